@@ -36,7 +36,7 @@ def main() -> None:
     for part in everything:
         by_architecture.setdefault(part.hardware.architecture, []).append(part)
     names = all_names(everything[0].model, [(part.batch, part.hardware) for part in everything])
-    found = {}
+    table = {}
     for left_out in sorted(set(by_architecture) & set(held_out("gemm"))):
         tables = []
         for other, parts in by_architecture.items():
@@ -52,12 +52,12 @@ def main() -> None:
             SETTINGS,
         )
         correction = trees.evaluate(columns)
-        found[left_out] = {
+        table[left_out] = {
             "rows": len(target), "analytic": _ape(-target), "half": _ape(0.5 * correction - target),
             "full": _ape(correction - target),
         }  # fmt: skip
-        print(left_out, found[left_out])
-    fitting.write(OUT, found)
+        print(left_out, table[left_out])
+    fitting.write(OUT, table)
 
 
 def _table(parts: list[MeasuredRows], names: tuple[str, ...]) -> tuple[F64, F64]:
@@ -65,7 +65,7 @@ def _table(parts: list[MeasuredRows], names: tuple[str, ...]) -> tuple[F64, F64]
     columns, target = [], []
     for part in parts:
         times = part.model.times(part.batch, part.hardware)
-        kernels = Kernels.of(part.model, times.analysis, part.batch, part.hardware)
+        kernels = Kernels.from_analysis(part.model, times.analysis, part.batch, part.hardware)
         columns.append(kernels.table(names))
         target.append(np.log(part.seconds / times.estimate_s))
     return np.concatenate(columns, axis=1), np.concatenate(target)

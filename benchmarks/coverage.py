@@ -94,31 +94,32 @@ def cell(device: str, model: str) -> Cell:
     else:
         scenario |= {"task": "graph", "workload": PASS}
     try:
-        found = predict(scenario)
+        result = predict(scenario)
     except SilicastError as error:
         return Cell(config.family, refused=_cause(f"{error.kind}: {error.message}", device))
     except Exception as error:
         raise AssertionError(f"{model} on {device}: {error!r}") from error
-    check(found, f"{model} on {device}")
-    total = found.metrics["total_ms" if config.causal else "e2e_ms"]
+    check(result, f"{model} on {device}")
+    total = result.metrics["total_ms" if config.causal else "e2e_ms"]
     causes = tuple(
-        cause for part, cause in CAUSES.items() if any(part in w for w in found.warnings)
+        cause for part, cause in CAUSES.items() if any(part in w for w in result.warnings)
     )
     return Cell(
-        family=config.family, fits=not any("does not fit" in text for text in found.warnings),
-        tier=found.tier, domain=found.domain, width=round(total.p95 / total.p05, 3), causes=causes,
+        family=config.family, fits=not any("does not fit" in text for text in result.warnings),
+        tier=result.tier, domain=result.domain, width=round(total.p95 / total.p05, 3),
+        causes=causes,
     )  # fmt: skip
 
 
-def check(found: Predicted, what: str) -> None:
+def check(predicted: Predicted, what: str) -> None:
     """Every metric is a number with an ordered interval; tier and domain are named.
 
     Raises:
         AssertionError: naming ``what`` and the metric.
     """
-    if found.tier not in TIERS or found.domain not in DOMAINS:
-        raise AssertionError(f"{what}: tier {found.tier!r}, domain {found.domain!r}")
-    for name, belief in found.metrics.items():
+    if predicted.tier not in TIERS or predicted.domain not in DOMAINS:
+        raise AssertionError(f"{what}: tier {predicted.tier!r}, domain {predicted.domain!r}")
+    for name, belief in predicted.metrics.items():
         if not 0.0 < belief.p05 <= belief.estimate <= belief.p95 < LARGEST:
             raise AssertionError(f"{what}: {name} = {belief}")
 
@@ -206,36 +207,36 @@ def lines(workers: int = WORKERS, record: Record | None = None) -> list[Line]:
     Args:
         record: of known cells; None = all are answered.
     """
-    names, found = device_index().names, dict[str, Cells]()
+    names, table = device_index().names, dict[str, Cells]()
     with ProcessPoolExecutor(max_workers=min(workers, os.cpu_count() or 1)) as pool:
-        asked = {}
+        requested = {}
         for name in names:
             known = record.of(name) if record else {}
             if all(model_hash(model) in known for model in model_names()):
-                found[name] = known
+                table[name] = known
             else:
-                asked[pool.submit(cells_of, name, known)] = name
-        for done in as_completed(asked):
-            found[asked[done]] = done.result()
+                requested[pool.submit(cells_of, name, known)] = name
+        for done in as_completed(requested):
+            table[requested[done]] = done.result()
             if record:
-                record.put(asked[done], done.result())
+                record.put(requested[done], done.result())
     return [
-        Line(device_index().get(name), [found[name][model_hash(m)] for m in model_names()])
+        Line(device_index().get(name), [table[name][model_hash(m)] for m in model_names()])
         for name in names
     ]
 
 
-def page(found: Sequence[Line]) -> str:
-    cells = [cell for line in found for cell in line.cells]
+def page(items: Sequence[Line]) -> str:
+    cells = [cell for line in items for cell in line.cells]
     answered = [cell for cell in cells if not cell.refused]
-    models = len(found[0].cells) if found else 0
+    models = len(items[0].cells) if items else 0
     fitting = sum(cell.fits for cell in answered)
     return "\n".join(
         [
             "# Coverage",
             "",
             (
-                f"Every model of the catalog ({models}) on every device ({len(found)}): "
+                f"Every model of the catalog ({models}) on every device ({len(items)}): "
                 f"{len(answered):,} of {len(cells):,} pairs are answered with an interval, a tier "
                 f"and a domain; {fitting:,} of them fit on one device, the others say what would. "
                 "Models that generate tokens answer a static batch (2 prompts of 256 tokens, 16 "
@@ -254,13 +255,13 @@ def page(found: Sequence[Line]) -> str:
             "",
             "| device | vendor | execution model | answered | fits | in | near | out | p95 / p05 |",
             "|---|---|---|---:|---:|---:|---:|---:|---:|",
-            *_device_rows(found),
+            *_device_rows(items),
             "",
             "## By family of models",
             "",
             "Pairs of a model of the family and a device of the vendor: answered, of all.",
             "",
-            *_family_rows(found),
+            *_family_rows(items),
             "",
             "## Tiers",
             "",
@@ -287,9 +288,9 @@ def page(found: Sequence[Line]) -> str:
     )
 
 
-def _device_rows(found: Sequence[Line]) -> list[str]:
+def _device_rows(items: Sequence[Line]) -> list[str]:
     rows = []
-    for line in sorted(found, key=lambda line: (line.device.vendor, line.device.name)):
+    for line in sorted(items, key=lambda line: (line.device.vendor, line.device.name)):
         domains = Counter(cell.domain for cell in line.answered)
         widths = sorted(cell.width for cell in line.answered)
         width = f"{widths[len(widths) // 2]:.1f}" if widths else "-"
@@ -301,10 +302,10 @@ def _device_rows(found: Sequence[Line]) -> list[str]:
     return rows
 
 
-def _family_rows(found: Sequence[Line]) -> list[str]:
-    vendors = sorted({line.device.vendor for line in found})
+def _family_rows(items: Sequence[Line]) -> list[str]:
+    vendors = sorted({line.device.vendor for line in items})
     counts: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-    for line in found:
+    for line in items:
         for each in line.cells:
             pair = counts[each.family, line.device.vendor]
             pair[0] += not each.refused
@@ -322,8 +323,8 @@ def _of(answered: int, pairs: int) -> str:
 
 
 def _counted(names: Iterable[str]) -> list[str]:
-    found = Counter(names)
-    return [f"| {name} | {count:,} |" for name, count in sorted(found.items())]
+    counter = Counter(names)
+    return [f"| {name} | {count:,} |" for name, count in sorted(counter.items())]
 
 
 def _not_yet() -> list[str]:

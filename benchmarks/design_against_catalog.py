@@ -37,11 +37,11 @@ def sizes() -> tuple[I64, I64, I64]:
 
 def times(device: str, m: I64, n: I64, k: I64, cache: str) -> KernelTimes:
     """Products on a device."""
-    found = find_device(device)
-    model = implementation_for("gemm", found.execution_model)
+    result = find_device(device)
+    model = implementation_for("gemm", result.execution_model)
     assert model is not None
     batch = OpBatch("gemm", Variant("bf16", cache=cache), {"m": m, "n": n, "k": k})
-    return model.times(batch, found)
+    return model.times(batch, result)
 
 
 def apart(ours: F64, other: F64) -> dict[str, float]:
@@ -54,20 +54,20 @@ def main() -> None:
     m, n, k = sizes()
     one = times(FILE, m, n, k, "warm").estimate_s
     better = np.minimum(one, times(FILE, n, m, k, "warm").estimate_s)
-    found: dict[str, Any] = {"products": PRODUCTS, "seed": SEED}
+    table: dict[str, Any] = {"products": PRODUCTS, "seed": SEED}
     for cache in ("warm", "cold"):
         other = times(CATALOG, m, n, k, cache)
-        found[cache] = {
+        table[cache] = {
             "weights_held": apart(one, other.estimate_s),
             "better_operand_held": apart(better, other.estimate_s),
         }
     needs = other.analysis.resource_s
     by_memory = np.asarray(needs["dram"]) > np.asarray(needs["tensor"])
-    found["cold"]["set_by_main_memory"] = {
+    table["cold"]["set_by_main_memory"] = {
         "products": int(by_memory.sum()), **apart(one[by_memory], other.estimate_s[by_memory]),
     }  # fmt: skip
-    print(found)
-    write_atomically(OUTPUT, msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+    print(table)
+    write_atomically(OUTPUT, msgspec.json.format(msgspec.json.encode(table)) + b"\n")
 
 
 if __name__ == "__main__":

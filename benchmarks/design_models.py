@@ -118,23 +118,23 @@ def scenario(design: str, workload: str, folder: Path) -> dict[str, Any]:
 def cell(design: str, workload: str, folder: Path) -> dict[str, Any]:
     """The answer of a cell, or why there is none."""
     start = time.process_time()
-    found: dict[str, Any] = {"design": design, "workload": workload}
+    table: dict[str, Any] = {"design": design, "workload": workload}
     try:
         answer = run(decode(scenario(design, workload, folder), folder=folder))
     except SilicastError as error:
-        found |= {"answered": False, "message": error.message, "hint": error.hint}
+        table |= {"answered": False, "message": error.message, "hint": error.hint}
     else:
         metric = METRICS[workload]
         belief = answer.metrics[metric]
-        found |= {
+        table |= {
             "answered": True, "metric": metric, "estimate": belief.estimate, "p05": belief.p05,
             "p95": belief.p95, "warnings": list(answer.warnings),
         }  # fmt: skip
-        found |= {
+        table |= {
             name: value.estimate
             for name, value in answer.metrics.items() if name.startswith("energy")
         }  # fmt: skip
-    return {**found, "cpu_s": round(time.process_time() - start, 1)}
+    return {**table, "cpu_s": round(time.process_time() - start, 1)}
 
 
 def cells(designs: Sequence[str], workloads: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -145,12 +145,12 @@ def cells(designs: Sequence[str], workloads: Sequence[str]) -> Iterator[dict[str
                 yield cell(design, workload, Path(folder))
 
 
-def written(path: Path, found: dict[str, Any]) -> None:
+def written(path: Path, table: dict[str, Any]) -> None:
     """Puts a cell into the file, in the order of the table."""
     held = json.loads(path.read_text(encoding="utf-8"))["cells"] if path.exists() else []
-    by_place = {(each["design"], each["workload"]): each for each in [*held, found]}
-    places = [(design, workload) for design in DESIGNS for workload in SCENARIOS]
-    ordered = [by_place[place] for place in places if place in by_place]
+    by_place = {(each["design"], each["workload"]): each for each in [*held, table]}
+    indices = [(design, workload) for design in DESIGNS for workload in SCENARIOS]
+    ordered = [by_place[position] for position in indices if position in by_place]
     path.write_text(json.dumps({"cells": ordered}, indent=1) + "\n", encoding="utf-8")
 
 
@@ -160,18 +160,19 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, default=OUT)
     parser.add_argument("--designs", nargs="*", choices=DESIGNS, default=DESIGNS)
     parser.add_argument("--workloads", nargs="*", choices=SCENARIOS, default=tuple(SCENARIOS))
-    asked = parser.parse_args()
-    for each in cells(asked.designs, asked.workloads):
-        written(asked.output, each)
+    requested = parser.parse_args()
+    for each in cells(requested.designs, requested.workloads):
+        written(requested.output, each)
         if each["answered"]:
-            said = f"{each['estimate']:.4g} ({each['p05']:.4g} to {each['p95']:.4g})"
-            said = f"{each['metric']} {said}"
+            message = f"{each['estimate']:.4g} ({each['p05']:.4g} to {each['p95']:.4g})"
+            message = f"{each['metric']} {message}"
             does_not_fit = [w for w in each["warnings"] if "does not fit" in w]
-            said += "".join(f"; {w}" for w in does_not_fit)
+            message += "".join(f"; {w}" for w in does_not_fit)
         else:
-            said = f"refused: {each['message']} ({each['hint']})"
+            message = f"refused: {each['message']} ({each['hint']})"
         print(
-            f"{each['design']:14} {each['workload']:14} {said}  [{each['cpu_s']} CPU s]", flush=True
+            f"{each['design']:14} {each['workload']:14} {message}  [{each['cpu_s']} CPU s]",
+            flush=True,
         )
 
 

@@ -64,7 +64,7 @@ def drawn(problem: Problem, count: int, rng: np.random.Generator) -> np.ndarray:
 
 def strongest(chip: Chip, problem: Problem, size: np.ndarray, compute: str, bits: float) -> Cost:
     """The best searched mapping of one size, also of somewhat larger ones."""
-    found = [searched(chip, problem, whole(size), compute, bits, EFFORT).cost]
+    items = [searched(chip, problem, whole(size), compute, bits, EFFORT).cost]
     wider = {whole(np.ceil(size / n) * n) for n in MULTIPLES}
     for dim, n in itertools.product(range(len(size)), ALONE):
         one = size.copy()
@@ -77,9 +77,9 @@ def strongest(chip: Chip, problem: Problem, size: np.ndarray, compute: str, bits
         template = template_from(chip, mapped)
         batch = template.mappings(size[:, None])
         einsum = problem.einsum(dict(zip(problem.dims, whole(size), strict=True)))
-        found.append(cost(einsum, template.arch, batch))
-    merit = [float(each.cycles[0] * each.energy_pj[0]) for each in found]
-    return found[int(np.argmin(merit))]
+        items.append(cost(einsum, template.arch, batch))
+    merit = [float(each.cycles[0] * each.energy_pj[0]) for each in items]
+    return items[int(np.argmin(merit))]
 
 
 def whole(sizes: np.ndarray) -> tuple[int, ...]:
@@ -106,17 +106,17 @@ def compare(chip: Chip, problem: Problem, compute: str, bits: float) -> dict[str
         for column in others.T.astype(np.int64).tolist()
     ]
     content = msgspec.structs.replace(chip.content, mapping=tuple(compiled(chip, work)))
-    stored = Chip.of(msgspec.structs.replace(chip.design, content=content))
+    stored = Chip.from_design(msgspec.structs.replace(chip.design, content=content))
     cycles = np.array([float(cost.cycles[0]) for cost in best])
     value = cycles * np.array([float(cost.energy_pj[0]) for cost in best])
-    found: dict[str, Any] = {"sizes": SIZES, "search_cpu_s": round(seconds / SIZES, 3)}
+    compare: dict[str, Any] = {"sizes": SIZES, "search_cpu_s": round(seconds / SIZES, 3)}
     for name, each in (("grid", chip), ("compiled", stored)):
-        own = counted(each, problem, sizes, compute, bits)
-        found[name] = {
-            "energy_times_time": summary(own.cycles * own.energy_pj / value),
-            "time": summary(own.cycles / cycles),
+        current = counted(each, problem, sizes, compute, bits)
+        compare[name] = {
+            "energy_times_time": summary(current.cycles * current.energy_pj / value),
+            "time": summary(current.cycles / cycles),
         }
-    return found
+    return compare
 
 
 def with_groups(problems: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -153,11 +153,11 @@ def main(wanted: Sequence[str]) -> None:
             key = f"{name} {op}"
             if (wanted and key not in wanted) or (op == WINDOWS and not chip.slides):
                 continue
-            found = compare(chip, Problem(op), dtype, bits)
-            print(key, found, flush=True)
+            result = compare(chip, Problem(op), dtype, bits)
+            print(key, result, flush=True)
             old = msgspec.json.decode(OUTPUT.read_bytes()) if OUTPUT.exists() else {}
             problems = {other: each for other, each in old.items() if " " in other}
-            results = with_groups({**problems, key: found})
+            results = with_groups({**problems, key: result})
             write_atomically(OUTPUT, msgspec.json.format(msgspec.json.encode(results)) + b"\n")
 
 

@@ -59,11 +59,11 @@ def enumerated(table: Path | None) -> tuple[Problem, History, float]:
     return problem, state.history, time.process_time() - start
 
 
-def shares(history: History, places: list[int], corner: F64, whole: float, *, log: bool) -> F64:
+def shares(history: History, indices: list[int], corner: F64, whole: float, *, log: bool) -> F64:
     """Share of the enumerated hypervolume after so many designs."""
     values = np.log(history.values) if log else history.values
     rows = np.cumsum(history.feasible)
-    return np.array([hypervolume(values[: rows[n - 1]], corner) / whole for n in places])
+    return np.array([hypervolume(values[: rows[n - 1]], corner) / whole for n in indices])
 
 
 def main() -> None:
@@ -73,12 +73,12 @@ def main() -> None:
     given = parser.parse_args()
     problem, known, seconds = enumerated(given.table)
     budget = int(SHARE * len(known))
-    places = sorted({*np.linspace(16, budget, MARKS).astype(int).tolist(), budget})
+    positions = sorted({*np.linspace(16, budget, MARKS).astype(int).tolist(), budget})
     result: dict[str, Any] = {
         "space": SPACE.name, "identity": problem.identity, "designs": len(known),
         "infeasible": known.infeasible, "on_the_front": len(known.front),
         "objectives": [o.metric for o in known.objectives],
-        "seeds": SEEDS, "evaluations": budget, "places": places, "methods": {},
+        "seeds": SEEDS, "evaluations": budget, "places": positions, "methods": {},
     }  # fmt: skip
     if RESULT.exists():
         before = json.loads(RESULT.read_text())
@@ -88,37 +88,37 @@ def main() -> None:
         result["enumeration_cpu_s"] = round(seconds, 1)
     table = Problem(problem.space, problem.objectives, LookedUp(known), problem.identity)
     for method in given.methods:
-        result["methods"][method] = searched(table, known, method, budget, places)
+        result["methods"][method] = searched(table, known, method, budget, positions)
         RESULT.write_text(json.dumps(result, indent=1) + "\n")
     draw(result)
 
 
 def searched(
-    table: Problem, known: History, method: str, budget: int, places: list[int]
+    table: Problem, known: History, method: str, budget: int, indices: list[int]
 ) -> dict[str, Any]:
     """What one method reached, by the seeds."""
     values = {"plain": known.values, "log": np.log(known.values)}
-    corners = {scale: found.max(axis=0) for scale, found in values.items()}
-    whole = {scale: hypervolume(found, corners[scale]) for scale, found in values.items()}
+    corners = {scale: value.max(axis=0) for scale, value in values.items()}
+    whole = {scale: hypervolume(value, corners[scale]) for scale, value in values.items()}
     curves: dict[str, list[F64]] = {scale: [] for scale in values}
     spent = 0.0
     for seed in range(SEEDS):
         start = time.process_time()
-        found = search(table, method, budget, seed=seed).history
+        value = search(table, method, budget, seed=seed).history
         spent += time.process_time() - start
         for scale in values:
             curves[scale].append(
-                shares(found, places, corners[scale], whole[scale], log=scale == "log")
+                shares(value, indices, corners[scale], whole[scale], log=scale == "log")
             )
         print(method, seed, *(f"{curves[scale][-1][-1]:.4f}" for scale in values), flush=True)
     return {"cpu_s_a_search": round(spent / SEEDS, 2)} | {
-        scale: summary(np.array(each), places) for scale, each in curves.items()
+        scale: summary(np.array(each), indices) for scale, each in curves.items()
     }
 
 
-def summary(curves: F64, places: list[int]) -> dict[str, Any]:
+def summary(curves: F64, indices: list[int]) -> dict[str, Any]:
     reached = [
-        next((n for n, share in zip(places, curve, strict=True) if share >= TARGET), None)
+        next((n for n, share in zip(indices, curve, strict=True) if share >= TARGET), None)
         for curve in curves
     ]
     known = sorted(np.inf if n is None else n for n in reached)
@@ -140,14 +140,14 @@ def draw(result: dict[str, Any]) -> None:
         axes = figure.add_subplot(1, 2, number + 1)
         for method in result["methods"]:
             colour = colours[method]
-            found = result["methods"][method][scale]
-            axes.plot(result["places"], found["median_share"], color=colour, label=method)
+            item = result["methods"][method][scale]
+            axes.plot(result["places"], item["median_share"], color=colour, label=method)
             axes.fill_between(
-                result["places"], found["p10_share"], found["median_share"], color=colour,
+                result["places"], item["p10_share"], item["median_share"], color=colour,
                 alpha=0.15, linewidth=0,
             )  # fmt: skip
         axes.axhline(TARGET, color="#111827", linewidth=0.8, linestyle=":")
-        low = min(found[scale]["median_share"][0] for found in result["methods"].values())
+        low = min(item[scale]["median_share"][0] for item in result["methods"].values())
         axes.set_ylim(max(0.0, low - 0.02), 1.005)
         axes.set_xlabel("designs tried")
         axes.set_ylabel("share of the enumerated hypervolume")

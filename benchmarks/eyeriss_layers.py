@@ -37,17 +37,17 @@ VGG16 = {
 """Simonyan and Zisserman, 2014, configuration D."""
 
 
-def row(found: Cost) -> dict[str, Any]:
+def row(cost: Cost) -> dict[str, Any]:
     """What a layer's mapping does."""
-    moved, einsum, clock = found.traffic, found.einsum, found.architecture.clock_hz
+    moved, einsum, clock = cost.traffic, cost.einsum, cost.architecture.clock_hz
     outputs = einsum.names.index("Outputs")
-    busy = {"units": float(moved.steps[0] / found.architecture.compute.per_cycle)}
+    busy = {"units": float(moved.steps[0] / cost.architecture.compute.per_cycle)}
     ports = {
         f"{memory}.{port}": float(cycles[0])
-        for (memory, port), cycles in found.port_cycles.items()
+        for (memory, port), cycles in cost.port_cycles.items()
         if memory != "dram"
     }
-    waits = float(found.exposed_cycles[0])
+    waits = float(cost.exposed_cycles[0])
     passes = float(moved.updates[1, outputs, 0] / moved.distinct[1, outputs, 0])
     channels = einsum.bounds["C"]
     slower = {
@@ -58,14 +58,14 @@ def row(found: Cost) -> dict[str, Any]:
         for few in (1, 2)
     }  # fmt: skip
     return {
-        "ms": _ms(float(found.cycles[0]), clock),
+        "ms": _ms(float(cost.cycles[0]), clock),
         "filters_ms": _ms(waits, clock),
         "bound": max(busy | ports, key=(busy | ports).__getitem__),
         "units": int(moved.units[0]),
-        "buffer_mb": round(words_to_units(found) * 2 / 1e6, 1),
+        "buffer_mb": round(words_to_units(cost) * 2 / 1e6, 1),
         "dram_mb": round(float((moved.reads[0] + moved.updates[0]).sum()) * 2 / 1e6, 1),
         "channels_in_a_pass": round(channels / passes, 1),
-        "counted_mw": round(_chip_pj(found) / float(found.cycles[0]) * clock * 1e-9, 1),
+        "counted_mw": round(_chip_pj(cost) / float(cost.cycles[0]) * clock * 1e-9, 1),
         **slower,
     }
 
@@ -74,9 +74,9 @@ def _times(port: str, more: float) -> float:
     return 1.0 if port == "buffer.input_network" else max(more, 1.0)
 
 
-def _chip_pj(found: Cost) -> float:
+def _chip_pj(cost: Cost) -> float:
     """Of actions on the chip: not of main memory."""
-    return float(found.energy_pj[0] - found.access_pj[0, :, 0].sum())
+    return float(cost.energy_pj[0] - cost.access_pj[0, :, 0].sum())
 
 
 def _ms(cycles: float, clock_hz: float) -> float:
@@ -105,10 +105,10 @@ def network(layers: Mapping[str, Mapping[str, int]], batch: int) -> dict[str, An
 def main() -> None:
     """Writes both networks."""
     start = time.process_time()
-    found = {"AlexNet": network(ALEXNET, BATCH), "VGG16": network(VGG16, VGG16_BATCH)}
-    found["cpu_s"] = {"all": round(time.process_time() - start, 1)}
-    write_atomically(OUT, msgspec.json.format(msgspec.json.encode(found)) + b"\n")
-    print({name: found[name].get("total") for name in ("AlexNet", "VGG16")})
+    table = {"AlexNet": network(ALEXNET, BATCH), "VGG16": network(VGG16, VGG16_BATCH)}
+    table["cpu_s"] = {"all": round(time.process_time() - start, 1)}
+    write_atomically(OUT, msgspec.json.format(msgspec.json.encode(table)) + b"\n")
+    print({name: table[name].get("total") for name in ("AlexNet", "VGG16")})
 
 
 if __name__ == "__main__":

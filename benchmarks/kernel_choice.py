@@ -40,16 +40,18 @@ def kind_of(row: Row) -> tuple[int, int, bool]:
 
 def candidate_kinds(labels: tuple[str, ...]) -> list[tuple[int, int, bool] | None]:
     """The same of our candidates; None for those that cuBLAS calls no sgemm."""
-    found: list[tuple[int, int, bool] | None] = []
+    candidate_kinds: list[tuple[int, int, bool] | None] = []
     for label in labels:
         sides = re.search(r"(\d+)x(\d+)", label)
         plain = sides is not None and "streaming" not in label
-        found.append((int(sides[1]), int(sides[2]), "sliced" in label) if plain and sides else None)
-    return found
+        candidate_kinds.append(
+            (int(sides[1]), int(sides[2]), "sliced" in label) if plain and sides else None
+        )
+    return candidate_kinds
 
 
 def score(rows: list[Row], train: list[Row]) -> dict[str, float]:
-    setting = Setting.of(EAGER, find_device(rows[0]["gpu"]))
+    setting = Setting.from_variant(EAGER, find_device(rows[0]["gpu"]))
     m, k, n = (np.array([[float(row[side]) for row in rows]]) for side in "MNK")
     batch = np.array([[float(row["B"] or 1) for row in rows]])
     tiles = setting.tiles
@@ -79,16 +81,16 @@ def score(rows: list[Row], train: list[Row]) -> dict[str, float]:
 def main() -> None:
     table = [row for row in read_records(data_folder() / NEUSIGHT) if row["tile_x"] is not None]
     random = np.random.default_rng(0)
-    found: dict[str, dict[str, float]] = {}
+    entries: dict[str, dict[str, float]] = {}
     for gpu in sorted({row["gpu"] for row in table}):
         for op in ("linear", "bmm"):
             rows = [row for row in table if row["gpu"] == gpu and row["op"] == op]
             test = [row for row in rows if row["split"] == "test"]
             test = [test[i] for i in np.sort(random.permutation(len(test))[:MOST])]
             train = [row for row in rows if row["split"] == "train"]
-            found[f"{gpu} {op}"] = score(test, train)
-            print(gpu, op, found[f"{gpu} {op}"], flush=True)
-    fitting.write(TARGET, found)
+            entries[f"{gpu} {op}"] = score(test, train)
+            print(gpu, op, entries[f"{gpu} {op}"], flush=True)
+    fitting.write(TARGET, entries)
 
 
 if __name__ == "__main__":

@@ -82,17 +82,17 @@ TRAINED = Settings(trees=400, depth=7, rate=0.1, rows=0.6, columns=0.5, prior=2.
 
 def schedules(m: int, n: int, k: int) -> list[Configuration]:
     """Legal schedules of a problem: no tile twice as large as need be, no order of one loop."""
-    found: dict[tuple[Any, ...], Configuration] = {}
+    table: dict[tuple[Any, ...], Configuration] = {}
     for tm, tn, tk, order, unroll, vector in itertools.product(*TILES, ORDERS, (1, 4, 8), (8, 16)):
         sizes = (min(tm, m), min(tn, n), min(tk, k))
         moving = "".join(x for x in order if sizes["mnk".index(x)] < (m, n, k)["mnk".index(x)])
         key = (*sizes, moving, unroll, vector)
-        if unroll <= tm and vector <= tn and key not in found:
-            found[key] = read_configuration(
+        if unroll <= tm and vector <= tn and key not in table:
+            table[key] = read_configuration(
                 {"tile_m": tm, "tile_n": tn, "tile_k": tk, "order": order, "unroll": unroll,
                  "vector": vector}
             )  # fmt: skip
-    return list(found.values())
+    return list(table.values())
 
 
 def measure() -> None:
@@ -127,8 +127,8 @@ def _timed(code: Any, m: int, n: int, k: int) -> list[list[Any]]:
             c[:] = 0.0
     return [
         [m, n, k, *(one.number(f"tile_{side}") for side in "mnk"), one.word("order"),
-         one.number("unroll"), one.number("vector"), *(round(us, 3) for us in found)]
-        for one, found in rows.items()
+         one.number("unroll"), one.number("vector"), *(round(us, 3) for us in row)]
+        for one, row in rows.items()
     ]  # fmt: skip
 
 
@@ -137,12 +137,12 @@ def _once(
 ) -> float:
     tile = (ctypes.c_long * 3)(*(one.number(f"tile_{side}") for side in "mnk"))
     order = (ctypes.c_int * 3)(*("mnk".index(side) for side in one.word("order")))
-    found: float = code.run(
+    once: float = code.run(
         *(x.ctypes.data_as(ctypes.c_void_p) for x in arrays),
         *(ctypes.c_long(size) for size in sizes), tile, order, one.number("unroll"),
         one.number("vector"), REPEATS, calls,
     )  # fmt: skip
-    return found
+    return once
 
 
 def judged() -> dict[str, Any]:
@@ -161,26 +161,26 @@ def judged() -> dict[str, Any]:
     m, n, k = (np.array(column, dtype=np.float64) for column in zip(*sizes, strict=True))
     analytic, columns = loop_features(m, n, k, schedules_of(configurations), CORE)
     problems = sorted(set(sizes))
-    place = np.array([problems.index(each) for each in sizes])
+    position = np.array([problems.index(each) for each in sizes])
     predicted = np.empty(len(us))
     for fold in range(FOLDS):
-        fit = place % FOLDS != fold
+        fit = position % FOLDS != fold
         trees = train(columns[:, fit], np.log(us[fit] * 1e-6 / analytic[fit]), TRAINED)
         predicted[~fit] = analytic[~fit] * np.exp(trees.evaluate(columns[:, ~fit]))
-    found = {"analytic": analytic, "learned": predicted, "at random": _random(len(us))}
-    found["measured once, timed again"] = once
+    table = {"analytic": analytic, "learned": predicted, "at random": _random(len(us))}
+    table["measured once, timed again"] = once
     return {
         "machine": "Intel Sapphire Rapids, two virtual cores, shared; one thread's own CPU time",
         "problems": len(problems), "schedules": len(us),
         "median_ape_pct": round(100.0 * float(np.median(np.abs(predicted / us * 1e6 - 1.0))), 2),
         "noise_pct": round(100.0 * float(np.median(np.abs(again / once - 1.0))), 2),
         "regret_pct": {
-            name: _regrets(time, again if time is once else us, place)
-            for name, time in found.items()
+            name: _regrets(time, again if time is once else us, position)
+            for name, time in table.items()
         },
         "net_regret_pct": {
-            name: _net(time, (once, again), place)
-            for name, time in found.items() if time is not once
+            name: _net(time, (once, again), position)
+            for name, time in table.items() if time is not once
         },
     }  # fmt: skip
 
@@ -189,10 +189,10 @@ def _random(count: int) -> F:
     return np.random.default_rng(1).random(count)
 
 
-def _regrets(predicted: F, us: F, place: NDArray[np.int64]) -> dict[str, float]:
+def _regrets(predicted: F, us: F, index: NDArray[np.int64]) -> dict[str, float]:
     first, ten = [], []
-    for one in range(int(place.max()) + 1):
-        rows = np.flatnonzero(place == one)
+    for one in range(int(index.max()) + 1):
+        rows = np.flatnonzero(index == one)
         order = rows[np.argsort(predicted[rows], kind="stable")]
         best = us[rows].min()
         first.append(us[order[0]] / best - 1.0)
@@ -204,16 +204,16 @@ def _regrets(predicted: F, us: F, place: NDArray[np.int64]) -> dict[str, float]:
     return {name: round(100.0 * float(value), 2) for name, value in figures.items()}
 
 
-def _net(predicted: F, passes: tuple[F, F], place: NDArray[np.int64]) -> dict[str, float]:
+def _net(predicted: F, passes: tuple[F, F], index: NDArray[np.int64]) -> dict[str, float]:
     """Regret of the first choice net of noise, means of both ways round; below zero where the
     choice is quicker than what a pass found best.
     """
     net = []
-    for one in range(int(place.max()) + 1):
-        rows = np.flatnonzero(place == one)
+    for one in range(int(index.max()) + 1):
+        rows = np.flatnonzero(index == one)
         first = rows[predicted[rows].argmin()]
         ways = (passes, passes[::-1])
-        ratios = [timed[first] / timed[rows[found[rows].argmin()]] for found, timed in ways]
+        ratios = [timed[first] / timed[rows[item[rows].argmin()]] for item, timed in ways]
         net.append(float(np.sqrt(ratios[0] * ratios[1])) - 1.0)
     figures = {"mean": np.mean(net), "median": np.median(net), "p90": np.quantile(net, 0.9)}
     return {name: round(100.0 * float(value), 2) for name, value in figures.items()}

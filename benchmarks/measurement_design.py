@@ -79,7 +79,7 @@ class Cell:
 
     def error(self, rows: Sequence[int]) -> float:
         """Mean error of scored rows after a calibration from candidates ``rows``, percent."""
-        found = self.plain
+        plain = self.plain
         if len(rows):
             with unknown_architecture(self.architecture):
                 given = self.candidates.take(np.sort(np.array(rows, dtype=np.int64)))
@@ -87,11 +87,11 @@ class Cell:
                 parts = [part.kernels for part in given.parts]
                 offset, _ = fit_offset(self.scored.model, parts, device, learned=False)
                 calibrator = Calibrator(Calibration(FORMAT, Scope(device.name), [offset]))
-                found = [
+                plain = [
                     calibrator.times(times, self.scored.model, part.batch, device)
                     for times, part in zip(self.plain, self.scored.parts, strict=True)
                 ]
-        estimate = np.concatenate([times.estimate_s for times in found])
+        estimate = np.concatenate([times.estimate_s for times in plain])
         return 100.0 * float(np.abs(estimate / self.scored.seconds - 1.0).mean())
 
     def designed(
@@ -192,21 +192,21 @@ def summary(cells: Mapping[str, Any]) -> dict[str, Any]:
     """Rows of a designed sweep over those of a random one at the same error: median over cells;
     a cell that needs more than were tried counts as one and a half times as many.
     """
-    found = {}
+    summary = {}
     for count in SEEDS:
         every = [cell["rows_for_same_error"].get(str(count), 0) for cell in cells.values()]
         ratios = [1.5 if rows is None else rows / count for rows in every if rows != 0]
-        found[str(count)] = {"cells": len(ratios), "median": round(float(np.median(ratios)), 2)}
-    return found
+        summary[str(count)] = {"cells": len(ratios), "median": round(float(np.median(ratios)), 2)}
+    return summary
 
 
 def tried(cell: Cell) -> dict[str, Any]:
     """Errors of other rules."""
-    found: dict[str, Any] = {}
+    tried: dict[str, Any] = {}
     for name, rule, local in RULES:
         order = cell.designed(max(TRIED_AT), 0, rule, local=local)
-        found[name] = {str(count): round(cell.error(order[:count]), 2) for count in TRIED_AT}
-    return found
+        tried[name] = {str(count): round(cell.error(order[:count]), 2) for count in TRIED_AT}
+    return tried
 
 
 def drawn(results: Mapping[str, Any]) -> None:
@@ -221,14 +221,14 @@ def drawn(results: Mapping[str, Any]) -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(2, 3, figsize=(11, 6), squeeze=False)
-    for (name, found), axis in zip(results.items(), axes.flat, strict=False):
-        points = {int(count): each for count, each in found["random"].items()}
+    for (name, result), axis in zip(results.items(), axes.flat, strict=False):
+        points = {int(count): each for count, each in result["random"].items()}
         axis.errorbar(list(points), [each["mean"] for each in points.values()],
                       yerr=[each["sd"] for each in points.values()], marker="o", label="random",
                       color="#888888", capsize=3)  # fmt: skip
-        axis.plot([int(n) for n in found["designed"]], list(found["designed"].values()),
+        axis.plot([int(n) for n in result["designed"]], list(result["designed"].values()),
                   marker="s", label="designed", color="#1f5fa8")  # fmt: skip
-        axis.axhline(found["no rows"], color="black", linewidth=0.5, linestyle=":")
+        axis.axhline(result["no rows"], color="black", linewidth=0.5, linestyle=":")
         axis.set(xscale="log", ylim=(0, None), xlabel="measured rows", ylabel="mean error, %")
         axis.set_title(name, size=9)
     axes.flat[0].legend()
@@ -239,25 +239,25 @@ def drawn(results: Mapping[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--cells", type=int, default=len(CELLS), help="only the first ones")
-    asked = parser.parse_args().cells
+    requested = parser.parse_args().cells
     every = {
         (table.family, table.dtype, table.library, table.device): table
         for table in user_tables(data_folder(), DEVICES)
     }
     results: dict[str, Any] = {}
     others: dict[str, Any] = {}
-    for number, key in enumerate(CELLS[:asked]):
+    for number, key in enumerate(CELLS[:requested]):
         cell = cell_of(every[key])
         results[cell.name] = curves(cell)
         print(cell.name, msgspec.json.encode(results[cell.name]).decode(), flush=True)
         if number < TRIED:
             others[cell.name] = tried(cell)
             print("  tried", others[cell.name], flush=True)
-    if asked < len(CELLS):
+    if requested < len(CELLS):
         return
-    found = {"row_ratio": summary(results), "cells": results, "tried": others}
-    print(found["row_ratio"])
-    fitting.write(TARGET, found)
+    entries = {"row_ratio": summary(results), "cells": results, "tried": others}
+    print(entries["row_ratio"])
+    fitting.write(TARGET, entries)
     drawn(results)
 
 

@@ -42,40 +42,40 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = killed(Path(folder) / "measured.jsonl", arguments.kills, arguments.seed)
-    print(json.dumps(found, indent=1))
-    write_atomically(TARGET, msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+        result = killed(Path(folder) / "measured.jsonl", arguments.kills, arguments.seed)
+    print(json.dumps(result, indent=1))
+    write_atomically(TARGET, msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
 
 
 def killed(path: Path, kills: int, seed: int) -> dict[str, int | float]:
     """What became of a file whose writers were killed one after the other."""
     chance = random.Random(seed)
     counts: Counter[str] = Counter()
-    kept = b""
+    remaining = b""
     start = time.monotonic()
     for number in range(kills):
         seen = killed_once(path, chance)
         content = path.read_bytes() if path.exists() else b""
-        counts["rows_lost"] += _lost(kept, content) + _lost(seen, content)
+        counts["rows_lost"] += _lost(remaining, content) + _lost(seen, content)
         whole, tail = complete_lines(content)
         counts["kills_within_a_line"] += bool(tail)
-        counts["kills_after_new_rows"] += len(whole) > len(kept)
+        counts["kills_after_new_rows"] += len(whole) > len(remaining)
         counts["rows_malformed"] += _malformed(whole)
-        kept = whole
+        remaining = whole
         print(f"{number + 1} of {kills}: {len(whole.splitlines())} lines", file=sys.stderr)
     last = subprocess.run([*COMMAND[:-4], "--budget", "10s", *COMMAND[-2:], "-o", str(path)],
                           capture_output=True, text=True, check=True)  # fmt: skip
     assert "goes on with" in last.stderr
-    found = read_measurements(path)
-    rows = [msgspec.json.encode((row.session, row.kernel, row.at)) for row in found.kernels]
+    measurements = read_measurements(path)
+    rows = [msgspec.json.encode((row.session, row.kernel, row.at)) for row in measurements.kernels]
     counts["rows_duplicated"] += len(rows) - len(set(rows))
-    counts["rows_lost"] += _lost(kept, path.read_bytes())
+    counts["rows_lost"] += _lost(remaining, path.read_bytes())
     return {
         "kills": kills,
         **{name: counts[name] for name in ("rows_lost", "rows_duplicated", "rows_malformed",
                                            "kills_after_new_rows", "kills_within_a_line")},
         "rows": len(rows),
-        "sessions": len(found.sessions),
+        "sessions": len(measurements.sessions),
         "minutes": round((time.monotonic() - start) / 60.0, 1),
     }  # fmt: skip
 

@@ -42,7 +42,7 @@ def requests_over_c(rows: list[dict[str, Any]]) -> float:
 
 def held(rows: list[dict[str, Any]], known: float) -> list[dict[str, float]]:
     """By sequences: the measured share, that of the law, and how far they are apart in the mean."""
-    found, least = [], 0
+    held, least = [], 0
     for most in BANDS:
         some = [row for row in rows if least < row["avg_batch"] <= most]
         least = most
@@ -50,30 +50,30 @@ def held(rows: list[dict[str, Any]], known: float) -> list[dict[str, float]]:
             continue
         measured = np.array([share(row) for row in some])
         law = np.array([known / (known + row["avg_batch"]) for row in some])
-        found.append({
+        held.append({
             "most_sequences": most, "rows": len(some), "measured": round(float(measured.mean()), 3),
             "law": round(float(law.mean()), 3),
             "mean_absolute_error": round(float(np.abs(law - measured).mean()), 3),
         })  # fmt: skip
-    return found
+    return held
 
 
 def main(out: str | None = None) -> None:
     """Prints the law and how it holds; writes JSON if a path is given."""
     data = data_folder()
-    found: dict[str, Any] = {}
+    table: dict[str, Any] = {}
     for task in ("chat", "code"):
         train, test = (
             [row for row in runs(data, split) if row["task"].endswith(task)]
             for split in ("train", "test")
         )
         known = requests_over_c(train)
-        found[task] = {
+        table[task] = {
             "requests_over_c": round(known), "train": held(train, known), "test": held(test, known)
         }  # fmt: skip
-    print(json.dumps(found, indent=1))
+    print(json.dumps(table, indent=1))
     if out is not None:
-        Path(out).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        Path(out).write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def apart(paths: Iterable[Path]) -> dict[str, float]:
     }
 
 
-def _scores(found: MeasuredScore) -> dict[str, Any]:
+def _scores(measured_score: MeasuredScore) -> dict[str, Any]:
     return {
         group.name: {
             "rows": group.rows,
@@ -73,13 +73,13 @@ def _scores(found: MeasuredScore) -> dict[str, Any]:
             "before": msgspec.structs.asdict(group.before) if group.before else None,
             "after": msgspec.structs.asdict(group.after),
         }
-        for group in found.groups
+        for group in measured_score.groups
     }
 
 
-def _all(found: MeasuredScore) -> dict[str, Any]:
+def _all(measured_score: MeasuredScore) -> dict[str, Any]:
     """Means over rows of all kernels, and the median group."""
-    groups = [group for group in found.groups if group.kind == KERNELS]
+    groups = [group for group in measured_score.groups if group.kind == KERNELS]
     rows = sum(group.rows for group in groups)
     result: dict[str, Any] = {"rows": rows}
     for label in ("before", "after"):
@@ -102,7 +102,7 @@ def scores_of(name: str, folder: Path = MEASUREMENTS) -> dict[str, Any]:
         kernels = score_measured([held_out], [path])
         whole = score_measured([models], [path]) if models.is_file() else None
     session = read_measurements(sweep).sessions[0]
-    found: dict[str, Any] = {
+    scores: dict[str, Any] = {
         "device": session.device_reported,
         "stack": session.stack,
         "fitted_rows": sum(offset.rows for offset in made.calibration.offsets),
@@ -112,14 +112,14 @@ def scores_of(name: str, folder: Path = MEASUREMENTS) -> dict[str, Any]:
         "families": _scores(kernels),
     }
     if whole is not None:
-        found["models"] = _scores(whole)
-    return found
+        scores["models"] = _scores(whole)
+    return scores
 
 
 def main() -> None:
     names = sys.argv[1:] or machines()
-    found = {name: scores_of(name) for name in names}
-    for name, each in found.items():
+    table = {name: scores_of(name) for name in names}
+    for name, each in table.items():
         print(f"{name}: {each['device']}, {each['fitted_rows']} rows fitted")
         print(f"  one kernel measured twice: {each['same_kernel_apart']}")
         for group, rows in {"all kernels": each["kernels"], **each["families"]}.items():
@@ -136,7 +136,7 @@ def main() -> None:
                 f"{after['mean']:5.1f} %, bias {before['bias']:+.1f} -> {after['bias']:+.1f} %"
             )
     if not sys.argv[1:]:
-        RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        RESULT.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

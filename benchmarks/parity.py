@@ -55,11 +55,11 @@ def unique_names(graph: Graph) -> Graph:
             replace(node, name=names[node.name], inputs=tuple(names.get(n, n) for n in node.inputs))
             for node in block.nodes
         )
-        kept = [
+        remaining = [
             replace(node, inputs=tuple(n for n in node.inputs if n in names.values()))
             for node in nodes
         ]
-        blocks.append(replace(block, nodes=tuple(kept), layers=(), times=block.count))
+        blocks.append(replace(block, nodes=tuple(remaining), layers=(), times=block.count))
     return replace(graph, blocks=tuple(blocks))
 
 
@@ -73,8 +73,8 @@ def lowered(deployment: Deployment, mode: str) -> Graph:
 
 def picoseconds(scenario: dict[str, Any], folder: Path) -> int:
     """The pass that a scenario asks for."""
-    found = run(decode({"device": DEVICE, "task": "graph", **scenario}, folder=folder))
-    return round(found.metrics["e2e_ms"].estimate * 1e9)
+    result = run(decode({"device": DEVICE, "task": "graph", **scenario}, folder=folder))
+    return round(result.metrics["e2e_ms"].estimate * 1e9)
 
 
 def entry_points(model: str, way: str, folder: Path) -> dict[str, int]:
@@ -82,18 +82,20 @@ def entry_points(model: str, way: str, folder: Path) -> dict[str, int]:
     name, options, mode = WAYS[way]
     engine = {"name": name, "options": options}
     by_name = {"mode": mode, "batch": BATCH, "seq_len": TOKENS}
-    found = {"name": picoseconds({"model": model, "engine": engine, "workload": by_name}, folder)}
+    entry_points = {
+        "name": picoseconds({"model": model, "engine": engine, "workload": by_name}, folder)
+    }
     chosen = with_options(find_engine(name), options)
-    deployment = Deployment.of(find_model(model), find_device(DEVICE), chosen)
+    deployment = Deployment.from_model(find_model(model), find_device(DEVICE), chosen)
     graph = lowered(deployment, mode)
     write_op_graph(unique_names(graph), folder / "graph.json")
     file = {"mode": mode, "graph": "graph.json"}
-    found["file"] = picoseconds({"engine": engine, "workload": file}, folder)
+    entry_points["file"] = picoseconds({"engine": engine, "workload": file}, folder)
     if not chosen.compiles:
         program = predict_program(deployment.machine, graph)
-        found["program"] = program.total.part.exposed_ps
-        found["trace"] = trace_program(program).total_ps
-    return found
+        entry_points["program"] = program.total.part.exposed_ps
+        entry_points["trace"] = trace_program(program).total_ps
+    return entry_points
 
 
 def main() -> int:
@@ -105,11 +107,11 @@ def main() -> int:
             results[model] = {}
             line = f"{model:18}"
             for way in WAYS:
-                found = entry_points(model, way, Path(folder))
-                results[model][way] = found
-                same = len(set(found.values())) == 1
+                result = entry_points(model, way, Path(folder))
+                results[model][way] = result
+                same = len(set(result.values())) == 1
                 different += not same
-                line += f"{found['name'] / 1e9:11.3f}{' ' if same else '!'}"
+                line += f"{result['name'] / 1e9:11.3f}{' ' if same else '!'}"
             print(line, flush=True)
     print(f"{different} of {len(MODELS) * len(WAYS)} differ between entry points")
     if len(sys.argv) > 1:

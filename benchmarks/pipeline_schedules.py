@@ -23,8 +23,8 @@ REPEATS = 7
 
 def main() -> None:
     """Prints and writes it."""
-    found = {"speed": _speed()}
-    OUT.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    table = {"speed": _speed()}
+    OUT.write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
     print(OUT.read_text(encoding="utf-8"))
 
 

@@ -39,8 +39,8 @@ def touched(command: str) -> dict[str, int]:
             return
         imported.add(code.co_filename)
         if code.co_flags & inspect.CO_OPTIMIZED:  # a function, not a body of a class or module
-            place = code.co_filename, code.co_firstlineno
-            calls[place] = calls.get(place, 0) + 1
+            position = code.co_filename, code.co_firstlineno
+            calls[position] = calls.get(position, 0) + 1
 
     sys.setprofile(seen)
     from silicast.app.cli import main
@@ -59,8 +59,8 @@ def main() -> None:
     """Prints and writes the counts of all commands."""
     counts = {}
     for name in COMMANDS:
-        asked = [sys.executable, "-m", "benchmarks.places_touched", "--one", name]
-        done = subprocess.run(asked, capture_output=True, text=True, check=True)
+        requested = [sys.executable, "-m", "benchmarks.places_touched", "--one", name]
+        done = subprocess.run(requested, capture_output=True, text=True, check=True)
         counts[name] = json.loads(done.stdout)
     out = Path(sys.argv[1]) if len(sys.argv) > 1 else OUT
     out.write_text(json.dumps(counts, indent=2) + "\n", encoding="utf-8")

@@ -74,24 +74,24 @@ NAMES: Final = {"prompt_ms": "prompt", "token_ms": "token", "output_tokens_per_s
 
 def figures(data: Path) -> list[dict[str, Any]]:
     """Published and predicted, row by row."""
-    found = []
+    figures = []
     for table in TABLES:
         every = table.cases(data)
-        places = subsample(len(every), table.rows)
-        for number, place in enumerate(places):
-            case = every[place]
+        positions = subsample(len(every), table.rows)
+        for number, position in enumerate(positions):
+            case = every[position]
             metrics = [name for name in table.metrics if case.measured.get(name, 0.0) > 0.0]
             metric = metrics[number % len(metrics)] if metrics else next(iter(case.measured))
             ours = table.answer(case).get(metric)
             estimate, p05, p95 = ours[:3] if ours else (None, None, None)
-            found.append(
+            figures.append(
                 {
                     "source": table.name, "date": table.date, "case": title(case.scenario),
                     "metric": metric, "published": case.measured[metric], "estimate": estimate,
                     "p05": p05, "p95": p95,
                 }
             )  # fmt: skip
-    return found
+    return figures
 
 
 def page(rows: list[dict[str, Any]]) -> str:

@@ -26,10 +26,10 @@ def main() -> None:
     lines = -(-len(held) // columns)
     figure, axes = plt.subplots(lines, columns, figsize=(4 * columns, 3 * lines), squeeze=False)
     for part, axis in zip(held, axes.flat, strict=False):
-        found = part.model.times(part.batch, part.hardware)
+        result = part.model.times(part.batch, part.hardware)
         source = part.words["source"]
-        ratio = found.estimate_s / part.seconds
-        below = int((part.seconds < found.bound_s).sum())
+        ratio = result.estimate_s / part.seconds
+        below = int((part.seconds < result.bound_s).sum())
         colour = np.log2(part.batch.dims["m"])
         axis.scatter(part.seconds * 1e6, ratio, c=colour, s=3, cmap="viridis")
         axis.set(xscale="log", yscale="log", ylim=(0.3, 3.0), xlabel="measured, us")

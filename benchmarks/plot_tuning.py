@@ -35,16 +35,16 @@ def main() -> None:
         x for x in swept_problems(data_folder()) if x.device == "H20" and x.sizes == SIZES
     )
     board = problem.hardware
-    places = legal(SWEEP, board, recipe)
+    positions = legal(SWEEP, board, recipe)
     every = grid(SWEEP)
-    found = rank_steps(
+    result = rank_steps(
         problem.product, candidates_on(SWEEP, board, recipe),
-        tuple(every[place] for place in places.tolist()), tile_constants(),
+        tuple(every[position] for position in positions.tolist()), tile_constants(),
         tuning_held_out.ranker(f"layers-{problem.fold}"),
     )  # fmt: skip
-    near = np.flatnonzero(np.isin(places, problem.near)).astype(np.float64)
+    near = np.flatnonzero(np.isin(positions, problem.near)).astype(np.float64)
     title = "gate and up of 128 experts, top 8, 2048 to 768, 512 tokens, H20, layer not seen"
-    plot_tiles(found, title, STATIC / PLOTS["tiles"], near)
+    plot_tiles(result, title, STATIC / PLOTS["tiles"], near)
     kernel = {
         "op": "moe", "tokens": 512, "experts": 128, "topk": 8, "hidden": 2048, "intermediate": 768,
         "part": "w13", "configuration": dict(sglang_rule(512, 128).values),

@@ -23,7 +23,7 @@ def spread(path: Path) -> dict[str, object]:
     """The dearest over the cheapest provider on demand of each accelerator that three sell, and
     spot over on demand, per accelerator hour.
     """
-    asked: dict[str, dict[str, float]] = defaultdict(dict)
+    requested: dict[str, dict[str, float]] = defaultdict(dict)
     spot, providers, rows = [], set(), 0
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
@@ -32,13 +32,13 @@ def spread(path: Path) -> dict[str, object]:
             price = float(row["usd_per_hour_per_accelerator"] or 0.0)
             cheap = float(row["spot_usd_per_hour_per_accelerator"] or 0.0)
             if price:
-                known = asked[row["accelerator"]]
+                known = requested[row["accelerator"]]
                 known[row["provider"]] = min(price, known.get(row["provider"], price))
             if price and cheap:
                 spot.append(cheap / price)
     ratios = {
         name: round(max(prices.values()) / min(prices.values()), 2)
-        for name, prices in sorted(asked.items())
+        for name, prices in sorted(requested.items())
         if len(prices) >= 3
     }
     deciles = statistics.quantiles(spot, n=10)
@@ -58,8 +58,8 @@ def main() -> None:
     """Writes the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--output", type=Path, required=True)
-    found = spread(data_folder() / TABLE)
-    text = msgspec.json.format(msgspec.json.encode(found), indent=2)
+    result = spread(data_folder() / TABLE)
+    text = msgspec.json.format(msgspec.json.encode(result), indent=2)
     write_atomically(parser.parse_args().output, text + b"\n")
 
 

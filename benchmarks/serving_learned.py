@@ -30,11 +30,11 @@ _WORDS = 3
 
 def raw(case: Case) -> list[Any]:
     """Columns of a row: words, then numbers."""
-    own, work = case.scenario, case.scenario["workload"]
+    scenario, work = case.scenario, case.scenario["workload"]
     return [
         case.labels["device"], case.labels["engine"], case.labels["model"],
         work["input_len"], work["output_len"], work["arrival"]["concurrency"],
-        *(own["parallel"][name] for name in ("tp", "pp", "ep", "attention_dp")),
+        *(scenario["parallel"][name] for name in ("tp", "pp", "ep", "attention_dp")),
     ]  # fmt: skip
 
 
@@ -68,7 +68,7 @@ def main(out: Path) -> None:
     everything = np.arange(len(rows))
     folds = list(GroupKFold(FOLDS).split(everything, groups=pairs))
     splits = {"other pairs": folds, "train pairs": [(everything[~held_out], everything[held_out])]}
-    found: dict[str, Any] = {"rows": int(held_out.sum()), "median_ape": {}}
+    table: dict[str, Any] = {"rows": int(held_out.sum()), "median_ape": {}}
     for name, parts in splits.items():
         guess = {metric: np.full(len(rows), np.nan) for metric in METRICS[:2]}
         for train, test in parts:
@@ -79,8 +79,8 @@ def main(out: Path) -> None:
             answer = {metric: (float(values[i]),) * 4 for metric, values in guess.items()}
             for metric, value in with_rate(rows[i], answer).items():
                 off[metric].append(abs(value[0] / rows[i].measured[metric] - 1.0) * 100.0)
-        found["median_ape"][name] = {m: round(float(np.median(v)), 2) for m, v in off.items()}
-    text = json.dumps(found, indent=1, sort_keys=True) + "\n"
+        table["median_ape"][name] = {m: round(float(np.median(v)), 2) for m, v in off.items()}
+    text = json.dumps(table, indent=1, sort_keys=True) + "\n"
     out.write_text(text)
     print(text, end="")
 

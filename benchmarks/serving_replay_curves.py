@@ -28,8 +28,8 @@ SHOWN = (("scheduler on measured step times", "tab:blue"), ("on our own prices",
 def at(records: Records, name: str, seconds: F64) -> F64:
     """A column of the log of steps at each second; 0 after the last answer."""
     start, values = columns(records.log.table(), "start_ns", name)
-    place = np.searchsorted(start, seconds * 1e9, side="right") - 1
-    return np.where(seconds * 1e9 < records.end_ns, values[place], 0).astype(np.float64)
+    position = np.searchsorted(start, seconds * 1e9, side="right") - 1
+    return np.where(seconds * 1e9 < records.end_ns, values[position], 0).astype(np.float64)
 
 
 def main(out: Path) -> None:

@@ -114,13 +114,13 @@ def traffic(seed: int, count: int, rate: float = 0.0, clients: int = 0, low: int
     at = np.zeros(count, dtype=np.int64)
     if rate:
         at = np.cumsum(rng.exponential(1e9 / rate, count)).astype(np.int64)
-    return Requests.of(at, lengths[0], lengths[1], clients)
+    return Requests.from_arrays(at, lengths[0], lengths[1], clients)
 
 
 def main(draws: int, count: int) -> None:
     """Prints a table."""
     device, engine = find_device("H100"), find_engine("vllm")
-    deployment = Deployment.of(find_model("Llama-3.1-8B"), device, engine)
+    deployment = Deployment.from_model(find_model("Llama-3.1-8B"), device, engine)
     prices = Fitted(StepPrices(step_model(deployment)))
     spec = replace(replica_spec(deployment), prices=prices)
     cases: dict[str, dict[str, Any]] = {
@@ -136,8 +136,8 @@ def main(draws: int, count: int) -> None:
             return Simulation(requests, specs).run()
 
         prices.draw = {}
-        found = Simulated(Fleet.of(deployment, spec), simulate)
-        intervals = found.metrics(metrics_of)
+        simulated = Simulated(Fleet.from_deployment(deployment, spec), simulate)
+        intervals = simulated.metrics(metrics_of)
         drawn: dict[str, list[float]] = {each: [] for each in SHOWN}
         host = deployment.engine.host.log_sd
         for number in range(draws):
@@ -155,8 +155,8 @@ def main(draws: int, count: int) -> None:
         seeds = [
             metrics_of(simulate([spec], traffic(seed, count, **case))) for seed in range(1, 16)
         ]
-        spread = seed_spread(found.records)
-        print(f"{name}: {len(found.records.log)} rows of the log")
+        spread = seed_spread(simulated.records)
+        print(f"{name}: {len(simulated.records.log)} rows of the log")
         for each in SHOWN:
             base = intervals[each].estimate
             low, high = (float(np.quantile(drawn[each], q)) / base for q in (0.05, 0.95))

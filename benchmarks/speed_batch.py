@@ -78,9 +78,9 @@ def timed(cases: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main(out: str, count: str = str(STATIC)) -> None:
-    found = {"budget": BUDGET, "kernels": timed(kernels()), "static": timed(static(int(count)))}
-    Path(out).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found))
+    table = {"budget": BUDGET, "kernels": timed(kernels()), "static": timed(static(int(count)))}
+    Path(out).write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(table))
 
 
 if __name__ == "__main__":

@@ -73,9 +73,9 @@ def cpu_and_wall_s(
 def main() -> None:
     """Measures all commands; prints a table and writes JSON if a path is given."""
     results: dict[str, object] = {}
-    kept = TemporaryDirectory()
+    remaining = TemporaryDirectory()
     compiled = {n: v for n, v in os.environ.items() if n != "PYTHONDONTWRITEBYTECODE"}
-    compiled["PYTHONPYCACHEPREFIX"] = kept.name
+    compiled["PYTHONPYCACHEPREFIX"] = remaining.name
 
     def note(name: str, measured: tuple[float, float], budget: float | None) -> None:
         cpu, wall = measured
@@ -85,7 +85,7 @@ def main() -> None:
     for name, (command, budget) in COMMANDS.items():
         note(name, cpu_and_wall_s(command, compiled), budget)
     timed = [cpu_and_wall_s([str(BIN), *command.split()], compiled) for command in CHOICE]
-    cpu, wall = (sum(each[place] for each in timed) for place in (0, 1))
+    cpu, wall = (sum(each[position] for each in timed) for position in (0, 1))
     results["three commands to a plan"] = {
         "cpu_s": round(cpu, 3), "wall_s": round(wall, 3), "budget_wall_s": CHOICE_BUDGET_S,
         "load_average": round(os.getloadavg()[0], 1), "commands": CHOICE,

@@ -84,7 +84,7 @@ def random_state(rng: np.random.Generator) -> State:
 
 def simulated_states(rng: np.random.Generator) -> list[State]:
     """What a scheduler asks for: up to 64 sequences, and chunks of 512 tokens of prompts."""
-    found: list[State] = []
+    states: list[State] = []
     decoding: dict[int, list[int]] = {}
     waiting = [
         (number, int(rng.integers(50, 2000)), int(rng.integers(20, 300)))
@@ -100,7 +100,7 @@ def simulated_states(rng: np.random.Generator) -> list[State]:
                 new = min(512, prompt - done)
                 chunk = [(new, done + new)]
                 done += new
-                found.append((chunk, cached))
+                states.append((chunk, cached))
                 cached = cached + 1
             waiting.pop(0)
             chunks = -(-prompt // 512)
@@ -109,19 +109,19 @@ def simulated_states(rng: np.random.Generator) -> list[State]:
                 each[1] -= chunks
             decoding[number] = [prompt, output]
         else:
-            found.append(([], cached))
+            states.append(([], cached))
             for each in decoding.values():
                 each[0] += 1
                 each[1] -= 1
         decoding = {n: each for n, each in decoding.items() if each[1] > 0}
-    return found
+    return states
 
 
 def served_states(rng: np.random.Generator) -> list[State]:
     """What a scheduler asks for: prompts of 8 to 128k tokens, lognormal, that arrive at random and
     share a budget of tokens a step; every tenth one continues a conversation that is cached.
     """
-    found: list[State] = []
+    states: list[State] = []
     running: list[list[int]] = []
     waiting: list[list[int]] = []
     for _ in range(SERVED):
@@ -137,11 +137,11 @@ def served_states(rng: np.random.Generator) -> list[State]:
                 each[0], left = each[0] + new, left - new
                 chunks.append((new, each[0]))
         if chunks or len(cached):
-            found.append((chunks, cached))
+            states.append((chunks, cached))
         running = [[c + 1, left, output - 1] for c, left, output in running if output > 1]
         running += [each for each in waiting if each[0] == each[1]]
         waiting = [each for each in waiting if each[0] < each[1]]
-    return found
+    return states
 
 
 def kind_of(state: State) -> str:
@@ -152,24 +152,24 @@ def kind_of(state: State) -> str:
     return f"{'several' if len(prefill) > 1 else 'one'}_{past}"
 
 
-def again_us(found: StepPrices, states: Sequence[State]) -> float:
+def again_us(step_prices: StepPrices, states: Sequence[State]) -> float:
     """A state whose tables and surfaces are there."""
-    return smallest_s(lambda: price_all(found, states), 2) / len(states) * 1e6
+    return smallest_s(lambda: price_all(step_prices, states), 2) / len(states) * 1e6
 
 
 def served(model: StepModel) -> dict[str, float]:
     """Each state the first time, tables and surfaces included; by kind, once these are there."""
-    states, found = served_states(np.random.default_rng(9)), StepPrices(model)
-    cold = smallest_s(lambda: price_all(found, states), 1)
+    states, step_prices = served_states(np.random.default_rng(9)), StepPrices(model)
+    cold = smallest_s(lambda: price_all(step_prices, states), 1)
     kinds: dict[str, list[State]] = {}
     for state in states:
         kinds.setdefault(kind_of(state), []).append(state)
-    off, _ = errors(model, found, states[:: SERVED // 300])
-    each = {f"{kind}_us": again_us(found, some) for kind, some in sorted(kinds.items())}
+    off, _ = errors(model, step_prices, states[:: SERVED // 300])
+    each = {f"{kind}_us": again_us(step_prices, some) for kind, some in sorted(kinds.items())}
     short = [state[1] for state in states if len(state[1]) > 1][:50]
-    runs = smallest_s(lambda: [found.run(cached, 5) for cached in short], 3) / len(short)
+    runs = smallest_s(lambda: [step_prices.run(cached, 5) for cached in short], 3) / len(short)
     return {
-        "cold_us": cold / len(states) * 1e6, "again_us": again_us(found, states), **each,
+        "cold_us": cold / len(states) * 1e6, "again_us": again_us(step_prices, states), **each,
         "run_of_5_us": runs * 1e6, "mean_off_pct": float(off.mean() * 100.0),
         "p99_off_pct": float(np.quantile(off, 0.99) * 100.0),
         "largest_off_pct": float(off.max() * 100.0),
@@ -203,7 +203,7 @@ def program() -> dict[str, float]:
 
 def deployment(case: tuple[str, str, str, dict[str, int]]) -> Deployment:
     name, device, engine, plan = case
-    return Deployment.of(
+    return Deployment.from_model(
         find_model(name), find_device(device), find_engine(engine), plan=Plan(**plan)
     )
 
@@ -221,27 +221,27 @@ def static_batch() -> dict[str, float]:
 
 
 def prices(case: tuple[str, str, str, dict[str, int]]) -> dict[str, object]:
-    model = StepModel.of(deployment(case))
+    model = StepModel.from_deployment(deployment(case))
     rng, before = np.random.default_rng(5), peak_mb()
-    found = StepPrices(model)
-    asked = simulated_states(rng)
-    decodes = [state for state in asked if not state[0]]
-    mixed = [state for state in asked if state[0]]
-    cold = smallest_s(lambda: price_all(found, asked), 1)
-    decode = smallest_s(lambda: price_all(found, decodes), 5)
-    chunk = smallest_s(lambda: price_all(found, mixed), 3)
+    step_prices = StepPrices(model)
+    requested = simulated_states(rng)
+    decodes = [state for state in requested if not state[0]]
+    mixed = [state for state in requested if state[0]]
+    cold = smallest_s(lambda: price_all(step_prices, requested), 1)
+    decode = smallest_s(lambda: price_all(step_prices, decodes), 5)
+    chunk = smallest_s(lambda: price_all(step_prices, mixed), 3)
     cached = rng.integers(100, 2000, 32)
-    found.run(cached, STEPS)
-    run = smallest_s(lambda: found.run(cached, STEPS), 5)
+    step_prices.run(cached, STEPS)
+    run = smallest_s(lambda: step_prices.run(cached, STEPS), 5)
     states = [random_state(rng) for _ in range(STATES)]
-    fresh = smallest_s(lambda: price_all(found, states), 1)
-    off, below = errors(model, found, states)
-    worst = run_error(model, found, cached)
+    fresh = smallest_s(lambda: price_all(step_prices, states), 1)
+    off, below = errors(model, step_prices, states)
+    worst = run_error(model, step_prices, cached)
     return {
         "case": f"{case[0]} on {case[1]}, {case[2]} {case[3] or ''}".strip(),
         "decode_us": decode / len(decodes) * 1e6,
         "with_prefill_us": chunk / len(mixed) * 1e6,
-        "cold_us": cold / len(asked) * 1e6,
+        "cold_us": cold / len(requested) * 1e6,
         "random_us": fresh / STATES * 1e6,
         "run_step_us": run / STEPS * 1e6,
         "largest_off_pct": float(off.max() * 100.0),
@@ -254,9 +254,9 @@ def prices(case: tuple[str, str, str, dict[str, int]]) -> dict[str, object]:
     }
 
 
-def price_all(found: StepPrices, states: Sequence[State]) -> None:
+def price_all(step_prices: StepPrices, states: Sequence[State]) -> None:
     for prefill, cached in states:
-        found.price(prefill, cached)
+        step_prices.price(prefill, cached)
 
 
 def joined(states: Sequence[State]) -> BatchStates:
@@ -267,7 +267,7 @@ def joined(states: Sequence[State]) -> BatchStates:
     return BatchStates(new, total, first, np.concatenate([each for _, each in states]), second)
 
 
-def errors(model: StepModel, found: StepPrices, states: Sequence[State]) -> tuple[F64, float]:
+def errors(model: StepModel, result: StepPrices, states: Sequence[State]) -> tuple[F64, float]:
     """Relative errors of passes, and the share of states whose clock is below boost."""
     off, below = [], 0
     boost = model.machine.boosted_device.clocks.boost_hz
@@ -282,24 +282,24 @@ def errors(model: StepModel, found: StepPrices, states: Sequence[State]) -> tupl
                 one = batch.chosen(np.array([row]))
                 slow = model.steps(one, hz)
                 full_s = slow.device_s[0] + slow.waited_s[0]
-            off.append(abs(found.price(prefill, cached).pass_s / float(full_s) - 1.0))
+            off.append(abs(result.price(prefill, cached).pass_s / float(full_s) - 1.0))
     return np.array(off), below / len(states)
 
 
-def run_error(model: StepModel, found: StepPrices, cached: I64) -> float:
+def run_error(model: StepModel, step_prices: StepPrices, cached: I64) -> float:
     """Largest relative error of a step of a run, at the clock of its middle."""
     states = BatchStates.decode(cached.tolist(), np.arange(1, STEPS + 1))
     times = model.steps(states)
     hz = model.held_clock(times, STEPS // 2)
     times = model.at_clock(times, states, hz, np.arange(STEPS))
     return float(
-        np.abs(found.run(cached, STEPS).pass_s / (times.device_s + times.waited_s) - 1).max()
+        np.abs(step_prices.run(cached, STEPS).pass_s / (times.device_s + times.waited_s) - 1).max()
     )
 
 
 def stepper() -> dict[str, float]:
     """Requests that arrive one by one, each prefilled at once and decoded to its end."""
-    shared = StepPrices(StepModel.of(deployment(CASES[0])))
+    shared = StepPrices(StepModel.from_deployment(deployment(CASES[0])))
 
     def serve() -> int:
         one, steps = Stepper(shared), 0

@@ -34,12 +34,12 @@ BUDGETS = {"alone_us": 150.0, "row_us": 1.0, "static_batch_ms": 5.0}
 
 def cpu_s(work: Callable[[int], object], times: int = 5) -> float:
     """The least of several runs, after one that is not counted."""
-    found = []
+    items = []
     for run in range(times + 1):
         start = time.process_time()
         work(run)
-        found.append(time.process_time() - start)
-    return min(found[1:])
+        items.append(time.process_time() - start)
+    return min(items[1:])
 
 
 def measured(name: str, batch: OpBatch) -> dict[str, float]:
@@ -73,12 +73,12 @@ def main() -> None:
             "m": rng.integers(1, 8192, ROWS), "n": rng.integers(1, 300, ROWS) * 64,
             "k": rng.integers(1, 300, ROWS) * 64,
         })  # fmt: skip
-        found: dict[str, Any] = {
+        table: dict[str, Any] = {
             "design": DESIGN, "mappings": count, "budgets": BUDGETS,
             **measured(str(path), batch), BESIDE: measured(BESIDE, batch),
         }  # fmt: skip
-    print(found)
-    write_atomically(OUTPUT, msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+    print(table)
+    write_atomically(OUTPUT, msgspec.json.format(msgspec.json.encode(table)) + b"\n")
 
 
 if __name__ == "__main__":

@@ -155,7 +155,7 @@ def budget_of(family: str) -> dict[str, float]:
 
 
 def static_batch_ms(model: str, tp: int) -> float:
-    deployment = Deployment.of(
+    deployment = Deployment.from_model(
         find_model(model), find_device("H100"), find_engine("sglang"), plan=Plan(tp=tp)
     )
     return smallest_s(lambda: predict_static_batch(deployment, [1024] * 8, 128), 50) * 1e3

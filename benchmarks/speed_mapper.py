@@ -87,27 +87,27 @@ def layers() -> Iterator[tuple[str, str, dict[str, int]]]:
 
 def run(task: Task, einsum: Einsum, objective: Any, efforts: tuple[int, ...]) -> list[Any]:
     """Value, gap and seconds by effort, until the gap is small enough."""
-    found = []
+    items = []
     for effort, enough in zip(efforts, ENOUGH, strict=False):
         start = time.process_time()
         best = best_mapping(
             einsum, task.architecture, task.constraints, objective=objective, effort=effort
         )
         seconds = time.process_time() - start
-        found.append({
+        items.append({
             "effort": effort, "value": best.value, "gap": round(best.gap, 6),
             "tried": best.tried, "cpu_s": round(seconds, 3),
         })  # fmt: skip
         if best.gap <= enough:
             break
-    return found
+    return items
 
 
 def rate(task: Task) -> dict[str, float]:
     """Complete mappings that the accounting counts in a second, energy and time of each."""
     einsum = conv2d(**square(64, 64, 56, 3))
     best = best_mapping(einsum, task.architecture, task.constraints)
-    one = MappingBatch.of(best.nest, einsum, task.architecture)
+    one = MappingBatch.from_nest(best.nest, einsum, task.architecture)
     many = one.take(np.zeros(RATE, dtype=np.int64))
     start = time.process_time()
     cost(einsum, task.architecture, many)

@@ -54,15 +54,15 @@ def timed(fabric: Fabric, jobs: list[Job]) -> dict[str, float | int]:
 
 def cases() -> dict[str, tuple[Fabric, list[Job]]]:
     every = tuple(range(RANKS))
-    found: dict[str, tuple[Fabric, list[Job]]] = {}
+    cases: dict[str, tuple[Fabric, list[Job]]] = {}
     for name, fabric in FABRICS.items():
         for method in METHODS:
             rounds = rounds_of("all_reduce", method, RANKS, SIZE)
-            found[f"all_reduce, {method}, {name}"] = (fabric, [Job("a", every, rounds)])
+            cases[f"all_reduce, {method}, {name}"] = (fabric, [Job("a", every, rounds)])
     half = rounds_of("all_reduce", "ring", RANKS // 2, SIZE)
     pair = [Job("even", every[::2], half), Job("odd", every[1::2], half)]
-    found["two ring all_reduce of 512, rails of 128 nodes"] = (rails(), pair)
-    return found
+    cases["two ring all_reduce of 512, rails of 128 nodes"] = (rails(), pair)
+    return cases
 
 
 def main() -> None:

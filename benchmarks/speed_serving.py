@@ -56,18 +56,18 @@ def azure() -> tuple[I64, I64, I64, str]:
         import pyarrow.parquet as pq
 
         table = pq.read_table(path, filters=[("trace", "=", TRACE)])
-        at, asked, said = (
+        at, requested, remark = (
             table[n].to_numpy() for n in ("arrival_s", "input_tokens", "output_tokens")
         )
         times = np.rint((at - at[0]) * 1e9).astype(np.int64)
-        return times, asked.astype(np.int64), np.maximum(said, 1).astype(np.int64), TRACE
+        return times, requested.astype(np.int64), np.maximum(remark, 1).astype(np.int64), TRACE
     random = np.random.default_rng(0)
     count = 20_000
-    asked = np.clip(np.exp(random.normal(6.93, 0.9, count)), 4, 14_000)
-    said = np.clip(np.exp(random.normal(4.87, 0.9, count)), 1, 1000)
+    requested = np.clip(np.exp(random.normal(6.93, 0.9, count)), 4, 14_000)
+    remark = np.clip(np.exp(random.normal(4.87, 0.9, count)), 1, 1000)
     times = np.rint(np.cumsum(random.exponential(0.18, count)) * 1e9)
-    found = [each.astype(np.int64) for each in (times, asked, said)]
-    return found[0], found[1], found[2], "drawn"
+    items = [each.astype(np.int64) for each in (times, requested, remark)]
+    return items[0], items[1], items[2], "drawn"
 
 
 def spec_of(where: tuple[str, str, str], plan: dict[str, int]) -> ReplicaSpec:
@@ -80,7 +80,7 @@ def spec_of(where: tuple[str, str, str], plan: dict[str, int]) -> ReplicaSpec:
 
     model, device, engine = where
     return replica_spec(
-        Deployment.of(
+        Deployment.from_model(
             find_model(model), find_device(device), find_engine(engine), plan=Plan(**plan)
         )
     )
@@ -91,15 +91,17 @@ def at_load(spec: ReplicaSpec, requests: int) -> Requests:
 
     What it carries is that of a burst of requests, in a process of its own beforehand.
     """
-    times, asked, said, _ = azure()
-    burst = Requests.of(np.zeros(4000, dtype=np.int64), asked[:4000], said[:4000])
+    times, requested, remark, _ = azure()
+    burst = Requests.from_arrays(np.zeros(4000, dtype=np.int64), requested[:4000], remark[:4000])
     spent_s = Simulation(burst, [spec]).run().end_ns * 1e-9
     rounds = -(-requests // len(times))
     gap = int(times[-1] // (len(times) - 1))
     every = np.concatenate([times + k * (int(times[-1]) + gap) for k in range(rounds)])[:requests]
     share = (requests / (LOAD * 4000 / spent_s)) / (float(every[-1]) * 1e-9)
     at = np.rint(every * share).astype(np.int64)
-    return Requests.of(at, np.tile(asked, rounds)[:requests], np.tile(said, rounds)[:requests])
+    return Requests.from_arrays(
+        at, np.tile(requested, rounds)[:requests], np.tile(remark, rounds)[:requests]
+    )
 
 
 DEPLOYMENTS: dict[str, tuple[tuple[str, str, str], dict[str, int], int]] = {
@@ -121,8 +123,8 @@ def simulated(name: str, requests_file: str, warm: int) -> dict[str, float]:
     from silicast.report.drawing.table_file import write_table
     from silicast.serving.statistics.tables import requests_table
 
-    kept = np.load(requests_file)
-    requests = Requests.of(kept["at"], kept["asked"], kept["said"])
+    remaining = np.load(requests_file)
+    requests = Requests.from_arrays(remaining["at"], remaining["asked"], remaining["said"])
     model, plan, _ = DEPLOYMENTS[name]
     spec = spec_of(model, plan)
     seconds: list[tuple[float, float]] = []
@@ -132,7 +134,7 @@ def simulated(name: str, requests_file: str, warm: int) -> dict[str, float]:
         write_table(Path(requests_file).with_suffix(".csv"), requests_table(records), "OUT")
         seconds.append((time.perf_counter() - wall, time.process_time() - cpu))
     count = len(requests)
-    found = {
+    simulated = {
         "requests": count, "steps_or_stretches": len(records.log.table()),
         "cold_wall_s": seconds[0][0], "cold_cpu_s": seconds[0][1],
         "cold_requests_per_s": count / seconds[0][0], "peak_mb": peak_mb(),
@@ -140,15 +142,15 @@ def simulated(name: str, requests_file: str, warm: int) -> dict[str, float]:
         "tpot_mean_s": float(records.tpot_s().mean()),
     }  # fmt: skip
     if warm:
-        found["warm_wall_s"] = min(each[0] for each in seconds[1:])
-        found["warm_cpu_s"] = min(each[1] for each in seconds[1:])
-        found["warm_requests_per_s"] = count / found["warm_wall_s"]
-    return found
+        simulated["warm_wall_s"] = min(each[0] for each in seconds[1:])
+        simulated["warm_cpu_s"] = min(each[1] for each in seconds[1:])
+        simulated["warm_requests_per_s"] = count / simulated["warm_wall_s"]
+    return simulated
 
 
 def mixed(count: int = MIXED, seed: int = 3) -> list[dict[str, Any]]:
     """Scenarios of several models, boards, engines and loads, in no order."""
-    places: list[tuple[str, dict[str, int]]] = [
+    indices: list[tuple[str, dict[str, int]]] = [
         ("Llama-3.1-8B", {}), ("Llama-3.1-8B", {"tp": 2}), ("Llama-3.1-70B", {"tp": 4}),
         ("Llama-3.1-70B", {"tp": 8}), ("Qwen3-32B", {"tp": 2}), ("Qwen3-30B-A3B", {"tp": 2}),
         ("Qwen3-235B-A22B", {"tp": 8, "ep": 8}), ("gpt-oss-120b", {"tp": 4}),
@@ -158,17 +160,17 @@ def mixed(count: int = MIXED, seed: int = 3) -> list[dict[str, Any]]:
     random = np.random.default_rng(seed)
     cases: list[dict[str, Any]] = []
     for number in range(count):
-        model, plan = places[random.integers(len(places))]
+        model, plan = indices[random.integers(len(indices))]
         device = ("h100", "h200", "b200")[random.integers(3)]
         if model == "DeepSeek-V3" and device == "h100":
             device = "h200"
         clients = int(2 ** random.integers(0, 10))
-        asked, said = (int(2 ** random.integers(7, 14)) for _ in range(2))
+        requested, remark = (int(2 ** random.integers(7, 14)) for _ in range(2))
         arrival: dict[str, Any] = {"kind": "closed", "concurrency": clients}
         if random.random() < 0.2:
             arrival = {"kind": "poisson", "rate_per_s": float(2.0 ** random.uniform(-2, 2))}
         workload: dict[str, Any] = {
-            "arrival": arrival, "input_len": asked, "output_len": said,
+            "arrival": arrival, "input_len": requested, "output_len": remark,
             "requests": int(np.clip(4 * clients, 32, 1024)),
         }  # fmt: skip
         if random.random() < 0.5:
@@ -190,33 +192,33 @@ def answered(count: int) -> dict[str, dict[str, float]]:
 
     from silicast.runner.batch import run_batch
 
-    found: dict[str, dict[str, float]] = {}
+    answered: dict[str, dict[str, float]] = {}
     for case in mixed()[:count]:
         out = BytesIO()
         cpu, wall = time.process_time(), time.perf_counter()
         run_batch(BytesIO(json.dumps(case).encode() + b"\n"), out)
         reply = json.loads(out.getvalue())
         metrics = reply.get("metrics", {})
-        found[case["id"]] = {
+        answered[case["id"]] = {
             **{name: metrics[name]["estimate"] for name in WORTH if name in metrics},
             "cpu_s": time.process_time() - cpu,
             "wall_s": time.perf_counter() - wall,
         }
-    return found
+    return answered
 
 
 def compared(before: Path, after: Path) -> dict[str, dict[str, float]]:
     """Relative differences of metrics in percent, over the cases of both files."""
     one, other = (json.loads(each.read_text()) for each in (before, after))
-    found: dict[str, dict[str, float]] = {}
+    compared: dict[str, dict[str, float]] = {}
     for name in WORTH:
         ids = [i for i in one if i in other and name in one[i] and name in other[i]]
         off = np.array([abs(other[i][name] / one[i][name] - 1.0) for i in ids]) * 100.0
-        found[name] = {
+        compared[name] = {
             "cases": len(ids), "median_pct": float(np.median(off)),
             "p90_pct": float(np.quantile(off, 0.9)), "largest_pct": float(off.max()),
         }  # fmt: skip
-    return found
+    return compared
 
 
 def start_cpu_s() -> float:
@@ -242,8 +244,8 @@ def child(*arguments: str) -> dict[str, Any]:
     """What a process of this script prints."""
     command = [sys.executable, "-m", "benchmarks.speed_serving", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    child: dict[str, Any] = json.loads(done.stdout)
+    return child
 
 
 def prepared(name: str, path: str) -> dict[str, Any]:
@@ -256,11 +258,11 @@ def prepared(name: str, path: str) -> dict[str, Any]:
 
 def batch() -> dict[str, Any]:
     """All mixed scenarios, one process."""
-    found = answered(MIXED)
-    cpu = [each["cpu_s"] for each in found.values()]
+    result = answered(MIXED)
+    cpu = [each["cpu_s"] for each in result.values()]
     return {
-        "cases": len(found), "answered": sum(WORTH[0] in each for each in found.values()),
-        "cpu_s": sum(cpu), "wall_s": sum(each["wall_s"] for each in found.values()),
+        "cases": len(result), "answered": sum(WORTH[0] in each for each in result.values()),
+        "cpu_s": sum(cpu), "wall_s": sum(each["wall_s"] for each in result.values()),
         "median_cpu_s": float(np.median(cpu)), "largest_cpu_s": max(cpu),
     }  # fmt: skip
 

@@ -82,8 +82,8 @@ class OneBillion(nn.Module):  # type: ignore[misc]
 
     def forward(self, tokens: Any) -> Any:
         x = self.embed(tokens)
-        places = torch.arange(tokens.shape[1], device=tokens.device)[:, None]
-        angle = places / 500_000.0 ** (torch.arange(64, device=tokens.device) / 64)
+        positions = torch.arange(tokens.shape[1], device=tokens.device)[:, None]
+        angle = positions / 500_000.0 ** (torch.arange(64, device=tokens.device) / 64)
         cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
         for layer in self.layers:
             x = layer(x, cos, sin)
@@ -184,7 +184,7 @@ def timed(make: Callable[[], Made], *, training: bool) -> dict[str, Any]:
     except SilicastError as error:
         return {"refused": error.message.partition(".")[0]}
     traced = time.perf_counter()
-    found = predict_program(Machine(find_device(DEVICE), find_engine("torch-eager")), graph)
+    program = predict_program(Machine(find_device(DEVICE), find_engine("torch-eager")), graph)
     done = time.perf_counter()
     return {
         "parameters": sum(p.numel() for p in module.parameters()),
@@ -192,7 +192,7 @@ def timed(make: Callable[[], Made], *, training: bool) -> dict[str, Any]:
         "prediction_s": round(done - traced, 2),
         "total_s": round(done - start, 2),
         "total_cpu_s": round(time.process_time() - worked, 2),
-        "e2e_ms": round(found.total.seconds * 1e3, 3),
+        "e2e_ms": round(program.total.seconds * 1e3, 3),
         **modelled(graph),
     }
 

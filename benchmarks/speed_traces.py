@@ -43,12 +43,14 @@ def _write(path: Path) -> None:
     with path.open("w") as file:
         if path.suffix == ".csv":
             file.write(f"{','.join(columns)}\n")
-        for at, asked, said in zip(*(each.tolist() for each in columns.values()), strict=True):
+        for at, requested, remark in zip(
+            *(each.tolist() for each in columns.values()), strict=True
+        ):
             if path.suffix == ".csv":
-                file.write(f"{at},{asked},{said}\n")
+                file.write(f"{at},{requested},{remark}\n")
                 continue
-            row = {"timestamp": int(at * 1000), "input_length": asked, "output_length": said}
-            blocks = list(range(asked, asked - (-asked // 512)))
+            row = {"timestamp": int(at * 1000), "input_length": requested, "output_length": remark}
+            blocks = list(range(requested, requested - (-requested // 512)))
             file.write(f"{json.dumps({**row, 'hash_ids': blocks})}\n")
 
 
@@ -89,15 +91,15 @@ def _child(*arguments: str) -> str:
 
 def main(out: str = "") -> None:
     """All cases, one after the other."""
-    found: dict[str, dict[str, float]] = {}
+    table: dict[str, dict[str, float]] = {}
     with TemporaryDirectory() as folder:
         for case in CASES:
             if case.startswith("trace."):
                 _child("--write", case, folder)
-            found[case] = json.loads(_child("--one", case, folder))
-            print(f"{case:24}{found[case]}")
+            table[case] = json.loads(_child("--one", case, folder))
+            print(f"{case:24}{table[case]}")
     if out:
-        Path(out).write_text(f"{json.dumps(found, indent=1)}\n")
+        Path(out).write_text(f"{json.dumps(table, indent=1)}\n")
 
 
 if __name__ == "__main__":

@@ -48,25 +48,25 @@ def plans() -> dict[str, float]:
     scenario = decode(tree)
     assert isinstance(scenario.workload, PlanWorkload)
     assert scenario.workload.training is not None
-    asked = prepared(scenario, scenario.workload.training)
-    model = asked.rank.deployment.model
+    requested = prepared(scenario, scenario.workload.training)
+    model = requested.rank.deployment.model
 
     def legal() -> Any:
         return candidates(Space(model, 4096, 8, 32768, 4096, {}))
 
-    found = legal()
-    first = _took(lambda: closed_form(asked.rank, found))
+    result = legal()
+    first = _took(lambda: closed_form(requested.rank, result))
 
     def pruned() -> None:
         each = legal()
-        needed_bytes(asked.rank, "adamw", 32, each)
-        closed_form(asked.rank, each)
+        needed_bytes(requested.rank, "adamw", 32, each)
+        closed_form(requested.rank, each)
 
     warm = min(_took(pruned) for _ in range(REPEATS))
     return {
-        "plans": len(found), "first_s": round(first, 2),
-        "plans_per_s_first": round(len(found) / first),
-        "plans_per_s_warm_with_memory": round(len(found) / warm),
+        "plans": len(result), "first_s": round(first, 2),
+        "plans_per_s_first": round(len(result) / first),
+        "plans_per_s_warm_with_memory": round(len(result) / warm),
     }  # fmt: skip
 
 
@@ -77,10 +77,10 @@ def search() -> dict[str, float]:
 
     scenario = decode(GPT3)
     begin = time.perf_counter()
-    _, found = best_plan(scenario, finalists=100)
+    _, result = best_plan(scenario, finalists=100)
     took = time.perf_counter() - begin
     return {
-        "legal": found.legal, "fitting": found.fitting, "in_full": len(found.finalists),
+        "legal": result.legal, "fitting": result.fitting, "in_full": len(result.finalists),
         "seconds": round(took, 1),
     }  # fmt: skip
 
@@ -112,11 +112,11 @@ def main() -> None:
     if len(sys.argv) > 1:
         print(json.dumps(CASES[sys.argv[1]]()))
         return
-    found = {}
+    table = {}
     for name in CASES:
         command = [sys.executable, "-m", "benchmarks.speed_training", name]
-        found[name] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-    OUT.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        table[name] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    OUT.write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
     print(OUT.read_text(encoding="utf-8"))
 
 

@@ -61,11 +61,11 @@ def copies(rows: Tuned) -> dict[str, float]:
 
 def repeats(rows: Tuned) -> Mapping[Product, list[int]]:
     """Candidates that won each product, as often as it occurs."""
-    found: dict[Product, list[int]] = defaultdict(list)
+    repeats: dict[Product, list[int]] = defaultdict(list)
     for product, chosen in zip(products(rows), chosen_candidate(rows).tolist(), strict=True):
         if chosen >= 0:
-            found[product].append(chosen)
-    return found
+            repeats[product].append(chosen)
+    return repeats
 
 
 def errors(part: Tuned, known: Mapping[Product, list[int]]) -> dict[str, float]:
@@ -77,27 +77,27 @@ def errors(part: Tuned, known: Mapping[Product, list[int]]) -> dict[str, float]:
         return {"rows": 0.0}
     some = part.take(np.array(here))
     time = candidate_times(some)
-    said = quantile(time, _chances(some, time), 0.5)
+    remark = quantile(time, _chances(some, time), 0.5)
     off: dict[str, list[float]] = defaultdict(list)
     for column, row in enumerate(here):
-        own, every = int(chosen[row]), list(known[which[row]])
-        true = time[own, column]
+        current, every = int(chosen[row]), list(known[which[row]])
+        true = time[current, column]
         off["one_time_for_all_repeats"].append(_least(time[every, column]))
-        every.remove(own)
+        every.remove(current)
         off["other_repeats"].append(abs(float(np.median(time[every, column])) / true - 1.0))
-        off["shipped_chances"].append(abs(said[column] / true - 1.0))
+        off["shipped_chances"].append(abs(remark[column] / true - 1.0))
     means = {name: round(float(np.mean(values)), 4) for name, values in off.items()}
     return {"rows": float(len(here)), **means}
 
 
 def _chances(rows: Tuned, time: F64) -> F64:
-    near, found = time.min(axis=0) / time, np.empty_like(time)
+    near, chances = time.min(axis=0) / time, np.empty_like(time)
     about = str(rows.architecture[0]), str(rows.dtype[0])
     for cores in np.unique(rows.cores).tolist():
         some = np.flatnonzero(rows.cores == cores)
         sizes = rows.m[some], rows.n[some], rows.k[some], rows.batch[some]
-        found[:, some] = tile_probabilities(sizes, cores, near[:, some], *about)
-    return found
+        chances[:, some] = tile_probabilities(sizes, cores, near[:, some], *about)
+    return chances
 
 
 def _least(times: F64) -> float:
@@ -108,11 +108,11 @@ def _least(times: F64) -> float:
 def main() -> None:
     rows = tuned_rows(data_folder())
     known = repeats(rows)
-    found = {
+    table = {
         f"{part.architecture[0]} {part.dtype[0]}": errors(part, known)
         for part in groups_of(rows, unseen=True, most=SCORED_ROWS)
     }
-    parts = {name: x for name, x in found.items() if x["rows"]}
+    parts = {name: x for name, x in table.items() if x["rows"]}
     for architecture in ("", *(f"{name} " for name in sorted(set(rows.architecture.tolist())))):
         some = [x for name, x in parts.items() if name.startswith(architecture)]
         count = sum(x["rows"] for x in some)
@@ -120,8 +120,8 @@ def main() -> None:
             name: round(sum(x["rows"] * x[name] for x in some) / count, 4)
             for name in some[0] if name != "rows"
         }  # fmt: skip
-        found[f"{architecture or 'all '}(mean)"] = {"rows": count, **means}
-    fitting.write(TARGET, {"mean_ape": found, "share_copied": copies(rows)})
+        table[f"{architecture or 'all '}(mean)"] = {"rows": count, **means}
+    fitting.write(TARGET, {"mean_ape": table, "share_copied": copies(rows)})
     print(TARGET.read_text())
 
 

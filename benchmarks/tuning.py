@@ -46,19 +46,19 @@ WORTH = 1.10
 FLAGGED = "pipeweave/kernel_moe_tuning_gain.parquet"
 
 
-def gains(found: Sequence[Choice], split: str, shared: float) -> dict[str, float]:
+def gains(items: Sequence[Choice], split: str, shared: float) -> dict[str, float]:
     """Gains over a default whose time was measured, its configuration unknown, alone and with all
     kernels of the device in one file; and over SGLang's rule, whose configuration is known too, so
     that part of its error holds for the best as well.
     """
-    timed = [one for one in found if one.problem.default_s]
-    ruled = [one for one in found if one.problem.heuristic_s]
+    timed = [one for one in items if one.problem.default_s]
+    ruled = [one for one in items if one.problem.heuristic_s]
     best = np.array([best_s(x) for x in timed])
     default = np.array([one.problem.default_s for one in timed])
     rule = np.array([one.problem.heuristic_s for one in ruled])
     rule_best, rule_chosen = (np.array([f(x) for x in ruled]) for f in (best_s, chosen_s))
-    said = np.array([one.rule_s for one in ruled])
-    known = rule / (rule_chosen * (rule / said) ** shared)
+    remark = np.array([one.rule_s for one in ruled])
+    known = rule / (rule_chosen * (rule / remark) ** shared)
     saved = 1.0 - rule_best / rule
     hit = np.array([one.hits(1) for one in ruled])
     alone = factors(default_gains(timed, split))
@@ -76,7 +76,7 @@ def gains(found: Sequence[Choice], split: str, shared: float) -> dict[str, float
         **filed,
         "spearman_over_rule_measured": rank_correlation(rule / rule_best, known),
         **{f"over_rule_{k}": v for k, v in worth(rule / rule_best, known).items()},
-        "spearman_over_rule_beforehand": rank_correlation(rule / rule_best, said / rule_chosen),
+        "spearman_over_rule_beforehand": rank_correlation(rule / rule_best, remark / rule_chosen),
         "rule_mean_gain_pct": 100.0 * float(saved.mean()),
         "rule_gain_realised": float(saved[hit].sum() / saved.sum()),
     }
@@ -95,9 +95,9 @@ def chosen_s(one: Choice) -> float:
     return one.chosen_s
 
 
-def worth(true: F, said: F) -> dict[str, float]:
+def worth(true: F, remark: F) -> dict[str, float]:
     """Of kernels said to gain 10 % or more, how many do; and how many of all do."""
-    told = said >= WORTH
+    told = remark >= WORTH
     return {
         "precision": float((true[told] >= WORTH).mean()), "told": float(told.sum()),
         "base_rate": float((true >= WORTH).mean()),
@@ -111,18 +111,21 @@ def flagged(device: str, *, as_a_file: bool = False) -> dict[str, float]:
     times = ("default_latency_us", "best_latency_us", "rel_gap")
     table = read_arrow(data_folder() / FLAGGED, ("gpu", *SIZES, *times))
     rows = [row for row in table.to_pylist() if row["gpu"] == device]
-    every = [Measured.of(flagged_kernel(row), device, [row["default_latency_us"]]) for row in rows]
+    every = [
+        Measured.from_table(flagged_kernel(row), device, [row["default_latency_us"]])
+        for row in rows
+    ]
     errors = group_errors(every) if as_a_file else [None] * len(every)
-    found = [diagnose_measured(one, error) for one, error in zip(every, errors, strict=True)]
-    said = np.array([1.0 if x.faster is None else x.measured_us / x.faster.estimate_us
-                     for x in found])  # fmt: skip
-    most = np.array([1.0 if x.faster is None else x.measured_us / x.faster.p05_us for x in found])
-    least = np.array([1.0 if x.faster is None else x.measured_us / x.faster.p95_us for x in found])
+    items = [diagnose_measured(one, error) for one, error in zip(every, errors, strict=True)]
+    remark = np.array([1.0 if x.faster is None else x.measured_us / x.faster.estimate_us
+                     for x in items])  # fmt: skip
+    most = np.array([1.0 if x.faster is None else x.measured_us / x.faster.p05_us for x in items])
+    least = np.array([1.0 if x.faster is None else x.measured_us / x.faster.p95_us for x in items])
     true = np.array([row["default_latency_us"] / row["best_latency_us"] for row in rows])
     return {
-        "kernels": float(len(rows)), "spearman": rank_correlation(true, said),
+        "kernels": float(len(rows)), "spearman": rank_correlation(true, remark),
         "spearman_of_gap": rank_correlation(true, np.array([-row["rel_gap"] for row in rows])),
-        "mean_ape": float(np.abs(said / true - 1.0).mean()), **worth(true, said),
+        "mean_ape": float(np.abs(remark / true - 1.0).mean()), **worth(true, remark),
         "coverage": float(((least <= true) & (true <= most)).mean()),
     }  # fmt: skip
 

@@ -69,7 +69,7 @@ def compared(row: RunRow, device: str, folder: Path, calibration: Path | None) -
     name, _, mode = row.name.rpartition(" ")
     tree: dict[str, Any] = {"device": device, **row.scenario}
     reason = ""
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for label, extra in (
         ("before", {}),
         ("after", {} if calibration is None else {"calibration": str(calibration.resolve())}),
@@ -80,39 +80,39 @@ def compared(row: RunRow, device: str, folder: Path, calibration: Path | None) -
             belief = run(decode({**tree, **extra}, folder=folder)).metrics[METRIC]
         except SilicastError as error:
             reason = error.message
-            found |= {f"{label}_ms": None, f"{label}_pct": None, f"{label}_inside": None}
+            entries |= {f"{label}_ms": None, f"{label}_pct": None, f"{label}_inside": None}
             continue
-        found |= {
+        entries |= {
             f"{label}_ms": belief.estimate,
             f"{label}_pct": 100.0 * (belief.estimate / measured - 1.0),
             f"{label}_inside": belief.p05 <= measured <= belief.p95,
         }
     noise = 50.0 * (spread.p95 - spread.p05) / measured
     return Compared(
-        name, mode, measured, spread.p05, noise, tuple(row.flags), reason=reason, **found
+        name, mode, measured, spread.p05, noise, tuple(row.flags), reason=reason, **entries
     )  # fmt: skip
 
 
 def summary(rows: Sequence[Compared]) -> dict[str, Any]:
     """Mean and median of the absolute errors; a run that was not predicted is 100 % off."""
-    found: dict[str, Any] = {"runs": len(rows)}
+    summary: dict[str, Any] = {"runs": len(rows)}
     if not rows:
-        return found
-    found["noise_median_pct"] = median(row.noise_pct for row in rows)
+        return summary
+    summary["noise_median_pct"] = median(row.noise_pct for row in rows)
     for label in ("before", "after"):
         errors = [getattr(row, f"{label}_pct") for row in rows]
         if label == "after" and all(row.after_ms is None and not row.reason for row in rows):
             continue
         ape = [100.0 if error is None else abs(error) for error in errors]
         known = [math.log1p(error / 100.0) for error in errors if error is not None]
-        found[label] = {
+        summary[label] = {
             "mean_ape": fmean(ape),
             "median_ape": median(ape),
             "max_ape": max(ape),
             "bias_pct": 100.0 * math.expm1(fmean(known)) if known else None,
             "coverage_pct": 100.0 * fmean(bool(getattr(row, f"{label}_inside")) for row in rows),
         }
-    return found
+    return summary
 
 
 def table(rows: Sequence[Compared]) -> None:
@@ -126,15 +126,15 @@ def table(rows: Sequence[Compared]) -> None:
         print(f"  {' '.join(row.flags)} {row.reason}".rstrip())
 
 
-def figures(title: str, found: dict[str, Any]) -> None:
+def figures(title: str, entries: dict[str, Any]) -> None:
     for label in ("before", "after"):
-        if label in found:
-            each = found[label]
+        if label in entries:
+            each = entries[label]
             print(
-                f"{title:12} {label:7} {found['runs']:3} runs: mean {each['mean_ape']:.1f} %, "
+                f"{title:12} {label:7} {entries['runs']:3} runs: mean {each['mean_ape']:.1f} %, "
                 f"median {each['median_ape']:.1f} %, worst {each['max_ape']:.1f} %, "
                 f"bias {each['bias_pct'] or 0.0:+.1f} %, {each['coverage_pct']:.0f} % inside; "
-                f"noise {found['noise_median_pct']:.1f} %"
+                f"noise {entries['noise_median_pct']:.1f} %"
             )
 
 
@@ -155,19 +155,19 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=BUDGET_S)
     parser.add_argument("--result", type=Path)
     parser.add_argument("--only-predict", action="store_true")
-    asked = parser.parse_args()
+    requested = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        path: Path = asked.output or Path(folder) / "whole-models.jsonl"
-        if not asked.only_predict:
-            machine = with_device(find_machine(asked.device), path, print)
+        path: Path = requested.output or Path(folder) / "whole-models.jsonl"
+        if not requested.only_predict:
+            machine = with_device(find_machine(requested.device), path, print)
             with MeasurementFile.open(path, session_of(machine)) as file:
                 measure_models(
-                    machine, file, names=asked.models, modes=asked.modes,
-                    budget_s=asked.budget, tell=told,
+                    machine, file, names=requested.models, modes=requested.modes,
+                    budget_s=requested.budget, tell=told,
                 )  # fmt: skip
         held = read_measurements(path)
         rows = [
-            compared(row, held.session(row.session).device, path.parent, asked.calibration)
+            compared(row, held.session(row.session).device, path.parent, requested.calibration)
             for row in held.runs
             if METRIC in row.metrics and METRIC in row.spread
         ]
@@ -187,8 +187,8 @@ def main() -> None:
     }
     for title in ("all", *by_mode):
         figures(title, result.get(title, {}))
-    if asked.result:
-        asked.result.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    if requested.result:
+        requested.result.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

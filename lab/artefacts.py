@@ -62,8 +62,8 @@ def provenance_of(artefact: str) -> Provenance | None:
     if artefact.startswith("held_out"):
         known = _cards_of_held_out().get(artefact)
     else:
-        found = read(artefact)
-        known = found.get("card", found).get("provenance")
+        result = read(artefact)
+        known = result.get("card", result).get("provenance")
     return None if known is None else msgspec.convert(known, Provenance)
 
 
@@ -73,21 +73,21 @@ def reasons(name: str, data: Path | None) -> list[str]:
     Args:
         data: the folder of measured tables, None = not there: tables are not compared.
     """
-    stage, found = stages()[name], []
+    stage, reasons = stages()[name], []
     for artefact in stage.makes:
         if not path_of(artefact).is_file():
-            found.append(f"{artefact} is not there")
+            reasons.append(f"{artefact} is not there")
             continue
         known = provenance_of(artefact)
         if known is None:
-            found.append(f"{artefact} does not say what it was made from")
+            reasons.append(f"{artefact} does not say what it was made from")
             continue
         if known.content != content(artefact):
-            found.append(f"{artefact} was changed by hand")
+            reasons.append(f"{artefact} was changed by hand")
         if code_hash(stage.modules) not in (known.code, known.accepted):
-            found.append(f"{OTHER_CODE} {artefact} changed")
-        found += [f"{one} that {artefact} rests on {why}" for one, why in _moved(known, data)]
-    return found
+            reasons.append(f"{OTHER_CODE} {artefact} changed")
+        reasons += [f"{one} that {artefact} rests on {why}" for one, why in _moved(known, data)]
+    return reasons
 
 
 def _moved(known: Provenance, data: Path | None) -> Iterator[tuple[str, str]]:
@@ -146,28 +146,35 @@ def _traced(name: str, command: str) -> Mapping[str, list[str]]:
             out.write(f"$ python -m {command}\n")
             out.flush()
             environment = {
-                **os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
+                **os.environ,
+                "OPENBLAS_NUM_THREADS": "1",
+                "OMP_NUM_THREADS": "1",
                 "PYTHONHASHSEED": "0",
-            }  # fmt: skip
+            }
             done = subprocess.run(
                 [sys.executable, "-m", "lab.traced", str(record), name, *command.split()],
-                cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, env=environment, check=False,
-            )  # fmt: skip
+                cwd=ROOT,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                check=False,
+            )
         if done.returncode:
             raise SilicastError(
                 f"stage {name}: `python -m {command}` ended with status {done.returncode}",
-                file=str(log), hint="its output is in this file",
-            )  # fmt: skip
-        found: dict[str, list[str]] = json.loads(record.read_text(encoding="utf-8"))
-    return found
+                file=str(log),
+                hint="its output is in this file",
+            )
+        traced: dict[str, list[str]] = json.loads(record.read_text(encoding="utf-8"))
+    return traced
 
 
 def _dated(artefact: str) -> tuple[str, str]:
     """Hash and date of an artefact that is there: the date stays if its numbers do."""
     if not path_of(artefact).is_file() or artefact.startswith("held_out"):
         return "", ""
-    found = read(artefact)
-    return content(artefact), found.get("card", found)["date"]
+    result = read(artefact)
+    return content(artefact), result.get("card", result)["date"]
 
 
 def _write_card(artefact: str, known: Provenance, earlier: tuple[str, str]) -> None:
@@ -176,20 +183,20 @@ def _write_card(artefact: str, known: Provenance, earlier: tuple[str, str]) -> N
         cards = {**_cards_of_held_out(), artefact: msgspec.to_builtins(known)}
         _write(CARDS_OF_HELD_OUT, dict(sorted(cards.items())))
         return
-    found = read(artefact)
-    card = found.get("card", found)
+    result = read(artefact)
+    card = result.get("card", result)
     before_, date = earlier
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     card["date"] = date if before_ == known.content else today
     card["provenance"] = msgspec.to_builtins(known)
-    _write(path_of(artefact), found)
+    _write(path_of(artefact), result)
 
 
 def _cards_of_held_out() -> dict[str, Any]:
     if not CARDS_OF_HELD_OUT.is_file():
         return {}
-    found: dict[str, Any] = msgspec.json.decode(CARDS_OF_HELD_OUT.read_bytes())
-    return found
+    cards: dict[str, Any] = msgspec.json.decode(CARDS_OF_HELD_OUT.read_bytes())
+    return cards
 
 
 def _write(path: Path, value: Mapping[str, Any]) -> None:
@@ -198,11 +205,11 @@ def _write(path: Path, value: Mapping[str, Any]) -> None:
 
 def stale(data: Path | None) -> dict[str, list[str]]:
     """Stage -> why it must run again; artefacts that no stage makes stand under ""."""
-    found = {name: why for name in stages() if (why := reasons(name, data))}
+    table = {name: why for name in stages() if (why := reasons(name, data))}
     orphans = [
         f"{artefact} is made by no stage" for artefact in shipped() if not maker_of(artefact)
     ]
-    return {**found, **({"": orphans} if orphans else {})}
+    return {**table, **({"": orphans} if orphans else {})}
 
 
 def make(wanted: set[str], jobs: int) -> list[str]:
@@ -257,9 +264,10 @@ def accept(sample: set[str]) -> None:
         moved = [one for one, value in earlier.items() if content(one) != value]
         if moved:
             raise SilicastError(
-                f"stage {name} makes other numbers: {', '.join(moved)}", field="--accept",
+                f"stage {name} makes other numbers: {', '.join(moved)}",
+                field="--accept",
                 hint=AGAIN,
-            )  # fmt: skip
+            )
         print(f"{name}: the same numbers", flush=True)
     for name in changed:
         code = code_hash(stages()[name].modules)
@@ -313,13 +321,13 @@ def _data_if_there() -> Path | None:
         return None
 
 
-def _report(found: Mapping[str, list[str]]) -> int:
-    for name, why in found.items():
+def _report(table: Mapping[str, list[str]]) -> int:
+    for name, why in table.items():
         for line in why:
             print(f"{name or 'no stage'}: {line}")
-    if found:
+    if table:
         print(AGAIN)
-    return 1 if found else 0
+    return 1 if table else 0
 
 
 if __name__ == "__main__":

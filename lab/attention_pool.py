@@ -30,12 +30,18 @@ PULL_OF_MEMORY = {"attention_prefill": 10.0, "attention_decode": 8.0}
 """How much more memory's constants are drawn: caches do not differ by library."""
 PHYSICAL: dict[str, Constants] = {
     "attention_prefill": {
-        "l2_efficiency": 0.7, "dram_efficiency": 0.85, "tensor_efficiency": 0.8, "serial": 0.3,
+        "l2_efficiency": 0.7,
+        "dram_efficiency": 0.85,
+        "tensor_efficiency": 0.8,
+        "serial": 0.3,
     },
     "attention_decode": {
-        "l2_efficiency": 0.7, "dram_efficiency": 0.88, "tensor_efficiency": 0.6, "serial": 0.15,
+        "l2_efficiency": 0.7,
+        "dram_efficiency": 0.88,
+        "tensor_efficiency": 0.6,
+        "serial": 0.15,
     },
-}  # fmt: skip
+}
 """Where constants are drawn to, where a fit of one architecture starts elsewhere."""
 EXPONENT = {"triton": 0.5, "": 0.9}
 """What a kernel gains of a faster matrix unit: one with its own instruction, and Triton's."""
@@ -62,13 +68,13 @@ def issue(mainloop: str) -> str:
 
 def cells(parts: Iterable[MeasuredRows]) -> dict[Cell, list[MeasuredRows]]:
     """Parts by campaign, none of bare libraries."""
-    found: dict[Cell, list[MeasuredRows]] = {}
+    table: dict[Cell, list[MeasuredRows]] = {}
     for part in parts:
         if part.words:
             scheme = scheme_for(part.batch.variant, part.hardware)
             name = (part.hardware.architecture, scheme.caller, *_kinds(scheme))
-            found.setdefault(name, []).append(part)
-    return dict(sorted(found.items()))
+            table.setdefault(name, []).append(part)
+    return dict(sorted(table.items()))
 
 
 def _kinds(scheme: Scheme) -> tuple[str, str]:
@@ -99,9 +105,13 @@ class Pool:
     """
 
     def __init__(
-        self, family: str, parts: Sequence[MeasuredRows], priors: Mapping[str, Prior],
-        start: Mapping[str, float], append: Mapping[str, float],
-    ) -> None:  # fmt: skip
+        self,
+        family: str,
+        parts: Sequence[MeasuredRows],
+        priors: Mapping[str, Prior],
+        start: Mapping[str, float],
+        append: Mapping[str, float],
+    ) -> None:
         self.family = family
         self.start = {**start, **PHYSICAL[family]}
         self.append = append
@@ -122,9 +132,13 @@ class Pool:
         keys = list(
             dict.fromkeys((n, self._shared(n, cell[1:])) for cell in self.cells for n in priors)
         )
-        place = {key: i for i, key in enumerate(keys)}
+        position = {key: i for i, key in enumerate(keys)}
         groups = [
-            (parts, self._fixed(*cell[1:3]), [place[n, self._shared(n, cell[1:])] for n in priors])
+            (
+                parts,
+                self._fixed(*cell[1:3]),
+                [position[n, self._shared(n, cell[1:])] for n in priors],
+            )
             for cell, parts in self.cells.items()
         ]
         low, high = (np.log([priors[name][side] for name, _ in keys]) for side in (1, 2))
@@ -132,31 +146,31 @@ class Pool:
         counts = [sum(len(part) for part in parts) for parts, _, _ in groups]
 
         def errors(logs: F, i: int) -> F:
-            parts, fixed, places = groups[i]
-            own = dict(zip(priors, np.exp(logs[places]).tolist(), strict=True))
-            return fitting.log_ratios(parts, {**fixed, **own})
+            parts, fixed, positions = groups[i]
+            table = dict(zip(priors, np.exp(logs[positions]).tolist(), strict=True))
+            return fitting.log_ratios(parts, {**fixed, **table})
 
         more = PULL_OF_MEMORY[self.family]
         strength = [
             more if n in MEMORY else 2.0 if n == "tensor_efficiency" else 1.0 for n, _ in keys
         ]
         pull = np.array(strength) * PULL[self.family] * np.sqrt(sum(counts) / len(keys))
-        found = fitting.fit_by_groups(
+        fit = fitting.fit_by_groups(
             errors, counts, lambda j, i: j in groups[i][2], first, pull, step=1e-3,
             bounds=(low, high), f_scale=0.1, max_nfev=STEPS,
         )  # fmt: skip
-        return dict(zip(keys, np.exp(found.x).tolist(), strict=True))
+        return dict(zip(keys, np.exp(fit.x).tolist(), strict=True))
 
     def constants(self, caller: str, library: str, how: str) -> Constants:
         """Of a call, measured or not: each constant of the campaigns most alike."""
-        found = self._fixed(caller, library)
+        constants = self._fixed(caller, library)
         for name in dict.fromkeys(name for name, _ in self.found):
             wanted = self._shared(name, (caller, library, how))
             likeness = {key: _likeness(key[1], wanted) for key in self.found if key[0] == name}
             best = max(likeness.values())
             alike = [self.found[key] for key, much in likeness.items() if much == best]
-            found[name] = fitting.geometric_mean(alike)
-        return found
+            constants[name] = fitting.geometric_mean(alike)
+        return constants
 
     def tables(self, spread: Sequence[float]) -> Tables:
         """ "caller/instruction" -> its constants, and how far off campaigns of its kind are.
@@ -164,24 +178,24 @@ class Pool:
         Args:
             spread: log sd of the errors that kernels have in common.
         """
-        found: Tables = {}
+        tables: Tables = {}
         for caller in sorted({caller for caller, _, _ in self.callers}):
             for mainloop, architecture in MAINLOOPS.items():
                 name = resolve_library(caller, "", architecture)
                 library, how = kind(name), issue(mainloop)
                 if library == "triton" and mainloop != "mma":
                     continue
-                own = self.constants(caller, library, how)
+                constants = self.constants(caller, library, how)
                 logs = self._errors(library, how)
-                own["independent_log_sd"] = fitting.own_log_sd(logs, spread, wider=1.1)
-                found[f"{caller}/{mainloop}"] = fitting.rounded(own)
+                constants["independent_log_sd"] = fitting.own_log_sd(logs, spread, wider=1.1)
+                tables[f"{caller}/{mainloop}"] = fitting.rounded(constants)
         for library, caller in BARE_OF.items():
             for mainloop in MAINLOOPS:
-                table = found[f"{caller}/{mainloop}"]
+                table = tables[f"{caller}/{mainloop}"]
                 launch = table["launch_cycles"] - table["append_launch_cycles"]
                 bare = {**table, "launch_cycles": launch}
-                found[f"{library}/{mainloop}"] = fitting.rounded(bare)
-        return found
+                tables[f"{library}/{mainloop}"] = fitting.rounded(bare)
+        return tables
 
     def _errors(self, library: str, how: str) -> F:
         """Log ratios of the campaigns of one kind, or of all."""

@@ -66,25 +66,29 @@ def stages() -> Mapping[str, Stage]:
     Raises:
         SilicastError: the file is broken: an unknown stage, or an artefact that two stages make.
     """
-    found = msgspec.convert(tomllib.loads(CHAIN.read_text(encoding="utf-8")), dict[str, Stage])
+    stages = msgspec.convert(tomllib.loads(CHAIN.read_text(encoding="utf-8")), dict[str, Stage])
     makers: dict[str, str] = {}
     seen: set[str] = set()
-    for name, stage in found.items():
+    for name, stage in stages.items():
         unknown = sorted(set(stage.after) - seen)
         if unknown:
             raise SilicastError(
                 f"stage {name} comes after {', '.join(unknown)}, which is not above it",
-                file=str(CHAIN), field=f"{name}.after", hint="name stages that stand above",
-            )  # fmt: skip
+                file=str(CHAIN),
+                field=f"{name}.after",
+                hint="name stages that stand above",
+            )
         for artefact in stage.makes:
             if artefact in makers:
                 raise SilicastError(
-                    f"{artefact} is made by {makers[artefact]} and by {name}", file=str(CHAIN),
-                    field=f"{name}.makes", hint="let one stage make it",
-                )  # fmt: skip
+                    f"{artefact} is made by {makers[artefact]} and by {name}",
+                    file=str(CHAIN),
+                    field=f"{name}.makes",
+                    hint="let one stage make it",
+                )
             makers[artefact] = name
         seen.add(name)
-    return found
+    return stages
 
 
 def maker_of(artefact: str) -> str:
@@ -94,14 +98,14 @@ def maker_of(artefact: str) -> str:
 
 def before(name: str) -> set[str]:
     """All stages that a stage comes after, directly or not."""
-    found: set[str] = set()
+    before: set[str] = set()
     waiting = list(stages()[name].after)
     while waiting:
         one = waiting.pop()
-        if one not in found:
-            found.add(one)
+        if one not in before:
+            before.add(one)
             waiting += stages()[one].after
-    return found
+    return before
 
 
 def made_later(name: str) -> set[str]:
@@ -120,8 +124,8 @@ def path_of(artefact: str) -> Path:
 
 def artefact_named(path: Path) -> str:
     """The artefact that a file belongs to; "" if it is none."""
-    for folder, place in FOLDERS.items():
-        if path.parent == place.resolve() and path.suffix in (".json", ".safetensors"):
+    for folder, position in FOLDERS.items():
+        if path.parent == position.resolve() and path.suffix in (".json", ".safetensors"):
             return f"{folder}/{path.stem}"
     return ""
 
@@ -130,15 +134,15 @@ def shipped() -> list[str]:
     """Artefacts that are there."""
     return sorted(
         f"{folder}/{path.stem}"
-        for folder, place in FOLDERS.items()
-        for path in place.glob("*.json")
+        for folder, position in FOLDERS.items()
+        for path in position.glob("*.json")
     )
 
 
 def read(artefact: str) -> dict[str, Any]:
     """The content of an artefact's JSON file."""
-    found: dict[str, Any] = msgspec.json.decode(path_of(artefact).read_bytes())
-    return found
+    table: dict[str, Any] = msgspec.json.decode(path_of(artefact).read_bytes())
+    return table
 
 
 def content(artefact: str) -> str:
@@ -152,13 +156,15 @@ def with_stages(names: Iterable[str]) -> set[str]:
     Raises:
         SilicastError: a name that is neither.
     """
-    found = set()
+    distinct = set()
     for name in names:
         stage = name if name in stages() else maker_of(name)
         if not stage:
             raise SilicastError(
-                f"no stage or artefact {name!r}", kind="unknown_name", field="stage",
+                f"no stage or artefact {name!r}",
+                kind="unknown_name",
+                field="stage",
                 hint=f"one of {', '.join(stages())}",
-            )  # fmt: skip
-        found.add(stage)
-    return found
+            )
+        distinct.add(stage)
+    return distinct

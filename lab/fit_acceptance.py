@@ -31,13 +31,13 @@ Series = tuple[str, str, fitting.F]
 
 def series(data: Path) -> list[Series]:
     """Every series of the table."""
-    found: dict[tuple[str, str, str], dict[int, float]] = {}
+    table: dict[tuple[str, str, str], dict[int, float]] = {}
     for row in read_records(data / TABLE):
         key = (row["model"], row["file"], row["mode"])
-        found.setdefault(key, {})[int(row["num_spec_tokens"])] = float(row["acceptance_length"])
+        table.setdefault(key, {})[int(row["num_spec_tokens"])] = float(row["acceptance_length"])
     return [
         (model, _method(file), np.array([lengths[k] for k in sorted(lengths)]))
-        for (model, file, _), lengths in sorted(found.items())
+        for (model, file, _), lengths in sorted(table.items())
     ]
 
 
@@ -48,40 +48,40 @@ def _method(file: str) -> str:
 def lengths(first: float, decay: float, most: int) -> fitting.F:
     """Acceptance lengths of 1, 2, ... drafted tokens."""
     rates = first * decay ** np.arange(most)
-    found: fitting.F = 1.0 + np.cumsum(np.cumprod(rates))
-    return found
+    lengths: fitting.F = 1.0 + np.cumsum(np.cumprod(rates))
+    return lengths
 
 
 def errors(chosen: Sequence[Series], first: float, decay: float) -> fitting.F:
     """Log of predicted over measured acceptance lengths."""
-    found = [np.log(lengths(first, decay, len(each)) / each) for _, _, each in chosen]
-    return np.concatenate(found)
+    items = [np.log(lengths(first, decay, len(each)) / each) for _, _, each in chosen]
+    return np.concatenate(items)
 
 
 def fit(chosen: Sequence[Series], *, decays: bool = True) -> tuple[float, float]:
     """First rate and decay of least squares in log acceptance length."""
     low, high = [0.01, 0.3 if decays else 1.0 - 1e-9], [1.0, 1.0]
     start = [0.8, 0.95 if decays else 1.0 - 5e-10]
-    found = least_squares(lambda x: errors(chosen, x[0], x[1]), start, bounds=(low, high))
-    return float(found.x[0]), float(found.x[1])
+    result = least_squares(lambda x: errors(chosen, x[0], x[1]), start, bounds=(low, high))
+    return float(result.x[0]), float(result.x[1])
 
 
 def held_out(chosen: Sequence[Series], *, decays: bool) -> fitting.F:
     """Errors of each model's rows, predicted from the other models'."""
-    found = []
+    items = []
     for model in sorted({model for model, _, _ in chosen}):
         others = [each for each in chosen if each[0] != model]
-        own = [each for each in chosen if each[0] == model]
-        found.append(errors(own, *fit(others, decays=decays)))
-    return np.concatenate(found)
+        current = [each for each in chosen if each[0] == model]
+        items.append(errors(current, *fit(others, decays=decays)))
+    return np.concatenate(items)
 
 
 def from_first(chosen: Sequence[Series], decay: float) -> fitting.F:
     """Errors at two and more drafted tokens where each series' own first rate is known."""
-    found = [
+    items = [
         np.log(lengths(float(each[0]) - 1.0, decay, len(each)) / each)[1:] for _, _, each in chosen
     ]
-    return np.concatenate(found)
+    return np.concatenate(items)
 
 
 def percent(logs: fitting.F) -> dict[str, float]:
@@ -112,22 +112,23 @@ class AcceptanceLengths(Fitter[list[Series]]):
             first, decay = fit(chosen)
             logs = held_out(chosen, decays=True)
             constants |= {
-                f"{method}_first": first, f"{method}_decay": decay,
+                f"{method}_first": first,
+                f"{method}_decay": decay,
                 f"{method}_log_sd": float(np.sqrt(np.mean(logs**2))),
-            }  # fmt: skip
+            }
         return fitting.body(fitting.rounded(constants), {})
 
     def scores(self, rows: list[Series], body: Body) -> Mapping[str, Any]:
-        found: dict[str, dict[str, float]] = {}
+        scores: dict[str, dict[str, float]] = {}
         for method in METHODS:
             chosen, decay = _of(rows, method), body["default"][f"{method}_decay"]
-            found[f"{method}, model held out"] = percent(held_out(chosen, decays=True))
-            found[f"{method}, model held out, one rate"] = percent(held_out(chosen, decays=False))
+            scores[f"{method}, model held out"] = percent(held_out(chosen, decays=True))
+            scores[f"{method}, model held out, one rate"] = percent(held_out(chosen, decays=False))
             others = [each for each in rows if each[1] != method]
             known = from_first(others, decay)
-            found[f"other methods, own first rate and decay of {method}"] = percent(known)
-        found["all, own first rate at every place"] = percent(from_first(rows, 1.0))
-        return found
+            scores[f"other methods, own first rate and decay of {method}"] = percent(known)
+        scores["all, own first rate at every place"] = percent(from_first(rows, 1.0))
+        return scores
 
 
 def _of(rows: Sequence[Series], method: str) -> list[Series]:

@@ -89,8 +89,12 @@ def library_rows(data: Path, family: str) -> Iterator[MeasuredRows]:
             np.array([micros for _, micros in rows]),
         )
         dims = {
-            **merged, "num_heads": heads, "num_kv_heads": kv_heads, "head_dim": width, "window": 0
-        }  # fmt: skip
+            **merged,
+            "num_heads": heads,
+            "num_kv_heads": kv_heads,
+            "head_dim": width,
+            "window": 0,
+        }
         held = checksum_one_in(4, "({}, {}, {})", *merged.values())
         variant = Variant("bf16", "bf16", library, launch="graph", flags=(("causal", True),))
         ((batch, _, _),) = ops(family, variant, dims, held)
@@ -106,11 +110,11 @@ def _vidur(data: Path, prefill: bool) -> Iterator[_Run]:
     table = read_records(data / VIDUR)
     column = f"time_stats.attn_{'prefill' if prefill else 'decode'}.median"
     for gpu, device, library in (("A100", "A100-SXM-80GB", "fa2"), ("A30", "A30", "flashinfer")):
-        own = [x for x in table if x["gpu"] == gpu and x["is_prefill"] == prefill and x[column]]
-        ranks = own[-1]["num_tensor_parallel_workers"]
-        geometry = (own[-1]["n_q_head"] // ranks, own[-1]["n_kv_head"] // ranks, 128)
+        current = [x for x in table if x["gpu"] == gpu and x["is_prefill"] == prefill and x[column]]
+        ranks = current[-1]["num_tensor_parallel_workers"]
+        geometry = (current[-1]["n_q_head"] // ranks, current[-1]["n_kv_head"] // ranks, 128)
         rows = []
-        for row in own:
+        for row in current:
             past, new = row["kv_cache_size"], row["prefill_chunk_size"]
             lengths = (new, past + new) if prefill else (1, past)
             rows.append(((row["batch_size"], *lengths), row[column] * 1e3))
@@ -167,11 +171,11 @@ class Campaigns:
 
     def but(self, architecture: str) -> Campaigns:
         """All but those of an architecture."""
-        kept = (
+        remaining = (
             {key: group for key, group in groups.items() if key[0] != architecture}
             for groups in (self.newest, self.without)
         )
-        return Campaigns(*kept)
+        return Campaigns(*remaining)
 
 
 APPEND_LAUNCHES = np.geomspace(1e3, 1e4, 24)
@@ -220,14 +224,15 @@ def fit_groups(family: str, groups: Groups, without: Groups, rows: int) -> tuple
         fitted[key] = fit(family, free[key], prior, rows)
     append = append or append_launches(fitted, without)
     fitted = {
-        key: {**found, "append_launch_cycles": append.get(key[1], start["append_launch_cycles"])}
-        for key, found in sorted(fitted.items())
+        key: {**item, "append_launch_cycles": append.get(key[1], start["append_launch_cycles"])}
+        for key, item in sorted(fitted.items())
     }
     spread = {
-        key: round(fitting.own_log_sd(log_ratios(group, fitted[key]), SPREAD, wider=1.1,
-                              least=0.03), 3)
+        key: round(
+            fitting.own_log_sd(log_ratios(group, fitted[key]), SPREAD, wider=1.1, least=0.03), 3
+        )
         for key, group in free.items()
-    }  # fmt: skip
+    }
     default = dict(start) | {"family_log_sd": SPREAD[0], "device_log_sd": SPREAD[1]}
     default["unmeasured_widening"] = 6.0
     default["independent_log_sd"] = round(max(spread.values()), 3)
@@ -237,8 +242,8 @@ def fit_groups(family: str, groups: Groups, without: Groups, rows: int) -> tuple
         default |= fitting.prefixed(name, constants, start)
     architectures: Tables = {}
     for (architecture, caller), constants in fitted.items():
-        own = {**constants, "independent_log_sd": spread[architecture, caller]}
-        architectures.setdefault(architecture, {}).update(fitting.prefixed(caller, own))
+        table = {**constants, "independent_log_sd": spread[architecture, caller]}
+        architectures.setdefault(architecture, {}).update(fitting.prefixed(caller, table))
     _bare_libraries(family, architectures)
     return default, architectures
 
@@ -268,36 +273,36 @@ class Attention(Fitter[Campaigns]):
         return self._body(rows, ROWS_PER_FIT[self.group], ATTENTION_FALLBACK)
 
     def _body(self, rows: Campaigns, count: int, fallback: Mapping[str, str]) -> Body:
-        default, own = fit_groups(self.group, rows.newest, rows.without, count)
-        return {"default": default, "architectures": own, "fallback": dict(fallback)}
+        default, current = fit_groups(self.group, rows.newest, rows.without, count)
+        return {"default": default, "architectures": current, "fallback": dict(fallback)}
 
     def scores(self, rows: Campaigns, body: Body) -> dict[str, Any]:
-        found = {}
+        scores = {}
         for key, group in rows.newest.items():
-            own = body["default"] | own_of(body["architectures"][key[0]], key[1])
-            found[".".join(key)] = fitting.shares(log_ratios(held_out(group), own))
-            print(self.group, *key, found[".".join(key)], flush=True)
-        return found
+            current = body["default"] | own_of(body["architectures"][key[0]], key[1])
+            scores[".".join(key)] = fitting.shares(log_ratios(held_out(group), current))
+            print(self.group, *key, scores[".".join(key)], flush=True)
+        return scores
 
     def left_out(self, rows: Campaigns, body: Body) -> list[str]:
         return sorted({architecture for architecture, _ in rows.newest})
 
     def without(self, rows: Campaigns, architecture: str, body: Body) -> Body:
         fallback = {k: v for k, v in ATTENTION_FALLBACK.items() if v != architecture}
-        found = self._body(rows.but(architecture), ROWS_PER_TRANSFER, fallback)
-        figures = transfer_score(rows.newest, architecture, found["default"])
+        result = self._body(rows.but(architecture), ROWS_PER_TRANSFER, fallback)
+        figures = transfer_score(rows.newest, architecture, result["default"])
         print(self.group, architecture, figures, flush=True)
-        return found
+        return result
 
 
 def transfer_score(groups: Groups, unseen: str, default: Constants) -> Constants:
     """Mean APE on the held-out rows of the architecture, by caller and in all."""
-    found, every = {}, []
+    table, every = {}, []
     for (architecture, caller), group in groups.items():
         if architecture == unseen and (rows := held_out(group)):
             every.append(np.concatenate([_off(part, default) for part in rows]))
-            found[caller] = fitting.shares(every[-1])["mape"]
-    return {**found, "all": fitting.shares(np.concatenate(every))["mape"]}
+            table[caller] = fitting.shares(every[-1])["mape"]
+    return {**table, "all": fitting.shares(np.concatenate(every))["mape"]}
 
 
 def _off(part: MeasuredRows, default: Constants) -> NDArray[np.float64]:
@@ -311,13 +316,19 @@ SINGLE = ("H20",)
 """Devices whose bare FlashInfer is fitted: not those of Vidur, whose libraries are years old."""
 
 BARE = (
-    ("ampere", "flashinfer", "ada", "sglang"), ("ampere", "fa2", "ampere", "vllm"),
-    ("ampere", "fa3", "ampere", "sglang"), ("ada", "flashinfer", "ada", "sglang"),
-    ("ada", "fa2", "ada", "vllm"), ("ada", "fa3", "ada", "vllm"),
-    ("hopper", "fa3", "hopper", "sglang"), ("hopper", "flashinfer", "hopper", "sglang"),
-    ("hopper", "fa2", "hopper", "vllm"), ("blackwell", "flashinfer", "blackwell", "sglang"),
-    ("blackwell", "fa2", "blackwell", "sglang"), ("blackwell", "fa3", "blackwell", "sglang"),
-)  # fmt: skip
+    ("ampere", "flashinfer", "ada", "sglang"),
+    ("ampere", "fa2", "ampere", "vllm"),
+    ("ampere", "fa3", "ampere", "sglang"),
+    ("ada", "flashinfer", "ada", "sglang"),
+    ("ada", "fa2", "ada", "vllm"),
+    ("ada", "fa3", "ada", "vllm"),
+    ("hopper", "fa3", "hopper", "sglang"),
+    ("hopper", "flashinfer", "hopper", "sglang"),
+    ("hopper", "fa2", "hopper", "vllm"),
+    ("blackwell", "flashinfer", "blackwell", "sglang"),
+    ("blackwell", "fa2", "blackwell", "sglang"),
+    ("blackwell", "fa3", "blackwell", "sglang"),
+)
 """A bare library on an architecture takes the constants of an engine measured calling it.
 
 SGLang calls FlashInfer on Ada but FlashAttention-3's sources on Ampere, so that FlashInfer's decode
@@ -343,14 +354,14 @@ def _bare_libraries(family: str, architectures: Tables) -> None:
         source, engine = MAIN_LOOP.get((family, architecture, library), usual)
         if architecture not in architectures or source not in architectures:
             continue
-        own = architectures[architecture]
-        fitted = f"{library}.launch_cycles" in own
-        found = own_of(own, library) if fitted else own_of(architectures[source], engine)
+        current = architectures[architecture]
+        fitted = f"{library}.launch_cycles" in current
+        value = own_of(current, library) if fitted else own_of(architectures[source], engine)
         if not fitted:
-            found = _bare(found)
-        spread = float(np.hypot(found["independent_log_sd"], TRANSFER_LOG_SD))
-        found["independent_log_sd"] = round(spread, 3)
-        own |= fitting.prefixed(library, found)
+            value = _bare(value)
+        spread = float(np.hypot(value["independent_log_sd"], TRANSFER_LOG_SD))
+        value["independent_log_sd"] = round(spread, 3)
+        current |= fitting.prefixed(library, value)
 
 
 if __name__ == "__main__":

@@ -41,17 +41,17 @@ Parts = list[MeasuredRows]
 
 def forward_cost(data: Path) -> float:
     """Time of the gradients over that of the forward kernel, by the operations of either."""
-    found: dict[tuple[Any, ...], dict[str, float]] = {}
+    table: dict[tuple[Any, ...], dict[str, float]] = {}
     for row in read_records(data / TABLE, kernel="attention"):
         if row["pass"] in ("fwd", "bwd") and row["quality"] in (
             "derived",
             "good_incomplete_settings",
         ):
             key = tuple(row[n] for n in ("batch", "q_len", "q_heads", "head_dim_qk", "backend"))
-            found.setdefault(key, {})[row["pass"]] = row["time_ms"]
+            table.setdefault(key, {})[row["pass"]] = row["time_ms"]
     ratios = [
         each["bwd"] / each["fwd"] / 2.5
-        for key, each in found.items()
+        for key, each in table.items()
         if len(each) == 2 and each["fwd"] >= LARGE_MS and key[3] <= WIDEST and "flash" in key[4]
     ]
     return statistics.median(ratios)
@@ -79,30 +79,32 @@ class AttentionBackward(Fitter[tuple[Parts, float]]):
     def _fitted(self, parts: Parts, cost: float) -> Body:
         start = {name: prior[0] for name, prior in PRIORS.items()}
         start |= {**SHARED, "independent_log_sd": UNKNOWN_LOG_SD, "mma_cost": cost}
-        own = {}
+        table = {}
         for name in sorted({part.hardware.architecture for part in parts}):
             mine = [part for part in parts if part.hardware.architecture == name]
-            found = fitting.fit_rows(PRIORS, mine, start, 1000, steps=60)
-            logs = fitting.log_ratios(mine, found)
-            found["independent_log_sd"] = fitting.own_log_sd(logs, list(SHARED.values()), wider=1.3)
-            own[name] = {k: found[k] for k in (*PRIORS, "independent_log_sd")}
+            fit_rows = fitting.fit_rows(PRIORS, mine, start, 1000, steps=60)
+            logs = fitting.log_ratios(mine, fit_rows)
+            fit_rows["independent_log_sd"] = fitting.own_log_sd(
+                logs, list(SHARED.values()), wider=1.3
+            )
+            table[name] = {k: fit_rows[k] for k in (*PRIORS, "independent_log_sd")}
             print(name, fitting.percent(logs, "rows", "mape", "p90", "bias"))
-        default = {**start, **fitting.means(own.values())}
-        return fitting.body(default, own)
+        default = {**start, **fitting.means(table.values())}
+        return fitting.body(default, table)
 
     def scores(self, rows: tuple[Parts, float], body: Body) -> Mapping[str, Any]:
-        found = {}
+        scores = {}
         for device in sorted({part.device for part in rows[0]}):
             parts = [part for part in held_out(rows[0]) if part.device == device]
-            found[device] = fitting.shares(self._logs(parts, body))
-        print(found)
-        return found
+            scores[device] = fitting.shares(self._logs(parts, body))
+        print(scores)
+        return scores
 
     @staticmethod
     def _logs(parts: Sequence[MeasuredRows], body: Body) -> Any:
         def of(part: MeasuredRows) -> Constants:
-            own = body["architectures"].get(part.hardware.architecture, {})
-            return {**body["default"], **own}
+            current = body["architectures"].get(part.hardware.architecture, {})
+            return {**body["default"], **current}
 
         return np.concatenate([fitting.log_ratio(part, of(part)) for part in parts])
 
@@ -111,16 +113,17 @@ class AttentionBackward(Fitter[tuple[Parts, float]]):
             held_out(rows[0], False),
             lambda part: np.full(len(part), part.hardware.architecture != architecture),
         )
-        found = self._fitted(others, rows[1])
+        result = self._fitted(others, rows[1])
         mine = [part for part in rows[0] if part.hardware.architecture == architecture]
-        print(architecture, "from the others", fitting.shares(self._logs(mine, found)))
-        return found
+        print(architecture, "from the others", fitting.shares(self._logs(mine, result)))
+        return result
 
 
 NORM_PRIORS: dict[str, Prior] = {
-    "tensors": (4.0, 3.0, 12.0), "launch_s": (4e-6, 1e-6, 1.2e-5),
+    "tensors": (4.0, 3.0, 12.0),
+    "launch_s": (4e-6, 1e-6, 1.2e-5),
     "column_cycles": (1e-3, 1e-5, 10.0),
-}  # fmt: skip
+}
 NORM_DEVICE: Prior = (0.8, 0.3, 1.0)
 USUAL = "torch"
 """Where a library has no rows of its own."""
@@ -153,40 +156,42 @@ class NormBackward(Fitter[Parts]):
         def logs(c: Mapping[str, float]) -> list[Any]:
             return [fitting.log_ratio(part, _norm_constants(part, c)) for part in parts]
 
-        found = fitting.fit_within(priors, logs, start, sum(map(len, parts)), steps=60)
-        off = np.concatenate(logs(found))
-        found["independent_log_sd"] = fitting.own_log_sd(off, list(NORM_SHARED.values()), wider=1.3)
+        fit_within = fitting.fit_within(priors, logs, start, sum(map(len, parts)), steps=60)
+        off = np.concatenate(logs(fit_within))
+        fit_within["independent_log_sd"] = fitting.own_log_sd(
+            off, list(NORM_SHARED.values()), wider=1.3
+        )
         print("norms", fitting.percent(off, "rows", "mape", "p90", "bias"))
-        own = {b: {"dram_efficiency": found.pop(f"{b}:dram_efficiency")} for b in boards}
-        usual = {k: found[f"{USUAL}.{k}"] for k in NORM_PRIORS}
-        return fitting.body({**found, **usual, **fitting.means(own.values())}, own)
+        table = {b: {"dram_efficiency": fit_within.pop(f"{b}:dram_efficiency")} for b in boards}
+        usual = {k: fit_within[f"{USUAL}.{k}"] for k in NORM_PRIORS}
+        return fitting.body({**fit_within, **usual, **fitting.means(table.values())}, table)
 
     def scores(self, rows: Parts, body: Body) -> Mapping[str, Any]:
-        found = {}
+        scores = {}
         for part in held_out(rows):
             key = f"{part.device}/{part.batch.variant.library}"
-            found[key] = fitting.shares(_norm_logs([part], body))
-            print(key, found[key])
-        return found
+            scores[key] = fitting.shares(_norm_logs([part], body))
+            print(key, scores[key])
+        return scores
 
     def without(self, rows: Parts, architecture: str, body: Body) -> Body:
         others = [part for part in rows if part.hardware.architecture != architecture]
         mine = [part for part in rows if part.hardware.architecture == architecture]
-        found = self.fit(others)
-        print(architecture, "from the others", fitting.shares(_norm_logs(mine, found)))
-        return found
+        fit = self.fit(others)
+        print(architecture, "from the others", fitting.shares(_norm_logs(mine, fit)))
+        return fit
 
 
 def _norm_constants(part: MeasuredRows, c: Mapping[str, float]) -> Mapping[str, float]:
     prefix = f"{part.hardware.architecture}:"
-    own = {k.removeprefix(prefix): v for k, v in c.items() if k.startswith(prefix)}
-    return of_library({**c, **own}, part.batch.variant.library)
+    table = {k.removeprefix(prefix): v for k, v in c.items() if k.startswith(prefix)}
+    return of_library({**c, **table}, part.batch.variant.library)
 
 
 def _norm_logs(parts: Parts, body: Body) -> Any:
     def of(part: MeasuredRows) -> Mapping[str, float]:
-        own = body["architectures"].get(part.hardware.architecture, {})
-        return of_library({**body["default"], **own}, part.batch.variant.library)
+        current = body["architectures"].get(part.hardware.architecture, {})
+        return of_library({**body["default"], **current}, part.batch.variant.library)
 
     return np.concatenate([fitting.log_ratio(part, of(part)) for part in parts])
 

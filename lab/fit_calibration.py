@@ -52,9 +52,14 @@ ROWS = 120
 PAIRED = 2000
 """Rows of a table that are paired with those of other devices, at most."""
 WIDE = {
-    "offset_log_sd": 0.2, "trend_log_sd": 0.15, "field_log_sd": 0.15, "noise_log_sd": 0.05,
-    "scale": 0.3, "scale_spread": 1.0, "sd_spread": 1.0,
-}  # fmt: skip
+    "offset_log_sd": 0.2,
+    "trend_log_sd": 0.15,
+    "field_log_sd": 0.15,
+    "noise_log_sd": 0.05,
+    "scale": 0.3,
+    "scale_spread": 1.0,
+    "sd_spread": 1.0,
+}
 """Judged: priors before any device was measured."""
 LEAST_SPREAD = 0.3
 LARGEST = 1.0
@@ -98,11 +103,11 @@ def _first(tables: list[UserTable]) -> list[UserTable]:
     return [table for table in tables if find_device(table.device).name in devices]
 
 
-def _priors(own: list[UserTable], constants: Constants) -> Constants:
+def _priors(current: list[UserTable], constants: Constants) -> Constants:
     """Means and spreads over the fits of all tables."""
     fits: list[tuple[float, Fitted]] = []
     physics = fitting.physics(fitting.card("", [], ""), constants)
-    for table in own:
+    for table in current:
         given = table.drawn()
         given = np.sort(given[~table.held_out[given]][:ROWS])
         # constants of calibrations are replaced inside, as the context forgets what is outside
@@ -131,7 +136,7 @@ def _fit(table: UserTable) -> tuple[float, Fitted]:
     columns: list[tuple[F64, F64, F64]] = []
     for part in table.parts:
         times = type(model).times(model, part.batch, device)
-        kernels = Kernels.of(model, times.analysis, part.batch, device)
+        kernels = Kernels.from_analysis(model, times.analysis, part.batch, device)
         columns.append(
             (
                 placed(coordinates(names, model.ragged), kernels),
@@ -171,8 +176,10 @@ def _carried(every: list[Ratios]) -> Constants:
         for wanted in every:
             one, other = have.table, wanted.table
             same_kernels = (one.family, one.dtype, one.library) == (
-                other.family, other.dtype, other.library
-            )  # fmt: skip
+                other.family,
+                other.dtype,
+                other.library,
+            )
             keys = sorted(have.log_ratio.keys() & wanted.log_ratio.keys())
             if one.device == other.device or not same_kernels or len(keys) < 40:
                 continue
@@ -181,13 +188,13 @@ def _carried(every: list[Ratios]) -> Constants:
             told = np.array([have.log_ratio[key] for key in keys]) * alike
             pairs[kind].append((told, np.array([wanted.log_ratio[key] for key in keys])))
     constants = {}
-    for kind, found in pairs.items():
-        top = np.mean([float(np.mean(x * y)) for x, y in found])
-        share = float(np.clip(top / np.mean([float(np.mean(x * x)) for x, _ in found]), 0.0, 1.0))
-        left = [float(np.quantile(np.abs(y - share * x), 0.9)) / Z90 for x, y in found]
-        before = float(np.mean([np.abs(y).mean() for _, y in found]))
-        after = float(np.mean([np.abs(y - share * x).mean() for x, y in found]))
-        print(f"{kind} {len(found)} pairs, |log| before {before:.3f} after {after:.3f}")
+    for kind, pair in pairs.items():
+        top = np.mean([float(np.mean(x * y)) for x, y in pair])
+        share = float(np.clip(top / np.mean([float(np.mean(x * x)) for x, _ in pair]), 0.0, 1.0))
+        left = [float(np.quantile(np.abs(y - share * x), 0.9)) / Z90 for x, y in pair]
+        before = float(np.mean([np.abs(y).mean() for _, y in pair]))
+        after = float(np.mean([np.abs(y - share * x).mean() for x, y in pair]))
+        print(f"{kind} {len(pair)} pairs, |log| before {before:.3f} after {after:.3f}")
         constants[f"carried_{kind}"] = share
         constants[f"carried_{kind}_log_sd"] = float(np.median(left))
     return constants

@@ -87,35 +87,35 @@ class Chains(Fitter[Parts]):
         def logs(c: Mapping[str, float]) -> list[Any]:
             return [fitting.log_ratio(part, _own(part, c)) for part in parts]
 
-        found = fitting.fit_within(priors, logs, start, sum(map(len, parts)), steps=40)
-        off = np.concatenate(logs(found))
-        found["independent_log_sd"] = fitting.own_log_sd(off, list(SHARED.values()), wider=1.3)
+        fit_within = fitting.fit_within(priors, logs, start, sum(map(len, parts)), steps=40)
+        off = np.concatenate(logs(fit_within))
+        fit_within["independent_log_sd"] = fitting.own_log_sd(off, list(SHARED.values()), wider=1.3)
         print("chains", fitting.percent(off, "rows", "mape", "p90", "bias"))
-        own = {b: {"host_factor": found.pop(f"{b}:host_factor")} for b in boards}
-        usual = fitting.means(own.values())
+        table = {b: {"host_factor": fit_within.pop(f"{b}:host_factor")} for b in boards}
+        usual = fitting.means(table.values())
         for board in boards:
             if board in WIDE_WORKSPACE:
-                own[board]["workspace_mib"] = WIDE_WORKSPACE[board]
-        return fitting.body({**found, **usual}, own)
+                table[board]["workspace_mib"] = WIDE_WORKSPACE[board]
+        return fitting.body({**fit_within, **usual}, table)
 
     def scores(self, rows: Parts, body: Body) -> Mapping[str, Any]:
-        found: dict[str, Parts] = {}
+        table: dict[str, Parts] = {}
         words = ("direction", "provider")
         for part in rows:
             key = "/".join((part.device, *(part.words[word] for word in words)))
-            found.setdefault(key, []).append(part)
+            table.setdefault(key, []).append(part)
         return {
             key: fitting.shares(_logs(held_out(parts), body))
-            for key, parts in sorted(found.items())
+            for key, parts in sorted(table.items())
             if held_out(parts)
         }
 
     def without(self, rows: Parts, architecture: str, body: Body) -> Body:
         others = [part for part in rows if part.hardware.architecture != architecture]
         mine = [part for part in rows if part.hardware.architecture == architecture]
-        found = self.fit(others)
-        print(architecture, "from the others", fitting.shares(_logs(mine, found)))
-        return found
+        fit = self.fit(others)
+        print(architecture, "from the others", fitting.shares(_logs(mine, fit)))
+        return fit
 
 
 def _own(part: MeasuredRows, c: Mapping[str, float]) -> Constants:
@@ -124,12 +124,15 @@ def _own(part: MeasuredRows, c: Mapping[str, float]) -> Constants:
 
 
 def _logs(parts: Sequence[MeasuredRows], body: Body) -> Any:
-    return np.concatenate([
-        fitting.log_ratio(
-            part, {**body["default"], **body["architectures"].get(part.hardware.architecture, {})}
-        )
-        for part in parts
-    ])  # fmt: skip
+    return np.concatenate(
+        [
+            fitting.log_ratio(
+                part,
+                {**body["default"], **body["architectures"].get(part.hardware.architecture, {})},
+            )
+            for part in parts
+        ]
+    )
 
 
 if __name__ == "__main__":

@@ -60,11 +60,17 @@ def predict(rows: CollectiveRows, constants: Callable[[Device], Mapping[str, flo
     time = np.zeros(len(rows))
     for call, index in rows.calls():
         topology = call.topology
-        own = sections(constants(topology.device))
+        current = sections(constants(topology.device))
         time[index] = select(
-            call.op, rows.size[index], topology, own, call.library, call.launch, call.dtype,
+            call.op,
+            rows.size[index],
+            topology,
+            current,
+            call.library,
+            call.launch,
+            call.dtype,
             call.version,
-        ).time_s  # fmt: skip
+        ).time_s
     return time
 
 
@@ -80,11 +86,16 @@ def fit_stage(stage: Stage, rows: CollectiveRows, known: Constants, sweeps: int 
         return np.concatenate([error, PULL * (x - start)])
 
     for _ in range(sweeps):
-        found = least_squares(
-            residuals, np.clip(start, low, high), bounds=(low - 1e-9, high + 1e-9), loss="soft_l1",
-            f_scale=0.1, diff_step=1e-3, max_nfev=60,
-        )  # fmt: skip
-    return {name: float(f"{np.exp(v):.4g}") for name, v in zip(names, found.x, strict=True)}
+        result = least_squares(
+            residuals,
+            np.clip(start, low, high),
+            bounds=(low - 1e-9, high + 1e-9),
+            loss="soft_l1",
+            f_scale=0.1,
+            diff_step=1e-3,
+            max_nfev=60,
+        )
+    return {name: float(f"{np.exp(v):.4g}") for name, v in zip(names, result.x, strict=True)}
 
 
 def fit_all(
@@ -95,19 +106,19 @@ def fit_all(
     among: Collection[str] = tuple(FITTED),
 ) -> Tables:
     """Constants of some architectures, stage by stage."""
-    found: Tables = {name: {} for name in FITTED if name in among}
+    tables: Tables = {name: {} for name in FITTED if name in among}
     for stage in stages():
         for architecture in stage.architectures:
             if architecture not in among:
                 continue
             mine = rows.fitted & np.isin(rows.device, FITTED[architecture]) & stage.select(rows)
             chosen = rows.take(mine)
-            known = {**default, **found[architecture]}
+            known = {**default, **tables[architecture]}
             values = fit_stage(stage, chosen, known)
-            found[architecture].update(values)
+            tables[architecture].update(values)
             if verbose:
                 report_stage(stage, architecture, chosen, {**known, **values})
-    return found
+    return tables
 
 
 def report_stage(stage: Stage, architecture: str, rows: CollectiveRows, known: Constants) -> None:
@@ -126,14 +137,14 @@ def scale_of(architecture: str, name: str) -> float:
     return clock / REFERENCE_HZ if waits(name) else 1.0
 
 
-def starts_without(found: Tables) -> Constants:
+def starts_without(tables: Tables) -> Constants:
     """Start of constants without rows; ``default`` may hold those of a left-out architecture."""
-    measured = {name for values in found.values() for name in values}
+    measured = {name for values in tables.values() for name in values}
     spans = {name: span for stage in stages() for name, span in stage.constants.items()}
     return {name: start for name, (start, *_) in spans.items() if name not in measured}
 
 
-def means(found: Tables, default: Constants) -> Constants:
+def means(tables: Tables, default: Constants) -> Constants:
     """Defaults for architectures without data: geometric means over those with, times of kernels
     at one clock.
 
@@ -142,9 +153,9 @@ def means(found: Tables, default: Constants) -> Constants:
     messages over PCIe were not measured: they reach what a pair's other operations reach. Nor were
     exchanges by way of host memory: they start like those to peers, at the rate of its ring.
     """
-    result = {**default, "reference_clock_hz": REFERENCE_HZ, **starts_without(found)}
-    for name in sorted({name for values in found.values() for name in values}):
-        values = [found[a][name] * scale_of(a, name) for a in sorted(found) if name in found[a]]
+    result = {**default, "reference_clock_hz": REFERENCE_HZ, **starts_without(tables)}
+    for name in sorted({name for values in tables.values() for name in values}):
+        values = [tables[a][name] * scale_of(a, name) for a in sorted(tables) if name in tables[a]]
         result[name] = float(f"{np.exp(np.mean(np.log(values))):.4g}")
     result["sharing_hosts"] = SHARING_HOSTS
     peers = result["pcie.p2p_efficiency"] / (1.0 + result["pcie.p2p_local_copy"])
@@ -165,16 +176,16 @@ FALLBACK = {"volta": "ampere"}
 def host_decides(rows: CollectiveRows, physics: Physics, estimate: F) -> Mask:
     """Rows whose time is the host's: well above that of the same call replayed in a graph."""
     graph = replace(rows, launch=np.full(len(rows), "graph"))
-    found: Mask = estimate > 1.3 * predicted(graph, physics)[0]
-    return found
+    mask: Mask = estimate > 1.3 * predicted(graph, physics)[0]
+    return mask
 
 
-def table_of(found: Tables, old: Constants) -> Physics:
+def table_of(tables: Tables, old: Constants) -> Physics:
     """The constants file without a card."""
-    default = means(found, old)
-    own = {name: dict(values) for name, values in found.items()}
-    fallback = {name: other for name, other in FALLBACK.items() if other in own}
-    return fitting.physics(NO_CARD, default, own, fallback)
+    default = means(tables, old)
+    table = {name: dict(values) for name, values in tables.items()}
+    fallback = {name: other for name, other in FALLBACK.items() if other in table}
+    return fitting.physics(NO_CARD, default, table, fallback)
 
 
 def unseen_errors(rows: CollectiveRows, old: Constants) -> tuple[F, Mask]:
@@ -225,16 +236,16 @@ def host_spread(physics: Physics) -> float:
     return float(f"{abs(np.log(pair[0] / pair[1])) / 2:.3g}")
 
 
-def architecture_spread(rows: CollectiveRows, found: Tables, old: Constants) -> float:
+def architecture_spread(rows: CollectiveRows, tables: Tables, old: Constants) -> float:
     """Log sd of each NVLink architecture's rows around the means of the others.
 
     Wider by the error of a mean of few.
     """
     errors = []
     for architecture, devices in FITTED.items():
-        if architecture not in found:
+        if architecture not in tables:
             continue
-        others = {name: values for name, values in found.items() if name != architecture}
+        others = {name: values for name, values in tables.items() if name != architecture}
         fitted = rows.fitted & np.isin(rows.device, devices)
         mine = rows.take(fitted & (rows.launch == "graph") & (rows.device != "L40S"))
         if len(mine) and architecture != "ada":
@@ -253,10 +264,10 @@ def scores(rows: CollectiveRows, physics: Physics) -> dict[str, Any]:
     table: dict[str, Any] = {}
 
     def add(name: str, mask: Mask) -> None:
-        found = fitting.percent(log_ratio[mask], "rows", "mape", "median", "bias")
-        median, bias = found.pop("median"), found.pop("bias")
+        percent = fitting.percent(log_ratio[mask], "rows", "mape", "median", "bias")
+        median, bias = percent.pop("median"), percent.pop("bias")
         covered = round(100 * float(inside[mask].mean()), 1)
-        table[name] = {**found, "median_ape": median, "bias": bias, "coverage": covered}
+        table[name] = {**percent, "median_ape": median, "bias": bias, "coverage": covered}
 
     for library, launch in sorted(set(zip(rows.library, rows.launch, strict=True))):
         add(f"{library} {launch}", (rows.library == library) & (rows.launch == launch))
@@ -275,8 +286,8 @@ def write_short(rows: CollectiveRows, old: Constants) -> float:
     long = rows.is_long()
     fitted = rows.take(rows.fitted & ~long)
     physics = table_of(fit_all(fitted, old), old)
-    own = {**widths(old), "log_sd_per_octave": old["log_sd_per_octave"]}
-    physics = msgspec.structs.replace(physics, default={**physics.default, **own})
+    table = {**widths(old), "log_sd_per_octave": old["log_sd_per_octave"]}
+    physics = msgspec.structs.replace(physics, default={**physics.default, **table})
     trained, trees = train_on(rows, ~rows.fitted | long, physics, print)
     split = f"{SPLIT}, and of those no message of more than an eighth of the largest measured"
     command = "python -m lab.fit_communication"
@@ -285,21 +296,21 @@ def write_short(rows: CollectiveRows, old: Constants) -> float:
     write_artefact(SHORT.with_name("collective.json"), card, trees)
     artefact = read_artefact(SHORT.with_name("collective.json"))
     seen = rows.take(rows.fitted & long)
-    found = per_octave(seen, physics, artefact)
-    print(f"log_sd_per_octave {found} on {len(seen)} rows")
-    default = {**physics.default, "log_sd_per_octave": found}
+    write_short = per_octave(seen, physics, artefact)
+    print(f"log_sd_per_octave {write_short} on {len(seen)} rows")
+    default = {**physics.default, "log_sd_per_octave": write_short}
     fitting.write(SHORT, fitting.body(default, physics.architectures, physics.fallback))
-    return found
+    return write_short
 
 
-def write_devices(rows: CollectiveRows, found: Tables, old: Constants) -> None:
+def write_devices(rows: CollectiveRows, tables: Tables, old: Constants) -> None:
     """Writes constants without each device whose architecture and link another one has."""
     bodies = {}
     for architecture, devices in FITTED.items():
         for device in devices if architecture in SISTERS else ():
             left = rows.take(rows.device != device)
-            own = fit_all(left, old, among=[architecture])
-            table = table_of({**found, **own}, old)
+            current = fit_all(left, old, among=[architecture])
+            table = table_of({**tables, **current}, old)
             known = {**table.default, **widths(old)}
             bodies[device] = fitting.body(known, table.architectures, table.fallback)
     fitting.write(OF_DEVICES, bodies)
@@ -344,24 +355,24 @@ class Communication(Fitter[CollectiveRows]):
     def fit(self, rows: CollectiveRows) -> Body:
         old = json.loads(PATH.read_text(encoding="utf-8"))["default"]
         fitted = rows.take(rows.fitted)
-        found = fit_all(fitted, old, verbose=True)
-        table = table_of(found, old)
-        own = {
+        result = fit_all(fitted, old, verbose=True)
+        table = table_of(result, old)
+        current = {
             **spreads(fitted, old, *unseen_errors(fitted, old)),
             "log_sd_network_pcie": host_spread(table),
-            "log_sd_device_unmeasured": architecture_spread(fitted, found, old),
+            "log_sd_device_unmeasured": architecture_spread(fitted, result, old),
         }
-        known = {**table.default, **own}
-        write_devices(fitted, found, old)
+        known = {**table.default, **current}
+        write_devices(fitted, result, old)
         doubt = {"log_sd_per_octave": write_short(rows, known)}
         return fitting.body({**known, **doubt}, table.architectures, table.fallback)
 
     def scores(self, rows: CollectiveRows, body: Body) -> Mapping[str, Any]:
         known = fitting.physics(NO_CARD, body["default"], body["architectures"], body["fallback"])
-        found = scores(rows.take(~rows.fitted), known)
-        for name, row in found.items():
+        result = scores(rows.take(~rows.fitted), known)
+        for name, row in result.items():
             print(f"{name:28}", row)
-        return found
+        return result
 
     def left_out(self, rows: CollectiveRows, body: Body) -> Sequence[str]:
         return tuple(FITTED)
@@ -370,17 +381,18 @@ class Communication(Fitter[CollectiveRows]):
         """With the spread of an unmeasured device, estimated from the other architectures."""
         fitted, old = rows.take(rows.fitted), body["default"]
         others = [name for name in FITTED if name != architecture]
-        found = fit_all(fitted, old, among=others)
-        spread = architecture_spread(fitted, found, old)
-        own = {**widths(old), "log_sd_device_unmeasured": spread}
-        table = table_of(found, old)
-        known = msgspec.structs.replace(table, default={**table.default, **own})
+        result = fit_all(fitted, old, among=others)
+        spread = architecture_spread(fitted, result, old)
+        current = {**widths(old), "log_sd_device_unmeasured": spread}
+        table = table_of(result, old)
+        known = msgspec.structs.replace(table, default={**table.default, **current})
         mine = rows.take(~rows.fitted & np.isin(rows.device, FITTED[architecture]))
         print(architecture, scores(mine, known)["all"])
         return {
-            "default": known.default, "architectures": known.architectures,
+            "default": known.default,
+            "architectures": known.architectures,
             "fallback": known.fallback,
-        }  # fmt: skip
+        }
 
 
 if __name__ == "__main__":

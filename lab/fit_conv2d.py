@@ -42,9 +42,12 @@ MODEL_SD = 0.15
 PRIOR_SD = 0.5
 TIGHT_SD = {"launch_s": 0.3, "dram_efficiency": 0.15, "l2_efficiency": 0.3, "resident_share": 0.2}
 UPPER = {
-    "efficiency": 1.3, "dram_efficiency": 0.95, "quantisation": 1.0, "overlap_loss": 1.0,
+    "efficiency": 1.3,
+    "dram_efficiency": 0.95,
+    "quantisation": 1.0,
+    "overlap_loss": 1.0,
     "spread_share": 1.0,
-}  # fmt: skip
+}
 
 FIXED = {
     "direct_share": 0.15,  # no layer of the table runs so: a guess, for depthwise layers
@@ -69,16 +72,21 @@ SHARED = {
     "int8.l2_efficiency": 0.8, "int8.step_s": 2e-7, "int8.gather_share": 0.1,
 }  # fmt: skip
 PER_ARCHITECTURE = {
-    "efficiency": 0.8, "fast_share": 0.6, "data.share": 0.9, "weights.share": 0.7,
+    "efficiency": 0.8,
+    "fast_share": 0.6,
+    "data.share": 0.9,
+    "weights.share": 0.7,
     "weights.unfused_cost": 1.0,
-}  # fmt: skip
+}
 FAST = ("fast_share", "weights.unfused_cost")
 """Constants of algorithms that only the FMA pipe runs."""
 
 ERRORS = {
-    "device_log_sd": 0.1, "family_log_sd": 0.1, "unmeasured_device_log_sd": 0.25,
+    "device_log_sd": 0.1,
+    "family_log_sd": 0.1,
+    "unmeasured_device_log_sd": 0.25,
     "independent_log_sd": 0.25,
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -92,15 +100,15 @@ class Case:
     @staticmethod
     def of(rows: MeasuredRows) -> Case:
         pipe = rows.hardware.matrix_pipe(rows.batch.variant.dtype)
-        return Case(rows, Shape.of(rows.batch.dims), pipe)
+        return Case(rows, Shape.from_dims(rows.batch.dims), pipe)
 
     @property
     def architecture(self) -> str:
         return self.rows.hardware.architecture
 
-    def log_ratio(self, shared: Mapping[str, float], own: Tables) -> F:
+    def log_ratio(self, shared: Mapping[str, float], current: Tables) -> F:
         """log(estimate / measured) per row."""
-        table = {**shared, **own.get(self.architecture, {})}
+        table = {**shared, **current.get(self.architecture, {})}
         setting = setting_with(self.rows.batch.variant, self.rows.hardware, table)
         time = called(expected(every_algorithm(setting, self.shape))[0], setting.c)
         return np.log(time / self.rows.seconds)
@@ -112,16 +120,16 @@ def cases(parts: Sequence[MeasuredRows]) -> list[Case]:
 
 def parameters(cases: Sequence[Case]) -> list[Parameter]:
     """Every constant that the cases can tell."""
-    found = [Parameter("", name, guess) for name, guess in SHARED.items()]
+    parameters = [Parameter("", name, guess) for name, guess in SHARED.items()]
     for architecture in sorted({case.architecture for case in cases}):
         mine = [case for case in cases if case.architecture == architecture]
         for pipe in sorted({case.pipe for case in mine}):
-            found += [
+            parameters += [
                 Parameter(architecture, f"{pipe}.{name}", guess)
                 for name, guess in PER_ARCHITECTURE.items()
                 if pipe == "fma" or name not in FAST
             ]
-    return found
+    return parameters
 
 
 def tables(free: Sequence[Parameter], logs: F) -> tuple[Constants, Tables]:
@@ -139,19 +147,24 @@ def fit(cases: Sequence[Case], steps: int = 60) -> tuple[Constants, Tables]:
         * np.sqrt(len(case.rows) / 90.0)
         for case in cases
     ]
-    found = fitting.fit_by_groups(
+    fit = fitting.fit_by_groups(
         lambda logs, i: cases[i].log_ratio(*tables(names, logs)) / noise[i],
-        [len(case.rows) for case in cases], lambda j, i: names[j].touches(cases[i].architecture),
-        np.zeros(len(names)), 1.0 / spread, begin=np.minimum(0.0, limit - 1e-6), ceiling=limit,
-        step=1e-3, max_nfev=steps,
-    )  # fmt: skip
-    shared, own = tables(names, found.x)
-    return rounded(shared), {name: rounded(table) for name, table in own.items()}
+        [len(case.rows) for case in cases],
+        lambda j, i: names[j].touches(cases[i].architecture),
+        np.zeros(len(names)),
+        1.0 / spread,
+        begin=np.minimum(0.0, limit - 1e-6),
+        ceiling=limit,
+        step=1e-3,
+        max_nfev=steps,
+    )
+    shared, current = tables(names, fit.x)
+    return rounded(shared), {name: rounded(table) for name, table in current.items()}
 
 
-def with_defaults(shared: Mapping[str, float], own: Tables) -> Constants:
+def with_defaults(shared: Mapping[str, float], current: Tables) -> Constants:
     """Architectures of none of these: for each pipe the geometric mean of those that have it."""
-    means = fitting.means(own.values())
+    means = fitting.means(current.values())
     return rounded({**shared, **{name: means[name] for name in sorted(means)}})
 
 
@@ -159,13 +172,13 @@ def rounded(table: Mapping[str, float]) -> Constants:
     return fitting.rounded(table, ordered=False)
 
 
-def error_sizes(cases: Sequence[Case], shared: Mapping[str, float], own: Tables) -> Constants:
+def error_sizes(cases: Sequence[Case], shared: Mapping[str, float], current: Tables) -> Constants:
     """Log sd of errors of rows that these constants were not fitted on.
 
     The bias of a device's rows of one format and pass is shared, the rest each row's own; both are
     scaled so that nine tenths of the rows lie within their 90 % interval.
     """
-    residuals = [case.log_ratio(shared, own) for case in cases]
+    residuals = [case.log_ratio(shared, current) for case in cases]
     common = float(np.sqrt(np.mean([np.median(error) ** 2 for error in residuals])))
     away = [np.abs(error - np.median(error)) for error in residuals]
     alone = float(np.mean(np.concatenate(away))) / 0.8
@@ -178,16 +191,18 @@ def error_sizes(cases: Sequence[Case], shared: Mapping[str, float], own: Tables)
     }
 
 
-def score(cases: Sequence[Case], shared: Mapping[str, float], own: Tables) -> Constants:
+def score(cases: Sequence[Case], shared: Mapping[str, float], current: Tables) -> Constants:
     """Mean APE (%) by device, format and pass."""
-    found = {}
+    constants = {}
     for case in cases:
-        error = case.log_ratio(shared, own)
+        error = case.log_ratio(shared, current)
         variant = case.rows.batch.variant
         key = f"{case.rows.device}/{variant.dtype}/{pass_of(variant)}"
-        found[key] = round(float(np.mean(np.abs(np.expm1(error)))) * 100, 1)
-        print(f"{key:48s} {len(error):4d} rows, {found[key]:5.1f} %, bias {np.median(error):+.2f}")
-    return found
+        constants[key] = round(float(np.mean(np.abs(np.expm1(error)))) * 100, 1)
+        print(
+            f"{key:48s} {len(error):4d} rows, {constants[key]:5.1f} %, bias {np.median(error):+.2f}"
+        )
+    return constants
 
 
 def third(rows: MeasuredRows) -> Mask:
@@ -209,24 +224,24 @@ class Conv2d(Fitter[list[MeasuredRows]]):
 
     def fit(self, rows: list[MeasuredRows]) -> Body:
         train = held_out(rows, False)
-        shared, own = fit(cases(train))
-        rest = fit(cases(some_of(train, lambda part: ~third(part))))
-        shared.update(rounded(error_sizes(cases(some_of(train, third)), *rest)))
-        return {"default": with_defaults(shared, own), "architectures": own, "fallback": {}}
+        shared, current = fit(cases(train))
+        remaining = fit(cases(some_of(train, lambda part: ~third(part))))
+        shared.update(rounded(error_sizes(cases(some_of(train, third)), *remaining)))
+        return {"default": with_defaults(shared, current), "architectures": current, "fallback": {}}
 
     def scores(self, rows: list[MeasuredRows], body: Body) -> dict[str, Any]:
-        found = score(cases(held_out(rows)), body["default"], body["architectures"])
-        return {f"{name} mean_ape": value for name, value in found.items()}
+        result = score(cases(held_out(rows)), body["default"], body["architectures"])
+        return {f"{name} mean_ape": value for name, value in result.items()}
 
     def without(self, rows: list[MeasuredRows], architecture: str, body: Body) -> Body:
         train = held_out(rows, False)
         others = [case for case in cases(train) if case.architecture != architecture]
-        shared, own = fit(others, STEPS_TO_TRANSFER)
+        shared, current = fit(others, STEPS_TO_TRANSFER)
         shared.update({name: body["default"][name] for name in ERRORS})
-        default = with_defaults(shared, own)
+        default = with_defaults(shared, current)
         print(f"--- {architecture}, from the others")
         score([case for case in cases(train) if case.architecture == architecture], default, {})
-        return {"default": default, "architectures": own, "fallback": {}}
+        return {"default": default, "architectures": current, "fallback": {}}
 
 
 if __name__ == "__main__":

@@ -60,9 +60,9 @@ class DataRate(Fitter[Mapping[str, MeasuredRows]]):
         return fitting.body({"inline_ecc_share": sum(shares[:-1]) / 2 / shares[-1]}, {})
 
     def scores(self, rows: Mapping[str, MeasuredRows], body: Body) -> Mapping[str, Any]:
-        found = {gpu: round(share_of_datasheet(rows[gpu]), 4) for gpu in (*CORRECTED, PLAIN)}
-        print(found)
-        return found
+        scores = {gpu: round(share_of_datasheet(rows[gpu]), 4) for gpu in (*CORRECTED, PLAIN)}
+        print(scores)
+        return scores
 
 
 if __name__ == "__main__":

@@ -41,21 +41,24 @@ def fit(cases: Sequence[Case]) -> Campaign:
         (Campaign(host, slower) for host, slower in itertools.product(HOST, SLOWER)),
         key=lambda each: error(cases, METRICS[0], each),
     )
-    found = (Campaign(time.host_factor, time.slower, power) for power in POWER)
-    return min(found, key=lambda each: error(cases, METRICS[1], each))
+    result = (Campaign(time.host_factor, time.slower, power) for power in POWER)
+    return min(result, key=lambda each: error(cases, METRICS[1], each))
 
 
-def text(found: Mapping[str, Campaign]) -> str:
+def text(table: Mapping[str, Campaign]) -> str:
     """The file."""
     lines = [
         "# The campaign's host, time and power over ours; see suites/diffusion.py.",
         "# Written by `python -m lab.fit_diffusion` from half of the pipelines.",
     ]
-    for device, own in found.items():
+    for device, item in table.items():
         lines += [
-            "", f"[{device}]", f"host_factor = {own.host_factor}", f"slower = {own.slower}",
-            f"power = {own.power}",
-        ]  # fmt: skip
+            "",
+            f"[{device}]",
+            f"host_factor = {item.host_factor}",
+            f"slower = {item.slower}",
+            f"power = {item.power}",
+        ]
     return "\n".join(lines) + "\n"
 
 

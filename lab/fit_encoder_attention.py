@@ -45,10 +45,10 @@ def base_of(rows: MeasuredRows) -> Mapping[str, float]:
     return attention_constants("attention_prefill", rows.hardware, scheme)
 
 
-def log_ratios(parts: Sequence[MeasuredRows], own: Mapping[str, float]) -> F:
-    """log(estimate / measured) under prefill's constants with ``own`` put over them."""
+def log_ratios(parts: Sequence[MeasuredRows], table: Mapping[str, float]) -> F:
+    """log(estimate / measured) under prefill's constants with ``table`` put over them."""
     return np.concatenate(
-        [fitting.log_ratio(part, {**base_of(part), **DEFAULT, **own}) for part in parts]
+        [fitting.log_ratio(part, {**base_of(part), **DEFAULT, **table}) for part in parts]
     )
 
 
@@ -60,22 +60,22 @@ def fit(parts: Sequence[MeasuredRows]) -> Constants:
     scale = np.sqrt(200.0 / sum(len(part) for part in parts))
 
     def residuals(logs: F) -> F:
-        own = dict(zip(NAMES, (guess * np.exp(logs)).tolist(), strict=True))
-        return np.concatenate([log_ratios(parts, own) / MODEL_SD * scale, logs / PRIOR_SD])
+        table = dict(zip(NAMES, (guess * np.exp(logs)).tolist(), strict=True))
+        return np.concatenate([log_ratios(parts, table) / MODEL_SD * scale, logs / PRIOR_SD])
 
-    found = least_squares(residuals, np.zeros(len(NAMES)), loss="soft_l1", max_nfev=60)
-    values = dict(zip(NAMES, (guess * np.exp(found.x)).tolist(), strict=True))
+    result = least_squares(residuals, np.zeros(len(NAMES)), loss="soft_l1", max_nfev=60)
+    values = dict(zip(NAMES, (guess * np.exp(result.x)).tolist(), strict=True))
     return fitting.rounded(values, ordered=False)
 
 
 def defaults(tables: Tables) -> Constants:
     """Constants of architectures that nothing stands in for."""
-    found = fitting.means(tables.values())
-    for name in found:
+    means = fitting.means(tables.values())
+    for name in means:
         if (plain := name.rpartition(".")[2]) in DEFAULT:
             known = [table[name] for table in tables.values() if name in table]
-            found[name] = statistics.median([*known, DEFAULT[plain]])
-    return {**DEFAULT, **SHARED, **fitting.rounded(found)}
+            means[name] = statistics.median([*known, DEFAULT[plain]])
+    return {**DEFAULT, **SHARED, **fitting.rounded(means)}
 
 
 class EncoderAttention(Fitter[Mapping[Key, list[MeasuredRows]]]):
@@ -94,27 +94,29 @@ class EncoderAttention(Fitter[Mapping[Key, list[MeasuredRows]]]):
         tables: Tables = defaultdict(dict)
         for (architecture, caller), parts in rows.items():
             train = held_out(parts, False)
-            own = fit(train)
-            logs = log_ratios(train, own)
-            own["independent_log_sd"] = fitting.own_log_sd(logs, list(SHARED.values()), least=0.04)
-            tables[architecture] |= {f"{caller}.{name}": value for name, value in own.items()}
+            current = fit(train)
+            logs = log_ratios(train, current)
+            current["independent_log_sd"] = fitting.own_log_sd(
+                logs, list(SHARED.values()), least=0.04
+            )
+            tables[architecture] |= {f"{caller}.{name}": value for name, value in current.items()}
         return fitting.body(defaults(tables), dict(tables), FALLBACK)
 
     def scores(self, rows: Mapping[Key, list[MeasuredRows]], body: Body) -> dict[str, Any]:
-        found = {}
+        scores = {}
         for (architecture, caller), parts in rows.items():
-            own = fitting.own_of(body["architectures"][architecture], caller)
-            held = log_ratios(held_out(parts), own)
-            found[f"{architecture}.{caller}"] = fitting.shares(held)
-            print(architecture, caller, found[f"{architecture}.{caller}"], own)
-        return found
+            current = fitting.own_of(body["architectures"][architecture], caller)
+            held = log_ratios(held_out(parts), current)
+            scores[f"{architecture}.{caller}"] = fitting.shares(held)
+            print(architecture, caller, scores[f"{architecture}.{caller}"], current)
+        return scores
 
     def without(
         self, rows: Mapping[Key, list[MeasuredRows]], architecture: str, body: Body
     ) -> Body:
-        rest = {name: t for name, t in body["architectures"].items() if name != architecture}
+        remaining = {name: t for name, t in body["architectures"].items() if name != architecture}
         fallback = {k: v for k, v in FALLBACK.items() if v != architecture}
-        return fitting.body(defaults(rest), rest, fallback)
+        return fitting.body(defaults(remaining), remaining, fallback)
 
 
 if __name__ == "__main__":

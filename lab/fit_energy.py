@@ -46,9 +46,12 @@ PER_GROUP = 40
 REFERENCE_HZ = {"hopper": 1.83e9, "blackwell": 1.856e9}
 DEFAULT_HZ = 1.8e9
 ENERGIES = {
-    "operation_j": 0.4e-12, "dram_byte_j": 4.5e-11, "l2_byte_j": 1e-11, "special_j": 4e-12,
+    "operation_j": 0.4e-12,
+    "dram_byte_j": 4.5e-11,
+    "l2_byte_j": 1e-11,
+    "special_j": 4e-12,
     "core_cycle_j": 1e-9,
-}  # fmt: skip
+}
 """Guesses from published energies of actions (docs/explanation/power-and-energy.md)."""
 RELATIVES = {"relative_energy.fp8": 0.55, "relative_energy.nvfp4": 0.3}
 """Guesses of the fitted formats' energy an operation relative to 16 bits."""
@@ -61,12 +64,16 @@ NOISE = 0.08
 NEW_SIZES = 1.2
 """Judged: how much further off kernels of sizes that were not fitted are."""
 ASSUMED = {
-    "relative_energy.int8": 0.5, "relative_energy.mxfp4": 0.3, "relative_energy.tf32": 2.0,
+    "relative_energy.int8": 0.5,
+    "relative_energy.mxfp4": 0.3,
+    "relative_energy.tf32": 2.0,
     "relative_energy.fp64": 8.0,
-    "relative_energy.fma.fp32": 8.0, "relative_energy.fma.fp16": 4.0,
-    "relative_energy.fma.bf16": 4.0, "relative_energy.fma.fp64": 20.0,
+    "relative_energy.fma.fp32": 8.0,
+    "relative_energy.fma.fp16": 4.0,
+    "relative_energy.fma.bf16": 4.0,
+    "relative_energy.fma.fp64": 20.0,
     "board_memory_relative": 1.6,
-}  # fmt: skip
+}
 
 
 def load(data: Path, *, held_out: bool) -> list[MeasuredRows]:
@@ -91,13 +98,13 @@ def log_ratio(watts: F, rows: MeasuredRows) -> F:
 
 def static_w(data: Path) -> Constants:
     """Board -> what the least active kernels draw: the second percentile of all short rows."""
-    found: dict[str, list[F]] = {}
+    entries: dict[str, list[F]] = {}
     for table in ("gemm", "generation_attention", "dsa_generation_module", "scale_matrix"):
         for rows in power_rows(data, table, 4000, held_out=False, long=False):
-            found.setdefault(rows.device, []).append(rows.values["watts"])
+            entries.setdefault(rows.device, []).append(rows.values["watts"])
     return {
         f"static_w.{device}": float(np.percentile(np.concatenate(watts), 2.0))
-        for device, watts in sorted(found.items())
+        for device, watts in sorted(entries.items())
     }
 
 
@@ -131,10 +138,10 @@ class Problem:
     def power(self, part: MeasuredRows, unit: F, c: Mapping[str, float]) -> F:
         """Watts of a part's rows."""
         variant = part.batch.variant
-        own = [c[name] for name in ENERGIES]
+        current = [c[name] for name in ENERGIES]
         compute = recipe_for(variant.dtype).compute
-        own[0] *= {**ASSUMED, **c}.get(f"relative_energy.{compute}", 1.0)
-        dynamic = sum(e * row for e, row in zip(own, unit, strict=True))
+        current[0] *= {**ASSUMED, **c}.get(f"relative_energy.{compute}", 1.0)
+        dynamic = sum(e * row for e, row in zip(current, unit, strict=True))
         active = activity(part.batch.family, variant, c) * dynamic
         free = self.static[f"static_w.{part.device}"] + active
         watts: F = np.minimum(free, self.limit_share * part.values["cap_w"])
@@ -143,13 +150,13 @@ class Problem:
     def residuals(self, x: F) -> F:
         """Log of power over measured, and what holds the constants near their start."""
         table = self.constants(x)
-        found = [
+        items = [
             log_ratio(self.power(part, unit, table[architecture_of(part)]), part) / NOISE
             for part, unit in zip(self.parts, self.unit, strict=True)
         ]
         pull = np.full(len(x), PULL)
         pull[len(x) - len(self.activities) :] = ACTIVITY_PULL
-        return np.concatenate([*found, (x - self.start) * pull])
+        return np.concatenate([*items, (x - self.start) * pull])
 
     @property
     def start(self) -> F:
@@ -172,12 +179,16 @@ def watts_of_units(rows: MeasuredRows) -> F:
     columns = []
     for name in ENERGIES:
         unit = {
-            **dict.fromkeys(ENERGIES, 0.0), "limit_share": 1.0, "log_sd": 0.0, "static_share": 0.0,
-            "board_memory_relative": 1.0, "reference_hz": REFERENCE_HZ[device.architecture],
+            **dict.fromkeys(ENERGIES, 0.0),
+            "limit_share": 1.0,
+            "log_sd": 0.0,
+            "static_share": 0.0,
+            "board_memory_relative": 1.0,
+            "reference_hz": REFERENCE_HZ[device.architecture],
             name: 1.0,
-        }  # fmt: skip
-        found = energies_from(device, rows.batch.family, rows.batch.variant, unit, measured=True)
-        columns.append(free_power(found, work, rows.seconds, device))
+        }
+        energies = energies_from(device, rows.batch.family, rows.batch.variant, unit, measured=True)
+        columns.append(free_power(energies, work, rows.seconds, device))
     return np.stack(columns)
 
 
@@ -206,23 +217,25 @@ def body(parts: Parts, static_w: Mapping[str, float]) -> Body:
     for board, watts in boards.items():
         tables[board.architecture][f"static_w.{board.name}"] = watts
     default = {
-        **ASSUMED, **shared,
+        **ASSUMED,
+        **shared,
         **{name: fitting.geometric_mean(values) for name, values in at_default.items()},
-        "reference_hz": DEFAULT_HZ, "limit_share": problem.limit_share,
+        "reference_hz": DEFAULT_HZ,
+        "limit_share": problem.limit_share,
         "static_share": fitting.geometric_mean([w / cap_w(board) for board, w in boards.items()]),
-    }  # fmt: skip
+    }
     default["products_share"] = fitting.geometric_mean(
         [products_share(board, {**default, **tables[board.architecture]}) for board in boards]
     )
-    found: Body = {"default": default, "architectures": tables}
+    body: Body = {"default": default, "architectures": tables}
     default |= {"log_sd": 0.1, "unmeasured_log_sd": 0.3}
-    logs = errors(parts, found, measured=True)
+    logs = errors(parts, body, measured=True)
     default["log_sd"] = NEW_SIZES * spread(parts, logs)
     for family in sorted({part.batch.family for part in parts}):
-        own = [i for i, part in enumerate(parts) if part.batch.family == family]
-        wide = spread([parts[i] for i in own], [logs[i] for i in own])
+        current = [i for i, part in enumerate(parts) if part.batch.family == family]
+        wide = spread([parts[i] for i in current], [logs[i] for i in current])
         default[f"log_sd.{family}"] = max(NEW_SIZES * wide, 0.5 * default["log_sd"])
-    return found
+    return body
 
 
 def cap_w(device: Device) -> float:
@@ -233,18 +246,18 @@ def cap_w(device: Device) -> float:
 
 def products_share(device: Device, c: Mapping[str, float]) -> float:
     """What large products would take of the board's limit."""
-    own = board_w(device, c)
+    current = board_w(device, c)
     memory = NOMINAL["dram"] * device.dram.bandwidth_bytes_per_s * dram_byte_j(device, c)
-    return (own.static_w + own.core_w + own.products_w + memory) / own.cap_w
+    return (current.static_w + current.core_w + current.products_w + memory) / current.cap_w
 
 
-def errors(parts: Parts, found: Body, *, measured: bool) -> list[F]:
+def errors(parts: Parts, result: Body, *, measured: bool) -> list[F]:
     """Log of predicted over measured power, given the measured time, of all rows."""
     logs = []
     for part in parts:
         device, batch = part.hardware, part.batch
-        own = found["architectures"].get(device.architecture, {}) if measured else {}
-        c = {**found["default"], **own}
+        current = result["architectures"].get(device.architecture, {}) if measured else {}
+        c = {**result["default"], **current}
         e = energies_from(device, batch.family, batch.variant, c, measured=measured)
         free = free_power(e, work_of(part), part.seconds, device)
         logs.append(log_ratio(np.minimum(free, e.limit_w), part))
@@ -267,14 +280,18 @@ def show(parts: Parts, logs: list[F], title: str) -> Constants:
     for name, several in [(title, logs), *sorted(groups.items())]:
         ape = 100.0 * np.abs(np.expm1(np.concatenate(several)))
         bias = 100.0 * np.median(np.concatenate(several))
-        print(f"{name:55} n {len(ape)} mean {np.mean(ape):.1f} median {np.median(ape):.1f} "
-              f"bias {bias:.1f}")  # fmt: skip
+        print(
+            f"{name:55} n {len(ape)} mean {np.mean(ape):.1f} median {np.median(ape):.1f} "
+            f"bias {bias:.1f}"
+        )
     whole = np.concatenate(logs)
     ape = 100.0 * np.abs(np.expm1(whole))
     return {
-        "rows": float(len(whole)), "mean": float(np.mean(ape)), "median": float(np.median(ape)),
+        "rows": float(len(whole)),
+        "mean": float(np.mean(ape)),
+        "median": float(np.median(ape)),
         "bias_log_pct": 100.0 * float(np.median(whole)),
-    }  # fmt: skip
+    }
 
 
 @dataclass(frozen=True)
@@ -309,26 +326,26 @@ class Energy(Fitter[Rows]):
         return Rows(load(data, held_out=False), load(data, held_out=True), static_w(data))
 
     def fit(self, rows: Rows) -> Body:
-        found = body(rows.fitted, rows.static_w)
+        result = body(rows.fitted, rows.static_w)
         unmeasured = []
-        for name in sorted(found["architectures"]):
+        for name in sorted(result["architectures"]):
             others = [part for part in rows.fitted if architecture_of(part) != name]
             other = body(others, rows.static_w)
             mine = rows.of(name)
             unmeasured.append(spread(mine, errors(mine, other, measured=False)))
             self.others[name] = other
-        for each in (found, *self.others.values()):
+        for each in (result, *self.others.values()):
             each["default"]["unmeasured_log_sd"] = max(unmeasured)
-        return {**rounded(found), "fallback": {}}
+        return {**rounded(result), "fallback": {}}
 
     def scores(self, rows: Rows, body: Body) -> dict[str, Any]:
         held = rows.held_out
-        found = {"held-out rows": show(held, errors(held, body, measured=True), "held out")}
+        table = {"held-out rows": show(held, errors(held, body, measured=True), "held out")}
         for name, other in self.others.items():
             mine = rows.of(name)
             logs = errors(mine, other, measured=False)
-            found[f"without {name}"] = show(mine, logs, f"without {name}")
-        return {"power given the measured time, APE %": found}
+            table[f"without {name}"] = show(mine, logs, f"without {name}")
+        return {"power given the measured time, APE %": table}
 
     def without(self, rows: Rows, architecture: str, body: Body) -> Body:
         return {**rounded(self.others[architecture]), "fallback": {}}

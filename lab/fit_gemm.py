@@ -69,17 +69,30 @@ HOST_SPREAD = {"stream_launch_log_sd": 0.5, "fp32.stream_launch_log_sd": 0.25}
 """Hosts differ by so much in what a call from them adds; judgement, but for fp32's fitted one."""
 
 SHARED = (
-    "operand_bytes_per_clock", "wave_s", "split_s", "fill_s", "core_dram_bytes_per_s",
+    "operand_bytes_per_clock",
+    "wave_s",
+    "split_s",
+    "fill_s",
+    "core_dram_bytes_per_s",
     "overlap_loss",
-)  # fmt: skip
+)
 OWN = (
-    "launch_s", "tensor_efficiency", "dram_efficiency", "quantisation", "store_bytes_per_clock",
-    "l2_efficiency", "step_s",
-)  # fmt: skip
+    "launch_s",
+    "tensor_efficiency",
+    "dram_efficiency",
+    "quantisation",
+    "store_bytes_per_clock",
+    "l2_efficiency",
+    "step_s",
+)
 FP32_PRIOR_SD = {
-    "step_s": 2.0, "store_bytes_per_clock": 0.3, "operand_bytes_per_clock": 1.0,
-    "stream_launch_s": 0.2, "split_s": 0.3, "wave_s": 0.5,
-}  # fmt: skip
+    "step_s": 2.0,
+    "store_bytes_per_clock": 0.3,
+    "operand_bytes_per_clock": 1.0,
+    "stream_launch_s": 0.2,
+    "split_s": 0.3,
+    "wave_s": 0.5,
+}
 THROTTLED = ("pascal", "turing")
 UNTHROTTLED_QUANTILE = 0.3
 """NeuSight's T4 and P4 (and some P100) training rows were taken at a lower clock than its test rows
@@ -101,9 +114,12 @@ NARROW_LIMIT = {"": {"fp32.narrow_rows": float(1 << 25)}, "pascal": {"fp32.narro
 """Up to how many rows they exist: Pascal's single products of 17 rows and more take as long as 128
 (read off the training rows)."""
 FP64 = {
-    "fp64_fma.tensor_efficiency": 0.95, "fp64_fma.page_miss_share": 0.0,
-    "fp64_fma.skinny_rows": 8.0, "fp64_fma.smallest_tile_m": 0.0, "fp64_fma.smallest_tile_n": 0.0,
-}  # fmt: skip
+    "fp64_fma.tensor_efficiency": 0.95,
+    "fp64_fma.page_miss_share": 0.0,
+    "fp64_fma.skinny_rows": 8.0,
+    "fp64_fma.smallest_tile_m": 0.0,
+    "fp64_fma.smallest_tile_n": 0.0,
+}
 """Not fitted, no data: fp64 on FMA pipes takes fp32's other constants, but not what was read off
 fp32's throttled boards and batched kernels; a pipe this slow makes padding dear."""
 NARROW_ROWS = 64
@@ -130,38 +146,42 @@ def fit_bf16(
     fixed = {"ada": {"resident_share": MONOLITHIC_L2}}
     present = {architecture_of(part) for part in parts}
     fixed = {a: table for a, table in fixed.items() if a in present}
-    common, own = solve(
+    common, current = solve(
         Problem(training(parts, rows), SHARED, OWN, START, fixed, {}, PRIOR_SD), steps
     )
-    return add_spread(training(parts, rows), {**common, **middle(own, OWN)}, own, "")
+    return add_spread(training(parts, rows), {**common, **middle(current, OWN)}, current, "")
 
 
 def fit_ga10x(
-    parts: Sequence[MeasuredRows], common: Constants, own: Tables
+    parts: Sequence[MeasuredRows], common: Constants, tables: Tables
 ) -> tuple[Constants, Tables]:
     """Ampere's workstation chips from Vidur's A40, starting at Ada, their close relative; at the
     stand-in where Ada is held out.
     """
     names = ("tensor_efficiency", "dram_efficiency", "quantisation", "l2_efficiency")
-    near = own.get("ada", {"resident_share": MONOLITHIC_L2})
+    near = tables.get("ada", {"resident_share": MONOLITHIC_L2})
     base = {"ampere-ga10x": dict(near)}
     mine = [part for part in parts if part.device == "A40"]
     problem = Problem(training(mine, 1500), (), names, common, base, {}, PRIOR_SD)
     _, fitted = solve(problem)
-    own = {**own, **fitted}
-    common, own = add_spread(training(mine), common, own, "")
+    tables = {**tables, **fitted}
+    common, tables = add_spread(training(mine), common, tables, "")
     # Stand-in for other chips with mma.sync and one small L2 slice per core: between the two.
-    if "ada" in own:
-        own["mma_sync"] = middle({a: own[a] for a in ("ada", "ampere-ga10x")}, list(own["ada"]))
+    if "ada" in tables:
+        tables["mma_sync"] = middle(
+            {a: tables[a] for a in ("ada", "ampere-ga10x")}, list(tables["ada"])
+        )
     others = [part for part in training(parts) if part.device != "A40"]
-    biases = [float(np.median(log_ratio(p, {**common, **own[architecture_of(p)]}))) for p in others]
+    biases = [
+        float(np.median(log_ratio(p, {**common, **tables[architecture_of(p)]}))) for p in others
+    ]
     common["fp16.borrowed_log_sd"] = math.sqrt(sum(x * x for x in biases) / len(biases))
-    own["ampere-ga10x"]["fp16.borrowed_log_sd"] = 0.0
-    return common, own
+    tables["ampere-ga10x"]["fp16.borrowed_log_sd"] = 0.0
+    return common, tables
 
 
 def fit_fp32(
-    parts: Sequence[MeasuredRows], common: Constants, own: Tables, rows: int = 1000
+    parts: Sequence[MeasuredRows], common: Constants, tables: Tables, rows: int = 1000
 ) -> tuple[Constants, Tables]:
     shared = tuple(
         f"fp32.{n}" for n in
@@ -190,13 +210,13 @@ def fit_fp32(
     common = fit_narrow(parts, common, fitted)
     full_speed = {a: table for a, table in fitted.items() if a not in THROTTLED}
     common = {**common, **middle(full_speed, names)}
-    merged = {a: dict(table) for a, table in own.items()}
+    merged = {a: dict(table) for a, table in tables.items()}
     for architecture, table in fitted.items():
         merged.setdefault(architecture, {}).update(table)
     return add_spread(fitted_parts, common, merged, "fp32.")
 
 
-def fit_narrow(parts: Sequence[MeasuredRows], common: Constants, own: Tables) -> Constants:
+def fit_narrow(parts: Sequence[MeasuredRows], common: Constants, tables: Tables) -> Constants:
     """The constants of kernels for few rows or columns, on top of everything else of fp32."""
     mine = []
     for part in parts:
@@ -204,19 +224,19 @@ def fit_narrow(parts: Sequence[MeasuredRows], common: Constants, own: Tables) ->
         few = (d["batch"] == 1) & (np.minimum(d["m"], d["n"]) <= NARROW_ROWS) & ~part.held_out
         if architecture_of(part) in NARROW_FITTED and few.any():
             mine.append(part.take(few))
-    problem = Problem(mine, tuple(NARROW), (), common, own, {}, {})
+    problem = Problem(mine, tuple(NARROW), (), common, tables, {}, {})
     return solve(problem)[0]
 
 
-def with_stand_in(common: Constants, own: Tables, parts: Sequence[MeasuredRows]) -> Tables:
+def with_stand_in(common: Constants, tables: Tables, parts: Sequence[MeasuredRows]) -> Tables:
     """And what architectures get of whose tensor cores nothing was fitted: scaled constants."""
     libraries = sorted({name.partition(":")[2] for name in common if ".step_s:" in name})
     taken = borrowed(common, libraries)
-    stand_in = {STAND_IN[x]: {**scaled(own, common, parts, x), **taken} for x in (False, True)}
-    unknown = {a: {**own[a], **stand_in[STAND_IN[False]]} for a in FMA_ONLY if a in own}
-    if {"ada", "mma_sync"} <= set(own):
-        unknown["mma_sync"] = {**own["mma_sync"], **kernels_of(own["ada"], libraries)}
-    return {**own, **stand_in, **unknown}
+    stand_in = {STAND_IN[x]: {**scaled(tables, common, parts, x), **taken} for x in (False, True)}
+    unknown = {a: {**tables[a], **stand_in[STAND_IN[False]]} for a in FMA_ONLY if a in tables}
+    if {"ada", "mma_sync"} <= set(tables):
+        unknown["mma_sync"] = {**tables["mma_sync"], **kernels_of(tables["ada"], libraries)}
+    return {**tables, **stand_in, **unknown}
 
 
 Groups = dict[str, list[MeasuredRows]]
@@ -261,20 +281,20 @@ class Products(Fitter[Groups]):
         }
 
     def fit(self, rows: Groups) -> Body:
-        common, own = fit_bf16(rows["bf16"])
-        common, own = fit_ga10x(rows["another laboratory, fp16"], common, own)
+        common, current = fit_bf16(rows["bf16"])
+        common, current = fit_ga10x(rows["another laboratory, fp16"], common, current)
         for form in FORMATS:
-            common, own = fit_format(form, rows["narrow formats"], common, own)
-        common, own = fit_bmm(rows["batched calls"], common, own)
-        common, own = fit_fp32(rows["fp32"], common, own)
-        own = with_stand_in(common, own, rows["bf16"] + rows["another laboratory, fp16"])
-        return body(common, own, FALLBACK)
+            common, current = fit_format(form, rows["narrow formats"], common, current)
+        common, current = fit_bmm(rows["batched calls"], common, current)
+        common, current = fit_fp32(rows["fp32"], common, current)
+        current = with_stand_in(common, current, rows["bf16"] + rows["another laboratory, fp16"])
+        return body(common, current, FALLBACK)
 
     def scores(self, rows: Groups, body: Body) -> dict[str, Any]:
-        found: Tables = {}
+        tables: Tables = {}
         for title, parts in rows.items():
-            found |= report(title, parts, body["default"], body["architectures"])
-        return {"held-out shapes": found}
+            tables |= report(title, parts, body["default"], body["architectures"])
+        return {"held-out shapes": tables}
 
     def left_out(self, rows: Groups, body: Body) -> tuple[str, ...]:
         from lab.gemm_transfer import MONOLITHIC
@@ -290,9 +310,9 @@ class Products(Fitter[Groups]):
         return gemm_transfer.hold_out(rows, architecture, known)
 
 
-def body(common: Constants, own: Tables, fallback: dict[str, str]) -> Body:
+def body(common: Constants, tables: Tables, fallback: dict[str, str]) -> Body:
     """Default, architectures and fallback of a constants file."""
-    return fitting.body({**common, **SPREAD, **HOST_SPREAD}, own, fallback)
+    return fitting.body({**common, **SPREAD, **HOST_SPREAD}, tables, fallback)
 
 
 if __name__ == "__main__":

@@ -70,20 +70,31 @@ class Group:
         near = time.min(axis=0) / time
         sizes = rows.m, rows.n, rows.k, rows.batch, rows.cores
         return Group(
-            str(rows.architecture[0]), str(rows.dtype[0]),
-            terms_of(*sizes, near).astype(np.float32), slopes_of(*sizes), near,
-            chosen_candidate(rows), time, rows.m * rows.n * rows.k * rows.batch / rows.speed,
+            str(rows.architecture[0]),
+            str(rows.dtype[0]),
+            terms_of(*sizes, near).astype(np.float32),
+            slopes_of(*sizes),
+            near,
+            chosen_candidate(rows),
+            time,
+            rows.m * rows.n * rows.k * rows.batch / rows.speed,
             rows.absolute,
-        )  # fmt: skip
+        )
 
     def known(self) -> Group:
         """The rows whose winner is a candidate."""
         here = np.flatnonzero(self.chosen >= 0)
         return Group(
-            self.architecture, self.dtype, self.terms[:, :, here], self.slopes[:, here],
-            self.near[:, here], self.chosen[here], self.seconds[:, here], self.tuned[here],
+            self.architecture,
+            self.dtype,
+            self.terms[:, :, here],
+            self.slopes[:, here],
+            self.near[:, here],
+            self.chosen[here],
+            self.seconds[:, here],
+            self.tuned[here],
             self.absolute[here],
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True)
@@ -95,9 +106,11 @@ class Weights:
     added: dict[tuple[str, str], F]
 
     def logits(self, group: Group) -> F:
-        own = self.of_format[group.dtype] + self.added.get((group.architecture, group.dtype), 0.0)
-        found: F = np.tensordot(self.shared, group.terms, 1) + own @ group.slopes
-        return found
+        current = self.of_format[group.dtype] + self.added.get(
+            (group.architecture, group.dtype), 0.0
+        )
+        logits: F = np.tensordot(self.shared, group.terms, 1) + current @ group.slopes
+        return logits
 
 
 def fit(groups: Sequence[Group]) -> Weights:
@@ -132,15 +145,15 @@ def fit(groups: Sequence[Group]) -> Weights:
             off[at] -= 1.0
             flat_off = off.reshape(-1).astype(np.float32)
             slope[0] = slope[0] + group.terms.reshape(len(TERMS), -1) @ flat_off
-            own = off @ group.slopes.T
-            slope[1][which] += own
-            slope[2][number] += own
+            current = off @ group.slopes.T
+            slope[1][which] += current
+            slope[2][number] += current
         return value / rows, np.concatenate([x.reshape(-1) for x in slope]) / rows
 
-    found = minimize(
+    result = minimize(
         loss, np.zeros(ends[-1]), jac=True, method="L-BFGS-B", options={"maxiter": STEPS}
     )
-    shared, of_format, added = parts(np.asarray(found.x))
+    shared, of_format, added = parts(np.asarray(result.x))
     return Weights(
         shared,
         dict(zip(FORMATS, of_format, strict=True)),
@@ -162,11 +175,13 @@ def score(groups: Sequence[Group], logits: Sequence[F]) -> Constants:
         known = np.flatnonzero(group.chosen >= 0)
         ratio.append(group.near[group.chosen[known], known] / group.near[order[0, known], known])
     ratios = np.concatenate(ratio)
-    found = {
-        "top1": float(np.concatenate(first).mean()), "top3": float(np.concatenate(three).mean()),
-        "time_ratio": float(ratios.mean()), "far": float((np.abs(ratios - 1.0) > 0.1).mean()),
-    }  # fmt: skip
-    return {name: round(value, 3) for name, value in found.items()}
+    table = {
+        "top1": float(np.concatenate(first).mean()),
+        "top3": float(np.concatenate(three).mean()),
+        "time_ratio": float(ratios.mean()),
+        "far": float((np.abs(ratios - 1.0) > 0.1).mean()),
+    }
+    return {name: round(value, 3) for name, value in table.items()}
 
 
 def error(group: Group, likely: F) -> float:
@@ -185,25 +200,25 @@ def error(group: Group, likely: F) -> float:
 
 def softmax(logits: F) -> F:
     raised = np.exp(logits - logits.max(axis=0))
-    found: F = raised / raised.sum(axis=0)
-    return found
+    softmax: F = raised / raised.sum(axis=0)
+    return softmax
 
 
 def usual(fitted: Sequence[Group], group: Group) -> F:
     """How often each candidate won in this architecture's fitted rows of the format."""
-    own = [g for g in fitted if (g.architecture, g.dtype) == (group.architecture, group.dtype)]
-    counts = np.bincount(own[0].known().chosen, minlength=COUNT).astype(np.float64)
+    current = [g for g in fitted if (g.architecture, g.dtype) == (group.architecture, group.dtype)]
+    counts = np.bincount(current[0].known().chosen, minlength=COUNT).astype(np.float64)
     return counts[:, None] + np.zeros_like(group.near)
 
 
 def agreement(rows: Tuned) -> float:
     """Share of repeated problems (other transposes, files) that their commonest tile runs."""
     keys = (rows.m, rows.n, rows.k, rows.batch, rows.cores)
-    _, place, count = np.unique(
+    _, position, count = np.unique(
         np.stack(keys, axis=1), axis=0, return_inverse=True, return_counts=True
     )
     tile = rows.tile_m * 4096.0 + rows.tile_n
-    pairs, times = np.unique(np.stack((place.reshape(-1), tile)), axis=1, return_counts=True)
+    pairs, times = np.unique(np.stack((position.reshape(-1), tile)), axis=1, return_counts=True)
     best = np.zeros(len(count))
     np.maximum.at(best, pairs[0].astype(np.int64), times.astype(np.float64))
     many = count > 1
@@ -253,25 +268,25 @@ class TileChoice(Fitter[Rows]):
             default |= _named(dtype, shared)
         architectures: Tables = {}
         for (architecture, dtype), added in weights.added.items():
-            own = _named(dtype, weights.of_format[dtype] + added)
-            architectures.setdefault(architecture, {}).update(own)
+            current = _named(dtype, weights.of_format[dtype] + added)
+            architectures.setdefault(architecture, {}).update(current)
         fallback = {"cdna4": "cdna3", "cdna5": "cdna3"}
         return {"default": default, "architectures": architectures, "fallback": fallback}
 
     def scores(self, rows: Rows, body: Body) -> Mapping[str, Any]:
-        found = {}
+        scores = {}
         for architecture in sorted({group.architecture for group in rows.fitted}):
-            found[architecture] = _scores(rows, architecture, self.weights)
-            for name, values in found[architecture].items():
+            scores[architecture] = _scores(rows, architecture, self.weights)
+            for name, values in scores[architecture].items():
                 print(architecture, name, values, flush=True)
-        return found
+        return scores
 
 
 def _scores(rows: Rows, architecture: str, weights: Weights) -> dict[str, Any]:
     """Figures of one architecture."""
     mine = [group for group in rows.scored if group.architecture == architecture]
     others = fit([group for group in rows.fitted if group.architecture != architecture])
-    found: dict[str, Any] = {
+    scores: dict[str, Any] = {
         "rows": sum(len(group.chosen) for group in mine),
         "repeats_agree": agreement(
             rows.table.take(np.flatnonzero(rows.table.architecture == architecture))
@@ -283,19 +298,19 @@ def _scores(rows: Rows, architecture: str, weights: Weights) -> dict[str, Any]:
     }
     for group, test in ((f, t) for f in rows.fitted for t in mine if f.dtype == t.dtype):
         if group.architecture == architecture:
-            found[f"time_error_{group.dtype}"] = {
+            scores[f"time_error_{group.dtype}"] = {
                 name: [round(error(x, by(x)), 3) for x in (group, test)]
                 for name, by in (
                     ("learned", lambda x: softmax(weights.logits(x))),
                     ("fastest", lambda x: x.near**16),
                 )
             }
-    return found
+    return scores
 
 
-def _named(dtype: str, own: F) -> Constants:
+def _named(dtype: str, current: F) -> Constants:
     return {
-        weight_name(dtype, side, slope): round(float(own[row, column]), 3)
+        weight_name(dtype, side, slope): round(float(current[row, column]), 3)
         for row, side in enumerate(amd_sides())
         for column, slope in enumerate(SLOPES)
     }

@@ -64,9 +64,12 @@ class Part:
         rows = rows[:: max(1, len(rows) // most)]
         m, n, k, batch = (column[rows] for column in self.sizes)
         return replace(
-            self, sizes=(m, n, k, batch), seconds=self.seconds[rows], held=self.held[rows],
+            self,
+            sizes=(m, n, k, batch),
+            seconds=self.seconds[rows],
+            held=self.held[rows],
             rows=None if self.rows is None else self.rows.take(rows),
-        )  # fmt: skip
+        )
 
     def batches(self) -> Part:
         """The rows of more than one product."""
@@ -81,9 +84,9 @@ class Part:
         if self.rows is not None:
             return np.log(held_seconds(self.rows, table) / self.rows.seconds)
         constants = selected(table, recipe_for(self.variant.dtype), self.variant.library)
-        setting = Setting.of(self.variant, self.device, constants)
-        found: F = np.log(estimate(setting, *self.sizes)[0] / self.seconds)
-        return found
+        setting = Setting.from_variant(self.variant, self.device, constants)
+        log_ratio: F = np.log(estimate(setting, *self.sizes)[0] / self.seconds)
+        return log_ratio
 
 
 def held_seconds(rows: MeasuredRows, table: Mapping[str, float]) -> F:
@@ -93,15 +96,15 @@ def held_seconds(rows: MeasuredRows, table: Mapping[str, float]) -> F:
 
     def analysed(batch: OpBatch, at: Device) -> Analysis:
         m, n, k, count = (batch.dims[x].astype(np.float64) for x in ("m", "n", "k", "batch"))
-        return analyse_rows(Setting.of(variant, at, constants), m, n, k, count)
+        return analyse_rows(Setting.from_variant(variant, at, constants), m, n, k, count)
 
-    found = analysed(rows.batch, device)
-    time = np.maximum(found.time_s, found.bound_s)
+    result = analysed(rows.batch, device)
+    time = np.maximum(result.time_s, result.bound_s)
     if not power.limits(device):
         return time
-    share = power.held_share(found, variant.dtype, device, time)
+    share = power.held_share(result, variant.dtype, device, time)
     slower: F = power.slowdown(
-        rows.batch, device, share, found.time_s, lambda some, at: analysed(some, at).time_s
+        rows.batch, device, share, result.time_s, lambda some, at: analysed(some, at).time_s
     )
     return time * slower
 
@@ -118,13 +121,19 @@ ROWS = 600
 """Of a part, for a fit."""
 
 LOOP: dict[str, Prior] = {
-    "tensor_efficiency": (0.8, 0.3, 1.0), "operand_bytes_per_clock": (40.0, 15.0, 2000.0),
-    "step_s": (2e-7, 1e-8, 3e-6), "wave_s": (1e-6, 1e-8, 2e-5),
-    "store_bytes_per_clock": (6.0, 1.0, 100.0), "quantisation": (0.5, 0.05, 1.0),
-    "dram_efficiency": (0.7, 0.4, 0.95), "core_dram_bytes_per_s": (2e10, 3e9, 1e11),
-    "l2_efficiency": (0.8, 0.3, 1.0), "overlap_loss": (0.4, 0.1, 0.7),
-    "split_s": (5e-6, 1e-6, 1e-4), "launch_s": (3e-6, 1e-6, 1.5e-5),
-}  # fmt: skip
+    "tensor_efficiency": (0.8, 0.3, 1.0),
+    "operand_bytes_per_clock": (40.0, 15.0, 2000.0),
+    "step_s": (2e-7, 1e-8, 3e-6),
+    "wave_s": (1e-6, 1e-8, 2e-5),
+    "store_bytes_per_clock": (6.0, 1.0, 100.0),
+    "quantisation": (0.5, 0.05, 1.0),
+    "dram_efficiency": (0.7, 0.4, 0.95),
+    "core_dram_bytes_per_s": (2e10, 3e9, 1e11),
+    "l2_efficiency": (0.8, 0.3, 1.0),
+    "overlap_loss": (0.4, 0.1, 0.7),
+    "split_s": (5e-6, 1e-6, 1e-4),
+    "launch_s": (3e-6, 1e-6, 1.5e-5),
+}
 """Constants of one kernel: where a fit starts, and the range."""
 SMEM_BYTES_PER_CLOCK = 128.0
 """Of shared memory of all parts that are fitted."""
@@ -147,16 +156,18 @@ BATCHED = "_bmm"
 FROM_OTHERS = ("quantise_s", "quantise_row_s", "quantise_bytes", "quantise_l2_share", "widen_ops")
 """Constants of formats that are not fitted here and taken from NVIDIA's: streaming kernels'."""
 SPREAD = {
-    "device_log_sd": 0.06, "family_log_sd": 0.04, "unmeasured_device_log_sd": 0.25,
+    "device_log_sd": 0.06,
+    "family_log_sd": 0.04,
+    "unmeasured_device_log_sd": 0.25,
     "unmeasured_format_log_sd": 0.3,
-}  # fmt: skip
+}
 """Judged: one campaign a format, and architectures that were not measured follow from one."""
 
 
 def tuning_tables(data: Path) -> list[Part]:
     """Products of rocBLAS' tables, as if the board held the clock that they refer to."""
     every = tuned_rows(data)
-    found = []
+    parts = []
     for chip, name in CHIPS.items():
         board = find_device(name)
         clock = REFERENCE_HZ[board.architecture]
@@ -166,8 +177,8 @@ def tuning_tables(data: Path) -> list[Part]:
         for dtype in TABLED:
             here = (every.chip == chip) & (every.dtype == dtype) & ~every.absolute
             here &= (every.k >= 16) & (every.speed > 2.0) & (every.speed < 101.0)
-            found.append(_tabled(f"{name} {dtype} rocblas", device, every, here, dtype))
-    return found
+            parts.append(_tabled(f"{name} {dtype} rocblas", device, every, here, dtype))
+    return parts
 
 
 def _tabled(name: str, device: Device, every: Tuned, here: Mask, dtype: str) -> Part:
@@ -183,9 +194,14 @@ def part_of(rows: MeasuredRows) -> Part:
     dims = rows.batch.dims
     m, n, k, batch = (dims[name].astype(np.float64) for name in ("m", "n", "k", "batch"))
     return Part(
-        rows.words["group"], rows.hardware, rows.batch.variant, (m, n, k, batch), rows.seconds,
-        rows.held_out, rows,
-    )  # fmt: skip
+        rows.words["group"],
+        rows.hardware,
+        rows.batch.variant,
+        (m, n, k, batch),
+        rows.seconds,
+        rows.held_out,
+        rows,
+    )
 
 
 def fit(
@@ -195,9 +211,13 @@ def fit(
     some = [part.side(held=False, most=ROWS) for part in parts]
     start = {**table, **{name: prior[0] for name, prior in priors.items()}}
     return fitting.fit_within(
-        priors, lambda c: [part.log_ratio(c) for part in some], start, sum(map(len, some)),
-        weight=weight, steps=60,
-    )  # fmt: skip
+        priors,
+        lambda c: [part.log_ratio(c) for part in some],
+        start,
+        sum(map(len, some)),
+        weight=weight,
+        steps=60,
+    )
 
 
 def priors_of(prefix: str, mark: str = "", names: Sequence[str] = tuple(LOOP)) -> dict[str, Prior]:
@@ -218,20 +238,20 @@ def unlike(part: Part, table: Constants, prefix: str) -> float:
 
 def fit_tables(parts: Sequence[Part], start: Constants, report: Report) -> Tables:
     """Each architecture's own constants of the formats in the tuning tables; fp16 tells 16 bits."""
-    own: Tables = {}
+    tables: Tables = {}
     for part in parts:
         dtype = "" if part.variant.dtype == "fp16" else f"{part.variant.dtype}."
         priors = priors_of(dtype) | {f"{dtype}launch_s": TABLE_LAUNCH}
-        found = fit([part], start, priors)
-        report(part, found)
-        kept = {n: found[n] for n in priors if not n.endswith("launch_s")}
-        kept |= {f"{dtype}{name}": k for name, k in ALONE.items()}
-        kept[f"{dtype}independent_log_sd"] = spread(part, found)
-        kept[f"{dtype}batched_log_sd"] = math.hypot(
-            spread(part.batches(), found), unlike(part.batches(), {**found, **kept}, dtype)
+        result = fit([part], start, priors)
+        report(part, result)
+        remaining = {n: result[n] for n in priors if not n.endswith("launch_s")}
+        remaining |= {f"{dtype}{name}": k for name, k in ALONE.items()}
+        remaining[f"{dtype}independent_log_sd"] = spread(part, result)
+        remaining[f"{dtype}batched_log_sd"] = math.hypot(
+            spread(part.batches(), result), unlike(part.batches(), {**result, **remaining}, dtype)
         )
-        own.setdefault(part.device.architecture, {}).update(kept)
-    return own
+        tables.setdefault(part.device.architecture, {}).update(remaining)
+    return tables
 
 
 CHIP = ("dram_efficiency", "core_dram_bytes_per_s")
@@ -267,13 +287,13 @@ def around_of(
     table: Constants, prefix: str, mark: str, origin: Callable[[str], float], names: Sequence[str]
 ) -> dict[str, Prior]:
     """Priors that begin at another kernel's constants; those not fitted are set to them."""
-    found = {}
+    around = {}
     for name in LOOP:
         full = f"{prefix}{name}{mark}"
         table[full] = origin(name)
         if name in names:
-            found[full] = (origin(name), *LOOP[name][1:])
-    return found
+            around[full] = (origin(name), *LOOP[name][1:])
+    return around
 
 
 def fit_aiter(parts: Sequence[Part], table: Constants, report: Report) -> Constants:
@@ -300,9 +320,10 @@ def fit_aiter(parts: Sequence[Part], table: Constants, report: Report) -> Consta
         table = fit([by_kind[kind]], base, around, FEW_WEIGHT)
     for kind, prefix, mark in (
         (("fp8_block", ""), "fp8_block.", AITER),
-        (("int8", "preshuffled"), "sq.", AITER), (("int8", "batched"), "sq.", AITER + BATCHED),
+        (("int8", "preshuffled"), "sq.", AITER),
+        (("int8", "batched"), "sq.", AITER + BATCHED),
         (("bf16", "batched"), "", AITER),
-    ):  # fmt: skip
+    ):
         table[f"{prefix}independent_log_sd{mark}"] = spread(by_kind[kind], table)
         report(by_kind[kind], table)
     # 8-bit floats run at the rate of 8-bit integers, in kernels that split k as fp8_block's do
@@ -325,13 +346,14 @@ def start_of() -> Constants:
     """What is not fitted here, from the file of other architectures."""
     others = load_physics("gemm").default
     plain = {n: x for n, x in others.items() if "." not in n and ":" not in n}
-    kept = {
-        n: x for n, x in others.items()
+    remaining = {
+        n: x
+        for n, x in others.items()
         if (":" not in n and n.rpartition(".")[2] in FROM_OTHERS) or n.startswith("fp64_fma.")
-    }  # fmt: skip
+    }
     eager = {n: others[n] for n in ("fp32.stream_launch_s", "fp32.stream_launch_log_sd")}
     chip = {"page_miss_share": 0.0, "smem_bytes_per_clock": SMEM_BYTES_PER_CLOCK}
-    return {**plain, **kept, **eager, **chip, **SPREAD}
+    return {**plain, **remaining, **eager, **chip, **SPREAD}
 
 
 @dataclass(frozen=True)
@@ -385,9 +407,9 @@ class MfmaProducts(Fitter[Rows]):
     def _report(self, part: Part, table: Mapping[str, float]) -> None:
         """Prints and keeps the figures of held-out rows."""
         logs = part.side(held=True).log_ratio(table)
-        found = fitting.percent(logs, "rows", "mape", "median", "p90", "bias")
-        self.reported[part.name] = found
-        print(f"{part.name:60s}", found, flush=True)
+        percent = fitting.percent(logs, "rows", "mape", "median", "p90", "bias")
+        self.reported[part.name] = percent
+        print(f"{part.name:60s}", percent, flush=True)
 
 
 if __name__ == "__main__":

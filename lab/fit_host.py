@@ -27,9 +27,11 @@ from silicast.scenario.decode import decode
 
 VINTAGE = "bf106186f8"
 PARTS = {
-    "scheduling": "schedule_median", "preparing inputs": "prepare_inputs_e2e_median",
-    "processing outputs": "process_model_outputs_median", "sampling": "sampler_launch_median",
-}  # fmt: skip
+    "scheduling": "schedule_median",
+    "preparing inputs": "prepare_inputs_e2e_median",
+    "processing outputs": "process_model_outputs_median",
+    "sampling": "sampler_launch_median",
+}
 MODELS = (("meta-llama/Llama-2-7b-hf", 1), ("meta-llama/Llama-2-70b-hf", 4))
 
 
@@ -43,19 +45,19 @@ def line(rows: list[dict[str, float]], columns: list[str]) -> tuple[float, float
 
 def served() -> None:
     """Prints the constants of a server, and the errors of steps on the models of either split."""
-    found = {}
+    entries = {}
     for split in ("train", "test"):
         rows = [_beyond(run) for run in runs(data_folder(), split)]
-        found[split] = np.array(rows)
-    measured, own, devices, sequences = found["train"].T
-    columns = np.stack([np.ones(len(own)), devices - 1.0, sequences], axis=1)
+        entries[split] = np.array(rows)
+    measured, current, devices, sequences = entries["train"].T
+    columns = np.stack([np.ones(len(current)), devices - 1.0, sequences], axis=1)
     weights = (1.0 / measured)[:, None]
-    constants, *_ = np.linalg.lstsq(columns * weights, (measured - own) / measured, rcond=None)
+    constants, *_ = np.linalg.lstsq(columns * weights, (measured - current) / measured, rcond=None)
     print("microseconds: constant, rank, request", np.round(constants, 1))
-    for split, table in found.items():
-        measured, own, devices, sequences = table.T
-        columns = np.stack([np.ones(len(own)), devices - 1.0, sequences], axis=1)
-        errors = (own + columns @ constants) / measured - 1.0
+    for split, table in entries.items():
+        measured, current, devices, sequences = table.T
+        columns = np.stack([np.ones(len(current)), devices - 1.0, sequences], axis=1)
+        errors = (current + columns @ constants) / measured - 1.0
         print(f"{split}: {len(errors)} rows, APE {100 * np.abs(errors).mean():.1f} %,", end=" ")
         print(f"bias {100 * errors.mean():.1f} %")
 
@@ -69,15 +71,16 @@ def _beyond(run: dict[str, Any]) -> tuple[float, float, int, int]:
         decode(
             {
                 **{name: work[name] for name in ("device", "model", "parallel")},
-                "task": "inference", "engine": "vllm-v0",
+                "task": "inference",
+                "engine": "vllm-v0",
                 "workload": {"batch": 1, "input_len": prompt, "output_len": output},
             }
         )
-    )  # fmt: skip
+    )
     loop = closed_loop(deployment, sequences, prompt, output)
     measured = run["avg_batch"] / run["output_tokens_per_s"]
-    own = sequences / loop.tokens_per_s.estimate
-    return measured * 1e6, own * 1e6, int(run["device_count"]), sequences
+    current = sequences / loop.tokens_per_s.estimate
+    return measured * 1e6, current * 1e6, int(run["device_count"]), sequences
 
 
 def main() -> None:

@@ -49,12 +49,18 @@ KIND_START = {
              "block_cycles": 300.0},
 }  # fmt: skip
 STYLE_START = {
-    "conv_cuda": {"block_cycles": 100.0}, "conv_cuda_early": {"block_cycles": 100.0},
-    "delta_flashinfer": {"middle_passes": 0.1, "chunk_passes": 0.02, "resident": 1.0,
-                         "quantisation": 0.95},
+    "conv_cuda": {"block_cycles": 100.0},
+    "conv_cuda_early": {"block_cycles": 100.0},
+    "delta_flashinfer": {
+        "middle_passes": 0.1,
+        "chunk_passes": 0.02,
+        "resident": 1.0,
+        "quantisation": 0.95,
+    },
     "kda_flash": {"middle_passes": 1.0, "chunk_passes": 0.1},
-    "conv_triton_early": {"launch_s": 2e-4}, "conv_three_vllm": {"launch_s": 4e-4},
-}  # fmt: skip
+    "conv_triton_early": {"launch_s": 2e-4},
+    "conv_three_vllm": {"launch_s": 4e-4},
+}
 FIXED = {"port_bytes_per_clock": 64.0}
 SPREAD = {"device_log_sd": 0.06, "family_log_sd": 0.05, "unmeasured_device_log_sd": 0.25}
 SICK = (("H200-SXM-141GB", "sglang", "0.5.14"),)
@@ -65,9 +71,12 @@ UNSEEN = 1.05
 
 LEAST = {"thrash": 1.0}
 CEILING = {
-    "dram_efficiency": 0.97, "padding": 1.0, "quantisation": 1.0, "serial": 1.0,
+    "dram_efficiency": 0.97,
+    "padding": 1.0,
+    "quantisation": 1.0,
+    "serial": 1.0,
     "l2_efficiency": 1.5,
-}  # fmt: skip
+}
 SHARED = (
     "block_cycles", "middle_passes", "padding", "resident", "quantisation", "serial",
     "item_cycles", "chunk_cycles", "token_cycles", "state_passes", "chunk_passes",
@@ -120,27 +129,27 @@ Styles = dict[str, list[Group]]
 
 def grouped(parts: Sequence[MeasuredRows]) -> Styles:
     """Groups by style."""
-    found: Styles = defaultdict(list)
+    styles: Styles = defaultdict(list)
     for group in map(Group.of, parts):
-        found[group.style.name].append(group)
-    return dict(sorted(found.items()))
+        styles[group.style.name].append(group)
+    return dict(sorted(styles.items()))
 
 
 def log_ratio(group: Group, constants: Mapping[str, float]) -> F:
     """log(estimate / measured)."""
     chunk = group.style.chunk or group.shape.chunk
     align = group.style.align or group.shape.chunk
-    found = estimate(group.shape, group.work, chunk, align, group.device, constants, "")
-    return np.log(found.time / group.rows.seconds)
+    result = estimate(group.shape, group.work, chunk, align, group.device, constants, "")
+    return np.log(result.time / group.rows.seconds)
 
 
 def parameters(groups: Sequence[Group]) -> list[Parameter]:
     style = groups[0].style
-    own = ("module_host",) * (style.name in HOST_BOUND) + ("unaligned",) * (style.align != 1)
-    found = [Parameter("", name) for name in SHARED + own]
+    current = ("module_host",) * (style.name in HOST_BOUND) + ("unaligned",) * (style.align != 1)
+    parameters = [Parameter("", name) for name in SHARED + current]
     for architecture in sorted({g.architecture for g in groups}):
-        found += [Parameter(architecture, name) for name in OWN]
-    return found
+        parameters += [Parameter(architecture, name) for name in OWN]
+    return parameters
 
 
 def kind_of(style: RecurrentStyle) -> str:
@@ -172,21 +181,25 @@ def solve(groups: Sequence[Group], steps: int) -> tuple[list[Parameter], F]:
     """Free constants of one style at the optimum."""
     free, start = parameters(groups), start_of(groups[0].style)
     factor = [p.of and p.name in SHARED for p in free]
-    first = np.array([
-        0.0 if f else math.log(start[p.name]) for p, f in zip(free, factor, strict=True)
-    ])  # fmt: skip
-    pull = np.array([
-        PRIOR_WEIGHT / (0.3 if f else PRIOR_SD[p.name]) for p, f in zip(free, factor, strict=True)
-    ])  # fmt: skip
+    first = np.array(
+        [0.0 if f else math.log(start[p.name]) for p, f in zip(free, factor, strict=True)]
+    )
+    pull = np.array(
+        [PRIOR_WEIGHT / (0.3 if f else PRIOR_SD[p.name]) for p, f in zip(free, factor, strict=True)]
+    )
     weights = [1.0 / math.sqrt(max(1.0, len(g.rows) / 300.0)) for g in groups]
-    found = fitting.fit_by_groups(
+    result = fitting.fit_by_groups(
         lambda logs, i: (
             weights[i] * log_ratio(groups[i], values_of(groups[i], free, np.exp(logs), start))
         ),
-        [len(g.rows) for g in groups], lambda j, i: free[j].touches(groups[i].architecture), first,
-        pull, f_scale=0.05, max_nfev=steps,
-    )  # fmt: skip
-    return free, np.exp(found.x)
+        [len(g.rows) for g in groups],
+        lambda j, i: free[j].touches(groups[i].architecture),
+        first,
+        pull,
+        f_scale=0.05,
+        max_nfev=steps,
+    )
+    return free, np.exp(result.x)
 
 
 def fit(styles: Styles, steps: int = 60) -> Tables:
@@ -201,8 +214,8 @@ def fit(styles: Styles, steps: int = 60) -> Tables:
             if name not in OWN:
                 tables[""][f"{style}.{name}"] = shared[name]
         for architecture, table in by_architecture.items():
-            own = tables.setdefault(architecture, {})
-            own.update({f"{style}.{name}": table[name] for name in OWN})
+            current = tables.setdefault(architecture, {})
+            current.update({f"{style}.{name}": table[name] for name in OWN})
         spread(style, groups, tables)
     return tables
 
@@ -218,11 +231,11 @@ def spread(style: str, groups: Sequence[Group], tables: Tables) -> None:
     for group in groups:
         constants = plain(tables, group.architecture, style)
         errors[group.architecture].append(log_ratio(group, constants))
-    for architecture, found in errors.items():
-        own = fitting.own_log_sd(
-            np.concatenate(found), shared, wider=UNSEEN, least=math.sqrt(0.001)
+    for architecture, error in errors.items():
+        log_sd = fitting.own_log_sd(
+            np.concatenate(error), shared, wider=UNSEEN, least=math.sqrt(0.001)
         )
-        tables[architecture][f"{style}.independent_log_sd"] = own
+        tables[architecture][f"{style}.independent_log_sd"] = log_sd
 
 
 def with_defaults(tables: Tables, *, everywhere: bool = True) -> Tables:
@@ -260,16 +273,16 @@ def evaluate(
     styles: Styles, tables: Tables, device: str = "device_log_sd"
 ) -> dict[str, dict[str, float]]:
     """Errors in percent by device, kernel and campaign; ``device``: the shared error of devices."""
-    found = {}
+    evaluate = {}
     for style, groups in styles.items():
         for group in groups:
             c = plain(tables, group.architecture, style)
             logs = log_ratio(group, c)
-            own, shared = c["independent_log_sd"], SPREAD[device]
-            sd = math.sqrt(own**2 + shared**2 + SPREAD["family_log_sd"] ** 2)
+            current, shared = c["independent_log_sd"], SPREAD[device]
+            sd = math.sqrt(current**2 + shared**2 + SPREAD["family_log_sd"] ** 2)
             figures = ("rows", "mape", "median", "p90", "bias", "coverage90")
-            found[group.name] = fitting.percent(logs, *figures, sd=sd)
-    return found
+            evaluate[group.name] = fitting.percent(logs, *figures, sd=sd)
+    return evaluate
 
 
 def sick(part: MeasuredRows) -> bool:
@@ -300,9 +313,9 @@ class LinearAttention(Fitter[list[MeasuredRows]]):
 
     def scores(self, rows: list[MeasuredRows], body: Body) -> dict[str, Any]:
         tables = {"": body["default"], **body["architectures"]}
-        found = {"held out": evaluate(grouped(held_out(rows)), tables)}
-        fitting.show("held out", found["held out"])
-        return found
+        scores = {"held out": evaluate(grouped(held_out(rows)), tables)}
+        fitting.show("held out", scores["held out"])
+        return scores
 
     def without(self, rows: list[MeasuredRows], architecture: str, body: Body) -> Body:
         others = [part for part in rows if part.hardware.architecture != architecture]

@@ -97,24 +97,24 @@ def late_rows(data: Path) -> list[MeasuredRows]:
     """Decode in vLLM's newer Triton kernel, known only from whole blocks: what a block takes less
     its other parts, where attention is most of it.
     """
-    found = []
+    measured_rows = []
     for rows in newest(mla_rows(data, GENERATION)):
         plain = rows.batch.variant.flag("gemm_bf16")
         if not (plain and rows.hardware.architecture == "ada"):
             continue
-        rest = np.zeros(len(rows))
+        remaining = np.zeros(len(rows))
         attention: OpBatch | None = None
         for part in MlaModule().work(rows.batch, rows.hardware).parts:
             if part.name == "attention":
                 attention = part.batch
             elif part.name not in ("moves", "head_moves"):
-                own = MeasuredRows(part.batch, rows.device, rows.seconds, rows.held_out)
-                rest += own.model.times(part.batch, rows.hardware).estimate_s * part.count
+                current = MeasuredRows(part.batch, rows.device, rows.seconds, rows.held_out)
+                remaining += current.model.times(part.batch, rows.hardware).estimate_s * part.count
         assert attention is not None
-        left = rows.seconds - rest
+        left = rows.seconds - remaining
         alone = MeasuredRows(attention, rows.device, left, rows.held_out)
-        found.append(alone.take(left > 0.5 * rows.seconds))
-    return found
+        measured_rows.append(alone.take(left > 0.5 * rows.seconds))
+    return measured_rows
 
 
 def score(parts: Parts, c: Mapping[str, float]) -> Constants:
@@ -137,16 +137,17 @@ def of_kernel(groups: Groups, style: str, kernel: str) -> list[Key]:
     it is the same kernel there; else of kernels written by hand TensorRT-LLM's, which every
     architecture has; else its own with whatever kernel.
     """
-    own = [key for key in groups if key[1] == style]
-    same = [key for key in own if kernel_of(groups[key]) == kernel]
+    current = [key for key in groups if key[1] == style]
+    same = [key for key in current if kernel_of(groups[key]) == kernel]
     hand = [key for key in groups if key[1] == BY_HAND and kernel != "triton"]
-    return same or hand or own or list(groups)
+    return same or hand or current or list(groups)
 
 
 def log_sd(parts: Parts, c: Mapping[str, float]) -> float:
     """Spread whose interval holds 90 % of the fitted rows, less the shared part, a tenth up."""
-    return round(fitting.own_log_sd(fitting.log_ratios(parts, c), SHARED_LOG_SD, wider=1.1,
-                                    least=0.03), 3)  # fmt: skip
+    return round(
+        fitting.own_log_sd(fitting.log_ratios(parts, c), SHARED_LOG_SD, wider=1.1, least=0.03), 3
+    )
 
 
 class Mla(Fitter[Groups]):
@@ -183,10 +184,10 @@ class Mla(Fitter[Groups]):
         for (architecture, style), group in rows.items():
             parts = held_out(group, False)
             start = by_style["vllm" if style == LATE else style]
-            own = fit(self.group, parts, start, ROWS_PER_FIT, STEPS)
-            own["independent_log_sd"] = log_sd(parts, own)
-            spreads.append(own["independent_log_sd"])
-            architectures.setdefault(architecture, {}).update(fitting.prefixed(style, own))
+            current = fit(self.group, parts, start, ROWS_PER_FIT, STEPS)
+            current["independent_log_sd"] = log_sd(parts, current)
+            spreads.append(current["independent_log_sd"])
+            architectures.setdefault(architecture, {}).update(fitting.prefixed(style, current))
         if self.group == "mla_decode":
             by_style[LATE] = own_of(architectures["ada"], LATE)
         default = self.begin | SPREAD | {"independent_log_sd": max(spreads)}
@@ -195,20 +196,26 @@ class Mla(Fitter[Groups]):
         return fitting.body(default, architectures, ATTENTION_FALLBACK)
 
     def _fitted(
-        self, rows: Groups, keys: Sequence[Key], start: Constants, count: int, steps: int,
-        *, warm: bool = False,
-    ) -> Constants:  # fmt: skip
+        self,
+        rows: Groups,
+        keys: Sequence[Key],
+        start: Constants,
+        count: int,
+        steps: int,
+        *,
+        warm: bool = False,
+    ) -> Constants:
         parts = [part for key in keys for part in held_out(rows[key], False)]
         return fit(self.group, parts, start, count, steps, warm=warm)
 
     def scores(self, rows: Groups, body: Body) -> dict[str, Any]:
-        found = {}
+        scores = {}
         for (architecture, style), group in rows.items():
             table = self.begin | own_of(body["architectures"][architecture], style)
-            found[f"{architecture} {style}"] = score(held_out(group), table)
-        for name, figures in found.items():
+            scores[f"{architecture} {style}"] = score(held_out(group), table)
+        for name, figures in scores.items():
             print(self.group, name, figures, flush=True)
-        return found
+        return scores
 
     def without(self, rows: Groups, architecture: str, body: Body) -> Body:
         """Each style from the rows of the other architectures that say most about it."""
@@ -216,8 +223,8 @@ class Mla(Fitter[Groups]):
         others = {key: group for key, group in alone.items() if key[0] != architecture}
         default = self.begin | SPREAD
         spreads = []
-        for (own, style), group in alone.items():
-            if own != architecture:
+        for (current, style), group in alone.items():
+            if current != architecture:
                 continue
             keys = of_kernel(others, style, kernel_of(group))
             c = self._fitted(
@@ -225,10 +232,10 @@ class Mla(Fitter[Groups]):
             )
             spreads.append(log_sd([p for key in keys for p in held_out(rows[key], False)], c))
             default |= fitting.prefixed(style, c, self.begin)
-            print(self.group, own, style, keys, score(held_out(group), c), flush=True)
+            print(self.group, current, style, keys, score(held_out(group), c), flush=True)
         default["independent_log_sd"] = max(spreads)
-        kept = {name: t for name, t in body["architectures"].items() if name != architecture}
-        return fitting.body(default, kept)
+        remaining = {name: t for name, t in body["architectures"].items() if name != architecture}
+        return fitting.body(default, remaining)
 
 
 def measured_alone(rows: Groups) -> Groups:

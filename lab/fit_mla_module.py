@@ -26,11 +26,16 @@ from silicast.kernels.attention.mla_module import MlaModule
 ROWS_PER_CAMPAIGN = 300
 
 FACTORS: dict[str, Prior] = {
-    "linear_bf16": (1.0, 0.4, 2.5), "linear_fp8_block": (1.0, 0.4, 2.5),
-    "linear_nvfp4": (1.0, 0.4, 2.5), "latent": (1.0, 0.3, 3.0), "attention": (1.0, 0.4, 2.5),
-    "attention_narrow": (1.0, 0.4, 2.5), "small": (1.0, 0.2, 4.0), "moves": (0.3, 0.01, 8.0),
+    "linear_bf16": (1.0, 0.4, 2.5),
+    "linear_fp8_block": (1.0, 0.4, 2.5),
+    "linear_nvfp4": (1.0, 0.4, 2.5),
+    "latent": (1.0, 0.3, 3.0),
+    "attention": (1.0, 0.4, 2.5),
+    "attention_narrow": (1.0, 0.4, 2.5),
+    "small": (1.0, 0.2, 4.0),
+    "moves": (0.3, 0.01, 8.0),
     "head_moves": (0.3, 0.01, 8.0),
-}  # fmt: skip
+}
 MODULE: Prior = (1e-6, 1e-8, 3e-5)
 HOST: Prior = (4e-4, 1e-4, 1e-3)
 EAGER = "sglang_context"
@@ -38,9 +43,13 @@ EAGER = "sglang_context"
 EARLY = "vllm_early"
 """Styles that versions before the newest show."""
 FALLBACK = {
-    "blackwell-rtx": "ada", "ampere": "ada", "ampere-ga10x": "ada", "turing": "ada", "volta": "ada",
+    "blackwell-rtx": "ada",
+    "ampere": "ada",
+    "ampere-ga10x": "ada",
+    "turing": "ada",
+    "volta": "ada",
     "pascal": "ada",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -80,9 +89,12 @@ def fit(parts: Sequence[Blocks], start: Mapping[str, float], *, eager: bool) -> 
         priors["host_s"] = HOST
         first["host_s"] = start["host_s"] or HOST[0]
     return fitting.fit_within(
-        priors, lambda c: [log_ratio(part, c) for part in parts], first,
-        sum(len(part.measured_s) for part in parts), weight=0.02,
-    )  # fmt: skip
+        priors,
+        lambda c: [log_ratio(part, c) for part in parts],
+        first,
+        sum(len(part.measured_s) for part in parts),
+        weight=0.02,
+    )
 
 
 def log_sd(parts: Sequence[Blocks], c: Mapping[str, float]) -> float:
@@ -98,8 +110,10 @@ def named(style: str, c: Mapping[str, float]) -> Constants:
 SPREAD = {"family_log_sd": 0.04, "device_log_sd": 0.05, "unmeasured_widening": 4.0}
 START = {
     **{f"{n}.efficiency": p[0] for n, p in FACTORS.items()},
-    "module_s": MODULE[0], "host_s": 0.0, "efficiency": 1.0,
-}  # fmt: skip
+    "module_s": MODULE[0],
+    "host_s": 0.0,
+    "efficiency": 1.0,
+}
 
 
 @dataclass(frozen=True)
@@ -152,19 +166,19 @@ class MlaModules(Fitter[Rows]):
         return fitting.body(default_of(by_style, spreads), architectures, FALLBACK)
 
     def scores(self, rows: Rows, body: Body) -> dict[str, Any]:
-        found = {}
+        scores = {}
         for (architecture, style), parts in rows.held_out.items():
             table = {**START, **fitting.own_of(body["architectures"][architecture], style)}
-            found[f"{architecture} {style}"] = fitting.shares(log_ratios(parts, table))
-        for name, figures in found.items():
+            scores[f"{architecture} {style}"] = fitting.shares(log_ratios(parts, table))
+        for name, figures in scores.items():
             print(name, figures, flush=True)
-        return found
+        return scores
 
     def without(self, rows: Rows, architecture: str, body: Body) -> Body:
         """The constants that an engine's blocks have on all others together, or any engine's of
         that phase where it was timed nowhere else.
         """
-        others = {key: found for key, found in rows.fitted.items() if key[0] != architecture}
+        others = {key: item for key, item in rows.fitted.items() if key[0] != architecture}
         by_style, spreads = {}, []
         for style in sorted({style for _, style in rows.fitted}):
             same = of_style(others, style)
@@ -175,8 +189,8 @@ class MlaModules(Fitter[Rows]):
             if scored := rows.held_out.get((architecture, style)):
                 figures = fitting.shares(log_ratios(scored, by_style[style]))
                 print(architecture, style, figures, flush=True)
-        kept = {name: t for name, t in body["architectures"].items() if name != architecture}
-        return fitting.body(default_of(by_style, spreads), kept)
+        remaining = {name: t for name, t in body["architectures"].items() if name != architecture}
+        return fitting.body(default_of(by_style, spreads), remaining)
 
 
 def of_style(groups: Mapping[Key, list[Blocks]], style: str) -> list[Blocks]:

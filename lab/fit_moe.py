@@ -39,15 +39,21 @@ ROWS = 160
 """Rows of each device, backend, version, kernel, format and distribution that are fitted."""
 
 STYLE_START = {
-    "triton.foreign_share": 0.9, "triton_sglang.foreign_share": 0.9,
-    "triton_sglang_early.foreign_share": 0.9, "triton_sglang_early.smallest_tile": 16.0,
-    "oai_triton.foreign_share": 0.9, "oai_triton_trtllm.foreign_share": 0.9,
-    "marlin.foreign_share": 0.9, "marlin_early.foreign_share": 0.9,
+    "triton.foreign_share": 0.9,
+    "triton_sglang.foreign_share": 0.9,
+    "triton_sglang_early.foreign_share": 0.9,
+    "triton_sglang_early.smallest_tile": 16.0,
+    "oai_triton.foreign_share": 0.9,
+    "oai_triton_trtllm.foreign_share": 0.9,
+    "marlin.foreign_share": 0.9,
+    "marlin_early.foreign_share": 0.9,
     "marlin_int4.foreign_share": 0.9,
-    "oai_triton.smallest_tile": 16.0, "oai_triton_trtllm.smallest_tile": 16.0,
-    "triton.smallest_tile": 16.0, "triton_sglang.smallest_tile": 16.0,
+    "oai_triton.smallest_tile": 16.0,
+    "oai_triton_trtllm.smallest_tile": 16.0,
+    "triton.smallest_tile": 16.0,
+    "triton_sglang.smallest_tile": 16.0,
     "ada.resident_share": 0.95,
-}  # fmt: skip
+}
 SKEWED_LOG_SD = 0.1
 FALLBACK = {"blackwell-rtx": "ada"}
 """Workstation parts of Blackwell have GDDR memory, a large L2 and the tensor cores of Ada."""
@@ -55,9 +61,15 @@ UNSEEN = 1.06
 """Layers that were not fitted err so much more than those that were."""
 
 CEILING = {
-    "tensor_efficiency": 1.0, "dram_efficiency": 0.95, "foreign_share": 1.1, "quantisation": 1.0,
-    "overlap_loss": 1.0, "l2_efficiency": 1.5, "stream_l2_share": 1.0, "resident_share": 1.0,
-}  # fmt: skip
+    "tensor_efficiency": 1.0,
+    "dram_efficiency": 0.95,
+    "foreign_share": 1.1,
+    "quantisation": 1.0,
+    "overlap_loss": 1.0,
+    "l2_efficiency": 1.5,
+    "stream_l2_share": 1.0,
+    "resident_share": 1.0,
+}
 
 SHARED = (
     "operand_bytes_per_clock", "quantisation", "store_bytes_per_clock", "step_s", "wave_s",
@@ -71,9 +83,15 @@ UNPACKED = ("unpack_per_clock",)
 EXCHANGED = ("exchange_exposed",)
 """Of styles whose kernel holds the exchange between ranks."""
 PRIOR_SD = {
-    "tensor_efficiency": 0.4, "dram_efficiency": 0.3, "foreign_share": 0.5, "overlap_loss": 0.5,
-    "resident_share": 0.2, "l2_efficiency": 0.4, "middle_passes": 0.5, "step_s": 0.7,
-}  # fmt: skip
+    "tensor_efficiency": 0.4,
+    "dram_efficiency": 0.3,
+    "foreign_share": 0.5,
+    "overlap_loss": 0.5,
+    "resident_share": 0.2,
+    "l2_efficiency": 0.4,
+    "middle_passes": 0.5,
+    "step_s": 0.7,
+}
 PRIOR_WEIGHT = 0.25
 POOLED_STEPS = 5
 """Further ones change constants of unmeasured architectures by less than these are known."""
@@ -81,13 +99,13 @@ POOLED_STEPS = 5
 
 def parameters(groups: Sequence[Group]) -> list[Parameter]:
     """Free constants of one style; where it ran on several architectures, they share all."""
-    found = [Parameter("", name) for name in SHARED + OWN]
+    parameters = [Parameter("", name) for name in SHARED + OWN]
     if any(expert_styles()[g.setting.style].exchanges for g in groups):
-        found += [Parameter("", name) for name in EXCHANGED]
+        parameters += [Parameter("", name) for name in EXCHANGED]
     for dtype in sorted({g.dtype for g in groups}):
         unpacked = any(g.setting.rates.unpacks for g in groups if g.dtype == dtype)
-        found += [Parameter(dtype, name) for name in FORMAT + (UNPACKED if unpacked else ())]
-    return found
+        parameters += [Parameter(dtype, name) for name in FORMAT + (UNPACKED if unpacked else ())]
+    return parameters
 
 
 def start_of(style: str, architecture: str, name: str) -> float:
@@ -109,18 +127,22 @@ def solve(groups: Sequence[Group], steps: int) -> tuple[list[Parameter], F]:
     """Free constants of one style, or of a kin of styles, at the optimum."""
     free, style = parameters(groups), groups[0].setting.style
     first = np.log([start_of(style, groups[0].architecture, p.name) for p in free])
-    pull = PRIOR_WEIGHT * np.array([
-        (2.0 if p.name in OWN else 1.0) / PRIOR_SD.get(p.name, 1.0) for p in free
-    ])  # fmt: skip
+    pull = PRIOR_WEIGHT * np.array(
+        [(2.0 if p.name in OWN else 1.0) / PRIOR_SD.get(p.name, 1.0) for p in free]
+    )
     weights = [1.0 / math.sqrt(max(1.0, len(g.seconds) / 600.0)) for g in groups]
-    found = fitting.fit_by_groups(
+    result = fitting.fit_by_groups(
         lambda logs, i: (
             weights[i] * log_ratio(groups[i], constants_of(groups[i], free, np.exp(logs)))
         ),
-        [len(g.seconds) for g in groups], lambda j, i: free[j].touches(groups[i].dtype), first,
-        pull, f_scale=0.1, max_nfev=steps,
-    )  # fmt: skip
-    return free, np.exp(found.x)
+        [len(g.seconds) for g in groups],
+        lambda j, i: free[j].touches(groups[i].dtype),
+        first,
+        pull,
+        f_scale=0.1,
+        max_nfev=steps,
+    )
+    return free, np.exp(result.x)
 
 
 def fit(styles: Styles, steps: int = 20, *, without: str | None = None) -> Tables:
@@ -150,9 +172,9 @@ def fit(styles: Styles, steps: int = 20, *, without: str | None = None) -> Table
     for_any(tables, seen, {style: {g.dtype for g in groups} for style, groups in styles.items()})
     for table in tables.values():  # what was only measured in an early version stands in
         for name, value in list(table.items()):
-            style, dot, rest = name.partition(".")
+            style, dot, remainder = name.partition(".")
             if style.endswith("_early"):
-                table.setdefault(style.removesuffix("_early") + dot + rest, value)
+                table.setdefault(style.removesuffix("_early") + dot + remainder, value)
     return tables
 
 
@@ -160,7 +182,7 @@ def for_any(tables: Tables, seen: Styles, dtypes: Mapping[str, set[str]]) -> Non
     """Adds the constants of an architecture that was not measured, also of styles that ran on that
     one alone: these have what others of their make have.
     """
-    groups = [group for found in seen.values() for group in found]
+    groups = [group for item in seen.values() for group in item]
     starts = {style: {n: start_of(style, "", n) for n in START} for style in dtypes}
     of_format = frozenset((*FORMAT, *UNPACKED))
     names = tuple(dict.fromkeys((*SHARED, *OWN, *FORMAT, *UNPACKED, *EXCHANGED)))
@@ -182,11 +204,11 @@ def keep(
     architecture: str,
     style: str,
     groups: Sequence[Group],
-    found: tuple[list[Parameter], F],
+    items: tuple[list[Parameter], F],
 ) -> None:
     """Writes constants of one style on one architecture into the tables."""
     table = tables.setdefault(architecture, {})
-    for p, value in zip(*found, strict=True):
+    for p, value in zip(*items, strict=True):
         prefix = f"{style}.{p.of}." if p.of else f"{style}."
         table[prefix + p.name] = min(float(value), CEILING.get(p.name, math.inf))
         if p.of:  # what the default constants grow with is in the fitted ones
@@ -202,25 +224,26 @@ def spread(style: str, groups: Sequence[Group], tables: Tables, architecture: st
     for group in groups:
         table = grown(plain(tables, architecture, style, group.dtype), group.setting.rates)
         errors[group.dtype].append(log_ratio(group, table))
-    for dtype, found in errors.items():
-        own = fitting.own_log_sd(np.concatenate(found), shared, wider=UNSEEN)
-        tables[architecture][f"{style}.{dtype}.independent_log_sd"] = own
+    for dtype, error in errors.items():
+        log_sd = fitting.own_log_sd(np.concatenate(error), shared, wider=UNSEEN)
+        tables[architecture][f"{style}.{dtype}.independent_log_sd"] = log_sd
 
 
 def with_defaults(tables: Tables) -> Tables:
     """Adds to the shared table what a style's formats have in the geometric mean, for formats in
     which it was not measured."""
     common = dict(tables[""])
-    found: dict[str, list[float]] = defaultdict(list)
+    table: dict[str, list[float]] = defaultdict(list)
     for name, value in tables[""].items():
-        style, _, rest = name.partition(".")
-        _, dot, last = rest.partition(".")
+        style, _, remainder = name.partition(".")
+        _, dot, last = remainder.partition(".")
         if dot:
-            found[f"{style}.{last}"].append(value)
+            table[f"{style}.{last}"].append(value)
             if last == "independent_log_sd":
-                found[last].append(value)
-    common |= {name: fitting.geometric_mean(values) for name, values in found.items()
-               if name not in common}  # fmt: skip
+                table[last].append(value)
+    common |= {
+        name: fitting.geometric_mean(values) for name, values in table.items() if name not in common
+    }
     return {**tables, "": {**common, **SPREAD}}
 
 
@@ -258,9 +281,14 @@ class Experts(Fitter[Rows]):
     def rows(self, data: Path) -> Rows:
         layers, first, wide, unnamed, fused = (
             {held: held_out(parts, held) for held in (False, True)}
-            for parts in (layer_rows(data), pipeweave_rows(data), wide_rows(data),
-                          wide_rows(data, named=False), fused_rows(data))
-        )  # fmt: skip
+            for parts in (
+                layer_rows(data),
+                pipeweave_rows(data),
+                wide_rows(data),
+                wide_rows(data, named=False),
+                fused_rows(data),
+            )
+        )
         fitted = [
             *thinned(layers[False], ROWS),
             *(sample(part, 1200) for part in first[False]),
@@ -275,9 +303,9 @@ class Experts(Fitter[Rows]):
         return body_of(with_defaults(fit(rows.styles)), FALLBACK)
 
     def scores(self, rows: Rows, body: Body) -> dict[str, Any]:
-        found = evaluate(rows.held_out, {"": body["default"], **body["architectures"]})
-        fitting.show("held-out layers", found, 62)
-        return {"held-out layers": found}
+        result = evaluate(rows.held_out, {"": body["default"], **body["architectures"]})
+        fitting.show("held-out layers", result, 62)
+        return {"held-out layers": result}
 
     def without(self, rows: Rows, architecture: str, body: Body) -> Body:
         """The others' own constants, and those of an unknown architecture fitted on the others."""
@@ -289,7 +317,9 @@ class Experts(Fitter[Rows]):
         }
         scores = evaluate(mine, unknown, "unmeasured_device_log_sd")
         fitting.show(f"{architecture} held out", scores, 62)
-        others = {name: own for name, own in body["architectures"].items() if name != architecture}
+        others = {
+            name: item for name, item in body["architectures"].items() if name != architecture
+        }
         fallback = {name: other for name, other in FALLBACK.items() if other != architecture}
         return body_of({**others, "": unknown[""]}, fallback)
 

@@ -31,9 +31,11 @@ GRACE_BASE = {"grace_base_s": 5e-6}
 """Of devices whose host is Grace."""
 SHARED = {
     "launch_s": 2e-6,
-    "device_log_sd": 0.08, "family_log_sd": 0.08, "unmeasured_device_log_sd": 0.25,
+    "device_log_sd": 0.08,
+    "family_log_sd": 0.08,
+    "unmeasured_device_log_sd": 0.25,
     "independent_log_sd": 0.25,
-}  # fmt: skip
+}
 UNSEEN = 1.15
 """Layers that were not fitted err so much more than those that were."""
 
@@ -41,8 +43,8 @@ ARCHITECTURES = ("blackwell", "hopper")
 
 
 def log_ratio(part: MeasuredRows, table: Mapping[str, float]) -> F:
-    found = analyse_exchange(part.batch, part.hardware, part.batch.family, table)
-    return np.log(found.time_s / part.seconds)
+    result = analyse_exchange(part.batch, part.hardware, part.batch.family, table)
+    return np.log(result.time_s / part.seconds)
 
 
 def base_table() -> Constants:
@@ -51,7 +53,7 @@ def base_table() -> Constants:
         for phase in ("dispatch", "combine")
         for path in PATHS
         for name, value in (START | NETWORK | GRACE_BASE).items()
-    }  # fmt: skip
+    }
 
 
 def fit(parts: Sequence[MeasuredRows]) -> Constants:
@@ -75,11 +77,11 @@ def fit(parts: Sequence[MeasuredRows]) -> Constants:
         return np.concatenate([*errors, 0.05 * (logs - first)])
 
     solution = least_squares(residuals, first, loss="soft_l1", f_scale=0.03, diff_step=1e-3)
-    found = {name: table(solution.x)[name] for name in names}
+    constants = {name: table(solution.x)[name] for name in names}
     for name in START | GRACE_BASE:  # of a library that was not measured
-        if values := [value for key, value in found.items() if f".{name}:" in key]:
-            found[f"{phase}.{path}.{name}"] = fitting.geometric_mean(values)
-    return found
+        if values := [value for key, value in constants.items() if f".{name}:" in key]:
+            constants[f"{phase}.{path}.{name}"] = fitting.geometric_mean(values)
+    return constants
 
 
 class MoeExchange(Fitter[list[MeasuredRows]]):
@@ -113,9 +115,10 @@ def fit_one(parts: Sequence[MeasuredRows], architecture: str) -> Constants:
     for phase in ("dispatch", "combine"):
         for path in PATHS:
             some = [
-                p for p in mine
+                p
+                for p in mine
                 if p.batch.family == phase and path_of(p.batch.variant.kernel) == path
-            ]  # fmt: skip
+            ]
             table |= fit(some) if some else {}
     errors = np.concatenate([log_ratio(p, base_table() | table) for p in mine])
     shared = (SHARED["device_log_sd"], SHARED["family_log_sd"])
@@ -123,29 +126,29 @@ def fit_one(parts: Sequence[MeasuredRows], architecture: str) -> Constants:
     return table
 
 
-def body_without(found: Body, architecture: str) -> Body:
+def body_without(result: Body, architecture: str) -> Body:
     """The means of the other architectures."""
-    return body({a: table for a, table in found["architectures"].items() if a != architecture})
+    return body({a: table for a, table in result["architectures"].items() if a != architecture})
 
 
-def body(own: Tables) -> dict[str, Any]:
+def body(tables: Tables) -> dict[str, Any]:
     """Default (what an architecture without rows gets) and architectures as the file has them."""
-    return fitting.body(base_table() | fitting.means(own.values()), own)
+    return fitting.body(base_table() | fitting.means(tables.values()), tables)
 
 
-def score(parts: Sequence[MeasuredRows], own: Tables) -> dict[str, Any]:
+def score(parts: Sequence[MeasuredRows], current: Tables) -> dict[str, Any]:
     """Figures of held-out rows by device, phase, library and kernel."""
-    found: dict[str, Any] = {}
+    table: dict[str, Any] = {}
     groups: dict[str, list[F]] = {}
     for part in held_out(parts):
         variant = part.batch.variant
-        logs = log_ratio(part, base_table() | own[part.hardware.architecture])
+        logs = log_ratio(part, base_table() | current[part.hardware.architecture])
         key = f"{part.device} {part.batch.family} {variant.library} {variant.kernel}"
         groups.setdefault(key, []).append(logs)
     for key, items in sorted(groups.items()):
-        found[key] = fitting.percent(np.concatenate(items), "rows", "mape", "bias")
-        print(f"{key:56s}", found[key])
-    return {"held-out layers": found}
+        table[key] = fitting.percent(np.concatenate(items), "rows", "mape", "bias")
+        print(f"{key:56s}", table[key])
+    return {"held-out layers": table}
 
 
 if __name__ == "__main__":

@@ -25,17 +25,22 @@ from silicast.kernels.physics.constants import replaced
 
 STYLE, ARCHITECTURE = "ck", "cdna3"
 PRIORS: dict[str, Prior] = {
-    "around_s": (5e-6, 5e-7, 4e-5), "ramp_s": (5e-6, 5e-7, 4e-5),
-    "core_dram_bytes_per_s": (2e10, 3e9, 1e11), "quantisation": (0.5, 0.05, 1.0),
-    "store_bytes_per_clock": (6.0, 1.0, 100.0), "sum_passes": (0.5, 0.05, 4.0),
-    "middle_passes": (0.5, 0.05, 4.0), "overlap_loss": (0.4, 0.1, 0.7),
+    "around_s": (5e-6, 5e-7, 4e-5),
+    "ramp_s": (5e-6, 5e-7, 4e-5),
+    "core_dram_bytes_per_s": (2e10, 3e9, 1e11),
+    "quantisation": (0.5, 0.05, 1.0),
+    "store_bytes_per_clock": (6.0, 1.0, 100.0),
+    "sum_passes": (0.5, 0.05, 4.0),
+    "middle_passes": (0.5, 0.05, 4.0),
+    "overlap_loss": (0.4, 0.1, 0.7),
     "operand_bytes_per_clock": (40.0, 15.0, 1000.0),
-}  # fmt: skip
+}
 """Of both formats."""
 OF_FORMAT: dict[str, Prior] = {
-    "tensor_efficiency": (0.6, 0.2, 1.0), "dram_efficiency": (0.75, 0.4, 0.95),
+    "tensor_efficiency": (0.6, 0.2, 1.0),
+    "dram_efficiency": (0.75, 0.4, 0.95),
     "step_s": (2e-7, 1e-8, 3e-6),
-}  # fmt: skip
+}
 WEIGHT = 0.05
 LEAST_LOG_SD = 0.12
 """So few layers tell little of how far off others are."""
@@ -81,18 +86,18 @@ class MfmaExperts(Fitter[list[MeasuredRows]]):
             )
         # a format that was not measured: as the wider one of those that were
         table |= {n: table[f"{STYLE}.bf16.{n}"] for n in OF_FORMAT}
-        own = {n: x for n, x in table.items() if x != base.get(n)}
+        current = {n: x for n, x in table.items() if x != base.get(n)}
         later = dict.fromkeys(("cdna4", "cdna5"), ARCHITECTURE)
-        return fitting.body(table, {ARCHITECTURE: own}, later)
+        return fitting.body(table, {ARCHITECTURE: current}, later)
 
     def scores(self, rows: list[MeasuredRows], body: Body) -> Mapping[str, Any]:
         test = held_out(rows)
-        found = {
+        table = {
             part.words["group"]: fitting.percent(logs, "rows", "mape", "median", "bias")
             for part, logs in zip(test, off(test, body["default"]), strict=True)
         }
-        print(found)
-        return {"held-out layers": found}
+        print(table)
+        return {"held-out layers": table}
 
 
 if __name__ == "__main__":

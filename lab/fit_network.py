@@ -49,7 +49,7 @@ FEW_NODES = 8
 PER_DOUBLING = (0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2)
 
 
-def predict(rows: MultinodeRows, common: Mapping[str, float], own: Tables) -> F:
+def predict(rows: MultinodeRows, common: Mapping[str, float], tables: Tables) -> F:
     """Seconds per row under constants of networks."""
     time = np.zeros(len(rows))
     for call, index in rows.calls():
@@ -57,17 +57,17 @@ def predict(rows: MultinodeRows, common: Mapping[str, float], own: Tables) -> F:
         time[index] = select(
             call.op, rows.size[index], topology, shipped_sections(topology.device), call.library,
             call.launch, call.dtype, call.version, call.forced,
-            {**common, **own.get(topology.network, {})},
+            {**common, **tables.get(topology.network, {})},
         ).time_s  # fmt: skip
     return time
 
 
 def kinds_of(rows: MultinodeRows) -> np.ndarray:
     """The kind of network of every row."""
-    found = np.empty(len(rows), dtype="<U16")
+    kinds = np.empty(len(rows), dtype="<U16")
     for call, index in rows.calls():
-        found[index] = call.topology.network
-    return found
+        kinds[index] = call.topology.network
+    return kinds
 
 
 def fit_constants(rows: MultinodeRows) -> tuple[Constants, Tables]:
@@ -86,12 +86,17 @@ def fit_constants(rows: MultinodeRows) -> tuple[Constants, Tables]:
         error = np.log(predict(rows, *split(x))) - measured
         return np.concatenate([weight * error, PULL * (x - start)])
 
-    found = least_squares(
-        residuals, start, bounds=(low - 1e-9, high + 1e-9), loss="soft_l1", f_scale=0.1,
-        diff_step=1e-3, max_nfev=40,
-    )  # fmt: skip
-    common, own = split(found.x)
-    return {**common, **fitting.means(own.values())}, own
+    result = least_squares(
+        residuals,
+        start,
+        bounds=(low - 1e-9, high + 1e-9),
+        loss="soft_l1",
+        f_scale=0.1,
+        diff_step=1e-3,
+        max_nfev=40,
+    )
+    common, current = split(result.x)
+    return {**common, **fitting.means(current.values())}, current
 
 
 def errors_of_others(rows: MultinodeRows) -> tuple[F, Mask]:
@@ -102,10 +107,10 @@ def errors_of_others(rows: MultinodeRows) -> tuple[F, Mask]:
     kinds = kinds_of(rows)
     for provider in sorted(set(rows.provider.tolist())):
         out = rows.provider == provider
-        common, own = fit_constants(rows.take(~out))
+        common, current = fit_constants(rows.take(~out))
         left = rows.take(out)
-        error[out] = np.log(predict(left, common, own) / left.seconds)
-        known[out] = np.isin(kinds[out], list(own))
+        error[out] = np.log(predict(left, common, current) / left.seconds)
+        known[out] = np.isin(kinds[out], list(current))
     return error, known
 
 
@@ -134,9 +139,9 @@ def per_doubling(rows: MultinodeRows, log_sd: float) -> float:
     many = rows.nodes > FEW_NODES
     if not many.any():
         return PER_DOUBLING[-1]
-    common, own = fit_constants(rows.take(~many))
+    common, current = fit_constants(rows.take(~many))
     left = rows.take(many & (rows.size >= LONG))
-    error = np.abs(np.log(predict(left, common, own) / left.seconds))
+    error = np.abs(np.log(predict(left, common, current) / left.seconds))
     doublings = np.log2(left.nodes / FEW_NODES)
     for value in PER_DOUBLING:
         if np.mean(error <= Z90 * np.hypot(log_sd, value * doublings)) >= 0.9:
@@ -162,8 +167,8 @@ class Network(Fitter[MultinodeRows]):
         return read_multinode(data, least=LEAST_BYTES)
 
     def fit(self, rows: MultinodeRows) -> Body:
-        common, own = fit_constants(rows)
-        return fitting.body({**common, **widths(rows)}, own)
+        common, current = fit_constants(rows)
+        return fitting.body({**common, **widths(rows)}, current)
 
     def scores(self, rows: MultinodeRows, body: Body) -> Mapping[str, Any]:
         error, known = errors_of_others(rows)
@@ -172,10 +177,10 @@ class Network(Fitter[MultinodeRows]):
         groups |= {name: long & (rows.provider == name) for name in sorted(set(rows.provider))}
         groups |= {name: long & (kinds == name) for name in sorted(set(kinds))}
         names = ("rows", "mape", "median", "bias")
-        found = {str(k): fitting.percent(error[m], *names) for k, m in groups.items() if m.any()}
-        for name, row in found.items():
+        scores = {str(k): fitting.percent(error[m], *names) for k, m in groups.items() if m.any()}
+        for name, row in scores.items():
             print(f"{name:16}", row)
-        return found
+        return scores
 
     def left_out(self, rows: MultinodeRows, body: Body) -> Sequence[str]:
         """Providers instead of architectures."""

@@ -50,20 +50,32 @@ FITTED: dict[str, tuple[float, float]] = {
     "attention_launch_s": (3e-6, 0.7), "paged_read": (2.0, 0.7),
 }  # fmt: skip
 FIXED = {
-    "stream_launch_s": 3e-5, "special_efficiency": 0.5, "attention_block": 512.0,
-    "attention_splits": 16.0, "independent_log_sd": 0.3, "family_log_sd": 0.1,
-    "device_log_sd": 0.05, "unmeasured_device_log_sd": 0.2,
-}  # fmt: skip
+    "stream_launch_s": 3e-5,
+    "special_efficiency": 0.5,
+    "attention_block": 512.0,
+    "attention_splits": 16.0,
+    "independent_log_sd": 0.3,
+    "family_log_sd": 0.1,
+    "device_log_sd": 0.05,
+    "unmeasured_device_log_sd": 0.2,
+}
 HALFWAY = (
-    "softmax_ops", "attention_slowdown", "attention_task_s", "attention_launch_s", "paged_read",
-)  # fmt: skip
+    "softmax_ops",
+    "attention_slowdown",
+    "attention_task_s",
+    "attention_launch_s",
+    "paged_read",
+)
 """The profiled attention kernels are early ones: other parts get the geometric mean of what was
 measured and of none of their overhead."""
 
 NONE = {
-    "softmax_ops": 10.0, "attention_slowdown": 1.0, "attention_task_s": 1e-7,
-    "attention_launch_s": 3e-7, "paged_read": 1.0,
-}  # fmt: skip
+    "softmax_ops": 10.0,
+    "attention_slowdown": 1.0,
+    "attention_task_s": 1e-7,
+    "attention_launch_s": 3e-7,
+    "paged_read": 1.0,
+}
 
 
 @contextmanager
@@ -98,8 +110,8 @@ def fit(groups: Sequence[MeasuredRows]) -> Constants:
         high[names.index(name)] = min(high[names.index(name)], 0.0)
     low = np.minimum(low, guess - 1e-3)
     start = np.minimum(np.maximum(guess, low + 1e-6), high - 1e-6)
-    found = least_squares(residuals, start, bounds=(low, high), loss="soft_l1", f_scale=1.0)
-    return fitting.rounded(values(found.x), ordered=False)
+    result = least_squares(residuals, start, bounds=(low, high), loss="soft_l1", f_scale=1.0)
+    return fitting.rounded(values(result.x), ordered=False)
 
 
 JUDGED = {
@@ -128,16 +140,18 @@ OLD_LIBRARIES = {
 VECTORS = ("elementwise", "layernorm", "softmax")
 FITTED_APART = {
     "cdna": {
-        "gemm.software_log_sd": 0.2, "gemm.fp32.software_log_sd": MEASURED_LOG_SD,
+        "gemm.software_log_sd": 0.2,
+        "gemm.fp32.software_log_sd": MEASURED_LOG_SD,
         **{f"{family}.software_log_sd": LEAST_LOG_SD for family in VECTORS},
     },
     "cdna2": {
-        "gemm.software_log_sd": 0.15, "gemm.fp32.software_log_sd": MEASURED_LOG_SD,
+        "gemm.software_log_sd": 0.15,
+        "gemm.fp32.software_log_sd": MEASURED_LOG_SD,
         **{f"{family}.software_log_sd": 0.15 for family in VECTORS},
     },
     "cdna3": {"gemm.software_log_sd": MEASURED_LOG_SD, "moe.software_log_sd": 0.15},
     "cdna4": {"gemm.software_log_sd": 0.15, "moe.software_log_sd": 0.25},
-}  # fmt: skip
+}
 """Architectures whose kernels have constants of their own (lab/fit_*_mfma.py)."""
 SIBLINGS = {"xe2-hpg": ("xehpg", "xe-hpc")}
 """Architecture that was measured -> those that get half of its extra time."""
@@ -166,7 +180,7 @@ def quality(groups: Sequence[MeasuredRows]) -> Constants:
     """How each family, and each format of products, differs from the stand-in constants: by robust
     least squares on log times.
     """
-    found: Constants = {}
+    quality: Constants = {}
     sets: dict[tuple[str, str], list[MeasuredRows]] = defaultdict(list)
     for group in groups:
         batch = group.batch
@@ -174,8 +188,8 @@ def quality(groups: Sequence[MeasuredRows]) -> Constants:
         sets[batch.family, compute].append(group)
     for (family, compute), parts in sets.items():
         prefix = f"{family}.{compute}." if compute else f"{family}."
-        found |= {f"{prefix}{name}": value for name, value in _fitted_terms(parts).items()}
-    return found
+        quality |= {f"{prefix}{name}": value for name, value in _fitted_terms(parts).items()}
+    return quality
 
 
 def _fitted_terms(parts: Sequence[MeasuredRows]) -> Constants:
@@ -219,14 +233,14 @@ def _spread(errors: F, part: MeasuredRows) -> float:
     """Log sd of a row's own error: what the errors that all rows share leave of the 90 % band."""
     shared = part.model.shared_log_sd(part.batch.variant, _with_format(part)).values()
     every = [*shared, MEASURED_LOG_SD]
-    found = fitting.own_log_sd(errors, every, wider=WIDER, least=LEAST_LOG_SD)
-    return float(f"{found:.4g}")
+    log_sd = fitting.own_log_sd(errors, every, wider=WIDER, least=LEAST_LOG_SD)
+    return float(f"{log_sd:.4g}")
 
 
 def _parts(part: MeasuredRows) -> tuple[F, ...]:
     """Modelled time, products at peak, blocks and bound of a group under stand-in constants."""
-    found = part.model.analyse(part.batch, _with_format(part))
-    return found.time_s, matrix_seconds(found), found.demand.tasks, found.bound_s
+    analyse = part.model.analyse(part.batch, _with_format(part))
+    return analyse.time_s, matrix_seconds(analyse), analyse.demand.tasks, analyse.bound_s
 
 
 def halved(name: str, value: float) -> float:
@@ -263,7 +277,7 @@ class Tensor(Fitter[list[MeasuredRows]]):
         return fitting.body(default, {ARCHITECTURE: values})
 
     def scores(self, rows: list[MeasuredRows], body: Body) -> Mapping[str, Any]:
-        found = {
+        scores = {
             name: {
                 "rows": len(error),
                 "mean_abs_log_ratio": round(float(np.mean(np.abs(error))), 4),
@@ -271,8 +285,8 @@ class Tensor(Fitter[list[MeasuredRows]]):
             }
             for name, error in self.held.items()
         }
-        print("\n".join(f"{name} {figures}" for name, figures in found.items()))
-        return found
+        print("\n".join(f"{name} {figures}" for name, figures in scores.items()))
+        return scores
 
 
 def errors(groups: Sequence[MeasuredRows], values: Mapping[str, float]) -> dict[str, F]:
@@ -302,12 +316,13 @@ class Knowledge(Fitter[Mapping[str, list[MeasuredRows]]]):
 
     def rows(self, data: Path) -> Mapping[str, list[MeasuredRows]]:
         old = {group.device: group for group in deepbench_groups(data)}
-        found = {
-            "gcn5": [old["MI25"]], "maxwell": [old["M40"]],
+        table = {
+            "gcn5": [old["MI25"]],
+            "maxwell": [old["M40"]],
             "xe2-hpg": [*b60_groups(data), *b60_expert_groups(data)],
-        }  # fmt: skip
+        }
         # a source's own test split is scored alone
-        return {architecture: held_out(groups, False) for architecture, groups in found.items()}
+        return {architecture: held_out(groups, False) for architecture, groups in table.items()}
 
     def fit(self, rows: Mapping[str, list[MeasuredRows]]) -> Body:
         never = JUDGED["software_log_sd"]
@@ -321,9 +336,9 @@ class Knowledge(Fitter[Mapping[str, list[MeasuredRows]]]):
         for architecture, groups in rows.items():
             fitted = quality(groups)
             print(architecture, fitted)
-            own = {f"{group.batch.family}.software_log_sd": MEASURED_LOG_SD for group in groups}
-            own |= OLD_LIBRARIES.get(architecture, {})
-            tables[architecture] = {"software_log_sd": never, **own, **fitted}
+            table = {f"{group.batch.family}.software_log_sd": MEASURED_LOG_SD for group in groups}
+            table |= OLD_LIBRARIES.get(architecture, {})
+            tables[architecture] = {"software_log_sd": never, **table, **fitted}
             half = {n: halved(n, v) for n, v in fitted.items() if not n.endswith("_log_sd")}
             for sibling in SIBLINGS.get(architecture, ()):
                 tables[sibling] = {"software_log_sd": never, **half}

@@ -54,9 +54,13 @@ falls; and what campaigns of different days differ by, log sd over the share of 
 limit takes: L20 and L40S to RTX 6000 Ada 0.7, L40S 0.9, H200 0.2, B200 0.6, GB200 1.0, P4 1.3."""
 DEFAULT = {**ASSUMED, "operation_j": 1.5e-12, "reference_hz": 1.7e9, "campaign_heat_s": 1e-3}
 FMA_J = {
-    "ampere": 9e-12, "ampere-ga10x": 9e-12, "hopper": 5.9e-12, "blackwell": 6.3e-12, "ada": 7e-12,
+    "ampere": 9e-12,
+    "ampere-ga10x": 9e-12,
+    "hopper": 5.9e-12,
+    "blackwell": 6.3e-12,
+    "ada": 7e-12,
     "blackwell-rtx": 7e-12,
-}  # fmt: skip
+}
 """Energy of an operation of the FMA units at the reference clock. Hopper's and Blackwell's are a
 core's own power over its 256 operations a clock, and eight operations of matrix units, both metered
 (lab/fit_energy.py); the others are assumed: an RTX 4090 takes most of its limit for them."""
@@ -91,8 +95,12 @@ depend on the format; and shares of the peak in the tables do not fall with a ke
 from 20 us on."""
 CDNA4: Constants = {"rate_exponent": RATE_EXPONENT, "reference_rate": RATE}
 """None of its kernels was fitted: its cores are twice as wide as CDNA 3's."""
-BOARDS = {"hopper": "H100-SXM-80GB", "ampere": "A100-SXM-80GB", "ada": "L40S",
-          "blackwell": "B200-SXM-180GB"}  # fmt: skip
+BOARDS = {
+    "hopper": "H100-SXM-80GB",
+    "ampere": "A100-SXM-80GB",
+    "ada": "L40S",
+    "blackwell": "B200-SXM-180GB",
+}
 GDDR = ("ada", "ampere-ga10x", "blackwell-rtx", "turing", "pascal")
 TENSOR_PULL = 30.0
 FEW = 20
@@ -100,9 +108,11 @@ FEW = 20
 DRAM_SHARE = 0.2
 """Activity of main memory assumed under large products."""
 CHECKED = {
-    "L20": "its tensor share only", "RTX 6000 Ada": "its floor only", "A40": "fitted",
+    "L20": "its tensor share only",
+    "RTX 6000 Ada": "its floor only",
+    "A40": "fitted",
     "H20": "not fitted",
-}  # fmt: skip
+}
 FLOOR_BOARDS = ("L20", "RTX 6000 Ada")
 """Boards of one die family and one kernel: the first stays within its limit, the second far over
 it, which shows how far power falls with the clock."""
@@ -130,13 +140,13 @@ def held_share(
     Args:
         seconds: None = a hot board.
     """
-    own = board_from(device, "bf16", constants)
-    core_w = own.matrix_w * utilisation * (device.clocks.boost_hz / device.clocks.max_hz)
-    memory_w = DRAM_SHARE * device.dram.bandwidth_bytes_per_s * own.byte_j
-    share = clock_share(own, np.array([core_w]), np.array([memory_w]))
+    board = board_from(device, "bf16", constants)
+    core_w = board.matrix_w * utilisation * (device.clocks.boost_hz / device.clocks.max_hz)
+    memory_w = DRAM_SHARE * device.dram.bandwidth_bytes_per_s * board.byte_j
+    share = clock_share(board, np.array([core_w]), np.array([memory_w]))
     if seconds is None:
         return share
-    held: F = 1.0 - seconds / (seconds + own.heat_s) * (1.0 - share)
+    held: F = 1.0 - seconds / (seconds + board.heat_s) * (1.0 - share)
     return held
 
 
@@ -150,10 +160,10 @@ def at_clock(energy: float, reference_hz: float, hz: float) -> float:
     return float(energy * (hz / reference_hz) ** 1.625)
 
 
-def constants_of(architecture: str, **own: float) -> Constants:
+def constants_of(architecture: str, **current: float) -> Constants:
     """What is assumed, with the DRAM of the architecture, and what was fitted."""
     dram = {"dram_byte_j": GDDR_BYTE_J} if architecture in GDDR else {}
-    return {**ASSUMED, **dram, **own}
+    return {**ASSUMED, **dram, **current}
 
 
 def fit(
@@ -164,17 +174,19 @@ def fit(
 
     def residuals(logs: F) -> F:
         energy, heat_s, tensor = np.exp(logs)
-        found = []
+        items = []
         for rows in (*parts, *hot):
             constants = constants_of(
                 rows.hardware.architecture,
-                operation_j=energy, reference_hz=reference_hz, campaign_heat_s=heat_s,
-            )  # fmt: skip
+                operation_j=energy,
+                reference_hz=reference_hz,
+                campaign_heat_s=heat_s,
+            )
             seconds = rows.seconds if "watts" not in rows.values else None
             share = held_share(rows.hardware, constants, tensor, seconds)
-            found.append(np.log(reached(rows) / (tensor * share)))
+            items.append(np.log(reached(rows) / (tensor * share)))
         pull = (logs - start) * np.array([3.0, 2.0, TENSOR_PULL])
-        return np.concatenate([*found, pull])
+        return np.concatenate([*items, pull])
 
     solution = least_squares(residuals, start, loss="soft_l1", f_scale=0.05, diff_step=1e-3)
     energy, heat_s, tensor = np.exp(solution.x)
@@ -200,10 +212,10 @@ def floor_share(products: Mapping[str, MeasuredRows], constants: Mapping[str, fl
         for rows in (products[gpu] for gpu in FLOOR_BOARDS)
     )
     device = find_device(FLOOR_BOARDS[1])
-    own = board_from(device, "bf16", constants)
-    memory_w = DRAM_SHARE * device.dram.bandwidth_bytes_per_s * own.byte_j
-    core_w = own.matrix_w * (device.clocks.boost_hz / device.clocks.max_hz)
-    growth = (own.limit_w - own.idle_w - memory_w) / (capped * core_w)
+    board = board_from(device, "bf16", constants)
+    memory_w = DRAM_SHARE * device.dram.bandwidth_bytes_per_s * board.byte_j
+    core_w = board.matrix_w * (device.clocks.boost_hz / device.clocks.max_hz)
+    growth = (board.limit_w - board.idle_w - memory_w) / (capped * core_w)
     return float(growth**0.6) if capped < free else constants["floor_share"]
 
 
@@ -213,19 +225,17 @@ def pascal_fma_j(parts: list[MeasuredRows]) -> float:
     base = constants_of("pascal", operation_j=DEFAULT["operation_j"], **PASCAL)
     base["campaign_heat_s"] = THROTTLED_HEAT_S
     for rows in parts:
-        found = rows.model.estimates(rows.batch, rows.hardware.in_state("boost"))
-        timed.append(
-            (rows, found, drawn(found.analysis, "fp32", rows.hardware, found.estimate_s))
-        )  # fmt: skip
+        item = rows.model.estimates(rows.batch, rows.hardware.in_state("boost"))
+        timed.append((rows, item, drawn(item.analysis, "fp32", rows.hardware, item.estimate_s)))
     shipped = load_physics("power").constants("pascal")["fma_operation_j"]
     errors = []
     for energy in FMA_SCAN:
         left = []
-        for rows, found, draw in timed:
-            own = board_from(rows.hardware, "fp32", {**base, "fma_operation_j": float(energy)})
-            share = clock_share(own, draw.core_w * (energy / shipped), draw.memory_w)
-            held = 1.0 - rows.seconds / (rows.seconds + own.heat_s) * (1.0 - share)
-            ratio = np.abs(np.log(found.estimate_s / held / rows.seconds))
+        for rows, item, draw in timed:
+            board = board_from(rows.hardware, "fp32", {**base, "fma_operation_j": float(energy)})
+            share = clock_share(board, draw.core_w * (energy / shipped), draw.memory_w)
+            held = 1.0 - rows.seconds / (rows.seconds + board.heat_s) * (1.0 - share)
+            ratio = np.abs(np.log(item.estimate_s / held / rows.seconds))
             left.append(float(np.minimum(ratio, 1.0).mean()))
         errors.append(np.mean(left))
     return float(FMA_SCAN[int(np.argmin(errors))])
@@ -238,18 +248,21 @@ def moe_check(
 
     The tensor cores' share is the one fitted on other products of the architecture, no board's own.
     """
-    found: dict[str, dict[str, float | str]] = {}
+    moe_check: dict[str, dict[str, float | str]] = {}
     for gpu, status in CHECKED.items():
         device, measured = find_device(gpu), moe_reached(products[gpu])
         constants = constants_of(device.architecture, **fitted[device.architecture])
         busy_share = tensor[device.architecture]
         share = float(held_share(device, constants, busy_share)[0])
-        found[gpu] = {
-            "board": status, "measured_p90": round(measured, 3), "clock_share": round(share, 3),
-            "tensor_share": round(busy_share, 3), "predicted": round(share * busy_share, 3),
+        moe_check[gpu] = {
+            "board": status,
+            "measured_p90": round(measured, 3),
+            "clock_share": round(share, 3),
+            "tensor_share": round(busy_share, 3),
+            "predicted": round(share * busy_share, 3),
             "error_pct": round(100.0 * (share * busy_share / measured - 1.0), 1),
-        }  # fmt: skip
-    return found
+        }
+    return moe_check
 
 
 @dataclass(frozen=True)
@@ -277,8 +290,9 @@ class Rows:
                 hot[rows.hardware.architecture].append(large)
         trained = [
             least_hashed(rows.take(~rows.held_out), 600)
-            for rows in fp32_rows(data) if rows.device in PASCAL_BOARDS and (~rows.held_out).any()
-        ]  # fmt: skip
+            for rows in fp32_rows(data)
+            if rows.device in PASCAL_BOARDS and (~rows.held_out).any()
+        ]
         return Rows(cool, hot, {rows.device: rows for rows in pipeweave_rows(data)}, trained)
 
 
@@ -318,8 +332,10 @@ class Power(Fitter[Rows]):
             energy, heat_s, tensor = fit(parts, rows.hot.get(architecture, []), reference)
             self.tensor[architecture] = tensor
             self.fitted[architecture] = {
-                "operation_j": energy, "reference_hz": reference, "campaign_heat_s": heat_s,
-            }  # fmt: skip
+                "operation_j": energy,
+                "reference_hz": reference,
+                "campaign_heat_s": heat_s,
+            }
         ada = self.fitted["ada"]
         ada["floor_share"] = floor_share(rows.experts, constants_of("ada", **ada))
         own_hz = PASCAL["reference_hz"]
@@ -365,9 +381,10 @@ def between(workshop: Constants, data_centre: Constants) -> Constants:
         for table in (workshop, data_centre)
     )
     return {
-        "operation_j": math.sqrt(one * other), "reference_hz": own_hz,
+        "operation_j": math.sqrt(one * other),
+        "reference_hz": own_hz,
         "campaign_heat_s": workshop["campaign_heat_s"],
-    }  # fmt: skip
+    }
 
 
 def unmeasured(fitted: Tables, without: str = "") -> Constants:
@@ -376,8 +393,8 @@ def unmeasured(fitted: Tables, without: str = "") -> Constants:
     for architecture, name in BOARDS.items():
         if architecture == without:
             continue
-        own, rate = fitted[architecture], find_device(name).rate_per_core("tensor", "bf16")
-        energy = at_clock(own["operation_j"], own["reference_hz"], DEFAULT["reference_hz"])
+        current, rate = fitted[architecture], find_device(name).rate_per_core("tensor", "bf16")
+        energy = at_clock(current["operation_j"], current["reference_hz"], DEFAULT["reference_hz"])
         energies.append(energy * (rate / RATE) ** RATE_EXPONENT)
     mean = fitting.geometric_mean(energies)
     return {"operation_j": mean, "rate_exponent": RATE_EXPONENT, "reference_rate": RATE}
@@ -386,13 +403,13 @@ def unmeasured(fitted: Tables, without: str = "") -> Constants:
 def with_assumed(fitted: Tables) -> Tables:
     """Also of the architectures whose energies are assumed, and the energy of GDDR."""
     as_fitted = {"operation_j": DEFAULT["operation_j"], "rate_exponent": 0.0}
-    found = {name: {**as_fitted, **fitted.get(name, {})} for name in {*UNCHANGED, *fitted}}
+    tables = {name: {**as_fitted, **fitted.get(name, {})} for name in {*UNCHANGED, *fitted}}
     for name in GDDR:
-        found[name]["dram_byte_j"] = GDDR_BYTE_J
+        tables[name]["dram_byte_j"] = GDDR_BYTE_J
     for name, table in MFMA.items():
-        found[name] = {**as_fitted, **table, **MATRIX_FP32}
-    found["cdna4"] = {**as_fitted, **CDNA4}
-    return found
+        tables[name] = {**as_fitted, **table, **MATRIX_FP32}
+    tables["cdna4"] = {**as_fitted, **CDNA4}
+    return tables
 
 
 if __name__ == "__main__":

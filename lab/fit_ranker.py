@@ -90,9 +90,9 @@ def table_of(problems: Sequence[Swept], constants: Mapping[str, float]) -> Table
     parts: list[tuple[F, F, F, F]] = []
     for one in problems:
         if one.device not in known:
-            places = legal(SWEEP, one.hardware, RECIPE)
-            tiles = grid_tiles(SWEEP).take(places)
-            known[one.device] = places, steps_of(tiles, one.hardware, RECIPE, constants)
+            positions = legal(SWEEP, one.hardware, RECIPE)
+            tiles = grid_tiles(SWEEP).take(positions)
+            known[one.device] = positions, steps_of(tiles, one.hardware, RECIPE, constants)
         parts.append(_rows(one, *known[one.device], constants, random))
         if one.heuristic_s is not None:
             parts.append(_rule_row(one, known[one.device][1], constants))
@@ -100,26 +100,29 @@ def table_of(problems: Sequence[Swept], constants: Mapping[str, float]) -> Table
 
 
 def _rows(
-    one: Swept, places: NDArray[np.int64], steps: Steps, constants: Mapping[str, float],
+    one: Swept,
+    positions: NDArray[np.int64],
+    steps: Steps,
+    constants: Mapping[str, float],
     random: np.random.Generator,
-) -> tuple[F, F, F, F]:  # fmt: skip
+) -> tuple[F, F, F, F]:
     times = tile_times(one.product, steps, constants)
     columns = features_of(one.product, times, steps)
-    near = np.isin(places, one.near)
-    kept = near | (random.random(len(near)) < MISSING_SHARE)
+    near = np.isin(positions, one.near)
+    remaining = near | (random.random(len(near)) < MISSING_SHARE)
     missing = MISSING_WEIGHT / MISSING_SHARE / math.sqrt(len(near))
     weight = np.where(near, 1.0 / math.sqrt(max(near.sum(), 1)), missing)
     log = np.where(near, np.log(one.best_s * 1.005 / times.time_s), np.nan)
-    return columns[:, kept], near[kept].astype(float), weight[kept], log[kept]
+    return columns[:, remaining], near[remaining].astype(float), weight[remaining], log[remaining]
 
 
 def _rule_row(one: Swept, steps: Steps, constants: Mapping[str, float]) -> tuple[F, F, F, F]:
     """SGLang's rule: its time is known, whether it is near the best is not asked."""
     assert one.heuristic_s is not None
-    own = steps_of(tiles_of([sglang_rule(*one.sizes[:2])]), steps.device, RECIPE, constants)
-    times = tile_times(one.product, own, constants)
+    current = steps_of(tiles_of([sglang_rule(*one.sizes[:2])]), steps.device, RECIPE, constants)
+    times = tile_times(one.product, current, constants)
     beside = tile_times(one.product, steps, constants)
-    columns = features_of(one.product, times, own, beside)
+    columns = features_of(one.product, times, current, beside)
     return columns, np.zeros(1), np.zeros(1), np.log(one.heuristic_s / times.time_s)
 
 
@@ -142,14 +145,14 @@ def lists_of(problems: Sequence[Swept], constants: Mapping[str, float], seed: in
     random = np.random.default_rng(100 + seed)
     parts: list[tuple[F, F, F]] = []
     for one in problems:
-        places, steps = _legal_steps(one.device, tuple(constants.items()))
+        positions, steps = _legal_steps(one.device, tuple(constants.items()))
         times = tile_times(one.product, steps, constants)
-        near = np.isin(places, one.near)
+        near = np.isin(positions, one.near)
         likely = times.time_s <= TAUGHT * times.time_s.min()
-        kept = near | (likely & (random.random(len(near)) < CHOICE_SHARE))
+        remaining = near | (likely & (random.random(len(near)) < CHOICE_SHARE))
         start = np.where(near, 0.0, -math.log(CHOICE_SHARE))
         columns = features_of(one.product, times, steps)
-        parts.append((columns[:, kept], near[kept] / near.sum(), start[kept]))
+        parts.append((columns[:, remaining], near[remaining] / near.sum(), start[remaining]))
     counts = [len(part[1]) for part in parts]
     columns, chosen, start = (
         np.concatenate([part[i] for part in parts], axis=-1) for i in range(3)
@@ -162,8 +165,8 @@ def _legal_steps(
     device: str, constants: tuple[tuple[str, float], ...]
 ) -> tuple[NDArray[np.int64], Steps]:
     board = find_device(device)
-    places = legal(SWEEP, board, RECIPE)
-    return places, steps_of(grid_tiles(SWEEP).take(places), board, RECIPE, dict(constants))
+    positions = legal(SWEEP, board, RECIPE)
+    return positions, steps_of(grid_tiles(SWEEP).take(positions), board, RECIPE, dict(constants))
 
 
 def choice_of(problems: Sequence[Swept], constants: Mapping[str, float]) -> Trees:
@@ -182,12 +185,16 @@ def choice_of(problems: Sequence[Swept], constants: Mapping[str, float]) -> Tree
 
 def trained(table: Table, devices: Sequence[str], odds: Settings = ODDS) -> Ranker:
     """A ranker from some rows; its errors are not known yet."""
-    asked = table.weight > 0.0
-    weight = table.weight[asked] / table.weight[asked].mean()
+    requested = table.weight > 0.0
+    weight = table.weight[requested] / table.weight[requested].mean()
     first = averaged(
         [
             train_odds(
-                table.columns[:, asked], table.label[asked], weight, replace(odds, seed=seed), START
+                table.columns[:, requested],
+                table.label[requested],
+                weight,
+                replace(odds, seed=seed),
+                START,
             )
             for seed in range(SEEDS)
         ]
@@ -197,14 +204,19 @@ def trained(table: Table, devices: Sequence[str], odds: Settings = ODDS) -> Rank
     second = grown(first.bins, bins, table.log_time[known], TIME)
     boards = [find_device(name) for name in devices]
     card = RankerCard(
-        format=1, data=[SWEEPS, HEURISTIC], command="python -m lab.fit_ranker",
+        format=1,
+        data=[SWEEPS, HEURISTIC],
+        command="python -m lab.fit_ranker",
         split="the shipped ranker has seen all problems; figures are of rankers without a device, "
         "or without one layer in eight",
-        date=datetime.date.today().isoformat(), features=list(NAMES),
+        date=datetime.date.today().isoformat(),
+        features=list(NAMES),
         devices=[board.name for board in boards],
-        architectures=sorted({board.architecture for board in boards}), start=START,
-        log_sd=0.05, device_log_sd=0.15,
-    )  # fmt: skip
+        architectures=sorted({board.architecture for board in boards}),
+        start=START,
+        log_sd=0.05,
+        device_log_sd=0.15,
+    )
     return Ranker(card, first, second)
 
 
@@ -222,10 +234,10 @@ def averaged(parts: Sequence[Trees]) -> Trees:
 def subsets(problems: Sequence[Swept]) -> Mapping[str, list[Swept]]:
     """Problems that each ranker of the scorecard is trained on, by its name."""
     devices = sorted({one.device for one in problems})
-    found = {name: [x for x in problems if x.device != name] for name in devices}
+    subsets = {name: [x for x in problems if x.device != name] for name in devices}
     for fold in range(FOLDS):
-        found[f"layers-{fold}"] = [x for x in problems if x.fold != fold]
-    return found
+        subsets[f"layers-{fold}"] = [x for x in problems if x.fold != fold]
+    return subsets
 
 
 def main() -> None:
@@ -236,11 +248,11 @@ def main() -> None:
         if name == "errors":
             _state_errors(problems)
             continue
-        own = devices if name == "shipped" or name.startswith("layers") else None
+        current = devices if name == "shipped" or name.startswith("layers") else None
         some = problems if name == "shipped" else subsets(problems)[name]
-        constants = tile_constants() if own else tuning_held_out.constants_without(name)
-        ranker = trained(table_of(some, constants), own or sorted({x.device for x in some}))
-        if own:  # a device that it has not seen asks for the odds
+        constants = tile_constants() if current else tuning_held_out.constants_without(name)
+        ranker = trained(table_of(some, constants), current or sorted({x.device for x in some}))
+        if current:  # a device that it has not seen asks for the odds
             ranker = replace(ranker, choice=choice_of(some, constants))
         path = PATH if name == "shipped" else tuning_held_out.FOLDER / f"{name}.json"
         write_ranker(path, ranker)

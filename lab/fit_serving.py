@@ -29,9 +29,9 @@ Rows = dict[str, tuple[fitting.F, fitting.F]]
 """Latency -> log of measured over predicted, and log sd of the prediction without this fit's."""
 
 
-def spread(away: fitting.F, own: fitting.F) -> float:
+def spread(away: fitting.F, current: fitting.F) -> float:
     """The least log sd, in quadrature with each row's own, that leaves :data:`INSIDE` inside."""
-    needed = np.sqrt(np.maximum((away / Z90) ** 2 - own**2, 0.0))
+    needed = np.sqrt(np.maximum((away / Z90) ** 2 - current**2, 0.0))
     return float(min(np.quantile(needed, INSIDE), MOST))
 
 
@@ -47,18 +47,18 @@ class ServingErrors(Fitter[Rows]):
 
     def rows(self, data: Path) -> Rows:
         chosen = [case for case in cases(data) if case.labels["pair"] == "train"]
-        found, shipped = answers(chosen), beyond_steps()
+        result, shipped = answers(chosen), beyond_steps()
         rows: Rows = {}
         for name, metric in LATENCIES.items():
             pairs = [
                 (case.measured[metric], *each[metric][:3])
-                for case, each in zip(chosen, found, strict=True)
+                for case, each in zip(chosen, result, strict=True)
                 if each
             ]
             measured, estimate, low, high = np.array(pairs).T
             width = np.log(high / low) / (2.0 * Z90)
-            own = np.sqrt(np.maximum(width**2 - shipped[name] ** 2, 0.0))
-            rows[name] = np.log(measured / estimate), own
+            current = np.sqrt(np.maximum(width**2 - shipped[name] ** 2, 0.0))
+            rows[name] = np.log(measured / estimate), current
         return rows
 
     def fit(self, rows: Rows) -> Body:
@@ -68,8 +68,8 @@ class ServingErrors(Fitter[Rows]):
     def scores(self, rows: Rows, body: Body) -> Mapping[str, Any]:
         return {
             name: fitting.percent(-away, "rows", "mape", "median", "bias", "log_sd")
-            | {"inside_before_pct": round(100.0 * float(np.mean(np.abs(away) <= Z90 * own)), 1)}
-            for name, (away, own) in rows.items()
+            | {"inside_before_pct": round(100.0 * float(np.mean(np.abs(away) <= Z90 * current)), 1)}
+            for name, (away, current) in rows.items()
         }
 
 

@@ -59,10 +59,13 @@ OWN_START = {
 }
 """A pair of cores of Blackwell shares one tile of 128 heads (its matrix instruction spans two)."""
 FIXED = (
-    "sparse_attention.head_tile", "sparse_attention.cores_per_block", "sparse_attention.padded",
-    "sparse_attention.dense_efficiency", "sparse_attention.head_pad",
+    "sparse_attention.head_tile",
+    "sparse_attention.cores_per_block",
+    "sparse_attention.padded",
+    "sparse_attention.dense_efficiency",
+    "sparse_attention.head_pad",
     "sparse_attention.dense_tokens",
-)  # fmt: skip
+)
 """Not fitted; "dense_tokens" is where SGLang's tables name the sparse kernel again: its last dense
 prefill sees 114,688 tokens in all, its first sparse one 131,584."""
 CEILING = {"tail": 1.0, "dram_efficiency": 0.95, "write_share": 1.0}
@@ -94,10 +97,10 @@ def descend(group: Sequence[MeasuredRows], start: Constants, names: Sequence[str
                         tried = dict(start)
                         value = start[name] * factor
                         tried[name] = min(value, CEILING.get(name.split(":")[0], value))
-                        found = loss(group, tried)
-                        if found >= best - 1e-7:
+                        result = loss(group, tried)
+                        if result >= best - 1e-7:
                             break
-                        best, start[name] = found, tried[name]
+                        best, start[name] = result, tried[name]
             if before - best < 1e-4:
                 break
     return best
@@ -109,14 +112,14 @@ def fit(parts: Sequence[MeasuredRows]) -> Tables:
     for (architecture, style), group in fitting.by_key(parts, styled).items():
         family = style.partition(".")[0]
         first = {**START, **OWN_START.get(architecture, {})}
-        own = fitting.own_of(first, family)
-        names = [name for name in own if f"{family}.{name}" not in FIXED]
-        own["independent_log_sd"] = 0.1
-        best = descend(group, own, names)
-        errors = fitting.log_ratios(group, own)
-        own["independent_log_sd"] = spread_of(errors)
+        current = fitting.own_of(first, family)
+        names = [name for name in current if f"{family}.{name}" not in FIXED]
+        current["independent_log_sd"] = 0.1
+        best = descend(group, current, names)
+        errors = fitting.log_ratios(group, current)
+        current["independent_log_sd"] = spread_of(errors)
         print(f"{style:28s} {architecture:10s} mean |log| {best:.3f}", flush=True)
-        tables[architecture] |= {f"{style}.{k}": v for k, v in own.items()}
+        tables[architecture] |= {f"{style}.{k}": v for k, v in current.items()}
     return dict(tables)
 
 
@@ -131,24 +134,24 @@ def complete(tables: Tables) -> dict[str, Any]:
     families = sorted({name.split(".")[0] for name in START})
     spread = {f"{family}.{k}": v for family in families for k, v in SPREAD.items()}
     default = {**spread, **tables["hopper"]}
-    own = {
+    current = {
         architecture: {k: v for k, v in table.items() if default.get(k) != v}
         for architecture, table in tables.items()
     }
-    return fitting.body(default, own)
+    return fitting.body(default, current)
 
 
 def score(parts: Sequence[MeasuredRows], *, by_architecture: bool = False) -> Tables:
     """Figures of rows under the constants in use, by campaign or by architecture and family."""
-    found: dict[str, list[F]] = defaultdict(list)
+    table: dict[str, list[F]] = defaultdict(list)
     for part in parts:
         times = part.model.times(part.batch, part.hardware)
         ratio = np.log(times.estimate_s / part.seconds)
         inside = (times.p05_s <= part.seconds) & (part.seconds <= times.p95_s)
         campaign = f"{part.device} {part.words['table']} {part.words['backend']}"
         family = f"{part.hardware.architecture} {part.batch.family}"
-        found[family if by_architecture else campaign].append(np.stack((ratio, inside)))
-    return {key: figures(np.concatenate(rows, axis=1)) for key, rows in sorted(found.items())}
+        table[family if by_architecture else campaign].append(np.stack((ratio, inside)))
+    return {key: figures(np.concatenate(rows, axis=1)) for key, rows in sorted(table.items())}
 
 
 def body_without(architecture: str, body: Body) -> Body:
@@ -157,9 +160,10 @@ def body_without(architecture: str, body: Body) -> Body:
     Sizes of tiles are the usual ones: they depend on an architecture's own matrix units.
     """
     tables = {
-        name: {**body["default"], **own}
-        for name, own in body["architectures"].items() if name != architecture
-    }  # fmt: skip
+        name: {**body["default"], **item}
+        for name, item in body["architectures"].items()
+        if name != architecture
+    }
     names = next(iter(tables.values()))
     default = {name: mean_of([table[name] for table in tables.values()]) for name in names}
     for name in default:
@@ -178,12 +182,12 @@ def mean_of(values: Sequence[float]) -> float:
 
 def transfer(parts: Sequence[MeasuredRows], body: Body) -> Tables:
     """Figures of every architecture's rows under the constants it would get without them."""
-    found: Tables = {}
+    tables: Tables = {}
     for architecture in body["architectures"]:
-        own = [part for part in parts if part.hardware.architecture == architecture]
+        current = [part for part in parts if part.hardware.architecture == architecture]
         with replaced({GROUP: physics(body_without(architecture, body))}):
-            found |= score(own, by_architecture=True)
-    return dict(sorted(found.items()))
+            tables |= score(current, by_architecture=True)
+    return dict(sorted(tables.items()))
 
 
 def figures(rows: F) -> Constants:
@@ -232,8 +236,8 @@ class SparseKernels(Fitter[Rows]):
         with replaced({GROUP: physics(body)}):
             scores = {"held-out shapes": score(rows.held_out)}
         scores["held-out shapes, other architecture's"] = transfer(rows.held_out, body)
-        for title, found in scores.items():
-            fitting.show(title, found)
+        for title, item in scores.items():
+            fitting.show(title, item)
         return scores
 
     def without(self, rows: Rows, architecture: str, body: Body) -> Body:

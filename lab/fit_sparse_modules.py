@@ -36,15 +36,28 @@ from silicast.workload.graphs.op import OpBatch
 ROWS = 40
 """Rows of each campaign that are fitted."""
 
-FACTORS = ("products.efficiency", "moves.efficiency", "attention.efficiency",
-           "attention_narrow.efficiency")  # fmt: skip
+FACTORS = (
+    "products.efficiency",
+    "moves.efficiency",
+    "attention.efficiency",
+    "attention_narrow.efficiency",
+)
 ALONE = ("module_s", "host_s", "short_host_s", "skip_host_s")
 START = {
-    "efficiency": 1.0, "module_s": 3e-5, "host_s": 8e-4, "short_host_s": 6e-4,
-    "skip_host_s": 6e-4, "graph_batch": 512.0, **dict.fromkeys(FACTORS, 1.0),
-}  # fmt: skip
-SPREAD = {"family_log_sd": 0.05, "device_log_sd": 0.07, "unmeasured_widening": 4.0,
-          "independent_log_sd": 0.15}  # fmt: skip
+    "efficiency": 1.0,
+    "module_s": 3e-5,
+    "host_s": 8e-4,
+    "short_host_s": 6e-4,
+    "skip_host_s": 6e-4,
+    "graph_batch": 512.0,
+    **dict.fromkeys(FACTORS, 1.0),
+}
+SPREAD = {
+    "family_log_sd": 0.05,
+    "device_log_sd": 0.07,
+    "unmeasured_widening": 4.0,
+    "independent_log_sd": 0.15,
+}
 DENSE = ("sglang", "trtllm")
 """Libraries that run short prefills as dense attention of heads."""
 LAUNCH_S = (8e-7, 6e-6)
@@ -124,9 +137,9 @@ def campaign(rows: MeasuredRows) -> Campaign:
             style = style_of(batch) if family == "sparse_attention" else library_style(batch)
             nested.append((family, style, batch, runs))
             continue
-        own = implementation_for(family, "simt")
-        assert own is not None
-        time = own.times(batch, rows.hardware).estimate_s * part.count
+        implementation = implementation_for(family, "simt")
+        assert implementation is not None
+        time = implementation.times(batch, rows.hardware).estimate_s * part.count
         factored[part.name] = factored.get(part.name, 0.0) + time
     style = model.constants_styles(variant, rows.hardware)[-1]
     long = "skip_host_s" if variant.flag("skip_indexer") else "host_s"
@@ -146,19 +159,23 @@ class Problem:
         architecture = group[0].rows.hardware.architecture
         self.kernels: dict[Key, Constants] = {}
         for family, style in sorted({x[:2] for one in group for x in one.nested}):
-            own = dict(sparse_constants(family, architecture, style.partition("_")[0]))
+            table = dict(sparse_constants(family, architecture, style.partition("_")[0]))
             if family == "sparse_attention":
-                own |= {"dense_efficiency": 0.4 if dense else 0.0, "entry_cycles": 5.0}
-                own |= {"padded": 0.0} if decode else {}
+                table |= {"dense_efficiency": 0.4 if dense else 0.0, "entry_cycles": 5.0}
+                table |= {"padded": 0.0} if decode else {}
             for name, (least, most) in RANGES[family].items():
-                if name in own and own[name] != 0.0:
-                    own[name] = min(max(own[name], least), most)
-            self.kernels[family, style] = own
+                if name in table and table[name] != 0.0:
+                    table[name] = min(max(table[name], least), most)
+            self.kernels[family, style] = table
         self.users = {
-            key: [(i, j) for i, one in enumerate(group)
-                  for j, x in enumerate(one.nested) if x[:2] == key]
+            key: [
+                (i, j)
+                for i, one in enumerate(group)
+                for j, x in enumerate(one.nested)
+                if x[:2] == key
+            ]
             for key in self.kernels
-        }  # fmt: skip
+        }
         self.times = [[self._time(one, j) for j in range(len(one.nested))] for one in group]
 
     def _time(self, one: Campaign, j: int) -> F:
@@ -173,8 +190,8 @@ class Problem:
         one = self.group[i]
         c = self.module[one.style]
         time: F = np.full(len(one.rows), c["module_s"])
-        for own in self.times[i]:
-            time = time + own
+        for item in self.times[i]:
+            time = time + item
         for name, part in one.factored.items():
             time = time + part * c.get(f"{name}.efficiency", 1.0)
         host = np.where(one.short, c["short_host_s"], c[one.long])
@@ -214,49 +231,49 @@ class Problem:
 
     def _tile(self) -> None:
         """Heads that one block takes, and cores it takes: the best of a few."""
-        found = []
+        items = []
         start = self._state()
         for tile, cores, pad in TILES:
             if cores > 1 and self.group[0].rows.hardware.architecture not in OWN_START:
                 continue
             self._restore(start)
-            for (family, _), own in self.kernels.items():
+            for (family, _), kernel in self.kernels.items():
                 if family == "sparse_attention":
-                    own |= {"head_tile": tile, "cores_per_block": cores, "head_pad": pad}
+                    kernel |= {"head_tile": tile, "cores_per_block": cores, "head_pad": pad}
             self._restore(self._state())
             for step in (2.0, 1.6, 1.3):
                 self._round(step)
-            found.append((self.loss(), self._state()))
-        self._restore(min(found)[1])
+            items.append((self.loss(), self._state()))
+        self._restore(min(items)[1])
 
     def _state(self) -> str:
-        pairs = [[*key, own] for key, own in self.kernels.items()]
+        pairs = [[*key, kernel] for key, kernel in self.kernels.items()]
         return json.dumps([pairs, self.module])
 
     def _restore(self, state: str) -> None:
         pairs, self.module = json.loads(state)
-        self.kernels = {(family, style): own for family, style, own in pairs}
+        self.kernels = {(family, style): item for family, style, item in pairs}
         self.times = [[self._time(one, j) for j in range(len(one.nested))] for one in self.group]
 
     def _kernel(self, key: Key, step: float) -> None:
-        own, users = self.kernels[key], self.users[key]
+        kernel, users = self.kernels[key], self.users[key]
         best = self.loss()
         for name in RANGES[key[0]]:
-            if own[name] == 0.0:
+            if kernel[name] == 0.0:
                 continue
             least, most = RANGES[key[0]][name]
             for factor in (step, 1.0 / step):
                 while True:
-                    old, kept = own[name], [self.times[i][j] for i, j in users]
-                    own[name] = min(max(old * factor, least), most)
+                    old, remaining = kernel[name], [self.times[i][j] for i, j in users]
+                    kernel[name] = min(max(old * factor, least), most)
                     for i, j in users:
                         self.times[i][j] = self._time(self.group[i], j)
-                    found = self.loss()
-                    if found < best - 1e-6:
-                        best = found
+                    loss = self.loss()
+                    if loss < best - 1e-6:
+                        best = loss
                         continue
-                    own[name] = old
-                    for (i, j), times in zip(users, kept, strict=True):
+                    kernel[name] = old
+                    for (i, j), times in zip(users, remaining, strict=True):
                         self.times[i][j] = times
                     break
 
@@ -270,9 +287,9 @@ class Problem:
                     break
                 for table in tables:
                     table[name] = value
-                found = self.loss()
-                if found < best - 1e-6:
-                    best = found
+                loss = self.loss()
+                if loss < best - 1e-6:
+                    best = loss
                     continue
                 for table, back in zip(tables, old, strict=True):
                     table[name] = back
@@ -291,12 +308,15 @@ def fit(parts: Sequence[MeasuredRows]) -> Tables:
     for (architecture, family, library, decode), group in sorted(groups.items()):
         dense = library in DENSE and not decode and family == "dsa_module"
         problem = Problem(group, decode=decode, dense=dense)
-        found = problem.fit()
-        print(f"{architecture:10s} {family:12s} {library:8s} {'gen' if decode else 'ctx'} "
-              f"{len(group):4d} campaigns, mean |log| {found:.3f}", flush=True)  # fmt: skip
-        own = spread_of(np.concatenate([problem.errors(i) for i in range(len(group))]))
+        fit = problem.fit()
+        print(
+            f"{architecture:10s} {family:12s} {library:8s} {'gen' if decode else 'ctx'} "
+            f"{len(group):4d} campaigns, mean |log| {fit:.3f}",
+            flush=True,
+        )
+        current = spread_of(np.concatenate([problem.errors(i) for i in range(len(group))]))
         for style, table in problem.module.items():
-            values = {**_without_rows(table), "independent_log_sd": UNSEEN * own}
+            values = {**_without_rows(table), "independent_log_sd": UNSEEN * current}
             tables[architecture] |= {f"{style}.{k}": v for k, v in values.items()}
         for (kernel, style), table in problem.kernels.items():
             # errors of a kernel beside others of a module are not known apart
@@ -309,11 +329,11 @@ def fit(parts: Sequence[MeasuredRows]) -> Tables:
 def _without_rows(table: Constants) -> Constants:
     """Host times that no row was measured for are as those that were, or none."""
     short = table["short_host_s"] if table["short_host_s"] != START["short_host_s"] else 0.0
-    found = {**table, "short_host_s": short}
+    constants = {**table, "short_host_s": short}
     for name in ("host_s", "skip_host_s"):
         if table[name] == START[name]:
-            found[name] = found["host_s"] if name == "skip_host_s" else short
-    return found
+            constants[name] = constants["host_s"] if name == "skip_host_s" else short
+    return constants
 
 
 def complete(tables: Tables) -> dict[str, Any]:
@@ -321,11 +341,11 @@ def complete(tables: Tables) -> dict[str, Any]:
     measured architectures.
     """
     plain = {**START, **SPREAD, "module_s": 1e-4, "graph_batch": 1e9}
-    found: dict[str, list[float]] = defaultdict(list)
+    entries: dict[str, list[float]] = defaultdict(list)
     for table in tables.values():
         for name, value in table.items():
-            found[name].append(value)
-    default = {name: mean_of(values) for name, values in found.items()}
+            entries[name].append(value)
+    default = {name: mean_of(values) for name, values in entries.items()}
     general: dict[str, list[float]] = defaultdict(list)
     for name, value in default.items():
         style, _, last = name.partition(".")
@@ -345,7 +365,7 @@ class SparseModules(Fitter[Rows]):
     split = SPLIT
 
     def rows(self, data: Path) -> Rows:
-        return Rows.of(data, MODULES, ROWS, ROWS)
+        return Rows.from_model(data, MODULES, ROWS, ROWS)
 
     def fit(self, rows: Rows) -> Body:
         # kernels inside modules start from those measured alone, not from what was shipped before
@@ -359,8 +379,10 @@ class SparseModules(Fitter[Rows]):
         return {"held-out shapes": scores}
 
     def without(self, rows: Rows, architecture: str, body: Body) -> Body:
-        kept = {name: own for name, own in body["architectures"].items() if name != architecture}
-        return complete(kept)
+        remaining = {
+            name: item for name, item in body["architectures"].items() if name != architecture
+        }
+        return complete(remaining)
 
 
 if __name__ == "__main__":

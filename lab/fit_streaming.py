@@ -40,9 +40,12 @@ TIGHT_SD = {
 # NeuSight has many kinds of one kernel on each device; the layer profile ran between GEMMs that
 # leave less in the L2 than a kernel that is replayed finds there
 SOURCE_WEIGHT = {
-    "vidur-fork": 0.02, "vidur-phi": 0.02, "neusight": 0.1, "vllm-profile": 0.3,
+    "vidur-fork": 0.02,
+    "vidur-phi": 0.02,
+    "neusight": 0.1,
+    "vllm-profile": 0.3,
     "aiconfigurator": 0.5,
-}  # fmt: skip
+}
 
 CUT_BY = {"aiconfigurator": ("hidden",)}
 
@@ -73,13 +76,21 @@ SHARED = {
     "scalar.rope.block_bytes_per_clock": 0.5, "scalar.embedding.block_bytes_per_clock": 0.5,
 }  # fmt: skip
 PER_ARCHITECTURE = {
-    "launch_factor": 1.0, "dram_fraction": 0.85, "l2_fraction": 0.7, "resident_from": 0.5,
-    "resident_to": 1.1, "reread_share": 1.0, "stream_dispatch_s": 12e-6, "stream_record_s": 15e-6,
-}  # fmt: skip
+    "launch_factor": 1.0,
+    "dram_fraction": 0.85,
+    "l2_fraction": 0.7,
+    "resident_from": 0.5,
+    "resident_to": 1.1,
+    "reread_share": 1.0,
+    "stream_dispatch_s": 12e-6,
+    "stream_record_s": 15e-6,
+}
 PER_FAMILY = {
-    "layernorm.l2_fraction": 1.0, "softmax.l2_fraction": 1.0, "layernorm.dram_fraction": 1.0,
+    "layernorm.l2_fraction": 1.0,
+    "softmax.l2_fraction": 1.0,
+    "layernorm.dram_fraction": 1.0,
     "softmax.dram_fraction": 1.0,
-}  # fmt: skip
+}
 """Of an architecture, where the family was measured there; elsewhere the shrunk mean of those."""
 SHRINK = 2.0
 SPLIT = (
@@ -94,22 +105,22 @@ FALLBACK = {"blackwell-rtx": "ada", "ampere-ga10b": "ampere-ga10x", "rubin": "bl
 
 def parameters(cases: Sequence[Case]) -> list[Parameter]:
     """Every constant that the cases can tell."""
-    found = [Parameter("", name, guess) for name, guess in SHARED.items()]
+    parameters = [Parameter("", name, guess) for name, guess in SHARED.items()]
     for architecture in sorted({case.device.architecture for case in cases}):
         mine = [case for case in cases if case.device.architecture == architecture]
         eager = [case for case in mine if case.eager]
         families = {case.family for case in mine if not case.scalar}
-        own = {
+        table = {
             name: guess
             for name, guess in PER_ARCHITECTURE.items()
             if not (name == "launch_factor" and len(eager) == len(mine))
             and not (name in STREAM and not eager)
         }
-        own |= {name: x for name, x in PER_FAMILY.items() if name.split(".")[0] in families}
+        table |= {name: x for name, x in PER_FAMILY.items() if name.split(".")[0] in families}
         if len({case.device.dram.technology.startswith("GDDR") for case in mine}) == 2:
-            own |= {"gddr.dram_fraction": 1.0, "gddr.reread_share": 1.0}
-        found += [Parameter(architecture, name, guess) for name, guess in own.items()]
-    return found
+            table |= {"gddr.dram_fraction": 1.0, "gddr.reread_share": 1.0}
+        parameters += [Parameter(architecture, name, guess) for name, guess in table.items()]
+    return parameters
 
 
 def tables(free: Sequence[Parameter], logs: F) -> tuple[Constants, Tables]:
@@ -118,9 +129,12 @@ def tables(free: Sequence[Parameter], logs: F) -> tuple[Constants, Tables]:
 
 
 ERRORS = {
-    "device_log_sd": 0.08, "family_log_sd": 0.1, "own_log_sd": 0.06, "small_log_sd": 0.1,
+    "device_log_sd": 0.08,
+    "family_log_sd": 0.1,
+    "own_log_sd": 0.06,
+    "small_log_sd": 0.1,
     "eager_error": 1.0,
-}  # fmt: skip
+}
 
 
 def fit(cases: Sequence[Case]) -> tuple[Constants, Tables]:
@@ -141,15 +155,20 @@ def fit(cases: Sequence[Case]) -> tuple[Constants, Tables]:
         used = [errors(logs, i) for i in range(len(cases)) if touches(j, i)]
         return _soft([*used, logs[j : j + 1] * pull[j]])
 
-    found = fitting.fit_by_groups(
-        errors, [len(case.rows) for case in cases], touches, np.zeros(len(names)), pull, step=STEP,
+    fit = fitting.fit_by_groups(
+        errors,
+        [len(case.rows) for case in cases],
+        touches,
+        np.zeros(len(names)),
+        pull,
+        step=STEP,
         max_nfev=MAX_STEPS,
-    )  # fmt: skip
-    logs = _one_by_one(cost_of, found.x)
+    )
+    logs = _one_by_one(cost_of, fit.x)
     cost = _soft([*(errors(logs, i) for i in range(len(cases))), logs * pull])
-    print(f"{found.nfev} steps, cost {found.cost:.1f}, then {cost:.1f}")
-    shared, own = tables(names, logs)
-    return rounded(shared), {name: rounded(table) for name, table in own.items()}
+    print(f"{fit.nfev} steps, cost {fit.cost:.1f}, then {cost:.1f}")
+    shared, current = tables(names, logs)
+    return rounded(shared), {name: rounded(table) for name, table in current.items()}
 
 
 def _prior_sd(name: str) -> float:
@@ -201,33 +220,33 @@ def _may_use(case: Case, name: str) -> bool:
 
 
 def with_defaults(
-    cases: Sequence[Case], shared: Mapping[str, float], own: Tables
+    cases: Sequence[Case], shared: Mapping[str, float], current: Tables
 ) -> tuple[Constants, Tables]:
     """Architectures of none of these take the middle value of those that were measured.
 
     Shares of memory bandwidth are taken for stacked and for GDDR memory apart; what is of one
     family is drawn towards no difference from the others, since few architectures tell it.
     """
-    found, architectures = dict(shared), {name: dict(table) for name, table in own.items()}
+    entries, architectures = dict(shared), {name: dict(table) for name, table in current.items()}
     memories: dict[str, set[str]] = {}
     for case in cases:
         kind = "gddr" if case.device.dram.technology.startswith("GDDR") else "hbm"
         memories.setdefault(case.device.architecture, set()).add(kind)
     for name in PER_ARCHITECTURE:
         if name != "dram_fraction":
-            found[name] = _middle([table[name] for table in own.values() if name in table])
+            entries[name] = _middle([table[name] for table in current.values() if name in table])
     for name in PER_FAMILY:
-        values = [table[name] for table in own.values() if name in table]
-        found[name] = _middle([*values, *[1.0] * int(SHRINK)])
+        values = [table[name] for table in current.values() if name in table]
+        entries[name] = _middle([*values, *[1.0] * int(SHRINK)])
     kinds: dict[str, list[float]] = {"hbm": [], "gddr": []}
     for name, table in architectures.items():
         share, ratio = table["dram_fraction"], table.get("gddr.dram_fraction", 1.0)
         for kind in memories[name]:
             kinds[kind].append(min(share * (ratio if kind == "gddr" else 1.0), 1.0))
         table.setdefault("gddr.dram_fraction", 1.0)
-    found["dram_fraction"] = _middle(kinds["hbm"])
-    found["gddr.dram_fraction"] = _middle(kinds["gddr"]) / found["dram_fraction"]
-    return rounded(found), {name: rounded(table) for name, table in architectures.items()}
+    entries["dram_fraction"] = _middle(kinds["hbm"])
+    entries["gddr.dram_fraction"] = _middle(kinds["gddr"]) / entries["dram_fraction"]
+    return rounded(entries), {name: rounded(table) for name, table in architectures.items()}
 
 
 def _middle(values: Sequence[float]) -> float:
@@ -250,9 +269,9 @@ def spreads(train: Sequence[MeasuredRows]) -> Constants:
 
     Rows that suites score have no part in it, so that their coverage is a finding.
     """
-    rest = cases_of(some_of(train, lambda rows: ~cut(rows)), ROWS_PER_GROUP)
+    remaining = cases_of(some_of(train, lambda rows: ~cut(rows)), ROWS_PER_GROUP)
     third = cases_of(some_of(train, cut), THIRD_ROWS)
-    return rounded(error_sizes(third, *fit(rest)))
+    return rounded(error_sizes(third, *fit(remaining)))
 
 
 class Streaming(Fitter[list[MeasuredRows]]):
@@ -267,8 +286,8 @@ class Streaming(Fitter[list[MeasuredRows]]):
 
     def fit(self, rows: list[MeasuredRows]) -> Body:
         train = held_out(rows, False)
-        shared, own = fitted(train, ROWS_PER_GROUP)
-        return body_of({**shared, **spreads(train)}, own)
+        shared, current = fitted(train, ROWS_PER_GROUP)
+        return body_of({**shared, **spreads(train)}, current)
 
     def scores(self, rows: list[MeasuredRows], body: Body) -> dict[str, Any]:
         cases = [Case.of(part) for part in held_out(rows)]
@@ -280,11 +299,11 @@ class Streaming(Fitter[list[MeasuredRows]]):
     def without(self, rows: list[MeasuredRows], architecture: str, body: Body) -> Body:
         out = [part for part in rows if part.hardware.architecture == architecture]
         others = [part for part in rows if part.hardware.architecture != architecture]
-        shared, own = fitted(held_out(others, False), TRANSFER_ROWS)
+        shared, current = fitted(held_out(others, False), TRANSFER_ROWS)
         shared.update({name: body["default"][name] for name in ERRORS})
         held = some_of(out, lambda part: part.held_out | (part.words["source"] != "neusight"))
         print(architecture, summary(score([Case.of(part) for part in held], shared, {})))
-        return body_of(shared, own)
+        return body_of(shared, current)
 
 
 def fitted(train: Sequence[MeasuredRows], count: int) -> tuple[Constants, Tables]:
@@ -293,10 +312,10 @@ def fitted(train: Sequence[MeasuredRows], count: int) -> tuple[Constants, Tables
     return with_defaults(cases, *fit(cases))
 
 
-def body_of(shared: Constants, own: Tables) -> Body:
+def body_of(shared: Constants, current: Tables) -> Body:
     """The content of a file; architectures that nothing stands in for have the default."""
-    fallback = {name: stand_in for name, stand_in in FALLBACK.items() if stand_in in own}
-    return {"default": shared, "architectures": own, "fallback": fallback}
+    fallback = {name: stand_in for name, stand_in in FALLBACK.items() if stand_in in current}
+    return {"default": shared, "architectures": current, "fallback": fallback}
 
 
 if __name__ == "__main__":

@@ -51,27 +51,31 @@ def log_ratio(rows: MeasuredRows, table: Mapping[str, float]) -> F:
     """Log of predicted over measured time; predictions are never below the bound."""
     model: Any = rows.model
     batch = rows.batch
-    rates = StreamingRates.of(rows.hardware, batch.family, table)
-    found = analyse_stream(model.stream(batch.dims, batch.variant), batch.variant, rates)
-    ratio: F = np.log(np.maximum(found.time_s, found.bound_s) / rows.seconds)
+    rates = StreamingRates.from_device(rows.hardware, batch.family, table)
+    result = analyse_stream(model.stream(batch.dims, batch.variant), batch.variant, rates)
+    ratio: F = np.log(np.maximum(result.time_s, result.bound_s) / rows.seconds)
     return ratio
 
 
 def priors_of(names: Sequence[str], table: Mapping[str, float]) -> dict[str, Prior]:
     """Where each constant starts, and how far it may go."""
-    found = {}
+    priors = {}
     for name in names:
         start, far = table.get(name, 1.0), RANGES[name.rpartition(".")[2]]
-        found[name] = (start, start / far, start * far)
-    return found
+        priors[name] = (start, start / far, start * far)
+    return priors
 
 
 def fit(parts: Sequence[MeasuredRows], priors: Mapping[str, Prior], start: Constants) -> Constants:
     """All constants, those of ``priors`` fitted."""
     return fitting.fit_within(
-        priors, lambda c: [log_ratio(part, c) for part in parts], start, sum(map(len, parts)),
-        weight=WEIGHT, steps=100,
-    )  # fmt: skip
+        priors,
+        lambda c: [log_ratio(part, c) for part in parts],
+        start,
+        sum(map(len, parts)),
+        weight=WEIGHT,
+        steps=100,
+    )
 
 
 class MfmaStreaming(Fitter[list[MeasuredRows]]):
@@ -98,22 +102,22 @@ class MfmaStreaming(Fitter[list[MeasuredRows]]):
         shared = (table["device_log_sd"], table["family_log_sd"])
         table["own_log_sd"] = fitting.own_log_sd(logs, shared, wider=1.1)
         table["eager_error"] = 1.0
-        own = {name: x for name, x in table.items() if x != self.others.get(name)}
-        print(fitting.rounded(own))
-        return fitting.body(self.others, {"cdna": own}, {"cdna2": "cdna"})
+        current = {name: x for name, x in table.items() if x != self.others.get(name)}
+        print(fitting.rounded(current))
+        return fitting.body(self.others, {"cdna": current}, {"cdna2": "cdna"})
 
     def scores(self, rows: list[MeasuredRows], body: Body) -> Mapping[str, Any]:
         table = body["default"] | body["architectures"]["cdna"]
-        found = {}
+        entries = {}
         for family in STAGES:
             for part in held_out(of_family(rows, family)):
                 kind = ",".join(name for name, _ in part.batch.variant.flags) or family
                 logs = log_ratio(part, table)
-                found[f"MI100 {kind}"] = fitting.percent(
+                entries[f"MI100 {kind}"] = fitting.percent(
                     logs, "rows", "mape", "median", "p90", "bias"
                 )
-                print(f"MI100 {kind:12s}", found[f"MI100 {kind}"], flush=True)
-        return {"held-out shapes": found}
+                print(f"MI100 {kind:12s}", entries[f"MI100 {kind}"], flush=True)
+        return {"held-out shapes": entries}
 
 
 def of_family(rows: Sequence[MeasuredRows], family: str) -> list[MeasuredRows]:

@@ -83,7 +83,7 @@ class Rows:
 def rows_of(problems: Sequence[Swept]) -> Rows:
     """Rows of the problems of one device."""
     device = problems[0].device
-    places = legal(SWEEP, find_device(device), recipe_for("bf16"))
+    positions = legal(SWEEP, find_device(device), recipe_for("bf16"))
     random = np.random.default_rng(0)
     chosen = []
     for one in problems:
@@ -93,18 +93,20 @@ def rows_of(problems: Sequence[Swept]) -> Rows:
             chosen.append((one, sglang_rule(*one.sizes[:2]), one.heuristic_s, True))
     for _ in range(MISSING):
         one = problems[int(random.integers(len(problems)))]
-        place = int(places[random.integers(len(places))])
-        if place not in one.near:
-            chosen.append((one, grid(SWEEP)[place], one.best_s * MARGIN, False))
+        index = int(positions[random.integers(len(positions))])
+        if index not in one.near:
+            chosen.append((one, grid(SWEEP)[index], one.best_s * MARGIN, False))
     sizes = np.array([one.sizes for one, *_ in chosen]).T
     tokens, experts, topk = sizes[:3]
     loads = busiest_loads("balanced", tokens, experts, topk, np.ones_like(tokens))
     product = Product(loads, 2.0 * sizes[4], sizes[3].astype(np.float64))
     return Rows(
-        device, product, tiles_of([c for _, c, *_ in chosen]),
+        device,
+        product,
+        tiles_of([c for _, c, *_ in chosen]),
         np.array([seconds for *_, seconds, _ in chosen]),
         np.array([exact for *_, exact in chosen]),
-    )  # fmt: skip
+    )
 
 
 def errors(rows: Rows, c: Mapping[str, float]) -> F:
@@ -129,21 +131,23 @@ class Defaults:
 
 def usual_tiles(device: str) -> list[Configuration]:
     """One configuration of each tile of the sweeps' grid."""
-    found = [
+    items = [
         read_configuration(
             {"tile_m": m, "tile_n": n, "tile_k": k, "warps": 8 if m * n >= 128 * 128 else 4}
         )
         for m, n, k, _ in grids()[SWEEP].tiles
     ]
-    legal_ones = is_legal(tiles_of(found), find_device(device), recipe_for("bf16"))
-    return [one for one, fits in zip(found, legal_ones.tolist(), strict=True) if fits]
+    legal_ones = is_legal(tiles_of(items), find_device(device), recipe_for("bf16"))
+    return [one for one, fits in zip(items, legal_ones.tolist(), strict=True) if fits]
 
 
 def defaults_of(device: str) -> Defaults:
     """Some of a device's defaults."""
     known = default_times(data_folder(), device)
     usual, random = usual_tiles(device), np.random.default_rng(0)
-    drawn = [known[place] for place in random.choice(len(known), DRAWN, replace=False).tolist()]
+    drawn = [
+        known[position] for position in random.choice(len(known), DRAWN, replace=False).tolist()
+    ]
     sizes = np.array([sizes for sizes, _ in drawn for _ in usual]).T
     tokens, experts, topk = sizes[:3]
     loads = busiest_loads("balanced", tokens, experts, topk, np.ones_like(tokens))
@@ -156,15 +160,15 @@ def beyond_defaults(rows: Defaults, c: Mapping[str, float]) -> F:
     """Logs of the best usual tile's time over the default's."""
     step = steps_of(rows.tiles, find_device(rows.device), recipe_for("bf16"), c)
     times = tile_times(rows.product, step, c).time_s.reshape(len(rows.seconds), -1)
-    found: F = np.log(times.min(axis=1) / rows.seconds)
-    return found
+    beyond_defaults: F = np.log(times.min(axis=1) / rows.seconds)
+    return beyond_defaults
 
 
 def huber(error: F) -> F:
     """Squares of small errors, sizes of others."""
     size = np.abs(error)
-    found: F = np.where(size < 0.1, size * size * 0.5, 0.1 * (size - 0.05))
-    return found
+    huber: F = np.where(size < 0.1, size * size * 0.5, 0.1 * (size - 0.05))
+    return huber
 
 
 def fit(parts: Sequence[Rows], limits: Sequence[Defaults]) -> dict[str, float]:
@@ -187,12 +191,12 @@ def fit(parts: Sequence[Rows], limits: Sequence[Defaults]) -> dict[str, float]:
             total += LIMITS * float(each.mean()) / len(limits)
         return total
 
-    found = start
+    result = start
     for _ in range(2):
         options = {"maxiter": 5, "xtol": 1e-2, "ftol": 1e-4}
         bounds = list(zip(low, high, strict=True))
-        found = minimize(loss, found, method="Powell", bounds=bounds, options=options).x
-    return fitting.rounded(constants(found))
+        result = minimize(loss, result, method="Powell", bounds=bounds, options=options).x
+    return fitting.rounded(constants(result))
 
 
 def main() -> None:
@@ -210,12 +214,14 @@ def main() -> None:
             scores[f"{name}.{label}"] = round(100.0 * float(np.abs(np.expm1(log)).mean()), 2)
     print(scores, constants)
     card = fitting.card(
-        "python -m lab.fit_tile_times", [SWEEPS, HEURISTIC, DEFAULTS],
+        "python -m lab.fit_tile_times",
+        [SWEEPS, HEURISTIC, DEFAULTS],
         "one set for all devices; held_out = mean APE of known times with a device left out; "
         "defaults of H800, L20 and RTX 6000 Ada count as limits",
-        scores, "gate and up of experts in 16 bits on A100, A40, H20; other formats and plain "
+        scores,
+        "gate and up of experts in 16 bits on A100, A40, H20; other formats and plain "
         "products take the same constants",
-    )  # fmt: skip
+    )
     path = CATALOG / "tuning" / "tile_times.json"
     fitting.write(path, {"format": 1, "card": card, "constants": constants})
 

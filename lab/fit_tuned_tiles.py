@@ -93,15 +93,15 @@ def fit_side(terms: F, chosen: NDArray[np.int64], sizes: tuple[int, ...]) -> F:
         return (value + 0.5 * PULL * float((flat**2).sum())) / count, slope.ravel() / count
 
     start = np.zeros(len(terms) * len(sizes))
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 400})
-    return np.round(np.asarray(found.x).reshape(len(terms), len(sizes)), 4)
+    result = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 400})
+    return np.round(np.asarray(result.x).reshape(len(terms), len(sizes)), 4)
 
 
 def probabilities(weights: F, terms: F) -> F:
     logits = weights.T @ terms
     raised = np.exp(logits - logits.max(axis=0))
-    found: F = raised / raised.sum(axis=0)
-    return found
+    probabilities: F = raised / raised.sum(axis=0)
+    return probabilities
 
 
 def score(weights: F, data: Choices, side: str) -> dict[str, float]:
@@ -110,7 +110,7 @@ def score(weights: F, data: Choices, side: str) -> dict[str, float]:
     p = probabilities(weights, data.terms[:, unseen])
     truth = chosen[unseen]
     common = max(sizes, key=lambda size: int((chosen[~unseen] == size).sum()))
-    found = {
+    table = {
         "rows": float(unseen.sum()),
         "accuracy": float((np.array(sizes)[p.argmax(axis=0)] == truth).mean()),
         "commonest": float((truth == common).mean()),
@@ -120,8 +120,8 @@ def score(weights: F, data: Choices, side: str) -> dict[str, float]:
     }
     if side == "m":  # the rule that both engines fall back to in 16 bits
         rule = np.where(data.tokens <= data.experts, 16, 64)[unseen]
-        found["default_rule"] = float((rule == truth).mean())
-    return {name: round(value, 3) for name, value in found.items()}
+        table["default_rule"] = float((rule == truth).mean())
+    return {name: round(value, 3) for name, value in table.items()}
 
 
 class TunedTiles(Fitter[Choices]):
@@ -132,9 +132,9 @@ class TunedTiles(Fitter[Choices]):
     notes = "no latency is behind these entries: what a tuner chose, not what it gained"
 
     def rows(self, data: Path) -> Choices:
-        found = choices(data)
-        self.data = (f"{TABLE} (vLLM 0.33.0, SGLang 0.5.23; {found.files} files, NVIDIA devices)",)
-        return found
+        rows = choices(data)
+        self.data = (f"{TABLE} (vLLM 0.33.0, SGLang 0.5.23; {rows.files} files, NVIDIA devices)",)
+        return rows
 
     def fit(self, rows: Choices) -> Body:
         default: Constants = {}
@@ -147,7 +147,7 @@ class TunedTiles(Fitter[Choices]):
         return {"default": default, "architectures": {}, "fallback": {}}
 
     def scores(self, rows: Choices, body: Body) -> Mapping[str, Any]:
-        found = {}
+        scores = {}
         for side, sizes in tuned_sides().items():
             weights = np.array(
                 [
@@ -155,9 +155,9 @@ class TunedTiles(Fitter[Choices]):
                     for term in range(len(rows.terms))
                 ]
             )
-            found[f"block_{side}"] = score(weights, rows, side)
-            print(side, found[f"block_{side}"])
-        return found
+            scores[f"block_{side}"] = score(weights, rows, side)
+            print(side, scores[f"block_{side}"])
+        return scores
 
 
 if __name__ == "__main__":

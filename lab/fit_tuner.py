@@ -44,14 +44,14 @@ FEWEST = 20
 
 def features_of(entries: Sequence[FileEntry]) -> F:
     """Features of entries, shape (F, n)."""
-    found = np.empty((len(NAMES), len(entries)))
+    features = np.empty((len(NAMES), len(entries)))
     groups: dict[tuple[str, str, str], list[int]] = {}
-    for place, one in enumerate(entries):
-        groups.setdefault((one.device, one.dtype, one.engine), []).append(place)
-    for (_, dtype, engine), places in groups.items():
-        some = [entries[place].tuned for place in places]
-        found[:, places] = tuner_features(some, entries[places[0]].hardware, dtype, engine)
-    return found
+    for index, one in enumerate(entries):
+        groups.setdefault((one.device, one.dtype, one.engine), []).append(index)
+    for (_, dtype, engine), group in groups.items():
+        some = [entries[index].tuned for index in group]
+        features[:, group] = tuner_features(some, entries[group[0]].hardware, dtype, engine)
+    return features
 
 
 def tiles_of(entries: Sequence[FileEntry]) -> NDArray[np.int64]:
@@ -79,20 +79,25 @@ def trained(
 def main() -> None:
     sizes, trees, scores = {}, {}, {}
     card = TunerCard(
-        format=FORMAT, data=list(TABLES.values()), command="python -m lab.fit_tuner",
+        format=FORMAT,
+        data=list(TABLES.values()),
+        command="python -m lab.fit_tuner",
         split="one file in five, by hash of its name, is never fitted; scores are on those",
-        date=datetime.date.today().isoformat(), features=list(NAMES), sizes={}, start=START,
-    )  # fmt: skip
+        date=datetime.date.today().isoformat(),
+        features=list(NAMES),
+        sizes={},
+        start=START,
+    )
     for kind, settings in SETTINGS.items():
         entries = file_entries(data_folder(), kind)
         columns, tiles = features_of(entries), tiles_of(entries)
         unseen = np.array([one.unseen for one in entries])
         sizes[kind], trees[kind] = trained(columns[:, ~unseen], tiles[:, ~unseen], settings)
-        own = Tuner(structs.replace(card, sizes=sizes), trees)
-        found = own.chances(kind, columns[:, unseen])
+        tuner = Tuner(structs.replace(card, sizes=sizes), trees)
+        chances = tuner.chances(kind, columns[:, unseen])
         scores[f"{kind}.entries"] = float(unseen.sum())
         for side, chosen in zip(SIDES, tiles[:, unseen], strict=True):
-            hit = found.size(side) == chosen
+            hit = chances.size(side) == chosen
             scores[f"{kind}.block_{side}"] = round(float(hit.mean()), 4)
     print(scores)
     write_tuner(PATH, Tuner(structs.replace(card, sizes=sizes, scores=scores), trees))

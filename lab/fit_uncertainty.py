@@ -111,7 +111,7 @@ def residuals(data: Path) -> tuple[dict[str, list[Residuals]], list[str]]:
     the format and names of sizes of each part.
     """
     kinds: list[str] = []
-    found: dict[str, list[Residuals]] = {kind: [] for kind in KINDS}
+    table: dict[str, list[Residuals]] = {kind: [] for kind in KINDS}
     for (_, device), parts in by_metric_and_device(data).items():
         chosen = shares_of(parts, ROWS, held=True)
         kinds += [f"{part.batch.variant.dtype} {sorted(part.batch.dims)}" for part in chosen]
@@ -119,8 +119,8 @@ def residuals(data: Path) -> tuple[dict[str, list[Residuals]], list[str]]:
             with knowing(kind, parts[0].hardware.architecture):
                 for part in chosen:
                     left = np.log(part.seconds / predicted(part).estimate_s)
-                    found[kind].append(((part.batch.family, device), left, sizes(part)))
-    return found, kinds
+                    table[kind].append(((part.batch.family, device), left, sizes(part)))
+    return table, kinds
 
 
 def sizes(part: MeasuredRows) -> F64:
@@ -161,7 +161,7 @@ def correlations(parts: list[Residuals]) -> F64:
     """Mean correlation between each two of :data:`EDGES`, families counting alike."""
     rng = np.random.default_rng(0)
     sums: dict[str, F64] = defaultdict(lambda: np.zeros((2, len(EDGES) + 1)))
-    for (family, _), left, places in parts:
+    for (family, _), left, positions in parts:
         n = len(left)
         if n < FEWEST:
             continue
@@ -169,22 +169,22 @@ def correlations(parts: list[Residuals]) -> F64:
         i, j = np.triu_indices(n, 1)
         some = rng.permutation(len(i))[:PAIRS]
         i, j = i[some], j[some]
-        distance = np.sqrt(np.square(places[:, i] - places[:, j]).sum(axis=0))
-        place = np.searchsorted(EDGES, distance, side="right")
+        distance = np.sqrt(np.square(positions[:, i] - positions[:, j]).sum(axis=0))
+        index = np.searchsorted(EDGES, distance, side="right")
         # the mean was taken off the rows themselves, which makes them unlike by 1 / (n - 1)
-        np.add.at(sums[family][0], place, z[i] * z[j] + 1.0 / (n - 1))
-        np.add.at(sums[family][1], place, 1.0)
+        np.add.at(sums[family][0], index, z[i] * z[j] + 1.0 / (n - 1))
+        np.add.at(sums[family][1], index, 1.0)
     table = np.array([np.where(n > 50, s / np.maximum(n, 1.0), np.nan) for s, n in sums.values()])
-    found: F64 = np.nanmean(table[:, 1:-1], axis=0)
-    return found
+    correlations: F64 = np.nanmean(table[:, 1:-1], axis=0)
+    return correlations
 
 
 def standardised(left: F64) -> F64:
     """Residuals less their median, in units of their own robust spread, cut at 3; of variance 1."""
     z = left - np.median(left)
     z = np.clip(z / max(np.median(np.abs(z)) / NORMAL_QUARTILE, 1e-3), -3.0, 3.0)
-    found: F64 = (z - z.mean()) / max(z.std(), 1e-9)
-    return found
+    standardised: F64 = (z - z.mean()) / max(z.std(), 1e-9)
+    return standardised
 
 
 def variants(parts: list[Residuals], kinds: list[str]) -> float:
@@ -195,9 +195,9 @@ def variants(parts: list[Residuals], kinds: list[str]) -> float:
             groups[(*part[0], kind)].append(part)
     sums: dict[str, F64] = defaultdict(lambda: np.zeros((2, 2)))
     for (family, _, _), members in groups.items():
-        for number, (_, left, places) in enumerate(members):
+        for number, (_, left, positions) in enumerate(members):
             for _, other, others in members[: number + 1]:
-                squares = np.square(places[:, :, None] - others[:, None, :]).sum(axis=0)
+                squares = np.square(positions[:, :, None] - others[:, None, :]).sum(axis=0)
                 near = squares < EDGES[1] ** 2
                 same = other is left
                 if same:
@@ -226,24 +226,24 @@ def calibrated() -> dict[str, float]:
     ``calibrated``; "other" is the median.
     """
     results = json.loads((ACCURACY / "calibrated.json").read_bytes())
-    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    entries: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for metric in results["metrics"]:
         if metric["metric"].startswith("scaled"):
             continue
         for kernels, figures in metric["by"]["kernels"].items():
             shared = abs(figures["bias_pct"]) / 100.0
             whole = math.log1p(figures["p90_ape"] / 100.0) / Z90
-            own = math.sqrt(max(whole * whole - shared * shared, 0.0))
-            found[kernels.partition(" ")[0]].append((shared, own))
+            item = math.sqrt(max(whole * whole - shared * shared, 0.0))
+            entries[kernels.partition(" ")[0]].append((shared, item))
     table = {
         family: (
             math.sqrt(np.mean([bias * bias for bias, _ in rows])),
-            float(np.median([own for _, own in rows])),
+            float(np.median([item for _, item in rows])),
         )
-        for family, rows in sorted(found.items())
+        for family, rows in sorted(entries.items())
     }
-    shared, own = (float(np.median(column)) for column in zip(*table.values(), strict=True))
-    table["other"] = (shared, own)
+    shared, item = (float(np.median(column)) for column in zip(*table.values(), strict=True))
+    table["other"] = (shared, item)
     card = json.loads((CATALOG / "learned" / "collective.json").read_bytes())["trained"]
     table["network"] = (
         float(np.median([one["shared_log_sd"] for one in card])),
@@ -302,7 +302,7 @@ def serving_spread() -> dict[str, float]:
             error = np.log(scored.measured / scored.estimate)
             # the variance that composition must bring for the row to be inside
             spare.setdefault(name, []).append(np.square(error / Z90) - variance)
-    found = {}
+    serving_spread = {}
     for left_out in ENGINES:
         rows = [row for name, labels in spare.items() if name != left_out for row in labels]
         weights = np.concatenate([np.full(len(row), 1.0 / len(row)) for row in rows])
@@ -310,8 +310,8 @@ def serving_spread() -> dict[str, float]:
         order = np.argsort(needed)
         running = np.cumsum(weights[order]) / weights.sum()
         value = float(needed[order][np.searchsorted(running, 0.9)])
-        found[f"without {left_out}"] = round(math.sqrt(max(value, 0.0)), 4)
-    return found
+        serving_spread[f"without {left_out}"] = round(math.sqrt(max(value, 0.0)), 4)
+    return serving_spread
 
 
 def main() -> None:
@@ -374,8 +374,8 @@ def write(
     about: Mapping[str, Any], default: dict[str, float], without: Mapping[str, dict[str, float]]
 ) -> dict[str, float]:
     """Both files: with all that is known, and without each architecture; the first's constants."""
-    found = fitting.physics(about, fitting.rounded(default))
-    fitting.write(fitting.PHYSICS / "uncertainty.json", found)
+    physics = fitting.physics(about, fitting.rounded(default))
+    fitting.write(fitting.PHYSICS / "uncertainty.json", physics)
     bodies = {
         architecture: {"default": fitting.rounded(body), "architectures": {}}
         for architecture, body in sorted(without.items())
@@ -383,7 +383,7 @@ def write(
     fitting.write(fitting.HELD_OUT / "uncertainty.json", bodies)
     forget_files()
     held_out.cache_clear()
-    return found.default
+    return physics.default
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def unmeasured_cells(data: Path) -> list[Cell]:
         architecture = find_device(board).architecture
         if architecture in known:
             boards[architecture].append((board, shares_of(parts, ROWS, held=True)))
-    found = []
+    items = []
     for architecture, members in boards.items():
         with unmeasured(architecture):
             for board, parts in members:
@@ -99,35 +99,38 @@ def unmeasured_cells(data: Path) -> list[Cell]:
                 left = [np.log(part.seconds / each.estimate_s) for part, each in pairs]
                 near = [each.bound_s / each.estimate_s for _, each in pairs]
                 batch = parts[0].batch
-                found.append(
+                items.append(
                     Cell(
-                        batch.family, batch.variant.dtype, board, np.concatenate(left),
+                        batch.family,
+                        batch.variant.dtype,
+                        board,
+                        np.concatenate(left),
                         np.concatenate(near),
                     )
-                )  # fmt: skip
-    return [cell for cell in found if len(cell.left) >= FEWEST]
+                )
+    return [cell for cell in items if len(cell.left) >= FEWEST]
 
 
 def shape(near: F64, floor: float) -> F64:
     """Of the spread far from the bound, what rows have; see ``silicast.kernels.physics.unseen``."""
-    found: F64 = 1.0 - (1.0 - floor) * near
-    return found
+    shape: F64 = 1.0 - (1.0 - floor) * near
+    return shape
 
 
 def best_floor(cells: Iterable[Cell]) -> float:
     """The least floor under which intervals score as well as under any, each cell with its own
     best width: kernels of whole models are nearer to their bounds than most of the tables'.
     """
-    found = list(cells)
+    result = list(cells)
     scores = dict.fromkeys(FLOORS, 0.0)
-    for cell in found:
+    for cell in result:
         for floor in FLOORS:
             relative = shape(cell.near, floor)
             width = relative * max(_width(np.abs(cell.left) / relative), LEAST_LOG_SD) * Z90
             low = np.maximum(np.exp(-width), cell.near) / np.exp(cell.left)
             high = np.exp(width - cell.left)
             miss = np.maximum(low - 1.0, 0.0) + np.maximum(1.0 - high, 0.0)
-            scores[floor] += math.log(float(np.mean(high - low + 20.0 * miss))) / len(found)
+            scores[floor] += math.log(float(np.mean(high - low + 20.0 * miss))) / len(result)
     return min(floor for floor in FLOORS if scores[floor] <= min(scores.values()) + AS_WELL)
 
 
@@ -140,12 +143,12 @@ Kind = tuple[str, str]
 
 def widths(cells: Iterable[Cell], floor: float) -> dict[tuple[Kind, str], float]:
     """(Kind, architecture) -> log of the log sd far from the bound that holds 90 % of its rows."""
-    found: dict[tuple[Kind, str], list[F64]] = defaultdict(list)
+    table: dict[tuple[Kind, str], list[F64]] = defaultdict(list)
     for cell in cells:
-        found[cell.kind, cell.architecture].append(np.abs(cell.left) / shape(cell.near, floor))
+        table[cell.kind, cell.architecture].append(np.abs(cell.left) / shape(cell.near, floor))
     return {
         key: math.log(max(_width(np.concatenate(rows)), LEAST_LOG_SD))
-        for key, rows in sorted(found.items())
+        for key, rows in sorted(table.items())
     }
 
 
@@ -161,14 +164,14 @@ def pooled(known: Mapping[tuple[Kind, str], float]) -> Constants:
     of_families = _prior_cells(list(families.values()), within)
     of_kinds = _prior_cells(list(kinds.values()), within)
     centre = {name: _drawn(values, whole, of_families) for name, values in families.items()}
-    found = {"unmeasured.log_sd": math.exp(whole)}
+    constants = {"unmeasured.log_sd": math.exp(whole)}
     for name, value in centre.items():
-        found[f"unmeasured.{name}.log_sd"] = math.exp(value)
+        constants[f"unmeasured.{name}.log_sd"] = math.exp(value)
     for (family, dtype), values in kinds.items():
         if dtype:
             value = _drawn(values, centre[family], of_kinds)
-            found[f"unmeasured.{family}.{dtype}.log_sd"] = math.exp(value)
-    return found
+            constants[f"unmeasured.{family}.{dtype}.log_sd"] = math.exp(value)
+    return constants
 
 
 def _within(groups: Iterable[Sequence[float]]) -> float:
@@ -192,14 +195,14 @@ def _drawn(values: Sequence[float], to: float, cells: float) -> float:
 def of_kind(known: Constants, kind: Kind) -> float:
     """The log sd of a family and format far from the bound."""
     family, dtype = kind
-    found = known.get(f"unmeasured.{family}.log_sd", known["unmeasured.log_sd"])
-    return known.get(f"unmeasured.{family}.{dtype}.log_sd", found)
+    result = known.get(f"unmeasured.{family}.log_sd", known["unmeasured.log_sd"])
+    return known.get(f"unmeasured.{family}.{dtype}.log_sd", result)
 
 
 def unmeasured_spreads(cells: Sequence[Cell], floor: float) -> Constants:
     """All constants of boards of which nothing like them was measured."""
     known = widths(cells, floor)
-    found = {name: value * WIDER for name, value in pooled(known).items()}
+    constants = {name: value * WIDER for name, value in pooled(known).items()}
     formats: dict[Kind, set[str]] = defaultdict(set)
     for kind, architecture in known:
         formats[kind].add(architecture)
@@ -207,18 +210,18 @@ def unmeasured_spreads(cells: Sequence[Cell], floor: float) -> Constants:
     alone = []
     for (kind, _), value in known.items():
         if kind[1] and len(formats[kind]) == 1:
-            usual = found[f"unmeasured.{kind[0]}.log_sd"]
+            usual = constants[f"unmeasured.{kind[0]}.log_sd"]
             alone.append(math.exp(2.0 * value) - usual * usual)
-    found["unmeasured.format_log_sd"] = math.sqrt(max(float(np.mean(alone or [0.0])), 0.0))
-    found["unmeasured.floor"] = floor
+    constants["unmeasured.format_log_sd"] = math.sqrt(max(float(np.mean(alone or [0.0])), 0.0))
+    constants["unmeasured.floor"] = floor
     medians = []
     for cell in cells:
-        own = of_kind(found, cell.kind)
+        current = of_kind(constants, cell.kind)
         noise = math.pi / 2 * float(np.var(cell.left)) / len(cell.left)
-        medians.append((float(np.median(cell.left)) ** 2 - noise) / (own * own))
+        medians.append((float(np.median(cell.left)) ** 2 - noise) / (current * current))
     shared = math.sqrt(max(float(np.mean(medians)), 0.0))
-    found["unmeasured.device"] = min(shared, MOST_SHARED * floor)
-    return found
+    constants["unmeasured.device"] = min(shared, MOST_SHARED * floor)
+    return constants
 
 
 @final
@@ -242,7 +245,7 @@ def sisters(data: Path) -> list[Sister]:
     boards: dict[tuple[str, str], dict[str, list[MeasuredRows]]] = defaultdict(dict)
     for (metric, board), parts in by_metric_and_device(data).items():
         boards[metric, find_device(board).architecture][board] = parts
-    found = []
+    sisters = []
     for (_, architecture), members in boards.items():
         fitted = {
             board: shares_of(parts, LEARNT_FROM, held=False) for board, parts in members.items()
@@ -257,14 +260,16 @@ def sisters(data: Path) -> list[Sister]:
             if len(left.unseen) < FEWEST:
                 continue
             others = [find_device(other) for other in fitted if other != name]
-            own = find_device(name)
-            found.append(
+            device = find_device(name)
+            sisters.append(
                 Sister(
-                    architecture, min(octaves_between(own, other) for other in others),
-                    float(np.median(left.unseen)), _apart(left.unseen) / _apart(left.seen),
+                    architecture,
+                    min(octaves_between(device, other) for other in others),
+                    float(np.median(left.unseen)),
+                    _apart(left.unseen) / _apart(left.seen),
                 )
-            )  # fmt: skip
-    return found
+            )
+    return sisters
 
 
 def _apart(left: F64) -> float:
@@ -323,9 +328,9 @@ class Unseen(Fitter[Rows]):
         return Rows(unmeasured_cells(data), sisters(data))
 
     def fit(self, rows: Rows) -> Body:
-        found = fitting.body(rows.spreads(), {})
-        print(found)
-        return found
+        body = fitting.body(rows.spreads(), {})
+        print(body)
+        return body
 
     def scores(self, rows: Rows, body: Body) -> Mapping[str, Any]:
         boards = len({cell.board for cell in rows.cells})

@@ -40,12 +40,17 @@ FAMILIES = ("conv2d", "layernorm", "gemm")
 PULL = 0.25
 """A constant e times its start weighs as much as this share of one model's logarithm."""
 STARTS = {
-    "conv2d.tensor.share": 1.1, "conv2d.tensor.gather_share": 0.15, "conv2d.direct_share": 0.15,
-    "conv2d.tensor.narrow_taps_per_clock": 0.16, "conv2d.looped_share": 0.25,
+    "conv2d.tensor.share": 1.1,
+    "conv2d.tensor.gather_share": 0.15,
+    "conv2d.direct_share": 0.15,
+    "conv2d.tensor.narrow_taps_per_clock": 0.16,
+    "conv2d.looped_share": 0.25,
     "conv2d.looped_last_share": 0.1,
-    "conv2d.tensor.layout_share": 0.3, "streaming.layernorm.slot_s": 4.0,
-    "gemm.headroom_share": 0.3, "streaming.batch_norm.dram_fraction": 0.8,
-}  # fmt: skip
+    "conv2d.tensor.layout_share": 0.3,
+    "streaming.layernorm.slot_s": 4.0,
+    "gemm.headroom_share": 0.3,
+    "streaming.batch_norm.dram_fraction": 0.8,
+}
 TRAINING_STARTS = {"streaming.batch_statistics.dram_fraction": 0.6}
 """Estimated from training alone, where the others stand."""
 LEAST, MOST = 0.02, 20.0
@@ -89,10 +94,10 @@ def machine_of(campaign: Campaign) -> Machine:
 def times_of(machine: Machine, ops: Sequence[Op]) -> F:
     """Seconds of each op in a program of all of them."""
     nodes = tuple(Node(f"op{number}", op) for number, op in enumerate(ops))
-    found = predict_program(machine, Graph("ops", (Block("forward", nodes),)))
+    program = predict_program(machine, Graph("ops", (Block("forward", nodes),)))
     seconds = np.zeros(len(ops))
-    for place, node in enumerate(found.model.graph.nodes):
-        seconds[int(node.name.removeprefix("op"))] = found.times.exposed_s[place, 0]
+    for index, node in enumerate(program.model.graph.nodes):
+        seconds[int(node.name.removeprefix("op"))] = program.times.exposed_s[index, 0]
     return seconds
 
 
@@ -111,37 +116,37 @@ class WholeModels(Fitter[Rows]):
         return [program for campaign in CAMPAIGNS for program in self._programs(data, campaign)]
 
     def _programs(self, data: Path, campaign: Campaign) -> Rows:
-        machine, found = machine_of(campaign), []
+        machine, rows = machine_of(campaign), []
         for measured in rows_of(data, campaign):
             graph = program_of(measured.run(campaign))
             graph = fused_graph(graph) if campaign.compiled else graph
             whole = predict_program(machine, graph)
-            own = [node.op for _, node in graph.nodes() if _is_estimated(node.op)]
-            counts = Counter(own)
+            current = [node.op for _, node in graph.nodes() if _is_estimated(node.op)]
+            counts = Counter(current)
             inside = float(times_of(machine, list(counts)) @ np.array([*counts.values()]))
-            rest = whole.total.latency_s.estimate - inside
+            remainder = whole.total.latency_s.estimate - inside
             seconds = measured.row["step_time_ms"] / 1e3
-            found.append(Program(campaign, seconds, rest, counts, measured.half))
-        return found
+            rows.append(Program(campaign, seconds, remainder, counts, measured.half))
+        return rows
 
     def fit(self, rows: Rows) -> Body:
         """One set of constants for each architecture, then what all share."""
         boards = dict.fromkeys(architecture_of(row) for row in rows)
-        own: dict[str, dict[str, float]] = {}
+        current: dict[str, dict[str, float]] = {}
         for architecture in boards:
             known = [
                 row for row in rows if row.half == CHOSEN and architecture_of(row) == architecture
             ]
             forward = [row for row in known if not row.campaign.training]
             trained = [row for row in known if row.campaign.training]
-            own[architecture] = _fitted(architecture, forward, STARTS, {})
+            current[architecture] = _fitted(architecture, forward, STARTS, {})
             if trained:
-                own[architecture] |= _fitted(
-                    architecture, trained, TRAINING_STARTS, own[architecture]
+                current[architecture] |= _fitted(
+                    architecture, trained, TRAINING_STARTS, current[architecture]
                 )
-        shared = {name: _mean(name, own) for name in SHARED}
-        own = {architecture: shared | table for architecture, table in own.items()}
-        return fitting.body(UNKNOWN | shared, own, FALLBACK)
+        shared = {name: _mean(name, current) for name in SHARED}
+        current = {architecture: shared | table for architecture, table in current.items()}
+        return fitting.body(UNKNOWN | shared, current, FALLBACK)
 
     def scores(self, rows: Rows, body: Body) -> Mapping[str, Any]:
         scores = {}
@@ -165,9 +170,11 @@ def _is_estimated(op: Op) -> bool:
     return op.family in FAMILIES or any(op.variant.flag(name) for name in OWN_RATES)
 
 
-def _mean(name: str, own: Mapping[str, Mapping[str, float]]) -> float:
+def _mean(name: str, current: Mapping[str, Mapping[str, float]]) -> float:
     """Geometric mean over the architectures that show a constant."""
-    return float(np.exp(np.mean([np.log(table[name]) for table in own.values() if name in table])))
+    return float(
+        np.exp(np.mean([np.log(table[name]) for table in current.values() if name in table]))
+    )
 
 
 def _fitted(
@@ -178,39 +185,44 @@ def _fitted(
     most = np.log([min(MOST, WHOLE_PIPE.get(name, np.inf) / s) for name, s in start.items()])
 
     def constants(x: F) -> dict[str, float]:
-        found = dict(zip(start, (starts * np.exp(x)).tolist(), strict=True))
-        return found | {name: found[other] for name, other in SAME.items() if other in found}
+        table = dict(zip(start, (starts * np.exp(x)).tolist(), strict=True))
+        return table | {name: table[other] for name, other in SAME.items() if other in table}
 
     def residuals(x: F) -> F:
         with replaced({WHOLE_MODELS: of({architecture: {**others, **constants(x)}})}):
             log = np.log(predicted(rows) / np.array([row.measured_s for row in rows]))
         return np.concatenate([log, PULL * x])
 
-    found = least_squares(
-        residuals, np.zeros(len(starts)), bounds=(np.log(LEAST), most),
-        loss="soft_l1", f_scale=0.05, diff_step=0.02, max_nfev=8,
-    )  # fmt: skip
-    print(architecture, constants(found.x), flush=True)
-    return constants(found.x)
+    result = least_squares(
+        residuals,
+        np.zeros(len(starts)),
+        bounds=(np.log(LEAST), most),
+        loss="soft_l1",
+        f_scale=0.05,
+        diff_step=0.02,
+        max_nfev=8,
+    )
+    print(architecture, constants(result.x), flush=True)
+    return constants(result.x)
 
 
 def of(architectures: Mapping[str, Mapping[str, float]]) -> Any:
     """A file of constants with these."""
-    own = {name: dict(table) for name, table in architectures.items()}
-    return fitting.physics(fitting.card("", [], ""), UNKNOWN, own, FALLBACK)
+    current = {name: dict(table) for name, table in architectures.items()}
+    return fitting.physics(fitting.card("", [], ""), UNKNOWN, current, FALLBACK)
 
 
 def predicted(rows: Rows) -> F:
     """Seconds of each program under the constants in use."""
-    found = np.zeros(len(rows))
+    result = np.zeros(len(rows))
     for campaign in dict.fromkeys(row.campaign for row in rows):
-        places = [place for place, row in enumerate(rows) if row.campaign is campaign]
-        ops = list(dict.fromkeys(op for place in places for op in rows[place].ops))
+        indices = [position for position, row in enumerate(rows) if row.campaign is campaign]
+        ops = list(dict.fromkeys(op for position in indices for op in rows[position].ops))
         times = dict(zip(ops, times_of(machine_of(campaign), ops), strict=True))
-        for place in places:
-            own = sum(times[op] * count for op, count in rows[place].ops.items())
-            found[place] = rows[place].rest_s + own
-    return found
+        for position in indices:
+            current = sum(times[op] * count for op, count in rows[position].ops.items())
+            result[position] = rows[position].rest_s + current
+    return result
 
 
 if __name__ == "__main__":

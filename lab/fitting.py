@@ -35,9 +35,12 @@ Key = tuple[str, str]
 PHYSICS = CATALOG / "physics"
 HELD_OUT = held_out.FOLDER
 ATTENTION_FALLBACK = {
-    "blackwell-rtx": "ada", "ampere-ga10x": "ada", "turing": "ampere", "volta": "ampere",
+    "blackwell-rtx": "ada",
+    "ampere-ga10x": "ada",
+    "turing": "ampere",
+    "volta": "ampere",
     "pascal": "ampere",
-}  # fmt: skip
+}
 """Architecture without measured attention -> the one whose constants it takes."""
 
 
@@ -62,10 +65,10 @@ _AT_BOOST: list[bool] = []
 
 
 @contextmanager
-def under(group: str, found: Mapping[str, Any]) -> Iterator[None]:
+def under(group: str, table: Mapping[str, Any]) -> Iterator[None]:
     """Inside, kernels have the constants of a first fit, whatever was shipped before."""
     about = card("", [], "")
-    known = physics(about, found["default"], found["architectures"], found["fallback"])
+    known = physics(about, table["default"], table["architectures"], table["fallback"])
     _SLOWDOWNS.clear()
     with replaced({group: known}):
         yield
@@ -123,11 +126,11 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 def means(tables: Iterable[Mapping[str, float]]) -> Constants:
     """Geometric mean of each constant over the tables that have it."""
-    found: dict[str, list[float]] = {}
+    entries: dict[str, list[float]] = {}
     for table in tables:
         for name, value in table.items():
-            found.setdefault(name, []).append(value)
-    return {name: geometric_mean(values) for name, values in found.items()}
+            entries.setdefault(name, []).append(value)
+    return {name: geometric_mean(values) for name, values in entries.items()}
 
 
 def prefixed(style: str, table: Mapping[str, float], base: Mapping[str, float] = {}) -> Constants:
@@ -145,17 +148,17 @@ def by_key(
     parts: Iterable[MeasuredRows], name: Callable[[MeasuredRows], str]
 ) -> dict[Key, list[MeasuredRows]]:
     """Parts by architecture and a name, sorted."""
-    found: dict[Key, list[MeasuredRows]] = {}
+    table: dict[Key, list[MeasuredRows]] = {}
     for part in parts:
-        found.setdefault((part.hardware.architecture, name(part)), []).append(part)
-    return dict(sorted(found.items()))
+        table.setdefault((part.hardware.architecture, name(part)), []).append(part)
+    return dict(sorted(table.items()))
 
 
 def log_ratio(rows: MeasuredRows, constants: Mapping[str, float]) -> F:
     """Log of predicted over measured time; predictions are never below the bound."""
     model: Any = rows.model
-    found = model.analyse_with(rows.batch, rows.hardware, constants)
-    slowed = np.maximum(found.time_s, found.bound_s) * slowdowns(rows)
+    analyse = model.analyse_with(rows.batch, rows.hardware, constants)
+    slowed = np.maximum(analyse.time_s, analyse.bound_s) * slowdowns(rows)
     ratio: F = np.log(slowed / rows.seconds)
     return ratio
 
@@ -235,9 +238,13 @@ def fit_rows(
     """Constants of :func:`fit_within` on about ``limit`` of the rows."""
     some = sample(parts, limit)
     return fit_within(
-        priors, lambda c: [log_ratio(part, c) for part in some], start,
-        sum(len(part) for part in some), steps=steps, more_starts=more_starts,
-    )  # fmt: skip
+        priors,
+        lambda c: [log_ratio(part, c) for part in some],
+        start,
+        sum(len(part) for part in some),
+        steps=steps,
+        more_starts=more_starts,
+    )
 
 
 def fit_within(
@@ -274,8 +281,8 @@ def fit_within(
         least_squares(residuals, x, loss="soft_l1", f_scale=0.1, bounds=(low, high), max_nfev=steps)
         for x in ([origin] if more_starts is None else more_starts(origin, begin))
     ]
-    found = min(tries, key=lambda one: float(one.cost))
-    return {**start, **rounded(dict(zip(names, np.exp(found.x), strict=True)), ordered=False)}
+    result = min(tries, key=lambda one: float(one.cost))
+    return {**start, **rounded(dict(zip(names, np.exp(result.x), strict=True)), ordered=False)}
 
 
 @dataclass(frozen=True)
@@ -306,11 +313,11 @@ def moved(
     free: Sequence[Parameter], logs: Sequence[float] | F, shared: Mapping[str, float]
 ) -> tuple[Constants, Tables]:
     """Shared constants and those of each architecture, from log distances to the guesses."""
-    common, own = dict(shared), dict[str, Constants]()
+    common, table = dict(shared), dict[str, Constants]()
     for one, offset in zip(free, logs, strict=True):
-        target = own.setdefault(one.of, {}) if one.of else common
+        target = table.setdefault(one.of, {}) if one.of else common
         target[one.name] = float(one.guess * np.exp(offset))
-    return common, own
+    return common, table
 
 
 def fit_by_groups(
@@ -348,11 +355,11 @@ def fit_by_groups(
         base = [errors(logs, i) for i in groups]
         for j in range(len(first)):
             moved = logs.copy()
-            own = -step if ceiling is not None and moved[j] + step > ceiling[j] else step
-            moved[j] += own
+            current = -step if ceiling is not None and moved[j] + step > ceiling[j] else step
+            moved[j] += current
             for i in groups:
                 if touches(j, i):
-                    matrix[ends[i] : ends[i + 1], j] = (errors(moved, i) - base[i]) / own
+                    matrix[ends[i] : ends[i + 1], j] = (errors(moved, i) - base[i]) / current
             matrix[ends[-1] + j, j] = pull[j]
         return matrix
 
@@ -366,17 +373,17 @@ def card(
     command: str, data: Sequence[str], split: str, scores: Mapping[str, Any] = {}, notes: str = ""
 ) -> dict[str, Any]:
     """Where constants come from; :mod:`lab.artefacts` dates what changed."""
-    found = {"data": list(data), "split": split, "command": command, "date": ""}
-    return {**found, "scores": scores, **({"notes": notes} if notes else {})}
+    table = {"data": list(data), "split": split, "command": command, "date": ""}
+    return {**table, "scores": scores, **({"notes": notes} if notes else {})}
 
 
 def body(
-    default: Mapping[str, float], own: Tables, fallback: Mapping[str, str] | None = None
+    default: Mapping[str, float], tables: Tables, fallback: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """Default, architectures and fallback of a file of constants; tables under "" are left out."""
     return {
         "default": rounded(default),
-        "architectures": {name: rounded(own[name]) for name in sorted(own) if name},
+        "architectures": {name: rounded(tables[name]) for name in sorted(tables) if name},
         "fallback": dict(fallback or {}),
     }
 
@@ -384,11 +391,11 @@ def body(
 def physics(
     about: Mapping[str, Any],
     default: Constants,
-    own: Tables | None = None,
+    tables: Tables | None = None,
     fallback: dict[str, str] | None = None,
 ) -> Physics:
     """Constants with their :func:`card`, unrounded."""
-    return Physics(1, PhysicsCard(**about), default, own or {}, fallback or {})
+    return Physics(1, PhysicsCard(**about), default, tables or {}, fallback or {})
 
 
 def write(path: Path, content: Any) -> None:

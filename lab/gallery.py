@@ -98,9 +98,12 @@ def _whisper() -> tuple[Any, ...]:
     from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
     config = WhisperConfig(
-        d_model=1280, encoder_layers=32, encoder_attention_heads=20, encoder_ffn_dim=5120,
+        d_model=1280,
+        encoder_layers=32,
+        encoder_attention_heads=20,
+        encoder_ffn_dim=5120,
         num_mel_bins=128,
-    )  # fmt: skip
+    )
     return WhisperEncoder(config), torch.empty(8, 128, 3000, device="meta")
 
 
@@ -123,8 +126,8 @@ def _dlrm() -> tuple[Any, ...]:
 
         def forward(self, dense: Any, sparse: Any) -> Any:
             rows = self.bottom(dense)
-            found = [table(sparse[:, i]) for i, table in enumerate(self.tables)]
-            features = torch.stack([rows, *found], dim=1)
+            items = [table(sparse[:, i]) for i, table in enumerate(self.tables)]
+            features = torch.stack([rows, *items], dim=1)
             products = features @ features.transpose(1, 2)
             crossed = products[:, self.pairs[0], self.pairs[1]]
             return self.top(torch.cat([rows, crossed], dim=1))
@@ -146,17 +149,18 @@ def _gnn() -> tuple[Any, ...]:
             self.near = nn.ModuleList(nn.Linear(a, b, bias=False) for a, b in pairs)
 
         def forward(self, x: Any, edges: Any, degree: Any) -> Any:
-            for own, near in zip(self.own, self.near, strict=True):
+            for item, near in zip(self.own, self.near, strict=True):
                 sums = torch.zeros_like(x).index_add(0, edges[1], x[edges[0]])
-                x = torch.relu(own(x) + near(sums / degree))
+                x = torch.relu(item(x) + near(sums / degree))
             return x
 
     nodes, edges = 169_343, 1_166_243  # ogbn-arxiv
     return (
-        Sage((128, 256, 256, 40)), torch.empty(nodes, 128, device="meta"),
+        Sage((128, 256, 256, 40)),
+        torch.empty(nodes, 128, device="meta"),
         torch.zeros(2, edges, dtype=torch.int64, device="meta"),
         torch.empty(nodes, 1, device="meta"),
-    )  # fmt: skip
+    )
 
 
 def _lstm() -> tuple[Any, ...]:
@@ -195,17 +199,21 @@ PROGRAMS = (
 
 def predicted(program: Program) -> dict[str, Run]:
     """The program in every way: eager and compiled."""
-    found = {}
+    table = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{program.name}.json"
         write_op_graph(program.graph(), path)
         for way, engine in ENGINES.items():
-            scenario = decode({
-                "task": "graph", "device": DEVICE, "engine": engine,
-                "workload": {"graph": str(path)},
-            })  # fmt: skip
-            found[way] = Run(run(scenario), pass_of(scenario).found)
-    return found
+            scenario = decode(
+                {
+                    "task": "graph",
+                    "device": DEVICE,
+                    "engine": engine,
+                    "workload": {"graph": str(path)},
+                }
+            )
+            table[way] = Run(run(scenario), pass_of(scenario).found)
+    return table
 
 
 def section(program: Program, runs: Mapping[str, Run]) -> Iterator[str]:
@@ -217,11 +225,15 @@ def section(program: Program, runs: Mapping[str, Run]) -> Iterator[str]:
         e2e, memory = each.answer.metrics["e2e_ms"], each.found.memory
         low, high = (duration(x * 1e-3) for x in (e2e.p05, e2e.p95))
         cells = (
-            way, duration(e2e.estimate * 1e-3), f"{low} to {high}",
+            way,
+            duration(e2e.estimate * 1e-3),
+            f"{low} to {high}",
             duration(each.answer.bound["e2e_ms"] * 1e-3),
             f"{len(each.found.model.graph.executions.order):,}",
-            f"{rounded(memory.weights / GB)} GB", f"{rounded(memory.total / GB)} GB", _causes(each),
-        )  # fmt: skip
+            f"{rounded(memory.weights / GB)} GB",
+            f"{rounded(memory.total / GB)} GB",
+            _causes(each),
+        )
         yield f"| {' | '.join(cells)} |"
     eager, compiled = (runs[way].answer.metrics["e2e_ms"].estimate for way in ENGINES)
     yield ""
@@ -257,21 +269,30 @@ def drawn(runs: Mapping[str, Run]) -> Any:
         line = each.found.timeline
         held = alive_bytes(each.found.model.graph.executions)
         bottom.step(
-            np.append(line.start_s, line.total_s) * factor, np.append(held, held[-1]) / GB,
-            where="post", label=way, linewidth=1.0, color=("#222222", "#dd7700")[row],
-        )  # fmt: skip
+            np.append(line.start_s, line.total_s) * factor,
+            np.append(held, held[-1]) / GB,
+            where="post",
+            label=way,
+            linewidth=1.0,
+            color=("#222222", "#dd7700")[row],
+        )
     top.set_yticks([0, -1], list(runs))
     top.set_ylim(-1.6, 0.6)
     handles = [_patch(KINDS[kind][0], kind) for kind in KINDS if kind in seen]
-    top.legend(handles=handles, ncols=len(handles), fontsize=7, frameon=False,
-               loc="lower center", bbox_to_anchor=(0.5, 1.0))  # fmt: skip
+    top.legend(
+        handles=handles,
+        ncols=len(handles),
+        fontsize=7,
+        frameon=False,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+    )
     bottom.set_ylabel("results alive, GB", fontsize=8)
     bottom.set_ylim(bottom=0.0)
     bottom.set_xlim(0.0, end * factor)
     bottom.set_xlabel(unit)
     bottom.grid(visible=True, linewidth=0.4, alpha=0.5)
-    bottom.legend(frameon=False, fontsize=7, ncols=2, loc="lower right",
-                  bbox_to_anchor=(1.0, 0.98))  # fmt: skip
+    bottom.legend(frameon=False, fontsize=7, ncols=2, loc="lower right", bbox_to_anchor=(1.0, 0.98))
     return figure
 
 
@@ -281,9 +302,9 @@ def _patch(color: str, label: str) -> Any:
     return Patch(color=color, label=label)
 
 
-def _spans(found: ProgramPass, end: float) -> dict[str, list[tuple[float, float]]]:
+def _spans(program_pass: ProgramPass, end: float) -> dict[str, list[tuple[float, float]]]:
     """Start and length of runs of kernels of one kind; what no kernel fills is left out."""
-    line, executions = found.timeline, found.model.graph.executions
+    line, executions = program_pass.timeline, program_pass.model.graph.executions
     names = list(KINDS)
     kinds = [names.index(_kind(each.node.op.family)) for each in executions.sequence]
     width = end / COLUMNS
@@ -304,7 +325,7 @@ def _spans(found: ProgramPass, end: float) -> dict[str, list[tuple[float, float]
 
 
 def _kind(family: str) -> str:
-    return next((name for name, (_, own) in KINDS.items() if family in own), "others")
+    return next((name for name, (_, current) in KINDS.items() if family in current), "others")
 
 
 HEAD = """# Gallery: ten programs, eager and compiled
@@ -324,17 +345,17 @@ def main(words: Sequence[str] | None = None) -> None:
     """Writes drawings of the named programs, and the page if all are."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="left out, all, and the page")
-    asked = parser.parse_args(words).names
+    requested = parser.parse_args(words).names
     parts: list[str] = [HEAD]
     DRAWINGS.mkdir(parents=True, exist_ok=True)
     for program in PROGRAMS:
-        if asked and program.name not in asked:
+        if requested and program.name not in requested:
             continue
         runs = predicted(program)
         save_plot(drawn(runs), DRAWINGS / f"{program.name}.svg")
         parts.append("\n".join(section(program, runs)))
         print(parts[-1], flush=True)
-    if not asked:
+    if not requested:
         PAGE.write_text("\n".join(parts).rstrip() + "\n", encoding="utf-8")
 
 

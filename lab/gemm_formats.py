@@ -76,72 +76,84 @@ NOT_OF_OTHERS = ("split_s", "extra_s")
 
 
 def fit_format(
-    form: Format, parts: Sequence[MeasuredRows], common: Constants, own: Tables,
-    rows: int = ROWS_PER_DEVICE, steps: int = STEPS,
-) -> tuple[Constants, Tables]:  # fmt: skip
-    """One recipe's constants on top of ``common`` and ``own``."""
+    form: Format,
+    parts: Sequence[MeasuredRows],
+    common: Constants,
+    tables: Tables,
+    rows: int = ROWS_PER_DEVICE,
+    steps: int = STEPS,
+) -> tuple[Constants, Tables]:
+    """One recipe's constants on top of ``common`` and ``tables``."""
     d = form.dtype
     mine = [part for part in parts if part.batch.variant.dtype == d]
     libraries = sorted({maker(p) for p in mine})
     marked = [
-        (f"{d}.{n}:{x}", n) for x in libraries for n in form.of_library + form.both
+        (f"{d}.{n}:{x}", n)
+        for x in libraries
+        for n in form.of_library + form.both
         if not (n.startswith("quantise") and not _quantised(mine, x))
-    ]  # fmt: skip
+    ]
     shared = [(f"{d}.{n}", n) for n in form.shared]
     shared += [pair for pair in marked if pair[1] in form.of_library]
     names = [(f"{d}.{n}", n) for n in form.own]
     names += [pair for pair in marked if pair[1] in form.both]
     base = {**common, **{f"{d}.{n}": x for n, x in form.given.items()}}
-    start: Tables = {a: {} for a in own}
+    start: Tables = {a: {} for a in tables}
     before = f"{BORROWS.get(d, d)}."
     for full, plain in names + shared:
         borrowed = full.replace(f"{d}.", before)
         base[full] = form.start.get(plain, common.get(borrowed, common[plain]))
-        for a in own:
-            found = own[a].get(borrowed, common.get(borrowed, own[a].get(plain, common[plain])))
-            start[a][full] = form.start.get(plain, found)
+        for a in tables:
+            result = tables[a].get(
+                borrowed, common.get(borrowed, tables[a].get(plain, common[plain]))
+            )
+            start[a][full] = form.start.get(plain, result)
     free = tuple(full for full, _ in shared), tuple(full for full, _ in names)
     there = {(architecture_of(part), maker(part)) for part in mine}
-    problem = Problem(training(mine, rows), *free, base, own, start, PRIOR_SD)
+    problem = Problem(training(mine, rows), *free, base, tables, start, PRIOR_SD)
     common, fitted = solve(problem, steps)
     for a, table in fitted.items():  # a library's constants where it was not measured: the others'
         for full in free[1]:
             if ":" in full and (a, full.partition(":")[2]) not in there:
                 del table[full]
-    own = {a: fitted.get(a, own[a]) for a in own}
+    tables = {a: fitted.get(a, tables[a]) for a in tables}
     common = {**common, **middle(fitted, free[1])}
     for name in form.of_library + form.both:  # of an unnamed library: those of the quickest
         values = [common[full] for full, plain in marked if plain == name]
         if values and not ("extra_s" in form.of_library and name in NOT_OF_OTHERS):
             common[f"{d}.{name}"] = min(values)
-    return add_spread(training(mine, rows), common, own, f"{d}.")
+    return add_spread(training(mine, rows), common, tables, f"{d}.")
 
 
 def fit_bmm(
-    parts: Sequence[MeasuredRows], common: Constants, own: Tables,
-    rows: int = ROWS_PER_DEVICE, steps: int = STEPS,
-) -> tuple[Constants, Tables]:  # fmt: skip
+    parts: Sequence[MeasuredRows],
+    common: Constants,
+    tables: Tables,
+    rows: int = ROWS_PER_DEVICE,
+    steps: int = STEPS,
+) -> tuple[Constants, Tables]:
     """What calls of batched products add: a constant, and their own quantisation in fp8."""
     for prefix, dtype in (("", "bf16"), ("fp8.", "fp8")):
         mine = [
-            part for part in parts
+            part
+            for part in parts
             if part.batch.variant.dtype == dtype and WIDENED_BEFORE not in part.batch.variant.kernel
-        ]  # fmt: skip
+        ]
         added = f"{prefix}extra_s:bmm"
         libraries = sorted({maker(part) for part in mine})
         free = [f"fp8.{n}:{x}_bmm" for x in libraries for n in QUANTISE] if prefix else []
         base = {**common, added: common[f"{prefix}extra_s"] + 1.5e-6}
         for name in free:
             base[name] = common[f"fp8.{name.partition('.')[2].partition(':')[0]}"]
-        start: Tables = {a: {added: base[added]} for a in own}
-        problem = Problem(training(mine, rows), tuple(free), (added,), base, own, start, {})
+        start: Tables = {a: {added: base[added]} for a in tables}
+        problem = Problem(training(mine, rows), tuple(free), (added,), base, tables, start, {})
         common, fitted = solve(problem, steps)
-        own = {a: fitted.get(a, own[a]) for a in own}
+        tables = {a: fitted.get(a, tables[a]) for a in tables}
         common = {**common, **middle(fitted, (added,))}
         for name in QUANTISE if prefix else ():
             common[f"fp8.{name}:bmm"] = min(common[f"fp8.{name}:{x}_bmm"] for x in libraries)
-        common, own = add_spread(training(mine), common, own, prefix, "bmm")
-    return common, own
+        common, tables = add_spread(training(mine), common, tables, prefix, "bmm")
+    return common, tables
 
 
 def _quantised(parts: Sequence[MeasuredRows], library: str) -> bool:

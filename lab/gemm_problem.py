@@ -30,17 +30,25 @@ from silicast.kernels.products.gemm_constants import (
 )
 
 SPREAD = {
-    "device_log_sd": 0.04, "family_log_sd": 0.03, "unmeasured_device_log_sd": 0.18,
-    "unmeasured_format_log_sd": 0.25, "fp8.unmeasured_device_log_sd": 0.22,
-    "fp8_block.unmeasured_device_log_sd": 0.3, "fp8_static.unmeasured_device_log_sd": 0.3,
-}  # fmt: skip
+    "device_log_sd": 0.04,
+    "family_log_sd": 0.03,
+    "unmeasured_device_log_sd": 0.18,
+    "unmeasured_format_log_sd": 0.25,
+    "fp8.unmeasured_device_log_sd": 0.22,
+    "fp8_block.unmeasured_device_log_sd": 0.3,
+    "fp8_static.unmeasured_device_log_sd": 0.3,
+}
 """Error factors that all rows of a device share: the bias of whole held-out sets; of formats that
 were fitted nowhere, more. Those of unmeasured devices cover at least 85 % of architectures
 held out whole, formats together (lab/gemm_transfer.py prints it)."""
 PRIOR_SD = {
-    "l2_efficiency": 0.15, "tensor_efficiency": 0.05, "quantisation": 1.0,
-    "operand_bytes_per_clock": 0.3, "quantise_bytes": 0.2, "quantise_s": 0.5,
-}  # fmt: skip
+    "l2_efficiency": 0.15,
+    "tensor_efficiency": 0.05,
+    "quantisation": 1.0,
+    "operand_bytes_per_clock": 0.3,
+    "quantise_bytes": 0.2,
+    "quantise_s": 0.5,
+}
 DEFAULT_PRIOR_SD = 1.0
 PRIOR_WEIGHT = 0.6
 ROWS_PER_DEVICE = 900
@@ -80,7 +88,7 @@ def predict(rows: MeasuredRows, table: Mapping[str, float]) -> F:
     device, variant = rows.hardware, rows.batch.variant
     flat = from_specification(table, device)
     constants = selected(flat, recipe_of(rows), maker(rows), variant.kernel)
-    setting = Setting.of(variant, device, constants)
+    setting = Setting.from_variant(variant, device, constants)
     return estimate(setting, *sizes_of(rows))[0] * fitting.slowdowns(rows)
 
 
@@ -106,34 +114,36 @@ class Problem:
         return sorted({architecture_of(part) for part in self.parts})
 
     def names(self) -> list[tuple[str, str]]:
-        own = [(a, name) for a in self.architectures for name in self.own]
-        return [("", name) for name in self.shared] + own
+        current = [(a, name) for a in self.architectures for name in self.own]
+        return [("", name) for name in self.shared] + current
 
     def table(self, logs: F) -> tuple[Constants, Tables]:
         common = dict(self.base)
-        own: Tables = {a: dict(self.fixed.get(a, {})) for a in self.architectures}
+        tables: Tables = {a: dict(self.fixed.get(a, {})) for a in self.architectures}
         for (architecture, name), value in zip(self.names(), np.exp(logs), strict=True):
-            (own[architecture] if architecture else common)[name] = float(value)
-        return common, own
+            (tables[architecture] if architecture else common)[name] = float(value)
+        return common, tables
 
 
 def solve(problem: Problem, steps: int = 40) -> tuple[Constants, Tables]:
     """Shared and own constants at the optimum."""
     names = problem.names()
-    first = np.log([
-        problem.start.get(a, {}).get(n, problem.fixed.get(a, {}).get(n, problem.base[n]))
-        for a, n in names
-    ])  # fmt: skip
-    pull = PRIOR_WEIGHT / np.array([
-        problem.prior_sd.get(n.split(".")[-1].split(":")[0], DEFAULT_PRIOR_SD) for _, n in names
-    ])  # fmt: skip
+    first = np.log(
+        [
+            problem.start.get(a, {}).get(n, problem.fixed.get(a, {}).get(n, problem.base[n]))
+            for a, n in names
+        ]
+    )
+    pull = PRIOR_WEIGHT / np.array(
+        [problem.prior_sd.get(n.split(".")[-1].split(":")[0], DEFAULT_PRIOR_SD) for _, n in names]
+    )
 
     def residuals(logs: F) -> F:
-        common, own = problem.table(logs)
-        found = [
-            log_ratio(part, {**common, **own[architecture_of(part)]}) for part in problem.parts
+        common, current = problem.table(logs)
+        items = [
+            log_ratio(part, {**common, **current[architecture_of(part)]}) for part in problem.parts
         ]
-        return np.concatenate([*found, (logs - first) * pull])
+        return np.concatenate([*items, (logs - first) * pull])
 
     solution = least_squares(
         residuals, first, loss="soft_l1", f_scale=0.05, diff_step=1e-3, max_nfev=steps
@@ -185,49 +195,49 @@ def label(rows: MeasuredRows) -> str:
     return f"{name} {maker(rows)}".strip()
 
 
-def report(title: str, parts: Sequence[MeasuredRows], common: Constants, own: Tables) -> Tables:
+def report(title: str, parts: Sequence[MeasuredRows], common: Constants, current: Tables) -> Tables:
     """Held-out scores, printed and returned."""
     print(f"== {title}")
-    found = {}
+    tables = {}
     for part in held_out(parts):
-        result = score(part, {**common, **own.get(architecture_of(part), {})})
-        found[label(part)] = result
+        result = score(part, {**common, **current.get(architecture_of(part), {})})
+        tables[label(part)] = result
         print(f"{label(part):44s}", "  ".join(f"{k} {v}" for k, v in result.items()))
-    return found
+    return tables
 
 
 def add_spread(
-    parts: Sequence[MeasuredRows], common: Constants, own: Tables, prefix: str, suffix: str = ""
+    parts: Sequence[MeasuredRows], common: Constants, tables: Tables, prefix: str, suffix: str = ""
 ) -> tuple[Constants, Tables]:
     """Independent log sd from training rows: their 90 % error, shared factors taken out."""
     shared = (SPREAD["device_log_sd"], SPREAD["family_log_sd"])
-    own = {a: dict(table) for a, table in own.items()}
+    tables = {a: dict(table) for a, table in tables.items()}
     name = f"{prefix}independent_log_sd"
     for architecture in sorted({architecture_of(part) for part in parts}):
-        table = {**common, **own.setdefault(architecture, {})}
+        table = {**common, **tables.setdefault(architecture, {})}
         mine = [part for part in parts if architecture_of(part) == architecture]
         errors: dict[str, list[F]] = {maker(p): [] for p in mine}
         for part in mine:
             errors[maker(part)].append(log_ratio(part, table))
         bmm = f"_{suffix}" if suffix else ""
-        marks = {f":{library}{bmm}": found for library, found in errors.items() if library}
-        marks[f":{suffix}" if suffix else ""] = [one for found in errors.values() for one in found]
-        for mark, found in marks.items():
+        marks = {f":{library}{bmm}": item for library, item in errors.items() if library}
+        marks[f":{suffix}" if suffix else ""] = [one for item in errors.values() for one in item]
+        for mark, item in marks.items():
             if mark not in ("", f":{suffix}") and len(errors) == 1:
                 continue
-            sd = fitting.own_log_sd(np.concatenate(found), shared)
-            own[architecture][f"{name}{mark}"] = sd
+            sd = fitting.own_log_sd(np.concatenate(item), shared)
+            tables[architecture][f"{name}{mark}"] = sd
     name = f"{name}:{suffix}" if suffix else name
-    return {**common, **middle(own, (name,))}, own
+    return {**common, **middle(tables, (name,))}, tables
 
 
-def middle(own: Tables, names: Sequence[str]) -> Constants:
+def middle(tables: Tables, names: Sequence[str]) -> Constants:
     """Geometric means over architectures: what an architecture without data gets."""
-    return fitting.means({n: table[n] for n in names if n in table} for table in own.values())
+    return fitting.means({n: table[n] for n in names if n in table} for table in tables.values())
 
 
 def scaled(
-    own: Tables, common: Mapping[str, float], parts: Sequence[MeasuredRows], bulk: bool
+    tables: Tables, common: Mapping[str, float], parts: Sequence[MeasuredRows], bulk: bool
 ) -> Constants:
     """Constants of an architecture that nobody measured, from those that were: one vote each.
 
@@ -244,13 +254,13 @@ def scaled(
     devices: dict[str, set[str]] = {}
     for part in parts:
         devices.setdefault(architecture_of(part), set()).add(part.device)
-    found: dict[str, list[tuple[bool, float]]] = {}
+    table: dict[str, list[tuple[bool, float]]] = {}
     for architecture, names in sorted(devices.items()):
         chips = [find_device(name) for name in sorted(names)]
         clock = fitting.geometric_mean(chip.clocks.boost_hz for chip in chips)
         size = max(chips[0].rate_per_core("tensor", x) for x in SIXTEEN_BITS) / TYPICAL_OPS
         alike = fetches_in_bulk(architecture) == bulk
-        for name, value in own.get(architecture, {}).items():
+        for name, value in tables.get(architecture, {}).items():
             plain = name.rpartition(".")[2].partition(":")[0]
             if name not in common or name.startswith("fp32.") or "log_sd" in name:
                 continue
@@ -261,8 +271,8 @@ def scaled(
                 if plain == given:
                     new, unit = name.replace(plain, by), size**-power
                     unit *= clock if plain.endswith("_s") else 1.0
-            found.setdefault(new, []).append((alike, value * unit))
-    return {name: _pooled(name, values) for name, values in sorted(found.items())}
+            table.setdefault(new, []).append((alike, value * unit))
+    return {name: _pooled(name, values) for name, values in sorted(table.items())}
 
 
 def _pooled(name: str, values: Sequence[tuple[bool, float]]) -> float:
@@ -283,7 +293,7 @@ def borrowed(common: Mapping[str, float], libraries: Sequence[str]) -> Constants
     are each library's own. Around it, where they borrow none: the mean of what the library adds to
     the recipes that were fitted.
     """
-    found: Constants = {}
+    constants: Constants = {}
     fitted = sorted({name.partition(".")[0] for name in common if ".tensor_efficiency" in name})
     for recipe, before in NEAREST.items():
         values = {
@@ -293,16 +303,17 @@ def borrowed(common: Mapping[str, float], libraries: Sequence[str]) -> Constants
         if recipe in fitted or not all(values.values()):
             continue
         for n, each in values.items():
-            found |= {f"{recipe}.{n}:{x}": float(np.median(each)) for x in libraries}
+            constants |= {f"{recipe}.{n}:{x}": float(np.median(each)) for x in libraries}
     for recipe in UNLIKE_OTHERS:
         for library in libraries:
             added = [
                 common[f"{x}.quantise_s:{library}"] + common.get(f"{x}.extra_s", 0.0)
-                for x in fitted if f"{x}.quantise_s:{library}" in common
-            ]  # fmt: skip
+                for x in fitted
+                if f"{x}.quantise_s:{library}" in common
+            ]
             if added and f"{recipe}.step_s" not in common:
-                found[f"{recipe}.extra_s:{library}"] = fitting.geometric_mean(added)
-    return found
+                constants[f"{recipe}.extra_s:{library}"] = fitting.geometric_mean(added)
+    return constants
 
 
 def kernels_of(near: Mapping[str, float], libraries: Sequence[str]) -> Constants:
@@ -310,12 +321,12 @@ def kernels_of(near: Mapping[str, float], libraries: Sequence[str]) -> Constants
 
     Libraries write new kernels for it: each gets the median of theirs.
     """
-    found: Constants = {}
+    constants: Constants = {}
     for n in sorted({name for name in near if name.startswith("fp8.") and "bmm" not in name}):
         head, colon, _ = n.partition(":")
         each = [near[f"{head}:{x}"] for x in libraries if f"{head}:{x}" in near] if colon else []
         for recipe in ("fp8", "nvfp4"):
             new = head.replace("fp8", recipe)
             marked = [f"{new}:{x}" for x in libraries] if colon else [new]
-            found |= dict.fromkeys(marked, float(np.median(each)) if colon else near[n])
-    return found
+            constants |= dict.fromkeys(marked, float(np.median(each)) if colon else near[n])
+    return constants

@@ -44,32 +44,38 @@ def without(groups: Groups, held: str) -> Groups:
     }
 
 
-def fit_tensor(rest: Groups, held: str) -> tuple[Constants, Tables]:
-    """All stages but fp32, on ``rest``."""
-    common, own = fit_bf16(rest["bf16"], ROWS, STEPS)
+def fit_tensor(groups: Groups, held: str) -> tuple[Constants, Tables]:
+    """All stages but fp32, on ``groups``."""
+    common, current = fit_bf16(groups["bf16"], ROWS, STEPS)
     if held != "ampere-ga10x":
-        common, own = fit_ga10x(rest["another laboratory, fp16"], common, own)
+        common, current = fit_ga10x(groups["another laboratory, fp16"], common, current)
     for form in FORMATS:
-        if any(part.batch.variant.dtype == form.dtype for part in rest["narrow formats"]):
-            common, own = fit_format(form, rest["narrow formats"], common, own, ROWS, STEPS)
-    return fit_bmm(rest["batched calls"], common, own, ROWS, STEPS)
+        if any(part.batch.variant.dtype == form.dtype for part in groups["narrow formats"]):
+            common, current = fit_format(
+                form, groups["narrow formats"], common, current, ROWS, STEPS
+            )
+    return fit_bmm(groups["batched calls"], common, current, ROWS, STEPS)
 
 
-def report_held(parts: Sequence[MeasuredRows], found: Mapping[str, Any], stand_in: str) -> Tables:
+def report_held(parts: Sequence[MeasuredRows], entries: Mapping[str, Any], stand_in: str) -> Tables:
     """Mean error, bias and coverage of the interval on all rows of an architecture, in percent."""
     scores = {}
     for part in parts:
-        table = {**found["default"], **found["architectures"][stand_in]}
+        table = {**entries["default"], **entries["architectures"][stand_in]}
         logs = log_ratio(least_hashed(part, SCORED), table)
         variant = part.batch.variant
         recipe = recipe_for(variant.dtype)
-        own = selected(table, recipe, maker(part), variant.kernel)
+        current = selected(table, recipe, maker(part), variant.kernel)
         known = any(
-            f"{recipe.name}.tensor_efficiency" in t for t in found["architectures"].values()
+            f"{recipe.name}.tensor_efficiency" in t for t in entries["architectures"].values()
         )
-        sds = [own["independent_log_sd"], own["unmeasured_device_log_sd"], own["family_log_sd"]]
+        sds = [
+            current["independent_log_sd"],
+            current["unmeasured_device_log_sd"],
+            current["family_log_sd"],
+        ]
         if recipe.name not in SIXTEEN_BITS and not known:
-            sds.append(own["unmeasured_format_log_sd"])
+            sds.append(current["unmeasured_format_log_sd"])
         width = Z90 * math.sqrt(sum(sd * sd for sd in sds))
         scores[label(part)] = {
             "mape": round(100 * float(np.abs(np.exp(logs) - 1).mean()), 2),
@@ -87,14 +93,16 @@ def hold_out(groups: Groups, held: str, known: tuple[Constants, Tables] | None) 
         known: of tensor cores, for an architecture that has none and moves none of them.
     """
     print(f"== {held} held out whole", flush=True)
-    rest = without(groups, held)
-    common, own = fit_tensor(rest, held) if known is None else known
-    common, own = fit_fp32(rest["fp32"], common, own, ROWS)
-    own = with_stand_in(common, own, rest["bf16"] + rest["another laboratory, fp16"])
+    remaining = without(groups, held)
+    common, current = fit_tensor(remaining, held) if known is None else known
+    common, current = fit_fp32(remaining["fp32"], common, current, ROWS)
+    current = with_stand_in(
+        common, current, remaining["bf16"] + remaining["another laboratory, fp16"]
+    )
     stand_in = STAND_IN[fetches_in_bulk(held)]
     if held in MONOLITHIC:  # a fact of the chip, not fitted
-        own[stand_in]["resident_share"] = MONOLITHIC_L2
-    found = body(common, own, {held: stand_in})
+        current[stand_in]["resident_share"] = MONOLITHIC_L2
+    hold_out = body(common, current, {held: stand_in})
     mine = [p for parts in groups.values() for p in parts if architecture_of(p) == held]
-    report_held(mine, found, stand_in)
-    return found
+    report_held(mine, hold_out, stand_in)
+    return hold_out

@@ -17,8 +17,8 @@ def main() -> None:
     for name, table in tomllib.loads(JUDGED.read_text(encoding="utf-8")).items():
         about = fitting.card("python -m lab.judged", ["none: judged"], "none", notes=table["why"])
         tables = table.get("architectures", {})
-        found = fitting.physics(about, table["default"], tables, table.get("fallback"))
-        fitting.write(fitting.PHYSICS / f"{name}.json", found)
+        physics = fitting.physics(about, table["default"], tables, table.get("fallback"))
+        fitting.write(fitting.PHYSICS / f"{name}.json", physics)
 
 
 if __name__ == "__main__":

@@ -68,12 +68,16 @@ def sizes() -> dict[str, dict[str, Any]]:
             "head_dim": prefill["head_dim"],
         },
         "attention_decode": {
-            "batch": decode["batch_size"], "kv_len": decode["step"],
-            "num_heads": decode["num_heads"], "head_dim": decode["head_dim"],
+            "batch": decode["batch_size"],
+            "kv_len": decode["step"],
+            "num_heads": decode["num_heads"],
+            "head_dim": decode["head_dim"],
         },
         "mla_prefill": {
-            "batch": context["batch_size"], "q_len": context["isl"],
-            "kv_len": context["isl"] + context["step"], "num_heads": context["num_heads"],
+            "batch": context["batch_size"],
+            "q_len": context["isl"],
+            "kv_len": context["isl"] + context["step"],
+            "num_heads": context["num_heads"],
         },
         "mla_decode": {
             "batch": generation["batch_size"],
@@ -92,7 +96,7 @@ def sizes() -> dict[str, dict[str, Any]]:
         "rmsnorm": {"tokens": sample["seq"], "hidden": sample["dim"]},
         "conv2d": convolutions(),
         "moe": experts(),
-    }  # fmt: skip
+    }
 
 
 def experts() -> dict[str, np.ndarray]:
@@ -107,18 +111,18 @@ def experts() -> dict[str, np.ndarray]:
 def convolutions() -> dict[str, np.ndarray]:
     """No layer with groups was measured."""
     rows = [rows.batch.dims for rows in conv_rows(data_folder())]
-    found = {
+    table = {
         name: np.concatenate([dims[name] for dims in rows])
         for name in ("batch", "in_channels", "out_channels", "height", "width")
     }
     for name in ("kernel", "stride"):
-        found[name] = np.concatenate([dims[f"{name}_{side}"] for dims in rows for side in "hw"])
-    return {**found, "groups": np.ones(1, dtype=np.int64)}
+        table[name] = np.concatenate([dims[f"{name}_{side}"] for dims in rows for side in "hw"])
+    return {**table, "groups": np.ones(1, dtype=np.int64)}
 
 
 def boards() -> fitting.Tables:
     """Board -> family (and format, where formats are reported apart) -> rows that may be fitted."""
-    found: fitting.Tables = {}
+    tables: fitting.Tables = {}
     data = data_folder()
     rows = [part for parts in by_metric_and_device(data).values() for part in parts]
     for part in (*rows, *all_groups(data), *aiter_groups(data), *aiter_expert_groups(data)):
@@ -126,9 +130,9 @@ def boards() -> fitting.Tables:
         if count:
             family, dtype = part.batch.family, part.batch.variant.dtype
             name = family if family in ONE_METRIC else f"{family}.{dtype}"
-            own = found.setdefault(part.hardware.name, {})
-            own[name] = own.get(name, 0.0) + count
-    return {name: dict(sorted(found[name].items())) for name in sorted(found)}
+            current = tables.setdefault(part.hardware.name, {})
+            current[name] = current.get(name, 0.0) + count
+    return {name: dict(sorted(tables[name].items())) for name in sorted(tables)}
 
 
 class Ranges(Fitter[dict[str, dict[str, Any]]]):

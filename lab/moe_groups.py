@@ -60,12 +60,12 @@ Styles = dict[str, list[Group]]
 
 def grouped(parts: Sequence[MeasuredRows]) -> Styles:
     """Groups by style; the layers do not depend on the constants and are built once."""
-    found: dict[tuple[Any, ...], list[tuple[Setting, MeasuredRows]]] = defaultdict(list)
+    table: dict[tuple[Any, ...], list[tuple[Setting, MeasuredRows]]] = defaultdict(list)
     for part in parts:
         setting = setting_with(part.batch.variant, part.hardware, BASE)
-        found[part.device, setting.style, setting.rates].append((setting, part))
+        table[part.device, setting.style, setting.rates].append((setting, part))
     styles: Styles = defaultdict(list)
-    for items in found.values():
+    for items in table.values():
         setting = items[0][0]
         layer = joined([layer_of(one, columns(part)) for one, part in items])
         with replaced({PHYSICS: UNFITTED}):
@@ -77,23 +77,30 @@ def grouped(parts: Sequence[MeasuredRows]) -> Styles:
 def joined(layers: Sequence[Layer]) -> Layer:
     """Layers one after another."""
     names = Layer.__struct_fields__
-    return Layer(**{
-        name: np.concatenate([getattr(layer, name) for layer in layers], axis=-1) for name in names
-    })  # fmt: skip
+    return Layer(
+        **{
+            name: np.concatenate([getattr(layer, name) for layer in layers], axis=-1)
+            for name in names
+        }
+    )
 
 
 def columns(part: MeasuredRows) -> Columns:
     d = part.batch.dims
     return Columns(
-        d["tokens"], d["experts"], np.minimum(d["topk"], d["experts"]), d["hidden"],
-        -(-d["intermediate"] // d["tp"]), d["ep"],
-    )  # fmt: skip
+        d["tokens"],
+        d["experts"],
+        np.minimum(d["topk"], d["experts"]),
+        d["hidden"],
+        -(-d["intermediate"] // d["tp"]),
+        d["ep"],
+    )
 
 
 def log_ratio(group: Group, constants: Mapping[str, float]) -> F:
     """log(estimate / measured)."""
-    found = estimate(group.layer, group.setting.rates, constants)
-    return np.log(with_exchange(group.setting, group.layer, found) / group.seconds)
+    result = estimate(group.layer, group.setting.rates, constants)
+    return np.log(with_exchange(group.setting, group.layer, result) / group.seconds)
 
 
 def plain(tables: Tables, architecture: str, style: str, dtype: str) -> Constants:
@@ -101,16 +108,16 @@ def plain(tables: Tables, architecture: str, style: str, dtype: str) -> Constant
     return selected({**tables[""], **tables.get(architecture, {})}, style, dtype)
 
 
-def log_sd(own: float, device: str = "device_log_sd") -> float:
+def log_sd(current: float, device: str = "device_log_sd") -> float:
     """Of the whole error of a row; ``device``: which of the errors of devices it has."""
-    return float(np.sqrt(own**2 + SPREAD[device] ** 2 + SPREAD["family_log_sd"] ** 2))
+    return float(np.sqrt(current**2 + SPREAD[device] ** 2 + SPREAD["family_log_sd"] ** 2))
 
 
 def evaluate(
     styles: Styles, tables: Tables, device: str = "device_log_sd"
 ) -> dict[str, dict[str, float]]:
     """Errors in percent by device, style and format; ``device``: the shared error of devices."""
-    found = {}
+    entries = {}
     for style, groups in styles.items():
         for group in groups:
             table = grown(
@@ -121,5 +128,5 @@ def evaluate(
             gate = "" if group.setting.rates.gated else " ungated"
             name = f"{group.setting.device.name} {style} {group.dtype}{part}{gate}"
             figures = ("rows", "mape", "median", "bias", "log_sd", "coverage90")
-            found[name] = fitting.percent(log_ratio(group, table), *figures, sd=sd)
-    return dict(sorted(found.items()))
+            entries[name] = fitting.percent(log_ratio(group, table), *figures, sd=sd)
+    return dict(sorted(entries.items()))

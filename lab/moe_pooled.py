@@ -64,12 +64,15 @@ class Pooled:
     def constants(self, style: str, dtype: str, start: Mapping[str, float]) -> Constants:
         """Of a style and format on an architecture that was not measured."""
         table = {
-            name: start[name] * math.exp(math.fsum(
-                self.found.get(level, 0.0)
-                for level in levels(style, dtype, "", name, name in self.of_format)
-            ))
+            name: start[name]
+            * math.exp(
+                math.fsum(
+                    self.found.get(level, 0.0)
+                    for level in levels(style, dtype, "", name, name in self.of_format)
+                )
+            )
             for name in self.names
-        }  # fmt: skip
+        }
         for name, (mean, _, _) in GROWTH.items():
             table[name] = self.found.get(("slope", name), mean) + self.found.get(
                 ("slope of make", make_of(style), name), 0.0
@@ -106,9 +109,13 @@ class _Problem:
     """Rows, levels and priors of one joint fit; ``starts``: constants of each group."""
 
     def __init__(
-        self, groups: Sequence[Group], starts: Sequence[Constants], names: tuple[str, ...],
-        of_format: frozenset[str], ceiling: Mapping[str, float],
-    ) -> None:  # fmt: skip
+        self,
+        groups: Sequence[Group],
+        starts: Sequence[Constants],
+        names: tuple[str, ...],
+        of_format: frozenset[str],
+        ceiling: Mapping[str, float],
+    ) -> None:
         self.groups, self.starts, self.names, self.ceiling = groups, starts, names, ceiling
         self.place: dict[_Level, int] = {}
         self.sd: list[float] = []
@@ -131,25 +138,25 @@ class _Problem:
         campaign's factor.
         """
         style, dtype = group.setting.style, group.dtype
-        found: list[tuple[int, int, float]] = []
+        items: list[tuple[int, int, float]] = []
         bases = growth_bases(group.setting.rates)
         for row, name in enumerate(self.names):
-            found += [
+            items += [
                 (row, self._term(level, LEVELS[level[0]]), 1.0)
                 for level in levels(style, dtype, group.architecture, name, name in of_format)
             ]
         for name, (mean, sd, of_make) in GROWTH.items():
             row, x = self.names.index(GROWTHS[name]), math.log(bases[name])
-            found.append((row, self._term(("slope", name), sd, mean), x))
+            items.append((row, self._term(("slope", name), sd, mean), x))
             if of_make:
-                found.append((row, self._term(("slope of make", make_of(style), name), of_make), x))
+                items.append((row, self._term(("slope of make", make_of(style), name), of_make), x))
         campaign = ("campaign", group.architecture, style, dtype)
-        found.append((len(self.names), self._term(campaign, CAMPAIGN_LOG_SD), 1.0))
-        places = sorted({place for _, place, _ in found})
-        matrix = np.zeros((len(self.names) + 1, len(places)))
-        for row, place, x in found:
-            matrix[row, places.index(place)] += x
-        return np.array(places, dtype=np.int64), matrix
+        items.append((len(self.names), self._term(campaign, CAMPAIGN_LOG_SD), 1.0))
+        positions = sorted({position for _, position, _ in items})
+        matrix = np.zeros((len(self.names) + 1, len(positions)))
+        for row, position, x in items:
+            matrix[row, positions.index(position)] += x
+        return np.array(positions, dtype=np.int64), matrix
 
     def constants(self, i: int, logs: F) -> Constants:
         """Of a group, from the logs on top of its start."""
@@ -160,37 +167,43 @@ class _Problem:
 
     def errors(self, p: F) -> list[F]:
         """Log ratios of each group, with its campaign's factor."""
-        return [self.of_group(i, matrix @ p[places]) for i, (places, matrix) in
-                enumerate(self.terms)]  # fmt: skip
+        return [
+            self.of_group(i, matrix @ p[positions])
+            for i, (positions, matrix) in enumerate(self.terms)
+        ]
 
     def of_group(self, i: int, logs: F) -> F:
         """The same of one group."""
-        found: F = log_ratio(self.groups[i], self.constants(i, logs)) + logs[-1]
-        return found
+        group: F = log_ratio(self.groups[i], self.constants(i, logs)) + logs[-1]
+        return group
 
     def held(self, p: F) -> F:
         """With slopes of makes that do not rise: no share of a rate grows with the rate."""
-        for level, place in self.place.items():
+        for level, position in self.place.items():
             if level[0] == "slope of make":
-                p[place] = min(p[place], -p[self.place["slope", level[2]]])
+                p[position] = min(p[position], -p[self.place["slope", level[2]]])
         return p
 
     def slopes(self, i: int, p: F, error: F) -> F:
         """Derivatives of a group's errors by the logs of its constants, shape (rows, logs)."""
-        places, matrix = self.terms[i]
-        logs = matrix @ p[places]
+        positions, matrix = self.terms[i]
+        logs = matrix @ p[positions]
         table = self.constants(i, logs)
-        found = np.ones((len(error), len(logs)))
+        slopes = np.ones((len(error), len(logs)))
         for column, name in enumerate(self.names):
             less = {**table, name: table[name] * math.exp(-STEP)}
-            found[:, column] = (error - log_ratio(self.groups[i], less) - logs[-1]) / STEP
-        return found
+            slopes[:, column] = (error - log_ratio(self.groups[i], less) - logs[-1]) / STEP
+        return slopes
 
 
 def fit(
-    groups: Sequence[Group], starts: Sequence[Constants], names: tuple[str, ...],
-    of_format: frozenset[str], ceiling: Mapping[str, float], steps: int,
-) -> Pooled:  # fmt: skip
+    groups: Sequence[Group],
+    starts: Sequence[Constants],
+    names: tuple[str, ...],
+    of_format: frozenset[str],
+    ceiling: Mapping[str, float],
+    steps: int,
+) -> Pooled:
     """Constants of all levels, by damped Gauss-Newton steps.
 
     Args:
@@ -217,11 +230,11 @@ def fit(
         pull = np.where(heavy, 1.0 / (1.0 + ((p - mean) / sd) ** 2), 1.0) / (sd * sd)
         square, slope = np.diag(pull), (p - mean) * pull
         for i, (error, weight) in enumerate(zip(errors, problem.weights, strict=True)):
-            places, matrix = problem.terms[i]
+            positions, matrix = problem.terms[i]
             rows = problem.slopes(i, p, error)
             heed = rows * (weight / np.sqrt(1.0 + (error / SCALE) ** 2))[:, None]
-            square[np.ix_(places, places)] += matrix.T @ (heed.T @ rows) @ matrix
-            slope[places] += matrix.T @ (heed.T @ error)
+            square[np.ix_(positions, positions)] += matrix.T @ (heed.T @ rows) @ matrix
+            slope[positions] += matrix.T @ (heed.T @ error)
         while damping < 1e4:
             step = np.linalg.solve(square + damping * np.diag(np.diag(square)), -slope)
             there = problem.held(p + np.clip(step, -1.0, 1.0))
@@ -231,5 +244,5 @@ def fit(
                 p, errors, now, damping = there, tried, then, max(damping / 5.0, 1e-5)
                 break
             damping *= 8.0
-    found = {level: float(p[place]) for level, place in problem.place.items()}
-    return Pooled(found, names, of_format)
+    table = {level: float(p[position]) for level, position in problem.place.items()}
+    return Pooled(table, names, of_format)

@@ -52,14 +52,14 @@ def modules_hash(modules: Iterable[str]) -> str:
 
 def _closure(modules: Iterable[str]) -> set[str]:
     """Modules and what they import, directly or not, within :data:`DECIDES`."""
-    found: set[str] = set()
+    closure: set[str] = set()
     waiting = list(modules)
     while waiting:
         name = waiting.pop()
-        if name not in found and name.startswith(DECIDES):
-            found.add(name)
+        if name not in closure and name.startswith(DECIDES):
+            closure.add(name)
             waiting += _imports(name)
-    return found
+    return closure
 
 
 @cache
@@ -72,8 +72,12 @@ def _content(table: str) -> bytes:
 def _path(module: str) -> Path | None:
     """The file of a module of this repository."""
     stem = module.replace(".", "/")
-    places = (ROOT / "src" / f"{stem}.py", ROOT / f"{stem}.py", ROOT / "src" / stem / "__init__.py")
-    return next((place for place in places if place.is_file()), None)
+    indices = (
+        ROOT / "src" / f"{stem}.py",
+        ROOT / f"{stem}.py",
+        ROOT / "src" / stem / "__init__.py",
+    )
+    return next((position for position in indices if position.is_file()), None)
 
 
 @cache

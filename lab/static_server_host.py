@@ -32,9 +32,13 @@ def request_ms(data: Path, device: str) -> float:
     rows = [
         row
         for row in read_records(data / TABLE)
-        if "GPUNet" in row["model"] and device in row["gpu"] and row["scenario"] == "offline"
-        and row["batch"] == 1 and row["consistent"] and row["units_note"] == "ms"
-    ]  # fmt: skip
+        if "GPUNet" in row["model"]
+        and device in row["gpu"]
+        and row["scenario"] == "offline"
+        and row["batch"] == 1
+        and row["consistent"]
+        and row["units_note"] == "ms"
+    ]
     return float(median(sum(row[name] for name in BESIDE) for row in rows))
 
 

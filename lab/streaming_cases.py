@@ -48,16 +48,16 @@ class Case:
     def eager(self) -> bool:
         return self.rows.batch.variant.launch == "stream"
 
-    def analyse(self, shared: Mapping[str, float], own: Tables) -> Analysis:
+    def analyse(self, shared: Mapping[str, float], tables: Tables) -> Analysis:
         """Of each row, under any constants; not yet held above the bound."""
-        constants = {**shared, **own.get(self.device.architecture, {})}
+        constants = {**shared, **tables.get(self.device.architecture, {})}
         style = SCALAR if self.scalar else ""
-        rates = StreamingRates.of(self.device, self.family, constants, style=style)
+        rates = StreamingRates.from_device(self.device, self.family, constants, style=style)
         return analyse_stream(self.stream, self.rows.batch.variant, rates)
 
-    def log_ratio(self, shared: Mapping[str, float], own: Tables) -> F:
+    def log_ratio(self, shared: Mapping[str, float], current: Tables) -> F:
         """log(estimate / measured) per row."""
-        return np.log(self.analyse(shared, own).time_s / self.rows.seconds)
+        return np.log(self.analyse(shared, current).time_s / self.rows.seconds)
 
 
 def thin(rows: MeasuredRows, count: int) -> MeasuredRows:
@@ -73,7 +73,7 @@ def cases_of(parts: Sequence[MeasuredRows], count: int) -> list[Case]:
     return [Case.of(thin(rows, count)) for rows in parts]
 
 
-def error_sizes(cases: Sequence[Case], shared: Mapping[str, float], own: Tables) -> Constants:
+def error_sizes(cases: Sequence[Case], shared: Mapping[str, float], current: Tables) -> Constants:
     """Log sd of the errors of ``cases``, train rows that these constants were not fitted on.
 
     The bias of a whole group (one source, device and kind) is what its rows share, half of its
@@ -83,7 +83,7 @@ def error_sizes(cases: Sequence[Case], shared: Mapping[str, float], own: Tables)
     """
     eager = [case for case in cases if case.eager]
     others = [case for case in cases if not case.eager]
-    residuals, waiting, weights = residuals_of(others, shared, own)
+    residuals, waiting, weights = residuals_of(others, shared, current)
     biases = np.array([np.median(error) ** 2 for error in residuals])
     group_weights = np.array([part[0] * len(part) for part in weights])
     common = float(np.sqrt(np.average(biases, weights=group_weights)))
@@ -99,7 +99,7 @@ def error_sizes(cases: Sequence[Case], shared: Mapping[str, float], own: Tables)
         "family_log_sd": common * factor / np.sqrt(2.0),
         "own_log_sd": alone * factor,
         "small_log_sd": sizes[2] * factor,
-        "eager_error": covering(*residuals_of(eager, shared, own), sizes) / factor,
+        "eager_error": covering(*residuals_of(eager, shared, current), sizes) / factor,
     }
 
 
@@ -107,14 +107,14 @@ Parts = list[F]
 
 
 def residuals_of(
-    cases: Sequence[Case], shared: Mapping[str, float], own: Tables
+    cases: Sequence[Case], shared: Mapping[str, float], tables: Tables
 ) -> tuple[Parts, Parts, Parts]:
     """Log residuals, share of the time spent waiting, and weights of the rows of each case."""
     kinds = Counter((case.source, case.family) for case in cases)
     residuals, waiting, weights = [], [], []
     for case in cases:
-        residuals.append(case.log_ratio(shared, own))
-        waiting.append(1.0 - np.asarray(case.analyse(shared, own).features["busy_share"]))
+        residuals.append(case.log_ratio(shared, tables))
+        waiting.append(1.0 - np.asarray(case.analyse(shared, tables).features["busy_share"]))
         count, share = len(case.rows), kinds[case.source, case.family]
         weights.append(np.full(count, 1.0 / count / share))
     return residuals, waiting, weights
@@ -132,11 +132,11 @@ def covering(
     return float(scaled[order][np.searchsorted(reached, 0.9)]) / Z90
 
 
-def score(cases: Sequence[Case], shared: Mapping[str, float], own: Tables) -> Tables:
+def score(cases: Sequence[Case], shared: Mapping[str, float], current: Tables) -> Tables:
     """Mean APE, bias and coverage-relevant spread per source, family and device."""
     scores: Tables = {}
     for case in cases:
-        error = case.log_ratio(shared, own)
+        error = case.log_ratio(shared, current)
         v = case.rows.batch.variant
         kind = "+".join(name for name, _ in v.flags)
         words = (case.source, case.family, v.library, kind, case.device.name)

@@ -33,10 +33,15 @@ def train(family: str, data: Path) -> Card:
             raise SilicastError("no such table", kind="io", file=str(data / table))
     trained, parts = trainer.train(data, print)
     card = Card(
-        format=FORMAT, family=family, data=list(trainer.tables), split=trainer.split,
-        command=f"python -m lab.train_trees {family}", date="", sha256="",
+        format=FORMAT,
+        family=family,
+        data=list(trainer.tables),
+        split=trainer.split,
+        command=f"python -m lab.train_trees {family}",
+        date="",
+        sha256="",
         trained=trained,
-    )  # fmt: skip
+    )
     return write_artefact(folder() / f"{family}.json", card, parts)
 
 

@@ -55,13 +55,13 @@ class Board:
 
 def boards_of_models(data: Path) -> list[Board]:
     """All sources and boards, known and unknown."""
-    found: list[Board] = []
+    boards: list[Board] = []
     for score, dtype in OF_MODELS:
         for scored in score(data, None, lambda _: True):
-            found += _boards(scored, dtype, known=True)
+            boards += _boards(scored, dtype, known=True)
         for scored in unseen(score, data, None):
-            found += _boards(scored, dtype, known=False)
-    return found
+            boards += _boards(scored, dtype, known=False)
+    return boards
 
 
 def _boards(scored: Scored, dtype: str, *, known: bool) -> Iterator[Board]:
@@ -85,9 +85,9 @@ def board_spreads(boards: Iterable[Board]) -> Constants:
     kinds: dict[str, list[Board]] = defaultdict(list)
     for board in boards:
         kinds[board.knowledge].append(board)
-    found = {kind: _beyond(kinds[kind]) for kind in ("known", "sister", "unmeasured")}
-    found["learned"] = found["known"]
-    return {f"{kind}.board_log_sd": found[kind] for kind in KNOWLEDGE}
+    table = {kind: _beyond(kinds[kind]) for kind in ("known", "sister", "unmeasured")}
+    table["learned"] = table["known"]
+    return {f"{kind}.board_log_sd": table[kind] for kind in KNOWLEDGE}
 
 
 def _beyond(boards: Sequence[Board]) -> float:

@@ -25,9 +25,13 @@ LANES = 4  # elements a lane
 QUARTER = re.compile(r"v_(exp|log|rcp|rsq|sqrt|sin|cos)_")
 POINTERS = "--opaque-pointers"
 OCLC = (
-    "correctly_rounded_sqrt_on", "daz_opt_off", "finite_only_off", "isa_version_90a",
-    "unsafe_math_off", "wavefrontsize64_on",
-)  # fmt: skip
+    "correctly_rounded_sqrt_on",
+    "daz_opt_off",
+    "finite_only_off",
+    "isa_version_90a",
+    "unsafe_math_off",
+    "wavefrontsize64_on",
+)
 """What a HIP compiler links without options of its user's."""
 
 _GELU = """
@@ -109,7 +113,7 @@ def sass_slots(listing: str) -> float:
 def _run(*words: str | Path) -> str:
     return subprocess.run(
         [str(word) for word in words], check=True, capture_output=True, text=True
-    ).stdout  # fmt: skip
+    ).stdout
 
 
 def _compiled(folder: Path, llvm: Path, text: str, parts: list[Path], target: list[str]) -> Path:
@@ -125,10 +129,15 @@ def _compiled(folder: Path, llvm: Path, text: str, parts: list[Path], target: li
 
 def amd(form: str, llvm: Path, ocml: Path, folder: Path) -> float:
     """Slots of an element on gfx90a."""
-    text = source(form, {
-        "TRIPLE": "amdgcn-amd-amdhsa", "FUNCTION": f"__ocml_{FORMS[form][0]}_f32",
-        "INDEX": "llvm.amdgcn.workitem.id.x", "CALL": "amdgpu_kernel",
-    })  # fmt: skip
+    text = source(
+        form,
+        {
+            "TRIPLE": "amdgcn-amd-amdhsa",
+            "FUNCTION": f"__ocml_{FORMS[form][0]}_f32",
+            "INDEX": "llvm.amdgcn.workitem.id.x",
+            "CALL": "amdgpu_kernel",
+        },
+    )
     parts = [ocml / "ocml.bc", *(ocml / f"oclc_{name}.bc" for name in OCLC)]
     target = ["-mtriple=amdgcn-amd-amdhsa", "-mcpu=gfx90a"]
     return cdna_slots(_compiled(folder, llvm, text, parts, target).read_text())
@@ -136,10 +145,15 @@ def amd(form: str, llvm: Path, ocml: Path, folder: Path) -> float:
 
 def nvidia(form: str, llvm: Path, tools: Path, folder: Path) -> float:
     """Slots of an element on sm_80."""
-    text = source(form, {
-        "TRIPLE": "nvptx64-nvidia-cuda", "FUNCTION": f"__nv_{FORMS[form][0]}f",
-        "INDEX": "llvm.nvvm.read.ptx.sreg.tid.x", "CALL": "ptx_kernel",
-    })  # fmt: skip
+    text = source(
+        form,
+        {
+            "TRIPLE": "nvptx64-nvidia-cuda",
+            "FUNCTION": f"__nv_{FORMS[form][0]}f",
+            "INDEX": "llvm.nvvm.read.ptx.sreg.tid.x",
+            "CALL": "ptx_kernel",
+        },
+    )
     target = ["-mtriple=nvptx64-nvidia-cuda", "-mcpu=sm_80"]
     made = _compiled(folder, llvm, text, [tools / "lib/libdevice.10.bc"], target)
     code = folder / "k.cubin"

@@ -53,20 +53,27 @@ def run_suite(name: str) -> dict[str, Any]:
     log.parent.mkdir(parents=True, exist_ok=True)
     module = f"{__package__}.observed"
     environment = {
-        **os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0",
-    }  # fmt: skip
+        **os.environ,
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONHASHSEED": "0",
+    }
     with log.open("w", encoding="utf-8") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", module, name, str(BUILD)], cwd=ROOT, env=environment,
-            stdout=out, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            [sys.executable, "-m", module, name, str(BUILD)],
+            cwd=ROOT,
+            env=environment,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
         _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SilicastError(
-            f"suite {name} ended with status {process.returncode}", file=str(log),
+            f"suite {name} ended with status {process.returncode}",
+            file=str(log),
             hint="its output is in this file",
-        )  # fmt: skip
+        )
     _commit(name, usage.ru_utime + usage.ru_stime)
     result: dict[str, Any] = msgspec.json.decode((BUILD / f"{name}.json").read_bytes())
     return result

@@ -30,15 +30,24 @@ GLANCE = ROOT / "docs" / "accuracy-at-a-glance.md"
 BASELINE = "roofline x constant"
 KNOWN = "architecture known"
 SUMMARY_HEADINGS = (
-    "", "unseen: rows", "error %", "in interval %", "seen: rows", "error %", "in interval %",
+    "",
+    "unseen: rows",
+    "error %",
+    "in interval %",
+    "seen: rows",
+    "error %",
+    "in interval %",
     "roofline x constant",
-)  # fmt: skip
+)
 WAYS = ("NeuSight's law", "wave scaling", BASELINE)
 UNSEEN = {
-    "mean_ape": "unseen: mean APE %", "bias_pct": "bias %", "coverage_pct": "in 90 % interval, %",
-    "median_width": "p95 / p05", "interval_score": "interval score",
+    "mean_ape": "unseen: mean APE %",
+    "bias_pct": "bias %",
+    "coverage_pct": "in 90 % interval, %",
+    "median_width": "p95 / p05",
+    "interval_score": "interval score",
     "constant_width_score": "best one width",
-}  # fmt: skip
+}
 """Figures of unseen boards."""
 HEADINGS = (
     "suite", "metric", "rows", "mean APE %", "bias %", "in the 90 % interval", "noise floor %",
@@ -115,8 +124,8 @@ def unseen_table() -> list[str]:
 def with_table(text: str) -> str:
     """A page with current tables, where it has a place for them."""
     for name, lines in (("summary", summary), ("unseen", unseen_table), ("accuracy", table)):
-        place = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        if match := place.search(text):
+        position = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+        if match := position.search(text):
             rows = "\n".join(lines())
             text = f"{text[: match.end(1)]}{rows}\n{text[match.start(2) :]}"
     return text

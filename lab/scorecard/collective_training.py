@@ -69,7 +69,7 @@ def train_collectives(
     parts: Sequence[MeasuredCalls],
     model: Model,
     settings: Settings,
-    said: Callable[[str], None] = lambda _: None,
+    remark: Callable[[str], None] = lambda _: None,
 ) -> Made:
     """Corrections of every architecture and launch.
 
@@ -81,14 +81,14 @@ def train_collectives(
         architecture = part.call.topology.device.architecture
         groups.setdefault((architecture, part.call.launch), []).append(part)
     described: list[Trained] = []
-    found: dict[str, Learned] = {}
+    entries: dict[str, Learned] = {}
     for (architecture, launch), members in sorted(groups.items()):
         one = _train_one(f"{launch}.{architecture}", members, model, settings)
         if one is not None:
             described.append(one[0])
-            found[one[0].key] = one[1]
-            said(f"collective {one[0].key}: {one[0].scores}")
-    return described, found
+            entries[one[0].key] = one[1]
+            remark(f"collective {one[0].key}: {one[0].scores}")
+    return described, entries
 
 
 def _train_one(
@@ -115,7 +115,11 @@ def _train_one(
     left = trees.evaluate(rows.columns[:, held]) - rows.target[held]
     architecture, launch = parts[0].call.topology.device.architecture, parts[0].call.launch
     trained = Trained(
-        key=key, architecture=architecture, dtypes=[launch], devices=devices, features=list(names),
+        key=key,
+        architecture=architecture,
+        dtypes=[launch],
+        devices=devices,
+        features=list(names),
         log_sd=normal_sd(across[named]),
         blank_log_sd=normal_sd(across[blank]) if blank.any() else 0.0,
         shared_log_sd=device_sd(across[named], rows.device[named], len(devices)),
@@ -128,11 +132,14 @@ def _train_one(
             SHORT: _sd_of(across, named & rows.short, named),
             LONG: _sd_of(across, named & ~rows.short, named),
         },
-    )  # fmt: skip
+    )
     ceiling = train_quantile(
-        trees.common.bins, without_who(rows.columns[:, named], names), rows.target[named], QUANTILE,
+        trees.common.bins,
+        without_who(rows.columns[:, named], names),
+        rows.target[named],
+        QUANTILE,
         OF_CEILING,
-    )  # fmt: skip
+    )
     return trained, Learned(trees, ceiling, no_trees(trees.common.bins), reached)
 
 
@@ -142,10 +149,14 @@ def _table(part: MeasuredCalls, model: Model, names: tuple[str, ...], devices: l
     columns = table(part.call, part.size, selection, bound, names)
     count = len(part.size)
     named = _Table(
-        columns, np.log(part.seconds / np.maximum(selection.time_s, bound)), part.held_out,
-        part.fold, np.full(count, devices.index(part.call.topology.device.name)),
-        is_short(selection), np.zeros(count, dtype=np.bool_),
-    )  # fmt: skip
+        columns,
+        np.log(part.seconds / np.maximum(selection.time_s, bound)),
+        part.held_out,
+        part.fold,
+        np.full(count, devices.index(part.call.topology.device.name)),
+        is_short(selection),
+        np.zeros(count, dtype=np.bool_),
+    )
     released = [row for row, name in enumerate(names) if name.startswith(RELEASE)]
     if not columns[released].any():
         return named
@@ -153,9 +164,14 @@ def _table(part: MeasuredCalls, model: Model, names: tuple[str, ...], devices: l
     bare = columns[:, some]
     bare[released] = 0.0
     unnamed = _Table(
-        bare, named.target[some], named.held_out[some], named.fold[some], named.device[some],
-        named.short[some], ~named.blank[some],
-    )  # fmt: skip
+        bare,
+        named.target[some],
+        named.held_out[some],
+        named.fold[some],
+        named.device[some],
+        named.short[some],
+        ~named.blank[some],
+    )
     return _joined([named, unnamed])
 
 
@@ -171,8 +187,8 @@ def _joined(tables: Sequence[_Table]) -> _Table:
 
 def ranges(columns: F64) -> NDArray[np.int64]:
     """Smallest and largest code of each feature, shape (F, 2)."""
-    found = codes(columns)
-    return np.stack([found.min(axis=1), found.max(axis=1)], axis=1)
+    result = codes(columns)
+    return np.stack([result.min(axis=1), result.max(axis=1)], axis=1)
 
 
 def _unseen(rows: _Table, named: NDArray[np.bool_], devices: int, settings: Settings) -> float:

@@ -36,9 +36,13 @@ SETTINGS = Settings(trees=300, depth=6, rate=0.1, rows=0.7, columns=0.6, prior=1
 LONG = 8
 """A message of more than one over so many of the largest of its kind is a long one."""
 _DEVICES = {
-    "a100_sxm": "A100", "h100_sxm": "H100", "h200_sxm": "H200", "b200_sxm": "B200",
-    "gb200": "GB200", "l40s": "L40S",
-}  # fmt: skip
+    "a100_sxm": "A100",
+    "h100_sxm": "H100",
+    "h200_sxm": "H200",
+    "b200_sxm": "B200",
+    "gb200": "GB200",
+    "l40s": "L40S",
+}
 _OWN_PATHS = frozenset({("L40S", "sglang", "0.5.12")})
 """Campaigns (device, library, version) on a host whose PCIe has a path for every pair of devices.
 On the others' hosts pairs take turns: what eight devices reach over it there is a tenth."""
@@ -85,12 +89,14 @@ class CollectiveRows:
         """Calls, and the rows of each, which one vectorised call can predict."""
         columns = (self.device, self.op, self.gpus, self.per_node, self.library, self.version,
                    self.launch, self.dtype)  # fmt: skip
-        found: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+        table: dict[tuple[Any, ...], list[int]] = defaultdict(list)
         for row, key in enumerate(zip(*(x.tolist() for x in columns), strict=True)):
-            found[key].append(row)
-        for (name, op, gpus, per_node, library, version, launch, dtype), rows in found.items():
+            table[key].append(row)
+        for (name, op, gpus, per_node, library, version, launch, dtype), rows in table.items():
             paths: Paths = "own" if (name, library, version) in _OWN_PATHS else "shared"
-            topology = Topology.of(find_device(name), gpus, gpus_per_node=per_node, paths=paths)
+            topology = Topology.from_device(
+                find_device(name), gpus, gpus_per_node=per_node, paths=paths
+            )
             yield Call(op, topology, library, launch, dtype, version), np.array(rows)
 
     def fold(self) -> I64:
@@ -123,8 +129,13 @@ def read_collectives(data: Path, *, thin: int = 12) -> CollectiveRows:
         if not row["copy_of"] and row["gpu"] in _DEVICES:
             points[_aiconfigurator_key(row)].append(row["latency_us"] * 1e-6)
     for row in read_records(data / OWN_NODES):
-        key = (row["gpu"], row["op"], row["num_workers"], row["max_devices_per_node"],
-               row["size_bytes"])  # fmt: skip
+        key = (
+            row["gpu"],
+            row["op"],
+            row["num_workers"],
+            row["max_devices_per_node"],
+            row["size_bytes"],
+        )
         if _hash(*key) % thin == 0:
             points[(*key, "nccl", "", "torch", "bf16")].append(row["t_median_ms"] * 1e-3)
     keys = sorted(points)

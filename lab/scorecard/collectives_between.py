@@ -25,16 +25,23 @@ from silicast.hardware.cluster import cluster_of
 
 TABLE = "training/collectives_multinode.parquet"
 _DEVICES = {
-    "A100-40GB": "A100-SXM-40GB", "A100-80GB": "A100-SXM-80GB", "H100-SXM": "H100-SXM-80GB",
-    "H200-SXM": "H200-SXM-141GB", "B200-SXM": "B200-SXM-180GB",
+    "A100-40GB": "A100-SXM-40GB",
+    "A100-80GB": "A100-SXM-80GB",
+    "H100-SXM": "H100-SXM-80GB",
+    "H200-SXM": "H200-SXM-141GB",
+    "B200-SXM": "B200-SXM-180GB",
     "H100-64GB (MareNostrum5 ACC custom)": "H100-96G-HBM2e-500W",
-}  # fmt: skip
+}
 """MareNostrum's board of four has HBM2e as the one of the catalog has; only links count here."""
 _NETWORKS = (
-    ("EFA 4x100Gbps", "efa-50g"), ("EFA", "efa-400g"), ("GPUDirect-TCPXO", "tcpxo"),
-    ("GPUDirect-TCPX", "tcpx"), ("RoCE", "roce-400g"), ("InfiniBand NDR200", "infiniband-hdr"),
+    ("EFA 4x100Gbps", "efa-50g"),
+    ("EFA", "efa-400g"),
+    ("GPUDirect-TCPXO", "tcpxo"),
+    ("GPUDirect-TCPX", "tcpx"),
+    ("RoCE", "roce-400g"),
+    ("InfiniBand NDR200", "infiniband-hdr"),
     ("InfiniBand", "infiniband-ndr"),
-)  # fmt: skip
+)
 """How a network's description begins -> its name in the catalog; the first that fits. A port of
 NDR200 has the rate of HDR."""
 _FORCED = {"tree": "tree", "ring": "ring"}
@@ -83,13 +90,13 @@ class MultinodeRows:
         """Calls, and the rows of each, which one vectorised call can predict."""
         columns = (self.device, self.network, self.op, self.gpus, self.per_node, self.forced,
                    self.dtype)  # fmt: skip
-        found: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+        table: dict[tuple[Any, ...], list[int]] = defaultdict(list)
         for row, key in enumerate(zip(*(x.tolist() for x in columns), strict=True)):
-            found[key].append(row)
-        for (name, network, op, gpus, per_node, forced, dtype), rows in found.items():
+            table[key].append(row)
+        for (name, network, op, gpus, per_node, forced, dtype), rows in table.items():
             device = find_device(name)
             link = cluster_of(device, inter_node=network).inter_node.link
-            topology = Topology.of(device, gpus, gpus_per_node=per_node, inter=link)
+            topology = Topology.from_device(device, gpus, gpus_per_node=per_node, inter=link)
             yield Call(op, topology, dtype=dtype, forced=forced), np.array(rows)
 
 

@@ -63,10 +63,13 @@ def _compact_metric(metric: Result, groups: Sequence[str]) -> dict[str, Any]:
         if value is not None and key not in LEFT_OUT
     }
     return {
-        "metric": metric["metric"], "silicast": ours, "others": others, "peers": metric["peers"],
+        "metric": metric["metric"],
+        "silicast": ours,
+        "others": others,
+        "peers": metric["peers"],
         **({"by": by} if by else {}),
         **{key: metric[key] for key in ("noise_floor_pct",) if key in metric},
-    }  # fmt: skip
+    }
 
 
 def write(summary: Result) -> None:

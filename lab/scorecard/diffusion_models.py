@@ -20,21 +20,25 @@ from silicast.workload.graphs.graph import Graph
 
 _TEXTS: Mapping[str, Mapping[str, int]] = {
     "clip-l": {
-        "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
+        "hidden_size": 768,
+        "intermediate_size": 3072,
+        "num_hidden_layers": 12,
         "num_attention_heads": 12,
     },
     "openclip-h": {
-        "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 23,
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "num_hidden_layers": 23,
         "num_attention_heads": 16,
     },
     "openclip-bigg": {
-        "hidden_size": 1280, "intermediate_size": 5120, "num_hidden_layers": 32,
+        "hidden_size": 1280,
+        "intermediate_size": 5120,
+        "num_hidden_layers": 32,
         "num_attention_heads": 20,
     },
-    "t5-xxl": {
-        "d_model": 4096, "d_kv": 64, "d_ff": 10240, "num_layers": 24, "num_heads": 64,
-    },
-}  # fmt: skip
+    "t5-xxl": {"d_model": 4096, "d_kv": 64, "d_ff": 10240, "num_layers": 24, "num_heads": 64},
+}
 """Sizes of text encoders, recalled: CLIP ViT-L/14, OpenCLIP ViT-H and ViT-bigG, T5 1.1 XXL."""
 
 
@@ -124,11 +128,11 @@ def _step_class() -> Any:
         def forward(self, given: dict[str, Any]) -> Any:
             latent = given[self.sample]
             doubled = torch.cat([latent] * self.times)
-            found = self.module(**{**given, self.sample: doubled}, return_dict=False)[0]
+            result = self.module(**{**given, self.sample: doubled}, return_dict=False)[0]
             if self.times > 1:
-                plain, prompted = found.chunk(2)
-                found = plain + 7.5 * (prompted - plain)
-            return latent + 0.1 * found
+                plain, prompted = result.chunk(2)
+                result = plain + 7.5 * (prompted - plain)
+            return latent + 0.1 * result
 
     return Step
 
@@ -159,9 +163,11 @@ def _decoder(channels: int, latent: int, images: int, dtype: str) -> Graph:
             module = diffusers.AutoencoderKL(
                 down_block_types=("DownEncoderBlock2D",) * 4,
                 up_block_types=("UpDecoderBlock2D",) * 4,
-                block_out_channels=(128, 256, 512, 512), layers_per_block=2,
-                latent_channels=channels, use_post_quant_conv=channels == 4,
-            )  # fmt: skip
+                block_out_channels=(128, 256, 512, 512),
+                layers_per_block=2,
+                latent_channels=channels,
+                use_post_quant_conv=channels == 4,
+            )
             image = torch.empty(images, channels, latent, latent)
         decoder = module.decoder.half() if narrow else module.decoder
         image = image.half() if narrow else image

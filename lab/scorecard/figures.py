@@ -68,12 +68,12 @@ def interval_figures(scored: Scored) -> dict[str, float]:
     inside = ok & (low <= 1.0) & (high >= 1.0)
     coverage = 100.0 * float(np.mean(inside))
     chance = 100.0 * Z90 * math.sqrt(0.9 * 0.1 / len(inside))
-    found = {"coverage_pct": coverage, "coverage_chance_pct": chance}
+    interval_figures = {"coverage_pct": coverage, "coverage_chance_pct": chance}
     if not ok.any():
-        return found
+        return interval_figures
     ratio = scored.estimate[ok] / scored.measured[ok]
     return {
-        **found,
+        **interval_figures,
         "interval_score": _interval_score(low[ok], high[ok]),
         "constant_width_score": _best_constant_width(ratio),
         "median_width": float(np.median(high[ok] / low[ok])),
@@ -140,15 +140,15 @@ def _best_constant(share: F64) -> float:
 
 def competitors(scored: Scored) -> dict[str, F64]:
     """Name -> prediction of every baseline and peer."""
-    found: dict[str, F64] = {}
+    competitors: dict[str, F64] = {}
     if scored.roofline is not None:
-        found["roofline"] = scored.roofline
+        competitors["roofline"] = scored.roofline
     constant = one_constant(scored)
     if constant is not None:
-        found["roofline x constant"] = constant
-    found.update(scored.baselines)
-    found.update(scored.peers)
-    return found
+        competitors["roofline x constant"] = constant
+    competitors.update(scored.baselines)
+    competitors.update(scored.peers)
+    return competitors
 
 
 FEW = 10
@@ -174,8 +174,8 @@ def ranks(values: F64) -> F64:
     """
     below = (values[:, None] > values).sum(axis=1)
     same = (values[:, None] == values).sum(axis=1)
-    found: F64 = below + (same - 1) / 2.0
-    return found
+    ranks: F64 = below + (same - 1) / 2.0
+    return ranks
 
 
 def promise_figures(scored: Scored) -> dict[str, float]:
@@ -186,10 +186,10 @@ def promise_figures(scored: Scored) -> dict[str, float]:
         return {}
     noise = 0.0 if scored.noise is None else scored.noise
     above = scored.bound > scored.measured * (1.0 + noise)
-    found = {"rows_below_bound": float(np.sum(above))}
+    promise_figures = {"rows_below_bound": float(np.sum(above))}
     if len(scored) >= FEW:
-        found["spearman"] = rank_correlation(scored.estimate, scored.measured)
-    return found
+        promise_figures["spearman"] = rank_correlation(scored.estimate, scored.measured)
+    return promise_figures
 
 
 def summary(scored: Scored) -> dict[str, Any]:
@@ -235,11 +235,14 @@ def _by_label(scored: Scored, group: str) -> dict[str, Mapping[str, Any]]:
     for label in sorted(set(labels.tolist())):
         rows = labels == label
         part = Scored(
-            metric=scored.metric, measured=scored.measured[rows], estimate=scored.estimate[rows],
-            p05=scored.p05[rows], p95=scored.p95[rows],
+            metric=scored.metric,
+            measured=scored.measured[rows],
+            estimate=scored.estimate[rows],
+            p05=scored.p05[rows],
+            p95=scored.p95[rows],
             noise=None if scored.noise is None else scored.noise[rows],
             bound=None if scored.bound is None else scored.bound[rows],
-        )  # fmt: skip
+        )
         table[label] = {
             **point_figures(part.measured, part.estimate),
             **interval_figures(part),

@@ -43,14 +43,14 @@ _GELU = Variant("fp16", cache="cold", flags=(("gelu", True),))
 
 def score_gpu_nests(data: Path, limit: int | None = None) -> Iterator[Scored]:
     """Microseconds of products, softmax, layernorm and GELU of A100 and MI210; both metrics."""
-    found: dict[tuple[str, str], list[tuple[Op, float]]] = {}
+    table: dict[tuple[str, str], list[tuple[Op, float]]] = {}
     for row in csv_records(data / LLMCOMPASS):
         family, _, device = row["file"].partition("_")
         if device in NESTS and family in CALL_US[device]:
-            found.setdefault((family, device), []).append(_measured(family, row["row_csv"]))
+            table.setdefault((family, device), []).append(_measured(family, row["row_csv"]))
     parts = {
         (family, device): _part(family, device, _some(rows, limit))
-        for (family, device), rows in found.items()
+        for (family, device), rows in table.items()
     }
     yield Scored.joined("gpu_nest_us", [part for part, _ in parts.values()])
     halves = []
@@ -79,9 +79,13 @@ def _second_half(part: Scored, log_sd: F64, call: float, slower: float) -> Score
     nest = slower * (part.estimate[1::2] - call)
     p05, p95 = _interval(call, nest, log_sd[1::2])
     return Scored(
-        "gpu_nest_half_us", measured=part.measured[1::2], estimate=call + nest, p05=p05, p95=p95,
+        "gpu_nest_half_us",
+        measured=part.measured[1::2],
+        estimate=call + nest,
+        p05=p05,
+        p95=p95,
         groups={name: labels[1::2] for name, labels in part.groups.items()},
-    )  # fmt: skip
+    )
 
 
 def _interval(call: float, nest: F64, log_sd: F64) -> tuple[F64, F64]:
@@ -128,24 +132,28 @@ def _part(family: str, device: str, rows: list[tuple[Op, float]]) -> tuple[Score
     us = US * np.array([each.estimate_s for each in nest])
     p05, p95 = _interval(call, us, log_sd)
     scored = Scored(
-        "gpu_nest_us", measured=np.array([each for _, each in rows]),
-        estimate=call + us, p05=p05, p95=p95,
+        "gpu_nest_us",
+        measured=np.array([each for _, each in rows]),
+        estimate=call + us,
+        p05=p05,
+        p95=p95,
         baselines={
             "roofline and the call": call + US * _roofline(ops, find_device(device)),
-            "the catalog's GPU model and the call":
-                call + US * np.array([each.estimate_s for each in board]),
+            "the catalog's GPU model and the call": call
+            + US * np.array([each.estimate_s for each in board]),
         },
         groups={
-            "device": np.full(len(rows), device), "family": np.full(len(rows), family),
+            "device": np.full(len(rows), device),
+            "family": np.full(len(rows), family),
             "both": np.full(len(rows), f"{device} {family}"),
         },
-    )  # fmt: skip
+    )
     return scored, log_sd
 
 
 def _roofline(ops: list[Op], device: Device) -> F64:
     """Products at the matrix peak, compulsory bytes at the memory's, whichever is longer."""
-    found = []
+    items = []
     for op in ops:
         model = implementation_for(op.family, "simt")
         assert model is not None
@@ -153,5 +161,5 @@ def _roofline(ops: list[Op], device: Device) -> F64:
         if op.family == "gemm":
             peak = device.peak_per_s(device.matrix_pipe("fp16"), "fp16")
             seconds = max(seconds, model.flops(op) / peak)
-        found.append(seconds)
-    return np.array(found)
+        items.append(seconds)
+    return np.array(items)

@@ -57,14 +57,16 @@ def held_out(group: str) -> Mapping[str, Body]:
     if not path.is_file():
         return {}
     page = "docs/explanation/shipped-numbers.md"
-    found = decode_json(path.read_bytes(), dict[str, Body], file=str(path), page=page)
-    for architecture, body in found.items():
+    held_out = decode_json(path.read_bytes(), dict[str, Body], file=str(path), page=page)
+    for architecture, body in held_out.items():
         if architecture in body.architectures:
             raise SilicastError(
-                f"constants without {architecture} hold some of its own", file=str(path),
-                field=architecture, hint="make them again: make artefacts",
-            )  # fmt: skip
-    return found
+                f"constants without {architecture} hold some of its own",
+                file=str(path),
+                field=architecture,
+                hint="make them again: make artefacts",
+            )
+    return held_out
 
 
 def groups() -> tuple[str, ...]:
@@ -85,15 +87,15 @@ def unmeasured(architecture: str, also: str = "") -> Iterator[None]:
         also: a second architecture that is left out: its constants become the geometric means of
             those that remain. What all architectures share was fitted with its rows.
     """
-    found = {}
+    table = {}
     for group in groups():
         body = held_out(group).get(architecture)
         if body is not None:
             rule = body.fallback.get(architecture)
-            found[group] = _physics(group, _without(body, also, rule) if also else body)
+            table[group] = _physics(group, _without(body, also, rule) if also else body)
     # which boards were measured is forgotten too
-    found[BOARDS] = _bare(BOARDS, architecture, also)
-    with replaced(found), resting(Evidence(learned=False)):
+    table[BOARDS] = _bare(BOARDS, architecture, also)
+    with replaced(table), resting(Evidence(learned=False)):
         yield
 
 
@@ -116,17 +118,17 @@ def unknown_architecture(architecture: str) -> Iterator[None]:
 
 def _bare(group: str, *architectures: str) -> Physics:
     """Constants of a group without what some architectures and their boards have for their own."""
-    own = load_physics(group)
+    physics = load_physics(group)
     others = {
         name: table
-        for name, table in own.architectures.items()
+        for name, table in physics.architectures.items()
         if not any(_is_of(name, architecture) for architecture in architectures)
     }
     if group == KNOWLEDGE:
         # how far libraries of its maker may be off is no measurement of it
-        judged = {a: own.architectures.get(a, {}).get(JUDGED) for a in architectures}
+        judged = {a: physics.architectures.get(a, {}).get(JUDGED) for a in architectures}
         others |= {a: {JUDGED: value} for a, value in judged.items() if value is not None}
-    return msgspec.structs.replace(own, architectures=others)
+    return msgspec.structs.replace(physics, architectures=others)
 
 
 def _is_of(name: str, architecture: str) -> bool:
@@ -158,9 +160,9 @@ def corrections_of_short_messages() -> Artefact:
 
 
 def _physics(group: str, body: Body) -> Physics:
-    own = load_physics(group)
+    physics = load_physics(group)
     return msgspec.structs.replace(
-        own, default=body.default, architectures=body.architectures, fallback=body.fallback
+        physics, default=body.default, architectures=body.architectures, fallback=body.fallback
     )
 
 

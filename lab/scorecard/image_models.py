@@ -44,10 +44,10 @@ class ImageRun:
 
 def families() -> Mapping[str, Mapping[str, str]]:
     """Half -> family -> the architecture that stands for it."""
-    found: Mapping[str, Mapping[str, str]] = read_toml(
+    families: Mapping[str, Mapping[str, str]] = read_toml(
         Path(__file__).with_name("image_models.toml")
     )
-    return found
+    return families
 
 
 def program_of(run: ImageRun) -> Graph:
@@ -56,8 +56,8 @@ def program_of(run: ImageRun) -> Graph:
     Raises:
         SilicastError: PyTorch or timm is missing, or the module cannot be exported.
     """
-    found = kept(run.architecture, repr(run), lambda: _traced(run), ("timm",))
-    return with_update(found, UPDATE) if run.training else found
+    result = kept(run.architecture, repr(run), lambda: _traced(run), ("timm",))
+    return with_update(result, UPDATE) if run.training else result
 
 
 def _traced(run: ImageRun) -> Graph:

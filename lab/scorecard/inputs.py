@@ -50,8 +50,13 @@ class Inputs(Strict, frozen=True):
 def observed(files: Iterable[str], modules: Iterable[str], data: Path) -> Inputs:
     """Hashes of the files and modules that a run read, as they are now."""
     opened = [Path(name).resolve() for name in files]
-    tables = sorted({p.relative_to(data.resolve()).as_posix() for p in opened
-                     if p.is_relative_to(data.resolve())})  # fmt: skip
+    tables = sorted(
+        {
+            p.relative_to(data.resolve()).as_posix()
+            for p in opened
+            if p.is_relative_to(data.resolve())
+        }
+    )
     numbers = defaultdict[str, set[str]](set)
     for path in opened:
         if (position := _position(path)) is not None:
@@ -129,6 +134,4 @@ def _of_code(package: str, names: Iterable[str]) -> tuple[str, str]:
 
 @cache
 def _modules_hash(package: str, names: tuple[str, ...]) -> str:
-    return modules_hash(
-        package if name == "__init__" else f"{package}.{name}" for name in names
-    )  # fmt: skip
+    return modules_hash(package if name == "__init__" else f"{package}.{name}" for name in names)

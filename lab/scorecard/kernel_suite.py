@@ -69,8 +69,8 @@ def ranges(values: NDArray[Any], edges: Sequence[float], names: Sequence[str]) -
     >>> ranges(np.array([64, 65, 513]), (64, 512), ("few", "some", "many")).tolist()
     ['few', 'some', 'many']
     """
-    found: Labels = np.array(names)[np.searchsorted(np.array(edges), values)]
-    return found
+    labels: Labels = np.array(names)[np.searchsorted(np.array(edges), values)]
+    return labels
 
 
 @final
@@ -97,14 +97,17 @@ class KernelScore:
                 metric,
                 [
                     scored_part(
-                        metric, part, self.times_of.get(metric, predicted)(part), self.roofline,
+                        metric,
+                        part,
+                        self.times_of.get(metric, predicted)(part),
+                        self.roofline,
                         self.labels,
                     )
                     for part in limited(parts, limit)
                 ],
             )
             for metric, parts in self.read(data, limit).items()
-        ]  # fmt: skip
+        ]
 
 
 def scored_part(
@@ -120,15 +123,19 @@ def scored_part(
     Args:
         baselines: name -> seconds.
     """
-    found = {name: label(rows, times) for name, label in labels.items()}
+    table = {name: label(rows, times) for name, label in labels.items()}
     return Scored(
-        metric, measured=US * rows.seconds.astype(np.float64), estimate=US * times.estimate_s,
-        p05=US * times.p05_s, p95=US * times.p95_s, roofline=US * roofline(rows, times),
+        metric,
+        measured=US * rows.seconds.astype(np.float64),
+        estimate=US * times.estimate_s,
+        p05=US * times.p05_s,
+        p95=US * times.p95_s,
+        roofline=US * roofline(rows, times),
         peers={name: US * column for name, column in rows.peers.items()},
         baselines={name: US * column for name, column in (baselines or {}).items()},
         groups={
             "device": np.full(len(rows), rows.device),
-            **{n: np.full(len(rows), x) if isinstance(x, str) else x for n, x in found.items()},
+            **{n: np.full(len(rows), x) if isinstance(x, str) else x for n, x in table.items()},
         },
         noise=rows.noise,
-    )  # fmt: skip
+    )

@@ -42,13 +42,17 @@ def score_memory_arrays(data: Path) -> Iterator[Scored]:
         )
         estimate, width = _left_out(truth, raw, np.array([each.kind for each in arrays]))
         yield Scored(
-            metric, truth, estimate, estimate / width, estimate * width,
+            metric,
+            truth,
+            estimate,
+            estimate / width,
+            estimate * width,
             baselines={"components alone, nothing fitted": raw},
             groups={
                 "device": np.array([each.kind for each in arrays]),
                 "chip": np.array([names[n] for n in rows]),
             },
-        )  # fmt: skip
+        )
 
 
 def _left_out(truth: F64, raw: F64, kinds: np.ndarray) -> tuple[F64, F64]:
@@ -68,14 +72,16 @@ def _left_out(truth: F64, raw: F64, kinds: np.ndarray) -> tuple[F64, F64]:
 
 def _measured(data: Path) -> tuple[list[str], dict[str, F64]]:
     names: list[str] = []
-    found: dict[str, list[float]] = {"imc_tops_per_w": [], "imc_area_mm2": []}
+    table: dict[str, list[float]] = {"imc_tops_per_w": [], "imc_area_mm2": []}
     with (data / CHIPS).open(encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
             name = row["system"].split()[0]
             if name in ARRAYS:
                 names.append(name)
-                for metric, unit in (("imc_tops_per_w", r"([\d.]+) TOP/s/W"),
-                                     ("imc_area_mm2", r"area ([\d.]+) mm2")):  # fmt: skip
+                for metric, unit in (
+                    ("imc_tops_per_w", r"([\d.]+) TOP/s/W"),
+                    ("imc_area_mm2", r"area ([\d.]+) mm2"),
+                ):
                     stated = re.search(unit, row["value"])
-                    found[metric].append(float(stated[1]) if stated else float("nan"))
-    return names, {metric: np.array(values) for metric, values in found.items()}
+                    table[metric].append(float(stated[1]) if stated else float("nan"))
+    return names, {metric: np.array(values) for metric, values in table.items()}

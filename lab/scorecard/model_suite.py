@@ -65,8 +65,8 @@ def believed(prediction: Prediction | None, factor: float) -> Believed:
     """A prediction of a time in another unit."""
     if prediction is None:
         return UNANSWERED
-    found = prediction.latency_s.times(factor)
-    return found.estimate, found.p05, found.p95, prediction.bound_seconds * factor
+    result = prediction.latency_s.times(factor)
+    return result.estimate, result.p05, result.p95, prediction.bound_seconds * factor
 
 
 def score_cases(
@@ -77,29 +77,29 @@ def score_cases(
     Args:
         metric: as reported; of: as measured and answered, the same if left out.
     """
-    own = of or metric
-    kept = [
+    current = of or metric
+    remaining = [
         (case, answer)
         for case, answer in zip(cases, answers, strict=True)
-        if np.isfinite(case.measured.get(own, NAN))
+        if np.isfinite(case.measured.get(current, NAN))
     ]
-    first = kept[0][0]
+    first = remaining[0][0]
 
     def column(value: Callable[[Case], float]) -> F64:
-        return np.array([value(case) for case, _ in kept], dtype=np.float64)
+        return np.array([value(case) for case, _ in remaining], dtype=np.float64)
 
-    found = np.array([answer.get(own, UNANSWERED) for _, answer in kept])
+    result = np.array([answer.get(current, UNANSWERED) for _, answer in remaining])
     return Scored(
         metric,
-        measured=column(lambda case: case.measured[own]),
-        estimate=found[:, 0],
-        p05=found[:, 1],
-        p95=found[:, 2],
-        roofline=found[:, 3],
+        measured=column(lambda case: case.measured[current]),
+        estimate=result[:, 0],
+        p05=result[:, 1],
+        p95=result[:, 2],
+        roofline=result[:, 3],
         peers={
-            name: column(lambda case, name=name: case.peers[own][name])  # type: ignore[misc]
-            for name in first.peers.get(own, ())
+            name: column(lambda case, name=name: case.peers[current][name])  # type: ignore[misc]
+            for name in first.peers.get(current, ())
         },
-        groups={n: np.array([case.labels[n] for case, _ in kept]) for n in first.labels},
-        noise=column(lambda case: case.noise[own]) if own in first.noise else None,
+        groups={n: np.array([case.labels[n] for case, _ in remaining]) for n in first.labels},
+        noise=column(lambda case: case.noise[current]) if current in first.noise else None,
     )

@@ -57,9 +57,13 @@ Row = Mapping[str, Any]
 
 
 def read_neusight_graph(
-    source: Path | Iterable[Row], *, layers: int = 0, gpus: int = 4, dtype: str = "fp32",
+    source: Path | Iterable[Row],
+    *,
+    layers: int = 0,
+    gpus: int = 4,
+    dtype: str = "fp32",
     name: str = "",
-) -> Graph:  # fmt: skip
+) -> Graph:
     """The program of an op graph.
 
     Args:
@@ -109,8 +113,11 @@ class _Table:
         parts: list[tuple[str, int, int | None, int]] = [("program", 0, None, 1)]
         if layers > 1:
             first, last = self._layer()
-            parts = [("before", 0, first, 1), ("layer", first, last + 1, layers),
-                     ("after", last + 1, None, 1)]  # fmt: skip
+            parts = [
+                ("before", 0, first, 1),
+                ("layer", first, last + 1, layers),
+                ("after", last + 1, None, 1),
+            ]
         suffix = "" if direction == "forward" else "_backward"
         for title, start, end, times in reversed(parts) if suffix else parts:
             nodes = self._nodes(self.rows[start:end], direction)
@@ -122,26 +129,27 @@ class _Table:
             if first in names and last in names:
                 return names.index(first), names.index(last)
         raise SilicastError(
-            "the op graph has no layer of a known family to repeat", field="layers",
+            "the op graph has no layer of a known family to repeat",
+            field="layers",
             hint=f"rows from one of {', '.join(first for first, _ in LAYERS)}",
-        )  # fmt: skip
+        )
 
     def _nodes(self, rows: Sequence[Row], direction: Direction) -> tuple[Node, ...]:
-        found: list[Node] = []
+        nodes: list[Node] = []
         ends: dict[str, tuple[str, ...]] = {}
         backward = direction == "backward"
         for row in reversed(rows) if backward else rows:
             name = str(row.get("name", ""))
             around = str(row.get("next" if backward else "prev") or "").split()
-            own = ends[name] = tuple(dict.fromkeys(e for n in around for e in ends.get(n, ())))
+            current = ends[name] = tuple(dict.fromkeys(e for n in around for e in ends.get(n, ())))
             columns = ("bw_ops", "acc_ops") if backward else ("fw_ops",)
             ops = [op for column in columns for op in self._ops(row, name, column)]
             for number, (op, stream) in enumerate(ops):
                 title = name if len(ops) == 1 else f"{name}_{number}"
                 title = f"{title}_grad" if backward else title
-                found.append(Node(title, op, own, stream, source=str(row.get("op") or "")))
-                own = ends[name] = (title,)
-        return tuple(found)
+                nodes.append(Node(title, op, current, stream, source=str(row.get("op") or "")))
+                current = ends[name] = (title,)
+        return tuple(nodes)
 
     def _ops(self, row: Row, name: str, column: str) -> Iterator[tuple[Op, int]]:
         """Operations of a cell, and the stream of each: sums beside the computation have one."""
@@ -149,14 +157,15 @@ class _Table:
         for entry in parsed:
             try:
                 kind, sizes = entry
-                found = self._op(str(kind).removesuffix(_ASYNC), sizes)
+                result = self._op(str(kind).removesuffix(_ASYNC), sizes)
             except (TypeError, ValueError, KeyError):
                 raise SilicastError(
                     f"row {name!r}: expected [kind, sizes], found {str(entry)[:80]}",
-                    field=column, hint=f"kinds: {KINDS}",
-                ) from None  # fmt: skip
-            if found is not None:
-                yield found, int(str(kind).endswith(_ASYNC))
+                    field=column,
+                    hint=f"kinds: {KINDS}",
+                ) from None
+            if result is not None:
+                yield result, int(str(kind).endswith(_ASYNC))
         if not parsed and column == "fw_ops" and (lost := self._unmodelled(row, name)):
             yield lost, 0
 
@@ -216,12 +225,13 @@ def _literal(cell: object, name: str, column: str) -> Any:
     if not isinstance(cell, str):
         return cell
     try:
-        found = ast.literal_eval(cell) if len(cell) <= MAX_CELL else None
+        literal = ast.literal_eval(cell) if len(cell) <= MAX_CELL else None
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        found = None
-    if not isinstance(found, (list, tuple)):
+        literal = None
+    if not isinstance(literal, (list, tuple)):
         raise SilicastError(
             f"row {name!r}: {cell[:60]!r} is not a list of operations or shapes",
-            field=column, hint="[['Linear', (512, 1024, 4096)]]",
-        )  # fmt: skip
-    return found
+            field=column,
+            hint="[['Linear', (512, 1024, 4096)]]",
+        )
+    return literal

@@ -62,9 +62,12 @@ def write_rows(scored: Sequence[Scored], path: Path) -> None:
     parts = []
     for rows in scored:
         columns: dict[str, Any] = {
-            "metric": np.full(len(rows), rows.metric), "measured": rows.measured,
-            "estimate": rows.estimate, "p05": rows.p05, "p95": rows.p95,
-        }  # fmt: skip
+            "metric": np.full(len(rows), rows.metric),
+            "measured": rows.measured,
+            "estimate": rows.estimate,
+            "p05": rows.p05,
+            "p95": rows.p95,
+        }
         columns |= {f"by {name}": values.astype(str) for name, values in rows.groups.items()}
         parts.append(pa.table(columns))
     parquet.write_table(pa.concat_tables(parts, promote_options="default"), path)

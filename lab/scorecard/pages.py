@@ -14,17 +14,27 @@ Result = Mapping[str, Any]
 """One suite's results, as :func:`lab.scorecard.run.run` returns them."""
 
 FIGURES = {
-    "rows": "rows", "answered_pct": "answered\n%", "mean_ape": "mean\nAPE %",
-    "median_ape": "median\nAPE %", "p90_ape": "p90\nAPE %", "bias_pct": "bias\n%",
-    "median_abs_log": "median\n|log ratio|", "mean_ape_where_answered": "mean where\nanswered %",
+    "rows": "rows",
+    "answered_pct": "answered\n%",
+    "mean_ape": "mean\nAPE %",
+    "median_ape": "median\nAPE %",
+    "p90_ape": "p90\nAPE %",
+    "bias_pct": "bias\n%",
+    "median_abs_log": "median\n|log ratio|",
+    "mean_ape_where_answered": "mean where\nanswered %",
     "silicast_there": "Silicast\nthere %",
-}  # fmt: skip
+}
 """Figures shown for every competitor, in order."""
 BY_GROUP = {
-    "rows": "rows", "mean_ape": "mean APE %", "bias_pct": "bias %", "coverage_pct": "coverage %",
-    "median_width": "p95 / p05", "interval_score": "interval score",
-    "rows_below_bound": "rows below the bound", "spearman": "Spearman",
-}  # fmt: skip
+    "rows": "rows",
+    "mean_ape": "mean APE %",
+    "bias_pct": "bias %",
+    "coverage_pct": "coverage %",
+    "median_width": "p95 / p05",
+    "interval_score": "interval score",
+    "rows_below_bound": "rows below the bound",
+    "spearman": "Spearman",
+}
 """Figures of each label of a group, in order."""
 _PARTIAL = ("mean_ape_where_answered", "silicast_there")
 """Figures shown only where a competitor left rows unanswered."""
@@ -64,11 +74,16 @@ def scorecard_page(result: Result, origin: str = "") -> str:
         + (" A sample of the rows." if result["sampled"] else "")
     )
     lines = [
-        f"# {result['title']}", "", origin, "", result["split"], "",
+        f"# {result['title']}",
+        "",
+        origin,
+        "",
+        result["split"],
+        "",
         f"Tier: {result['tier']}.",
         "",
         READING,
-    ]  # fmt: skip
+    ]
     for metric in result["metrics"]:
         lines += ["", f"## {metric['metric']}", "", f"{_headline(metric)}.", ""]
         shown = _shown(metric)

@@ -45,14 +45,24 @@ def draw_end_to_end(scored: Sequence[Scored], folder: Path) -> None:
             chosen = rows.groups["device"] == device
             error = np.abs(np.stack((rows.p05, rows.p95)) - rows.estimate)[:, chosen]
             axis.errorbar(
-                rows.measured[chosen], rows.estimate[chosen], yerr=error, fmt="o", markersize=4,
-                linewidth=0.7, color=colours[device], label=device,
-            )  # fmt: skip
+                rows.measured[chosen],
+                rows.estimate[chosen],
+                yerr=error,
+                fmt="o",
+                markersize=4,
+                linewidth=0.7,
+                color=colours[device],
+                label=device,
+            )
         mean_ape = point_figures(rows.measured, rows.estimate)["mean_ape"]
         axis.set(
-            xscale="log", yscale="log", xlim=(low, high), ylim=(low, high),
-            xlabel="measured, ms", title=title(rows.metric, mean_ape),
-        )  # fmt: skip
+            xscale="log",
+            yscale="log",
+            xlim=(low, high),
+            ylim=(low, high),
+            xlabel="measured, ms",
+            title=title(rows.metric, mean_ape),
+        )
         for ticks in (axis.xaxis, axis.yaxis):
             ticks.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             ticks.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))

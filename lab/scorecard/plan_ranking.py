@@ -38,7 +38,7 @@ def ranked(
     Args:
         metric: of which more is better.
     """
-    cases, found = [], []
+    cases, items = [], []
     for group in _groups(chosen, answers):
         first = chosen[group[0][0]]
         measured = np.array([_of_plan(chosen, plan, metric) for plan in group])
@@ -50,13 +50,15 @@ def ranked(
             RANK: {"aiconfigurator": _correlation(theirs, measured)},
         }
         labels = {name: first.labels[name] for name in _SAME} | {
-            "concurrency": first.labels["concurrency"], "plans": f"{min(len(group), 6)}",
-        }  # fmt: skip
+            "concurrency": first.labels["concurrency"],
+            "plans": f"{min(len(group), 6)}",
+        }
         cases.append(Case({}, {REGRET: best, RANK: 1.0}, labels, {}, peers))
         picked, order = _chosen(ours, measured), _correlation(ours, measured)
-        found.append({name: (value, value, value, NAN)
-                      for name, value in ((REGRET, picked), (RANK, order))})  # fmt: skip
-    return [score_cases(name, cases, found) for name in (REGRET, RANK)] if cases else []
+        items.append(
+            {name: (value, value, value, NAN) for name, value in ((REGRET, picked), (RANK, order))}
+        )
+    return [score_cases(name, cases, items) for name in (REGRET, RANK)] if cases else []
 
 
 def _groups(
@@ -91,9 +93,11 @@ def _of_plan(chosen: Sequence[Case], rows: Sequence[int], metric: str, peer: str
 
 
 def _believed(
-    chosen: Sequence[Case], answers: Sequence[Mapping[str, Believed]],
-    rows: Sequence[int], metric: str,
-) -> float:  # fmt: skip
+    chosen: Sequence[Case],
+    answers: Sequence[Mapping[str, Believed]],
+    rows: Sequence[int],
+    metric: str,
+) -> float:
     return float(np.mean([answers[row][metric][0] / _gpus(chosen[row]) for row in rows]))
 
 
@@ -105,5 +109,5 @@ def _chosen(predicted: F64, measured: F64) -> float:
 
 
 def _correlation(predicted: F64, measured: F64) -> float:
-    found = rank_correlation(predicted, measured)
-    return found if np.isnan(found) else max(found, LEAST_RANK)
+    result = rank_correlation(predicted, measured)
+    return result if np.isnan(result) else max(result, LEAST_RANK)

@@ -61,9 +61,9 @@ class MeasuredRows:
     @property
     def model(self) -> Implementation:
         """The kernel model that predicts the rows."""
-        found = implementation_for(self.batch.family, self.hardware.execution_model)
-        assert found is not None
-        return found
+        implementation = implementation_for(self.batch.family, self.hardware.execution_model)
+        assert implementation is not None
+        return implementation
 
     @property
     def kernels(self) -> MeasuredKernels:
@@ -122,14 +122,14 @@ def joined(parts: Iterable[MeasuredRows]) -> Iterator[MeasuredRows]:
 
 def newest(parts: Iterable[MeasuredRows]) -> list[MeasuredRows]:
     """Rows of the newest version of every backend on every device."""
-    found = list(parts)
+    result = list(parts)
     best: dict[tuple[str, str], tuple[int, ...]] = {}
-    for part in found:
+    for part in result:
         key = (part.device, part.words["backend"])
         best[key] = max(best.get(key, ()), version_order(part.words["version"]))
     return [
         part
-        for part in found
+        for part in result
         if version_order(part.words["version"]) == best[part.device, part.words["backend"]]
     ]
 
@@ -205,7 +205,7 @@ def limited(parts: Sequence[MeasuredRows], limit: int | None) -> list[MeasuredRo
     ends = np.cumsum([len(part) for part in parts])
     chosen = np.split(subsample(total, limit), np.searchsorted(subsample(total, limit), ends))
     starts = [0, *ends[:-1].tolist()]
-    found = [
+    items = [
         part.take(rows - start) for part, rows, start in zip(parts, chosen, starts, strict=False)
     ]
-    return [part for part in found if len(part)]
+    return [part for part in items if len(part)]

@@ -55,10 +55,10 @@ class SparseUnits:
         >>> round(SparseUnits(64, 8e8, 4, 8).pairs(0.09, 4096), 3)
         1.193
         """
-        run, places = 2**self.run_bits, rows / self.units
-        longest = math.floor(places / run)
+        run, positions = 2**self.run_bits, rows / self.units
+        longest = math.floor(positions / run)
         return 1.0 + math.fsum(
-            (1.0 - k * run / places) * math.pow(1.0 - density, k * run)
+            (1.0 - k * run / positions) * math.pow(1.0 - density, k * run)
             for k in range(1, longest + 1)
         )
 

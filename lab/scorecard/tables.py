@@ -18,9 +18,13 @@ from silicast.workload.graphs.op import OpBatch, Variant
 
 AIC = "aiconfigurator/"
 AIC_DEVICES = {
-    "a100_sxm": "A100-SXM-80GB", "h100_sxm": "H100-SXM-80GB", "h200_sxm": "H200-SXM-141GB",
-    "l40s": "L40S", "b200_sxm": "B200-SXM-180GB", "gb200": "GB200",
-}  # fmt: skip
+    "a100_sxm": "A100-SXM-80GB",
+    "h100_sxm": "H100-SXM-80GB",
+    "h200_sxm": "H200-SXM-141GB",
+    "l40s": "L40S",
+    "b200_sxm": "B200-SXM-180GB",
+    "gb200": "GB200",
+}
 """aiconfigurator's name of a system -> device. Its Intel card is in suite other_vendors."""
 CAMPAIGN = ("system", "backend", "version", "kernel_source")
 
@@ -56,19 +60,26 @@ def ops(family: str, variant: Variant, dims: Mapping[str, Any], held_out: Mask) 
     """All rows of a group as ops of one variant; dimensions are arrays, or one number for all."""
     count = len(held_out)
     arrays = {
-        name: np.full(count, size, dtype=np.int64) if isinstance(size, int)
+        name: np.full(count, size, dtype=np.int64)
+        if isinstance(size, int)
         else np.ascontiguousarray(size, dtype=np.int64)
         for name, size in dims.items()
-    }  # fmt: skip
+    }
     return [(OpBatch(family, variant, arrays), held_out, np.arange(count))]
 
 
 def campaign_variant(words: Words, dtype: str, kv_dtype: str = "", **flags: bool) -> Variant:
     """A variant of the campaign's library, version and kernel, replayed in a graph."""
     return Variant(
-        dtype, kv_dtype, words["backend"], words["version"], words["kernel_source"], "graph", "",
+        dtype,
+        kv_dtype,
+        words["backend"],
+        words["version"],
+        words["kernel_source"],
+        "graph",
+        "",
         tuple(sorted(flags.items())),
-    )  # fmt: skip
+    )
 
 
 def read_table(
@@ -109,9 +120,13 @@ def read_table(
         sizes, seconds, noise = (repeats or each_row)(sizes, micros[chosen])
         for batch, held, index in table.lower(named, sizes):
             yield MeasuredRows(
-                batch, AIC_DEVICES[named["system"]], seconds[index], held, named,
+                batch,
+                AIC_DEVICES[named["system"]],
+                seconds[index],
+                held,
+                named,
                 None if noise is None else noise[index],
-            )  # fmt: skip
+            )
 
 
 Repeats = Callable[[Sizes, F64], tuple[dict[str, I64], F64, F64 | None]]
@@ -125,28 +140,30 @@ def each_row(sizes: Sizes, micros: F64) -> tuple[dict[str, I64], F64, None]:
 
 def mean_of_repeats(sizes: Sizes, micros: F64) -> tuple[dict[str, I64], F64, None]:
     """Distinct sizes, sorted, with the mean of their times."""
-    distinct, places = _distinct(sizes)
-    return distinct, np.bincount(places, weights=micros) / np.bincount(places) * 1e-6, None
+    distinct, positions = _distinct(sizes)
+    return distinct, np.bincount(positions, weights=micros) / np.bincount(positions) * 1e-6, None
 
 
 def median_of_repeats(sizes: Sizes, micros: F64) -> tuple[dict[str, I64], F64, F64]:
     """Distinct sizes, sorted, with the median of their times and the mean distance to it."""
-    distinct, places = _distinct(sizes)
-    order = np.argsort(places, kind="stable")
-    parts = np.split(micros[order] * 1e-6, np.cumsum(np.bincount(places))[:-1])
+    distinct, positions = _distinct(sizes)
+    order = np.argsort(positions, kind="stable")
+    parts = np.split(micros[order] * 1e-6, np.cumsum(np.bincount(positions))[:-1])
     medians = np.array([float(np.median(part)) for part in parts])
-    noise = np.array([
-        float(np.mean(np.abs(part / middle - 1.0))) if len(part) > 1 else np.nan
-        for part, middle in zip(parts, medians, strict=True)
-    ])  # fmt: skip
+    noise = np.array(
+        [
+            float(np.mean(np.abs(part / middle - 1.0))) if len(part) > 1 else np.nan
+            for part, middle in zip(parts, medians, strict=True)
+        ]
+    )
     return distinct, medians, noise
 
 
 def _distinct(sizes: Sizes) -> tuple[dict[str, I64], I64]:
     """Distinct combinations of sizes, and which of them each row has."""
     columns = np.stack(list(sizes.values()))
-    distinct, places = np.unique(columns, axis=1, return_inverse=True)
-    return dict(zip(sizes, np.ascontiguousarray(distinct), strict=True)), places.reshape(-1)
+    distinct, positions = np.unique(columns, axis=1, return_inverse=True)
+    return dict(zip(sizes, np.ascontiguousarray(distinct), strict=True)), positions.reshape(-1)
 
 
 def read_arrow(path: Path, columns: Sequence[str], filters: Any = None) -> Any:
@@ -203,11 +220,11 @@ def groups(
     columns = {name: _values(table[name]) for name in others}
     order = np.argsort(code, kind="stable")
     distinct, starts = np.unique(code[order], return_index=True)
-    places = np.unravel_index(distinct, [len(values) for values in known])
+    positions = np.unravel_index(distinct, [len(values) for values in known])
     for group, rows in enumerate(np.split(order, starts[1:])):
         named = {
-            word: values[place[group]]
-            for word, values, place in zip(words, known, places, strict=True)
+            word: values[position[group]]
+            for word, values, position in zip(words, known, positions, strict=True)
         }
         yield named, {name: column[rows] for name, column in columns.items()}
 
@@ -232,6 +249,6 @@ def _values(column: Any) -> NDArray[Any]:
         return np.asarray(column.to_numpy().astype(np.int64))
     if pa.types.is_floating(column.type):
         return np.asarray(column.to_numpy())
-    texts, places = coded(column)
+    texts, positions = coded(column)
     numbers = all(text.lstrip("-").isdigit() for text in texts)
-    return np.array(texts, dtype=np.int64 if numbers else np.str_)[places]
+    return np.array(texts, dtype=np.int64 if numbers else np.str_)[positions]

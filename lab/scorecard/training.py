@@ -88,12 +88,12 @@ ONE_METRIC = frozenset(
 
 def by_metric_and_device(data: Path) -> dict[tuple[str, str], list[MeasuredRows]]:
     """(metric, device) -> rows of all sources, one part a variant, without peers; sorted."""
-    found: dict[tuple[str, str], list[MeasuredRows]] = {}
+    table: dict[tuple[str, str], list[MeasuredRows]] = {}
     for source in sources().values():
         for part in source.read(data):
             key = (metric_of(part), part.hardware.name)
-            found.setdefault(key, []).append(replace(part, noise=None, peers={}))
-    return dict(sorted(found.items()))
+            table.setdefault(key, []).append(replace(part, noise=None, peers={}))
+    return dict(sorted(table.items()))
 
 
 def metric_of(part: MeasuredRows) -> str:
@@ -114,10 +114,10 @@ class Trainer:
 
 def trainers() -> Mapping[str, Trainer]:
     """All by family: those of kernels, and that of collectives."""
-    found = {
+    table = {
         name: Trainer(source.tables, source.split, source.train)
         for name, source in sources().items()
     }
-    return found | {
+    return table | {
         COLLECTIVE: Trainer(collectives.TABLES, collectives.SPLIT, collectives.train_shipped)
     }

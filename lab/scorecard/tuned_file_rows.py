@@ -24,10 +24,12 @@ COLUMNS = {"m": "BLOCK_SIZE_M", "n": "BLOCK_SIZE_N", "k": "BLOCK_SIZE_K"}
 SECOND = "_down"
 """Ends a file's name, and with it one of its marks, where it is of the second product alone."""
 BESIDE_SCALES: Mapping[str, Mapping[bool, str]] = {
-    "fp8": {True: "fp8_block", False: "fp8"}, "float8": {True: "fp8_block", False: "fp8"},
-    "int8_w8a16": {True: "int8_wo", False: "int8_wo"}, "int8_w8a8": {True: "int8", False: "int8"},
+    "fp8": {True: "fp8_block", False: "fp8"},
+    "float8": {True: "fp8_block", False: "fp8"},
+    "int8_w8a16": {True: "int8_wo", False: "int8_wo"},
+    "int8_w8a8": {True: "int8", False: "int8"},
     "int4_w4a16": {True: "int4_wo", False: "int4_wo"},
-}  # fmt: skip
+}
 """How formats of the tables begin -> recipe, with scaled blocks and without; others are bf16."""
 
 
@@ -73,9 +75,14 @@ def _entries(path: Path, kind: str) -> Iterator[FileEntry]:
         if not device:
             continue
         yield FileEntry(
-            row["file"], row["source"].partition("-")[0], device, recipe_of(row),
-            _tuning(row, kind), _tile(row), crc32(row["file"].encode()) % 5 == 0,
-        )  # fmt: skip
+            row["file"],
+            row["source"].partition("-")[0],
+            device,
+            recipe_of(row),
+            _tuning(row, kind),
+            _tile(row),
+            crc32(row["file"].encode()) % 5 == 0,
+        )
 
 
 def _tile(row: Mapping[str, str]) -> tuple[int, int, int]:
@@ -85,12 +92,24 @@ def _tile(row: Mapping[str, str]) -> tuple[int, int, int]:
 
 def _tuning(row: Mapping[str, str], kind: str) -> Tuning:
     if kind == "gemm":
-        return Tuning(kind, int(row["M"]), 1, int(row["N"]), int(row["K"]),
-                      per_channel="channelwise" in row["dtype"])  # fmt: skip
+        return Tuning(
+            kind,
+            int(row["M"]),
+            1,
+            int(row["N"]),
+            int(row["K"]),
+            per_channel="channelwise" in row["dtype"],
+        )
     return Tuning(
-        kind, int(row["M_tokens"]), int(float(row["E"])), int(float(row["N"])), 0, row["triton"],
-        row["file_flags"] == "per_channel", f"{SECOND}.json" in row["file"],
-    )  # fmt: skip
+        kind,
+        int(row["M_tokens"]),
+        int(float(row["E"])),
+        int(float(row["N"])),
+        0,
+        row["triton"],
+        row["file_flags"] == "per_channel",
+        f"{SECOND}.json" in row["file"],
+    )
 
 
 def recipe_of(row: Mapping[str, str]) -> str:
@@ -108,5 +127,5 @@ def recipe_of(row: Mapping[str, str]) -> str:
 @cache
 def _device(driver: str) -> str:
     """The catalog's name of a device, "" where the catalog has none."""
-    found = device_of_driver(driver)
-    return "" if found is None else found.name
+    device = device_of_driver(driver)
+    return "" if device is None else device.name

@@ -21,8 +21,8 @@ CONSTANTS = FOLDER / "tile_times.json"
 
 def constants_without(device: str) -> Mapping[str, float]:
     """Constants that were fitted without a device's rows."""
-    found: Mapping[str, float] = _read()[device]
-    return found
+    constants: Mapping[str, float] = _read()[device]
+    return constants
 
 
 @cache

@@ -29,9 +29,13 @@ HEURISTIC = "pipeweave/kernel_moe_gain_vs_sglang_heuristic.parquet"
 WITHIN = "within_1pct_of_best"
 SIZES = ("M", "E", "topk", "H", "N")
 VALUES = {
-    "BLOCK_SIZE_M": "tile_m", "BLOCK_SIZE_N": "tile_n", "BLOCK_SIZE_K": "tile_k",
-    "GROUP_SIZE_M": "group_m", "num_warps": "warps", "num_stages": "stages",
-}  # fmt: skip
+    "BLOCK_SIZE_M": "tile_m",
+    "BLOCK_SIZE_N": "tile_n",
+    "BLOCK_SIZE_K": "tile_k",
+    "GROUP_SIZE_M": "group_m",
+    "num_warps": "warps",
+    "num_stages": "stages",
+}
 """Columns of the tables -> values of a configuration."""
 FOLDS = 8
 """Layers are held out in so many groups; all token counts of a layer are in one."""
@@ -99,24 +103,27 @@ def swept_problems(data: Path) -> list[Swept]:
     """All problems of the sweeps, sorted by device and sizes."""
     near: dict[Key, set[int]] = {}
     best: dict[Key, float] = {}
-    places = {one: place for place, one in enumerate(grid(SWEEP))}
+    positions = {one: index for index, one in enumerate(grid(SWEEP))}
     for row in _rows(data / SWEEPS, ("gpu", "subset", *SIZES, *VALUES, "latency_us")):
         key = _key(row)
         best[key] = min(best.get(key, np.inf), row["latency_us"] * 1e-6)
         if row["subset"] == WITHIN:
-            near.setdefault(key, set()).add(places[configuration_of(row)])
+            near.setdefault(key, set()).add(positions[configuration_of(row)])
     defaults = {_key(row): row["latency_us"] * 1e-6 for row in _rows(data / DEFAULTS, _TIMED)}
     gains = {_key(row): row[_GAIN] for row in _rows(data / HEURISTIC, ("gpu", *SIZES, _GAIN))}
     folds = _folds(key[2:] for key in near)
     return [
         Swept(
-            device=key[0], sizes=key[1:], near=np.array(sorted(near[key])), best_s=best[key],
+            device=key[0],
+            sizes=key[1:],
+            near=np.array(sorted(near[key])),
+            best_s=best[key],
             default_s=defaults.get(key),
             heuristic_s=best[key] / (1.0 - gains[key] / 100.0) if key in gains else None,
             fold=folds[key[2:]],
         )
         for key in sorted(near)
-    ]  # fmt: skip
+    ]
 
 
 def default_times(data: Path, device: str) -> list[tuple[tuple[int, ...], float]]:
@@ -130,7 +137,7 @@ _GAIN = "best_vs_sglang_heuristic_pct"
 
 
 def _folds(layers: Iterable[tuple[int, ...]]) -> Mapping[tuple[int, ...], int]:
-    return {layer: place % FOLDS for place, layer in enumerate(sorted(set(layers)))}
+    return {layer: index % FOLDS for index, layer in enumerate(sorted(set(layers)))}
 
 
 def _key(row: Mapping[str, Any]) -> Key:

@@ -75,14 +75,21 @@ def _unseen(one: Swept, split: str) -> tuple[Ranker, Mapping[str, float], str]:
 
 def _choice(one: Swept, ranker: Ranker, constants: Mapping[str, float], split: str) -> Choice:
     steps = _steps(one.device, split)
-    places = legal(SWEEP, one.hardware, recipe_for("bf16"))
+    positions = legal(SWEEP, one.hardware, recipe_for("bf16"))
     every = grid(SWEEP)
-    configurations = tuple(every[place] for place in places.tolist())
-    found: Ranked = rank_steps(one.product, steps, configurations, constants, ranker)
-    low, high = found.interval()
-    rule = configured_s(one.product, sglang_rule(*one.sizes[:2]), found, ranker, constants)
+    configurations = tuple(every[position] for position in positions.tolist())
+    ranked: Ranked = rank_steps(one.product, steps, configurations, constants, ranker)
+    low, high = ranked.interval()
+    rule = configured_s(one.product, sglang_rule(*one.sizes[:2]), ranked, ranker, constants)
     return Choice(
-        one, places[found.order], found.estimate_s, low, high, rule, found.log_sd, found.regime
+        one,
+        positions[ranked.order],
+        ranked.estimate_s,
+        low,
+        high,
+        rule,
+        ranked.log_sd,
+        ranked.regime,
     )
 
 
@@ -103,64 +110,66 @@ def errors_of_times(problems: Sequence[Swept]) -> dict[str, float]:
     Robust: the 90 % quantile of the size of the error over that of a normal one; the share is the
     one that leaves the least error.
     """
-    found: dict[str, float] = {}
+    table: dict[str, float] = {}
     for split, name in zip(SPLITS, ("log_sd", "device_log_sd"), strict=True):
-        own = choices(problems, split)
-        log = np.log([x.chosen_s / x.problem.best_s for x in own])
-        found[name] = float(np.quantile(np.abs(log), 0.9)) / 1.6449
-    found["group_sd"] = group_sd(own)
-    found["usual_gain"] = usual_gain([x for x in own if x.problem.default_s is not None])
-    own = [x for x in own if x.problem.heuristic_s is not None]
-    best = np.log([x.chosen_s / x.problem.best_s for x in own])
-    rule = np.log([x.rule_s / (x.problem.heuristic_s or 1.0) for x in own])
-    found["device_shared"] = float((best * rule).sum() / (rule * rule).sum())
-    return {name: round(value, 4) for name, value in found.items()}
+        current = choices(problems, split)
+        log = np.log([x.chosen_s / x.problem.best_s for x in current])
+        table[name] = float(np.quantile(np.abs(log), 0.9)) / 1.6449
+    table["group_sd"] = group_sd(current)
+    table["usual_gain"] = usual_gain([x for x in current if x.problem.default_s is not None])
+    current = [x for x in current if x.problem.heuristic_s is not None]
+    best = np.log([x.chosen_s / x.problem.best_s for x in current])
+    rule = np.log([x.rule_s / (x.problem.heuristic_s or 1.0) for x in current])
+    table["device_shared"] = float((best * rule).sum() / (rule * rule).sum())
+    return {name: round(value, 4) for name, value in table.items()}
 
 
-def default_gains(found: Sequence[Choice], split: str) -> list[GainBelief]:
+def default_gains(items: Sequence[Choice], split: str) -> list[GainBelief]:
     """Gains over defaults whose time is measured, each diagnosed on its own.
 
     What defaults usually lose is taken from problems that are not held out with a kernel.
     """
-    usual = _without(found, split, usual_gain)
-    return [
-        gain_belief(_log_gain(one), one.log_sd, usual[_part(one, split)]) for one in found
-    ]  # fmt: skip
+    usual = _without(items, split, usual_gain)
+    return [gain_belief(_log_gain(one), one.log_sd, usual[_part(one, split)]) for one in items]
 
 
-def grouped_gains(found: Sequence[Choice]) -> list[GainBelief]:
+def grouped_gains(items: Sequence[Choice]) -> list[GainBelief]:
     """The same with a device held out, all its kernels diagnosed as one file."""
-    usual = _without(found, "device", usual_gain)
-    own = _without(found, "device", group_sd)
+    usual = _without(items, "device", usual_gain)
+    current = _without(items, "device", group_sd)
     shared_sd = shipped_ranker().card.device_log_sd
     beliefs: dict[int, GainBelief] = {}
-    for places in _alike(found):
-        device = found[places[0]].problem.device
-        logs = [_log_gain(found[place]) for place in places]
-        error, sd = shared_error(logs, shared_sd, own[device], usual[device])
-        for place, log in zip(places, logs, strict=True):
-            beliefs[place] = gain_belief(log + error, math.hypot(own[device], sd), usual[device])
-    return [beliefs[place] for place in range(len(found))]
+    for positions in _alike(items):
+        device = items[positions[0]].problem.device
+        logs = [_log_gain(items[position]) for position in positions]
+        error, sd = shared_error(logs, shared_sd, current[device], usual[device])
+        for position, log in zip(positions, logs, strict=True):
+            beliefs[position] = gain_belief(
+                log + error, math.hypot(current[device], sd), usual[device]
+            )
+    return [beliefs[position] for position in range(len(items))]
 
 
-def usual_gain(found: Sequence[Choice]) -> float:
+def usual_gain(items: Sequence[Choice]) -> float:
     """Mean log of default over best time, none below zero."""
-    logs = [math.log((one.problem.default_s or np.nan) / one.problem.best_s) for one in found]
+    logs = [math.log((one.problem.default_s or np.nan) / one.problem.best_s) for one in items]
     return float(np.mean(np.maximum(logs, 0.0)))
 
 
-def group_sd(found: Sequence[Choice]) -> float:
+def group_sd(items: Sequence[Choice]) -> float:
     """Of the error of best times on devices held out, what kernels alike do not share; robust."""
-    log = np.log([one.chosen_s / one.problem.best_s for one in found])
-    own = np.concatenate([log[places] - np.median(log[places]) for places in _alike(found)])
-    return float(np.quantile(np.abs(own), 0.9)) / 1.6449
+    log = np.log([one.chosen_s / one.problem.best_s for one in items])
+    current = np.concatenate(
+        [log[positions] - np.median(log[positions]) for positions in _alike(items)]
+    )
+    return float(np.quantile(np.abs(current), 0.9)) / 1.6449
 
 
-def _alike(found: Sequence[Choice]) -> Iterator[list[int]]:
+def _alike(items: Sequence[Choice]) -> Iterator[list[int]]:
     """Places of kernels alike on the same device."""
     groups: dict[tuple[object, ...], list[int]] = {}
-    for place, one in enumerate(found):
-        groups.setdefault((one.problem.device, one.regime), []).append(place)
+    for index, one in enumerate(items):
+        groups.setdefault((one.problem.device, one.regime), []).append(index)
     yield from groups.values()
 
 
@@ -170,11 +179,11 @@ def _part(one: Choice, split: str) -> object:
 
 
 def _without(
-    found: Sequence[Choice], split: str, of: Callable[[Sequence[Choice]], float]
+    items: Sequence[Choice], split: str, of: Callable[[Sequence[Choice]], float]
 ) -> Mapping[object, float]:
     """A figure of all problems that are not held out with each part."""
-    parts = {_part(one, split) for one in found}
-    return {part: of([one for one in found if _part(one, split) != part]) for part in parts}
+    parts = {_part(one, split) for one in items}
+    return {part: of([one for one in items if _part(one, split) != part]) for part in parts}
 
 
 def _log_gain(one: Choice) -> float:

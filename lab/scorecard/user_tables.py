@@ -80,10 +80,10 @@ class UserTable:
         """Some rows, by sorted index."""
         parts, start = [], 0
         for part in self.parts:
-            own = index[(index >= start) & (index < start + len(part))] - start
+            current = index[(index >= start) & (index < start + len(part))] - start
             start += len(part)
-            if len(own):
-                parts.append(part.take(own))
+            if len(current):
+                parts.append(part.take(current))
         return replace(self, parts=tuple(parts))
 
 
@@ -91,14 +91,14 @@ class UserTable:
 def user_tables(data: Path, devices: tuple[str, ...]) -> tuple[UserTable, ...]:
     """Tables of some devices: of products every library, else the library with the most rows."""
     wanted = {find_device(name).name for name in devices}
-    found: dict[tuple[str, str, str], dict[str, list[MeasuredRows]]] = {}
+    entries: dict[tuple[str, str, str], dict[str, list[MeasuredRows]]] = {}
     for part in _all(data):
         variant = part.batch.variant
         if part.device in wanted:
-            by_library = found.setdefault((part.batch.family, variant.dtype, part.device), {})
+            by_library = entries.setdefault((part.batch.family, variant.dtype, part.device), {})
             by_library.setdefault(variant.library, []).append(part)
     chosen = []
-    for (family, dtype, device), by_library in sorted(found.items()):
+    for (family, dtype, device), by_library in sorted(entries.items()):
         # of equals the first by name
         rows = {name: sum(map(len, parts)) for name, parts in by_library.items()}
         ranked = sorted(by_library, key=lambda name: (-rows[name], name))

@@ -24,15 +24,15 @@ def mean_ape(predicted: F64, measured: F64) -> float:
 def beats_one_constant(scored: Scored) -> dict[str, tuple[float, float]]:
     """Device -> (our mean APE, that of the roofline times the device's best constant)."""
     assert scored.roofline is not None
-    found = {}
+    beats_one_constant = {}
     for device in np.unique(scored.groups["device"]):
         rows = scored.groups["device"] == device
         measured, roofline = scored.measured[rows], scored.roofline[rows]
         # the smallest mean APE any constant reaches, found on the scored rows themselves
         constants = np.quantile(measured / roofline, np.linspace(0.05, 0.95, 37))
         best = min(mean_ape(roofline * c, measured) for c in constants)
-        found[str(device)] = (mean_ape(scored.estimate[rows], measured), best)
-    return found
+        beats_one_constant[str(device)] = (mean_ape(scored.estimate[rows], measured), best)
+    return beats_one_constant
 
 
 @pytest.mark.data

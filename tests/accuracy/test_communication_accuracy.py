@@ -153,6 +153,6 @@ def test_networks_held_out_know_nothing_of_kinds_that_only_their_provider_has() 
 def test_devices_held_out_alone_keep_their_sisters() -> None:
     for device, physics in collectives_without().items():
         architecture = find_device(device).architecture
-        own, whole = physics.constants(architecture), load_physics("communication")
+        constants, whole = physics.constants(architecture), load_physics("communication")
         assert physics.is_measured(architecture)
-        assert own != whole.constants(architecture)
+        assert constants != whole.constants(architecture)

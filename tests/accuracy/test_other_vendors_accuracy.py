@@ -17,8 +17,8 @@ pytestmark = pytest.mark.data
 
 @pytest.fixture(scope="module")
 def scored(data: Path) -> Scored:
-    (found,) = suites()["other_vendors"].score(data)
-    return found
+    (scored,) = suites()["other_vendors"].score(data)
+    return scored
 
 
 def _per_group(scored: Scored) -> dict[str, np.ndarray]:

@@ -22,9 +22,9 @@ def test_every_machine_is_scored() -> None:
 
 @pytest.mark.parametrize("path", sorted(MEASUREMENTS.glob("*.jsonl")), ids=lambda path: path.stem)
 def test_files_are_whole(path: Path) -> None:
-    found = read_measurements(path)
-    assert found.sessions
-    assert found.kernels or found.runs
+    measurements = read_measurements(path)
+    assert measurements.sessions
+    assert measurements.kernels or measurements.runs
 
 
 @pytest.mark.parametrize("name", sorted(COMMITTED))

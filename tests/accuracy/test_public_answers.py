@@ -103,10 +103,12 @@ def score_of(suite: str) -> KernelScore:
 
 def first_of(parts: Sequence[MeasuredRows]) -> list[MeasuredRows]:
     """Single rows of parts spread over all; several of a part where there are few."""
-    places = np.linspace(0, len(parts) - 1, ROWS).round().astype(int).tolist()
+    positions = np.linspace(0, len(parts) - 1, ROWS).round().astype(int).tolist()
     return [
-        parts[place].take(np.array([min(places[:turn].count(place), len(parts[place]) - 1)]))
-        for turn, place in enumerate(places)
+        parts[position].take(
+            np.array([min(positions[:turn].count(position), len(parts[position]) - 1)])
+        )
+        for turn, position in enumerate(positions)
     ]
 
 
@@ -115,11 +117,11 @@ def answers(folder: Path, scenarios: Sequence[Mapping[str, Any]]) -> list[dict[s
     cases, out = folder / "cases.jsonl", folder / "answers.jsonl"
     cases.write_text("".join(json.dumps(scenario) + "\n" for scenario in scenarios))
     status = main(["batch", str(cases), "-o", str(out)])
-    found = [json.loads(line) for line in out.read_text().splitlines()]
-    assert status == 0, [reply["error"] for reply in found if not reply["ok"]]
+    items = [json.loads(line) for line in out.read_text().splitlines()]
+    assert status == 0, [reply["error"] for reply in items if not reply["ok"]]
     return [
         {name: (x["estimate"], x["p05"], x["p95"]) for name, x in reply["metrics"].items()}
-        for reply in found
+        for reply in items
     ]
 
 
@@ -138,8 +140,8 @@ def test_kernels(
     tmp_path: Path,
 ) -> None:
     rows = first_of(read(suite)[metric])
-    found = answers(tmp_path, [kernel_scenario(row) for row in rows])
-    for row, answer in zip(rows, found, strict=True):
+    result = answers(tmp_path, [kernel_scenario(row) for row in rows])
+    for row, answer in zip(rows, result, strict=True):
         times = predicted(row)
         ours = (times.estimate_s, times.p05_s, times.p95_s)
         assert answer["latency_us"] == tuple(1e6 * float(column[0]) for column in ours)
@@ -160,8 +162,8 @@ def test_every_metric_of_kernels_as_shipped_is_compared(
 def test_energy(data: Path, tmp_path: Path) -> None:
     tables = ("gemm", "context_attention", "generation_attention", "moe", "gdn")
     rows = [power_rows(data, name, 1, held_out=True)[0] for name in tables]
-    found = answers(tmp_path, [kernel_scenario(row) for row in rows])
-    for row, answer in zip(rows, found, strict=True):
+    result = answers(tmp_path, [kernel_scenario(row) for row in rows])
+    for row, answer in zip(rows, result, strict=True):
         energy = kernel_energy(predicted(row), row.batch, row.hardware)
         assert energy is not None
         ours = (energy.estimate_j, energy.p05_j, energy.p95_j)
@@ -174,9 +176,9 @@ def collectives(data: Path) -> CollectiveRows:
     return rows.take(~rows.fitted)
 
 
-def paths_of(rows: CollectiveRows, place: int) -> str:
+def paths_of(rows: CollectiveRows, index: int) -> str:
     """What the scorecard states of the host of a campaign."""
-    campaign = tuple(str(x[place]) for x in (rows.device, rows.library, rows.version))
+    campaign = tuple(str(x[index]) for x in (rows.device, rows.library, rows.version))
     return "own" if campaign in collectives_source._OWN_PATHS else "shared"
 
 
@@ -186,9 +188,9 @@ def test_collectives(kind: str, collectives: CollectiveRows, tmp_path: Path) -> 
     chosen = {
         "plain": unversioned & ~grace, "GB200": unversioned & grace, "versioned": ~unversioned
     }  # fmt: skip
-    places = np.flatnonzero(chosen[kind])
-    rows = collectives.take(places[np.linspace(0, len(places) - 1, 4 * ROWS).astype(int)])
-    found = answers(
+    indices = np.flatnonzero(chosen[kind])
+    rows = collectives.take(indices[np.linspace(0, len(indices) - 1, 4 * ROWS).astype(int)])
+    result = answers(
         tmp_path,
         [
             {
@@ -208,7 +210,7 @@ def test_collectives(kind: str, collectives: CollectiveRows, tmp_path: Path) -> 
         ],
     )  # fmt: skip
     ours = 1e6 * predict(rows)[:3].T
-    assert [answer["latency_us"] for answer in found] == [tuple(row) for row in ours.tolist()]
+    assert [answer["latency_us"] for answer in result] == [tuple(row) for row in ours.tolist()]
 
 
 Answer = Callable[[Case], Mapping[str, Believed]]
@@ -240,8 +242,8 @@ def test_models(suite: str, data: Path, tmp_path: Path) -> None:
     cases, answer = MODELS[suite]
     every = cases(data)
     chosen = [every[i] for i in np.linspace(0, len(every) - 1, ROWS).astype(int)]
-    found = answers(tmp_path, [case.scenario for case in chosen])
-    for case, public in zip(chosen, found, strict=True):
+    result = answers(tmp_path, [case.scenario for case in chosen])
+    for case, public in zip(chosen, result, strict=True):
         ours = answer(case)
         assert ours
         for metric, (*triple, _) in ours.items():

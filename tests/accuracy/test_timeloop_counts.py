@@ -40,11 +40,11 @@ def test_every_printed_number_is_ours(design: str, data: Path) -> None:
         folder / "parsed-processed-input.yaml", folder / "ERT.yaml", folder / "ART.yaml"
     )
     nest = read_mapping(folder / "map.yaml", described)
-    batch = MappingBatch.of(nest, described.einsum, described.architecture)
-    found = cost(described.einsum, described.architecture, batch)
-    numbers = list(compared(found, read_statistics(folder / "stats.txt")))
+    batch = MappingBatch.from_nest(nest, described.einsum, described.architecture)
+    result = cost(described.einsum, described.architecture, batch)
+    numbers = list(compared(result, read_statistics(folder / "stats.txt")))
     assert len(numbers) >= 12
-    if found.zeros is None:
+    if result.zeros is None:
         assert [number for number in numbers if not number.equal] == []
     else:
         assert [number for number in numbers if number.off > LAST_DIGITS] == []
@@ -53,6 +53,6 @@ def test_every_printed_number_is_ours(design: str, data: Path) -> None:
         assert len(apart) <= (6 if design.startswith("04") else 0), apart
     if design in DENSE:
         energy, cycles = DENSE[design]
-        assert round(float(found.energy_pj[0]) / 1e6, 2) == energy
-        assert found.cycles[0] == cycles
+        assert round(float(result.energy_pj[0]) / 1e6, 2) == energy
+        assert result.cycles[0] == cycles
         assert len(numbers) >= 57

@@ -72,15 +72,15 @@ def imported_modules(tree: ast.Module) -> list[tuple[int, str]]:
     >>> imported_modules(ast.parse("import a.b\\nfrom c import d"))
     [(1, 'a.b'), (2, 'c'), (2, 'c.d')]
     """
-    found: list[tuple[int, str]] = []
+    imported_modules: list[tuple[int, str]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found.extend((node.lineno, alias.name) for alias in node.names)
+            imported_modules.extend((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             module = node.module or ""
-            found.append((node.lineno, module))
-            found.extend((node.lineno, f"{module}.{alias.name}") for alias in node.names)
-    return found
+            imported_modules.append((node.lineno, module))
+            imported_modules.extend((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+    return imported_modules
 
 
 def layer_violations(layer: str, tree: ast.Module) -> list[str]:

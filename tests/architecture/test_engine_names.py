@@ -39,14 +39,14 @@ def words_of(text: str) -> tuple[str, ...]:
 @cache
 def names() -> frozenset[tuple[str, ...]]:
     """Names and aliases of all engines and libraries, in words."""
-    found = {
+    distinct = {
         words_of(alias)
         for folder in ("engines", "libraries")
         for name, aliases in names_of(folder).values()
         if name != ANY
         for alias in (name, *aliases)
     }
-    return frozenset(found - {(word,) for word in WORDS})
+    return frozenset(distinct - {(word,) for word in WORDS})
 
 
 @cache
@@ -88,9 +88,9 @@ def names_an_engine(path: Path) -> Iterator[str]:
     if named_in(path.stem):
         yield f"rename the file: {WHAT_TO_DO}"
     for line, text in texts(tree_of(path)):
-        found = named_in(text)
-        if found:
-            yield f"line {line}: {text[:60]!r} names {found!r}: {WHAT_TO_DO}"
+        result = named_in(text)
+        if result:
+            yield f"line {line}: {text[:60]!r} names {result!r}: {WHAT_TO_DO}"
 
 
 def test_no_engine_or_library_is_named() -> None:

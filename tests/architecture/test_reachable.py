@@ -85,9 +85,9 @@ def imports_of(node: ast.AST) -> Iterator[str]:
 
 def named_in(text: str) -> Iterator[str]:
     """The module that a whole text names."""
-    place = text.partition(":")[0]
-    if NAME.fullmatch(text) and place in modules():
-        yield place
+    position = text.partition(":")[0]
+    if NAME.fullmatch(text) and position in modules():
+        yield position
 
 
 def filled_in(text: ast.JoinedStr) -> Iterator[str]:
@@ -102,15 +102,15 @@ def filled_in(text: ast.JoinedStr) -> Iterator[str]:
 def reached_by(name: str) -> Iterator[str]:
     """Modules that one imports, at any time, or names."""
     nodes = list(executed(tree_of(modules()[name])))
-    found = [each for node in nodes for each in imports_of(node) if each in modules()]
+    items = [each for node in nodes for each in imports_of(node) if each in modules()]
     words = {getattr(node, "id", getattr(node, "attr", "")) for node in nodes}
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found += named_in(node.value)
+            items += named_in(node.value)
         elif isinstance(node, ast.JoinedStr):
-            found += [each for each in filled_in(node) if registers(modules()[each])]
-    yield from found
-    for folder in {*found, name}:
+            items += [each for each in filled_in(node) if registers(modules()[each])]
+    yield from items
+    for folder in {*items, name}:
         if words & {LISTS, REGISTRY} and is_folder(folder):
             yield from (n for n in inside(folder) if LISTS in words or registers(modules()[n]))
 
@@ -188,13 +188,13 @@ def words_used() -> Counter[str]:
 def unused() -> list[str]:
     """Public names of modules that stand nowhere but where they are defined."""
     used = words_used()
-    found = {
+    distinct = {
         f"{name_of(path)}.{name}"
         for path in source_files()
         for name in public_names(path)
         if not name.startswith("_") and used[name] < 2
     }
-    return sorted(found - COUNTED_BY_TESTS)
+    return sorted(distinct - COUNTED_BY_TESTS)
 
 
 def test_every_public_name_is_used() -> None:

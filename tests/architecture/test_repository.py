@@ -13,9 +13,9 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def _name(requirement: str) -> str:
-    found = re.match(r"[\w-]+", requirement)
-    assert found
-    return found.group().lower()
+    match = re.match(r"[\w-]+", requirement)
+    assert match
+    return match.group().lower()
 
 
 def test_the_base_install_is_four_packages() -> None:

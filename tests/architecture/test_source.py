@@ -89,15 +89,15 @@ def lacks_docstrings(path: Path) -> Iterator[str]:
 
 
 def _public_definitions(tree: ast.Module | ast.ClassDef) -> list[ast.FunctionDef | ast.ClassDef]:
-    found: list[ast.FunctionDef | ast.ClassDef] = []
+    class_defs: list[ast.FunctionDef | ast.ClassDef] = []
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
             if any(ast.unparse(decorator) == "overload" for decorator in node.decorator_list):
                 continue
-            found.append(node)
+            class_defs.append(node)
             if isinstance(node, ast.ClassDef):
-                found.extend(_public_definitions(node))
-    return found
+                class_defs.extend(_public_definitions(node))
+    return class_defs
 
 
 def has_dataclasses_that_change(path: Path) -> Iterator[str]:

@@ -39,13 +39,13 @@ prints the answer as JSON, whose form is the same for every command that predict
 def commands() -> list[str]:
     """Every command and subcommand, as typed after ``silicast``."""
     app = build_app()
-    found = []
+    commands = []
     for name in app:
         if name.startswith("-"):
             continue
-        found.append(name)
-        found += [f"{name} {sub}" for sub in app[name] if not sub.startswith("-")]
-    return found
+        commands.append(name)
+        commands += [f"{name} {sub}" for sub in app[name] if not sub.startswith("-")]
+    return commands
 
 
 def help_of(command: str) -> str:

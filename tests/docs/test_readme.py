@@ -48,6 +48,6 @@ def test_the_demo_is_the_first_example() -> None:
 
 
 def _demo_command(text: str) -> str:
-    found = re.search(r"@\$\(BIN\)/(silicast infer .*)", text)
-    assert found
-    return found.group(1)
+    match = re.search(r"@\$\(BIN\)/(silicast infer .*)", text)
+    assert match
+    return match.group(1)

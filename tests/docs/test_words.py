@@ -23,10 +23,10 @@ PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 
 
 def texts() -> list[Path]:
-    found = [ROOT / name for name in PAGES]
+    items = [ROOT / name for name in PAGES]
     for folder in FOLDERS:
-        found += [p for kind in ("*.py", "*.md", "*.toml") for p in (ROOT / folder).rglob(kind)]
-    return sorted(path for path in found if path.is_file())
+        items += [p for kind in ("*.py", "*.md", "*.toml") for p in (ROOT / folder).rglob(kind)]
+    return sorted(path for path in items if path.is_file())
 
 
 def riddles_in(text: str) -> list[str]:
@@ -45,9 +45,9 @@ def riddles_in(text: str) -> list[str]:
 
 
 def test_words_are_plain() -> None:
-    found = [
+    items = [
         f"{path.relative_to(ROOT)}: {riddle}"
         for path in texts()
         for riddle in riddles_in(path.read_text(encoding="utf-8"))
     ]
-    assert found == []
+    assert items == []

@@ -102,9 +102,9 @@ def test_a_table_that_changed_makes_what_rests_on_it_stale(small: Path) -> None:
     artefacts.make(set(chain.stages()), 1)
     (small / "data" / "rows.csv").write_text("1\n2\n3\n4\n")
     table_hash.cache_clear()
-    found = artefacts.stale(small / "data")
-    assert list(found) == ["first"]
-    assert "rows.csv that physics/a rests on changed" in found["first"]
+    stale = artefacts.stale(small / "data")
+    assert list(stale) == ["first"]
+    assert "rows.csv that physics/a rests on changed" in stale["first"]
     assert artefacts.stale(None) == {}, "without tables they cannot be compared"
     artefacts.make({"second"}, 1)
     assert json.loads(made(small)["b.json"])["default"] == {"y": 8.0}
@@ -125,9 +125,9 @@ def test_a_number_that_was_changed_by_hand_is_named(small: Path) -> None:
     artefacts.make(set(chain.stages()), 1)
     path = small / "physics" / "a.json"
     path.write_text(path.read_text().replace("3.0", "3.5"))
-    found = artefacts.stale(None)
-    assert found["first"] == ["physics/a was changed by hand"]
-    assert found["second"] == ["physics/a that physics/b rests on changed"]
+    stale = artefacts.stale(None)
+    assert stale["first"] == ["physics/a was changed by hand"]
+    assert stale["second"] == ["physics/a that physics/b rests on changed"]
 
 
 def test_a_date_moves_only_with_the_numbers(small: Path) -> None:

@@ -28,8 +28,8 @@ class Means(Fitter[Rows]):
         return {"ada": [1.0, 2.0], "hopper": [4.00004]}
 
     def fit(self, rows: Rows) -> Body:
-        own = {name: {"x": sum(values) / len(values)} for name, values in rows.items()}
-        return fitting.body({"x": 2.0}, own, {"pascal": "ada"})
+        table = {name: {"x": sum(values) / len(values)} for name, values in rows.items()}
+        return fitting.body({"x": 2.0}, table, {"pascal": "ada"})
 
     def scores(self, rows: Rows, body: Body) -> Mapping[str, Any]:
         return {"rows": sum(map(len, rows.values()))}
@@ -41,7 +41,7 @@ class Transferred(Means):
     def without(self, rows: Rows, architecture: str, body: Body) -> Body | None:
         if architecture != "hopper":
             return None
-        return self.fit({name: own for name, own in rows.items() if name != architecture})
+        return self.fit({name: row for name, row in rows.items() if name != architecture})
 
 
 @pytest.fixture
@@ -52,20 +52,20 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]
     return tmp_path / "physics" / "means.json", tmp_path / "held_out" / "means.json"
 
 
-def test_constants_are_written_as_the_package_reads_them(places: tuple[Path, Path]) -> None:
+def test_constants_are_written_as_the_package_reads_them(paths: tuple[Path, Path]) -> None:
     Means().run()
-    found = msgspec.json.decode(places[0].read_bytes(), type=Physics)
-    assert found.architectures == {"ada": {"x": 1.5}, "hopper": {"x": 4.0}}
-    assert found.fallback == {"pascal": "ada"}
-    assert found.card.command == "python -m lab.test_fitter"
-    assert (found.card.scores, found.card.date) == ({"rows": 3}, ""), "the runner dates it"
-    assert not places[1].exists()
+    result = msgspec.json.decode(paths[0].read_bytes(), type=Physics)
+    assert result.architectures == {"ada": {"x": 1.5}, "hopper": {"x": 4.0}}
+    assert result.fallback == {"pascal": "ada"}
+    assert result.card.command == "python -m lab.test_fitter"
+    assert (result.card.scores, result.card.date) == ({"rows": 3}, ""), "the runner dates it"
+    assert not paths[1].exists()
 
 
-def test_what_cannot_be_left_out_is_not(places: tuple[Path, Path]) -> None:
+def test_what_cannot_be_left_out_is_not(paths: tuple[Path, Path]) -> None:
     Transferred().run()
-    found = msgspec.json.decode(places[1].read_bytes(), type=dict[str, HeldOut])
-    assert {name: body.architectures for name, body in found.items()} == {
+    result = msgspec.json.decode(paths[1].read_bytes(), type=dict[str, HeldOut])
+    assert {name: body.architectures for name, body in result.items()} == {
         "hopper": {"ada": {"x": 1.5}}
     }
 
@@ -73,5 +73,5 @@ def test_what_cannot_be_left_out_is_not(places: tuple[Path, Path]) -> None:
 def test_a_physics_is_written_as_its_body_is(tmp_path: Path) -> None:
     about = fitting.card("c", ["d"], "s", notes="n")
     fitting.write(tmp_path / "one.json", fitting.physics(about, {"x": 1e-6}))
-    found = msgspec.json.decode((tmp_path / "one.json").read_bytes(), type=Physics)
-    assert (found.default, found.card.notes) == ({"x": 1e-6}, "n")
+    result = msgspec.json.decode((tmp_path / "one.json").read_bytes(), type=Physics)
+    assert (result.default, result.card.notes) == ({"x": 1e-6}, "n")

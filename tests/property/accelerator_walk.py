@@ -50,12 +50,12 @@ class Walk:
                 if not self.arch.slots[slot].is_spatial
             )  # fmt: skip
 
-    def _tile(self, tensor: Tensor, place: int, at: tuple[int, ...]) -> Words:
-        outer = [loop for loop in self.loops if loop[0] < place]
+    def _tile(self, tensor: Tensor, index: int, at: tuple[int, ...]) -> Words:
+        outer = [loop for loop in self.loops if loop[0] < index]
         start = dict.fromkeys(self.einsum.dims, 0)
         size = dict.fromkeys(self.einsum.dims, 1)
         for slot, dim, bound, _ in self.loops:
-            if slot >= place:
+            if slot >= index:
                 size[dim] *= bound
         for (_, dim, _, inner), i in zip(outer, at, strict=True):
             start[dim] += i * inner
@@ -64,35 +64,35 @@ class Walk:
             for d in self.einsum.dims
         ]
         names = self.einsum.dims
-        found = set()
+        distinct = set()
         for point in itertools.product(*ranges):
             value = dict(zip(names, point, strict=True))
-            found.add(tuple(sum(c * value[d] for d, c in rank) for rank in tensor.ranks))
+            distinct.add(tuple(sum(c * value[d] for d, c in rank) for rank in tensor.ranks))
         # A tile is a box, as a memory holds it: gaps of a stride count.
-        if tensor.windows and found:
-            sides = [range(min(f[i] for f in found), max(f[i] for f in found) + 1)
+        if tensor.windows and distinct:
+            sides = [range(min(f[i] for f in distinct), max(f[i] for f in distinct) + 1)
                      for i in range(len(tensor.ranks))]  # fmt: skip
-            found = set(itertools.product(*sides))
-        return frozenset(found)
+            distinct = set(itertools.product(*sides))
+        return frozenset(distinct)
 
     def _visited(
-        self, tensor: Tensor, place: int
+        self, tensor: Tensor, index: int
     ) -> dict[tuple[int, ...], list[tuple[object, Words]]]:
         """Instance -> (time, words that come) of every tile that is not there already."""
-        outer = [loop for loop in self.loops if loop[0] < place]
+        outer = [loop for loop in self.loops if loop[0] < index]
         space = [i for i, loop in enumerate(outer) if self.arch.slots[loop[0]].is_spatial]
         time = [i for i in range(len(outer)) if i not in space]
         inward = [i for i in reversed(time) if outer[i][2] > 1]
         run = list(itertools.takewhile(lambda i: outer[i][1] == outer[inward[0]][1], inward))
         before: dict[tuple[int, ...], tuple[tuple[int, ...], Words]] = {}
-        found: dict[tuple[int, ...], list[tuple[object, Words]]] = defaultdict(list)
+        visited: dict[tuple[int, ...], list[tuple[object, Words]]] = defaultdict(list)
         clock = {t: n for n, t in enumerate(
             sorted({tuple(at[i] for i in time) for at in self._walk(outer)}))}  # fmt: skip
         moving = {i for i in time if outer[i][1] in tensor.dims}
         for at in self._walk(outer):
             here = tuple(at[i] for i in space)
             now = clock[tuple(at[i] for i in time)]
-            tile = self._tile(tensor, place, at)
+            tile = self._tile(tensor, index, at)
             if here in before:
                 last, words = before[here]
                 changed = {i for i in time if last[i] != at[i]}
@@ -103,14 +103,14 @@ class Walk:
             else:
                 new = tile
             before[here] = (at, tile)
-            found[here].append((now, new))
-        return found
+            visited[here].append((now, new))
+        return visited
 
     def _count(self, tensor: Tensor) -> None:
-        kept = [n for n, keep in enumerate(self.batch.keep) if tensor.name in keep]
-        places = [self.arch.memory_slots[n] for n in kept] + [len(self.arch.slots)]
-        for n, level in enumerate(kept):
-            above, below = places[n], places[n + 1]
+        remaining = [n for n, keep in enumerate(self.batch.keep) if tensor.name in keep]
+        positions = [self.arch.memory_slots[n] for n in remaining] + [len(self.arch.slots)]
+        for n, level in enumerate(remaining):
+            above, below = positions[n], positions[n + 1]
             outer = [loop for loop in self.loops if loop[0] < below]
             space = [loop for loop in outer if self.arch.slots[loop[0]].is_spatial]
             if below == len(self.arch.slots):
@@ -144,18 +144,18 @@ class Walk:
                 self.reads[level, tensor.name] = total - self._met(tensor, above)
             else:
                 self.reads[level, tensor.name] = total
-            if n + 1 < len(kept):
+            if n + 1 < len(remaining):
                 child = alone
                 if tensor.is_output:
                     child -= self._met(tensor, below)
-                self.fills[kept[n + 1], tensor.name] = child
+                self.fills[remaining[n + 1], tensor.name] = child
 
-    def _met(self, tensor: Tensor, place: int) -> int:
+    def _met(self, tensor: Tensor, index: int) -> int:
         """Elements that each instance holds at least once, summed over instances."""
-        outer = [loop for loop in self.loops if loop[0] < place]
-        found: dict[tuple[int, ...], set[tuple[int, ...]]] = defaultdict(set)
+        outer = [loop for loop in self.loops if loop[0] < index]
+        table: dict[tuple[int, ...], set[tuple[int, ...]]] = defaultdict(set)
         for at in self._walk(outer):
             here = tuple(i for loop, i in zip(outer, at, strict=True)
                          if self.arch.slots[loop[0]].is_spatial)  # fmt: skip
-            found[here] |= self._tile(tensor, place, at)
-        return sum(len(words) for words in found.values())
+            table[here] |= self._tile(tensor, index, at)
+        return sum(len(words) for words in table.values())

@@ -121,14 +121,14 @@ def scenario(draw: Draw) -> dict[str, Any]:
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """All paths into a tree."""
-    found: list[tuple[Any, ...]] = []
+    items: list[tuple[Any, ...]] = []
     if isinstance(value, dict):
         for key, item in value.items():
-            found += [(*path, key), *places(item, (*path, key))]
+            items += [(*path, key), *places(item, (*path, key))]
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            found += [(*path, index), *places(item, (*path, index))]
-    return found
+            items += [(*path, index), *places(item, (*path, index))]
+    return items
 
 
 def damaged(draw: Draw, tree: dict[str, Any]) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def random_case(seed: int, policies: Sequence[str] = GENERATE) -> ServingCase:
     blocks = longest + int(rng.integers(0, 4 * longest + 2))
     stages = int(rng.integers(1, 4)) if rng.random() < 0.2 else 1
     case = ServingCase(
-        Requests.of(arrival, prompt, output, closed),
+        Requests.from_arrays(arrival, prompt, output, closed),
         PlainPrices(
             work_s=float(rng.choice([0.0, 1e-3, 8e-3])),
             asynchronous=bool(rng.random() < 0.5),

@@ -31,14 +31,14 @@ class Loops:
                     self.loops.append((slot, einsum.dims[d], bound, inner))
 
     def deliveries(
-        self, tensor: Tensor, level: int, place: int
+        self, tensor: Tensor, level: int, index: int
     ) -> dict[Point, list[dict[str, int]]]:
         """Delivery -> where the tile of the place starts, each time that it is used."""
-        outer = [loop for loop in self.loops if loop[0] < place]
+        outer = [loop for loop in self.loops if loop[0] < index]
         in_time = [i for i, loop in enumerate(outer) if not self.arch.slots[loop[0]].is_spatial]
         moving = [i for i in in_time if outer[i][1] in tensor.dims]
         last = max(moving, default=-1)
-        stays = {i for i in in_time if i > last} if place < len(self.arch.slots) else set()
+        stays = {i for i in in_time if i > last} if index < len(self.arch.slots) else set()
         for i, (slot, dim, _, _) in enumerate(outer):
             if i in in_time or slot <= self.arch.memory_slots[level] or dim in tensor.dims:
                 continue
@@ -46,26 +46,26 @@ class Loops:
             assert isinstance(node, FanOut)
             if node.reduction if tensor.is_output else node.multicast:
                 stays.add(i)
-        found: dict[Point, list[dict[str, int]]] = defaultdict(list)
+        deliveries: dict[Point, list[dict[str, int]]] = defaultdict(list)
         for at in itertools.product(*(range(bound) for _, _, bound, _ in outer)):
             start = dict.fromkeys(self.einsum.dims, 0)
             for (_, dim, _, inner), i in zip(outer, at, strict=True):
                 start[dim] += i * inner
-            found[tuple(i for n, i in enumerate(at) if n not in stays)].append(start)
-        return found
+            deliveries[tuple(i for n, i in enumerate(at) if n not in stays)].append(start)
+        return deliveries
 
-    def tile(self, tensor: Tensor, place: int, start: Mapping[str, int]) -> set[Point]:
+    def tile(self, tensor: Tensor, index: int, start: Mapping[str, int]) -> set[Point]:
         """Elements of a tensor in the tile of a place."""
         size = dict.fromkeys(self.einsum.dims, 1)
         for slot, dim, bound, _ in self.loops:
-            if slot >= place:
+            if slot >= index:
                 size[dim] *= bound
         ranges = [range(start[d], start[d] + size[d]) for d in self.einsum.dims]
-        found = set()
+        points = set()
         for point in itertools.product(*ranges):
             value = dict(zip(self.einsum.dims, point, strict=True))
-            found.add(tuple(sum(c * value[d] for d, c in rank) for rank in tensor.ranks))
-        return found
+            points.add(tuple(sum(c * value[d] for d, c in rank) for rank in tensor.ranks))
+        return points
 
 
 class SparseWalk:
@@ -86,14 +86,14 @@ class SparseWalk:
 
     def follow(self, tensor: Tensor) -> None:
         name, arch = tensor.name, self.arch
-        kept = [n for n, keep in enumerate(self.batch.keep) if name in keep]
-        places = [arch.memory_slots[n] for n in kept] + [len(arch.slots)]
+        remaining = [n for n, keep in enumerate(self.batch.keep) if name in keep]
+        positions = [arch.memory_slots[n] for n in remaining] + [len(arch.slots)]
         lost: set[Point] = set()
-        for n, level in enumerate(kept):
+        for n, level in enumerate(remaining):
             memory = arch.memories[level]
             chosen = memory.format_of(name)
             packed = chosen is not None and chosen.leaves_out_zeros
-            below = places[n + 1]
+            below = positions[n + 1]
             total = 0
             for uses in self.loops.deliveries(tensor, level, below).values():
                 covered = {point for start in uses for point in self.points(below, start)}
@@ -105,7 +105,7 @@ class SparseWalk:
                 words = self.loops.tile(tensor, below, uses[0])
                 total += sum(bool(self.held[name][w]) for w in words) if packed else len(words)
             self.sent[level, name] = total
-            if packed and level == kept[-1]:
+            if packed and level == remaining[-1]:
                 lost |= {point for point in self.everything() if not self.value(tensor, point)}
         if not tensor.is_output:
             self.lost[name] = lost
@@ -114,8 +114,8 @@ class SparseWalk:
         # A memory that an operand passes by leaves it out where it is kept.
         levels = [level]
         if not self.einsum.tensor(name).is_output:
-            places = self.arch.memory_slots
-            levels += [n for n in range(level + 1, len(places)) if places[n] < below]
+            positions = self.arch.memory_slots
+            levels += [n for n in range(level + 1, len(positions)) if positions[n] < below]
         for rule in [rule for n in levels for rule in self.arch.memories[n].eliminations]:
             if rule.target != name:
                 continue
@@ -129,10 +129,10 @@ class SparseWalk:
     def everything(self) -> Iterator[Point]:
         return itertools.product(*(range(size) for size in self.einsum.bounds.values()))
 
-    def points(self, place: int, start: Mapping[str, int]) -> set[Point]:
+    def points(self, index: int, start: Mapping[str, int]) -> set[Point]:
         size = dict.fromkeys(self.einsum.dims, 1)
         for slot, dim, bound, _ in self.loops.loops:
-            if slot >= place:
+            if slot >= index:
                 size[dim] *= bound
         return set(
             itertools.product(*(range(start[d], start[d] + size[d]) for d in self.einsum.dims))

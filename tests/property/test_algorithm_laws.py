@@ -35,16 +35,16 @@ def topologies(draw: st.DrawFn) -> Topology:
     gpus = int(np.prod(sides)) if sides else draw(st.integers(2, 2048))
     per_node = draw(st.sampled_from([1, 4, 8, 16]))
     inter = Link(draw(st.sampled_from(KINDS)), draw(st.floats(1e9, 1e11)))
-    return Topology.of(device, gpus, gpus_per_node=per_node, inter=inter, torus=sides)
+    return Topology.from_device(device, gpus, gpus_per_node=per_node, inter=inter, torus=sides)
 
 
 def seconds(name: str, op: Collective, topology: Topology) -> np.ndarray:
     sections = shipped_sections(topology.device)
-    own = "nvls" if name == "nvls_tree" else topology.section
-    constants = {**sections[own], **network_constants(topology)}
-    found = algorithm(name).times(op, SIZES, topology, constants)
-    assert (found.latency_s <= found.time_s).all()
-    return found.time_s
+    current = "nvls" if name == "nvls_tree" else topology.section
+    constants = {**sections[current], **network_constants(topology)}
+    result = algorithm(name).times(op, SIZES, topology, constants)
+    assert (result.latency_s <= result.time_s).all()
+    return result.time_s
 
 
 @given(names, operations, topologies())
@@ -77,15 +77,15 @@ def _times(link: Link, factor: float) -> Link:
 
 @given(st.integers(2, 100_000), st.floats(1.0, 1e12))
 def test_a_ring_sends_exactly_its_share(gpus: int, size: float) -> None:
-    topology = Topology.of(find_device("H100"), gpus)
+    topology = Topology.from_device(find_device("H100"), gpus)
     sent = algorithm("ring").traffic("all_reduce", np.array([size]), topology)[0]
     assert sent == pytest.approx(2 * (gpus - 1) / gpus * size, rel=1e-12)
 
 
 @given(operations, st.sampled_from(("", *NAMED)))
 def test_one_device_alone_takes_no_time(op: Collective, name: str) -> None:
-    found = collective_times(op, np.array([1, 1 << 30]), 1, find_device("H100"), algorithm=name)
-    assert not found.p95_s.any()
+    result = collective_times(op, np.array([1, 1 << 30]), 1, find_device("H100"), algorithm=name)
+    assert not result.p95_s.any()
 
 
 @given(operations, topologies())

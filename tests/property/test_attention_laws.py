@@ -53,16 +53,16 @@ def uniform_batches(draw: st.DrawFn) -> OpBatch:
 @settings(max_examples=150, deadline=None)
 @given(batch=uniform_batches(), device=st.sampled_from(DEVICES[:5] + DEVICES[6:]))
 def test_bound_interval_and_bits_of_uniform_rows(batch: OpBatch, device: str) -> None:
-    found = find_device(device)
+    result = find_device(device)
     for model in MODELS:
-        whole = model.times(batch, found)
+        whole = model.times(batch, result)
         assert np.all(whole.bound_s > 0)
         assert np.all(whole.bound_s <= whole.p05_s)
         assert np.all(whole.p05_s <= whole.estimate_s)
         assert np.all(whole.estimate_s <= whole.p95_s)
         assert np.all(np.isfinite(whole.p95_s))
         for row in range(len(batch)):
-            alone = model.times(OpBatch.of([op_at(batch, row)]), found)
+            alone = model.times(OpBatch.from_ops([op_at(batch, row)]), result)
             assert alone.estimate_s[0] == whole.estimate_s[row]
             assert alone.bound_s[0] == whole.bound_s[row]
 

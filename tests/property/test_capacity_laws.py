@@ -43,18 +43,18 @@ def spec(gap_s: float = 5e-5) -> ReplicaSpec:
 def poisson(seed: int, count: int = 300) -> Requests:
     rng = np.random.default_rng(seed)
     times = np.cumsum(rng.exponential(1e9, count)).astype(np.int64)
-    return Requests.of(times, rng.integers(50, 500, count), rng.integers(10, 60, count))
+    return Requests.from_arrays(times, rng.integers(50, 500, count), rng.integers(10, 60, count))
 
 
-def on(replicas: int = 1, own: ReplicaSpec | None = None) -> Simulate:
+def on(replicas: int = 1, replica_spec: ReplicaSpec | None = None) -> Simulate:
     def simulation(requests: Requests, specs: Sequence[ReplicaSpec] | None) -> Simulation:
-        return Simulation(requests, specs or [own or spec()] * replicas)
+        return Simulation(requests, specs or [replica_spec or spec()] * replicas)
 
     return simulation
 
 
 def loads(seed: int, limit_ms: float = 120.0, replicas: int = 1) -> Loads:
-    return Loads(poisson(seed), on(replicas), Objective.of({"ttft_p99_ms": limit_ms}))
+    return Loads(poisson(seed), on(replicas), Objective.from_fields({"ttft_p99_ms": limit_ms}))
 
 
 def highest_rate(case: Loads) -> float:
@@ -63,16 +63,16 @@ def highest_rate(case: Loads) -> float:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_wider_objective_carries_as_much_and_more(seed: int) -> None:
-    found = [highest_rate(loads(seed, limit)) for limit in (60.0, 120.0, 240.0)]
-    assert found[0] > 0.0
-    for tight, wide in pairwise(found):
+    items = [highest_rate(loads(seed, limit)) for limit in (60.0, 120.0, 240.0)]
+    assert items[0] > 0.0
+    for tight, wide in pairwise(items):
         assert tight <= wide * 1.021
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_more_replicas_carry_as_much_and_more(seed: int) -> None:
-    found = [highest_rate(loads(seed, replicas=count)) for count in (1, 2, 4)]
-    for fewer, more in pairwise(found):
+    items = [highest_rate(loads(seed, replicas=count)) for count in (1, 2, 4)]
+    for fewer, more in pairwise(items):
         assert fewer <= more * 1.021
 
 
@@ -104,7 +104,7 @@ def test_a_run_is_given_up_only_where_it_breaks_the_objective(seed: int) -> None
     }  # fmt: skip
     names = [name for name in fields if name != "quantile"]
     chosen = {str(n) for n in rng.choice(names, 2, replace=False)} | {"quantile"}
-    objective = Objective.of({name: fields[name] for name in chosen})
+    objective = Objective.from_fields({name: fields[name] for name in chosen})
     case = Loads(poisson(seed), on(), objective)
     stopped = 0
     for rate in (5.0, 20.0, 80.0, 320.0):
@@ -117,7 +117,7 @@ def test_a_run_is_given_up_only_where_it_breaks_the_objective(seed: int) -> None
 
 def test_a_queue_that_only_grows_is_not_carried() -> None:
     """Though TPOT alone is kept: what runs together is limited."""
-    case = Loads(poisson(1, 600), on(), Objective.of({"tpot_p99_ms": 1e4}))
+    case = Loads(poisson(1, 600), on(), Objective.from_fields({"tpot_p99_ms": 1e4}))
     served = case.served_per_s()
     assert case.carries(case.at_rate(0.8 * served))
     assert "queue" in case.objective.broken(case.run(case.at_rate(1.5 * served)))
@@ -125,8 +125,8 @@ def test_a_queue_that_only_grows_is_not_carried() -> None:
 
 @pytest.mark.parametrize("threshold", [0.003, 1.0, 17.3, 900.0])
 def test_bisection_finds_a_threshold(threshold: float) -> None:
-    found = bracketed(lambda load: load <= threshold, 4.0, least=1e-3, most=1e4)
-    assert found.carried <= threshold < found.broken <= found.carried * 1.0201
+    result = bracketed(lambda load: load <= threshold, 4.0, least=1e-3, most=1e4)
+    assert result.carried <= threshold < result.broken <= result.carried * 1.0201
 
 
 def test_without_error_every_interval_is_a_point() -> None:
@@ -136,11 +136,11 @@ def test_without_error_every_interval_is_a_point() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_intervals_hold_their_estimates_and_are_ordered(seed: int) -> None:
-    found = believed(random_case(seed).requests, 0.05)
-    for name, one in found.items():
+    result = believed(random_case(seed).requests, 0.05)
+    for name, one in result.items():
         assert one.p05 <= one.estimate <= one.p95, name
     for latency in ("ttft", "tpot", "itl", "e2e"):
-        row = [found.get(f"{latency}_{s}_ms") for s in ("p50", "p90", "p95", "p99")]
+        row = [result.get(f"{latency}_{s}_ms") for s in ("p50", "p90", "p95", "p99")]
         for low, high in pairwise(row):
             assert low is None or high is None or (low.p05 <= high.p05 and low.p95 <= high.p95)
 
@@ -156,8 +156,8 @@ def test_where_all_clients_wait_latencies_stretch_with_the_steps() -> None:
 def test_near_saturation_latencies_stretch_more_than_steps() -> None:
     case = loads(2)
     requests = case.at_rate(0.97 * case.served_per_s())
-    found = believed(requests, 0.05)["ttft_p90_ms"]
-    assert math.log(found.p95 / found.estimate) > 2.0 * Z90 * 0.05
+    result = believed(requests, 0.05)["ttft_p90_ms"]
+    assert math.log(result.p95 / result.estimate) > 2.0 * Z90 * 0.05
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -185,8 +185,8 @@ def test_the_spread_by_seed_is_that_of_other_seeds() -> None:
         runs.append(Simulation(requests, [spec()]).run())
     for name in ("ttft_mean_ms", "ttft_p99_ms", "e2e_mean_ms", "requests_per_s"):
         seen = np.std(np.log([{**statistics_ms(r), **rates(r)}[name] for r in runs]), ddof=1)
-        said = np.sqrt(np.mean([seed_spread(run)[name] ** 2 for run in runs]))
-        assert 0.5 * seen < said < 2.0 * seen, name
+        remark = np.sqrt(np.mean([seed_spread(run)[name] ** 2 for run in runs]))
+        assert 0.5 * seen < remark < 2.0 * seen, name
 
 
 def believed(requests: Requests, log_sd: float) -> dict:

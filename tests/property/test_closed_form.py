@@ -156,13 +156,13 @@ def test_a_formula_is_the_accounting_of_any_mapping(seed: int) -> None:
         main = None if rng.random() < 0.5 else rng.random((3, 1))
         nest = nest_of(batch, shares, less=main is not None)
         inputs = [float(size) for size in einsum.bounds.values()]
-        inputs += [float(batch.factors[place][0]) for place in nest.loops]
+        inputs += [float(batch.factors[loop][0]) for loop in nest.loops]
         inputs += [] if main is None else main[:, 0].tolist()
         form = closed_form(einsum, arch, nest)
         alone = form.of(inputs)
         rows = form.of([np.full(3, value) for value in inputs])
         wanted = exact(einsum, arch, batch, shares, main)[:, 0]
-        assert len(alone) == Layout.of(arch, einsum).size
+        assert len(alone) == Layout.from_einsum(arch, einsum).size
         np.testing.assert_allclose(alone, wanted, rtol=CLOSE, atol=0)
         for one, every in zip(alone, rows, strict=True):
             assert (np.broadcast_to(every, 3) == one).all()
@@ -183,7 +183,7 @@ def test_refitted_mappings_cover_fit_and_cost_what_accounting_says(name: str, op
         np.full(rows, 3.0) if dim in "RS" else rng.integers(2, 40 if op == WINDOWS else 3000, rows)
         for dim in kind.dims
     ]).astype(float)  # fmt: skip
-    found = counted(chip, kind, sizes, form, bits)
+    result = counted(chip, kind, sizes, form, bits)
     templates, chosen = work_of(chip, kind, form, bits, (), ()).templates(sizes)
     best = np.full(rows, np.inf)
     for number, template in enumerate(templates):
@@ -191,9 +191,11 @@ def test_refitted_mappings_cover_fit_and_cost_what_accounting_says(name: str, op
         assert (batch.factors.prod(axis=0) >= sizes).all()
         for dim, row in enumerate(template.growing):
             for slot, _ in (each for each in row if not template.arch.slots[each[0]].is_spatial):
-                own = batch.factors[slot, dim]
-                others = batch.factors[:, dim].prod(axis=0) / own
-                assert (own <= np.ceil(sizes[dim] / others)).all(), "turns that find nothing left"
+                factor = batch.factors[slot, dim]
+                others = batch.factors[:, dim].prod(axis=0) / factor
+                assert (factor <= np.ceil(sizes[dim] / others)).all(), (
+                    "turns that find nothing left"
+                )
         limits = np.array([slot.limit for slot in template.arch.slots])[:, None]
         assert (batch.factors.prod(axis=1) <= limits).all()
         traffic = account(template.einsum, template.arch, batch, sizes)
@@ -202,5 +204,5 @@ def test_refitted_mappings_cover_fit_and_cost_what_accounting_says(name: str, op
         assert cost.fits[tried].all()
         merit = np.where(tried, cost.cycles * np.maximum(cost.energy_pj, 1.0), np.inf)
         best = np.minimum(best, merit)
-    merit = found.cycles * np.maximum(found.energy_pj, 1.0)
+    merit = result.cycles * np.maximum(result.energy_pj, 1.0)
     np.testing.assert_allclose(merit, best, rtol=1e-11)

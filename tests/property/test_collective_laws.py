@@ -131,7 +131,7 @@ def test_a_faster_network_is_never_slower(op: Collective, nodes: int, gbytes: in
     device, size = find_device("H100"), np.array([1 << 12, 1 << 22, 1 << 32])
 
     def run(rate: float) -> np.ndarray:
-        topology = Topology.of(device, 8 * nodes, inter=Link("network", rate))
+        topology = Topology.from_device(device, 8 * nodes, inter=Link("network", rate))
         return collective_times(op, size, 8 * nodes, topology, "nccl").estimate_s
 
     assert (run(gbytes * 2e9) <= run(gbytes * 1e9)).all()
@@ -141,9 +141,9 @@ def _seconds(
     op: Collective, gpus: int, device: Device, library: str, *, learned: bool = True, **fields: Any
 ) -> tuple[np.ndarray, list[str]]:
     size = np.unique(np.geomspace(1, LARGEST, 60).astype(np.int64))
-    topology = Topology.of(device, gpus, **fields)
-    found = collective_times(op, size, gpus, topology, library, learned=learned)
-    return found.estimate_s, [f"{topology.fabric} {name}" for name in found.choice]
+    topology = Topology.from_device(device, gpus, **fields)
+    result = collective_times(op, size, gpus, topology, library, learned=learned)
+    return result.estimate_s, [f"{topology.fabric} {name}" for name in result.choice]
 
 
 LEARNED_DIP = 0.05
@@ -215,10 +215,10 @@ def test_peer_access_is_never_slower_than_host_memory(
 def test_a_host_that_is_not_stated_is_between_the_two_kinds(
     op: Collective, gpus: int, device: Device, library: str
 ) -> None:
-    own, unknown, shared = (
+    current, unknown, shared = (
         _seconds(op, gpus, device, library, paths=path)[0] for path in ("own", "", "shared")
     )
-    assert (own <= unknown * 1.1).all()
+    assert (current <= unknown * 1.1).all()
     assert (unknown <= shared * 1.1).all()
 
 

@@ -46,8 +46,8 @@ def needs(of: Needs) -> StepNeeds:
 
 def together(law: Law, *cases: ServingCase, each: list[Needs] | None = None) -> list[Records]:
     tenants: list[Any] = [
-        Tenant(case.simulation(), needs(each[place]) if each else None)
-        for place, case in enumerate(cases)
+        Tenant(case.simulation(), needs(each[index]) if each else None)
+        for index, case in enumerate(cases)
     ]
     return Colocation(tenants, law).run()
 
@@ -62,7 +62,7 @@ def test_a_model_alone_is_as_without_sharing(seed: int, law: Law) -> None:
     case = plain_case(seed)
     alone = case.run()
     late = np.array([int(alone.end_ns) + 10**12])
-    other = replace(case, requests=Requests.of(late, np.array([5]), np.array([5]), 0))
+    other = replace(case, requests=Requests.from_arrays(late, np.array([5]), np.array([5]), 0))
     beside, _ = together(law, case, other)
     assert (beside.done_ns == alone.done_ns).all()
     assert (beside.first_ns == alone.first_ns).all()
@@ -81,9 +81,9 @@ def test_two_alike_take_twice_as_long_in_turns(seed: int) -> None:
 def test_turns_conserve_work(seed: int) -> None:
     one, other = busy_case(seed), busy_case(seed + 1000)
     alone = [case.run() for case in (one, other)]
-    found = together(Slices((1.0, 3.0)), one, other)
+    result = together(Slices((1.0, 3.0)), one, other)
     work = sum(each.end_ns for each in alone)
-    assert abs(max(each.end_ns for each in found) - work) <= sum(map(rounding, alone))
+    assert abs(max(each.end_ns for each in result) - work) <= sum(map(rounding, alone))
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -92,20 +92,20 @@ def test_at_once_lies_between_alone_and_one_after_the_other(seed: int) -> None:
     alone = [case.run() for case in cases]
     rng = np.random.default_rng(seed)
     each = [cast("Needs", tuple(rng.uniform(0.0, 1.0, 3).tolist())) for _ in cases]
-    found = together(Together(), *cases, each=each)
+    result = together(Together(), *cases, each=each)
     allowed = sum(map(rounding, alone))
-    for one, before in zip(found, alone, strict=True):
+    for one, before in zip(result, alone, strict=True):
         assert (one.done_ns >= before.done_ns - allowed).all()
-    assert max(r.end_ns for r in found) <= sum(r.end_ns for r in alone) + allowed
+    assert max(r.end_ns for r in result) <= sum(r.end_ns for r in alone) + allowed
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_every_request_is_answered_and_every_block_given_back(seed: int) -> None:
     cases = [plain_case(seed), plain_case(seed + 2000), plain_case(seed + 4000)]
     tenants = [Tenant(case.simulation()) for case in cases]
-    found = Colocation(tenants, Slices((1.0, 2.0, 1.0), 0.02)).run()
+    result = Colocation(tenants, Slices((1.0, 2.0, 1.0), 0.02)).run()
     again = together(Slices((1.0, 2.0, 1.0), 0.02), *cases)
-    for one, tenant, case, same in zip(found, tenants, cases, again, strict=True):
+    for one, tenant, case, same in zip(result, tenants, cases, again, strict=True):
         assert (one.done_ns > 0).all()
         assert (one.first_ns <= one.done_ns).all()
         assert (one.sequences.made == case.requests.output_tokens).all()
@@ -126,7 +126,7 @@ def test_nothing_is_quicker_beside_others(found: list[Load], overhead: float) ->
 @settings(max_examples=200, deadline=None)
 def test_at_once_is_no_slower_than_in_turns(found: list[Load]) -> None:
     turns = rates(Slices((1.0,) * len(found)), found)
-    assert all(own >= turn - 1 for own, turn in zip(rates(Together(), found), turns, strict=True))
+    assert all(item >= turn - 1 for item, turn in zip(rates(Together(), found), turns, strict=True))
 
 
 @given(loads, shares)

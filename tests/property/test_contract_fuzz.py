@@ -63,9 +63,9 @@ def fuzz(count: int, seed: int) -> None:
         except SilicastError as error:
             reply = encode(refusal(error))
         else:
-            found = reply_to(tree)
-            reply = encode(found)
-            assert isinstance(found, Answer) == found.ok
+            outcome = reply_to(tree)
+            reply = encode(outcome)
+            assert isinstance(outcome, Answer) == outcome.ok
         answered += check_reply(reply)
         if not toml and b"\n" not in raw and raw.strip():
             lines.append(raw)

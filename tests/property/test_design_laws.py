@@ -67,8 +67,8 @@ def test_a_weight_stationary_fold_takes_scale_sims_cycles(
         (Loop("array", "K", rows, 0), Loop("array", "N", columns, 1), Loop("register", "M", steps)),
         {},
     )
-    found = cost(einsum, architecture, MappingBatch.of(nest, einsum, architecture))
-    assert found.cycles[0] == 2 * rows + columns + steps - 2
+    result = cost(einsum, architecture, MappingBatch.from_nest(nest, einsum, architecture))
+    assert result.cycles[0] == 2 * rows + columns + steps - 2
 
 
 @settings(max_examples=3, deadline=None)
@@ -86,8 +86,8 @@ def test_memory_without_banks_that_compute_is_plain_memory(m: int, n: int, k: in
     """A port that every tensor shares is the port that names them all."""
     banked = device_from(chip(tensors=["Weights", "Inputs", "Outputs"]))
     op = gemm(m, n, k)
-    found, plain = time_of(op, banked), time_of(op, device_from(chip()))
-    assert (found.estimate_s, found.energy_j) == (plain.estimate_s, plain.energy_j)
+    time, plain = time_of(op, banked), time_of(op, device_from(chip()))
+    assert (time.estimate_s, time.energy_j) == (plain.estimate_s, plain.energy_j)
 
 
 @pytest.mark.parametrize(
@@ -102,13 +102,13 @@ def test_nothing_beats_compulsory_traffic_and_peak_rate(name: str) -> None:
     ops = [gemm(*row) for row in sizes.tolist()]
     model = implementation_for("gemm", "loop_nest")
     assert model is not None
-    for op, found in zip(ops, times(ops, device), strict=True):
+    for op, item in zip(ops, times(ops, device), strict=True):
         least = model.flops(op) / device.bound_per_s(
             "tensor", next(iter(device.core.pipes["tensor"].rate))
         )
-        assert found.estimate_s >= least * (1 - 1e-12)
+        assert item.estimate_s >= least * (1 - 1e-12)
         moved = model.compulsory_bytes(op) / device.dram.bandwidth_bytes_per_s
-        assert found.estimate_s >= moved * (1 - 1e-12)
+        assert item.estimate_s >= moved * (1 - 1e-12)
 
 
 @pytest.mark.parametrize(
@@ -138,8 +138,8 @@ def test_a_longer_loop_makes_no_tensor_come_anew(name: str) -> None:
     sizes = ((64, 1024, 4096), (512, 14336, 4096))
     for m, n, k in sizes:
         one, more, deeper = (
-            found.estimate_s
-            for found in times(
+            time.estimate_s
+            for time in times(
                 [Op.make("gemm", variant, m=m, n=a * n, k=b * k, batch=1)
                  for a, b in ((1, 1), (2, 1), (1, 4))], device,
             )

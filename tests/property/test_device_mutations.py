@@ -47,10 +47,10 @@ CASES = [(name, path) for name in FILES for path, _ in _numbers(_read(name))]
 def _bent(name: str, path: str, value: Any) -> dict[str, Any]:
     data = copy.deepcopy(_read(name))
     steps = [int(a) if a else b for a, b in re.findall(r"\[(\d+)\]|\.?([^.\[\]]+)", path)]
-    place: Any = data
+    position: Any = data
     for step in steps[:-1]:
-        place = place[step]
-    place[steps[-1]] = value
+        position = position[step]
+    position[steps[-1]] = value
     return data
 
 
@@ -75,8 +75,8 @@ def _lawful(device: Device) -> None:
     ):
         model = implementation_for(op.family, device.execution_model)
         assert model is not None
-        found = model.times(OpBatch.of([op]), device)
-        times = (found.bound_s, found.p05_s, found.estimate_s, found.p95_s)
+        result = model.times(OpBatch.from_ops([op]), device)
+        times = (result.bound_s, result.p05_s, result.estimate_s, result.p95_s)
         row = [float(each[0]) for each in times]
         assert row == sorted(row), op
         assert 0.0 < row[2] < math.inf
@@ -134,12 +134,12 @@ def test_bytes_for_gigabytes_are_recognised(name: str) -> None:
 def test_every_table_refuses_what_it_does_not_know(name: str) -> None:
     """A misspelt field is answered with the right one of its own table."""
     for path, value in _numbers(_read(name)):
-        place, _, field = path.rpartition(".")
-        if not place or place.endswith("pipes") or ".pipes." in path or "[" in field:
+        position, _, field = path.rpartition(".")
+        if not position or position.endswith("pipes") or ".pipes." in path or "[" in field:
             continue
-        error = _error(_bent(name, f"{place}.{field}x", value))
+        error = _error(_bent(name, f"{position}.{field}x", value))
         assert error is not None
-        assert error.field == f"{place}.{field}x"
+        assert error.field == f"{position}.{field}x"
         assert "unknown field" in error.message
         assert f"did you mean {field}" in error.hint
 

@@ -72,8 +72,8 @@ def error(placed: Sequence[Block], total: Sum) -> ErrorFactors:
     return uncertainty(placed).of(total)
 
 
-def without_composition(found: ErrorFactors) -> float:
-    return math.sqrt(max(found.variance - found.causes["composition"] ** 2, 0.0))
+def without_composition(error_factors: ErrorFactors) -> float:
+    return math.sqrt(max(error_factors.variance - error_factors.causes["composition"] ** 2, 0.0))
 
 
 @given(terms())
@@ -137,8 +137,8 @@ def test_larger_errors_of_parts_never_make_a_smaller_one(
 
 @given(terms())
 def test_shares_of_the_variance_add_up(case: tuple[list[Block], Sum]) -> None:
-    found = error(*case)
-    shares = found.shares()
+    result = error(*case)
+    shares = result.shares()
     assert math.fsum(shares.values()) == pytest.approx(1.0)
     assert list(shares.values()) == sorted(shares.values(), reverse=True)
 
@@ -149,14 +149,14 @@ def test_measurements_only_narrow(case: tuple[list[Block], Sum]) -> None:
     placed, total = case
     model = uncertainty(placed)
     now = model.of(total)
-    found = model.narrowed(total)
-    assert all(left.variance < now.variance for left in found.values())
-    assert [e.variance for e in found.values()] == sorted(e.variance for e in found.values())
-    if HOST in found:
-        assert found[HOST].loadings[HOST] < now.loadings[HOST]
-    if ALL_KERNELS in found:
-        assert found[ALL_KERNELS].variance <= min(
-            left.variance * (1.0 + 1e-9) for name, left in found.items() if name in FAMILIES
+    narrowed = model.narrowed(total)
+    assert all(left.variance < now.variance for left in narrowed.values())
+    assert [e.variance for e in narrowed.values()] == sorted(e.variance for e in narrowed.values())
+    if HOST in narrowed:
+        assert narrowed[HOST].loadings[HOST] < now.loadings[HOST]
+    if ALL_KERNELS in narrowed:
+        assert narrowed[ALL_KERNELS].variance <= min(
+            left.variance * (1.0 + 1e-9) for name, left in narrowed.items() if name in FAMILIES
         )
 
 
@@ -168,7 +168,7 @@ def test_narrowed_errors_of_a_sum_are_below_its_own(
     for placed, total in (a, b):
         model = uncertainty(placed)
         parts.append((float(total.seconds.sum()), model.of(total), model.narrowed(total)))
-    whole = ErrorFactors.of_sum([(time, own) for time, own, _ in parts])
+    whole = ErrorFactors.of_sum([(time, item) for time, item, _ in parts])
     for left in narrowed_sum(parts).values():
         assert left.variance <= whole.variance * (1.0 + 1e-9)
 
@@ -182,7 +182,7 @@ def test_correlations_are_those_of_some_field(sizes: list[tuple[int, int]]) -> N
     apart = distances([op.dims for op in ops])
     assert np.array_equal(apart, apart.T)
     for knowledge in KNOWLEDGE:
-        pairs = Pairs.of(nodes)
+        pairs = Pairs.from_nodes(nodes)
         table = pairs.correlation([knowledge]).reshape(len(nodes), len(nodes))
         assert np.allclose(np.diag(table), 1.0)
         assert np.linalg.eigvalsh(table).min() > -1e-9  # else some sum would have no variance

@@ -22,8 +22,8 @@ NO_BF16 = ("P100", "P4", "T4", "V100")
 
 def _answer(device: str, model: str) -> None:
     scenario = {"task": "inference", "device": device, "model": model, "workload": WORK}
-    found = predict(scenario)
-    for name, belief in found.metrics.items():
+    result = predict(scenario)
+    for name, belief in result.metrics.items():
         assert 0.0 < belief.p05 <= belief.estimate <= belief.p95 < 1e15, name
 
 
@@ -42,16 +42,16 @@ def test_every_device_with_16_bits_runs_an_fp8_checkpoint(device: str) -> None:
 def test_every_pair_is_answered_as_the_page_of_coverage_says() -> None:
     """`make coverage` writes the page anew."""
     coverage = importlib.import_module("benchmarks.coverage")
-    found = coverage.lines()
-    assert len(found) == len(device_index().names)
+    lines = coverage.lines()
+    assert len(lines) == len(device_index().names)
     refused = {
         (line.device.name, model): cell.refused
-        for line in found
+        for line in lines
         for model, cell in zip(model_names(), line.cells, strict=True)
         if cell.refused
     }
     assert refused == {}
-    assert coverage.PAGE.read_text(encoding="utf-8") == coverage.page(found)
+    assert coverage.PAGE.read_text(encoding="utf-8") == coverage.page(lines)
 
 
 @pytest.mark.parametrize("model", ["Llama-3.1-8B", "BERT-Large"])

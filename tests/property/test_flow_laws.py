@@ -97,7 +97,7 @@ def test_one_message_alone_has_its_narrowest_link(
     )
     way = fabric.route(np.array(ends[:1]), np.array(ends[1:])).links
     expected = fabric.latency_s[way].sum() + size / fabric.capacity[way].min()
-    job = Job("one", tuple(ends), (Round.of([0], [1], size),))
+    job = Job("one", tuple(ends), (Round.from_messages([0], [1], size),))
     assert simulate(fabric, [job]).end_s == pytest.approx(expected, rel=1e-9)
 
 
@@ -152,9 +152,9 @@ def test_the_same_twice_and_within_limits(work: tuple[Product, list[Job]]) -> No
 def _least(fabric: Fabric, job: Job) -> float:
     """What the busiest link of a job needs for its bytes alone."""
     carried = np.zeros(len(fabric.capacity))
-    place = np.array(job.ranks)
+    position = np.array(job.ranks)
     for each in job.rounds:
-        routes = fabric.route(place[each.source], place[each.target])
+        routes = fabric.route(position[each.source], position[each.target])
         carried += np.bincount(
             routes.links, each.size[routes.ways] * each.repeat, len(fabric.capacity)
         )
@@ -169,7 +169,10 @@ def test_a_shared_link_is_never_idle(sizes: list[float], pods: int) -> None:
         8 * pods, 1, node_bytes_per_s=1e12, network_bytes_per_s=RATE, nodes_per_pod=8,
         oversubscription=64.0,
     )  # fmt: skip
-    jobs = [Job(f"j{i}", (i, 8 + i), (Round.of([0], [1], size),)) for i, size in enumerate(sizes)]
+    jobs = [
+        Job(f"j{i}", (i, 8 + i), (Round.from_messages([0], [1], size),))
+        for i, size in enumerate(sizes)
+    ]
     expected = sum(sizes) / (RATE * 8 / 64.0)
     assert simulate(fabric, jobs).end_s == pytest.approx(expected, rel=1e-9)
 
@@ -180,7 +183,7 @@ def test_one_starts_as_another_ends() -> None:
     )
     sizes, delays = (1.0, 3.0, 1.0), (0.0, 0.0, 2.0)
     jobs = [
-        Job(f"j{i}", (i, 3 + i), (Round.of([0], [1], size),), delay)
+        Job(f"j{i}", (i, 3 + i), (Round.from_messages([0], [1], size),), delay)
         for i, (size, delay) in enumerate(zip(sizes, delays, strict=True))
     ]
     done = simulate(fabric, jobs)
@@ -251,9 +254,9 @@ def test_equal_jobs_share_a_spine_equally(jobs: int, size: float, over: float) -
         oversubscription=over,
     )  # fmt: skip
     ring = rounds_of("all_reduce", "ring", 2, size)
-    found = slowdowns(fabric, [Job(f"j{i}", (i, jobs + i), ring) for i in range(jobs)])
+    result = slowdowns(fabric, [Job(f"j{i}", (i, jobs + i), ring) for i in range(jobs)])
     alone = min(RATE, jobs * RATE / over)
-    for slower in found.values():
+    for slower in result.values():
         assert slower == pytest.approx(alone / (RATE / over), rel=1e-9)
 
 
@@ -261,10 +264,10 @@ def test_dimensions_share_what_both_cross() -> None:
     """Exchange inside nodes and a ring over nodes whose messages change rails share NVLink."""
     cluster = rail_cluster(2, 4, node_bytes_per_s=100e9, network_bytes_per_s=100e9)
     inside = Job("tp", (0, 1, 2, 3), rounds_of("all_to_all", "direct", 4, 1e9))
-    across = Job("dp", (0, 5), (Round.of([0], [1], 1e9),))
-    found = slowdowns(cluster, [inside, across])
-    assert found["tp"] > 1.05
-    assert found["dp"] > 1.05
+    across = Job("dp", (0, 5), (Round.from_messages([0], [1], 1e9),))
+    result = slowdowns(cluster, [inside, across])
+    assert result["tp"] > 1.05
+    assert result["dp"] > 1.05
     apart = slowdowns(cluster, [inside, Job("dp", (0, 4), across.rounds)])
     assert apart["tp"] == pytest.approx(1.0)
     assert apart["dp"] == pytest.approx(1.0)

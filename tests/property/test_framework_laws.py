@@ -79,14 +79,14 @@ def test_a_graph_over_lengths_is_that_of_every_length(
 
     low, high = low + 1, low + 1 + more
     third = data.draw(st.integers(low, 2 * high))
-    found = with_symbol(decoding(low), decoding(high), DECODE_LONGEST, low, high)
-    if found is None:
+    symbol = with_symbol(decoding(low), decoding(high), DECODE_LONGEST, low, high)
+    if symbol is None:
         assert compiled, "a compiler alone may fuse other nodes at other lengths"
         return
     for length in (low, high, third):
-        assert sizes(found, length) == sizes(decoding(length))
+        assert sizes(symbol, length) == sizes(decoding(length))
     below, above = decoding(low).nodes(), decoding(high).nodes()
-    for (_, node), (_, one), (_, other) in zip(found.nodes(), below, above, strict=True):
+    for (_, node), (_, one), (_, other) in zip(symbol.nodes(), below, above, strict=True):
         same = (one.reads, one.writes) == (other.reads, other.writes)
         assert (node.reads, node.writes) == ((one.reads, one.writes) if same else ((), ()))
 
@@ -102,9 +102,9 @@ def test_sizes_that_no_line_goes_through_are_refused(
 
     high = low + more
     ends = [graph(factor * length + constant) for length in (low, high)]
-    found = with_symbol(ends[0], ends[1], "length", low, high)
-    assert found is not None
-    ((_, node),) = found.nodes()
+    symbol = with_symbol(ends[0], ends[1], "length", low, high)
+    assert symbol is not None
+    ((_, node),) = symbol.nodes()
     assert node.op.dim("rows") == Affine("length", factor, constant)
     assert node.op.dim("cols") == 7
     assert with_symbol(ends[0], graph(factor * high + constant, "b"), "length", low, high) is None
@@ -119,13 +119,13 @@ def trained(draw: st.DrawFn) -> tuple[Graph, int]:
     nodes = st.lists(st.integers(0, 90), min_size=1, max_size=4)
     for number in range(count):
         drawn = draw(nodes)
-        names = [f"n{place}" for place in range(len(drawn))]
+        names = [f"n{index}" for index in range(len(drawn))]
         made = [
             Node(
-                name, Op.make("gemm", m=8, n=8, k=8), tuple(names[place - 1 : place]),
+                name, Op.make("gemm", m=8, n=8, k=8), tuple(names[index - 1 : index]),
                 parameter_bytes=size,
             )
-            for place, (name, size) in enumerate(zip(names, drawn, strict=True))
+            for index, (name, size) in enumerate(zip(names, drawn, strict=True))
         ]  # fmt: skip
         repeats = draw(st.integers(1, 5))
         if draw(st.booleans()):
@@ -159,8 +159,8 @@ def test_buckets_hold_every_gradient_once(
     graph, whole = case
     head = next(node for _, node in graph.nodes() if node.name == "lm_head")
     whole -= head.parameter_bytes if tied else 0
-    found = with_gradient_sums(graph, ranks, tied=tied, bucket_bytes=bucket)
-    summed = [(block, node) for block, node in found.nodes() if is_sum(node)]
+    gradient_sums = with_gradient_sums(graph, ranks, tied=tied, bucket_bytes=bucket)
+    summed = [(block, node) for block, node in gradient_sums.nodes() if is_sum(node)]
     assert sum(block.count * moved_bytes(node) for block, node in summed) == whole
     full = sum(block.count for block, node in summed if node.op.dim("bytes") == bucket)
     assert full == whole // bucket
@@ -168,24 +168,29 @@ def test_buckets_hold_every_gradient_once(
         assert (block.direction, node.stream, node.op.dim("gpus")) == ("backward", STREAM, ranks)
         assert 0 < moved_bytes(node) <= bucket
         assert set(node.inputs) <= {other.name for other in block.nodes}
-    rest = [node for _, node in summed if node.op.dim("bytes") != bucket]
-    assert len(rest) == bool(whole % bucket), "what is left when backward ends is one bucket"
+    remaining = [node for _, node in summed if node.op.dim("bytes") != bucket]
+    assert len(remaining) == bool(whole % bucket), "what is left when backward ends is one bucket"
     before, after = (
         Counter((each.block.name, each.repeat, each.node) for each in run if not is_sum(each.node))
-        for run in (Executions.of(graph).sequence, Executions.of(found).sequence)
+        for run in (
+            Executions.from_graph(graph).sequence,
+            Executions.from_graph(gradient_sums).sequence,
+        )
     )
     assert before == after, "the gradients themselves run as before"
-    if rest:
-        (last,) = rest
-        assert Executions.of(found).sequence[-1].node is last
+    if remaining:
+        (last,) = remaining
+        assert Executions.from_graph(gradient_sums).sequence[-1].node is last
 
 
 def summed_in_order(graph: Graph, bucket: int) -> None:
     """No repeat of a block adds gradients that are not there, or leaves a full bucket behind."""
     weights = {b.name: sum(node.parameter_bytes for node in b.nodes) for b in graph.blocks}
-    found = with_gradient_sums(graph, 2, bucket_bytes=bucket)
+    gradient_sums = with_gradient_sums(graph, 2, bucket_bytes=bucket)
     there, summed = 0, 0
-    sequence = [e for e in Executions.of(found).sequence if e.block.direction == "backward"]
+    sequence = [
+        e for e in Executions.from_graph(gradient_sums).sequence if e.block.direction == "backward"
+    ]
     for (name, _), run in groupby(sequence, key=lambda each: (each.block.name, each.repeat)):
         there += weights[name.removesuffix("_backward")]
         summed += sum(moved_bytes(each.node) for each in run if is_sum(each.node))
@@ -232,9 +237,9 @@ WHOLE_NORMS = (
 )  # fmt: skip
 def test_ranks_sum_the_gradients_of_every_parameter(name: str, framework: Framework) -> None:
     model = find_model(name)
-    where = Deployment.of(
+    where = Deployment.from_model(
         model, find_device("H100"), find_engine("torch-eager"), Plan(dp=2),
-        Precision.of(recipe="fp32"),
+        Precision.from_formats(recipe="fp32"),
     )  # fmt: skip
     nodes = predict_framework_pass(where, 2, 64, framework).model.graph.nodes
     sums = [node for node in nodes if node.name.startswith("gradient_sum")]

@@ -40,15 +40,15 @@ NO_KEEPS: dict[str, frozenset[str]] = {
 
 def in_buffer(plan: Plan) -> tuple[LoopNest, LoopNest]:
     """All loops of both phases at the buffer, whose tiles come once."""
-    found = []
+    items = []
     for half in (0, 1):
         stay = plan.staying(half)
         loops = tuple(
             Loop("buffer", dim, size) for dim, size in plan.einsums[half].bounds.items() if size > 1
         )
         keeps = {"dram": NO_KEEPS["dram"] - stay, "buffer": NO_KEEPS["buffer"]}
-        found.append(LoopNest(loops, keeps))
-    return found[0], found[1]
+        items.append(LoopNest(loops, keeps))
+    return items[0], items[1]
 
 
 def test_rows_cut_in_two_by_hand() -> None:
@@ -59,18 +59,18 @@ def test_rows_cut_in_two_by_hand() -> None:
     96. Weights: 12 words once, 11 each.
     """
     plan = Plan(TWO_PRODUCTS, 1, ((0, 2),), frozenset({(0, "Weights"), (1, "Weights")}))
-    found = fused_cost(plan, CHIP, Constraints(), in_buffer(plan))
-    assert float(found.phases[0].energy_pj[0]) == 98
-    assert float(found.phases[1].energy_pj[0]) == 96
-    assert (found.load_pj, found.energy_pj) == (132, 520)
-    assert found.cycles == 2 * (12 + 12)
-    outside = found.words(0)
+    result = fused_cost(plan, CHIP, Constraints(), in_buffer(plan))
+    assert float(result.phases[0].energy_pj[0]) == 98
+    assert float(result.phases[1].energy_pj[0]) == 96
+    assert (result.load_pj, result.energy_pj) == (132, 520)
+    assert result.cycles == 2 * (12 + 12)
+    outside = result.words(0)
     assert outside[0, "Outputs"] == outside[1, "Inputs"] == 0
     assert outside == {
         (0, "Weights"): 6, (0, "Inputs"): 8, (0, "Outputs"): 0,
         (1, "Weights"): 6, (1, "Inputs"): 0, (1, "Outputs"): 8,
     }  # fmt: skip
-    assert found.recomputed == 0
+    assert result.recomputed == 0
 
 
 def test_what_is_added_up_cut_in_three_by_hand() -> None:
@@ -83,18 +83,18 @@ def test_what_is_added_up_cut_in_three_by_hand() -> None:
     plan = Plan(TWO_PRODUCTS, 1, ((1, 3),), resident)
     assert plan.finishes
     assert not replace(plan, resident=frozenset({(0, "Inputs")})).finishes
-    found = fused_cost(plan, CHIP, Constraints(), in_buffer(plan))
-    assert float(found.phases[0].energy_pj[0]) == 58
-    assert float(found.phases[1].energy_pj[0]) == 54
-    assert float(found.going_on.energy_pj[0]) == 62
-    assert found.load_pj == 8 * 11 + 8 * 10
-    assert found.energy_pj == 3 * 58 + 54 + 2 * 62 + found.load_pj
+    result = fused_cost(plan, CHIP, Constraints(), in_buffer(plan))
+    assert float(result.phases[0].energy_pj[0]) == 58
+    assert float(result.phases[1].energy_pj[0]) == 54
+    assert float(result.going_on.energy_pj[0]) == 62
+    assert result.load_pj == 8 * 11 + 8 * 10
+    assert result.energy_pj == 3 * 58 + 54 + 2 * 62 + result.load_pj
 
 
 def test_rows_of_a_window_are_computed_twice_or_stay() -> None:
     pair = pair_of(conv2d(c=1, m=1, p=6, q=1, r=1, s=1), conv2d(c=1, m=1, p=4, q=1, r=3, s=1))
-    place = [other for _, other in pair.along].index("P")
-    again = Plan(pair, 1, ((place, 2),))
+    index = [other for _, other in pair.along].index("P")
+    again = Plan(pair, 1, ((index, 2),))
     assert again.einsums[0].bounds["P"] == again.between == 4
     assert fused_cost(again, CHIP, Constraints(), in_buffer(again)).recomputed == 2
     stays = replace(again, keeps_halo=True)
@@ -161,7 +161,7 @@ def every_plan(pair: Pair, level: int) -> Iterator[Plan]:
         counts.append([c for c in range(1, size + 1) if size % c == 0])
     tensors = [(h, t.name) for h, e in enumerate((pair.first, pair.second)) for t in e.tensors]
     for chosen in itertools.product(*counts):
-        cut = [(place, count) for place, count in enumerate(chosen) if count > 1]
+        cut = [(index, count) for index, count in enumerate(chosen) if count > 1]
         for cuts in itertools.permutations(cut):
             for size in range(len(tensors) - 1):
                 for some in itertools.combinations(tensors, size):
@@ -178,7 +178,7 @@ def least_of_all(pair: Pair, chip: Architecture, objective: Objective) -> float:
     """The least of every plan with every mapping, and of both apart."""
 
     def alone(einsum: Einsum, architecture: Architecture, rules: Constraints) -> Best:
-        return counted_mappings(einsum, Family.of(architecture), rules).best(
+        return counted_mappings(einsum, Family.from_architecture(architecture), rules).best(
             architecture, objective
         )
 
@@ -194,8 +194,8 @@ def least_of_all(pair: Pair, chip: Architecture, objective: Objective) -> float:
                 nests.append(alone(phase.einsum, phase.architecture, phase.constraints).nest)
         except SilicastError:
             continue
-        found = fused_cost(plan, chip, Constraints(), (nests[0], nests[1]))
-        least = min(least, objective_value(objective, found.energy_pj, found.cycles))
+        result = fused_cost(plan, chip, Constraints(), (nests[0], nests[1]))
+        least = min(least, objective_value(objective, result.energy_pj, result.cycles))
     return least
 
 
@@ -206,16 +206,16 @@ def test_no_plan_is_better_than_the_one_found(objective: Objective) -> None:
     while solved < (30 if FULL else 2):
         pair, chip = random_pair(rng), random_chip(rng)
         try:
-            found = best_fusion(pair, chip, objective=objective, effort=10_000_000)
+            fusion = best_fusion(pair, chip, objective=objective, effort=10_000_000)
         except SilicastError:
             continue
         least = least_of_all(pair, chip, objective)
         # Results that go on cost reads which no search sees: another mapping may have fewer.
-        assert found.value <= least * (1 + 1e-9) or found.bound <= least * (1 + 1e-9)
-        assert found.value == pytest.approx(least, rel=0.02)
-        assert found.bound <= least * (1 + 1e-9)
+        assert fusion.value <= least * (1 + 1e-9) or fusion.bound <= least * (1 + 1e-9)
+        assert fusion.value == pytest.approx(least, rel=0.02)
+        assert fusion.bound <= least * (1 + 1e-9)
         solved += 1
-        fused += found.is_fused
+        fused += fusion.is_fused
     assert fused or not FULL
 
 
@@ -234,21 +234,21 @@ def test_fused_is_never_worse_than_apart(objective: Objective) -> None:
         ),
         Compute("mac", energy_pj=0.2),
     )
-    found = best_fusion(pair, chip, objective=objective)
-    assert found.bound <= found.value <= found.apart_value
-    assert found.is_fused or objective == "latency"  # the units are the bound of both
-    assert found.cost is not None
+    fusion = best_fusion(pair, chip, objective=objective)
+    assert fusion.bound <= fusion.value <= fusion.apart_value
+    assert fusion.is_fused or objective == "latency"  # the units are the bound of both
+    assert fusion.cost is not None
     before = sum(
         float(getattr(each.cost.traffic, action)[0].sum())
-        for each in found.apart for action in ("reads", "fills", "updates")
+        for each in fusion.apart for action in ("reads", "fills", "updates")
     )  # fmt: skip
-    assert found.saved_bytes == before - sum(found.cost.words(0).values())
+    assert fusion.saved_bytes == before - sum(fusion.cost.words(0).values())
     # Nothing beats what has to move once.
     least = sum(
         tensor.size(einsum.bounds) for half, einsum in enumerate((pair.first, pair.second))
-        for tensor in einsum.tensors if tensor.name != found.cost.plan.between_of(half)
+        for tensor in einsum.tensors if tensor.name != fusion.cost.plan.between_of(half)
     )  # fmt: skip
-    assert sum(found.cost.words(0).values()) >= least
+    assert sum(fusion.cost.words(0).values()) >= least
 
 
 def test_tensors_at_home_on_the_chip_are_mapped_as_well_as_they_can_be() -> None:
@@ -259,14 +259,14 @@ def test_tensors_at_home_on_the_chip_are_mapped_as_well_as_they_can_be() -> None
         try:
             phase = plan.phase(0, chip, Constraints())
             least = counted_mappings(
-                phase.einsum, Family.of(phase.architecture), phase.constraints
+                phase.einsum, Family.from_architecture(phase.architecture), phase.constraints
             ).best(phase.architecture, "energy")
         except SilicastError:
             continue
-        found = best_mapping(
+        mapping = best_mapping(
             phase.einsum, phase.architecture, phase.constraints, effort=10**8, padding=False
         )
-        assert found.value == pytest.approx(least.value, rel=1e-9)
-        assert found.bound <= least.value * (1 + 1e-9)
+        assert mapping.value == pytest.approx(least.value, rel=1e-9)
+        assert mapping.bound <= least.value * (1 + 1e-9)
         for name in plan.staying(0):
-            assert name not in found.nest.keeps["dram"]
+            assert name not in mapping.nest.keeps["dram"]

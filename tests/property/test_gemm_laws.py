@@ -40,7 +40,7 @@ def test_battery_on_all_devices() -> None:
 @given(m=size, n=size, k=size, device=st.sampled_from(DEVICES))
 def test_twice_the_rows_cost_little_more_than_twice(m: int, n: int, k: int, device: str) -> None:
     ops = [Op.make("gemm", Variant(dtype="fp16", cache="cold"), m=x, n=n, k=k) for x in (m, 2 * m)]
-    once, twice = MODEL.times(OpBatch.of(ops), find_device(device)).estimate_s
+    once, twice = MODEL.times(OpBatch.from_ops(ops), find_device(device)).estimate_s
     assert twice <= 2.6 * once
 
 
@@ -50,7 +50,7 @@ def test_a_batch_costs_no_more_than_its_members_apart(m: int, n: int, k: int, ba
     # operands from memory in both: one member may fit into L2 where the batch does not
     cold = Variant(cache="cold")
     ops = [Op.make("gemm", cold, m=m, n=n, k=k, batch=b) for b in (1, batch)]
-    one, many = MODEL.times(OpBatch.of(ops), find_device("H100-SXM-80GB")).estimate_s
+    one, many = MODEL.times(OpBatch.from_ops(ops), find_device("H100-SXM-80GB")).estimate_s
     assert many <= 1.3 * batch * one
 
 
@@ -59,7 +59,7 @@ def test_a_batch_costs_no_more_than_its_members_apart(m: int, n: int, k: int, ba
 def test_a_slower_clock_never_helps(m: int, n: int, k: int, clock: float) -> None:
     device = find_device("H100-SXM-80GB")
     slow = device.at_clock(device.clocks.boost_hz * clock)
-    batch = OpBatch.of([Op.make("gemm", Variant(cache="cold"), m=m, n=n, k=k)])
+    batch = OpBatch.from_ops([Op.make("gemm", Variant(cache="cold"), m=m, n=n, k=k)])
     fast_s = MODEL.times(batch, device).estimate_s[0]
     assert MODEL.times(batch, slow).estimate_s[0] >= fast_s * 0.98
 
@@ -67,7 +67,7 @@ def test_a_slower_clock_never_helps(m: int, n: int, k: int, clock: float) -> Non
 @settings(max_examples=40, deadline=None)
 @given(m=size, n=size, k=size)
 def test_demand_covers_the_work(m: int, n: int, k: int) -> None:
-    batch = OpBatch.of([Op.make("gemm", Variant(cache="cold"), m=m, n=n, k=k)])
+    batch = OpBatch.from_ops([Op.make("gemm", Variant(cache="cold"), m=m, n=n, k=k)])
     demand = MODEL.times(batch, find_device("L40S")).analysis.demand
     assert demand.pipe_work["tensor"][0] >= 2 * m * n * k
     assert demand.level_bytes["dram"][0] >= 2 * (m * k + n * k + m * n) * (1 - 1e-12)
@@ -97,6 +97,6 @@ def test_one_more_row_column_or_element_wins_only_a_stated_dip(device: str, dtyp
 
 def test_few_rows_are_not_bound_by_arithmetic() -> None:
     ops = [Op.make("gemm", Variant(), m=1, n=4096, k=x) for x in (1024, 4096)]
-    found = MODEL.times(OpBatch.of(ops), find_device("H100-SXM-80GB"))
-    assert found.bound_by() == ["l2", "l2"]
-    assert (found.bound_s < found.estimate_s).all()
+    result = MODEL.times(OpBatch.from_ops(ops), find_device("H100-SXM-80GB"))
+    assert result.bound_by() == ["l2", "l2"]
+    assert (result.bound_s < result.estimate_s).all()

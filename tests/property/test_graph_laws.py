@@ -63,7 +63,7 @@ def uneven(draw: st.DrawFn, layers: int, heads: int, width: int) -> tuple[LayerS
         )
         for _ in range(2)
     ]
-    shared = [replace(own, v_head_dim=0) if own.shared_kv else own for own in few]
+    shared = [replace(item, v_head_dim=0) if item.shared_kv else item for item in few]
     return tuple(draw(st.sampled_from(shared)) for _ in range(layers))
 
 
@@ -152,10 +152,10 @@ degrees = st.sampled_from([1, 2, 4, 8, 16])
 
 def sized(m: ModelConfig, layer: int) -> tuple[int, int, int, int]:
     """Key-value heads, widths of a key and of a value, width of the MLP of one layer."""
-    own = m.sizes[layer] if m.sizes else LayerSizes()
-    width = own.head_dim or m.head_dim
-    groups, inner = own.kv_heads or m.kv_heads, own.intermediate or m.intermediate
-    return groups, width, own.v_head_dim or width, inner
+    current = m.sizes[layer] if m.sizes else LayerSizes()
+    width = current.head_dim or m.head_dim
+    groups, inner = current.kv_heads or m.kv_heads, current.intermediate or m.intermediate
+    return groups, width, current.v_head_dim or width, inner
 
 
 def closed_form(m: ModelConfig) -> int:
@@ -189,13 +189,13 @@ def attention_closed_form(m: ModelConfig, layer: int) -> int:
         latent = h * (a.kv_lora_rank + a.qk_rope_head_dim) + a.kv_lora_rank
         up = a.kv_lora_rank * m.heads * (a.qk_nope_head_dim + a.v_head_dim)
         return down + latent + up + m.heads * a.v_head_dim * h + m.o_bias * h
-    own = m.sizes[layer] if m.sizes else LayerSizes()
+    current = m.sizes[layer] if m.sizes else LayerSizes()
     groups, width, value, _ = sized(m, layer)
     q, k, out = m.heads * width, groups * width, m.heads * value
-    v = 0 if own.shared_kv else groups * value
+    v = 0 if current.shared_kv else groups * value
     biased = q + k + (v if value == width else 0)
     norms = {"head": 2 * width, "all_heads": q + k, "no_weights": 0}[m.qk_norm_over]
-    sinks = m.heads * (m.sinks if own.sinks is None else own.sinks)
+    sinks = m.heads * (m.sinks if current.sinks is None else current.sinks)
     biases = m.qkv_bias * biased + m.o_bias * h
     return h * (q + k + v) + out * h + biases + m.qk_norm * norms + sinks
 
@@ -206,8 +206,8 @@ def parameters_follow_the_closed_form(model: ModelConfig) -> None:
 
 def flops_follow_the_closed_form(model: ModelConfig, step: Any) -> None:
     prefill, decode = step
-    found = graph_flops(build_graph(model), step_symbols(prefill, decode))
-    assert found == forward_flops(model, prefill, decode)
+    result = graph_flops(build_graph(model), step_symbols(prefill, decode))
+    assert result == forward_flops(model, prefill, decode)
 
 
 def plan_of(model: ModelConfig, tp: int, ep: int, pp: int = 1) -> Plan:
@@ -220,14 +220,14 @@ def plan_of(model: ModelConfig, tp: int, ep: int, pp: int = 1) -> Plan:
 
 def whole_on_every_rank(model: ModelConfig) -> int:
     """FLOPs per token of what tensor parallelism does not divide, over all layers."""
-    found = 0
+    result = 0
     if model.mla is not None:
         a = model.mla
-        found += model.layers * (a.q_lora_rank + a.kv_lora_rank + a.qk_rope_head_dim)
+        result += model.layers * (a.q_lora_rank + a.kv_lora_rank + a.qk_rope_head_dim)
     if model.moe is not None:
         gate = model.moe.shared_gate and model.moe.shared_intermediate > 0
-        found += (model.layers - len(model.moe.dense_layers)) * (model.moe.experts + gate)
-    return 2 * model.hidden * found
+        result += (model.layers - len(model.moe.dense_layers)) * (model.moe.experts + gate)
+    return 2 * model.hidden * result
 
 
 def shards_add_up(model: ModelConfig, tp: int, ep: int, step: Any) -> None:

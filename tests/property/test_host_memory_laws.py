@@ -120,10 +120,10 @@ def check_tiers(group: Group) -> None:
     idle = sum(node.blocks for node in every if node.here and not node.locks)
     assert idle == cache.idle
     shared = sum(node.blocks for node in every if node.locks)
-    own = group.sequences
+    sequences = group.sequences
     rows = [*group.running, *group.loading, *group.fetched]
-    private = sum(int(own.held[each]) - cache.blocks(each) for each in rows)
-    if len(own.held[own.held > 0]) == len(rows):  # one group
+    private = sum(int(sequences.held[each]) - cache.blocks(each) for each in rows)
+    if len(sequences.held[sequences.held > 0]) == len(rows):  # one group
         assert group.free + shared + private == group.limits.blocks
     if cache.host is not None:
         assert cache.host.used == sum(node.blocks for node in every if node.stored)
@@ -149,12 +149,12 @@ def test_requests_and_blocks_of_both_places_are_conserved() -> None:
             for replica in simulation.replicas:
                 for group in replica.groups:
                     check_tiers(group)
-        own = simulation.sequences
-        assert (own.loaded <= own.reused).all()
-        assert own.traffic.swapped_in_bytes == own.traffic.swapped_out_bytes
-        assert (own.swaps <= own.preemptions).all()
-        moved += own.traffic.loaded_bytes > 0
-        swapped += own.traffic.swapped_out_bytes > 0
+        sequences = simulation.sequences
+        assert (sequences.loaded <= sequences.reused).all()
+        assert sequences.traffic.swapped_in_bytes == sequences.traffic.swapped_out_bytes
+        assert (sequences.swaps <= sequences.preemptions).all()
+        moved += sequences.traffic.loaded_bytes > 0
+        swapped += sequences.traffic.swapped_out_bytes > 0
     assert moved > FEW // 10
     assert swapped > FEW // 20
 
@@ -208,17 +208,19 @@ def test_a_larger_tier_of_one_client_finds_no_less() -> None:
     for seed in range(FEW):
         case = host_case(seed, "vllm-v1")
         case = replace(case, requests=replace(case.requests, concurrency=1), groups=1)
-        found = []
+        items = []
         for size in (0.0, 1.0, 8.0):
             limits = replace(case.limits, options={"kv_offloading_size": size})
-            found.append(int(replace(case, limits=limits).run().reused.sum()))
-        assert found[0] <= found[1], seed
-        assert found[1] == found[2], "either holds everything"
+            items.append(int(replace(case, limits=limits).run().reused.sum()))
+        assert items[0] <= items[1], seed
+        assert items[1] == items[2], "either holds everything"
 
 
 def test_a_swap_takes_the_time_of_its_copies() -> None:
     """Two sequences, room for one and a half: one leaves and comes back over the link."""
-    requests = Requests.of(np.zeros(2, dtype=np.int64), np.array([160, 160]), np.array([100, 100]))
+    requests = Requests.from_arrays(
+        np.zeros(2, dtype=np.int64), np.array([160, 160]), np.array([100, 100])
+    )
     link = HostLink(16_384, 1, 16_384 * 1e3)  # a millisecond a block
     spans = []
     for each in (link, replace(link, bytes_per_s=math.inf)):

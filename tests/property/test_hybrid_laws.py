@@ -129,18 +129,18 @@ def feed_closed_form(m: ModelConfig, layer: int) -> int:
 
 
 def parameters_follow_the_closed_form(model: ModelConfig) -> None:
-    found = 2 * model.vocab * model.hidden + model.hidden
+    value = 2 * model.vocab * model.hidden + model.hidden
     for layer in range(model.layers):
         parts = (model.mixers[layer] != "") + (model.feeds[layer] != "")
-        found += mixer_closed_form(model, layer) + feed_closed_form(model, layer)
-        found += parts * model.hidden
-    assert parameters(model) == found == rank_parameters(model, Plan())
+        value += mixer_closed_form(model, layer) + feed_closed_form(model, layer)
+        value += parts * model.hidden
+    assert parameters(model) == value == rank_parameters(model, Plan())
 
 
 def flops_follow_the_closed_form(model: ModelConfig, step: Any) -> None:
     prefill, decode = step
-    found = graph_flops(build_graph(model), step_symbols(prefill, decode))
-    assert found == forward_flops(model, prefill, decode)
+    result = graph_flops(build_graph(model), step_symbols(prefill, decode))
+    assert result == forward_flops(model, prefill, decode)
 
 
 def states_do_not_grow(model: ModelConfig, length: int) -> None:

@@ -135,9 +135,9 @@ def test_every_file_has_one_importer_and_every_importer_a_file(tmp_path: Path) -
     paths.append(s.nsys(tmp_path / "r.sqlite"))
     taken = set()
     for path in paths:
-        found = [name for name, each in importers().items() if each.recognises(Source(path))]
-        assert len(found) == 1, (path, found)
-        taken |= set(found)
+        items = [name for name, each in importers().items() if each.recognises(Source(path))]
+        assert len(items) == 1, (path, items)
+        taken |= set(items)
     assert taken == importers().keys()
 
 

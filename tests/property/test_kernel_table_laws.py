@@ -34,7 +34,7 @@ def _size(draw: random.Random, low: int, high: int) -> int:
 def _table(draw: random.Random, name: str) -> dict[str, Any]:
     """A table that may contradict itself."""
     spec = OPS[name]
-    found: dict[str, Any] = {"op": name}
+    table: dict[str, Any] = {"op": name}
     count = draw.randint(1, 3) if draw.random() < 0.3 else 0
     ranges = dict(spec.required)
     ranges |= {n: each for n, (each, _) in spec.optional.items() if draw.random() < 0.5}
@@ -42,17 +42,17 @@ def _table(draw: random.Random, name: str) -> dict[str, Any]:
         value: Any = _size(draw, low, high)
         if count and size in spec.lists:
             value = [_size(draw, low, high) for _ in range(count)]
-        found[size] = value
+        table[size] = value
     for flag in spec.flags:
         if draw.random() < 0.5:
-            found[flag] = draw.random() < 0.5
+            table[flag] = draw.random() < 0.5
     for word in (*spec.words, *spec.dtypes):
         if word not in SKIPPED and draw.random() < 0.5:
-            found[word] = draw.choice(WORDS.get(word) or spec.words[word])
+            table[word] = draw.choice(WORDS.get(word) or spec.words[word])
     for column, values in COMMON.items():
         if draw.random() < 0.3:
-            found[column] = draw.choice(values)
-    return found
+            table[column] = draw.choice(values)
+    return table
 
 
 @pytest.mark.parametrize("name", OPS)
@@ -65,9 +65,9 @@ def test_every_op_is_said_as_it_is_read(name: str) -> None:
         except SilicastError:
             continue  # sizes that contradict each other
         read += 1
-        said = kernel_table_of(op)
-        assert kernel_case(said).op == op, (table, said)
-        assert kernel_table_of(kernel_case(said).op) == said
+        remark = kernel_table_of(op)
+        assert kernel_case(remark).op == op, (table, remark)
+        assert kernel_table_of(kernel_case(remark).op) == remark
     assert read >= DRAWS // 20, f"{name}: only {read} tables were read"
 
 
@@ -86,10 +86,10 @@ def test_a_module_without_its_indexer_and_a_histogram_come_back() -> None:
 def test_what_a_table_has_no_word_for_is_refused() -> None:
     plain = Op.make("gemm", Variant(flags=(("includes_quantize", False),)), m=8, n=8, k=8, batch=1)
     strange = replace(plain, variant=replace(plain.variant, flags=(("transposed", True),)))
-    for op, said in (
+    for op, remarks in (
         (strange, "transposed"),
         (Op.make("all_reduce", bytes=8, gpus=2), "no kernel table"),
         (Op.make("rmsnorm", tokens="tokens", hidden=8, residual=0), "only the batch knows"),
     ):
-        with pytest.raises(SilicastError, match=said):
+        with pytest.raises(SilicastError, match=remarks):
             kernel_table_of(op)

@@ -42,10 +42,10 @@ def random_chip(rng: np.random.Generator, names: tuple[str, ...]) -> Architectur
     ]  # fmt: skip
     fan = FanOut("array", (int(rng.integers(2, 5)),), bool(rng.random() < 0.8),
                  bool(rng.random() < 0.8))  # fmt: skip
-    place = int(rng.integers(1, 4))
-    if place < 3 and fan.size == 4:
+    index = int(rng.integers(1, 4))
+    if index < 3 and fan.size == 4:
         memories[2] = dataclasses.replace(memories[2], cluster=int(rng.choice([1, 2, 4])))
-    nodes: tuple[Memory | FanOut, ...] = (*memories[:place], fan, *memories[place:])
+    nodes: tuple[Memory | FanOut, ...] = (*memories[:index], fan, *memories[index:])
     return Architecture("chip", nodes, Compute("mac", energy_pj=0.2), idle_leaks=False)
 
 
@@ -76,15 +76,15 @@ def every_mapping(einsum: Einsum, chip: Architecture) -> list[MappingBatch]:
     factors = np.stack([t[:, i] for t, i in zip(tables, index, strict=True)], axis=1)
     for s, slot in enumerate(slots):
         factors = factors[:, :, factors[s].prod(axis=0) <= slot.limit]
-    found = []
+    mapping_batches = []
     for keep in keep_patterns(einsum, chip):
         for chosen in itertools.product(orders, repeat=3):
             positions = np.zeros(factors.shape, dtype=np.int8)
-            for place, order in zip(chip.memory_slots, chosen, strict=True):
+            for position, order in zip(chip.memory_slots, chosen, strict=True):
                 for rank, d in enumerate(order):
-                    positions[place, d] = rank
-            found.append(MappingBatch(factors, positions, keep))
-    return found
+                    positions[position, d] = rank
+            mapping_batches.append(MappingBatch(factors, positions, keep))
+    return mapping_batches
 
 
 @pytest.mark.parametrize("objective", ["energy", "latency", "edp"])
@@ -100,21 +100,21 @@ def test_no_mapping_is_better_than_the_one_found(objective: Objective) -> None:
         least = min(float(value_of(cost(einsum, chip, b), objective).min()) for b in batches)
         if not np.isfinite(least):
             continue
-        found = best_mapping(einsum, chip, objective=objective, effort=100_000_000, padding=False)
-        assert found.value == pytest.approx(least, rel=1e-9), (solved, chip, einsum.bounds)
-        assert found.bound <= least * (1 + 1e-9)
-        assert found.gap < 0.05
+        mapping = best_mapping(einsum, chip, objective=objective, effort=100_000_000, padding=False)
+        assert mapping.value == pytest.approx(least, rel=1e-9), (solved, chip, einsum.bounds)
+        assert mapping.bound <= least * (1 + 1e-9)
+        assert mapping.gap < 0.05
         solved += 1
 
 
 def with_port(chip: Architecture, rng: np.random.Generator) -> Architecture:
     """The chip with a port at one of its memories."""
-    place = int(rng.choice([i for i, node in enumerate(chip.nodes) if isinstance(node, Memory)]))
-    memory = chip.nodes[place]
+    index = int(rng.choice([i for i, node in enumerate(chip.nodes) if isinstance(node, Memory)]))
+    memory = chip.nodes[index]
     assert isinstance(memory, Memory)
     port = Port("port", float(rng.choice([0.5, 1.0, 2.0])))
-    nodes = (*chip.nodes[:place], dataclasses.replace(memory, ports=(port,)))
-    return dataclasses.replace(chip, nodes=(*nodes, *chip.nodes[place + 1 :]))
+    nodes = (*chip.nodes[:index], dataclasses.replace(memory, ports=(port,)))
+    return dataclasses.replace(chip, nodes=(*nodes, *chip.nodes[index + 1 :]))
 
 
 def grown(chip: Architecture, name: str, factor: int) -> Architecture:
@@ -149,7 +149,7 @@ def test_a_larger_or_wider_level_is_never_worse(objective: Objective) -> None:
         best = None
         for factor in (1, 2, 8):
             try:
-                found = best_mapping(
+                mapping = best_mapping(
                     einsum, grown(chip, name, factor), objective=objective, effort=10**8,
                     padding=False,
                 )  # fmt: skip
@@ -157,11 +157,11 @@ def test_a_larger_or_wider_level_is_never_worse(objective: Objective) -> None:
                 assert best is None, "what fits a level fits a larger one"
                 continue
             if best is not None:
-                assert found.bound <= best * (1 + 1e-9)
-                if found.gap <= 1e-9:
-                    assert found.value <= best * (1 + 1e-9), (name, factor, chip, einsum.bounds)
+                assert mapping.bound <= best * (1 + 1e-9)
+                if mapping.gap <= 1e-9:
+                    assert mapping.value <= best * (1 + 1e-9), (name, factor, chip, einsum.bounds)
                     proven += 1
-            best = found.value
+            best = mapping.value
     assert proven
 
 
@@ -170,9 +170,9 @@ def test_a_narrow_port_is_bounded_and_counted() -> None:
     memory = Memory("dram", read_pj=1.0, update_pj=1.0, ports=(Port("read", 0.25, ("read",)),))
     buffer = Memory("buffer", 64.0, read_pj=0.1, fill_pj=0.1, update_pj=0.1)
     chip = Architecture("chip", (memory, buffer), Compute("mac", energy_pj=0.1))
-    found = best_mapping(einsum, chip, objective="latency")
-    assert found.value == max(512, found.cost.traffic.reads[0].sum() / 0.25)
-    assert found.bound <= found.value
+    mapping = best_mapping(einsum, chip, objective="latency")
+    assert mapping.value == max(512, mapping.cost.traffic.reads[0].sum() / 0.25)
+    assert mapping.bound <= mapping.value
 
 
 def test_counting_all_mappings_once_finds_the_best_of_every_design() -> None:
@@ -197,14 +197,14 @@ def test_counting_all_mappings_once_finds_the_best_of_every_design() -> None:
                         )
                     )  # fmt: skip
             chips.append(dataclasses.replace(base, nodes=tuple(nodes)))
-        family = Family.of(chips[0])
+        family = Family.from_architecture(chips[0])
         for chip in chips:
             family = family.with_(chip)
         counted = counted_mappings(einsum, family, Constraints())
         for chip in chips:
             for objective in OBJECTIVES:
                 try:
-                    found = best_mapping(
+                    mapping = best_mapping(
                         einsum, chip, objective=objective, effort=10**9, padding=False
                     )
                 except SilicastError:
@@ -212,8 +212,8 @@ def test_counting_all_mappings_once_finds_the_best_of_every_design() -> None:
                         counted.best(chip, objective)
                     continue
                 best = counted.best(chip, objective)
-                assert best.value == pytest.approx(found.value, rel=1e-12)
-                batch = MappingBatch.of(best.nest, einsum, chip)
+                assert best.value == pytest.approx(mapping.value, rel=1e-12)
+                batch = MappingBatch.from_nest(best.nest, einsum, chip)
                 assert value_of(cost(einsum, chip, batch), objective)[0] == best.value
 
 
@@ -225,12 +225,12 @@ def test_sizes_that_do_not_fit_are_mapped_no_worse_for_it(objective: Objective) 
         einsum = matmul(m=m, n=n, k=k)
         chip = random_chip(rng, einsum.names)
         plain = best_mapping(einsum, chip, objective=objective, padding=False)
-        found = best_mapping(einsum, chip, objective=objective)
-        assert found.value <= plain.value
-        assert found.bound == plain.bound
-        assert found.cost.fits.all()
-        assert found.divides or found.value < plain.value
-        better += not found.divides
+        mapping = best_mapping(einsum, chip, objective=objective)
+        assert mapping.value <= plain.value
+        assert mapping.bound == plain.bound
+        assert mapping.cost.fits.all()
+        assert mapping.divides or mapping.value < plain.value
+        better += not mapping.divides
     assert better
 
 

@@ -66,10 +66,10 @@ def test_no_mapping_without_zeros_is_below_what_is_proven() -> None:
             least = min(float(value_of(cost(einsum, chip, b), objective).min()) for b in batches)
             if not np.isfinite(least):
                 continue
-            found = mapped(Task(einsum, chip, Constraints()), objective, 100_000)
-            assert found.bound <= least * (1 + 1e-9)
-            assert found.value >= least * (1 - 1e-9)
-            assert found.value <= least * 1.5
+            result = mapped(Task(einsum, chip, Constraints()), objective, 100_000)
+            assert result.bound <= least * (1 + 1e-9)
+            assert result.value >= least * (1 - 1e-9)
+            assert result.value <= least * 1.5
         solved += 1
 
 
@@ -86,9 +86,9 @@ def test_density_one_is_searched_as_dense(objective: str) -> None:
             dense = mapped(Task(einsum, chip, Constraints()), objective)
         except SilicastError:
             continue
-        found = mapped(Task(einsum, knowing, Constraints()), objective)
-        assert found.value == pytest.approx(dense.value, rel=1e-9)
-        assert found.bound <= dense.value * (1 + 1e-9)
+        result = mapped(Task(einsum, knowing, Constraints()), objective)
+        assert result.value == pytest.approx(dense.value, rel=1e-9)
+        assert result.bound <= dense.value * (1 + 1e-9)
 
 
 def test_what_is_searched_without_zeros_is_never_worse_than_searched_with_them() -> None:

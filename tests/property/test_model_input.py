@@ -100,9 +100,9 @@ def hugging_face(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def own_format(draw: st.DrawFn) -> dict[str, Any]:
-    kept = draw(st.sets(st.sampled_from(sorted(OWN))))
+    remaining = draw(st.sets(st.sampled_from(sorted(OWN))))
     changes = draw(st.dictionaries(st.sampled_from(sorted(OWN)), odd, max_size=2))
-    return {k: v for k, v in OWN.items() if k in kept} | changes
+    return {k: v for k, v in OWN.items() if k in remaining} | changes
 
 
 @pytest.mark.parametrize("source", [hugging_face(), own_format()], ids=["hugging_face", "own"])

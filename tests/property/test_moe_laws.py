@@ -39,17 +39,17 @@ def test_loads_are_conserved(size: tuple[int, int, int, int], name: str) -> None
     the law of large numbers leaves the expectation a few percent of slack."""
     tokens, experts, ep = size[0], 1 << size[1], 1 << min(size[3], size[1])
     topk = min(size[2], experts)
-    found = busiest_loads(name, *(np.array([x]) for x in (tokens, experts, topk, ep)))
-    total, local = float(found.tokens()[0]), experts // ep
+    result = busiest_loads(name, *(np.array([x]) for x in (tokens, experts, topk, ep)))
+    total, local = float(result.tokens()[0]), experts // ep
     even = tokens * topk / ep
-    assert (found.tokens_each >= 0.0).all()
-    assert (found.tokens_each <= tokens + 1).all()
-    assert float(found.experts_hit()[0]) <= local + 1e-9
+    assert (result.tokens_each >= 0.0).all()
+    assert (result.tokens_each <= tokens + 1).all()
+    assert float(result.experts_hit()[0]) <= local + 1e-9
     assert total <= 1.25 * tokens * topk + 8
     if name in ("balanced", "uniform"):
         assert total >= 0.9 * min(even, local * tokens)
     for rows in (8.0, 128.0):
-        tiles = float(found.tiles(np.array([rows]))[0, 0])
+        tiles = float(result.tiles(np.array([rows]))[0, 0])
         assert total / rows - 1e-6 <= tiles <= total / rows + local + 1e-6
 
 
@@ -67,7 +67,7 @@ def test_a_wider_layer_takes_no_less(tokens: int, topk: int, dtype: str, kernel:
                 intermediate=width)
         for width in (256, 1024, 4096)
     ]  # fmt: skip
-    times = Moe().times(OpBatch.of(ops), DEVICES[0]).estimate_s
+    times = Moe().times(OpBatch.from_ops(ops), DEVICES[0]).estimate_s
     assert times[0] <= times[1] <= times[2]
 
 
@@ -92,7 +92,7 @@ def test_fp8_experts_lose_to_bf16_by_no_more_than_quantising(
         topk=topk, hidden=4096, intermediate=256 * width,
     )  # fmt: skip
     narrow = Op(op.family, op.dims, Variant(dtype="fp8", kernel=kernel))
-    wide_s, narrow_s = (float(Moe().times(OpBatch.of([x]), device).estimate_s[0])
+    wide_s, narrow_s = (float(Moe().times(OpBatch.from_ops([x]), device).estimate_s[0])
                         for x in (op, narrow))  # fmt: skip
     assert narrow_s <= 1.15 * wide_s
 
@@ -103,7 +103,7 @@ def test_an_uneven_histogram_is_never_faster_on_the_busiest_rank(
     shares: list[int], tokens: int
 ) -> None:
     def tokens_of(name: str) -> float:
-        found = busiest_loads(name, *(np.array([x]) for x in (tokens, 4, 1, 2)))
-        return float(found.tokens()[0])
+        result = busiest_loads(name, *(np.array([x]) for x in (tokens, 4, 1, 2)))
+        return float(result.tokens()[0])
 
     assert tokens_of(histogram_name(tuple(shares))) >= tokens / 2 - 1e-9

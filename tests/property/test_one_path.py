@@ -66,14 +66,14 @@ def programs(draw: st.DrawFn) -> Graph:
     streams, count, blocks = draw(st.integers(0, 1)), draw(st.integers(1, 3)), []
     for number in range(count):
         nodes: list[Node] = []
-        for place in range(draw(st.integers(1, 5))):
+        for index in range(draw(st.integers(1, 5))):
             known = [node.name for node in nodes]
             inputs = (
                 draw(st.lists(st.sampled_from(known), unique=True, max_size=2)) if known else []
             )
             nodes.append(
                 Node(
-                    f"n{number}_{place}", ops(draw), tuple(inputs), draw(st.integers(0, streams)),
+                    f"n{number}_{index}", ops(draw), tuple(inputs), draw(st.integers(0, streams)),
                     draw(st.integers(1, 1 << 20)), draw(st.integers(0, 1 << 20)),
                 )
             )  # fmt: skip
@@ -102,17 +102,17 @@ def bits(times: StepTimes) -> list[Any]:
 @FEW
 def test_a_program_is_a_step_of_one_state(drawn: Graph, mode: str, machine: Machine) -> None:
     graph = in_mode(drawn, mode)
-    found = predict_program(machine, graph)
+    program = predict_program(machine, graph)
     model = StepModel(machine, StageGraph(graph, machine))
     states = BatchStates.prefill([1])
     times = model.steps(states)
     hz = model.held_clock(times, 0)
-    assert hz == found.clock_hz
+    assert hz == program.clock_hz
     times = model.at_clock(times, states, hz, np.zeros(1, dtype=np.int64))
-    assert bits(times) == bits(found.times)
+    assert bits(times) == bits(program.times)
     part = Breakdown(model, times, np.ones(1)).part("e2e", host="between_passes")
-    assert part == found.total.part
-    assert model.timeline(times, states, 0).end_s.tolist() == found.timeline.end_s.tolist()
+    assert part == program.total.part
+    assert model.timeline(times, states, 0).end_s.tolist() == program.timeline.end_s.tolist()
 
 
 def check_same(one: ProgramPass, other: ProgramPass) -> None:
@@ -132,8 +132,8 @@ def test_a_program_in_a_file_is_the_same_program(
 ) -> None:
     path = tmp_path_factory.mktemp("graph") / "g.json"
     write_op_graph(graph, path)
-    own, read = (in_mode(each, mode) for each in (graph, read_op_graph(path)))
-    check_same(predict_program(machine, own), predict_program(machine, read))
+    current, read = (in_mode(each, mode) for each in (graph, read_op_graph(path)))
+    check_same(predict_program(machine, current), predict_program(machine, read))
 
 
 @given(graph=programs(), mode=modes)
@@ -144,9 +144,9 @@ def test_a_scenario_answers_what_its_program_takes(
     folder = tmp_path_factory.mktemp("graph")
     write_op_graph(graph, folder / "g.json")
     answer = asked(folder, {"graph": "g.json", "mode": mode}, device="H100")
-    found = predict_program(MACHINES[0], in_mode(graph, mode))
-    assert answer["e2e_ms"].estimate == found.total.latency_s.times(1e3).estimate
-    assert answer["forward_ms"].p95 == found.directions["forward"].latency_s.times(1e3).p95
+    program = predict_program(MACHINES[0], in_mode(graph, mode))
+    assert answer["e2e_ms"].estimate == program.total.latency_s.times(1e3).estimate
+    assert answer["forward_ms"].p95 == program.directions["forward"].latency_s.times(1e3).p95
 
 
 def asked(folder: Path, work: dict[str, Any], **fields: Any) -> Mapping[str, Any]:
@@ -165,18 +165,18 @@ def test_the_prefill_of_a_framework_is_its_graph_as_a_program(
     name: str, device: str, batch: int, prompt: int, compiled: bool
 ) -> None:
     engine, framework = ("torch-compile" if compiled else "torch-eager"), Framework(compiled)
-    where = Deployment.of(find_model(name), find_device(device), find_engine(engine))
-    found = predict_static_batch(where, [prompt] * batch, 1, framework)
+    where = Deployment.from_model(find_model(name), find_device(device), find_engine(engine))
+    static_batch = predict_static_batch(where, [prompt] * batch, 1, framework)
     shape = PassShape(batch, prompt, generates=True)
     graph = build_graph(where.model, where.plan, where.precision, where.policy)
     graph = framework_graph(graph, where.model, shape, framework, where.precision.hidden)
     program = predict_program(where.machine, graph)
-    assert found.clock_hz[0] == program.clock_hz
-    assert bits(found.steps[0].times(0)) == bits(program.times)
-    assert blocks(found.prefill.part) == blocks(program.total.part)
-    assert found.prefill.part.exposed_ps == program.total.part.exposed_ps
-    assert found.prefill.seconds == program.total.seconds
-    assert found.total.part.exposed_ps == program.total.part.exposed_ps
+    assert static_batch.clock_hz[0] == program.clock_hz
+    assert bits(static_batch.steps[0].times(0)) == bits(program.times)
+    assert blocks(static_batch.prefill.part) == blocks(program.total.part)
+    assert static_batch.prefill.part.exposed_ps == program.total.part.exposed_ps
+    assert static_batch.prefill.seconds == program.total.seconds
+    assert static_batch.total.part.exposed_ps == program.total.part.exposed_ps
 
 
 def blocks(part: Part) -> list[Part]:
@@ -192,22 +192,22 @@ def blocks(part: Part) -> list[Part]:
 def test_a_pass_of_a_framework_is_its_graph_as_a_program(
     name: str, batch: int, length: int, training: Training | None
 ) -> None:
-    where = Deployment.of(find_model(name), find_device("H100"), find_engine("torch-eager"))
+    where = Deployment.from_model(find_model(name), find_device("H100"), find_engine("torch-eager"))
     framework = Framework(training=training)
-    found = predict_framework_pass(where, batch, length, framework)
+    framework_pass = predict_framework_pass(where, batch, length, framework)
     graph = build_graph(where.model, where.plan, where.precision, where.policy)
     shape = PassShape(batch, length)
     graph = framework_graph(graph, where.model, shape, framework, where.precision.hidden)
-    check_program(found, predict_program(where.machine, graph))
+    check_program(framework_pass, predict_program(where.machine, graph))
 
 
-def check_program(found: ProgramPass, program: ProgramPass) -> None:
+def check_program(program_pass: ProgramPass, program: ProgramPass) -> None:
     """A pass of a model and its graph: but for what is only known of a model."""
-    assert bits(found.times) == bits(program.times)
-    assert found.clock_hz == program.clock_hz
-    assert found.total.part == program.total.part
-    assert replace(found, weights=0).memory == program.memory, "a program counts a tied head"
-    for way, half in found.directions.items():
+    assert bits(program_pass.times) == bits(program.times)
+    assert program_pass.clock_hz == program.clock_hz
+    assert program_pass.total.part == program.total.part
+    assert replace(program_pass, weights=0).memory == program.memory, "a program counts a tied head"
+    for way, half in program_pass.directions.items():
         assert half.part == program.directions[way].part
 
 
@@ -219,9 +219,9 @@ def check_program(found: ProgramPass, program: ProgramPass) -> None:
 def test_a_decode_step_of_a_framework_is_its_graph_as_a_program(
     name: str, batch: int, prompt: int, output: int, data: st.DataObject
 ) -> None:
-    where = Deployment.of(find_model(name), find_device("H100"), find_engine("torch-eager"))
+    where = Deployment.from_model(find_model(name), find_device("H100"), find_engine("torch-eager"))
     framework = Framework()
-    found = predict_static_batch(where, [prompt] * batch, output, framework).steps[1]
+    step = predict_static_batch(where, [prompt] * batch, output, framework).steps[1]
     row = data.draw(st.integers(0, output - 2))
     shape = PassShape(batch, 1, prompt + row + 1, generates=True)
     graph = build_graph(where.model, where.plan, where.precision, where.policy)
@@ -229,5 +229,5 @@ def test_a_decode_step_of_a_framework_is_its_graph_as_a_program(
     times = StepModel(where.machine, StageGraph(graph, where.machine)).steps(
         BatchStates.prefill([1])
     )
-    for own in ("exposed_s", "hidden_s", "waits_s", "launches_s"):
-        assert getattr(found.at_boost, own)[:, row].tolist() == getattr(times, own)[:, 0].tolist()
+    for item in ("exposed_s", "hidden_s", "waits_s", "launches_s"):
+        assert getattr(step.at_boost, item)[:, row].tolist() == getattr(times, item)[:, 0].tolist()

@@ -19,12 +19,14 @@ NONE = np.zeros(0, dtype=np.int64)
 
 
 def prices(model: str, device: Device) -> Prices:
-    return StepPrices(step_model(Deployment.of(find_model(model), device, find_engine("vllm"))))
+    return StepPrices(
+        step_model(Deployment.from_model(find_model(model), device, find_engine("vllm")))
+    )
 
 
-def passes(found: Prices) -> np.ndarray:
-    prompts = [found.price([(n, n)], NONE).pass_s for n in (16, 1000)]
-    return np.array([*prompts, *found.run(np.array([100] * 8), 5).pass_s])
+def passes(result: Prices) -> np.ndarray:
+    prompts = [result.price([(n, n)], NONE).pass_s for n in (16, 1000)]
+    return np.array([*prompts, *result.run(np.array([100] * 8), 5).pass_s])
 
 
 @pytest.mark.parametrize("name", ["A100", "H100", "B200"])
@@ -36,11 +38,11 @@ def test_fewer_cores_are_no_quicker(name: str, model: str) -> None:
     if name == "A100":
         parts.append(isolated(device, profiles_of(device)[-2]))
     for part in parts:
-        own = prices(model, part)
-        held = passes(SlowerPrices(own, whole))
+        current = prices(model, part)
+        held = passes(SlowerPrices(current, whole))
         assert (held >= passes(whole)).all()
-        assert (held >= passes(own)).all()
-        assert (passes(own) >= 0.9 * passes(whole)).all(), "or it is no part"
+        assert (held >= passes(current)).all()
+        assert (passes(current) >= 0.9 * passes(whole)).all(), "or it is no part"
 
 
 def test_a_tenth_of_the_cores_takes_much_longer() -> None:

@@ -40,10 +40,10 @@ def test_the_bubble_equals_the_published_form(
     if name in BLOCKS:
         weight = part = forward  # slots are alike
     order = rule.order(ranks, ranks * groups, chunks if rule.chunks is None else None)
-    found = pipeline_times(order, Durations.equal(order.placement, forward, part, weight))
+    result = pipeline_times(order, Durations.equal(order.placement, forward, part, weight))
     form = rule.bubble(ranks, order.placement.chunks, forward, part, weight)
-    waits = float((found.span - found.busy).max())
-    assert waits == pytest.approx(max(form, 0.0), rel=1e-9, abs=1e-9 * found.makespan)
+    waits = float((result.span - result.busy).max())
+    assert waits == pytest.approx(max(form, 0.0), rel=1e-9, abs=1e-9 * result.makespan)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -57,19 +57,19 @@ def test_times_obey_the_schedule(
     parts = random.integers(0, 1000, (3, order.placement.stages))
     durations = Durations.of_stages(order.placement, *parts)
     transfer = random.integers(0, 200, (ranks, ranks))
-    found = pipeline_times(order, durations, transfer, waits)
+    result = pipeline_times(order, durations, transfer, waits)
     taken = producers(order)
     has = taken >= 0
     sender, receiver = order.rank[taken[has]], order.rank[has]
     late = np.where(sender == receiver, 0, transfer[sender, receiver])
-    assert (found.start[has] >= found.end[taken[has]] + late).all()
-    assert found.makespan == found.critical.by_rank.sum() + found.critical.transfers
-    chain = found.critical.actions.tolist()
-    assert all(found.end[a] <= found.start[b] for a, b in pairwise(chain))
+    assert (result.start[has] >= result.end[taken[has]] + late).all()
+    assert result.makespan == result.critical.by_rank.sum() + result.critical.transfers
+    chain = result.critical.actions.tolist()
+    assert all(result.end[a] <= result.start[b] for a, b in pairwise(chain))
     kind, rank = int(random.integers(4)), int(random.integers(ranks))
     longer = durations.each.copy()
     longer[kind, rank] += int(random.integers(1000))
-    assert pipeline_times(order, Durations(longer), transfer, waits).makespan >= found.makespan
+    assert pipeline_times(order, Durations(longer), transfer, waits).makespan >= result.makespan
 
 
 def test_memory_peaks_are_those_of_the_papers() -> None:

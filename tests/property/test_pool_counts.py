@@ -29,10 +29,10 @@ def test_it_is_the_cheapest_of_all(
 ) -> None:
     """Where each pool has a need of its own, as prefill and decode have."""
     allowed, prices, (enough,), most = case
-    asked: list[Counts] = []
+    requested: list[Counts] = []
 
     def carries(counts: Counts) -> bool:
-        asked.append(counts)
+        requested.append(counts)
         return all(n >= least for n, least in zip(counts, enough, strict=True))
 
     def cost(counts: Counts) -> float:
@@ -41,14 +41,14 @@ def test_it_is_the_cheapest_of_all(
     def within(counts: Counts) -> bool:
         return sum(counts) <= most
 
-    found = CountSearch(carries, allowed, prices, within).cheapest()
-    assert len(asked) == len(set(asked)), "one was tried twice"
+    cheapest = CountSearch(carries, allowed, prices, within).cheapest()
+    assert len(requested) == len(set(requested)), "one was tried twice"
     every = [n for n in product(*allowed) if carries(n) and within(n)]
-    if found is None:
+    if cheapest is None:
         assert not every
     else:
-        assert found in every
-        assert cost(found) == min(map(cost, every))
+        assert cheapest in every
+        assert cost(cheapest) == min(map(cost, every))
 
 
 def test_a_choice_that_the_whole_load_breaks_is_not_made() -> None:
@@ -106,13 +106,13 @@ def test_it_is_the_cheapest_where_pools_stand_for_one_another(
     def cost(counts: Counts) -> float:
         return sum(p * n for p, n in zip(prices, counts, strict=True))
 
-    found = CountSearch(
+    cheapest = CountSearch(
         lambda counts: carried(counts) >= part, allowed, prices,
         lambda counts: sum(counts) <= most, lambda counts: carried(counts) >= whole,
     ).cheapest()  # fmt: skip
     every = [n for n in product(*allowed) if carried(n) >= whole and sum(n) <= most]
-    if found is None:
+    if cheapest is None:
         assert not every
     else:
-        assert found in every
-        assert cost(found) == min(map(cost, every))
+        assert cheapest in every
+        assert cost(cheapest) == min(map(cost, every))

@@ -84,8 +84,8 @@ def alone(op: Op, device: Device) -> float:
 def test_a_kernel_takes_as_long_in_a_program_as_on_a_hot_board(drawn: tuple[str, Op]) -> None:
     board, op = drawn
     nodes = tuple(Node(f"n{i}", op, output_bytes=1 << 20) for i in range(3))
-    found = predict_program(machine(board), Graph("same", (Block("forward", nodes),)))
-    inside, run = found.times.nodes.time_s[0, 0], found.model.graph.nodes[0].op
+    program = predict_program(machine(board), Graph("same", (Block("forward", nodes),)))
+    inside, run = program.times.nodes.time_s[0, 0], program.model.graph.nodes[0].op
     assert inside == pytest.approx(alone(run, BOARDS[board].in_state("hot")), rel=5e-3)
 
 
@@ -122,7 +122,7 @@ def test_a_kernel_is_slowed_alike_alone_and_in_a_batch(drawn: list[tuple[str, Op
         assert model is not None
         for state in ("cool", "hot"):
             device = BOARDS[board].in_state(state)
-            many = kernel_times(model, OpBatch.of(same), device)
+            many = kernel_times(model, OpBatch.from_ops(same), device)
             for row, op in enumerate(same):
                 one = kernel_times(model, OpBatch.single(op), device)
                 assert many.estimate_s[row] == one.estimate_s
@@ -130,11 +130,11 @@ def test_a_kernel_is_slowed_alike_alone_and_in_a_batch(drawn: list[tuple[str, Op
 
 @pytest.mark.parametrize("board", ["L4", "L40S", "A40", "H100", "H100 under a limit"])
 def test_every_kernel_of_a_step_is_slowed_by_the_law_of_kernels(board: str) -> None:
-    deployment = Deployment.of(
+    deployment = Deployment.from_model(
         model=find_model("Llama-3.1-8B"), device=BOARDS[board], engine=find_engine("vllm"),
-        plan=Plan(), precision=Precision.of(recipe="bf16"),
+        plan=Plan(), precision=Precision.from_formats(recipe="bf16"),
     )  # fmt: skip
-    model = StepModel.of(deployment)
+    model = StepModel.from_deployment(deployment)
     states = BatchStates.prefill([8192])
     boosted = model.steps(states)
     hz = model.held_clock(boosted, 0)
@@ -147,21 +147,21 @@ def test_every_kernel_of_a_step_is_slowed_by_the_law_of_kernels(board: str) -> N
     for call in boosted.nodes.calls:
         if call.batch is None or share == 1.0:
             continue
-        found = implementation_for(call.batch.family, "simt")
-        assert found is not None
+        implementation = implementation_for(call.batch.family, "simt")
+        assert implementation is not None
         batch, analysis_s = call.batch, call.times.analysis.time_s  # type: ignore[union-attr]
 
-        def at(rows: OpBatch, slow: Device, model: Implementation = found) -> F64:
+        def at(rows: OpBatch, slow: Device, model: Implementation = implementation) -> F64:
             return model.times(rows, slow).analysis.time_s
 
         factor = power.slowdown(
             batch, device, np.full(len(batch), share) if not batch.numbers else share,  # type: ignore[arg-type]
             analysis_s, at,
         )  # fmt: skip
-        for place, index in enumerate(call.members):
-            own = np.ravel(factor)[int(call.ops[place]) * call.count]
+        for position, index in enumerate(call.members):
+            current = np.ravel(factor)[int(call.ops[position]) * call.count]
             assert held.nodes.time_s[index, 0] == pytest.approx(
-                boosted.nodes.time_s[index, 0] * own, rel=5e-3
+                boosted.nodes.time_s[index, 0] * current, rel=5e-3
             )
             checked += 1
     assert checked > 5 or share == 1.0
@@ -202,10 +202,10 @@ def test_what_computes_a_format_draws_the_power(name: str, dtype: str, size: int
     """4-bit operands on a board without units for them take what 4-bit weights that are widened
     on the way to the same units do, a few bytes of scales aside.
     """
-    own = find_device(name)
-    assert power.board(own, dtype) == power.board(own, "bf16")
+    device = find_device(name)
+    assert power.board(device, dtype) == power.board(device, "bf16")
     fallback, widened = (
-        time_of(Op.make("gemm", Variant(x), m=size, n=14336, k=4096), own)
+        time_of(Op.make("gemm", Variant(x), m=size, n=14336, k=4096), device)
         for x in (dtype, "w4a16_mxfp4")
     )
     assert fallback.estimate_s == pytest.approx(widened.estimate_s, rel=0.01)

@@ -24,10 +24,10 @@ def random_table(rng: np.random.Generator) -> dict[str, Any]:
     """An architecture file that may be wrong: one in five has a number or a name that is."""
     levels: list[dict[str, Any]] = []
     memories = int(rng.integers(1, 5))
-    for place in range(memories):
-        levels.append(random_memory(rng, place))
+    for index in range(memories):
+        levels.append(random_memory(rng, index))
         if rng.random() < 0.5:
-            levels.append(random_fan_out(rng, place))
+            levels.append(random_fan_out(rng, index))
     table: dict[str, Any] = {
         "name": "random", "clock_mhz": float(rng.choice([100.0, 1000.0])), "level": levels,
         "compute": {"energy_pj": float(rng.choice([0.1, 1.0])),
@@ -49,27 +49,27 @@ def random_table(rng: np.random.Generator) -> dict[str, Any]:
     return table
 
 
-def random_memory(rng: np.random.Generator, place: int) -> dict[str, Any]:
-    energy = float(rng.uniform(0.1, 10.0)) * 4.0 ** (3 - place)
+def random_memory(rng: np.random.Generator, index: int) -> dict[str, Any]:
+    energy = float(rng.uniform(0.1, 10.0)) * 4.0 ** (3 - index)
     memory: dict[str, Any] = {
-        "name": f"memory{place}", "word_bits": int(rng.choice([8, 16, 32])),
+        "name": f"memory{index}", "word_bits": int(rng.choice([8, 16, 32])),
         "block_words": int(rng.choice([1, 1, 4])),
         "energy_pj": {"read": energy, "fill": energy, "update": energy},
     }  # fmt: skip
-    if rng.random() < 0.5 or not place:
+    if rng.random() < 0.5 or not index:
         least = 1.0 / memory["block_words"]  # as wide as a word in the cycles of a block
         port: dict[str, Any] = {"words_per_cycle": float(rng.choice([least, 1.0, 8.0, 64.0]))}
-        if rng.random() < 0.3 and place:
+        if rng.random() < 0.3 and index:
             port["actions"] = ["read"]
         memory["port"] = [port]
-    if not place:
+    if not index:
         return memory
     memory["capacity_words"] = int(2 ** rng.integers(2, 15))
     if rng.random() < 0.4:
-        kept = rng.choice(TENSORS, int(rng.integers(1, 4)), replace=False).tolist()
-        memory["keeps"] = kept
+        remaining = rng.choice(TENSORS, int(rng.integers(1, 4)), replace=False).tolist()
+        memory["keeps"] = remaining
         if rng.random() < 0.4:
-            memory["may_bypass"] = kept[:1]
+            memory["may_bypass"] = remaining[:1]
     if rng.random() < 0.2:
         memory["buffers"] = 2
     if rng.random() < 0.1:
@@ -81,10 +81,10 @@ def random_memory(rng: np.random.Generator, place: int) -> dict[str, Any]:
     return memory
 
 
-def random_fan_out(rng: np.random.Generator, place: int) -> dict[str, Any]:
+def random_fan_out(rng: np.random.Generator, index: int) -> dict[str, Any]:
     mesh = [int(x) for x in rng.choice([1, 2, 3, 4, 8, 16], int(rng.integers(1, 3)))]
     return {
-        "name": f"array{place}", "mesh": mesh, "multicast": bool(rng.random() < 0.8),
+        "name": f"array{index}", "mesh": mesh, "multicast": bool(rng.random() < 0.8),
         "reduction": bool(rng.random() < 0.8),
     }  # fmt: skip
 
@@ -120,19 +120,19 @@ def random_work(rng: np.random.Generator) -> Einsum:
 
 def touched(einsum: Einsum, tensor: int) -> int:
     """Elements that are used: a stride longer than the window leaves some out."""
-    found = 1
+    touched = 1
     for rank in einsum.tensors[tensor].ranks:
         span = 1 + sum(step * (einsum.bounds[dim] - 1) for dim, step in rank)
-        found *= min(span, math.prod(einsum.bounds[dim] for dim, _ in rank))
-    return found
+        touched *= min(span, math.prod(einsum.bounds[dim] for dim, _ in rank))
+    return touched
 
 
-def check_answer(einsum: Einsum, found: Mapped) -> None:
+def check_answer(einsum: Einsum, mapped: Mapped) -> None:
     """What no mapping of any design can beat."""
-    cost = found.cost
+    cost = mapped.cost
     arch = cost.architecture
     assert cost.fits.all()
-    assert 0.0 <= found.gap <= 1.0
+    assert 0.0 <= mapped.gap <= 1.0
     cycles, energy = float(cost.cycles[0]), float(cost.energy_pj[0])
     assert math.isfinite(cycles)
     assert math.isfinite(energy)
@@ -160,12 +160,12 @@ def outcome(seed: int) -> str:
     table, einsum = random_table(rng), random_work(rng)
     try:
         design = checked(table, "random.toml")
-        found = best_mapping(
+        mapping = best_mapping(
             einsum, design.architecture, design.constraints, effort=300, padding=False
         )
     except SilicastError as error:
         return named_cause(error)
-    check_answer(einsum, found)
+    check_answer(einsum, mapping)
     return "answered"
 
 
@@ -187,13 +187,13 @@ def test_random_designs_are_devices(count: int) -> None:
         table = random_table(rng)
         op = Op.make("gemm", Variant("int8"), m=int(rng.integers(1, 65)), n=32, k=64, batch=1)
         try:
-            found = time_of(op, device_from(table))
+            time = time_of(op, device_from(table))
         except SilicastError as error:
             named_cause(error)
             continue
         answered += 1
-        assert 0 < found.bound_s <= found.estimate_s < math.inf
-        assert found.p05_s <= found.estimate_s <= found.p95_s
+        assert 0 < time.bound_s <= time.estimate_s < math.inf
+        assert time.p05_s <= time.estimate_s <= time.p95_s
     assert answered
 
 

@@ -16,15 +16,15 @@ from silicast.workload.training.recomputation import MODULES
 @cache
 def step(model: str, recompute: str) -> tuple[int, float]:
     """Picoseconds of a step on one micro-batch, and bytes of the rank that needs most."""
-    found = run_of(decode({
+    result = run_of(decode({
         "format": 1, "task": "training", "model": model, "device": "H100",
         "cluster": {"gpus": 8}, "parallel": {"tp": 2, "ep": 4} if "x" in model else {"tp": 2},
         "workload": {
             "seq_len": 2048, "micro_batch": 1, "global_batch": 4, "recompute": recompute,
         },
     }))  # fmt: skip
-    assert found.recompute == recompute
-    return found.step.part.exposed_ps, found.memory.quantity.estimate
+    assert result.recompute == recompute
+    return result.step.part.exposed_ps, result.memory.quantity.estimate
 
 
 @pytest.mark.parametrize("model", ["Llama-3.2-1B", "Mixtral-8x7B"])

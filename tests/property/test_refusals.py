@@ -141,10 +141,10 @@ def misspelt(draw: st.DrawFn) -> tuple[Kind, str, str]:
     """A kind of file, a field of it, and the field with one letter missing, twice or moved."""
     kind = draw(st.sampled_from(KINDS))
     field = draw(st.sampled_from(kind.fields))
-    place = draw(st.integers(1, len(field) - 2))
-    letters = field[place : place + 2]
+    position = draw(st.integers(1, len(field) - 2))
+    letters = field[position : position + 2]
     changed = draw(st.sampled_from([letters[0], letters[0] + letters, letters[::-1]]))
-    wrong = field[:place] + changed + field[place + 2 :]
+    wrong = field[:position] + changed + field[position + 2 :]
     return kind, field, wrong if wrong != field else f"{field}x"
 
 

@@ -36,8 +36,8 @@ class Bowls(Evaluation):
         x = self.space.coordinates(design[None])[0]
         if x[0] + x[1] > 1.8:
             return Outcome(cause="corner")
-        rest = float(((x[2:] - 0.3) ** 2).sum())
-        first, second = 0.01 + x[0] ** 2 + rest, 0.01 + (x[0] - 1) ** 2 + x[1] + rest
+        remaining = float(((x[2:] - 0.3) ** 2).sum())
+        first, second = 0.01 + x[0] ** 2 + remaining, 0.01 + (x[0] - 1) ** 2 + x[1] + remaining
         return Outcome({"a": float(first), "b": float(second)})
 
 
@@ -57,12 +57,12 @@ def test_front_ranks_and_volume_agree_with_brute_force(seed: int) -> None:
     objectives = int(rng.integers(1, 5))
     values = rng.integers(0, 6, (int(rng.integers(1, 40)), objectives)).astype(float)
     beaten = np.zeros(len(values), dtype=bool)
-    for place, value in enumerate(values):
-        beaten[place] = any(bool((o <= value).all() and (o < value).any()) for o in values)
+    for index, value in enumerate(values):
+        beaten[index] = any(bool((o <= value).all() and (o < value).any()) for o in values)
     assert (dominated(values) == beaten).all()
-    kept = values[front(values)]
-    assert {tuple(v) for v in kept} == {tuple(v) for v in values[~beaten]}
-    assert len(kept) == len({tuple(v) for v in kept})
+    remaining = values[front(values)]
+    assert {tuple(v) for v in remaining} == {tuple(v) for v in values[~beaten]}
+    assert len(remaining) == len({tuple(v) for v in remaining})
     assert ((ranks(values) == 0) == ~beaten).all()
     # Cells of a grid of whole numbers, counted.
     cells = np.stack(np.meshgrid(*[np.arange(7)] * objectives, indexing="ij"), -1)
@@ -133,8 +133,8 @@ def test_a_file_of_another_search_is_refused(tmp_path: Path) -> None:
     search(bowls(), "random", 10, seed=1, file=path)
     with pytest.raises(SilicastError, match="the file is there already"):
         search(bowls(), "random", 10, seed=1, file=path)
-    for method, seed, said in (("evolutionary", 1, "method random"), ("random", 2, "seed 1")):
-        with pytest.raises(SilicastError, match=said):
+    for method, seed, remarks in (("evolutionary", 1, "method random"), ("random", 2, "seed 1")):
+        with pytest.raises(SilicastError, match=remarks):
             search(bowls(), method, 10, seed=seed, file=path, resume=True)
     other = Problem(bowls().space, bowls().objectives, bowls().evaluation, "others")
     with pytest.raises(SilicastError, match="identity bowls"):

@@ -60,9 +60,9 @@ def test_ten_thousand_stretches_are_their_steps(monkeypatch: pytest.MonkeyPatch)
 def check_conserved(case: ServingCase) -> None:
     simulation = case.simulation()
     records = simulation.run()
-    own, requests = records.sequences, case.requests
-    assert (own.made == requests.output_tokens).all()
-    assert (own.held == 0).all(), "every block is given back"
+    sequences, requests = records.sequences, case.requests
+    assert (sequences.made == requests.output_tokens).all()
+    assert (sequences.held == 0).all(), "every block is given back"
     for replica in simulation.replicas:
         for group in replica.groups:
             assert group.free == case.limits.blocks
@@ -125,18 +125,19 @@ def test_clients_keep_their_number_in_flight() -> None:
 def test_blocks_in_use_are_those_of_the_tokens() -> None:
     """One sequence of 1,000 tokens grows to 3,999 in blocks of 16, over stretches of any length."""
     case = ServingCase(
-        Requests.of(np.zeros(1, dtype=np.int64), np.array([1000]), np.array([3000])),
+        Requests.from_arrays(np.zeros(1, dtype=np.int64), np.array([1000]), np.array([3000])),
         PlainPrices(cached_s=0.0), Limits(8, 8192, 1000),
     )  # fmt: skip
-    found = kv_use(case.simulation().run(), [1000], [16])
-    assert found["kv_utilisation_max"] == pytest.approx(250 / 1000)
-    assert found["kv_utilisation"] == pytest.approx(0.5 * (63 + 250) / 1000, rel=0.01)
+    result = kv_use(case.simulation().run(), [1000], [16])
+    assert result["kv_utilisation_max"] == pytest.approx(250 / 1000)
+    assert result["kv_utilisation"] == pytest.approx(0.5 * (63 + 250) / 1000, rel=0.01)
 
 
 def test_what_has_ended_runs_no_more() -> None:
     """Little's law: of two sequences the short one is gone when the long one goes on."""
     case = ServingCase(
-        Requests.of(np.zeros(2, dtype=np.int64), np.array([100, 100]), np.array([5, 1000])),
+        Requests.from_arrays(np.zeros(2, dtype=np.int64), np.array([100, 100]), np.array([5,
+        1000])),
         PlainPrices(), Limits(8, 8192, 1000),
     )  # fmt: skip
     records = case.simulation().run()

@@ -29,7 +29,7 @@ def served(arrival_ns: I64, steps: I64, servers: int) -> Records:
     prices = PlainPrices(STEP_NS * 1e-9, 0.0, 0.0, 0.0, 0.0, asynchronous=False)
     limits = Limits(servers, 1 << 20, 1 << 40)
     spec = ReplicaSpec(prices, scheduler_named("vllm-v1"), limits, KvLayout.plain(16))
-    requests = Requests.of(arrival_ns, np.ones(len(steps), dtype=np.int64), steps)
+    requests = Requests.from_arrays(arrival_ns, np.ones(len(steps), dtype=np.int64), steps)
     return Simulation(requests, [spec]).run()
 
 

@@ -89,8 +89,8 @@ pairs_of = st.tuples(st.integers(1, 90), st.integers(0, 90)).map(lambda p: (p[0]
 def test_a_graph_has_the_flops_of_the_closed_form(
     model: ModelConfig, prefill: list[tuple[int, int]], decode: list[int]
 ) -> None:
-    found = graph_flops(build_graph(model), step_symbols(prefill, decode))
-    assert found == forward_flops(model, prefill, decode)
+    result = graph_flops(build_graph(model), step_symbols(prefill, decode))
+    assert result == forward_flops(model, prefill, decode)
 
 
 @FEW

@@ -107,9 +107,9 @@ def mappings(draw: st.DrawFn, *, windows: bool = True) -> tuple[Einsum, MappingB
     return einsum, MappingBatch(factors, order[:, :, None], tuple(keep))
 
 
-def moved(found: Cost) -> float:
-    assert found.zeros is not None
-    parts = (found.zeros.reads, found.zeros.fills, found.zeros.updates)
+def moved(result: Cost) -> float:
+    assert result.zeros is not None
+    parts = (result.zeros.reads, result.zeros.fills, result.zeros.updates)
     return float(sum(part.actual.sum() for part in parts))
 
 
@@ -122,11 +122,11 @@ def test_density_one_is_dense_bit_for_bit(
     dense = cost(einsum, chip(plain("dram"), plain("buffer"), plain("register")), batch)
     knowing = chip(*(replace(plain(n), eliminations=tuple(rules))
                      for n in ("dram", "buffer", "register")))  # fmt: skip
-    found = cost(einsum, knowing, batch)
-    assert found.zeros is not None
-    assert (found.energy_pj == dense.energy_pj).all()
-    assert (found.cycles == dense.cycles).all()
-    assert (found.access_pj == dense.access_pj).all()
+    result = cost(einsum, knowing, batch)
+    assert result.zeros is not None
+    assert (result.energy_pj == dense.energy_pj).all()
+    assert (result.cycles == dense.cycles).all()
+    assert (result.access_pj == dense.access_pj).all()
 
 
 @settings(max_examples=40, deadline=None)
@@ -139,14 +139,14 @@ def test_fewer_values_never_cost_more(
         return
     last: Cost | None = None
     for share in (0.25, 0.5, 0.75, 1.0):
-        found = cost(
+        result = cost(
             einsum.with_densities({"Weights": kind(share), "Inputs": kind(share)}), design, batch
         )
         if last is not None:
-            assert last.energy_pj[0] <= found.energy_pj[0] * (1 + 1e-12)
-            assert last.cycles[0] <= found.cycles[0]
-            assert moved(last) <= moved(found)
-        last = found
+            assert last.energy_pj[0] <= result.energy_pj[0] * (1 + 1e-12)
+            assert last.cycles[0] <= result.cycles[0]
+            assert moved(last) <= moved(result)
+        last = result
 
 
 @settings(max_examples=40, deadline=None)
@@ -154,18 +154,18 @@ def test_fewer_values_never_cost_more(
 def test_what_is_left_out_adds_up(case: tuple[Einsum, MappingBatch], design: Architecture) -> None:
     einsum, batch = case
     einsum = einsum.with_densities({"Weights": Uniform(0.5), "Inputs": Uniform(0.5)})
-    found = cost(einsum, design, batch)
-    zeros = found.zeros
+    result = cost(einsum, design, batch)
+    zeros = result.zeros
     if zeros is None:
         assert not design.knows_zeros
         return
     for name in ("reads", "fills", "updates"):
-        outcome, dense = getattr(zeros, name), getattr(found.traffic, name)
+        outcome, dense = getattr(zeros, name), getattr(result.traffic, name)
         for part in (outcome.actual, outcome.gated, outcome.skipped):
             assert (part >= 0).all()
         whole = outcome.actual + outcome.gated + outcome.skipped
-        assert (whole <= dense / found.traffic.used[:, None]).all()
-    assert (zeros.stored <= found.traffic.tiles).all()
+        assert (whole <= dense / result.traffic.used[:, None]).all()
+    assert (zeros.stored <= result.traffic.tiles).all()
     assert zeros.computes.actual[0] <= einsum.points
 
 
@@ -181,8 +181,8 @@ def compare_with_walks(
 ) -> None:
     """The mean over draws lies within what sampling and whole words leave open."""
     rng = np.random.default_rng(0)
-    found = cost(einsum, design, batch)
-    zeros = found.zeros
+    result = cost(einsum, design, batch)
+    zeros = result.zeros
     assert zeros is not None
     shapes = {t.name: t.shape(einsum.bounds) for t in einsum.tensors}
     walks = [
@@ -198,7 +198,7 @@ def compare_with_walks(
     for level, t in walks[0].sent:
         number = einsum.names.index(t)
         kind = zeros.updates if einsum.tensor(t).is_output else zeros.reads
-        used = float(found.traffic.used[level, 0])
+        used = float(result.traffic.used[level, 0])
         near(
             float(kind.actual[level, number, 0]) * used, [w.sent[level, t] for w in walks], used,
             (level, t),
@@ -271,7 +271,7 @@ def test_uniform_tiles_are_those_of_draws(tile: tuple[int, int], share: float, b
 def test_the_busiest_tile_is_between_the_mean_and_the_fullest(
     tile: tuple[int, int], units: int
 ) -> None:
-    pattern = Given.of(np.random.default_rng(2).random(WHOLE) < 0.3)
+    pattern = Given.from_values(np.random.default_rng(2).random(WHOLE) < 0.3)
     for density in (Uniform(0.3), Structured(0.3), Blocked(1, 4), pattern):
         words, share = math.prod(tile), density.share
         busiest = density.busiest_one(tile, WHOLE, units)

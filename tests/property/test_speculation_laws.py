@@ -49,9 +49,9 @@ def check_conserved(seed: int) -> None:
     case = random_drafting(seed)
     simulation = case.simulation()
     records = simulation.run()
-    own, output = records.sequences, case.requests.output_tokens
-    assert (own.made == output).all()
-    assert (own.held == 0).all(), "every block is given back"
+    sequences, output = records.sequences, case.requests.output_tokens
+    assert (sequences.made == output).all()
+    assert (sequences.held == 0).all(), "every block is given back"
     for replica in simulation.replicas:
         for group in replica.groups:
             assert group.free == case.limits.blocks

@@ -47,7 +47,7 @@ SERVED: list[tuple[str, str, str, dict[str, int]]] = [
 
 
 def deployment(model: str, device: str, engine: str, plan: dict[str, int]) -> Deployment:
-    return Deployment.of(
+    return Deployment.from_model(
         find_model(model), find_device(device), find_engine(engine), plan=Plan(**plan)
     )
 
@@ -143,12 +143,12 @@ class Asked:
 
     def predicted(self) -> ProgramPass:
         engine = find_engine("torch-compile" if self.framework.compiled else "torch-eager")
-        where = Deployment.of(
+        where = Deployment.from_model(
             find_model(self.model),
             find_device(self.device),
             engine,
             self.plan,
-            Precision.of(recipe="bf16"),
+            Precision.from_formats(recipe="bf16"),
         )
         return predict_framework_pass(where, self.batch, self.length, self.framework)
 
@@ -181,13 +181,13 @@ def passes(draw: st.DrawFn) -> Asked:
 @given(passes())
 @FEW
 def test_passes_of_frameworks_are_their_timelines(asked: Asked) -> None:
-    found = asked.predicted()
-    check_timeline(found.model, found.times, found.states)
-    total = float(found.times.total_s[0])
-    assert found.total.part.exposed_ps == pytest.approx(total * 1e12, rel=1e-9, abs=1e3)
-    halves = sum(half.part.exposed_ps for half in found.directions.values())
-    between = to_picoseconds(float(found.times.between_s[0]))
-    assert halves + between == pytest.approx(found.total.part.exposed_ps, abs=4)
+    result = asked.predicted()
+    check_timeline(result.model, result.times, result.states)
+    total = float(result.times.total_s[0])
+    assert result.total.part.exposed_ps == pytest.approx(total * 1e12, rel=1e-9, abs=1e3)
+    halves = sum(half.part.exposed_ps for half in result.directions.values())
+    between = to_picoseconds(float(result.times.between_s[0]))
+    assert halves + between == pytest.approx(result.total.part.exposed_ps, abs=4)
 
 
 def check_trace(drawn: Trace, total_ps: int) -> None:
@@ -199,9 +199,9 @@ def check_trace(drawn: Trace, total_ps: int) -> None:
     tracks: dict[Any, list[tuple[int, int]]] = {}
     for each in drawn.slices:
         tracks.setdefault(each.track, []).append((each.start_ps, each.end_ps))
-    for track, found in tracks.items():
+    for track, item in tracks.items():
         open_until: list[int] = []
-        for start, end in sorted(found, key=lambda pair: (pair[0], -pair[1])):
+        for start, end in sorted(item, key=lambda pair: (pair[0], -pair[1])):
             while open_until and open_until[-1] <= start:
                 open_until.pop()
             assert not open_until or end <= open_until[-1], (track, start, end)
@@ -222,16 +222,16 @@ COLLECTIVES_ON_TWO_STREAMS = Asked(
 @example(COLLECTIVES_ON_TWO_STREAMS)
 @FEW
 def test_the_trace_of_a_pass_ends_with_its_total(asked: Asked) -> None:
-    found = asked.predicted()
-    drawn = trace_program(found)
-    check_trace(drawn, found.total.part.exposed_ps)
+    result = asked.predicted()
+    drawn = trace_program(result)
+    check_trace(drawn, result.total.part.exposed_ps)
     kernels = [each for each in drawn.slices if "family" in each.args]
-    ran = found.times.nodes.time_s[found.model.graph.executions.order, 0] > 0.0
+    ran = result.times.nodes.time_s[result.model.graph.executions.order, 0] > 0.0
     assert len(kernels) == ran.sum()
     last = max(each.end_ps for each in kernels)
-    between = to_picoseconds(float(found.times.between_s[0]))
-    rounded = len(found.model.graph.nodes)  # each part of the total is whole picoseconds
-    assert last + between == pytest.approx(found.total.part.exposed_ps, abs=rounded)
+    between = to_picoseconds(float(result.times.between_s[0]))
+    rounded = len(result.model.graph.nodes)  # each part of the total is whole picoseconds
+    assert last + between == pytest.approx(result.total.part.exposed_ps, abs=rounded)
 
 
 @given(
@@ -268,14 +268,14 @@ def check_batch(
     where: Deployment, lengths: list[int], output: int, steps: int, framework: Framework | None
 ) -> None:
     drawn = trace_static_batch(where, lengths, output, steps, framework)
-    found = predict_static_batch(where, lengths, output, framework)
+    static_batch = predict_static_batch(where, lengths, output, framework)
     _, decode = batch_steps(where, lengths, output, framework)
     shown = min(steps, output - 1)
-    hz = found.clock_hz[1]
+    hz = static_batch.clock_hz[1]
     times = decode.model.at_clock(decode.at_boost, decode.states, hz, decode.rows)
     each = [to_picoseconds(float(times.total_s[row])) for row in decode.rows[:shown].tolist()]
     assert len(each) == shown, "so few steps are evaluated one by one"
-    check_trace(drawn, found.prefill.part.exposed_ps + sum(each))
+    check_trace(drawn, static_batch.prefill.part.exposed_ps + sum(each))
 
 
 @given(
@@ -287,11 +287,13 @@ def test_pipelines_run_forward_and_backward_and_send_once_a_cut(
     name: str, stages: int, tp: int, trains: bool, engine: str
 ) -> None:
     plan = Plan(pp=stages, tp=tp if name != "GPT-2" else 1)
-    where = Deployment.of(find_model(name), find_device("H100"), find_engine(engine), plan)
+    where = Deployment.from_model(find_model(name), find_device("H100"), find_engine(engine), plan)
     training = Training() if trains else None
-    found = predict_framework_pass(where, 2, 64, Framework(attention="fused", training=training))
-    graph = found.model.graph
-    order = [graph.nodes[place] for place in graph.executions.order.tolist()]
+    framework_pass = predict_framework_pass(
+        where, 2, 64, Framework(attention="fused", training=training)
+    )
+    graph = framework_pass.model.graph
+    order = [graph.nodes[position] for position in graph.executions.order.tolist()]
     owner = {
         layer: stage
         for stage, (first, last) in enumerate(where.policy.stages(where.model.layers, plan))
@@ -311,7 +313,7 @@ def test_pipelines_run_forward_and_backward_and_send_once_a_cut(
         outside = {node.block: node.stage for node in ran if not node.sends}
         ends = "" if way == 1 else "_backward"
         assert (outside["embedding" + ends], outside["head" + ends]) == (0, stages - 1)
-        work, sends = found.times.stage_s(graph, direction)
+        work, sends = framework_pass.times.stage_s(graph, direction)
         assert (work[:, 0] > 0.0).all()
         assert [bool(each > 0.0) for each in sends[:, 0]] == [n in senders for n in range(stages)]
         assert crossed(graph, direction, way) == crossed(graph, "forward", 1)

@@ -43,16 +43,16 @@ JUMPS = 0.03
 @cache
 def prices(case: Case) -> StepPrices:
     model, device, engine, plan = case
-    where = Deployment.of(
+    where = Deployment.from_model(
         find_model(model), find_device(device), find_engine(engine), plan=Plan(**dict(plan))
     )
-    return StepPrices(StepModel.of(where))
+    return StepPrices(StepModel.from_deployment(where))
 
 
 def errors(case: Case, count: int, seed: int) -> list[float]:
     """Relative errors of prices of random states: of the pass, of each stage, of the clock."""
-    found, rng = prices(case), np.random.default_rng(seed)
-    model, off = found.model, []
+    result, rng = prices(case), np.random.default_rng(seed)
+    model, off = result.model, []
     boost = model.machine.boosted_device.clocks.boost_hz
     for _ in range(0, count, 200):
         states = [random_state(rng) for _ in range(min(count, 200))]
@@ -60,7 +60,7 @@ def errors(case: Case, count: int, seed: int) -> list[float]:
         times = model.steps(batch)
         work, _ = times.stage_s(model.graph)
         for row, (prefill, cached) in enumerate(states):
-            price, hz = found.price(prefill, cached), model.held_clock(times, row)
+            price, hz = result.price(prefill, cached), model.held_clock(times, row)
             stages, waits = work[:, row], float(times.waited_s[row])
             if hz < boost:
                 slow = model.steps(batch.chosen(np.array([row])), hz)
@@ -100,10 +100,10 @@ def test_a_price_depends_on_its_state_alone() -> None:
 
 @pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[7]], ids=lambda case: case[1])
 def test_a_run_is_its_steps(case: Case) -> None:
-    found, cached = prices(case), np.random.default_rng(5).integers(100, 3000, 48)
-    run = found.run(cached, 150)
+    result, cached = prices(case), np.random.default_rng(5).integers(100, 3000, 48)
+    run = result.run(cached, 150)
     for step in (0, 1, 17, 40, 149):
-        alone = found.price((), cached + step)
+        alone = result.price((), cached + step)
         assert run.pass_s[step] == pytest.approx(alone.pass_s, rel=WITHIN)
         assert run.clock_hz[step] == pytest.approx(alone.clock_hz, rel=WITHIN)
         assert run.work_s == alone.work_s
@@ -137,8 +137,8 @@ def test_a_stepper_runs_what_it_said(
 @pytest.mark.parametrize("engine", ["vllm", "vllm-v0"])
 def test_equal_steps_take_what_a_step_takes_with_its_host(engine: str) -> None:
     """Host work is carried: hidden under the step before, or one after the other."""
-    model = StepModel.of(
-        Deployment.of(find_model("Qwen2.5-0.5B"), find_device("H100"), find_engine(engine))
+    model = StepModel.from_deployment(
+        Deployment.from_model(find_model("Qwen2.5-0.5B"), find_device("H100"), find_engine(engine))
     )
     stepper = Stepper(StepPrices(model))
     cached = np.full(4, 256)
@@ -176,8 +176,8 @@ def test_steppers_reject_what_cannot_run() -> None:
 
 
 def test_an_error_is_that_of_the_full_composition() -> None:
-    found = prices(CASES[1])
-    error = found.error([(512, 512)], np.array([100, 200]))
+    result = prices(CASES[1])
+    error = result.error([(512, 512)], np.array([100, 200]))
     assert "device" in error.loadings
     assert 0.02 < error.log_sd < 0.6
-    assert found.error([(513, 513)], np.array([101, 201])) is error, "remembered by octaves"
+    assert result.error([(513, 513)], np.array([101, 201])) is error, "remembered by octaves"

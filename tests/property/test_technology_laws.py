@@ -89,9 +89,9 @@ def test_factors_turn_round_and_hold_their_intervals(one: float, other: float, k
 
 
 def test_published_operations_lie_within_the_interval() -> None:
-    found = node_energy_factor("logic", 45, 7)
-    assert found.p05 < 1.31 / 3.7 < found.p95
-    assert found.p05 < 0.34 / 1.1 < found.p95
+    result = node_energy_factor("logic", 45, 7)
+    assert result.p05 < 1.31 / 3.7 < result.p95
+    assert result.p05 < 0.34 / 1.1 < result.p95
 
 
 def test_voltage_and_width() -> None:

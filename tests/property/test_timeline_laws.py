@@ -45,7 +45,7 @@ def passes(draw: st.DrawFn, *, reads: bool = True) -> Drawn:
 
 def recursion(seconds: F64, launches: Launches) -> tuple[F64, F64, F64]:
     """Issue, start and end of each kernel on one stream, one after the other."""
-    found, issue, end = [], 0.0, 0.0
+    items, issue, end = [], 0.0, 0.0
     for index, (duration, each) in enumerate(zip(seconds, launches.each_s, strict=True)):
         if index and launches.reads[index - 1]:
             issue = end + max(launches.round_trip_s, each)
@@ -53,8 +53,8 @@ def recursion(seconds: F64, launches: Launches) -> tuple[F64, F64, F64]:
             issue = issue + each
         start = max(end, issue)
         end = start + duration
-        found.append((issue, start, end))
-    issues, starts, ends = np.array(found).T
+        items.append((issue, start, end))
+    issues, starts, ends = np.array(items).T
     return issues, starts, ends
 
 
@@ -81,11 +81,11 @@ def test_a_state_waits_the_same_bits_alone_and_in_a_batch(drawn: Drawn) -> None:
 @FEW
 def test_all_waits_of_a_state_are_the_sum_of_each(drawn: Drawn, in_line: bool) -> None:
     launches = replace(drawn.launches, in_line=in_line)
-    found = total_wait_s(drawn.seconds, launches)
+    result = total_wait_s(drawn.seconds, launches)
     waits = device_waits(drawn.seconds, launches).sum(axis=0)
     whole = drawn.seconds.sum() + launches.each_s.sum()
-    np.testing.assert_allclose(found, waits, rtol=1e-9, atol=1e-12 * whole)
-    for column, whole_s in enumerate(found.tolist()):
+    np.testing.assert_allclose(result, waits, rtol=1e-9, atol=1e-12 * whole)
+    for column, whole_s in enumerate(result.tolist()):
         alone = total_wait_s(drawn.seconds[:, [column]], launches)
         assert alone.tolist() == [whole_s], "the same bits alone and in a batch"
 
@@ -144,14 +144,14 @@ def test_a_simulation_of_one_stream_is_the_closed_form(drawn: Drawn, data: st.Da
     waits = [
         data.draw(st.sets(st.integers(0, i - 1), max_size=2)) if i else () for i in range(count)
     ]
-    found = simulated(
+    result = simulated(
         drawn.seconds[:, 0], drawn.launches, [0] * count, [tuple(each) for each in waits], taken
     )
     line = one_stream(drawn.seconds[:, 0], drawn.launches)
     atol = 1e-9 * max(line.total_s, float(line.issue_s[-1]))
     for name in ("issue_s", "start_s", "end_s"):
-        np.testing.assert_allclose(getattr(found, name), getattr(line, name), atol=atol)
-    assert found.total_s == pytest.approx(line.total_s, rel=1e-9)
+        np.testing.assert_allclose(getattr(result, name), getattr(line, name), atol=atol)
+    assert result.total_s == pytest.approx(line.total_s, rel=1e-9)
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Queue:
 @st.composite
 def queues(draw: st.DrawFn) -> tuple[Queue, Queue]:
     states = draw(st.integers(1, 3))
-    found = []
+    items = []
     for _ in range(2):
         count = draw(st.integers(1, 6))
         each = [draw(st.lists(durations, min_size=states, max_size=states)) for _ in range(count)]
@@ -173,8 +173,8 @@ def queues(draw: st.DrawFn) -> tuple[Queue, Queue]:
             [draw(st.lists(shares, min_size=states, max_size=states)) for _ in range(count)]
             for _ in RESOURCES
         ]
-        found.append(Queue(np.array(each), np.array(table)))
-    return found[0], found[1]
+        items.append(Queue(np.array(each), np.array(table)))
+    return items[0], items[1]
 
 
 def beside(main: Queue, side: Queue) -> F64:
@@ -185,7 +185,7 @@ def beside(main: Queue, side: Queue) -> F64:
 @FEW
 def test_two_queues_are_a_simulation_of_two_streams(pair: tuple[Queue, Queue]) -> None:
     main, side = pair
-    found = beside(main, side)
+    result = beside(main, side)
     stream = [0] * len(main.seconds) + [1] * len(side.seconds)
     free = Launches(np.zeros(len(stream)), np.zeros(len(stream), dtype=bool))
     for state in range(main.seconds.shape[1]):
@@ -196,41 +196,41 @@ def test_two_queues_are_a_simulation_of_two_streams(pair: tuple[Queue, Queue]) -
             [()] * len(stream),
             np.concatenate((main.shares[:, :, state], side.shares[:, :, state]), axis=1),
         )
-        assert found[state] == pytest.approx(line.total_s, rel=1e-9, abs=1e-12)
+        assert result[state] == pytest.approx(line.total_s, rel=1e-9, abs=1e-12)
 
 
 @given(queues())
 @FEW
 def test_two_queues_take_between_the_longer_one_and_both(pair: tuple[Queue, Queue]) -> None:
     main, side = pair
-    found = beside(main, side)
+    result = beside(main, side)
     alone = [queue.seconds.sum(axis=0) for queue in pair]
-    assert (found >= np.maximum(*alone) * (1.0 - 1e-9)).all()
-    assert (found <= (alone[0] + alone[1]) * (1.0 + 1e-9)).all(), "no share exceeds the device"
+    assert (result >= np.maximum(*alone) * (1.0 - 1e-9)).all()
+    assert (result <= (alone[0] + alone[1]) * (1.0 + 1e-9)).all(), "no share exceeds the device"
     # nor is a resource ever used faster than the device has it
     used = sum((queue.shares * queue.seconds).sum(axis=1) for queue in pair)
-    assert (found >= used * (1.0 - 1e-9)).all()
-    np.testing.assert_allclose(beside(side, main), found, rtol=1e-9)
+    assert (result >= used * (1.0 - 1e-9)).all()
+    np.testing.assert_allclose(beside(side, main), result, rtol=1e-9)
 
 
 @given(queues())
 @FEW
 def test_a_pair_of_kernels_is_two_queues_of_one(pair: tuple[Queue, Queue]) -> None:
     one, other = (Queue(queue.seconds[:1], queue.shares[:, :1]) for queue in pair)
-    found = beside(one, other)
-    for state in range(len(found)):
+    result = beside(one, other)
+    for state in range(len(result)):
         slower = slowdown((one.shares + other.shares)[:, 0, state].tolist())
         one_s, other_s = (float(queue.seconds[0, state]) for queue in (one, other))
-        assert pair_s(one_s, other_s, slower) == pytest.approx(found[state], rel=1e-12)
+        assert pair_s(one_s, other_s, slower) == pytest.approx(result[state], rel=1e-12)
 
 
 @given(queues())
 @FEW
 def test_queues_share_alike_alone_and_in_a_batch(pair: tuple[Queue, Queue]) -> None:
-    found = beside(*pair)
-    for state in range(len(found)):
+    result = beside(*pair)
+    for state in range(len(result)):
         one = [Queue(q.seconds[:, [state]], q.shares[:, :, [state]]) for q in pair]
-        assert beside(*one)[0] == found[state]
+        assert beside(*one)[0] == result[state]
 
 
 @st.composite

@@ -26,7 +26,7 @@ NAMES = {
 
 @st.composite
 def _nodes(draw: st.DrawFn) -> tuple[ChakraNode, ...]:
-    found = []
+    items = []
     for number in range(draw(st.integers(0, 5))):
         attributes = [
             Attribute(name, "int64", draw(values))
@@ -38,14 +38,14 @@ def _nodes(draw: st.DrawFn) -> tuple[ChakraNode, ...]:
         if draw(st.integers(0, 4)) == 0:
             attributes.append(Attribute("is_cpu_op", "bool", True))
         deps = draw(st.lists(st.integers(0, max(number - 1, 0)), max_size=2, unique=True))
-        found.append(
+        items.append(
             ChakraNode(
                 number, "n", draw(st.integers(0, 9)), data_deps=tuple(deps) if number else (),
                 duration_us=draw(st.one_of(st.just(0), st.integers(0, (1 << 64) - 1))),
                 attributes=tuple(attributes),
             )
         )  # fmt: skip
-    return tuple(found)
+    return tuple(items)
 
 
 def _answered(trace: ChakraTrace) -> Answer | None:
@@ -67,15 +67,15 @@ def test_a_trace_is_answered_or_refused(
     ranks: list[tuple[ChakraNode, ...]], in_groups: bool
 ) -> None:
     groups = {"a": (0, 1), "b": (0, 2, 9)} if in_groups else {}
-    found = _answered(
+    answered = _answered(
         ChakraTrace("t", {n: RankTrace(nodes) for n, nodes in enumerate(ranks)}, groups)
     )
-    if found is None:
+    if answered is None:
         return
-    belief = found.metrics["e2e_ms"]
-    assert 0.0 <= found.bound["e2e_ms"] <= belief.p05 <= belief.estimate <= belief.p95
-    total = sum(round(part["exposed_ms"] * 1e9) for part in found.why["parts"])
-    assert total == round(found.why["exposed_ms"] * 1e9) or total > 1 << 52
+    belief = answered.metrics["e2e_ms"]
+    assert 0.0 <= answered.bound["e2e_ms"] <= belief.p05 <= belief.estimate <= belief.p95
+    total = sum(round(part["exposed_ms"] * 1e9) for part in answered.why["parts"])
+    assert total == round(answered.why["exposed_ms"] * 1e9) or total > 1 << 52
 
 
 @settings(max_examples=30, deadline=None)

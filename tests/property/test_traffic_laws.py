@@ -50,12 +50,12 @@ ARRIVALS = st.one_of(
 @st.composite
 def workloads(draw: st.DrawFn) -> dict[str, Any]:
     """Traffic with or without conversations and prefixes."""
-    found: dict[str, Any] = {
+    table: dict[str, Any] = {
         "arrival": draw(ARRIVALS), "requests": draw(st.integers(1, 90)),
         "input_len": draw(LENGTHS), "output_len": draw(LENGTHS),
     }  # fmt: skip
-    if all(isinstance(found[name], int) for name in ("input_len", "output_len")):
-        found["range_ratio"] = draw(st.floats(0.0, 1.0))
+    if all(isinstance(table[name], int) for name in ("input_len", "output_len")):
+        table["range_ratio"] = draw(st.floats(0.0, 1.0))
     prefix: list[dict[str, Any] | None] = [
         None,
         {"length": 1, "groups": 3},
@@ -63,11 +63,11 @@ def workloads(draw: st.DrawFn) -> dict[str, Any]:
     ]
     if draw(st.booleans()):
         turns = draw(st.integers(1, 6))
-        found["sessions"] = {"turns": turns} | ({"think_time_s": 0.5} if turns > 1 else {})
+        table["sessions"] = {"turns": turns} | ({"think_time_s": 0.5} if turns > 1 else {})
     else:
         prefix.append({"hit_ratio": draw(st.floats(0.0, 1.0))})
-    found["prefix"] = draw(st.sampled_from(prefix))
-    return {name: value for name, value in found.items() if value is not None}
+    table["prefix"] = draw(st.sampled_from(prefix))
+    return {name: value for name, value in table.items() if value is not None}
 
 
 def requests_of(workload: dict[str, Any], seed: int = 0) -> Requests:
@@ -146,11 +146,11 @@ def test_prompts_share_what_tokens_say(
     sizes: list[tuple[int, int]], turns: int, groups: int, length: int
 ) -> None:
     """The chains of segments against prompts written out token by token."""
-    new, said = (np.array(each, dtype=np.int64) for each in zip(*sizes, strict=True))
+    new, remark = (np.array(each, dtype=np.int64) for each in zip(*sizes, strict=True))
     prefixes = Prefixes.of_length(new, length, groups, seed=4)
-    content = Turns(turns).content(new, said, prefixes)
+    content = Turns(turns).content(new, remark, prefixes)
     written: list[list[tuple[str, int, int]]] = []
-    for i, (own, _) in enumerate(sizes):
+    for i, (current, _) in enumerate(sizes):
         history: list[tuple[str, int, int]] = []
         if i % turns:
             history = [*written[i - 1], *(("said", i - 1, at) for at in range(sizes[i - 1][1]))]
@@ -160,9 +160,9 @@ def test_prompts_share_what_tokens_say(
         group = int(prefixes.group[i])
         written.append([
             *history, *(("prefix", group, at) for at in range(common)),
-            *(("own", i, at) for at in range(own - common)),
+            *(("own", i, at) for at in range(current - common)),
         ])  # fmt: skip
-    assert Turns(turns).prompts(new, said).tolist() == [len(each) for each in written]
+    assert Turns(turns).prompts(new, remark).tolist() == [len(each) for each in written]
     for one in range(len(written)):
         for other in range(one):
             alike = 0
@@ -197,8 +197,11 @@ def test_blocks_of_a_trace_are_what_its_prompts_share(
     rows = []
     for at, (tokens, family) in enumerate(prompts):
         blocks = -(-tokens // BLOCK_TOKENS)
-        own = [1000 * at + 500 + i for i in range(blocks)]
-        ids = [*range(100 * family, 100 * family + min(apart, blocks)), *own[min(apart, blocks) :]]
+        current = [1000 * at + 500 + i for i in range(blocks)]
+        ids = [
+            *range(100 * family, 100 * family + min(apart, blocks)),
+            *current[min(apart, blocks) :],
+        ]
         rows.append({"timestamp": at, "input_length": tokens, "output_length": 1, "hash_ids": ids})
     with TemporaryDirectory() as folder:
         path = Path(folder) / "t.jsonl"

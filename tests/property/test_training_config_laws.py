@@ -26,12 +26,12 @@ def _reads(**files: Any) -> dict[str, Any] | None:
     with tempfile.TemporaryDirectory() as folder:
         paths = s.written(Path(folder), **files)
         try:
-            found, remarks = read_training_config(*paths)
+            reads, remarks = read_training_config(*paths)
         except SilicastError as error:
             refused = error
         else:
             assert all(isinstance(line, str) for line in remarks)
-            return found
+            return reads
     assert refused.kind != "internal"
     assert refused.file or refused.field
     return None
@@ -48,28 +48,28 @@ def test_a_changed_table_is_read_or_refused(kind: str, data: st.DataObject) -> N
     changed = {name: dict(table) for name, table in tables.items()}
     table = changed[data.draw(st.sampled_from(sorted(changed)))]
     table[data.draw(st.sampled_from(sorted(table)))] = data.draw(ANYTHING)
-    found = _reads(**{f"{name}_json": own for name, own in changed.items()})
-    if found is not None:
-        json.dumps(found, allow_nan=False)
+    reads = _reads(**{f"{name}_json": item for name, item in changed.items()})
+    if reads is not None:
+        json.dumps(reads, allow_nan=False)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_changed_argument_is_read_or_refused(data: st.DataObject) -> None:
     words = s.SCRIPT.split(" ")
-    place = data.draw(st.integers(0, len(words) - 1))
-    words[place] = data.draw(st.one_of(
+    position = data.draw(st.integers(0, len(words) - 1))
+    words[position] = data.draw(st.one_of(
         st.text(alphabet="-$(){}\"'ab19\\\n;", max_size=6), st.integers(-2, 9).map(str)
     ))  # fmt: skip
-    found = _reads(run_sh=" ".join(words))
-    assert found is None or found["workload"]["seq_len"] >= 1
+    reads = _reads(run_sh=" ".join(words))
+    assert reads is None or reads["workload"]["seq_len"] >= 1
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_changed_job_is_read_or_refused(data: st.DataObject) -> None:
     lines = s.JOB.splitlines()
-    place = data.draw(st.integers(0, len(lines) - 1))
+    position = data.draw(st.integers(0, len(lines) - 1))
     values = ("0", "-1", "true", '"x"', "[1]", "1.5", "{}", "99999999999999999999", "nan", "=")
-    lines[place] = f"{lines[place].partition('=')[0]}= {data.draw(st.sampled_from(values))}"
+    lines[position] = f"{lines[position].partition('=')[0]}= {data.draw(st.sampled_from(values))}"
     _reads(job_toml="\n".join(lines))

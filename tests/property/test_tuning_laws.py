@@ -25,23 +25,23 @@ def test_an_order_holds_every_configuration_once(
 ) -> None:
     if dtype == "fp8" and device in ("A100", "A40"):
         return  # no such rate
-    found = ranked(Product.plain(m, n, k), find_device(device), recipe_for(dtype))
-    assert sorted(found.order.tolist()) == list(range(len(found.grid)))
-    assert np.isfinite(found.time_s).all()
-    assert (found.time_s >= found.times.ideal_multiply_s).all()
-    low, high = found.interval()
-    assert low <= found.estimate_s <= high
-    best = found.best(1)[0]
-    assert configured_s(found.product, best, found) == pytest.approx(found.estimate_s, rel=1e-12)
+    result = ranked(Product.plain(m, n, k), find_device(device), recipe_for(dtype))
+    assert sorted(result.order.tolist()) == list(range(len(result.grid)))
+    assert np.isfinite(result.time_s).all()
+    assert (result.time_s >= result.times.ideal_multiply_s).all()
+    low, high = result.interval()
+    assert low <= result.estimate_s <= high
+    best = result.best(1)[0]
+    assert configured_s(result.product, best, result) == pytest.approx(result.estimate_s, rel=1e-12)
 
 
 @given(st.sampled_from(DEVICES), SIZES, SIZES, SIZES)
 @settings(max_examples=40, deadline=None)
 def test_causes_of_every_configuration_add_up(device: str, m: int, n: int, k: int) -> None:
-    found = ranked(Product.plain(m, n, k), find_device(device), recipe_for("bf16"))
-    for place in found.order[:: max(len(found.order) // 5, 1)].tolist():
-        time = float(found.time_s[place])
-        causes = product_causes(found.times, place, time)
+    result = ranked(Product.plain(m, n, k), find_device(device), recipe_for("bf16"))
+    for position in result.order[:: max(len(result.order) // 5, 1)].tolist():
+        time = float(result.time_s[position])
+        causes = product_causes(result.times, position, time)
         assert sum(causes.values()) == pytest.approx(time, rel=1e-9)
         assert all(value >= 0.0 for name, value in causes.items() if name != "learned")
 

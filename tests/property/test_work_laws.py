@@ -52,8 +52,8 @@ Sizes = dict[str, np.ndarray]
 
 def _log(rng: np.random.Generator, low: int, high: int, step: int = 1) -> np.ndarray:
     """Sizes, evenly in the logarithm, whole multiples of ``step``."""
-    found = np.exp(rng.uniform(np.log(low), np.log(high), ROWS)).astype(np.int64)
-    return np.maximum(found // step, 1) * step
+    result = np.exp(rng.uniform(np.log(low), np.log(high), ROWS)).astype(np.int64)
+    return np.maximum(result // step, 1) * step
 
 
 def _products(rng: np.random.Generator) -> Sizes:
@@ -116,7 +116,7 @@ def _draws(
     seed: int, family: str, formats: tuple[str, ...], count: int = 12
 ) -> Iterator[tuple[Device, Variant, Sizes, bool]]:
     rng = np.random.default_rng([seed, len(family)])
-    found = 0
+    result = 0
     for _ in range(40 * count):
         device = DEVICES[rng.integers(len(DEVICES))]
         variant = Variant(
@@ -129,8 +129,8 @@ def _draws(
         except SilicastError:
             continue
         yield device, variant, sizes, learned
-        found += 1
-        if found == count:
+        result += 1
+        if result == count:
             return
 
 
@@ -191,9 +191,9 @@ def test_a_wider_format_is_not_quicker(wide: str, narrow: str, seed: int) -> Non
             quick = _seconds("gemm", other, device, sizes, learned=learned)
         except SilicastError:
             continue
-        found = _seconds("gemm", variant, device, sizes, learned=learned)
-        if fast >= slow and found.measured == quick.measured:
-            dips.append((device, 1.0 - (found.estimate_s + START_S) / quick.estimate_s))
+        seconds = _seconds("gemm", variant, device, sizes, learned=learned)
+        if fast >= slow and seconds.measured == quick.measured:
+            dips.append((device, 1.0 - (seconds.estimate_s + START_S) / quick.estimate_s))
     if dips:
         _holds("wider", dips)
 
@@ -243,8 +243,8 @@ def test_a_product_with_a_vector_is_not_bound_by_matrix_pipes(seed: int) -> None
     for device, variant, sizes, _ in _draws(seed, "gemm", ("bf16", "fp16", "fp8")):
         if device.execution_model == "simt":
             one = {**sizes, "m": np.ones(ROWS, dtype=np.int64)}
-            found = _seconds("gemm", variant, device, one, learned=True)
-            assert "tensor" not in found.bound_by(), device.name
+            seconds = _seconds("gemm", variant, device, one, learned=True)
+            assert "tensor" not in seconds.bound_by(), device.name
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -94,13 +94,13 @@ def shortened(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def fewer(traffic: dict[str, Any]) -> dict[str, Any]:
-    found = dict(traffic)
+    fewer = dict(traffic)
     if traffic.get("requests", 0) > MOST_REQUESTS:
-        found["requests"] = MOST_REQUESTS
+        fewer["requests"] = MOST_REQUESTS
         arrival = traffic["arrival"]
         if arrival.get("concurrency", 0) > MOST_REQUESTS:
-            found["arrival"] = arrival | {"concurrency": MOST_REQUESTS}
-    return found
+            fewer["arrival"] = arrival | {"concurrency": MOST_REQUESTS}
+    return fewer
 
 
 def test_conversations_with_shared_prefixes_are_found_in_the_cache(tmp_path: Path) -> None:

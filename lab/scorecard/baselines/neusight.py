@@ -49,8 +49,8 @@ class NeuSight:
         return ideal / np.maximum(alpha - beta / waves, _LEAST)
 
     def _whitened(self, inputs: F64) -> F64:
-        found: F64 = (inputs - self._middle[:, None]) / self._scale[:, None]
-        return found
+        whitened: F64 = (inputs - self._middle[:, None]) / self._scale[:, None]
+        return whitened
 
     def _joined(self, parts: Sequence[MeasuredRows]) -> tuple[F64, F64, F64]:
         """Inputs (4, n), whole waves, and the roofline's time of whole waves."""
@@ -109,9 +109,9 @@ def _slopes(layers: _Layers, inputs: F64, waves: F64, target: F64) -> list[F64]:
     sign = np.sign(-np.log(share) - target) / len(target)
     pull = np.where(share > _LEAST, -sign / share, 0.0)
     back = np.stack([pull * alpha * (1 - alpha), -pull / waves * beta * (1 - beta)])
-    found: list[F64] = []
+    slopes: list[F64] = []
     for number in range(len(layers) - 1, -1, -1):
-        found = [back @ seen[number].T, back.sum(axis=1), *found]
+        slopes = [back @ seen[number].T, back.sum(axis=1), *slopes]
         if number:
             back = (layers[number][0].T @ back) * (seen[number] > 0.0)
-    return found
+    return slopes

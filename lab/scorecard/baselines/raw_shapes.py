@@ -41,10 +41,10 @@ class RawShapes:
 
     def seconds(self, part: MeasuredRows) -> F64:
         """Predicted times, shape (n,)."""
-        found: F64 = np.exp(self._middle + self._trees.evaluate(self._columns(part)))
-        return found
+        seconds: F64 = np.exp(self._middle + self._trees.evaluate(self._columns(part)))
+        return seconds
 
     def _columns(self, part: MeasuredRows) -> F64:
         device = part.hardware
         analysis = self._model.times(part.batch, device).analysis
-        return Kernels.of(self._model, analysis, part.batch, device).table(self._names)
+        return Kernels.from_analysis(self._model, analysis, part.batch, device).table(self._names)

@@ -36,11 +36,11 @@ class Throughput:
 
     def __init__(self, model: Implementation, parts: Sequence[MeasuredRows]) -> None:
         self._model = model
-        found: dict[_Configuration, list[tuple[F64, F64]]] = {}
+        table: dict[_Configuration, list[tuple[F64, F64]]] = {}
         for part in parts:
             where, work = self._placed(part)
-            found.setdefault(_configuration(part), []).append((where, np.log(work / part.seconds)))
-        self._tables = {key: _table(rows) for key, rows in found.items()}
+            table.setdefault(_configuration(part), []).append((where, np.log(work / part.seconds)))
+        self._tables = {key: _table(rows) for key, rows in table.items()}
 
     def seconds(self, part: MeasuredRows) -> F64:
         """Predicted times, shape (n,); NaN where the configuration was never measured."""
@@ -48,19 +48,19 @@ class Throughput:
         if table is None or len(table[1]) < NEIGHBOURS:
             return np.full(len(part.batch), np.nan)
         where, work = self._placed(part)
-        found = np.empty(len(part.batch))
+        seconds = np.empty(len(part.batch))
         for row in range(len(part.batch)):
             distance = np.square(table[0] - where[:, row : row + 1]).sum(axis=0)
             near = np.argpartition(distance, NEIGHBOURS - 1)[:NEIGHBOURS]
             weight = 1.0 / (distance[near] + 1e-6)
-            found[row] = work[row] / np.exp((weight * table[1][near]).sum() / weight.sum())
-        return found
+            seconds[row] = work[row] / np.exp((weight * table[1][near]).sum() / weight.sum())
+        return seconds
 
     def _placed(self, part: MeasuredRows) -> tuple[F64, F64]:
         """Logs of the sizes, shape (D, n), and the work."""
         device = part.hardware
         analysis = self._model.times(part.batch, device).analysis
-        kernels = Kernels.of(self._model, analysis, part.batch, device)
+        kernels = Kernels.from_analysis(self._model, analysis, part.batch, device)
         names = tuple(n for n in kernels.names() if n.partition(":")[0] in ("size", "max"))
         return np.log2(np.maximum(kernels.table(names), 0.5)), analysis.bound_s
 

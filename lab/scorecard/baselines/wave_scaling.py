@@ -58,8 +58,8 @@ class WaveScaling:
         bandwidth = origin.dram.bandwidth_bytes_per_s / target.dram.bandwidth_bytes_per_s
         clock = origin.clocks.boost_hz / target.clocks.boost_hz
         wave = _wave(here, target) / _wave(there, origin)
-        found: F64 = measured * (bandwidth * wave) ** weight * (clock / wave) ** (1.0 - weight)
-        return found
+        seconds: F64 = measured * (bandwidth * wave) ** weight * (clock / wave) ** (1.0 - weight)
+        return seconds
 
 
 def keys(part: MeasuredRows) -> list[_Key]:

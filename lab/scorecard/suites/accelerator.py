@@ -43,12 +43,16 @@ BATCH = 4
 EIE_UNITS = SparseUnits(units=64, clock_hz=800e6, run_bits=4, queue=8)
 """Han et al., ISCA 2016: 64 units at 800 MHz, zero runs in 4 bits, queues of 8 activations."""
 EIE_LAYERS: Mapping[str, tuple[int, int, float, float]] = {
-    "AlexNet FC6": (9216, 4096, 9, 35.1), "AlexNet FC7": (4096, 4096, 9, 35.3),
-    "AlexNet FC8": (4096, 1000, 25, 37.5), "VGG16 FC6": (25088, 4096, 4, 18.3),
-    "VGG16 FC7": (4096, 4096, 4, 37.5), "VGG16 FC8": (4096, 1000, 23, 41.1),
-    "NT- We": (4096, 600, 10, 100), "NT- Wd": (600, 8791, 11, 100),
+    "AlexNet FC6": (9216, 4096, 9, 35.1),
+    "AlexNet FC7": (4096, 4096, 9, 35.3),
+    "AlexNet FC8": (4096, 1000, 25, 37.5),
+    "VGG16 FC6": (25088, 4096, 4, 18.3),
+    "VGG16 FC7": (4096, 4096, 4, 37.5),
+    "VGG16 FC8": (4096, 1000, 23, 41.1),
+    "NT- We": (4096, 600, 10, 100),
+    "NT- Wd": (600, 8791, 11, 100),
     "NT- LSTM": (1201, 2400, 10, 100),
-}  # fmt: skip
+}
 """Inputs, outputs, and densities of weights and activations in %, of the same paper's table."""
 
 
@@ -73,13 +77,13 @@ def errors_of_others(measured: F64, estimate: F64, fitted: int = 0) -> F64:
     array([0.278, 0.197, 0.197])
     """
     errors = np.log(estimate / measured)
-    found = np.zeros(len(errors))
+    result = np.zeros(len(errors))
     for row in range(len(errors)):
         others = np.delete(errors, row)
         left = len(others) - fitted
         spread = math.sqrt(float((others**2).sum()) / left)
-        found[row] = T_95[min(left, len(T_95)) - 1] * spread
-    return found
+        result[row] = T_95[min(left, len(T_95)) - 1] * spread
+    return result
 
 
 T_95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
@@ -87,14 +91,24 @@ T_95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
 
 
 def _scored(
-    metric: str, names: list[str], measured: F64, estimate: F64, device: str,
-    baselines: Mapping[str, F64] | None = None, fitted: int = 0,
-) -> Scored:  # fmt: skip
+    metric: str,
+    names: list[str],
+    measured: F64,
+    estimate: F64,
+    device: str,
+    baselines: Mapping[str, F64] | None = None,
+    fitted: int = 0,
+) -> Scored:
     width = np.exp(errors_of_others(measured, estimate, fitted))
     return Scored(
-        metric, measured, estimate, estimate / width, estimate * width, baselines=baselines or {},
+        metric,
+        measured,
+        estimate,
+        estimate / width,
+        estimate * width,
+        baselines=baselines or {},
         groups={"device": np.full(len(names), device), "layer": np.array(names)},
-    )  # fmt: skip
+    )
 
 
 def _energies(data: Path) -> Scored:
@@ -110,11 +124,13 @@ def _energies(data: Path) -> Scored:
     theirs = np.array([printed[name] for name in DENSE])
     estimate, digit = np.array(ours), 0.005  # what the tool prints is rounded to it
     return Scored(
-        "energy_uj", theirs, estimate, estimate - digit, estimate + digit,
-        groups={
-            "device": np.full(len(DENSE), "Timeloop's examples"), "layer": np.array(DENSE),
-        },
-    )  # fmt: skip
+        "energy_uj",
+        theirs,
+        estimate,
+        estimate - digit,
+        estimate + digit,
+        groups={"device": np.full(len(DENSE), "Timeloop's examples"), "layer": np.array(DENSE)},
+    )
 
 
 def _eyeriss(data: Path) -> Iterator[Scored]:
@@ -139,14 +155,19 @@ def _eyeriss(data: Path) -> Iterator[Scored]:
             least_squares_share(*(np.delete(each, row) for each in (cycles, busy, filters)))
             for row in range(len(rows))
         ]
-    )  # fmt: skip
+    )
     to_ms = 1e3 / design.clock_hz
     plain = ideal * to_ms
     all_five = (busy + filters / dram.ports[0].words_per_cycle) * to_ms
     yield _scored(
-        "eyeriss_ms", names, measured_ms, (busy + filters * waits) * to_ms, "Eyeriss",
-        {"no stalls, no ports": plain, "constant fitted on all five": all_five}, fitted=1,
-    )  # fmt: skip
+        "eyeriss_ms",
+        names,
+        measured_ms,
+        (busy + filters * waits) * to_ms,
+        "Eyeriss",
+        {"no stalls, no ports": plain, "constant fitted on all five": all_five},
+        fitted=1,
+    )
     moved = [words_to_units(c) * buffer.word_bits / 8e6 for c in nests]
     yield _scored("eyeriss_buffer_mb", names, buffer_mb, np.array(moved), "Eyeriss")
     times = np.array([float(c.seconds[0]) * 1e3 for c in nests])
@@ -161,11 +182,11 @@ def _eyeriss(data: Path) -> Iterator[Scored]:
     )
 
 
-def words_to_units(found: Cost) -> float:
+def words_to_units(cost: Cost) -> float:
     """Words between the buffer and the units, which is what the authors count: inputs on their way
     in; sums both ways in every pass, also in the first. Words from DRAM are not among them.
     """
-    moved = found.traffic
+    moved = cost.traffic
     return float((moved.reads[1] + moved.updates[1] + moved.distinct[1]).sum())
 
 

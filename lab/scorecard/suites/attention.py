@@ -63,34 +63,49 @@ def _decoder(words: Words, s: Sizes) -> list[Ops]:
     heads, width = s["num_heads"], s["head_dim"]
     kv_heads = np.where(s["num_key_value_heads"] > 0, s["num_key_value_heads"], heads)
     dims = {
-        "batch": s["batch_size"], "q_len": s["isl"],
+        "batch": s["batch_size"],
+        "q_len": s["isl"],
         "kv_len": s["step"] + s["isl"] if prefill else s["step"],
-        "num_heads": heads, "num_kv_heads": kv_heads, "head_dim": width,
+        "num_heads": heads,
+        "num_kv_heads": kv_heads,
+        "head_dim": width,
         "window": s["window_size"],
-    }  # fmt: skip
+    }
     formats = (recipe_for(words[name]).name for name in ("attn_dtype", "kv_cache_dtype"))
     return ops(
         "attention_prefill" if prefill else "attention_decode",
-        campaign_variant(words, *formats, causal=True), dims,
+        campaign_variant(words, *formats, causal=True),
+        dims,
         geometry_held_out(heads, kv_heads, width),
-    )  # fmt: skip
+    )
 
 
 def _encoder(words: Words, s: Sizes) -> list[Ops]:
     """Bidirectional attention of equal lengths, without a cache."""
     heads, width = s["num_heads"], s["head_dim"]
     dims = {
-        "batch": s["batch_size"], "q_len": s["isl"], "kv_len": s["isl"], "num_heads": heads,
-        "num_kv_heads": heads, "head_dim": width, "window": 0,
-    }  # fmt: skip
+        "batch": s["batch_size"],
+        "q_len": s["isl"],
+        "kv_len": s["isl"],
+        "num_heads": heads,
+        "num_kv_heads": heads,
+        "head_dim": width,
+        "window": 0,
+    }
     variant = campaign_variant(words, "bf16", "bf16", causal=False)
     return ops("attention_prefill", variant, dims, encoder_geometry_held_out(heads, width))
 
 
 _FORMATS = ("attn_dtype", "kv_cache_dtype")
 _SIZES = (
-    "batch_size", "isl", "step", "num_heads", "num_key_value_heads", "head_dim", "window_size",
-)  # fmt: skip
+    "batch_size",
+    "isl",
+    "step",
+    "num_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "window_size",
+)
 PREFILL = Table("context_attention", _FORMATS, _SIZES, _decoder)
 DECODE = Table("generation_attention", _FORMATS, _SIZES, _decoder)
 ENCODER = Table(
@@ -107,11 +122,11 @@ def decoder_rows(data: Path, table: Table, per_device: int) -> Iterator[Measured
 
     def thinned(read: Any) -> I64:
         _, systems = coded(read["system"])
-        found = []
+        items = []
         for system in np.unique(systems):
             rows = np.flatnonzero(systems == system)
-            found.append(rows[subsample(len(rows), per_device)])
-        return np.concatenate(found)
+            items.append(rows[subsample(len(rows), per_device)])
+        return np.concatenate(items)
 
     return read_table(data, table, rows=thinned, repeats=mean_of_repeats)
 
@@ -146,10 +161,15 @@ def _decode_training(data: Path) -> Iterable[MeasuredRows]:
 
 _HEADS = "one head geometry in four, by hash, is held out"
 SOURCES = (
-    Source("attention_prefill", (PREFILL.path, ENCODER.path), _HEADS, _prefill_training,
-           replace(SETTINGS, trees=300)),
+    Source(
+        "attention_prefill",
+        (PREFILL.path, ENCODER.path),
+        _HEADS,
+        _prefill_training,
+        replace(SETTINGS, trees=300),
+    ),
     Source("attention_decode", (DECODE.path,), _HEADS, _decode_training, SETTINGS),
-)  # fmt: skip
+)
 
 
 def roofline_s(rows: MeasuredRows, times: KernelTimes) -> F64:
@@ -187,25 +207,31 @@ def _decoders(table: Table) -> Read:
 
 def _varied_lengths(data: Path, _: int | None) -> dict[str, list[MeasuredRows]]:
     """PipeWeave's test rows, one part a row: each has its own heads and lengths."""
-    found = []
+    items = []
     for row in read_records(data / LENGTHS):
         decode = row["phase"] == "decode"
         q, kv = tuple(row["q_lengths"]), tuple(row["kv_lengths"])
         op = Op.make(
             "attention_decode" if decode else "attention_prefill",
             Variant("bf16", "bf16", "flashinfer", flags=(("causal", True),)),
-            q_len=q, kv_len=tuple(k - 1 for k in kv) if decode else kv,
-            num_heads=row["nh"], num_kv_heads=row["nkv"], head_dim=row["hd"], window=0,
-        )  # fmt: skip
-        found.append(
+            q_len=q,
+            kv_len=tuple(k - 1 for k in kv) if decode else kv,
+            num_heads=row["nh"],
+            num_kv_heads=row["nkv"],
+            head_dim=row["hd"],
+            window=0,
+        )
+        items.append(
             MeasuredRows(
-                OpBatch.of([op]), find_device(row["gpu"]).name,
-                np.array([row["latency_us"] * 1e-6]), np.array([True]),
+                OpBatch.from_ops([op]),
+                find_device(row["gpu"]).name,
+                np.array([row["latency_us"] * 1e-6]),
+                np.array([True]),
                 {"phase": row["phase"], "kernel": row["attention_type"]},
                 peers={"PipeWeave": np.array([row["pw_pred_us"] * 1e-6])},
             )
-        )  # fmt: skip
-    return {"latency_us": found}
+        )
+    return {"latency_us": items}
 
 
 def _engines(phase: str, table: Table, lengths: LabelOf) -> Suite:

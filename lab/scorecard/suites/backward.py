@@ -24,10 +24,15 @@ TABLE = "kernels/attention_norm_backward.parquet"
 GRADIENTS = {"pass": "bwd", "quality": "good"}
 DTYPES = {"bfloat16": "bf16"}
 DIMS = {
-    "batch": "batch", "q_len": "q_len", "kv_len": "kv_len", "num_heads": "q_heads",
-    "num_kv_heads": "kv_heads", "head_dim": "head_dim_qk", "value_dim": "head_dim_vo",
+    "batch": "batch",
+    "q_len": "q_len",
+    "kv_len": "kv_len",
+    "num_heads": "q_heads",
+    "num_kv_heads": "kv_heads",
+    "head_dim": "head_dim_qk",
+    "value_dim": "head_dim_vo",
     "window": "sliding_window",
-}  # fmt: skip
+}
 SEED = 16
 
 
@@ -68,7 +73,7 @@ def norm_rows(data: Path) -> list[MeasuredRows]:
     for row in read_records(data / TABLE, **GRADIENTS):
         if row["kernel"].endswith("_norm"):
             parts[row["gpu"], LIBRARIES[row["backend"]]].append(row)
-    found = []
+    measured_rows = []
     for (device, library), rows in sorted(parts.items()):
         tokens, hidden = (
             np.array([int(row[name]) for row in rows], dtype=np.int64) for name in ("rows", "cols")
@@ -78,8 +83,8 @@ def norm_rows(data: Path) -> list[MeasuredRows]:
         sizes = {"tokens": tokens, "hidden": hidden}
         ((batch, _, _),) = ops("norm_backward", variant, sizes, held)
         seconds = np.array([row["time_ms"] for row in rows]) * 1e-3
-        found.append(MeasuredRows(batch, device, seconds, held))
-    return found
+        measured_rows.append(MeasuredRows(batch, device, seconds, held))
+    return measured_rows
 
 
 def _mask(rows: MeasuredRows) -> str:
@@ -92,8 +97,8 @@ def _size(rows: MeasuredRows) -> Labels:
     columns = rows.batch.dims.get("q_len")
     if columns is None:
         columns = rows.batch.dims["tokens"]
-    found: Labels = np.where(columns <= 4096, "up to 4k tokens", "longer")
-    return found
+    labels: Labels = np.where(columns <= 4096, "up to 4k tokens", "longer")
+    return labels
 
 
 def _order(rows: MeasuredRows) -> str:

@@ -59,30 +59,30 @@ SOURCES_READ = (
 
 def _score(data: Path, limit: int | None) -> list[Scored]:
     """One row a measured kernel; with ``limit`` fewer tables, each with fewer rows."""
-    found = []
+    items = []
     every = user_tables(data, DEVICES)
     for metric, kinds in METRICS.items():
-        own = [table for table in every if f"{table.family} {table.dtype}" in kinds]
+        current = [table for table in every if f"{table.family} {table.dtype}" in kinds]
         if limit is not None:
-            own = own[:1]
-        if own:
-            found.append(_calibrated(metric, own, limit))
-    return found + [_scaled(data, device, limit) for device in WANTED]
+            current = current[:1]
+        if current:
+            items.append(_calibrated(metric, current, limit))
+    return items + [_scaled(data, device, limit) for device in WANTED]
 
 
-def _calibrated(metric: str, own: Sequence[UserTable], limit: int | None) -> Scored:
+def _calibrated(metric: str, current: Sequence[UserTable], limit: int | None) -> Scored:
     wished: tuple[int, ...] = CURVE if metric in CURVED and limit is None else FEWER
-    counts = tuple(n for n in wished if all(2 * n <= len(table) for table in own))
+    counts = tuple(n for n in wished if all(2 * n <= len(table) for table in current))
     most = SCORED if limit is None else max(30, limit // len(METRICS))
-    return Scored.joined(metric, [_of_table(metric, table, counts, most) for table in own])
+    return Scored.joined(metric, [_of_table(metric, table, counts, most) for table in current])
 
 
 def _of_table(metric: str, table: UserTable, counts: Sequence[int], most: int) -> Scored:
     """Predictions of rows that no number of rows has drawn."""
     order = table.drawn()
-    rest = order[max(ROWS, *counts) :]
-    rest = rest[table.held_out[rest]][:most]
-    scored = table.take(np.sort(rest))
+    remaining = order[max(ROWS, *counts) :]
+    remaining = remaining[table.held_out[remaining]][:most]
+    scored = table.take(np.sort(remaining))
     without_rows = not EVIDENCE.get().learned  # the "analytic tier" has none at all
     with unknown_architecture(table.hardware.architecture):
         plain = _times(scored)
@@ -107,8 +107,8 @@ def _changed(
     by: Calibrator | ScaledCalibrator, scored: UserTable, plain: Sequence[KernelTimes]
 ) -> list[KernelTimes]:
     return [
-        by.times(found, scored.model, part.batch, scored.hardware)
-        for found, part in zip(plain, scored.parts, strict=True)
+        by.times(item, scored.model, part.batch, scored.hardware)
+        for item, part in zip(plain, scored.parts, strict=True)
     ]
 
 
@@ -121,7 +121,7 @@ def _calibrator(table: UserTable) -> Calibrator:
 def _scored(
     metric: str,
     table: UserTable,
-    found: Sequence[KernelTimes],
+    kernel_times: Sequence[KernelTimes],
     by_rows: Mapping[int, Sequence[KernelTimes]],
 ) -> Scored:
     def micros(times: Sequence[KernelTimes], column: Callable[[KernelTimes], F64]) -> F64:
@@ -131,9 +131,9 @@ def _scored(
     return Scored(
         metric,
         measured=1e6 * table.seconds,
-        estimate=micros(found, lambda times: times.estimate_s),
-        p05=micros(found, lambda times: times.p05_s),
-        p95=micros(found, lambda times: times.p95_s),
+        estimate=micros(kernel_times, lambda times: times.estimate_s),
+        p05=micros(kernel_times, lambda times: times.p05_s),
+        p95=micros(kernel_times, lambda times: times.p95_s),
         baselines={
             "no rows" if n == 0 else f"{n} rows": micros(times, lambda times: times.estimate_s)
             for n, times in by_rows.items()
@@ -150,10 +150,10 @@ def _scaled(data: Path, wanted: str, limit: int | None) -> Scored:
     metric = f"scaled_to_{wanted.partition('-')[0].lower()}_us"
     most = SCORED if limit is None else max(30, limit // 4)
     chosen = [table for table in user_tables(data, (wanted,)) if table.family in SCALED]
-    found: list[Scored] = []
+    scoreds: list[Scored] = []
     without_rows = not EVIDENCE.get().learned
     for table in chosen if limit is None else sorted(chosen, key=len, reverse=True):
-        if found and limit is not None:
+        if scoreds and limit is not None:
             break
         held = np.flatnonzero(table.held_out)
         scored = table.take(held[subsample(len(held), most)])
@@ -164,8 +164,8 @@ def _scaled(data: Path, wanted: str, limit: int | None) -> Scored:
             if had is None:
                 continue
             after = plain if without_rows else _changed(had, scored, plain)
-        found.append(_scored(metric, scored, after, {0: plain}))
-    return Scored.joined(metric, found)
+        scoreds.append(_scored(metric, scored, after, {0: plain}))
+    return Scored.joined(metric, scoreds)
 
 
 @lru_cache(maxsize=64)

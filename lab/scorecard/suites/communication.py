@@ -46,20 +46,25 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
 
 
 def scored(
-    metric: str, rows: CollectiveRows, found: F64, line: tuple[float, float] | None = None
+    metric: str, rows: CollectiveRows, result: F64, line: tuple[float, float] | None = None
 ) -> Scored:
     """Predictions of :func:`predict` beside what was measured, microseconds.
 
     Args:
         line: latency (s) and share of the link of the alpha-beta baseline.
     """
-    estimate, p05, p95, bound = found
+    estimate, p05, p95, bound = result
     others = {"alpha-beta": (line[0] + bound / line[1]) * US} if line else {}
     regimes = zip(rows.library, rows.launch, strict=True)
     message = ("to 32 KiB", "to 1 MiB", "to 32 MiB", "longer")
     return Scored(
-        metric=metric, measured=rows.seconds * US, estimate=estimate * US, p05=p05 * US,
-        p95=p95 * US, roofline=bound * US, baselines=others,
+        metric=metric,
+        measured=rows.seconds * US,
+        estimate=estimate * US,
+        p05=p05 * US,
+        p95=p95 * US,
+        roofline=bound * US,
+        baselines=others,
         groups={
             "device": rows.device,
             "regime": np.array([f"{library} {launch}" for library, launch in regimes]),
@@ -68,43 +73,43 @@ def scored(
             "message": ranges(rows.size, (32 << 10, 1 << 20, 32 << 20), message),
         },
         noise=rows.noise,
-    )  # fmt: skip
+    )
 
 
 def _unseen_devices(rows: CollectiveRows) -> F64:
     """Each device under constants without it: of its architecture's others where any has its link,
     else of other architectures.
     """
-    found, without = _unmeasured(rows), collectives_without()
+    unseen_devices, without = _unmeasured(rows), collectives_without()
     for name in sorted(set(rows.device.tolist()) & set(without)):
         mine = np.flatnonzero(rows.device == name)
-        found[:, mine] = predict(rows.take(mine), without[name])
-    return found
+        unseen_devices[:, mine] = predict(rows.take(mine), without[name])
+    return unseen_devices
 
 
 def _unmeasured(rows: CollectiveRows) -> F64:
     """Each architecture under the constants without it."""
-    found = np.zeros((4, len(rows)))
+    unmeasured = np.zeros((4, len(rows)))
     architecture = np.array([find_device(name).architecture for name in rows.device])
     for each in np.unique(architecture).tolist():
         mine = np.flatnonzero(architecture == each)
-        found[:, mine] = predict(rows.take(mine), constants_without("communication", each))
-    return found
+        unmeasured[:, mine] = predict(rows.take(mine), constants_without("communication", each))
+    return unmeasured
 
 
 def predict(
     rows: CollectiveRows, physics: Physics | None = None, artefact: Artefact | None = None
 ) -> F64:
     """Estimate, p05, p95 and bound of every row, seconds, shape (4, n)."""
-    found = np.zeros((4, len(rows)))
+    result = np.zeros((4, len(rows)))
     for call, index in rows.calls():
         times = collective_times(
             call.op, rows.size[index], call.topology.gpus, call.topology, call.library, call.launch,
             call.dtype, call.version,
             physics=physics, artefact=artefact, learned=EVIDENCE.get().learned,
         )  # fmt: skip
-        found[:, index] = times.estimate_s, times.p05_s, times.p95_s, times.bound_s
-    return found
+        result[:, index] = times.estimate_s, times.p05_s, times.p95_s, times.bound_s
+    return result
 
 
 def _alpha_beta(seconds: F64, bound: F64) -> tuple[float, float]:

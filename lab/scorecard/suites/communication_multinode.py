@@ -27,30 +27,34 @@ SHARES = np.linspace(0.2, 1.6, 57)
 def _score(data: Path, limit: int | None) -> list[Scored]:
     every = read_multinode(data, least=LEAST_BYTES)
     rows = every.take(subsample(len(every), limit))
-    found, constant, two = np.zeros((4, len(rows))), np.zeros(len(rows)), np.zeros(len(rows))
+    result, constant, two = np.zeros((4, len(rows))), np.zeros(len(rows)), np.zeros(len(rows))
     for provider in sorted(set(rows.provider.tolist())):
         mine, others = rows.provider == provider, every.take(every.provider != provider)
         left = rows.take(mine)
         with replaced({NETWORK: constants_without(NETWORK, provider)}):
-            found[:, mine] = predict(left)
+            result[:, mine] = predict(left)
         share = float(np.median(wire(others) / others.seconds))
         constant[mine] = wire(left) / share
         pairs = others.take(others.nodes == 2)
         alpha, reached = _line(pairs.seconds, wire(pairs))
         two[mine] = alpha + wire(left) / reached
-    return [_scored(rows, found, {"constant busbw": constant, "two nodes' line": two})]
+    return [_scored(rows, result, {"constant busbw": constant, "two nodes' line": two})]
 
 
-def _scored(rows: MultinodeRows, found: F64, others: dict[str, F64]) -> Scored:
-    estimate, p05, p95, bound = found
+def _scored(rows: MultinodeRows, kernel_times: F64, others: dict[str, F64]) -> Scored:
+    estimate, p05, p95, bound = kernel_times
     message = ("to 8 MiB", "to 128 MiB", "to 1 GiB", "longer")
     network = np.array([call.topology.network for call, index in rows.calls() for _ in index])
     order = np.concatenate([index for _, index in rows.calls()])
     kind = np.empty_like(network)
     kind[order] = network
     return Scored(
-        metric="between_us", measured=rows.seconds * US, estimate=estimate * US, p05=p05 * US,
-        p95=p95 * US, roofline=bound * US,
+        metric="between_us",
+        measured=rows.seconds * US,
+        estimate=estimate * US,
+        p05=p05 * US,
+        p95=p95 * US,
+        roofline=bound * US,
         baselines={name: values * US for name, values in others.items()},
         groups={
             "device": rows.device,
@@ -63,30 +67,30 @@ def _scored(rows: MultinodeRows, found: F64, others: dict[str, F64]) -> Scored:
             "message": ranges(rows.size, (8 << 20, 128 << 20, 1 << 30), message),
         },
         noise=rows.noise,
-    )  # fmt: skip
+    )
 
 
 def predict(rows: MultinodeRows) -> F64:
     """Estimate, p05, p95 and bound of every row, seconds, shape (4, n)."""
-    found = np.zeros((4, len(rows)))
+    result = np.zeros((4, len(rows)))
     for call, index in rows.calls():
         times = collective_times(
             call.op, rows.size[index], call.topology.gpus, call.topology, call.library, call.launch,
             call.dtype, call.version, algorithm=call.forced, learned=EVIDENCE.get().learned,
         )  # fmt: skip
-        found[:, index] = times.estimate_s, times.p05_s, times.p95_s, times.bound_s
-    return found
+        result[:, index] = times.estimate_s, times.p05_s, times.p95_s, times.bound_s
+    return result
 
 
 def wire(rows: MultinodeRows) -> F64:
     """Seconds of what a ring sends at the full rate of all adapters of a node; shape (n,)."""
-    found = np.zeros(len(rows))
+    wire = np.zeros(len(rows))
     for call, index in rows.calls():
         topology: Topology = call.topology
         n, passes = topology.gpus, 2 if call.op == "all_reduce" else 1
         rate = topology.network_rate * topology.local
-        found[index] = rows.size[index] * (passes * (n - 1) / n / rate)
-    return found
+        wire[index] = rows.size[index] * (passes * (n - 1) / n / rate)
+    return wire
 
 
 def _line(seconds: F64, sent_s: F64) -> tuple[float, float]:

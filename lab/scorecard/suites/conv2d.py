@@ -51,13 +51,13 @@ def layer_held_out(*sizes: np.ndarray) -> Mask:
 
 def conv_rows(data: Path) -> list[MeasuredRows]:
     """All convolutions of the table, by device, sheet and pass; repeats are averaged."""
-    found: dict[tuple[str, str, str], dict[tuple[int, ...], list[float]]] = defaultdict(dict)
+    table: dict[tuple[str, str, str], dict[tuple[int, ...], list[float]]] = defaultdict(dict)
     for row in csv_records(data / DEEPBENCH):
         key = _sheet(row)
         shape = {_key(name): value for name, value in json.loads(row["shape_json"]).items()}
         if key is not None and row["time"] not in ("", "N/A", "N/A*"):
-            found[key].setdefault(_sizes(shape), []).append(float(row["time"]) * 1e3)
-    return [_part(*key, rows) for key, rows in sorted(found.items())]
+            table[key].setdefault(_sizes(shape), []).append(float(row["time"]) * 1e3)
+    return [_part(*key, rows) for key, rows in sorted(table.items())]
 
 
 def _sheet(row: Mapping[str, str]) -> tuple[str, str, str] | None:
@@ -112,13 +112,11 @@ SOURCES = (
         "conv2d",
         (DEEPBENCH,),
         "one layer in four, whatever its batch, by hash",
-        lambda data: [
-            part for part in conv_rows(data) if part.hardware.execution_model == "simt"
-        ],
+        lambda data: [part for part in conv_rows(data) if part.hardware.execution_model == "simt"],
         # A few hundred rows of an architecture: shallow trees, each of most rows.
         Settings(trees=200, depth=4, rate=0.1, prior=8.0, rows=0.6, columns=0.4),
     ),
-)  # fmt: skip
+)
 
 
 def _filters(rows: MeasuredRows, _: KernelTimes) -> Labels:

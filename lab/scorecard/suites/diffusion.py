@@ -29,10 +29,13 @@ from silicast.hardware.host import Host
 TABLE = "energy/mlenergy_v2_diffusion.parquet"
 DEVICES = {"NVIDIA A100-SXM4-40GB": "A100-SXM-40GB", "NVIDIA H100 80GB HBM3": "H100"}
 HALVES = {
-    "openjourney-v4": "fitted", "sdxl-turbo": "fitted", "SSD-1B": "fitted",
-    "stable-diffusion-2-1": "scored", "stable-diffusion-xl-base-1.0": "scored",
+    "openjourney-v4": "fitted",
+    "sdxl-turbo": "fitted",
+    "SSD-1B": "fitted",
+    "stable-diffusion-2-1": "scored",
+    "stable-diffusion-xl-base-1.0": "scored",
     "stable-diffusion-3-medium-diffusers": "scored",
-}  # fmt: skip
+}
 """Pipelines that give the campaign's constants, and others, which alone are scored with them."""
 METRICS = ("batch_s", "energy_j_per_image")
 
@@ -76,17 +79,22 @@ def _case(row: Mapping[str, Any]) -> Case:
     model, device = row["model"].split("/")[-1], DEVICES[row["device"]]
     return Case(
         scenario={
-            "model": model, "device": device, "batch": int(row["batch"]),
+            "model": model,
+            "device": device,
+            "batch": int(row["batch"]),
             "steps": int(row["denoising_steps"]),
         },
         measured={
-            "batch_s": row["batch_latency_s"], "energy_j_per_image": row["energy_j_per_item"],
+            "batch_s": row["batch_latency_s"],
+            "energy_j_per_image": row["energy_j_per_item"],
         },
         labels={
-            "device": device, "model": model, "half": HALVES[model],
+            "device": device,
+            "model": model,
+            "half": HALVES[model],
             "batch": "1" if row["batch"] == 1 else "2 to 8" if row["batch"] <= 8 else "16 to 64",
         },
-    )  # fmt: skip
+    )
 
 
 def answer(case: Case, campaign: Campaign) -> dict[str, Believed]:
@@ -95,12 +103,12 @@ def answer(case: Case, campaign: Campaign) -> dict[str, Believed]:
     machine = machine_of(run["device"], campaign)
     seconds, joules = [0.0] * 4, [0.0] * 4
     try:
-        for times, found in passes(machine, run["model"], run["batch"], run["steps"]):
-            part = _seconds(found, campaign)
-            energy = _joules(machine, found, part, campaign)
-            for place in range(4):
-                seconds[place] += times * part[place]
-                joules[place] += times * energy[place] / run["batch"]
+        for times, item in passes(machine, run["model"], run["batch"], run["steps"]):
+            part = _seconds(item, campaign)
+            energy = _joules(machine, item, part, campaign)
+            for index in range(4):
+                seconds[index] += times * part[index]
+                joules[index] += times * energy[index] / run["batch"]
     except SilicastError as error:
         if error.kind != "not_yet":
             raise
@@ -112,9 +120,11 @@ def answer(case: Case, campaign: Campaign) -> dict[str, Believed]:
 def machine_of(device: str, campaign: Campaign) -> Machine:
     """A device under eager PyTorch."""
     return Machine(
-        find_device(device), find_engine("torch-eager"), host=Host(factor=campaign.host_factor),
+        find_device(device),
+        find_engine("torch-eager"),
+        host=Host(factor=campaign.host_factor),
         evidence=EVIDENCE.get(),
-    )  # fmt: skip
+    )
 
 
 def passes(machine: Machine, model: str, images: int, steps: int) -> list[tuple[int, ProgramPass]]:
@@ -123,21 +133,21 @@ def passes(machine: Machine, model: str, images: int, steps: int) -> list[tuple[
     return [(times, predict_program(machine, graph)) for _, graph, times in programs]
 
 
-def _seconds(found: ProgramPass, campaign: Campaign) -> Believed:
+def _seconds(program_pass: ProgramPass, campaign: Campaign) -> Believed:
     """Of one pass: the device's part slower than ours, which hides launches that it waited for."""
-    times, total = found.times, found.total.latency_s
+    times, total = program_pass.times, program_pass.total.latency_s
     more = float(times.device_s[0]) * (campaign.slower - 1.0)
     estimate = total.estimate + more - min(max(more, 0.0), float(times.waited_s[0]))
     scale = estimate / total.estimate
-    return estimate, total.p05 * scale, total.p95 * scale, found.total.bound_seconds
+    return estimate, total.p05 * scale, total.p95 * scale, program_pass.total.bound_seconds
 
 
 def _joules(
-    machine: Machine, found: ProgramPass, seconds: Believed, campaign: Campaign
+    machine: Machine, program_pass: ProgramPass, seconds: Believed, campaign: Campaign
 ) -> Believed:
     """Of one pass, at most what the board's limit allows in its time."""
     estimate, low, high, bound_s = seconds
-    kernels_j = float(found.model.kernels_j(found.times).sum()) * campaign.power
+    kernels_j = float(program_pass.model.kernels_j(program_pass.times).sum()) * campaign.power
     joules = power_w(machine, estimate, kernels_j) * estimate
     bound = power_w(machine, bound_s, 0.0) * bound_s
     return joules, max(joules * low / estimate, bound), joules * high / estimate, bound
@@ -146,8 +156,8 @@ def _joules(
 def _score(data: Path, limit: int | None) -> Iterator[Scored]:
     every = cases(data)
     chosen = [every[i] for i in subsample(len(every), limit)]
-    own = [case for case in chosen if case.labels["half"] == "scored"]
-    for prefix, some, constants in (("", chosen, {}), ("fitted_", own, fitted())):
+    current = [case for case in chosen if case.labels["half"] == "scored"]
+    for prefix, some, constants in (("", chosen, {}), ("fitted_", current, fitted())):
         if some:
             answers = [answer(c, constants.get(c.scenario["device"], Campaign())) for c in some]
             for metric in METRICS:

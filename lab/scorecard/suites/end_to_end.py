@@ -58,11 +58,15 @@ def _case(
     truths = {metric: _truth(runs, column) for metric, (column, _) in METRICS.items()}
     return Case(
         scenario={
-            "task": "inference", "device": gpu, "model": model, "engine": engine,
+            "task": "inference",
+            "device": gpu,
+            "model": model,
+            "engine": engine,
             "parallel": {"tp": tp, "pp": pp},
             **({"cluster": {"gpus_per_node": server}} if server else {}),
             "workload": {
-                "input_lens": workload["prompt_lens"], "output_len": workload["output_len"]
+                "input_lens": workload["prompt_lens"],
+                "output_len": workload["output_len"],
             },
         },
         measured={metric: median for metric, (median, _) in truths.items()},
@@ -75,7 +79,7 @@ def _case(
             for metric, (_, column) in METRICS.items()
         },
         labels={"device": gpu, "engine": engine, "model": model, "plan": f"tp{tp} pp{pp}"},
-    )  # fmt: skip
+    )
 
 
 def _number(value: float | None) -> float:
@@ -84,8 +88,8 @@ def _number(value: float | None) -> float:
 
 def _truth(runs: Sequence[_Row], column: str) -> tuple[float, float]:
     """Median and relative half range of the repeats from the second on."""
-    kept = [row for row in runs if (row["rep"] or 0) >= 1] or runs
-    known = [row[column] for row in kept if row.get(column) is not None]
+    remaining = [row for row in runs if (row["rep"] or 0) >= 1] or runs
+    known = [row[column] for row in remaining if row.get(column) is not None]
     if not known:
         return NAN, NAN
     median = float(np.median(known))

@@ -67,9 +67,11 @@ class PowerTable:
 _HEADS = ("batch_size", "isl", "step", "num_heads")
 _MODULE = ("model", "mla_dtype", "kv_cache_dtype", "gemm_type")
 _UNVERSIONED = Table(
-    "scale_matrix", ("quant_dtype",), ("m", "k"),
+    "scale_matrix",
+    ("quant_dtype",),
+    ("m", "k"),
     lambda words, s: streaming.STATIC.lower({**words, "version": ""}, s),
-)  # fmt: skip
+)
 TABLES: Mapping[str, PowerTable] = {
     "gemm": PowerTable(gemm.PRODUCTS),
     "mla_bmm": PowerTable(gemm.PER_HEAD),
@@ -104,34 +106,38 @@ def power_rows(
         held_out: only rows that are (or are not) held out.
         long: only rows that take long enough for their power to be trusted; False = only others.
     """
-    own = TABLES[name]
-    words, sizes = (*CAMPAIGN, *(own.words or own.table.words)), own.sizes or own.table.sizes
+    table = TABLES[name]
+    words, sizes = (
+        (*CAMPAIGN, *(table.words or table.table.words)),
+        table.sizes or table.table.sizes,
+    )
     measured = ("latency_us", "power_w", "power_limit_w")
-    read = read_arrow(
-        data / own.table.path, [*words, *sizes, *measured], [("power_w", ">", 0.0)]
-    )  # fmt: skip
-    found = []
+    read = read_arrow(data / table.table.path, [*words, *sizes, *measured], [("power_w", ">", 0.0)])
+    measured_rows = []
     for named, c in groups(read, words, (*sizes, *measured)):
         if named["system"] not in AIC_DEVICES:
             continue
         named["table"] = name
-        for batch, held, kept in own.table.lower(named, {n: c[n] for n in sizes}):
-            micros, watts, cap = (c[n][kept].astype(np.float64) for n in measured)
+        for batch, held, remaining in table.table.lower(named, {n: c[n] for n in sizes}):
+            micros, watts, cap = (c[n][remaining].astype(np.float64) for n in measured)
             rows = MeasuredRows(
-                batch, AIC_DEVICES[named["system"]], micros * 1e-6,
-                held if own.held_out is None else own.held_out(batch.dims), named,
+                batch,
+                AIC_DEVICES[named["system"]],
+                micros * 1e-6,
+                held if table.held_out is None else table.held_out(batch.dims),
+                named,
                 values={"watts": watts, "cap_w": cap},
-            )  # fmt: skip
+            )
             wanted = (rows.seconds >= LONG_S.get(name, BLOCK_S)) == long
             if held_out is not None:
                 wanted &= rows.held_out == held_out
             index = np.flatnonzero(wanted)
             if len(index) > count:
-                hashes = mixed(*(c[n][kept][index] for n in sizes), seed=5)
+                hashes = mixed(*(c[n][remaining][index] for n in sizes), seed=5)
                 index = index[np.sort(np.argsort(hashes, kind="stable")[:count])]
             if len(index):
-                found.append(rows.take(index))
-    return found
+                measured_rows.append(rows.take(index))
+    return measured_rows
 
 
 PER_GROUP = 40
@@ -146,9 +152,11 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
     count = PER_GROUP if limit is None else max(2, limit * PER_GROUP // 6000)
     long, short = (_load(data, count, long=long) for long in (True, False))
     return [
-        _energy("energy_mj", long), _power("power_w", long, _own),
-        _power("unseen_power_w", long, _unseen), _energy("short_energy_mj", short),
-    ]  # fmt: skip
+        _energy("energy_mj", long),
+        _power("power_w", long, _own),
+        _power("unseen_power_w", long, _unseen),
+        _energy("short_energy_mj", short),
+    ]
 
 
 def _load(data: Path, count: int, *, long: bool) -> list[Timed]:
@@ -166,12 +174,12 @@ def _load(data: Path, count: int, *, long: bool) -> list[Timed]:
 
 def _energy(metric: str, parts: Sequence[Timed]) -> Scored:
     """Millijoules of one call; no measured time is given."""
-    found = []
+    items = []
     for rows, times in parts:
         energy = kernel_energy(times, rows.batch, rows.hardware)
         assert energy is not None
         cap_j = rows.values["cap_w"] * times.estimate_s, rows.values["cap_w"] * rows.seconds
-        found.append(
+        items.append(
             Scored(
                 metric,
                 measured=1e3 * (rows.seconds * rows.values["watts"]),
@@ -182,7 +190,7 @@ def _energy(metric: str, parts: Sequence[Timed]) -> Scored:
                 groups=_groups(rows),
             )
         )
-    joined = Scored.joined(metric, found)
+    joined = Scored.joined(metric, items)
     ours, measured = joined.baselines.values()
     share = _constant_share(joined.measured / measured, joined.groups["device"])
     shares = {
@@ -194,12 +202,12 @@ def _energy(metric: str, parts: Sequence[Timed]) -> Scored:
 
 def _power(metric: str, parts: Sequence[Timed], of: Callable[[MeasuredRows], Energies]) -> Scored:
     """Mean watts of the board, given the measured time."""
-    found = []
+    items = []
     for rows, times in parts:
         device, energy, cap = rows.hardware, of(rows), rows.values["cap_w"]
         work = actions(times.analysis, rows.batch.variant, device)
         free = free_power(energy, work, rows.seconds, device)
-        found.append(
+        items.append(
             Scored(
                 metric,
                 measured=rows.values["watts"],
@@ -210,7 +218,7 @@ def _power(metric: str, parts: Sequence[Timed], of: Callable[[MeasuredRows], Ene
                 groups=_groups(rows),
             )
         )
-    joined = Scored.joined(metric, found)
+    joined = Scored.joined(metric, items)
     cap = joined.baselines["limit"]
     share = _constant_share(joined.measured / cap, joined.groups["device"])
     return replace(joined, baselines={"limit": cap, "share of limit": share * cap})
@@ -224,18 +232,16 @@ def _unseen(rows: MeasuredRows) -> Energies:
     """Energies as for an architecture without measured power: constants of the others."""
     device = rows.hardware
     constants = constants_without(PHYSICS, device.architecture).default
-    return energies_from(
-        device, rows.batch.family, rows.batch.variant, constants, measured=False
-    )  # fmt: skip
+    return energies_from(device, rows.batch.family, rows.batch.variant, constants, measured=False)
 
 
 def _constant_share(share: F64, devices: Labels) -> F64:
     """The median share of its limit that each device draws on these very rows, which flatters."""
-    found = np.empty_like(share)
+    constant_share = np.empty_like(share)
     for device in np.unique(devices):
         here = devices == device
-        found[here] = np.median(share[here])
-    return found
+        constant_share[here] = np.median(share[here])
+    return constant_share
 
 
 def _groups(rows: MeasuredRows) -> dict[str, Labels]:

@@ -60,9 +60,14 @@ EARLY: Mapping[str, Campaigns] = {
 """Campaigns of earlier releases that are read where the library says that its kernels were others
 (``kernels`` of ``catalog/libraries``)."""
 CAMPAIGNS: Mapping[str, Campaigns] = {
-    "fp8": NEWEST, "fp8_block": NEWEST, "nvfp4": NEWEST, "fp8_static": STATIC,
-    "int4_wo": PLUGIN, "int8_wo": PLUGIN, "sq": PLUGIN,
-}  # fmt: skip
+    "fp8": NEWEST,
+    "fp8_block": NEWEST,
+    "nvfp4": NEWEST,
+    "fp8_static": STATIC,
+    "int4_wo": PLUGIN,
+    "int8_wo": PLUGIN,
+    "sq": PLUGIN,
+}
 
 
 def weight_held_out(n: I64, k: I64) -> Mask:
@@ -89,9 +94,15 @@ def roofline_s(rows: MeasuredRows, _: KernelTimes | None = None) -> F64:
 
 
 def _rows(
-    device: str, variant: Variant, sizes: Sequence[I64], seconds: F64, held: Mask, count: int,
-    noise: F64 | None = None, **words: str,
-) -> MeasuredRows:  # fmt: skip
+    device: str,
+    variant: Variant,
+    sizes: Sequence[I64],
+    seconds: F64,
+    held: Mask,
+    count: int,
+    noise: F64 | None = None,
+    **words: str,
+) -> MeasuredRows:
     """Rows of a table as products: sizes m, n, k and perhaps the batch; at most ``count``."""
     m, n, k, batch = sizes if len(sizes) == 4 else (*sizes, np.ones_like(sizes[0]))
     ((made, _, _),) = ops("gemm", variant, {"m": m, "n": n, "k": k, "batch": batch}, held)
@@ -101,7 +112,7 @@ def _rows(
 def bf16_rows(data: Path, count: int = 6000) -> list[MeasuredRows]:
     """Repeated bf16 campaigns: the median of each shape; noise is half the range of quartiles."""
     table = read_columns(data / BF16, ["sys", "m", "n", "k", "us_median", "q25", "q75"])
-    found = []
+    measured_rows = []
     for system, device in AIC_DEVICES.items():
         here = table["sys"] == system
         m, n, k = (table[x][here].astype(np.int64) for x in "mnk")
@@ -109,11 +120,11 @@ def bf16_rows(data: Path, count: int = 6000) -> list[MeasuredRows]:
             table[x][here].astype(np.float64) * 1e-6 for x in ("us_median", "q25", "q75")
         )
         library = "sglang" if system == "a100_sxm" else ""  # its only campaign of all shapes
-        found.append(
+        measured_rows.append(
             _rows(device, Variant(dtype="bf16", library=library), (m, n, k), seconds,
                   weight_held_out(n, k), count, (high - low) / seconds / 2.0, source="aic")
         )  # fmt: skip
-    return found
+    return measured_rows
 
 
 def _products(words: Words, s: Sizes) -> list[Ops]:
@@ -125,9 +136,11 @@ def _products(words: Words, s: Sizes) -> list[Ops]:
     if (dtype, words["backend"]) == ("fp8_block", "vllm"):
         return []
     variant = Variant(
-        dtype, library=words["backend"], version=words["version"],
+        dtype,
+        library=words["backend"],
+        version=words["version"],
         flags=() if dtype == "bf16" else (QUANTISES,),
-    )  # fmt: skip
+    )
     dims = {"m": s["m"], "n": s["n"], "k": s["k"], "batch": 1}
     return ops("gemm", variant, dims, weight_held_out(s["n"], s["k"]))
 
@@ -136,9 +149,12 @@ PRODUCTS = Table("gemm", ("gemm_dtype",), ("m", "n", "k"), _products)
 
 
 def quantised_rows(
-    data: Path, dtypes: Sequence[str] = ("fp8", "fp8_block"), count: int = 4000, *,
+    data: Path,
+    dtypes: Sequence[str] = ("fp8", "fp8_block"),
+    count: int = 4000,
+    *,
     early: bool = False,
-) -> list[MeasuredRows]:  # fmt: skip
+) -> list[MeasuredRows]:
     """One campaign of every backend, per device and recipe; dynamic scales are in the time.
 
     Args:
@@ -148,8 +164,10 @@ def quantised_rows(
     wanted = {
         (x, backend, version)
         for x, tables in read_of.items()
-        for table in tables for backend, versions in table.items() for version in versions
-    }  # fmt: skip
+        for table in tables
+        for backend, versions in table.items()
+        for version in versions
+    }
     versions = sorted({version for _, _, version in wanted})
     filters = [("gemm_dtype", "in", list(dtypes)), ("version", "in", versions)]
     read = {}
@@ -157,7 +175,7 @@ def quantised_rows(
     for part in read_table(data, PRODUCTS, words=words, filters=filters):
         variant = part.batch.variant
         read[part.device, variant.dtype, variant.library, variant.version] = part
-    found = [
+    items = [
         read[device, dtype, backend, version]
         for device in AIC_DEVICES.values()
         for dtype in dtypes
@@ -166,7 +184,7 @@ def quantised_rows(
         for version in versions
         if (device, dtype, backend, version) in read
     ]
-    return [least_hashed(part, count) for part in found if _newest(part) or _kernels_changed(part)]
+    return [least_hashed(part, count) for part in items if _newest(part) or _kernels_changed(part)]
 
 
 def _newest(part: MeasuredRows) -> bool:
@@ -185,9 +203,12 @@ def _per_head(words: Words, s: Sizes) -> list[Ops]:
     n, k = (512, 128) if words["op_name"] == "mla_gen_pre" else (128, 512)
     kernel = words["kernel_source"]
     variant = Variant(
-        recipe_for(words["bmm_dtype"]).name, library=words["backend"], version=words["version"],
-        kernel="bmm" if kernel == "default" else kernel, flags=(QUANTISES,),
-    )  # fmt: skip
+        recipe_for(words["bmm_dtype"]).name,
+        library=words["backend"],
+        version=words["version"],
+        kernel="bmm" if kernel == "default" else kernel,
+        flags=(QUANTISES,),
+    )
     dims = {"m": s["num_tokens"], "n": n, "k": k, "batch": heads}
     return ops("gemm", variant, dims, heads_held_out(heads, np.full_like(heads, n)))
 
@@ -200,8 +221,8 @@ def bmm_rows(data: Path, dtypes: Sequence[str] = ("bf16", "fp8")) -> list[Measur
     versions = sorted({version for each in NEWEST.values() for version in each})
     only = [("system", "=", "a100_sxm"), ("version", "=", "0.5.10")]
     filters = [[("version", "in", versions)], only]
-    found = joined(read_table(data, PER_HEAD, filters=filters))
-    return [part for part in found if part.batch.variant.dtype in dtypes]
+    result = joined(read_table(data, PER_HEAD, filters=filters))
+    return [part for part in result if part.batch.variant.dtype in dtypes]
 
 
 def pipeweave_rows(data: Path, count: int = 4000) -> list[MeasuredRows]:
@@ -209,24 +230,24 @@ def pipeweave_rows(data: Path, count: int = 4000) -> list[MeasuredRows]:
     is held out.
     """
     table = read_columns(data / PIPEWEAVE, ["gpu", "split", "M", "N", "K", "latency_us"])
-    found = []
+    measured_rows = []
     for gpu in ("H20", "H800"):
         here = table["gpu"] == gpu
         sizes = [table[x][here].astype(np.int64) for x in "MNK"]
         seconds = table["latency_us"][here].astype(np.float64) * 1e-6
         variant = Variant(dtype="fp8", library="sgl_kernel", kernel="fp8_scaled_mm")
-        found.append(
+        measured_rows.append(
             _rows(gpu, variant, sizes, seconds, table["split"][here] == "test",
                   count, source="pipeweave")
         )  # fmt: skip
-    return found
+    return measured_rows
 
 
 def fp32_rows(data: Path, count: int = 4000) -> list[MeasuredRows]:
     """NeuSight's linear and bmm with TF32 off, launched one by one; rows under 0.1 ms dropped."""
     names = ["op", "gpu", "split", "B", "M", "N", "K", "latency_ms"]
     columns = read_columns(data / NEUSIGHT, names, [("op", "in", ["bmm", "linear"])])
-    found: list[MeasuredRows] = []
+    measured_rows: list[MeasuredRows] = []
     for gpu in NEUSIGHT_DEVICES:
         for op in ("linear", "bmm"):
             here = (columns["gpu"] == gpu) & (columns["op"] == op) & (columns["latency_ms"] >= 0.1)
@@ -238,8 +259,10 @@ def fp32_rows(data: Path, count: int = 4000) -> list[MeasuredRows]:
                          len(seconds), source="neusight")  # fmt: skip
             # P4's train rows ran at a quarter of the clock
             sides = (True,) if (gpu, op) == ("P4", "linear") else (True, False)
-            found += [least_hashed(part, count // 2) for x in sides for part in held_out([rows], x)]
-    return found
+            measured_rows += [
+                least_hashed(part, count // 2) for x in sides for part in held_out([rows], x)
+            ]
+    return measured_rows
 
 
 def vidur_rows(data: Path, count: int = 4000) -> list[MeasuredRows]:
@@ -255,16 +278,16 @@ def vidur_rows(data: Path, count: int = 4000) -> list[MeasuredRows]:
     up, down = c["op"] == "mlp_up_proj", c["op"] == "mlp_down_proj"
     n_all = np.where(up, inner * (1 + c["use_gated_mlp"].astype(np.int64)), wide)
     k_all = np.where(up, wide, np.where(down, inner, wide // c["num_tensor_parallel_workers"]))
-    found = []
+    measured_rows = []
     for gpu, device in VIDUR_DEVICES.items():
         here = c["gpu"] == gpu
         m, n, k = (x[here].astype(np.int64) for x in (c["num_tokens"], n_all, k_all))
         seconds = c["median_ms"][here].astype(np.float64) * 1e-3
         variant = Variant(dtype="fp16", library="sarathi")
-        found.append(
+        measured_rows.append(
             _rows(device, variant, (m, n, k), seconds, weight_held_out(n, k), count, source="vidur")
         )
-    return found
+    return measured_rows
 
 
 def _training_rows(data: Path) -> Iterator[MeasuredRows]:

@@ -55,14 +55,18 @@ def cases(data: Path) -> list[Case]:
 def _case(row: _Row) -> Case:
     trains, kind = row["mode"] == "train", _kind(row)
     scenario = {
-        "task": "graph", "device": row["gpu"], "model": row["model"],
-        "engine": _engine(row), "precision": {"weights": "fp32"},
+        "task": "graph",
+        "device": row["gpu"],
+        "model": row["model"],
+        "engine": _engine(row),
+        "precision": {"weights": "fp32"},
         "parallel": _PARALLEL.get(row["option"] or "", {}),
         "workload": {
-            "mode": "training" if trains else "inference", "batch": row["batch"],
+            "mode": "training" if trains else "inference",
+            "batch": row["batch"],
             "seq_len": row["seqlen"],
         },
-    }  # fmt: skip
+    }
     halves = trains and kind != PARALLEL  # were measured apart
     metrics = METRICS if halves else {"e2e_ms": METRICS["e2e_ms"]}
     consistent = kind == PLAIN and _labels(row) == "consistent"
@@ -75,15 +79,18 @@ def _case(row: _Row) -> Case:
             for metric, part in metrics.items()
         },
         labels={
-            "device": str(row["gpu"]), "model": str(row["model"]),
-            "mode": "training" if trains else "inference", "engine": _engine(row),
-            "labels": _labels(row), "set": kind,
+            "device": str(row["gpu"]),
+            "model": str(row["model"]),
+            "mode": "training" if trains else "inference",
+            "engine": _engine(row),
+            "labels": _labels(row),
+            "set": kind,
             "plain NVIDIA without P4 and T4": (
                 PLAIN if kind == PLAIN and row["gpu"] not in _UNSTEADY else OTHERS
             ),
             "self-consistent NVIDIA": "self-consistent NVIDIA" if consistent else OTHERS,
         },
-    )  # fmt: skip
+    )
 
 
 def _number(value: float | None) -> float:
@@ -114,14 +121,17 @@ def answer(case: Case) -> dict[str, Believed]:
     if "dp" not in case.scenario["parallel"]:
         return answered(case)
     work = case.scenario["workload"]
-    deployment = Deployment.of(
-        model=find_model(case.scenario["model"]), device=find_device(case.scenario["device"]),
-        engine=find_engine(case.scenario["engine"]), plan=Plan(**case.scenario["parallel"]),
-        precision=Precision.of(weights="fp32"), evidence=EVIDENCE.get(),
-    )  # fmt: skip
+    deployment = Deployment.from_model(
+        model=find_model(case.scenario["model"]),
+        device=find_device(case.scenario["device"]),
+        engine=find_engine(case.scenario["engine"]),
+        plan=Plan(**case.scenario["parallel"]),
+        precision=Precision.from_formats(weights="fp32"),
+        evidence=EVIDENCE.get(),
+    )
     framework = Framework(training=Training())
-    found = predict_framework_pass(deployment, work["batch"], work["seq_len"], framework)
-    return {"e2e_ms": believed(found.total, 1e3)}
+    framework_pass = predict_framework_pass(deployment, work["batch"], work["seq_len"], framework)
+    return {"e2e_ms": believed(framework_pass.total, 1e3)}
 
 
 def _from_op_graphs(data: Path, rows: Sequence[_Row]) -> list[dict[str, Believed]]:
@@ -161,24 +171,22 @@ def _score(data: Path, limit: int | None) -> Iterator[Scored]:
     yield score_cases("e2e_ms", chosen, answers)
     plain = [i for i, case in enumerate(quiet) if case.labels["set"] == PLAIN]
     steady = [i for i in plain if quiet[i].labels["labels"] == "consistent"]
-    own = [quiet[i] for i in plain]
+    current = [quiet[i] for i in plain]
     if plain:
-        found = [answers[i] for i in plain]
-        yield score_cases("plain_nvidia_ms", own, found, of="e2e_ms")
+        items = [answers[i] for i in plain]
+        yield score_cases("plain_nvidia_ms", current, items, of="e2e_ms")
     if steady:
-        found = [answers[i] for i in steady]
-        own = [quiet[i] for i in steady]
-        yield score_cases("self_consistent_nvidia_ms", own, found, of="e2e_ms")
+        items = [answers[i] for i in steady]
+        current = [quiet[i] for i in steady]
+        yield score_cases("self_consistent_nvidia_ms", current, items, of="e2e_ms")
     if any("forward_ms" in case.measured for case in quiet):
         yield score_cases("forward_ms", quiet, answers)
         yield score_cases("backward_ms", quiet, answers)
     # their op graphs of parallel models are of one rank, whose parts our programs do not join
-    theirs = [
-        i for i, row in enumerate(rows) if row["has_opgraph"] and _kind(row) != PARALLEL
-    ]  # fmt: skip
+    theirs = [i for i, row in enumerate(rows) if row["has_opgraph"] and _kind(row) != PARALLEL]
     if theirs:
-        found = _from_op_graphs(data, [rows[i] for i in theirs])
-        yield score_cases("op_graph_e2e_ms", [quiet[i] for i in theirs], found, of="e2e_ms")
+        items = _from_op_graphs(data, [rows[i] for i in theirs])
+        yield score_cases("op_graph_e2e_ms", [quiet[i] for i in theirs], items, of="e2e_ms")
 
 
 SUITES = (Suite("graph", (LABELS, OP_GRAPHS), _score),)

@@ -98,18 +98,25 @@ def _of_models(data: Path, limit: int | None) -> Iterator[Scored]:
                 label = f"{name} {scored.metric.removesuffix('_ms')}"
                 engine = rows.groups.get("engine", np.full(len(rows), "vllm"))
                 yield Scored(
-                    scored.metric, rows.measured, rows.estimate, rows.p05, rows.p95,
+                    scored.metric,
+                    rows.measured,
+                    rows.estimate,
+                    rows.p05,
+                    rows.p95,
                     groups={
                         "label": np.full(len(rows), label),
                         "device": rows.groups["device"],
                         "engine": np.char.lower(engine),
                     },
-                )  # fmt: skip
+                )
 
 
 TABLES = (
-    "pipeweave/e2e_sglang_measured.parquet", "pipeweave/e2e_vllm_measured.parquet",
-    "pipeweave/e2e_workloads.parquet", "neusight/model_e2e.parquet",
-    "aiconfigurator/silicon_sample.parquet", "serving/blis_vllm_step_traces_h100.parquet",
-)  # fmt: skip
+    "pipeweave/e2e_sglang_measured.parquet",
+    "pipeweave/e2e_vllm_measured.parquet",
+    "pipeweave/e2e_workloads.parquet",
+    "neusight/model_e2e.parquet",
+    "aiconfigurator/silicon_sample.parquet",
+    "serving/blis_vllm_step_traces_h100.parquet",
+)
 SUITES = (Suite("intervals", TABLES, _score, both_tiers=False),)

@@ -42,9 +42,12 @@ CHIPS = {
 }  # fmt: skip
 """Chip as the tables name it -> architecture and cores."""
 DEVICES = {
-    "gcn5": "MI25", "cdna": "MI100", "cdna2": "MI210", "cdna3": "MI300X",
+    "gcn5": "MI25",
+    "cdna": "MI100",
+    "cdna2": "MI210",
+    "cdna3": "MI300X",
     "rdna3": "Radeon PRO W7900",
-}  # fmt: skip
+}
 """Architecture -> the device whose rates the analytic model takes; cores are each chip's own."""
 FORMATS = {
     "DB": "fp64", "SB": "fp32", "HB": "fp16", "HHS": "fp16", "HSS": "fp16", "BBS": "bf16",
@@ -95,15 +98,15 @@ def tuned_rows(data: Path) -> Tuned:
     columns = {name: _numbers(table[name]) for name in names}
     chips = _mapped(table["arch"], lambda name: name.split("/")[0])
     kinds = _mapped(table["pt"], _format_of)
-    kept = np.isin(chips, tuple(CHIPS)) & (kinds != "")
-    here = np.flatnonzero(kept & (columns["MT0"] > 0.0) & (columns["speed"] > 0.0))
+    remaining = np.isin(chips, tuple(CHIPS)) & (kinds != "")
+    here = np.flatnonzero(remaining & (columns["MT0"] > 0.0) & (columns["speed"] > 0.0))
     c = {name: values[here] for name, values in columns.items()}
     chip = chips[here]
-    known, places = np.unique(chip, return_inverse=True)
+    known, positions = np.unique(chip, return_inverse=True)
     return Tuned(
-        chip=chip, architecture=np.array([CHIPS[name][0] for name in known.tolist()])[places],
+        chip=chip, architecture=np.array([CHIPS[name][0] for name in known.tolist()])[positions],
         dtype=kinds[here],
-        cores=np.array([float(CHIPS[name][1]) for name in known.tolist()])[places], m=c["N"],
+        cores=np.array([float(CHIPS[name][1]) for name in known.tolist()])[positions], m=c["N"],
         n=c["M"], k=c["K"], batch=c["B"], tile_m=c["MT1"], tile_n=c["MT0"], speed=c["speed"],
         absolute=_mapped(table["unit"], str)[here] == "gflops",
         unseen=_unseen(c["M"], c["N"], c["K"], c["B"]),
@@ -111,16 +114,16 @@ def tuned_rows(data: Path) -> Tuned:
 
 
 def _numbers(column: Any) -> F64:
-    found: F64 = column.to_numpy(zero_copy_only=False).astype(np.float64)
-    return np.where(np.isnan(found), 0.0, found)
+    result: F64 = column.to_numpy(zero_copy_only=False).astype(np.float64)
+    return np.where(np.isnan(result), 0.0, result)
 
 
 def _mapped(column: Any, of: Callable[[str], str]) -> Labels:
     """A column of few names through ``of``."""
     coded = column.combine_chunks()
     names = np.array([of(name) for name in coded.dictionary.to_pylist()])
-    found: Labels = names[coded.indices.to_numpy(zero_copy_only=False)]
-    return found
+    labels: Labels = names[coded.indices.to_numpy(zero_copy_only=False)]
+    return labels
 
 
 def _format_of(problem: str) -> str:
@@ -129,9 +132,9 @@ def _format_of(problem: str) -> str:
 
 def _unseen(*sizes: F64) -> Mask:
     """One shape in four."""
-    rows, places = np.unique(np.stack(sizes, axis=1), axis=0, return_inverse=True)
+    rows, positions = np.unique(np.stack(sizes, axis=1), axis=0, return_inverse=True)
     marked = checksum_one_in(4, "{:.0f},{:.0f},{:.0f},{:.0f}", *rows.T)
-    return marked[places.reshape(-1)]
+    return marked[positions.reshape(-1)]
 
 
 def groups_of(rows: Tuned, *, unseen: bool, most: int) -> Iterator[Tuned]:
@@ -148,25 +151,27 @@ def groups_of(rows: Tuned, *, unseen: bool, most: int) -> Iterator[Tuned]:
 def candidate_times(rows: Tuned) -> F64:
     """Analytic time of every candidate, seconds, shape (candidates, rows); rows of one group."""
     device = find_device(DEVICES[str(rows.architecture[0])])
-    setting = Setting.of(Variant(dtype=str(rows.dtype[0])), device)
+    setting = Setting.from_variant(Variant(dtype=str(rows.dtype[0])), device)
     tiles = amd_tiles(float(np.min(setting.tiles.k_bytes)))
-    found = np.empty((len(tiles.labels), len(rows)))
+    candidate_times = np.empty((len(tiles.labels), len(rows)))
     for cores in np.unique(rows.cores).tolist():
         machine = replace(setting.rates, cores=cores)
-        steps = Steps.of(tiles, machine, setting.constants)
+        steps = Steps.from_rates(tiles, machine, setting.constants)
         here = np.flatnonzero(rows.cores == cores)
         for start in range(0, len(here), ROWS_PER_CHUNK):
             some = here[start : start + ROWS_PER_CHUNK]
             m, n, k, batch = (x[some][None] for x in (rows.m, rows.n, rows.k, rows.batch))
-            found[:, some] = evaluate(m, n, k, batch, tiles, steps, machine, setting.constants).time
-    return found
+            candidate_times[:, some] = evaluate(
+                m, n, k, batch, tiles, steps, machine, setting.constants
+            ).time
+    return candidate_times
 
 
 def chosen_candidate(rows: Tuned) -> NDArray[np.int64]:
     """The index of the winner among the candidates, -1 where it is none of them."""
-    places = {side: index for index, side in enumerate(amd_sides())}
+    positions = {side: index for index, side in enumerate(amd_sides())}
     tiles = zip(rows.tile_m.tolist(), rows.tile_n.tolist(), strict=True)
-    return np.array([places.get((int(m), int(n)), -1) for m, n in tiles])
+    return np.array([positions.get((int(m), int(n)), -1) for m, n in tiles])
 
 
 def _score(data: Path, limit: int | None) -> Iterator[Scored]:
@@ -174,11 +179,10 @@ def _score(data: Path, limit: int | None) -> Iterator[Scored]:
     fitted = groups_of(rows, unseen=False, most=FITTED_ROWS)
     known = {_key(part): _counts(part) for part in fitted}
     parts = [
-        _scored(part, known[_key(part)])
-        for part in groups_of(rows, unseen=True, most=SCORED_ROWS)
-    ]  # fmt: skip
-    found = Scored.joined("tile_time_us", parts)
-    yield found.take(subsample(len(found), limit))
+        _scored(part, known[_key(part)]) for part in groups_of(rows, unseen=True, most=SCORED_ROWS)
+    ]
+    result = Scored.joined("tile_time_us", parts)
+    yield result.take(subsample(len(result), limit))
 
 
 def _key(rows: Tuned) -> tuple[str, str]:
@@ -228,9 +232,9 @@ def quantile(time: F64, chances: F64, share: float) -> F64:
     """The time that ``share`` of the chances stay at or below, shape (rows,)."""
     order = np.argsort(time, axis=0, kind="stable")
     reached = np.cumsum(np.take_along_axis(chances, order, axis=0), axis=0)
-    place = np.minimum((reached < share).sum(axis=0), len(time) - 1)
-    found: F64 = np.take_along_axis(time, order, axis=0)[place, np.arange(time.shape[1])]
-    return found
+    position = np.minimum((reached < share).sum(axis=0), len(time) - 1)
+    quantile: F64 = np.take_along_axis(time, order, axis=0)[position, np.arange(time.shape[1])]
+    return quantile
 
 
 SUITES = (Suite("kernel_choice", (TABLE,), _score, both_tiers=False),)

@@ -43,14 +43,20 @@ from silicast.workload.graphs.op import Variant
 TABLE = "kernels/liger.parquet"
 DTYPES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
 DEVICES = {
-    "NVIDIA A100-SXM4-80GB": "A100-SXM-80GB", "NVIDIA H100 80GB HBM3": "H100-SXM-80GB",
-    "NVIDIA H100 PCIe": "H100-PCIe-80GB", "NVIDIA GeForce RTX 3090": "RTX 3090",
-}  # fmt: skip
+    "NVIDIA A100-SXM4-80GB": "A100-SXM-80GB",
+    "NVIDIA H100 80GB HBM3": "H100-SXM-80GB",
+    "NVIDIA H100 PCIe": "H100-PCIe-80GB",
+    "NVIDIA GeForce RTX 3090": "RTX 3090",
+}
 LIBRARIES = {
-    "huggingface": ("torch", ""), "torch": ("torch", ""), "torch_compile": ("torch_compile", ""),
-    "liger": ("liger", ""), "liger_fused_add_rms_norm": ("liger", ""),
-    "liger_rms_norm": ("liger", SEPARATE), "liger_in_place": ("liger", IN_PLACE),
-}  # fmt: skip
+    "huggingface": ("torch", ""),
+    "torch": ("torch", ""),
+    "torch_compile": ("torch_compile", ""),
+    "liger": ("liger", ""),
+    "liger_fused_add_rms_norm": ("liger", ""),
+    "liger_rms_norm": ("liger", SEPARATE),
+    "liger_in_place": ("liger", IN_PLACE),
+}
 """Provider -> library, and which of its kernels; others' (Megatron's own fusions) are left out."""
 REPEATED = frozenset(("megatron_swiglu", "megatron_cross_entropy"))
 """Benchmarks whose rows called backward are those of both passes once more."""
@@ -186,15 +192,15 @@ class Row:
 
 def rows_of(data: Path) -> list[Row]:
     """Every row of a benchmark in :data:`CALLS`, the newest of each."""
-    found: dict[tuple[str, ...], list[Mapping[str, Any]]] = defaultdict(list)
+    table: dict[tuple[str, ...], list[Mapping[str, Any]]] = defaultdict(list)
     for record in read_records(data / TABLE):
         name = record["kernel_name"]
         again = name in REPEATED and record["kernel_operation_mode"] == "backward"
         known = name in CALLS and record["kernel_provider"] in LIBRARIES
         if record["latest"] and known and not again:
             keys = ("kernel_name", "device", "extra_benchmark_config_str", "x_name")
-            found[tuple(str(record[key]) for key in keys)].append(record)
-    return [row for key in sorted(found) for row in _rows(found[key])]
+            table[tuple(str(record[key]) for key in keys)].append(record)
+    return [row for key in sorted(table) for row in _rows(table[key])]
 
 
 def _rows(records: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
@@ -205,10 +211,15 @@ def _rows(records: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
         settings["dtype"] = DTYPES.get(settings.get("dtype", ""), "fp32")
         settings[record["x_name"]] = size
         yield Row(
-            record["kernel_name"], record["kernel_provider"], record["kernel_operation_mode"],
-            record["metric_name"], find_device(DEVICES[record["device"]]).name,
-            CALLS[record["kernel_name"]](settings), record["value_p50"], bool(held),
-        )  # fmt: skip
+            record["kernel_name"],
+            record["kernel_provider"],
+            record["kernel_operation_mode"],
+            record["metric_name"],
+            find_device(DEVICES[record["device"]]).name,
+            CALLS[record["kernel_name"]](settings),
+            record["value_p50"],
+            bool(held),
+        )
 
 
 def timed_rows(data: Path) -> dict[str, list[MeasuredRows]]:
@@ -221,7 +232,7 @@ def timed_rows(data: Path) -> dict[str, list[MeasuredRows]]:
 
 def memory_rows(data: Path) -> list[MeasuredRows]:
     """The same of most bytes allocated at once, which stand where times are."""
-    parts = [part for found in _parts(data, "memory").values() for part in found]
+    parts = [part for item in _parts(data, "memory").values() for part in item]
     return [_measured(part, MIB) for part in parts if part[0].benchmark not in NO_MEMORY]
 
 
@@ -232,10 +243,10 @@ def _parts(data: Path, metric: str) -> dict[str, list[list[Row]]]:
         if row.metric == metric:
             key = (row.direction, row.benchmark, row.provider, row.device, row.call.dtype)
             parts[key].append(row)
-    found: dict[str, list[list[Row]]] = defaultdict(list)
+    table: dict[str, list[list[Row]]] = defaultdict(list)
     for (direction, *_), rows in sorted(parts.items()):
-        found[direction].append(rows)
-    return found
+        table[direction].append(rows)
+    return table
 
 
 DIRECTIONS = {"forward": (), "backward": (BACKWARD,), "full": (BOTH,)}
@@ -246,9 +257,13 @@ def _measured(rows: Sequence[Row], unit: float) -> MeasuredRows:
     library, kernel = LIBRARIES[first.provider]
     flags = sorted((*first.call.flags, *DIRECTIONS[first.direction]))
     variant = Variant(
-        first.call.dtype, library=library, kernel=kernel or first.call.kernel, launch="stream",
-        cache="cold", flags=tuple((name, True) for name in flags),
-    )  # fmt: skip
+        first.call.dtype,
+        library=library,
+        kernel=kernel or first.call.kernel,
+        launch="stream",
+        cache="cold",
+        flags=tuple((name, True) for name in flags),
+    )
     dims = {name: np.array([row.call.dims[name] for row in rows]) for name in first.call.dims}
     held = np.array([row.held for row in rows])
     ((batch, _, _),) = ops(first.call.family, variant, dims, held)
@@ -264,17 +279,21 @@ def _scored(
     """Rows beside what is predicted."""
     words = rows.words
     labels = {
-        "device": rows.device, "op": words["benchmark"], "provider": words["provider"],
+        "device": rows.device,
+        "op": words["benchmark"],
+        "provider": words["provider"],
         "op of provider": f"{words['benchmark']} {words['provider']}",
         "provider on device": f"{words['provider']} {rows.device}",
-    }  # fmt: skip
+    }
     return Scored(
-        metric, measured=unit * rows.seconds, roofline=unit * roofline,
-        estimate=unit * columns["estimate"], p05=unit * columns["p05"], p95=unit * columns["p95"],
-        groups={
-            name: np.full(len(rows), text) for name, text in labels.items()
-        },
-    )  # fmt: skip
+        metric,
+        measured=unit * rows.seconds,
+        roofline=unit * roofline,
+        estimate=unit * columns["estimate"],
+        p05=unit * columns["p05"],
+        p95=unit * columns["p95"],
+        groups={name: np.full(len(rows), text) for name, text in labels.items()},
+    )
 
 
 def _time(metric: str, rows: MeasuredRows) -> Scored:

@@ -40,9 +40,12 @@ def _mixer(words: Words, s: Sizes) -> list[Ops]:
     """One in four pairs of a mixer's heads and a batch size is held out, for every length."""
     family, phase = words["table"], words["phase"]
     variant = Variant(
-        "bf16", library=words["backend"], version=words["version"], kernel=words["kernel_source"],
+        "bf16",
+        library=words["backend"],
+        version=words["version"],
+        kernel=words["kernel_source"],
         flags=() if phase == "context" else ((phase, True),),
-    )  # fmt: skip
+    )
     heads = (s[name] for name in COLUMNS[family][: HEADS[family]])
     return ops(family, variant, s, one_in(4, s["batch_size"], *heads, seed=7))
 
@@ -62,10 +65,15 @@ def mixer_rows(data: Path, family: str) -> list[MeasuredRows]:
 
 
 SOURCES = tuple(
-    Source(name, (table.path,), "one shape in several, by hash", partial(mixer_rows, family=name),
-           SMALL)
+    Source(
+        name,
+        (table.path,),
+        "one shape in several, by hash",
+        partial(mixer_rows, family=name),
+        SMALL,
+    )
     for name, table in TABLES.items()
-)  # fmt: skip
+)
 
 
 def kernel_style(rows: MeasuredRows) -> RecurrentStyle:
@@ -85,11 +93,11 @@ def roofline_s(rows: MeasuredRows, _: KernelTimes) -> F64:
     sizes = {name: values.astype(np.float64) for name, values in rows.batch.dims.items()}
     work = model.work(model.shape(sizes, 2), kernel_style(rows), 2)
     pipe = device.matrix_pipe("bf16")
-    found: F64 = np.maximum(
+    roofline_s: F64 = np.maximum(
         work.flops / device.peak_per_s(pipe, "bf16"),
         work.least_bytes / device.dram.bandwidth_bytes_per_s,
     )
-    return found
+    return roofline_s
 
 
 def _regime(rows: MeasuredRows, _: KernelTimes) -> str | Labels:

@@ -54,7 +54,7 @@ def aiter_groups(data: Path, limit: int | None = None) -> list[MeasuredRows]:
     rows: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in read_records(data / PRODUCTS):
         rows[row["gemm_kind"]].append(row)
-    found = []
+    measured_rows = []
     for kind, (dtype, kernel) in KINDS.items():
         variant = Variant(dtype=dtype, library=LIBRARY, kernel=kernel)
         some = rows[kind][:: max(1, len(rows[kind]) // limit)] if limit else rows[kind]
@@ -63,8 +63,8 @@ def aiter_groups(data: Path, limit: int | None = None) -> list[MeasuredRows]:
             for row in some
         ]
         n, k = (np.array([row[side] for row in some], dtype=np.int64) for side in "NK")
-        found.append(_rows(f"gemm {kind}", ops, some, products_held_out(n, k)))
-    return found
+        measured_rows.append(_rows(f"gemm {kind}", ops, some, products_held_out(n, k)))
+    return measured_rows
 
 
 def aiter_expert_groups(data: Path) -> list[MeasuredRows]:
@@ -72,7 +72,7 @@ def aiter_expert_groups(data: Path) -> list[MeasuredRows]:
     rows: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in read_records(data / EXPERTS):
         rows[EXPERT_FORMATS[row["q_type"]]].append(row)
-    found = []
+    measured_rows = []
     for dtype, some in rows.items():
         flags = (("gated", True), ("uniform", True))
         variant = Variant(dtype=dtype, library=LIBRARY, flags=flags)
@@ -87,13 +87,13 @@ def aiter_expert_groups(data: Path) -> list[MeasuredRows]:
             np.array([row[name] for row in some], dtype=np.int64)
             for name in ("model_dim", "inter_dim", "expert", "topk")
         )
-        found.append(_rows(f"moe {dtype} aiter", ops, some, experts_held_out(*sizes)))
-    return found
+        measured_rows.append(_rows(f"moe {dtype} aiter", ops, some, experts_held_out(*sizes)))
+    return measured_rows
 
 
 def _rows(name: str, ops: list[Op], rows: list[Mapping[str, Any]], held: Mask) -> MeasuredRows:
     seconds = np.array([row["us"] * 1e-6 for row in rows])
-    return MeasuredRows(OpBatch.of(ops), DEVICE, seconds, held, {"group": f"{DEVICE} {name}"})
+    return MeasuredRows(OpBatch.from_ops(ops), DEVICE, seconds, held, {"group": f"{DEVICE} {name}"})
 
 
 def suite_rows(data: Path, limit: int | None) -> dict[str, list[MeasuredRows]]:
@@ -107,13 +107,16 @@ def suite_rows(data: Path, limit: int | None) -> dict[str, list[MeasuredRows]]:
 PRODUCTS_SCORED = 3000
 """Of a kind, of which half to two thirds may be fitted."""
 SCORE = KernelScore(
-    suite_rows, roofline_of_ops,
+    suite_rows,
+    roofline_of_ops,
     {
-        "kind": word("group"), "dtype": lambda rows, _: rows.batch.variant.dtype,
+        "kind": word("group"),
+        "dtype": lambda rows, _: rows.batch.variant.dtype,
         "rows": lambda rows, _: ranges(
             rows.batch.dims["m" if rows.batch.family == "gemm" else "tokens"],
-            (64, 512, 4096), ("<= 64", "65 - 512", "513 - 4096", "> 4096"),
+            (64, 512, 4096),
+            ("<= 64", "65 - 512", "513 - 4096", "> 4096"),
         ),
     },
-)  # fmt: skip
+)
 SUITES = (Suite("aiter", (PRODUCTS, EXPERTS), SCORE),)

@@ -42,10 +42,12 @@ def _dims(words: Words, s: Sizes, widths: Mapping[str, int]) -> dict[str, I64 | 
     """Of a generation row ``isl - 1 + step`` tokens are cached; of a context row ``step``."""
     decode, isl = "generation" in words["table"], s["isl"]
     return {
-        "batch": s["batch_size"], "q_len": 1 if decode else isl,
+        "batch": s["batch_size"],
+        "q_len": 1 if decode else isl,
         "kv_len": isl - 1 + s["step"] if decode else isl + s["step"],
-        "num_heads": s["num_heads"], **widths,
-    }  # fmt: skip
+        "num_heads": s["num_heads"],
+        **widths,
+    }
 
 
 def _kernel(words: Words, s: Sizes) -> list[Ops]:
@@ -75,9 +77,13 @@ PREFILL, DECODE = (
 )
 CONTEXT, GENERATION, WIDE_CONTEXT, WIDE_GENERATION = BLOCKS = tuple(
     Table(name, (*_FORMATS, "gemm_type"), _SIZES, _block)
-    for name in ("mla_context_module", "mla_generation_module", "wideep_context_mla",
-                 "wideep_generation_mla")
-)  # fmt: skip
+    for name in (
+        "mla_context_module",
+        "mla_generation_module",
+        "wideep_context_mla",
+        "wideep_generation_mla",
+    )
+)
 
 
 def mla_rows(data: Path, *tables: Table) -> Iterator[MeasuredRows]:
@@ -90,19 +96,24 @@ _PAIRS = "pairs of heads and batch"
 SOURCES = (
     Source("mla_prefill", (PREFILL.path,), _PAIRS, lambda data: mla_rows(data, PREFILL), DEEP),
     Source("mla_decode", (DECODE.path,), _PAIRS, lambda data: mla_rows(data, DECODE), DEEP),
-    Source("mla_module", (CONTEXT.path, GENERATION.path), _PAIRS,
-           lambda data: mla_rows(data, CONTEXT, GENERATION), DEEP),
-)  # fmt: skip
+    Source(
+        "mla_module",
+        (CONTEXT.path, GENERATION.path),
+        _PAIRS,
+        lambda data: mla_rows(data, CONTEXT, GENERATION),
+        DEEP,
+    ),
+)
 
 
 def roofline_s(rows: MeasuredRows, times: KernelTimes) -> F64:
     """Useful FLOPs at the datasheet's rates and compulsory bytes at its bandwidth, seconds."""
-    found, device, dtype = times.analysis.resource_s, rows.hardware, rows.batch.variant.dtype
+    resource_s, device, dtype = times.analysis.resource_s, rows.hardware, rows.batch.variant.dtype
     pipe = device.matrix_pipe(dtype)
     clock = device.bound_per_s(pipe, dtype) / device.peak_per_s(pipe, dtype)
     inner = device.cores * device.clocks.max_hz * L2_BYTES_PER_CLOCK_AND_CORE
-    moved = found["l2" if "l2" in found else "chip"] * inner
-    return np.maximum(found["tensor"] * clock, moved / device.dram.bandwidth_bytes_per_s)
+    moved = resource_s["l2" if "l2" in resource_s else "chip"] * inner
+    return np.maximum(resource_s["tensor"] * clock, moved / device.dram.bandwidth_bytes_per_s)
 
 
 def _formats(rows: MeasuredRows, _: KernelTimes) -> str:
@@ -120,9 +131,7 @@ def _regime(_: MeasuredRows, times: KernelTimes) -> Labels:
     )
 
 
-LABELS: Mapping[str, LabelOf] = {
-    "engine": word("backend"), "formats": _formats, "regime": _regime,
-}  # fmt: skip
+LABELS: Mapping[str, LabelOf] = {"engine": word("backend"), "formats": _formats, "regime": _regime}
 
 
 def _suite(name: str, tables: Mapping[str, Table], roofline: Roofline = roofline_s) -> Suite:
@@ -135,9 +144,11 @@ def _suite(name: str, tables: Mapping[str, Table], roofline: Roofline = roofline
 
 
 _BLOCKS = {
-    "context_us": CONTEXT, "generation_us": GENERATION,
-    "wide_context_us": WIDE_CONTEXT, "wide_generation_us": WIDE_GENERATION,
-}  # fmt: skip
+    "context_us": CONTEXT,
+    "generation_us": GENERATION,
+    "wide_context_us": WIDE_CONTEXT,
+    "wide_generation_us": WIDE_GENERATION,
+}
 SUITES = (
     _suite("mla", {"prefill_us": PREFILL, "decode_us": DECODE}),
     _suite("mla-blocks", _BLOCKS),

@@ -29,9 +29,12 @@ more by this factor contradicts itself: much of a request's time is in neither, 
 not of the same part of the run."""
 _DEVICES = {"NVIDIA A100-SXM4-40GB": "A100-SXM-40GB", "NVIDIA H100 80GB HBM3": "H100"}
 _MODELS = {
-    "codegemma-1.1-2b": "Gemma-2B", "codegemma-7b": "Gemma-7B", "CodeLlama-70b-hf": "Llama-2-70B",
-    "Phi-3-medium-4k-instruct": "Phi-3-medium", "Phi-3-mini-4k-instruct": "Phi-3-mini",
-}  # fmt: skip
+    "codegemma-1.1-2b": "Gemma-2B",
+    "codegemma-7b": "Gemma-7B",
+    "CodeLlama-70b-hf": "Llama-2-70B",
+    "Phi-3-medium-4k-instruct": "Phi-3-medium",
+    "Phi-3-mini-4k-instruct": "Phi-3-mini",
+}
 """Names whose architecture has another name."""
 _UNKNOWN = {"Phi-3-small-8k-instruct"}
 """Blocks of its attention are sparse, which no model of the catalog has."""

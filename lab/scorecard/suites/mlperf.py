@@ -40,41 +40,51 @@ _MODELS = {
 third each of OpenOrca, GSM8K and MBXP: as generally reported; the second number is judged.
 """
 _DEVICES = {
-    "NVIDIA H100-SXM-80GB": "H100", "NVIDIA H100-NVL-94GB": "H100-NVL",
-    "NVIDIA H100-PCIe-80GB": "H100-PCIe", "NVIDIA H200-SXM-141GB": "H200",
+    "NVIDIA H100-SXM-80GB": "H100",
+    "NVIDIA H100-NVL-94GB": "H100-NVL",
+    "NVIDIA H100-PCIe-80GB": "H100-PCIe",
+    "NVIDIA H200-SXM-141GB": "H200",
     "NVIDIA H200-SXM-141GB-CTS": "H200",
     "NVIDIA GH200 Grace Hopper Superchip 144GB": "GH200-144GB",
     "NVIDIA GH200 Grace Hopper Superchip 96GB": "GH200-96GB",
-    "NVIDIA L40S": "L40S", "NVIDIA B200-SXM-180GB": "B200",
+    "NVIDIA L40S": "L40S",
+    "NVIDIA B200-SXM-180GB": "B200",
     "AMD Instinct MI300X-NPS1-SPX-192GB-750W": "MI300X",
     "AMD MI300X-NPS1-SPX-192GB-750W": "MI300X",
-}  # fmt: skip
+}
 _ENGINES = {
-    "TensorRT": ("trtllm", "0.12.0"), "vLLM 0.4": ("vllm-v0", "0.6"),
+    "TensorRT": ("trtllm", "0.12.0"),
+    "vLLM 0.4": ("vllm-v0", "0.6"),
     "vLLM 0.5": ("vllm-v0", "0.6"),
-}  # fmt: skip
+}
 """How a row's software begins -> engine. Batches are handed to it in its own process, without the
 server that is in front of it in versions before 0.6 (engine ``vllm-0.5``). The rest says only CUDA,
 and is left out.
 """
 _IDENTITY = (
-    "Submitter", "System", "Platform", "Accelerator", "accelerators_per_node", "Nodes", "Software",
+    "Submitter",
+    "System",
+    "Platform",
+    "Accelerator",
+    "accelerators_per_node",
+    "Nodes",
+    "Software",
     "Performance_Result",
-)  # fmt: skip
+)
 _FP4 = ("B200",)
 """TensorRT-LLM's submissions run in FP8, on these devices in FP4; the column says fp16 of both."""
 
 
 def cases(data: Path) -> list[Case]:
     """One case a run, sorted; one run is submitted for both targets of accuracy."""
-    found: dict[tuple[str, ...], Case] = {}
+    table: dict[tuple[str, ...], Case] = {}
     for row in read_records(data / TABLE, version="v4.1", Category="closed", Scenario="Offline"):
         benchmark = re.sub(r"-99(\.9)?$", "", row["Model"])
         engine = next((e for name, e in _ENGINES.items() if row["Software"].startswith(name)), None)
         if benchmark in _MODELS and engine:
             key = (benchmark, *(str(row[name]) for name in _IDENTITY))
-            found[key] = _case(row, benchmark, engine)
-    return [found[key] for key in sorted(found)]
+            table[key] = _case(row, benchmark, engine)
+    return [table[key] for key in sorted(table)]
 
 
 def _case(row: Mapping[str, Any], benchmark: str, engine: tuple[str, str]) -> Case:
@@ -122,21 +132,21 @@ def answer(case: Case) -> dict[str, Believed]:
     try:
         served = prepared(decode(scenario)).served
         spec = replace(served.spec, front_ns=0, front_token_ns=0, back_ns=0)
-        found = Simulated(Fleet.of(served.deployment, spec), served.simulate)
-        value = found.metrics(served.metrics_of)[METRIC]
+        simulated = Simulated(Fleet.from_deployment(served.deployment, spec), served.simulate)
+        value = simulated.metrics(served.metrics_of)[METRIC]
     except SilicastError as error:
         if error.kind == "internal":
             raise
         return {}
-    return {METRIC: (value.estimate, value.p05, value.p95, found.bound().get(METRIC, NAN))}
+    return {METRIC: (value.estimate, value.p05, value.p95, simulated.bound().get(METRIC, NAN))}
 
 
 def _score(data: Path, limit: int | None) -> list[Scored]:
     every = cases(data)
     chosen = [every[i] for i in subsample(len(every), limit)]
-    found = _answers(chosen)
+    answers = _answers(chosen)
     return [
-        score_cases(metric, [chosen[i] for i in rows], [found[i] for i in rows], of=METRIC)
+        score_cases(metric, [chosen[i] for i in rows], [answers[i] for i in rows], of=METRIC)
         for metric, model in METRICS.items()
         if (rows := [i for i, case in enumerate(chosen) if case.labels["model"] == model])
     ]
@@ -145,8 +155,8 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
 def _answers(chosen: Sequence[Case]) -> list[dict[str, Believed]]:
     """Every answer, in order; systems that differ in name alone are one."""
     keys = [json.dumps(case.scenario, sort_keys=True) for case in chosen]
-    found = {key: answer(case) for key, case in dict(zip(keys, chosen, strict=True)).items()}
-    return [found[key] for key in keys]
+    table = {key: answer(case) for key, case in dict(zip(keys, chosen, strict=True)).items()}
+    return [table[key] for key in keys]
 
 
 SUITES = (Suite("mlperf", (TABLE,), _score, both_tiers=False),)

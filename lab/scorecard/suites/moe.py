@@ -56,9 +56,13 @@ SHARE = 40
 """One in so many rows of a campaign is read, unless told otherwise."""
 PIPEWEAVE = "pipeweave/kernel_moe_w13.parquet"
 PIPEWEAVE_DEVICES = {
-    "A100": "A100-SXM-80GB", "A40": "A40", "H20": "H20", "H800": "H800-SXM-80GB", "L20": "L20",
+    "A100": "A100-SXM-80GB",
+    "A40": "A40",
+    "H20": "H20",
+    "H800": "H800-SXM-80GB",
+    "L20": "L20",
     "RTX 6000 Ada": "RTX 6000 Ada",
-}  # fmt: skip
+}
 
 
 def layer_held_out(d: Sizes) -> Mask:
@@ -95,9 +99,12 @@ def _dims(s: Sizes) -> dict[str, I64]:
 
 def _variant(words: Words, dtype: str, kernel: str, *, gated: bool = True) -> Variant:
     return Variant(
-        dtype=recipe_for(dtype).name, library=words["backend"], version=words["version"],
-        kernel=kernel, flags=tuple(sorted([("gated", gated), (words["distribution"], True)])),
-    )  # fmt: skip
+        dtype=recipe_for(dtype).name,
+        library=words["backend"],
+        version=words["version"],
+        kernel=kernel,
+        flags=tuple(sorted([("gated", gated), (words["distribution"], True)])),
+    )
 
 
 def _layers(words: Words, s: Sizes) -> Iterator[Ops]:
@@ -136,7 +143,7 @@ def pipeweave_rows(data: Path) -> list[MeasuredRows]:
     c = read_columns(data / PIPEWEAVE, ["gpu", "M", "E", "topk", "H", "N", "latency_us"])
     flags = (("balanced", True), ("gated", True), ("w13", True))
     variant = Variant(dtype="bf16", library="triton", kernel="triton", flags=flags)
-    found = []
+    measured_rows = []
     for gpu, device in PIPEWEAVE_DEVICES.items():
         here = c["gpu"] == gpu
         sizes = {name: c[name][here].astype(np.int64) for name in ("M", "E", "topk", "H", "N")}
@@ -144,8 +151,8 @@ def pipeweave_rows(data: Path) -> list[MeasuredRows]:
         ((batch, _, _),) = ops("moe", variant, dims, np.zeros(len(sizes["M"]), dtype=bool))
         held = layer_held_out(batch.dims) | problem_held_out(batch.dims)
         seconds = c["latency_us"][here] * 1e-6
-        found.append(MeasuredRows(batch, device, seconds, held, {"source": "pipeweave"}))
-    return found
+        measured_rows.append(MeasuredRows(batch, device, seconds, held, {"source": "pipeweave"}))
+    return measured_rows
 
 
 def wide_rows(data: Path, *, named: bool = True) -> list[MeasuredRows]:
@@ -323,9 +330,12 @@ def _scored_mlp(phase: str, device: str, rows: list[dict[str, int | str]]) -> Sc
         for name in ("num_token", "hidden_size", "intermediate_size")
     )
     product = Variant(
-        dtype=recipe_for(str(rows[0]["quant_type"])).name, library="sglang",
-        version=str(rows[0]["version"]), launch="graph", flags=(("includes_quantize", True),),
-    )  # fmt: skip
+        dtype=recipe_for(str(rows[0]["quant_type"])).name,
+        library="sglang",
+        version=str(rows[0]["version"]),
+        launch="graph",
+        flags=(("includes_quantize", True),),
+    )
     one, seconds = np.ones_like(tokens), np.array([float(row["latency_us"]) for row in rows]) * 1e-6
     batches = (
         OpBatch("gemm", product, {"m": tokens, "n": 2 * inner, "k": hidden, "batch": one}),
@@ -342,10 +352,8 @@ def _scored_mlp(phase: str, device: str, rows: list[dict[str, int | str]]) -> Sc
         p05=1e6 * np.array([each.p05 for each in sums]),
         p95=1e6 * np.array([each.p95 for each in sums]),
         roofline=1e6 * (kernels[0].bound_s + kernels[1].bound_s + kernels[2].bound_s),
-        groups={
-            "device": np.full(len(rows), device), "phase": np.full(len(rows), phase),
-        },
-    )  # fmt: skip
+        groups={"device": np.full(len(rows), device), "phase": np.full(len(rows), phase)},
+    )
 
 
 def _sum(kernels: Sequence[KernelTimes], row: int) -> Quantity:
@@ -361,7 +369,12 @@ def _sum(kernels: Sequence[KernelTimes], row: int) -> Quantity:
 
 
 TABLES = (
-    TABLE.path, PIPEWEAVE, f"{AIC}wideep_context_moe.parquet",
-    f"{AIC}wideep_generation_moe.parquet", WIDE_CUTLASS.path, FUSED.path, *MLP,
-)  # fmt: skip
+    TABLE.path,
+    PIPEWEAVE,
+    f"{AIC}wideep_context_moe.parquet",
+    f"{AIC}wideep_generation_moe.parquet",
+    WIDE_CUTLASS.path,
+    FUSED.path,
+    *MLP,
+)
 SUITES = (Suite("moe", TABLES, _score),)

@@ -37,9 +37,14 @@ def exchange_rows(data: Path) -> list[MeasuredRows]:
 
 
 def _part(
-    system: str, phase: str, variant: Variant, dims: Mapping[str, Any], micros: F64,
-    *, few_layers: bool = False,
-) -> MeasuredRows:  # fmt: skip
+    system: str,
+    phase: str,
+    variant: Variant,
+    dims: Mapping[str, Any],
+    micros: F64,
+    *,
+    few_layers: bool = False,
+) -> MeasuredRows:
     """One in four layers (hidden, topk, experts) is held out; of groups that span nodes and of
     exchanges over NVLink alone, which have few layers, one in two pairs of tokens and nodes.
     """
@@ -55,8 +60,14 @@ def _part(
 
 def _vllm_and_trtllm(data: Path) -> Iterator[MeasuredRows]:
     words = ("system", "backend", "version", "comm_backend", "phase", "comm_dtype")
-    names = {"tokens": "num_tokens", "hidden": "hidden_size", "topk": "topk",
-             "experts": "num_experts", "ep": "ep_size", "sms": "sms"}  # fmt: skip
+    names = {
+        "tokens": "num_tokens",
+        "hidden": "hidden_size",
+        "topk": "topk",
+        "experts": "num_experts",
+        "ep": "ep_size",
+        "sms": "sms",
+    }
     numbers = (*names.values(), "latency_us")
     for named, c in groups(read_arrow(data / A2A, [*words, *numbers]), words, numbers):
         system, library, version, kernel, phase, dtype = named.values()
@@ -71,8 +82,12 @@ def _vllm_and_trtllm(data: Path) -> Iterator[MeasuredRows]:
 def _sglang(data: Path) -> Iterator[MeasuredRows]:
     for kernel, table in DEEPEP.items():
         normal = kernel == "deepep_normal"
-        names = {"tokens": "num_token", "hidden": "hidden_size", "topk": "num_topk",
-                 "experts": "num_experts"}  # fmt: skip
+        names = {
+            "tokens": "num_token",
+            "hidden": "hidden_size",
+            "topk": "num_topk",
+            "experts": "num_experts",
+        }
         times = {phase: f"{phase}_{'transmit' if normal else 'avg_t'}_us" for phase in PHASES}
         sms = {phase: f"{phase}_sms" for phase in PHASES} if normal else {}
         words = ("system", "version", "node_num")
@@ -93,14 +108,19 @@ def _sglang(data: Path) -> Iterator[MeasuredRows]:
 
 def _one_sided(data: Path) -> Iterator[MeasuredRows]:
     words = ("kernel_source", "moe_dtype", "op_name", "system")
-    names = {"tokens": "num_tokens", "hidden": "hidden_size", "topk": "topk",
-             "experts": "num_experts", "ep": "moe_ep_size"}  # fmt: skip
+    names = {
+        "tokens": "num_tokens",
+        "hidden": "hidden_size",
+        "topk": "topk",
+        "experts": "num_experts",
+        "ep": "moe_ep_size",
+    }
     numbers = (*names.values(), "latency_us")
     read = groups(read_arrow(data / ONE_SIDED, [*words, *numbers]), words, numbers)
-    found = {tuple(named.values()): columns for named, columns in read}
-    for kernel, dtype in dict.fromkeys(key[:2] for key in found):
+    table = {tuple(named.values()): columns for named, columns in read}
+    for kernel, dtype in dict.fromkeys(key[:2] for key in table):
         for phase in PHASES:
-            c = found.get((kernel, dtype, f"alltoall_{phase}", "gb200"))
+            c = table.get((kernel, dtype, f"alltoall_{phase}", "gb200"))
             if c is not None:
                 variant = Variant(recipe_for(dtype).name, library="trtllm", kernel=kernel)
                 dims = {dim: c[column] for dim, column in names.items()}

@@ -51,18 +51,30 @@ DEEPBENCH_FITTED = frozenset({"MI25", "M40", "Xeon Phi 7250"})
 """Vega FE and TITAN X are sister devices of these."""
 
 LLAMA_8B_LAYERS = {
-    "q_proj": (4096, 4096), "o_proj": (4096, 4096), "gate_proj": (14336, 4096),
-    "up_proj": (14336, 4096), "down_proj": (4096, 14336), "lm_head": (128256, 4096),
-}  # fmt: skip
+    "q_proj": (4096, 4096),
+    "o_proj": (4096, 4096),
+    "gate_proj": (14336, 4096),
+    "up_proj": (14336, 4096),
+    "down_proj": (4096, 14336),
+    "lm_head": (128256, 4096),
+}
 """Layer -> (n, k). The later norms of the profile are fused into neighbours and left out."""
 XLA_TYPES = {
-    "bf16xbf16->bf16": "bf16", "f16xf16->f16": "fp16",
-    "f8e4m3fnuzxf8e4m3fnuz->bf16": "fp8_static", "f32xf32->f32": "tf32",
-}  # fmt: skip
+    "bf16xbf16->bf16": "bf16",
+    "f16xf16->f16": "fp16",
+    "f8e4m3fnuzxf8e4m3fnuz->bf16": "fp8_static",
+    "f32xf32->f32": "tf32",
+}
 NEUSIGHT_KINDS = {
-    "add": ("add", 2), "mul": ("mul", 2), "div": ("div", 2), "addu": ("add", 1),
-    "mulu": ("mul", 1), "relu": ("relu", 1), "gelu": ("gelu", 1), "tanh": ("tanh", 1),
-}  # fmt: skip
+    "add": ("add", 2),
+    "mul": ("mul", 2),
+    "div": ("div", 2),
+    "addu": ("add", 1),
+    "mulu": ("mul", 1),
+    "relu": ("relu", 1),
+    "gelu": ("gelu", 1),
+    "tanh": ("tanh", 1),
+}
 B60_PRODUCTS = {"bfloat16": "bf16", "fp8": "fp8_wo"}
 """The table's fp8 is vLLM's kernel for weights in fp8 and activations in bf16 on Intel GPUs."""
 
@@ -80,13 +92,13 @@ def group_of(
     name: str, device: str, rows: Iterable[_Row], limit: int = ROWS_PER_GROUP
 ) -> MeasuredRows:
     """Rows of one source, family and variant, evenly thinned to about ``limit``."""
-    found = list(rows)
-    found = found[:: max(1, len(found) // limit)]
+    result = list(rows)
+    result = result[:: max(1, len(result) // limit)]
     return MeasuredRows(
-        OpBatch.of([op for op, _, _ in found]),
+        OpBatch.from_ops([op for op, _, _ in result]),
         device,
-        np.array([seconds for _, seconds, _ in found]),
-        np.array([not fitted for _, _, fitted in found]),
+        np.array([seconds for _, seconds, _ in result]),
+        np.array([not fitted for _, _, fitted in result]),
         {"group": f"{device} {name}"},
     )
 
@@ -99,9 +111,7 @@ def tpu_groups(data: Path) -> list[MeasuredRows]:
         tokens = int(row["input"])
         op = _layer_op(row["layer_name"], tokens, graph)
         if op is not None:
-            rows[op.family].append(
-                (op, row["latency(ns)"] * 1e-9, tokens // TOKEN_BLOCK % 2 == 0)
-            )  # fmt: skip
+            rows[op.family].append((op, row["latency(ns)"] * 1e-9, tokens // TOKEN_BLOCK % 2 == 0))
     heads = {"num_heads": 32, "num_kv_heads": 8, "head_dim": 128, "window": 0}
     for row in read_records(data / TPU_ATTENTION, hardware="TPU-v6e-1"):
         batch, chunk, past = (
@@ -115,7 +125,7 @@ def tpu_groups(data: Path) -> list[MeasuredRows]:
             sizes = {"batch": batch, "q_len": 1, "kv_len": past}
         op = Op.make(family, graph, **sizes, **heads)
         rows[family].append((op, row["mean_ns"] * 1e-9, fitted))
-    return [group_of(name, "TPU v6e", found, 1200) for name, found in rows.items()]
+    return [group_of(name, "TPU v6e", item, 1200) for name, item in rows.items()]
 
 
 def _layer_op(name: str, tokens: int, variant: Variant) -> Op | None:
@@ -139,12 +149,12 @@ def amd_neusight_groups(data: Path) -> list[MeasuredRows]:
         if op is not None:
             kind = row["op"] if op.family == "gemm" else op.family
             fitted = row["split"] == "train" and may_fit(op)
-            found = rows[kind].setdefault(op.variant, [])
-            found.append((op, row["latency_ms"] * 1e-3, fitted))
+            variant = rows[kind].setdefault(op.variant, [])
+            variant.append((op, row["latency_ms"] * 1e-3, fitted))
     return [
-        group_of(f"{kind} neusight", "MI100", found)
+        group_of(f"{kind} neusight", "MI100", variant)
         for kind, variants in rows.items()
-        for found in variants.values()
+        for variant in variants.values()
     ]
 
 
@@ -177,7 +187,7 @@ def xla_groups(data: Path) -> list[MeasuredRows]:
         sizes = {side: int(row[side]) for side in ("m", "n", "k")}
         op = Op.make("gemm", Variant(dtype=dtype, library="xla"), **sizes, batch=int(row["b"]))
         rows[dtype].append((op, float(row["us"]) * 1e-6, may_fit(op)))
-    return [group_of(f"gemm {dtype} xla", "MI300X", found) for dtype, found in rows.items()]
+    return [group_of(f"gemm {dtype} xla", "MI300X", item) for dtype, item in rows.items()]
 
 
 def deepbench_groups(data: Path) -> list[MeasuredRows]:
@@ -199,8 +209,7 @@ def deepbench_groups(data: Path) -> list[MeasuredRows]:
         fitted = device in DEEPBENCH_FITTED and may_fit(op)
         rows[device, dtype].append((op, float(row["time"]) * 1e-3, fitted))
     return [
-        group_of(f"gemm {dtype} deepbench", device, found)
-        for (device, dtype), found in rows.items()
+        group_of(f"gemm {dtype} deepbench", device, item) for (device, dtype), item in rows.items()
     ]
 
 
@@ -231,8 +240,8 @@ def b60_groups(data: Path) -> list[MeasuredRows]:
                 op = Op.make(family, Variant(library="vllm"), **_attention_sizes(row, family))
                 rows[family, "bf16"].append((op, row["latency_us"] * 1e-6, may_fit(op)))
     return [
-        group_of(f"{family} {dtype} aiconfigurator", "Arc Pro B60", found, 800)
-        for (family, dtype), found in rows.items()
+        group_of(f"{family} {dtype} aiconfigurator", "Arc Pro B60", item, 800)
+        for (family, dtype), item in rows.items()
     ]
 
 
@@ -252,9 +261,14 @@ def _attention_sizes(row: Mapping[str, Any], family: str) -> dict[str, int]:
 
 
 MOE_SIZES = {
-    "tokens": "num_tokens", "experts": "num_experts", "topk": "topk", "hidden": "hidden_size",
-    "intermediate": "inter_size", "ep": "moe_ep_size", "tp": "moe_tp_size",
-}  # fmt: skip
+    "tokens": "num_tokens",
+    "experts": "num_experts",
+    "topk": "topk",
+    "hidden": "hidden_size",
+    "intermediate": "inter_size",
+    "ep": "moe_ep_size",
+    "tp": "moe_tp_size",
+}
 
 
 def b60_expert_groups(data: Path) -> list[MeasuredRows]:
@@ -267,14 +281,19 @@ def b60_expert_groups(data: Path) -> list[MeasuredRows]:
         op = Op.make("moe", variant, **{name: int(row[c]) for name, c in MOE_SIZES.items()})
         rows[f"{dtype} {row['distribution']}"].append((op, row["latency_us"] * 1e-6, may_fit(op)))
     return [
-        group_of(f"moe {name} aiconfigurator", "Arc Pro B60", found) for name, found in rows.items()
+        group_of(f"moe {name} aiconfigurator", "Arc Pro B60", item) for name, item in rows.items()
     ]
 
 
 GROUPS = (
-    tpu_groups, xla_groups, b60_groups, b60_expert_groups, amd_neusight_groups, deepbench_groups,
+    tpu_groups,
+    xla_groups,
+    b60_groups,
+    b60_expert_groups,
+    amd_neusight_groups,
+    deepbench_groups,
     llmcompass_groups,
-)  # fmt: skip
+)
 
 
 def all_groups(data: Path) -> Iterator[MeasuredRows]:

@@ -39,9 +39,13 @@ SALT = 3
 """The first with which every engine has a pair on either side."""
 METRICS = ("ttft_mean_ms", "tpot_mean_ms", "rate_tokens_per_s")
 _DEVICES = {
-    "b200_sxm": "B200", "b300_sxm": "B300", "gb200": "GB200", "gb300": "GB300",
-    "h100_sxm": "H100", "h200_sxm": "H200",
-}  # fmt: skip
+    "b200_sxm": "B200",
+    "b300_sxm": "B300",
+    "gb200": "GB200",
+    "gb300": "GB300",
+    "h100_sxm": "H100",
+    "h200_sxm": "H200",
+}
 _SAME = {"deepseek-ai/DeepSeek-V3": "deepseek-ai/DeepSeek-R1"}
 """The source lists runs of the second under the name of the first too: the architecture is one."""
 _FORMATS = {"fp4": "nvfp4", "int4": "int4", "fp8": "fp8", "bf16": "bf16"}
@@ -58,15 +62,15 @@ Row = dict[str, Any]
 
 def sane_rows(data: Path) -> list[Row]:
     """Rows to score, sorted; see the suite's description."""
-    found: dict[tuple[Any, ...], Row] = {}
+    table: dict[tuple[Any, ...], Row] = {}
     for row in read_records(data / TABLE, mode="agg"):
         if (row["concurrency"] or 0) < 1 or any(row[flag] for flag in _FLAGS):
             continue
         row["model_path"] = _SAME.get(row["model_path"], row["model_path"])
         key = (*_key(row), row["silicon_ttft_ms"], row["silicon_tpot_ms"])
-        if key not in found or row["id"] < found[key]["id"]:
-            found[key] = row
-    return sorted(found.values(), key=lambda row: tuple(map(str, (*_key(row), row["id"]))))
+        if key not in table or row["id"] < table[key]["id"]:
+            table[key] = row
+    return sorted(table.values(), key=lambda row: tuple(map(str, (*_key(row), row["id"]))))
 
 
 def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -126,17 +130,23 @@ def _case(row: Row, repeats: str, peer: Mapping[str, Any]) -> Case:
     checkpoint, weights = _checkpoint(model, row["precision"])
     source = "NVIDIA" if row["silicon_data_source"].startswith("source_file=/") else "InferenceX"
     scenario: dict[str, Any] = {
-        "task": "serving", "device": device, "model": checkpoint,
+        "task": "serving",
+        "device": device,
+        "model": checkpoint,
         "engine": {"name": row["backend"], "version": row["backend_version"] or ""},
         "parallel": {
-            "tp": int(row["tp_size"]), "pp": int(row["pp_size"] or 1),
-            "ep": int(row["moe_ep_size"] or 1), "attention_dp": int(row["attention_dp_size"] or 1),
+            "tp": int(row["tp_size"]),
+            "pp": int(row["pp_size"] or 1),
+            "ep": int(row["moe_ep_size"] or 1),
+            "attention_dp": int(row["attention_dp_size"] or 1),
         },
         "workload": {
             "arrival": {"kind": "closed", "concurrency": clients},
-            "input_len": int(row["isl"]), "output_len": output, "range_ratio": RANGE_RATIO[source],
+            "input_len": int(row["isl"]),
+            "output_len": output,
+            "range_ratio": RANGE_RATIO[source],
         },
-    }  # fmt: skip
+    }
     if weights:
         scenario["precision"] = {"weights": weights}
     if source == "NVIDIA" and row["backend"] == "trtllm" and row["precision"] == "fp8":
@@ -155,15 +165,18 @@ def _case(row: Row, repeats: str, peer: Mapping[str, Any]) -> Case:
             for name, value in zip(METRICS, _of(clients, mean_output, *known), strict=True)
         },
         labels={
-            "device": device, "engine": row["backend"],
+            "device": device,
+            "engine": row["backend"],
             "model": f"{model.split('/')[-1]} {row['precision']}",
-            "concurrency": _band(clients), "traffic": f"{row['isl']} / {row['osl']}",
+            "concurrency": _band(clients),
+            "traffic": f"{row['isl']} / {row['osl']}",
             "engine and model": f"{row['backend']} {model.split('/')[-1]}",
-            "devices": f"{row['tp_size']}", "repeats": repeats,
+            "devices": f"{row['tp_size']}",
+            "repeats": repeats,
             "source": source,
             "pair": "train" if trains(model, device) else "held out",
         },
-    )  # fmt: skip
+    )
 
 
 def _launched_with(row: Row, source: str) -> dict[str, Any]:
@@ -206,8 +219,8 @@ def answer(case: Case) -> dict[str, Believed]:
         scenario["tier"] = "analytic"
     try:
         served = prepared(decode(scenario)).served
-        found = Simulated(served.fleet, served.simulate)
-        metrics, bound = found.metrics(served.metrics_of), found.bound()
+        simulated = Simulated(served.fleet, served.simulate)
+        metrics, bound = simulated.metrics(served.metrics_of), simulated.bound()
     except SilicastError as error:
         if error.kind == "internal":
             raise
@@ -219,17 +232,17 @@ def answer(case: Case) -> dict[str, Believed]:
     }
 
 
-def with_rate(case: Case, found: Mapping[str, Believed]) -> dict[str, Believed]:
+def with_rate(case: Case, table: Mapping[str, Believed]) -> dict[str, Believed]:
     """An answer, and the throughput that follows from it as from what was measured."""
-    if not found:
+    if not table:
         return {}
     work = case.scenario["workload"]
     clients, ratio = work["arrival"]["concurrency"], work["range_ratio"]
     output = work["output_len"] * (1.0 + ratio) / 2.0
-    ttft, tpot = (found[name] for name in METRICS[:2])
+    ttft, tpot = (table[name] for name in METRICS[:2])
     # a fast answer is a high rate
     rate, high, low = (_of(clients, output, ttft[i], tpot[i])[2] for i in range(3))
-    return {**found, METRICS[2]: (rate, low, high, NAN)}
+    return {**table, METRICS[2]: (rate, low, high, NAN)}
 
 
 def _band(clients: int) -> str:
@@ -252,9 +265,9 @@ def _checkpoint(name: str, stated: str | None) -> tuple[str, str]:
     """The catalog's model with the formats that a run's precision means, and the format of weights
     where none has them.
     """
-    own = find_model(name).default_precision
+    default_precision = find_model(name).default_precision
     wanted = _FORMATS.get(stated or "", "")
-    held = {own.linear.weights, own.expert.weights}
+    held = {default_precision.linear.weights, default_precision.expert.weights}
     if not wanted or wanted in held or (wanted[-3:] == "fp4" and "mxfp4" in held):
         return name, ""
     plain = re.sub(r"-(FP8|Instruct)$", "", name)
@@ -272,21 +285,20 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
     """Rows of held-out pairs, those of them that do not contradict each other, and train pairs."""
     every = cases(data)
     chosen = [every[i] for i in subsample(len(every), limit)]
-    found = answers(chosen)
+    result = answers(chosen)
     held_out, consistent, trained = (
         [i for i, case in enumerate(chosen) if wanted(case)]
         for wanted in (_held_out, _consistent, lambda case: not _held_out(case))
     )
-    consistent_rows = ([chosen[i] for i in consistent], [found[i] for i in consistent])
+    consistent_rows = ([chosen[i] for i in consistent], [result[i] for i in consistent])
     return [
         score_cases(
-            f"{said}{name}",
-            [chosen[i] for i in rows], [found[i] for i in rows], of=name,
+            f"{remarks}{name}", [chosen[i] for i in rows], [result[i] for i in rows], of=name
         )
-        for said, rows in (("", held_out), ("consistent_", consistent), ("train_", trained))
+        for remarks, rows in (("", held_out), ("consistent_", consistent), ("train_", trained))
         for name in METRICS
         if rows
-    ] + ranked(*consistent_rows, METRICS[2])  # fmt: skip
+    ] + ranked(*consistent_rows, METRICS[2])
 
 
 def answers(chosen: Sequence[Case]) -> list[dict[str, Believed]]:

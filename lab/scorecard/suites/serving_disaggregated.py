@@ -57,17 +57,19 @@ def _fits(row: Mapping[str, Any]) -> bool:
 def _case(row: Mapping[str, Any], peer: Mapping[str, Any]) -> Case:
     clients, device = int(row["concurrency"]), _DEVICES[row["system"]]
     scenario: dict[str, Any] = {
-        "task": "serving", "model": _CHECKPOINTS[row["model_path"], row["precision"]],
+        "task": "serving",
+        "model": _CHECKPOINTS[row["model_path"], row["precision"]],
         # versions are those of the router, not of the engine
         "engine": {"name": row["backend"]},
         "pools": {role: _pool(row, role, device) for role in _ROLES},
         "workload": {
             "arrival": {"kind": "closed", "concurrency": clients},
             "requests": max(min(10 * clients, MOST_REQUESTS), 2 * clients),
-            "input_len": int(row["isl"]), "output_len": int(row["osl"]),
+            "input_len": int(row["isl"]),
+            "output_len": int(row["osl"]),
             "range_ratio": serving.RANGE_RATIO["InferenceX"],
         },
-    }  # fmt: skip
+    }
     known = peer.get("aic_ttft_ms") or NAN, peer.get("aic_tpot_ms") or NAN
     return Case(
         scenario=scenario,
@@ -76,20 +78,23 @@ def _case(row: Mapping[str, Any], peer: Mapping[str, Any]) -> Case:
             name: {"aiconfigurator": value} for name, value in _implied(scenario, *known).items()
         },
         labels={
-            "device": device, "engine": row["backend"], "model": scenario["model"],
-            "concurrency": _band(clients), "traffic": f"{row['isl']} / {row['osl']}",
+            "device": device,
+            "engine": row["backend"],
+            "model": scenario["model"],
+            "concurrency": _band(clients),
+            "traffic": f"{row['isl']} / {row['osl']}",
             "pair": "train" if serving.trains(scenario["model"], device) else "held out",
             "prefill": _label(scenario["pools"]["prefill"]),
             "decode": _label(scenario["pools"]["decode"]),
         },
-    )  # fmt: skip
+    )
 
 
 def _implied(scenario: Mapping[str, Any], ttft_ms: float, tpot_ms: float) -> dict[str, float]:
     """TTFT, TPOT, and the throughput that follows as it does from an answer."""
     times = {name: (ms,) * 4 for name, ms in zip(serving.METRICS, (ttft_ms, tpot_ms), strict=False)}
-    found = serving.with_rate(Case(scenario, {}, {}), times)
-    return {name: value[0] for name, value in found.items()}
+    rate = serving.with_rate(Case(scenario, {}, {}), times)
+    return {name: value[0] for name, value in rate.items()}
 
 
 def _band(clients: int) -> str:
@@ -101,13 +106,16 @@ def _band(clients: int) -> str:
 
 def _pool(row: Mapping[str, Any], role: str, device: str) -> dict[str, Any]:
     return {
-        "device": device, "role": role, "count": int(row[f"{role}_num_workers"]),
+        "device": device,
+        "role": role,
+        "count": int(row[f"{role}_num_workers"]),
         "parallel": {
-            "tp": int(row[f"{role}_tp_size"]), "pp": int(row[f"{role}_pp_size"] or 1),
+            "tp": int(row[f"{role}_tp_size"]),
+            "pp": int(row[f"{role}_pp_size"] or 1),
             "ep": int(row[f"{role}_moe_ep_size"] or 1),
             "attention_dp": int(row[f"{role}_attention_dp_size"] or 1),
         },
-    }  # fmt: skip
+    }
 
 
 def _label(pool: Mapping[str, Any]) -> str:

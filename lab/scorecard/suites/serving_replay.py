@@ -37,17 +37,20 @@ SERVING = "serving/llmservingsim_"
 TABLES = tuple(
     f"{SERVING}{name}.parquet"
     for name in (
-        "vllm_requests", "vllm_timeseries", "vllm_meta", "sim_requests", "profile_dense",
-        "profile_per_sequence", "profile_attention",
+        "vllm_requests",
+        "vllm_timeseries",
+        "vllm_meta",
+        "sim_requests",
+        "profile_dense",
+        "profile_per_sequence",
+        "profile_attention",
     )
-)  # fmt: skip
+)
 MODEL, DEVICE = "Llama-3.1-8B", "RTX 4090"
 NAMES = ("ttft", "tpot", "e2e")
 _ONCE = ("embedding", "final_layernorm")
 _TWICE = ("layernorm",)
-_PER_LAYER = (
-    "qkv_proj", "rotary_emb", "o_proj", "gate_up_proj", "act_fn", "down_proj",
-)  # fmt: skip
+_PER_LAYER = ("qkv_proj", "rotary_emb", "o_proj", "gate_up_proj", "act_fn", "down_proj")
 
 
 @final
@@ -60,12 +63,12 @@ class Grid:
 
     def at(self, *sizes: float) -> float:
         """One point."""
-        found = self.values
+        values = self.values
         for knots, size in zip(self.knots, sizes, strict=True):
             low = int(np.clip(np.searchsorted(knots, size, side="right") - 1, 0, len(knots) - 2))
             share = (size - knots[low]) / (knots[low + 1] - knots[low])
-            found = found[low] + share * (found[low + 1] - found[low])
-        return float(found)
+            values = values[low] + share * (values[low + 1] - values[low])
+        return float(values)
 
 
 @final
@@ -110,16 +113,16 @@ class ProfilePrices:
 
     def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
         """See :meth:`StepPrices.run`."""
-        places = np.unique(np.append(np.arange(0, steps, 16), steps - 1))
-        prices = [self.price((), decode_kv + int(place)) for place in places]
-        each = np.interp(np.arange(steps), places, [price.pass_s for price in prices])
+        positions = np.unique(np.append(np.arange(0, steps, 16), steps - 1))
+        prices = [self.price((), decode_kv + int(position)) for position in positions]
+        each = np.interp(np.arange(steps), positions, [price.pass_s for price in prices])
         nothing = np.zeros(steps)
         return RunPrice(each[None, :], nothing, prices[0].work_s, nothing)
 
     def _dense_us(self, tokens: int, sequences: int) -> float:
         if (tokens, sequences) not in self._known:
-            place = int(np.searchsorted(self._captured, tokens))
-            rows = int(self._captured[place]) if place < len(self._captured) else tokens
+            index = int(np.searchsorted(self._captured, tokens))
+            rows = int(self._captured[index]) if index < len(self._captured) else tokens
             once = sum(grid.at(rows) for grid in self._tokens["once"])
             once += sum(grid.at(sequences) for grid in self._sequences)
             layer = sum(grid.at(rows) for grid in self._tokens["layer"])
@@ -133,10 +136,10 @@ class ProfilePrices:
         count = len(decode_kv)
         mean = float(decode_kv.mean()) if count else 0.0
         even = self._attention.at(0, 0, count, mean) if count else 0.0
-        found = even
+        attention_us = even
         for new, total in prefill:
-            found += self._attention.at(new, total - new, count, mean) - even
-        return found
+            attention_us += self._attention.at(new, total - new, count, mean) - even
+        return attention_us
 
 
 def _rows(data: Path, name: str) -> dict[str, Any]:
@@ -148,8 +151,8 @@ def _rows(data: Path, name: str) -> dict[str, Any]:
 
 def _curve(data: Path, table: str, size: str, layer: str) -> Grid:
     rows = _rows(data, f"profile_{table}")
-    own = np.array(rows["layer"].to_pylist()) == layer
-    sizes, times = (rows[name].to_numpy()[own].astype(float) for name in (size, "time_us"))
+    current = np.array(rows["layer"].to_pylist()) == layer
+    sizes, times = (rows[name].to_numpy()[current].astype(float) for name in (size, "time_us"))
     order = np.argsort(sizes)
     return Grid((sizes[order],), times[order])
 
@@ -163,8 +166,8 @@ def _attention(data: Path) -> Grid:
     columns = [rows[name].to_numpy() for name in names]
     knots = tuple(np.unique(column).astype(float) for column in columns)
     times = np.full([len(each) for each in knots], np.nan)
-    places = tuple(np.searchsorted(k, c) for k, c in zip(knots, columns, strict=True))
-    times[places] = rows["time_us"].to_numpy()
+    positions = tuple(np.searchsorted(k, c) for k, c in zip(knots, columns, strict=True))
+    times[positions] = rows["time_us"].to_numpy()
     times[0, :, 0, :] = 0.0  # neither prompts nor sequences: no attention
     chunks, decodes = times[:, :, 0, 0], times[0, 0]
     chunks[0, :] = 0.0
@@ -186,10 +189,12 @@ def _straight(part: F64) -> None:
 
 def deployment() -> Deployment:
     """What ran."""
-    return Deployment.of(
-        model=find_model(MODEL), device=find_device(DEVICE),
-        engine=as_of(find_engine("vllm"), "0.19.0"), evidence=EVIDENCE.get(),
-    )  # fmt: skip
+    return Deployment.from_model(
+        model=find_model(MODEL),
+        device=find_device(DEVICE),
+        engine=as_of(find_engine("vllm"), "0.19.0"),
+        evidence=EVIDENCE.get(),
+    )
 
 
 def specs(data: Path) -> tuple[ReplicaSpec, ReplicaSpec]:
@@ -197,14 +202,16 @@ def specs(data: Path) -> tuple[ReplicaSpec, ReplicaSpec]:
     meta = _rows(data, "vllm_meta")
     limits = json.loads(meta["engine_kwargs"][0].as_py())
     blocks = json.loads(meta["kv_cache"][0].as_py())["num_gpu_blocks"]
-    own = replica_spec(deployment(), sequences=limits["max_num_seqs"], blocks=blocks)
-    own = replace(
-        own,
-        limits=replace(own.limits, step_tokens=limits["max_num_batched_tokens"]),
-        front_ns=0, front_token_ns=0, back_ns=0,  # measured at the engine's core
-    )  # fmt: skip
-    measured = ProfilePrices(data, own.prices, deployment().machine)
-    return replace(own, prices=measured), own
+    current = replica_spec(deployment(), sequences=limits["max_num_seqs"], blocks=blocks)
+    current = replace(
+        current,
+        limits=replace(current.limits, step_tokens=limits["max_num_batched_tokens"]),
+        front_ns=0,
+        front_token_ns=0,
+        back_ns=0,  # measured at the engine's core
+    )
+    measured = ProfilePrices(data, current.prices, deployment().machine)
+    return replace(current, prices=measured), current
 
 
 def replayed(data: Path, spec: ReplicaSpec) -> Records:
@@ -212,7 +219,7 @@ def replayed(data: Path, spec: ReplicaSpec) -> Records:
     rows = _rows(data, "vllm_requests")
     arrival = rows["arrival_s"].combine_chunks().cast("int64").to_numpy()
     sizes = (rows[name].to_numpy().astype(np.int64) for name in ("input_toks", "output_toks"))
-    return Simulation(Requests.of(arrival - arrival.min(), *sizes), [spec]).run()
+    return Simulation(Requests.from_arrays(arrival - arrival.min(), *sizes), [spec]).run()
 
 
 def _score(data: Path, limit: int | None) -> list[Scored]:
@@ -222,57 +229,57 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
         rows[name].to_numpy()
         for name in ("queued_ts", "first_token_ts", "last_token_ts", "output_toks")
     )
-    truth = {
-        "ttft": first - queued, "tpot": (last - first) / (tokens - 1), "e2e": last - queued,
-    }  # fmt: skip
+    truth = {"ttft": first - queued, "tpot": (last - first) / (tokens - 1), "e2e": last - queued}
     peer = _rows(data, "sim_requests")
     order = np.argsort(peer["request id"].to_numpy())
     theirs = {
         name: peer[column].to_numpy()[order] * 1e-9
         for name, column in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "latency"))
     }
-    found: list[Scored] = []
+    scoreds: list[Scored] = []
     for name, spec in zip(("scheduler", "own"), specs(data), strict=True):
         records = replayed(data, spec)
         ours = {"ttft": records.ttft_s(), "tpot": records.tpot_s(), "e2e": records.e2e_s()}
         width = _width(records, spec) if name == "own" else {}
         three = (truth, ours, theirs)
-        for said, quantile in (("mean", None), ("p99", 0.99)):
+        for remarks, quantile in (("mean", None), ("p99", 0.99)):
             columns_ = [
                 np.array([_statistic(times[metric], quantile) for metric in NAMES])
                 for times in three
             ]
-            found.append(_scored(f"{name}_{said}_ms", columns_, NAMES, width))
+            scoreds.append(_scored(f"{name}_{remarks}_ms", columns_, NAMES, width))
         chosen = slice(limit or None)
         for metric in NAMES:
             columns_ = [times[metric][chosen] * 1e3 for times in three]
-            found.append(_scored(f"{name}_each_{metric}_ms", columns_, (metric,), width))
+            scoreds.append(_scored(f"{name}_each_{metric}_ms", columns_, (metric,), width))
         if name == "scheduler":
-            found += [_running(data, records)]
-    return found
+            scoreds += [_running(data, records)]
+    return scoreds
 
 
 def _statistic(times_s: F64, quantile: float | None) -> float:
     """A quantile, or the mean, in milliseconds."""
-    found = times_s.mean() if quantile is None else np.quantile(times_s, quantile)
-    return float(found) * 1e3
+    value = times_s.mean() if quantile is None else np.quantile(times_s, quantile)
+    return float(value) * 1e3
 
 
 def _width(records: Records, spec: ReplicaSpec) -> dict[str, tuple[float, float]]:
     """Relative p05 and p95 of the mean of each latency."""
-    simulated = Simulated(Fleet.of(deployment(), spec), lambda _: records)
-    found = simulated.metrics(statistics_ms)
+    simulated = Simulated(Fleet.from_deployment(deployment(), spec), lambda _: records)
+    metrics = simulated.metrics(statistics_ms)
     return {
         name: (one.p05 / one.estimate, one.p95 / one.estimate)
         for name in NAMES
-        for one in (found[f"{name}_mean_ms"],)
+        for one in (metrics[f"{name}_mean_ms"],)
     }
 
 
 def _scored(
-    metric: str, columns_: Sequence[F64], names: Sequence[str],
+    metric: str,
+    columns_: Sequence[F64],
+    names: Sequence[str],
     width: Mapping[str, tuple[float, float]],
-) -> Scored:  # fmt: skip
+) -> Scored:
     """Rows of a metric: measured, ours and LLMServingSim's."""
     measured, ours, theirs = columns_
     labels = np.resize(np.array(names), measured.shape)  # one each, or one for all
@@ -281,10 +288,14 @@ def _scored(
         for side in (0, 1)
     )
     return Scored(
-        metric, measured=measured, estimate=ours, p05=ours * low, p95=ours * high,
+        metric,
+        measured=measured,
+        estimate=ours,
+        p05=ours * low,
+        p95=ours * high,
         peers={"LLMServingSim": theirs},
         groups={"device": np.full(len(measured), DEVICE), "latency": labels},
-    )  # fmt: skip
+    )
 
 
 def _running(data: Path, records: Records) -> Scored:
@@ -294,12 +305,16 @@ def _running(data: Path, records: Records) -> Scored:
     start, running = columns(records.log.table(), "start_ns", "running")
     ours = running[np.searchsorted(start, seconds * 1e9, side="right") - 1].astype(float)
     ours = np.where(seconds * 1e9 < records.end_ns, ours, 0.0)
-    kept = measured > 0
-    nothing = np.full(int(kept.sum()), np.nan)
+    remaining = measured > 0
+    nothing = np.full(int(remaining.sum()), np.nan)
     return Scored(
-        "scheduler_running", measured=measured[kept], estimate=ours[kept], p05=nothing, p95=nothing,
-        groups={"device": np.full(int(kept.sum()), DEVICE)},
-    )  # fmt: skip
+        "scheduler_running",
+        measured=measured[remaining],
+        estimate=ours[remaining],
+        p05=nothing,
+        p95=nothing,
+        groups={"device": np.full(int(remaining.sum()), DEVICE)},
+    )
 
 
 SUITES = (Suite("serving-replay", TABLES, _score, both_tiers=False),)

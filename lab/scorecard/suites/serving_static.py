@@ -71,8 +71,8 @@ _ROUNDS = 40
 def cases(data: Path) -> list[Case]:
     """One case a row whose columns agree with each other, sorted."""
     rows = [row for row in read_records(data / TABLE) if row["consistent"]]
-    kept = [row for row in rows if row["model"] in _BERT or row["model"] in _RESNET]
-    return sorted(map(_case, kept), key=lambda case: repr(sorted(case.scenario.items())))
+    remaining = [row for row in rows if row["model"] in _BERT or row["model"] in _RESNET]
+    return sorted(map(_case, remaining), key=lambda case: repr(sorted(case.scenario.items())))
 
 
 def _case(row: Mapping[str, Any]) -> Case:
@@ -91,15 +91,20 @@ def _case(row: Mapping[str, Any]) -> Case:
     model = "ResNet-50" if images else row["model"].split("/")[-1]
     return Case(
         scenario={
-            "model": row["model"], "device": device, "batch": batch, "concurrency": clients,
+            "model": row["model"],
+            "device": device,
+            "batch": batch,
+            "concurrency": clients,
             "backend": section,
         },
         measured=measured,
         labels={
-            "device": device, "model": model, "back end": section,
+            "device": device,
+            "model": model,
+            "back end": section,
             "load": f"batch {batch}" if batch else f"{_power(clients)} clients",
         },
-    )  # fmt: skip
+    )
 
 
 def _power(clients: int) -> str:
@@ -112,8 +117,8 @@ def answer(case: Case) -> dict[str, Believed]:
     run = case.scenario
     try:
         if run["batch"]:
-            found = _alone(run["model"], run["device"], run["backend"], run["batch"])
-            return dict.fromkeys((*(f"latency_{name}_ms" for name in QUANTILES), STATIC), found)
+            alone = _alone(run["model"], run["device"], run["backend"], run["batch"])
+            return dict.fromkeys((*(f"latency_{name}_ms" for name in QUANTILES), STATIC), alone)
         return _queued(run["device"], run["concurrency"])
     except SilicastError as error:
         if error.kind == "internal":
@@ -153,15 +158,18 @@ def _back_end(section: str) -> str:
 def _queued(device: str, concurrency: int) -> dict[str, Believed]:
     """Clients in a closed loop, one image each."""
     prices = _resnet_prices(device, EVIDENCE.get())
-    deployment = Deployment.of(
-        find_model("bert_large"), find_device(_DEVICES[device]), find_engine(ENGINE),
-        precision=Precision.of(weights="fp16"), evidence=EVIDENCE.get(),
-    )  # fmt: skip
+    deployment = Deployment.from_model(
+        find_model("bert_large"),
+        find_device(_DEVICES[device]),
+        find_engine(ENGINE),
+        precision=Precision.from_formats(weights="fp16"),
+        evidence=EVIDENCE.get(),
+    )
     like = replica_spec(deployment)
     spec = replace(like, prices=prices, limits=replace(like.limits, sequences=_MOST))
     count = concurrency * _ROUNDS
     ones = np.ones(count, dtype=np.int64)
-    records = Simulation(Requests.of(0 * ones, ones, ones, concurrency), [spec]).run()
+    records = Simulation(Requests.from_arrays(0 * ones, ones, ones, concurrency), [spec]).run()
     beside_ms = _beside_ms(device, _IMAGE_BYTES)
     late = records.e2e_s()[2 * concurrency :] * 1e3 + beside_ms
     usual = prices.of(min(concurrency, _MOST), 1)
@@ -174,8 +182,8 @@ def _queued(device: str, concurrency: int) -> dict[str, Believed]:
     }
 
 
-def _believed(found: ProgramPass, beside_ms: float) -> Believed:
-    known, bound = found.total.latency_s.times(1e3), found.total.bound_seconds * 1e3
+def _believed(program_pass: ProgramPass, beside_ms: float) -> Believed:
+    known, bound = program_pass.total.latency_s.times(1e3), program_pass.total.bound_seconds * 1e3
     return known.estimate + beside_ms, known.p05 + beside_ms, known.p95 + beside_ms, bound
 
 
@@ -201,10 +209,10 @@ def _score(data: Path, limit: int | None) -> Iterator[Scored]:
         ("named_static_avg_ms", STATIC, ["TF" not in end for end in ends]),
         ("compiled_p50_ms", "latency_p50_ms", ["TensorRT" in end for end in ends]),
     ):
-        own = [i for i, case in enumerate(chosen) if of in case.measured and wanted[i]]
-        if own:
-            cases_, found = [chosen[i] for i in own], [answers[i] for i in own]
-            yield score_cases(metric, cases_, found, of=of)
+        current = [i for i, case in enumerate(chosen) if of in case.measured and wanted[i]]
+        if current:
+            cases_, items = [chosen[i] for i in current], [answers[i] for i in current]
+            yield score_cases(metric, cases_, items, of=of)
 
 
 SUITES = (Suite("serving-static", (TABLE,), _score, both_tiers=False),)

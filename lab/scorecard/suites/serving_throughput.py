@@ -43,9 +43,12 @@ def cases(data: Path) -> list[Case]:
     rows = sorted(
         read_records(data / TABLE),
         key=lambda row: (
-            row["hf_model"], row["device"], int(row["input_len"]), int(row["output_len"]),
+            row["hf_model"],
+            row["device"],
+            int(row["input_len"]),
+            int(row["output_len"]),
         ),
-    )  # fmt: skip
+    )
     return [_case(row) for row in rows]
 
 
@@ -56,17 +59,23 @@ def _case(row: Mapping[str, Any]) -> Case:
     # with attention_dp each rank attends for sequences of its own, and has experts of its own
     groups = ranks if row["attention_dp"] else 1
     scenario: dict[str, Any] = {
-        "task": "serving", "device": row["device"], "model": checkpoint or _MODELS.get(name, name),
+        "task": "serving",
+        "device": row["device"],
+        "model": checkpoint or _MODELS.get(name, name),
         "engine": {"name": "trtllm", "version": _VERSION},
         "parallel": {
-            "tp": ranks // groups, "pp": int(row["pp"]), "attention_dp": groups, "ep": groups,
+            "tp": ranks // groups,
+            "pp": int(row["pp"]),
+            "attention_dp": groups,
+            "ep": groups,
         },
         "workload": {
             "arrival": {"kind": "closed", "concurrency": int(row["num_requests"])},
             "requests": int(row["num_requests"]),
-            "input_len": int(row["input_len"]), "output_len": int(row["output_len"]),
+            "input_len": int(row["input_len"]),
+            "output_len": int(row["output_len"]),
         },
-    }  # fmt: skip
+    }
     if row["input_len"] > _STEP_TOKENS:
         scenario["engine"]["options"] = {
             "max_num_batched_tokens": int(row["input_len"]) + _STEP_TOKENS
@@ -78,11 +87,12 @@ def _case(row: Mapping[str, Any]) -> Case:
         scenario=scenario,
         measured={METRIC: float(row["output_tokens_per_s_total"])},
         labels={
-            "device": row["device"], "model": f"{name} {row['precision']}",
+            "device": row["device"],
+            "model": f"{name} {row['precision']}",
             "plan": f"{row['parallel_label']}{' attention DP' if row['attention_dp'] else ''}",
             "traffic": f"{int(row['input_len'])} / {int(row['output_len'])}",
         },
-    )  # fmt: skip
+    )
 
 
 def answer(case: Case) -> dict[str, Believed]:
@@ -97,9 +107,9 @@ def answer(case: Case) -> dict[str, Believed]:
             raise
         return {}
     spec = dataclasses.replace(served.spec, front_ns=0, front_token_ns=0, back_ns=0)
-    found = Simulated(Fleet.of(served.deployment, spec), served.simulate)
-    value = found.metrics(served.metrics_of)[METRIC]
-    return {METRIC: (value.estimate, value.p05, value.p95, found.bound().get(METRIC, NAN))}
+    simulated = Simulated(Fleet.from_deployment(served.deployment, spec), served.simulate)
+    value = simulated.metrics(served.metrics_of)[METRIC]
+    return {METRIC: (value.estimate, value.p05, value.p95, simulated.bound().get(METRIC, NAN))}
 
 
 def _score(data: Path, limit: int | None) -> list[Scored]:

@@ -30,9 +30,13 @@ MOST_CLIENTS = 4
 CONTRADICTS = 1.3
 """Repeats of one configuration that differ by more were not the same configuration."""
 _DEVICES = {
-    "b200_sxm": "B200", "b300_sxm": "B300", "gb200": "GB200", "gb300": "GB300",
-    "h100_sxm": "H100", "h200_sxm": "H200",
-}  # fmt: skip
+    "b200_sxm": "B200",
+    "b300_sxm": "B300",
+    "gb200": "GB200",
+    "gb300": "GB300",
+    "h100_sxm": "H100",
+    "h200_sxm": "H200",
+}
 _SAME = {"deepseek-ai/DeepSeek-V3": "deepseek-ai/DeepSeek-R1"}
 """The source lists runs of the second under the name of the first too: the architecture is one."""
 _FORMATS = {"fp4": "nvfp4", "int4": "int4", "fp8": "fp8", "bf16": "bf16"}
@@ -49,15 +53,15 @@ Row = dict[str, Any]
 
 def sane_rows(data: Path) -> list[Row]:
     """Rows to score, sorted; see the suite's description."""
-    found: dict[tuple[Any, ...], Row] = {}
+    table: dict[tuple[Any, ...], Row] = {}
     for row in read_records(data / TABLE, mode="agg"):
         if not 1 <= (row["concurrency"] or 0) <= MOST_CLIENTS or any(row[flag] for flag in _FLAGS):
             continue
         row["model_path"] = _SAME.get(row["model_path"], row["model_path"])
         key = (*_key(row), row["silicon_ttft_ms"], row["silicon_tpot_ms"])
-        if key not in found or row["id"] < found[key]["id"]:
-            found[key] = row
-    return sorted(found.values(), key=lambda row: tuple(map(str, (*_key(row), row["id"]))))
+        if key not in table or row["id"] < table[key]["id"]:
+            table[key] = row
+    return sorted(table.values(), key=lambda row: tuple(map(str, (*_key(row), row["id"]))))
 
 
 def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -116,39 +120,52 @@ def _case(row: Row, repeats: str, peer: float) -> Case:
 
 def answer(case: Case) -> dict[str, Believed]:
     """From the closed form of a few clients: the task "serving" answers no scenario yet."""
-    own, work = case.scenario, case.scenario["workload"]
+    scenario, work = case.scenario, case.scenario["workload"]
     try:
         deployment = _deployment(
-            own["model"], own["device"], own["engine"]["name"], own["engine"]["version"],
-            own["precision"], Plan(**own["parallel"]), EVIDENCE.get(),
-        )  # fmt: skip
+            scenario["model"],
+            scenario["device"],
+            scenario["engine"]["name"],
+            scenario["engine"]["version"],
+            scenario["precision"],
+            Plan(**scenario["parallel"]),
+            EVIDENCE.get(),
+        )
         clients = work["arrival"]["concurrency"]
-        found = closed_loop(deployment, clients, work["input_len"], work["output_len"])
+        result = closed_loop(deployment, clients, work["input_len"], work["output_len"])
     except SilicastError as error:
         if error.kind not in ("not_yet", "unknown_name"):
             raise
         return {}
-    time = found.tpot_s.times(1e3)
-    return {"tpot_ms": (time.estimate, time.p05, time.p95, found.decode.bound_seconds * 1e3)}
+    time = result.tpot_s.times(1e3)
+    return {"tpot_ms": (time.estimate, time.p05, time.p95, result.decode.bound_seconds * 1e3)}
 
 
 @lru_cache(maxsize=256)
 def _deployment(
-    name: str, device: str, engine: str, version: str, precision: str | None, plan: Plan,
+    name: str,
+    device: str,
+    engine: str,
+    version: str,
+    precision: str | None,
+    plan: Plan,
     evidence: Evidence,
-) -> Deployment:  # fmt: skip
-    return Deployment.of(
-        model=find_model(name), device=find_device(device),
-        engine=as_of(find_engine(engine), version), plan=plan,
-        precision=_precision(name, precision), evidence=evidence,
-    )  # fmt: skip
+) -> Deployment:
+    return Deployment.from_model(
+        model=find_model(name),
+        device=find_device(device),
+        engine=as_of(find_engine(engine), version),
+        plan=plan,
+        precision=_precision(name, precision),
+        evidence=evidence,
+    )
 
 
 def _precision(name: str, stated: str | None) -> Precision | None:
     """Formats of the checkpoint that a run's precision means; None = the model's own."""
-    own = find_model(name).default_precision
+    default_precision = find_model(name).default_precision
     wanted = _FORMATS.get(stated or "", "")
-    held = {own.linear.weights, own.expert.weights}
+    held = {default_precision.linear.weights, default_precision.expert.weights}
     if not wanted or wanted in held or (wanted[-3:] == "fp4" and "mxfp4" in held):
         return None
     plain = re.sub(r"-(FP8|Instruct)$", "", name)
@@ -158,7 +175,7 @@ def _precision(name: str, stated: str | None) -> Precision | None:
             return find_model(other).default_precision
         except SilicastError:
             continue
-    return Precision.of(weights=wanted, default=own)
+    return Precision.from_formats(weights=wanted, default=default_precision)
 
 
 def _score(data: Path, limit: int | None) -> list[Scored]:

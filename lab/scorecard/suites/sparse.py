@@ -76,9 +76,14 @@ def _selected_attention(_: Words, s: Sizes) -> list[Ops]:
     """FlashMLA over the selected entries of a prefill."""
     batch, new, past, heads = s.values()
     dims = {
-        "batch": batch, "q_len": new, "kv_len": new + past, "num_heads": heads, "head_dim": 576,
-        "value_dim": 512, "selected": 2048,
-    }  # fmt: skip
+        "batch": batch,
+        "q_len": new,
+        "kv_len": new + past,
+        "num_heads": heads,
+        "head_dim": 576,
+        "value_dim": 512,
+        "selected": 2048,
+    }
     return ops("sparse_attention", Variant(dtype="bf16"), dims, shape_held_out(s))
 
 
@@ -86,10 +91,16 @@ def _compressed_attention(words: Words, s: Sizes) -> list[Ops]:
     """Attention over all compressed entries and a window."""
     batch, new, past, heads = s.values()
     dims = {
-        "batch": batch, "q_len": new, "kv_len": past,
-        "num_heads": np.maximum(heads // int(words["tp_size"]), 1), "head_dim": 512,
-        "value_dim": 512, "selected": 0, "ratio": int(words["compress_ratio"]), "window": 128,
-    }  # fmt: skip
+        "batch": batch,
+        "q_len": new,
+        "kv_len": past,
+        "num_heads": np.maximum(heads // int(words["tp_size"]), 1),
+        "head_dim": 512,
+        "value_dim": 512,
+        "selected": 0,
+        "ratio": int(words["compress_ratio"]),
+        "window": 128,
+    }
     variant = Variant(dtype="bf16", kv_dtype="fp8", flags=(("decode", True),))
     return ops("sparse_attention", variant, dims, shape_held_out(s))
 
@@ -104,10 +115,11 @@ def _compressed_module(words: Words, s: Sizes) -> list[Ops]:
     """A layer's compressed attention with its projections."""
     which = _which(words["model"])
     dims = {
-        **s, **(V4_FLASH if which == "Fla" else V4_PRO),
+        **s,
+        **(V4_FLASH if which == "Fla" else V4_PRO),
         "out_groups": max(GROUPS[which] // int(words["tp_size"]), 1),
         "compress_ratio": int(words["compress_ratio"]),
-    }  # fmt: skip
+    }
     family = ("csa" if "csa" in words["op_name"] else "hca") + "_module"
     return ops(family, module_variant(words), dims, shape_held_out(s))
 
@@ -134,9 +146,13 @@ def module_variant(words: Words) -> Variant:
     if words.get("op_name", "").endswith("skip_indexer"):
         flags["skip_indexer"] = True
     return Variant(
-        "bf16", recipe_for(words["kv_cache_dtype"]).name, words["backend"], words["version"],
-        words["kernel_source"], flags=tuple(sorted(flags.items())),
-    )  # fmt: skip
+        "bf16",
+        recipe_for(words["kv_cache_dtype"]).name,
+        words["backend"],
+        words["version"],
+        words["kernel_source"],
+        flags=tuple(sorted(flags.items())),
+    )
 
 
 _LOWERINGS = {
@@ -166,13 +182,13 @@ def sparse_rows(
     """
 
     def chosen(s: Sizes) -> I64:
-        kept = np.arange(len(s["isl"]))
+        remaining = np.arange(len(s["isl"]))
         if held_out is not None:
-            kept = kept[shape_held_out(s) == held_out]
-        if len(kept) <= count:
-            return kept
-        order = np.argsort(mixed(*(s[name][kept] for name in SIZES), seed=3), kind="stable")
-        return kept[np.sort(order[:count])]
+            remaining = remaining[shape_held_out(s) == held_out]
+        if len(remaining) <= count:
+            return remaining
+        order = np.argsort(mixed(*(s[name][remaining] for name in SIZES), seed=3), kind="stable")
+        return remaining[np.sort(order[:count])]
 
     for name in names:
         present = column_names(data / TABLES[name].path)
@@ -193,10 +209,15 @@ _OF_FAMILY: Mapping[str, tuple[int, tuple[str, ...]]] = {
 where there are few groups, or where errors are large."""
 
 SOURCES = tuple(
-    Source(family, tuple(TABLES[name].path for name in names), "one shape in five, by hash",
-           partial(sparse_rows, names=names, count=count), DEEP)
+    Source(
+        family,
+        tuple(TABLES[name].path for name in names),
+        "one shape in five, by hash",
+        partial(sparse_rows, names=names, count=count),
+        DEEP,
+    )
     for family, (count, names) in _OF_FAMILY.items()
-)  # fmt: skip
+)
 
 
 def roofline_s(rows: MeasuredRows, times: KernelTimes) -> F64:
@@ -224,9 +245,11 @@ def _regime(rows: MeasuredRows, _: KernelTimes) -> Labels:
 
 
 LABELS: Mapping[str, LabelOf] = {
-    "engine": word("backend"), "table": word("table"), "format": word("gemm_type"),
+    "engine": word("backend"),
+    "table": word("table"),
+    "format": word("gemm_type"),
     "regime": _regime,
-}  # fmt: skip
+}
 ROWS_PER_GROUP = 40
 """Rows of each device, engine version, format and model."""
 

@@ -24,9 +24,7 @@ TIMES = {"prompt_ms": "prefill_ms", "token_ms": "decode_step_ms"}
 POWER = "power_w"
 ENGINE = {"name": "vllm", "version": "0.2.0", "options": {"cuda_graph": False}}
 """The source names vLLM without its version. It is of 2023, before graphs were captured (0.2.6)."""
-_SETTING = (
-    "model", "hardware", "tensor_parallel", "batch_size", "prompt_size", "token_size",
-)  # fmt: skip
+_SETTING = ("model", "hardware", "tensor_parallel", "batch_size", "prompt_size", "token_size")
 _MODELS = {"llama2-70b": "Llama-2-70B", "bloom-176b": "BLOOM-176B"}
 _DEVICES = {"a100-80gb": ("A100-80GB", 400.0), "h100-80gb": ("H100", 700.0)}
 """Name -> device, and the watts that power is a share of."""
@@ -88,24 +86,26 @@ def _spread(repeats: Sequence[float]) -> float:
 
 def answer(case: Case) -> dict[str, Believed]:
     """Times of a static batch; where power was measured, that of the same batch as traffic."""
-    found = answered(case)
-    own = {name: found[of] for name, of in TIMES.items() if of in found}
+    result = answered(case)
+    table = {name: result[of] for name, of in TIMES.items() if of in result}
     if np.isfinite(case.measured[POWER]):
         served = answered(Case(_as_traffic(case.scenario), {}, {}))
-        own |= {POWER: served[POWER]} if POWER in served else {}
-    return own
+        table |= {POWER: served[POWER]} if POWER in served else {}
+    return table
 
 
 def _as_traffic(scenario: Mapping[str, Any]) -> dict[str, Any]:
     work = scenario["workload"]
     return {
-        **scenario, "task": "serving",
+        **scenario,
+        "task": "serving",
         "workload": {
             "arrival": {"kind": "closed", "concurrency": work["batch"]},
             "requests": work["batch"],
-            "input_len": work["input_len"], "output_len": work["output_len"],
+            "input_len": work["input_len"],
+            "output_len": work["output_len"],
         },
-    }  # fmt: skip
+    }
 
 
 def _score(data: Path, limit: int | None) -> list[Scored]:

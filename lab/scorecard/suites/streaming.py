@@ -51,8 +51,12 @@ HELD_MODELS = frozenset({"internlm/internlm-20b", "Qwen/Qwen-2-7B"})
 def streaming_rows(data: Path) -> list[MeasuredRows]:
     """All rows of all sources, in a fixed order."""
     return [
-        *_pipeweave(data), *_quantize(data), *_vidur(data), *_layer_profile(data), *_neusight(data)
-    ]  # fmt: skip
+        *_pipeweave(data),
+        *_quantize(data),
+        *_vidur(data),
+        *_layer_profile(data),
+        *_neusight(data),
+    ]
 
 
 def resolution_us(rows: MeasuredRows) -> float:
@@ -62,14 +66,24 @@ def resolution_us(rows: MeasuredRows) -> float:
 
 
 def _part(
-    source: str, device: str, family: str, variant: Variant, dims: Mapping[str, Any], micros: F64,
-    held: Mask, **peers: F64,
-) -> MeasuredRows:  # fmt: skip
+    source: str,
+    device: str,
+    family: str,
+    variant: Variant,
+    dims: Mapping[str, Any],
+    micros: F64,
+    held: Mask,
+    **peers: F64,
+) -> MeasuredRows:
     ((batch, _, _),) = ops(family, variant, dims, held)
     return MeasuredRows(
-        batch, find_device(device).name, micros * 1e-6, held, {"source": source},
+        batch,
+        find_device(device).name,
+        micros * 1e-6,
+        held,
+        {"source": source},
         peers={name: column * 1e-6 for name, column in peers.items()},
-    )  # fmt: skip
+    )
 
 
 def _pipeweave(data: Path) -> Iterator[MeasuredRows]:
@@ -97,9 +111,7 @@ STATIC = Table("scale_matrix", ("quant_dtype",), ("m", "k"), _static)
 def _quantize(data: Path) -> Iterator[MeasuredRows]:
     """VLLM static and dynamic per-token, TensorRT-LLM static; both replay one buffer in a graph."""
     keys = ("system", "backend", "version", "m", "k")
-    extra = read_columns(
-        data / COMPUTE_SCALE, [*keys, "latency_us"], [("backend", "in", ["vllm"])]
-    )  # fmt: skip
+    extra = read_columns(data / COMPUTE_SCALE, [*keys, "latency_us"], [("backend", "in", ["vllm"])])
     shapes = zip(*(extra[name].tolist() for name in keys), strict=True)
     scale = dict(zip(shapes, extra["latency_us"].tolist(), strict=True))
     table = read_arrow(data / STATIC.path, [*keys, "latency_us"])
@@ -120,9 +132,13 @@ def _quantize(data: Path) -> Iterator[MeasuredRows]:
 
 
 _VIDUR_LAYERS = {
-    "add": "add", "attn_rope": "rope", "emb": "embedding", "input_layernorm": "norm",
-    "post_attention_layernorm": "norm", "mlp_act": "activation",
-}  # fmt: skip
+    "add": "add",
+    "attn_rope": "rope",
+    "emb": "embedding",
+    "input_layernorm": "norm",
+    "post_attention_layernorm": "norm",
+    "mlp_act": "activation",
+}
 _VIDUR_DEVICES = ("A100", "H100", "A40", "A30")
 
 
@@ -134,9 +150,15 @@ def _vidur(data: Path) -> Iterator[MeasuredRows]:
     import pyarrow as pa
 
     names = (
-        "model", "n_embd", "n_head", "n_kv_head", "n_expanded_embd", "num_tokens",
-        "num_tensor_parallel_workers", "mean_ms",
-    )  # fmt: skip
+        "model",
+        "n_embd",
+        "n_head",
+        "n_kv_head",
+        "n_expanded_embd",
+        "num_tokens",
+        "num_tensor_parallel_workers",
+        "mean_ms",
+    )
     filters = [("op", "in", [*_VIDUR_LAYERS]), ("gpu", "in", [*_VIDUR_DEVICES])]
     read = read_columns(data / VIDUR, ["gpu", "op", "use_gated_mlp", *names], filters)
     read["of"] = np.array([_VIDUR_LAYERS[op] for op in read.pop("op").tolist()])
@@ -163,25 +185,25 @@ def _vidur_layer(
     """Family, variant and dimensions of one kind of layer."""
     tokens, wide = c["num_tokens"], c["n_embd"]
     tp = c["num_tensor_parallel_workers"].astype(np.int64)
-    own = Variant("fp16", library="sarathi", launch="profiler", cache="between")
+    variant = Variant("fp16", library="sarathi", launch="profiler", cache="between")
     if of == "add":
-        added = replace(own, library="", flags=(("add", True),))
+        added = replace(variant, library="", flags=(("add", True),))
         return "elementwise", added, {"elements": tokens * wide, "inputs": 2}
     if of == "embedding":
-        return "embedding", own, {"tokens": tokens, "hidden": wide}
+        return "embedding", variant, {"tokens": tokens, "hidden": wide}
     if of == "rope":
         kv_heads = np.maximum(c["n_kv_head"] // tp, 1)
         heads = {"num_heads": c["n_head"] // tp, "num_kv_heads": kv_heads}
-        return "rope", own, {"tokens": tokens, **heads, "head_dim": wide // c["n_head"]}
-    plain = replace(own, library="torch")
+        return "rope", variant, {"tokens": tokens, **heads, "head_dim": wide // c["n_head"]}
+    plain = replace(variant, library="torch")
     if of == "norm":
         dims = {"tokens": tokens, "hidden": wide, "residual": 0}
-        return ("layernorm", plain, dims) if eager else ("rmsnorm", own, dims)
+        return ("layernorm", plain, dims) if eager else ("rmsnorm", variant, dims)
     width = c["n_expanded_embd"] // tp
     if eager:
         gelu = replace(plain, flags=(("gelu", True),))
         return "elementwise", gelu, {"elements": tokens * width, "inputs": 1}
-    return "silu_mul", own, {"tokens": tokens, "width": 2 * width}
+    return "silu_mul", variant, {"tokens": tokens, "width": 2 * width}
 
 
 def _layer_profile(data: Path) -> Iterator[MeasuredRows]:
@@ -285,11 +307,11 @@ def _score(*families: str) -> Score:
 
 
 def _vidur_rows(data: Path, _: int | None) -> Rows:
-    found = held_out(_vidur(data))
+    result = held_out(_vidur(data))
     least = LONG_US * 1e-6
     return {
-        "latency_us": some_of(found, lambda part: part.seconds >= least),
-        "short_latency_us": some_of(found, lambda part: part.seconds < least),
+        "latency_us": some_of(result, lambda part: part.seconds >= least),
+        "short_latency_us": some_of(result, lambda part: part.seconds < least),
     }
 
 

@@ -20,9 +20,13 @@ TABLE = "training/training_measured.parquet"
 PEER = "training/peer_calculon_scored.csv"
 _NODE = 8
 _RECIPES = {
-    "fp8": "fp8", "fp8-cs": "fp8", "fp8-ds": "fp8", "fp8-sc": "fp8_block", "mxfp8": "mxfp8",
+    "fp8": "fp8",
+    "fp8-cs": "fp8",
+    "fp8-ds": "fp8",
+    "fp8-sc": "fp8_block",
+    "mxfp8": "mxfp8",
     "nvfp4": "nvfp4",
-}  # fmt: skip
+}
 _UNSTATED = ("NVIDIA/Megatron-LM (Megatron-Core r0.8 README", "Llama 3 herd")
 """Sources whose rows lack the micro-batch: reported apart, with one sequence assumed."""
 _SOURCES = {
@@ -45,21 +49,21 @@ _OLD = ("SC21", "Korthikanti", "MT-NLG")
 
 def cases(data: Path) -> list[Case]:
     """One case a configuration, sorted by its name."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    table: dict[str, list[Mapping[str, Any]]] = {}
     for row in read_records(data / TABLE):
-        found.setdefault(row["config_id"], []).append(row)
-    newest = _newest([rows[0] for rows in found.values()])
+        table.setdefault(row["config_id"], []).append(row)
+    newest = _newest([rows[0] for rows in table.values()])
     calculon = {row["config_id"]: row for row in csv_records(data / PEER)}
     return [
         case
         for name in sorted(newest)
-        if (case := _case(found[name], calculon.get(name))) is not None
+        if (case := _case(table[name], calculon.get(name))) is not None
     ]
 
 
 def _newest(rows: Iterable[Mapping[str, Any]]) -> set[str]:
     """The newest release of each configuration."""
-    kept: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    remaining: dict[tuple[Any, ...], Mapping[str, Any]] = {}
     fields = (
         "source", "task", "model", "layers", "seq", "gpu", "n_gpus", "dp", "tp", "pp", "vp", "cp",
         "ep", "etp", "sp", "zero", "micro_batch", "global_batch", "precision", "recompute",
@@ -68,9 +72,9 @@ def _newest(rows: Iterable[Mapping[str, Any]]) -> set[str]:
         key = tuple(row[name] for name in fields)
         if row["source"] != "NVIDIA-NeMo/Megatron-Bridge":
             key = (*key, row["config_id"])
-        if key not in kept or _release(row) > _release(kept[key]):
-            kept[key] = row
-    return {row["config_id"] for row in kept.values()}
+        if key not in remaining or _release(row) > _release(remaining[key]):
+            remaining[key] = row
+    return {row["config_id"] for row in remaining.values()}
 
 
 def _release(row: Mapping[str, Any]) -> str:
@@ -110,29 +114,40 @@ def _case(rows: Sequence[Mapping[str, Any]], calculon: Mapping[str, Any] | None)
         scenario=scenario_of(row, source, micro),
         measured={"step_time_s": measured},
         labels={
-            "source": source, "device": row["gpu"],
+            "source": source,
+            "device": row["gpu"],
             "model": "experts" if row["n_experts"] or (row["ep"] and row["ep"] > 1) else "dense",
             "split": "fitted" if single else "context" if (row["cp"] or 1) > 1 else "scored",
-            "gpus": _band(int(row["n_gpus"])), "format": row["precision_family"],
-            "recompute": row["recompute"] or "not stated", "name": row["config_id"],
+            "gpus": _band(int(row["n_gpus"])),
+            "format": row["precision_family"],
+            "recompute": row["recompute"] or "not stated",
+            "name": row["config_id"],
         },
         peers={"step_time_s": peers},
-    )  # fmt: skip
+    )
 
 
 def scenario_of(row: Mapping[str, Any], source: str, micro: int) -> dict[str, Any]:
     """A row as a scenario."""
     degrees = {
-        "tp": row["tp"], "pp": row["pp"], "cp": row["cp"], "dp": row["dp"], "ep": row["ep"],
-        "etp": row["etp"], "virtual_stages": row["vp"], "zero": row["zero"],
-    }  # fmt: skip
+        "tp": row["tp"],
+        "pp": row["pp"],
+        "cp": row["cp"],
+        "dp": row["dp"],
+        "ep": row["ep"],
+        "etp": row["etp"],
+        "virtual_stages": row["vp"],
+        "zero": row["zero"],
+    }
     parallel: dict[str, Any] = {k: int(v) for k, v in degrees.items() if v is not None}
     if row["sp"] is not None or source in _OLD:
         parallel["sp"] = bool(row["sp"])
     work: dict[str, Any] = {
-        "seq_len": int(row["seq"]), "micro_batch": micro,
-        "global_batch": int(row["global_batch"]), "optimizer": "adam",
-    }  # fmt: skip
+        "seq_len": int(row["seq"]),
+        "micro_batch": micro,
+        "global_batch": int(row["global_batch"]),
+        "optimizer": "adam",
+    }
     recompute = {"selective-attn": "selective"}.get(row["recompute"], row["recompute"])
     if recompute in ("none", "selective", "full"):
         work["recompute"] = recompute
@@ -151,21 +166,29 @@ def scenario_of(row: Mapping[str, Any], source: str, micro: int) -> dict[str, An
     recipe = _RECIPES.get(row["precision"].lower()) or _RECIPES.get(row["precision_family"])
     if recipe is not None:
         precision = {"recipe": recipe}
-    found = {
-        "task": "training", "device": row["gpu"], "model": row["model"], "engine": engine,
-        "precision": precision, "parallel": parallel, "workload": work,
+    scenario = {
+        "task": "training",
+        "device": row["gpu"],
+        "model": row["model"],
+        "engine": engine,
+        "precision": precision,
+        "parallel": parallel,
+        "workload": work,
         "cluster": {"gpus": int(row["n_gpus"])},
-    }  # fmt: skip
+    }
     changed = {"gpt-1.7b": ("layers", "hidden", "ffn", "heads", "vocab")}
     if row["model"] in changed and row["vocab"] != 51200:
-        found["model"] = {
-            "base": "gpt-1.7b", "hidden_size": int(row["hidden"]),
-            "num_attention_heads": int(row["heads"]), "intermediate_size": int(row["ffn"]),
-            "vocab_size": int(row["vocab"]), "num_hidden_layers": int(row["layers"]),
-        }  # fmt: skip
+        scenario["model"] = {
+            "base": "gpt-1.7b",
+            "hidden_size": int(row["hidden"]),
+            "num_attention_heads": int(row["heads"]),
+            "intermediate_size": int(row["ffn"]),
+            "vocab_size": int(row["vocab"]),
+            "num_hidden_layers": int(row["layers"]),
+        }
     if row["task"] == "lora":
-        found["lora"] = {"rank": 16}
-    return found
+        scenario["lora"] = {"rank": 16}
+    return scenario
 
 
 def _band(gpus: int) -> str:
@@ -179,11 +202,12 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
     every = [case for case in cases(data) if case.labels["split"] != "fitted"]
     chosen = [every[index] for index in subsample(len(every), limit)]
     answers = [answered(case) for case in chosen]
-    found = []
+    scoreds = []
     groups = {
-        "dense": ("dense", "scored"), "experts": ("experts", "scored"),
+        "dense": ("dense", "scored"),
+        "experts": ("experts", "scored"),
         "context": (None, "context"),
-    }  # fmt: skip
+    }
     for metric, wanted in groups.items():
         rows = [
             number
@@ -191,10 +215,10 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
             if wanted[0] in (None, case.labels["model"]) and case.labels["split"] == wanted[1]
         ]
         if rows:
-            own = [replace(chosen[n], labels=_shown(chosen[n].labels)) for n in rows]
+            current = [replace(chosen[n], labels=_shown(chosen[n].labels)) for n in rows]
             told = [answers[n] for n in rows]
-            found.append(score_cases(f"{metric}_step_time_s", own, told, of="step_time_s"))
-    return found
+            scoreds.append(score_cases(f"{metric}_step_time_s", current, told, of="step_time_s"))
+    return scoreds
 
 
 def _shown(labels: Mapping[str, str]) -> dict[str, str]:

@@ -22,20 +22,18 @@ LOWEST, HIGHEST = 0.7, 1.5
 """Of what is not states, the ends of the interval."""
 _UNIT = {"GB": 1.0, "GiB": 2**30 / 1e9}
 _SIMUMAX = "SimuMax"
-_RECIPES: Mapping[str, tuple[int, int]] = {
-    "moonlight-16b-a3b": (2, 2), "nemotron-3-nano": (2, 4),
-}  # fmt: skip
+_RECIPES: Mapping[str, tuple[int, int]] = {"moonlight-16b-a3b": (2, 2), "nemotron-3-nano": (2, 4)}
 """Bytes of gradients, as the engine file of Megatron-Bridge has them, and of moments, as its
 recipes of these models do (0.3, ``exp_avg_dtype``); 4 and 4 elsewhere."""
 
 
 def cases(data: Path) -> list[Case]:
     """One case a published run, sorted by its name."""
-    found: dict[str, dict[str, Any]] = {}
+    table: dict[str, dict[str, Any]] = {}
     for row in read_records(data / TABLE):
         if row["metric"] in (METRIC, PEER):
-            found.setdefault(row["config_id"], {})[row["metric"]] = row
-    return [_case(found[name]) for name in sorted(found) if METRIC in found[name]]
+            table.setdefault(row["config_id"], {})[row["metric"]] = row
+    return [_case(table[name]) for name in sorted(table) if METRIC in table[name]]
 
 
 def _case(rows: Mapping[str, Any]) -> Case:
@@ -43,45 +41,54 @@ def _case(rows: Mapping[str, Any]) -> Case:
     simumax = _SIMUMAX in row["source"]
     degrees = {name: int(row[name] or 1) for name in ("tp", "pp", "cp", "dp", "ep", "etp")}
     parallel: dict[str, Any] = {
-        **degrees, "zero": 1 if row["zero"] is None else int(row["zero"]),
+        **degrees,
+        "zero": 1 if row["zero"] is None else int(row["zero"]),
         "sequence_parallel": degrees["tp"] > 1 if row["sp"] is None else bool(row["sp"]),
         "virtual_stages": int(row["vp"] or 1),
-    }  # fmt: skip
+    }
     gradient, moment = (4, 4) if simumax else _RECIPES.get(row["model"], (4, 4))
     return Case(
         scenario={
-            "model": row["model"], "parallel": parallel,
+            "model": row["model"],
+            "parallel": parallel,
             "workload": {
-                "seq_len": int(row["seq"]), "micro_batch": int(row["micro_batch"]),
-                "global_batch": int(row["global_batch"]), "recompute": row["recompute"] or "none",
+                "seq_len": int(row["seq"]),
+                "micro_batch": int(row["micro_batch"]),
+                "global_batch": int(row["global_batch"]),
+                "recompute": row["recompute"] or "none",
             },
-            "gradient_bytes": gradient, "moment_bytes": moment,
+            "gradient_bytes": gradient,
+            "moment_bytes": moment,
         },
         measured={"memory_gb": row["value"] * _UNIT[row["unit"]]},
         labels={
-            "device": row["gpu"], "model": row["model"], "context": f"cp {degrees['cp']}",
+            "device": row["gpu"],
+            "model": row["model"],
+            "context": f"cp {degrees['cp']}",
             "source": _SIMUMAX if simumax else "Megatron-Bridge",
         },
-        peers={} if peer is None else {
-            "memory_gb": {_SIMUMAX: peer["value"] * _UNIT[peer["unit"]]}
-        },
-    )  # fmt: skip
+        peers={}
+        if peer is None
+        else {"memory_gb": {_SIMUMAX: peer["value"] * _UNIT[peer["unit"]]}},
+    )
 
 
 def answer(case: Case) -> dict[str, Believed]:
     """Of the fullest rank, what the framework's allocator handed out."""
-    own, work = case.scenario, case.scenario["workload"]
-    plan = TrainingPlan(**own["parallel"])
+    scenario, work = case.scenario, case.scenario["workload"]
+    plan = TrainingPlan(**scenario["parallel"])
     passes = work["global_batch"] // (plan.dp * work["micro_batch"])
     rules = Rules(
-        recompute=work["recompute"], optimizer="adam",
-        gradient_bytes=own["gradient_bytes"], moment_bytes=own["moment_bytes"],
-    )  # fmt: skip
-    model = find_model(own["model"])
-    found = plan_memory(model, plan, work["seq_len"], work["micro_batch"], passes, rules)
-    fullest = int(np.argmax(found.allocated))
-    states = found.weights + found.gradients + found.optimizer
-    known, total = float(states[fullest]), float(found.allocated[fullest])
+        recompute=work["recompute"],
+        optimizer="adam",
+        gradient_bytes=scenario["gradient_bytes"],
+        moment_bytes=scenario["moment_bytes"],
+    )
+    model = find_model(scenario["model"])
+    result = plan_memory(model, plan, work["seq_len"], work["micro_batch"], passes, rules)
+    fullest = int(np.argmax(result.allocated))
+    states = result.weights + result.gradients + result.optimizer
+    known, total = float(states[fullest]), float(result.allocated[fullest])
     rough = total - known
     each = (total, known + LOWEST * rough, known + HIGHEST * rough, known)
     estimate, low, high, bound = (value / 1e9 for value in each)
@@ -93,10 +100,10 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
     chosen = [every[index] for index in subsample(len(every), limit)]
     scored = []
     for source, metric in ((_SIMUMAX, "memory_gb"), ("Megatron-Bridge", "bridge_memory_gb")):
-        own = [case for case in chosen if case.labels["source"] == source]
-        if own:
-            answers = [answer(case) for case in own]
-            scored.append(score_cases(metric, own, answers, of="memory_gb"))
+        current = [case for case in chosen if case.labels["source"] == source]
+        if current:
+            answers = [answer(case) for case in current]
+            scored.append(score_cases(metric, current, answers, of="memory_gb"))
     return scored
 
 

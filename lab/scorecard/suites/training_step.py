@@ -71,21 +71,24 @@ def answer(case: Case) -> dict[str, Believed]:
     """Of eager code with fused attention, as MosaicML ran it; the public engine fuses layers and
     runs attention of today.
     """
-    own, work = case.scenario, case.scenario["workload"]
-    deployment = Deployment.of(
-        model=find_model(own["model"]),
-        device=find_device(own["device"]),
-        engine=find_engine(own["engine"]),
-        precision=Precision.of(weights=own["precision"]["weights"]),
+    scenario, work = case.scenario, case.scenario["workload"]
+    deployment = Deployment.from_model(
+        model=find_model(scenario["model"]),
+        device=find_device(scenario["device"]),
+        engine=find_engine(scenario["engine"]),
+        precision=Precision.from_formats(weights=scenario["precision"]["weights"]),
         evidence=EVIDENCE.get(),
     )
     micro = work["micro_batch"]
     batch = Batch(work["seq_len"], micro, work["global_batch"] // micro)
-    found = predict_training_step(
-        deployment, batch, work["optimizer"], work["recompute"],
+    training_step = predict_training_step(
+        deployment,
+        batch,
+        work["optimizer"],
+        work["recompute"],
         framework=Framework(attention="fused", attention_library=ATTENTION),
-    )  # fmt: skip
-    return {"step_time_s": believed(found.step, 1.0)}
+    )
+    return {"step_time_s": believed(training_step.step, 1.0)}
 
 
 def _score(data: Path, limit: int | None) -> list[Scored]:

@@ -37,13 +37,13 @@ SPLIT_NAMES = {"layers": "layers", "device": "device"}
 
 def _score(data: Path, limit: int | None) -> Iterator[Scored]:
     problems = swept_problems(data)
-    places = subsample(len(problems), limit).tolist()
-    some = [problems[place] for place in places]
+    positions = subsample(len(problems), limit).tolist()
+    some = [problems[position] for position in positions]
     for split in SPLIT_NAMES:
-        found = choices(some, split)
-        yield from (_hits(found, problems, split, count) for count in (1, TEN))
-        yield _times(found, split)
-        yield from _gains(found, split)
+        result = choices(some, split)
+        yield from (_hits(result, problems, split, count) for count in (1, TEN))
+        yield _times(result, split)
+        yield from _gains(result, split)
     for kind in TABLES:
         yield from _tuned_files(data, kind, limit)
 
@@ -52,34 +52,39 @@ def _tuned_files(data: Path, kind: str, limit: int | None) -> Iterator[Scored]:
     """Sides of tiles of files that were not fitted: what the tuner's model finds likeliest."""
     every = file_entries(data, kind)
     unseen = [one for one in every if one.unseen]
-    some = [unseen[place] for place in subsample(len(unseen), limit).tolist()]
+    some = [unseen[index] for index in subsample(len(unseen), limit).tolist()]
     groups = {
         "device": np.array([one.device for one in some]),
         "regime": np.array([one.dtype for one in some]),
     }
     likely = [_likely_tile(one) for one in some]
-    for place, side in enumerate(SIDES):
-        fitted = [one.tile[place] for one in every if not one.unseen]
+    for index, side in enumerate(SIDES):
+        fitted = [one.tile[index] for one in every if not one.unseen]
         common = max(set(fitted), key=fitted.count)
         hit = _answered(
-            [float(x[place] == one.tile[place]) for x, one in zip(likely, some, strict=True)]
+            [float(x[index] == one.tile[index]) for x, one in zip(likely, some, strict=True)]
         )
-        usual = _answered([float(one.tile[place] == common) for one in some])
+        usual = _answered([float(one.tile[index] == common) for one in some])
         yield Scored(
-            f"tuner_{kind}_block_{side}", np.ones(len(some)), hit, hit, hit,
-            baselines={"the commonest": usual}, groups=groups,
-        )  # fmt: skip
+            f"tuner_{kind}_block_{side}",
+            np.ones(len(some)),
+            hit,
+            hit,
+            hit,
+            baselines={"the commonest": usual},
+            groups=groups,
+        )
 
 
 def _likely_tile(one: FileEntry) -> tuple[int, ...]:
-    found = tuner_chances([one.tuned], one.hardware, one.dtype, one.engine)
-    return tuple(int(found.size(side)[0]) for side in SIDES)
+    result = tuner_chances([one.tuned], one.hardware, one.dtype, one.engine)
+    return tuple(int(result.size(side)[0]) for side in SIDES)
 
 
-def _groups(found: Sequence[Choice]) -> Mapping[str, Labels]:
+def _groups(items: Sequence[Choice]) -> Mapping[str, Labels]:
     return {
-        "device": np.array([one.problem.device for one in found]),
-        "regime": np.array([_regime(one.problem) for one in found]),
+        "device": np.array([one.problem.device for one in items]),
+        "regime": np.array([_regime(one.problem) for one in items]),
     }
 
 
@@ -89,23 +94,28 @@ def _regime(problem: Swept) -> str:
     return "up to 2 rows an expert" if each <= 2.0 else "3 to 64" if each <= 64.0 else "more"
 
 
-def _hits(found: Sequence[Choice], every: Sequence[Swept], split: str, count: int) -> Scored:
-    hit = _answered([float(one.hits(count)) for one in found])
+def _hits(items: Sequence[Choice], every: Sequence[Swept], split: str, count: int) -> Scored:
+    hit = _answered([float(one.hits(count)) for one in items])
     first = "first" if count == 1 else f"one_of_{count}"
     baselines = {
-        name: _answered([choose(one.problem) for one in found])
+        name: _answered([choose(one.problem) for one in items])
         for name, choose in _others(every, count).items()
     }
     return Scored(
-        f"{first}_within_1pct_{split}", np.ones(len(found)), hit, hit, hit, baselines=baselines,
-        groups=_groups(found),
-    )  # fmt: skip
+        f"{first}_within_1pct_{split}",
+        np.ones(len(items)),
+        hit,
+        hit,
+        hit,
+        baselines=baselines,
+        groups=_groups(items),
+    )
 
 
 def _answered(shares: Sequence[float] | F64) -> F64:
     """Shares of hits; none at all is no answer."""
-    found = np.array(shares)
-    return np.where(found > 0.0, found, np.nan)
+    result = np.array(shares)
+    return np.where(result > 0.0, result, np.nan)
 
 
 def _others(every: Sequence[Swept], count: int) -> Mapping[str, Callable[[Swept], float]]:
@@ -119,8 +129,8 @@ def _others(every: Sequence[Swept], count: int) -> Mapping[str, Callable[[Swept]
         return sum(shares) / max(len(shares), 1)
 
     def rule(one: Swept) -> float:
-        place = _places().get(sglang_rule(*one.sizes[:2]).pairs)
-        return float(place is not None and place in one.near)
+        position = _places().get(sglang_rule(*one.sizes[:2]).pairs)
+        return float(position is not None and position in one.near)
 
     def chance(one: Swept) -> float:
         total = len(legal(SWEEP, one.hardware, recipe_for("bf16")))
@@ -133,32 +143,39 @@ def _others(every: Sequence[Swept], count: int) -> Mapping[str, Callable[[Swept]
 
 
 def _places() -> Mapping[object, int]:
-    return {one.pairs: place for place, one in enumerate(grid(SWEEP))}
+    return {one.pairs: index for index, one in enumerate(grid(SWEEP))}
 
 
-def _times(found: Sequence[Choice], split: str) -> Scored:
+def _times(items: Sequence[Choice], split: str) -> Scored:
     return Scored(
-        f"tuned_time_{split}_us", US * _column(found, lambda x: x.problem.best_s),
-        US * _column(found, lambda x: x.chosen_s), US * _column(found, lambda x: x.p05_s),
-        US * _column(found, lambda x: x.p95_s), groups=_groups(found),
-    )  # fmt: skip
+        f"tuned_time_{split}_us",
+        US * _column(items, lambda x: x.problem.best_s),
+        US * _column(items, lambda x: x.chosen_s),
+        US * _column(items, lambda x: x.p05_s),
+        US * _column(items, lambda x: x.p95_s),
+        groups=_groups(items),
+    )
 
 
-def _gains(found: Sequence[Choice], split: str) -> Iterator[Scored]:
+def _gains(items: Sequence[Choice], split: str) -> Iterator[Scored]:
     """Factors of default over best time, where the default's measured time is given, each alone and
     all of a device as one file; and of the engine's rule, before anything is measured.
     """
-    timed = [one for one in found if one.problem.default_s is not None]
+    timed = [one for one in items if one.problem.default_s is not None]
     yield _believed(f"gain_over_default_{split}", timed, default_gains(timed, split))
     if split == "device":
         yield _believed(f"gain_over_default_{split}_as_a_file", timed, grouped_gains(timed))
-    ruled = [one for one in found if one.problem.heuristic_s is not None]
-    said = _column(ruled, lambda x: x.rule_s)
+    ruled = [one for one in items if one.problem.heuristic_s is not None]
+    remark = _column(ruled, lambda x: x.rule_s)
     measured = _column(ruled, lambda x: x.problem.heuristic_s or np.nan)
     yield _gain(
-        f"gain_over_rule_{split}", ruled, measured, said / _column(ruled, lambda x: x.chosen_s),
-        said / _column(ruled, lambda x: x.p95_s), said / _column(ruled, lambda x: x.p05_s),
-    )  # fmt: skip
+        f"gain_over_rule_{split}",
+        ruled,
+        measured,
+        remark / _column(ruled, lambda x: x.chosen_s),
+        remark / _column(ruled, lambda x: x.p95_s),
+        remark / _column(ruled, lambda x: x.p05_s),
+    )
 
 
 def _believed(metric: str, timed: Sequence[Choice], beliefs: Sequence[GainBelief]) -> Scored:
@@ -170,16 +187,21 @@ def _believed(metric: str, timed: Sequence[Choice], beliefs: Sequence[GainBelief
 
 
 def _gain(
-    metric: str, found: Sequence[Choice], measured: F64, middle: F64, low: F64, high: F64
+    metric: str, items: Sequence[Choice], measured: F64, middle: F64, low: F64, high: F64
 ) -> Scored:
     return Scored(
-        metric, measured / _column(found, lambda x: x.problem.best_s), middle, low, high,
-        baselines={"no gain": np.ones(len(found))}, groups=_groups(found),
-    )  # fmt: skip
+        metric,
+        measured / _column(items, lambda x: x.problem.best_s),
+        middle,
+        low,
+        high,
+        baselines={"no gain": np.ones(len(items))},
+        groups=_groups(items),
+    )
 
 
-def _column(found: Sequence[Choice], of: Callable[[Choice], float]) -> NDArray[np.float64]:
-    return np.array([of(one) for one in found])
+def _column(items: Sequence[Choice], of: Callable[[Choice], float]) -> NDArray[np.float64]:
+    return np.array([of(one) for one in items])
 
 
 READS = (SWEEPS, DEFAULTS, HEURISTIC, *TABLES.values())

@@ -53,22 +53,26 @@ def _score(data: Path, limit: int | None) -> Iterator[Scored]:
 def _kernels(data: Path, limit: int | None) -> Iterator[Scored]:
     rows = by_metric_and_device(data)
     wanted = {architecture for group in groups() for architecture in held_out(group)}
-    found: dict[str, list[Scored]] = {}
+    table: dict[str, list[Scored]] = {}
     origins: dict[_Key, WaveScaling] = {}
     laws: dict[_Key, _Way] = {}
     for metric, device in rows:
         if find_device(device).architecture in wanted:
             more = _of_device(rows, metric, device, limit, origins, laws)
-            found.setdefault(metric, []).extend(more)
-    for metric in sorted(found):
-        if found[metric]:
-            yield Scored.joined(metric, found[metric])
+            table.setdefault(metric, []).extend(more)
+    for metric in sorted(table):
+        if table[metric]:
+            yield Scored.joined(metric, table[metric])
 
 
 def _of_device(
-    rows: _Rows, metric: str, device: str, limit: int | None, origins: dict[_Key, WaveScaling],
+    rows: _Rows,
+    metric: str,
+    device: str,
+    limit: int | None,
+    origins: dict[_Key, WaveScaling],
     laws: dict[_Key, _Way],
-) -> Iterator[Scored]:  # fmt: skip
+) -> Iterator[Scored]:
     """Rows of one metric and device; none if its family was not fitted without it."""
     count = ROWS if limit is None else max(10, limit // 4)
     parts = rows[metric, device]
@@ -84,15 +88,19 @@ def _of_device(
     ways = _none()
     if limit is None:
         ways = _ways(rows, metric, architecture, parts, origins, laws)
-    for part, without, own in zip(parts, unknown, known, strict=True):
-        others = {KNOWN: own, **{name: way(part) for name, way in ways.items()}}
+    for part, without, item in zip(parts, unknown, known, strict=True):
+        others = {KNOWN: item, **{name: way(part) for name, way in ways.items()}}
         yield scored_part(metric, part, without, lambda _, x: x.bound_s, LABELS, others)
 
 
 def _ways(
-    rows: _Rows, metric: str, architecture: str, parts: Sequence[MeasuredRows],
-    origins: dict[_Key, WaveScaling], laws: dict[_Key, _Way],
-) -> dict[str, _Way]:  # fmt: skip
+    rows: _Rows,
+    metric: str,
+    architecture: str,
+    parts: Sequence[MeasuredRows],
+    origins: dict[_Key, WaveScaling],
+    laws: dict[_Key, _Way],
+) -> dict[str, _Way]:
     """Baselines that know the other architectures only; ``origins`` remembers tables of devices,
     ``laws`` those that were learned without an architecture.
     """
@@ -178,25 +186,30 @@ OF_MODELS: tuple[tuple[Scores, str], ...] = (
     *(
         (
             _Runs(
-                {f"graph_{name}_ms": "e2e_ms"}, graph.cases, graph.answer,
+                {f"graph_{name}_ms": "e2e_ms"},
+                graph.cases,
+                graph.answer,
                 lambda case, sets=sets: case.labels["set"] in sets,  # type: ignore[misc]
             ),
             "fp32",
         )
         for name, sets in {
-            "plain_nvidia": {graph.PLAIN}, "mi100": {"MI100"},
+            "plain_nvidia": {graph.PLAIN},
+            "mi100": {"MI100"},
             "parallel_or_compiled": {graph.PARALLEL, graph.COMPILED},
         }.items()
     ),
     (
         _Runs(
-            {"tpot_consistent_ms": "tpot_ms"}, silicon_sample.cases, silicon_sample.answer,
+            {"tpot_consistent_ms": "tpot_ms"},
+            silicon_sample.cases,
+            silicon_sample.answer,
             lambda case: case.labels["repeats"] != "contradictory",
         ),
         "bf16",
     ),
     (_steps, "bf16"),
-)  # fmt: skip
+)
 """Sources of whole models, and the format of most of their products."""
 ABOVE_KERNELS: tuple[Scores, ...] = (*(score for score, _ in OF_MODELS), _collectives)
 """What is measured above the kernel."""
@@ -205,7 +218,7 @@ ABOVE_KERNELS: tuple[Scores, ...] = (*(score for score, _ in OF_MODELS), _collec
 def unseen(score: Scores, data: Path, limit: int | None) -> Iterator[Scored]:
     """Each architecture's boards as if it were unknown, beside the same rows with all we know."""
     known = {each.metric: each for each in score(data, limit, lambda _: True)}
-    found: dict[str, list[Scored]] = {metric: [] for metric in known}
+    table: dict[str, list[Scored]] = {metric: [] for metric in known}
     boards = {name for each in known.values() for name in each.groups["device"].tolist()}
     for architecture in sorted({find_device(name).architecture for name in boards}):
 
@@ -217,8 +230,8 @@ def unseen(score: Scores, data: Path, limit: int | None) -> Iterator[Scored]:
         for each in without:
             whole = known[each.metric]
             mine = np.array([on(name) for name in whole.groups["device"].tolist()])
-            found[each.metric].append(_labelled(each, architecture, whole.estimate[mine]))
-    for metric, parts in found.items():
+            table[each.metric].append(_labelled(each, architecture, whole.estimate[mine]))
+    for metric, parts in table.items():
         yield Scored.joined(metric, parts)
 
 

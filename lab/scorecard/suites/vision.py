@@ -92,10 +92,14 @@ class Measured:
         """The program that it timed."""
         row = self.row
         return ImageRun(
-            row["arch"], row["batch"], row["img_size"],
-            channels_last=campaign.layout == "nhwc", training=campaign.training,
-            narrow_math=campaign.version < "2.5", fast_norm=not campaign.training,
-        )  # fmt: skip
+            row["arch"],
+            row["batch"],
+            row["img_size"],
+            channels_last=campaign.layout == "nhwc",
+            training=campaign.training,
+            narrow_math=campaign.version < "2.5",
+            fast_norm=not campaign.training,
+        )
 
 
 def rows_of(data: Path, campaign: Campaign) -> list[Measured]:
@@ -129,15 +133,19 @@ def predicted(campaign: Campaign, measured: Measured) -> Prediction | None:
 
 
 def _scored(campaign: Campaign, rows: list[Measured]) -> Scored:
-    found = np.array([believed(predicted(campaign, measured), 1e3) for measured in rows])
+    result = np.array([believed(predicted(campaign, measured), 1e3) for measured in rows])
 
     return Scored(
         campaign.metric,
         measured=np.array([measured.row["step_time_ms"] for measured in rows], dtype=np.float64),
-        estimate=found[:, 0], p05=found[:, 1], p95=found[:, 2], roofline=found[:, 3],
+        estimate=result[:, 0],
+        p05=result[:, 1],
+        p95=result[:, 2],
+        roofline=result[:, 3],
         groups=_groups(campaign.device, rows),
-        noise=np.full(len(rows), AUTOCAST_NOISE), bound=found[:, 3],
-    )  # fmt: skip
+        noise=np.full(len(rows), AUTOCAST_NOISE),
+        bound=result[:, 3],
+    )
 
 
 def _groups(device: str, rows: list[Measured]) -> dict[str, Labels]:
@@ -153,13 +161,17 @@ def _ratio(pairs: list[tuple[Measured, Measured]]) -> Scored:
     first = [one for one, _ in pairs]
     taken = np.array([[each.row["step_time_ms"] for each in pair] for pair in pairs])
     measured = taken[:, 0] / taken[:, 1]
-    found = np.array([_believed_ratio(pair) for pair in pairs])
+    result = np.array([_believed_ratio(pair) for pair in pairs])
     return Scored(
-        RATIO, measured=measured, estimate=found[:, 0], p05=found[:, 1], p95=found[:, 2],
+        RATIO,
+        measured=measured,
+        estimate=result[:, 0],
+        p05=result[:, 1],
+        p95=result[:, 2],
         baselines={ONE_CONSTANT: np.full(len(pairs), _best_constant(measured))},
         groups=_groups(f"{BOARDS[0].device} to {BOARDS[1].device}", first),
         noise=np.full(len(pairs), AUTOCAST_NOISE * math.sqrt(2.0)),
-    )  # fmt: skip
+    )
 
 
 ONE_CONSTANT = "one constant for all models"
@@ -191,10 +203,12 @@ def _factors(prediction: Prediction) -> dict[str, float]:
 def _score(data: Path, limit: int | None) -> Iterator[Scored]:
     for campaign in CAMPAIGNS:
         rows = rows_of(data, campaign)
-        kept = [rows[index] for index in subsample(len(rows), limit)]
-        yield _scored(campaign, kept)
-    one, other = ({(r.row["arch"], r.row["batch"], r.row["img_size"]): r for r in rows_of(data, c)}
-                  for c in BOARDS)  # fmt: skip
+        remaining = [rows[index] for index in subsample(len(rows), limit)]
+        yield _scored(campaign, remaining)
+    one, other = (
+        {(r.row["arch"], r.row["batch"], r.row["img_size"]): r for r in rows_of(data, c)}
+        for c in BOARDS
+    )
     pairs = [(each, other[key]) for key, each in one.items() if key in other]
     yield _ratio([pairs[index] for index in subsample(len(pairs), limit)])
 

@@ -29,8 +29,10 @@ from silicast.workload.transformers.plan import Plan
 
 TABLE = "serving/blis_vllm_step_traces_h100.parquet"
 _MODELS = {
-    "llama-2-70b": "Llama-2-70B", "llama-2-70b-hf": "Llama-2-70B", "codellama-34b": "CodeLlama-34B",
-}  # fmt: skip
+    "llama-2-70b": "Llama-2-70B",
+    "llama-2-70b-hf": "Llama-2-70B",
+    "codellama-34b": "CodeLlama-34B",
+}
 _BLOCK_TOKENS = 16
 _VERSION = "0.15.1"
 _GROUPS = 20
@@ -48,12 +50,12 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
         runs[_MODELS[row["model"]]].append(row)
     names = sorted(runs)
     ordered = [row for name in names for row in runs[name]]
-    found = {name: _predict(name, runs[name]) for name in names}
+    table = {name: _predict(name, runs[name]) for name in names}
     fitted = np.concatenate(
-        [_with_gap_of(found, runs, name, other) for name, other in _pairs(names)]
+        [_with_gap_of(table, runs, name, other) for name, other in _pairs(names)]
     )
     total, low, high, bound = (
-        np.concatenate([found[name][:, i] for name in names]) for i in range(4)
+        np.concatenate([table[name][:, i] for name in names]) for i in range(4)
     )
     shared: dict[str, Any] = {
         "measured": _measured(ordered),
@@ -115,10 +117,10 @@ def states_of(rows: Rows) -> BatchStates:
         length = used * _BLOCK_TOKENS // max(row["queue.running_depth"], 1) - _BLOCK_TOKENS // 2
         length = max(length, 1)
         count, tokens = row["batch.num_prefill_reqs"], row["batch.prefill_tokens"]
-        for place in range(count):
-            own = max(tokens // count + (place < tokens % count), 1)
-            new.append(own)
-            total.append(max(length, own))
+        for index in range(count):
+            current = max(tokens // count + (index < tokens % count), 1)
+            new.append(current)
+            total.append(max(length, current))
         cached += [length] * row["batch.num_decode_reqs"]
         prefills.append(len(new))
         decodes.append(len(cached))
@@ -128,8 +130,8 @@ def states_of(rows: Rows) -> BatchStates:
 
 def _predict(name: str, rows: Rows) -> F64:
     """Estimate, 5 % and 95 % quantile and bound of each row, milliseconds, shape (rows, 4)."""
-    model = StepModel.of(
-        Deployment.of(
+    model = StepModel.from_deployment(
+        Deployment.from_model(
             model=find_model(name),
             device=find_device("H100"),
             engine=as_of(find_engine("vllm"), _VERSION),
@@ -148,15 +150,15 @@ def _predict(name: str, rows: Rows) -> F64:
 def _row(model: StepModel, times: StepTimes, index: int) -> tuple[float, float, float, float]:
     once = np.zeros(len(times.total_s))
     once[index] = 1.0
-    found = Breakdown(model, times, once)
-    return believed(found.prediction(found.part("step")), 1e3)
+    breakdown = Breakdown(model, times, once)
+    return believed(breakdown.prediction(breakdown.part("step")), 1e3)
 
 
-def _with_gap_of(found: Mapping[str, F64], runs: Mapping[str, Rows], name: str, other: str) -> F64:
+def _with_gap_of(table: Mapping[str, F64], runs: Mapping[str, Rows], name: str, other: str) -> F64:
     """Predictions of a model's rows with a gap and a time per request fitted on another's."""
-    rest = _measured(runs[other]) - found[other][:, 0]
-    gap, each = _nearest_line(_sequences(runs[other]), rest)
-    fitted: F64 = found[name][:, 0] + gap + each * _sequences(runs[name])
+    remainder = _measured(runs[other]) - table[other][:, 0]
+    gap, each = _nearest_line(_sequences(runs[other]), remainder)
+    fitted: F64 = table[name][:, 0] + gap + each * _sequences(runs[name])
     return fitted
 
 

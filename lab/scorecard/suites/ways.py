@@ -31,11 +31,11 @@ LABELS: Mapping[str, LabelOf] = {
 
 def _score(data: Path, limit: int | None) -> list[Scored]:
     """One metric a family and format; of a sample, the first device of each that has any rows."""
-    found: dict[str, list[Scored]] = {}
+    table: dict[str, list[Scored]] = {}
     for (metric, _), parts in by_metric_and_device(data).items():
-        if limit is None or not found.get(metric):
-            found.setdefault(metric, []).extend(_of_device(metric, parts, limit))
-    return [Scored.joined(metric, found[metric]) for metric in sorted(found) if found[metric]]
+        if limit is None or not table.get(metric):
+            table.setdefault(metric, []).extend(_of_device(metric, parts, limit))
+    return [Scored.joined(metric, table[metric]) for metric in sorted(table) if table[metric]]
 
 
 def _of_device(metric: str, parts: Sequence[MeasuredRows], limit: int | None) -> Iterator[Scored]:
@@ -59,11 +59,11 @@ def _of_device(metric: str, parts: Sequence[MeasuredRows], limit: int | None) ->
 
 def _medians(parts: Sequence[MeasuredRows]) -> dict[tuple[object, ...], float]:
     """Per problem that several campaigns measured, the median of their times."""
-    found: dict[tuple[object, ...], list[float]] = {}
+    table: dict[tuple[object, ...], list[float]] = {}
     for part in parts:
         for key, value in zip(keys(part), part.seconds.tolist(), strict=True):
-            found.setdefault(key, []).append(value)
-    return {key: float(np.median(values)) for key, values in found.items() if len(values) > 1}
+            table.setdefault(key, []).append(value)
+    return {key: float(np.median(values)) for key, values in table.items() if len(values) > 1}
 
 
 SUITES = (Suite("ways", all_tables(), _score, both_tiers=False),)

@@ -51,27 +51,29 @@ class Predicted:
     def __repr__(self) -> str:
         """The first metrics, and how much is known; not the tree of parts."""
         every = list(self.metrics.items())
-        said = [f"{name}={belief}" for name, belief in every[:SHOWN]]
+        remarks = [f"{name}={belief}" for name, belief in every[:SHOWN]]
         if more := len(every[SHOWN:]):
-            said.append(f"further_metrics={more}")
-        said += [f"tier={self.tier!r}", f"domain={self.domain!r}", f"warnings={len(self.warnings)}"]
-        return f"Predicted({', '.join(said)})"
+            remarks.append(f"further_metrics={more}")
+        remarks += [
+            f"tier={self.tier!r}",
+            f"domain={self.domain!r}",
+            f"warnings={len(self.warnings)}",
+        ]
+        return f"Predicted({', '.join(remarks)})"
 
     def __getitem__(self, metric: str) -> Belief:
         """One metric; KeyError names those there are."""
-        found = self.answer.metrics.get(metric)
-        if found is None:
+        belief = self.answer.metrics.get(metric)
+        if belief is None:
             raise KeyError(f"no metric {metric!r}; there are {', '.join(self.answer.metrics)}")
-        return found
+        return belief
 
     @property
     def metrics(self) -> Mapping[str, Belief]:
-        """All metrics."""
         return self.answer.metrics
 
     @property
     def bound(self) -> Mapping[str, float]:
-        """All bounds."""
         return self.answer.bound
 
     @property
@@ -96,8 +98,8 @@ class Predicted:
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain tables, as it goes into JSON."""
-        found: dict[str, Any] = msgspec.to_builtins(self.answer)
-        return found
+        builtins: dict[str, Any] = msgspec.to_builtins(self.answer)
+        return builtins
 
     def to_pandas(self) -> Any:
         """A data frame: a row a metric, with estimate, p05, p95 and bound.
@@ -107,11 +109,16 @@ class Predicted:
         """
         return frame(
             [
-                {"metric": name, "estimate": belief.estimate, "p05": belief.p05,
-                 "p95": belief.p95, "bound": self.bound.get(name)}
+                {
+                    "metric": name,
+                    "estimate": belief.estimate,
+                    "p05": belief.p05,
+                    "p95": belief.p95,
+                    "bound": self.bound.get(name),
+                }
                 for name, belief in self.metrics.items()
             ]
-        )  # fmt: skip
+        )
 
     def plot(self) -> Drawing:
         """A figure that a notebook shows: the intervals of all metrics, as factors of estimates.
@@ -157,15 +164,12 @@ class StaticBatchTimes:
         return self.predicted.warnings
 
     def to_dict(self) -> dict[str, Any]:
-        """See :meth:`Predicted.to_dict`."""
         return self.predicted.to_dict()
 
     def to_pandas(self) -> Any:
-        """See :meth:`Predicted.to_pandas`."""
         return self.predicted.to_pandas()
 
     def plot(self) -> Drawing:
-        """See :meth:`Predicted.plot`."""
         return self.predicted.plot()
 
     def _repr_html_(self) -> str:
@@ -244,19 +248,25 @@ def infer(
         "limits": {"power_w": ("power_w", power_w), "clock_mhz": ("clock_mhz", clock_mhz)},
     }
     tree: dict[str, Any] = {
-        "task": "inference", "model": model, "device": device,
+        "task": "inference",
+        "model": model,
+        "device": device,
         "workload": workload,
-        **({} if engine is None else {"engine": engine}), **fields,
-    }  # fmt: skip
+        **({} if engine is None else {"engine": engine}),
+        **fields,
+    }
     for table, forms in short.items():
         tree[table] = _completed(table, tree.get(table), forms)
         if tree[table] is None:
             del tree[table]
-    found = predict(tree)
+    result = predict(tree)
     return StaticBatchTimes(
-        prefill_ms=found["prefill_ms"], decode_step_ms=found.metrics.get("decode_step_ms"),
-        total_ms=found["total_ms"], memory_gb=found["memory_gb"], predicted=found,
-    )  # fmt: skip
+        prefill_ms=result["prefill_ms"],
+        decode_step_ms=result.metrics.get("decode_step_ms"),
+        total_ms=result["total_ms"],
+        memory_gb=result["memory_gb"],
+        predicted=result,
+    )
 
 
 def refuse_unknown(function: Callable[..., Any], fields: Mapping[str, Any]) -> None:
@@ -272,12 +282,12 @@ def refuse_unknown(function: Callable[..., Any], fields: Mapping[str, Any]) -> N
     known = fields_of(RawScenario)
     for name in fields:
         if name not in known:
-            own = [
+            current = [
                 one.name
                 for one in signature(function).parameters.values()
                 if one.kind != Parameter.VAR_KEYWORD
             ]
-            hint = near(name, [*own, *known])
+            hint = near(name, [*current, *known])
             if hint.startswith("known"):
                 hint = f"see help(silicast.{function.__name__})"
             raise unknown_name(f"unknown argument {name!r:.80}", name[:80], hint)

@@ -27,9 +27,7 @@ def design_environment(space: str | Path, *, steps: int = 100) -> DesignEnvironm
     except ModuleNotFoundError as error:
         if error.name != "gymnasium":
             raise
-        raise unsupported(
-            "needs gymnasium", hint="pip install 'silicast[design]'"
-        ) from None  # fmt: skip
+        raise unsupported("needs gymnasium", hint="pip install 'silicast[design]'") from None
     from silicast.exploration.space_file import read_space
     from silicast.scenario.designs.design_models import design_problem
 

@@ -66,7 +66,7 @@ def serve(
     from silicast.app.serve_flags import ServeFlags, serving_scenario
 
     refuse_unknown(serve, fields)
-    asked = ServeFlags(
+    requested = ServeFlags(
         model=model, device=device, rate=rate, concurrency=concurrency,
         trace=None if trace is None else Path(trace), input_len=input_len, output_len=output_len,
         requests=requests, range_ratio=range_ratio, slo=slo, engine=engine, dtype=dtype,
@@ -74,7 +74,7 @@ def serve(
         price=None if price is None else str(price), price_where=price_where,
     )  # fmt: skip
     degrees = _given(tp=tp, pp=pp, ep=ep, attention_dp=attention_dp)
-    return predict({**serving_scenario(asked, degrees), **fields})
+    return predict({**serving_scenario(requested, degrees), **fields})
 
 
 def train(
@@ -114,13 +114,13 @@ def train(
     from silicast.app.train_flags import TrainDegrees, TrainFlags, training_scenario
 
     refuse_unknown(train, fields)
-    asked = TrainFlags(
+    requested = TrainFlags(
         model=model, device=device, gpus=gpus, seq_len=seq_len, global_batch=global_batch,
         micro_batch=micro_batch, engine=engine, dtype=dtype, optimizer=optimizer, network=network,
         gpus_per_node=gpus_per_node,
     )  # fmt: skip
     degrees = TrainDegrees(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, zero=zero)
-    return predict({**training_scenario(asked, degrees), **fields})
+    return predict({**training_scenario(requested, degrees), **fields})
 
 
 def explain(
@@ -176,8 +176,8 @@ class Table(Sequence[Row]):
 
     rows: tuple[Row, ...]
 
-    def __getitem__(self, place: Any) -> Any:
-        return self.rows[place]
+    def __getitem__(self, position: Any) -> Any:
+        return self.rows[position]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -188,20 +188,23 @@ class Table(Sequence[Row]):
     def __repr__(self) -> str:
         answered = sum(row.predicted is not None for row in self.rows)
         missed = next((row for row in self.rows if row.predicted is None), None)
-        said = () if missed is None else (missed.label, missed.reason)
-        why = f"; {': '.join(filter(None, said))}" if said else ""
+        remark = () if missed is None else (missed.label, missed.reason)
+        why = f"; {': '.join(filter(None, remark))}" if remark else ""
         return f"Table({len(self.rows)} rows, {answered} answered{why})"
 
     def to_dict(self) -> list[dict[str, Any]]:
         """A flat table a row: label, fields, each metric's three numbers, reason."""
-        found = []
+        items = []
         for row in self.rows:
             flat: dict[str, Any] = {"label": row.label, **row.fields}
             for name, belief in (row.predicted.metrics if row.predicted else {}).items():
-                flat |= {name: belief.estimate, f"{name}_p05": belief.p05,
-                         f"{name}_p95": belief.p95}  # fmt: skip
-            found.append(flat | {"reason": row.reason})
-        return found
+                flat |= {
+                    name: belief.estimate,
+                    f"{name}_p05": belief.p05,
+                    f"{name}_p95": belief.p95,
+                }
+            items.append(flat | {"reason": row.reason})
+        return items
 
     def to_pandas(self) -> Any:
         """The same as a data frame.
@@ -236,11 +239,13 @@ class Table(Sequence[Row]):
         answered = [row.predicted for row in self.rows if row.predicted]
         metrics = dict.fromkeys(name for each in answered for name in each.metrics)
         rows = [
-            [row.label,
-             *(str(row.predicted.metrics.get(n, "")) if row.predicted else "" for n in metrics),
-             row.reason]
+            [
+                row.label,
+                *(str(row.predicted.metrics.get(n, "")) if row.predicted else "" for n in metrics),
+                row.reason,
+            ]
             for row in self.rows
-        ]  # fmt: skip
+        ]
         return table_html(["", *metrics, "reason"], rows)
 
 
@@ -291,16 +296,18 @@ def compare(
         price = ",".join(f"{name}={each}" for name, each in price.items())
     demand = demand_of(users, tokens_per_user, batch)
     prices = None if price is None else [price]
-    found = list(candidates(tree, names, [_given(tp=tp, pp=pp)], demand, prices, None))
+    result = list(candidates(tree, names, [_given(tp=tp, pp=pp)], demand, prices, None))
     return Table(
         tuple(
             Row(
-                each.label, each.plan,
-                Predicted(each.reply) if isinstance(each.reply, Answer) else None, each.reason,
+                each.label,
+                each.plan,
+                Predicted(each.reply) if isinstance(each.reply, Answer) else None,
+                each.reason,
             )
-            for each in in_order(found, sort_word(None, found))
+            for each in in_order(result, sort_word(None, result))
         )
-    )  # fmt: skip
+    )
 
 
 def sweep(*, task: str = "inference", **fields: Any) -> Table:
@@ -326,11 +333,11 @@ def sweep(*, task: str = "inference", **fields: Any) -> Table:
     for values in itertools.product(*swept.values()):
         changes = dict(zip(swept, values, strict=True))
         label = ", ".join(f"{name} {value}" for name, value in changes.items())
-        asked = {**fixed, **changes}
+        requested = {**fixed, **changes}
         if usual:
-            asked = _with_usual_sizes(asked)
+            requested = _with_usual_sizes(requested)
         try:
-            rows.append(Row(label, changes, predict(scenario(task=task, **asked))))
+            rows.append(Row(label, changes, predict(scenario(task=task, **requested))))
         except SilicastError as error:
             rows.append(Row(label, changes, None, str(error)))
     return Table(tuple(rows))
@@ -340,11 +347,11 @@ _WHOLE_BATCHES = ("workload", "input_lens")
 """Fields that say all sizes of a static batch."""
 
 
-def _with_usual_sizes(asked: Mapping[str, Any]) -> dict[str, Any]:
+def _with_usual_sizes(requested: Mapping[str, Any]) -> dict[str, Any]:
     from silicast.scenario.reading.usual_lengths import usual_lengths
 
-    stated = (asked.get("input_len"), asked.get("output_len"))
-    return {"batch": 1, **asked, **usual_lengths(asked.get("model"), *stated)}
+    stated = (requested.get("input_len"), requested.get("output_len"))
+    return {"batch": 1, **requested, **usual_lengths(requested.get("model"), *stated)}
 
 
 def scenario(*, task: str, **fields: Any) -> dict[str, Any]:
@@ -358,17 +365,17 @@ def scenario(*, task: str, **fields: Any) -> dict[str, Any]:
     from silicast.scenario.schema import ParallelTable, RawScenario
 
     top, degrees = fields_of(RawScenario), fields_of(ParallelTable)
-    found: dict[str, Any] = {"task": task}
+    scenario: dict[str, Any] = {"task": task}
     inner: dict[str, dict[str, Any]] = {"parallel": {}, "workload": {}}
     for name, value in fields.items():
         if name in top:
-            found[name] = value
+            scenario[name] = value
         else:
             inner["parallel" if name in degrees else "workload"][name] = value
     for table, values in inner.items():
         if values:
-            found[table] = {**found.get(table, {}), **values}
-    return found
+            scenario[table] = {**scenario.get(table, {}), **values}
+    return scenario
 
 
 def _batch(
@@ -381,8 +388,8 @@ def _batch(
 ) -> dict[str, Any]:
     from silicast.app.flags import BatchFlags, inference_scenario
 
-    asked = BatchFlags(model=model, batch=batch, input_len=input_len, output_len=output_len)
-    return inference_scenario(asked, degrees, device)
+    requested = BatchFlags(model=model, batch=batch, input_len=input_len, output_len=output_len)
+    return inference_scenario(requested, degrees, device)
 
 
 def _given(**values: int | None) -> dict[str, int]:

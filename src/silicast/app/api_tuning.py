@@ -42,9 +42,10 @@ def diagnose(
         values = [float(each) for each in given]
     except (TypeError, ValueError):
         raise SilicastError(
-            f"expected microseconds, found {measured_us!r:.40}", field="measured_us",
+            f"expected microseconds, found {measured_us!r:.40}",
+            field="measured_us",
             hint="for example 412.5, or [410.5, 412.0]",
-        ) from None  # fmt: skip
+        ) from None
     return diagnosed({"op": op, **fields}, device, values)
 
 
@@ -102,14 +103,21 @@ def tune(
     known = None if existing is None else Path(existing)
     if kernel == "gemm":
         for name, stated in (
-            ("ep", ep != 1), ("compiler", compiler != ""), ("routing", routing is not None),
-        ):  # fmt: skip
+            ("ep", ep != 1),
+            ("compiler", compiler != ""),
+            ("routing", routing is not None),
+        ):
             if stated:
                 raise SilicastError("is of experts alone", field=name, hint="leave it out")
         return tune_products(
-            config, board, engine, dtype=dtype or BLOCK_SCALED, tp=degrees, tokens=counts,
+            config,
+            board,
+            engine,
+            dtype=dtype or BLOCK_SCALED,
+            tp=degrees,
+            tokens=counts,
             existing=known,
-        )  # fmt: skip
+        )
     return tune_experts(
         config, board, engine, dtype=dtype, tp=degrees, ep=ep, tokens=counts, existing=known,
         compiler=compiler, routing=routing,

@@ -46,9 +46,13 @@ def build_app() -> App:
     from cyclopts import App, Group
 
     app = App(
-        name="silicast", help=HELP, version=__version__, help_format="plaintext",
-        result_action="return_value", suppress_keyboard_interrupt=False,
-    )  # fmt: skip
+        name="silicast",
+        help=HELP,
+        version=__version__,
+        help_format="plaintext",
+        result_action="return_value",
+        suppress_keyboard_interrupt=False,
+    )
     groups = (Group.create_ordered("Predict"), Group.create_ordered("Look up and check"))
     for group, names in zip(groups, (PREDICT, CATALOG), strict=True):
         for position, name in enumerate(names):

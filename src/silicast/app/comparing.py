@@ -24,9 +24,10 @@ def demand_of(
         return None
     if batch != 1:
         raise SilicastError(
-            f"stands in place of one batch, and --batch is {batch}", field="--users",
+            f"stands in place of one batch, and --batch is {batch}",
+            field="--users",
             hint="keep one of them",
-        )  # fmt: skip
+        )
     if users < 1:
         raise SilicastError(f"expected at least 1, found {users}", field="--users")
     speed = USUAL_SPEED if tokens_per_user is None else tokens_per_user

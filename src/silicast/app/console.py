@@ -119,7 +119,6 @@ class TextBytes(io.RawIOBase):
         self._stream = stream
 
     def writable(self) -> bool:
-        """It takes bytes."""
         return True
 
     def write(self, content: Any, /) -> int:

@@ -75,30 +75,35 @@ class Degrees:
         return {name: degree for name, degree in degrees.items() if degree is not None}
 
 
-def inference_scenario(asked: BatchFlags, parallel: dict[str, int], device: str) -> dict[str, Any]:
+def inference_scenario(
+    batch_flags: BatchFlags, parallel: dict[str, int], device: str
+) -> dict[str, Any]:
     """The scenario that a static batch's flags stand for; what was left out stays left out, but for
     its lengths.
     """
     from silicast.scenario.reading.usual_lengths import usual_lengths
 
-    lengths = usual_lengths(str(asked.model), asked.input_len, asked.output_len)
+    lengths = usual_lengths(str(batch_flags.model), batch_flags.input_len, batch_flags.output_len)
     scenario: dict[str, Any] = {
-        "format": 1, "task": "inference", "model": asked.model, "device": device,
-        "workload": {"batch": asked.batch, **lengths},
-    }  # fmt: skip
+        "format": 1,
+        "task": "inference",
+        "model": batch_flags.model,
+        "device": device,
+        "workload": {"batch": batch_flags.batch, **lengths},
+    }
     if parallel:
         scenario["parallel"] = parallel
-    if asked.engine is not None:
-        scenario["engine"] = asked.engine
+    if batch_flags.engine is not None:
+        scenario["engine"] = batch_flags.engine
     precision = {}
-    if asked.dtype is not None:
-        precision["recipe"] = asked.dtype
-    if asked.kv_dtype is not None:
-        precision["kv_cache"] = asked.kv_dtype
+    if batch_flags.dtype is not None:
+        precision["recipe"] = batch_flags.dtype
+    if batch_flags.kv_dtype is not None:
+        precision["kv_cache"] = batch_flags.kv_dtype
     if precision:
         scenario["precision"] = precision
-    if asked.power_w is not None:
-        scenario["limits"] = {"power_w": asked.power_w}
+    if batch_flags.power_w is not None:
+        scenario["limits"] = {"power_w": batch_flags.power_w}
     return scenario
 
 

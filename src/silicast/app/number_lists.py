@@ -18,15 +18,16 @@ def whole_numbers(text: str, field: str) -> list[int]:
     >>> whole_numbers("1, 2,8", "tp")
     [1, 2, 8]
     """
-    found = []
+    whole_numbers = []
     for word in filter(None, (each.strip() for each in text.split(","))):
         if not word.isdecimal():
             raise SilicastError(
                 f"expected whole numbers with commas between them, found {word[:40]!r}",
-                field=field, hint="for example 1,2,8",
-            )  # fmt: skip
-        found.append(int(word))
-    return found
+                field=field,
+                hint="for example 1,2,8",
+            )
+        whole_numbers.append(int(word))
+    return whole_numbers
 
 
 def positive_numbers(text: str, field: str) -> list[float]:
@@ -38,16 +39,17 @@ def positive_numbers(text: str, field: str) -> list[float]:
     >>> positive_numbers("410.5,412", "measured_us")
     [410.5, 412.0]
     """
-    found = []
+    positive_numbers = []
     for word in filter(None, (each.strip() for each in text.split(","))):
         try:
-            found.append(float(word))
+            positive_numbers.append(float(word))
         except ValueError:
             raise SilicastError(
-                f"expected numbers with commas between them, found {word[:40]!r}", field=field,
+                f"expected numbers with commas between them, found {word[:40]!r}",
+                field=field,
                 hint="for example 410.5,412",
-            ) from None  # fmt: skip
-    return found
+            ) from None
+    return positive_numbers
 
 
 def name_or_shares(text: str, field: str) -> str | list[float]:

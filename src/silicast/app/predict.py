@@ -54,8 +54,8 @@ def predicted(scenario: Tree, file: Path | None = None, watch: Watch | None = No
 
     with mapping_shown(scenario):
         reply = reply_to(scenario, folder=file.parent if file else None, watch=watch)
-    found: Tree = msgspec.to_builtins(reply)
-    return found
+    builtins: Tree = msgspec.to_builtins(reply)
+    return builtins
 
 
 @contextmanager
@@ -123,9 +123,12 @@ def refused(reply: Tree, file: Path | None = None) -> SilicastError:
     """The error that a refusal describes."""
     problem = reply["error"]
     return SilicastError(
-        problem["message"], kind=problem["kind"], field=problem["field"], hint=problem["hint"],
+        problem["message"],
+        kind=problem["kind"],
+        field=problem["field"],
+        hint=problem["hint"],
         file=str(file or ""),
-    )  # fmt: skip
+    )
 
 
 def require_measured(reply: Tree) -> None:
@@ -142,6 +145,6 @@ def require_measured(reply: Tree) -> None:
 def _cause(reply: Tree) -> str:
     """The field behind an answer outside measured ground: the model where it was not understood."""
     assumed = reply.get("why", {}).get("assumed_of_model", ())
-    if any("architecture" in said for said in assumed):
+    if any("architecture" in remark for remark in assumed):
         return "model.architectures"
     return "model" if assumed else "device"

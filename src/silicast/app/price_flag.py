@@ -50,13 +50,13 @@ def price_of(text: str | None, where: str | None, device: str) -> Price | None:
         )
     alone = _ALONE.fullmatch(text.strip())
     prices = price_list([f"{device}={text}" if alone else text], where, [device])
-    found = prices.of(name)
-    if found is None:
-        asked = f" ({where})" if where else ""
+    price = prices.of(name)
+    if price is None:
+        requested = f" ({where})" if where else ""
         raise SilicastError(
-            f"has no price of {device}{asked}", field=FLAG, hint=f"for example {FLAG} 2.5"
+            f"has no price of {device}{requested}", field=FLAG, hint=f"for example {FLAG} 2.5"
         )
-    return found
+    return price
 
 
 def with_price(scenario: dict[str, Any], price: Price | None) -> dict[str, Any]:

@@ -22,9 +22,7 @@ one voltage do not switch reliably far below it, and wear out far above."""
 SAME_NM = 45.0
 """Any node: from it to itself nothing changes."""
 
-FLAGS = {
-    "node": "--node", "to_nm": "--node", "from_nm": "--from-node", "voltage": "--voltage",
-}  # fmt: skip
+FLAGS = {"node": "--node", "to_nm": "--node", "from_nm": "--from-node", "voltage": "--voltage"}
 """Fields that errors about nodes and voltages name -> flags that state them."""
 
 
@@ -72,18 +70,20 @@ class ProcessFlags:
             if self.node is None:
                 missing, given = given, missing
             raise SilicastError(
-                f"is missing beside {given}", field=missing,
+                f"is missing beside {given}",
+                field=missing,
                 hint="--from-node is the node of the design's numbers, --node the wanted one",
-            )  # fmt: skip
+            )
         if self.node is None and self.voltage is None:
             return None
         volts = 1.0 if self.voltage is None else self.voltage
         if not VOLTAGES[0] <= volts <= VOLTAGES[1]:
             raise SilicastError(
                 f"expected {VOLTAGES[0]:g} to {VOLTAGES[1]:g} of the voltage of the design's "
-                f"numbers, found {volts:g}", field="--voltage",
+                f"numbers, found {volts:g}",
+                field="--voltage",
                 hint="state energies at that voltage in the architecture file",
-            )  # fmt: skip
+            )
         if self.node is None or self.from_node is None:
             return Process(SAME_NM, SAME_NM, 1.0, volts)
         return Process(self.from_node, self.node, 1.0, volts)
@@ -101,8 +101,8 @@ class ProcessFlags:
         Raises:
             SilicastError: they make no sense.
         """
-        found = self.process
-        if found is None:
+        process = self.process
+        if process is None:
             return task
         with named_by_flags():
-            return replace(task, architecture=found.applied(task.architecture))
+            return replace(task, architecture=process.applied(task.architecture))

@@ -68,7 +68,7 @@ class ServeFlags:
 
 
 def serving_scenario(
-    asked: ServeFlags, parallel: dict[str, int], sweep: dict[str, Any] | None = None
+    serve_flags: ServeFlags, parallel: dict[str, int], sweep: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """The scenario that the flags stand for; what was left out stays left out.
 
@@ -79,50 +79,59 @@ def serving_scenario(
         SilicastError: not exactly one of ``rate``, ``concurrency``, ``trace`` and a sweep, or a
             trace that is not there.
     """
-    workload: dict[str, Any] = {"arrival": _arrival(asked, sweep)}
-    if asked.trace is None:
+    workload: dict[str, Any] = {"arrival": _arrival(serve_flags, sweep)}
+    if serve_flags.trace is None:
         from silicast.scenario.reading.usual_lengths import usual_lengths
 
         workload |= usual_lengths(
-            str(asked.model), asked.input_len, asked.output_len, engine=asked.engine
+            str(serve_flags.model),
+            serve_flags.input_len,
+            serve_flags.output_len,
+            engine=serve_flags.engine,
         )
     for name in ("input_len", "output_len", "requests", "range_ratio"):
-        if getattr(asked, name) is not None:
-            workload[name] = getattr(asked, name)
-    if asked.slo is not None:
-        workload["slo"] = slo_of(asked.slo)
+        if getattr(serve_flags, name) is not None:
+            workload[name] = getattr(serve_flags, name)
+    if serve_flags.slo is not None:
+        workload["slo"] = slo_of(serve_flags.slo)
     scenario: dict[str, Any] = {
-        "format": 1, "task": "serving", "model": asked.model, "device": asked.device,
+        "format": 1,
+        "task": "serving",
+        "model": serve_flags.model,
+        "device": serve_flags.device,
         "workload": workload,
-    }  # fmt: skip
+    }
     if parallel:
         scenario["parallel"] = parallel
-    if (engine := _engine(asked)) is not None:
+    if (engine := _engine(serve_flags)) is not None:
         scenario["engine"] = engine
-    formats = {"recipe": asked.dtype, "kv_cache": asked.kv_dtype}
+    formats = {"recipe": serve_flags.dtype, "kv_cache": serve_flags.kv_dtype}
     if precision := {name: value for name, value in formats.items() if value is not None}:
         scenario["precision"] = precision
-    if asked.power_w is not None:
-        scenario["limits"] = {"power_w": asked.power_w}
-    if asked.replicas != 1:
-        scenario["pools"] = {"replicas": {"count": asked.replicas}}
-    if asked.seed:
-        scenario["seed"] = asked.seed
-    return with_price(scenario, price_of(asked.price, asked.price_where, asked.device))
+    if serve_flags.power_w is not None:
+        scenario["limits"] = {"power_w": serve_flags.power_w}
+    if serve_flags.replicas != 1:
+        scenario["pools"] = {"replicas": {"count": serve_flags.replicas}}
+    if serve_flags.seed:
+        scenario["seed"] = serve_flags.seed
+    return with_price(
+        scenario, price_of(serve_flags.price, serve_flags.price_where, serve_flags.device)
+    )
 
 
-def _arrival(asked: ServeFlags, sweep: dict[str, Any] | None) -> dict[str, Any]:
-    """How requests come."""
-    trace = None if asked.trace is None else {"kind": "trace", "path": str(asked.trace)}
-    if asked.skip_bad_rows:
+def _arrival(serve_flags: ServeFlags, sweep: dict[str, Any] | None) -> dict[str, Any]:
+    trace = None if serve_flags.trace is None else {"kind": "trace", "path": str(serve_flags.trace)}
+    if serve_flags.skip_bad_rows:
         if trace is None:
             raise SilicastError("goes with --trace", field="--skip-bad-rows")
         trace["bad_rows"] = "skip"
     ways: dict[str, dict[str, Any] | None] = {
-        "--rate": None if asked.rate is None else {"kind": "poisson", "rate_per_s": asked.rate},
+        "--rate": None
+        if serve_flags.rate is None
+        else {"kind": "poisson", "rate_per_s": serve_flags.rate},
         "--concurrency": None
-        if asked.concurrency is None
-        else {"kind": "closed", "concurrency": asked.concurrency},
+        if serve_flags.concurrency is None
+        else {"kind": "closed", "concurrency": serve_flags.concurrency},
         "--trace": trace,
         "--sweep": sweep,
     }
@@ -133,21 +142,21 @@ def _arrival(asked: ServeFlags, sweep: dict[str, Any] | None) -> dict[str, Any]:
             field=given[0] if given else "--rate",
             hint=f"give one of {', '.join(ways)}",
         )
-    if asked.trace is not None and not asked.trace.is_file():
-        wrong = "is no plain file" if asked.trace.exists() else "does not exist"
-        wrong = "is a folder, not a file" if asked.trace.is_dir() else wrong
-        raise SilicastError(wrong, kind="io", field="--trace", file=str(asked.trace))
-    found = ways[given[0]]
-    assert found is not None
-    return found
+    if serve_flags.trace is not None and not serve_flags.trace.is_file():
+        wrong = "is no plain file" if serve_flags.trace.exists() else "does not exist"
+        wrong = "is a folder, not a file" if serve_flags.trace.is_dir() else wrong
+        raise SilicastError(wrong, kind="io", field="--trace", file=str(serve_flags.trace))
+    arrival = ways[given[0]]
+    assert arrival is not None
+    return arrival
 
 
-def _engine(asked: ServeFlags) -> str | dict[str, Any] | None:
-    if not asked.option:
-        return asked.engine
-    options = key_values(asked.option, "--option", "async_scheduling=false")
-    if asked.engine is None:
+def _engine(serve_flags: ServeFlags) -> str | dict[str, Any] | None:
+    if not serve_flags.option:
+        return serve_flags.engine
+    options = key_values(serve_flags.option, "--option", "async_scheduling=false")
+    if serve_flags.engine is None:
         from silicast.composition.engines.engine import default_engine
 
         return {"name": default_engine("serving"), "options": options}
-    return {"name": asked.engine, "options": options}
+    return {"name": serve_flags.engine, "options": options}

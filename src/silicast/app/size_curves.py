@@ -35,15 +35,15 @@ def curve_shown(
     from silicast.scenario.answer import Answer
     from silicast.scenario.answers.graph.size_curve import curve_of, points_of
 
-    found: list[tuple[int, Answer | SilicastError]] = []
-    with _traced_once(scenario, name) as asked:
+    items: list[tuple[int, Answer | SilicastError]] = []
+    with _traced_once(scenario, name) as requested:
         with progress("sizes", len(values)) as advance:
-            for point in points_of(asked, name, values):
-                found.append(point)
-                advance(len(found))
+            for point in points_of(requested, name, values):
+                items.append(point)
+                advance(len(items))
                 if strict and isinstance(point[1], Answer):
                     require_measured(msgspec.to_builtins(point[1]))
-        curve = curve_of(asked, name, found)
+        curve = curve_of(requested, name, items)
     if json:
         write_json(_plain(curve))
     else:
@@ -64,16 +64,18 @@ def _traced_once(scenario: Tree, name: str) -> Iterator[Tree]:
         return
     usual = {each: work[each] for each in ("batch", "seq_len") if each in work}
     file, _ = packaged_open_graph(
-        program, [name], {**usual, **work.get("sizes", {})},
+        program,
+        [name],
+        {**usual, **work.get("sizes", {})},
         training=work.get("mode") == "training",
         dtype=scenario.get("precision", {}).get("recipe"),
-    )  # fmt: skip
+    )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder).joinpath("open.json")
         write_graph_file(file, path)
-        kept = {key: each for key, each in work.items() if key not in (*usual, "sizes")}
-        rest = {key: each for key, each in scenario.items() if key != "precision"}
-        yield with_fields({**rest, "workload": kept}, {"workload.graph": str(path)})
+        retained = {key: each for key, each in work.items() if key not in (*usual, "sizes")}
+        remaining = {key: each for key, each in scenario.items() if key != "precision"}
+        yield with_fields({**remaining, "workload": retained}, {"workload.graph": str(path)})
 
 
 def _plain(curve: SizeCurve) -> dict[str, Any]:
@@ -83,9 +85,11 @@ def _plain(curve: SizeCurve) -> dict[str, Any]:
     from silicast.scenario.answer import Answer, refusal
 
     points = [
-        {curve.name: value, **msgspec.to_builtins(each if isinstance(each, Answer)
-                                                  else refusal(each, None))}
+        {
+            curve.name: value,
+            **msgspec.to_builtins(each if isinstance(each, Answer) else refusal(each, None)),
+        }
         for value, each in curve.points
-    ]  # fmt: skip
+    ]
     largest = None if curve.largest is None else curve.largest[0]
     return {"size": curve.name, "largest_that_fits": largest, "points": points}

@@ -29,7 +29,7 @@ def slo_of(text: str) -> dict[str, float]:
     """
     from silicast.scenario.reading.durations import milliseconds
 
-    found: dict[str, float] = {}
+    slo: dict[str, float] = {}
     names = _statistics()
     for word in filter(None, (each.strip() for each in text.split(","))):
         name, equals, value = (each.strip() for each in word.partition("="))
@@ -39,12 +39,12 @@ def slo_of(text: str) -> dict[str, float]:
         if name != QUANTILE and field not in names:
             known = ", ".join((*(each.removesuffix("_ms") for each in names), QUANTILE))
             raise _wrong(f"unknown statistic {name[:60]!r}", f"one of {known}")
-        if field in found:
+        if field in slo:
             raise _wrong(f"{name!r} is given twice", "give it once")
-        found[field] = _share(value) if name == QUANTILE else milliseconds(value, FLAG)
-    if all(name == QUANTILE for name in found):
+        slo[field] = _share(value) if name == QUANTILE else milliseconds(value, FLAG)
+    if all(name == QUANTILE for name in slo):
         raise _wrong("names no statistic")
-    return found
+    return slo
 
 
 def _statistics() -> list[str]:
@@ -56,12 +56,12 @@ def _statistics() -> list[str]:
 
 def _share(text: str) -> float:
     try:
-        found = float(text)
+        share = float(text)
     except ValueError:
-        found = math.nan
-    if not 0.0 < found <= 1.0:
+        share = math.nan
+    if not 0.0 < share <= 1.0:
         raise _wrong(f"quantile = {text[:60]!r} is not above 0 and at most 1", "for example 0.99")
-    return found
+    return share
 
 
 def _wrong(message: str, hint: str = EXAMPLE) -> SilicastError:

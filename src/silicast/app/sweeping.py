@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def swept(
-    asked: ServeFlags,
+    serve_flags: ServeFlags,
     degrees: dict[str, int],
     outputs: OutputFlags,
     sweep: str | None,
@@ -41,13 +41,14 @@ def swept(
         raise SilicastError("draws the curve of --sweep", field="--plot", hint=EXAMPLE)
     if outputs.asked:
         raise SilicastError(
-            "files of requests, steps, traces and metrics are of one load", field="--sweep",
+            "files of requests, steps, traces and metrics are of one load",
+            field="--sweep",
             hint="leave --sweep out, or the files",
-        )  # fmt: skip
+        )
     if plot is not None:
         check_plot(plot)
-    loads = Loads.of(sweep)
-    scenario = serving_scenario(asked, degrees, loads.arrival(loads.values[0]))
+    loads = Loads.parse(sweep)
+    scenario = serving_scenario(serve_flags, degrees, loads.arrival(loads.values[0]))
     scenario = with_calibrations(scenario, calibration)
     curve, whole = _curve(scenario, loads, strict=strict)
     head = _title(scenario)
@@ -73,28 +74,29 @@ def _curve(scenario: Tree, loads: Loads, *, strict: bool) -> tuple[Curve, bool]:
     from silicast.scenario.answer import Answer
     from silicast.scenario.answers.serving.load_sweep import Curve, points_of
 
-    found: list[tuple[float, Answer | SilicastError]] = []
+    items: list[tuple[float, Answer | SilicastError]] = []
     try:
         with progress("loads", len(loads.values)) as advance:
             for point in points_of(scenario, loads):
-                found.append(point)
-                advance(len(found))
+                items.append(point)
+                advance(len(items))
                 if strict and isinstance(point[1], Answer):
                     _require_measured(point[1])
     except KeyboardInterrupt:
-        if not found:
+        if not items:
             raise
-        return Curve(loads.what, tuple(found)), False
-    return Curve(loads.what, tuple(found)), True
+        return Curve(loads.what, tuple(items)), False
+    return Curve(loads.what, tuple(items)), True
 
 
 def _require_measured(answer: Answer) -> None:
     if answer.domain != "in":
         reasons = "; ".join(answer.warnings) or "no measurements near it"
         raise unsupported(
-            f"outside measured ground: {reasons}", "device",
+            f"outside measured ground: {reasons}",
+            "device",
             "without --strict it is answered with wider intervals",
-        )  # fmt: skip
+        )
 
 
 def _title(scenario: Tree) -> str:
@@ -120,5 +122,5 @@ def _plain(curve: Curve) -> dict[str, Any]:
     ]
     at = {"knee": curve.knee, "saturated": curve.saturated}
     loads = [load for load, _ in curve.answered]
-    places = {name: None if i is None else loads[i] for name, i in at.items()}
-    return {"ok": True, "sweep": curve.what, **places, "points": points}
+    positions = {name: None if i is None else loads[i] for name, i in at.items()}
+    return {"ok": True, "sweep": curve.what, **positions, "points": points}

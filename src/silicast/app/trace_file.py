@@ -32,8 +32,8 @@ def write_trace(scenario: Tree, target: Path | None, file: Path | None = None) -
     from silicast.scenario.answerer import answerer_for
     from silicast.scenario.decode import decode
 
-    asked = decode({**scenario, "why": "full"}, folder=file.parent if file else None)
-    document = trace_document(answerer_for(asked.raw.task).trace(asked))
+    requested = decode({**scenario, "why": "full"}, folder=file.parent if file else None)
+    document = trace_document(answerer_for(requested.raw.task).trace(requested))
     try:
         target.write_bytes(msgspec.json.encode(document))
     except OSError as error:

@@ -107,15 +107,17 @@ class TrainLosses:
             SilicastError: a flag is given without the one that it needs.
         """
         failures = {
-            "mtbf_hours_per_gpu": self.mtbf_hours, "checkpoint_s": self.checkpoint_s,
-            "checkpoint_interval_s": self.checkpoint_interval_s, "restart_s": self.restart_s,
-        }  # fmt: skip
+            "mtbf_hours_per_gpu": self.mtbf_hours,
+            "checkpoint_s": self.checkpoint_s,
+            "checkpoint_interval_s": self.checkpoint_interval_s,
+            "restart_s": self.restart_s,
+        }
         slow = {"fraction": self.slow_fraction, "slowdown": self.slow_factor}
         needs = {
             "failures": (failures, {"mtbf_hours_per_gpu": "--mtbf-hours"}),
             "slow_gpus": (slow, {"fraction": "--slow-fraction", "slowdown": "--slow-factor"}),
         }
-        found: dict[str, Any] = {}
+        tables: dict[str, Any] = {}
         for name, (table, flags) in needs.items():
             given = {field: value for field, value in table.items() if value is not None}
             for field, flag in flags.items():
@@ -124,8 +126,8 @@ class TrainLosses:
                         f"is missing: {', '.join(given)} of {name} means nothing without it",
                         field=flag,
                     )
-            found |= {name: given} if given else {}
-        return found
+            tables |= {name: given} if given else {}
+        return tables
 
 
 @final
@@ -167,29 +169,32 @@ class TrainHost:
         """
         tables: dict[str, dict[str, Any]] = {
             "offload": {
-                "optimizer": self.offload_optimizer, "activations": self.offload_activations,
-                "weights": self.offload_weights, "update": self.offload_update,
+                "optimizer": self.offload_optimizer,
+                "activations": self.offload_activations,
+                "weights": self.offload_weights,
+                "update": self.offload_update,
             },
             "data_loading": {"tokens_per_s": self.loader_tokens_per_s},
             "checkpoint": {
-                "storage_gb_per_s": self.storage_gb_per_s, "interval_steps": self.checkpoint_every,
+                "storage_gb_per_s": self.storage_gb_per_s,
+                "interval_steps": self.checkpoint_every,
                 "asynchronous": self.checkpoint_async,
             },
-        }  # fmt: skip
-        found = {
+        }
+        entries = {
             name: {field: value for field, value in table.items() if value is not None}
             for name, table in tables.items()
         }
-        if found["checkpoint"] and self.storage_gb_per_s is None:
+        if entries["checkpoint"] and self.storage_gb_per_s is None:
             raise SilicastError(
                 "is missing: nothing else says how long a checkpoint takes",
                 field="--storage-gb-per-s",
             )
-        return {name: table for name, table in found.items() if table}
+        return {name: table for name, table in entries.items() if table}
 
 
 def training_scenario(
-    asked: TrainFlags,
+    train_flags: TrainFlags,
     degrees: TrainDegrees,
     losses: TrainLosses | None = None,
     host: TrainHost | None = None,
@@ -208,27 +213,32 @@ def training_scenario(
         if name != "recompute" and (value := getattr(degrees, name)) is not None
     }
     given = {
-        "seq_len": asked.seq_len, "global_batch": asked.global_batch,
-        "micro_batch": asked.micro_batch, "optimizer": asked.optimizer,
+        "seq_len": train_flags.seq_len,
+        "global_batch": train_flags.global_batch,
+        "micro_batch": train_flags.micro_batch,
+        "optimizer": train_flags.optimizer,
         "recompute": degrees.recompute,
-    }  # fmt: skip
+    }
     work: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     work |= host.tables if host else {}
-    cluster: dict[str, Any] = {"gpus": asked.gpus, **(losses.tables if losses else {})}
-    if asked.network is not None:
-        cluster["inter_node"] = asked.network
-    if asked.gpus_per_node is not None:
-        cluster["gpus_per_node"] = asked.gpus_per_node
-    searches = not stated and asked.gpus > 1
+    cluster: dict[str, Any] = {"gpus": train_flags.gpus, **(losses.tables if losses else {})}
+    if train_flags.network is not None:
+        cluster["inter_node"] = train_flags.network
+    if train_flags.gpus_per_node is not None:
+        cluster["gpus_per_node"] = train_flags.gpus_per_node
+    searches = not stated and train_flags.gpus > 1
     scenario: dict[str, Any] = {
-        "format": 1, "task": "plan" if searches else "training", "model": asked.model,
-        "device": asked.device, "cluster": cluster,
+        "format": 1,
+        "task": "plan" if searches else "training",
+        "model": train_flags.model,
+        "device": train_flags.device,
+        "cluster": cluster,
         "workload": {"objective": "step_time", "training": work} if searches else work,
-    }  # fmt: skip
+    }
     if stated:
         scenario["parallel"] = stated
-    if asked.engine is not None:
-        scenario["engine"] = asked.engine
-    if asked.dtype is not None:
-        scenario["precision"] = {"recipe": asked.dtype}
+    if train_flags.engine is not None:
+        scenario["engine"] = train_flags.engine
+    if train_flags.dtype is not None:
+        scenario["precision"] = {"recipe": train_flags.dtype}
     return scenario

@@ -77,10 +77,10 @@ class CollectiveTimes:
         """The tier of each row: the best whose correction had any weight."""
         none = np.zeros(len(self.estimate_s))
         learned = none if self.learned is None else self.learned
-        own = none if self.calibrated is None else self.calibrated
+        current = none if self.calibrated is None else self.calibrated
         return [
             "calibrated" if y > 0.0 else "cross-device" if x > 0.0 else "analytic"
-            for x, y in zip(learned.tolist(), own.tolist(), strict=True)
+            for x, y in zip(learned.tolist(), current.tolist(), strict=True)
         ]
 
     def bound_by(self) -> list[str]:
@@ -136,18 +136,18 @@ def collective_times(
     >>> bool(2e-5 < t.estimate_s[0] < 4e-5), bool(t.bound_s[1] < t.estimate_s[1] < 6e-3)
     (True, True)
     """
-    topology = where if isinstance(where, Topology) else Topology.of(where, gpus)
+    topology = where if isinstance(where, Topology) else Topology.from_device(where, gpus)
     size = np.asarray(size)
     _check(op, size, gpus, topology, launch)
     if gpus == 1 or len(size) == 0:
         return _nothing(len(size))
     call = Call(op, topology, implementation, launch, dtype, version, algorithm)
-    found = _predicted(call, size, physics, artefact, learned=learned)
+    collective_times = _predicted(call, size, physics, artefact, learned=learned)
     if not measured:
-        return found
-    by_usual = [name in usual_algorithms() for name in found.choice]
+        return collective_times
+    by_usual = [name in usual_algorithms() for name in collective_times.choice]
     change = measured_change(measured, call, size, by_usual)
-    return found if change is None else _changed(found, change)
+    return collective_times if change is None else _changed(collective_times, change)
 
 
 def _changed(times: CollectiveTimes, change: MeasuredChange) -> CollectiveTimes:
@@ -157,17 +157,21 @@ def _changed(times: CollectiveTimes, change: MeasuredChange) -> CollectiveTimes:
     before = times.independent_log_sd * times.independent_log_sd + shared
     after = change.log_sd * change.log_sd
     weight = change.weight
-    own = np.sqrt(weight * after + (1.0 - weight) * np.maximum(before, after))
-    spread = exp_fixed(Z90 * own)
+    current = np.sqrt(weight * after + (1.0 - weight) * np.maximum(before, after))
+    spread = exp_fixed(Z90 * current)
     return replace(
-        times, estimate_s=estimate, p05_s=np.maximum(estimate / spread, times.bound_s),
+        times,
+        estimate_s=estimate,
+        p05_s=np.maximum(estimate / spread, times.bound_s),
         p95_s=estimate * spread,
         resource_s={
             **times.resource_s,
             "latency": np.minimum(times.resource_s["latency"], estimate),
         },
-        shared_log_sd={}, independent_log_sd=own, calibrated=weight,
-    )  # fmt: skip
+        shared_log_sd={},
+        independent_log_sd=current,
+        calibrated=weight,
+    )
 
 
 def _predicted(
@@ -179,12 +183,12 @@ def _predicted(
     known = physics or load_physics("communication")
     device = topology.device
     constants = sections(constants_of(physics, device)) if physics else shipped_sections(device)
-    found = _selected(call, size, constants)
+    selected = _selected(call, size, constants)
     bound = link_bound(op, size.astype(np.float64), topology)
     shared = _shared(known.is_measured(architecture), topology, constants[""])
     shared["network"] = math.hypot(shared["network"], between_log_sd(op, topology))
-    own = _independent(found, topology, constants[""], launch)
-    analytic = _with_interval(found, bound, shared, own, topology)
+    independent = _independent(selected, topology, constants[""], launch)
+    analytic = _with_interval(selected, bound, shared, independent, topology)
     if not learned or not known.is_measured(architecture):
         return analytic
     if artefact is not None:
@@ -195,9 +199,14 @@ def _predicted(
         return analytic
     common = constants[""]
     return _corrected(
-        analytic, taught, size, found, topology,
-        common["log_sd_network_pcie"], common["log_sd_per_octave"],
-    )  # fmt: skip
+        analytic,
+        taught,
+        size,
+        selected,
+        topology,
+        common["log_sd_network_pcie"],
+        common["log_sd_per_octave"],
+    )
 
 
 def _selected(call: Call, size: I64, constants: Sections) -> Selection:
@@ -212,8 +221,8 @@ def _model(sections_of: Callable[[Device], Sections]) -> Model:
 
     def model(call: Call, size: I64) -> tuple[Selection, F64]:
         constants = sections_of(call.topology.device)
-        found = _selected(call, size, constants)
-        return found, link_bound(call.op, size.astype(np.float64), call.topology)
+        selected = _selected(call, size, constants)
+        return selected, link_bound(call.op, size.astype(np.float64), call.topology)
 
     return model
 
@@ -230,7 +239,7 @@ def _corrected(
     analytic: CollectiveTimes,
     taught: Curve,
     size: I64,
-    found: Selection,
+    selection: Selection,
     topology: Topology,
     network_log_sd: float,
     per_octave: float,
@@ -241,7 +250,7 @@ def _corrected(
     measured: ``network_log_sd`` of that stays. ``per_octave`` is added for every octave beyond the
     longest message of the training rows.
     """
-    time, weight = taught.at(size, found)
+    time, weight = taught.at(size, selection)
     estimate = np.maximum(time, analytic.bound_s)
     trained = taught.trained
     known = topology.device.name in trained.devices
@@ -253,20 +262,24 @@ def _corrected(
     before = sum(value * value for value in analytic.shared_log_sd.values())
     apart = analytic.independent_log_sd
     further = taught.octaves_beyond(size) * per_octave
-    left = taught.rest_log_sd(found) ** 2 + further * further
+    left = taught.rest_log_sd(selection) ** 2 + further * further
     faded = apart * apart + np.maximum(before - variance, 0.0)
-    own = np.sqrt(weight * left + (1.0 - weight) * faded)
-    spread = exp_fixed(Z90 * np.sqrt(variance + own * own))
+    current = np.sqrt(weight * left + (1.0 - weight) * faded)
+    spread = exp_fixed(Z90 * np.sqrt(variance + current * current))
     return replace(
-        analytic, estimate_s=estimate, p05_s=np.maximum(estimate / spread, analytic.bound_s),
+        analytic,
+        estimate_s=estimate,
+        p05_s=np.maximum(estimate / spread, analytic.bound_s),
         p95_s=estimate * spread,
         resource_s={
             **analytic.resource_s,
             "latency": np.minimum(analytic.resource_s["latency"], estimate),
         },
-        shared_log_sd=shared, independent_log_sd=own, learned=weight,
+        shared_log_sd=shared,
+        independent_log_sd=current,
+        learned=weight,
         analytic_s=analytic.estimate_s,
-    )  # fmt: skip
+    )
 
 
 def collective_batch_times(
@@ -316,8 +329,9 @@ def link_bound(op: Collective, size: F64, topology: Topology) -> F64:
         inside = (topology.local - 1) / n / rate
         return size * max(inside, (n - topology.local) / n / network)
     leaves = (topology.nodes - 1) / topology.nodes if op != "broadcast" else 1.0
-    return size * max(share * (topology.local - 1) / (n - 1) / rate,
-                      leaves / (network * topology.local))  # fmt: skip
+    return size * max(
+        share * (topology.local - 1) / (n - 1) / rate, leaves / (network * topology.local)
+    )
 
 
 def _known(op: str) -> Collective:
@@ -341,7 +355,7 @@ def _check(op: str, size: I64, gpus: int, topology: Topology, launch: str) -> No
         raise SilicastError("a message has at least 0 bytes", field="bytes")
 
 
-def _independent(found: Selection, topology: Topology, common: Constants, launch: str) -> F64:
+def _independent(selection: Selection, topology: Topology, common: Constants, launch: str) -> F64:
     """Log sd of each row's own error: of its fabric and algorithm, and of the host's floor.
 
     The error of the floor counts by the floor's share of the time.
@@ -351,13 +365,13 @@ def _independent(found: Selection, topology: Topology, common: Constants, launch
         fabric = "pcie" if topology.local == 2 else "shared_pcie"
     least = common[f"log_sd_{fabric}"]
     engine = max(least, common["log_sd_kernels"])
-    table = np.array([least if name in usual_algorithms() else engine for name in found.names])
-    own: F64 = table[found.picked]
+    table = np.array([least if name in usual_algorithms() else engine for name in selection.names])
+    current: F64 = table[selection.picked]
     if launch == "graph":
-        return own
-    weight = np.where(found.time_s > 0.0, found.floor_s / positive(found.time_s), 0.0)
+        return current
+    weight = np.where(selection.time_s > 0.0, selection.floor_s / positive(selection.time_s), 0.0)
     host = weight * common[f"log_sd_{launch}"]
-    total: F64 = np.sqrt(own * own + host * host)
+    total: F64 = np.sqrt(current * current + host * host)
     return total
 
 
@@ -373,17 +387,22 @@ def _shared(measured: bool, topology: Topology, common: Constants) -> dict[str, 
 
 
 def _with_interval(
-    found: Selection, bound: F64, shared: dict[str, float], own: F64, topology: Topology
+    selection: Selection, bound: F64, shared: dict[str, float], current: F64, topology: Topology
 ) -> CollectiveTimes:
-    estimate = np.maximum(found.time_s, bound)
+    estimate = np.maximum(selection.time_s, bound)
     variance = sum(value * value for value in shared.values())
-    spread = exp_fixed(Z90 * np.sqrt(variance + own * own))
+    spread = exp_fixed(Z90 * np.sqrt(variance + current * current))
     return CollectiveTimes(
-        estimate_s=estimate, p05_s=np.maximum(estimate / spread, bound), p95_s=estimate * spread,
-        bound_s=bound, resource_s={"link": bound, "latency": found.latency_s}, shared_log_sd=shared,
-        independent_log_sd=own, choice=tuple(map(found.names.__getitem__, found.picked.tolist())),
+        estimate_s=estimate,
+        p05_s=np.maximum(estimate / spread, bound),
+        p95_s=estimate * spread,
+        bound_s=bound,
+        resource_s={"link": bound, "latency": selection.latency_s},
+        shared_log_sd=shared,
+        independent_log_sd=current,
+        choice=tuple(map(selection.names.__getitem__, selection.picked.tolist())),
         warnings=network_warnings(topology),
-    )  # fmt: skip
+    )
 
 
 def _nothing(count: int) -> CollectiveTimes:

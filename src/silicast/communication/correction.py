@@ -74,8 +74,8 @@ class Curve:
 
     def octaves_beyond(self, size: I64) -> F64:
         """Factors of two by which a message is longer than all training rows."""
-        found: F64 = np.maximum(codes(size / MEBIBYTE) - self.longest, 0) * (1.0 / STEPS)
-        return found
+        octaves_beyond: F64 = np.maximum(codes(size / MEBIBYTE) - self.longest, 0) * (1.0 / STEPS)
+        return octaves_beyond
 
     def at(self, size: I64, selection: Selection) -> tuple[F64, F64]:
         """Time and weight of the correction at every size, of the same call's selection."""
@@ -102,9 +102,9 @@ class Curve:
         if not self.names_release and trained.blank_log_sd:
             left = [OTHER_RELEASE * max(trained.blank_log_sd, each) for each in left]
         least = LEAST_LOG_SD**2
-        own = [math.sqrt(max(each**2 - 2.0 * trained.shared_log_sd**2, least)) for each in left]
-        found: F64 = np.array(own)[is_short(selection).astype(np.int64)]
-        return found
+        current = [math.sqrt(max(each**2 - 2.0 * trained.shared_log_sd**2, least)) for each in left]
+        log_sd: F64 = np.array(current)[is_short(selection).astype(np.int64)]
+        return log_sd
 
 
 def curve(call: Call, artefact: Artefact, model: Model) -> Curve | None:
@@ -114,14 +114,14 @@ def curve(call: Call, artefact: Artefact, model: Model) -> Curve | None:
         return None
     names = artefact.names(trained)
     selection, bound = model(call, GRID)
-    found = codes(for_trees(table(call, GRID, selection, bound, names)))
+    result = codes(for_trees(table(call, GRID, selection, bound, names)))
     ranges = artefact.ranges(trained).copy()
     longest, ranges[MEBIBYTES] = int(ranges[MEBIBYTES, 1]), 0
-    weight = inside(found, ranges)
+    weight = inside(result, ranges)
     weight = np.where(strange(call, selection, names), 0.0, weight)
     if not weight.any():
         return None
-    log_factor = weight * artefact.trees(trained).of_codes(found)
+    log_factor = weight * artefact.trees(trained).of_codes(result)
     analytic = np.maximum(selection.time_s, bound)
     kernel = np.array(selection.names)[selection.picked]
     joined = (selection.rule[1:] == selection.rule[:-1]) | (kernel[1:] == kernel[:-1])
@@ -139,14 +139,14 @@ def growing(time: F64, joined: np.ndarray) -> F64:
     >>> growing(np.array([1.0, 3.0, 2.0, 1.0]), np.array([True, True, False])).tolist()
     [1.0, 2.5, 2.5, 1.0]
     """
-    found = np.empty_like(time)
+    growing = np.empty_like(time)
     borders = [0, *(np.flatnonzero(~joined) + 1).tolist(), len(time)]
     for first, last in pairwise(borders):
         part = time[first:last]
         above = np.maximum.accumulate(part)
         below = np.minimum.accumulate(part[::-1])[::-1]
-        found[first:last] = 0.5 * (above + below)
-    return found
+        growing[first:last] = 0.5 * (above + below)
+    return growing
 
 
 @lru_cache(maxsize=1024)

@@ -73,27 +73,29 @@ class Call:
     def marks(self) -> frozenset[str]:
         """Features that are 1 for all sizes."""
         topology, library = self.topology, self.carrier
-        found = {f"op:{self.op}", f"fabric:{topology.fabric}", f"library:{library}"}
+        distinct = {f"op:{self.op}", f"fabric:{topology.fabric}", f"library:{library}"}
         if self.version:
-            found.add(f"{RELEASE}{library} {self.version}")
+            distinct.add(f"{RELEASE}{library} {self.version}")
         if self.op == "all_reduce" and self.dtype in NOT_ADDED:
-            found.add("integers")
+            distinct.add("integers")
         if topology.grace_host:
-            found.add("grace")
+            distinct.add("grace")
         if topology.inter is not None:
-            found.add("between")
+            distinct.add("between")
         if topology.turns > 1.0:
-            found.add(f"paths:{topology.paths}")
-        return frozenset(found)
+            distinct.add(f"paths:{topology.paths}")
+        return frozenset(distinct)
 
 
 def names_of(calls: list[tuple[Call, Selection]]) -> tuple[str, ...]:
     """All features that occur in calls, in a fixed order."""
-    found: set[str] = set()
+    distinct: set[str] = set()
     for call, selection in calls:
-        found |= call.marks()
-        found |= {f"algorithm:{selection.names[i]}" for i in np.unique(selection.picked).tolist()}
-    return (*SCALARS, *sorted(found))
+        distinct |= call.marks()
+        distinct |= {
+            f"algorithm:{selection.names[i]}" for i in np.unique(selection.picked).tolist()
+        }
+    return (*SCALARS, *sorted(distinct))
 
 
 def table(call: Call, size: I64, selection: Selection, bound_s: F64, names: tuple[str, ...]) -> F64:
@@ -117,29 +119,29 @@ def table(call: Call, size: I64, selection: Selection, bound_s: F64, names: tupl
         "mebibytes": bytes_ / MEBIBYTE,
     }
     marks = call.marks()
-    found = np.zeros((len(names), count))
+    table = np.zeros((len(names), count))
     for row, name in enumerate(names):
         kind, _, of = name.partition(":")
         if name in scalars:
-            found[row] = scalars[name]
+            table[row] = scalars[name]
         elif kind == "algorithm":
-            found[row] = _runs(of, selection)
+            table[row] = _runs(of, selection)
         elif name in marks:
-            found[row] = 1.0
-    return found
+            table[row] = 1.0
+    return table
 
 
 def is_short(selection: Selection) -> NDArray[np.bool_]:
     """Whether most of the analytic time does not depend on the size; shape (n,)."""
-    found: NDArray[np.bool_] = selection.latency_s > 0.5 * selection.time_s
-    return found
+    short: NDArray[np.bool_] = selection.latency_s > 0.5 * selection.time_s
+    return short
 
 
 def for_trees(columns: F64) -> F64:
     """The features that trees read."""
-    found = columns.copy()
-    found[MEBIBYTES] = 0.0
-    return found
+    trees = columns.copy()
+    trees[MEBIBYTES] = 0.0
+    return trees
 
 
 def link_of_memory(topology: Topology) -> float:
@@ -153,8 +155,8 @@ def strange(call: Call, selection: Selection, names: tuple[str, ...]) -> np.ndar
     if any(mark not in known for mark in call.marks() if not mark.startswith(RELEASE)):
         return np.ones(len(selection.picked), dtype=np.bool_)
     new = np.array([f"algorithm:{name}" not in known for name in selection.names])
-    found: np.ndarray = new[selection.picked]
-    return found
+    strange: np.ndarray = new[selection.picked]
+    return strange
 
 
 def _share(values: F64) -> F64:
@@ -163,5 +165,5 @@ def _share(values: F64) -> F64:
 
 def _runs(name: str, selection: Selection) -> F64:
     table = np.array([1.0 if other == name else 0.0 for other in selection.names])
-    found: F64 = table[selection.picked]
-    return found
+    runs: F64 = table[selection.picked]
+    return runs

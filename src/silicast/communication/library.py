@@ -89,17 +89,17 @@ def choices(
     """
     require_library(name)
     usual = [] if name in ("", usual_library()) else choices("", op, topology, dtype, version)
-    found: list[Choice] = []
+    items: list[Choice] = []
     for rule in library(name or usual_library()).collectives:
         limit = _limit(rule, topology)
         if limit is None or not _holds(rule, op, topology, dtype, version):
             continue
         if rule.algorithms:
             beside = usual[-1].candidates if rule.beside_usual else ()
-            found.append(Choice(limit, (*_candidates(rule, topology), *beside)))
+            items.append(Choice(limit, (*_candidates(rule, topology), *beside)))
         if rule.last or limit == UNLIMITED:
             break
-    return [*found, *usual]
+    return [*items, *usual]
 
 
 def only(name: str, rules: list[Choice], op: Collective, topology: Topology) -> list[Choice]:

@@ -50,9 +50,9 @@ def measured_change(
         size: bytes, shape (n,).
         by_usual: whether the usual library carries out the call at each size.
     """
-    own = _between(curves, call, call.carrier, size)
-    if own is not None or call.carrier == usual_library():
-        return own
+    between = _between(curves, call, call.carrier, size)
+    if between is not None or call.carrier == usual_library():
+        return between
     usual = _between(curves, call, usual_library(), size)
     if usual is None:
         return None

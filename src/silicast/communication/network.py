@@ -46,23 +46,23 @@ def shares_pcie(topology: Topology) -> bool:
 
 def network_warnings(topology: Topology) -> tuple[str, ...]:
     """What a reader must know of the links between the participants; none of one alone."""
-    found: list[str] = []
+    items: list[str] = []
     if topology.gpus == 1:
         return ()
     if topology.assumed_inter and topology.inter is not None:
         gbit = topology.inter.bandwidth_bytes_per_s * 8e-9
-        found.append(f"network between nodes not stated: {gbit:.0f} Gb/s per device assumed")
+        items.append(f"network between nodes not stated: {gbit:.0f} Gb/s per device assumed")
     if topology.inter is not None:
         known, most = load_physics(NETWORK), network_constants(topology)["network_most_nodes"]
         if not topology.assumed_inter and not known.is_measured(topology.network):
             kind = topology.network or "this network"
             kinds = ", ".join(sorted(known.architectures))
-            found.append(f"no measured collectives over {kind}: taken as the mean of {kinds}")
+            items.append(f"no measured collectives over {kind}: taken as the mean of {kinds}")
         if topology.nodes > most:
-            found.append(f"{topology.nodes} nodes: at most {most:.0f} were measured")
+            items.append(f"{topology.nodes} nodes: at most {most:.0f} were measured")
     if shares_pcie(topology) and not topology.paths:
-        found.append(SHARED_PCIE)
+        items.append(SHARED_PCIE)
     architecture = topology.device.architecture
     if not load_physics("communication").is_measured(architecture):
-        found.append(f"no measured collectives of architecture {architecture}")
-    return tuple(found)
+        items.append(f"no measured collectives of architecture {architecture}")
+    return tuple(items)

@@ -57,7 +57,7 @@ def protocol_time(
     protocol: str,
     constants: Constants,
     traffic: F64,
-    kept: F64,
+    remaining: F64,
     *,
     rate: float,
     steps: float,
@@ -70,7 +70,7 @@ def protocol_time(
         constants: ``base_us`` (or ``<p>_base_us``), and per protocol ``<p>_step_us``,
             ``<p>_efficiency``; optional ``<p>_local_copy`` and ``<p>_fill_us``.
         traffic: bytes per device over the link, shape (n,).
-        kept: bytes that the same thread blocks copy within the device, shape (n,).
+        remaining: bytes that the same thread blocks copy within the device, shape (n,).
         rate: datasheet bytes/s of the link.
         steps: sequential hops.
         crossing: what goes between nodes; it streams at the same time, over another link.
@@ -80,7 +80,7 @@ def protocol_time(
     """
     base_us = constants.get(f"{protocol}_base_us", constants["base_us"])
     start_s = (base_us + steps * constants[f"{protocol}_step_us"]) * MICRO
-    moved = traffic + kept * constants.get(f"{protocol}_local_copy", 0.0)
+    moved = traffic + remaining * constants.get(f"{protocol}_local_copy", 0.0)
     stream = moved / (rate * constants[f"{protocol}_efficiency"])
     fill_s = constants.get(f"{protocol}_fill_us", 0.0) * MICRO
     if crossing is not None:
@@ -95,7 +95,7 @@ def protocol_time(
 def quickest_protocol(
     constants: Constants,
     traffic: F64,
-    kept: F64,
+    remaining: F64,
     *,
     rate: float,
     steps: float,
@@ -105,7 +105,9 @@ def quickest_protocol(
     """:func:`protocol_time` of whichever protocol is the fastest at each size."""
     return fastest(
         [
-            protocol_time(p, constants, traffic, kept, rate=rate, steps=steps, crossing=crossing)
+            protocol_time(
+                p, constants, traffic, remaining, rate=rate, steps=steps, crossing=crossing
+            )
             for p in protocols
         ]
     )

@@ -41,12 +41,12 @@ def sections(constants: Constants) -> Sections:
     {'eager_floor_us': 20.0, 'base_us': 5.0}
     """
     common = {name: value for name, value in constants.items() if "." not in name}
-    found: dict[str, dict[str, float]] = {"": common}
+    sections: dict[str, dict[str, float]] = {"": common}
     for name, value in constants.items():
-        section, dot, own = name.partition(".")
+        section, dot, current = name.partition(".")
         if dot:
-            found.setdefault(section, dict(common))[own] = value
-    return found
+            sections.setdefault(section, dict(common))[current] = value
+    return sections
 
 
 NOTHING: Constants = {}
@@ -61,12 +61,12 @@ def constants_of(physics: Physics, device: Device) -> Constants:
     scaled to its clock, because they are a number of cycles.
     """
     architecture = device.architecture
-    found = physics.constants(architecture)
-    own = physics.is_measured(architecture) or architecture in physics.fallback
-    if own or device.execution_model != "simt":
-        return found
-    scale = found["reference_clock_hz"] / device.clocks.max_hz
-    return {name: value * scale if waits(name) else value for name, value in found.items()}
+    constants = physics.constants(architecture)
+    current = physics.is_measured(architecture) or architecture in physics.fallback
+    if current or device.execution_model != "simt":
+        return constants
+    scale = constants["reference_clock_hz"] / device.clocks.max_hz
+    return {name: value * scale if waits(name) else value for name, value in constants.items()}
 
 
 def waits(name: str) -> bool:
@@ -128,7 +128,7 @@ def select(
     if forced:
         rules = only(forced, rules, op, topology)
     if between:
-        constants = {name: {**own, **between} for name, own in constants.items()}
+        constants = {name: {**constant, **between} for name, constant in constants.items()}
     time, latency, picked, names, rule = _by_rule(rules, op, size, bytes_, topology, constants)
     floor = _floor(op, topology, constants, launch)
     copy = np.zeros(len(size))
@@ -143,10 +143,15 @@ def select(
         time, latency = np.maximum(time, table[picked]), np.maximum(latency, table[picked])
     sent = size > 0
     return Selection(
-        time_s=np.where(sent, time, 0.0), latency_s=np.where(sent, latency, 0.0), picked=picked,
-        names=names, floor_s=floor, rule=rule,
-        limit=np.array([each.largest for each in rules], dtype=np.int64)[rule], copy_s=copy,
-    )  # fmt: skip
+        time_s=np.where(sent, time, 0.0),
+        latency_s=np.where(sent, latency, 0.0),
+        picked=picked,
+        names=names,
+        floor_s=floor,
+        rule=rule,
+        limit=np.array([each.largest for each in rules], dtype=np.int64)[rule],
+        copy_s=copy,
+    )
 
 
 def _by_rule(
@@ -163,19 +168,19 @@ def _by_rule(
     names: list[str] = []
     open_rows = np.ones(len(size), dtype=bool)
     number = np.zeros(len(size), dtype=np.int64)
-    for place, rule in enumerate(rules):
+    for index, rule in enumerate(rules):
         rows = np.flatnonzero(open_rows & (size <= rule.largest))
         if not len(rows):
             continue
         open_rows[rows] = False
-        number[rows] = place
+        number[rows] = index
         best = np.full(len(rows), np.inf)
         for name, section in rule.candidates:
-            found = algorithm(name).times(op, bytes_[rows], topology, constants[section])
-            better = found.time_s < best
-            best = np.where(better, found.time_s, best)
+            result = algorithm(name).times(op, bytes_[rows], topology, constants[section])
+            better = result.time_s < best
+            best = np.where(better, result.time_s, best)
             taken = rows[better]
-            time[taken], latency[taken] = found.time_s[better], found.latency_s[better]
+            time[taken], latency[taken] = result.time_s[better], result.latency_s[better]
             picked[taken] = len(names)
             names.append(name)
     return time, latency, picked, tuple(names), number

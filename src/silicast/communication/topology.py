@@ -60,7 +60,7 @@ class Topology:
     torus: tuple[int, ...] = ()
 
     @staticmethod
-    def of(
+    def from_device(
         device: Device,
         gpus: int,
         *,
@@ -93,8 +93,9 @@ class Topology:
             sides = " x ".join(map(str, torus))
             raise SilicastError(
                 f"a torus of {sides} holds {math.prod(torus)} devices, not {gpus}",
-                field="torus", hint="sides whose product is the number of devices",
-            )  # fmt: skip
+                field="torus",
+                hint="sides whose product is the number of devices",
+            )
         if gpus < 1:
             raise SilicastError(f"{gpus} GPUs cannot communicate", field="gpus", hint="at least 1")
         per_node = (gpus if torus else gpus_per_node) or max(device.default_gpus_per_node, 1)
@@ -251,14 +252,14 @@ def bridged(link: Link) -> int:
 
 
 def _pcie(device: Device) -> Link:
-    found = device.links.get("pcie")
-    if found is None or found.bandwidth_bytes_per_s <= 0.0:
+    link = device.links.get("pcie")
+    if link is None or link.bandwidth_bytes_per_s <= 0.0:
         raise unsupported(
             f"{device.name} has no link that reaches a peer",
             "device",
             "give links.pcie or links.nvlink in its device file",
         )
-    return found
+    return link
 
 
 def _pcie_fabric(device: Device) -> Fabric:

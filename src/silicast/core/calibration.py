@@ -55,12 +55,12 @@ class Correction(Strict, frozen=True):
     def __post_init__(self) -> None:
         depths = {len(tree) for tree in self.questions}
         leaves = {len(tree) for tree in self.leaves}
-        asked = max((f for tree in self.questions for f, _ in tree), default=0)
+        requested = max((f for tree in self.questions for f, _ in tree), default=0)
         whole = len(depths) == 1 and leaves == {1 << depth for depth in depths}
         if not whole or max(depths) > 8 or len(self.questions) != len(self.leaves):
             raise ValueError(f"trees of depths {sorted(depths)} with {sorted(leaves)} leaves")
-        if asked >= len(self.edges) or any(len(row) > 255 for row in self.edges):
-            raise ValueError(f"a tree asks for feature {asked}, there are {len(self.edges)}")
+        if requested >= len(self.edges) or any(len(row) > 255 for row in self.edges):
+            raise ValueError(f"a tree asks for feature {requested}, there are {len(self.edges)}")
 
 
 @final
@@ -230,11 +230,11 @@ class Calibration(Strict, frozen=True):
 
     def offset_for(self, family: str, dtype: str) -> Offset | None:
         """The offset of a family in a dtype, else of the family in any, else None."""
-        found: Offset | None = None
+        result: Offset | None = None
         for offset in self.offsets:
             if offset.family == family and offset.dtype in (dtype, ""):
-                found = offset if offset.dtype or found is None else found
-        return found
+                result = offset if offset.dtype or result is None else result
+        return result
 
     def is_of(self, device: str) -> bool:
         """Whether it was measured on the device of that name; spelling does not count."""

@@ -17,9 +17,9 @@ def catalog_files(kind: str, suffix: str) -> Iterator[Path]:
         suffix: file ending, with its dot.
     """
     folders = [CATALOG / kind]
-    own = os.environ.get("SILICAST_CATALOG")
-    if own:
-        folders.append(Path(own) / kind)
+    current = os.environ.get("SILICAST_CATALOG")
+    if current:
+        folders.append(Path(current) / kind)
     for folder in folders:
         if folder.is_dir():
             yield from sorted(folder.glob(f"*{suffix}"))

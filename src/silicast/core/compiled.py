@@ -52,7 +52,7 @@ def entries(folder: str) -> Mapping[str, Entry]:
         SilicastError: a user's own file cannot be read or has no name; names the file.
     """
     content = (CATALOG / folder / INDEX).read_bytes()
-    found = {
+    entries = {
         name: Entry(raw)
         for name, raw in msgspec.json.decode(content, type=dict[str, msgspec.Raw]).items()
     }
@@ -60,14 +60,14 @@ def entries(folder: str) -> Mapping[str, Entry]:
         if path.parent != CATALOG / folder:
             table = read_toml(path)
             named = decode(table, Named, file=str(path), page=PAGES[folder])
-            found[named.name] = Entry(msgspec.Raw(msgspec.json.encode(table)), str(path))
-    return found
+            entries[named.name] = Entry(msgspec.Raw(msgspec.json.encode(table)), str(path))
+    return entries
 
 
 def names_of(folder: str) -> dict[str, tuple[str, list[str]]]:
     """Name -> (name, aliases), as :class:`~silicast.core.naming.NameIndex` takes them."""
-    found = (msgspec.json.decode(entry.content, type=Named) for entry in entries(folder).values())
-    return {each.name: (each.name, each.aliases) for each in found}
+    result = (msgspec.json.decode(entry.content, type=Named) for entry in entries(folder).values())
+    return {each.name: (each.name, each.aliases) for each in result}
 
 
 def content_of(folder: str, name: str, kind: type[T]) -> T:

@@ -162,7 +162,9 @@ def _located(
     refused: SilicastError, page: str, hint: str, field: str, file: str, start: str = ""
 ) -> SilicastError:
     return SilicastError(
-        start + refused.message, kind=refused.kind, file=file,
+        start + refused.message,
+        kind=refused.kind,
+        file=file,
         field=".".join(filter(None, (field, refused.field))),
         hint=with_page("; ".join(filter(None, (refused.hint, hint))), page),
-    )  # fmt: skip
+    )

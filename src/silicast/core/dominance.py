@@ -20,25 +20,25 @@ def front(values: F64) -> NDArray[np.bool_]:
     [True, True, False, False]
     """
     count, columns = values.shape
-    kept = np.zeros(count, dtype=bool)
+    remaining = np.zeros(count, dtype=bool)
     # In this order no point beats one before it.
     order = np.lexsort((np.arange(count), *values.T[::-1]))
-    found = np.empty((0, columns))
+    result = np.empty((0, columns))
     for start in range(0, count, BLOCK):
         rows = order[start : start + BLOCK]
-        rows = rows[~_beaten(values[rows], found)]
+        rows = rows[~_beaten(values[rows], result)]
         block = values[rows]
         no_more = (block[:, None] <= block[None]).all(axis=2)
         # Only one that stands before it beats a point; np.triu keeps those.
         rows = rows[~np.triu(no_more, 1).any(axis=0)]
-        kept[rows] = True
-        found = np.vstack([found, values[rows]])
-    return kept
+        remaining[rows] = True
+        result = np.vstack([result, values[rows]])
+    return remaining
 
 
 def _beaten(points: F64, known: F64) -> NDArray[np.bool_]:
     """Which points some known one is no larger than, in every column."""
-    found = np.ones((len(known), len(points)), dtype=bool)
+    result = np.ones((len(known), len(points)), dtype=bool)
     for k in range(points.shape[1]):
-        found &= known[:, k, None] <= points[None, :, k]
-    return np.asarray(found.any(axis=0), dtype=bool)
+        result &= known[:, k, None] <= points[None, :, k]
+    return np.asarray(result.any(axis=0), dtype=bool)

@@ -41,7 +41,7 @@ def read_bounded(path: Path, most_bytes: int, what: str, hint: str = "") -> byte
     if status.st_size > most_bytes:
         raise over_limit(
             f"is larger than {size_text(most_bytes)}: not {what}", hint=hint, file=str(path)
-        )  # fmt: skip
+        )
     with read_errors(path, hint), path.open("rb") as stream:
         return stream.read(most_bytes + 1)
 

@@ -32,10 +32,10 @@ class GrowingFile:
         Raises:
             OSError: it cannot be written (the disk is full, nobody reads the pipe).
         """
-        rest = memoryview(lines)
+        remaining = memoryview(lines)
         try:
-            while rest:
-                rest = rest[os.write(self.handle, rest) :]
+            while remaining:
+                remaining = remaining[os.write(self.handle, remaining) :]
         except BaseException:
             with suppress(OSError):
                 self.cut_torn_line()
@@ -57,9 +57,9 @@ class GrowingFile:
         end = os.fstat(self.handle).st_size
         while end:
             start = max(0, end - _TAIL)
-            found = os.pread(self.handle, end - start, start).rfind(b"\n")
-            end = start if found < 0 else start + found + 1
-            if found >= 0:
+            rfind = os.pread(self.handle, end - start, start).rfind(b"\n")
+            end = start if rfind < 0 else start + rfind + 1
+            if rfind >= 0:
                 break
         self.cut(end)
 

@@ -70,9 +70,9 @@ class NameIndex(Generic[T]):
         Raises:
             SilicastError: unknown name; the nearest known ones are offered.
         """
-        found = self._index.get(normalise(name))
-        if found is not None:
-            return found
+        canonical = self._index.get(normalise(name))
+        if canonical is not None:
+            return canonical
         near = self.nearest(name)
         hint = f"did you mean {' or '.join(near)}?" if near else f"see {self._listed}"
         raise unknown_name(f"unknown {self._kind} {name!r}", self._kind, hint)
@@ -84,14 +84,14 @@ class NameIndex(Generic[T]):
     def containing(self, text: str) -> list[str]:
         """Canonical names of all entries whose name or alias contains ``text``, in order."""
         wanted = normalise(text)
-        found = {name for alias, name in self._index.items() if wanted in alias}
-        return [name for name in self._values if name in found]
+        distinct = {name for alias, name in self._index.items() if wanted in alias}
+        return [name for name in self._values if name in distinct]
 
     def nearest(self, name: str, count: int = 3) -> list[str]:
         """Up to ``count`` canonical names that look like ``name``, best first."""
         matches = _close(normalise(name), self._index, 8)
-        found = dict.fromkeys(self._index[match] for match in matches)
-        return list(found)[:count]
+        fromkeys = dict.fromkeys(self._index[match] for match in matches)
+        return list(fromkeys)[:count]
 
 
 def near(name: object, known: Iterable[str], count: int = 3) -> str:

@@ -72,8 +72,8 @@ def smooth_max(terms: Iterable[F64]) -> F64:
         total = fourth if total is None else total + fourth
     if total is None:
         raise ValueError("smooth_max needs at least one term")
-    found: F64 = xp.sqrt(xp.sqrt(total))
-    return found
+    smooth_max: F64 = xp.sqrt(xp.sqrt(total))
+    return smooth_max
 
 
 FEW = 4
@@ -114,8 +114,8 @@ def log_fixed(x: F64) -> F64:
     for coefficient in _ODD_INVERSES:
         total *= square
         total += coefficient
-    found: F64 = exponent * _LN2 + 2.0 * z * total
-    return found
+    log_fixed: F64 = exponent * _LN2 + 2.0 * z * total
+    return log_fixed
 
 
 def _log_of_one(x: float) -> float:

@@ -184,9 +184,15 @@ def check_tree(tree: object) -> None:
 def type_name(value: object) -> str:
     """What a value is, in the words of the file formats."""
     names: dict[type, str] = {
-        dict: "a table", list: "a list", tuple: "a list", str: "text", bool: "true/false",
-        int: "a whole number", float: "a number", type(None): "null",
-    }  # fmt: skip
+        dict: "a table",
+        list: "a list",
+        tuple: "a list",
+        str: "text",
+        bool: "true/false",
+        int: "a whole number",
+        float: "a number",
+        type(None): "null",
+    }
     return names.get(type(value), type(value).__name__)
 
 

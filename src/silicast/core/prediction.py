@@ -116,11 +116,11 @@ class ErrorFactors:
         if whole <= 0.0:
             return {}
         parts = {**self.loadings, **self.causes}
-        found = {name: value * value / whole for name, value in parts.items() if value > 0.0}
-        rest = 1.0 - math.fsum(found.values())
-        if rest > 1e-9:
-            found["independent"] = rest
-        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+        table = {name: value * value / whole for name, value in parts.items() if value > 0.0}
+        remainder = 1.0 - math.fsum(table.values())
+        if remainder > 1e-9:
+            table["independent"] = remainder
+        return dict(sorted(table.items(), key=lambda item: (-item[1], item[0])))
 
     def scaled(self, factor: float) -> ErrorFactors:
         """All loadings times ``factor`` (wider outside the domain)."""
@@ -217,7 +217,6 @@ class Quantity:
         return Quantity(estimate, max(estimate / spread, min(bound, estimate)), estimate * spread)
 
     def times(self, factor: float) -> Quantity:
-        """The same belief in another unit."""
         return Quantity(self.estimate * factor, self.p05 * factor, self.p95 * factor)
 
 
@@ -277,7 +276,6 @@ class Prediction:
 
     @property
     def seconds(self) -> float:
-        """The point estimate."""
         return self.part.exposed_ps / PICOSECONDS
 
     @property

@@ -47,10 +47,10 @@ class Provider(Strict, frozen=True):
         return _named(self.check)
 
 
-def _named(place: str) -> Callable[..., Any]:
-    module, _, function = place.partition(":")
-    found: Callable[..., Any] = getattr(import_module(module), function)
-    return found
+def _named(location: str) -> Callable[..., Any]:
+    module, _, function = location.partition(":")
+    result: Callable[..., Any] = getattr(import_module(module), function)
+    return result
 
 
 @cache
@@ -74,6 +74,7 @@ def provided_files() -> Mapping[str, tuple[Provider, str]]:
     """Name -> provider and path, for the files of the catalog that providers read."""
     return {
         path.stem: (provider, str(path))
-        for provider in providers().values() if provider.folder
+        for provider in providers().values()
+        if provider.folder
         for path in sorted((CATALOG / provider.folder).glob("*.toml"))
-    }  # fmt: skip
+    }

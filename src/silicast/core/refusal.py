@@ -25,9 +25,13 @@ _MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
 _STEP = re.compile(r"\[(\d+|\.\.\.)\]|\.?([^.\[\]]+)")
 _KEY = "key` in `"
 _WORDS = {
-    "int": "a whole number", "float": "a number", "str": "text", "bool": "true or false",
-    "object": "a table", "array": "a list",
-}  # fmt: skip
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "object": "a table",
+    "array": "a list",
+}
 """A type, as the decoder names it -> as a user of a file does."""
 
 
@@ -66,9 +70,10 @@ def explained(text: str, data: object, kind: Any, also: Iterable[str] = ()) -> S
     if missing := _MISSING.match(message):
         name = missing.group(1)
         return SilicastError(
-            "is missing", field=_joined(end.path, name),
+            "is missing",
+            field=_joined(end.path, name),
             hint=_required(_field_type(end.kind, end.value, name)),
-        )  # fmt: skip
+        )
     choices = [str(choice) for choice in _choices(end.kind)]
     if choices and end.is_exact and end.value not in choices:
         hint = near(end.value, choices)
@@ -76,10 +81,11 @@ def explained(text: str, data: object, kind: Any, also: Iterable[str] = ()) -> S
         return SilicastError(
             f"expected {one}, found {shown(end.value)}",
             kind="unknown_name" if isinstance(end.value, str) else "invalid_input",
-            field=end.path, hint="" if hint.startswith("known") else hint,
-        )  # fmt: skip
-    found = f", found {shown(end.value)}" if end.is_exact else ""
-    return SilicastError(_in_plain_words(message, end) + found, field=end.path)
+            field=end.path,
+            hint="" if hint.startswith("known") else hint,
+        )
+    value = f", found {shown(end.value)}" if end.is_exact else ""
+    return SilicastError(_in_plain_words(message, end) + value, field=end.path)
 
 
 def _parted(text: str) -> tuple[str, str]:
@@ -197,8 +203,9 @@ def _item(kind: Any, index: int) -> Any:
 def _field_type(kind: Any, value: object, name: str) -> Any:
     """The declared type of a field; of the field that tells tables apart, their names."""
     tables = [each for each in _members(kind) if _is_table(each)]
-    tags = [each.__struct_config__.tag for each in tables
-            if each.__struct_config__.tag_field == name]  # fmt: skip
+    tags = [
+        each.__struct_config__.tag for each in tables if each.__struct_config__.tag_field == name
+    ]
     if tags:
         return typing.Literal[tuple(tags)]
     table = _member(kind, value)

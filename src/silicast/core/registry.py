@@ -65,8 +65,8 @@ class Registry(Generic[T]):
         Raises:
             SilicastError: there is none of that name.
         """
-        found = self._known.get(name) or self.all().get(name)
-        if found is None:
+        value = self._known.get(name) or self.all().get(name)
+        if value is None:
             known = f"one of {', '.join(self.all())}"
             raise unknown_name(f"unknown {self._kind} {name[:_SHOWN]!r}", self._field, known)
-        return found
+        return value

@@ -20,11 +20,11 @@ def release_of(version: str) -> Release | None:
     >>> release_of("nightly"), release_of("0.1.dev19262")
     (None, None)
     """
-    found = _NUMBERS.match(version.strip())
-    if found is None or _UNTAGGED.match(version.strip()):
+    match = _NUMBERS.match(version.strip())
+    if match is None or _UNTAGGED.match(version.strip()):
         return None
-    major, minor, patch, *_ = (*map(int, found[1].split(".")), 0, 0)
-    return major, minor, patch, int(found[2]) if found[2] else FINAL
+    major, minor, patch, *_ = (*map(int, match[1].split(".")), 0, 0)
+    return major, minor, patch, int(match[2]) if match[2] else FINAL
 
 
 def is_before(version: str, bound: str) -> bool:

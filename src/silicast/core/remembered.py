@@ -47,11 +47,11 @@ class remembered(Generic[Owner, Given, Answer]):  # noqa: N801 - a decorator, as
             assert alive is not None
             return method(alive, *args, **named)
 
-        found = functools.cache(computed)
-        vars(owner)[self._name] = found  # the next look-up finds it without this method
+        cache = functools.cache(computed)
+        vars(owner)[self._name] = cache  # the next look-up finds it without this method
 
         def first(*args: Given.args, **named: Given.kwargs) -> Answer:
-            answer = found(*args, **named)  # type: ignore[arg-type]
+            answer = cache(*args, **named)  # type: ignore[arg-type]
             assert owner is not None  # which lives until its first answer is there
             return answer
 

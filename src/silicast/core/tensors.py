@@ -21,9 +21,15 @@ from silicast.core.errors import SilicastError
 from silicast.core.files import write_atomically
 
 _DTYPES = {
-    "U8": "<u1", "I8": "<i1", "U16": "<u2", "I16": "<i2", "I32": "<i4", "I64": "<i8",
-    "F32": "<f4", "F64": "<f8",
-}  # fmt: skip
+    "U8": "<u1",
+    "I8": "<i1",
+    "U16": "<u2",
+    "I16": "<i2",
+    "I32": "<i4",
+    "I64": "<i8",
+    "F32": "<f4",
+    "F64": "<f8",
+}
 _NAMES = {np.dtype(code): name for name, code in _DTYPES.items()}
 _LARGEST_HEADER = 1 << 24
 
@@ -37,9 +43,10 @@ def write_tensors(path: Path, tensors: Mapping[str, NDArray[Any]]) -> str:
         array = np.ascontiguousarray(tensors[name])
         raw = array.astype(_DTYPES[_NAMES[array.dtype]]).tobytes()
         header[name] = {
-            "dtype": _NAMES[array.dtype], "shape": list(array.shape),
+            "dtype": _NAMES[array.dtype],
+            "shape": list(array.shape),
             "data_offsets": [at, at + len(raw)],
-        }  # fmt: skip
+        }
         parts.append(raw)
         at += len(raw)
     text = msgspec.json.encode(header)
@@ -84,7 +91,7 @@ def _decoded(whole: bytes) -> dict[str, NDArray[Any]]:
     if size > min(_LARGEST_HEADER, len(whole) - 8):
         raise ValueError(f"a header of {size} bytes")
     header = decode_json(whole[8 : 8 + size], dict[str, Any])
-    found: dict[str, NDArray[Any]] = {}
+    decoded: dict[str, NDArray[Any]] = {}
     for name, entry in header.items():
         if name == "__metadata__":
             continue
@@ -93,5 +100,5 @@ def _decoded(whole: bytes) -> dict[str, NDArray[Any]]:
         count = int(np.prod(shape, dtype=np.int64))
         if not 0 <= start <= end <= len(whole) - 8 - size or end - start != count * dtype.itemsize:
             raise ValueError(f"{name} has offsets {start} to {end}")
-        found[name] = np.frombuffer(whole, dtype, count, 8 + size + start).reshape(shape)
-    return found
+        decoded[name] = np.frombuffer(whole, dtype, count, 8 + size + start).reshape(shape)
+    return decoded

@@ -27,15 +27,15 @@ def toml_lines(
         if key not in inner:
             yield f"{_key(key)} = {_value(value)}"
     for key, value in inner.items():
-        place = f"{path}.{_key(key)}" if path else _key(key)
+        position = f"{path}.{_key(key)}" if path else _key(key)
         if isinstance(value, list):
             for entry in value:
-                yield from ("", f"[[{place}]]", *toml_lines(entry, has_heading, place))
+                yield from ("", f"[[{position}]]", *toml_lines(entry, has_heading, position))
         else:
-            headed = any(not has_heading(name, each, place) for name, each in value.items())
+            headed = any(not has_heading(name, each, position) for name, each in value.items())
             yield from (
-                *(("", f"[{place}]") if headed else ()),
-                *toml_lines(value, has_heading, place),
+                *(("", f"[{position}]") if headed else ()),
+                *toml_lines(value, has_heading, position),
             )
 
 

@@ -65,7 +65,6 @@ class Carried:
 
     @property
     def tokens_per_s(self) -> Quantity:
-        """Of all users."""
         return self.loop.tokens_per_s.times(self.replicas)
 
 
@@ -78,22 +77,22 @@ def fewest_devices(deployment: Deployment, demand: Demand, *, searches: bool) ->
     Raises:
         SilicastError: the model fits under none, or no user sees the speed under any.
     """
-    found: list[Carried] = []
+    carrieds: list[Carried] = []
     refusal: SilicastError | None = None
     for each in _plans(deployment) if searches else (deployment,):
-        if found and each.plan.gpus > min(one.gpus.estimate for one in found):
+        if carrieds and each.plan.gpus > min(one.gpus.estimate for one in carrieds):
             break
         try:
-            found.append(_carried(each, demand))
+            carrieds.append(_carried(each, demand))
         except SilicastError as error:
             refusal = error
             continue
-        if each.plan.gpus >= found[0].deployment.plan.gpus << WIDER:
+        if each.plan.gpus >= carrieds[0].deployment.plan.gpus << WIDER:
             break
-    if not found:
+    if not carrieds:
         assert refusal is not None
         raise refusal
-    return min(found, key=lambda one: (one.gpus.estimate, one.loop.tpot_s.estimate))
+    return min(carrieds, key=lambda one: (one.gpus.estimate, one.loop.tpot_s.estimate))
 
 
 def _plans(deployment: Deployment) -> Iterator[Deployment]:
@@ -121,9 +120,9 @@ def _carried(deployment: Deployment, demand: Demand) -> Carried:
         )
     replicas = math.ceil(demand.users / most)
     loop = search.at(math.ceil(demand.users / replicas))
-    own = loop.tpot_s
+    tpot_s = loop.tpot_s
     # as many as a slow and a quick machine's users are under the same limit
-    ends = [search.read(demand.tpot_s * own.estimate / end) for end in (own.p95, own.p05)]
+    ends = [search.read(demand.tpot_s * tpot_s.estimate / end) for end in (tpot_s.p95, tpot_s.p05)]
     many, few = (math.ceil(demand.users / max(each, 1)) for each in ends)
     count = deployment.plan.gpus
     gpus = Quantity(replicas * count, min(few, replicas) * count, max(many, replicas) * count)
@@ -139,11 +138,10 @@ class _Search:
         self._known: dict[int, ClosedLoop] = {}
 
     def at(self, users: int) -> ClosedLoop:
-        """With so many."""
         if users not in self._known:
-            asked = self._demand
+            requested = self._demand
             self._known[users] = closed_loop(
-                self._deployment, users, asked.prompt_tokens, max(asked.output_tokens, 2)
+                self._deployment, users, requested.prompt_tokens, max(requested.output_tokens, 2)
             )
         return self._known[users]
 

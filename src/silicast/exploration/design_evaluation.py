@@ -98,12 +98,17 @@ class ChangedBase:
             parameter = next(p for p in self._space.parameters if p.name == law.by)
             where = f"law[{number}]"
             for path in (law.path, parameter.paths[0]):
-                found = _located(value_at, (self.table, path), where, read.file)
-                if isinstance(found, bool) or not isinstance(found, int | float) or found <= 0:
+                located = _located(value_at, (self.table, path), where, read.file)
+                if (
+                    isinstance(located, bool)
+                    or not isinstance(located, int | float)
+                    or located <= 0
+                ):
                     raise SilicastError(
-                        f"a law needs a number above 0 at {path}, found {found!r}", field=where,
+                        f"a law needs a number above 0 at {path}, found {located!r}",
+                        field=where,
                         file=read.file,
-                    )  # fmt: skip
+                    )
             if not parameter.is_ordered:
                 raise SilicastError(f"{law.by} is no number", field=where, file=read.file)
         for parameter in self._space.parameters:
@@ -169,9 +174,13 @@ class LayerEvaluation(DesignEvaluation):
     """Metrics of layers that run one after the other."""
 
     def __init__(
-        self, base: ChangedBase, layers: Sequence[Layer], mapper: Mapper,
-        caps: Mapping[str, float], die: DieTable | None,
-    ) -> None:  # fmt: skip
+        self,
+        base: ChangedBase,
+        layers: Sequence[Layer],
+        mapper: Mapper,
+        caps: Mapping[str, float],
+        die: DieTable | None,
+    ) -> None:
         super().__init__(base, caps, die)
         self._layers, self._mapper = tuple(layers), mapper
 
@@ -179,9 +188,9 @@ class LayerEvaluation(DesignEvaluation):
         """Totals of all layers."""
         cycles = energy_pj = points = 0.0
         for number, layer in enumerate(self._layers):
-            found = self._mapper(number, built)
-            cycles += layer.count * found[0]
-            energy_pj += layer.count * found[1]
+            mapper = self._mapper(number, built)
+            cycles += layer.count * mapper[0]
+            energy_pj += layer.count * mapper[1]
             points += layer.count * layer.einsum.points
         return totals(built.architecture, cycles, energy_pj, points)
 
@@ -213,13 +222,16 @@ def problem_of(read: ReadSpace) -> Problem:
         [__version__, content, base.table, [[str(e.einsum), e.count] for e in layers]]
     )
     return Problem(
-        read.space, read.objectives,
-        LayerEvaluation(base, layers, mapper, content.caps, read.die), identity, content.caps,
-    )  # fmt: skip
+        read.space,
+        read.objectives,
+        LayerEvaluation(base, layers, mapper, content.caps, read.die),
+        identity,
+        content.caps,
+    )
 
 
 def _layers(read: ReadSpace) -> tuple[Layer, ...]:
-    found = []
+    items = []
     for number, table in enumerate(read.content.layer):
         where = f"layer[{number}]"
         sizes = dict(table)
@@ -230,13 +242,15 @@ def _layers(read: ReadSpace) -> tuple[Layer, ...]:
                 f"expected 1 or more, found {count!r}", field=f"{where}.count", file=read.file
             )
         einsum = _located(sized, (op, sizes), where, read.file)
-        found.append(Layer(name, einsum, count))
-    if not found:
+        items.append(Layer(name, einsum, count))
+    if not items:
         raise SilicastError(
-            "nothing runs on the designs", field="layer", file=read.file,
-            hint="give one [[layer]], such as op = \"matmul\", m = 64, n = 64, k = 64",
-        )  # fmt: skip
-    return distinct(found)
+            "nothing runs on the designs",
+            field="layer",
+            file=read.file,
+            hint='give one [[layer]], such as op = "matmul", m = 64, n = 64, k = 64',
+        )
+    return distinct(items)
 
 
 def check_metrics(read: ReadSpace, base: ChangedBase, known: Sequence[str]) -> None:
@@ -251,15 +265,16 @@ def check_metrics(read: ReadSpace, base: ChangedBase, known: Sequence[str]) -> N
     for where, metric in wanted:
         if metric not in known:
             raise unknown_name(
-                f"unknown metric {metric!r}", where, f"there are {', '.join(known)}",
-                file=read.file,
-            )  # fmt: skip
+                f"unknown metric {metric!r}", where, f"there are {', '.join(known)}", file=read.file
+            )
         if metric in OF_THE_CHIP and (part := without_area(architecture)):
             raise SilicastError(
                 f"{part} has no area_um2", field=where, file=base.file, hint="give it one"
             )
         if metric == "die_cost_usd" and read.die is None:
             raise SilicastError(
-                "a die's cost needs its node", field=where, file=read.file,
+                "a die's cost needs its node",
+                field=where,
+                file=read.file,
                 hint="give [die] node_nm",
-            )  # fmt: skip
+            )

@@ -47,9 +47,10 @@ class DesignEnvironment(gymnasium.Env[F32, I64]):
         for objective in problem.objectives:
             if objective.reference is None or objective.reference <= 0:
                 raise SilicastError(
-                    "a reward needs a reference above 0", field=f"objective.{objective.metric}",
+                    "a reward needs a reference above 0",
+                    field=f"objective.{objective.metric}",
                     hint="give the value that is just not good enough",
-                )  # fmt: skip
+                )
         self.problem, self.steps = problem, steps
         self.action_space = gymnasium.spaces.MultiDiscrete(problem.space.levels)
         size = len(problem.space.parameters) + len(problem.objectives) + 1
@@ -77,9 +78,10 @@ class DesignEnvironment(gymnasium.Env[F32, I64]):
         before, self._enclosed = self._enclosed, self._share()
         self._count += 1
         info = {
-            "design": space.settings(design[0]), "metrics": dict(outcome.metrics),
+            "design": space.settings(design[0]),
+            "metrics": dict(outcome.metrics),
             "cause": outcome.cause,
-        }  # fmt: skip
+        }
         observed = self._observed(design, outcome)
         return observed, self._enclosed - before, False, self._count >= self.steps, info
 

@@ -25,8 +25,8 @@ def below(mean: F64, deviation: F64, ends: F64) -> F64:
     z = (finite[None] - mean[:, None]) / deviation[:, None]
     chance = 0.5 * np.asarray(_ERFC(-z / math.sqrt(2.0)), dtype=float)
     density = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
-    found: F64 = deviation[:, None] * (z * chance + density)
-    return np.where(np.isfinite(ends)[None], np.maximum(found, 0.0), 0.0)
+    value: F64 = deviation[:, None] * (z * chance + density)
+    return np.where(np.isfinite(ends)[None], np.maximum(value, 0.0), 0.0)
 
 
 def expected_gain(mean: F64, deviation: F64, lows: F64, highs: F64) -> F64:
@@ -38,8 +38,8 @@ def expected_gain(mean: F64, deviation: F64, lows: F64, highs: F64) -> F64:
     """
     product = np.ones((len(mean), len(lows)))
     for k in range(mean.shape[1]):
-        ends, place = np.unique(np.concatenate([lows[:, k], highs[:, k]]), return_inverse=True)
+        ends, position = np.unique(np.concatenate([lows[:, k], highs[:, k]]), return_inverse=True)
         areas = below(mean[:, k], deviation[:, k], ends)
-        product *= areas[:, place[len(lows) :]] - areas[:, place[: len(lows)]]
+        product *= areas[:, position[len(lows) :]] - areas[:, position[: len(lows)]]
     total: F64 = product.sum(axis=1)
     return total

@@ -64,7 +64,7 @@ def fitted(points: F64, values: F64, chosen: I64) -> Process:
         scale = max(1e-9, 1e-6 * float(values.std()))
     left = left / scale
     lengths, noise = _likeliest(points[chosen], left[chosen])
-    field = Posterior.of(TWICE, (points / lengths).T, left, noise + JITTER)
+    field = Posterior.fit(TWICE, (points / lengths).T, left, noise + JITTER)
     return Process(np.asarray(trend, float), scale, lengths, field)
 
 

@@ -100,19 +100,19 @@ class History:
     @cached_property
     def scaled(self) -> F64:
         """:attr:`values` by logarithm where all of a metric are above zero: for distances."""
-        found = self.values.copy()
+        scaled = self.values.copy()
         for k, objective in enumerate(self.objectives):
-            plain = objective.sign * found[:, k]
+            plain = objective.sign * scaled[:, k]
             if len(plain) and plain.min() > 0:
-                found[:, k] = objective.sign * np.log(plain)
-        return found
+                scaled[:, k] = objective.sign * np.log(plain)
+        return scaled
 
     @cached_property
     def front(self) -> I64:
         """Places of the designs that no other one beats, by the first objective."""
-        places = np.flatnonzero(self.feasible)[front(self.values)]
+        positions = np.flatnonzero(self.feasible)[front(self.values)]
         keys = self.values[front(self.values)]
-        return places[np.lexsort(keys.T[::-1])]
+        return positions[np.lexsort(keys.T[::-1])]
 
     @cached_property
     def reference(self) -> F64:

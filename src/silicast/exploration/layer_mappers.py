@@ -46,14 +46,16 @@ class SearchedMappings:
             SilicastError: no mapping fits.
         """
         key = (
-            number, without_clock_and_area(design.architecture), _key(design.constraints),
+            number,
+            without_clock_and_area(design.architecture),
+            _key(design.constraints),
             repr(design.content.policy),
-        )  # fmt: skip
+        )
         if key not in self._known:
             try:
                 task = task_on(design, self._layers[number].einsum)
-                found = mapped(task, self._objective, self._effort).cost
-                self._known[key] = float(found.cycles[0]), float(found.energy_pj[0])
+                cost = mapped(task, self._objective, self._effort).cost
+                self._known[key] = float(cost.cycles[0]), float(cost.energy_pj[0])
             except SilicastError as error:
                 self._known[key] = error
         result = self._known[key]
@@ -83,9 +85,11 @@ class CountedOnce:
         """
         if design.content.policy != PolicyTable():
             raise SilicastError(
-                "counts once find the best mappings, and this design has a policy", kind="limit",
-                field="evaluation.mappings", hint='search them instead: mappings = "search"',
-            )  # fmt: skip
+                "counts once find the best mappings, and this design has a policy",
+                kind="limit",
+                field="evaluation.mappings",
+                hint='search them instead: mappings = "search"',
+            )
         architecture, rules = design.architecture, design.constraints
         family = self._family(architecture)
         key = (number, skeleton(architecture), _key(rules))
@@ -101,7 +105,7 @@ class CountedOnce:
         key = skeleton(architecture)
         known = self._families.get(key)
         self._families[key] = (
-            Family.of(architecture) if known is None else known.with_(architecture)
+            Family.from_architecture(architecture) if known is None else known.with_(architecture)
         )
         return self._families[key]
 
@@ -113,9 +117,13 @@ def without_clock_and_area(architecture: Architecture) -> Architecture:
         for node in architecture.nodes
     )
     return replace(
-        architecture, name="", source="", nodes=nodes, clock_hz=1.0,
+        architecture,
+        name="",
+        source="",
+        nodes=nodes,
+        clock_hz=1.0,
         compute=replace(architecture.compute, area_um2=None),
-    )  # fmt: skip
+    )
 
 
 def _key(rules: Constraints) -> tuple[object, ...]:

@@ -22,10 +22,10 @@ def of_the_chip(architecture: Architecture, die: DieTable | None) -> dict[str, f
         return {}
     if die is None:
         return {"area_mm2": area}
-    found = die_cost(
+    result = die_cost(
         area, die.node_nm, wafer_usd=die.wafer_usd, defects_per_cm2=die.defects_per_cm2
     )
-    return {"area_mm2": area, "die_cost_usd": found.usd.estimate}
+    return {"area_mm2": area, "die_cost_usd": result.usd.estimate}
 
 
 def totals(

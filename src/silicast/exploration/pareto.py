@@ -22,14 +22,14 @@ def ranks(values: F64, enough: int | None = None) -> I64:
     >>> ranks(np.array([[1.0, 1.0], [2.0, 2.0], [3.0, 0.5]])).tolist()
     [0, 1, 0]
     """
-    found = np.full(len(values), -1, dtype=np.int64)
+    ranks = np.full(len(values), -1, dtype=np.int64)
     most = len(values) if enough is None else min(enough, len(values))
     number = 0
-    while (left := np.flatnonzero(found < 0)).size and len(values) - left.size < most:
-        found[left[~dominated(values[left])]] = number
+    while (left := np.flatnonzero(ranks < 0)).size and len(values) - left.size < most:
+        ranks[left[~dominated(values[left])]] = number
         number += 1
-    found[found < 0] = number
-    return found
+    ranks[ranks < 0] = number
+    return ranks
 
 
 def dominated(values: F64) -> NDArray[np.bool_]:
@@ -38,13 +38,13 @@ def dominated(values: F64) -> NDArray[np.bool_]:
     >>> dominated(np.array([[1.0], [1.0], [2.0]])).tolist()
     [False, False, True]
     """
-    found = np.zeros(len(values), dtype=bool)
+    dominated = np.zeros(len(values), dtype=bool)
     for start in range(0, len(values), 256):
         part = values[start : start + 256]
         no_more = (values[:, None, :] <= part[None]).all(axis=2)
         less = (values[:, None, :] < part[None]).any(axis=2)
-        found[start : start + 256] = (no_more & less).any(axis=0)
-    return found
+        dominated[start : start + 256] = (no_more & less).any(axis=0)
+    return dominated
 
 
 def crowding(values: F64) -> F64:
@@ -56,15 +56,15 @@ def crowding(values: F64) -> F64:
     [inf, 2.0, inf]
     """
     count, objectives = values.shape
-    found = np.zeros(count)
+    crowding = np.zeros(count)
     for k in range(objectives):
         order = np.argsort(values[:, k], kind="stable")
         ordered = values[order, k]
         span = ordered[-1] - ordered[0]
-        found[order[0]] = found[order[-1]] = np.inf
+        crowding[order[0]] = crowding[order[-1]] = np.inf
         if count > 2 and span > 0:
-            found[order[1:-1]] += (ordered[2:] - ordered[:-2]) / span
-    return found
+            crowding[order[1:-1]] += (ordered[2:] - ordered[:-2]) / span
+    return crowding
 
 
 def hypervolume(values: F64, reference: F64) -> float:

@@ -26,10 +26,10 @@ def value_at(table: Any, path: str) -> Any:
     >>> value_at({"level": [{"name": "buffer", "mesh": [4, 8]}]}, "level.buffer.mesh[1]")
     8
     """
-    place = table
+    position = table
     for step in _steps(path):
-        place = _entered(place, step, path)
-    return place
+        position = _entered(position, step, path)
+    return position
 
 
 def put(table: Any, path: str, value: Any) -> None:
@@ -39,14 +39,14 @@ def put(table: Any, path: str, value: Any) -> None:
         SilicastError: the path leads nowhere.
     """
     *way, last = _steps(path)
-    place = table
+    position = table
     for step in way:
-        place = _entered(place, step, path)
-    named = isinstance(place, dict) and isinstance(last, str)
-    numbered = isinstance(place, list) and isinstance(last, int) and last < len(place)
+        position = _entered(position, step, path)
+    named = isinstance(position, dict) and isinstance(last, str)
+    numbered = isinstance(position, list) and isinstance(last, int) and last < len(position)
     if not (named or numbered):
-        raise _nowhere(path, last, place)
-    place[last] = value
+        raise _nowhere(path, last, position)
+    position[last] = value
 
 
 def _steps(path: str) -> Iterator[str | int]:
@@ -58,28 +58,29 @@ def _steps(path: str) -> Iterator[str | int]:
         yield word or int(index)
 
 
-def _entered(place: Any, step: str | int, path: str) -> Any:
-    if isinstance(place, dict) and step in place:
-        return place[step]
-    if isinstance(place, list):
-        if isinstance(step, int) and step < len(place):
-            return place[step]
-        for entry in place:
+def _entered(position: Any, step: str | int, path: str) -> Any:
+    if isinstance(position, dict) and step in position:
+        return position[step]
+    if isinstance(position, list):
+        if isinstance(step, int) and step < len(position):
+            return position[step]
+        for entry in position:
             if isinstance(entry, dict) and step in {entry.get(name) for name in NAMES}:
                 return entry
-    raise _nowhere(path, step, place)
+    raise _nowhere(path, step, position)
 
 
-def _nowhere(path: str, step: str | int, place: Any) -> SilicastError:
+def _nowhere(path: str, step: str | int, position: Any) -> SilicastError:
     known: list[str] = []
-    if isinstance(place, dict):
-        known = sorted(place)
-    elif isinstance(place, list):
+    if isinstance(position, dict):
+        known = sorted(position)
+    elif isinstance(position, list):
         known = [
             next((str(entry[name]) for name in NAMES if name in entry), f"[{number}]")
-            if isinstance(entry, dict) else f"[{number}]"
-            for number, entry in enumerate(place)
-        ]  # fmt: skip
+            if isinstance(entry, dict)
+            else f"[{number}]"
+            for number, entry in enumerate(position)
+        ]
     return unknown_name(
         f"the base has no {step!r} there", path, f"there are {', '.join(known) or 'no fields'}"
     )

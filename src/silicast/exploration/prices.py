@@ -97,14 +97,14 @@ class PriceList:
         """Of all of them; "" = there is none."""
         return self.prices[0].currency if self.prices else ""
 
-    def of(self, device: str) -> Price | None:
+    def price(self, device: str) -> Price | None:
         """The least price of a device; None where there is none.
 
         Args:
             device: the catalog's name.
         """
-        found = [price for price in self.prices if find_device(price.device).name == device]
-        chosen = [price for price in found if _is_of(price, self.where)]
+        items = [price for price in self.prices if find_device(price.device).name == device]
+        chosen = [price for price in items if _is_of(price, self.where)]
         return min(chosen, key=lambda price: price.per_hour, default=None)
 
 
@@ -121,44 +121,45 @@ def price_list(
         SilicastError: a file that cannot be read, a price without a currency, negative or not a
             number, an unknown device, or prices of several currencies.
 
-    >>> price_list(["h100=2.5"]).of("H100-SXM-80GB").per_hour
+    >>> price_list(["h100=2.5"]).price("H100-SXM-80GB").per_hour
     2.5
     """
-    found: list[Price] = []
+    prices: list[Price] = []
     for text in texts:
         for word in filter(None, (part.strip() for part in text.split(","))):
             if word.isdecimal():
                 raise SilicastError(
                     f"has a comma in a number: {text}", field=FIELD, hint="write h100=2.5"
                 )
-            found += [_stated(word)] if "=" in word else price_file(Path(word))
-    if not found:
+            prices += [_stated(word)] if "=" in word else price_file(Path(word))
+    if not prices:
         raise SilicastError("names no price", field=FIELD, hint=_EXAMPLE)
-    _check_asked([price for price in found if price.stated], devices)
-    currencies = sorted({price.currency for price in found})
+    _check_asked([price for price in prices if price.stated], devices)
+    currencies = sorted({price.currency for price in prices})
     if len(currencies) > 1:
         raise SilicastError(
             f"prices in {' and '.join(currencies)} cannot be compared",
             field=FIELD,
             hint="convert them to one currency",
         )
-    return PriceList(tuple(found), _conditions(where))
+    return PriceList(tuple(prices), _conditions(where))
 
 
 def _check_asked(stated: Sequence[Price], devices: Sequence[str]) -> None:
     """Refuses the price of a device that nobody asks about: a slip of the pen."""
     if not devices:
         return
-    asked = set()
+    requested = set()
     for name in devices:
         with suppress(SilicastError):  # an unknown device is refused where it is predicted
-            asked.add(find_device(name).name)
+            requested.add(find_device(name).name)
     for price in stated:
-        if find_device(price.device).name not in asked:
+        if find_device(price.device).name not in requested:
             raise SilicastError(
-                f"{price.device} is not among the devices that are asked about", field=FIELD,
+                f"{price.device} is not among the devices that are asked about",
+                field=FIELD,
                 hint=f"--device has {', '.join(devices)}",
-            )  # fmt: skip
+            )
 
 
 def price_file(path: Path) -> list[Price]:
@@ -177,14 +178,18 @@ def _rows(text: str, file: str) -> Iterator[Price]:
     missing = [name for name in REQUIRED if name not in columns]
     if missing:
         raise SilicastError(
-            f"has no column {' or '.join(missing)}", field=missing[0], file=file,
+            f"has no column {' or '.join(missing)}",
+            field=missing[0],
+            file=file,
             hint=f"columns: {', '.join(REQUIRED)}, and as far as known {', '.join(OPTIONAL)}",
-        )  # fmt: skip
+        )
     if unknown := [name for name in columns if name not in (*REQUIRED, *OPTIONAL)]:
         raise SilicastError(
-            f"unknown column {unknown[0]!r:.60}", field=unknown[0][:60], file=file,
+            f"unknown column {unknown[0]!r:.60}",
+            field=unknown[0][:60],
+            file=file,
             hint=f"one of {', '.join((*REQUIRED, *OPTIONAL))}",
-        )  # fmt: skip
+        )
     try:
         for row in reader:
             yield _row({k: (v or "").strip() for k, v in row.items() if k}, reader.line_num, file)
@@ -202,8 +207,8 @@ def _row(row: Mapping[str, str], line: int, file: str) -> Price:
         raise wrong("device", error.message, error.hint) from None
     if not row["currency"]:
         raise wrong("currency", "is not stated", "for example USD")
-    asked = _number(row["price_per_hour"])
-    if asked is None:
+    requested = _number(row["price_per_hour"])
+    if requested is None:
         raise wrong(
             "price_per_hour", f"expected a number from 0 on, found {row['price_per_hour']!r:.40}"
         )
@@ -217,9 +222,15 @@ def _row(row: Mapping[str, str], line: int, file: str) -> Price:
         except ValueError:
             raise wrong("date", f"expected YYYY-MM-DD, found {row['date']!r:.40}") from None
     return Price(
-        row["device"], asked / count, row["currency"].upper(), row.get("provider", ""),
-        row.get("term", ""), row.get("region", ""), when, row.get("source", ""),
-    )  # fmt: skip
+        row["device"],
+        requested / count,
+        row["currency"].upper(),
+        row.get("provider", ""),
+        row.get("term", ""),
+        row.get("region", ""),
+        when,
+        row.get("source", ""),
+    )
 
 
 def _stated(word: str) -> Price:
@@ -236,12 +247,12 @@ def _stated(word: str) -> Price:
             raise error.at("device") from None
         raise SilicastError(error.message, kind=error.kind, field=FIELD, hint=error.hint) from None
     number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
-    asked, unit = _number(number), text[len(number) :]
-    if asked is None or len(unit) not in (0, 3):
+    requested, unit = _number(number), text[len(number) :]
+    if requested is None or len(unit) not in (0, 3):
         raise SilicastError(
             f"{device}: expected a price from 0 on, found {text!r:.40}", field=FIELD, hint=_EXAMPLE
         )
-    return Price(device, asked, unit.upper() or DEFAULT_CURRENCY, stated=True)
+    return Price(device, requested, unit.upper() or DEFAULT_CURRENCY, stated=True)
 
 
 def _number(text: str) -> float | None:
@@ -254,16 +265,17 @@ def _number(text: str) -> float | None:
 
 
 def _conditions(text: str | None) -> dict[str, str]:
-    found = {}
+    conditions = {}
     for word in filter(None, (text or "").split(",")):
         name, equals, value = (part.strip() for part in word.partition("="))
         if not equals or name not in ("provider", "term", "region"):
             raise SilicastError(
-                f"expected provider=, term= or region=, found {word!r:.60}", field="--price-where",
+                f"expected provider=, term= or region=, found {word!r:.60}",
+                field="--price-where",
                 hint="for example provider=lambda,term=spot",
-            )  # fmt: skip
-        found[name] = value
-    return found
+            )
+        conditions[name] = value
+    return conditions
 
 
 def _is_of(price: Price, where: Mapping[str, str]) -> bool:

@@ -35,9 +35,15 @@ def method_of(name: str) -> Method:
 
 
 def search(
-    problem: Problem, method: str, evaluations: int, *, seed: int = 0, file: Path | None = None,
-    resume: bool = False, advance: Advance | None = None,
-) -> SearchState:  # fmt: skip
+    problem: Problem,
+    method: str,
+    evaluations: int,
+    *,
+    seed: int = 0,
+    file: Path | None = None,
+    resume: bool = False,
+    advance: Advance | None = None,
+) -> SearchState:
     """Searches until so many designs were tried, or all, or until it is interrupted.
 
     Args:
@@ -94,9 +100,11 @@ def _begun(
     if file is not None and file.exists():
         if not resume:
             raise SilicastError(
-                "the file is there already", field="output", file=str(file),
+                "the file is there already",
+                field="output",
+                file=str(file),
                 hint="add --resume to go on from it, or name another file",
-            )  # fmt: skip
+            )
         return read_state(file, problem, method, seed)
     return _state(problem, method, seed, [], [])
 
@@ -123,10 +131,11 @@ def _steps(
         if len(codes) < size:
             return
         history = History(
-            problem.space, problem.objectives,
+            problem.space,
+            problem.objectives,
             np.concatenate([known.codes, codes[: len(outcomes)]]),
             (*known.outcomes, *outcomes),
-        )  # fmt: skip
+        )
         start += size
 
 

@@ -50,11 +50,11 @@ class Parameter:
         numbers = [v for v in self.values if isinstance(v, int | float) and v is not True]
         if count == 1 or len(numbers) < count:
             return np.linspace(0.0, 1.0, count) if count > 1 else np.zeros(1)
-        places = np.array(numbers, dtype=float)
-        if places[0] > 0 and places[-1] / places[0] > count:
-            places = np.array([math.log(value) for value in numbers])
-        found: F64 = (places - places[0]) / (places[-1] - places[0])
-        return found
+        positions = np.array(numbers, dtype=float)
+        if positions[0] > 0 and positions[-1] / positions[0] > count:
+            positions = np.array([math.log(value) for value in numbers])
+        coordinates: F64 = (positions - positions[0]) / (positions[-1] - positions[0])
+        return coordinates
 
     @cached_property
     def is_ordered(self) -> bool:
@@ -84,8 +84,10 @@ class Space:
         if self.rows > MOST_DESIGNS:
             raise SilicastError(
                 f"the space has {self.rows:.3g} designs, more than {MOST_DESIGNS:.3g}",
-                kind="limit", field="parameter", hint="give larger steps",
-            )  # fmt: skip
+                kind="limit",
+                field="parameter",
+                hint="give larger steps",
+            )
         _ = self.order
 
     @cached_property
@@ -110,15 +112,17 @@ class Space:
         left = list(range(len(self.parameters)))
         while left:
             ready = [
-                i for i in left
+                i
+                for i in left
                 if all(self.names.index(other) in done for other in self.parameters[i].when)
-            ]  # fmt: skip
+            ]
             if not ready:
                 circle = ", ".join(self.names[i] for i in left)
                 raise SilicastError(
-                    f"conditions go in a circle: {circle}", field="parameter.when",
+                    f"conditions go in a circle: {circle}",
+                    field="parameter.when",
                     hint="remove one of the conditions",
-                )  # fmt: skip
+                )
             done += ready
             left = [i for i in left if i not in ready]
         return tuple(done)
@@ -142,27 +146,27 @@ class Space:
         >>> space.decode(np.array([4])).tolist()
         [[1, 1]]
         """
-        found = np.empty((len(codes), len(self.parameters)), dtype=np.int64)
+        result = np.empty((len(codes), len(self.parameters)), dtype=np.int64)
         left = codes.copy()
         for i in range(len(self.parameters) - 1, -1, -1):
-            left, found[:, i] = np.divmod(left, self.levels[i])
-        return found
+            left, result[:, i] = np.divmod(left, self.levels[i])
+        return result
 
     def encode(self, designs: I64) -> I64:
         """Level numbers -> codes."""
-        found = np.zeros(len(designs), dtype=np.int64)
+        encode = np.zeros(len(designs), dtype=np.int64)
         for i in range(len(self.parameters)):
-            found = found * self.levels[i] + designs[:, i]
-        return found
+            encode = encode * self.levels[i] + designs[:, i]
+        return encode
 
     def active(self, designs: I64) -> NDArray[np.bool_]:
         """Whether each parameter counts in each design, (designs, parameters)."""
-        found = np.ones(designs.shape, dtype=bool)
+        active = np.ones(designs.shape, dtype=bool)
         for i in self.order:
             for other, levels in self.parameters[i].when.items():
                 j = self.names.index(other)
-                found[:, i] &= found[:, j] & np.isin(designs[:, j], levels)
-        return found
+                active[:, i] &= active[:, j] & np.isin(designs[:, j], levels)
+        return active
 
     def canonical(self, designs: I64) -> I64:
         """The same designs, with parameters that do not count at level 0."""
@@ -170,15 +174,15 @@ class Space:
 
     def allowed(self, designs: I64) -> NDArray[np.bool_]:
         """Whether no forbidden combination stands in each design."""
-        found = np.ones(len(designs), dtype=bool)
+        allowed = np.ones(len(designs), dtype=bool)
         active = self.active(designs)
         for rule in self.forbidden:
             meets = np.ones(len(designs), dtype=bool)
             for name, levels in rule.items():
                 i = self.names.index(name)
                 meets &= active[:, i] & np.isin(designs[:, i], levels)
-            found &= ~meets
-        return found
+            allowed &= ~meets
+        return allowed
 
     def coordinates(self, designs: I64) -> F64:
         """Designs as points between 0 and 1, (designs, parameters)."""
@@ -197,12 +201,12 @@ class Space:
         if self.rows <= LISTED:
             left = np.setdiff1d(self.listed, without)
             return rng.permutation(left)[:count]
-        found: dict[int, None] = {}
+        table: dict[int, None] = {}
         seen = {int(code) for code in without}
         for _ in range(64):
             codes = rng.integers(0, self.rows, 4 * count)
             same = self.encode(self.canonical(self.decode(codes))) == codes
-            found.update((int(c), None) for c in codes[same] if int(c) not in seen)
-            if len(found) >= count:
+            table.update((int(c), None) for c in codes[same] if int(c) not in seen)
+            if len(table) >= count:
                 break
-        return np.array(list(found)[:count], dtype=np.int64)
+        return np.array(list(table)[:count], dtype=np.int64)

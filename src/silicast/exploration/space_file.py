@@ -151,11 +151,13 @@ def _space(content: SpaceFile) -> Space:
         levels[each.name] = _levels(each, where)
     parameters = tuple(
         Parameter(
-            each.name, levels[each.name], each.paths or (each.path,),
+            each.name,
+            levels[each.name],
+            each.paths or (each.path,),
             _rule(each.when, levels, f"parameter.{each.name}.when"),
         )
         for each in content.parameter
-    )  # fmt: skip
+    )
     forbidden = tuple(
         _rule(rule, levels, f"forbid[{number}]") for number, rule in enumerate(content.forbid)
     )
@@ -171,18 +173,19 @@ def _levels(table: ParameterTable, where: str) -> tuple[Value, ...]:
     if bool(table.values) == (table.range is not None):
         raise SilicastError("expected one of values and range", field=where)
     if table.values:
-        found = tuple(_value(value, where) for value in table.values)
-        if len(set(found)) < len(found):
+        result = tuple(_value(value, where) for value in table.values)
+        if len(set(result)) < len(result):
             raise SilicastError("a value is given twice", field=f"{where}.values")
-        numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in found)
-        return tuple(sorted(found)) if numbers else found
+        numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in result)
+        return tuple(sorted(result)) if numbers else result
     assert table.range is not None
     low, high = table.range
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
         raise SilicastError(
-            f"the range from {low:g} to {high:g} holds nothing", field=f"{where}.range",
+            f"the range from {low:g} to {high:g} holds nothing",
+            field=f"{where}.range",
             hint="give the smaller end first",
-        )  # fmt: skip
+        )
     if (table.step is None) == (table.factor is None):
         raise SilicastError("a range has one of step and factor", field=where)
     return tuple(_whole(value) for value in _stepped(table, low, high, where))
@@ -192,8 +195,9 @@ def _stepped(table: ParameterTable, low: float, high: float, where: str) -> list
     slack = 1e-9 * max(abs(low), abs(high))
     if table.step is not None:
         if not table.step > 0:
-            raise SilicastError(f"expected more than 0, found {table.step:g}",
-                                field=f"{where}.step")  # fmt: skip
+            raise SilicastError(
+                f"expected more than 0, found {table.step:g}", field=f"{where}.step"
+            )
         count = int((high - low + slack) / table.step) + 1
         _check_count(count, f"{where}.step")
         return [low + number * table.step for number in range(count)]
@@ -233,11 +237,11 @@ def _value(value: Any, where: str) -> Value:
 def _rule(
     rule: Mapping[str, list[Any]], levels: Mapping[str, tuple[Value, ...]], where: str
 ) -> dict[str, tuple[int, ...]]:
-    found = {}
+    table = {}
     for name, wanted in rule.items():
         if name not in levels:
             raise unknown_name(f"no parameter {name!r}", where, f"there are {', '.join(levels)}")
-        places = []
+        indices = []
         for value in wanted:
             known = _value(value, where)
             if known not in levels[name]:
@@ -245,8 +249,8 @@ def _rule(
                 raise SilicastError(
                     f"{name} is never {value!r}", field=f"{where}.{name}", hint=f"it is {shown}"
                 )
-            places.append(levels[name].index(known))
-        if not places:
+            indices.append(levels[name].index(known))
+        if not indices:
             raise SilicastError("holds no value", field=f"{where}.{name}")
-        found[name] = tuple(places)
-    return found
+        table[name] = tuple(indices)
+    return table

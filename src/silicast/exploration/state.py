@@ -41,15 +41,15 @@ class SearchState:
         """Whether every design was tried."""
         return len(self.history) == self.problem.space.total
 
-    def entry(self, place: int) -> dict[str, Any]:
+    def entry(self, index: int) -> dict[str, Any]:
         """One design with its metrics or its cause."""
         history = self.history
-        outcome = history.outcomes[place]
-        found: dict[str, Any] = {
-            "code": int(history.codes[place]),
-            "design": history.space.settings(history.designs[place]),
+        outcome = history.outcomes[index]
+        table: dict[str, Any] = {
+            "code": int(history.codes[index]),
+            "design": history.space.settings(history.designs[index]),
         }
-        return found | (
+        return table | (
             {"infeasible": outcome.cause} if outcome.cause else {"metrics": dict(outcome.metrics)}
         )
 
@@ -90,7 +90,7 @@ def state_data(state: SearchState) -> dict[str, Any]:
             for k, o in enumerate(history.objectives)
             if np.isfinite(history.reference[k])
         },
-        "front": [state.entry(int(place)) for place in history.front],
+        "front": [state.entry(int(position)) for position in history.front],
     }
 
 
@@ -104,7 +104,7 @@ def write_state(path: Path, state: SearchState) -> None:
     # A line a design: such a file can be read, compared and cut by lines.
     head = msgspec.json.format(msgspec.json.encode(content), indent=1).rstrip(b"}\n")
     rows = b",\n".join(
-        b"  " + msgspec.json.encode(state.entry(place)) for place in range(len(state.history))
+        b"  " + msgspec.json.encode(state.entry(index)) for index in range(len(state.history))
     )
     write_atomically(path, head + b',\n "tried": [\n' + rows + b"\n ]\n}\n")
 
@@ -117,20 +117,27 @@ def read_state(path: Path, problem: Problem, method: str, seed: int) -> SearchSt
     """
     file = str(path)
     content = decode_json(
-        read_bounded(path, MAX_BYTES, "a search"), _File, file=file,
-        page="docs/how-to/search-designs.md", hint="name another file",
-    )  # fmt: skip
-    for field, found, expected in (
+        read_bounded(path, MAX_BYTES, "a search"),
+        _File,
+        file=file,
+        page="docs/how-to/search-designs.md",
+        hint="name another file",
+    )
+    for field, items, expected in (
         ("identity", content.identity, problem.identity),
-        ("method", content.method, method), ("seed", content.seed, seed),
-    ):  # fmt: skip
-        if found != expected:
+        ("method", content.method, method),
+        ("seed", content.seed, seed),
+    ):
+        if items != expected:
             raise SilicastError(
-                f"the file is of another search: {field} {found}, this one has {expected}",
-                field=field, file=file,
+                f"the file is of another search: {field} {items}, this one has {expected}",
+                field=field,
+                file=file,
                 hint="the identity is that of space, base, layers and version; search anew into "
-                "another file" if field == "identity" else "give what the file has",
-            )  # fmt: skip
+                "another file"
+                if field == "identity"
+                else "give what the file has",
+            )
     codes = np.array([each.code for each in content.tried], dtype=np.int64)
     if len(codes) and (codes.min() < 0 or codes.max() >= problem.space.rows):
         raise SilicastError("holds a design that the space has not", field="tried", file=file)

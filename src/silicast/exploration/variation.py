@@ -18,23 +18,23 @@ def stepped(rng: np.random.Generator, space: Space, designs: I64) -> I64:
 
     A parameter of numbers moves by few levels rather than by many; another takes any level.
     """
-    found = designs.copy()
-    count, parameters = found.shape
-    change = rng.random(found.shape) < 1.0 / parameters
+    result = designs.copy()
+    count, parameters = result.shape
+    change = rng.random(result.shape) < 1.0 / parameters
     sure = rng.integers(0, parameters, count)
     change[np.arange(count), sure] = True
     for i, parameter in enumerate(space.parameters):
         levels = len(parameter.values)
         if parameter.is_ordered:
             far = np.minimum(rng.geometric(0.5, count), max(levels - 1, 1))
-            moved = found[:, i] + np.where(rng.random(count) < 0.5, -far, far)
+            moved = result[:, i] + np.where(rng.random(count) < 0.5, -far, far)
             # What would leave the range turns back into it.
             moved = np.abs(moved)
             moved = np.where(moved > levels - 1, 2 * (levels - 1) - moved, moved)
         else:
             moved = rng.integers(0, levels, count)
-        found[:, i] = np.where(change[:, i], np.clip(moved, 0, levels - 1), found[:, i])
-    return space.canonical(found)
+        result[:, i] = np.where(change[:, i], np.clip(moved, 0, levels - 1), result[:, i])
+    return space.canonical(result)
 
 
 def new_codes(space: Space, designs: I64, tried: I64) -> I64:

@@ -54,13 +54,13 @@ class Fields:
         Raises:
             SilicastError: a name leads through a value that is not a table.
         """
-        found = None
+        result = None
         for name in names:
             first, _, inner = (name, "", "") if name in self.values else name.partition(".")
             self._read.add(first)
-            if found is None:
-                found = self.table(first).get(inner) if inner else self.values.get(first)
-        return found
+            if result is None:
+                result = self.table(first).get(inner) if inner else self.values.get(first)
+        return result
 
     def has(self, name: str) -> bool:
         """Whether a field is stated, and not null."""
@@ -74,9 +74,7 @@ class Fields:
         """Names of the fields that were looked for, present or not."""
         return frozenset(self._read)
 
-    def integer(
-        self, *names: str, default: int | None = None, least: int | None = None
-    ) -> int:  # fmt: skip
+    def integer(self, *names: str, default: int | None = None, least: int | None = None) -> int:
         """A whole number.
 
         Raises:
@@ -96,15 +94,19 @@ class Fields:
 
     def count(self, *names: str, default: int | None = None, least: int = 1) -> int:
         """A whole number of at least 1 that a float holds exactly; raises as :meth:`integer`."""
-        found = self.integer(*names, default=default, least=least)
-        if found > LARGEST:
-            raise self._unexpected(names, f"a whole number up to {LARGEST}", found)
-        return found
+        count = self.integer(*names, default=default, least=least)
+        if count > LARGEST:
+            raise self._unexpected(names, f"a whole number up to {LARGEST}", count)
+        return count
 
     def number(
-        self, *names: str, default: float | None = None, least: float = 0.0, most: float = math.inf,
+        self,
+        *names: str,
+        default: float | None = None,
+        least: float = 0.0,
+        most: float = math.inf,
         above: float | None = None,
-    ) -> float:  # fmt: skip
+    ) -> float:
         """A finite number.
 
         Args:
@@ -200,11 +202,11 @@ class Fields:
 
     def known(self, name: str, names: Collection[str]) -> tuple[str, ...]:
         """A list of names, each one of ``names``; empty where it is missing."""
-        found = tuple(str(entry) for entry in self.rows(name))
-        for entry in found:
+        result = tuple(str(entry) for entry in self.rows(name))
+        for entry in result:
             if entry not in names:
                 raise self.error(f"no {entry!r}", name, f"there are {', '.join(names)}")
-        return found
+        return result
 
     def table(self, name: str, *, needed: bool = False) -> Fields:
         """A nested table; empty where it is missing, unless it is ``needed``."""
@@ -218,13 +220,13 @@ class Fields:
 
     def tables(self, name: str) -> list[Fields]:
         """A list of tables; empty where it is missing."""
-        found = []
+        fields = []
         for position, value in enumerate(self.rows(name)):
             path = f"{name}[{position}]"
             if not isinstance(value, Mapping):
                 raise self._unexpected((path,), "a table", value)
-            found.append(self._tables.setdefault(path, self._below(value, self._at(path))))
-        return found
+            fields.append(self._tables.setdefault(path, self._below(value, self._at(path))))
+        return fields
 
     def refuse(self, name: str, missing: str) -> None:
         """Stops at a structure that is not modelled, if the field is set to anything but none.
@@ -240,19 +242,21 @@ class Fields:
 
         Others are refused where they say something: 0, false and what is empty says nothing.
         """
-        found: dict[str, Any] = {}
+        table: dict[str, Any] = {}
         for key, content in self.values.items():
             name = str(key).replace("-", "_")
-            if name in found:
+            if name in table:
                 raise self.error("is given twice", str(key))
             if name in known:
-                found[name] = content
+                table[name] = content
             elif content:
                 raise unsupported(
-                    "is not read here", self._at(str(key)),
-                    f"take it out; read are {', '.join(sorted(known))}", file=self.file,
-                )  # fmt: skip
-        return self._below(found, self.path)
+                    "is not read here",
+                    self._at(str(key)),
+                    f"take it out; read are {', '.join(sorted(known))}",
+                    file=self.file,
+                )
+        return self._below(table, self.path)
 
     def error(
         self, message: str, name: str, hint: str = "", kind: ErrorKind = "invalid_input"
@@ -262,15 +266,15 @@ class Fields:
 
     def unused(self) -> list[str]:
         """Stated fields that nothing asked for, in nested tables too."""
-        found = []
+        unused = []
         for name, value in self.values.items():
             opened = [self._tables[path] for path in self._paths(name)]
             if not opened and name not in self._read and isinstance(value, Mapping):
                 opened = [self._below(value, self._at(name))]
             elif name not in self._read:
-                found.append(f"{self._at(name)}{_behind(value)}"[:_SHOWN])
-            found += [field for table in opened for field in table.unused()]
-        return found
+                unused.append(f"{self._at(name)}{_behind(value)}"[:_SHOWN])
+            unused += [field for table in opened for field in table.unused()]
+        return unused
 
     def _paths(self, name: str) -> list[str]:
         """Nested tables of a field that were opened."""

@@ -50,13 +50,13 @@ class Script:
     branched: tuple[str, ...] = ()
 
     @staticmethod
-    def of(text: str) -> Script:
+    def parse(text: str) -> Script:
         r"""A script of its text.
 
         Raises:
             SilicastError: kind "limit": variables grow beyond 1 MiB.
 
-        >>> script = Script.of('TP=2\nARGS=(--tp $TP --bf16)\npython x.py "${ARGS[@]}"')
+        >>> script = Script.parse('TP=2\nARGS=(--tp $TP --bf16)\npython x.py "${ARGS[@]}"')
         >>> script.command()
         ['python', 'x.py', '--tp', '2', '--bf16']
         """
@@ -134,9 +134,11 @@ class _Reader:
     def expanded(self, tokens: Sequence[Token], nested: int = 0) -> Iterator[list[str]]:
         """The words of a command, and of those that a shell in it would run."""
         words = [
-            field for token in tokens if not isinstance(token, Assignment)
+            field
+            for token in tokens
+            if not isinstance(token, Assignment)
             for field in self.fields(token)
-        ]  # fmt: skip
+        ]
         self.count(words)
         yield words
         inner = " ".join(words[1:]) if words[:1] == ["eval"] else _script_in(words)

@@ -142,19 +142,19 @@ class Source:
         """
         suffix, text = self.path.suffix.casefold(), self.text()
         if suffix in (".yaml", ".yml"):
-            found = parse_yaml(text, str(self.path))
-            return found if isinstance(found, dict) else None
+            table = parse_yaml(text, str(self.path))
+            return table if isinstance(table, dict) else None
         try:
-            found = tomllib.loads(text) if suffix == ".toml" else json.loads(text)
+            table = tomllib.loads(text) if suffix == ".toml" else json.loads(text)
         except (ValueError, RecursionError):
             return None
-        if not isinstance(found, dict):
+        if not isinstance(table, dict):
             return None
         try:
-            check_tree(found)
+            check_tree(table)
         except SilicastError as error:
             raise error.located(file=str(self.path)) from None
-        return found
+        return table
 
     def decoded(self, kind: type[T]) -> T:
         """All of it as JSON of a kind.
@@ -193,13 +193,14 @@ class Source:
     def _object(self, text: bytes, line: int) -> dict[str, Any]:
         """An object; Infinity and NaN, which JSON does not have, are what Python's writer means."""
         with suppress(ValueError, RecursionError):
-            if isinstance(found := json.loads(text), dict):
-                return found
+            if isinstance(loads := json.loads(text), dict):
+                return loads
         return self._decoded(text, dict[str, Any], line)
 
     def _too_large(self, packed: str) -> SilicastError:
         most = size_text(self.max_bytes)
         return self.error(
-            f"is larger than {most}{packed}: not {self.what}", hint="record fewer steps",
+            f"is larger than {most}{packed}: not {self.what}",
+            hint="record fewer steps",
             kind="limit",
-        )  # fmt: skip
+        )

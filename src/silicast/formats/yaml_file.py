@@ -27,8 +27,9 @@ _WORDS: dict[str, Any] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
     **dict.fromkeys(("null", "Null", "NULL", "~", ""), None),
-    **dict.fromkeys((".inf", "+.inf"), float("inf")), "-.inf": -float("inf"),
-}  # fmt: skip
+    **dict.fromkeys((".inf", "+.inf"), float("inf")),
+    "-.inf": -float("inf"),
+}
 _TEXT_TAG = "tag:yaml.org,2002:str"
 
 
@@ -55,9 +56,11 @@ def parse_yaml(text: str, file: str = "") -> Any:
     for number, line in enumerate(text.splitlines(), 1):
         if _TEMPLATE.search(line):
             raise unsupported(
-                "is a template, not a processed file", f"line {number}",
-                "give the processed file that the tool writes", file=file,
-            )  # fmt: skip
+                "is a template, not a processed file",
+                f"line {number}",
+                "give the processed file that the tool writes",
+                file=file,
+            )
     return _Builder(file).document(_events(text, file))
 
 
@@ -66,9 +69,10 @@ def _events(text: str, file: str) -> Iterator[Any]:
         import yaml
     except ImportError:
         raise unsupported(
-            "reading YAML needs PyYAML, which is not installed", file=file,
+            "reading YAML needs PyYAML, which is not installed",
+            file=file,
             hint="pip install 'silicast[yaml]'",
-        ) from None  # fmt: skip
+        ) from None
     try:
         yield from yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as error:
@@ -181,8 +185,9 @@ class _Builder:
         if self.entries > MAX_ENTRIES:
             raise over_limit(
                 f"holds more than {MAX_ENTRIES} values, those that aliases repeat among them",
-                f"line {self.line}", file=self.file,
-            )  # fmt: skip
+                f"line {self.line}",
+                file=self.file,
+            )
 
     def refuse(self, what: str, hint: str = "") -> NoReturn:
         raise SilicastError(what, field=f"line {self.line}", file=self.file, hint=hint)

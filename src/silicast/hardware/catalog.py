@@ -36,9 +36,9 @@ def find_device(name: str) -> Device:
         return _catalog_device(names.get(name), names.canonical(name))
     if (design := _provided(name)) is not None:
         return design
-    own = device_index()  # files that the index does not hold: a user's own, or a new one
-    if name in own:
-        return own.get(name)
+    current = device_index()  # files that the index does not hold: a user's own, or a new one
+    if name in current:
+        return current.get(name)
     names.canonical(name)  # raises, with the nearest names
     raise AssertionError
 
@@ -82,8 +82,8 @@ def device_from(data: Mapping[str, Any], *, file: str = "") -> Device:
     """
     data = _completed(data, file)
     if (provider := reader_of(data)) is not None:
-        found: Device = provider.read()(data, file)
-        return found
+        device: Device = provider.read()(data, file)
+        return device
     stated = _described(data, file)
     names = device_names()
     if stated.name not in names or names.get(stated.name).missing:
@@ -97,12 +97,12 @@ def _described(data: Mapping[str, Any], file: str) -> Device:
     """The device that a table describes, whatever others of its name are; raises as
     :func:`device_from`.
     """
-    found = decode_device(_completed(data, file), file=file)
+    device = decode_device(_completed(data, file), file=file)
     if Path(file).parent == DEVICES:  # tests hold those of the package against physics
-        return build(found)
+        return build(device)
     from silicast.hardware.plausibility import require_plausible
 
-    return require_plausible(found, file=file)
+    return require_plausible(device, file=file)
 
 
 def _completed(data: Mapping[str, Any], file: str) -> Mapping[str, Any]:
@@ -183,7 +183,7 @@ def device_index() -> NameIndex[Device]:
     Raises:
         SilicastError: a file is not a device, or two claim one name; names the file.
     """
-    found: dict[str, Device] = {}
+    table: dict[str, Device] = {}
     claimed: dict[str, tuple[str, Path]] = {}
     for path in device_files():
         device = _catalog_file(path)
@@ -198,8 +198,8 @@ def device_index() -> NameIndex[Device]:
                     hint='give each name to one device; `base = "..."` describes a changed one',
                 )
             claimed[key] = device.name, path
-        found[device.name] = device
-    return NameIndex("device", {name: (each, each.aliases) for name, each in found.items()})
+        table[device.name] = device
+    return NameIndex("device", {name: (each, each.aliases) for name, each in table.items()})
 
 
 @cache
@@ -207,7 +207,7 @@ def _own_names() -> frozenset[str]:
     """Names and aliases in the user's own folder: they go through the index of all files, which
     says where one of them belongs to a device of the package. A file that cannot be read has none.
     """
-    found: list[Any] = []
+    items: list[Any] = []
     for path in device_files():
         if path.parent == DEVICES:
             continue
@@ -216,8 +216,8 @@ def _own_names() -> frozenset[str]:
         except SilicastError:
             continue
         aliases = table.get("aliases")
-        found += [table.get("name"), *(aliases if isinstance(aliases, list) else [])]
-    return frozenset(normalise(name) for name in found if isinstance(name, str))
+        items += [table.get("name"), *(aliases if isinstance(aliases, list) else [])]
+    return frozenset(normalise(name) for name in items if isinstance(name, str))
 
 
 @cache

@@ -62,10 +62,13 @@ def _of_design(provider: Provider, content: Mapping[str, Any]) -> list[Problem]:
     """What the one check of an architecture file says; a design needs no source for a number."""
     errors: list[SilicastError] = provider.checker()(content)
     return [
-        Problem(error.field or "file", "", f"{error.message} ({error.hint})" if error.hint
-                else error.message)
+        Problem(
+            error.field or "file",
+            "",
+            f"{error.message} ({error.hint})" if error.hint else error.message,
+        )
         for error in errors
-    ]  # fmt: skip
+    ]
 
 
 def _table(device: Device | Path | str | Mapping[str, Any]) -> DeviceFile:
@@ -116,15 +119,17 @@ def _prefixes(path: str) -> Iterator[str]:
 
 def _names(table: DeviceFile) -> Iterator[Problem]:
     catalog = device_names()
-    own: dict[str, str] = {normalise(table.name): table.name}
+    current: dict[str, str] = {normalise(table.name): table.name}
     for index, alias in enumerate(table.aliases):
         field, key = f"aliases[{index}]", normalise(alias)
         if not key:
             yield Problem(field, "a name", repr(alias))
-        elif key in own:
-            yield Problem(field, "a name that differs in letters or digits", f"{own[key]!r} again")
-        own[key] = alias
-    for key, alias in own.items():
+        elif key in current:
+            yield Problem(
+                field, "a name that differs in letters or digits", f"{current[key]!r} again"
+            )
+        current[key] = alias
+    for key, alias in current.items():
         if key and key in catalog and catalog.canonical(key) != table.name:
             other = catalog.canonical(key)
             yield Problem("aliases", "names of no other device", f"{alias!r}, a name of {other}")

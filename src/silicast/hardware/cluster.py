@@ -51,8 +51,8 @@ class Network:
         known = networks()
         kind = known.get(self.name).kind if self.name in known else self.name
         kinds = {known.get(name).kind for name in known.names}
-        found = self.kind or (kind if kind in kinds else "")
-        return Link(found or NETWORK, self.bandwidth_bytes_per_s)
+        value = self.kind or (kind if kind in kinds else "")
+        return Link(value or NETWORK, self.bandwidth_bytes_per_s)
 
 
 @final
@@ -110,7 +110,6 @@ class Cluster:
 
     @property
     def nodes(self) -> int:
-        """Hosts."""
         return -(-self.gpus // self.gpus_per_node)
 
     @property
@@ -258,10 +257,10 @@ def _system(device: Device, wanted: str) -> tuple[str, SystemEntry, tuple[str, .
     if usual is not None:
         return *usual, ()
     pcie = device.links.get("pcie")
-    own = device.fabric_link
+    fabric_link = device.fabric_link
     entry = SystemEntry(
         gpus_per_node=device.default_gpus_per_node,
-        intra_node=own.name if own else "pcie",
+        intra_node=fabric_link.name if fabric_link else "pcie",
         inter_node="infiniband-ndr"
         if pcie and pcie.bandwidth_bytes_per_s >= 64e9
         else "infiniband-hdr",
@@ -278,15 +277,15 @@ def _link(
         return as_on_board(device.links.get(entry.intra_node) or device.links.get("pcie"), per_node)
     word, fast = normalise(wanted), device.fabric_link
     bridge = next((link for name, link in device.links.items() if name in _BRIDGES), None)
-    found: Link | None = device.links.get(word) or device.links.get(wanted)
+    value: Link | None = device.links.get(word) or device.links.get(wanted)
     if word in _SWITCHES:
-        found = replace(fast, mesh_boards=()) if fast and fast.switched else None
+        value = replace(fast, mesh_boards=()) if fast and fast.switched else None
     elif word in _MESHES:
-        found = fast and (fast if fast.mesh else meshed(fast))
-    elif word in _PAIRS or (word == "nvlink" and found is None):
-        found = bridge
-    if found is not None:
-        return found if word in _SWITCHES else as_on_board(found, per_node)
+        value = fast and (fast if fast.mesh else meshed(fast))
+    elif word in _PAIRS or (word == "nvlink" and value is None):
+        value = bridge
+    if value is not None:
+        return value if word in _SWITCHES else as_on_board(value, per_node)
     raise SilicastError(
         f"{device.name} has no link {wanted!r}",
         field="cluster.intra_node",
@@ -303,11 +302,11 @@ def described_link(device: Device, kind: str, bytes_per_s: float, *, switched: b
     >>> described_link(find_device("L40S"), "mesh", 5e10, switched=True).mesh
     True
     """
-    own = device.links.get(kind)
-    if own is None:
+    current = device.links.get(kind)
+    if current is None:
         link = Link(kind, bytes_per_s, switched=switched)
         return meshed(link) if normalise(kind) in _MESHES else link
-    link = replace(own, bandwidth_bytes_per_s=bytes_per_s)
+    link = replace(current, bandwidth_bytes_per_s=bytes_per_s)
     return link if switched else replace(link, switched=False, multicast=False)
 
 

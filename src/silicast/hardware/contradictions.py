@@ -95,8 +95,8 @@ def _memory(table: DeviceFile, device: Device) -> Iterator[Finding]:
     if table.execution_model != "simt":
         return
     per_clock = device.clocks.boost_hz * device.cores
-    found = device.l2.bandwidth_bytes_per_s / per_clock
-    if found > L2_BYTES_PER_CLOCK:
+    value = device.l2.bandwidth_bytes_per_s / per_clock
+    if value > L2_BYTES_PER_CLOCK:
         most = L2_BYTES_PER_CLOCK * per_clock * 1e-9
         yield (
             "memory.l2.bandwidth_gb_per_s",

@@ -318,7 +318,6 @@ class Device:
 
     @property
     def dram(self) -> MemoryLevel:
-        """Main memory."""
         return self.memory["dram"]
 
     @property
@@ -329,19 +328,21 @@ class Device:
         Raises:
             SilicastError: the device describes none ("unsupported").
         """
-        found = self.memory.get("l2")
-        if found is None:
+        memory_level = self.memory.get("l2")
+        if memory_level is None:
             shared = [
-                level for name, level in self.memory.items()
+                level
+                for name, level in self.memory.items()
                 if name != "dram" and level.scope == "device"
-            ]  # fmt: skip
+            ]
             if not shared:
                 raise unsupported(
-                    f"{self.name} has no memory on the chip that all cores share", "memory.l2",
+                    f"{self.name} has no memory on the chip that all cores share",
+                    "memory.l2",
                     'describe it as [memory.l2], or as another level of scope = "device"',
-                )  # fmt: skip
-            found = max(shared, key=lambda level: level.capacity_bytes)
-        return found
+                )
+            memory_level = max(shared, key=lambda level: level.capacity_bytes)
+        return memory_level
 
     @cached_property
     def fabric_link(self) -> Link | None:
@@ -349,13 +350,13 @@ class Device:
 
         "nvlink", "xgmi", "ici", "neuronlink" or what else the device file has besides PCIe.
         """
-        own = [link for name, link in self.links.items() if name not in OPTIONAL_LINKS]
-        return own[0] if own else None
+        current = [link for name, link in self.links.items() if name not in OPTIONAL_LINKS]
+        return current[0] if current else None
 
     def rate_per_core(self, pipe: str, dtype: str) -> float:
         """Operations per clock and core of ``pipe`` in ``dtype``; 0 where it has no such mode."""
-        found = self.core.pipes.get(pipe)
-        return found.rate.get(dtype, 0.0) if found else 0.0
+        result = self.core.pipes.get(pipe)
+        return result.rate.get(dtype, 0.0) if result else 0.0
 
     def peak_per_s(self, pipe: str, dtype: str) -> float:
         """Operations per second of the whole device at the boost clock."""
@@ -378,7 +379,6 @@ class Device:
         return replace(self, clocks=clocks, memory=memory)
 
     def in_state(self, state: PowerState) -> Device:
-        """The same device in another :attr:`power_state`."""
         return self if state == self.power_state else replace(self, power_state=state)
 
     @property

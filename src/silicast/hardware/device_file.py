@@ -141,8 +141,11 @@ def build(table: DeviceFile) -> Device:
     boost_hz = table.clocks.boost_mhz * 1e6
     max_hz = (table.clocks.max_mhz or table.clocks.boost_mhz) * 1e6
     return Device(
-        name=table.name, vendor=table.vendor, architecture=table.architecture,
-        execution_model=table.execution_model, compute=_level(table.compute),
+        name=table.name,
+        vendor=table.vendor,
+        architecture=table.architecture,
+        execution_model=table.execution_model,
+        compute=_level(table.compute),
         memory={
             name: _memory(name, level, boost_hz, max_hz) for name, level in table.memory.items()
         },
@@ -158,14 +161,17 @@ def build(table: DeviceFile) -> Device:
         aliases=tuple(table.aliases),
         sources=dict(table.sources),
         unknowns=(*table.unknown, *(() if table.power.cap_w else (NO_CAP,))),
-    )  # fmt: skip
+    )
 
 
 def tabulate(device: Device) -> DeviceFile:
     """The table of a device that was made in code; :func:`build` gives the device back."""
     return DeviceFile(
-        name=device.name, vendor=device.vendor, architecture=device.architecture,
-        execution_model=device.execution_model, compute=_compute_table(device.compute),
+        name=device.name,
+        vendor=device.vendor,
+        architecture=device.architecture,
+        execution_model=device.execution_model,
+        compute=_compute_table(device.compute),
         memory={
             name: MemoryTable(
                 scope=level.scope,
@@ -191,9 +197,7 @@ def tabulate(device: Device) -> DeviceFile:
         compute_capability=device.compute_capability,
         aliases=list(device.aliases),
         power=PowerTable(
-            cap_w=device.power_cap_w,
-            idle_w=device.idle_power_w,
-            least_w=device.least_power_cap_w,
+            cap_w=device.power_cap_w, idle_w=device.idle_power_w, least_w=device.least_power_cap_w
         ),
         links={name: _link_table(link) for name, link in device.links.items()},
         default_gpus_per_node=device.default_gpus_per_node,
@@ -201,25 +205,36 @@ def tabulate(device: Device) -> DeviceFile:
         usual_system=device.usual_system,
         sources=dict(device.sources),
         unknown=[path for path in device.unknowns if path != NO_CAP],
-    )  # fmt: skip
+    )
 
 
 def _link(name: str, table: LinkTable) -> Link:
     cube = table.cube
     return Link(
-        name, table.bandwidth_gb_per_s * 1e9, table.switched, table.multicast, table.domain or 0,
-        table.mesh, tuple(table.mesh_boards),
-        Cube(cube.links, cube.pair, cube.three, cube.four) if cube else None, table.peer_access,
-    )  # fmt: skip
+        name,
+        table.bandwidth_gb_per_s * 1e9,
+        table.switched,
+        table.multicast,
+        table.domain or 0,
+        table.mesh,
+        tuple(table.mesh_boards),
+        Cube(cube.links, cube.pair, cube.three, cube.four) if cube else None,
+        table.peer_access,
+    )
 
 
 def _link_table(link: Link) -> LinkTable:
     cube = link.cube
     return LinkTable(
-        link.bandwidth_bytes_per_s / 1e9, link.switched, link.multicast, link.domain or None,
-        link.mesh, list(link.mesh_boards),
-        CubeTable(cube.links, cube.pair, cube.three, cube.four) if cube else None, link.peer_access,
-    )  # fmt: skip
+        link.bandwidth_bytes_per_s / 1e9,
+        link.switched,
+        link.multicast,
+        link.domain or None,
+        link.mesh,
+        list(link.mesh_boards),
+        CubeTable(cube.links, cube.pair, cube.three, cube.four) if cube else None,
+        link.peer_access,
+    )
 
 
 def _level(table: ComputeTable) -> ComputeLevel:
@@ -249,11 +264,15 @@ def _compute_table(level: ComputeLevel) -> ComputeTable:
 def _memory(name: str, level: MemoryTable, boost_hz: float, max_hz: float) -> MemoryLevel:
     per_clock = (level.bandwidth_bytes_per_clock or 0.0) * boost_hz
     return MemoryLevel(
-        name=name, scope=level.scope, capacity_bytes=_capacity(level),
+        name=name,
+        scope=level.scope,
+        capacity_bytes=_capacity(level),
         bandwidth_bytes_per_s=(level.bandwidth_gb_per_s or 0.0) * 1e9 or per_clock,
-        latency_s=(level.latency_ns or 0.0) * 1e-9, technology=level.technology,
-        inline_ecc=level.inline_ecc, peak_bytes_per_s=(level.peak_bytes_per_clock or 0.0) * max_hz,
-    )  # fmt: skip
+        latency_s=(level.latency_ns or 0.0) * 1e-9,
+        technology=level.technology,
+        inline_ecc=level.inline_ecc,
+        peak_bytes_per_s=(level.peak_bytes_per_clock or 0.0) * max_hz,
+    )
 
 
 def _capacity(level: MemoryTable) -> float:

@@ -87,13 +87,13 @@ def with_vendor(vendor: str, names: Iterable[str]) -> list[str]:
     >>> with_vendor("NVIDIA", ["L4", "nvidia l4", "Tesla T4"])
     ['L4', 'NVIDIA L4', 'Tesla T4', 'NVIDIA Tesla T4']
     """
-    found: dict[str, str] = {}
+    table: dict[str, str] = {}
     for name in names:
-        found.setdefault(normalise(name), name)
+        table.setdefault(normalise(name), name)
         if not normalise(name).startswith(normalise(vendor)):
             full = f"{vendor} {name}"
-            found.setdefault(normalise(full), full)
-    return list(found.values())
+            table.setdefault(normalise(full), full)
+    return list(table.values())
 
 
 def make_index() -> dict[str, Entry]:

@@ -120,19 +120,19 @@ def chosen_profiles(device: Device, shares: Sequence[float]) -> list[Profile]:
     ['3g.40gb', '4g.40gb']
     """
     known = profiles_of(device)
-    found = [
+    profiles = [
         min(known, key=lambda one: (abs(one.compute - share * COMPUTE_SLICES), one.memory))
         for share in shares
     ]
-    compute, memory = sum(one.compute for one in found), sum(one.memory for one in found)
+    compute, memory = sum(one.compute for one in profiles), sum(one.memory for one in profiles)
     if compute > COMPUTE_SLICES or memory > MEMORY_SLICES:
         raise SilicastError(
-            f"{' + '.join(one.name for one in found)} take {compute} of {COMPUTE_SLICES} slices of "
+            f"{' + '.join(one.name for one in profiles)} take {compute} of {COMPUTE_SLICES} slices of "
             f"computing and {memory} of {MEMORY_SLICES} of memory",
             field="colocation.shares",
             hint=f"parts of {device.name}: {', '.join(one.name for one in known)}",
         )
-    return found
+    return profiles
 
 
 def isolated(device: Device, profile: Profile) -> Device:

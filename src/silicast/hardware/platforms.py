@@ -13,12 +13,12 @@ LEAST = ">="
 MOST_LISTED = 4
 
 
-def runs_on(device: Device, places: Sequence[str]) -> bool:
-    """Whether the device is among ``places``; software that states none runs anywhere.
+def runs_on(device: Device, indices: Sequence[str]) -> bool:
+    """Whether the device is among ``indices``; software that states none runs anywhere.
 
     Args:
         device: an accelerator or a processor.
-        places: each the vendor of accelerators ("AMD"), one with the least compute capability
+        indices: each the vendor of accelerators ("AMD"), one with the least compute capability
             ("NVIDIA >= 8.0"), an architecture ("gaudi3"), or "cpu".
 
     >>> from silicast.hardware.catalog import find_device
@@ -27,11 +27,11 @@ def runs_on(device: Device, places: Sequence[str]) -> bool:
     >>> runs_on(find_device("EPYC 9654"), ["AMD"]), runs_on(find_device("EPYC 9654"), ["cpu"])
     (False, True)
     """
-    return not places or any(_is(device, place) for place in places)
+    return not indices or any(_is(device, position) for position in indices)
 
 
-def _is(device: Device, place: str) -> bool:
-    name, _, least = (part.strip() for part in place.partition(LEAST))
+def _is(device: Device, location: str) -> bool:
+    name, _, least = (part.strip() for part in location.partition(LEAST))
     if device.execution_model == "vector_cpu":
         return normalise(name) == CPU
     if normalise(name) == normalise(device.architecture):
@@ -42,16 +42,16 @@ def _is(device: Device, place: str) -> bool:
     return not least or not capability or not is_before(capability, least)
 
 
-def listed(places: Sequence[str]) -> str:
+def listed(indices: Sequence[str]) -> str:
     """The places in words.
 
     >>> listed(["NVIDIA >= 8.0", "AMD", "cpu"])
     'NVIDIA (compute capability 8.0 on), AMD, CPUs'
     """
-    found = []
-    for place in places:
-        name, _, least = (part.strip() for part in place.partition(LEAST))
+    items = []
+    for position in indices:
+        name, _, least = (part.strip() for part in position.partition(LEAST))
         capability = f" (compute capability {least} on)" if least else ""
-        found.append("CPUs" if normalise(name) == CPU else f"{name}{capability}")
-    more = len(found) - MOST_LISTED
-    return ", ".join(found) if more < 2 else f"{', '.join(found[:MOST_LISTED])} and {more} others"
+        items.append("CPUs" if normalise(name) == CPU else f"{name}{capability}")
+    more = len(items) - MOST_LISTED
+    return ", ".join(items) if more < 2 else f"{', '.join(items[:MOST_LISTED])} and {more} others"

@@ -238,30 +238,34 @@ def _relations(table: DeviceFile, device: Device) -> Iterator[Problem]:
         yield from _cache_relations(device)
     if table.execution_model == "systolic" and device.core.array is None:
         yield Problem(
-            "compute" + ".children[0]" * _depth(device) + ".array", "the shape of its arrays",
+            "compute" + ".children[0]" * _depth(device) + ".array",
+            "the shape of its arrays",
             "nothing",
-        )  # fmt: skip
+        )
     yield from _rates(device)
-    for field, expected, found in contradictions(table, device):
-        yield Problem(field, expected, found)
+    for field, expected, item in contradictions(table, device):
+        yield Problem(field, expected, item)
 
 
 def _capability(table: DeviceFile) -> Iterator[Problem]:
     """Architecture and compute capability of an NVIDIA device; pairs of neither are not known."""
-    found = table.compute_capability
-    if table.vendor.casefold() != "nvidia" or not found:
+    compute_capability = table.compute_capability
+    if table.vendor.casefold() != "nvidia" or not compute_capability:
         return
     expected = CAPABILITIES.get(table.architecture)
-    if expected is not None and found not in expected:
+    if expected is not None and compute_capability not in expected:
         one = " or ".join(expected)
-        yield Problem("compute_capability", f"{one} for {table.architecture}", repr(found))
+        yield Problem(
+            "compute_capability", f"{one} for {table.architecture}", repr(compute_capability)
+        )
     if expected is None:
         for architecture, known in CAPABILITIES.items():
-            if found in known:
+            if compute_capability in known:
                 yield Problem(
-                    "architecture", f"{architecture!r} for compute capability {found}",
+                    "architecture",
+                    f"{architecture!r} for compute capability {compute_capability}",
                     repr(table.architecture),
-                )  # fmt: skip
+                )
 
 
 def _cache_relations(device: Device) -> Iterator[Problem]:

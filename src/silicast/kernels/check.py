@@ -207,7 +207,7 @@ def _check_alone(
     arrays = _arrays(result)
     for row in rows.tolist():
         op = op_at(batch, row)
-        single = implementation.times(OpBatch.of([op]), device)
+        single = implementation.times(OpBatch.from_ops([op]), device)
         _require_same(arrays, _arrays(single), np.array([row]), f"{where}: alone", batch)
         _require(
             dict(single.shared_log_sd) == dict(result.shared_log_sd),
@@ -271,11 +271,15 @@ def _arrays(result: KernelTimes) -> dict[str, F64]:
     """Every per-row array of a result, by name."""
     analysis = result.analysis
     return {
-        "estimate_s": result.estimate_s, "p05_s": result.p05_s, "p95_s": result.p95_s,
-        "bound_s": result.bound_s, "independent_log_sd": result.independent_log_sd,
-        **_prefixed("resource", analysis.resource_s), **_prefixed("feature", analysis.features),
+        "estimate_s": result.estimate_s,
+        "p05_s": result.p05_s,
+        "p95_s": result.p95_s,
+        "bound_s": result.bound_s,
+        "independent_log_sd": result.independent_log_sd,
+        **_prefixed("resource", analysis.resource_s),
+        **_prefixed("feature", analysis.features),
         **_demand_arrays(result),
-    }  # fmt: skip
+    }
 
 
 def _demand_arrays(result: KernelTimes) -> dict[str, F64]:

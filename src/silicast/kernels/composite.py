@@ -79,7 +79,6 @@ class Composite(Implementation):
         """
 
     def style(self, variant: Variant, device: Device) -> str:  # noqa: ARG002
-        """See :meth:`Implementation.style`: whose kernels."""
         return variant.library
 
     def constants_styles(self, variant: Variant, device: Device) -> tuple[str, ...]:
@@ -92,7 +91,6 @@ class Composite(Implementation):
 
     @final
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :meth:`Implementation.analyse`."""
         return self.analyse_with(batch, device, self.constants(batch.variant, device))
 
     @final
@@ -104,8 +102,8 @@ class Composite(Implementation):
         parts = timed(run, device)
         shares: dict[str, F64] = dict.fromkeys((x.name for x in work.parts), batch.filled(0.0))
         for part in parts:
-            own = part.total_s * c.get(f"{part.name}.efficiency", 1.0) * c["efficiency"]
-            shares[part.name] = shares[part.name] + own
+            current = part.total_s * c.get(f"{part.name}.efficiency", 1.0) * c["efficiency"]
+            shares[part.name] = shares[part.name] + current
         time = _sum(shares.values()) + c["module_s"]
         time = xp.maximum(time, self.host_floor_s(batch, c))
         if batch.variant.launch == "stream":
@@ -122,7 +120,7 @@ class Composite(Implementation):
                 "bound_share": bound / time,
             },
             independent_log_sd=batch.filled(c["independent_log_sd"]),
-            warnings=tuple(dict.fromkeys(said for part in parts for said in part.warnings)),
+            warnings=tuple(dict.fromkeys(warning for part in parts for warning in part.warnings)),
         )
 
     @final
@@ -141,18 +139,17 @@ class Composite(Implementation):
 
     @final
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        """See :meth:`Implementation.shared_log_sd`."""
         c = self.constants(variant, device)
-        found = shared_errors(self.family, c)
+        shared_log_sd = shared_errors(self.family, c)
         if any(with_format(device, name)[1] for name in _formats(self, variant, device)):
-            found["format"] = substitute_error(device)
-        return found
+            shared_log_sd["format"] = substitute_error(device)
+        return shared_log_sd
 
     @final
     def flops(self, op: Op) -> int:
         """Exact useful floating-point operations: the parts'."""
         total = 0
-        for part in self.work(OpBatch.of([op]), None).parts:
+        for part in self.work(OpBatch.from_ops([op]), None).parts:
             model = implementation_for(part.batch.family, "simt")
             assert model is not None
             count = part.count if isinstance(part.count, int) else int(part.count[0])
@@ -172,8 +169,8 @@ def _host_s(first: PartBatch, device: Device) -> F64:
     behind = model.estimates(queued(first.batch), device).estimate_s
     variant = replace(first.batch.variant, launch="stream")
     alone = model.estimates(structs.replace(first.batch, variant=variant), device).estimate_s
-    found: F64 = xp.maximum(alone - behind, 0.0)
-    return found
+    host_s: F64 = xp.maximum(alone - behind, 0.0)
+    return host_s
 
 
 def _bounds(
@@ -203,13 +200,13 @@ def _formats(model: Composite, variant: Variant, device: Device) -> frozenset[st
 @lru_cache(maxsize=1024)
 def _constants(group: str, architecture: str, styles: tuple[str, ...]) -> Mapping[str, float]:
     table = load_physics(group).constants(architecture)
-    found = {name: value for name, value in table.items() if "." not in name}
+    constants = {name: value for name, value in table.items() if "." not in name}
     factors = {name: value for name, value in table.items() if name.endswith(".efficiency")}
-    found |= {name: value for name, value in factors.items() if name.count(".") == 1}
+    constants |= {name: value for name, value in factors.items() if name.count(".") == 1}
     for style in styles:
         prefix = style + "."
-        found |= {k.removeprefix(prefix): v for k, v in table.items() if k.startswith(prefix)}
-    return found
+        constants |= {k.removeprefix(prefix): v for k, v in table.items() if k.startswith(prefix)}
+    return constants
 
 
 def _chip_bound(device: Device) -> tuple[float, float]:
@@ -245,9 +242,7 @@ def _demand(parts: Sequence[TimedPart]) -> Demand:
     pipes: dict[str, F64] = {}
     levels: dict[str, F64] = {}
     for part in parts:
-        for into, given in (
-            (pipes, part.demand.pipe_work), (levels, part.demand.level_bytes)
-        ):  # fmt: skip
+        for into, given in ((pipes, part.demand.pipe_work), (levels, part.demand.level_bytes)):
             for name, amount in given.items():
                 work = amount * part.count
                 into[name] = into[name] + work if name in into else work
@@ -296,7 +291,7 @@ def is_decode(variant: Variant) -> bool:
 def module_style(module: str, variant: Variant, device: Device) -> tuple[str, str]:
     """The engine whose constants hold for a module, and the suffix of its release."""
     host = "grace" if HOST_LINK in device.links else ""
-    rule = kernel_rule(module, Facts.of(variant, device.architecture, host=host))
+    rule = kernel_rule(module, Facts.from_variant(variant, device.architecture, host=host))
     return (variant.library, "") if rule is None else (rule.style, rule.suffix)
 
 
@@ -309,12 +304,12 @@ def module_styles(module: str, variant: Variant, device: Device) -> tuple[str, .
     narrow = recipe if recipe in ("fp8_block", "nvfp4") else "bf16"
     phase = "generation" if is_decode(variant) else "context"
     library, early = module_style(f"{module}_module", variant, device)
-    found = [f"{module}_{phase}", f"{module}_{library}_{phase}"]
+    items = [f"{module}_{phase}", f"{module}_{library}_{phase}"]
     style = f"{module}_{library}_{narrow}_{phase}"
     for suffix in ("", "_grace" if HOST_LINK in device.links else "", early):
         style += suffix
-        found.append(style)
-    return tuple(dict.fromkeys(found))
+        items.append(style)
+    return tuple(dict.fromkeys(items))
 
 
 def launching_s(c: Mapping[str, float], batch: I64, kv: I64, *, skips: bool = False) -> F64:
@@ -323,8 +318,8 @@ def launching_s(c: Mapping[str, float], batch: I64, kv: I64, *, skips: bool = Fa
     """
     long = c["skip_host_s" if skips else "host_s"]
     eager = xp.where(kv <= SHORT_TOKENS, c["short_host_s"], long)
-    found: F64 = xp.where(batch > c["graph_batch"], eager, 0.0)
-    return found
+    launching_s: F64 = xp.where(batch > c["graph_batch"], eager, 0.0)
+    return launching_s
 
 
 def products(

@@ -79,8 +79,8 @@ class Configuration:
 
     def number(self, name: str, default: int = 1) -> int:
         """A numeric value; ``default`` where the kind has none of that name."""
-        found = dict(self.values).get(name, default)
-        return found if isinstance(found, int) else default
+        result = dict(self.values).get(name, default)
+        return result if isinstance(result, int) else default
 
     def word(self, name: str) -> str:
         """A value that is a word, "" where the kind has none of that name."""
@@ -93,15 +93,14 @@ class Configuration:
 
     @property
     def label(self) -> str:
-        """For people."""
-        found = dict(self.values)
-        tile = "x".join(str(found[n]) for n in ("tile_m", "tile_n", "tile_k") if n in found)
-        rest = [
-            f"{setting.label} {found[name]}"
+        table = dict(self.values)
+        tile = "x".join(str(table[n]) for n in ("tile_m", "tile_n", "tile_k") if n in table)
+        remaining = [
+            f"{setting.label} {table[name]}"
             for name, setting in kinds()[self.kind].values.items()
             if setting.label
         ]
-        return " ".join((self.kind, tile, *rest))
+        return " ".join((self.kind, tile, *remaining))
 
 
 def read_configuration(table: Mapping[str, Any], field: str = "configuration") -> Configuration:
@@ -121,9 +120,10 @@ def read_configuration(table: Mapping[str, Any], field: str = "configuration") -
     for name in given:
         if name not in settings:
             raise unknown_name(
-                f"{kind} configurations have no {name!r}", f"{field}.{name}",
+                f"{kind} configurations have no {name!r}",
+                f"{field}.{name}",
                 f"they have {', '.join(settings)}",
-            )  # fmt: skip
+            )
     values = tuple(
         (name, _value(given.get(name, setting.default), setting, f"{field}.{name}"))
         for name, setting in settings.items()
@@ -163,6 +163,6 @@ def of_pairs(pairs: Pairs) -> Configuration:
     >>> of_pairs(one.pairs) == one
     True
     """
-    found = dict(pairs)
-    kind = str(found.pop("kind"))
-    return Configuration(kind, tuple((name, found[name]) for name in kinds()[kind].values))
+    table = dict(pairs)
+    kind = str(table.pop("kind"))
+    return Configuration(kind, tuple((name, table[name]) for name in kinds()[kind].values))

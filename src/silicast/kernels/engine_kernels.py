@@ -50,15 +50,15 @@ class EngineKernels(Strict, frozen=True):
 
     def library(self, family: str, architecture: str) -> str:
         """The kernel library for a family on an architecture; "" = the usual one there."""
-        own = self.libraries.get(architecture, {})
-        return own.get(family, self.libraries.get(USUAL, {}).get(family, ""))
+        library = self.libraries.get(architecture, {})
+        return library.get(family, self.libraries.get(USUAL, {}).get(family, ""))
 
     def recipe(self, family: str, architecture: str, recipe: str) -> str:
         """The recipe that runs for a checkpoint's."""
         for name in (architecture, USUAL):
-            found = self.formats.get(name, {}).get(family, {}).get(recipe)
-            if found:
-                return found
+            result = self.formats.get(name, {}).get(family, {}).get(recipe)
+            if result:
+                return result
         return recipe
 
     def kernel(self, family: str, architecture: str, recipe: str) -> str:
@@ -67,8 +67,8 @@ class EngineKernels(Strict, frozen=True):
 
     def holds(self, family: str, what: str, architecture: str = "") -> bool:
         """Whether the engine's call of a family does ``what`` too, on an architecture."""
-        own = self.calls_on.get(architecture, {}).get(family, ())
-        return what in self.calls.get(family, ()) or what in own
+        current = self.calls_on.get(architecture, {}).get(family, ())
+        return what in self.calls.get(family, ()) or what in current
 
     def named(self, families: Iterable[str]) -> Iterator[tuple[str, str, str, Iterable[str]]]:
         """Every name in the tables: (path below ``kernels``, what it names, name, known ones)."""

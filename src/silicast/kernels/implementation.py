@@ -173,17 +173,19 @@ class KernelTimes:
 
     def tiers(self) -> list[Tier]:
         """The tier of each row: the best whose correction had any weight."""
-        found: list[Tier] = ["analytic"] * len(xp.tolist(self.estimate_s))
+        tiers: list[Tier] = ["analytic"] * len(xp.tolist(self.estimate_s))
         weights: tuple[tuple[Tier, F64 | None], ...] = (
-            ("cross-device", self.learned), ("scaled", self.scaled), ("calibrated", self.calibrated)
-        )  # fmt: skip
+            ("cross-device", self.learned),
+            ("scaled", self.scaled),
+            ("calibrated", self.calibrated),
+        )
         for tier, weight in weights:
             if weight is not None:
-                found = [
+                tiers = [
                     tier if each > 0.0 else other
-                    for each, other in zip(xp.tolist(weight), found, strict=True)
+                    for each, other in zip(xp.tolist(weight), tiers, strict=True)
                 ]
-        return found
+        return tiers
 
     def domains(self) -> list[Domain]:
         """In, near or out of measured ground, per row."""
@@ -260,8 +262,8 @@ class Implementation(ABC):
     @final
     def analysed(self, batch: OpBatch, device: Device) -> Analysis:
         """What :meth:`times` follow from: the analysis at the device's clock."""
-        own, _ = with_format(device.in_state("boost"), batch.variant.dtype)
-        return in_blocks(batch, lambda block: self._analysed(block, own))
+        current, _ = with_format(device.in_state("boost"), batch.variant.dtype)
+        return in_blocks(batch, lambda block: self._analysed(block, current))
 
     @final
     def estimates(self, batch: OpBatch, device: Device) -> Estimates:
@@ -271,17 +273,23 @@ class Implementation(ABC):
         time_s = analysis.time_s
         if not shared.is_plain:
             time_s = shared.quality.applied(
-                time_s, matrix_seconds(analysis), analysis.demand.tasks, device.cores,
+                time_s,
+                matrix_seconds(analysis),
+                analysis.demand.tasks,
+                device.cores,
                 stream=batch.variant.launch == "stream",
-            )  # fmt: skip
+            )
         time_s, share = xp.maximum(time_s, analysis.bound_s), None
         if power.limits(device):
             share = power.held_share(analysis, batch.variant.dtype, device, time_s)
             if not xp.all_of(share >= 1.0):
                 time_s = time_s * power.slowdown(
-                    batch, shared.device, share, analysis.time_s,
+                    batch,
+                    shared.device,
+                    share,
+                    analysis.time_s,
                     lambda rows, slow: self._analysed(rows, slow).time_s,
-                )  # fmt: skip
+                )
         return Estimates(batch, xp.maximum(time_s, analysis.bound_s), analysis, shared, share)
 
     def _analysed(self, batch: OpBatch, device: Device) -> Analysis:
@@ -349,7 +357,7 @@ class Shared:
 @lru_cache(maxsize=4096)
 def shared_of(model: Implementation, variant: Variant, device: Device) -> Shared:
     """What kernels of a variant share on a device."""
-    device, said = with_format(device.in_state("boost"), variant.dtype)
+    device, remark = with_format(device.in_state("boost"), variant.dtype)
     recipe = RECIPES.get(variant.dtype)
     compute = recipe.compute if recipe else variant.dtype
     known, unseen = model.is_measured(variant, device), SEEN
@@ -359,16 +367,22 @@ def shared_of(model: Implementation, variant: Variant, device: Device) -> Shared
         **unseen.shared(model.shared_log_sd(variant, device), model.family),
         **knowledge_errors(device, model.family, compute),
     }
-    if said:
+    if remark:
         log_sd["format"] = substitute_error(device)
-    substitution = (said,) if said else ()
+    substitution = (remark,) if remark else ()
     quality = software_quality(device, model.family, compute)
     return Shared(
-        device=device, substitution=substitution, quality=quality, is_plain=quality.is_plain,
-        log_sd=log_sd, variance=sum(value * value for value in log_sd.values()), unseen=unseen,
-        stand_ins=stand_ins(device), warnings=(*substitution, *stand_ins(device)),
-        measured=not (said or unknown_cap(device)) and known,
-    )  # fmt: skip
+        device=device,
+        substitution=substitution,
+        quality=quality,
+        is_plain=quality.is_plain,
+        log_sd=log_sd,
+        variance=sum(value * value for value in log_sd.values()),
+        unseen=unseen,
+        stand_ins=stand_ins(device),
+        warnings=(*substitution, *stand_ins(device)),
+        measured=not (remark or unknown_cap(device)) and known,
+    )
 
 
 @final
@@ -392,35 +406,40 @@ class Estimates(Struct, frozen=True):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader must know."""
-        own, shared = self.analysis.warnings, self.shared
-        if not own:
+        warnings, shared = self.analysis.warnings, self.shared
+        if not warnings:
             return shared.warnings
-        return tuple(dict.fromkeys((*shared.substitution, *own, *shared.stand_ins)))
+        return tuple(dict.fromkeys((*shared.substitution, *warnings, *shared.stand_ins)))
 
     def times(self) -> KernelTimes:
         """With the intervals of the analytic model."""
         octaves = octaves_outside(self.batch)
-        own = self.independent_log_sd(octaves)
-        low, high = self.interval(self.estimate_s, self.shared.variance + own * own)
+        independent_log_sd = self.independent_log_sd(octaves)
+        low, high = self.interval(
+            self.estimate_s, self.shared.variance + independent_log_sd * independent_log_sd
+        )
         return KernelTimes(
             estimate_s=self.estimate_s, p05_s=low, p95_s=high, bound_s=self.analysis.bound_s,
-            shared_log_sd=dict(self.shared.log_sd), independent_log_sd=own, analysis=self.analysis,
+            shared_log_sd=dict(self.shared.log_sd), independent_log_sd=independent_log_sd,
+            analysis=self.analysis,
             octaves_outside=octaves, warnings=self.warnings, measured=self.shared.measured,
             built=self.shared.device.structure is None, clock_share=self.clock_share,
         )  # fmt: skip
 
     def independent_log_sd(self, octaves_outside: F64) -> F64:
         """Of each row, log sd: wider outside the sizes that were measured."""
-        own, bound_s = self.analysis.independent_log_sd, self.analysis.bound_s
+        independent_log_sd, bound_s = self.analysis.independent_log_sd, self.analysis.bound_s
         quality = self.shared.quality
         if quality.independent_log_sd > 0.0:
-            own = xp.full_like(own, quality.independent_log_sd)
+            independent_log_sd = xp.full_like(independent_log_sd, quality.independent_log_sd)
         else:
-            own = self.shared.unseen.independent_log_sd(own, bound_s, self.estimate_s)
+            independent_log_sd = self.shared.unseen.independent_log_sd(
+                independent_log_sd, bound_s, self.estimate_s
+            )
         if xp.any_of(octaves_outside):
             extra = extrapolation_log_sd(octaves_outside)
-            own = xp.sqrt(own * own + extra * extra)
-        return own
+            independent_log_sd = xp.sqrt(independent_log_sd * independent_log_sd + extra * extra)
+        return independent_log_sd
 
     def interval(self, estimate_s: F64, variance: F64) -> tuple[F64, F64]:
         """5 % and 95 % quantiles of an estimate whose log has a variance; not below the bound.
@@ -454,8 +473,8 @@ def in_blocks(batch: OpBatch, times_of: Callable[[OpBatch], Found]) -> Found:
     rows = max(1, BLOCK * count // max(sequences, count))
     if count <= rows:
         return times_of(batch)
-    found: Found = _joined([times_of(block) for block in _cuts(batch, rows)])
-    return found
+    blocks: Found = _joined([times_of(block) for block in _cuts(batch, rows)])
+    return blocks
 
 
 def _cuts(batch: OpBatch, count: int) -> Iterator[OpBatch]:
@@ -509,9 +528,9 @@ def matrix_seconds(analysis: Analysis) -> F64:
 
     Where there are no matrix units the FMA pipe multiplies.
     """
-    found = analysis.resource_s.get("tensor", analysis.resource_s.get("fma"))
+    resource = analysis.resource_s.get("tensor", analysis.resource_s.get("fma"))
     none: F64 = xp.full_like(analysis.time_s, 0.0)
-    return none if found is None else found
+    return none if resource is None else resource
 
 
 MODULES = {
@@ -573,16 +592,16 @@ def modules_by_name() -> Mapping[str, str]:
 
 def implementation_for(family: str, execution_model: str) -> Implementation | None:
     """The kernel model for a family on an execution model, or None."""
-    found = _REGISTRY.get((family, execution_model))
-    if found is None:
+    implementation = _REGISTRY.get((family, execution_model))
+    if implementation is None:
         _load(family, execution_model)
-        found = _REGISTRY.get((family, execution_model))
-    if found is None and execution_model in _ADAPTERS:
+        implementation = _REGISTRY.get((family, execution_model))
+    if implementation is None and execution_model in _ADAPTERS:
         original = implementation_for(family, "simt")
         if original is not None:
-            found = _ADAPTERS[execution_model](original)
-            _REGISTRY[family, execution_model] = found
-    return found
+            implementation = _ADAPTERS[execution_model](original)
+            _REGISTRY[family, execution_model] = implementation
+    return implementation
 
 
 def _load(family: str, execution_model: str) -> None:

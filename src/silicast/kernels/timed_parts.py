@@ -90,26 +90,28 @@ def timed(parts: Sequence[PartBatch], device: Device) -> list[TimedPart]:
     ops = parts[0].batch
     count = len(ops)
     groups: dict[object, list[int]] = {}
-    for place, part in enumerate(parts):
+    for index, part in enumerate(parts):
         batch = part.batch
         joins = count <= FEW and batch.offsets is None
-        kind = (batch.family, batch.variant, tuple(batch.dims)) if joins else place
-        groups.setdefault(kind, []).append(place)
-    found: dict[int, TimedPart] = {}
+        kind = (batch.family, batch.variant, tuple(batch.dims)) if joins else index
+        groups.setdefault(kind, []).append(index)
+    table: dict[int, TimedPart] = {}
     for alike in groups.values():
         model = model_of(parts[alike[0]], device)
         apart = ops.numbers and model.takes_numbers and not model.has_candidates
-        for places in [[x] for x in alike] if apart and len(alike) <= APART else [alike]:
-            batch = queued(_joined([parts[place].batch for place in places]))
+        for positions in [[x] for x in alike] if apart and len(alike) <= APART else [alike]:
+            batch = queued(_joined([parts[index].batch for index in positions]))
             times = model.estimates(batch, device)
             products = matrix_seconds(times.analysis)
             if isinstance(model, StreamingKernel):
                 products = xp.full_like(times.estimate_s, 0.0)
             columns = (times.estimate_s, products, times.analysis.demand)
-            each = [columns] if len(places) == 1 else _of_each(columns, len(places), ops.numbers)
-            for place, mine in zip(places, each, strict=True):
-                found[place] = _part(parts[place], ops, mine, times.warnings)
-    return [found[place] for place in range(len(parts))]
+            each = (
+                [columns] if len(positions) == 1 else _of_each(columns, len(positions), ops.numbers)
+            )
+            for index, mine in zip(positions, each, strict=True):
+                table[index] = _part(parts[index], ops, mine, times.warnings)
+    return [table[index] for index in range(len(parts))]
 
 
 def model_of(part: PartBatch, device: Device) -> Implementation:
@@ -160,11 +162,15 @@ def _of_each(columns: _Columns, parts: int, numbers: bool) -> Iterator[_Columns]
     estimate, products, demand = columns
     pipes, levels = tuple(demand.pipe_work), tuple(demand.level_bytes)
     rows = zip(
-        split(estimate), split(products),
-        split(demand.tasks), split(demand.waves), split(demand.occupancy),
-        *map(split, demand.pipe_work.values()), *map(split, demand.level_bytes.values()),
+        split(estimate),
+        split(products),
+        split(demand.tasks),
+        split(demand.waves),
+        split(demand.occupancy),
+        *map(split, demand.pipe_work.values()),
+        *map(split, demand.level_bytes.values()),
         strict=True,
-    )  # fmt: skip
+    )
     for estimate_s, products_s, tasks, waves, occupancy, *work in rows:
         pipe_work = dict(zip(pipes, work, strict=False))
         level_bytes = dict(zip(levels, work[len(pipes) :], strict=True))

@@ -133,11 +133,11 @@ class Artefact:
 
     def trees(self, trained: Trained) -> Forest:
         """Its trees; decoded once."""
-        found = self._trees.get(trained.key)
-        if found is None:
+        forest = self._trees.get(trained.key)
+        if forest is None:
             mine = tensors_under(self._tensors, f"{trained.key}/")
-            found = self._trees[trained.key] = _forest(mine)
-        return found
+            forest = self._trees[trained.key] = _forest(mine)
+        return forest
 
     def ceiling(self, trained: Trained) -> Trees | None:
         """Trees of the ceiling's log over the analytic estimate; None in artefacts of format 1."""
@@ -151,30 +151,30 @@ class Artefact:
 
     def _more(self, trained: Trained, name: str) -> Trees:
         head = f"{trained.key}/{name}/"
-        found = self._others.get(head)
-        if found is None:
+        trees = self._others.get(head)
+        if trees is None:
             bins = self.trees(trained).common.bins
             mine = tensors_under(self._tensors, head)
-            found = self._others[head] = trees_of_tensors(bins, mine) if mine else no_trees(bins)
-        return found
+            trees = self._others[head] = trees_of_tensors(bins, mine) if mine else no_trees(bins)
+        return trees
 
     def ranges(self, trained: Trained) -> NDArray[np.int64]:
         """Codes between which each feature's training rows lie, shape (F, 2)."""
-        found = self._ranges.get(trained.key)
-        if found is None:
-            found = self._tensors[f"{trained.key}/ranges"].astype(np.int64)
-            self._ranges[trained.key] = found
-        return found
+        ranges = self._ranges.get(trained.key)
+        if ranges is None:
+            ranges = self._tensors[f"{trained.key}/ranges"].astype(np.int64)
+            self._ranges[trained.key] = ranges
+        return ranges
 
 
 def edges_of(bins: NDArray[np.uint8]) -> NDArray[np.uint16]:
     """The first code of each bin but the first, padded with CODES; shape (F, 255) at most."""
     rows = [np.flatnonzero(np.diff(row)) + 1 for row in bins]
     width = max((len(row) for row in rows), default=0)
-    found = np.full((len(rows), max(width, 1)), CODES, dtype=np.uint16)
-    for row, edges in zip(found, rows, strict=True):
+    result = np.full((len(rows), max(width, 1)), CODES, dtype=np.uint16)
+    for row, edges in zip(result, rows, strict=True):
         row[: len(edges)] = edges
-    return found
+    return result
 
 
 def bins_of(edges: NDArray[np.uint16]) -> NDArray[np.uint8]:
@@ -282,8 +282,11 @@ def _refuse_stale(card: Card, path: Path) -> None:
         if made is not None and made.content != content:
             raise SilicastError(
                 f"corrects constants of {group} with the hash {content}; those here have "
-                f"{made.content}", file=str(path), field="provenance.constants", hint=AGAIN,
-            )  # fmt: skip
+                f"{made.content}",
+                file=str(path),
+                field="provenance.constants",
+                hint=AGAIN,
+            )
 
 
 def read_artefact(path: Path) -> Artefact:

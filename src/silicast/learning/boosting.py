@@ -92,11 +92,11 @@ def train_forest(columns: F64, target: F64, settings: Settings = Settings()) -> 
     left = target - common.of_bins(bins).astype(np.float64) * LEAF_SCALE
     region = regions(splits, bins)
     apart = replace(settings, trees=settings.own_trees, prior=OWN_PRIOR, rows=OWN_ROWS)
-    own = []
+    current = []
     for number in range(len(splits) + 1):
         rows = np.flatnonzero(region == number)
-        own.append(grown(tables, bins[:, rows], left[rows], apart))
-    return Forest(common, splits, tuple(own))
+        current.append(grown(tables, bins[:, rows], left[rows], apart))
+    return Forest(common, splits, tuple(current))
 
 
 def train_quantile(
@@ -151,11 +151,11 @@ def train_choice(
         start: shape (n,), added to the sum before the first tree: for a row that stands for
             several that were not drawn, the log of how many.
     """
-    own = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(chosen))))
+    repeat = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(chosen))))
 
     def pull(log: F64) -> tuple[F64, F64]:
-        raised = exp_fixed(log - np.maximum.reduceat(log, first)[own])
-        chance = raised / np.add.reduceat(raised, first)[own]
+        raised = exp_fixed(log - np.maximum.reduceat(log, first)[repeat])
+        chance = raised / np.add.reduceat(raised, first)[repeat]
         return chosen - chance, chance * (1.0 - chance)
 
     return _newton(tables, columns, start.copy(), pull, settings)
@@ -183,11 +183,11 @@ def _newton(
     for tree in range(settings.trees):
         pull, mass = pull_of(log)
         rows = np.sort(rng.permutation(count)[: max(1, round(settings.rows * count))])
-        asked = _asked(rng, len(tables), settings)
+        requested = _asked(rng, len(tables), settings)
         seen, number = bins[:, rows], np.zeros(len(rows), dtype=np.int64)
         for level in range(depth):
             feature, threshold = _best(
-                seen, asked, number, pull[rows], 1 << level, settings.prior, mass[rows]
+                seen, requested, number, pull[rows], 1 << level, settings.prior, mass[rows]
             )
             features[tree, level], thresholds[tree, level] = feature, threshold
             number |= (seen[feature] >= threshold).astype(np.int64) << level
@@ -206,28 +206,28 @@ def _asked(rng: np.random.Generator, count: int, settings: Settings) -> NDArray[
 
 def _leaf_numbers(bins: U8, features: NDArray[np.int16], thresholds: U8) -> NDArray[np.int64]:
     """The leaf of one tree that each row falls into."""
-    found = np.zeros(bins.shape[1], dtype=np.int64)
+    leaf_numbers = np.zeros(bins.shape[1], dtype=np.int64)
     for level, (feature, threshold) in enumerate(zip(features, thresholds, strict=True)):
-        found |= (bins[feature] >= threshold).astype(np.int64) << level
-    return found
+        leaf_numbers |= (bins[feature] >= threshold).astype(np.int64) << level
+    return leaf_numbers
 
 
 def _splits(bins: U8, target: F64, count: int) -> NDArray[np.int16]:
     """Best first: the splits that lower the squared error most; shape (at most count - 1, 3)."""
     region = np.zeros(len(target), dtype=np.int64)
-    found: list[tuple[int, int, int]] = []
+    items: list[tuple[int, int, int]] = []
     open_ones = {0: _best_split(bins, target)}
-    while len(found) < count - 1:
+    while len(items) < count - 1:
         chosen = max(open_ones, key=lambda number: open_ones[number][0])
         gain, feature, first = open_ones[chosen]
         if gain <= 0.0:
             break
-        found.append((chosen, feature, first))
-        region[(region == chosen) & (bins[feature] >= first)] = len(found)
-        for number in (chosen, len(found)):
+        items.append((chosen, feature, first))
+        region[(region == chosen) & (bins[feature] >= first)] = len(items)
+        for number in (chosen, len(items)):
             rows = np.flatnonzero(region == number)
             open_ones[number] = _best_split(bins[:, rows], target[rows])
-    return np.array(found, dtype=np.int16).reshape(-1, 3)
+    return np.array(items, dtype=np.int16).reshape(-1, 3)
 
 
 def _best_split(bins: U8, target: F64) -> tuple[float, int, int]:
@@ -267,7 +267,7 @@ def grown(
     per_tree = max(1, min(count, round(settings.rows * count)))
     for tree in range(settings.trees):
         rows = np.sort(rng.permutation(count)[:per_tree])
-        asked = _asked(rng, len(tables), settings)
+        requested = _asked(rng, len(tables), settings)
         if quantile is None:
             limit = settings.clip * float(np.quantile(np.abs(residual[rows]), 0.8)) + 1e-12
             clipped = np.clip(residual, -limit, limit)
@@ -276,7 +276,7 @@ def grown(
         number = np.zeros(per_tree, dtype=np.int64)
         seen, pull = binned_rows[:, rows], clipped[rows]
         for level in range(depth):
-            feature, threshold = _best(seen, asked, number, pull, 1 << level, settings.prior)
+            feature, threshold = _best(seen, requested, number, pull, 1 << level, settings.prior)
             features[tree, level], thresholds[tree, level] = feature, threshold
             number |= (seen[feature] >= threshold).astype(np.int64) << level
         whole = _leaf_numbers(binned_rows, features[tree], thresholds[tree])
@@ -297,8 +297,8 @@ def _quantiles(leaf: NDArray[np.int64], values: F64, size: int, quantile: float)
     last = np.cumsum(mass)
     at = last - mass + np.floor(quantile * np.maximum(mass - 1, 0)).astype(np.int64)
     picked = values[order][np.minimum(at, len(values) - 1)]
-    found: F64 = np.where(mass > 0, picked * mass, 0.0)
-    return found
+    quantiles: F64 = np.where(mass > 0, picked * mass, 0.0)
+    return quantiles
 
 
 def in_a_byte(leaf: F64) -> NDArray[np.int16]:
@@ -314,7 +314,7 @@ def in_a_byte(leaf: F64) -> NDArray[np.int16]:
 
 def _best(
     seen: U8,
-    asked: NDArray[np.int64],
+    requested: NDArray[np.int64],
     number: NDArray[np.int64],
     pull: F64,
     nodes: int,
@@ -324,9 +324,9 @@ def _best(
     """The question (feature, bin) that all nodes of a level gain most from, the first of equals;
     rows count 1 where they have no weight.
     """
-    best, found = -1.0, (int(asked[0]), 255)
+    best, items = -1.0, (int(requested[0]), 255)
     base = number * BINS
-    for feature in asked.tolist():
+    for feature in requested.tolist():
         cell = base + seen[feature]
         sums = np.bincount(cell, pull, nodes * BINS).reshape(nodes, BINS)
         mass = np.bincount(cell, weight, nodes * BINS).reshape(nodes, BINS)
@@ -336,5 +336,5 @@ def _best(
         gains = gain.sum(axis=0)[:-1]
         threshold = int(np.argmax(gains))
         if gains[threshold] > best:
-            best, found = float(gains[threshold]), (feature, threshold + 1)
-    return found
+            best, items = float(gains[threshold]), (feature, threshold + 1)
+    return items

@@ -61,7 +61,7 @@ class _Ready:
     repeats: Mapping[str, Repeat]
 
     @staticmethod
-    def of(offset: Offset) -> _Ready:
+    def from_offset(offset: Offset) -> _Ready:
         data = offset.interpolation
         return _Ready(
             offset,
@@ -82,9 +82,9 @@ class _Ready:
         )
         if any(_is_other(name, known, told) for name in kernels.own):
             return np.zeros(len(kernels.batch))
-        found = codes(kernels.table(tuple(known[i] for i in rows)))
+        result = codes(kernels.table(tuple(known[i] for i in rows)))
         ranges = np.array([self.offset.ranges[i] for i in rows], dtype=np.int64)
-        return inside(found, ranges)
+        return inside(result, ranges)
 
     def steady(self, kernels: Kernels) -> tuple[F64, F64]:
         """Log ratio and its sd before fading and repeats."""
@@ -96,10 +96,10 @@ class _Ready:
             trees = self.trees.evaluate(kernels.table(tuple(offset.features)))
             ratio = ratio + (1.0 - share) * trees
         if self.between is not None and data is not None:
-            found, near = self.between.evaluate(
+            result, near = self.between.evaluate(
                 placed(data.coordinates, kernels), trend_of(tuple(data.trend), kernels)
             )
-            ratio = ratio + share * found
+            ratio = ratio + share * result
             apart = data.field_log_sd * data.field_log_sd * (1.0 - near * near)
             log_sd = np.sqrt(data.noise_log_sd * data.noise_log_sd + apart)
             log_sd = log_sd * math.sqrt(1.0 + 1.0 / offset.rows)
@@ -117,7 +117,8 @@ class Calibrator:
     def __init__(self, calibration: Calibration) -> None:
         self.calibration = calibration
         self._ready = {
-            (offset.family, offset.dtype): _Ready.of(offset) for offset in calibration.offsets
+            (offset.family, offset.dtype): _Ready.from_offset(offset)
+            for offset in calibration.offsets
         }
 
     @property
@@ -146,7 +147,7 @@ class Calibrator:
         offset = self.calibration.offset_for(model.family, batch.variant.dtype)
         assert offset is not None
         ready = self._ready[offset.family, offset.dtype]
-        kernels = Kernels.of(model, times.analysis, batch, device)
+        kernels = Kernels.from_analysis(model, times.analysis, batch, device)
         try:
             weight = ready.weight(kernels)
             ratio, near = ready.steady(kernels)
@@ -161,13 +162,13 @@ class Calibrator:
         before = times.independent_log_sd * times.independent_log_sd + shared
         if offset.rows <= FIRST_ROWS and offset.log_sd <= FIRST_SD:
             near = np.minimum(near, np.sqrt(before))  # so few rows do not make others less known
-        own = np.sqrt(weight * near * near + (1.0 - weight) * np.maximum(near * near, before))
+        current = np.sqrt(weight * near * near + (1.0 - weight) * np.maximum(near * near, before))
         for row, repeat in _repeated(batch.arrays(), ready.repeats):
             noise = max(repeat.log_sd, NOISE_FLOOR)
-            trust = own[row] ** 2 / (own[row] ** 2 + noise**2 / repeat.rows)
+            trust = current[row] ** 2 / (current[row] ** 2 + noise**2 / repeat.rows)
             ratio[row] += trust * repeat.log_ratio
-            own[row] = max(NOISE_FLOOR, own[row] * math.sqrt(1.0 - trust))
-        return Change(ratio, own, weight)
+            current[row] = max(NOISE_FLOOR, current[row] * math.sqrt(1.0 - trust))
+        return Change(ratio, current, weight)
 
     def times(
         self, times: KernelTimes, model: Implementation, batch: OpBatch, device: Device
@@ -179,10 +180,14 @@ class Calibrator:
         estimate = np.maximum(times.estimate_s * exp_fixed(change.log_ratio), times.bound_s)
         spread = exp_fixed(Z90 * change.log_sd)
         return replace(
-            times, estimate_s=estimate, p05_s=np.maximum(estimate / spread, times.bound_s),
-            p95_s=estimate * spread, shared_log_sd={}, independent_log_sd=change.log_sd,
+            times,
+            estimate_s=estimate,
+            p05_s=np.maximum(estimate / spread, times.bound_s),
+            p95_s=estimate * spread,
+            shared_log_sd={},
+            independent_log_sd=change.log_sd,
             calibrated=change.weight,
-        )  # fmt: skip
+        )
 
 
 def _tells_ground(name: str) -> bool:
@@ -198,8 +203,8 @@ def _is_other(name: str, known: Sequence[str], told: bool) -> bool:
     """Whether a mark is of a kind of kernel, or of a library where they are told, that no measured
     row had.
     """
-    asked = told if name.startswith(PROVIDER) else name.partition(":")[0] in KINDS
-    return asked and name not in known
+    requested = told if name.startswith(PROVIDER) else name.partition(":")[0] in KINDS
+    return requested and name not in known
 
 
 def _decoded(data: Correction) -> Trees:

@@ -79,11 +79,13 @@ class _Rows:
     fold: NDArray[np.int64]
 
     def take(self, index: NDArray[np.bool_]) -> _Rows:
-        """Some of them."""
         return _Rows(
-            self.columns[:, index], self.where[:, index], self.terms[:, index],
-            self.target[index], self.fold[index],
-        )  # fmt: skip
+            self.columns[:, index],
+            self.where[:, index],
+            self.terms[:, index],
+            self.target[index],
+            self.fold[index],
+        )
 
     def __len__(self) -> int:
         return len(self.target)
@@ -133,7 +135,7 @@ def fit_offset(
     rows = _Rows(rows.columns, rows.where, rows.terms, target - offset, rows.fold)
     share, left = _chosen(rows)
     between, trees = None, None
-    found, scatter = rows.target, rows.target
+    result, scatter = rows.target, rows.target
     if left is not None:
         scatter = left.mixed(share)
         fitted = fit(rows.where, rows.terms, rows.target)
@@ -141,7 +143,7 @@ def fit_offset(
         seen, _ = fitted.evaluate(rows.where, rows.terms)
         if trained is not None:
             seen = share * seen + (1.0 - share) * trained.evaluate(rows.columns)
-        found = rows.target - seen
+        result = rows.target - seen
         between = _widened(as_data(fitted, near_by, terms), fitted, left, scatter)
         trees = None if trained is None else _as_data(trained)
     sd = max(SD_FLOOR, float(np.quantile(np.abs(scatter), 0.9)) / Z90)
@@ -149,7 +151,7 @@ def fit_offset(
     return Offset(
         family=model.family, dtype=parts[0].batch.variant.dtype, log_offset=offset, log_sd=sd,
         rows=count, features=list(names), ranges=_ranges(rows.columns), correction=trees,
-        repeats=_repeats(ops, found), interpolation=between,
+        repeats=_repeats(ops, result), interpolation=between,
         interpolated_share=share if between is not None else 0.0,
     ), float(np.abs(target).mean())  # fmt: skip
 
@@ -173,13 +175,15 @@ def _read(
 ) -> _Rows:
     tables: list[tuple[F64, F64, F64, F64]] = []
     for part, times in measured:
-        kernels = Kernels.of(model, times.analysis, part.batch, device)
+        kernels = Kernels.from_analysis(model, times.analysis, part.batch, device)
         tables.append(
             (
-                kernels.table(names), placed(coordinates(names, model.ragged), kernels),
-                trend_of(trend_names(names), kernels), np.log(part.seconds / times.estimate_s),
+                kernels.table(names),
+                placed(coordinates(names, model.ragged), kernels),
+                trend_of(trend_names(names), kernels),
+                np.log(part.seconds / times.estimate_s),
             )
-        )  # fmt: skip
+        )
     columns, where, terms, target = (
         np.concatenate(each, axis=-1) for each in zip(*tables, strict=True)
     )
@@ -188,9 +192,9 @@ def _read(
 
 def _folds(ops: Sequence[Op]) -> NDArray[np.int64]:
     """Repeats of an op are left out together."""
-    place: dict[str, int] = {}
-    number = np.array([place.setdefault(op_hash(op), len(place)) for op in ops], dtype=np.int64)
-    shuffled: NDArray[np.int64] = np.random.default_rng(0).permutation(len(place)) % FOLDS
+    index: dict[str, int] = {}
+    number = np.array([index.setdefault(op_hash(op), len(index)) for op in ops], dtype=np.int64)
+    shuffled: NDArray[np.int64] = np.random.default_rng(0).permutation(len(index)) % FOLDS
     return shuffled[number]
 
 
@@ -213,8 +217,8 @@ def _left(rows: _Rows) -> _Left:
     for number in range(FOLDS):
         inner, outer = rows.take(rows.fold != number), rows.fold == number
         fitted = fit(inner.where, inner.terms, inner.target)
-        found, near[outer] = fitted.evaluate(rows.where[:, outer], rows.terms[:, outer])
-        between[outer] -= found
+        result, near[outer] = fitted.evaluate(rows.where[:, outer], rows.terms[:, outer])
+        between[outer] -= result
         if trees is not None:
             trees[outer] -= _trees(inner).evaluate(rows.columns[:, outer])
     return _Left(between, trees, near)
@@ -226,20 +230,23 @@ def _trees(rows: _Rows) -> Trees:
 
 def _widened(data: Interpolation, fitted: Fitted, left: _Left, scatter: F64) -> Interpolation:
     """With spreads of field and noise such that nine rows in ten that were left out lie inside."""
-    said = np.sqrt(fitted.noise_log_sd**2 + fitted.field_log_sd**2 * (1.0 - left.near**2))
-    factor = float(np.quantile(np.abs(scatter) / said, 0.9)) / Z90
+    remark = np.sqrt(fitted.noise_log_sd**2 + fitted.field_log_sd**2 * (1.0 - left.near**2))
+    factor = float(np.quantile(np.abs(scatter) / remark, 0.9)) / Z90
     return Interpolation(
-        coordinates=data.coordinates, scales=data.scales, anchors=data.anchors,
-        weights=data.weights, trend=data.trend,
+        coordinates=data.coordinates,
+        scales=data.scales,
+        anchors=data.anchors,
+        weights=data.weights,
+        trend=data.trend,
         field_log_sd=min(5.0, factor * data.field_log_sd),
         noise_log_sd=min(5.0, max(NOISE_FLOOR, factor * data.noise_log_sd)),
-    )  # fmt: skip
+    )
 
 
 def _ranges(columns: F64) -> list[tuple[int, int]]:
     """First and last code of each feature."""
-    found = codes(columns)
-    return list(zip(found.min(axis=1).tolist(), found.max(axis=1).tolist(), strict=True))
+    result = codes(columns)
+    return list(zip(result.min(axis=1).tolist(), result.max(axis=1).tolist(), strict=True))
 
 
 def _as_data(trees: Trees) -> Correction:

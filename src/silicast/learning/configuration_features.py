@@ -59,5 +59,5 @@ def configuration_features(
 
 def _beyond(ratio: F64) -> F64:
     """How much a ratio is above one: codes of trees tell small excesses apart, not ratios."""
-    found: F64 = np.maximum(ratio - 1.0, 0.0) + 0.001
-    return found
+    beyond: F64 = np.maximum(ratio - 1.0, 0.0) + 0.001
+    return beyond

@@ -160,8 +160,8 @@ def read_ranker(path: Path) -> Ranker:
     odds, time = (trees_of_tensors(bins, tensors_under(tensors, f"{part}/")) for part in PARTS)
     choice = None
     if CHOICE_EDGES in tensors:
-        own = bins_of(tensors[CHOICE_EDGES])
-        choice = trees_of_tensors(own, tensors_under(tensors, "choice/"))
+        current = bins_of(tensors[CHOICE_EDGES])
+        choice = trees_of_tensors(current, tensors_under(tensors, "choice/"))
     return Ranker(card, odds, time, choice)
 
 
@@ -200,18 +200,16 @@ class Ranked:
     grid: tuple[Configuration, ...]
 
     def best(self, count: int) -> list[Configuration]:
-        """The first ``count``."""
-        return [self.grid[place] for place in self.order[:count].tolist()]
+        return [self.grid[position] for position in self.order[:count].tolist()]
 
-    def seconds(self, places: NDArray[np.int64]) -> F64:
+    def seconds(self, positions: NDArray[np.int64]) -> F64:
         """What some of them take."""
-        log = self.ranker.log_ratio(self.features[:, places])
-        analytic = self.times.time_s[places]
-        return np.maximum(analytic * exp_fixed(log), floor_s(self.times)[places])
+        log = self.ranker.log_ratio(self.features[:, positions])
+        analytic = self.times.time_s[positions]
+        return np.maximum(analytic * exp_fixed(log), floor_s(self.times)[positions])
 
     @cached_property
     def time_s(self) -> F64:
-        """What each takes."""
         return self.seconds(np.arange(len(self.order)))
 
     @cached_property
@@ -221,7 +219,6 @@ class Ranked:
 
     @property
     def log_sd(self) -> float:
-        """Of that."""
         return self.ranker.log_sd(self.steps.device)
 
     @property
@@ -247,20 +244,24 @@ MANY_ROWS = 64.0
 @lru_cache(maxsize=256)
 def candidates_on(name: str, device: Device, recipe: Recipe) -> Steps:
     """Legal configurations of a grid on a device."""
-    places = legal(name, device, recipe)
-    return steps_of(grid_tiles(name).take(places), device, recipe, tile_constants())
+    positions = legal(name, device, recipe)
+    return steps_of(grid_tiles(name).take(positions), device, recipe, tile_constants())
 
 
 @lru_cache(maxsize=256)
 def _configurations(name: str, device: Device, recipe: Recipe) -> tuple[Configuration, ...]:
     every = grid(name)
-    return tuple(every[place] for place in legal(name, device, recipe).tolist())
+    return tuple(every[position] for position in legal(name, device, recipe).tolist())
 
 
 def ranked(
-    product: Product, device: Device, recipe: Recipe, *, grid_name: str = SWEEP,
+    product: Product,
+    device: Device,
+    recipe: Recipe,
+    *,
+    grid_name: str = SWEEP,
     ranker: Ranker | None = None,
-) -> Ranked:  # fmt: skip
+) -> Ranked:
     """The configurations of a grid for a product on a device, best first.
 
     Args:
@@ -270,15 +271,21 @@ def ranked(
         SilicastError: the device does not multiply the format, or its blocks are not modelled.
     """
     return rank_steps(
-        product, candidates_on(grid_name, device, recipe),
-        _configurations(grid_name, device, recipe), tile_constants(), ranker or shipped_ranker(),
-    )  # fmt: skip
+        product,
+        candidates_on(grid_name, device, recipe),
+        _configurations(grid_name, device, recipe),
+        tile_constants(),
+        ranker or shipped_ranker(),
+    )
 
 
 def rank_steps(
-    product: Product, steps: Steps, configurations: tuple[Configuration, ...],
-    constants: Mapping[str, float], ranker: Ranker,
-) -> Ranked:  # fmt: skip
+    product: Product,
+    steps: Steps,
+    configurations: tuple[Configuration, ...],
+    constants: Mapping[str, float],
+    ranker: Ranker,
+) -> Ranked:
     """:func:`ranked` for steps that are already known, under given constants."""
     times = tile_times(product, steps, constants)
     features = features_of(product, times, steps)
@@ -320,17 +327,17 @@ def rows_of_expert(product: Product) -> float:
 
 
 def configured_steps(
-    one: Configuration, found: Ranked, constants: Mapping[str, float] | None = None
+    one: Configuration, result: Ranked, constants: Mapping[str, float] | None = None
 ) -> Steps:
     """Steps of any configuration beside a ranked grid."""
-    beside = found.steps
+    beside = result.steps
     return steps_of(tiles_of([one]), beside.device, beside.recipe, constants or tile_constants())
 
 
 def learned_s(
     product: Product,
     steps: Steps,
-    found: Ranked,
+    result: Ranked,
     ranker: Ranker | None = None,
     constants: Mapping[str, float] | None = None,
 ) -> float:
@@ -340,18 +347,18 @@ def learned_s(
         ranker, constants: that the grid was ranked with, unless shipped.
     """
     times = tile_times(product, steps, constants or tile_constants())
-    log = (ranker or found.ranker).log_ratio(features_of(product, times, steps, found.times))
+    log = (ranker or result.ranker).log_ratio(features_of(product, times, steps, result.times))
     return float(np.maximum(times.time_s * exp_fixed(log), floor_s(times))[0])
 
 
 def configured_s(
     product: Product,
     one: Configuration,
-    found: Ranked,
+    result: Ranked,
     ranker: Ranker | None = None,
     constants: Mapping[str, float] | None = None,
 ) -> float:
     """Seconds of any configuration of a product whose grid is ranked; see :func:`learned_s`."""
-    if one in found.grid:
-        return float(found.time_s[found.grid.index(one)])
-    return learned_s(product, configured_steps(one, found, constants), found, ranker, constants)
+    if one in result.grid:
+        return float(result.time_s[result.grid.index(one)])
+    return learned_s(product, configured_steps(one, result, constants), result, ranker, constants)

@@ -46,22 +46,23 @@ def configured_times(model: Implementation, batch: OpBatch, device: Device) -> K
     rows = batch.arrays()
     usual = model.times(OpBatch(rows.family, variant, rows.dims), device)
     products = PRODUCTS.get(batch.family)
-    own = kinds()[one.kind].execution_model
-    if products is None or device.execution_model != own:
+    execution_model = kinds()[one.kind].execution_model
+    if products is None or device.execution_model != execution_model:
         raise unmodelled(
             f"{one.kind} configurations of {batch.family} on {device.execution_model} devices are "
-            "not modelled", "workload.kernel.configuration",
-            f"families with configurations: {', '.join(PRODUCTS)}; {one.kind} ones run on {own}",
-        )  # fmt: skip
-    if own == LOOPS:
-        found = _scheduled(rows, variant, one, device, usual)
-        return one_row(found) if batch.numbers else found
+            "not modelled",
+            "workload.kernel.configuration",
+            f"families with configurations: {', '.join(PRODUCTS)}; {one.kind} ones run on {execution_model}",
+        )
+    if execution_model == LOOPS:
+        told = _scheduled(rows, variant, one, device, usual)
+        return one_row(told) if batch.numbers else told
     board, _ = with_format(device.in_state("boost"), variant.dtype)
     recipe = recipe_for(variant.dtype, field="dtype")
     check_legal(one, board, recipe)
     seconds, log_sd = _rows(rows, variant, one, board, recipe, products)
-    found = _told(usual, one, seconds + _around_s(usual, variant), log_sd)
-    return one_row(found) if batch.numbers else found
+    told = _told(usual, one, seconds + _around_s(usual, variant), log_sd)
+    return one_row(told) if batch.numbers else told
 
 
 def _told(usual: KernelTimes, one: Configuration, seconds: F64, log_sd: float) -> KernelTimes:
@@ -69,11 +70,17 @@ def _told(usual: KernelTimes, one: Configuration, seconds: F64, log_sd: float) -
     seconds = np.maximum(seconds, usual.bound_s)
     spread = exp_fixed(np.full_like(seconds, Z90 * log_sd))
     return replace(
-        usual, estimate_s=seconds, p05_s=np.maximum(seconds / spread, usual.bound_s),
-        p95_s=seconds * spread, shared_log_sd={}, independent_log_sd=np.full_like(seconds, log_sd),
-        learned=np.ones_like(seconds), analytic_s=None, clock_share=None,
+        usual,
+        estimate_s=seconds,
+        p05_s=np.maximum(seconds / spread, usual.bound_s),
+        p95_s=seconds * spread,
+        shared_log_sd={},
+        independent_log_sd=np.full_like(seconds, log_sd),
+        learned=np.ones_like(seconds),
+        analytic_s=None,
+        clock_share=None,
         analysis=_labelled(usual, one),
-    )  # fmt: skip
+    )
 
 
 def _scheduled(
@@ -83,8 +90,10 @@ def _scheduled(
     if batch.family != "gemm" or variant.dtype != FORMAT:
         raise unmodelled(
             f"schedules of loops are modelled for gemm in {FORMAT}, found {batch.family} in "
-            f"{variant.dtype}", "workload.kernel.dtype", f"state dtype = {FORMAT!r}",
-        )  # fmt: skip
+            f"{variant.dtype}",
+            "workload.kernel.dtype",
+            f"state dtype = {FORMAT!r}",
+        )
     m, n, k = (np.asarray(batch.dims[name], dtype=np.float64) for name in "mnk")
     times = np.asarray(batch.dims.get("batch", 1), dtype=np.float64)
     seconds = scheduled_s(m, n, k, one, device) * times
@@ -99,17 +108,21 @@ def _labelled(usual: KernelTimes, one: Configuration) -> Analysis:
 
 
 def _rows(
-    batch: OpBatch, variant: Variant, one: Configuration, device: Device, recipe: Recipe,
+    batch: OpBatch,
+    variant: Variant,
+    one: Configuration,
+    device: Device,
+    recipe: Recipe,
     products: Callable[[Sizes, Variant], tuple[Product, ...]],
-) -> tuple[F64, float]:  # fmt: skip
+) -> tuple[F64, float]:
     """Seconds of the products of each row, and the log sd of all."""
     seconds, log_sd = np.zeros(len(batch)), 0.0
     for row in range(len(batch)):
         sizes = {name: int(values[row]) for name, values in batch.dims.items()}
         for product in products(sizes, variant):
-            found = ranked(product, device, recipe)
-            seconds[row] += configured_s(product, one, found)
-            log_sd = max(log_sd, found.log_sd)
+            result = ranked(product, device, recipe)
+            seconds[row] += configured_s(product, one, result)
+            log_sd = max(log_sd, result.log_sd)
     if not kinds()[one.kind].swept:
         log_sd = max(log_sd, TRANSFERRED_LOG_SD)
     return seconds, log_sd
@@ -132,10 +145,14 @@ def _gemm(sizes: Sizes, variant: Variant) -> tuple[Product, ...]:
 def _moe(sizes: Sizes, variant: Variant) -> tuple[Product, ...]:
     ep, tp = sizes.get("ep", 1), sizes.get("tp", 1)
     layer = ExpertLayer(
-        experts=sizes["experts"], topk=min(sizes["topk"], sizes["experts"]),
-        hidden=sizes["hidden"], width=-(-sizes["intermediate"] // tp), gated=is_gated(variant),
-        distribution=distribution_of(variant), ranks=ep,
-    )  # fmt: skip
+        experts=sizes["experts"],
+        topk=min(sizes["topk"], sizes["experts"]),
+        hidden=sizes["hidden"],
+        width=-(-sizes["intermediate"] // tp),
+        gated=is_gated(variant),
+        distribution=distribution_of(variant),
+        ranks=ep,
+    )
     first, second = layer.products(sizes["tokens"])
     if variant.flag("w13"):
         return (first,)
@@ -143,6 +160,7 @@ def _moe(sizes: Sizes, variant: Variant) -> tuple[Product, ...]:
 
 
 PRODUCTS: Mapping[str, Callable[[Sizes, Variant], tuple[Product, ...]]] = {
-    "gemm": _gemm, "moe": _moe,
-}  # fmt: skip
+    "gemm": _gemm,
+    "moe": _moe,
+}
 """Family -> the products that a configuration is of."""

@@ -65,10 +65,14 @@ def learned_times(
     Raises:
         SilicastError: the device cannot run it, or an artefact is broken.
     """
-    found = model.estimates(batch, device)
-    artefact = load_artefact(model.family) if found.shared.measured else None
+    estimates = model.estimates(batch, device)
+    artefact = load_artefact(model.family) if estimates.shared.measured else None
     correction = correction_for(model, batch.variant, device, artefact)
-    return found.times() if correction is None else correction.applied(found, ceilings=ceilings)
+    return (
+        estimates.times()
+        if correction is None
+        else correction.applied(estimates, ceilings=ceilings)
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -83,11 +87,11 @@ def correction_for(
     trained = artefact and _trained(artefact, variant, device)
     if artefact is None or trained is None:
         return None
-    own, names = marks(model, variant, device), artefact.names(trained)
-    if not all(name in names for name in own if not name.startswith(WHO)):
+    current, names = marks(model, variant, device), artefact.names(trained)
+    if not all(name in names for name in current if not name.startswith(WHO)):
         return None
-    errors = _Errors.of(trained, model, variant, device, named=_is_named(own, names))
-    return Correction.of(artefact, trained, own, model.ragged, errors)
+    errors = _Errors.from_trained(trained, model, variant, device, named=_is_named(current, names))
+    return Correction.from_artefact(artefact, trained, current, model.ragged, errors)
 
 
 def _trained(artefact: Artefact, variant: Variant, device: Device) -> Trained | None:
@@ -96,10 +100,10 @@ def _trained(artefact: Artefact, variant: Variant, device: Device) -> Trained | 
     Rows of the other format count more, but for those who ask for the library that this one's rows
     are of: else what a campaign was off would look like a format that is slower than its twin.
     """
-    own = artefact.find(device.architecture, variant.dtype)
+    current = artefact.find(device.architecture, variant.dtype)
     twin = artefact.find(device.architecture, TWINS.get(variant.dtype, ""))
-    if twin is None or (own and f"library:{variant.library}" in artefact.names(own)):
-        return own
+    if twin is None or (current and f"library:{variant.library}" in artefact.names(current)):
+        return current
     return twin
 
 
@@ -120,7 +124,7 @@ class _Errors:
     left: float
 
     @staticmethod
-    def of(
+    def from_trained(
         trained: Trained, model: Implementation, variant: Variant, device: Device, *, named: bool
     ) -> _Errors:
         """Of a variant on a device.
@@ -155,8 +159,8 @@ class _Errors:
         """
         left, faded = self.left * relative, 1.0 - weight
         variance = weight * left * left + faded * (analytic * analytic + self.lost_variance)
-        found: F64 = xp.sqrt(xp.maximum(variance, analytic * analytic * faded))
-        return found
+        independent_log_sd: F64 = xp.sqrt(xp.maximum(variance, analytic * analytic * faded))
+        return independent_log_sd
 
 
 @final
@@ -191,56 +195,56 @@ class Correction:
     ragged: frozenset[str]
 
     @staticmethod
-    def of(
+    def from_artefact(
         artefact: Artefact,
         trained: Trained,
-        own: frozenset[str],
+        current: frozenset[str],
         ragged: frozenset[str],
         errors: _Errors,
     ) -> Correction:
-        """Of kernels that have the marks ``own``."""
+        """Of kernels that have the marks ``current``."""
         names, forest = artefact.names(trained), artefact.trees(trained)
         columns = columns_of(names)
         rows = columns.rows
         is_mark = np.ones((len(names), 1), dtype=np.bool_)
         is_mark[rows] = False
-        mark = np.array([[_CODE_OF_ONE * (name in own)] for name in names])
+        mark = np.array([[_CODE_OF_ONE * (name in current)] for name in names])
         ranges, bins = artefact.ranges(trained), forest.common.bins
         outside = np.where(is_mark, _outside(mark, ranges), 0)
-        whole = [place for place, row in enumerate(rows.tolist()) if is_left_over(names[row])]
+        whole = [index for index, row in enumerate(rows.tolist()) if is_left_over(names[row])]
         return Correction(
             columns=columns, bins=bins[rows], ranges=ranges[rows].astype(np.int16), whole=whole,
             marks=binned(bins, mark) * is_mark, beyond=max(int(outside.max()), 0),
             sums=ForestSums(forest, artefact.spread(trained)), ceiling=artefact.ceiling(trained),
             who=[row for row, name in enumerate(names) if name.startswith(WHO)], errors=errors,
-            own=own, ragged=ragged,
+            own=current, ragged=ragged,
         )  # fmt: skip
 
-    def applied(self, found: Estimates, *, ceilings: bool = False) -> KernelTimes:
+    def applied(self, estimates: Estimates, *, ceilings: bool = False) -> KernelTimes:
         """Times of kernels whose analytic estimates are known.
 
         Args:
             ceilings: say too what the quick kernels of such problems reached.
         """
-        kernels = Kernels(found.analysis, found.batch, self.ragged, self.own)
+        kernels = Kernels(estimates.analysis, estimates.batch, self.ragged, self.own)
         bins, weight, known = self._placed(kernels)
         log_factor, log_apart = self.sums.of_bins(bins)
-        if found.batch.numbers:
+        if estimates.batch.numbers:
             log_factor, log_apart = log_factor.item(), log_apart.item()
-        bound_s = found.analysis.bound_s
-        estimate = xp.maximum(found.estimate_s * exp_fixed(weight * log_factor), bound_s)
-        octaves = octaves_outside(found.batch)
-        analytic = found.independent_log_sd(octaves)
+        bound_s = estimates.analysis.bound_s
+        estimate = xp.maximum(estimates.estimate_s * exp_fixed(weight * log_factor), bound_s)
+        octaves = octaves_outside(estimates.batch)
+        analytic = estimates.independent_log_sd(octaves)
         apart = self.errors.independent_log_sd(analytic, weight * known, exp_fixed(log_apart))
-        low, high = found.interval(estimate, self.errors.variance + apart * apart)
+        low, high = estimates.interval(estimate, self.errors.variance + apart * apart)
         return KernelTimes(
             estimate_s=estimate, p05_s=low, p95_s=high, bound_s=bound_s,
             shared_log_sd=dict(self.errors.shared), independent_log_sd=apart,
-            analysis=found.analysis, octaves_outside=octaves, warnings=found.warnings,
-            measured=found.shared.measured, built=found.shared.device.structure is None,
-            learned=weight, analytic_s=found.estimate_s,
-            ceiling_s=self._ceiling_s(found, bins, weight) if ceilings else None,
-            clock_share=found.clock_share,
+            analysis=estimates.analysis, octaves_outside=octaves, warnings=estimates.warnings,
+            measured=estimates.shared.measured, built=estimates.shared.device.structure is None,
+            learned=weight, analytic_s=estimates.estimate_s,
+            ceiling_s=self._ceiling_s(estimates, bins, weight) if ceilings else None,
+            clock_share=estimates.clock_share,
         )  # fmt: skip
 
     def _placed(self, kernels: Kernels) -> tuple[U8, F64, F64]:
@@ -250,9 +254,9 @@ class Correction:
         count = len(kernels.batch)
         bins = np.repeat(self.marks, count, axis=1)
         if kernels.batch.numbers:
-            found = codes(np.array(self.columns.values(kernels))).reshape(-1, 1)
-            bins[self.columns.rows] = binned(self.bins, found)
-            one, beyond = self._range_of(found)
+            result = codes(np.array(self.columns.values(kernels))).reshape(-1, 1)
+            bins[self.columns.rows] = binned(self.bins, result)
+            one, beyond = self._range_of(result)
             whole: Any = one.item()
             return bins, xp.maximum(1.0 - beyond.item() * _PER_STEP, 0.0), whole
         values = [leading_bits(np.asarray(x)) for x in self.columns.values(kernels)]
@@ -262,23 +266,23 @@ class Correction:
             bits = np.empty((len(values), min(_ROWS, count - start)), dtype=np.int16)
             for row, value in enumerate(values):
                 bits[row] = value[part] if len(value) == count else value
-            found = clipped(bits)
-            bins[self.columns.rows, part] = binned(self.bins, found)
-            known[part], beyond = self._range_of(found)
+            result = clipped(bits)
+            bins[self.columns.rows, part] = binned(self.bins, result)
+            known[part], beyond = self._range_of(result)
             weight[part] = _weight(beyond)
         return bins, weight, known
 
-    def _range_of(self, found: I16 | I64) -> tuple[F64, I64]:
+    def _range_of(self, result: I16 | I64) -> tuple[F64, I64]:
         """1 where what sizes leave over was measured, else 0, and the steps by which the other
         features lie outside their ranges; each of shape (n,).
         """
-        outside = _outside(found, self.ranges)
+        outside = _outside(result, self.ranges)
         known: F64 = np.where((outside[self.whole] > 0).any(axis=0), 0.0, 1.0)
         outside[self.whole] = 0
         beyond: I64 = outside.max(axis=0, initial=self.beyond)
         return known, beyond
 
-    def _ceiling_s(self, found: Estimates, bins: U8, weight: F64) -> F64 | None:
+    def _ceiling_s(self, estimates: Estimates, bins: U8, weight: F64) -> F64 | None:
         """Times that the quick kernels of such problems reached, whoever provides them; between
         the analytic estimate and those outside the measured range, never below the bound.
         """
@@ -289,23 +293,23 @@ class Correction:
         log_factor = scaled(self.ceiling.of_bins(anyone))
         if not isinstance(weight, np.ndarray):
             log_factor = log_factor.item()
-        ceiling_s = found.estimate_s * exp_fixed(weight * log_factor)
-        above: F64 = xp.maximum(ceiling_s, found.analysis.bound_s)
+        ceiling_s = estimates.estimate_s * exp_fixed(weight * log_factor)
+        above: F64 = xp.maximum(ceiling_s, estimates.analysis.bound_s)
         return above
 
 
-def inside(found: I16 | I64, ranges: I64) -> F64:
+def inside(result: I16 | I64, ranges: I64) -> F64:
     """1 within the range of every feature, falling to 0 an octave beyond; shape (n,).
 
     Args:
-        found: codes of features, shape (F, n); ranges: first and last of each, shape (F, 2).
+        result: codes of features, shape (F, n); ranges: first and last of each, shape (F, 2).
     """
-    return _weight(_outside(found, ranges).max(axis=0))
+    return _weight(_outside(result, ranges).max(axis=0))
 
 
-def _outside(found: I16 | I64, ranges: I16 | I64) -> I64:
+def _outside(result: I16 | I64, ranges: I16 | I64) -> I64:
     """Steps by which codes lie outside their ranges, shape (F, n); not above 0 inside."""
-    steps: I64 = np.maximum(ranges[:, :1] - found, found - ranges[:, 1:])
+    steps: I64 = np.maximum(ranges[:, :1] - result, result - ranges[:, 1:])
     return steps
 
 
@@ -314,11 +318,11 @@ def _weight(beyond: I64) -> F64:
     return np.maximum(weight, 0.0)
 
 
-def _is_named(own: frozenset[str], features: tuple[str, ...]) -> bool:
+def _is_named(current: frozenset[str], features: tuple[str, ...]) -> bool:
     """Whether rows of the very release were learned from; of the library, where its releases are
     not told apart.
     """
-    for name in own & set(features):
+    for name in current & set(features):
         kind, _, of = name.partition(":")
         if kind == "release":
             return True

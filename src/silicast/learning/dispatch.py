@@ -76,22 +76,22 @@ def implementation_of(op: Op, device: Device) -> Implementation:
     Raises:
         SilicastError: no model for the family on this kind of device ("not_yet"; names both).
     """
-    found = implementation_for(op.family, device.execution_model)
-    if found is None:
+    implementation = implementation_for(op.family, device.execution_model)
+    if implementation is None:
         known = ", ".join(families(device.execution_model)) or "none"
         raise unmodelled(
             f"no model of {op.family!r} kernels on {device.execution_model} devices yet",
             "workload.kernel.op",
             f"families with a model: {known}",
         )
-    return found
+    return implementation
 
 
 def time_of(op: Op, device: Device, evidence: Evidence = ALL_SHIPPED) -> KernelTime:
     """The time of one op on ``device``; raises as :func:`times`."""
     known = _memo.get((device, evidence))
-    if known is not None and (found := known.get(op)) is not None:
-        return found
+    if known is not None and (kernel_time := known.get(op)) is not None:
+        return kernel_time
     return times([op], device, evidence)[0]
 
 
@@ -140,7 +140,7 @@ def _evaluated(ops: Sequence[Op], device: Device, evidence: Evidence) -> list[Ke
             return _rows(ops, kernel_times(model, one, device, evidence), one, device)
         except ArithmeticError:
             pass  # where an array holds an infinity
-    batch = OpBatch.of(ops)
+    batch = OpBatch.from_ops(ops)
     return _rows(ops, kernel_times(model, batch, device, evidence), batch, device)
 
 
@@ -162,11 +162,11 @@ def _rows(
     power_measured = energy is None or energy.measured
     return [
         KernelTime(
-            op, estimate, low, high, bound, by, times.shared_log_sd, own, tier, choice,
+            op, estimate, low, high, bound, by, times.shared_log_sd, item, tier, choice,
             times.warnings, domain, times.measured, joules, power_measured, ceiling, waves,
             share, memory,
         )
-        for op, estimate, low, high, bound, by, own, choice, domain, tier, joules, ceiling, waves,
+        for op, estimate, low, high, bound, by, item, choice, domain, tier, joules, ceiling, waves,
         share, memory in columns
     ]  # fmt: skip
 
@@ -176,5 +176,5 @@ def _memory_s(times: KernelTimes, device: Device, count: int) -> list[float]:
     if moved is None:
         return [0.0] * count
     rate = device.dram.bandwidth_bytes_per_s
-    found = zip(xp.tolist(moved), xp.tolist(times.estimate_s), strict=True)
-    return [min(each / rate, time) for each, time in found]
+    result = zip(xp.tolist(moved), xp.tolist(times.estimate_s), strict=True)
+    return [min(each / rate, time) for each, time in result]

@@ -83,21 +83,18 @@ class TunedLayer:
 
     @property
     def best(self) -> Configuration:
-        """The first configuration."""
         return self.ranked[0].grid[int(self.order[0])]
 
     def first(self, count: int) -> list[Configuration]:
-        """The first ``count``."""
-        return [self.ranked[0].grid[place] for place in self.order[:count].tolist()]
+        return [self.ranked[0].grid[position] for position in self.order[:count].tolist()]
 
     @cached_property
     def estimate_s(self) -> float:
         """Time of the best one."""
         return float(self.seconds(self.order[:1])[0])
 
-    def seconds(self, places: NDArray[np.int64]) -> F64:
-        """Of both products under some configurations."""
-        return self.ranked[0].seconds(places) + self.ranked[1].seconds(places)
+    def seconds(self, positions: NDArray[np.int64]) -> F64:
+        return self.ranked[0].seconds(positions) + self.ranked[1].seconds(positions)
 
     @property
     def p05_s(self) -> float:
@@ -106,7 +103,6 @@ class TunedLayer:
 
     @property
     def p95_s(self) -> float:
-        """95 % quantile."""
         return self.estimate_s * self._spread
 
     @property
@@ -116,15 +112,19 @@ class TunedLayer:
     def seconds_of(self, one: Configuration) -> float:
         """Time of both products under any configuration."""
         return sum(
-            configured_s(product, one, found)
-            for product, found in zip(self.products, self.ranked, strict=True)
+            configured_s(product, one, item)
+            for product, item in zip(self.products, self.ranked, strict=True)
         )
 
 
 def tuned_layer(
-    layer: ExpertLayer, tokens: int, device: Device, recipe: Recipe, grid_name: str = SWEEP,
+    layer: ExpertLayer,
+    tokens: int,
+    device: Device,
+    recipe: Recipe,
+    grid_name: str = SWEEP,
     chosen: ChosenBy | None = None,
-) -> TunedLayer:  # fmt: skip
+) -> TunedLayer:
     """Ranks the configurations of a layer by what both products together are likely to gain.
 
     Args:
@@ -164,22 +164,22 @@ class ChosenBy:
     compiler: str = ""
 
 
-def tuners_log_odds(found: Ranked, about: Tuning, chosen: ChosenBy) -> F64:
+def tuners_log_odds(result: Ranked, about: Tuning, chosen: ChosenBy) -> F64:
     """What an engine's tuner chose, as log odds to add to a ranker's; none in formats of 16 bits,
     which were swept: there times are known, not only choices.
     """
-    recipe = found.steps.recipe
+    recipe = result.steps.recipe
     if recipe.name in SWEPT_FORMATS:
-        return np.zeros(len(found.order))
-    return log_fixed(chances_of(found, about._replace(compiler=chosen.compiler), chosen.engine))
+        return np.zeros(len(result.order))
+    return log_fixed(chances_of(result, about._replace(compiler=chosen.compiler), chosen.engine))
 
 
 SWEPT_FORMATS = ("bf16", "fp16")
 
 
-def _fits(found: Ranked, recipe: Recipe) -> NDArray[np.bool_]:
+def _fits(result: Ranked, recipe: Recipe) -> NDArray[np.bool_]:
     """Configurations whose steps are as deep as the blocks that share a scale."""
-    depth = found.steps.tiles.k
+    depth = result.steps.tiles.k
     if recipe.scale_rows <= 1:
         return np.ones(len(depth), dtype=np.bool_)
     fits: NDArray[np.bool_] = depth == float(recipe.scale_group)

@@ -65,32 +65,33 @@ class Kernels:
     own: frozenset[str]
 
     @staticmethod
-    def of(model: Implementation, analysis: Analysis, batch: OpBatch, device: Device) -> Kernels:
-        """Of a batch on a device."""
+    def from_analysis(
+        model: Implementation, analysis: Analysis, batch: OpBatch, device: Device
+    ) -> Kernels:
         return Kernels(analysis, batch, model.ragged, marks(model, batch.variant, device))
 
     def names(self) -> tuple[str, ...]:
         """All features but marks, in a fixed order."""
-        found = [f"x:{name}" for name in sorted(self.analysis.features)]
-        found += [f"share:{name}" for name in sorted(self.analysis.resource_s)]
-        found += ["tasks", "waves", "fill", "occupancy"]
+        items = [f"x:{name}" for name in sorted(self.analysis.features)]
+        items += [f"share:{name}" for name in sorted(self.analysis.resource_s)]
+        items += ["tasks", "waves", "fill", "occupancy"]
         for name in sorted(self.batch.dims):
             if name in self.ragged:
-                found += [f"size:{name}", f"max:{name}"]
+                items += [f"size:{name}", f"max:{name}"]
             elif not (self.ragged and name == "batch"):
-                found.append(f"size:{name}")
-                found += [f"over{base}:{name}" for base in LEFT_OVERS]
-        return (*found, "sequences") if self.ragged else tuple(found)
+                items.append(f"size:{name}")
+                items += [f"over{base}:{name}" for base in LEFT_OVERS]
+        return (*items, "sequences") if self.ragged else tuple(items)
 
     def table(self, names: tuple[str, ...]) -> F64:
         """Features ``names``, shape (F, n)."""
         columns = columns_of(names)
-        found = np.empty((len(names), len(self.batch)), dtype=np.float64)
+        result = np.empty((len(names), len(self.batch)), dtype=np.float64)
         for row, values in zip(columns.rows.tolist(), columns.values(self), strict=True):
-            found[row] = values
+            result[row] = values
         for row, name in columns.marks:
-            found[row] = name in self.own
-        return np.maximum(found, 0.0, out=found)
+            result[row] = name in self.own
+        return np.maximum(result, 0.0, out=result)
 
 
 @final
@@ -164,30 +165,30 @@ def _column(name: str) -> Column:
 
 def all_names(model: Implementation, parts: Iterable[tuple[OpBatch, Device]]) -> tuple[str, ...]:
     """Features and marks that occur in any of ``parts``, in a fixed order."""
-    found: dict[str, None] = {}
+    table: dict[str, None] = {}
     marked: set[str] = set()
     for batch, device in parts:
         some = batch.rows(np.arange(1))
-        kernels = Kernels.of(model, model.times(some, device).analysis, some, device)
-        found |= dict.fromkeys(kernels.names())
+        kernels = Kernels.from_analysis(model, model.times(some, device).analysis, some, device)
+        table |= dict.fromkeys(kernels.names())
         marked |= kernels.own
-    return (*found, *sorted(marked))
+    return (*table, *sorted(marked))
 
 
 @lru_cache(maxsize=4096)
 def marks(model: Implementation, variant: Variant, device: Device) -> frozenset[str]:
     """Features of a variant that are 1 because of what it names."""
-    found = {"stream"} if variant.launch == "stream" else set()
+    result = {"stream"} if variant.launch == "stream" else set()
     named = (
         ("style", model.style(variant, device)),
         ("library", variant.library),
         ("release", f"{variant.library} {variant.version}" if variant.version else ""),
         ("kv", variant.kv_dtype),
     )
-    found.update(f"{kind}:{name}" for kind, name in named if name)
+    result.update(f"{kind}:{name}" for kind, name in named if name)
     flags = {name for name, value in variant.flags if value} | model.implied_flags
-    found.update(f"flag:{name}" for name in flags - model.unmarked_flags)
-    return frozenset(found)
+    result.update(f"flag:{name}" for name in flags - model.unmarked_flags)
+    return frozenset(result)
 
 
 def _left_over(name: str, base: int, of: Kernels) -> F64:
@@ -198,8 +199,8 @@ def _left_over(name: str, base: int, of: Kernels) -> F64:
 def _fill(name: str, of: Kernels) -> F64:
     del name
     waves = of.analysis.demand.waves
-    found: F64 = waves / xp.maximum(xp.ceil(waves), 1.0)
-    return found
+    fill: F64 = waves / xp.maximum(xp.ceil(waves), 1.0)
+    return fill
 
 
 def _values(name: str, of: Kernels) -> Any:
@@ -230,8 +231,8 @@ def _longest(name: str, of: Kernels) -> Any:
 def _reduced(by: np.ufunc, values: Any, batch: OpBatch) -> Any:
     """A dimension that differs from sequence to sequence as one value an op."""
     assert batch.offsets is not None
-    found = by.reduceat(values, batch.offsets[:-1])
-    return found.item() if batch.numbers else found
+    result = by.reduceat(values, batch.offsets[:-1])
+    return result.item() if batch.numbers else result
 
 
 def _sequences(name: str, of: Kernels) -> Any:
@@ -245,5 +246,8 @@ def _sequences(name: str, of: Kernels) -> Any:
 _DEMANDED = ("tasks", "waves", "occupancy")
 _LEFT_OVER = {f"over{base}": base for base in LEFT_OVERS}
 _COLUMNS: dict[str, Callable[[str, Kernels], Any]] = {
-    "fill": _fill, "size": _size, "max": _longest, "sequences": _sequences,
-}  # fmt: skip
+    "fill": _fill,
+    "size": _size,
+    "max": _longest,
+    "sequences": _sequences,
+}

@@ -52,9 +52,9 @@ class Forest:
         """The sum, shape (n,), for features of shape (F, n), none negative."""
         return self.of_codes(codes(columns))
 
-    def of_codes(self, found: I16) -> F64:
+    def of_codes(self, result: I16) -> F64:
         """The same for features' codes, shape (F, n)."""
-        total: F64 = self._alone.of_bins(binned(self.common.bins, found))[0]
+        total: F64 = self._alone.of_bins(binned(self.common.bins, result))[0]
         return total
 
 
@@ -91,9 +91,9 @@ class ForestSums:
             forest = self._forest
             sums = TreeSums([forest.common, *self._others, forest.own[region]])
             self._together[region] = sums
-        found = sums.of_bins(bins)
-        found[0] += found[-1]
-        return found[:-1]
+        result = sums.of_bins(bins)
+        result[0] += result[-1]
+        return result[:-1]
 
     def _add_own(self, region: U8, bins: U8, total: I64) -> None:
         for number in np.flatnonzero(np.bincount(region)).tolist():
@@ -106,17 +106,17 @@ class ForestSums:
 
 def regions(splits: NDArray[np.int16], bins: U8) -> U8:
     """The region of each row, shape (n,), for bins of shape (F, n)."""
-    found = np.zeros(bins.shape[1], dtype=np.uint8)
+    regions = np.zeros(bins.shape[1], dtype=np.uint8)
     for number, (region, feature, first) in enumerate(splits.tolist()):
-        moves = (found == region) & (bins[feature] >= first)
-        found += moves * np.uint8(number + 1 - region)
-    return found
+        moves = (regions == region) & (bins[feature] >= first)
+        regions += moves * np.uint8(number + 1 - region)
+    return regions
 
 
 def _region(splits: list[list[int]], bins: list[int]) -> int:
     """The region of one row; quicker in plain Python."""
-    found = 0
+    result = 0
     for number, (region, feature, first) in enumerate(splits):
-        if region == found and bins[feature] >= first:
-            found = number + 1
-    return found
+        if region == result and bins[feature] >= first:
+            result = number + 1
+    return result

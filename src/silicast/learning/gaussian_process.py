@@ -122,10 +122,10 @@ class Posterior:
     weights: F64
 
     @staticmethod
-    def of(law: Matern, points: F64, values: F64, noise: float) -> Posterior:
+    def fit(law: Matern, points: F64, values: F64, noise: float) -> Posterior:
         """Given values at points, with noise of this variance."""
-        own = law.correlation(squared_distances(points, points))
-        inverse = np.asarray(np.linalg.inv(own + noise * np.eye(len(values))), float)
+        correlation = law.correlation(squared_distances(points, points))
+        inverse = np.asarray(np.linalg.inv(correlation + noise * np.eye(len(values))), float)
         return Posterior(law, points, inverse, inverse @ values)
 
     def predict(self, points: F64) -> tuple[F64, F64]:

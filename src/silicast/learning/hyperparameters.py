@@ -36,7 +36,7 @@ class Prior:
     sd: F64
 
     @staticmethod
-    def of(constants: Mapping[str, float], count: int) -> Prior:
+    def from_constants(constants: Mapping[str, float], count: int) -> Prior:
         """For ``count`` coordinates, from the constants of calibrations."""
         c = constants
         return Prior(
@@ -59,11 +59,11 @@ def fitted_scales(where: F64, shared: F64, target: F64, prior: Prior) -> tuple[F
         weight, field, free = np.exp(2.0 * p[:count]), np.exp(2.0 * p[-2]), np.exp(2.0 * p[-1])
         shares = squares * weight[:, None, None]
         noise = free + LEAST_NOISE * LEAST_NOISE
-        found = evidence(LAW, shares, target, float(field), float(noise), shared)
+        result = evidence(LAW, shares, target, float(field), float(noise), shared)
         away = (p - prior.mean) / prior.sd
-        spreads = [2.0 * found.field, 2.0 * free * found.noise]
-        gradient = np.concatenate([-found.lengths, spreads]) + away / prior.sd
-        return found.value + 0.5 * float((away * away).sum()), gradient
+        spreads = [2.0 * result.field, 2.0 * free * result.noise]
+        gradient = np.concatenate([-result.lengths, spreads]) + away / prior.sd
+        return result.value + 0.5 * float((away * away).sum()), gradient
 
     best = _descended(unlikely, prior.mean)
     noise = float(np.hypot(np.exp(best[-1]), LEAST_NOISE))

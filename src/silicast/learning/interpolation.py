@@ -52,28 +52,28 @@ _CHUNK = 2048
 
 def coordinates(names: Sequence[str], ragged: frozenset[str]) -> tuple[str, ...]:
     """Those of a family's features that kernels are neighbours by, and its time."""
-    found = [TIME]
+    items = [TIME]
     for name in names:
         kind, _, of = name.partition(":")
-        own = kind == "x" and (of.endswith("share") or of == "padding")
+        current = kind == "x" and (of.endswith("share") or of == "padding")
         size = (kind == "size" and of not in ragged) or kind == "max"
-        if own or size or kind in ("share", "waves", "fill", "sequences") or kind in MARKS:
-            found.append(name)
-    return tuple(found)
+        if current or size or kind in ("share", "waves", "fill", "sequences") or kind in MARKS:
+            items.append(name)
+    return tuple(items)
 
 
 def placed(names: Sequence[str], kernels: Kernels) -> F64:
     """Coordinates of kernels, shape (F, n)."""
     table = kernels.table(tuple(name for name in names if name != TIME))
-    found = np.empty((len(names), len(kernels.batch)))
+    placed = np.empty((len(names), len(kernels.batch)))
     row = 0
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         if name == TIME:
-            found[place] = codes(kernels.analysis.time_s * 1e6) * _OCTAVES
+            placed[index] = codes(kernels.analysis.time_s * 1e6) * _OCTAVES
             continue
-        found[place] = _in_lengths(name, table[row])
+        placed[index] = _in_lengths(name, table[row])
         row += 1
-    return found
+    return placed
 
 
 def _in_lengths(name: str, values: F64) -> F64:
@@ -93,17 +93,17 @@ def trend_of(names: Sequence[str], kernels: Kernels) -> F64:
     """Terms of the trend, shape (T, n)."""
     shares = tuple(name for name in names if name not in (CONSTANT, WAVE))
     table = kernels.table(shares)
-    found = np.empty((len(names), len(kernels.batch)))
+    trend = np.empty((len(names), len(kernels.batch)))
     row = 0
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         if name == CONSTANT:
-            found[place] = 1.0
+            trend[index] = 1.0
         elif name == WAVE:
-            found[place] = 1.0 / np.maximum(np.ceil(kernels.analysis.demand.waves), 1.0)
+            trend[index] = 1.0 / np.maximum(np.ceil(kernels.analysis.demand.waves), 1.0)
         else:
-            found[place] = np.minimum(table[row], _LARGEST_SHARE)
+            trend[index] = np.minimum(table[row], _LARGEST_SHARE)
             row += 1
-    return found
+    return trend
 
 
 @final
@@ -147,8 +147,8 @@ class Fitted:
     def _alike(self, where: F64) -> F64:
         """Correlation of each anchor with each row, shape (M, n)."""
         squares = np.zeros((len(self.anchors), where.shape[1]))
-        for place, (row, scale) in enumerate(zip(where, self.scales.tolist(), strict=True)):
-            apart = self.anchors[:, place].reshape(-1, 1) - row * scale
+        for index, (row, scale) in enumerate(zip(where, self.scales.tolist(), strict=True)):
+            apart = self.anchors[:, index].reshape(-1, 1) - row * scale
             squares += apart * apart
         return ONCE.correlation(squares)
 
@@ -160,7 +160,7 @@ def fit(where: F64, terms: F64, target: F64) -> Fitted:
         where: coordinates, shape (F, n); terms: of the trend, shape (T, n); target: logs, (n,).
     """
     c = load_physics(PHYSICS).default
-    prior = Prior.of(c, len(where))
+    prior = Prior.from_constants(c, len(where))
     spread = np.full(len(terms), c["trend_log_sd"] ** 2)
     spread[0] = c["offset_log_sd"] ** 2
     some = _some(len(target), TUNED_ON)
@@ -194,14 +194,14 @@ def _solved(
     count = len(terms)
     strict = np.zeros((len(basis), len(basis)))
     strict[:count, :count] = np.diag(1.0 / spread)
-    own = ONCE.correlation(squared_distances(anchors, anchors))
-    own[np.diag_indices(len(own))] += JITTER
-    strict[count:, count:] = own / (field * field)
+    correlation = ONCE.correlation(squared_distances(anchors, anchors))
+    correlation[np.diag_indices(len(correlation))] += JITTER
+    strict[count:, count:] = correlation / (field * field)
     inverse = np.linalg.inv(basis @ basis.T / noise**2 + strict)
-    found = inverse @ (basis @ target) / noise**2
-    own = ((inverse @ basis) * basis).sum(axis=0) / noise**2
-    left = (target - found @ basis) / np.maximum(1.0 - own, LEAST_LEFT)
-    return Fitted(scales, anchors.T, found[count:], found[:count], field, noise), target - left
+    value = inverse @ (basis @ target) / noise**2
+    correlation = ((inverse @ basis) * basis).sum(axis=0) / noise**2
+    left = (target - value @ basis) / np.maximum(1.0 - correlation, LEAST_LEFT)
+    return Fitted(scales, anchors.T, value[count:], value[:count], field, noise), target - left
 
 
 def as_data(fitted: Fitted, names: Sequence[str], terms: Sequence[str]) -> Interpolation:
@@ -220,10 +220,13 @@ def as_data(fitted: Fitted, names: Sequence[str], terms: Sequence[str]) -> Inter
 def from_data(data: Interpolation) -> Fitted:
     """Back again."""
     return Fitted(
-        np.array(data.scales), np.array(data.anchors).reshape(-1, len(data.scales)),
-        np.array(data.weights), np.array(list(data.trend.values())), data.field_log_sd,
+        np.array(data.scales),
+        np.array(data.anchors).reshape(-1, len(data.scales)),
+        np.array(data.weights),
+        np.array(list(data.trend.values())),
+        data.field_log_sd,
         data.noise_log_sd,
-    )  # fmt: skip
+    )
 
 
 def resources(trend: Mapping[str, float]) -> dict[str, float]:

@@ -25,36 +25,36 @@ CAUSES: Mapping[str, str] = {
 """Every cause, in words, in the order of the model."""
 
 
-def product_causes(times: TileTimes, place: int, time_s: float) -> dict[str, float]:
+def product_causes(times: TileTimes, index: int, time_s: float) -> dict[str, float]:
     """Seconds of each cause of one product, which add up to ``time_s``.
 
     Args:
         times: of configurations; place: of the one that ran.
         time_s: predicted for it, corrections included.
     """
-    found: dict[str, float] = {}
+    table: dict[str, float] = {}
     reached = 0.0
-    for name, level in _levels(times, place):
-        found[name] = max(level - reached, 0.0)
+    for name, level in _levels(times, index):
+        table[name] = max(level - reached, 0.0)
         reached = max(level, reached)
-    found["launch"] = times.launch_s
-    found["overlap"] = max(float(times.time_s[place]) - times.launch_s - reached, 0.0)
-    total = sum(found.values())
-    found["learned"] = time_s - total
-    return {name: found[name] for name in CAUSES if name in found}
+    table["launch"] = times.launch_s
+    table["overlap"] = max(float(times.time_s[index]) - times.launch_s - reached, 0.0)
+    total = sum(table.values())
+    table["learned"] = time_s - total
+    return {name: table[name] for name in CAUSES if name in table}
 
 
-def _levels(times: TileTimes, place: int) -> Iterator[tuple[str, float]]:
+def _levels(times: TileTimes, index: int) -> Iterator[tuple[str, float]]:
     """Times with one effect more each, seconds."""
-    multiply = float(times.ideal_multiply_s[place])
-    memory = float(times.ideal_memory_s[place])
+    multiply = float(times.ideal_multiply_s[index])
+    memory = float(times.ideal_memory_s[index])
     yield "work", max(multiply, memory)
-    padded = multiply * float(times.padded_rows[place]) * float(times.padded_columns[place])
+    padded = multiply * float(times.padded_rows[index]) * float(times.padded_columns[index])
     yield "padding", max(padded, memory)
-    yield "memory", max(padded, float(times.memory_s[place]), float(times.l2_s[place]))
-    yield "pipelining", float(times.multiply_s[place])
-    yield "occupancy", float(times.even_s[place])
-    yield "waves", float(times.core_s[place])
+    yield "memory", max(padded, float(times.memory_s[index]), float(times.l2_s[index]))
+    yield "pipelining", float(times.multiply_s[index])
+    yield "occupancy", float(times.even_s[index])
+    yield "waves", float(times.core_s[index])
 
 
 def summed(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -58,14 +58,14 @@ def leading_bits(values: F64 | I64) -> I16:
 
 def clipped(bits: I16) -> I16:
     """Codes from leading bits."""
-    found: I16 = np.minimum(np.maximum(bits, _LOWEST), _LOWEST + CODES - 1)
-    found -= _LOWEST
-    return found
+    clipped: I16 = np.minimum(np.maximum(bits, _LOWEST), _LOWEST + CODES - 1)
+    clipped -= _LOWEST
+    return clipped
 
 
-def binned(bins: U8, found: I16 | I64) -> U8:
-    """The bins of codes, both with a row a feature; shape as ``found``."""
-    picked: U8 = bins.reshape(-1).take(_places(found, bins.size, bins.shape[1]))
+def binned(bins: U8, result: I16 | I64) -> U8:
+    """The bins of codes, both with a row a feature; shape as ``result``."""
+    picked: U8 = bins.reshape(-1).take(_places(result, bins.size, bins.shape[1]))
     return picked
 
 
@@ -74,8 +74,8 @@ def _places(columns: NDArray[Any], size: int, width: int) -> I64:
     long. Narrow sums that are widened at once are quicker than wide sums.
     """
     first = np.arange(0, size, width, dtype=np.uint16 if size <= 1 << 16 else np.int32)
-    places: I64 = (columns + first.reshape(-1, 1)).astype(np.int64)
-    return places
+    indices: I64 = (columns + first.reshape(-1, 1)).astype(np.int64)
+    return indices
 
 
 @final
@@ -98,9 +98,9 @@ class Trees:
     def __post_init__(self) -> None:
         trees, depth = self.features.shape
         wanted = ((len(self.bins), CODES), (trees, depth), (trees, 1 << depth))
-        found = (self.bins.shape, self.thresholds.shape, self.leaves.shape)
-        if found != wanted or not 1 <= depth <= 8:
-            raise ValueError(f"trees of shapes {found}, expected {wanted}")
+        items = (self.bins.shape, self.thresholds.shape, self.leaves.shape)
+        if items != wanted or not 1 <= depth <= 8:
+            raise ValueError(f"trees of shapes {items}, expected {wanted}")
         if trees and not 0 <= int(self.features.min()) <= int(self.features.max()) < len(self.bins):
             raise ValueError("a tree asks for a feature that there is not")
 
@@ -112,13 +112,13 @@ class Trees:
         """The sum of all trees, shape (n,), for features of shape (F, n), none negative."""
         return self.of_codes(codes(columns))
 
-    def of_codes(self, found: I16) -> F64:
+    def of_codes(self, result: I16) -> F64:
         """The same for features' codes, shape (F, n)."""
-        return scaled(self.of_bins(binned(self.bins, found)))
+        return scaled(self.of_bins(binned(self.bins, result)))
 
-    def of_bins(self, found: U8) -> I64:
+    def of_bins(self, result: U8) -> I64:
         """The same for features' bins, shape (F, n), in units of :data:`LEAF_SCALE`."""
-        total: I64 = self._alone.of_bins(found)[0]
+        total: I64 = self._alone.of_bins(result)[0]
         return total
 
 
@@ -139,10 +139,10 @@ class TreeSums:
         borders = np.concatenate(([0], np.cumsum(counts))).tolist()
         self._trees = [slice(first, last) for first, last in pairwise(borders)]
         for part, trees in zip(parts, self._trees, strict=True):
-            own = part.features.shape[1]
-            features[:own, trees] = part.features.T
-            thresholds[:own, trees] = part.thresholds.T
-            leaves[trees] = np.tile(part.leaves, 1 << (depth - own))
+            current = part.features.shape[1]
+            features[:current, trees] = part.features.T
+            thresholds[:current, trees] = part.thresholds.T
+            leaves[trees] = np.tile(part.leaves, 1 << (depth - current))
         self._depth, self._count = depth, sum(counts)
         # level by level, so that the answers of each are one run of memory
         self._features = features.reshape(-1)
@@ -167,8 +167,8 @@ class TreeSums:
 
     def _leaf_numbers(self, bins: U8) -> U8:
         """The leaf of every tree and row, shape (trees, rows)."""
-        asked = np.ascontiguousarray(bins).take(self._features, axis=0)
-        answers = (asked >= self._thresholds).view(np.uint8)
+        requested = np.ascontiguousarray(bins).take(self._features, axis=0)
+        answers = (requested >= self._thresholds).view(np.uint8)
         answers = answers.reshape(self._depth, self._count, bins.shape[1])
         if bins.shape[1] <= _FEW:
             packed: U8 = np.packbits(answers, axis=0, bitorder="little")[0]

@@ -66,8 +66,8 @@ class ScaledCalibrator:
         usual, usual_sd = self._carried(device)
         if usual <= 0.0:
             return times
-        found = learned_times if self.learned else type(model).times
-        there = found(model, batch, self.have)
+        result = learned_times if self.learned else type(model).times
+        there = result(model, batch, self.have)
         change = self.calibrator.change(there, model, batch, self.have)
         share = usual * change.weight * alike(there.analysis, times.analysis)
         estimate = np.maximum(times.estimate_s * exp_fixed(share * change.log_ratio), times.bound_s)
@@ -77,12 +77,17 @@ class ScaledCalibrator:
             + sum(value * value for value in times.shared_log_sd.values())
         )
         after = np.sqrt(change.log_sd * change.log_sd + usual_sd * usual_sd)
-        own = np.minimum(before, np.sqrt(_mixed(share, after, before)))
-        spread = exp_fixed(Z90 * own)
+        current = np.minimum(before, np.sqrt(_mixed(share, after, before)))
+        spread = exp_fixed(Z90 * current)
         return replace(
-            times, estimate_s=estimate, p05_s=np.maximum(estimate / spread, times.bound_s),
-            p95_s=estimate * spread, shared_log_sd={}, independent_log_sd=own, scaled=change.weight,
-        )  # fmt: skip
+            times,
+            estimate_s=estimate,
+            p05_s=np.maximum(estimate / spread, times.bound_s),
+            p95_s=estimate * spread,
+            shared_log_sd={},
+            independent_log_sd=current,
+            scaled=change.weight,
+        )
 
     def _carried(self, device: Device) -> tuple[float, float]:
         """The share that carries over to kernels that are wholly alike, and the sd it leaves."""
@@ -100,8 +105,8 @@ def alike(one: Analysis, other: Analysis) -> F64:
     least, most = np.zeros_like(one.time_s), np.zeros_like(one.time_s)
     for name, seconds in one.resource_s.items():
         there = seconds / one.time_s
-        found = other.resource_s.get(name)
-        here = np.zeros_like(there) if found is None else found / other.time_s
+        resource = other.resource_s.get(name)
+        here = np.zeros_like(there) if resource is None else resource / other.time_s
         least = least + np.minimum(here, there)
         most = most + np.maximum(here, there)
     return least / np.maximum(most, np.finfo(np.float64).tiny)

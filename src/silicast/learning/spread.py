@@ -27,17 +27,17 @@ def spread_of(bins: U8, columns: F64, target: F64) -> Trees:
         bins: tables of the correction's features.
         columns, target: its training rows, as of :func:`~silicast.learning.boosting.train`.
     """
-    found = binned(bins, codes(columns))
+    result = binned(bins, codes(columns))
     half = np.random.default_rng(1).permutation(len(target)) % 2 == 0
     distance = np.empty(len(target))
     for mine in (half, ~half):
-        distance[mine] = np.abs(_by_others(bins, found, target, mine))
+        distance[mine] = np.abs(_by_others(bins, result, target, mine))
     log = np.log(distance + LEAST)
-    return grown(bins, found, log - np.median(log), OF_SPREAD)
+    return grown(bins, result, log - np.median(log), OF_SPREAD)
 
 
-def _by_others(bins: U8, found: U8, target: F64, mine: NDArray[np.bool_]) -> F64:
+def _by_others(bins: U8, result: U8, target: F64, mine: NDArray[np.bool_]) -> F64:
     """What trees of the other half leave over."""
-    trees = grown(bins, found[:, ~mine], target[~mine], QUICK)
-    left: F64 = target[mine] - trees.of_bins(found[:, mine]).astype(np.float64) * LEAF_SCALE
+    trees = grown(bins, result[:, ~mine], target[~mine], QUICK)
+    left: F64 = target[mine] - trees.of_bins(result[:, mine]).astype(np.float64) * LEAF_SCALE
     return left

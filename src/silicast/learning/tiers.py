@@ -69,8 +69,8 @@ class Evidence:
 
     def warnings(self, device: Device) -> tuple[str, ...]:
         """What a reader must know of it."""
-        said = [warning for each in self.calibrators if (warning := each.warning)]
-        return tuple(dict.fromkeys((*said, *(each.warning(device) for each in self.scaled))))
+        remarks = [warning for each in self.calibrators if (warning := each.warning)]
+        return tuple(dict.fromkeys((*remarks, *(each.warning(device) for each in self.scaled))))
 
 
 ALL_SHIPPED = Evidence()
@@ -132,7 +132,10 @@ def _with_cache(times: KernelTimes, batch: OpBatch, device: Device) -> KernelTim
     sd = substitute_error(device)
     spread = _exp(Z90 * sd)
     return replace(
-        times, p05_s=xp.maximum(times.p05_s / spread, times.bound_s), p95_s=times.p95_s * spread,
+        times,
+        p05_s=xp.maximum(times.p05_s / spread, times.bound_s),
+        p95_s=times.p95_s * spread,
         shared_log_sd={**times.shared_log_sd, "cache_format": sd},
-        warnings=(*times.warnings, UNMEASURED_CACHE.format(stored)), measured=False,
-    )  # fmt: skip
+        warnings=(*times.warnings, UNMEASURED_CACHE.format(stored)),
+        measured=False,
+    )

@@ -66,16 +66,20 @@ class _Table:
     def take(self, rows: NDArray[np.bool_]) -> _Table:
         """Some of the rows."""
         return _Table(
-            self.columns[:, rows], self.target[rows], self.held_out[rows], self.device[rows],
-            self.release[rows], self.blank[rows],
-        )  # fmt: skip
+            self.columns[:, rows],
+            self.target[rows],
+            self.held_out[rows],
+            self.device[rows],
+            self.release[rows],
+            self.blank[rows],
+        )
 
 
 def train_family(
     model: Implementation,
     parts: Sequence[MeasuredKernels],
     settings: Settings = Settings(),
-    said: Callable[[str], None] = lambda _: None,
+    remark: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[Trained], dict[str, Learned]]:
     """Corrections for every architecture and format of ``parts``.
 
@@ -87,16 +91,16 @@ def train_family(
         device = find_device(part.device)
         groups.setdefault((device.architecture, part.batch.variant.dtype), []).append(part)
     described: list[Trained] = []
-    found: dict[str, Learned] = {}
+    table: dict[str, Learned] = {}
     for (architecture, dtype), members in sorted(groups.items()):
         key = f"{dtype}.{architecture}"
         one = _train_one(model, key, architecture, dtype, members, settings)
         if one is None:
             continue
         described.append(one[0])
-        found[key] = one[1]
-        said(f"{model.family} {key}: {one[0].scores}")
-    return described, found
+        table[key] = one[1]
+        remark(f"{model.family} {key}: {one[0].scores}")
+    return described, table
 
 
 def _train_one(
@@ -171,7 +175,7 @@ def _other_release(
     fewer than two releases have rows enough.
     """
     medians: list[float] = []
-    rest: list[F64] = []
+    remaining: list[F64] = []
     quick = replace(settings, trees=max(20, settings.trees // 2))
     for number in range(releases):
         mine = table.release == number
@@ -183,10 +187,10 @@ def _other_release(
         trees = train(some.columns, some.target, settings=quick)
         left = trees.evaluate(table.columns[:, here]) - table.target[here]
         medians.append(float(np.median(left)))
-        rest.append((left - medians[-1]) / usual[here])
+        remaining.append((left - medians[-1]) / usual[here])
     if len(medians) < 2:
         return 0.0, 0.0
-    return float(np.sqrt(np.mean(np.square(medians)))), normal_sd(np.concatenate(rest))
+    return float(np.sqrt(np.mean(np.square(medians)))), normal_sd(np.concatenate(remaining))
 
 
 def _table(
@@ -199,7 +203,7 @@ def _table(
     """One part's rows, and a share of them again as if the library had not been named."""
     device = find_device(part.device)
     times = model.times(part.batch, device)
-    columns = Kernels.of(model, times.analysis, part.batch, device).table(names)
+    columns = Kernels.from_analysis(model, times.analysis, part.batch, device).table(names)
     count = len(part.batch)
     named = _Table(
         columns=columns,
@@ -216,9 +220,13 @@ def _table(
     bare = columns[:, some]
     bare[who] = 0.0
     unnamed = _Table(
-        bare, named.target[some], named.held_out[some], named.device[some], named.release[some],
+        bare,
+        named.target[some],
+        named.held_out[some],
+        named.device[some],
+        named.release[some],
         ~named.blank[some],
-    )  # fmt: skip
+    )
     return _joined([named, unnamed])
 
 
@@ -237,8 +245,8 @@ def _unseen(table: _Table, fit: NDArray[np.bool_], devices: list[str], settings:
     """How far trees of the other devices are off on one that they never saw, at worst; 0 with one
     device.
     """
-    found = _left_out(table, fit, len(devices), settings)
-    return max((float(abs(np.median(left))) for left in found.values()), default=0.0)
+    left_out = _left_out(table, fit, len(devices), settings)
+    return max((float(abs(np.median(left))) for left in left_out.values()), default=0.0)
 
 
 def _left_out(
@@ -247,9 +255,9 @@ def _left_out(
     """Number of a device -> logs of predicted over measured time of its rows that are held out,
     by trees of the other devices.
     """
-    found: dict[int, F64] = {}
+    left_out: dict[int, F64] = {}
     if devices < 2:
-        return found
+        return left_out
     quick = replace(settings, trees=max(20, settings.trees // 4))
     for number in range(devices):
         other = fit & (table.device != number)
@@ -257,8 +265,8 @@ def _left_out(
         if int(other.sum()) < MIN_ROWS or not here.any():
             continue
         trees = train(table.columns[:, other], table.target[other], settings=quick)
-        found[number] = trees.evaluate(table.columns[:, here]) - table.target[here]
-    return found
+        left_out[number] = trees.evaluate(table.columns[:, here]) - table.target[here]
+    return left_out
 
 
 @final
@@ -284,8 +292,8 @@ def devices_left_out(
     releases = sorted({_release(part) for part in parts})
     table = _joined([_table(model, part, names, devices, releases) for part in parts])
     fit = ~table.held_out
-    found = _left_out(table, fit, len(devices), settings)
-    if not found:
+    left_out = _left_out(table, fit, len(devices), settings)
+    if not left_out:
         return {}
     quick = replace(settings, trees=max(20, settings.trees // 4))
     trees = train(table.columns[:, fit], table.target[fit], settings=quick)
@@ -293,21 +301,21 @@ def devices_left_out(
     scored = table.held_out & ~table.blank
     return {
         devices[number]: LeftOut(unseen, left[scored & (table.device == number)])
-        for number, unseen in found.items()
+        for number, unseen in left_out.items()
     }
 
 
 def _ranges(columns: F64) -> NDArray[np.int64]:
-    found = codes(columns)
-    return np.stack([found.min(axis=1), found.max(axis=1)], axis=1)
+    result = codes(columns)
+    return np.stack([result.min(axis=1), result.max(axis=1)], axis=1)
 
 
 def _medians(left: F64, device: NDArray[np.int64], scored: NDArray[np.bool_]) -> F64:
     """Per row the median error of its device's scored rows."""
-    found = np.zeros(len(left))
+    medians = np.zeros(len(left))
     for number in np.unique(device[scored]):
-        found[device == number] = np.median(left[scored & (device == number)])
-    return found
+        medians[device == number] = np.median(left[scored & (device == number)])
+    return medians
 
 
 def device_sd(left: F64, device: NDArray[np.int64], devices: int) -> float:

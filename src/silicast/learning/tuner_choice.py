@@ -87,11 +87,16 @@ def tuner_features(tuned: Sequence[Tuning], device: Device, dtype: str, engine: 
     rate, shared = device.rate_per_core(pipe, "bf16"), device.memory["smem"].capacity_bytes
     memory = device.dram.bandwidth_bytes_per_s / clock / cores
     kind = core_limits(device).instruction
-    own = [
-        cores, shared / 65536.0, device.l2.capacity_bytes / (cores * shared), rate / memory,
-        1.0 + INSTRUCTIONS.index(kind) if kind in INSTRUCTIONS else 0.0, rate, memory,
+    current = [
+        cores,
+        shared / 65536.0,
+        device.l2.capacity_bytes / (cores * shared),
+        rate / memory,
+        1.0 + INSTRUCTIONS.index(kind) if kind in INSTRUCTIONS else 0.0,
+        rate,
+        memory,
         device.dram.capacity_bytes / device.l2.capacity_bytes,
-    ]  # fmt: skip
+    ]
     marks = [float(name == dtype) for name in FORMATS]
     engines = [float(name == engine) for name in ENGINES]
     rows = [
@@ -100,7 +105,7 @@ def tuner_features(tuned: Sequence[Tuning], device: Device, dtype: str, engine: 
             one.tokens / one.experts,
             -(-one.tokens // 16) * -(-one.columns // 64) / cores, *marks,
             compiler_number(one.compiler), *engines, float(one.per_channel),
-            float(one.second), *own,
+            float(one.second), *current,
         ]
         for one in tuned
     ]  # fmt: skip
@@ -114,7 +119,7 @@ def compiler_number(version: str) -> float:
     True
     """
     parts = [int(part) for part in version.split(".") if part.isdigit()]
-    return sum(part * place for part, place in zip(parts, (100.0, 10.0, 1.0), strict=False))
+    return sum(part * position for part, position in zip(parts, (100.0, 10.0, 1.0), strict=False))
 
 
 @final
@@ -155,8 +160,8 @@ class TunerChances:
 
     def size(self, side: str) -> NDArray[np.int64]:
         """The likeliest size of each row."""
-        found: NDArray[np.int64] = np.array(self.sizes[side])[self.chances[side].argmax(axis=0)]
-        return found
+        size: NDArray[np.int64] = np.array(self.sizes[side])[self.chances[side].argmax(axis=0)]
+        return size
 
     def of_tiles(self, sides: Mapping[str, F64], row: int = 0) -> F64:
         """Chance of each of many tiles in one row, of shape (tiles,).
@@ -167,9 +172,9 @@ class TunerChances:
         total = np.ones(len(next(iter(sides.values()))))
         for side, values in sides.items():
             known = np.array(self.sizes[side], dtype=np.float64)
-            place = np.minimum(np.searchsorted(known, values), len(known) - 1)
-            chance = self.chances[side][:, row].take(place)
-            total = total * np.where(known.take(place) == values, chance, LEAST_CHANCE)
+            position = np.minimum(np.searchsorted(known, values), len(known) - 1)
+            chance = self.chances[side][:, row].take(position)
+            total = total * np.where(known.take(position) == values, chance, LEAST_CHANCE)
         return np.maximum(total, LEAST_CHANCE)
 
 
@@ -188,13 +193,13 @@ class Tuner:
     def chances(self, kind: str, features: F64) -> TunerChances:
         """Chances for features of shape (F, n)."""
         sizes = self.card.sizes[kind]
-        found: dict[str, F64] = {}
+        table: dict[str, F64] = {}
         for side, trees in self.trees[kind].items():
             bins = binned(trees[0].bins, codes(features))
             odds = scaled(TreeSums(trees).of_bins(bins)) + self.card.start
             each = 1.0 / (1.0 + exp_fixed(np.clip(-odds, -40.0, 40.0)))
-            found[side] = each / folded(each)
-        return TunerChances({side: tuple(own) for side, own in sizes.items()}, found)
+            table[side] = each / folded(each)
+        return TunerChances({side: tuple(size) for side, size in sizes.items()}, table)
 
 
 def tuner_chances(

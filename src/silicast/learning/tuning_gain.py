@@ -65,7 +65,6 @@ class GainBelief:
 
     @property
     def middle(self) -> float:
-        """The median log."""
         return self.quantile(0.5)
 
     @property
@@ -122,16 +121,16 @@ def shared_error(
     True
     """
     step = 2.0 * FARTHEST * shared_sd / (PLACES - 1)
-    places = [step * (place - PLACES // 2) for place in range(PLACES)]
+    indices = [step * (index - PLACES // 2) for index in range(PLACES)]
     scores = [
         -0.5 * (error / shared_sd) ** 2 + sum(_log_density(x + error, own_sd, usual) for x in logs)
-        for error in places
+        for error in indices
     ]
     highest = max(scores)
     weights = [math.exp(score - highest) for score in scores]
     total = math.fsum(weights)
-    mean = math.fsum(w * x for w, x in zip(weights, places, strict=True)) / total
-    spread = math.fsum(w * (x - mean) ** 2 for w, x in zip(weights, places, strict=True)) / total
+    mean = math.fsum(w * x for w, x in zip(weights, indices, strict=True)) / total
+    spread = math.fsum(w * (x - mean) ** 2 for w, x in zip(weights, indices, strict=True)) / total
     if mean >= 0.0:
         return mean, math.sqrt(spread)
     share = predictions_share(shared_sd, usual)

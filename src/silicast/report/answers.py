@@ -30,14 +30,20 @@ Answer = Mapping[str, Any]
 """An answer or refusal as plain tables, as ``silicast batch`` writes it."""
 
 LABELS = {
-    "prefill_ms": "prefill (first token)", "decode_step_ms": "each further token",
-    "total_ms": "whole batch", "memory_gb": "memory a device", "energy_j": "energy in all",
-    "power_w": "power a device", "energy_per_output_token_j": "energy an output token",
-    "energy_per_sequence_j": "energy a sequence", "energy_per_token_j": "energy a token",
+    "prefill_ms": "prefill (first token)",
+    "decode_step_ms": "each further token",
+    "total_ms": "whole batch",
+    "memory_gb": "memory a device",
+    "energy_j": "energy in all",
+    "power_w": "power a device",
+    "energy_per_output_token_j": "energy an output token",
+    "energy_per_sequence_j": "energy a sequence",
+    "energy_per_token_j": "energy a token",
     "cost_per_million_output_tokens": "cost of a million output tokens",
     "cost_per_million_sequences": "cost of a million sequences",
-    "best_us": "best configuration", "gain_pct": "gain, %",
-}  # fmt: skip
+    "best_us": "best configuration",
+    "gain_pct": "gain, %",
+}
 """Metrics whose name alone says too little; others are shown as they are called."""
 
 TIER_WORDS = {

@@ -56,7 +56,6 @@ class BatchResult:
 
     @property
     def cases(self) -> int:
-        """All cases."""
         return self.answered + self.failed
 
     @property
@@ -75,7 +74,6 @@ class Tally:
         self._shared = dict[Identity, None]()
 
     def add(self, answer: Replied | Kept) -> None:
-        """Counts one."""
         if answer.id in self._seen and len(self._shared) < MOST_SHARED:
             self._shared[answer.id] = None
         self._seen.add(answer.id)
@@ -85,7 +83,6 @@ class Tally:
 
     @property
     def cases(self) -> int:
-        """All so far."""
         return self._answered + self._failed
 
     @property
@@ -174,18 +171,18 @@ class _Run:
             return
         record.cut_torn_line()
         with self._out.reader() as stream:
-            kept = list(kept_answers(stream, target))
-            if not kept:
+            remaining = list(kept_answers(stream, target))
+            if not remaining:
                 started(record, self._calibrations)
-            elif not skip_answered(self._lines, kept, target, record, self._calibrations):
+            elif not skip_answered(self._lines, remaining, target, record, self._calibrations):
                 stream.seek(0)
                 cases = skip_unrecorded(
-                    self._lines, kept, stream, target, self._folder, self._calibrations
+                    self._lines, remaining, stream, target, self._folder, self._calibrations
                 )
                 started(record, self._calibrations)
                 noted(record, 0, cases)
         self._out.cut_torn_line()
-        for answer in kept:
+        for answer in remaining:
             self._tally.add(answer)
 
     def answer(self, workers: int, progress: Progress | None) -> None:
@@ -217,9 +214,14 @@ def run_batch_stream(
     folder = Path() if source == STDIN else source.parent
     with opened(source) as stream:
         return run_batch(
-            stream, out, folder=folder, progress=progress, calibrations=calibrations,
-            workers=workers, tally=tally,
-        )  # fmt: skip
+            stream,
+            out,
+            folder=folder,
+            progress=progress,
+            calibrations=calibrations,
+            workers=workers,
+            tally=tally,
+        )
 
 
 def run_batch(

@@ -66,7 +66,7 @@ class Piece(Strict, frozen=True):
     hash: str
 
     @staticmethod
-    def of(first: int, lines: Iterable[Line]) -> Piece:
+    def from_lines(first: int, lines: Iterable[Line]) -> Piece:
         """Of the cases as they stand in the file."""
         digest, count = hashlib.blake2b(digest_size=16), 0
         for number, raw in lines:
@@ -98,7 +98,7 @@ def started(record: GrowingFile, calibrations: Sequence[Path]) -> None:
 
 def noted(record: GrowingFile, first: int, lines: Sequence[Line]) -> None:
     """Notes a piece, before its answers are written; ``first``: cases before it."""
-    record.add(_line(Piece.of(first, lines)))
+    record.add(_line(Piece.from_lines(first, lines)))
 
 
 def kept_answers(stream: BinaryIO, target: Path) -> Iterator[Kept]:
@@ -118,7 +118,7 @@ def kept_answers(stream: BinaryIO, target: Path) -> Iterator[Kept]:
 
 def skip_answered(
     lines: CaseLines,
-    kept: Sequence[Kept],
+    retained: Sequence[Kept],
     target: Path,
     record: GrowingFile,
     calibrations: Sequence[Path],
@@ -137,29 +137,33 @@ def skip_answered(
     _check_maker(maker, Maker.now(calibrations), target)
     answered = 0
     for piece in pieces:
-        if answered == len(kept):
+        if answered == len(retained):
             return True
         cases = _taken(lines, piece.cases)
-        if piece.first != answered or Piece.of(piece.first, cases) != piece:
+        if piece.first != answered or Piece.from_lines(piece.first, cases) != piece:
             where = f"within lines {cases[0][0]} to {cases[-1][0]}" if cases else "at the end"
             raise _refused(target, f"answers other cases than these: they differ {where}")
-        rest = cases[len(kept) - answered :]
-        if rest:  # killed within a piece
-            own = cases[: -len(rest)]
-            noted(record, answered, own)
-            lines.waiting.extendleft(reversed(rest))
+        remaining = cases[len(retained) - answered :]
+        if remaining:  # killed within a piece
+            case = cases[: -len(remaining)]
+            noted(record, answered, case)
+            lines.waiting.extendleft(reversed(remaining))
             return True
         answered += len(cases)
-    if answered < len(kept):
-        raise _refused(target, f"holds {len(kept)} answers, of which its record knows {answered}")
+    if answered < len(retained):
+        raise _refused(
+            target, f"holds {len(retained)} answers, of which its record knows {answered}"
+        )
     return True
 
 
 def _check_maker(there: Maker, here: Maker, target: Path) -> None:
     for name, what in (
-        ("format", "format of the record"), ("version", "version of Silicast"),
-        ("package", "code or numbers of Silicast"), ("calibrations", "calibrations"),
-    ):  # fmt: skip
+        ("format", "format of the record"),
+        ("version", "version of Silicast"),
+        ("package", "code or numbers of Silicast"),
+        ("calibrations", "calibrations"),
+    ):
         was, now = getattr(there, name), getattr(here, name)
         if was != now:
             raise _refused(target, f"was begun with another {what}: {was} there, {now} now")
@@ -167,7 +171,7 @@ def _check_maker(there: Maker, here: Maker, target: Path) -> None:
 
 def skip_unrecorded(
     lines: CaseLines,
-    kept: Sequence[Kept],
+    remaining: Sequence[Kept],
     stream: BinaryIO,
     target: Path,
     folder: Path | None,
@@ -181,39 +185,39 @@ def skip_unrecorded(
     Raises:
         SilicastError: there are fewer cases than answers, an id differs, or an answer does.
     """
-    cases = _taken(lines, len(kept))
-    if len(cases) < len(kept):
-        raise _refused(target, f"holds {len(kept)} answers, but there are {len(cases)} cases")
-    for place, (case, answer) in enumerate(zip(cases, kept, strict=True), 1):
+    cases = _taken(lines, len(remaining))
+    if len(cases) < len(remaining):
+        raise _refused(target, f"holds {len(remaining)} answers, but there are {len(cases)} cases")
+    for index, (case, answer) in enumerate(zip(cases, remaining, strict=True), 1):
         if answer.id not in (stated_id(case), case[0]):
             raise _refused(
-                target, f"line {place} answers {answer.id!r}, but that case is {stated_id(case)!r}"
+                target, f"line {index} answers {answer.id!r}, but that case is {stated_id(case)!r}"
             )
-    step = max(1, len(kept) // MADE_ANEW)
-    for place, line in enumerate(stream):
-        if place >= len(kept):
+    step = max(1, len(remaining) // MADE_ANEW)
+    for index, line in enumerate(stream):
+        if index >= len(remaining):
             break
-        if place % step == 0 or place == len(kept) - 1:
-            (anew,) = replies([cases[place]], folder, calibrations).rows
+        if index % step == 0 or index == len(remaining) - 1:
+            (anew,) = replies([cases[index]], folder, calibrations).rows
             if anew.line != line:
                 raise _refused(
                     target,
-                    f"line {place + 1} is not what this version ({silicast.__version__}) answers",
+                    f"line {index + 1} is not what this version ({silicast.__version__}) answers",
                 )
     return cases
 
 
 def _taken(lines: CaseLines, count: int) -> list[Line]:
     """The next cases, fewer where there are no more."""
-    found: list[Line] = []
-    while len(found) < count:
+    items: list[Line] = []
+    while len(items) < count:
         if lines.waiting:
-            found.append(lines.waiting.popleft())
+            items.append(lines.waiting.popleft())
         elif lines.ended:
             break
         else:
             lines.read()
-    return found
+    return items
 
 
 def _read(path: Path) -> tuple[Maker | None, list[Piece]]:
@@ -248,12 +252,12 @@ def _read(path: Path) -> tuple[Maker | None, list[Piece]]:
 
 def _latest(noted_pieces: Iterable[Piece]) -> list[Piece]:
     """Pieces without those that a later one replaces."""
-    found: list[Piece] = []
+    pieces: list[Piece] = []
     for piece in noted_pieces:
-        while found and found[-1].first >= piece.first:
-            found.pop()
-        found.append(piece)
-    return found
+        while pieces and pieces[-1].first >= piece.first:
+            pieces.pop()
+        pieces.append(piece)
+    return pieces
 
 
 def _line(value: msgspec.Struct) -> bytes:

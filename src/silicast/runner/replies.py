@@ -49,7 +49,7 @@ class Replied:
     line: bytes
 
     @staticmethod
-    def of(reply: Reply) -> Replied:
+    def from_reply(reply: Reply) -> Replied:
         """An answer or refusal."""
         return Replied(reply.id, reply.ok, encode(reply) + b"\n")
 
@@ -81,7 +81,7 @@ def replies(
         folder: where relative paths in a case start.
         calibrations: files that every case rests on, before its own.
     """
-    found: dict[int, Replied] = {}
+    table: dict[int, Replied] = {}
     spent: dict[str, Seconds] = {}
     by_task: dict[str, list[tuple[int, Identity, Scenario]]] = {}
     for position, line in enumerate(lines):
@@ -89,14 +89,14 @@ def replies(
         if isinstance(scenario, Scenario):
             by_task.setdefault(scenario.raw.task, []).append((position, identity, scenario))
         else:
-            found[position] = Replied.of(scenario)
+            table[position] = Replied.from_reply(scenario)
     for task, rows in by_task.items():
         start = time.perf_counter()
         answers = _answers(task, [scenario for _, _, scenario in rows])
         for (position, identity, _), reply in zip(rows, answers, strict=True):
-            found[position] = Replied.of(with_id(reply, identity))
+            table[position] = Replied.from_reply(with_id(reply, identity))
         spent[task] = Seconds(len(rows), time.perf_counter() - start)
-    return Replies([found[position] for position in range(len(lines))], spent)
+    return Replies([table[position] for position in range(len(lines))], spent)
 
 
 def defect(error: BaseException, identity: Identity) -> Refusal:
@@ -117,10 +117,10 @@ def stated_id(line: Line) -> Identity:
     ('a', 7)
     """
     number, raw = line
-    found = _ID.search(raw[:_ID_WITHIN]) if raw is not None else None
-    if found is None:
+    value = _ID.search(raw[:_ID_WITHIN]) if raw is not None else None
+    if value is None:
         return number
-    quoted, digits = found.groups()
+    quoted, digits = value.groups()
     return quoted.decode("utf-8", "replace") if quoted is not None else int(digits)
 
 
@@ -153,5 +153,5 @@ def _answers(task: str, scenarios: list[Scenario]) -> list[Reply]:
     return [_answers(task, [scenario])[0] for scenario in scenarios]
 
 
-def _reply(found: Answer | SilicastError) -> Reply:
-    return refusal(found) if isinstance(found, SilicastError) else found
+def _reply(answer: Answer | SilicastError) -> Reply:
+    return refusal(answer) if isinstance(answer, SilicastError) else answer

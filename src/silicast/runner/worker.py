@@ -49,7 +49,6 @@ class Done(msgspec.Struct, frozen=True, array_like=True):
     spent: dict[str, tuple[int, float]]
 
     def replies(self) -> Replies:
-        """The same as they were made."""
         return Replies(
             [Replied(*row) for row in self.rows],
             {task: Seconds(*each) for task, each in self.spent.items()},
@@ -88,9 +87,9 @@ def main() -> None:
     try:
         send(target, Done([], {}))
         while (work := received(source, Work)) is not None:
-            found = replies(work.lines, folder, calibrations)
-            rows = [(row.id, row.ok, row.line) for row in found.rows]
-            spent = {task: (each.cases, each.seconds) for task, each in found.spent.items()}
+            result = replies(work.lines, folder, calibrations)
+            rows = [(row.id, row.ok, row.line) for row in result.rows]
+            spent = {task: (each.cases, each.seconds) for task, each in result.spent.items()}
             send(target, Done(rows, spent))
     except BrokenPipeError:  # whoever started it is gone
         return

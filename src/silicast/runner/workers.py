@@ -49,15 +49,15 @@ class Cost:
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
 
-    def of(self, line: Line) -> float:
+    def estimate(self, line: Line) -> float:
         """Of one line; of a task that none has been seen of, a quarter of a piece."""
-        found = _TASK.search(line[1][:_TASK_WITHIN]) if line[1] is not None else None
-        task = found.group(1).decode() if found else ""
+        value = _TASK.search(line[1][:_TASK_WITHIN]) if line[1] is not None else None
+        task = value.group(1).decode() if value else ""
         return self._seconds.get(task, PIECE_S / 4)
 
-    def learn(self, found: Replies) -> None:
+    def learn(self, result: Replies) -> None:
         """Takes note of what cases took."""
-        for task, spent in found.spent.items():
+        for task, spent in result.spent.items():
             each = spent.seconds / spent.cases
             self._seconds[task] = (self._seconds.get(task, each) + each) / 2
 
@@ -70,9 +70,10 @@ class _Process:
         self.piece: int | None = None
         self._child = subprocess.Popen(
             [sys.executable, "-m", "silicast.runner.worker"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-        )  # fmt: skip
+        )
         self._to, self._from = _open(self._child.stdin), _open(self._child.stdout)
         with suppress(BrokenPipeError):
             send(self._to, start)  # type: ignore[arg-type]
@@ -93,11 +94,10 @@ class _Process:
 
     def take(self) -> Replies | None:
         """The answers to its piece; None if it died of it."""
-        found = received(self._from, Done)  # type: ignore[arg-type]
-        return None if found is None else found.replies()
+        result = received(self._from, Done)  # type: ignore[arg-type]
+        return None if result is None else result.replies()
 
     def died_of(self) -> str:
-        """What ended it."""
         status = self._child.wait()
         return f"signal {-status}" if status < 0 else f"exit status {status}"
 
@@ -165,10 +165,10 @@ class Workers:
                 self._lines.read()
                 continue
             start = time.perf_counter()
-            found = replies(piece, self._folder, self._calibrations)
+            result = replies(piece, self._folder, self._calibrations)
             busy_s += time.perf_counter() - start
-            self._cost.learn(found)
-            yield piece, found.rows
+            self._cost.learn(result)
+            yield piece, result.rows
 
     def _piece(self) -> list[Line]:
         """The next lines, as many as are there and make a piece; () if none are there."""
@@ -214,10 +214,10 @@ class Workers:
 
     def _in_order(self) -> Iterator[tuple[list[Line], list[Replied]]]:
         while self._next in self._found:
-            found = self._found.pop(self._next)
+            result = self._found.pop(self._next)
             piece = self._pieces.pop(self._next)
             self._next += 1
-            yield piece, found.rows
+            yield piece, result.rows
 
     def _wait(self) -> None:
         """Waits until a process has answered, or lines come that one is free for."""
@@ -237,12 +237,12 @@ class Workers:
                 self._take(process)
 
     def _take(self, process: _Process) -> None:
-        number, found = process.piece, process.take()
+        number, take = process.piece, process.take()
         assert number is not None
         process.piece = None
-        if found is not None:
-            self._cost.learn(found)
-            self._found[number] = found
+        if take is not None:
+            self._cost.learn(take)
+            self._found[number] = take
             return
         self._found[number] = self._one_by_one(self._pieces[number])
         process.end()
@@ -260,18 +260,18 @@ class Workers:
         try:
             for line in piece:
                 process.give(0, [line])
-                found = process.take()
-                if found is None and not is_new:  # it may have died of what it answered before
+                take = process.take()
+                if take is None and not is_new:  # it may have died of what it answered before
                     process.end()
                     process = self._another()
                     process.give(0, [line])
-                    found = process.take()
-                is_new = found is None
-                if found is not None:
-                    rows += found.rows
+                    take = process.take()
+                is_new = take is None
+                if take is not None:
+                    rows += take.rows
                     continue
-                said = f"the process that answered it ended with {process.died_of()}"
-                rows.append(Replied.of(broken(said, stated_id(line))))
+                message = f"the process that answered it ended with {process.died_of()}"
+                rows.append(Replied.from_reply(broken(message, stated_id(line))))
                 process.end()
                 process = self._another()
         finally:

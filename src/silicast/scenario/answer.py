@@ -65,8 +65,7 @@ class Belief(msgspec.Struct, frozen=True):
         return self.estimate >= float(other)
 
     @staticmethod
-    def of(quantity: Quantity) -> Belief:
-        """The same as a plain table."""
+    def from_quantity(quantity: Quantity) -> Belief:
         return Belief(quantity.estimate, quantity.p05, quantity.p95)
 
 
@@ -134,7 +133,7 @@ def answer(
     for name, belief in metrics.items():
         if belief.p05 < 0.0:
             raise _internal(f"{name} is negative: {belief}")
-    beliefs = {name: Belief.of(value) for name, value in metrics.items()}
+    beliefs = {name: Belief.from_quantity(value) for name, value in metrics.items()}
     return Answer(id, True, beliefs, dict(bound), tier, domain, list(warnings), why or {})
 
 
@@ -226,13 +225,13 @@ def latency_of(prediction: Prediction, *, bound_only: bool) -> Quantity:
     return Quantity(limit, limit, prediction.latency_s.p95)
 
 
-def bounds_alone(found: Answer) -> Answer:
+def bounds_alone(result: Answer) -> Answer:
     """An answer in which no higher tier than the bounds is allowed: metrics that have none are left
     out, the others are at their limit, and as slow as they were at most.
     """
     metrics = {
-        name: Belief(limit, limit, found.metrics[name].p95)
-        for name, limit in found.bound.items()
-        if name in found.metrics
+        name: Belief(limit, limit, result.metrics[name].p95)
+        for name, limit in result.bound.items()
+        if name in result.metrics
     }
-    return msgspec.structs.replace(found, metrics=metrics, tier="bound")
+    return msgspec.structs.replace(result, metrics=metrics, tier="bound")

@@ -58,13 +58,13 @@ class Answerer(ABC):
 
     def answer_many(self, scenarios: Sequence[Scenario]) -> list[Answer | SilicastError]:
         """The answers to many, in order, the same as one by one; errors stand in their place."""
-        found: list[Answer | SilicastError] = []
+        answer_many: list[Answer | SilicastError] = []
         for scenario in scenarios:
             try:
-                found.append(self.answer(scenario))
+                answer_many.append(self.answer(scenario))
             except SilicastError as error:
-                found.append(error)
-        return found
+                answer_many.append(error)
+        return answer_many
 
 
 _REGISTRY: dict[str, Answerer] = {}

@@ -48,9 +48,11 @@ def check_workload(
         require(len(pools) > 1, "there is one pool only", "colocation", "name the others in pools")
     if raw.parallel.sp not in (0, 1) and raw.parallel.sp != raw.parallel.tp:
         require(
-            raw.parallel.tp == 1, "sequence and tensor degree differ", "parallel.sp",
+            raw.parallel.tp == 1,
+            "sequence and tensor degree differ",
+            "parallel.sp",
             "true shares the tensor-parallel ranks",
-        )  # fmt: skip
+        )
     if workload is not None:
         without = (CollectiveWorkload, WorkflowWorkload, DiagnoseWorkload)
         needs_model = not isinstance(workload, without)
@@ -109,9 +111,11 @@ def _training_plan(raw: RawScenario, workload: TrainingWorkload) -> None:
     unit = p.tp * p.pp * p.cp
     if gpus is not None:
         require(
-            gpus % unit == 0, f"tp x pp x cp = {unit} does not divide {gpus} GPUs", "parallel",
+            gpus % unit == 0,
+            f"tp x pp x cp = {unit} does not divide {gpus} GPUs",
+            "parallel",
             f"tp {p.tp}, pp {p.pp}, cp {p.cp}",
-        )  # fmt: skip
+        )
         if p.dp is not None:
             require(
                 unit * p.dp == gpus,
@@ -136,9 +140,11 @@ def _training_plan(raw: RawScenario, workload: TrainingWorkload) -> None:
 def _serving_plan(p: ParallelTable, field: str) -> None:
     group = p.tp * p.attention_dp
     require(
-        group % p.ep == 0, f"ep = {p.ep} does not divide tp x attention_dp = {group}",
-        f"{field}.ep", "the experts' tensor degree is tp x attention_dp / ep",
-    )  # fmt: skip
+        group % p.ep == 0,
+        f"ep = {p.ep} does not divide tp x attention_dp = {group}",
+        f"{field}.ep",
+        "the experts' tensor degree is tp x attention_dp / ep",
+    )
     require(
         p.etp in (None, group // p.ep),
         f"etp = {p.etp}, but tp x attention_dp / ep = {group // p.ep}",
@@ -159,9 +165,11 @@ def _enough_gpus(raw: RawScenario, pools: Mapping[str, PoolTable]) -> None:
     else:
         used, counted = _gpus(raw.parallel), "tp x pp x attention_dp (x dp) ="
     require(
-        used <= gpus, f"{counted} {used} GPUs, but the cluster has {gpus}",
-        "pools" if pools else "parallel", "lower a degree or raise cluster.gpus",
-    )  # fmt: skip
+        used <= gpus,
+        f"{counted} {used} GPUs, but the cluster has {gpus}",
+        "pools" if pools else "parallel",
+        "lower a degree or raise cluster.gpus",
+    )
 
 
 def _gpus(p: ParallelTable) -> int:
@@ -177,9 +185,11 @@ def _inference(w: InferenceWorkload, field: str) -> None:
         )
     if w.input_lens is not None:
         require(
-            w.input_len is None, "input_lens and input_len are both given", f"{field}.input_len",
+            w.input_len is None,
+            "input_lens and input_len are both given",
+            f"{field}.input_len",
             "keep one of them",
-        )  # fmt: skip
+        )
         require(
             w.batch in (None, len(w.input_lens)),
             f"batch is {w.batch}, but input_lens has {len(w.input_lens)} lengths",
@@ -331,8 +341,14 @@ def _known(value: str, allowed: tuple[str, ...], field: str) -> None:
 
 
 _CHECKS: dict[type[Any], Callable[[Any, str], None]] = {
-    CollectiveWorkload: _collective, GraphWorkload: _graph, InferenceWorkload: _inference,
-    ServingWorkload: _serving, TrainingWorkload: _training, CapacityWorkload: _capacity,
-    PlanWorkload: _plan, WorkflowWorkload: _workflow, DiagnoseWorkload: _unchecked,
+    CollectiveWorkload: _collective,
+    GraphWorkload: _graph,
+    InferenceWorkload: _inference,
+    ServingWorkload: _serving,
+    TrainingWorkload: _training,
+    CapacityWorkload: _capacity,
+    PlanWorkload: _plan,
+    WorkflowWorkload: _workflow,
+    DiagnoseWorkload: _unchecked,
     TuneWorkload: _unchecked,
-}  # fmt: skip
+}

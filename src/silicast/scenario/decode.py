@@ -45,8 +45,8 @@ class Scenario(msgspec.Struct, frozen=True):
     @property
     def engine(self) -> EngineTable | None:
         """The engine of the one pool; a bare name is the table with that name."""
-        found = self.raw.engine
-        return EngineTable(found) if isinstance(found, str) else found
+        engine = self.raw.engine
+        return EngineTable(engine) if isinstance(engine, str) else engine
 
 
 def with_calibrations(tree: Tree, files: Iterable[Path]) -> Tree:
@@ -58,8 +58,8 @@ def with_calibrations(tree: Tree, files: Iterable[Path]) -> Tree:
     given = [str(path.absolute()) for path in files]
     if not given or not isinstance(tree, dict):
         return tree
-    own = tree.get("calibration") or []
-    return {**tree, "calibration": [*(own if isinstance(own, list) else [own]), *given]}
+    current = tree.get("calibration") or []
+    return {**tree, "calibration": [*(current if isinstance(current, list) else [current]), *given]}
 
 
 def load(path: Path) -> Scenario:
@@ -118,8 +118,8 @@ def of_pool(scenario: Scenario, pool: PoolTable) -> Scenario:
 def _unpooled(raw: RawScenario, pool: PoolTable) -> RawScenario:
     """A scenario of one pool in the short form: the pool's fields over those at the top."""
     names = ("device", "model", "parallel", "engine", "precision", "limits")
-    own = {n: getattr(pool, n) for n in names if getattr(pool, n) is not None}
-    return msgspec.structs.replace(raw, pools=None, links=None, **own)
+    table = {n: getattr(pool, n) for n in names if getattr(pool, n) is not None}
+    return msgspec.structs.replace(raw, pools=None, links=None, **table)
 
 
 def _kernel(raw: RawScenario) -> KernelCase:
@@ -128,9 +128,11 @@ def _kernel(raw: RawScenario) -> KernelCase:
 
     if raw.kernel is not None:
         require(
-            raw.workload is None, "kernel and workload are both given", "workload",
+            raw.workload is None,
+            "kernel and workload are both given",
+            "workload",
             "keep one of them",
-        )  # fmt: skip
+        )
         return kernel_case(raw.kernel, "kernel")
     if raw.workload is None:
         raise SilicastError("is missing", field="workload.kernel", hint="{op, dimensions, dtype}")
@@ -155,8 +157,8 @@ def _workload(raw: RawScenario, pools: dict[str, PoolTable], folder: Path) -> Wo
     from silicast.scenario.reading.usual_lengths import with_output_len  # which asks for models
 
     stated = with_output_len(raw.workload, raw, pools, folder)
-    found: Any = decode_table(stated, BY_TASK[raw.task], field="workload", page=PAGE)
-    workload: Workload = found
+    table: Any = decode_table(stated, BY_TASK[raw.task], field="workload", page=PAGE)
+    workload: Workload = table
     return workload
 
 

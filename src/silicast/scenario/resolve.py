@@ -105,26 +105,26 @@ def limit_warnings(scenario: Scenario) -> list[str]:
     is the choice of whoever built the system and was not stated.
     """
     raw = scenario.raw
-    said: list[str] = []
+    remarks: list[str] = []
     if raw.device is None:
-        return said
+        return remarks
     device, limits = find_any_device(raw.device, scenario.folder), raw.limits
     if limits.power_w is None and device.least_power_cap_w is not None:
-        said.append(
+        remarks.append(
             POWER_CHOSEN.format(device.name, device.power_cap_w or 0.0, device.least_power_cap_w)
         )
     if limits.power_w is not None and above_power(device, limits):
-        said.append(
+        remarks.append(
             f"limits.power_w = {limits.power_w:g} changes nothing: the board's own limit is "
             f"{device.power_cap_w:g} W"
         )
     fastest_mhz = max(device.clocks.max_hz, device.clocks.boost_hz) / 1e6
     if limits.clock_mhz is not None and limits.clock_mhz > fastest_mhz:
-        said.append(
+        remarks.append(
             f"limits.clock_mhz = {limits.clock_mhz:g} changes nothing: the device's own limit is "
             f"{fastest_mhz:g} MHz"
         )
-    return said
+    return remarks
 
 
 NAMESAKE = (
@@ -231,14 +231,15 @@ def host_of(scenario: Scenario) -> Host | None:
         return None
     if table.factor is None and table.cpu not in hosts():
         raise unknown_name(
-            f"no host {shown(table.cpu)}", "host.cpu",
+            f"no host {shown(table.cpu)}",
+            "host.cpu",
             f"{near(table.cpu, hosts().names)}; or state host.factor, its single-thread speed "
             "against the reference host",
-        )  # fmt: skip
-    found = catalog_host(table.cpu, table.factor)
+        )
+    result = catalog_host(table.cpu, table.factor)
     names = ("memory_gb", "memory_gb_per_s", "link_gb_per_s")
     stated = {name: getattr(table, name) for name in names}
-    return replace(found, **{name: value for name, value in stated.items() if value is not None})
+    return replace(result, **{name: value for name, value in stated.items() if value is not None})
 
 
 def cluster_of(scenario: Scenario, device: Device) -> Cluster:
@@ -305,17 +306,17 @@ def evidence_of(scenario: Scenario, device: Device) -> Evidence:
         SilicastError: a file is unreadable, or of a device that says nothing about this one.
     """
     paths = scenario.raw.calibration
-    own: tuple[Calibrator, ...] = ()
+    calibrators: tuple[Calibrator, ...] = ()
     scaled: tuple[ScaledCalibrator, ...] = ()
     if paths:
         from silicast.scenario.resolving.calibrations import calibrators_in
 
         names = [paths] if isinstance(paths, str) else paths
-        own, scaled = calibrators_in(names, scenario.folder, device)
+        calibrators, scaled = calibrators_in(names, scenario.folder, device)
     tier = scenario.raw.tier
     return Evidence(
         learned=tier not in ("bound", "analytic"),
-        calibrators=own if tier in ("auto", "calibrated") else (),
+        calibrators=calibrators if tier in ("auto", "calibrated") else (),
         scaled=scaled if tier in ("auto", "scaled", "calibrated") else (),
         ceilings=scenario.raw.why == "full",
     )

@@ -30,7 +30,6 @@ class Coming(msgspec.Struct, frozen=True):
 
     @property
     def hint(self) -> str:
-        """In one line."""
         return f"today: {self.instead}: `{self.command}`; see {PAGE}"
 
 
@@ -44,30 +43,31 @@ TASKS: Mapping[str, Coming] = {
     ),
     "rag": Coming(
         "retrieval with generation as one workflow",
-        "its generation, with the retrieved text as a prefix", f"{_SERVE} --input-len 4096",
+        "its generation, with the retrieved text as a prefix",
+        f"{_SERVE} --input-len 4096",
     ),
     "agents": Coming("loops of agents", "one turn of them", f"{_SERVE} --input-len 8192"),
     "rlhf": Coming(
-        "reinforcement learning from feedback", "its generation and its training apart",
-        _TRAIN,
+        "reinforcement learning from feedback", "its generation and its training apart", _TRAIN
     ),
     "diffusion": Coming(
-        "pipelines of diffusion as one scenario", "one pass of a network of them",
+        "pipelines of diffusion as one scenario",
+        "one pass of a network of them",
         "silicast graph BERT-Large --device h100 --batch 8 --seq-len 512",
     ),
-}  # fmt: skip
+}
 """Task -> what is missing of it. Words beside the contract's are those that people ask for."""
 
 FIELDS: Mapping[str, Coming] = {
     "speculative": Coming(
-        "speculative decoding of this task", "task serving with the same table; without it",
-        _INFER,
+        "speculative decoding of this task", "task serving with the same table; without it", _INFER
     ),
     "lora": Coming(
         "low-rank adapters of this task", "task serving or training with it; without it", _SERVE
     ),
     "colocation": Coming(
-        "co-location in this task", "task serving with two pools and colocation; one of them",
+        "co-location in this task",
+        "task serving with two pools and colocation; one of them",
         _SERVE,
     ),
     "pools": Coming(
@@ -78,11 +78,13 @@ FIELDS: Mapping[str, Coming] = {
     ),
     "calibration": Coming("calibration of this task", "the scenario without it", _INFER),
     "cluster.slow_gpus": Coming(
-        "slow devices in this task", "task training with it",
+        "slow devices in this task",
+        "task training with it",
         f"{_TRAIN} --tp 1 --slow-fraction 0.05 --slow-factor 1.2",
     ),
     "cluster.failures": Coming(
-        "failures in this task", "task training with it",
+        "failures in this task",
+        "task training with it",
         f"{_TRAIN} --tp 1 --mtbf-hours 50000 --checkpoint-s 60",
     ),
     "parallel.dp": Coming(
@@ -97,7 +99,7 @@ FIELDS: Mapping[str, Coming] = {
     "parallel.sp": Coming(
         "sequence parallelism in inference", "tensor parallelism", f"{_INFER} --tp 2"
     ),
-}  # fmt: skip
+}
 """Field -> what is missing of it where a task does not take it."""
 
 
@@ -154,11 +156,11 @@ def refuse_coming(tree: Mapping[str, Any]) -> None:
         raise not_yet_of(TASKS[task], "task")
 
 
-def not_yet_of(coming: Coming, field: str, *said: str) -> SilicastError:
+def not_yet_of(coming: Coming, field: str, *message: str) -> SilicastError:
     """The error for something that comes later.
 
     Args:
-        said: what stands for each ``{}`` of its words, in order.
+        message: what stands for each ``{}`` of its words, in order.
     """
-    missing, hint = coming.missing.format(*said[:1]), coming.hint.format(*said[1:])
+    missing, hint = coming.missing.format(*message[:1]), coming.hint.format(*message[1:])
     return unmodelled(f"not yet: {missing}", field, hint)

@@ -26,9 +26,9 @@ def run(scenario: Scenario, watch: Watch | None = None) -> Answer:
     """
     answerer = answerer_for(scenario.raw.task)
     answer = answerer.watched(scenario, watch or Watch())
-    (found,) = remarked(answerer, [scenario], [answer])
-    assert isinstance(found, Answer)
-    answered = with_id(found, scenario.raw.id)
+    (result,) = remarked(answerer, [scenario], [answer])
+    assert isinstance(result, Answer)
+    answered = with_id(result, scenario.raw.id)
     assert isinstance(answered, Answer)
     return answered
 

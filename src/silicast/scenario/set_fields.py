@@ -18,22 +18,23 @@ def with_fields(table: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str
     Raises:
         SilicastError: a field of one that is no table.
     """
-    found = _copied(table)
+    copied = _copied(table)
     for name, value in fields.items():
         *above, last = name.split(".")
-        place = found
+        position = copied
         for part in above:
-            inside = place.setdefault(part, {})
+            inside = position.setdefault(part, {})
             if not isinstance(inside, dict):
                 raise SilicastError(
-                    f"{part!r} is a value, not a table: it has no fields", field=f"--set {name}",
+                    f"{part!r} is a value, not a table: it has no fields",
+                    field=f"--set {name}",
                     hint="give the whole table by its fields",
-                )  # fmt: skip
-            place = inside
+                )
+            position = inside
         if not last or not all(above):
             raise SilicastError(f"is no field: {name!r}", field="--set")
-        place[last] = value
-    return found
+        position[last] = value
+    return copied
 
 
 def _copied(table: Mapping[str, Any]) -> dict[str, Any]:

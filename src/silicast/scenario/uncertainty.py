@@ -56,6 +56,9 @@ def _after(measure: str, left: ErrorFactors) -> dict[str, Any]:
     spread = math.exp(Z90 * left.log_sd)
     rows = {} if measure in ("host", "network") else {"rows": CALIBRATION_ROWS}
     return {
-        "measure": measure, **rows, "log_sd": round(left.log_sd, 6), "p05": round(1.0 / spread, 4),
+        "measure": measure,
+        **rows,
+        "log_sd": round(left.log_sd, 6),
+        "p05": round(1.0 / spread, 4),
         "p95": round(spread, 4),
-    }  # fmt: skip
+    }

@@ -371,8 +371,14 @@ Workload = (
 )
 
 BY_TASK: dict[str, type[msgspec.Struct]] = {
-    "collective": CollectiveWorkload, "graph": GraphWorkload, "inference": InferenceWorkload,
-    "serving": ServingWorkload, "training": TrainingWorkload, "capacity": CapacityWorkload,
-    "plan": PlanWorkload, "workflow": WorkflowWorkload, "diagnose": DiagnoseWorkload,
+    "collective": CollectiveWorkload,
+    "graph": GraphWorkload,
+    "inference": InferenceWorkload,
+    "serving": ServingWorkload,
+    "training": TrainingWorkload,
+    "capacity": CapacityWorkload,
+    "plan": PlanWorkload,
+    "workflow": WorkflowWorkload,
+    "diagnose": DiagnoseWorkload,
     "tune": TuneWorkload,
-}  # fmt: skip
+}

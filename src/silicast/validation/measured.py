@@ -116,9 +116,11 @@ def score_measured(
         reason = f"all {fitted} rows were fitted" if fitted else "it holds no row that is scored"
         reason = "; ".join([reason, *unscored, *given.lines()])
         raise SilicastError(
-            f"nothing to score: {reason}", file=str(paths[0]), field="measured",
+            f"nothing to score: {reason}",
+            file=str(paths[0]),
+            field="measured",
             hint="measure others, or calibrate with --holdout 0.5",
-        )  # fmt: skip
+        )
     after = [*scored(fresh, calibrations), *unread]
     before = [*scored(fresh), *unread] if calibrations else []
     return MeasuredScore(
@@ -135,22 +137,22 @@ def score_measured(
 
 def _overruled(given: Dataset, device: str) -> list[str]:
     """That sessions name another device than the user: theirs counts."""
-    own = sorted({session.device for session in given.sessions if session.device})
-    if not device or not own or own == [device]:
+    current = sorted({session.device for session in given.sessions if session.device})
+    if not device or not current or current == [device]:
         return []
-    return [f"scored as measured on {', '.join(own)}, as the file says, not as on {device}"]
+    return [f"scored as measured on {', '.join(current)}, as the file says, not as on {device}"]
 
 
 def _groups(after: Sequence[Scored], before: Sequence[Scored]) -> list[GroupScore]:
-    places: dict[tuple[str, str], list[int]] = {}
-    for place, row in enumerate(after):
-        places.setdefault((row.case.kind, row.case.group), []).append(place)
-    found = []
+    positions: dict[tuple[str, str], list[int]] = {}
+    for index, row in enumerate(after):
+        positions.setdefault((row.case.kind, row.case.group), []).append(index)
+    group_scores = []
     for (kind, name), rows in sorted(
-        places.items(), key=lambda item: (KINDS.index(item[0][0]), item[0])
+        positions.items(), key=lambda item: (KINDS.index(item[0][0]), item[0])
     ):
         some = [after[i] for i in rows]
-        found.append(
+        group_scores.append(
             GroupScore(
                 kind=kind,
                 name=name,
@@ -162,7 +164,7 @@ def _groups(after: Sequence[Scored], before: Sequence[Scored]) -> list[GroupScor
                 noise=noise_percent([row.case for row in some]),
             )
         )
-    return found
+    return group_scores
 
 
 def _cases(given: Dataset, device: str) -> tuple[list[Case], list[Scored]]:
@@ -197,9 +199,11 @@ def _device(each: DatasetRow[Any], given: str, *, needed: bool = True) -> str:
         return str(folder / called)
     if not (called or given) and needed:
         raise SilicastError(
-            f"row {each.number} names no device", field="device", file=str(each.file),
+            f"row {each.number} names no device",
+            field="device",
+            file=str(each.file),
             hint="--device with a catalog name or the path of a device file",
-        )  # fmt: skip
+        )
     return called or given
 
 
@@ -220,9 +224,8 @@ def _microseconds(each: DatasetRow[TableKernel]) -> float:
     number = isinstance(time, (int, float)) and not isinstance(time, bool)
     if not number or not 0.0 < time < float("inf"):
         raise SilicastError(
-            f"row {each.number} has no time above 0",
-            file=str(each.file), field="latency_us",
-        )  # fmt: skip
+            f"row {each.number} has no time above 0", file=str(each.file), field="latency_us"
+        )
     return float(time) * TIMES[stated[0]] * US_PER_S
 
 

@@ -53,37 +53,37 @@ def test_throughput_has_no_answer_for_what_was_not_measured() -> None:
 def test_wave_scaling_on_the_same_device_is_what_was_measured() -> None:
     known = WaveScaling(MODEL, [rows()])
     assert known.reach([rows(count=100)]) == 80
-    found = known.seconds(rows(count=100))
-    assert found[:80] == pytest.approx(rows().seconds)
-    assert np.isnan(found[80:]).all()
+    seconds = known.seconds(rows(count=100))
+    assert seconds[:80] == pytest.approx(rows().seconds)
+    assert np.isnan(seconds[80:]).all()
 
 
 def test_wave_scaling_counts_the_quickest_of_equal_sizes() -> None:
     slow = rows()
     slow = MeasuredRows(slow.batch, slow.device, 2.0 * slow.seconds, slow.held_out)
-    found = WaveScaling(MODEL, [slow, rows()]).seconds(rows())
-    assert found == pytest.approx(rows().seconds)
+    seconds = WaveScaling(MODEL, [slow, rows()]).seconds(rows())
+    assert seconds == pytest.approx(rows().seconds)
 
 
 def test_wave_scaling_follows_bandwidth_where_memory_decides() -> None:
     few = rows(first=1, step=1, count=8, cache="cold")
     wanted = MeasuredRows(few.batch, "H200", few.seconds, few.held_out)
     h100, h200 = (find_device(name).dram.bandwidth_bytes_per_s for name in ("H100", "H200"))
-    found = WaveScaling(MODEL, [few]).seconds(wanted)
+    seconds = WaveScaling(MODEL, [few]).seconds(wanted)
     fills = [
         MODEL.times(few.batch, find_device(name)).analysis.demand.occupancy
         for name in ("H100", "H200")
     ]
     same = fills[0] == fills[1]  # where both boards run as many blocks a core
     assert same.sum() >= 6
-    assert found[same] == pytest.approx((few.seconds * h100 / h200)[same], rel=0.05)
+    assert seconds[same] == pytest.approx((few.seconds * h100 / h200)[same], rel=0.05)
 
 
 @pytest.mark.parametrize("way", [NeuSight, RawShapes])
 def test_what_learns_finds_a_regular_law(way: type[NeuSight] | type[RawShapes]) -> None:
     seen = rows(step=32, count=240)
-    found = way(MODEL, [seen]).seconds(seen)
-    assert np.abs(found / seen.seconds - 1.0).mean() < 0.1
+    seconds = way(MODEL, [seen]).seconds(seen)
+    assert np.abs(seconds / seen.seconds - 1.0).mean() < 0.1
 
 
 @pytest.mark.parametrize("way", [NeuSight, RawShapes])

@@ -27,9 +27,9 @@ def test_constants_are_of_the_devices_of_the_source() -> None:
 def test_denoisers_have_their_published_number_of_parameters(name: str) -> None:
     pytest.importorskip("torch", reason="needs PyTorch to make modules")
     pytest.importorskip("diffusers", reason="needs diffusers to make modules")
-    own = pipelines()[name]
-    counted = sum(each.numel() for each in own.module().parameters()) / 1e6
-    assert counted == pytest.approx(own.parameters_m, rel=2e-3)
+    pipeline = pipelines()[name]
+    counted = sum(each.numel() for each in pipeline.module().parameters()) / 1e6
+    assert counted == pytest.approx(pipeline.parameters_m, rel=2e-3)
 
 
 class _Toy:
@@ -43,8 +43,8 @@ class _Toy:
 def _answer(monkeypatch: pytest.MonkeyPatch, steps: int, **constants: float) -> tuple[float, ...]:
     monkeypatch.setattr(diffusion, "pipelines", lambda: {"toy": _Toy()})
     run = {"model": "toy", "device": "H100", "batch": 8, "steps": steps}
-    found = answer(Case(run, {}, {}), Campaign(**constants))
-    seconds, joules = found["batch_s"], found["energy_j_per_image"]
+    result = answer(Case(run, {}, {}), Campaign(**constants))
+    seconds, joules = result["batch_s"], result["energy_j_per_image"]
     for estimate, low, high, bound in (seconds, joules):
         assert bound <= low <= estimate <= high
     return seconds[0], joules[0]
@@ -71,6 +71,6 @@ def test_constants_of_a_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.data
 def test_rows_of_a_half_are_of_its_pipelines(data: Path) -> None:
     for half in ("fitted", "scored"):
-        found = cases(data, half)
-        assert found
-        assert {HALVES[case.scenario["model"]] for case in found} == {half}
+        result = cases(data, half)
+        assert result
+        assert {HALVES[case.scenario["model"]] for case in result} == {half}

@@ -135,7 +135,7 @@ def test_equal_intervals_score_as_one_width_does() -> None:
     rng = np.random.default_rng(1)
     estimate = np.exp(rng.normal(0.0, 0.1, 4000))
     spread = np.exp(1.645 * 0.1)
-    found = interval_figures(
+    result = interval_figures(
         Scored("x_us", np.ones(4000), estimate, estimate / spread, estimate * spread)
     )
-    assert found["interval_score"] == pytest.approx(found["constant_width_score"], rel=0.02)
+    assert result["interval_score"] == pytest.approx(result["constant_width_score"], rel=0.02)

@@ -33,15 +33,17 @@ def test_rules_by_hand() -> None:
 
 
 def test_inside_errors_are_added_by_the_rule_and_outside_they_are_not() -> None:
-    deployment = Deployment.of(find_model("GPT-2"), find_device("H100"), find_engine("vllm"))
+    deployment = Deployment.from_model(
+        find_model("GPT-2"), find_device("H100"), find_engine("vllm")
+    )
 
     def widths(rule: Rule | None) -> tuple[float, float]:
         with added_by(rule):
-            found = predict_static_batch(deployment, [64], 8).total
-            return found.latency_s.estimate, found.latency_s.p95
+            total = predict_static_batch(deployment, [64], 8).total
+            return total.latency_s.estimate, total.latency_s.p95
 
     plain = widths(None)
-    found = {metric: widths(rule) for metric, rule in RULES.items()}
-    assert {estimate for estimate, _ in found.values()} == {plain[0]}
-    assert found["time_ms"] == plain == widths(None)
-    assert found["time_if_independent_ms"][1] < plain[1] < found["time_if_linear_ms"][1]
+    table = {metric: widths(rule) for metric, rule in RULES.items()}
+    assert {estimate for estimate, _ in table.values()} == {plain[0]}
+    assert table["time_ms"] == plain == widths(None)
+    assert table["time_if_independent_ms"][1] < plain[1] < table["time_if_linear_ms"][1]

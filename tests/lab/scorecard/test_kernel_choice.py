@@ -35,12 +35,12 @@ def write_table(folder: Path, rows: int = 600) -> None:
 
 def test_rows_of_known_chips_with_rows_first(tmp_path: Path) -> None:
     write_table(tmp_path)
-    found = tuned_rows(tmp_path)
-    assert 0 < len(found) < 400
-    assert set(found.chip.tolist()) == {"arcturus"}
-    assert set(found.architecture.tolist()) == {"cdna"}
-    assert set(found.tile_m.tolist()) == {128.0}  # Tensile counts columns first
-    assert 0.1 < found.unseen.mean() < 0.4
+    result = tuned_rows(tmp_path)
+    assert 0 < len(result) < 400
+    assert set(result.chip.tolist()) == {"arcturus"}
+    assert set(result.architecture.tolist()) == {"cdna"}
+    assert set(result.tile_m.tolist()) == {128.0}  # Tensile counts columns first
+    assert 0.1 < result.unseen.mean() < 0.4
 
 
 def test_the_suite_scores_unseen_rows(tmp_path: Path) -> None:

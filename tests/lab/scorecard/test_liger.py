@@ -13,13 +13,13 @@ from silicast.kernels.rows.chain_model import BACKWARD, BOTH, RESIDUAL
 
 
 def record(name: str, size: int, **changes: Any) -> dict[str, Any]:
-    found = {
+    table = {
         "kernel_name": name, "kernel_provider": "liger", "kernel_operation_mode": "forward",
         "metric_name": "speed", "x_name": "H", "x_value": str(size), "value_p50": 0.25,
         "extra_benchmark_config_str": json.dumps({"M": 2048, "dtype": "torch.bfloat16"}),
         "device": "NVIDIA H100 80GB HBM3", "latest": True,
     }  # fmt: skip
-    return {**found, **changes}
+    return {**table, **changes}
 
 
 def written(folder: Path, *records: dict[str, Any]) -> Path:
@@ -33,10 +33,10 @@ def test_a_direction_is_a_flag_and_every_second_size_is_held_out(tmp_path: Path)
     modes = ("forward", "backward", "full")
     rows = [record("rms_norm", size, kernel_operation_mode=mode)
             for mode in modes for size in (1024, 2048, 4096)]  # fmt: skip
-    found = timed_rows(written(tmp_path, *rows))
-    assert sorted(found) == ["backward_us", "forward_us", "full_us"]
+    result = timed_rows(written(tmp_path, *rows))
+    assert sorted(result) == ["backward_us", "forward_us", "full_us"]
     for metric, flags in (("forward_us", set()), ("backward_us", {BACKWARD}), ("full_us", {BOTH})):
-        (part,) = found[metric]
+        (part,) = result[metric]
         assert part.batch.family == "rmsnorm_chain"
         assert {name for name, _ in part.batch.variant.flags} == flags
         assert part.batch.dims["hidden"].tolist() == [1024, 2048, 4096]
@@ -48,7 +48,7 @@ def test_a_direction_is_a_flag_and_every_second_size_is_held_out(tmp_path: Path)
 def test_rows_that_repeat_both_passes_and_older_ones_are_left_out(tmp_path: Path) -> None:
     config = json.dumps({"S": 2048, "B": 4})
     again = {"x_name": "ffn_local", "extra_benchmark_config_str": config}
-    found = timed_rows(
+    result = timed_rows(
         written(
             tmp_path,
             record("megatron_swiglu", 1024, **again),
@@ -58,7 +58,7 @@ def test_rows_that_repeat_both_passes_and_older_ones_are_left_out(tmp_path: Path
             record("rms_norm", 1024, kernel_provider="megatron"),
         )
     )
-    ((part,),) = found.values()
+    ((part,),) = result.values()
     assert part.batch.family == "silu_mul_chain"
     assert part.batch.dims["width"].tolist() == [2048]
 

@@ -36,9 +36,9 @@ def rows(device: str, count: int, *, first: int = 16, **words: str) -> MeasuredR
 
 @pytest.mark.parametrize("held", [True, False])
 def test_a_sample_is_of_one_side_of_the_split(held: bool) -> None:
-    found = shares_of([rows("H100", 400), rows("H100", 40)], 44, held=held)
-    assert all((part.held_out == held).all() for part in found)
-    assert [len(part.batch) for part in found] == [40, 4]
+    shares = shares_of([rows("H100", 400), rows("H100", 40)], 44, held=held)
+    assert all((part.held_out == held).all() for part in shares)
+    assert [len(part.batch) for part in shares] == [40, 4]
 
 
 @pytest.mark.parametrize("count", [10, 400])
@@ -52,13 +52,13 @@ def test_rows_that_are_taken_keep_their_times(count: int) -> None:
 
 def test_a_limit_is_shared_by_size_and_cuts_nothing_else() -> None:
     parts = [rows("H100", 300), rows("A100", 2), rows("L40S", 98)]
-    found = limited(parts, 40)
-    assert sum(len(part) for part in found) == 40
-    assert found[0].device == "H100"
-    assert len(found[0]) > 20
+    result = limited(parts, 40)
+    assert sum(len(part) for part in result) == 40
+    assert result[0].device == "H100"
+    assert len(result[0]) > 20
     assert limited(parts, None) == parts
     assert limited(parts, 400) == parts
-    for part in found:
+    for part in result:
         assert set(part.batch.dims["m"].tolist()) <= set(range(16, 16 + 300))
 
 
@@ -86,9 +86,9 @@ def test_the_newest_version_is_told_by_its_numbers() -> None:
 
 
 def test_parts_of_one_kernel_are_joined_in_order() -> None:
-    (found,) = joined([rows("H100", 3), rows("H100", 2, first=90)])
-    assert found.batch.dims["m"].tolist() == [16, 17, 18, 90, 91]
-    assert len(found) == 5
+    (result,) = joined([rows("H100", 3), rows("H100", 2, first=90)])
+    assert result.batch.dims["m"].tolist() == [16, 17, 18, 90, 91]
+    assert len(result) == 5
 
 
 def test_repeats_become_their_mean_or_median() -> None:
@@ -124,13 +124,13 @@ def test_rows_of_a_table_are_grouped_by_words_and_sorted(tmp_path: Path) -> None
     assert first.held_out.tolist() == [False, True]
     assert first.seconds == pytest.approx([2e-6, 4e-6])
     assert second.words["version"] == "2"
-    found = [(words["dtype"], c["m"].tolist()) for words, c in groups(table, ["dtype"], ["m"])]
-    assert found == [("bf16", [2, 4]), ("fp8", [1, 3])]
+    items = [(words["dtype"], c["m"].tolist()) for words, c in groups(table, ["dtype"], ["m"])]
+    assert items == [("bf16", [2, 4]), ("fp8", [1, 3])]
 
 
 def test_scored_rows_are_microseconds_by_device() -> None:
     parts = [rows("H100", 3), rows("A100", 2)]
-    found = Scored.joined(
+    result = Scored.joined(
         "gemm_bf16_us",
         [
             scored_part(
@@ -141,12 +141,12 @@ def test_scored_rows_are_microseconds_by_device() -> None:
             for part in parts
         ],
     )  # fmt: skip
-    assert found.measured == pytest.approx([10.0, 11.0, 12.0, 10.0, 11.0])
-    assert found.baselines["other"] == pytest.approx(2.0 * found.measured)
-    assert found.groups["architecture"].tolist() == ["hopper"] * 3 + ["ampere"] * 2
-    assert found.groups["device"].tolist() == ["H100"] * 3 + ["A100"] * 2
-    assert found.estimate[:3] == pytest.approx(1e6 * predicted(parts[0]).estimate_s)
-    some = found.take(np.array([3, 0]))
+    assert result.measured == pytest.approx([10.0, 11.0, 12.0, 10.0, 11.0])
+    assert result.baselines["other"] == pytest.approx(2.0 * result.measured)
+    assert result.groups["architecture"].tolist() == ["hopper"] * 3 + ["ampere"] * 2
+    assert result.groups["device"].tolist() == ["H100"] * 3 + ["A100"] * 2
+    assert result.estimate[:3] == pytest.approx(1e6 * predicted(parts[0]).estimate_s)
+    some = result.take(np.array([3, 0]))
     assert some.measured == pytest.approx([10.0, 10.0])
     assert some.groups["device"].tolist() == ["A100", "H100"]
 
@@ -154,9 +154,9 @@ def test_scored_rows_are_microseconds_by_device() -> None:
 def test_a_peer_that_lacks_a_part_answers_none_of_it() -> None:
     two = np.array([1.0, 2.0])
     known = Scored("x_us", two, two, two, two, peers={"Peer": np.array([3.0, 4.0])})
-    found = Scored.joined("x_us", [known, Scored("x_us", two, two, two, two)])
-    assert found.peers["Peer"][:2].tolist() == [3.0, 4.0]
-    assert np.isnan(found.peers["Peer"][2:]).all()
+    result = Scored.joined("x_us", [known, Scored("x_us", two, two, two, two)])
+    assert result.peers["Peer"][:2].tolist() == [3.0, 4.0]
+    assert np.isnan(result.peers["Peer"][2:]).all()
 
 
 def test_metrics_tell_formats_apart_but_where_they_are_reported_together() -> None:

@@ -32,20 +32,20 @@ def facts(_: Path, __: int | None, on: Callable[[str], bool]) -> Iterator[Scored
 
 
 def test_each_architecture_is_unknown_where_it_is_scored_and_known_beside_it() -> None:
-    found = {scored.metric: scored for scored in unseen(facts, Path(), None)}
-    assert list(found) == list(FACTS)
+    table = {scored.metric: scored for scored in unseen(facts, Path(), None)}
+    assert list(table) == list(FACTS)
     for name in ("gemm", "learned"):
-        assert found[name].estimate.tolist() == [1.0] * len(BOARDS)
-        assert found[name].baselines[KNOWN].tolist() == [2.0] * len(BOARDS)
+        assert table[name].estimate.tolist() == [1.0] * len(BOARDS)
+        assert table[name].baselines[KNOWN].tolist() == [2.0] * len(BOARDS)
 
 
 def test_constants_of_a_board_by_name_are_gone_with_its_architecture_only() -> None:
     assert "P4" in load_physics("ranges").architectures
     scored = {each.metric: each for each in unseen(facts, Path(), None)}["board"]
-    own = scored.groups["architecture"] == find_device("P4").architecture
-    assert own.sum() == 1
-    assert scored.estimate[own].tolist() == [1.0]
-    assert set(scored.estimate[~own].tolist()) == {2.0}
+    current = scored.groups["architecture"] == find_device("P4").architecture
+    assert current.sum() == 1
+    assert scored.estimate[current].tolist() == [1.0]
+    assert set(scored.estimate[~current].tolist()) == {2.0}
 
 
 def test_boards_have_their_names_of_the_catalog_and_keep_their_rows() -> None:

@@ -35,8 +35,8 @@ def whole_in_the_buffer() -> MappingBatch:
 
 @pytest.mark.parametrize(("bank", "fits"), [(None, True), (16.0, True), (24.0, False)])
 def test_a_bank_holds_one_tensor(bank: float | None, fits: bool) -> None:
-    found = cost(EINSUM, chip(replace(BUFFER, bank_words=bank)), whole_in_the_buffer())
-    assert bool(found.fits[0]) is fits
+    result = cost(EINSUM, chip(replace(BUFFER, bank_words=bank)), whole_in_the_buffer())
+    assert bool(result.fits[0]) is fits
 
 
 def test_units_wait_for_an_exposed_port() -> None:
@@ -54,12 +54,12 @@ def test_eyeriss_maps_its_second_layer_as_the_chip_does() -> None:
     filters and once on their way in.
     """
     sizes = "n=4 c=48 m=128 p=27 q=27 r=5 s=5 groups=2"
-    found = mapped(task_of("eyeriss", "conv2d", sizes.split())).cost
-    traffic = found.traffic
+    result = mapped(task_of("eyeriss", "conv2d", sizes.split())).cost
+    traffic = result.traffic
     words = (traffic.reads + traffic.fills + traffic.updates)[1].sum() * 2 / 1e6
     sums, inputs = 256 * 27 * 27 * 4 * 2 / 1e6, 96 * 31 * 31 * 4 * 2 / 1e6
     assert words == pytest.approx(sums * (2 * 24 - 1) + inputs * (8 + 2), rel=0.03)
-    assert found.traffic.units[0] == pytest.approx(140, abs=5)
+    assert result.traffic.units[0] == pytest.approx(140, abs=5)
 
 
 def test_densities_of_a_file_name_it(tmp_path: Path) -> None:

@@ -15,13 +15,13 @@ QUICK = (("hbm-pim", "static batch"), ("hbm-pim", "training step"))
 
 
 def check(design: str, workload: str, folder: Path) -> None:
-    found = cell(design, workload, folder)
-    if found["answered"]:
-        assert 0 < found["p05"] <= found["estimate"] <= found["p95"]
-        assert any("nobody has built" in text for text in found["warnings"])
+    result = cell(design, workload, folder)
+    if result["answered"]:
+        assert 0 < result["p05"] <= result["estimate"] <= result["p95"]
+        assert any("nobody has built" in text for text in result["warnings"])
     else:
-        assert design in found["message"]
-        assert found["hint"]
+        assert design in result["message"]
+        assert result["hint"]
 
 
 @pytest.mark.parametrize(("design", "workload"), QUICK)

@@ -33,13 +33,13 @@ def test_every_design_of_the_catalog_maps_a_layer(path: Path) -> None:
     design = read_design(path)
     assert design.architecture.name == path.stem
     assert design.architecture.source
-    found = best_mapping(
-        matmul(m=64, n=128, k=128) if not Chip.of(design).slides
+    mapping = best_mapping(
+        matmul(m=64, n=128, k=128) if not Chip.from_design(design).slides
         else conv2d(c=16, m=16, p=14, q=14, r=3, s=3),
         design.architecture, design.constraints,
     )  # fmt: skip
-    assert found.cost.fits.all()
-    assert 0 <= found.gap < 0.05
+    assert mapping.cost.fits.all()
+    assert 0 <= mapping.gap < 0.05
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ def test_a_systolic_array_takes_what_scale_sim_says() -> None:
             ),
             {},
         )  # fmt: skip
-        found = cost(einsum, chip, MappingBatch.of(nest, einsum, chip))
+        result = cost(einsum, chip, MappingBatch.from_nest(nest, einsum, chip))
         folds = (n // columns) * (k // rows)
-        assert found.cycles[0] == folds * (2 * rows + columns + m - 2)
+        assert result.cycles[0] == folds * (2 * rows + columns + m - 2)
 
 
 def test_words_of_the_command_line_name_a_task() -> None:
@@ -130,8 +130,8 @@ def test_banks_that_are_too_few_are_named() -> None:
     }  # fmt: skip
     design = build({**table, "constraint": []})
     name = design.architecture.memories[1].name
-    said = rf"{name}.bank_words: no mapping fits.* need 3 banks of 40000 words.* 1\.64 are there"
-    with pytest.raises(SilicastError, match=said):
+    message = rf"{name}.bank_words: no mapping fits.* need 3 banks of 40000 words.* 1\.64 are there"
+    with pytest.raises(SilicastError, match=message):
         best_mapping(matmul(m=8, n=8, k=8), design.architecture, design.constraints)
 
 
@@ -163,8 +163,8 @@ def test_a_density_of_a_file_of_layers_is_refused(
 ) -> None:
     file = tmp_path / "net.csv"
     file.write_text("any")
-    asked = ["design", "map", "eyeriss", str(file), "--density", "Weights=0.5"]
-    assert main(asked) == 2
+    requested = ["design", "map", "eyeriss", str(file), "--density", "Weights=0.5"]
+    assert main(requested) == 2
     assert "--density: is of one operation" in capsys.readouterr().err
 
 

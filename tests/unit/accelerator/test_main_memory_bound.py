@@ -27,8 +27,8 @@ BYTES = 2.0 * 3 * 64 * 64
 def test_no_product_is_quicker_than_its_operands_and_results(cache: str) -> None:
     device = device_from(SLOW)
     op = Op.make("gemm", dataclasses.replace(Variant("bf16"), cache=cache), m=64, n=64, k=64)
-    found = time_of(op, device)
+    time = time_of(op, device)
     least_s = BYTES / device.dram.bandwidth_bytes_per_s
-    assert found.bound_s == pytest.approx(least_s)
-    assert found.bound_by == "dram"
-    assert least_s <= found.p05_s <= found.estimate_s
+    assert time.bound_s == pytest.approx(least_s)
+    assert time.bound_by == "dram"
+    assert least_s <= time.p05_s <= time.estimate_s

@@ -78,12 +78,12 @@ def test_a_design_is_written_as_accelforge_reads_it(tmp_path: Path) -> None:
     assert "spatial: [{name: array0, fanout: 4}, {name: array1, fanout: 2}]" in text
     assert "size: 32768" in text  # bits
     assert "{name: read, energy: 1e-10, throughput: 400000000.0, bits_per_action: 8}" in text
-    for change, said in (
+    for change, remarks in (
         ("update = 1.0", "update = 2.0"),
         ("words_per_cycle = 4", 'words_per_cycle = 4\nactions = ["read"]'),
         ("capacity_words = 4096", "capacity_words = 4096\nbank_words = 64"),
     ):  # fmt: skip
-        chip.write_text(CHIP.replace(change, said))
+        chip.write_text(CHIP.replace(change, remarks))
         with pytest.raises(SilicastError) as caught:
             peer.hardware(chip)
         assert caught.value.field == "chip"

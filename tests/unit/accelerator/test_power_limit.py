@@ -31,13 +31,13 @@ def chip(power_w: float, idle_w: float = 0.5) -> dict[str, Any]:
 
 
 def answered(limit_w: float, **limits: float) -> Answer:
-    found = reply_to({
+    answer = reply_to({
         "task": "inference", "model": {"base": "Llama-3.2-1B", "num_hidden_layers": 2},
         "device": chip(limit_w), "workload": {"batch": 1, "input_len": 16, "output_len": 2},
         "limits": limits,
     })  # fmt: skip
-    assert isinstance(found, Answer), found
-    return found
+    assert isinstance(answer, Answer), answer
+    return answer
 
 
 @pytest.mark.parametrize("op", [PRODUCT, STREAM], ids=lambda op: op.family)
@@ -59,17 +59,17 @@ def test_actions_take_what_they_take_in_a_longer_time(op: Op) -> None:
 def test_a_whole_model_keeps_its_energy_and_its_limit() -> None:
     free = answered(FREE)
     half_w = 0.5 * free.metrics["power_w"].estimate
-    held, asked = answered(half_w), answered(FREE, power_w=half_w)
-    assert held.metrics == asked.metrics
-    for found, limit_w in ((free, FREE), (held, half_w)):
-        energy, power, time = (found.metrics[name] for name in ("energy_j", "power_w", "total_ms"))
+    held, requested = answered(half_w), answered(FREE, power_w=half_w)
+    assert held.metrics == requested.metrics
+    for items, limit_w in ((free, FREE), (held, half_w)):
+        energy, power, time = (items.metrics[name] for name in ("energy_j", "power_w", "total_ms"))
         assert energy.estimate == pytest.approx(power.estimate * time.estimate * 1e-3)
         assert 0.0 < energy.p05 < energy.estimate < energy.p95
         assert 0.5 <= power.p05 < power.estimate <= power.p95 <= limit_w
-        assert any("power limit" in text for text in found.warnings)
+        assert any("power limit" in text for text in items.warnings)
     grown_j = 0.5e-3 * (held.metrics["total_ms"].estimate - free.metrics["total_ms"].estimate)
-    own = [found.metrics["energy_j"].estimate for found in (free, held)]
-    assert own[1] - own[0] == pytest.approx(grown_j, rel=1e-6)
+    current = [items.metrics["energy_j"].estimate for items in (free, held)]
+    assert current[1] - current[0] == pytest.approx(grown_j, rel=1e-6)
 
 
 def test_a_lower_limit_is_never_quicker() -> None:
@@ -91,7 +91,7 @@ def test_a_limit_below_what_it_takes_without_work_is_refused() -> None:
 
 @pytest.mark.full
 def test_served_joules_may_be_more_than_the_limit_times_the_predicted_time() -> None:
-    found = reply_to({
+    reply = reply_to({
         "task": "serving", "model": {"base": "Llama-3.2-1B", "num_hidden_layers": 1},
         "device": chip(5.0),
         "workload": {
@@ -99,7 +99,7 @@ def test_served_joules_may_be_more_than_the_limit_times_the_predicted_time() -> 
             "output_len": 2,
         },
     })  # fmt: skip
-    assert isinstance(found, Answer), found
-    energy, power = (found.metrics[name] for name in ("energy_per_request_j", "power_w"))
+    assert isinstance(reply, Answer), reply
+    energy, power = (reply.metrics[name] for name in ("energy_per_request_j", "power_w"))
     assert power.estimate <= power.p95 <= 5.0
     assert energy.p95 > 2.0 * energy.estimate

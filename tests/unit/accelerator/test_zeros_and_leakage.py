@@ -58,27 +58,27 @@ def product(table: Any, dtype: str = "bf16", **flags: Any) -> Any:
 
 def test_density_1_is_the_dense_answer_bit_for_bit() -> None:
     dense = product(chip(skips=False))
-    for own in ({}, {"Weights": 1.0}, {"Weights": "2:2", "Inputs": 1}):
-        found = product(chip(density=own))
-        assert found.estimate_s == dense.estimate_s
-        assert found.bound_s == dense.bound_s
-        assert found.energy_j == dense.energy_j
+    for item in ({}, {"Weights": 1.0}, {"Weights": "2:2", "Inputs": 1}):
+        result = product(chip(density=item))
+        assert result.estimate_s == dense.estimate_s
+        assert result.bound_s == dense.bound_s
+        assert result.energy_j == dense.energy_j
 
 
 def test_fewer_values_take_less_and_stay_above_their_bound() -> None:
-    found = [product(chip(density={"Weights": d})) for d in (1.0, 0.5, 0.25)]
-    for more, less in itertools.pairwise(found):
+    items = [product(chip(density={"Weights": d})) for d in (1.0, 0.5, 0.25)]
+    for more, less in itertools.pairwise(items):
         assert less.bound_s <= less.estimate_s <= more.estimate_s
         assert less.energy_j.estimate < more.energy_j.estimate
 
 
 def test_a_searched_size_costs_what_the_mapper_says() -> None:
-    own = {"Weights": 0.5}
+    table = {"Weights": 0.5}
     task = task_on(
-        checked(chip(density=own)), einsum_of("matmul", [f"{k}={v}" for k, v in SIZES.items()])
+        checked(chip(density=table)), einsum_of("matmul", [f"{k}={v}" for k, v in SIZES.items()])
     )
-    best, found = mapped(task, "edp"), product(chip(density=own))
-    assert found.energy_j.estimate * 1e12 == pytest.approx(best.cost.energy_pj[0])
+    best, result = mapped(task, "edp"), product(chip(density=table))
+    assert result.energy_j.estimate * 1e12 == pytest.approx(best.cost.energy_pj[0])
 
 
 def test_narrower_weights_move_less_of_what_is_left() -> None:
@@ -105,7 +105,7 @@ def test_a_row_of_a_batch_is_the_row_alone() -> None:
     model = implementation_for("gemm", "loop_nest")
     assert model is not None
     ops = [Op.make("gemm", Variant("bf16"), m=m, n=16, k=32) for m in (8, 5, 7)]
-    together: KernelTimes = model.times(OpBatch.of(ops), device)
+    together: KernelTimes = model.times(OpBatch.from_ops(ops), device)
     for row, op in enumerate(ops):
         assert time_of(op, device).estimate_s == together.estimate_s[row]
 
@@ -136,33 +136,33 @@ def described_chip(**changes: Any) -> Any:
 def test_mappings_are_searched_for_what_is_left() -> None:
     """And those that were searched as if nothing were zero are candidates as before."""
     device = device_from(described_chip(density={"Weights": 0.2}))
-    own = (("Weights", 0.2),)
+    current = (("Weights", 0.2),)
     compute, bits, size = "bf16", 16.0, (64.0, 32.0, 64.0)
-    work = work_of(chip_of(device), Problem("matmul"), compute, bits, (), own)
-    found = _of_one(work, size, ())
+    work = work_of(chip_of(device), Problem("matmul"), compute, bits, (), current)
+    result = _of_one(work, size, ())
     every = work.nearest_to(size)
     counted = [work.without_zeros(each, size, ()) for each in every]
     assert len(every) >= 2
-    assert found[0] * found[2] == min(each[0] * each[2] for each in counted)
+    assert result[0] * result[2] == min(each[0] * each[2] for each in counted)
 
 
 def test_tiles_leave_room_for_what_describes_them() -> None:
     """Whole searches of such designs found tiles that do not fit, and refused the design."""
-    found = time_of(
+    time = time_of(
         Op.make("gemm", Variant("bf16"), m=64, n=64, k=64), device_from(described_chip())
     )
-    assert found.bound_s <= found.estimate_s
+    assert time.bound_s <= time.estimate_s
 
 
 def test_compiled_mappings_say_by_which_densities_they_were_searched() -> None:
-    own = {"Weights": 0.2}
-    device = device_from(described_chip(density=own))
+    current = {"Weights": 0.2}
+    device = device_from(described_chip(density=current))
     sizes = np.array([[float(size)] for size in SIZES.values()])
-    asked = [Asked(Problem("matmul"), "bf16", 16.0, sizes, (("Weights", 0.2),))]
-    tables = compiled(chip_of(device), wanted(asked), 2000)
+    requested = [Asked(Problem("matmul"), "bf16", 16.0, sizes, (("Weights", 0.2),))]
+    tables = compiled(chip_of(device), wanted(requested), 2000)
     assert [table.density for table in tables] == [{"Weights": "0.2"}]
     content = msgspec.toml.decode(with_mappings("", tables))
-    again = device_from(described_chip(density=own, mapping=content["mapping"]))
+    again = device_from(described_chip(density=current, mapping=content["mapping"]))
     work = work_of(chip_of(again), Problem("matmul"), "bf16", 16.0, (), (("Weights", 0.2),))
     assert len(work.stored) == 1
 
@@ -174,10 +174,10 @@ def test_no_density_is_refused() -> None:
 
 
 def test_a_tensor_of_another_shape_is_refused(tmp_path: Path) -> None:
-    own, other = tmp_path / "own.npy", tmp_path / "other.npy"
-    np.save(own, np.eye(32, 16))
+    current, other = tmp_path / "own.npy", tmp_path / "other.npy"
+    np.save(current, np.eye(32, 16))
     np.save(other, np.eye(16, 32))
-    assert reply_of({"Weights": str(own)}).ok
+    assert reply_of({"Weights": str(current)}).ok
     reply = reply_of({"Weights": str(other)})
     assert not reply.ok
     assert reply.error.field == "density.Weights"
@@ -194,17 +194,17 @@ def test_a_format_of_a_tensor_without_zeros_adds_no_values_and_no_cycles() -> No
     free = chip(skips=False)
     free["level"][0] = {**free["level"][0], "format": {"Weights": ["U", "U"]}}
     paid = chip(skips=False, csr=True)
-    found = {}
+    entries = {}
     for name, table in (("dense", chip(skips=False)), ("free", free), ("paid", paid)):
         task = task_on(checked(table), einsum)
-        batch = MappingBatch.of(nest, einsum, task.architecture)
-        found[name] = cost(task.einsum, task.architecture, batch)
-    assert found["free"].cycles[0] == found["dense"].cycles[0]
-    assert found["free"].energy_pj[0] == found["dense"].energy_pj[0]
-    assert found["paid"].energy_pj[0] > found["dense"].energy_pj[0]
-    zeros = found["paid"].zeros
+        batch = MappingBatch.from_nest(nest, einsum, task.architecture)
+        entries[name] = cost(task.einsum, task.architecture, batch)
+    assert entries["free"].cycles[0] == entries["dense"].cycles[0]
+    assert entries["free"].energy_pj[0] == entries["dense"].energy_pj[0]
+    assert entries["paid"].energy_pj[0] > entries["dense"].energy_pj[0]
+    zeros = entries["paid"].zeros
     assert zeros is not None
-    assert (zeros.reads.actual == found["dense"].traffic.reads).all()
+    assert (zeros.reads.actual == entries["dense"].traffic.reads).all()
     assert (zeros.computes.actual == einsum.points).all()
 
 
@@ -252,7 +252,7 @@ def test_a_whole_model_is_quicker_with_fewer_weights() -> None:
     dense, sparse = (whole(chip(density={"Weights": d})) for d in (1.0, 0.25))
     for name in ("prefill_ms", "total_ms", "energy_j"):
         assert sparse.metrics[name].estimate < dense.metrics[name].estimate
-    assert any("[density]" in said for said in sparse.warnings)
+    assert any("[density]" in warning for warning in sparse.warnings)
 
 
 @pytest.mark.full

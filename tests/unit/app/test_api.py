@@ -16,33 +16,33 @@ KERNEL = {"kernel": {"op": "rmsnorm", "tokens": 8, "hidden": 4096}}
 
 
 def test_three_lines_predict_a_kernel(tmp_path: Path) -> None:
-    found = silicast.predict(task="kernel", device="H100", workload=KERNEL)
-    assert found["latency_us"].estimate >= found.bound["latency_us"]
-    assert found.tier == "analytic"
+    result = silicast.predict(task="kernel", device="H100", workload=KERNEL)
+    assert result["latency_us"].estimate >= result.bound["latency_us"]
+    assert result.tier == "analytic"
     path = tmp_path / "s.toml"
     path.write_text(
         'task = "kernel"\ndevice = "H100"\n[workload.kernel]\n'
         'op = "rmsnorm"\ntokens = 8\nhidden = 4096\n',
         encoding="utf-8",
     )
-    assert silicast.predict(path) == found
+    assert silicast.predict(path) == result
     base = {"task": "kernel", "device": "A100", "workload": KERNEL}
-    assert silicast.predict(base, device="H100") == found
+    assert silicast.predict(base, device="H100") == result
 
 
 def test_a_static_batch_in_three_lines() -> None:
-    found = silicast.infer(
+    result = silicast.infer(
         model="Llama-3.1-8B", device="H100", batch=8, input_len=1024, output_len=4, tp=2
     )
-    assert found.decode_step_ms is not None
-    assert found.prefill_ms.estimate > found.decode_step_ms.estimate > 0
-    total = found.prefill_ms.estimate + 3 * found.decode_step_ms.estimate
-    assert found.total_ms.estimate == pytest.approx(total, rel=0.01)
-    assert found.memory_gb.estimate > 8.0
+    assert result.decode_step_ms is not None
+    assert result.prefill_ms.estimate > result.decode_step_ms.estimate > 0
+    total = result.prefill_ms.estimate + 3 * result.decode_step_ms.estimate
+    assert result.total_ms.estimate == pytest.approx(total, rel=0.01)
+    assert result.memory_gb.estimate > 8.0
     lens = silicast.infer(
         model="Llama-3.1-8B", device="H100", input_lens=[1024] * 8, output_len=4, tp=2
     )
-    assert lens.total_ms == found.total_ms
+    assert lens.total_ms == result.total_ms
 
 
 BATCH: dict[str, Any] = {
@@ -69,9 +69,9 @@ BATCH: dict[str, Any] = {
 def test_short_and_long_form_are_the_same_question(
     short: dict[str, Any], long: dict[str, Any]
 ) -> None:
-    found = silicast.infer(**BATCH, **short)
-    assert found.predicted == silicast.infer(**BATCH, **long).predicted
-    assert found.predicted.why != silicast.infer(**BATCH).predicted.why
+    result = silicast.infer(**BATCH, **short)
+    assert result.predicted == silicast.infer(**BATCH, **long).predicted
+    assert result.predicted.why != silicast.infer(**BATCH).predicted.why
 
 
 @pytest.mark.parametrize(
@@ -94,15 +94,15 @@ def test_contradictions_and_bad_degrees_are_refused(given: dict[str, Any], field
 
 
 def test_one_token_is_all_prefill() -> None:
-    found = silicast.infer(model="Llama-3.1-8B", device="H100", input_len=64, output_len=1)
-    assert found.decode_step_ms is None
-    assert found.total_ms.estimate == found.prefill_ms.estimate
+    result = silicast.infer(model="Llama-3.1-8B", device="H100", input_len=64, output_len=1)
+    assert result.decode_step_ms is None
+    assert result.total_ms.estimate == result.prefill_ms.estimate
 
 
 def test_metrics_that_do_not_exist_are_named() -> None:
-    found = silicast.predict(task="kernel", device="H100", workload=KERNEL)
+    result = silicast.predict(task="kernel", device="H100", workload=KERNEL)
     with pytest.raises(KeyError, match="there are latency_us"):
-        found["latency_ms"]
+        result["latency_ms"]
 
 
 def test_errors_name_the_field() -> None:
@@ -122,10 +122,10 @@ def test_importing_the_package_imports_no_numpy() -> None:
 
 
 def test_what_is_shown_is_short_and_errors_can_be_caught() -> None:
-    found = silicast.infer(**BATCH)
-    assert repr(found).startswith("StaticBatchTimes(prefill_ms=")
-    assert repr(found.predicted).startswith("Predicted(prefill_ms=")
-    assert len(repr(found)) < 300
+    result = silicast.infer(**BATCH)
+    assert repr(result).startswith("StaticBatchTimes(prefill_ms=")
+    assert repr(result.predicted).startswith("Predicted(prefill_ms=")
+    assert len(repr(result)) < 300
     assert silicast.SilicastError is SilicastError
     assert "SilicastError" in dir(silicast)
 
@@ -134,21 +134,21 @@ def test_numbers_of_numpy_and_paths_are_taken_as_they_are(tmp_path: Path) -> Non
     np = pytest.importorskip("numpy")
     chip = tmp_path / "chip.toml"
     chip.write_text('base = "H100"\nname = "chip"\n', encoding="utf-8")
-    asked: dict[str, Any] = {"model": "Llama-3.1-8B", "output_len": 2}
-    plain = silicast.infer(device=str(chip), batch=2, input_len=64, power_w=500.0, **asked)
+    requested: dict[str, Any] = {"model": "Llama-3.1-8B", "output_len": 2}
+    plain = silicast.infer(device=str(chip), batch=2, input_len=64, power_w=500.0, **requested)
     typed = silicast.infer(
         device=chip,  # type: ignore[arg-type]
-        batch=np.int64(2), input_len=np.int32(64), power_w=np.float32(500.0), **asked,
+        batch=np.int64(2), input_len=np.int32(64), power_w=np.float32(500.0), **requested,
     )  # fmt: skip
     assert typed == plain
-    many = silicast.infer(device="h100", input_lens=np.array([3, 64]), **asked)
-    assert many == silicast.infer(device="h100", input_lens=[3, 64], **asked)
+    many = silicast.infer(device="h100", input_lens=np.array([3, 64]), **requested)
+    assert many == silicast.infer(device="h100", input_lens=[3, 64], **requested)
 
 
 def test_an_encoder_generates_nothing_unless_it_is_asked_to() -> None:
-    found = silicast.infer(model="bert-base-uncased", device="h100", input_len=128)
-    assert found.decode_step_ms is None
-    assert found == silicast.infer(
+    result = silicast.infer(model="bert-base-uncased", device="h100", input_len=128)
+    assert result.decode_step_ms is None
+    assert result == silicast.infer(
         model="bert-base-uncased", device="h100", input_len=128, output_len=1
     )
     with pytest.raises(SilicastError, match="generates no tokens"):

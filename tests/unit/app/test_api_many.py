@@ -44,15 +44,15 @@ def test_defaults_are_those_of_the_command(function: Any, tables: tuple[Any, ...
 
 def test_a_batch_without_sizes_is_that_of_the_command() -> None:
     flags = BatchFlags(model="Llama-3.1-8B")
-    found = silicast.infer(model="Llama-3.1-8B", device="h100")
-    assert found.predicted == silicast.predict(inference_scenario(flags, {}, "h100"))
+    result = silicast.infer(model="Llama-3.1-8B", device="h100")
+    assert result.predicted == silicast.predict(inference_scenario(flags, {}, "h100"))
 
 
 @pytest.mark.parametrize("batches", [np.arange(1, 3), (1, 2), range(1, 3), [1, 2]])
 def test_whatever_holds_several_values_is_swept(batches: Any) -> None:
-    found = silicast.sweep(device="h100", batch=batches, **SMALL)
-    assert [row.fields for row in found] == [{"batch": 1}, {"batch": 2}]
-    assert all(row.predicted for row in found)
+    sweep = silicast.sweep(device="h100", batch=batches, **SMALL)
+    assert [row.fields for row in sweep] == [{"batch": 1}, {"batch": 2}]
+    assert all(row.predicted for row in sweep)
 
 
 def test_a_lone_row_without_an_answer_says_why_without_a_label() -> None:
@@ -71,10 +71,10 @@ def test_a_lone_row_without_an_answer_says_why_without_a_label() -> None:
 def test_a_misspelt_argument_is_told_from_the_nearest(
     function: Any, typed: str, meant: str
 ) -> None:
-    with pytest.raises(SilicastError, match=r"unknown argument") as found:
+    with pytest.raises(SilicastError, match=r"unknown argument") as raises:
         function(model="gpt2", device="h100", **{typed: 8})
-    assert (found.value.field, found.value.kind) == (typed, "unknown_name")
-    assert found.value.hint.startswith(f"did you mean {meant}")
+    assert (raises.value.field, raises.value.kind) == (typed, "unknown_name")
+    assert raises.value.hint.startswith(f"did you mean {meant}")
 
 
 def test_all_names_are_offered() -> None:
@@ -103,19 +103,19 @@ def test_a_belief_is_like_a_number() -> None:
 
 
 def test_an_answer_shows_itself() -> None:
-    found = silicast.infer(device="h100", **SMALL)
-    plain = found.to_dict()
+    result = silicast.infer(device="h100", **SMALL)
+    plain = result.to_dict()
     assert json.loads(json.dumps(plain)) == plain
-    assert plain["metrics"]["total_ms"]["estimate"] == found.total_ms
-    html = found._repr_html_()
+    assert plain["metrics"]["total_ms"]["estimate"] == result.total_ms
+    html = result._repr_html_()
     assert "<td>total_ms</td>" in html
-    assert f"<td>{found.total_ms:.4g}</td>" in html
+    assert f"<td>{result.total_ms:.4g}</td>" in html
 
 
 def test_drawings() -> None:
     pytest.importorskip("matplotlib")
-    found = silicast.infer(device="h100", **SMALL)
-    assert len(found.plot().figure.axes[0].get_yticklabels()) == len(found.predicted.metrics)
+    result = silicast.infer(device="h100", **SMALL)
+    assert len(result.plot().figure.axes[0].get_yticklabels()) == len(result.predicted.metrics)
     table = silicast.compare(device=["h100", "a100"], **SMALL)
     assert table.plot().figure.axes
     with pytest.raises(SilicastError, match="no row has"):
@@ -125,12 +125,12 @@ def test_drawings() -> None:
 def test_frames() -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed: frames are not tried")
     one = silicast.infer(device="h100", **SMALL)
-    found = one.to_pandas()
-    assert isinstance(found, pandas.DataFrame)
-    by_metric = found.set_index("metric")
+    result = one.to_pandas()
+    assert isinstance(result, pandas.DataFrame)
+    by_metric = result.set_index("metric")
     assert by_metric.loc["total_ms", "estimate"] == one.total_ms.estimate
-    assert (found["p05"] <= found["estimate"]).all()
-    assert (found["estimate"] <= found["p95"]).all()
+    assert (result["p05"] <= result["estimate"]).all()
+    assert (result["estimate"] <= result["p95"]).all()
     assert pandas.isna(by_metric.loc["memory_gb", "bound"])
     many = silicast.sweep(device=["h100", "nowhere"], batch=[1, 2], **SMALL).to_pandas()
     assert list(many["device"]) == ["h100", "h100", "nowhere", "nowhere"]
@@ -146,62 +146,62 @@ def test_without_pandas_an_error_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_comparison_puts_what_fits_first() -> None:
-    found = silicast.compare(model="Llama-3.1-70B", device="l4,b200", tp=1, output_len=2)
-    assert [row.label for row in found] == ["b200", "l4"]
-    assert found[0].reason == ""
-    assert "does not fit" in found[1].reason
-    assert "does not fit" in found._repr_html_()
+    compare = silicast.compare(model="Llama-3.1-70B", device="l4,b200", tp=1, output_len=2)
+    assert [row.label for row in compare] == ["b200", "l4"]
+    assert compare[0].reason == ""
+    assert "does not fit" in compare[1].reason
+    assert "does not fit" in compare._repr_html_()
     with pytest.raises(SilicastError, match="names no device"):
         silicast.compare(device=[], **SMALL)
 
 
 def test_a_sweep_answers_every_combination() -> None:
-    found = silicast.sweep(device=["h100", "nowhere"], batch=[1, 2], tp=[1, 2], **SMALL)
-    assert len(found) == 8
-    assert [row.fields["device"] for row in found] == ["h100"] * 4 + ["nowhere"] * 4
-    assert all(row.predicted for row in found[:4])
-    assert all("unknown device" in row.reason for row in found[4:])
+    sweep = silicast.sweep(device=["h100", "nowhere"], batch=[1, 2], tp=[1, 2], **SMALL)
+    assert len(sweep) == 8
+    assert [row.fields["device"] for row in sweep] == ["h100"] * 4 + ["nowhere"] * 4
+    assert all(row.predicted for row in sweep[:4])
+    assert all("unknown device" in row.reason for row in sweep[4:])
     alone = silicast.infer(device="h100", batch=2, tp=2, **SMALL)
-    assert found[3].predicted == alone.predicted
-    assert found.to_dict()[3]["total_ms"] == alone.total_ms
+    assert sweep[3].predicted == alone.predicted
+    assert sweep.to_dict()[3]["total_ms"] == alone.total_ms
     assert len(silicast.sweep(device="h100", **SMALL)) == 1
 
 
 def test_serving_and_training_take_the_words_of_the_commands() -> None:
-    found = silicast.serve(
+    result = silicast.serve(
         model="Llama-3.1-8B", device="h100", rate=2.0, requests=8, input_len=64, output_len=4,
         slo="ttft_p99=1s",
     )  # fmt: skip
-    assert found["ttft_p50_ms"] <= found["ttft_p99_ms"]
+    assert result["ttft_p50_ms"] <= result["ttft_p99_ms"]
     with pytest.raises(SilicastError):
         silicast.serve(model="Llama-3.1-8B", device="h100")
 
 
 def test_a_sweep_has_the_sizes_of_the_command_too() -> None:
-    found = silicast.sweep(model="Llama-3.1-8B", device=["h100"], batch=[2])
+    sweep = silicast.sweep(model="Llama-3.1-8B", device=["h100"], batch=[2])
     alone = silicast.infer(model="Llama-3.1-8B", device="h100", batch=2)
-    assert found[0].predicted["total_ms"] == alone.total_ms
+    assert sweep[0].predicted["total_ms"] == alone.total_ms
 
 
 def test_a_table_says_why_the_first_row_has_no_answer() -> None:
-    found = silicast.sweep(device=["h100", "nowhere"], **SMALL)
-    assert "1 answered; device nowhere: " in repr(found)
+    sweep = silicast.sweep(device=["h100", "nowhere"], **SMALL)
+    assert "1 answered; device nowhere: " in repr(sweep)
 
 
 def test_users_and_prices_are_compared_from_python() -> None:
-    asked: dict[str, Any] = {**SMALL, "device": ["h100"]}
-    found = silicast.compare(**asked, users=4, price={"h100": 2.5})[0].predicted
-    same = silicast.compare(**asked, users=4, price="h100=2.5")[0].predicted
-    assert found["cost_per_million_output_tokens"] == same["cost_per_million_output_tokens"]
+    requested: dict[str, Any] = {**SMALL, "device": ["h100"]}
+    predicted = silicast.compare(**requested, users=4, price={"h100": 2.5})[0].predicted
+    same = silicast.compare(**requested, users=4, price="h100=2.5")[0].predicted
+    assert predicted["cost_per_million_output_tokens"] == same["cost_per_million_output_tokens"]
     with pytest.raises(SilicastError, match="in place of one batch"):
-        silicast.compare(**asked, users=4, batch=2)
+        silicast.compare(**requested, users=4, batch=2)
     with pytest.raises(SilicastError, match="unknown argument 'btch'"):
-        silicast.compare(**asked, btch=2)
+        silicast.compare(**requested, btch=2)
 
 
 def test_a_served_token_costs_what_the_device_does() -> None:
-    asked: dict[str, Any] = {"model": "Llama-3.1-8B", "device": "h100", "concurrency": 2}
-    found = silicast.serve(**asked, requests=4, input_len=64, output_len=8, price=2.5)
-    cost = found["cost_per_million_output_tokens"].estimate
-    rate = found["output_tokens_per_s"].estimate
+    requested: dict[str, Any] = {"model": "Llama-3.1-8B", "device": "h100", "concurrency": 2}
+    result = silicast.serve(**requested, requests=4, input_len=64, output_len=8, price=2.5)
+    cost = result["cost_per_million_output_tokens"].estimate
+    rate = result["output_tokens_per_s"].estimate
     assert cost == pytest.approx(2.5e6 / 3600.0 / rate, rel=0.01)

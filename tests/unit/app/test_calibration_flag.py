@@ -32,28 +32,28 @@ def test_kernel_run_and_batch_agree(
     slow: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [f"{name}={value}" for name, value in KERNEL.items() if name != "op"]
-    asked = ["kernel", "gemm", *words, "--device", "h100", "--json"]
-    plain = answer(capsys, *asked)
-    found = answer(capsys, *asked, "--calibration", slow)
-    assert found["tier"] == "calibrated"
-    times = [reply["metrics"]["latency_us"]["estimate"] for reply in (plain, found)]
+    requested = ["kernel", "gemm", *words, "--device", "h100", "--json"]
+    plain = answer(capsys, *requested)
+    result = answer(capsys, *requested, "--calibration", slow)
+    assert result["tier"] == "calibrated"
+    times = [reply["metrics"]["latency_us"]["estimate"] for reply in (plain, result)]
     assert times[1] > 2.9 * times[0]
     case = {"task": "kernel", "device": "h100", "workload": {"kernel": KERNEL}}
     scenario, cases = tmp_path / "s.json", tmp_path / "c.jsonl"
     scenario.write_text(json.dumps(case))
     cases.write_text(json.dumps(case) + "\n" + "[]\n")
-    assert answer(capsys, "run", str(scenario), "--json", "--calibration", slow) == found
+    assert answer(capsys, "run", str(scenario), "--json", "--calibration", slow) == result
     assert main(["batch", str(cases), "--calibration", slow]) == 3
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
-    assert first["metrics"] == found["metrics"]
+    assert first["metrics"] == result["metrics"]
     assert not second["ok"]
 
 
 @pytest.mark.parametrize("command", ["infer", "explain"])
 def test_whole_models(command: str, slow: str, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = [command, *MODEL, "--device", "h100"]
-    plain, found = answer(capsys, *asked), answer(capsys, *asked, "--calibration", slow)
-    times = [reply["metrics"]["prefill_ms"]["estimate"] for reply in (plain, found)]
+    requested = [command, *MODEL, "--device", "h100"]
+    plain, result = answer(capsys, *requested), answer(capsys, *requested, "--calibration", slow)
+    times = [reply["metrics"]["prefill_ms"]["estimate"] for reply in (plain, result)]
     assert times[1] > 1.5 * times[0]
 
 
@@ -61,9 +61,9 @@ def test_compare_says_which_device_was_measured(
     slow: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     replies = answer(capsys, "compare", *MODEL, "--device", "h100,h200", "--calibration", slow)
-    said = {reply["case"]: " ".join(reply["warnings"]) for reply in replies}
-    assert "calibration measured" not in said["h100"]
-    assert "measured on H100-SXM-80GB, used for H200" in said["h200"]
+    details = {reply["case"]: " ".join(reply["warnings"]) for reply in replies}
+    assert "calibration measured" not in details["h100"]
+    assert "measured on H100-SXM-80GB, used for H200" in details["h200"]
 
 
 def test_several_files_the_last_goes_first(
@@ -72,9 +72,9 @@ def test_several_files_the_last_goes_first(
     other = tmp_path / "quick.json"
     save_calibration(Calibration(1, Scope("H100"), [Offset("gemm", 0.0, 0.02, 30)]), other)
     save_calibration(Calibration(1, Scope("H100-SXM-80GB"), [Offset("gemm", 0.2, 0.02, 30)]), other)
-    asked = ["kernel", "gemm", "m=4096", "n=4096", "k=4096", "--device", "h100", "--json"]
-    alone = answer(capsys, *asked, "--calibration", str(other))
-    both = answer(capsys, *asked, "--calibration", slow, "--calibration", str(other))
+    requested = ["kernel", "gemm", "m=4096", "n=4096", "k=4096", "--device", "h100", "--json"]
+    alone = answer(capsys, *requested, "--calibration", str(other))
+    both = answer(capsys, *requested, "--calibration", slow, "--calibration", str(other))
     assert both["metrics"] == alone["metrics"]
 
 
@@ -84,8 +84,8 @@ def test_a_file_that_is_none_is_named(
 ) -> None:
     (tmp_path / "rows.csv").write_text("op,m\ngemm,1\n")
     path = str(tmp_path / name)
-    asked = ["kernel", "gemm", "m=8", "n=8", "k=8", "--device", "h100"]
-    assert main([*asked, "--calibration", path]) == 2
+    requested = ["kernel", "gemm", "m=8", "n=8", "k=8", "--device", "h100"]
+    assert main([*requested, "--calibration", path]) == 2
     assert str(tmp_path) in capsys.readouterr().err
 
 

@@ -68,9 +68,9 @@ def test_flags_and_file_give_the_same_answer(tmp_path: Path, capsys: Capture) ->
 def test_a_model_that_does_not_fit_is_answered(capsys: Capture) -> None:
     status, out, _ = run("infer --model Llama-3.1-70B --device h100", capsys)
     assert status == 0
-    said = " ".join(out.split())
-    assert "does not fit by" in said
-    assert "it would fit with tp = 2" in said
+    remark = " ".join(out.split())
+    assert "does not fit by" in remark
+    assert "it would fit with tp = 2" in remark
 
 
 BAD = {

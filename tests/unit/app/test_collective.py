@@ -86,10 +86,10 @@ def test_astra_sim_has_its_own_numbers(capsys: Capture) -> None:
     assert "57,426 ns" in out
     assert "55,222 ns" in out
     status, out, _ = run(f"all_gather --bytes 1MiB --device h100 {ASTRA} --json", capsys)
-    found = json.loads(out)["points"][0]
-    assert (found["aware_ns"], found["whole_size"]) == (44_058, 8 << 20)
+    load = json.loads(out)["points"][0]
+    assert (load["aware_ns"], load["whole_size"]) == (44_058, 8 << 20)
     alone = json.loads(run("all_gather --bytes 8MiB --device h100 --json", capsys)[1])
-    assert found["answer"] == alone
+    assert load["answer"] == alone
 
 
 def test_astra_sim_counts_no_contention_in_two_dimensions(tmp_path: Path, capsys: Capture) -> None:
@@ -100,12 +100,12 @@ def test_astra_sim_counts_no_contention_in_two_dimensions(tmp_path: Path, capsys
     )
     layer = (FOLDER / "system.json").read_text(encoding="utf-8")
     system.write_text(layer.replace('["ring"]', '["ring", "ring"]'), encoding="utf-8")
-    asked = f"reduce_scatter --bytes 1MiB --astra-network {network} --astra-system {system}"
-    status, out, _ = run(asked, capsys)
+    requested = f"reduce_scatter --bytes 1MiB --astra-network {network} --astra-system {system}"
+    status, out, _ = run(requested, capsys)
     assert status == 0
     assert "reduce_scatter of 8 NPUs" in out
     assert "without contention" in out
-    point = json.loads(run(f"{asked} --json", capsys)[1])["points"][0]
+    point = json.loads(run(f"{requested} --json", capsys)[1])["points"][0]
     assert point["aware_ns"] is None
     assert f"{point['unaware_ns']:,} ns" in out
 

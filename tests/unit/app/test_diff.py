@@ -26,13 +26,13 @@ def scenario(tmp_path: Path) -> Path:
 
 def test_fields_set_for_b(scenario: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", str(scenario), "--set", "device=h200", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["changed"] == {"device": {"a": "h100", "b": "h200"}}
-    assert found["causes_known"]
-    assert sum(found["causes_ms"].values()) == pytest.approx(found["change_ms"], abs=1e-9)
-    picoseconds = [round(part["change_ms"] * 1e9) for part in found["parts"]]
-    assert sum(picoseconds) == round(found["change_ms"] * 1e9)
-    assert found["metrics"]["total_ms"]["larger_than_uncertainty"] in (True, False)
+    loads = json.loads(capsys.readouterr().out)
+    assert loads["changed"] == {"device": {"a": "h100", "b": "h200"}}
+    assert loads["causes_known"]
+    assert sum(loads["causes_ms"].values()) == pytest.approx(loads["change_ms"], abs=1e-9)
+    picoseconds = [round(part["change_ms"] * 1e9) for part in loads["parts"]]
+    assert sum(picoseconds) == round(loads["change_ms"] * 1e9)
+    assert loads["metrics"]["total_ms"]["larger_than_uncertainty"] in (True, False)
 
 
 def test_an_answer_against_a_scenario(

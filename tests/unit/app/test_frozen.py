@@ -112,13 +112,13 @@ def _options(app: App) -> str:
 
 
 def _commands(app: App, prefix: str = "") -> dict[str, str]:
-    found: dict[str, str] = {}
+    commands: dict[str, str] = {}
     for name in app:
         if not name.startswith("-"):
             path = f"{prefix}{name}"
-            found[path] = _options(app[name])
-            found |= _commands(app[name], f"{path} ")
-    return found
+            commands[path] = _options(app[name])
+            commands |= _commands(app[name], f"{path} ")
+    return commands
 
 
 def test_commands_and_options_are_frozen() -> None:

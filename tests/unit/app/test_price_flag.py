@@ -16,18 +16,18 @@ def test_a_file_whose_name_begins_like_a_number_is_a_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path(name).write_text(FILE)
-    found = price_of(name, None, "h100")
-    assert found is not None
-    assert (found.per_hour, found.currency) == (2.5, "USD")
+    price = price_of(name, None, "h100")
+    assert price is not None
+    assert (price.per_hour, price.currency) == (2.5, "USD")
 
 
 @pytest.mark.parametrize(
     ("text", "per_hour", "currency"), [("2.5", 2.5, "USD"), (".5eur", 0.5, "EUR"), ("2", 2, "USD")]
 )
 def test_numbers(text: str, per_hour: float, currency: str) -> None:
-    found = price_of(text, None, "h100")
-    assert found is not None
-    assert (found.per_hour, found.currency) == (per_hour, currency)
+    price = price_of(text, None, "h100")
+    assert price is not None
+    assert (price.per_hour, price.currency) == (per_hour, currency)
 
 
 @pytest.mark.parametrize("text", ["-2", "nowhere.csv", "2.", "h100=-1", ""])

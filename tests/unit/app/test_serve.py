@@ -77,11 +77,11 @@ def test_a_wrong_price_is_refused(price: str, said: str, capsys: Capture) -> Non
 
 def test_json_is_the_answer_of_the_scenario_file(tmp_path: Path, capsys: Capture) -> None:
     file = tmp_path / "s.json"
-    asked = ServeFlags(
+    requested = ServeFlags(
         model="Llama-3.1-8B", device="h100", rate=8.0, input_len=300, output_len=20, requests=24,
         slo="e2e=2s",
     )  # fmt: skip
-    file.write_text(json.dumps(serving_scenario(asked, Degrees().given)), encoding="utf-8")
+    file.write_text(json.dumps(serving_scenario(requested, Degrees().given)), encoding="utf-8")
     status, by_flags, _ = run(f"{SERVE} --rate 8 --slo e2e=2s --json", capsys)
     assert status == 0
     answer = json.loads(by_flags)
@@ -95,11 +95,11 @@ def test_json_is_the_answer_of_the_scenario_file(tmp_path: Path, capsys: Capture
 
 
 def test_flags_are_the_scenario_that_they_stand_for() -> None:
-    asked = ServeFlags(
+    requested = ServeFlags(
         model="m", device="d", concurrency=8, range_ratio=0.5, engine="sglang", replicas=2,
         option=["attention=flashinfer"], dtype="fp8", kv_dtype="fp8", power_w=500.0, seed=3,
     )  # fmt: skip
-    assert serving_scenario(asked, {"tp": 2}) == {
+    assert serving_scenario(requested, {"tp": 2}) == {
         "format": 1, "task": "serving", "model": "m", "device": "d", "parallel": {"tp": 2},
         "engine": {"name": "sglang", "options": {"attention": "flashinfer"}},
         "precision": {"recipe": "fp8", "kv_cache": "fp8"}, "limits": {"power_w": 500.0},
@@ -288,19 +288,19 @@ def test_ctrl_c_leaves_the_loads_that_were_answered(
 
 
 def test_limits_of_an_objective_are_fields_of_the_scenario() -> None:
-    asked = ServeFlags(model="m", device="d", rate=1.0, slo="ttft_p99=1s,e2e=2s,quantile=0.9")
-    slo = serving_scenario(asked, {})["workload"]["slo"]
+    requested = ServeFlags(model="m", device="d", rate=1.0, slo="ttft_p99=1s,e2e=2s,quantile=0.9")
+    slo = serving_scenario(requested, {})["workload"]["slo"]
     assert set(slo) <= set(SloTable.__struct_fields__)
 
 
 def test_bad_rows_of_a_trace_are_skipped_if_asked(tmp_path: Path, capsys: Capture) -> None:
     trace = tmp_path / "t.csv"
     trace.write_text("arrival_s,input_len,output_len\n0,10,3\n1,x,3\n2,10,3\n", "utf-8")
-    asked = f"serve --model Llama-3.2-1B --device h100 --trace {trace}"
-    status, _, err = run(asked, capsys)
+    requested = f"serve --model Llama-3.2-1B --device h100 --trace {trace}"
+    status, _, err = run(requested, capsys)
     assert status == 2
     assert "--skip-bad-rows" in err
-    status, out, _ = run(f"{asked} --skip-bad-rows", capsys)
+    status, out, _ = run(f"{requested} --skip-bad-rows", capsys)
     assert status == 0
     assert "1 of 3 rows are left out" in " ".join(out.split())
 
@@ -316,7 +316,7 @@ def test_bad_rows_of_a_trace_are_skipped_if_asked(tmp_path: Path, capsys: Captur
 def test_a_trace_that_is_none_is_named(
     flags: str, said: str, tmp_path: Path, capsys: Capture
 ) -> None:
-    asked = f"serve --model Llama-3.2-1B --device h100 {flags.format(tmp_path)}"
-    status, _, err = run(asked, capsys)
+    requested = f"serve --model Llama-3.2-1B --device h100 {flags.format(tmp_path)}"
+    status, _, err = run(requested, capsys)
     assert status == 2
     assert said in err

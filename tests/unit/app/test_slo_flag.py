@@ -25,9 +25,9 @@ STATISTICS = [name for name in SloTable.__struct_fields__ if name.endswith("_ms"
 def test_every_statistic_of_a_scenario_can_be_stated(wanted: dict[str, tuple[int, str]]) -> None:
     """What the flag says is what the table holds."""
     words = (f"{name.removesuffix('_ms')}={n}{unit}" for name, (n, unit) in wanted.items())
-    found = slo_of(",".join(words))
-    assert found == {name: n * MILLISECONDS[unit] for name, (n, unit) in wanted.items()}
-    msgspec.convert(found, SloTable)
+    slo = slo_of(",".join(words))
+    assert slo == {name: n * MILLISECONDS[unit] for name, (n, unit) in wanted.items()}
+    msgspec.convert(slo, SloTable)
 
 
 @pytest.mark.parametrize(

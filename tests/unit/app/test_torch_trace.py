@@ -129,14 +129,14 @@ class TestOpenSizes:
         self, program: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         main(["trace", "traced_program:mlp", "-o", "mlp.graph.json", "--dynamic", "batch"])
-        asked = ["graph", "mlp.graph.json", "--device", "rtx4090", "--set"]
+        requested = ["graph", "mlp.graph.json", "--device", "rtx4090", "--set"]
         capsys.readouterr()
-        assert main([*asked, "batch=1,2,4..64", "--json"]) == 0
-        found = json.loads(capsys.readouterr().out)
-        assert [point["batch"] for point in found["points"]] == [1, 2, 4, 8, 16, 32, 64]
-        largest = found["largest_that_fits"]
+        assert main([*requested, "batch=1,2,4..64", "--json"]) == 0
+        loads = json.loads(capsys.readouterr().out)
+        assert [point["batch"] for point in loads["points"]] == [1, 2, 4, 8, 16, 32, 64]
+        largest = loads["largest_that_fits"]
         for value, fits in ((largest, True), (largest + 1, False)):
-            main([*asked, f"batch={value}", "--json"])
+            main([*requested, f"batch={value}", "--json"])
             reply = json.loads(capsys.readouterr().out)
             assert (reply["why"]["memory_gb"]["excess"] == 0) is fits
 
@@ -166,9 +166,9 @@ class TestOpenSizes:
         words = ["trace", "linear.pt2", "-o", "linear.json", "--dynamic", "batch"]
         assert main([*words, "--shape", "batch=8"]) == 0
         assert "open: batch, 1 to 512 (8)" in capsys.readouterr().out
-        asked = ["graph", "linear.json", "--device", "l4", "--set"]
-        assert main([*asked, "batch=512"]) == 0
-        assert main([*asked, "batch=513"]) != 0
+        requested = ["graph", "linear.json", "--device", "l4", "--set"]
+        assert main([*requested, "batch=512"]) == 0
+        assert main([*requested, "batch=513"]) != 0
         assert "batch = 513 is outside the program's range, 1 to 512" in capsys.readouterr().err
 
     def test_a_file_that_is_not_there(self, capsys: pytest.CaptureFixture[str]) -> None:

@@ -97,6 +97,6 @@ def test_a_folder_that_is_not_there_is_named(
     _needs(flag)
     target = tmp_path / "nowhere" / name
     assert main([*command.split(), flag, str(target)]) == status.BAD_INPUT
-    said = capsys.readouterr().err
-    assert str(target) in said
-    assert "No such file or directory" in said
+    remark = capsys.readouterr().err
+    assert str(target) in remark
+    assert "No such file or directory" in remark

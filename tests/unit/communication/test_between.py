@@ -23,7 +23,7 @@ SIZES = np.array([1 << 12, 1 << 20, 1 << 26, 1 << 30])
 
 
 def over(kind: str, gpus: int = 16, rate: float = 50e9, per_node: int = 8) -> Topology:
-    return Topology.of(H100, gpus, gpus_per_node=per_node, inter=Link(kind, rate))
+    return Topology.from_device(H100, gpus, gpus_per_node=per_node, inter=Link(kind, rate))
 
 
 @pytest.mark.parametrize(
@@ -41,11 +41,11 @@ def over(kind: str, gpus: int = 16, rate: float = 50e9, per_node: int = 8) -> To
     ],
 )
 def test_bytes_sent_by_one_device(name: str, op: Collective, gpus: int, sent: float) -> None:
-    topology = Topology.of(H100, gpus)
+    topology = Topology.from_device(H100, gpus)
     assert algorithm(name).supports(op, topology)
     assert algorithm(name).traffic(op, SIZE, topology)[0] == pytest.approx(sent)
-    found = algorithm(name).times(op, SIZE, topology, PLAIN).time_s[0]
-    assert found == pytest.approx(sent / topology.rate, rel=1e-6)
+    time_ = algorithm(name).times(op, SIZE, topology, PLAIN).time_s[0]
+    assert time_ == pytest.approx(sent / topology.rate, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_bytes_sent_by_one_device(name: str, op: Collective, gpus: int, sent: fl
 def test_bytes_of_one_adapter(name: str, op: Collective, gpus: int, sent: float) -> None:
     """Over adapters so slow that nothing else counts; two trees halve the message at two nodes."""
     topology = over("mine", gpus, rate=1e6)
-    found = algorithm(name).times(op, SIZE, topology, PLAIN).time_s[0]
-    assert found == pytest.approx(sent * SIZE[0] / 1e6, rel=1e-2)
+    time_ = algorithm(name).times(op, SIZE, topology, PLAIN).time_s[0]
+    assert time_ == pytest.approx(sent * SIZE[0] / 1e6, rel=1e-2)
 
 
 def test_a_pat_takes_the_logarithm_of_the_hops() -> None:
@@ -98,7 +98,7 @@ def test_a_network_that_was_not_measured_is_said_and_wide() -> None:
         for kind in ("infiniband", "slingshot")
     )
     assert known.warnings == ()
-    assert any("slingshot" in said and "efa" in said for said in other.warnings)
+    assert any("slingshot" in warning and "efa" in warning for warning in other.warnings)
     assert (other.p95_s / other.estimate_s > known.p95_s / known.estimate_s).all()
 
 
@@ -108,7 +108,7 @@ def test_more_nodes_than_were_measured_are_said_and_wider() -> None:
         for nodes in (64, 512)
     )
     assert few.warnings == ()
-    assert any("512 nodes" in said for said in many.warnings)
+    assert any("512 nodes" in warning for warning in many.warnings)
     assert (many.p95_s / many.estimate_s > few.p95_s / few.estimate_s).all()
 
 
@@ -123,15 +123,15 @@ def test_an_operation_that_was_not_measured_between_nodes_is_wider() -> None:
 def test_an_algorithm_can_be_asked_for() -> None:
     topology = over("infiniband", 32)
     for name in ("ring", "tree", "nvls_tree", "halving_doubling", "hierarchical", "direct"):
-        found = collective_times("all_reduce", SIZES, 32, topology, algorithm=name)
-        assert set(found.choice) == {name}
-        assert (found.estimate_s >= found.bound_s).all()
-    own = collective_times("all_reduce", SIZES, 32, topology)
+        result = collective_times("all_reduce", SIZES, 32, topology, algorithm=name)
+        assert set(result.choice) == {name}
+        assert (result.estimate_s >= result.bound_s).all()
+    current = collective_times("all_reduce", SIZES, 32, topology)
     forced = [
         collective_times("all_reduce", SIZES, 32, topology, algorithm=name).estimate_s
         for name in ("ring", "tree", "nvls_tree")
     ]
-    assert own.estimate_s == pytest.approx(np.min(forced, axis=0))
+    assert current.estimate_s == pytest.approx(np.min(forced, axis=0))
 
 
 @pytest.mark.parametrize("name", ["binomial", "pat", "torus", "two_shot"])
@@ -145,9 +145,9 @@ def test_an_algorithm_that_cannot_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("sides", [(4, 4, 4), (8, 8), (64,)])
 def test_a_torus_keeps_all_its_links_busy(sides: tuple[int, ...]) -> None:
-    topology = Topology.of(find_device("TPU v5p"), 64, torus=sides)
-    found = algorithm("torus").traffic("all_reduce", SIZE, topology)[0]
-    assert found == pytest.approx(2 * 63 / 64 * SIZE[0])
+    topology = Topology.from_device(find_device("TPU v5p"), 64, torus=sides)
+    result = algorithm("torus").traffic("all_reduce", SIZE, topology)[0]
+    assert result == pytest.approx(2 * 63 / 64 * SIZE[0])
     times = collective_times("all_reduce", SIZES, 64, topology)
     assert times.choice[-1] == ("torus" if len(sides) > 1 else "ring")  # the same on one side
 
@@ -155,7 +155,7 @@ def test_a_torus_keeps_all_its_links_busy(sides: tuple[int, ...]) -> None:
 def test_unequal_sides_of_a_torus_wait_for_the_longest() -> None:
     even, uneven = (
         algorithm("torus").traffic(
-            "all_gather", SIZE, Topology.of(find_device("TPU v5p"), 64, torus=sides)
+            "all_gather", SIZE, Topology.from_device(find_device("TPU v5p"), 64, torus=sides)
         )[0]
         for sides in ((8, 8), (2, 32))
     )
@@ -165,7 +165,7 @@ def test_unequal_sides_of_a_torus_wait_for_the_longest() -> None:
 def test_far_messages_of_a_torus_take_several_links() -> None:
     near, far = (
         algorithm("exchange").times(
-            "all_to_all", SIZE, Topology.of(find_device("TPU v5p"), 64, torus=sides), PLAIN
+            "all_to_all", SIZE, Topology.from_device(find_device("TPU v5p"), 64, torus=sides), PLAIN
         ).time_s[0]
         for sides in ((4, 4, 4), (64,))
     )  # fmt: skip
@@ -174,7 +174,7 @@ def test_far_messages_of_a_torus_take_several_links() -> None:
 
 def test_a_torus_holds_the_product_of_its_sides() -> None:
     with pytest.raises(SilicastError, match="4 x 4 holds 16 devices, not 17"):
-        Topology.of(H100, 17, torus=(4, 4))
+        Topology.from_device(H100, 17, torus=(4, 4))
 
 
 def test_uplinks_that_carry_less_slow_what_leaves_a_pod() -> None:
@@ -183,9 +183,9 @@ def test_uplinks_that_carry_less_slow_what_leaves_a_pod() -> None:
 
     def seconds(over_by: float, pod: int) -> float:
         cluster = cluster_of(device, gpus=1024, pod=pod, oversubscription=over_by)
-        topology = Topology.of(cluster.linked_device, 1024, inter=cluster.inter_node.link)
-        found = collective_times("all_reduce", np.array([1 << 32]), 1024, topology, "nccl")
-        return float(found.estimate_s[0])
+        topology = Topology.from_device(cluster.linked_device, 1024, inter=cluster.inter_node.link)
+        result = collective_times("all_reduce", np.array([1 << 32]), 1024, topology, "nccl")
+        return float(result.estimate_s[0])
 
     assert seconds(1, 256) == pytest.approx(seconds(8, 256))
     assert seconds(8, 8) > 3 * seconds(1, 8)
@@ -196,9 +196,9 @@ def test_sixteen_thousand_devices_take_milliseconds() -> None:
     sizes = np.geomspace(1, 1e11, 64).astype(np.int64)
     collective_times("all_reduce", sizes, 16384, topology, "nccl")
     start = time.perf_counter()
-    found = collective_times("all_reduce", sizes + 1, 16384, topology, "nccl")
+    result = collective_times("all_reduce", sizes + 1, 16384, topology, "nccl")
     assert time.perf_counter() - start < 0.05
-    assert np.isfinite(found.p95_s).all()
+    assert np.isfinite(result.p95_s).all()
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_networks_of_the_catalog_have_kinds(name: str, kind: str) -> None:
 def test_a_described_network_may_name_a_kind() -> None:
     assert Network("efa", 25e9).link == Link("efa", 25e9)
     assert Network("mine", 25e9, kind="roce").link == Link("roce", 25e9)
-    assert Topology.of(H100, 16, inter=Network("mine", 25e9).link).network == ""
+    assert Topology.from_device(H100, 16, inter=Network("mine", 25e9).link).network == ""
 
 
 def test_one_device_alone_on_an_adapter_reaches_less_of_it() -> None:
@@ -228,5 +228,5 @@ def test_one_device_alone_on_an_adapter_reaches_less_of_it() -> None:
 
 
 def test_boards_without_a_switch_that_adds_use_plain_trees() -> None:
-    topology = Topology.of(A100, 16, inter=Link("efa-v1", 6.25e9))
+    topology = Topology.from_device(A100, 16, inter=Link("efa-v1", 6.25e9))
     assert set(collective_times("all_reduce", SIZES, 16, topology).choice) <= {"ring", "tree"}

@@ -18,18 +18,18 @@ SIZES = np.array([1024, 1 << 20, 1 << 30])
 
 def test_bounds_by_hand() -> None:
     size = np.array([9e9])
-    a100 = link_bound("all_reduce", size, Topology.of(A100, 8))[0]
+    a100 = link_bound("all_reduce", size, Topology.from_device(A100, 8))[0]
     assert a100 == pytest.approx(2 * 7 / 8 * 9e9 / 300e9)
-    in_switch = link_bound("all_reduce", size, Topology.of(H100, 8))[0]
+    in_switch = link_bound("all_reduce", size, Topology.from_device(H100, 8))[0]
     assert in_switch == pytest.approx(9e9 / 450e9)  # the switch needs each contribution once
-    gather = link_bound("all_gather", size, Topology.of(H100, 4))[0]
+    gather = link_bound("all_gather", size, Topology.from_device(H100, 4))[0]
     assert gather == pytest.approx(3 / 4 * 9e9 / 450e9)
-    pair = link_bound("send_recv", size, Topology.of(H100, 2, gpus_per_node=4))[0]
+    pair = link_bound("send_recv", size, Topology.from_device(H100, 2, gpus_per_node=4))[0]
     assert pair == pytest.approx(9e9 / 150e9)
 
 
 def test_bounds_over_nodes_are_what_must_leave_a_node() -> None:
-    size, topology = np.array([8e9]), Topology.of(H100, 16, inter=Link("ib", 10e9))
+    size, topology = np.array([8e9]), Topology.from_device(H100, 16, inter=Link("ib", 10e9))
     assert link_bound("all_reduce", size, topology)[0] == pytest.approx(8e9 / 2 / 80e9)
     assert link_bound("all_to_all", size, topology)[0] == pytest.approx(8e9 / 2 / 10e9)
     assert link_bound("send_recv", size, topology)[0] == pytest.approx(8e9 / 10e9)
@@ -92,7 +92,7 @@ def test_pairs_that_send_show_no_skew() -> None:
 def test_an_assumed_network_is_named() -> None:
     times = collective_times("all_reduce", SIZES, 16, H100, "nccl")
     assert "400 Gb/s per device assumed" in times.warnings[0]
-    stated = Topology.of(H100, 16, inter=Link("infiniband", 50e9))
+    stated = Topology.from_device(H100, 16, inter=Link("infiniband", 50e9))
     assert collective_times("all_reduce", SIZES, 16, stated, "nccl").warnings == ()
 
 
@@ -109,12 +109,12 @@ def test_less_is_known_of_unmeasured_architectures_and_shared_pcie() -> None:
 def test_graph_nodes_are_the_same_collectives() -> None:
     variant = Variant(library="sglang", launch="graph")
     ops = [Op.make("all_reduce", variant, bytes=int(size), gpus=4) for size in SIZES]
-    batch = collective_batch_times(OpBatch.of(ops), Topology.of(H100, 4))
+    batch = collective_batch_times(OpBatch.from_ops(ops), Topology.from_device(H100, 4))
     alone = collective_times("all_reduce", SIZES, 4, H100, "sglang")
     assert (batch.estimate_s == alone.estimate_s).all()
     mixed = [ops[0], Op.make("all_reduce", variant, bytes=8, gpus=2)]
     with pytest.raises(SilicastError, match="one group size"):
-        collective_batch_times(OpBatch.of(mixed), H100)
+        collective_batch_times(OpBatch.from_ops(mixed), H100)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_graph_nodes_are_the_same_collectives() -> None:
     [
         (("gather", SIZES, 2, H100), "unknown collective"),
         (("all_reduce", SIZES, 2, H100, "nccl", "lazy"), "unknown launch"),
-        (("all_reduce", SIZES, 2, Topology.of(H100, 4)), "topology of 4"),
+        (("all_reduce", SIZES, 2, Topology.from_device(H100, 4)), "topology of 4"),
         (("all_reduce", np.array([-1]), 2, H100), "at least 0 bytes"),
         (("all_reduce", np.array([1.5]), 2, H100), "whole bytes"),
         (("all_reduce", SIZES, 0, H100), "cannot communicate"),
@@ -137,8 +137,8 @@ def test_bad_input_is_one_clear_line(arguments: tuple, message: str) -> None:
 @pytest.mark.parametrize(("name", "links"), [("V100-SXM2-32GB", 150e9), ("P100-SXM2-16GB", 80e9)])
 def test_rings_on_a_cube_mesh_use_all_links(name: str, links: float) -> None:
     size = np.array([256 * 2**20])
-    found = collective_times("all_reduce", size, 8, find_device(name), "nccl")
-    bus = size[0] * 2 * 7 / 8 / found.estimate_s[0]
+    result = collective_times("all_reduce", size, 8, find_device(name), "nccl")
+    bus = size[0] * 2 * 7 / 8 / result.estimate_s[0]
     assert 0.7 * links < bus < links  # recalled of DGX-1 V100: about 130 of 150 GB/s
-    assert found.bound_s[0] == pytest.approx(size[0] * 2 * 7 / 8 / links)
-    assert found.p95_s[0] > 1.4 * found.estimate_s[0]  # no row of it was fitted
+    assert result.bound_s[0] == pytest.approx(size[0] * 2 * 7 / 8 / links)
+    assert result.p95_s[0] > 1.4 * result.estimate_s[0]  # no row of it was fitted

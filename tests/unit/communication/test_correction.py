@@ -37,7 +37,7 @@ SIZES = np.array([1 << k for k in range(9, 31)])
 
 
 def call(gpus: int = 8, library: str = "nccl", version: str = "") -> Call:
-    return Call("all_reduce", Topology.of(H100, gpus), library, version=version)
+    return Call("all_reduce", Topology.from_device(H100, gpus), library, version=version)
 
 
 def times(size: I64 = SIZES, gpus: int = 8, **other: object) -> CollectiveTimes:
@@ -60,16 +60,16 @@ def test_given_constants_are_not_corrected_by_what_others_taught() -> None:
 
 
 def test_nothing_was_learned_between_nodes_or_of_more_devices() -> None:
-    apart = Topology.of(H100, 16, inter=Link("network", 50e9))
+    apart = Topology.from_device(H100, 16, inter=Link("network", 50e9))
     assert collective_times("all_reduce", SIZES, 16, apart, "nccl").learned is None
-    wide = Topology.of(H100, 64, gpus_per_node=64)
+    wide = Topology.from_device(H100, 64, gpus_per_node=64)
     assert collective_times("all_reduce", SIZES, 64, wide, "nccl").learned is None
 
 
 def test_an_architecture_without_rows_is_not_corrected() -> None:
     for name in ("V100", "RTX PRO 6000"):
-        found = collective_times("all_reduce", SIZES, 2, find_device(name), "nccl")
-        assert set(found.tiers()) == {"analytic"}
+        result = collective_times("all_reduce", SIZES, 2, find_device(name), "nccl")
+        assert set(result.tiers()) == {"analytic"}
 
 
 def test_a_device_that_was_not_measured_is_in_more_doubt() -> None:
@@ -88,10 +88,10 @@ def test_a_release_that_is_not_named_is_in_more_doubt() -> None:
 
 def test_longer_messages_than_measured_keep_the_share_of_the_link() -> None:
     size = np.array([1 << 33, 1 << 36, 1 << 39])
-    found = times(size)
-    assert found.estimate_s[1] / found.estimate_s[0] == pytest.approx(8.0, rel=0.05)
-    assert found.estimate_s[2] / found.estimate_s[1] == pytest.approx(8.0, rel=0.05)
-    assert (np.diff(found.independent_log_sd) > 0.0).all(), "further from what was measured"
+    result = times(size)
+    assert result.estimate_s[1] / result.estimate_s[0] == pytest.approx(8.0, rel=0.05)
+    assert result.estimate_s[2] / result.estimate_s[1] == pytest.approx(8.0, rel=0.05)
+    assert (np.diff(result.independent_log_sd) > 0.0).all(), "further from what was measured"
 
 
 def test_sizes_between_the_grid_lie_between() -> None:
@@ -123,7 +123,7 @@ def test_features_are_bounded_and_say_no_size_beyond_the_longest() -> None:
 
 def test_kinds_of_calls_without_a_mark_are_strange() -> None:
     names = names_of([(call(), MODEL(call(), SIZES)[0])])
-    other = Call("all_gather", Topology.of(H100, 8))
+    other = Call("all_gather", Topology.from_device(H100, 8))
     assert strange(other, MODEL(other, SIZES)[0], names).all()
     released = call(version="2.29")
     assert not strange(released, MODEL(released, SIZES)[0], names).any(), "a release may be new"
@@ -142,5 +142,7 @@ def test_training_finds_a_factor_that_depends_on_the_size() -> None:
 
 
 def test_never_below_the_bound() -> None:
-    found = times()
-    assert (found.estimate_s >= link_bound("all_reduce", SIZES * 1.0, Topology.of(H100, 8))).all()
+    result = times()
+    assert (
+        result.estimate_s >= link_bound("all_reduce", SIZES * 1.0, Topology.from_device(H100, 8))
+    ).all()

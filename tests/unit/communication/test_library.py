@@ -22,7 +22,7 @@ def names(
     dtype: str = "bf16",
     version: str = "",
 ) -> set[str]:
-    topology = Topology.of(find_device(device), gpus)
+    topology = Topology.from_device(find_device(device), gpus)
     rules = choices(library, op, topology, dtype, version)
     assert rules[-1].largest == UNLIMITED
     rule = next(rule for rule in rules if size <= rule.largest)

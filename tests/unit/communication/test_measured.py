@@ -24,17 +24,17 @@ def times(gpus: int, *curves: CollectiveCurve, library: str = "nccl") -> Collect
 
 
 def ratio(gpus: int, *curves: CollectiveCurve, library: str = "nccl") -> list[float]:
-    found = times(gpus, *curves, library=library).estimate_s
+    estimate_s = times(gpus, *curves, library=library).estimate_s
     plain = times(gpus, library=library).estimate_s
-    return [float(each) for each in np.log(found / plain)]
+    return [float(each) for each in np.log(estimate_s / plain)]
 
 
 def test_it_comes_to_what_was_measured_with_a_narrower_interval() -> None:
     assert ratio(8, curve(8, 0.3)) == pytest.approx([0.3] * 3)
-    found, plain = times(8, curve(8, 0.3)), times(8)
-    assert found.tiers() == ["calibrated"] * 3
-    assert np.all(found.p95_s / found.p05_s < plain.p95_s / plain.p05_s)
-    assert found.shared_log_sd == {}
+    result, plain = times(8, curve(8, 0.3)), times(8)
+    assert result.tiers() == ["calibrated"] * 3
+    assert np.all(result.p95_s / result.p05_s < plain.p95_s / plain.p05_s)
+    assert result.shared_log_sd == {}
 
 
 def test_between_two_numbers_of_devices_both_are_asked() -> None:
@@ -46,14 +46,14 @@ def test_between_two_numbers_of_devices_both_are_asked() -> None:
 
 def test_beyond_the_measured_sizes_it_fades() -> None:
     size = np.array([1 << 28, 1 << 30, 1 << 31, 1 << 32])
-    found = collective_times("all_reduce", size, 8, H100, "nccl", measured=[curve(8, 0.3)])
+    result = collective_times("all_reduce", size, 8, H100, "nccl", measured=[curve(8, 0.3)])
     plain = collective_times("all_reduce", size, 8, H100, "nccl")
-    left = np.log(found.estimate_s / plain.estimate_s)
+    left = np.log(result.estimate_s / plain.estimate_s)
     assert left[0] == pytest.approx(0.3)
     assert 0.0 < left[1] < 0.3
     assert left[2:] == pytest.approx([0.0, 0.0])
-    assert found.tiers()[3] == plain.tiers()[3]
-    assert found.p05_s[3] <= plain.p05_s[3] * (1 + 1e-9)
+    assert result.tiers()[3] == plain.tiers()[3]
+    assert result.p05_s[3] <= plain.p05_s[3] * (1 + 1e-9)
 
 
 def test_large_messages_of_an_engine_are_ncclss_and_small_ones_are_not() -> None:
@@ -67,10 +67,10 @@ def test_large_messages_of_an_engine_are_ncclss_and_small_ones_are_not() -> None
 
 def test_another_launch_or_op_is_not_changed() -> None:
     plain = collective_times("all_reduce", SIZES, 8, H100, "nccl", "eager")
-    found = collective_times(
+    result = collective_times(
         "all_reduce", SIZES, 8, H100, "nccl", "eager", measured=[curve(8, 0.3)]
     )
-    assert np.array_equal(plain.estimate_s, found.estimate_s)
+    assert np.array_equal(plain.estimate_s, result.estimate_s)
     other = collective_times("all_gather", SIZES, 8, H100, "nccl", measured=[curve(8, 0.3)])
     assert other.calibrated is None
 
@@ -85,6 +85,6 @@ def test_a_size_has_the_same_bits_alone() -> None:
 
 
 def test_no_time_is_below_its_bound() -> None:
-    found = times(8, curve(8, -3.0))
-    assert np.all(found.bound_s <= found.p05_s)
-    assert np.all(found.p05_s <= found.estimate_s)
+    result = times(8, curve(8, -3.0))
+    assert np.all(result.bound_s <= result.p05_s)
+    assert np.all(result.p05_s <= result.estimate_s)

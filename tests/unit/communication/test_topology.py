@@ -23,20 +23,20 @@ H100, A100, L40S = find_device("H100"), find_device("A100"), find_device("L40S")
 
 
 def test_eight_devices_on_a_switch_share_nothing() -> None:
-    topology = Topology.of(H100, 8)
+    topology = Topology.from_device(H100, 8)
     assert (topology.fabric, topology.nodes, topology.local) == ("switch", 1, 8)
     assert topology.rate == topology.peer_rate == 450e9
     assert topology.multicast
 
 
 def test_a100_has_a_switch_that_does_not_reduce() -> None:
-    assert Topology.of(A100, 8).fabric == "switch"
-    assert not Topology.of(A100, 8).multicast
+    assert Topology.from_device(A100, 8).fabric == "switch"
+    assert not Topology.from_device(A100, 8).multicast
 
 
 @pytest.mark.parametrize(("gpus", "share"), [(2, 1 / 3), (3, 2 / 3), (4, 1.0)])
 def test_a_board_of_four_has_a_third_of_its_links_to_each_peer(gpus: int, share: float) -> None:
-    topology = Topology.of(H100, gpus, gpus_per_node=4)
+    topology = Topology.from_device(H100, gpus, gpus_per_node=4)
     assert topology.fabric == "mesh"
     assert not topology.multicast
     assert topology.rate == pytest.approx(450e9 * share)
@@ -44,21 +44,21 @@ def test_a_board_of_four_has_a_third_of_its_links_to_each_peer(gpus: int, share:
 
 
 def test_four_in_a_tray_of_gb200_still_have_the_switch() -> None:
-    assert Topology.of(find_device("GB200"), 4).fabric == "switch"
+    assert Topology.from_device(find_device("GB200"), 4).fabric == "switch"
 
 
 def test_bridges_must_be_asked_for_and_join_pairs_only() -> None:
     device = find_device("A100-PCIE-80GB")
-    assert Topology.of(device, 2).fabric == "pcie"
-    assert Topology.of(device, 2, intra="nvlink_bridge").fabric == "bridge"
-    assert Topology.of(device, 4, intra="nvlink_bridge").fabric == "pcie"
+    assert Topology.from_device(device, 2).fabric == "pcie"
+    assert Topology.from_device(device, 2, intra="nvlink_bridge").fabric == "bridge"
+    assert Topology.from_device(device, 4, intra="nvlink_bridge").fabric == "pcie"
 
 
 def test_workstation_boards_go_by_way_of_host_memory() -> None:
-    assert Topology.of(L40S, 2).peer_access
-    assert not Topology.of(L40S, 4).peer_access
-    assert Topology.of(find_device("RTX 6000 Ada"), 2).fabric == "host"
-    assert not Topology.of(find_device("RTX 6000 Ada"), 2).peer_access
+    assert Topology.from_device(L40S, 2).peer_access
+    assert not Topology.from_device(L40S, 4).peer_access
+    assert Topology.from_device(find_device("RTX 6000 Ada"), 2).fabric == "host"
+    assert not Topology.from_device(find_device("RTX 6000 Ada"), 2).peer_access
 
 
 @pytest.mark.parametrize(
@@ -77,68 +77,70 @@ def test_a_cube_mesh_uses_the_links_among_its_participants(
 ) -> None:
     device = find_device(name)
     for board in (device, cluster_of(device).linked_device):
-        topology = Topology.of(board, gpus)
+        topology = Topology.from_device(board, gpus)
         assert topology.fabric == "cube"
         assert topology.rate == pytest.approx(rate)
         assert topology.peer_rate == pytest.approx(rate if gpus == 2 else topology.peer_rate)
         assert topology.peer_access == (gpus <= 4)
         assert not topology.multicast
-    assert Topology.of(device, gpus, intra="pcie").fabric == "pcie"
+    assert Topology.from_device(device, gpus, intra="pcie").fabric == "pcie"
 
 
 def test_messages_to_distant_corners_of_a_cube_go_over_pcie() -> None:
     device = find_device("V100-SXM2-32GB")
-    assert Topology.of(device, 4).exchange_rate == Topology.of(device, 4).rate
+    assert Topology.from_device(device, 4).exchange_rate == Topology.from_device(device, 4).rate
     # three of seven peers by 16 GB/s
-    assert Topology.of(device, 8).exchange_rate == pytest.approx(16e9 * 7 / 3)
+    assert Topology.from_device(device, 8).exchange_rate == pytest.approx(16e9 * 7 / 3)
 
 
 def test_nodes_are_filled_one_after_the_other() -> None:
-    topology = Topology.of(H100, 20)
+    topology = Topology.from_device(H100, 20)
     assert (topology.nodes, topology.local) == (3, 8)
 
 
 def test_an_unstated_network_is_what_the_pcie_slot_can_feed() -> None:
-    assumed = Topology.of(H100, 16)
+    assumed = Topology.from_device(H100, 16)
     assert assumed.assumed_inter
     assert assumed.inter is not None
     assert assumed.inter.bandwidth_bytes_per_s == pytest.approx(50e9)  # 400 Gb/s
-    assert Topology.of(A100, 16).inter == Link("network", 25e9)  # 200 Gb/s
-    stated = Topology.of(H100, 16, inter=Link("ib", 100e9))
+    assert Topology.from_device(A100, 16).inter == Link("network", 25e9)  # 200 Gb/s
+    stated = Topology.from_device(H100, 16, inter=Link("ib", 100e9))
     assert stated.inter == Link("ib", 100e9)
     assert not stated.assumed_inter
-    assert Topology.of(H100, 8, inter=Link("ib", 100e9)).inter is None
+    assert Topology.from_device(H100, 8, inter=Link("ib", 100e9)).inter is None
 
 
 def test_no_participants_is_an_error() -> None:
     with pytest.raises(SilicastError, match="gpus"):
-        Topology.of(H100, 0)
+        Topology.from_device(H100, 0)
 
 
 def test_a_device_without_links_is_refused() -> None:
     with pytest.raises(SilicastError, match="no link"):
-        Topology.of(replace(H100, links={}), 2)
+        Topology.from_device(replace(H100, links={}), 2)
 
 
 def test_an_unknown_link_names_the_known_ones() -> None:
     with pytest.raises(SilicastError, match="nvlink, pcie"):
-        Topology.of(H100, 2, intra="xgmi")
+        Topology.from_device(H100, 2, intra="xgmi")
 
 
 def test_a_cluster_gives_its_device_the_links_that_are_fitted() -> None:
     card = find_device("A100-PCIE-80GB")
     pair = cluster_of(card, intra_node="nvlink_bridge").linked_device
-    assert Topology.of(pair, 2).fabric == "bridge"
-    assert Topology.of(cluster_of(card).linked_device, 2).fabric == "pcie"
+    assert Topology.from_device(pair, 2).fabric == "bridge"
+    assert Topology.from_device(cluster_of(card).linked_device, 2).fabric == "pcie"
     superchip = cluster_of(find_device("GB300"))
-    topology = Topology.of(superchip.linked_device, 64, gpus_per_node=superchip.domain)
+    topology = Topology.from_device(superchip.linked_device, 64, gpus_per_node=superchip.domain)
     assert (topology.nodes, topology.fabric, topology.grace_host) == (1, "switch", True)
-    assert not Topology.of(H100, 8).grace_host
+    assert not Topology.from_device(H100, 8).grace_host
 
 
 @pytest.mark.parametrize("name", ["MI300X", "V100-SXM2-32GB", "H100", "L40S"])
 def test_devices_alone_in_their_nodes_talk_over_the_network(name: str) -> None:
-    topology = Topology.of(find_device(name), 2, gpus_per_node=1, inter=Link("network", 25e9))
+    topology = Topology.from_device(
+        find_device(name), 2, gpus_per_node=1, inter=Link("network", 25e9)
+    )
     assert topology.peer_rate > 0
     assert topology.rate > 0
     for op in ("send_recv", "all_reduce"):
@@ -156,35 +158,35 @@ def _card(**link: Any) -> Device:
 
 
 def test_how_boards_are_joined_is_a_fact_of_the_device_file() -> None:
-    assert Topology.of(_card(), 4, gpus_per_node=4).fabric == "switch"
-    mesh = Topology.of(_card(mesh_boards=[4]), 4, gpus_per_node=4)
+    assert Topology.from_device(_card(), 4, gpus_per_node=4).fabric == "switch"
+    mesh = Topology.from_device(_card(mesh_boards=[4]), 4, gpus_per_node=4)
     assert mesh.fabric == "mesh"
     assert mesh.peer_rate == pytest.approx(100e9 / 3)
-    assert Topology.of(_card(mesh_boards=[4]), 4, gpus_per_node=8).fabric == "switch"
+    assert Topology.from_device(_card(mesh_boards=[4]), 4, gpus_per_node=8).fabric == "switch"
     cube = _card(switched=False, cube={"links": 4, "pair": 1, "three": 2, "four": 3})
-    assert [Topology.of(cube, n).rate for n in (2, 3, 4)] == [25e9, 50e9, 75e9]
-    assert Topology.of(_card(peer_access=True), 2).fabric == "pcie"
-    assert Topology.of(_card(peer_access=False), 2).fabric == "host"
+    assert [Topology.from_device(cube, n).rate for n in (2, 3, 4)] == [25e9, 50e9, 75e9]
+    assert Topology.from_device(_card(peer_access=True), 2).fabric == "pcie"
+    assert Topology.from_device(_card(peer_access=False), 2).fabric == "host"
 
 
 def test_a_host_on_the_module_is_a_fact_of_the_device_file() -> None:
-    assert Topology.of(device_from({**table(), "default_host": "grace"}), 2).grace_host
-    assert not Topology.of(device_from(table()), 2).grace_host
+    assert Topology.from_device(device_from({**table(), "default_host": "grace"}), 2).grace_host
+    assert not Topology.from_device(device_from(table()), 2).grace_host
 
 
 def test_uplinks_by_hand() -> None:
     """256 devices in pods of 64, eight a node, 50 GB/s each, uplinks a quarter of that."""
     cluster = cluster_of(H100, gpus=256, pod=64, oversubscription=4)
     network = Link("network", 50e9)
-    topology = Topology.of(cluster.linked_device, 256, inter=network)
+    topology = Topology.from_device(cluster.linked_device, 256, inter=network)
     assert topology.uplink == Link("uplink", 12.5e9, domain=64)
     assert topology.network_rate == 50e9  # 64 x 12.5 GB/s carry the rings of 8 adapters
     assert topology.network_exchange_rate == pytest.approx(12.5e9 * 248 / 192)
     assert topology.network_message_rate == 12.5e9
-    within = Topology.of(cluster.linked_device, 64, inter=network)
+    within = Topology.from_device(cluster.linked_device, 64, inter=network)
     assert within.uplink is None
     assert within.network_exchange_rate == within.network_message_rate == 50e9
-    alone = Topology.of(cluster.linked_device, 8, inter=network)
+    alone = Topology.from_device(cluster.linked_device, 8, inter=network)
     assert alone.network_rate == alone.network_exchange_rate == alone.network_message_rate == 0.0
 
 
@@ -194,5 +196,5 @@ def test_no_rule_of_communication_names_a_device() -> None:
     names = {normalise(name) for name in device_index().names}
     for path in Path(package.__path__[0]).rglob("*.py"):
         code = path.read_text(encoding="utf-8")
-        found = {normalise(text) for text in re.findall(r'"([^"\n]+)"', code)}
-        assert not found & names, path.name
+        distinct = {normalise(text) for text in re.findall(r'"([^"\n]+)"', code)}
+        assert not distinct & names, path.name

@@ -21,7 +21,7 @@ from silicast.workload.transformers.plan import Plan
 
 
 def deployment(**plan: int) -> Deployment:
-    return Deployment.of(
+    return Deployment.from_model(
         find_model("Llama-3.2-1B"), find_device("H100"), find_engine("torch-eager"),
         plan=Plan(**plan),
     )  # fmt: skip
@@ -45,8 +45,8 @@ def test_a_stage_holds_its_own_weights_and_results() -> None:
         predict_framework_pass(deployment(pp=pp), 1, 512, Framework()).memory for pp in (1, 4)
     )
     where = deployment(pp=4)
-    own = weight_bytes(where.model, where.plan, where.precision, policy=where.policy)
-    assert staged.weights == own < whole.weights
+    current = weight_bytes(where.model, where.plan, where.precision, policy=where.policy)
+    assert staged.weights == current < whole.weights
     assert staged.activations < whole.activations
 
 
@@ -54,13 +54,13 @@ def training_graph(optimizer: str | None) -> dict[str, float]:
     work = {"mode": "training", "batch": 1, "seq_len": 128}
     if optimizer:
         work["optimizer"] = optimizer
-    found = predict(
+    result = predict(
         {
             "task": "graph", "model": "Llama-3.2-1B", "device": "h100", "engine": "torch-eager",
             "workload": work,
         }
     )  # fmt: skip
-    memory: dict[str, float] = found.why["memory_gb"]
+    memory: dict[str, float] = result.why["memory_gb"]
     return memory
 
 
@@ -82,9 +82,9 @@ def test_a_training_pass_holds_gradients_and_what_its_optimizer_keeps() -> None:
 def line(*runs: tuple[int, float, float]) -> F64:
     stream, start, end = (np.array(each) for each in zip(*runs, strict=True))
     none = np.zeros(len(runs))
-    found = Timeline(none, start.astype(float), end.astype(float), stream, none)
-    assert found.exposed_s.sum() + found.waited_s.sum() == pytest.approx(found.total_s)
-    return found.exposed_s
+    timeline = Timeline(none, start.astype(float), end.astype(float), stream, none)
+    assert timeline.exposed_s.sum() + timeline.waited_s.sum() == pytest.approx(timeline.total_s)
+    return timeline.exposed_s
 
 
 def test_a_side_stream_is_exposed_where_the_main_one_is_idle() -> None:
@@ -109,5 +109,5 @@ def test_stages_fill_buckets_of_their_own() -> None:
             assert isinstance(size, int)
             summed[node.stage] += node.count * size
     norms = 2 * 2 * where.model.hidden * (where.model.layers + 1)  # taken apart, they state none
-    for own, whole in zip(summed, held, strict=True):
-        assert whole - norms <= own <= whole
+    for item, whole in zip(summed, held, strict=True):
+        assert whole - norms <= item <= whole

@@ -54,10 +54,10 @@ def chain(count: int, *, stream: int = 0) -> Graph:
 
 
 def test_a_pass_is_its_operations_and_what_python_does_between_them() -> None:
-    found = predict_program(machine(3.0), chain(10))
-    kernel = float(found.times.nodes.time_s[0, 0])
-    assert found.timeline.total_s == pytest.approx(10 * (kernel + 3e-6), rel=1e-9)
-    assert found.timeline.idle_s == pytest.approx(30e-6, rel=1e-6)
+    program = predict_program(machine(3.0), chain(10))
+    kernel = float(program.times.nodes.time_s[0, 0])
+    assert program.timeline.total_s == pytest.approx(10 * (kernel + 3e-6), rel=1e-9)
+    assert program.timeline.idle_s == pytest.approx(30e-6, rel=1e-6)
 
 
 def test_long_operations_hide_nothing_of_the_host() -> None:
@@ -114,8 +114,8 @@ def test_results_written_in_place_and_views_take_nothing() -> None:
 
 
 def test_a_trace_shows_python_between_operations_and_never_over_them() -> None:
-    found = predict_program(machine(3.0), chain(5))
-    drawn = trace_program(found)
+    program = predict_program(machine(3.0), chain(5))
+    drawn = trace_program(program)
     before = [s for s in drawn.slices if s.name.startswith("before ")]
     kernels = [s for s in drawn.slices if "family" in s.args]
     kernels.sort(key=lambda s: s.start_ps)
@@ -127,8 +127,8 @@ def test_a_trace_shows_python_between_operations_and_never_over_them() -> None:
 
 @pytest.mark.parametrize("prefill", [False, True])
 def test_a_step_of_a_model_adds_up_likewise(prefill: bool) -> None:
-    deployment = Deployment.of(find_model("GPT-2"), find_device(CPU), engine_with(3.0))
-    model = StepModel.of(deployment)
+    deployment = Deployment.from_model(find_model("GPT-2"), find_device(CPU), engine_with(3.0))
+    model = StepModel.from_deployment(deployment)
     states = BatchStates.prefill([64]) if prefill else BatchStates.decode([64], np.array([1]))
     times = model.steps(states)
     phase = "decode" if prefill else "prefill"
@@ -146,7 +146,9 @@ def test_a_step_of_a_model_adds_up_likewise(prefill: bool) -> None:
 def test_a_pass_of_a_model_waits_for_python() -> None:
     model, device = find_model("GPT-2"), find_device(CPU)
     quick, slow = (
-        predict_framework_pass(Deployment.of(model, device, engine_with(us)), 1, 32, Framework())
+        predict_framework_pass(
+            Deployment.from_model(model, device, engine_with(us)), 1, 32, Framework()
+        )
         for us in (1.0, 101.0)
     )
     launches = sum(node.count for node in quick.model.graph.nodes)

@@ -34,10 +34,10 @@ def leaves(part: Part) -> dict[str, Part]:
 def test_a_node_is_the_bare_kernel_of_the_engine(engine: str, device: str, library: str) -> None:
     machine = Machine(find_device(device), find_engine(engine))
     for family in ("mla_prefill", "mla_decode"):
-        found = engine_op(Op.make(family), machine).variant
-        assert found.library == library
-        assert not found.flag("append", default=True)
-        assert not found.flag("project", default=True)
+        variant = engine_op(Op.make(family), machine).variant
+        assert variant.library == library
+        assert not variant.flag("append", default=True)
+        assert not variant.flag("project", default=True)
 
 
 @pytest.mark.parametrize("family", ["sparse_attention", "indexer_logits"])
@@ -53,17 +53,17 @@ def test_deepseek_v3_on_eight_h200(engine: str) -> None:
     """A decode step of 64 sequences reads 37 billion active weights at least in part: between the
     bound, some milliseconds, and a few times what its slowest published runs take (60 ms).
     """
-    wanted = Deployment.of(
+    wanted = Deployment.from_model(
         find_model("DeepSeek-V3"), find_device("H200"), find_engine(engine), plan=Plan(tp=8)
     )
-    found = predict_static_batch(wanted, [1024] * 64, 16)
-    assert found.decode_step is not None
-    step = found.decode_step.part
+    static_batch = predict_static_batch(wanted, [1024] * 64, 16)
+    assert static_batch.decode_step is not None
+    step = static_batch.decode_step.part
     assert 5e9 < step.bound_ps < step.exposed_ps < 120e9
     parts = leaves(step)
     assert "mla_prefill" not in parts
     assert parts["mla_decode"].exposed_ps < 0.3 * step.exposed_ps
     assert {"q_absorb", "v_absorb"} <= set(parts)
-    prefill = leaves(found.prefill.part)
+    prefill = leaves(static_batch.prefill.part)
     assert "mla_decode" not in prefill
-    assert 0 < prefill["mla_prefill"].exposed_ps < 0.5 * found.prefill.part.exposed_ps
+    assert 0 < prefill["mla_prefill"].exposed_ps < 0.5 * static_batch.prefill.part.exposed_ps

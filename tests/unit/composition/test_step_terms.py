@@ -30,7 +30,7 @@ from silicast.workload.transformers.plan import Plan
 
 
 def deployment(engine: str = "vllm", device: str = "H100", **plan: Any) -> Deployment:
-    return Deployment.of(
+    return Deployment.from_model(
         find_model("Llama-3.1-8B"), find_device(device), find_engine(engine), plan=Plan(**plan)
     )
 
@@ -49,7 +49,7 @@ def variants(model: StepModel, family: str) -> set[Variant]:
 
 
 def test_attention_leaves_cache_update_and_rotation_to_their_own_nodes() -> None:
-    model = StepModel.of(deployment("trtllm", "B200"))
+    model = StepModel.from_deployment(deployment("trtllm", "B200"))
     for family in ("attention_prefill", "attention_decode"):
         (variant,) = variants(model, family)
         assert variant.flag("append", default=True) is False
@@ -60,13 +60,13 @@ def test_prefill_and_decode_take_their_own_libraries() -> None:
     libraries = {"attention_prefill": "fa2", "attention_decode": "flashinfer", "moe": "triton"}
     kernels = EngineKernels({"default": libraries})
     engine = msgspec.structs.replace(find_engine("vllm"), kernels=kernels)
-    model = StepModel.of(on(deployment(), engine=engine))
+    model = StepModel.from_deployment(on(deployment(), engine=engine))
     assert {v.library for v in variants(model, "attention_prefill")} == {"fa2"}
     assert {v.library for v in variants(model, "attention_decode")} == {"flashinfer"}
 
 
 def test_weights_are_read_from_memory() -> None:
-    model = StepModel.of(deployment())
+    model = StepModel.from_deployment(deployment())
     assert {v.cache for v in variants(model, "gemm")} == {"cold"}
     assert {v.cache for v in variants(model, "attention_decode")} == {"cold"}
 
@@ -83,16 +83,16 @@ def queued_s(model: StepModel, times: StepTimes, absent: str, launch_s: float) -
         absent: the family that does not run in it, and is not launched.
     """
     issue, end = 0.0, 0.0
-    for place in model.graph.executions.order.tolist():
-        node = model.graph.nodes[place]
+    for position in model.graph.executions.order.tolist():
+        node = model.graph.nodes[position]
         if node.op.family != absent:
             issue += launch_s
-            end = max(end, issue) + float(times.exposed_s[place, 0]) / node.count
+            end = max(end, issue) + float(times.exposed_s[position, 0]) / node.count
     return end
 
 
 def test_a_pass_waits_for_its_launches_as_a_queue_does() -> None:
-    model = StepModel.of(deployment("torch-eager"))
+    model = StepModel.from_deployment(deployment("torch-eager"))
     short, long = model.steps(decode(10)), model.steps(BatchStates.prefill([8192]))
     for times, absent in ((short, "attention_prefill"), (long, "attention_decode")):
         queued = queued_s(model, times, absent, LAUNCH_S)
@@ -107,7 +107,7 @@ def test_a_pass_waits_for_its_launches_as_a_queue_does() -> None:
 @pytest.mark.parametrize("factor", [0.1, 2.0])
 def test_a_faster_host_launches_faster(factor: float) -> None:
     usual, other = (
-        StepModel.of(on(deployment("torch-eager"), host=host))
+        StepModel.from_deployment(on(deployment("torch-eager"), host=host))
         for host in (Host(), Host("other", factor))
     )
     times, changed = (model.steps(decode(10)) for model in (usual, other))
@@ -120,7 +120,7 @@ def test_a_faster_host_launches_faster(factor: float) -> None:
 
 
 def test_launches_are_those_of_the_pass() -> None:
-    model = StepModel.of(deployment("torch-eager"))
+    model = StepModel.from_deployment(deployment("torch-eager"))
     kernels = sum(n.count for n in model.graph.nodes if n.op.family != "attention_prefill")
     launches = model.steps(decode(10)).launches_s[:, 0]
     assert launches.sum() == pytest.approx(kernels * LAUNCH_S)
@@ -131,26 +131,30 @@ def test_stages_of_different_nodes_talk_over_the_network() -> None:
     usual = deployment(tp=8, pp=2)
     slow = cluster_of(usual.device, inter_node=Network("slow", 1e9))
     fast, over_slow = (
-        StepModel.of(d).steps(BatchStates.prefill([4096])).total_s[0]
+        StepModel.from_deployment(d).steps(BatchStates.prefill([4096])).total_s[0]
         for d in (usual, on(usual, cluster=slow))
     )
     sent = 2 * 4096 * 4096 * 2 / 8  # hidden states and residual, an eighth a rank
     assert over_slow - fast > 0.5 * sent / 1e9
-    inside = StepModel.of(deployment(tp=4, pp=2)).steps(BatchStates.prefill([4096])).total_s[0]
+    inside = (
+        StepModel.from_deployment(deployment(tp=4, pp=2))
+        .steps(BatchStates.prefill([4096]))
+        .total_s[0]
+    )
     within = on(deployment(tp=4, pp=2), cluster=slow)
-    assert StepModel.of(within).steps(BatchStates.prefill([4096])).total_s[0] == inside
+    assert StepModel.from_deployment(within).steps(BatchStates.prefill([4096])).total_s[0] == inside
 
 
 def test_a_domain_larger_than_a_node_joins_its_devices() -> None:
     usual = deployment(device="GB200", tp=8)
     small = cluster_of(usual.device, gpus_per_node=4, intra_node="pcie")
-    rack, split = (StepModel.of(each) for each in (usual, on(usual, cluster=small)))
+    rack, split = (StepModel.from_deployment(each) for each in (usual, on(usual, cluster=small)))
     states = BatchStates.prefill([8192])
     assert rack.steps(states).total_s[0] < 0.9 * split.steps(states).total_s[0]
 
 
 def test_power_state_counts_matrix_work_and_memory_traffic() -> None:
-    model = StepModel.of(deployment())
+    model = StepModel.from_deployment(deployment())
     times = model.steps(BatchStates.prefill([8192]).then(decode(*[500] * 4)))
     prefill, step = (model.joules(times, row) for row in (0, 1))
     assert prefill[0] > 3 * prefill[1]
@@ -165,7 +169,7 @@ def error(model: StepModel, times: StepTimes) -> ErrorFactors:
 
 
 def test_error_of_a_step_holds_kernels_host_and_composition() -> None:
-    model = StepModel.of(deployment())
+    model = StepModel.from_deployment(deployment())
     times = model.steps(decode(*[500] * 4))
     whole = error(model, times)
     host_s = float(times.between_s[0] + times.waited_s[0])
@@ -184,24 +188,24 @@ def constants(name: str) -> float:
 
 
 def test_decode_step_is_the_middle_one_at_its_own_clock() -> None:
-    found = predict_static_batch(deployment(), [4096] * 16, 22)
-    model = StepModel.of(deployment())
-    middle = model.steps(decode(*[4096] * 16, step=11), found.clock_hz[1]).total_s[0]
-    assert found.decode_step is not None
-    assert found.decode_step.seconds == pytest.approx(middle, rel=1e-9)
-    assert found.clock_hz[0] < found.clock_hz[1]
+    static_batch = predict_static_batch(deployment(), [4096] * 16, 22)
+    model = StepModel.from_deployment(deployment())
+    middle = model.steps(decode(*[4096] * 16, step=11), static_batch.clock_hz[1]).total_s[0]
+    assert static_batch.decode_step is not None
+    assert static_batch.decode_step.seconds == pytest.approx(middle, rel=1e-9)
+    assert static_batch.clock_hz[0] < static_batch.clock_hz[1]
 
 
 def test_error_of_the_total_weighs_prefill_and_decode_by_their_time() -> None:
-    found = predict_static_batch(deployment(), [4096] * 16, 22)
-    prefill, steps = found.total.part.children
-    model = StepModel.of(deployment())
+    static_batch = predict_static_batch(deployment(), [4096] * 16, 22)
+    prefill, steps = static_batch.total.part.children
+    model = StepModel.from_deployment(deployment())
     states = BatchStates.decode([4096] * 16, np.arange(1, 22))
-    decode_error = error(model, model.steps(states, found.clock_hz[1]))
+    decode_error = error(model, model.steps(states, static_batch.clock_hz[1]))
     expected = ErrorFactors.of_sum(
-        [(prefill.exposed_ps, found.prefill.error), (steps.exposed_ps, decode_error)]
+        [(prefill.exposed_ps, static_batch.prefill.error), (steps.exposed_ps, decode_error)]
     )
-    assert found.total.error.log_sd == pytest.approx(expected.log_sd, rel=1e-6)
+    assert static_batch.total.error.log_sd == pytest.approx(expected.log_sd, rel=1e-6)
 
 
 def test_stages_share_a_bound_no_larger_than_the_slowest_of_them() -> None:
@@ -228,9 +232,9 @@ def test_memory_counts_pages_activations_framework_and_what_is_usable() -> None:
 
 
 def test_memory_is_known_to_its_rough_parts() -> None:
-    found = predict_static_batch(deployment(), [1000], 10)
-    gb = found.memory_gb
-    rough = (found.memory.activations + found.memory.framework) / 1e9
+    static_batch = predict_static_batch(deployment(), [1000], 10)
+    gb = static_batch.memory_gb
+    rough = (static_batch.memory.activations + static_batch.memory.framework) / 1e9
     assert gb.p95 - gb.estimate == pytest.approx(0.5 * rough)
     assert gb.estimate - gb.p05 == pytest.approx(0.3 * rough)
 

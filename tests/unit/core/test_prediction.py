@@ -34,9 +34,9 @@ def test_a_group_is_the_sum_of_its_children_to_the_picosecond(seconds: list[floa
 
 def test_independent_errors_shrink_in_a_sum_and_shared_ones_do_not() -> None:
     shared = ErrorFactors({"device": 0.1})
-    own = ErrorFactors({}, independent=0.1)
+    error_factors = ErrorFactors({}, independent=0.1)
     assert ErrorFactors.of_sum([(1.0, shared)] * 4).log_sd == pytest.approx(0.1)
-    assert ErrorFactors.of_sum([(1.0, own)] * 4).log_sd == pytest.approx(0.05)
+    assert ErrorFactors.of_sum([(1.0, error_factors)] * 4).log_sd == pytest.approx(0.05)
 
 
 @given(

@@ -37,8 +37,8 @@ def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry[Named]:
         monkeypatch.delitem(sys.modules, name)
     from shapes_of_test.known import KNOWN  # type: ignore[import-not-found]
 
-    found: Registry[Named] = KNOWN
-    return found
+    registry: Registry[Named] = KNOWN
+    return registry
 
 
 def test_every_module_that_is_not_private_registers_its_class(known: Registry[Named]) -> None:

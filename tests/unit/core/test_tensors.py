@@ -21,12 +21,12 @@ ARRAYS = {
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     digest = write_tensors(tmp_path / "x.safetensors", ARRAYS)
-    found = read_tensors(tmp_path / "x.safetensors", digest)
-    assert sorted(found) == sorted(ARRAYS)
+    tensors = read_tensors(tmp_path / "x.safetensors", digest)
+    assert sorted(tensors) == sorted(ARRAYS)
     for name, array in ARRAYS.items():
-        assert found[name].dtype == array.dtype
-        assert (found[name] == array).all()
-        assert found[name].shape == array.shape
+        assert tensors[name].dtype == array.dtype
+        assert (tensors[name] == array).all()
+        assert tensors[name].shape == array.shape
 
 
 def test_the_layout_is_that_of_safetensors(tmp_path: Path) -> None:

@@ -13,23 +13,23 @@ from silicast.exploration.smallest_plan import plans_by_size, smallest_plan
 from silicast.hardware.catalog import find_device
 from silicast.workload.models.lookup import find_model
 
-ONE = Deployment.of(find_model("Llama-3.1-8B"), find_device("h100"), find_engine("vllm"))
+ONE = Deployment.from_model(find_model("Llama-3.1-8B"), find_device("h100"), find_engine("vllm"))
 DEMAND = Demand(users=300, tpot_s=0.025, prompt_tokens=512, output_tokens=128)
 
 
 def test_every_user_has_the_speed_and_one_more_replica_is_not_needed() -> None:
-    found = fewest_devices(ONE, DEMAND, searches=False)
-    assert found.loop.tpot_s.estimate <= DEMAND.tpot_s
-    assert found.loop.clients * found.replicas >= DEMAND.users
-    assert found.gpus.p05 <= found.gpus.estimate == found.replicas <= found.gpus.p95
-    fewer = -(-DEMAND.users // (found.replicas - 1))
+    result = fewest_devices(ONE, DEMAND, searches=False)
+    assert result.loop.tpot_s.estimate <= DEMAND.tpot_s
+    assert result.loop.clients * result.replicas >= DEMAND.users
+    assert result.gpus.p05 <= result.gpus.estimate == result.replicas <= result.gpus.p95
+    fewer = -(-DEMAND.users // (result.replicas - 1))
     slower = closed_loop(ONE, fewer, 512, 128).tpot_s.estimate
     assert slower > DEMAND.tpot_s / (1.0 + TOLERANCE)
 
 
 def test_a_search_is_no_worse_than_one_plan() -> None:
-    own, best = (fewest_devices(ONE, DEMAND, searches=searches) for searches in (False, True))
-    assert best.gpus.estimate <= own.gpus.estimate
+    current, best = (fewest_devices(ONE, DEMAND, searches=searches) for searches in (False, True))
+    assert best.gpus.estimate <= current.gpus.estimate
 
 
 def test_more_speed_takes_more_devices_and_too_much_is_refused() -> None:

@@ -28,11 +28,11 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_the_least_price_counts_and_says_whose_it_is(file: Path) -> None:
-    found = price_list([str(file)])
-    h100 = found.of("H100-SXM-80GB")
+    result = price_list([str(file)])
+    h100 = result.of("H100-SXM-80GB")
     assert h100 is not None
-    assert (h100.per_hour, h100.provider, found.currency) == (2.0, "b", "USD")
-    assert found.of("H200-SXM-141GB") is None
+    assert (h100.per_hour, h100.provider, result.currency) == (2.0, "b", "USD")
+    assert result.of("H200-SXM-141GB") is None
 
 
 def test_conditions_leave_others_out(file: Path) -> None:
@@ -43,11 +43,11 @@ def test_conditions_leave_others_out(file: Path) -> None:
 
 
 def test_old_and_undated_prices_are_doubted(file: Path) -> None:
-    found = {
+    table = {
         price.provider or price.device: price.doubt(TODAY)
         for price in price_list([str(file)]).prices[:2]
     }
-    assert found == {"a": "", "b": "is 334 days old"}
+    assert table == {"a": "", "b": "is 334 days old"}
     assert price_list([str(file)]).prices[2].doubt(TODAY) == "has no date"
     assert Price("h100", 1.0, stated=True).doubt(TODAY) == ""
 
@@ -82,13 +82,13 @@ def test_bad_files_are_refused_by_line_and_field(line: str, tmp_path: Path) -> N
 
 def test_columns_are_checked(tmp_path: Path) -> None:
     path = tmp_path / "bad.csv"
-    for head, said in (
+    for head, remarks in (
         ("device,price_per_hour", "has no column currency"),
         ("device,price_per_hour,currency,colour", "unknown column 'colour'"),
         ("", "has no column device"),
     ):
         path.write_text(head + "\nh100,1\n", encoding="utf-8")
-        with pytest.raises(SilicastError, match=said):
+        with pytest.raises(SilicastError, match=remarks):
             price_list([str(path)])
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SilicastError, match="UTF-8"):

@@ -74,12 +74,12 @@ def test_a_condition_leaves_the_base_and_makes_one_design_of_many() -> None:
 
 def test_laws_move_numbers_of_the_base_with_a_parameter(chip: Path) -> None:
     law = {"path": "level.buffer.area_um2", "by": "words", "power": 0.5}
-    found = []
+    items = []
     for laws in ([], [law]):
         problem = problem_of(space_of({**TABLE, "law": laws}, str(chip)))
-        found.append([answered(problem, code).metrics["area_mm2"] for code in (6, 7, 8)])
-    assert found[0] == pytest.approx([1.4e-3] * 3)
-    assert found[1] == pytest.approx([9e-4, 1.4e-3, 2.4e-3])
+        items.append([answered(problem, code).metrics["area_mm2"] for code in (6, 7, 8)])
+    assert items[0] == pytest.approx([1.4e-3] * 3)
+    assert items[1] == pytest.approx([9e-4, 1.4e-3, 2.4e-3])
 
 
 def test_infeasible_designs_say_why(chip: Path) -> None:

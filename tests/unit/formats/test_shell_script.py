@@ -14,7 +14,7 @@ from silicast.formats.shell_script import Script, integer_of, options
 
 
 def words(text: str) -> list[str]:
-    return Script.of(text).command()
+    return Script.parse(text).command()
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_what_a_shell_would_give(text: str, expected: list[str]) -> None:
 
 
 def test_variables_of_branches_are_named() -> None:
-    script = Script.of('A=1\nif [ "$B" = 1 ]; then\n  C=2\nfi\nD=3')
+    script = Script.parse('A=1\nif [ "$B" = 1 ]; then\n  C=2\nfi\nD=3')
     assert script.branched == ("C",)
     assert dict(script.variables) == {"A": "1", "C": "2", "D": "3"}
 
@@ -81,18 +81,18 @@ ARGUMENTS = ["torchrun", "t.py", "--tp", "2", "--bf16", "--lr", "1"]
     ],
 )
 def test_ways_to_write_the_same_run(text: str) -> None:
-    words = Script.of(text).command()
+    words = Script.parse(text).command()
     assert words[-len(ARGUMENTS) :] == ARGUMENTS
 
 
 def test_a_quoted_element_stays_one_word_and_its_option_is_read() -> None:
-    script = Script.of('A=("--fp8 hybrid" --name "a b")\npython t.py "${A[@]}"')
+    script = Script.parse('A=("--fp8 hybrid" --name "a b")\npython t.py "${A[@]}"')
     assert script.command() == ["python", "t.py", "--fp8 hybrid", "--name", "a b"]
     assert options(script.command()) == {"fp8": "hybrid", "name": "a b"}
 
 
 def test_a_script_that_only_sets_variables_gives_their_words() -> None:
-    assert Script.of('A=(--x 1)\nB="--y 2"').command() == ["--x", "1", "--y", "2"]
+    assert Script.parse('A=(--x 1)\nB="--y 2"').command() == ["--x", "1", "--y", "2"]
 
 
 def test_brackets_that_do_not_end_take_no_longer_than_the_text() -> None:

@@ -67,13 +67,15 @@ def bent(path: str, value: Any) -> dict[str, Any]:
     """A copy with ``value`` at the dotted ``path``; ``None`` takes the field away."""
     data = table()
     *parents, last = path.split(".")
-    place: Any = data
+    position: Any = data
     for part in parents:
-        place = place[int(part)] if isinstance(place, list) else place.setdefault(part, {})
+        position = (
+            position[int(part)] if isinstance(position, list) else position.setdefault(part, {})
+        )
     if value is None:
-        del place[last]
+        del position[last]
     else:
-        place[last] = value
+        position[last] = value
     return data
 
 

@@ -18,8 +18,8 @@ Figure = Callable[[Device], float | None]
 
 
 def _capacity(device: Device, level: str, unit: int) -> float | None:
-    found = device.memory.get(level)
-    return found.capacity_bytes / unit if found else None
+    result = device.memory.get(level)
+    return result.capacity_bytes / unit if result else None
 
 
 def _fp32_pipe(device: Device) -> str:

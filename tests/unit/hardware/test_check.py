@@ -37,10 +37,10 @@ def test_a_number_without_a_source_is_named() -> None:
     data = table()
     del data["sources"]["memory"]
     data["sources"]["memory.l2"] = "sheet"
-    found = fields(check_device(data))
-    assert "memory.dram.bandwidth_gb_per_s" in found
-    assert "memory.smem.capacity_kib" in found
-    assert not any(field.startswith("memory.l2") for field in found)
+    result = fields(check_device(data))
+    assert "memory.dram.bandwidth_gb_per_s" in result
+    assert "memory.smem.capacity_kib" in result
+    assert not any(field.startswith("memory.l2") for field in result)
 
 
 @pytest.mark.parametrize("source", ["", "  ", "TO BE COMPLETED", "todo", "?"])
@@ -148,8 +148,8 @@ def test_sources_ignore_units_and_indexes() -> None:
 
 
 def test_numbers_of_leaves_out_what_is_absent_and_flags() -> None:
-    found = dict(numbers_of({"a": 1, "b": [2.5, None], "c": True, "d": "text"}, "x"))
-    assert found == {"x.a": 1, "x.b[0]": 2.5}
+    entries = dict(numbers_of({"a": 1, "b": [2.5, None], "c": True, "d": "text"}, "x"))
+    assert entries == {"x.a": 1, "x.b[0]": 2.5}
 
 
 def test_every_number_of_the_catalog_names_its_source() -> None:
@@ -161,6 +161,6 @@ def test_every_number_of_the_catalog_names_its_source() -> None:
 
 
 def test_systems_and_hosts_must_be_known() -> None:
-    found = check_device({**table(), "usual_system": "dgx-h1000", "default_host": "abacus"})
-    assert fields(found) == ["usual_system", "default_host"]
+    result = check_device({**table(), "usual_system": "dgx-h1000", "default_host": "abacus"})
+    assert fields(result) == ["usual_system", "default_host"]
     assert check_device({**table(), "usual_system": "DGX H100", "default_host": "grace"}) == []

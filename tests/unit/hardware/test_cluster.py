@@ -58,8 +58,8 @@ def test_usual_systems(
 def test_every_device_has_exactly_one_usual_system() -> None:
     index = systems()
     listed = [device for name in index.names for device in index.get(name).default_for]
-    own = [name for name in device_index().names if device_index().get(name).usual_system]
-    assert sorted(listed + own) == sorted(device_index().names)
+    current = [name for name in device_index().names if device_index().get(name).usual_system]
+    assert sorted(listed + current) == sorted(device_index().names)
     for name in index.names:
         entry = index.get(name)
         assert set(entry.sources) >= {"gpus_per_node", "inter_node"}
@@ -69,9 +69,9 @@ def test_every_device_has_exactly_one_usual_system() -> None:
             assert entry.gpus_per_node == find_device(device).default_gpus_per_node
         if entry.device:
             assert find_device(entry.device).name == entry.device
-    found = usual_system("H100-SXM-80GB")
-    assert found is not None
-    assert found[0] == "dgx-h100"
+    result = usual_system("H100-SXM-80GB")
+    assert result is not None
+    assert result[0] == "dgx-h100"
 
 
 def test_a_nodes_count_and_domain_follow_what_is_changed() -> None:
@@ -90,11 +90,11 @@ def test_a_nodes_count_and_domain_follow_what_is_changed() -> None:
 
 def test_a_mesh_shares_its_links_among_peers() -> None:
     cluster = cluster_of(find_device("MI300X"))
-    topology = Topology.of(cluster.linked_device, 4, gpus_per_node=8)
+    topology = Topology.from_device(cluster.linked_device, 4, gpus_per_node=8)
     assert topology.fabric == "mesh"
     assert topology.peer_rate == pytest.approx(64e9)
     assert topology.rate == pytest.approx(3 * 64e9)
-    whole = Topology.of(cluster.linked_device, 8, gpus_per_node=8)
+    whole = Topology.from_device(cluster.linked_device, 8, gpus_per_node=8)
     assert whole.rate == pytest.approx(448e9)
 
 
@@ -204,9 +204,11 @@ def test_usual_systems_have_a_host_and_a_network_that_collectives_use(name: str)
 def _seconds(cluster: Cluster, gpus: int, op: Collective = "all_reduce") -> float:
     per_node = max(cluster.domain, cluster.gpus_per_node)
     network = Link("network", cluster.inter_node.bandwidth_bytes_per_s)
-    topology = Topology.of(cluster.linked_device, gpus, gpus_per_node=per_node, inter=network)
-    found = collective_times(op, np.array([1 << 28]), gpus, topology, "nccl", "graph")
-    return float(found.estimate_s[0])
+    topology = Topology.from_device(
+        cluster.linked_device, gpus, gpus_per_node=per_node, inter=network
+    )
+    result = collective_times(op, np.array([1 << 28]), gpus, topology, "nccl", "graph")
+    return float(result.estimate_s[0])
 
 
 H100 = find_device("H100")

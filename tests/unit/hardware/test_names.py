@@ -180,7 +180,7 @@ def test_two_own_files_cannot_share_a_name(tmp_path: Path) -> None:
     text = (INDEX_FILE.parent / "nvidia-l4.toml").read_text(encoding="utf-8")
     text = re.sub(r"^aliases = .*$", "", text, flags=re.M)
     code = "from silicast.hardware.catalog import find_device; find_device('no such device')"
-    for second, said in (("My Card", "name"), ("Another", "aliases"), ("L40", "name")):
+    for second, remarks in (("My Card", "name"), ("Another", "aliases"), ("L40", "name")):
         (folder / "a.toml").write_text(text.replace('"L4"', '"My Card"', 1), encoding="utf-8")
         other = text.replace('name = "L4"', f'name = "{second}"\naliases = ["my-card"]', 1)
         if second == "L40":
@@ -195,7 +195,7 @@ def test_two_own_files_cannot_share_a_name(tmp_path: Path) -> None:
         )
         last = done.stderr.strip().splitlines()[-1]
         assert str(folder / "b.toml") in last
-        assert f"{said}: " in last
+        assert f"{remarks}: " in last
         assert "give each name to one device" in last
 
 

@@ -43,10 +43,10 @@ def test_what_differs_is_another_board_of_another_name(
 ) -> None:
     data = written("H100")
     data[part] = {**data[part], **change} if change else {}
-    found = device_from(data)
-    assert found.name == "H100-SXM-80GB (changed)"
-    assert said in found.differs
-    assert found.name not in device_names()
+    device = device_from(data)
+    assert device.name == "H100-SXM-80GB (changed)"
+    assert said in device.differs
+    assert device.name not in device_names()
 
 
 def test_a_file_is_no_other_than_a_table(tmp_path: Path) -> None:
@@ -64,7 +64,9 @@ def test_an_alias_and_a_base_carry_a_name_too() -> None:
     assert device_from({**written("H100"), "name": "h100 sxm"}) is find_device("H100")
     changed = {"base": "A100", "name": "H100"}
     assert device_from(changed).name == "H100 (changed)"
-    assert any(said.startswith("architecture = ampere") for said in device_from(changed).differs)
+    assert any(
+        remark.startswith("architecture = ampere") for remark in device_from(changed).differs
+    )
 
 
 def test_names_that_no_board_has_stay() -> None:

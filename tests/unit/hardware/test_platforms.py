@@ -24,14 +24,14 @@ def test_every_place_is_a_vendor_an_architecture_or_a_processor() -> None:
     engines = [engine_index().get(name) for name in engine_index().names]
     files: list[Engine | Library] = [*engines, *libraries()]
     for each in files:
-        for place in each.runs_on:
-            assert normalise(place.partition(LEAST)[0]) in KNOWN, (each.name, place)
+        for position in each.runs_on:
+            assert normalise(position.partition(LEAST)[0]) in KNOWN, (each.name, position)
         assert not each.runs_on or each.sources["runs_on"], each.name
         assert not each.runs_on or any(runs_on(device, each.runs_on) for device in DEVICES)
     for engine in engines:
         assert set(engine.options_on) <= set(OPTIONS), engine.name
-        for places in engine.options_on.values():
-            assert {normalise(place) for place in places} <= KNOWN, engine.name
+        for option in engine.options_on.values():
+            assert {normalise(position) for position in option} <= KNOWN, engine.name
 
 
 @pytest.mark.parametrize("device", ["A100", "L40S", "H100", "B200"])

@@ -28,13 +28,13 @@ def prefill(device: str = "H100", variant: Variant | None = None, **dims: Dim) -
     variant = variant or Variant(flags=(("causal", True),))
     full: dict[str, Dim] = {"num_heads": 32, "num_kv_heads": 8, "head_dim": 128, "window": 0}
     op = Op.make("attention_prefill", variant, **{**full, **dims})
-    return AttentionPrefill().times(OpBatch.of([op]), find_device(device))
+    return AttentionPrefill().times(OpBatch.from_ops([op]), find_device(device))
 
 
 def decode(device: str = "H100", variant: Variant | None = None, **dims: Dim) -> KernelTimes:
     full: dict[str, Dim] = {"num_heads": 32, "num_kv_heads": 8, "head_dim": 128, "window": 0}
     op = Op.make("attention_decode", variant or Variant(), **{**full, **dims})
-    return AttentionDecode().times(OpBatch.of([op]), find_device(device))
+    return AttentionDecode().times(OpBatch.from_ops([op]), find_device(device))
 
 
 @pytest.mark.parametrize("model", [AttentionPrefill(), AttentionDecode()], ids=lambda m: m.family)
@@ -151,7 +151,7 @@ def test_early_releases_of_vllm_were_timed_without_the_write_to_the_cache(device
         flags = () if append is None else (("append", append),)
         variant = Variant("bf16", "bf16", "vllm", release, flags=flags)
         dims = {"batch": 1, "kv_len": 16, "num_heads": 32, "num_kv_heads": 8, "head_dim": 128}
-        batch = OpBatch.of([Op.make("attention_decode", variant, **dims)])
+        batch = OpBatch.from_ops([Op.make("attention_decode", variant, **dims)])
         return float(AttentionDecode().analyse(batch, find_device(device)).time_s[0])
 
     assert short("0.22.0") == short("0.24.0", append=False)
@@ -205,7 +205,7 @@ def test_unmeasured_architectures_get_wider_intervals() -> None:
         num_heads=32, num_kv_heads=8, head_dim=128, window=0,
     )  # fmt: skip
     measured, unmeasured = (
-        kernel_times(AttentionPrefill(), OpBatch.of([op]), find_device(name))
+        kernel_times(AttentionPrefill(), OpBatch.from_ops([op]), find_device(name))
         for name in ("L40S", "RTX PRO 6000 S")
     )
     assert unmeasured.shared_log_sd["device"] > measured.shared_log_sd["device"]
@@ -241,7 +241,7 @@ def test_a_tables_kernel_name_wins_over_the_engines_usual_kernel() -> None:
 
 
 def test_thousands_of_equal_sequences_are_not_expanded() -> None:
-    batch = OpBatch.of(
+    batch = OpBatch.from_ops(
         [
             Op.make(
                 "attention_decode",

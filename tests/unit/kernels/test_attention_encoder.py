@@ -26,7 +26,7 @@ def attend(v: Variant, length: int = 4096, width: int = 64) -> Op:
 
 
 def seconds(op: Op, device: Device = H100) -> float:
-    return float(AttentionPrefill().times(OpBatch.of([op]), device).estimate_s[0])
+    return float(AttentionPrefill().times(OpBatch.from_ops([op]), device).estimate_s[0])
 
 
 @pytest.mark.parametrize("library", ["vllm", "sglang", "trtllm"])
@@ -51,12 +51,12 @@ def test_every_pair_counts() -> None:
 
 
 def test_constants_of_encoders_stand_over_those_of_prefill() -> None:
-    plain, own = (
+    plain, current = (
         attention_constants("attention_prefill", H100, scheme_for(variant(causal=c), H100))
         for c in (True, False)
     )
-    assert own["launch_cycles"] != plain["launch_cycles"]
-    assert own["tensor_efficiency"] == plain["tensor_efficiency"]
+    assert current["launch_cycles"] != plain["launch_cycles"]
+    assert current["tensor_efficiency"] == plain["tensor_efficiency"]
     assert attention_constants("attention_decode", H100, scheme_for(variant(), H100)) == (
         attention_constants("attention_decode", H100, scheme_for(variant(causal=True), H100))
     )

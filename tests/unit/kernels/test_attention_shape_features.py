@@ -17,20 +17,20 @@ SHAPE = {"num_heads": 28, "num_kv_heads": 4, "head_dim": 128}
 
 def batch(family: str = "attention_prefill", **dims: int | tuple[int, ...]) -> OpBatch:
     variant = Variant("bf16", "bf16", "vllm", flags=(("causal", True),))
-    return OpBatch.of([Op.make(family, variant, **{**SHAPE, **dims})])
+    return OpBatch.from_ops([Op.make(family, variant, **{**SHAPE, **dims})])
 
 
 def features(of: OpBatch, cores: int = 100) -> dict[str, float]:
-    work = Sequences.of(of, decode=False)
+    work = Sequences.from_batch(of, decode=False)
     heads, groups = of.dims["num_heads"], of.dims["num_kv_heads"]
-    found = shape_features(of, work, heads, groups, cores)
-    rest = float(row_rest(work, heads, groups)[0])
-    return {name: float(value[0]) for name, value in found.items()} | {"row_rest": rest}
+    result = shape_features(of, work, heads, groups, cores)
+    remaining = float(row_rest(work, heads, groups)[0])
+    return {name: float(value[0]) for name, value in result.items()} | {"row_rest": remaining}
 
 
 def test_of_equal_sequences() -> None:
-    found = features(batch(batch=40, q_len=20, kv_len=4096, window=1024))
-    assert found == {
+    result = features(batch(batch=40, q_len=20, kv_len=4096, window=1024))
+    assert result == {
         "group": 7.0,
         "pairs": 160.0,
         "pair_fill": pytest.approx(0.6),

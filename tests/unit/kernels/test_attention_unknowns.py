@@ -18,5 +18,5 @@ def test_a_device_without_a_published_cache_bandwidth_is_answered() -> None:
         assert model is not None
         op = Op.make(family, q_len=512, kv_len=512, batch=4, num_heads=8, num_kv_heads=8,
                      head_dim=128)  # fmt: skip
-        times = model.times(OpBatch.of([op]), device)
+        times = model.times(OpBatch.from_ops([op]), device)
         assert 0.0 < times.bound_s[0] <= times.estimate_s[0] < 1e-3

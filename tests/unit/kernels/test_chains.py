@@ -38,9 +38,9 @@ MIB = 2**20
 
 
 def model(family: str) -> ChainedKernel:
-    found = implementation_for(family, "simt")
-    assert isinstance(found, ChainedKernel)
-    return found
+    chained_kernel = implementation_for(family, "simt")
+    assert isinstance(chained_kernel, ChainedKernel)
+    return chained_kernel
 
 
 def op(family: str, library: str = "torch", *flags: str, dtype: str = "bf16", kernel: str = "",

@@ -43,8 +43,8 @@ class Wrapped(Implementation):
         return self.inner.flops(op)
 
     def compulsory_bytes(self, op: Op) -> int:
-        found: int = self.count(self.inner.compulsory_bytes(op))
-        return found
+        compulsory_bytes: int = self.count(self.inner.compulsory_bytes(op))
+        return compulsory_bytes
 
 
 def test_an_honest_model_passes() -> None:
@@ -128,7 +128,7 @@ def test_refusing_a_format_is_allowed_but_refusing_everything_is_not() -> None:
 
 
 def test_rows_of_a_ragged_batch_are_taken_with_their_sequences() -> None:
-    batch = OpBatch.of(
+    batch = OpBatch.from_ops(
         [
             Op.make("attention_prefill", q_lens=(1, 2, 3), kv_lens=(4, 5, 6), num_heads=8),
             Op.make("attention_prefill", q_lens=(7,), kv_lens=(8,), num_heads=16),

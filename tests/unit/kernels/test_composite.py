@@ -66,14 +66,14 @@ def _constants() -> Iterator[None]:
 
 def _batch(variant: Variant = Variant(), **dims: Any) -> OpBatch:
     sizes = {"tokens": 64, "hidden": 4096, "repeats": 1, **dims}
-    return OpBatch.of([Op.make("test_block", variant, **sizes)])
+    return OpBatch.from_ops([Op.make("test_block", variant, **sizes)])
 
 
 def _part(name: str, device: Device, dtype: str = "bf16", **dims: int) -> float:
     model = implementation_for(name, device.execution_model)
     assert model is not None
     op = Op.make(name, Variant(dtype), **dims)
-    return float(model.times(OpBatch.of([op]), device).estimate_s[0])
+    return float(model.times(OpBatch.from_ops([op]), device).estimate_s[0])
 
 
 def test_the_battery_holds_for_a_module() -> None:
@@ -87,8 +87,8 @@ def test_time_is_the_parts_times_with_their_factors() -> None:
     activation = _part("silu_mul", device, tokens=64, width=8192)
     down = _part("gemm", device, m=64, n=4096, k=4096)
     expected = 0.9 * (up + activation + 1.5 * down) * 2 + 1e-6
-    found = Block().times(_batch(repeats=2), device).estimate_s[0]
-    assert found == pytest.approx(expected, rel=1e-12)
+    estimate_ = Block().times(_batch(repeats=2), device).estimate_s[0]
+    assert estimate_ == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_style_puts_its_constants_over_the_plain_ones() -> None:
@@ -139,12 +139,12 @@ def test_other_execution_models_run_the_parts_as_they_do(
     device = find_device(name)
     twin = _twin(device.execution_model)
     assert isinstance(twin, ModuleFallback)
-    found = twin.times(_batch(), device)
+    result = twin.times(_batch(), device)
     up = _part("gemm", device, m=64, n=8192, k=4096)
     down = _part("gemm", device, m=64, n=4096, k=4096)
     activation = _part("silu_mul", device, tokens=64, width=8192)
     expected = 0.9 * (up + activation + 1.5 * down) + 2e-6
-    assert found.analysis.time_s[0] == pytest.approx(expected, rel=1e-12)
+    assert result.analysis.time_s[0] == pytest.approx(expected, rel=1e-12)
     assert check_kernel(twin, [device], draws=60) >= 30
 
 

@@ -63,24 +63,24 @@ def test_accumulators_that_no_thread_holds_are_refused() -> None:
 @pytest.mark.parametrize("name", [SWEEP, "tuner"])
 def test_a_grid_is_legal_where_every_one_of_it_is(device: str, name: str) -> None:
     board = find_device(device)
-    kept = set(legal(name, board, BF16).tolist())
+    remaining = set(legal(name, board, BF16).tolist())
     random = np.random.default_rng(3)
-    for place in random.choice(len(grid(name)), 40, replace=False).tolist():
+    for position in random.choice(len(grid(name)), 40, replace=False).tolist():
         try:
-            check_legal(grid(name)[place], board, BF16)
+            check_legal(grid(name)[position], board, BF16)
             fine = True
         except SilicastError:
             fine = False
-        assert fine == (place in kept)
+        assert fine == (position in remaining)
 
 
 def test_occupancy_by_hand() -> None:
     # 64 x 64 x 64 in bf16 takes 16 KiB a step; two of three stages and one reserved KiB on A100
     tiles = tiles_of([read_configuration({"tile_m": 64, "tile_n": 64, "tile_k": 64})])
-    found = blocks_of(tiles, find_device("A100"), BF16)
-    assert found.step_bytes[0] == 16384.0
-    assert found.shared_bytes[0] == 32768.0
-    assert found.resident[0] == 4.0  # 164 KiB / 33 KiB
+    blocks = blocks_of(tiles, find_device("A100"), BF16)
+    assert blocks.step_bytes[0] == 16384.0
+    assert blocks.shared_bytes[0] == 32768.0
+    assert blocks.resident[0] == 4.0  # 164 KiB / 33 KiB
 
 
 def test_more_stages_take_more_shared_memory_and_never_more_blocks() -> None:
@@ -88,9 +88,9 @@ def test_more_stages_take_more_shared_memory_and_never_more_blocks() -> None:
         read_configuration({"tile_m": 64, "tile_n": 64, "tile_k": 64, "stages": s})
         for s in range(1, 6)
     ]
-    found = blocks_of(tiles_of(rows), find_device("H20"), BF16)
-    assert (np.diff(found.shared_bytes) > 0).all()
-    assert (np.diff(found.resident) <= 0).all()
+    blocks = blocks_of(tiles_of(rows), find_device("H20"), BF16)
+    assert (np.diff(blocks.shared_bytes) > 0).all()
+    assert (np.diff(blocks.resident) <= 0).all()
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -100,12 +100,12 @@ def test_times_are_sound_and_never_beat_the_peak(device: str) -> None:
     tiles = tiles.take(np.flatnonzero(is_legal(tiles, board, BF16)))
     steps = steps_of(tiles, board, BF16, c)
     for rows in (1, 17, 4096):
-        found = tile_times(Product.plain(rows, 4096, 2048), steps, c)
-        assert np.isfinite(found.time_s).all()
-        assert (found.time_s > found.ideal_multiply_s).all()
-        assert (found.padded_rows >= 1.0).all()
-        assert (found.padded_columns >= 1.0).all()
-        assert (found.visits >= 1.0).all()
+        result = tile_times(Product.plain(rows, 4096, 2048), steps, c)
+        assert np.isfinite(result.time_s).all()
+        assert (result.time_s > result.ideal_multiply_s).all()
+        assert (result.padded_rows >= 1.0).all()
+        assert (result.padded_columns >= 1.0).all()
+        assert (result.visits >= 1.0).all()
 
 
 def test_a_deeper_product_takes_longer_under_every_configuration() -> None:
@@ -121,6 +121,6 @@ def test_one_configuration_is_a_row_of_many() -> None:
     board, c = find_device("H20"), tile_constants()
     some = grid(SWEEP)[::97]
     many = tile_times(Product.plain(96, 1536, 2048), steps_of(tiles_of(some), board, BF16, c), c)
-    for place, one in enumerate(some):
+    for index, one in enumerate(some):
         alone = steps_of(tiles_of([one]), board, BF16, c)
-        assert tile_times(Product.plain(96, 1536, 2048), alone, c).time_s[0] == many.time_s[place]
+        assert tile_times(Product.plain(96, 1536, 2048), alone, c).time_s[0] == many.time_s[index]

@@ -25,7 +25,7 @@ NARROW = [x.name for x in RECIPES.values() if BITS[x.weights] < 16]
 
 def times(device: Device, m: int, n: int, k: int, **variant: Any) -> KernelTimes:
     op = Op.make("gemm", Variant(**{"cache": "cold", **variant}), m=m, n=n, k=k)
-    return Gemm().times(OpBatch.of([op]), device)
+    return Gemm().times(OpBatch.from_ops([op]), device)
 
 
 def us(device: Device, m: int, n: int, k: int, **variant: Any) -> float:
@@ -41,11 +41,8 @@ def test_every_format_answers_on_every_kind_of_device() -> None:
         device = find_device(name)
         for dtype in NARROW:
             op = Op.make("gemm", Variant(dtype=dtype), m=64, n=4096, k=4096)
-            found = dispatch.time_of(op, device)
-            assert 0 < found.bound_s <= found.p05_s <= found.estimate_s <= found.p95_s, (
-                name,
-                dtype,
-            )
+            time = dispatch.time_of(op, device)
+            assert 0 < time.bound_s <= time.p05_s <= time.estimate_s <= time.p95_s, (name, dtype)
 
 
 @pytest.mark.parametrize("dtype", NARROW)
@@ -72,9 +69,9 @@ def test_weight_only_reads_a_quarter_and_multiplies_as_much() -> None:
     """AWQ: 4 bits, and 16 of scale and 4 of zero point for each 128."""
     weights = 16384 * 16384
     assert RECIPES["int4_wo"].weight_bits == 4 + 20 / 128
-    found = times(A100, 1, 16384, 16384, dtype="int4_wo")
+    result = times(A100, 1, 16384, 16384, dtype="int4_wo")
     moved = weights * (4 + 20 / 128) / 8 + 16384 * 2
-    assert found.bound_s[0] == pytest.approx(moved / A100.dram.bandwidth_bytes_per_s)
+    assert result.bound_s[0] == pytest.approx(moved / A100.dram.bandwidth_bytes_per_s)
     large = [times(A100, 16384, 16384, 16384, dtype=x).bound_s[0] for x in ("int4_wo", "bf16")]
     assert large[0] == large[1]
 
@@ -88,19 +85,21 @@ def test_weight_only_pays_for_few_rows_and_not_for_many() -> None:
 
 
 def test_widening_takes_vector_instructions() -> None:
-    wide, none = (Setting.of(Variant(dtype=x), A100).rates.widen_s for x in ("int4_wo", "bf16"))
+    wide, none = (
+        Setting.from_variant(Variant(dtype=x), A100).rates.widen_s for x in ("int4_wo", "bf16")
+    )
     assert none == 0.0
-    assert wide > Setting.of(Variant(dtype="int8_wo"), A100).rates.widen_s > 0.0
+    assert wide > Setting.from_variant(Variant(dtype="int8_wo"), A100).rates.widen_s > 0.0
     # twice the lanes at 1.4 times the clock
-    hopper = Setting.of(Variant(dtype="int4_wo"), H100).rates.widen_s
+    hopper = Setting.from_variant(Variant(dtype="int4_wo"), H100).rates.widen_s
     clocks = H100.clocks.boost_hz / A100.clocks.boost_hz
     assert wide / hopper == pytest.approx(2 * clocks)
 
 
 def test_units_for_four_bits_take_eight_bit_activations_as_they_are() -> None:
     dtype = "w4a8_mxfp4_mxfp8"
-    assert Setting.of(Variant(dtype=dtype), B200).rates.widen_s == 0.0
-    assert Setting.of(Variant(dtype=dtype), H100).rates.widen_s > 0.0
+    assert Setting.from_variant(Variant(dtype=dtype), B200).rates.widen_s == 0.0
+    assert Setting.from_variant(Variant(dtype=dtype), H100).rates.widen_s > 0.0
 
 
 def test_w4a4_runs_on_its_own_units_where_they_are() -> None:
@@ -115,14 +114,14 @@ def test_w4a4_runs_on_its_own_units_where_they_are() -> None:
      ("V100", "fp8", "fp16"), ("A100", "w4afp8", "bf16")],
 )  # fmt: skip
 def test_without_a_unit_only_weights_are_narrow(name: str, dtype: str, wide: str) -> None:
-    device, said = with_format(find_device(name), dtype)
-    found = run_as(RECIPES[dtype], device)
-    assert (found.weights, found.compute) == (RECIPES[dtype].weights, wide)
-    assert found.activation_bits == 16
-    assert found.widens
-    assert not found.quantizes
+    device, remark = with_format(find_device(name), dtype)
+    outcome = run_as(RECIPES[dtype], device)
+    assert (outcome.weights, outcome.compute) == (RECIPES[dtype].weights, wide)
+    assert outcome.activation_bits == 16
+    assert outcome.widens
+    assert not outcome.quantizes
     result = times(find_device(name), 4096, 4096, 4096, dtype=dtype)
-    assert result.warnings[0] == said
+    assert result.warnings[0] == remark
     assert not result.measured
     assert "format" in result.shared_log_sd
 
@@ -162,8 +161,8 @@ def test_formats_without_data_take_the_constants_of_their_units() -> None:
 
 def test_formats_and_devices_without_data_widen() -> None:
     def width(device: Device, dtype: str) -> float:
-        found = times(device, 4096, 4096, 4096, dtype=dtype)
-        return float(np.log(found.p95_s[0] / found.estimate_s[0]))
+        result = times(device, 4096, 4096, 4096, dtype=dtype)
+        return float(np.log(result.p95_s[0] / result.estimate_s[0]))
 
     assert width(H100, "int4_wo") > 1.2 * width(A100, "int4_wo")
     assert width(B200, "mxfp4") > 1.2 * width(B200, "nvfp4")
@@ -176,7 +175,7 @@ def test_other_execution_models_widen_weights_too(name: str) -> None:
     assert model is not None
     ops = [Op.make("gemm", Variant(dtype=x, cache="cold"), m=1, n=16384, k=16384)
            for x in ("bf16", "int4_wo")]  # fmt: skip
-    wide, narrow = (model.times(OpBatch.of([op]), device) for op in ops)
+    wide, narrow = (model.times(OpBatch.from_ops([op]), device) for op in ops)
     assert narrow.estimate_s[0] < wide.estimate_s[0]
     assert narrow.bound_s[0] < 0.3 * wide.bound_s[0]
 
@@ -184,7 +183,7 @@ def test_other_execution_models_widen_weights_too(name: str) -> None:
 def batched(device: Device, heads: int, kernel: str, dtype: str = "bf16", **flags: bool) -> float:
     variant = Variant(dtype=dtype, library="sglang", kernel=kernel, flags=tuple(flags.items()))
     op = Op.make("gemm", variant, m=512, n=512, k=128, batch=heads)
-    return float(Gemm().times(OpBatch.of([op]), device).estimate_s[0]) * 1e6
+    return float(Gemm().times(OpBatch.from_ops([op]), device).estimate_s[0]) * 1e6
 
 
 def test_a_call_for_a_batch_has_a_constant_on_top() -> None:
@@ -196,9 +195,9 @@ def test_a_call_for_a_batch_has_a_constant_on_top() -> None:
 def test_a_batched_call_in_fp8_quantises_by_rows() -> None:
     """sgl_kernel's bmm_fp8 of 128 heads on an H100 takes three times as long as bf16's: 133 us."""
     kernel = "sglang_sgl_kernel_bmm_fp8"
-    found = batched(H100, 128, kernel, "fp8", includes_quantize=True)
-    assert found == pytest.approx(133, rel=0.15)
-    assert batched(H100, 128, kernel, "fp8") < 0.5 * found
+    result = batched(H100, 128, kernel, "fp8", includes_quantize=True)
+    assert result == pytest.approx(133, rel=0.15)
+    assert batched(H100, 128, kernel, "fp8") < 0.5 * result
 
 
 def test_weights_widened_at_load_are_a_bf16_product() -> None:

@@ -71,10 +71,10 @@ def test_formats_that_nothing_is_known_of_take_the_nearest_ones() -> None:
 
 @pytest.mark.parametrize("held", HELD)
 def test_held_out_constants_hold_nothing_of_the_architecture(held: str) -> None:
-    found = held_out("gemm")[held]
-    assert held not in found.architectures
-    assert found.fallback.get(held) in found.architectures
-    missing = set(load_physics("gemm").default) - set(found.default)
+    result = held_out("gemm")[held]
+    assert held not in result.architectures
+    assert result.fallback.get(held) in result.architectures
+    missing = set(load_physics("gemm").default) - set(result.default)
     plain = {name for name in missing if "." not in name and ":" not in name}
     assert not plain
 
@@ -107,7 +107,7 @@ def test_features_of_candidates_are_shares_of_the_fastest(device: Device) -> Non
 
 
 def test_a_faster_matrix_unit_alone_gains_less_than_its_rate() -> None:
-    batch = OpBatch.of([Op.make("gemm", Variant("nvfp4"), m=8192, n=8192, k=8192)])
+    batch = OpBatch.from_ops([Op.make("gemm", Variant("nvfp4"), m=8192, n=8192, k=8192)])
     b300 = find_device("B300")
     gain = (Gemm().times(batch, B200).estimate_s / Gemm().times(batch, b300).estimate_s)[0]
     rates = (device.rate_per_core("tensor", "nvfp4") for device in (b300, B200))

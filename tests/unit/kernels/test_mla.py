@@ -33,7 +33,7 @@ def prefill(variant: Variant = Variant(), **sizes: object) -> Op:
 def us(op: Op, device: Device = H200) -> float:
     model = implementation_for(op.family, device.execution_model)
     assert model is not None
-    return 1e6 * float(model.times(OpBatch.of([op]), device).estimate_s[0])
+    return 1e6 * float(model.times(OpBatch.from_ops([op]), device).estimate_s[0])
 
 
 def test_decode_work_by_hand() -> None:
@@ -70,8 +70,8 @@ def test_lists_of_equal_lengths_are_a_batch() -> None:
 
 def test_many_heads_are_bound_by_products_and_few_by_memory() -> None:
     device = H200
-    many = MlaDecode().times(OpBatch.of([decode(batch=256, num_heads=128)]), device)
-    few = MlaDecode().times(OpBatch.of([decode(batch=256, num_heads=8)]), device)
+    many = MlaDecode().times(OpBatch.from_ops([decode(batch=256, num_heads=128)]), device)
+    few = MlaDecode().times(OpBatch.from_ops([decode(batch=256, num_heads=8)]), device)
     assert many.bound_by() == ["tensor"]
     assert few.bound_by() == ["dram"]
     assert many.estimate_s[0] < 16 * few.estimate_s[0]  # heads share the keys they read
@@ -141,8 +141,8 @@ def test_prefill_on_the_latent_costs_more_arithmetic() -> None:
 def test_vllm_switches_from_the_latent_to_expanded_keys_within_a_batch() -> None:
     variant = Variant("bf16", "bf16", "vllm", kernel="vllm_flash_attn_mla")
     rows = [prefill(variant, q_len=q, kv_len=q, batch=8) for q in (512, 513)]
-    both = MlaPrefill().times(OpBatch.of(rows), H200).estimate_s
-    alone = [MlaPrefill().times(OpBatch.of([op]), H200).estimate_s[0] for op in rows]
+    both = MlaPrefill().times(OpBatch.from_ops(rows), H200).estimate_s
+    alone = [MlaPrefill().times(OpBatch.from_ops([op]), H200).estimate_s[0] for op in rows]
     assert both.tolist() == alone
     assert both[0] != pytest.approx(both[1], rel=0.02)
 
@@ -156,10 +156,10 @@ def test_cold_caches_are_never_faster() -> None:
 
 @pytest.mark.parametrize("device", ["TPU v5p", "Xeon 8480", "MI300X", "Gaudi 3", "A40"])
 def test_every_execution_model_answers(device: str) -> None:
-    found = find_device(device)
+    result = find_device(device)
     for op in (prefill(q_len=64, kv_len=128), decode()):
-        model = implementation_for(op.family, found.execution_model)
+        model = implementation_for(op.family, result.execution_model)
         assert model is not None
-        times = model.times(OpBatch.of([op]), found)
+        times = model.times(OpBatch.from_ops([op]), result)
         assert 0 < times.bound_s[0] <= times.p05_s[0] <= times.estimate_s[0] <= times.p95_s[0]
         assert np.isfinite(times.p95_s[0])

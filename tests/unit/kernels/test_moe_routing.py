@@ -22,12 +22,12 @@ def loads(name: str, tokens: int, experts: int, topk: int, ep: int) -> Loads:
     return busiest_loads(name, *(np.array([x]) for x in (tokens, experts, topk, ep)))
 
 
-def summary(found: Loads) -> list[float]:
+def summary(result: Loads) -> list[float]:
     """Tokens, experts hit and tiles of 16, 64, 128 tokens."""
     return [
-        float(found.tokens()[0]),
-        float(found.experts_hit()[0]),
-        *found.tiles(np.array([16.0, 64.0, 128.0]))[:, 0].tolist(),
+        float(result.tokens()[0]),
+        float(result.experts_hit()[0]),
+        *result.tiles(np.array([16.0, 64.0, 128.0]))[:, 0].tolist(),
     ]
 
 
@@ -35,7 +35,7 @@ def drawn(alpha: float, tokens: int, experts: int, topk: int, ep: int, count: in
     """The same five figures from random draws as aiconfigurator's collector makes them."""
     generator = np.random.default_rng(1)
     low, high = (1.0, 0.8 * tokens) if tokens * topk > experts else (0.01, 2.0)
-    found = []
+    items = []
     for _ in range(count):
         u, slope = generator.random(experts), 1.0 - alpha
         popular = ((high**slope - low**slope) * u + low**slope) ** (1.0 / slope)
@@ -46,20 +46,20 @@ def drawn(alpha: float, tokens: int, experts: int, topk: int, ep: int, count: in
             counts[order[i % experts]] += math.copysign(1, missing)
         counts = np.clip(counts, 0, tokens)
         ranks = counts.reshape(ep, -1)
-        own = ranks[np.argmax(ranks.sum(axis=1))]
-        found.append([
-            own.sum(), (own > 0).sum(), *(np.ceil(own / r).sum() for r in (16, 64, 128)),
+        rank = ranks[np.argmax(ranks.sum(axis=1))]
+        items.append([
+            rank.sum(), (rank > 0).sum(), *(np.ceil(rank / r).sum() for r in (16, 64, 128)),
         ])  # fmt: skip
-    mean: F64 = np.mean(found, axis=0)
+    mean: F64 = np.mean(items, axis=0)
     return mean
 
 
 def test_balanced_by_hand() -> None:
     # 100 x 3 over 8 experts: 37 each and 4 experts with one more
-    found = loads("balanced", 100, 8, 3, 1)
-    assert found.tokens_each[:, 0].tolist() == [37.0, 38.0]
-    assert found.weight[:, 0].tolist() == [4.0, 4.0]
-    assert summary(found) == [300.0, 8.0, 24.0, 8.0, 8.0]
+    result = loads("balanced", 100, 8, 3, 1)
+    assert result.tokens_each[:, 0].tolist() == [37.0, 38.0]
+    assert result.weight[:, 0].tolist() == [4.0, 4.0]
+    assert summary(result) == [300.0, 8.0, 24.0, 8.0, 8.0]
     assert summary(loads("balanced", 1, 256, 8, 32))[:2] == [1.0, 1.0]
 
 
@@ -73,28 +73,28 @@ def test_power_law_against_draws(
     alpha: float, tokens: int, experts: int, topk: int, ep: int
 ) -> None:
     expected = drawn(alpha, tokens, experts, topk, ep)
-    found = summary(loads(f"power_law_{alpha}", tokens, experts, topk, ep))
-    assert found == pytest.approx(expected.tolist(), rel=0.15, abs=0.8)
+    result = summary(loads(f"power_law_{alpha}", tokens, experts, topk, ep))
+    assert result == pytest.approx(expected.tolist(), rel=0.15, abs=0.8)
 
 
 def test_uniform_against_draws() -> None:
     generator = np.random.default_rng(2)
     for tokens, experts, topk, ep in ((4, 256, 8, 1), (64, 128, 8, 4), (2048, 64, 6, 8)):
-        found = []
+        items = []
         for _ in range(100):
             choices = np.argsort(generator.random((tokens, experts)), axis=1)[:, :topk]
             ranks = np.bincount(choices.reshape(-1), minlength=experts).reshape(ep, -1)
-            own = ranks[np.argmax(ranks.sum(axis=1))]
-            found.append([own.sum(), (own > 0).sum(), np.ceil(own / 16).sum()])
-        expected = np.mean(found, axis=0)
+            rank = ranks[np.argmax(ranks.sum(axis=1))]
+            items.append([rank.sum(), (rank > 0).sum(), np.ceil(rank / 16).sum()])
+        expected = np.mean(items, axis=0)
         model = summary(loads("uniform", tokens, experts, topk, ep))[:3]
         assert model == pytest.approx(expected.tolist(), rel=0.12), (tokens, experts, ep)
 
 
 def test_histogram_takes_the_rank_with_most() -> None:
     name = histogram_name((1, 1, 4, 2))
-    found = loads(name, 80, 4, 1, 2)
-    assert found.tokens_each[:, 0].tolist() == [40.0, 20.0]
+    result = loads(name, 80, 4, 1, 2)
+    assert result.tokens_each[:, 0].tolist() == [40.0, 20.0]
     # nobody can get a token twice
     assert loads(histogram_name((9, 1)), 10, 2, 1, 1).tokens_each.max() == 9.0
     assert loads(histogram_name((9, 1)), 10, 2, 2, 1).tokens_each.max() == 10.0
@@ -128,13 +128,13 @@ def test_folded_sums_in_one_order() -> None:
 def _random(tokens: int, experts: int, topk: int, ep: int, count: int = 200) -> list[float]:
     """Most assignments, experts in use and tiles of 16 tokens over ranks; means of draws."""
     generator = np.random.default_rng(3)
-    found = []
+    items = []
     for _ in range(count):
-        places = generator.random((tokens, experts)).argsort(axis=1)[:, :topk].reshape(-1)
-        ranks = np.bincount(places, minlength=experts).reshape(ep, -1)
+        positions = generator.random((tokens, experts)).argsort(axis=1)[:, :topk].reshape(-1)
+        ranks = np.bincount(positions, minlength=experts).reshape(ep, -1)
         tiles = np.ceil(ranks / 16).sum(axis=1)
-        found.append([ranks.sum(axis=1).max(), (ranks > 0).sum(axis=1).max(), tiles.max()])
-    mean: list[float] = np.mean(found, axis=0).tolist()
+        items.append([ranks.sum(axis=1).max(), (ranks > 0).sum(axis=1).max(), tiles.max()])
+    mean: list[float] = np.mean(items, axis=0).tolist()
     return mean
 
 
@@ -147,18 +147,18 @@ def test_random_choices_wait_for_the_busiest_rank(
     tokens: int, experts: int, topk: int, ep: int
 ) -> None:
     most, used, tiles = _random(tokens, experts, topk, ep)
-    found = summary(loads("uniform", tokens, experts, topk, ep))
-    assert found[:3] == pytest.approx([most, used, tiles], rel=0.08)
+    result = summary(loads("uniform", tokens, experts, topk, ep))
+    assert result[:3] == pytest.approx([most, used, tiles], rel=0.08)
     if ep > 1:
-        assert found[0] > 1.02 * tokens * topk / ep, "the mean is no maximum"
+        assert result[0] > 1.02 * tokens * topk / ep, "the mean is no maximum"
 
 
 def test_largest_of_normal_draws() -> None:
     # exact: 1 / sqrt(pi), 1.5 / sqrt(pi); then Harter (1961)
     exact = {1: 0.0, 2: 0.5642, 3: 0.8463, 8: 1.4236, 16: 1.7660, 100: 2.5076}
-    found = largest_normal(np.array(list(exact)))
-    assert found.tolist() == pytest.approx(list(exact.values()), rel=0.045)
-    assert found[3:].tolist() == pytest.approx(list(exact.values())[3:], rel=0.01)
+    result = largest_normal(np.array(list(exact)))
+    assert result.tolist() == pytest.approx(list(exact.values()), rel=0.045)
+    assert result[3:].tolist() == pytest.approx(list(exact.values())[3:], rel=0.01)
 
 
 def test_uniform_tokens_know_the_experts_that_are_not_used() -> None:
@@ -168,10 +168,10 @@ def test_uniform_tokens_know_the_experts_that_are_not_used() -> None:
         busiest_loads(name, *(np.array([x]) for x in (1, 128, 4, 1)))
         for name in ("uniform", "balanced")
     )
-    for found in (alone, even):
-        assert float(found.weight.sum()) == pytest.approx(128.0)
-        assert float(found.experts_hit()[0]) == pytest.approx(4.0)
-        assert float(found.tokens()[0]) == pytest.approx(4.0)
+    for items in (alone, even):
+        assert float(items.weight.sum()) == pytest.approx(128.0)
+        assert float(items.experts_hit()[0]) == pytest.approx(4.0)
+        assert float(items.tokens()[0]) == pytest.approx(4.0)
     several = busiest_loads("uniform", *(np.array([x]) for x in (4, 128, 4, 1)))
     assert float(several.tokens()[0]) == pytest.approx(16.0)
     assert float(several.weight.sum()) == pytest.approx(128.0)

@@ -15,12 +15,12 @@ SIZES = {"read_bytes": 3 << 20, "written_bytes": 3 << 18, "operations": 9 << 18}
 
 
 def seconds(flag: str, device: str) -> float:
-    found = find_device(device)
+    result = find_device(device)
     variant = Variant("fp32", flags=((flag, True),) if flag else ())
-    model = implementation_for("data_movement", found.execution_model)
+    model = implementation_for("data_movement", result.execution_model)
     assert model is not None
-    batch = OpBatch.of([Op.make("data_movement", variant, **SIZES)])
-    return float(model.analyse(batch, replace(found, power_cap_w=None)).time_s[0])
+    batch = OpBatch.from_ops([Op.make("data_movement", variant, **SIZES)])
+    return float(model.analyse(batch, replace(result, power_cap_w=None)).time_s[0])
 
 
 @pytest.mark.parametrize("flag", ["max_pool", "avg_pool"])

@@ -13,11 +13,11 @@ from silicast.workload.graphs.op import Op, OpBatch
 def test_kernels_take_other_constants_inside_and_their_own_after() -> None:
     model, device = implementation_for("gemm", "simt"), find_device("H100")
     assert model is not None
-    batch = OpBatch.of([Op.make("gemm", m=512, n=4096, k=4096)])
+    batch = OpBatch.from_ops([Op.make("gemm", m=512, n=4096, k=4096)])
     before = model.times(batch, device)
-    own = load_physics("gemm")
-    others = {a: table for a, table in own.architectures.items() if a != "hopper"}
-    with replaced({"gemm": msgspec.structs.replace(own, architectures=others)}):
+    physics = load_physics("gemm")
+    others = {a: table for a, table in physics.architectures.items() if a != "hopper"}
+    with replaced({"gemm": msgspec.structs.replace(physics, architectures=others)}):
         inside = model.times(batch, device)
         assert not load_physics("gemm").is_measured("hopper")
     after = model.times(batch, device)

@@ -30,8 +30,8 @@ STEP = (("generation", True),)
 
 
 def gdn(batch: int, length: int, *flags: str, **variant: str) -> Op:
-    found = Variant(flags=tuple((name, True) for name in flags), config=(), **variant)
-    return Op.make("gdn", found, batch_size=batch, seq_len=length, **GDN)
+    result = Variant(flags=tuple((name, True) for name in flags), config=(), **variant)
+    return Op.make("gdn", result, batch_size=batch, seq_len=length, **GDN)
 
 
 def us(op: Op, device: object = H100) -> float:
@@ -39,9 +39,9 @@ def us(op: Op, device: object = H100) -> float:
 
 
 def model(family: str) -> Implementation:
-    found = implementation_for(family, "simt")
-    assert found is not None
-    return found
+    implementation = implementation_for(family, "simt")
+    assert implementation is not None
+    return implementation
 
 
 def test_counts_of_a_scan_by_hand() -> None:
@@ -152,8 +152,8 @@ def test_every_style_has_constants_on_every_architecture() -> None:
     for architecture in ("ada", "ampere", "hopper", "blackwell", "blackwell-rtx", "cdna3"):
         table = physics.constants(architecture)
         for style in recurrent_styles():
-            found = constants_of(table, style)
-            assert {"launch_s", "chunk_cycles", "independent_log_sd", "serial"} <= set(found)
+            constants = constants_of(table, style)
+            assert {"launch_s", "chunk_cycles", "independent_log_sd", "serial"} <= set(constants)
 
 
 def test_a_step_streams_its_states() -> None:

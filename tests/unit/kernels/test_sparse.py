@@ -28,7 +28,7 @@ def microseconds(
 ) -> float:
     model = implementation_for(family, "simt")
     assert model is not None
-    batch = OpBatch.of([Op.make(family, variant, **dims)])
+    batch = OpBatch.from_ops([Op.make(family, variant, **dims)])
     return float(model.times(batch, device).estimate_s[0]) * 1e6
 
 
@@ -123,8 +123,8 @@ def test_short_prefills_are_dense_where_a_library_has_that_path() -> None:
 
     def dense(library: str, *flags: tuple[str, bool]) -> list[bool]:
         batch = OpBatch("sparse_attention", Variant(library=library, flags=flags), dims)
-        found: list[bool] = runs_dense(batch, H200).tolist()
-        return found
+        tolist: list[bool] = runs_dense(batch, H200).tolist()
+        return tolist
 
     # all that is seen must be selected, and all sequences must fit SGLang's buffer of 128 Ki tokens
     assert dense("sglang") == [False, True, False]
@@ -155,10 +155,10 @@ def test_one_block_walks_over_all_keys_alone() -> None:
 @pytest.mark.parametrize("family", [*FAMILIES, *MODULES])
 @pytest.mark.parametrize("device", ["MI300X", "TPU v5p", "EPYC 9654", "RTX PRO 6000 S", "A100"])
 def test_every_device_answers(family: str, device: str) -> None:
-    found = find_device(device)
-    model = implementation_for(family, found.execution_model)
+    result = find_device(device)
+    model = implementation_for(family, result.execution_model)
     assert model is not None
-    assert check_kernel(model, [found], draws=24, scalar_rows=2) >= 24
+    assert check_kernel(model, [result], draws=24, scalar_rows=2) >= 24
 
 
 @pytest.mark.parametrize("family", MODULES)
@@ -180,10 +180,10 @@ def test_modules_answer_in_every_format_and_phase(
 
 def test_a_layer_without_an_indexer_of_its_own_is_faster() -> None:
     size: Sizes = {"batch_size": 4, "isl": 1, "step": 65_536, "num_heads": 16}
-    own = Variant("bf16", library="sglang", flags=(("generation", True),))
+    variant = Variant("bf16", library="sglang", flags=(("generation", True),))
     shared = Variant("bf16", library="sglang", flags=(("generation", True), ("skip_indexer", True)))
     assert microseconds("dsa_module", variant=shared, **size) < microseconds(
-        "dsa_module", variant=own, **size
+        "dsa_module", variant=variant, **size
     )
 
 
@@ -192,7 +192,7 @@ def test_a_module_does_its_parts_work(family: str) -> None:
     model = implementation_for(family, "simt")
     assert isinstance(model, Composite)
     op = Op.make(family, batch_size=2, isl=64, step=5000, num_heads=16)
-    parts = model.work(OpBatch.of([op]), None).parts
+    parts = model.work(OpBatch.from_ops([op]), None).parts
     assert {part.batch.family for part in parts} >= {"gemm", "elementwise"}
     first = parts[0].batch.dims
     products = 2 * int(first["m"][0]) * int(first["n"][0]) * int(first["k"][0])
@@ -204,14 +204,14 @@ def test_a_bound_needs_no_indexer_where_everything_is_selected() -> None:
     model = implementation_for("dsa_module", "simt")
     assert model is not None
     size: Sizes = {"batch_size": 16, "num_heads": 8, "step": 0}
-    own, shared = (Variant("bf16", flags=f) for f in ((), (("skip_indexer", True),)))
+    current, shared = (Variant("bf16", flags=f) for f in ((), (("skip_indexer", True),)))
 
     def bound(variant: Variant, isl: int) -> float:
-        batch = OpBatch.of([Op.make("dsa_module", variant, isl=isl, **size)])
+        batch = OpBatch.from_ops([Op.make("dsa_module", variant, isl=isl, **size)])
         return float(model.times(batch, H200).bound_s[0])
 
-    assert bound(own, 2048) == bound(shared, 2048)
-    assert bound(own, 2049) > 1.1 * bound(shared, 2049)
+    assert bound(current, 2048) == bound(shared, 2048)
+    assert bound(current, 2049) > 1.1 * bound(shared, 2049)
 
 
 @pytest.mark.parametrize("family", ["indexer_logits", "topk", "sparse_attention"])

@@ -41,10 +41,10 @@ def same(one: TimedPart, other: TimedPart) -> bool:
 def test_together_and_alone(ops: int) -> None:
     parts = [part("up", 4096, ops), norm(ops), part("down", 512, ops)]
     together = timed(parts, H100)
-    assert [found.name for found in together] == ["up", "norm", "down"]
-    for each, found in zip(parts, together, strict=True):
-        assert same(found, timed([each], H100)[0])
-        assert found.estimate_s.shape == (ops,)
+    assert [item.name for item in together] == ["up", "norm", "down"]
+    for each, item in zip(parts, together, strict=True):
+        assert same(item, timed([each], H100)[0])
+        assert item.estimate_s.shape == (ops,)
     assert not same(together[0], together[2])
 
 

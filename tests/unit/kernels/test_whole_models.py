@@ -19,10 +19,14 @@ PRODUCT = Op.make("gemm", Variant("fp16"), m=65536, n=4096, k=4096)
 
 
 def shown(architecture: str, **constants: float) -> dict[str, Physics]:
-    own = {name.replace("__", "."): value for name, value in constants.items()}
+    table = {name.replace("__", "."): value for name, value in constants.items()}
     return {
         WHOLE_MODELS: Physics(
-            1, PhysicsCard([], "", "", ""), {}, {architecture: own}, {"blackwell-rtx": architecture}
+            1,
+            PhysicsCard([], "", "", ""),
+            {},
+            {architecture: table},
+            {"blackwell-rtx": architecture},
         )
     }
 

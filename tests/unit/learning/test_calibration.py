@@ -29,9 +29,11 @@ def products(count: int, seed: int = 0, low: int = 4) -> OpBatch:
 
 def measured(batch: OpBatch, noise: float = 0.02, seed: int = 0) -> F64:
     """Times of a device that is slower where m is small, with noise."""
-    found = Gemm.times(MODEL, batch, DEVICE).estimate_s
+    estimate_s = Gemm.times(MODEL, batch, DEVICE).estimate_s
     slower = 0.15 + 0.2 / (1.0 + batch.dims["m"] / 256.0)
-    return found * np.exp(slower + noise * np.random.default_rng(seed).standard_normal(len(batch)))
+    return estimate_s * np.exp(
+        slower + noise * np.random.default_rng(seed).standard_normal(len(batch))
+    )
 
 
 def fitted(count: int, noise: float = 0.02) -> Offset:
@@ -91,10 +93,10 @@ def test_far_from_the_rows_it_is_less_sure() -> None:
     near, far = products(50, seed=3, low=6), products(50, seed=3)
     tiny = OpBatch("gemm", Variant(), {name: np.ones_like(far.dims["m"]) for name in far.dims})
     for batch in (far, tiny):
-        found = calibrator.times(Gemm.times(MODEL, batch, DEVICE), MODEL, batch, DEVICE)
+        result = calibrator.times(Gemm.times(MODEL, batch, DEVICE), MODEL, batch, DEVICE)
         usual = calibrator.times(Gemm.times(MODEL, near, DEVICE), MODEL, near, DEVICE)
-        assert found.independent_log_sd.mean() >= usual.independent_log_sd.mean() - 1e-3
-    assert found.tiers() == ["analytic"] * len(tiny)
+        assert result.independent_log_sd.mean() >= usual.independent_log_sd.mean() - 1e-3
+    assert result.tiers() == ["analytic"] * len(tiny)
 
 
 def test_another_style_or_cache_is_not_spoken_for() -> None:

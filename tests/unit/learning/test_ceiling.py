@@ -25,9 +25,9 @@ def test_quantile_trees_find_the_quantile_of_every_group() -> None:
     columns: F64 = group[None]
     settings = Settings(trees=60, depth=1, rate=0.2, columns=1.0)
     trees = train_quantile(bin_tables(columns), columns, target, 0.1, settings)
-    found = trees.evaluate(columns)
+    evaluate = trees.evaluate(columns)
     for value in (1.0, 2.0):
-        below = (target < found)[group == value].mean()
+        below = (target < evaluate)[group == value].mean()
         assert 0.07 < below < 0.13
 
 
@@ -41,14 +41,14 @@ def test_marks_of_who_provides_a_kernel_are_cleared() -> None:
 @pytest.mark.parametrize("device", ["H100", "B200", "L40S"])
 def test_ceilings_keep_above_the_bound_and_repeat_alone(device: str) -> None:
     batch = products(50)
-    found = asked(batch, device)
-    assert found.ceiling_s is not None
-    assert (found.ceiling_s >= found.bound_s).all()
+    result = asked(batch, device)
+    assert result.ceiling_s is not None
+    assert (result.ceiling_s >= result.bound_s).all()
     alone = asked(batch.rows(np.array([7])), device)
     assert alone.ceiling_s is not None
-    assert alone.ceiling_s[0] == found.ceiling_s[7]
+    assert alone.ceiling_s[0] == result.ceiling_s[7]
     # asking changes nothing else
-    assert (found.estimate_s == kernel_times(gemm(), batch, find_device(device)).estimate_s).all()
+    assert (result.estimate_s == kernel_times(gemm(), batch, find_device(device)).estimate_s).all()
 
 
 def test_who_provides_a_kernel_changes_no_ceiling() -> None:
@@ -67,9 +67,9 @@ def test_nothing_measured_and_nothing_asked_have_no_ceiling() -> None:
 
 
 def gemm() -> Implementation:
-    found = implementation_for("gemm", "simt")
-    assert found is not None
-    return found
+    implementation = implementation_for("gemm", "simt")
+    assert implementation is not None
+    return implementation
 
 
 def products(count: int) -> OpBatch:

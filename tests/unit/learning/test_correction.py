@@ -31,9 +31,9 @@ H100, H200 = find_device("H100"), find_device("H200")
 
 
 def model() -> Implementation:
-    found = implementation_for("gemm", "simt")
-    assert found is not None
-    return found
+    implementation = implementation_for("gemm", "simt")
+    assert implementation is not None
+    return implementation
 
 
 def batch(count: int = 3000, library: str = "vllm", seed: int = 0, top: int = 13) -> OpBatch:
@@ -61,10 +61,10 @@ def artefact(tmp_path_factory: pytest.TempPathFactory) -> Artefact:
 
 
 def apply(artefact: Artefact, rows: OpBatch, device=H100):  # type: ignore[no-untyped-def]
-    found = model().estimates(rows, device)
+    estimates = model().estimates(rows, device)
     correction = correction_for(model(), rows.variant, device, artefact)
-    times = found.times()
-    return times, times if correction is None else correction.applied(found)
+    times = estimates.times()
+    return times, times if correction is None else correction.applied(estimates)
 
 
 def test_it_learns_what_was_measured(artefact: Artefact) -> None:
@@ -109,13 +109,13 @@ def test_it_stays_above_the_bound_and_in_order(artefact: Artefact) -> None:
 def test_other_devices_and_formats(artefact: Artefact) -> None:
     rows = batch(200)
     _, sister = apply(artefact, rows, H200)
-    _, own = apply(artefact, rows)
+    _, current = apply(artefact, rows)
     assert set(sister.tiers()) == {"cross-device"}
 
     def of_device(times: KernelTimes) -> float:
         return sum(v for name, v in times.shared_log_sd.items() if name.startswith("device"))
 
-    assert of_device(sister) > of_device(own)
+    assert of_device(sister) > of_device(current)
     before, ampere = apply(artefact, rows, find_device("A100"))
     assert (ampere.estimate_s == before.estimate_s).all()
     eager = OpBatch("gemm", Variant(library="vllm", launch="stream"), rows.dims)

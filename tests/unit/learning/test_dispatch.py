@@ -28,15 +28,15 @@ OPS = [
 def alone(op: Op) -> float:
     model = implementation_for(op.family, "simt")
     assert model is not None
-    return float(model.times(OpBatch.of([op]), H100).estimate_s[0])
+    return float(model.times(OpBatch.from_ops([op]), H100).estimate_s[0])
 
 
 def test_answers_come_in_the_order_asked_and_equal_single_calls() -> None:
     dispatch.forget()
-    found = dispatch.times(OPS, H100)
-    assert [time.op for time in found] == OPS
-    assert [time.estimate_s for time in found] == [alone(op) for op in OPS]
-    assert dispatch.times(OPS[::-1], H100) == found[::-1]
+    result = dispatch.times(OPS, H100)
+    assert [time.op for time in result] == OPS
+    assert [time.estimate_s for time in result] == [alone(op) for op in OPS]
+    assert dispatch.times(OPS[::-1], H100) == result[::-1]
 
 
 def test_each_device_has_its_own_memory() -> None:

@@ -18,16 +18,16 @@ SETTINGS = Settings(trees=10, depth=3, own_trees=10, regions=4)
 
 
 def rows_of(count: int, seed: int = 0) -> F64:
-    found: F64 = np.exp(np.random.default_rng(seed).normal(0.0, 2.0, (3, count)))
-    return found
+    rows: F64 = np.exp(np.random.default_rng(seed).normal(0.0, 2.0, (3, count)))
+    return rows
 
 
 def law(rows: F64) -> F64:
     """Small and large sizes have nothing in common."""
     small = np.where(rows[1] > 1.0, 0.3, 0.0)
     large = np.where(rows[2] > 2.0, -0.4, 0.1) * (rows[1] > 0.5)
-    found: F64 = np.where(rows[0] < 1.0, small, 0.8 + large)
-    return found
+    law: F64 = np.where(rows[0] < 1.0, small, 0.8 + large)
+    return law
 
 
 @pytest.fixture(scope="module")
@@ -89,15 +89,15 @@ def written(forest: Forest, path: Path) -> Card:
 def test_artefacts_keep_every_bit(forest: Forest, tmp_path: Path) -> None:
     path = tmp_path / "gemm.json"
     written(forest, path)
-    found = read_artefact(path)
+    artefact = read_artefact(path)
     rows = rows_of(500, seed=5)
-    again = found.trees(found.card.trained[0])
+    again = artefact.trees(artefact.card.trained[0])
     assert (again.evaluate(rows) == forest.evaluate(rows)).all()
     assert len(again.own) == len(forest.own)
-    ceiling = found.ceiling(found.card.trained[0])
+    ceiling = artefact.ceiling(artefact.card.trained[0])
     assert ceiling is not None
     assert (ceiling.evaluate(rows) == forest.common.evaluate(rows)).all()
-    spread = found.spread(found.card.trained[0])
+    spread = artefact.spread(artefact.card.trained[0])
     assert (spread.evaluate(rows) == forest.own[0].evaluate(rows)).all()
 
 
@@ -114,9 +114,9 @@ def test_artefacts_of_format_1_are_read(forest: Forest, tmp_path: Path) -> None:
     digest = write_tensors(path.with_suffix(".safetensors"), old)
     text = path.read_text().replace(card.sha256, digest)
     path.write_text(text.replace(f'"format": {FORMAT}', '"format": 1'))
-    found = read_artefact(path)
+    artefact = read_artefact(path)
     rows = rows_of(500, seed=5)
-    again = found.trees(found.card.trained[0])
+    again = artefact.trees(artefact.card.trained[0])
     assert (again.evaluate(rows) == plain.evaluate(rows)).all()
-    assert found.ceiling(found.card.trained[0]) is None
-    assert not found.spread(found.card.trained[0]).evaluate(rows).any()
+    assert artefact.ceiling(artefact.card.trained[0]) is None
+    assert not artefact.spread(artefact.card.trained[0]).evaluate(rows).any()

@@ -10,7 +10,7 @@ from silicast.learning.gaussian_process import ONCE
 from silicast.learning.hyperparameters import LEAST_NOISE, Prior, fitted_scales
 
 ROWS = 120
-PRIOR = Prior.of(
+PRIOR = Prior.from_constants(
     {"scale": 0.5, "field_log_sd": 0.2, "noise_log_sd": 0.05, "scale_spread": 1.0,
      "sd_spread": 1.0}, 2,
 )  # fmt: skip
@@ -32,8 +32,8 @@ def fitted(noise: float) -> tuple[F64, float, float]:
 
 @pytest.mark.parametrize("noise", [0.03, 0.1])
 def test_noise_and_field_are_told_apart(noise: float) -> None:
-    _, field, found = fitted(noise)
-    assert found == pytest.approx(noise, rel=0.35)
+    _, field, result = fitted(noise)
+    assert result == pytest.approx(noise, rel=0.35)
     assert 0.15 < field < 0.6
 
 

@@ -25,9 +25,9 @@ def test_more_rows_say_more(count: int, most: float) -> None:
     where, terms, target = made(count)
     fitted = fit(where, terms, target)
     there, other, truth = made(400, seed=1)
-    found, _ = fitted.evaluate(there, other)
-    assert float(np.abs(found - truth).mean()) < most
-    assert float(np.abs(found - truth).mean()) < 0.8 * float(np.abs(truth).mean())
+    result, _ = fitted.evaluate(there, other)
+    assert float(np.abs(result - truth).mean()) < most
+    assert float(np.abs(result - truth).mean()) < 0.8 * float(np.abs(truth).mean())
 
 
 def test_one_outlier_moves_no_one_else() -> None:
@@ -36,18 +36,18 @@ def test_one_outlier_moves_no_one_else() -> None:
     wild[7] += 3.0
     there, other, _ = made(300, seed=1)
     plain, _ = fit(where, terms, target).evaluate(there, other)
-    found, _ = fit(where, terms, wild).evaluate(there, other)
-    assert float(np.abs(found - plain).mean()) < 0.05
+    result, _ = fit(where, terms, wild).evaluate(there, other)
+    assert float(np.abs(result - plain).mean()) < 0.05
 
 
 def test_alone_as_in_any_batch_to_the_bit() -> None:
     where, terms, target = made(300)
     fitted = fit(where, terms, target)
     there, other, _ = made(5000, seed=2)
-    found, near = fitted.evaluate(there, other)
+    result, near = fitted.evaluate(there, other)
     for row in (0, 1, 2047, 2048, 4999):
         one, close = fitted.evaluate(there[:, row : row + 1], other[:, row : row + 1])
-        assert one.tobytes() == found[row : row + 1].tobytes()
+        assert one.tobytes() == result[row : row + 1].tobytes()
         assert close.tobytes() == near[row : row + 1].tobytes()
 
 
@@ -65,8 +65,8 @@ def test_a_file_holds_it() -> None:
     fitted = fit(where, terms, target)
     again = from_data(as_data(fitted, NAMES, TERMS))
     there, other, _ = made(50, seed=3)
-    found, _ = fitted.evaluate(there, other)
-    assert again.evaluate(there, other)[0] == pytest.approx(found, abs=1e-3)
+    result, _ = fitted.evaluate(there, other)
+    assert again.evaluate(there, other)[0] == pytest.approx(result, abs=1e-3)
 
 
 def test_the_same_rows_give_the_same_bits() -> None:

@@ -20,27 +20,27 @@ def stump() -> Trees:
 
 
 def random_rows(count: int, seed: int = 0) -> F64:
-    found: F64 = np.exp(np.random.default_rng(seed).normal(0.0, 3.0, (3, count)))
-    return found
+    random_rows: F64 = np.exp(np.random.default_rng(seed).normal(0.0, 3.0, (3, count)))
+    return random_rows
 
 
 def law(rows: F64) -> F64:
     """Something with an interaction and a step."""
-    found: F64 = np.log(rows[0]) * 0.1 + np.where(rows[1] > 1.0, 0.3, 0.0) * (rows[2] > 0.5)
-    return found
+    law: F64 = np.log(rows[0]) * 0.1 + np.where(rows[1] > 1.0, 0.3, 0.0) * (rows[2] > 0.5)
+    return law
 
 
 def test_a_stump_by_hand() -> None:
-    found = stump().evaluate(np.array([[0.0, 1.99, 2.0, 1e9]]))
-    assert found.tolist() == [-1.0, -1.0, 0.5, 0.5]
+    evaluate = stump().evaluate(np.array([[0.0, 1.99, 2.0, 1e9]]))
+    assert evaluate.tolist() == [-1.0, -1.0, 0.5, 0.5]
 
 
 def test_codes_grow_with_the_number() -> None:
     numbers = np.sort(np.concatenate(([0.0], np.exp(np.linspace(-30.0, 30.0, 5000)))))
-    found = codes(numbers)
-    assert (np.diff(found) >= 0).all()
-    assert found[0] == 0
-    assert found[-1] == CODES - 1
+    result = codes(numbers)
+    assert (np.diff(result) >= 0).all()
+    assert result[0] == 0
+    assert result[-1] == CODES - 1
     # a sixteenth of an octave is told apart everywhere in between
     inner = np.exp2(np.arange(-30.0, 30.0))
     assert (codes(inner * 1.0626) > codes(inner)).all()
@@ -76,8 +76,8 @@ def test_outliers_do_not_steer() -> None:
 
 def test_a_leaf_is_a_whole_number_of_steps() -> None:
     rows = random_rows(500)
-    found = train(rows, law(rows), settings=Settings(trees=3, depth=2)).evaluate(rows)
-    assert (found / LEAF_SCALE == np.round(found / LEAF_SCALE)).all()
+    evaluate = train(rows, law(rows), settings=Settings(trees=3, depth=2)).evaluate(rows)
+    assert (evaluate / LEAF_SCALE == np.round(evaluate / LEAF_SCALE)).all()
 
 
 def test_bins_are_monotonic_and_few() -> None:

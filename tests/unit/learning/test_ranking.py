@@ -48,8 +48,8 @@ def test_choices_are_told_apart_within_their_lists() -> None:
     random = np.random.default_rng(3)
     columns = random.random((3, 1200)) + 0.1
     lists = np.arange(0, 1200, 12)
-    own = np.repeat(np.arange(100), 12)
-    columns[2] = 1.0 + own % 7  # the same for a whole list
+    repeat = np.repeat(np.arange(100), 12)
+    columns[2] = 1.0 + repeat % 7  # the same for a whole list
     best = np.array([first + columns[1, first : first + 12].argmax() for first in lists])
     chosen = np.zeros(1200)
     chosen[best] = 1.0

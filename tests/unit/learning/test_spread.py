@@ -14,8 +14,8 @@ def test_rough_rows_are_told_from_smooth_ones() -> None:
     sd = np.where(columns[0] > 1.0, 0.2, 0.02)
     target = 0.1 * np.log(columns[1]) + rng.normal(0.0, sd)
     trees = spread_of(bin_tables(columns), columns, target)
-    found = np.exp(trees.evaluate(columns))
-    rough, smooth = np.median(found[columns[0] > 1.1]), np.median(found[columns[0] < 0.9])
+    result = np.exp(trees.evaluate(columns))
+    rough, smooth = np.median(result[columns[0] > 1.1]), np.median(result[columns[0] < 0.9])
     assert 3.0 < rough / smooth < 12.0
     again = spread_of(bin_tables(columns), columns, target)
     assert (again.leaves == trees.leaves).all()

@@ -29,11 +29,13 @@ from silicast.scenario.answers.tune.tuning import tune_products
     "tuned", [Tuning("moe", 64, 128, 768), Tuning("gemm", 64, 1, 4096, 7168)], ids=lambda x: x.kind
 )
 def test_chances_add_up(device: str, tuned: Tuning) -> None:
-    found = tuner_chances([tuned, tuned._replace(tokens=4096)], find_device(device), "bf16", "vllm")
+    result = tuner_chances(
+        [tuned, tuned._replace(tokens=4096)], find_device(device), "bf16", "vllm"
+    )
     for side in SIDES:
-        assert found.chances[side].sum(axis=0) == pytest.approx(1.0)
-        assert (found.chances[side] >= 0.0).all()
-    assert found.size("m")[0] <= found.size("m")[1]
+        assert result.chances[side].sum(axis=0) == pytest.approx(1.0)
+        assert (result.chances[side] >= 0.0).all()
+    assert result.size("m")[0] <= result.size("m")[1]
 
 
 def test_many_rows_are_as_one() -> None:
@@ -46,16 +48,16 @@ def test_many_rows_are_as_one() -> None:
 
 
 def test_features_have_no_unit_of_a_name() -> None:
-    found = tuner_features([Tuning("moe", 4, 8, 512)], find_device("A40"), "bf16", "vllm")
-    assert found.shape == (len(NAMES), 1)
-    assert (found >= 0.0).all()
+    result = tuner_features([Tuning("moe", 4, 8, 512)], find_device("A40"), "bf16", "vllm")
+    assert result.shape == (len(NAMES), 1)
+    assert (result >= 0.0).all()
     assert compiler_number("3.10.0") > compiler_number("3.9.1")
 
 
 def test_unknown_tiles_have_the_least_chance() -> None:
-    found = tuner_chances([Tuning("moe", 64, 128, 768)], find_device("H20"), "bf16", "vllm")
+    result = tuner_chances([Tuning("moe", 64, 128, 768)], find_device("H20"), "bf16", "vllm")
     tiles = {side: np.array([64.0, 48.0]) for side in SIDES}
-    known, unknown = found.of_tiles(tiles).tolist()
+    known, unknown = result.of_tiles(tiles).tolist()
     assert known > unknown > 0.0
 
 
@@ -64,10 +66,10 @@ def test_an_artefact_is_read_as_it_was_written(tmp_path: Path) -> None:
     write_tuner(path, shipped_tuner())
     again = read_tuner(path)
     tuned = [Tuning("moe", 64, 128, 768)]
-    own, other = (
+    current, other = (
         tuner_chances(tuned, find_device("H20"), "bf16", "vllm", one) for one in (None, again)
     )
-    assert all((own.chances[side] == other.chances[side]).all() for side in SIDES)
+    assert all((current.chances[side] == other.chances[side]).all() for side in SIDES)
     path.with_suffix(".safetensors").write_bytes(b"none")
     with pytest.raises(SilicastError):
         read_tuner(path)

@@ -56,26 +56,26 @@ def asked(tree: dict[str, Any]) -> Predicted:
 
 
 def kernels(factor: float = 1.3, of: str = "s", **more: Any) -> list[KernelRow]:
-    found = []
-    for place, shape in enumerate(SHAPES):
+    kernel_rows = []
+    for index, shape in enumerate(SHAPES):
         latency = factor * asked({"task": "kernel", "kernel": shape})["latency_us"].estimate
         spread = Spread(0.97 * latency, 1.03 * latency, 20)
-        found.append(KernelRow(of, shape, latency, at=str(place), spread=spread, **more))
-    return found
+        kernel_rows.append(KernelRow(of, shape, latency, at=str(index), spread=spread, **more))
+    return kernel_rows
 
 
 def collectives(factor: float = 1.5, gpus: int = 8) -> list[CollectiveRow]:
-    found = []
+    collective_rows = []
     for power in range(12, 30):
         work = {"op": "all_reduce", "bytes": 1 << power, "gpus": gpus}
         latency = factor * asked({"task": "collective", "workload": work})["latency_us"].estimate
-        found.append(CollectiveRow("s", work, latency))
-    return found
+        collective_rows.append(CollectiveRow("s", work, latency))
+    return collective_rows
 
 
 def runs(calibration: Path | None = None, noise: float = 0.01) -> list[RunRow]:
     rng = np.random.default_rng(0)
-    found = []
+    run_rows = []
     for model in ("GPT-2", "Qwen2.5-0.5B", "Llama-3.2-1B", "TinyLlama-1.1B"):
         for batch, seq_len in ((1, 32), (16, 512)):
             tree: Columns = {
@@ -84,30 +84,30 @@ def runs(calibration: Path | None = None, noise: float = 0.01) -> list[RunRow]:
             }  # fmt: skip
             known = {} if calibration is None else {"calibration": str(calibration)}
             e2e_ms = asked({**tree, **known})["e2e_ms"].estimate * math.exp(noise * rng.normal())
-            found.append(RunRow("s", tree, {"e2e_ms": e2e_ms}))
-    return found
+            run_rows.append(RunRow("s", tree, {"e2e_ms": e2e_ms}))
+    return run_rows
 
 
-def saved(found: CalibrationResult, path: Path) -> str:
-    save_calibration(found.calibration, path)
-    assert load_calibration(path) == found.calibration
+def saved(calibration_result: CalibrationResult, path: Path) -> str:
+    save_calibration(calibration_result.calibration, path)
+    assert load_calibration(path) == calibration_result.calibration
     return str(path)
 
 
 def test_kernels_of_a_session_need_no_device(tmp_path: Path) -> None:
     stack = {"torch": "2.13"}
     path = written(tmp_path / "m.jsonl", session(stack=stack, host="EPYC 9654"), *kernels())
-    found = calibrate(path)
-    assert found.calibration.scope.device == H100
-    assert (found.calibration.scope.host, found.calibration.scope.stack) == ("EPYC 9654", stack)
-    (offset,) = found.calibration.offsets
+    result = calibrate(path)
+    assert result.calibration.scope.device == H100
+    assert (result.calibration.scope.host, result.calibration.scope.stack) == ("EPYC 9654", stack)
+    (offset,) = result.calibration.offsets
     assert offset.rows == len(SHAPES)
-    (part,) = found.calibration.left_out
+    (part,) = result.calibration.left_out
     assert (part.kind, part.rows, part.how) == ("kernels", len(SHAPES), "cross-validated")
     assert part.after.mean < 0.3 * part.before.mean
     assert part.noise == pytest.approx(1.24, abs=0.1)  # 0.67 of a spread of 1.8 %
     answer = asked(
-        {"task": "kernel", "kernel": SHAPES[0], "calibration": saved(found, tmp_path / "c.json")}
+        {"task": "kernel", "kernel": SHAPES[0], "calibration": saved(result, tmp_path / "c.json")}
     )
     assert answer.tier == "calibrated"
     assert answer.why["calibration"]["kernels"] == {"gemm bf16": len(SHAPES)}
@@ -137,20 +137,20 @@ def test_a_table_and_a_file_of_measurements(tmp_path: Path) -> None:
 def test_throttled_and_busy_rows_are_left_out_and_said(tmp_path: Path) -> None:
     rows = kernels()
     bad = [
-        msgspec.structs.replace(row, at=f"late {place}")
-        for place, row in enumerate(
+        msgspec.structs.replace(row, at=f"late {index}")
+        for index, row in enumerate(
             [*kernels(9.0, flags=["throttled"])[:3], *kernels(7.0, flags=["busy", "noisy"])[:2]]
         )
     ]
     doubtful = [msgspec.structs.replace(rows[0], flags=["drift"])]
     late = FailedRow("s", SHAPES[0], "out_of_memory")
     path = written(tmp_path / "m.jsonl", session(), *bad, *doubtful, *rows[1:], late)
-    found = calibrate(path)
-    assert found.calibration.offsets[0].rows == len(rows)
-    assert "3 rows flagged 'throttled': left out" in found.notes
-    assert "2 rows flagged 'busy': left out" in found.notes
-    assert "1 row flagged 'drift': kept" in found.notes
-    assert any("1 row without a time" in line for line in found.notes)
+    result = calibrate(path)
+    assert result.calibration.offsets[0].rows == len(rows)
+    assert "3 rows flagged 'throttled': left out" in result.notes
+    assert "2 rows flagged 'busy': left out" in result.notes
+    assert "1 row flagged 'drift': kept" in result.notes
+    assert any("1 row without a time" in line for line in result.notes)
 
 
 def test_rows_of_several_devices_need_a_choice(tmp_path: Path) -> None:
@@ -161,8 +161,8 @@ def test_rows_of_several_devices_need_a_choice(tmp_path: Path) -> None:
         calibrate(path)
     with pytest.raises(SilicastError, match="4 rows are of another device"):
         calibrate(path, "H100")
-    found = calibrate(path, "H100", skip_bad=True)
-    assert found.calibration.offsets[0].rows == len(rows)
+    result = calibrate(path, "H100", skip_bad=True)
+    assert result.calibration.offsets[0].rows == len(rows)
 
 
 def test_host_times_are_applied_and_shown(tmp_path: Path) -> None:
@@ -172,8 +172,8 @@ def test_host_times_are_applied_and_shown(tmp_path: Path) -> None:
     ]
     waits = [HostRow("s", "round_trip", 40.0, "torch-eager"), HostRow("s", "sync", 3.0)]
     path = written(tmp_path / "m.jsonl", session(), *hosts, *waits)
-    found = calibrate(path)
-    constants = {each.constant: each for each in found.calibration.constants}
+    result = calibrate(path)
+    constants = {each.constant: each for each in result.calibration.constants}
     assert constants["dispatch_us"].value_us == pytest.approx(16.0)
     assert constants["dispatch_us"].states == {"operations": (100.0, 100.0)}
     assert (constants["round_trip_us"].engine, constants["round_trip_us"].value_us) == ("", 40.0)
@@ -181,17 +181,17 @@ def test_host_times_are_applied_and_shown(tmp_path: Path) -> None:
     tree = {
         "task": "graph", "model": "GPT-2", "engine": ENGINE, "workload": {"batch": 1, "seq_len": 8}
     }  # fmt: skip
-    name = saved(found, tmp_path / "c.json")
-    plain, own = asked(tree), asked({**tree, "calibration": name})
+    name = saved(result, tmp_path / "c.json")
+    plain, current = asked(tree), asked({**tree, "calibration": name})
     # a pass of launches: the call of each is twice as long, Python before it as long as ever
     host = find_engine(ENGINE).host
     slower = (16.0 + host.between_us) / (host.dispatch_us + host.between_us)
     assert slower == 1.5
-    assert own["e2e_ms"].estimate / plain["e2e_ms"].estimate == pytest.approx(slower, rel=0.02)
-    used = own.why["calibration"]["host_constants"]
+    assert current["e2e_ms"].estimate / plain["e2e_ms"].estimate == pytest.approx(slower, rel=0.02)
+    used = current.why["calibration"]["host_constants"]
     assert used["dispatch_us"] == pytest.approx(16.0)
     assert "sync_us" not in used
-    assert own["e2e_ms"].p95 / own["e2e_ms"].p05 < plain["e2e_ms"].p95 / plain["e2e_ms"].p05
+    assert current["e2e_ms"].p95 / current["e2e_ms"].p05 < plain["e2e_ms"].p95 / plain["e2e_ms"].p05
     unknown = HostRow("s", "magic", 1.0)
     with pytest.raises(SilicastError, match=r"no known quantity \(magic\)"):
         calibrate(written(tmp_path / "b.jsonl", session(), unknown))
@@ -199,18 +199,18 @@ def test_host_times_are_applied_and_shown(tmp_path: Path) -> None:
 
 def test_collectives_are_predicted_as_measured(tmp_path: Path) -> None:
     path = written(tmp_path / "m.jsonl", session(), *collectives())
-    found = calibrate(path)
-    (curve,) = found.calibration.collectives
+    result = calibrate(path)
+    (curve,) = result.calibration.collectives
     assert (curve.op, curve.implementation, curve.gpus, curve.nodes) == ("all_reduce", "nccl", 8, 1)
     assert curve.log_ratios == pytest.approx([math.log(1.5)] * len(curve.sizes))
-    (part,) = found.calibration.left_out
+    (part,) = result.calibration.left_out
     assert part.before.bias == pytest.approx(-33.3, abs=0.1)
     assert part.after.mean < 3.0  # the shortest and the longest have no neighbour
     work = {"op": "all_reduce", "bytes": 3_000_000, "gpus": 8}
     tree = {
         "task": "collective",
         "workload": work,
-        "calibration": saved(found, tmp_path / "c.json"),
+        "calibration": saved(result, tmp_path / "c.json"),
     }
     answer, plain = asked(tree), asked({"task": "collective", "workload": work})
     ratio = answer["latency_us"].estimate / plain["latency_us"].estimate
@@ -251,8 +251,8 @@ def truth(folder: Path, factor: float, dispatch_us: float) -> Path:
 
 def test_runs_tell_launches_from_kernels(tmp_path: Path) -> None:
     rows = runs(truth(tmp_path, 1.2, 15.0))
-    found = calibrate(written(tmp_path / "m.jsonl", session(stack={"torch": "2.13.1"}), *rows))
-    (model,) = found.calibration.models
+    result = calibrate(written(tmp_path / "m.jsonl", session(stack={"torch": "2.13.1"}), *rows))
+    (model,) = result.calibration.models
     assert (model.engine, model.tasks, model.rows, model.version) == (
         ENGINE,
         ["graph"],
@@ -260,13 +260,13 @@ def test_runs_tell_launches_from_kernels(tmp_path: Path) -> None:
         "2.13.1",
     )
     assert math.exp(model.log_ratio) == pytest.approx(1.2, rel=0.03)
-    constants = {each.constant: each for each in found.calibration.constants}
+    constants = {each.constant: each for each in result.calibration.constants}
     assert constants["dispatch_us"].value_us == pytest.approx(15.0, rel=0.05)
     assert constants["dispatch_us"].from_runs
-    (part,) = found.calibration.left_out
+    (part,) = result.calibration.left_out
     assert part.after.mean < 0.2 * part.before.mean
     tree = {**rows[0].scenario, "workload": {"batch": 2, "seq_len": 64}}
-    answer = asked({**tree, "calibration": saved(found, tmp_path / "c.json")})
+    answer = asked({**tree, "calibration": saved(result, tmp_path / "c.json")})
     wanted = asked({**tree, "calibration": str(tmp_path / "truth.json")})
     assert answer["e2e_ms"].estimate == pytest.approx(wanted["e2e_ms"].estimate, rel=0.04)
     assert answer.tier == "calibrated"
@@ -274,10 +274,10 @@ def test_runs_tell_launches_from_kernels(tmp_path: Path) -> None:
 
 
 def test_runs_that_are_predicted_well_move_nothing(tmp_path: Path) -> None:
-    found = calibrate(written(tmp_path / "m.jsonl", session(), *runs(noise=0.03)))
-    (model,) = found.calibration.models
+    result = calibrate(written(tmp_path / "m.jsonl", session(), *runs(noise=0.03)))
+    (model,) = result.calibration.models
     assert model.log_ratio == 0.0
-    assert found.calibration.constants == []
+    assert result.calibration.constants == []
 
 
 def test_two_runs_are_too_few(tmp_path: Path) -> None:
@@ -285,33 +285,33 @@ def test_two_runs_are_too_few(tmp_path: Path) -> None:
     with pytest.raises(SilicastError, match=r"2 runs of whole models; .* at least 3"):
         calibrate(few)
     with_kernels = written(tmp_path / "k.jsonl", session(), *kernels(), *runs()[:2])
-    found = calibrate(with_kernels)
-    assert found.calibration.models == []
-    assert any("needs at least 3" in line for line in found.notes)
+    result = calibrate(with_kernels)
+    assert result.calibration.models == []
+    assert any("needs at least 3" in line for line in result.notes)
 
 
 def test_what_nothing_predicts_yet_is_said(tmp_path: Path) -> None:
     stages = {"stages": {"first": {"work": "fixed", "duration_ms": 5.0}}}
     workflow = RunRow("s", {"task": "workflow", "workload": stages}, {"e2e_ms": 9.0})
-    found = calibrate(written(tmp_path / "m.jsonl", session(), *kernels(), workflow))
-    assert any("1 time of runs not used" in line and "not yet" in line for line in found.notes)
+    result = calibrate(written(tmp_path / "m.jsonl", session(), *kernels(), workflow))
+    assert any("1 time of runs not used" in line and "not yet" in line for line in result.notes)
 
 
-def held_rows(found: CalibrationResult) -> int:
-    return sum(part.rows for part in found.calibration.left_out)
+def held_rows(calibration_result: CalibrationResult) -> int:
+    return sum(part.rows for part in calibration_result.calibration.left_out)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_half_can_be_held_out(tmp_path: Path, seed: int) -> None:
     path = written(tmp_path / "m.jsonl", session(), *kernels(), *collectives())
-    found = calibrate(path, holdout=0.5, seed=seed)
-    assert {part.how for part in found.calibration.left_out} == {"held out"}
-    assert found.calibration.offsets[0].rows == len(SHAPES) // 2
-    assert held_rows(found) == len(SHAPES) // 2 + 9
+    result = calibrate(path, holdout=0.5, seed=seed)
+    assert {part.how for part in result.calibration.left_out} == {"held out"}
+    assert result.calibration.offsets[0].rows == len(SHAPES) // 2
+    assert held_rows(result) == len(SHAPES) // 2 + 9
     again = calibrate(path, holdout=0.5, seed=seed)
-    assert again.calibration == found.calibration
+    assert again.calibration == result.calibration
     other = calibrate(path, holdout=0.5, seed=seed + 7)
-    assert other.calibration.offsets[0].repeats != found.calibration.offsets[0].repeats
+    assert other.calibration.offsets[0].repeats != result.calibration.offsets[0].repeats
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, math.nan])
@@ -322,9 +322,9 @@ def test_a_share_is_a_share(tmp_path: Path, share: float) -> None:
 
 
 def test_few_rows_say_how_many_are_needed(tmp_path: Path) -> None:
-    found = calibrate(written(tmp_path / "m.jsonl", session(), *kernels()[:3]))
-    assert any("only an offset: gemm bf16 (3); 16 well-spread" in line for line in found.notes)
-    assert found.calibration.left_out == []
+    result = calibrate(written(tmp_path / "m.jsonl", session(), *kernels()[:3]))
+    assert any("only an offset: gemm bf16 (3); 16 well-spread" in line for line in result.notes)
+    assert result.calibration.left_out == []
 
 
 def test_several_versions_in_one_file_are_said(tmp_path: Path) -> None:
@@ -332,8 +332,8 @@ def test_several_versions_in_one_file_are_said(tmp_path: Path) -> None:
         session("s", stack={"torch": "2.12"}), session("t", stack={"torch": "2.13"})
     ]  # fmt: skip
     path = written(tmp_path / "m.jsonl", *sessions, *kernels()[:9], *kernels(of="t")[9:])
-    said = calibrate(path).notes
-    assert "measured with several versions of torch: 2.12, 2.13" in said
+    remark = calibrate(path).notes
+    assert "measured with several versions of torch: 2.12, 2.13" in remark
 
 
 def test_the_reference_kernel_counts_once_a_session(tmp_path: Path) -> None:
@@ -359,31 +359,31 @@ def test_the_reference_kernel_counts_once_a_session(tmp_path: Path) -> None:
 def test_rows_far_off_are_scored_if_their_repeats_agree(tmp_path: Path, holdout: float) -> None:
     rows = kernels()
 
-    def far(place: int, **more: Any) -> KernelRow:
-        latency = 30.0 * rows[place].latency_us
+    def far(index: int, **more: Any) -> KernelRow:
+        latency = 30.0 * rows[index].latency_us
         spread = Spread(0.97 * latency, 1.03 * latency, 20)
-        return msgspec.structs.replace(rows[place], latency_us=latency, spread=spread, **more)
+        return msgspec.structs.replace(rows[index], latency_us=latency, spread=spread, **more)
 
-    clean = [far(place) for place in range(0, len(rows), 3)]
+    clean = [far(index) for index in range(0, len(rows), 3)]
     unsure = msgspec.structs.replace(far(1), spread=None)
-    kept = [row for place, row in enumerate(rows) if place % 3 and place != 1]
-    path = written(tmp_path / "m.jsonl", session(), *kept, *clean, unsure)
+    remaining = [row for index, row in enumerate(rows) if index % 3 and index != 1]
+    path = written(tmp_path / "m.jsonl", session(), *remaining, *clean, unsure)
     with pytest.raises(SilicastError, match="rows contradict the others"):
         calibrate(path)
-    found = calibrate(path, skip_bad=True, holdout=holdout)
-    (part,) = found.calibration.left_out
-    fitted = found.calibration.offsets[0].rows
-    assert found.rejected.count == len(clean) + 1
+    result = calibrate(path, skip_bad=True, holdout=holdout)
+    (part,) = result.calibration.left_out
+    fitted = result.calibration.offsets[0].rows
+    assert result.rejected.count == len(clean) + 1
     # nothing that is far off is fitted, and what is scored has it
-    assert fitted == len(kept) if not holdout else fitted < len(kept)
-    assert math.exp(found.calibration.offsets[0].log_offset) == pytest.approx(1.3, rel=0.1)
+    assert fitted == len(remaining) if not holdout else fitted < len(remaining)
+    assert math.exp(result.calibration.offsets[0].log_offset) == pytest.approx(1.3, rel=0.1)
     assert part.before.p90 > 90.0
     if holdout:
-        assert 0 < part.rows - (len(kept) - fitted) <= len(clean)
+        assert 0 < part.rows - (len(remaining) - fitted) <= len(clean)
     else:
-        assert part.rows == len(kept) + len(clean)
-        assert found.unscored == {"that cannot be right": 1}
-    (line, *_) = not_scored(found.unscored)
+        assert part.rows == len(remaining) + len(clean)
+        assert result.unscored == {"that cannot be right": 1}
+    (line, *_) = not_scored(result.unscored)
     assert line.startswith("not scored: ")
 
 
@@ -391,16 +391,16 @@ def test_a_row_that_is_too_fast_is_not_scored_either(tmp_path: Path) -> None:
     rows = kernels()
     fast = msgspec.structs.replace(rows[0], latency_us=rows[0].latency_us / 2000.0)
     path = written(tmp_path / "m.jsonl", session(), *rows[1:], fast)
-    found = calibrate(path, skip_bad=True)
-    assert found.calibration.left_out[0].rows == len(rows) - 1
-    assert found.unscored == {"that cannot be right": 1}
+    result = calibrate(path, skip_bad=True)
+    assert result.calibration.left_out[0].rows == len(rows) - 1
+    assert result.unscored == {"that cannot be right": 1}
 
 
 def test_a_launch_is_kept_and_said_to_have_no_score(tmp_path: Path) -> None:
     launch = [HostRow("s", "launch", 5.0 + n, at=str(n)) for n in range(3)]
-    found = calibrate(written(tmp_path / "m.jsonl", session(), *kernels(), *launch))
-    assert found.unscored == {"of host times that nothing predicts by itself": 3}
-    assert {part.kind for part in found.calibration.left_out} == {"kernels"}
+    result = calibrate(written(tmp_path / "m.jsonl", session(), *kernels(), *launch))
+    assert result.unscored == {"of host times that nothing predicts by itself": 3}
+    assert {part.kind for part in result.calibration.left_out} == {"kernels"}
 
 
 def test_figures_of_whole_models_say_that_they_chose(tmp_path: Path) -> None:

@@ -67,11 +67,11 @@ def bench(
 
 def measured(answer: Answer) -> dict[str, float]:
     """Metrics as the tool calls them."""
-    found = {"output_throughput": answer.metrics["output_tokens_per_s"].estimate}
+    measured = {"output_throughput": answer.metrics["output_tokens_per_s"].estimate}
     for ours, theirs in LATENCIES.items():
         for statistic, word in STATISTICS.items():
-            found[f"{word}_{theirs}_ms"] = answer.metrics[f"{ours}_{statistic}_ms"].estimate
-    return found
+            measured[f"{word}_{theirs}_ms"] = answer.metrics[f"{ours}_{statistic}_ms"].estimate
+    return measured
 
 
 def asked(workload: dict[str, Any], calibration: Path | None = None) -> Answer:
@@ -113,13 +113,13 @@ def unseen(folder: Path, machine: Path) -> Path:
 
 def errors(rows: Path, *calibrations: Path) -> dict[str, float]:
     """Metric -> mean error, percent."""
-    found = score_measured([rows], calibrations, H100)
-    assert not found.reasons
-    return {group.name.split()[-1]: group.after.mean for group in found.groups}
+    result = score_measured([rows], calibrations, H100)
+    assert not result.reasons
+    return {group.name.split()[-1]: group.after.mean for group in result.groups}
 
 
-def written(found: CalibrationResult, path: Path) -> Path:
-    save_calibration(found.calibration, path)
+def written(table: CalibrationResult, path: Path) -> Path:
+    save_calibration(table.calibration, path)
     return path
 
 
@@ -128,22 +128,22 @@ def test_benchmarks_find_the_constants_of_their_machine(
     folder: Path, machine: Path, unseen: Path
 ) -> None:
     rows = imported(folder / "m.jsonl", *(bench(machine, *shape) for shape in SHAPES))
-    found = calibrate(rows, H100)
-    (model,) = found.calibration.models
-    constants = {each.constant: each.value_us for each in found.calibration.constants}
+    result = calibrate(rows, H100)
+    (model,) = result.calibration.models
+    constants = {each.constant: each.value_us for each in result.calibration.constants}
     assert math.exp(model.log_ratio) == pytest.approx(FACTOR, rel=0.02)
     assert constants["front_us"] == pytest.approx(FRONT_US, rel=0.03)
     assert constants["back_us"] == pytest.approx(BACK_US, rel=0.1)  # beside a front that is longer
-    for part in found.calibration.left_out:
+    for part in result.calibration.left_out:
         assert part.after.mean < 0.4 * part.before.mean, part.name
-    assert any("not fitted" in line for line in found.notes)
-    assert any("request_us" in line and "stay" in line for line in found.notes)
-    own = written(found, folder / "own.json")
-    before, after = errors(unseen), errors(unseen, own)
+    assert any("not fitted" in line for line in result.notes)
+    assert any("request_us" in line and "stay" in line for line in result.notes)
+    current = written(result, folder / "own.json")
+    before, after = errors(unseen), errors(unseen, current)
     assert max(after.values()) < 2.0
     assert min(before[n] for n in ("ttft_mean_ms", "tpot_mean_ms", "e2e_mean_ms")) > 8.0
     answer = asked({"arrival": {"kind": "poisson", "rate_per_s": 4.0}, "requests": 20,
-                    "input_len": 256, "output_len": 16}, own)  # fmt: skip
+                    "input_len": 256, "output_len": 16}, current)  # fmt: skip
     assert answer.tier == "calibrated"
     assert answer.why["calibration"]["whole_models"]["runs"] == model.rows
     assert answer.why["calibration"]["host_constants"]["front_us"] == constants["front_us"]
@@ -153,14 +153,14 @@ def test_one_benchmark_calibrates_and_is_not_scored(
     folder: Path, machine: Path, unseen: Path
 ) -> None:
     rows = imported(folder / "one.jsonl", bench(machine, 4, 1000, 32))
-    found = calibrate(rows, H100)
-    assert not found.calibration.left_out  # nothing checks it
-    assert any("1 run" in line and "nothing checks the fit" in line for line in found.notes)
-    own = written(found, folder / "one.json")
-    before, after = errors(unseen), errors(unseen, own)
+    result = calibrate(rows, H100)
+    assert not result.calibration.left_out  # nothing checks it
+    assert any("1 run" in line and "nothing checks the fit" in line for line in result.notes)
+    current = written(result, folder / "one.json")
+    before, after = errors(unseen), errors(unseen, current)
     assert sum(after.values()) < 0.4 * sum(before.values())
     with pytest.raises(SilicastError, match="rows were fitted"):
-        score_measured([rows], [own], H100)
+        score_measured([rows], [current], H100)
 
 
 def test_a_detailed_benchmark_is_predicted_request_by_request(tmp_path: Path) -> None:
@@ -198,11 +198,11 @@ def test_throughput_alone_calibrates_where_clients_wait(
         {name: value for name, value in bench(machine, *shape).items() if name[-3:] != "_ms"}
         for shape in shapes
     ]
-    found = calibrate(imported(folder / "rate.jsonl", *results), H100)
-    (model,) = found.calibration.models
+    result = calibrate(imported(folder / "rate.jsonl", *results), H100)
+    (model,) = result.calibration.models
     assert (model.rows, model.tasks) == (3, ["serving"])
-    own = written(found, folder / "rate.json")
-    before, after = (errors(unseen, *each)["output_tokens_per_s"] for each in ([], [own]))
+    current = written(result, folder / "rate.json")
+    before, after = (errors(unseen, *each)["output_tokens_per_s"] for each in ([], [current]))
     assert after < 0.6 * before
     at_a_rate = {**results[0], "request_rate": 3.0, "max_concurrency": None}
     with pytest.raises(SilicastError, match="not used"):

@@ -25,15 +25,15 @@ def killed_once(path: Path, chance: random.Random) -> tuple[int, int]:
     child = subprocess.Popen([sys.executable, str(CHILD), str(path), str(KERNELS)],
                              stdout=subprocess.PIPE)  # fmt: skip
     assert child.stdout is not None
-    said = b""
+    remark = b""
     if chance.random() < 0.75:
-        said = child.stdout.readline()  # the file is open
+        remark = child.stdout.readline()  # the file is open
     time.sleep(chance.uniform(0.0, 0.1))
     child.send_signal(signal.SIGKILL)
-    said += child.stdout.read()
+    remark += child.stdout.read()
     assert child.wait() == -signal.SIGKILL
     child.stdout.close()
-    lines = said.decode().splitlines()
+    lines = remark.decode().splitlines()
     known = next((int(line.split()[1]) for line in lines if line.startswith("known")), -1)
     return known, lines.count("row")
 
@@ -48,11 +48,11 @@ def check_kills(path: Path, kills: int, seed: int) -> None:
             continue
         if known >= 0:
             assert known == before, "a row that was there is gone"
-        found = read_measurements(path) if path.stat().st_size else None
-        numbers = [row.kernel["m"] for row in found.kernels] if found else []
+        measurements = read_measurements(path) if path.stat().st_size else None
+        numbers = [row.kernel["m"] for row in measurements.kernels] if measurements else []
         assert len(numbers) >= before + safe, "a row that was said to be safe is lost"
         assert numbers == list(range(1, len(numbers) + 1)), "rows are lost or come twice"
-        for row in found.kernels if found else ():
+        for row in measurements.kernels if measurements else ():
             assert row.latency_us == row.kernel["m"]
             assert len(row.flags) == row.kernel["m"] % 40
         hits += len(numbers) > before
@@ -63,9 +63,9 @@ def check_kills(path: Path, kills: int, seed: int) -> None:
     done = subprocess.run([sys.executable, str(CHILD), str(path), str(before + 3)],
                           capture_output=True, text=True, check=True)  # fmt: skip
     assert done.stdout.splitlines()[-1] == "done"
-    found = read_measurements(path)
-    assert [row.kernel["m"] for row in found.kernels] == list(range(1, before + 4))
-    assert found.notes == ()
+    measurements = read_measurements(path)
+    assert [row.kernel["m"] for row in measurements.kernels] == list(range(1, before + 4))
+    assert measurements.notes == ()
 
 
 def test_ten_kills_lose_nothing(tmp_path: Path) -> None:

@@ -36,18 +36,18 @@ def test_an_unknown_architecture_is_answered_with_wider_intervals() -> None:
     assert one.estimate == other.estimate
     assert other.p95 / one.p95 == pytest.approx(structure_factor())
     assert one.p05 / other.p05 == pytest.approx(structure_factor())
-    assert any(f"a factor of {structure_factor():.2f}" in said for said in fancy.warnings)
-    assert not any("widened for it" in said for said in known.warnings)
-    assert any("FancyForCausalLM" in said for said in fancy.warnings)
-    assert any("gadgets" in said for said in fancy.warnings)
-    assert not any("not every kernel was measured" in said for said in fancy.warnings)
-    assert not any("understood" in said for said in known.warnings)
+    assert any(f"a factor of {structure_factor():.2f}" in warning for warning in fancy.warnings)
+    assert not any("widened for it" in warning for warning in known.warnings)
+    assert any("FancyForCausalLM" in warning for warning in fancy.warnings)
+    assert any("gadgets" in warning for warning in fancy.warnings)
+    assert not any("not every kernel was measured" in warning for warning in fancy.warnings)
+    assert not any("understood" in warning for warning in known.warnings)
 
 
 def test_an_unread_field_of_a_known_architecture_is_only_said() -> None:
-    found = predict({**CASE, "model": {**CONFIG, "gadgets": 3}})
-    assert found.domain == "in"
-    assert any("gadgets" in said for said in found.warnings)
+    result = predict({**CASE, "model": {**CONFIG, "gadgets": 3}})
+    assert result.domain == "in"
+    assert any("gadgets" in warning for warning in result.warnings)
 
 
 def test_strict_refuses_what_was_assumed(tmp_path: Path) -> None:
@@ -71,10 +71,10 @@ def test_strict_names_the_architecture_that_is_not_known() -> None:
 
 def test_a_configuration_without_an_architecture_is_read_as_the_nearest() -> None:
     nameless = {**{k: v for k, v in CONFIG.items() if k != "architectures"}, "rms_norm_eps": 1e-5}
-    known, found = (predict({**CASE, "model": config}) for config in (CONFIG, nameless))
-    assert found.domain == "out"
-    assert found.metrics["total_ms"].estimate == known.metrics["total_ms"].estimate
-    assert any("no architecture is named" in said for said in found.warnings)
+    known, result = (predict({**CASE, "model": config}) for config in (CONFIG, nameless))
+    assert result.domain == "out"
+    assert result.metrics["total_ms"].estimate == known.metrics["total_ms"].estimate
+    assert any("no architecture is named" in warning for warning in result.warnings)
 
 
 def test_what_an_empty_model_lacks_is_named() -> None:

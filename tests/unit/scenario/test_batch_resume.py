@@ -74,12 +74,12 @@ def test_what_is_there_is_kept_and_the_rest_is_added(
     assert record_of(target).exists()
     before = target.read_bytes()
     inode = target.stat().st_ino
-    kept = before[: before.rindex(b"\n") + 1]
+    remaining = before[: before.rindex(b"\n") + 1]
     result = run_batch_file(cases, target, resume=True)
     assert target.stat().st_ino == inode
-    assert target.read_bytes().startswith(kept)
+    assert target.read_bytes().startswith(remaining)
     assert target.read_bytes() == whole.read_bytes()
-    assert result.kept == kept.count(b"\n") > 0
+    assert result.kept == remaining.count(b"\n") > 0
     assert (result.answered, result.failed, result.exit_status) == (39, 1, 3)
     assert not record_of(target).exists()
 
@@ -139,9 +139,9 @@ def test_another_version_is_refused(cases: Path, tmp_path: Path, field: str, sai
     target = tmp_path / "out.jsonl"
     stopped(cases, target, 20)
     before = target.read_bytes()
-    first, rest = record_of(target).read_text(encoding="utf-8").split("\n", 1)
+    first, remaining = record_of(target).read_text(encoding="utf-8").split("\n", 1)
     maker = json.dumps({**json.loads(first), field: "0.0.1"})
-    record_of(target).write_text(f"{maker}\n{rest}", encoding="utf-8")
+    record_of(target).write_text(f"{maker}\n{remaining}", encoding="utf-8")
     with pytest.raises(SilicastError, match=said):
         run_batch_file(cases, target, resume=True)
     assert target.read_bytes() == before
@@ -273,10 +273,10 @@ def test_kills_at_any_moment_change_no_byte(slow_cases: Path, tmp_path: Path, ki
         with subprocess.Popen(command(*words), stderr=subprocess.PIPE, text=True) as process:
             time.sleep(draw.random() * takes * 0.7)
             process.send_signal(ways[number % 3])
-            _, said = process.communicate()
-        assert "Traceback" not in said
+            _, remark = process.communicate()
+        assert "Traceback" not in remark
         if process.returncode == 130:
-            assert "interrupted" in said
+            assert "interrupted" in remark
     run = subprocess.run(
         command(str(slow_cases), "-o", str(target), "--resume"), check=False, capture_output=True,
         text=True,
@@ -309,9 +309,9 @@ def test_a_reader_that_leaves_ends_a_batch(slow_cases: Path) -> None:
         assert json.loads(process.stdout.readline())["ok"]
         process.stdout.close()
         assert process.stderr is not None
-        said = process.stderr.read()
+        remark = process.stderr.read()
         assert process.wait() == 141
-    assert "nobody reads the answers any longer" in said
+    assert "nobody reads the answers any longer" in remark
 
 
 def test_a_case_that_ends_its_process_costs_that_case_only(
@@ -366,10 +366,10 @@ def test_a_process_that_dies_between_cases_costs_none(
     take = batch_workers._Process.take
 
     def takes(self: Any) -> Any:
-        found = take(self)
+        outcome = take(self)
         self._child.kill()
         self._child.wait()
-        return found
+        return outcome
 
     monkeypatch.setattr(batch_workers._Process, "take", takes)
     lines = [case(number) for number in (1, 2, 3)]

@@ -31,65 +31,65 @@ def asked(objective: str, slo: dict[str, float], **changes: Any) -> Answer:
 
 
 def test_the_highest_rate_is_where_the_objective_is_just_kept() -> None:
-    found = asked("max_rate", {"ttft_p90_ms": 60.0})
-    why, rate = found.why["capacity"], found.metrics["max_rate_per_s"]
+    result = asked("max_rate", {"ttft_p90_ms": 60.0})
+    why, rate = result.why["capacity"], result.metrics["max_rate_per_s"]
     assert rate.p05 < rate.estimate < rate.p95
     assert why["reached"]
     assert rate.estimate < why["not_carried"] <= 1.0201 * rate.estimate
-    assert found.metrics["ttft_p90_ms"].estimate == pytest.approx(why["values_ms"]["ttft_p90_ms"])
+    assert result.metrics["ttft_p90_ms"].estimate == pytest.approx(why["values_ms"]["ttft_p90_ms"])
     assert why["values_ms"]["ttft_p90_ms"] <= 60.0
-    assert found.metrics["ttft_p90_ms"].p05 >= found.bound["ttft_p90_ms"] > 0.0
-    assert sum(part["share"] for part in found.why["parts"]) == pytest.approx(1.0, abs=1e-4)
-    assert sum(found.why["tiers"].values()) == pytest.approx(1.0, abs=1e-4)
+    assert result.metrics["ttft_p90_ms"].p05 >= result.bound["ttft_p90_ms"] > 0.0
+    assert sum(part["share"] for part in result.why["parts"]) == pytest.approx(1.0, abs=1e-4)
+    assert sum(result.why["tiers"].values()) == pytest.approx(1.0, abs=1e-4)
 
 
 def test_a_run_too_short_for_queues_is_said_so() -> None:
-    found = asked("max_rate", {"ttft_p90_ms": 400.0})
-    assert any("queues have no time" in said for said in found.warnings)
+    result = asked("max_rate", {"ttft_p90_ms": 400.0})
+    assert any("queues have no time" in warning for warning in result.warnings)
 
 
 def test_an_objective_out_of_reach_is_said_so_with_the_nearest() -> None:
-    found = asked("max_rate", {"ttft_p99_ms": 1.0})
-    assert not found.why["capacity"]["reached"]
-    assert found.metrics["max_rate_per_s"].estimate == 0.0
-    assert found.metrics["ttft_p99_ms"].estimate > 1.0
-    assert any("one request at a time, ttft_p99 is" in said for said in found.warnings)
+    result = asked("max_rate", {"ttft_p99_ms": 1.0})
+    assert not result.why["capacity"]["reached"]
+    assert result.metrics["max_rate_per_s"].estimate == 0.0
+    assert result.metrics["ttft_p99_ms"].estimate > 1.0
+    assert any("one request at a time, ttft_p99 is" in warning for warning in result.warnings)
 
 
 def test_clients_are_as_many_as_the_cache_holds_where_nothing_else_limits_them() -> None:
-    found = asked(
+    result = asked(
         "max_concurrency", {"tpot_ms": 1e5},
         traffic={
             "arrival": {"kind": "closed", "concurrency": 1}, "input_len": 60_000, "output_len": 2,
             "requests": 12,
         },
     )  # fmt: skip
-    users = found.metrics["users_that_fit"].estimate
-    assert found.metrics["max_concurrency"].estimate == users > 1.0
-    assert found.why["capacity"]["limited_by"] == "kv_cache"
+    users = result.metrics["users_that_fit"].estimate
+    assert result.metrics["max_concurrency"].estimate == users > 1.0
+    assert result.why["capacity"]["limited_by"] == "kv_cache"
 
 
 def test_the_cheapest_plan_is_chosen_among_candidates() -> None:
-    found = asked("min_gpus", {"ttft_p90_ms": 60.0}, search={"vary": {"parallel.tp": [1, 2]}})
-    devices = [each["gpus"] for each in found.why["candidates"]]
-    assert found.metrics["gpus"].estimate == min(devices) == devices[0]
+    result = asked("min_gpus", {"ttft_p90_ms": 60.0}, search={"vary": {"parallel.tp": [1, 2]}})
+    devices = [each["gpus"] for each in result.why["candidates"]]
+    assert result.metrics["gpus"].estimate == min(devices) == devices[0]
 
 
 def test_tokens_a_joule_choose_among_power_limits() -> None:
-    found = asked(
+    result = asked(
         "max_tokens_per_joule", {"ttft_ms": 500.0}, search={"vary": {"limits.power_w": [300, 700]}}
     )
-    values = [each["output_tokens_per_joule"] for each in found.why["candidates"]]
+    values = [each["output_tokens_per_joule"] for each in result.why["candidates"]]
     assert values == sorted(values, reverse=True)
-    best = found.metrics["output_tokens_per_joule"]
+    best = result.metrics["output_tokens_per_joule"]
     assert best.p05 < best.estimate < best.p95
     assert best.estimate == pytest.approx(values[0], rel=1e-6)
 
 
 def test_cost_without_prices_counts_devices_and_says_so() -> None:
-    found = asked("min_cost", {"ttft_p90_ms": 60.0})
-    assert found.metrics["cost_per_hour"] == found.metrics["gpus"]
-    assert any("no price of a device" in said for said in found.warnings)
+    result = asked("min_cost", {"ttft_p90_ms": 60.0})
+    assert result.metrics["cost_per_hour"] == result.metrics["gpus"]
+    assert any("no price of a device" in warning for warning in result.warnings)
 
 
 def pools(**workload: Any) -> Answer:
@@ -113,11 +113,11 @@ def pools(**workload: Any) -> Answer:
 
 
 def test_several_pools_are_sized_each_for_what_it_does() -> None:
-    found = pools(objective="min_cost", slo={"ttft_p90_ms": 150.0, "tpot_p90_ms": 15.0})
-    why = found.why["capacity"]
+    result = pools(objective="min_cost", slo={"ttft_p90_ms": 150.0, "tpot_p90_ms": 15.0})
+    why = result.why["capacity"]
     assert why["reached"]
     counts = {name: each["replicas"] for name, each in why["pools"].items()}
-    cost = found.metrics["cost_per_hour"]
+    cost = result.metrics["cost_per_hour"]
     assert cost.estimate == 3.0 * counts["prefill"] + counts["decode"]
     assert cost.p05 <= cost.estimate <= cost.p95
     cheaper = [
@@ -132,8 +132,8 @@ def test_several_pools_are_sized_each_for_what_it_does() -> None:
 
 def test_counts_of_pools_are_chosen_among_those_stated() -> None:
     vary = {"pools.prefill.count": [2, 4], "pools.decode.count": [3]}
-    found = pools(objective="min_gpus", slo={"ttft_p90_ms": 1000.0}, search={"vary": vary})
-    sizes = {name: each["replicas"] for name, each in found.why["capacity"]["pools"].items()}
+    result = pools(objective="min_gpus", slo={"ttft_p90_ms": 1000.0}, search={"vary": vary})
+    sizes = {name: each["replicas"] for name, each in result.why["capacity"]["pools"].items()}
     assert sizes == {"prefill": 2, "decode": 3}
     with pytest.raises(SilicastError, match="whole numbers"):
         pools(objective="min_gpus", slo={"ttft_ms": 1e3},
@@ -141,9 +141,9 @@ def test_counts_of_pools_are_chosen_among_those_stated() -> None:
 
 
 def test_the_highest_rate_over_pools_as_given() -> None:
-    found = pools(objective="max_rate", slo={"ttft_p90_ms": 300.0})
-    assert found.metrics["gpus"].estimate == 2.0
-    rate = found.metrics["max_rate_per_s"]
+    result = pools(objective="max_rate", slo={"ttft_p90_ms": 300.0})
+    assert result.metrics["gpus"].estimate == 2.0
+    rate = result.metrics["max_rate_per_s"]
     assert 0.0 < rate.p05 <= rate.estimate <= rate.p95
 
 

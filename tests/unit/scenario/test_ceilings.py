@@ -27,10 +27,10 @@ def model(**fields: Any) -> Answer:
 
 
 def named(tree: Any, name: str) -> list[dict[str, Any]]:
-    found = [tree] if tree["name"] == name else []
+    value = [tree] if tree["name"] == name else []
     for part in tree.get("parts", ()):
-        found += named(part, name)
-    return found
+        value += named(part, name)
+    return value
 
 
 def test_a_measured_kernel_has_a_ceiling_between_its_bound_and_itself_or_a_little_above() -> None:

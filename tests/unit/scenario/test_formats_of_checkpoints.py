@@ -12,16 +12,16 @@ SAID = "the checkpoint of BERT-Base is in fp32, and fp32 is taken"
 OF: dict[str, Any] = {"model": "bert-base-uncased", "device": "h100"}
 
 
-def _says(**asked: Any) -> bool:
-    return any(line.startswith(SAID) for line in silicast.infer(**{**OF, **asked}).warnings)
+def _says(**requested: Any) -> bool:
+    return any(line.startswith(SAID) for line in silicast.infer(**{**OF, **requested}).warnings)
 
 
 def test_an_engine_that_may_load_32_bits_as_16_is_said_to_keep_them() -> None:
     assert _says()
-    found = silicast.infer(**OF)
-    (line,) = (each for each in found.warnings if each.startswith(SAID))
+    result = silicast.infer(**OF)
+    (line,) = (each for each in result.warnings if each.startswith(SAID))
     assert "--dtype fp16" in line
-    assert silicast.infer(**OF, dtype="fp16").total_ms < found.total_ms
+    assert silicast.infer(**OF, dtype="fp16").total_ms < result.total_ms
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,8 @@ def test_fused_attention_saves_time() -> None:
     engine = {"name": "torch-eager", "options": {"attention": "fused"}}
     fused = answered(engine=engine)
     assert fused.metrics["e2e_ms"].estimate < answered().metrics["e2e_ms"].estimate
-    assert not any("one by one" in said for said in fused.warnings)
-    assert any("one by one" in said for said in answered().warnings)
+    assert not any("one by one" in warning for warning in fused.warnings)
+    assert any("one by one" in warning for warning in answered().warnings)
 
 
 def test_more_work_takes_longer() -> None:
@@ -63,7 +63,7 @@ def test_more_work_takes_longer() -> None:
 
 
 def test_a_serving_engine_says_what_is_taken() -> None:
-    assert any("serves" in said for said in answered(engine="vllm").warnings)
+    assert any("serves" in warning for warning in answered(engine="vllm").warnings)
 
 
 @pytest.mark.parametrize(
@@ -92,13 +92,13 @@ def test_refusals_name_the_field(changes: dict[str, Any], field: str) -> None:
 
 def test_automatic_mixed_precision_is_between_both_formats() -> None:
     def forward(weights: str, **options: str) -> float:
-        found = answered(
+        result = answered(
             device="A100",
             precision={"weights": weights},
             engine={"name": "torch-eager", "options": {"attention": "math", **options}},
             workload={"mode": "training", "batch": 8, "seq_len": 512},
         )
-        return float(found.metrics["e2e_ms"].estimate)
+        return float(result.metrics["e2e_ms"].estimate)
 
     assert forward("bf16") < forward("fp32", autocast="bf16") < forward("fp32")
     assert (
@@ -111,7 +111,7 @@ def test_automatic_mixed_precision_is_between_both_formats() -> None:
 
 
 def test_a_training_pass_has_a_backward_half() -> None:
-    found = answered(workload={"mode": "training", "batch": 4, "seq_len": 256})
-    assert set(found.metrics) == {"e2e_ms", "forward_ms", "backward_ms", "energy_j", "power_w"}
+    result = answered(workload={"mode": "training", "batch": 4, "seq_len": 256})
+    assert set(result.metrics) == {"e2e_ms", "forward_ms", "backward_ms", "energy_j", "power_w"}
     more = answered(workload={"mode": "training", "batch": 4, "seq_len": 256, "optimizer": "adamw"})
-    assert more.metrics["e2e_ms"].estimate > found.metrics["e2e_ms"].estimate
+    assert more.metrics["e2e_ms"].estimate > result.metrics["e2e_ms"].estimate

@@ -39,13 +39,13 @@ def refused(**fields: Any) -> SilicastError:
 
 
 def test_the_metrics_are_the_contracts() -> None:
-    found = answered()
+    result = answered()
     times = ["prefill_ms", "decode_step_ms", "total_ms", "memory_gb"]
-    assert list(found.metrics) == [*times, *FIGURES]
-    assert set(found.bound) == {"prefill_ms", "decode_step_ms", "total_ms"}
-    for name, limit in found.bound.items():
-        assert 0 < limit <= found.metrics[name].p05
-    assert found.why["exposed_ms"] == pytest.approx(found.metrics["total_ms"].estimate)
+    assert list(result.metrics) == [*times, *FIGURES]
+    assert set(result.bound) == {"prefill_ms", "decode_step_ms", "total_ms"}
+    for name, limit in result.bound.items():
+        assert 0 < limit <= result.metrics[name].p05
+    assert result.why["exposed_ms"] == pytest.approx(result.metrics["total_ms"].estimate)
 
 
 def test_parts_of_the_reasons_add_up() -> None:
@@ -60,9 +60,9 @@ def test_parts_of_the_reasons_add_up() -> None:
 
 
 def test_the_bound_tier_answers_the_bound() -> None:
-    found = answered(tier="bound")
-    assert found.tier == "bound"
-    assert found.metrics["total_ms"].estimate == found.bound["total_ms"]
+    result = answered(tier="bound")
+    assert result.tier == "bound"
+    assert result.metrics["total_ms"].estimate == result.bound["total_ms"]
 
 
 def test_a_config_given_inline_answers_like_the_catalogs_model() -> None:
@@ -82,30 +82,30 @@ def test_a_changed_model_answers_for_the_change() -> None:
 
 
 def test_an_unmeasured_architecture_is_named() -> None:
-    found = answered(device="MI300X")
-    assert found.domain == "near"
-    assert any("cdna3" in text for text in found.warnings)
+    result = answered(device="MI300X")
+    assert result.domain == "near"
+    assert any("cdna3" in text for text in result.warnings)
     assert answered().warnings == []
 
 
 def test_a_device_without_bf16_runs_a_bf16_checkpoint_in_fp16() -> None:
-    found = answered(device="V100")
-    assert any("fp16 is assumed" in text for text in found.warnings)
-    assert found.metrics == answered(device="V100", precision={"weights": "fp16"}).metrics
+    result = answered(device="V100")
+    assert any("fp16 is assumed" in text for text in result.warnings)
+    assert result.metrics == answered(device="V100", precision={"weights": "fp16"}).metrics
     assert refused(device="V100", precision={"weights": "bf16"}).kind == "unsupported"
 
 
 def test_a_device_without_bf16_runs_other_checkpoints_in_fp16_between_kernels() -> None:
-    found = answered(device="V100", model="Llama-3.1-8B-FP8")
-    assert any("no bf16: fp16 is assumed between kernels" in text for text in found.warnings)
-    assert any("no fp8 units: computed in fp16" in text for text in found.warnings)
+    result = answered(device="V100", model="Llama-3.1-8B-FP8")
+    assert any("no bf16: fp16 is assumed between kernels" in text for text in result.warnings)
+    assert any("no fp8 units: computed in fp16" in text for text in result.warnings)
 
 
 def test_a_model_that_does_not_fit_is_predicted_with_advice() -> None:
     work = {"batch": 256, "input_len": 4096, "output_len": 8}
-    found = answered(device="L4", workload=work)
-    assert found.metrics["total_ms"].estimate > 0
-    assert any("does not fit by" in text for text in found.warnings)
+    result = answered(device="L4", workload=work)
+    assert result.metrics["total_ms"].estimate > 0
+    assert any("does not fit by" in text for text in result.warnings)
 
 
 def test_a_stated_link_counts() -> None:
@@ -123,13 +123,13 @@ def test_a_slower_host_takes_longer() -> None:
 
 
 def test_power_limits() -> None:
-    own = answered()
+    current = answered()
     high = answered(limits={"power_w": 2000})
-    assert high.metrics == own.metrics
-    assert high.why == own.why
+    assert high.metrics == current.metrics
+    assert high.why == current.why
     assert any("limits.power_w = 2000 changes nothing" in line for line in high.warnings)
     same = answered(limits={"power_w": 700})
-    assert (same.metrics, same.warnings) == (own.metrics, own.warnings)
+    assert (same.metrics, same.warnings) == (current.metrics, current.warnings)
     prompt = {"workload": {"batch": 8, "input_len": 2048, "output_len": 2}}
     low = answered(limits={"power_w": 300}, **prompt)
     assert (
@@ -144,17 +144,17 @@ def test_power_limits() -> None:
 @pytest.mark.parametrize(("version", "named"), [("0.19", 0), ("0.19.1", 0), ("v0.19", 0),
                                                 ("0.18", 1), ("0.190", 1), ("9.9", 1)])  # fmt: skip
 def test_another_version_of_an_engine_is_named(version: str, named: int) -> None:
-    own = answered(engine={"name": "vllm", "version": "0.19"})
-    found = answered(engine={"name": "vllm", "version": version})
-    assert found.metrics == own.metrics
-    assert sum("engine.version" in line for line in found.warnings) == named
+    current = answered(engine={"name": "vllm", "version": "0.19"})
+    result = answered(engine={"name": "vllm", "version": version})
+    assert result.metrics == current.metrics
+    assert sum("engine.version" in line for line in result.warnings) == named
 
 
 def test_earlier_versions_of_an_engine_run_without_what_came_later() -> None:
-    own, before, first = (
+    current, before, first = (
         answered(engine={"name": "vllm", "version": version}) for version in ("0.19", "0.13", "0.6")
     )
-    steps = [each.metrics["decode_step_ms"].estimate for each in (own, before, first)]
+    steps = [each.metrics["decode_step_ms"].estimate for each in (current, before, first)]
     assert steps == sorted(set(steps))
     assert any("without async_scheduling" in line for line in before.warnings)
     off = answered(engine={"name": "vllm", "options": {"async_scheduling": False}})
@@ -231,7 +231,7 @@ def test_experts_and_attention_have_formats_of_their_own() -> None:
     plain = answered(**model)
     experts = answered(**model, precision={"experts": "fp8"})
     whole = answered(**model, precision={"recipe": "fp8"})
-    memory = [found.metrics["memory_gb"].estimate for found in (whole, experts, plain)]
+    memory = [items.metrics["memory_gb"].estimate for items in (whole, experts, plain)]
     assert memory[0] < memory[1] < 0.7 * memory[2]
     assert experts.why["deployment"]["format"] == "bf16, experts fp8"
     attention = answered(precision={"attention": "fp8"})
@@ -246,44 +246,44 @@ def test_a_decoder_behind_an_encoder() -> None:
         answered(model="Flan-T5-XL", workload={"batch": 8, "input_len": n, "output_len": 32})
         for n in (128, 1024)
     )
-    for found in (short, long):
+    for items in (short, long):
         times = {"prefill_ms", "decode_step_ms", "total_ms", "memory_gb"}
-        assert set(found.metrics) == {*times, *FIGURES}
-        for name, bound in found.bound.items():
-            assert bound <= found.metrics[name].p05
+        assert set(items.metrics) == {*times, *FIGURES}
+        for name, bound in items.bound.items():
+            assert bound <= items.metrics[name].p05
     assert 3 * short.metrics["prefill_ms"].estimate < long.metrics["prefill_ms"].estimate
     steps = [x.metrics["decode_step_ms"].estimate for x in (short, long)]
     assert steps[0] < steps[1] < 1.5 * steps[0]  # cross-attention sees more
 
 
 def test_an_encoder_runs_once_and_generates_nothing() -> None:
-    found = answered(model="bert_large", workload={"batch": 8, "input_len": 512, "output_len": 1})
-    assert "decode_step_ms" not in found.metrics
+    result = answered(model="bert_large", workload={"batch": 8, "input_len": 512, "output_len": 1})
+    assert "decode_step_ms" not in result.metrics
     error = refused(model="bert_large", workload={"batch": 8, "input_len": 512, "output_len": 2})
     assert error.field == "workload.output_len"
 
 
 @pytest.mark.parametrize(("cache", "said"), [("int8", True), ("nvfp4", True), ("fp8", False)])
 def test_a_cache_in_a_format_nobody_measured_is_said(cache: str, said: bool) -> None:
-    found = answered(precision={"kv_cache": cache})
-    assert (found.domain == "near") is said
-    assert any(f"cache in {cache}" in line for line in found.warnings) is said
+    result = answered(precision={"kv_cache": cache})
+    assert (result.domain == "near") is said
+    assert any(f"cache in {cache}" in line for line in result.warnings) is said
 
 
 def test_a_quantised_format_is_fp16_between_kernels_where_there_is_no_bf16() -> None:
-    found = answered(device="V100", precision={"recipe": "fp8"})
-    assert any("no bf16: fp16 is assumed between kernels" in text for text in found.warnings)
+    result = answered(device="V100", precision={"recipe": "fp8"})
+    assert any("no bf16: fp16 is assumed between kernels" in text for text in result.warnings)
     assert "no bf16" in refused(device="V100", precision={"recipe": "bf16"}).message
 
 
 @pytest.mark.parametrize(("tokens", "domain"), [(1024, "in"), (40_000, "near"), (1_000_000, "out")])
 def test_the_domain_knows_how_long_measured_sequences_are(tokens: int, domain: str) -> None:
     work = {"batch": 1, "input_len": tokens, "output_len": 2}
-    found = answered(workload=work)
-    assert found.domain == domain
-    said = [text for text in found.warnings if "beyond all that were measured" in text]
-    assert bool(said) == (domain != "in")
-    assert all("attention" in text or "gemm" in text for text in said)
+    result = answered(workload=work)
+    assert result.domain == domain
+    remarks = [text for text in result.warnings if "beyond all that were measured" in text]
+    assert bool(remarks) == (domain != "in")
+    assert all("attention" in text or "gemm" in text for text in remarks)
 
 
 def test_batches_of_the_same_prompts_share_their_prefill() -> None:
@@ -294,6 +294,6 @@ def test_batches_of_the_same_prompts_share_their_prefill() -> None:
     assert steps[0][0] is not steps[2][0]
     for (lengths, output), known in zip(work, steps, strict=True):
         alone = predict_static_batch(deployment, lengths, output)
-        found = predict_static_batch(deployment, lengths, output, steps=known)
-        assert found.total.part == alone.total.part
-        assert found.prefill.error == alone.prefill.error
+        static_batch = predict_static_batch(deployment, lengths, output, steps=known)
+        assert static_batch.total.part == alone.total.part
+        assert static_batch.prefill.error == alone.prefill.error

@@ -29,21 +29,21 @@ def refused(kernel: dict[str, Any] = GEMM, **fields: Any) -> SilicastError:
 
 
 def test_a_gemm_lies_between_its_bound_and_sense() -> None:
-    found = answered(id="g")
-    latency = found.metrics["latency_us"]
+    result = answered(id="g")
+    latency = result.metrics["latency_us"]
     # 2 * 4096^3 FLOP at 989 TFLOP/s take 139 us; at the largest clock 8 % less
-    assert 120 < found.bound["latency_us"] < 139
-    assert found.bound["latency_us"] <= latency.p05 <= latency.estimate <= latency.p95 < 600
-    assert found.id == "g"
-    assert found.tier == "cross-device"
-    assert found.why["name"] == "gemm"
-    assert found.why["bound_by"] == "tensor"
+    assert 120 < result.bound["latency_us"] < 139
+    assert result.bound["latency_us"] <= latency.p05 <= latency.estimate <= latency.p95 < 600
+    assert result.id == "g"
+    assert result.tier == "cross-device"
+    assert result.why["name"] == "gemm"
+    assert result.why["bound_by"] == "tensor"
 
 
 def test_the_bound_tier_answers_the_bound() -> None:
-    found = answered(tier="bound")
-    assert found.tier == "bound"
-    assert found.metrics["latency_us"].estimate == found.bound["latency_us"]
+    result = answered(tier="bound")
+    assert result.tier == "bound"
+    assert result.metrics["latency_us"].estimate == result.bound["latency_us"]
 
 
 def test_a_clock_limit_slows_estimate_and_bound() -> None:
@@ -53,9 +53,9 @@ def test_a_clock_limit_slows_estimate_and_bound() -> None:
 
 
 def test_a_limit_above_the_device_changes_nothing() -> None:
-    high, own = answered(limits={"clock_mhz": 5000}), answered()
-    assert (high.metrics, high.bound) == (own.metrics, own.bound)
-    assert [line for line in high.warnings if line not in own.warnings] == [
+    high, current = answered(limits={"clock_mhz": 5000}), answered()
+    assert (high.metrics, high.bound) == (current.metrics, current.bound)
+    assert [line for line in high.warnings if line not in current.warnings] == [
         "limits.clock_mhz = 5000 changes nothing: the device's own limit is 1980 MHz"
     ]
 
@@ -102,16 +102,16 @@ def test_what_no_kernel_has_is_not_ignored(field: str) -> None:
 
 
 def test_fields_that_change_nothing_are_named() -> None:
-    found = answered(engine="vllm", kernel={**GEMM})
-    assert "not used by task kernel: engine" in found.warnings
+    result = answered(engine="vllm", kernel={**GEMM})
+    assert "not used by task kernel: engine" in result.warnings
 
 
 def test_a_convolution_of_an_unmeasured_architecture_is_answered_and_said() -> None:
     conv = {"op": "conv2d", "batch": 1, "in_channels": 3, "out_channels": 8, "height": 9,
             "width": 9, "kernel": 3}  # fmt: skip
-    found = answered(conv)
-    assert found.domain == "near"
-    assert any("conv2d" in warning for warning in found.warnings)
+    result = answered(conv)
+    assert result.domain == "near"
+    assert any("conv2d" in warning for warning in result.warnings)
 
 
 def test_sizes_outside_a_kernel_model_are_refused_by_name() -> None:
@@ -131,9 +131,9 @@ def test_a_calibration_scales_the_estimate(tmp_path: Path) -> None:
     )
     save_calibration(calibration, tmp_path / "c.json")
     plain = answered()
-    found = answered(folder=tmp_path, calibration="c.json")
-    latency = found.metrics["latency_us"]
-    assert found.tier == "calibrated"
+    result = answered(folder=tmp_path, calibration="c.json")
+    latency = result.metrics["latency_us"]
+    assert result.tier == "calibrated"
     assert latency.estimate == pytest.approx(1.25 * plain.metrics["latency_us"].estimate)
     assert latency.p95 / latency.estimate == pytest.approx(math.exp(1.6449 * 0.02), rel=1e-4)
     norm = {"op": "rmsnorm", "tokens": 64, "hidden": 4096}
@@ -143,8 +143,8 @@ def test_a_calibration_scales_the_estimate(tmp_path: Path) -> None:
 def test_a_calibration_never_beats_the_bound(tmp_path: Path) -> None:
     calibration = Calibration(1, Scope("H100-SXM-80GB"), [Offset("gemm", -4.0, 0.02, 30)])
     save_calibration(calibration, tmp_path / "c.json")
-    found = answered(folder=tmp_path, calibration=["c.json"])
-    assert found.metrics["latency_us"].estimate == found.bound["latency_us"]
+    result = answered(folder=tmp_path, calibration=["c.json"])
+    assert result.metrics["latency_us"].estimate == result.bound["latency_us"]
 
 
 def of_device(name: str, path: Path) -> None:
@@ -154,12 +154,12 @@ def of_device(name: str, path: Path) -> None:
 
 def test_a_calibration_of_a_sister_chip_counts_as_far_as_it_carries_over(tmp_path: Path) -> None:
     of_device("H200-SXM-141GB", tmp_path / "c.json")
-    plain, found = answered(), answered(folder=tmp_path, calibration="c.json")
-    assert found.tier == "scaled"
-    (said,) = [line for line in found.warnings if "calibration" in line]
-    assert "H200-SXM-141GB" in said
-    assert "H100-SXM-80GB" in said
-    moved = math.log(found.metrics["latency_us"].estimate / plain.metrics["latency_us"].estimate)
+    plain, result = answered(), answered(folder=tmp_path, calibration="c.json")
+    assert result.tier == "scaled"
+    (remarks,) = [line for line in result.warnings if "calibration" in line]
+    assert "H200-SXM-141GB" in remarks
+    assert "H100-SXM-80GB" in remarks
+    moved = math.log(result.metrics["latency_us"].estimate / plain.metrics["latency_us"].estimate)
     assert 0.2 < moved < 0.4
     for tier in ("cross-device", "analytic"):
         lower = answered(folder=tmp_path, calibration="c.json", tier=tier)
@@ -170,11 +170,11 @@ def test_a_calibration_of_another_architecture_changes_next_to_nothing_and_that_
     tmp_path: Path,
 ) -> None:
     of_device("A100-SXM-80GB", tmp_path / "c.json")
-    plain, found = answered(), answered(folder=tmp_path, calibration="c.json")
-    moved = found.metrics["latency_us"].estimate / plain.metrics["latency_us"].estimate
+    plain, result = answered(), answered(folder=tmp_path, calibration="c.json")
+    moved = result.metrics["latency_us"].estimate / plain.metrics["latency_us"].estimate
     assert 0.0 <= math.log(moved) < 0.04
-    (said,) = [line for line in found.warnings if "calibration" in line]
-    assert "A100-SXM-80GB" in said
+    (remarks,) = [line for line in result.warnings if "calibration" in line]
+    assert "A100-SXM-80GB" in remarks
 
 
 def test_a_calibration_of_the_device_itself_goes_first(tmp_path: Path) -> None:
@@ -182,8 +182,8 @@ def test_a_calibration_of_the_device_itself_goes_first(tmp_path: Path) -> None:
     of_device("H100-SXM-80GB", tmp_path / "h100.json")
     alone = answered(folder=tmp_path, calibration="h100.json")
     for both in (["h100.json", "h200.json"], ["h200.json", "h100.json"]):
-        found = answered(folder=tmp_path, calibration=both)
-        assert (found.tier, found.metrics) == ("calibrated", alone.metrics)
+        result = answered(folder=tmp_path, calibration=both)
+        assert (result.tier, result.metrics) == ("calibrated", alone.metrics)
 
 
 @pytest.mark.parametrize("device", ["MI300X", "TPU-v5p", "my board"])
@@ -200,8 +200,8 @@ def test_an_allreduce_has_latency_and_bus_bandwidth() -> None:
     size, n = 1 << 28, 8
     tree = {"task": "collective", "device": "H100",
             "workload": {"op": "all_reduce", "bytes": size, "gpus": n}}  # fmt: skip
-    found = run(decode(tree))
-    latency, bandwidth = found.metrics["latency_us"], found.metrics["bus_bandwidth_gbs"]
+    result = run(decode(tree))
+    latency, bandwidth = result.metrics["latency_us"], result.metrics["bus_bandwidth_gbs"]
     # nccl-tests: bus bandwidth = size / time x 2 (n - 1) / n
     expected = size / (latency.estimate * 1e-6) * 2 * (n - 1) / n / 1e9
     assert bandwidth.estimate == pytest.approx(expected)
@@ -233,10 +233,10 @@ def test_a_stated_network_counts() -> None:
 )
 def test_a_library_without_a_model_is_named(library: str, op: dict[str, Any], named: bool) -> None:
     plain = answered(workload={"kernel": op})
-    found = answered(workload={"kernel": {**op, "library": library}})
-    assert any(f"library {library}" in line for line in found.warnings) is named
+    result = answered(workload={"kernel": {**op, "library": library}})
+    assert any(f"library {library}" in line for line in result.warnings) is named
     if named and op["op"] != "attention_decode":
-        assert found.metrics == plain.metrics
+        assert result.metrics == plain.metrics
 
 
 @pytest.mark.parametrize(
@@ -273,8 +273,8 @@ def test_products_that_were_timed_with_the_host_are_said() -> None:
 
 
 def latency(kernel: dict[str, Any], **fields: Any) -> tuple[float, float, float]:
-    found = answered(kernel, **fields).metrics["latency_us"]
-    return found.p05, found.estimate, found.p95
+    metric = answered(kernel, **fields).metrics["latency_us"]
+    return metric.p05, metric.estimate, metric.p95
 
 
 def test_scaled_products_of_sgl_kernel_are_those_of_the_scorecard() -> None:
@@ -284,25 +284,28 @@ def test_scaled_products_of_sgl_kernel_are_those_of_the_scorecard() -> None:
     from silicast.workload.graphs.op import Op, OpBatch, Variant
 
     scored = Variant(dtype="fp8", library="sgl_kernel", kernel="fp8_scaled_mm")
-    batch = OpBatch.of([Op.make("gemm", scored, m=128, n=4096, k=4096, batch=1)])
+    batch = OpBatch.from_ops([Op.make("gemm", scored, m=128, n=4096, k=4096, batch=1)])
     times = kernel_times(Gemm(), batch, find_device("H20"))
-    said = {"op": "gemm", "m": 128, "n": 4096, "k": 4096, "dtype": "fp8", "library": "sgl_kernel",
+    details = {"op": "gemm", "m": 128, "n": 4096, "k": 4096, "dtype": "fp8",
+    "library": "sgl_kernel",
             "variant": "fp8_scaled_mm"}  # fmt: skip
-    found = answered(said, device="H20")
-    assert latency(said, device="H20") == tuple(
+    result = answered(details, device="H20")
+    assert latency(details, device="H20") == tuple(
         float(each[0]) * 1e6 for each in (times.p05_s, times.estimate_s, times.p95_s)
     )
-    assert not found.warnings
-    assert latency({**said, "library": "SGL-kernel"}, device="H20") == latency(said, device="H20")
-    usual = {name: value for name, value in said.items() if name not in ("library", "variant")}
-    assert latency(usual, device="H20") != latency(said, device="H20")
-    assert refused({**said, "library": "pipeweave"}).field == "workload.kernel.library"
+    assert not result.warnings
+    assert latency({**details, "library": "SGL-kernel"}, device="H20") == latency(
+        details, device="H20"
+    )
+    usual = {name: value for name, value in details.items() if name not in ("library", "variant")}
+    assert latency(usual, device="H20") != latency(details, device="H20")
+    assert refused({**details, "library": "pipeweave"}).field == "workload.kernel.library"
 
 
 def test_an_engines_product_quantises_only_where_its_format_does() -> None:
     for dtype, quantizes in (("bf16", False), ("fp8", True)):
-        said = {**GEMM, "library": "vllm", "dtype": dtype}
-        assert latency(said) == latency({**said, "includes_quantize": quantizes})
+        details = {**GEMM, "library": "vllm", "dtype": dtype}
+        assert latency(details) == latency({**details, "includes_quantize": quantizes})
 
 
 def test_one_size_of_a_window_is_that_of_both_sides() -> None:
@@ -328,11 +331,11 @@ def test_states_of_kernels_inside_a_pass_can_be_asked_for() -> None:
 def test_a_release_of_a_collective_counts() -> None:
     work = {"op": "all_reduce", "bytes": 1 << 20, "gpus": 4, "implementation": "vllm"}
     tree = {"task": "collective", "device": "H100"}
-    found = [
+    items = [
         run(decode({**tree, "workload": {**work, **more}})).metrics["latency_us"].p95
         for more in ({}, {"implementation_version": "0.24.0"}, {"implementation_version": "0.14.0"})
     ]
-    assert len(set(found)) == 3
+    assert len(set(items)) == 3
     with pytest.raises(SilicastError, match="nccl, sglang, trtllm, vllm") as caught:
         decode({**tree, "workload": {**work, "implementation": "gloo"}})
     assert caught.value.field == "workload.implementation"

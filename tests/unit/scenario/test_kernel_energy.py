@@ -22,23 +22,23 @@ def answered(kernel: dict[str, Any] = GEMM, device: str = "H200", **fields: Any)
     )
 
 
-def watts(found: Answer) -> float:
+def watts(answer: Answer) -> float:
     """Mean power of the estimates."""
-    return 1e3 * found.metrics["energy_mj"].estimate / found.metrics["latency_us"].estimate
+    return 1e3 * answer.metrics["energy_mj"].estimate / answer.metrics["latency_us"].estimate
 
 
 def test_energy_stands_beside_the_time() -> None:
-    found = answered()
-    energy = found.metrics["energy_mj"]
+    result = answered()
+    energy = result.metrics["energy_mj"]
     assert energy.p05 < energy.estimate < energy.p95
-    assert 400.0 < watts(found) < 700.0
-    assert not any("power" in line for line in found.warnings)
+    assert 400.0 < watts(result) < 700.0
+    assert not any("power" in line for line in result.warnings)
 
 
 def test_a_board_without_measured_power_says_so() -> None:
-    found = answered(device="L40S")
-    assert watts(found) <= 350.0
-    assert any("no measured power of architecture ada" in line for line in found.warnings)
+    result = answered(device="L40S")
+    assert watts(result) <= 350.0
+    assert any("no measured power of architecture ada" in line for line in result.warnings)
 
 
 @pytest.mark.parametrize(("device", "tier"), [("TPU-v5p", "auto"), ("H200", "bound")])
@@ -59,16 +59,16 @@ def test_a_power_limit_holds_and_costs_time(kernel: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("power_w", [200, 300, 400, 600])
 def test_the_interval_of_energy_stays_within_the_limit(power_w: float) -> None:
-    found = answered(limits={"power_w": power_w})
-    energy, latency = found.metrics["energy_mj"], found.metrics["latency_us"]
+    result = answered(limits={"power_w": power_w})
+    energy, latency = result.metrics["energy_mj"], result.metrics["latency_us"]
     assert energy.p05 < energy.estimate < energy.p95
     assert energy.p95 <= power_w * latency.p95 / 1e3 * (1 + 1e-9)
 
 
 def test_a_limit_that_no_clock_holds_is_said() -> None:
-    found = answered(limits={"power_w": 120})
-    assert found.why["clock_mhz"]["kernel"] == pytest.approx(183.0)
-    assert any("limits.power_w cannot be held" in line for line in found.warnings)
+    result = answered(limits={"power_w": 120})
+    assert result.why["clock_mhz"]["kernel"] == pytest.approx(183.0)
+    assert any("limits.power_w cannot be held" in line for line in result.warnings)
     assert not any("limits.power_w" in line for line in answered(limits={"power_w": 300}).warnings)
 
 
@@ -89,10 +89,10 @@ def test_a_power_limit_that_does_not_bind_changes_nothing() -> None:
 
 
 def test_a_device_without_a_power_model_ignores_the_limit_and_says_so() -> None:
-    found = answered(device="TPU-v5p", limits={"power_w": 250})
+    result = answered(device="TPU-v5p", limits={"power_w": 250})
     plain = answered(device="TPU-v5p")
-    assert found.metrics["latency_us"].estimate == plain.metrics["latency_us"].estimate
-    assert any("limits.power_w is not modelled" in line for line in found.warnings)
+    assert result.metrics["latency_us"].estimate == plain.metrics["latency_us"].estimate
+    assert any("limits.power_w is not modelled" in line for line in result.warnings)
 
 
 def test_both_limits_hold_together() -> None:

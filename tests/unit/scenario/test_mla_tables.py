@@ -16,11 +16,11 @@ def op(name: str, **fields: Any) -> Op:
 
 
 def test_a_context_row() -> None:
-    found = op("mla_prefill", batch_size=4, isl=512, step=100, tp_size=8,
+    result = op("mla_prefill", batch_size=4, isl=512, step=100, tp_size=8,
                mla_dtype="bfloat16", kv_cache_dtype="fp8")  # fmt: skip
-    sizes = dict(found.dims)
+    sizes = dict(result.dims)
     assert (sizes["batch"], sizes["q_len"], sizes["kv_len"]) == (4, 512, 612)
-    assert (found.variant.dtype, found.variant.kv_dtype) == ("bf16", "fp8")
+    assert (result.variant.dtype, result.variant.kv_dtype) == ("bf16", "fp8")
     assert sizes["kv_lora_rank"] == 512
 
 
@@ -31,19 +31,19 @@ def test_generation_rows_count_the_context_in_step_or_in_isl() -> None:
 
 
 def test_lengths_may_be_lists() -> None:
-    found = op("mla_prefill", q_lens=[3, 5], kv_lens=[10, 5])
-    assert (found.dim("q_len"), found.dim("kv_len")) == ((3, 5), (10, 5))
+    result = op("mla_prefill", q_lens=[3, 5], kv_lens=[10, 5])
+    assert (result.dim("q_len"), result.dim("kv_len")) == ((3, 5), (10, 5))
     assert op("mla_decode", kv_lens=[10, 5]).dim("kv_len") == (10, 5)
     assert op("mla_decode", kv_len=10, batch_size=7).dim("batch") == 7
 
 
 def test_a_block_takes_phase_and_formats() -> None:
-    found = op("mla_module", batch_size=4, isl=1, step=100, gemm_type="fp8_block",
+    result = op("mla_module", batch_size=4, isl=1, step=100, gemm_type="fp8_block",
                phase="generation", mla_dtype="fp8", kv_cache_dtype="fp8")  # fmt: skip
-    assert found.variant.flag("generation")
-    assert found.variant.flag("gemm_fp8_block")
-    assert found.variant.dtype == "fp8"
-    assert (found.dim("hidden"), found.dim("q_lora_rank")) == (7168, 1536)
+    assert result.variant.flag("generation")
+    assert result.variant.flag("gemm_fp8_block")
+    assert result.variant.dtype == "fp8"
+    assert (result.dim("hidden"), result.dim("q_lora_rank")) == (7168, 1536)
     context = op("mla_module", batch_size=4, isl=64, step=100)
     assert not context.variant.flag("generation")
     assert context.dim("kv_len") == 164
@@ -102,9 +102,9 @@ def test_names_of_the_tables_pass() -> None:
 
 
 def test_a_model_gives_the_widths() -> None:
-    found = op("mla_module", isl=8, model="moonshotai/Moonlight-16B-A3B", v_head_dim=64)
-    assert (found.dim("hidden"), found.dim("q_lora_rank")) == (2048, 0)
-    assert found.dim("v_head_dim") == 64
+    result = op("mla_module", isl=8, model="moonshotai/Moonlight-16B-A3B", v_head_dim=64)
+    assert (result.dim("hidden"), result.dim("q_lora_rank")) == (2048, 0)
+    assert result.dim("v_head_dim") == 64
 
 
 @pytest.mark.parametrize(

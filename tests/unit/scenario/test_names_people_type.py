@@ -75,11 +75,11 @@ def test_ends_of_names_state_formats(name: str, base: str, recipe: str, group: i
 
 
 def test_a_format_that_a_name_implies_is_reported() -> None:
-    found = predict(task="inference", model="Qwen2.5-7B-AWQ", device="h100", workload=WORK)
-    assert any("taken from its name as Qwen2.5-7B" in said for said in found.warnings)
+    result = predict(task="inference", model="Qwen2.5-7B-AWQ", device="h100", workload=WORK)
+    assert any("taken from its name as Qwen2.5-7B" in warning for warning in result.warnings)
     plain = predict(task="inference", model="Qwen2.5-7B-Instruct", device="h100", workload=WORK)
-    assert not any("taken from its name" in said for said in plain.warnings)
-    assert found["memory_gb"].estimate < plain["memory_gb"].estimate
+    assert not any("taken from its name" in warning for warning in plain.warnings)
+    assert result["memory_gb"].estimate < plain["memory_gb"].estimate
 
 
 def test_a_base_may_have_such_a_name() -> None:
@@ -116,12 +116,12 @@ def cache(tmp_path: Path) -> Path:
 
 
 def test_a_model_of_the_cache_of_hugging_face(cache: Path) -> None:
-    found = find_any_model(str(cache), Path())
-    assert (found.name, found.layers) == ("My-Model-7B", 2)
-    found = find_any_model(str(cache / "snapshots" / "bbb"), Path())
-    assert (found.name, found.layers) == ("My-Model-7B", 3)
-    found = find_any_model(cache.name, cache.parent)
-    assert found.layers == 2
+    any_model = find_any_model(str(cache), Path())
+    assert (any_model.name, any_model.layers) == ("My-Model-7B", 2)
+    any_model = find_any_model(str(cache / "snapshots" / "bbb"), Path())
+    assert (any_model.name, any_model.layers) == ("My-Model-7B", 3)
+    any_model = find_any_model(cache.name, cache.parent)
+    assert any_model.layers == 2
     (cache / "refs" / "main").write_text("gone")
     assert find_any_model(str(cache), Path()).name == "My-Model-7B"
 

@@ -62,8 +62,8 @@ def test_a_collective_follows_a_stated_engine() -> None:
     unstated = answered(LONG_SUM)
     assert unstated.why["algorithm"] == "nvls"
     assert answered(LONG_SUM, engine="sglang").why["algorithm"] == "ring"
-    asked = answered(LONG_SUM, engine={"name": "sglang", "options": {"nvls": True}})
-    assert asked.why["algorithm"] == "nvls"
+    requested = answered(LONG_SUM, engine={"name": "sglang", "options": {"nvls": True}})
+    assert requested.why["algorithm"] == "nvls"
 
 
 BATCH: dict[str, Any] = {
@@ -75,8 +75,8 @@ BATCH: dict[str, Any] = {
 }
 
 
-def told(said: str, **fields: Any) -> bool:
-    return any(said in line for line in answered(BATCH, **fields).warnings)
+def told(message: str, **fields: Any) -> bool:
+    return any(message in line for line in answered(BATCH, **fields).warnings)
 
 
 def test_what_is_not_known_of_a_network_reaches_whole_models() -> None:
@@ -89,9 +89,9 @@ def test_what_is_not_known_of_a_network_reaches_whole_models() -> None:
 
 
 def test_a_network_that_nobody_stated_is_named() -> None:
-    own = tomllib.loads((DEVICES / "nvidia-l40s.toml").read_text(encoding="utf-8"))
-    own |= {"name": "own board", "aliases": []}
-    fields = {"device": own, "parallel": {"tp": 8}}
+    loads = tomllib.loads((DEVICES / "nvidia-l40s.toml").read_text(encoding="utf-8"))
+    loads |= {"name": "own board", "aliases": []}
+    fields = {"device": loads, "parallel": {"tp": 8}}
     assert told("network between nodes not stated", **fields, cluster={"gpus_per_node": 4})
     assert not told("between nodes", **fields, cluster={"gpus_per_node": 8})
     stated = {"gpus_per_node": 4, "inter_node": "infiniband-ndr"}
@@ -156,5 +156,5 @@ def test_a_switch_that_a_board_has_not_is_refused() -> None:
 def test_a_long_sum_is_never_too_short_for_its_links() -> None:
     case = {**LONG_SUM, "workload": {**LONG_SUM["workload"], "bytes": 512 << 20}}
     for device in ("L40S", "RTX 4090", "H100"):
-        found = answered(case, device=device, cluster={"pcie_paths": "shared"})
-        assert cause_of(found.why) == "link"
+        result = answered(case, device=device, cluster={"pcie_paths": "shared"})
+        assert cause_of(result.why) == "link"

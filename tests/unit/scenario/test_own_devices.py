@@ -21,8 +21,8 @@ BATCH: dict[str, Any] = {"model": "Llama-3.1-8B", "input_len": 64, "output_len":
 
 
 def _documented() -> str:
-    (found,) = re.findall(r"```toml\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-    return str(found)
+    (result,) = re.findall(r"```toml\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    return str(result)
 
 
 def test_the_documented_change_of_a_device_runs_in_every_format(tmp_path: Path) -> None:
@@ -32,19 +32,19 @@ def test_the_documented_change_of_a_device_runs_in_every_format(tmp_path: Path) 
     toml, json_file = tmp_path / "changed.toml", tmp_path / "changed.json"
     toml.write_text(text, encoding="utf-8")
     json_file.write_text(json.dumps(tree), encoding="utf-8")
-    found = silicast.predict(toml)
-    assert found == silicast.predict(json_file) == silicast.predict(tree)
-    assert found.why["deployment"]["device"] == "H100 with faster memory"
+    result = silicast.predict(toml)
+    assert result == silicast.predict(json_file) == silicast.predict(tree)
+    assert result.why["deployment"]["device"] == "H100 with faster memory"
     plain = silicast.predict(tree, device="H100")
-    assert found["decode_step_ms"].estimate < 0.8 * plain["decode_step_ms"].estimate
-    assert found.bound["decode_step_ms"] < plain.bound["decode_step_ms"]
+    assert result["decode_step_ms"].estimate < 0.8 * plain["decode_step_ms"].estimate
+    assert result.bound["decode_step_ms"] < plain.bound["decode_step_ms"]
 
 
 def test_a_kernel_runs_on_a_changed_device_too() -> None:
     kernel = {"op": "rmsnorm", "tokens": 65536, "hidden": 8192}
     slow = {"base": "H100", "memory": {"dram": {"bandwidth_gb_per_s": 1000}}}
-    found = silicast.predict(task="kernel", device=slow, kernel=kernel)
-    assert found.bound["latency_us"] > 1e6 * (2 * 2 * 65536 * 8192 - 2 * 2e8) / 1e12
+    result = silicast.predict(task="kernel", device=slow, kernel=kernel)
+    assert result.bound["latency_us"] > 1e6 * (2 * 2 * 65536 * 8192 - 2 * 2e8) / 1e12
 
 
 @pytest.mark.parametrize(
@@ -105,15 +105,15 @@ def test_a_table_of_a_measured_board_is_that_board(case: dict[str, Any]) -> None
 @pytest.mark.parametrize("case", TASKS)
 def test_other_numbers_under_its_name_are_another_board(case: dict[str, Any]) -> None:
     """Nothing is known of it by its name: it answers as one that nobody has heard of."""
-    found = silicast.predict(case, device=_h100(cap_w=600.0))
-    (said,) = [line for line in found.warnings if "not the board of the catalog" in line]
-    assert "power.cap_w = 600.0, not 700.0" in said
-    assert "hopper" in said
+    result = silicast.predict(case, device=_h100(cap_w=600.0))
+    (remarks,) = [line for line in result.warnings if "not the board of the catalog" in line]
+    assert "power.cap_w = 600.0, not 700.0" in remarks
+    assert "hopper" in remarks
     unheard = {**_h100(cap_w=600.0), "name": "X1", "aliases": [], "usual_system": "dgx-h100"}
     other = silicast.predict(case, device=unheard)
-    assert found.metrics == other.metrics
-    assert (found.tier, found.domain) == (other.tier, other.domain)
-    assert found.metrics != silicast.predict(case, device="H100").metrics
+    assert result.metrics == other.metrics
+    assert (result.tier, result.domain) == (other.tier, other.domain)
+    assert result.metrics != silicast.predict(case, device="H100").metrics
 
 
 def test_a_board_that_nobody_measured_has_wider_intervals() -> None:
@@ -126,12 +126,12 @@ def test_a_board_that_nobody_measured_has_wider_intervals() -> None:
 
 
 def test_a_design_is_a_base_like_any_device() -> None:
-    found, quicker = (
+    result, quicker = (
         device_from({"base": "tpu-v4-nest", **changes}) for changes in ({}, {"clock_mhz": 2100})
     )
-    assert found == find_device("tpu-v4-nest")
+    assert result == find_device("tpu-v4-nest")
     assert quicker.name == "tpu-v4-nest (changed)"
-    assert quicker.clocks.boost_hz == 2.0 * found.clocks.boost_hz
+    assert quicker.clocks.boost_hz == 2.0 * result.clocks.boost_hz
 
 
 def test_a_memory_quicker_than_the_cache_names_what_to_state_too() -> None:

@@ -29,8 +29,8 @@ CASES: dict[str, dict[str, Any]] = {
 
 def said(name: str, watts: float | None, **fields: Any) -> list[str]:
     limits = {} if watts is None else {"limits": {"power_w": watts}}
-    found = silicast.predict(CASES[name], device="H100", **limits, **fields)
-    return [line for line in found.warnings if "cannot be held" in line]
+    result = silicast.predict(CASES[name], device="H100", **limits, **fields)
+    return [line for line in result.warnings if "cannot be held" in line]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -50,26 +50,26 @@ def test_a_tighter_limit_is_not_held_either(name: str) -> None:
 def test_a_phase_is_enough() -> None:
     """The limit holds in decode steps, not in the prefill."""
     case = {**CASES["engine"], "workload": {**PROMPTS, "output_len": 512}}
-    found = silicast.predict(case, device="H100", limits={"power_w": 150.0})
-    clocks = found.why["clock_mhz"]
+    result = silicast.predict(case, device="H100", limits={"power_w": 150.0})
+    clocks = result.why["clock_mhz"]
     assert clocks["prefill"] == pytest.approx(183.0) != clocks["decode"]
-    assert found["total_ms"].estimate > 2.0 * found["prefill_ms"].estimate
-    assert [line for line in found.warnings if "cannot be held" in line] == [SAID]
+    assert result["total_ms"].estimate > 2.0 * result["prefill_ms"].estimate
+    assert [line for line in result.warnings if "cannot be held" in line] == [SAID]
 
 
 def test_a_limit_on_the_clock_moves_the_slowest_one() -> None:
     limits = {"power_w": 107.0, "clock_mhz": 1000}
     for name in ("kernel", "graph"):
-        found = silicast.predict(CASES[name], device="H100", limits=limits)
-        assert any("the slowest clock, 100 MHz, is assumed" in line for line in found.warnings)
+        result = silicast.predict(CASES[name], device="H100", limits=limits)
+        assert any("the slowest clock, 100 MHz, is assumed" in line for line in result.warnings)
 
 
 @pytest.mark.parametrize("name", ["kernel", "engine"])
 def test_a_laptop_without_a_limit_says_which_one_is_taken(name: str) -> None:
     chosen = "taken at its largest power, 150 W; makers of systems set 80 W and more"
     for limits, times in (({}, 1), ({"limits": {"power_w": 100.0}}, 0)):
-        found = silicast.predict(CASES[name], device="RTX 4090 Laptop", **limits)
-        assert sum(chosen in line for line in found.warnings) == times
+        result = silicast.predict(CASES[name], device="RTX 4090 Laptop", **limits)
+        assert sum(chosen in line for line in result.warnings) == times
 
 
 @pytest.mark.parametrize("device", ["RTX 4090 Laptop", "RTX 4060 Laptop", "RTX 5070 Laptop"])

@@ -35,9 +35,9 @@ def answered(tmp_path: Path, graph: dict[str, Any] = MLP, **workload: Any) -> An
         "format": 1, "task": "graph", "device": "H100",
         "workload": {"graph": "g.json", **workload},
     }  # fmt: skip
-    found = answerer_for("graph").answer(decode(tree, folder=tmp_path))
-    assert not isinstance(found, Refusal)
-    return found
+    answer = answerer_for("graph").answer(decode(tree, folder=tmp_path))
+    assert not isinstance(answer, Refusal)
+    return answer
 
 
 def trained(model: str = "Llama-3.2-1B", device: str = "H100", **workload: Any) -> Answer:
@@ -47,12 +47,12 @@ def trained(model: str = "Llama-3.2-1B", device: str = "H100", **workload: Any) 
 
 
 def test_an_op_graph_is_answered_with_memory_and_coverage(tmp_path: Path) -> None:
-    found = answered(tmp_path)
-    assert set(found.metrics) == {"e2e_ms", "forward_ms", "energy_j", "power_w"}
-    assert found.why["coverage"]["operations"] == 3
-    assert found.why["memory_gb"]["weights"] == pytest.approx(0.0671, rel=0.01)
+    result = answered(tmp_path)
+    assert set(result.metrics) == {"e2e_ms", "forward_ms", "energy_j", "power_w"}
+    assert result.why["coverage"]["operations"] == 3
+    assert result.why["memory_gb"]["weights"] == pytest.approx(0.0671, rel=0.01)
     more = answered(tmp_path, batch=8192)
-    assert more.metrics["e2e_ms"].estimate > 3 * found.metrics["e2e_ms"].estimate
+    assert more.metrics["e2e_ms"].estimate > 3 * result.metrics["e2e_ms"].estimate
 
 
 def test_training_adds_a_backward_pass_and_an_optimizer_only_if_named(tmp_path: Path) -> None:
@@ -116,18 +116,18 @@ def test_a_program_on_several_devices_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_training_step_by_its_parts() -> None:
-    found = trained()
-    step = found.metrics["step_time_s"].estimate
-    tokens = found.metrics["tokens_per_s_per_gpu"].estimate
+    result = trained()
+    step = result.metrics["step_time_s"].estimate
+    tokens = result.metrics["tokens_per_s_per_gpu"].estimate
     assert tokens == pytest.approx(4 * 2048 / step)
     # 6 FLOPs a parameter and token, and 6 x layers x hidden x length of causal attention
     parameters, layers, hidden = 1.2358e9, 16, 2048
     model_flops = 8192 * (6 * parameters + 6 * layers * hidden * 2048)
-    assert found.metrics["model_tflops_per_gpu"].estimate == pytest.approx(
+    assert result.metrics["model_tflops_per_gpu"].estimate == pytest.approx(
         model_flops / step / 1e12, rel=0.01
     )
-    assert 0.2 < found.metrics["mfu"].estimate < 0.8
-    assert found.domain != "in"
+    assert 0.2 < result.metrics["mfu"].estimate < 0.8
+    assert result.domain != "in"
 
 
 def test_more_micro_batches_take_longer_and_the_update_runs_once() -> None:

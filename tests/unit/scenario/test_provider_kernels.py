@@ -63,9 +63,9 @@ def test_a_loss_with_its_gradient_is_both_passes() -> None:
 
 
 def test_memory_stands_beside_the_time_of_a_chain() -> None:
-    found = answered({**NORM, "library": "torch", "pass": "full"}).metrics["memory_gb"]
-    assert found.p05 < found.estimate < found.p95
-    assert found.estimate == pytest.approx(20 * 8192 * 4096 * 2 / 1e9)
+    metric = answered({**NORM, "library": "torch", "pass": "full"}).metrics["memory_gb"]
+    assert metric.p05 < metric.estimate < metric.p95
+    assert metric.estimate == pytest.approx(20 * 8192 * 4096 * 2 / 1e9)
     assert "memory_gb" not in answered(NORM).metrics
 
 
@@ -96,6 +96,6 @@ def test_a_table_can_be_told_from_the_op(kernel: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("device", ["MI300X", "B200", "RTX 4090", "Gaudi 3", "TPU-v5p"])
 def test_other_boards_are_answered_and_told_apart(device: str) -> None:
-    found = answered({**NORM, "library": "torch", "pass": "full"}, device)
-    assert found.metrics["latency_us"].estimate > found.bound["latency_us"] > 0.0
-    assert any("constants of others stand in" in line for line in found.warnings)
+    result = answered({**NORM, "library": "torch", "pass": "full"}, device)
+    assert result.metrics["latency_us"].estimate > result.bound["latency_us"] > 0.0
+    assert any("constants of others stand in" in line for line in result.warnings)

@@ -27,10 +27,10 @@ STATISTICS = re.compile(r"(ttft|tpot|itl|e2e)_(mean|p\d\d)_ms")
 
 def tables(module: Any) -> list[type[msgspec.Struct]]:
     """All tables that a module defines."""
-    found = [value for value in vars(module).values() if isinstance(value, type)]
+    items = [value for value in vars(module).values() if isinstance(value, type)]
     return [
         value
-        for value in found
+        for value in items
         if issubclass(value, msgspec.Struct) and value.__module__ == module.__name__
     ]
 

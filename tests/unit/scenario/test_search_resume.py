@@ -48,16 +48,16 @@ def answer(
 
 
 def plans_in(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["plans"]
-    return found
+    plans: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["plans"]
+    return plans
 
 
 def test_a_killed_search_goes_on_to_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "search.json"
-    asked = [sys.executable, "-c", STOPPED, json.dumps(TREE), str(path)]
-    with subprocess.Popen(asked, stdout=subprocess.PIPE) as run:
+    requested = [sys.executable, "-c", STOPPED, json.dumps(TREE), str(path)]
+    with subprocess.Popen(requested, stdout=subprocess.PIPE) as run:
         assert run.stdout is not None
         assert run.stdout.readline() == b"now\n"
         run.kill()
@@ -73,9 +73,9 @@ def test_a_killed_search_goes_on_to_the_same_bytes(
     monkeypatch.setattr(SearchFile, "__setitem__", seen)
     assert answer(path) == answer()
     assert len(priced) == FINALISTS - KILLED_AT
-    kept = path.read_bytes()
+    remaining = path.read_bytes()
     assert answer(path) == answer()  # the best plan's details are predicted once more
-    assert path.read_bytes() == kept
+    assert path.read_bytes() == remaining
     assert answer(path, finalists=FINALISTS + 1) == answer(finalists=FINALISTS + 1)
     assert len(plans_in(path)) == FINALISTS + 1
 
@@ -83,10 +83,10 @@ def test_a_killed_search_goes_on_to_the_same_bytes(
 def test_another_search_is_refused_with_the_field_that_differs(tmp_path: Path) -> None:
     path = tmp_path / "search.json"
     answer(path, finalists=1)
-    kept = path.read_bytes()
+    remaining = path.read_bytes()
     longer = deepcopy(TREE)
     longer["workload"]["training"]["seq_len"] = 2048
-    for tree, field, said in (
+    for tree, field, remarks in (
         (longer, "scenario.workload.training.seq_len", "1024 there, 2048 here"),
         ({**TREE, "device": "h200"}, "scenario.device", "'h100' there, 'h200' here"),
         ({**TREE, "host": {"factor": 2.0}}, "scenario.host", "nothing there"),
@@ -94,8 +94,8 @@ def test_another_search_is_refused_with_the_field_that_differs(tmp_path: Path) -
         with pytest.raises(SilicastError, match="holds another search") as refused:
             answer(path, tree)
         assert refused.value.field == field
-        assert said in refused.value.message
-    assert path.read_bytes() == kept
+        assert remarks in refused.value.message
+    assert path.read_bytes() == remaining
     assert answer(path, {**TREE, "id": "named"}, 1) == answer(finalists=1)  # decides nothing
 
 
@@ -148,6 +148,6 @@ def test_a_file_that_is_none_is_left_alone(tmp_path: Path, content: bytes, said:
 
 
 def test_one_plan_has_nothing_to_resume(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = "train --model Llama-3-8B --device h100 --gpus 8 --tp 2 --resume a.json"
-    assert main(asked.split()) != 0
+    requested = "train --model Llama-3-8B --device h100 --gpus 8 --tp 2 --resume a.json"
+    assert main(requested.split()) != 0
     assert "--resume: one plan is predicted" in capsys.readouterr().err

@@ -28,20 +28,21 @@ def warnings(input_len: int) -> list[str]:
 
 
 def test_requests_beyond_the_models_length_are_counted() -> None:
-    assert not any("are longer" in said for said in warnings(1000))
+    assert not any("are longer" in warning for warning in warnings(1000))
     assert any(
-        said.startswith("2 of 2 requests are longer") and "4096" in said for said in warnings(4095)
+        warning.startswith("2 of 2 requests are longer") and "4096" in warning
+        for warning in warnings(4095)
     )
 
 
 def case(workload: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
     """A scenario of 16 requests; fields of its workload, and others."""
-    own = {
+    table = {
         "arrival": {"kind": "closed", "concurrency": 4}, "requests": 16, "input_len": 100,
         "output_len": 8, **(workload or {}),
     }  # fmt: skip
     return {
-        "task": "serving", "model": "Llama-3.1-8B", "device": "h100", "workload": own, **fields
+        "task": "serving", "model": "Llama-3.1-8B", "device": "h100", "workload": table, **fields
     }  # fmt: skip
 
 
@@ -58,14 +59,14 @@ def refused(workload: dict[str, Any] | None = None, **fields: Any) -> Problem:
 
 
 def test_of_tier_bound_latencies_are_at_their_limits() -> None:
-    own, found = answered(tier="analytic"), answered(tier="bound")
-    assert found.tier == "bound"
-    assert found.metrics.keys() == found.bound.keys() == own.bound.keys()
-    assert "output_tokens_per_s" not in found.metrics
-    for name, limit in own.bound.items():
-        each = found.metrics[name]
-        assert (each.estimate, each.p05, each.p95) == (limit, limit, own.metrics[name].p95)
-    assert answer_report(case(tier="bound"), msgspec.to_builtins(found))
+    current, result = answered(tier="analytic"), answered(tier="bound")
+    assert result.tier == "bound"
+    assert result.metrics.keys() == result.bound.keys() == current.bound.keys()
+    assert "output_tokens_per_s" not in result.metrics
+    for name, limit in current.bound.items():
+        each = result.metrics[name]
+        assert (each.estimate, each.p05, each.p95) == (limit, limit, current.metrics[name].p95)
+    assert answer_report(case(tier="bound"), msgspec.to_builtins(result))
 
 
 def engine(name: str, **options: Any) -> dict[str, Any]:
@@ -88,10 +89,10 @@ def engine(name: str, **options: Any) -> dict[str, Any]:
 def test_switches_that_a_policy_does_not_read_are_remarked(
     fields: dict[str, Any], policy: str
 ) -> None:
-    said = [text for text in answered(**fields).warnings if "does not read it" in text]
+    remark = [text for text in answered(**fields).warnings if "does not read it" in text]
     option = list(fields["engine"]["options"])[-1]
     line = f"engine.options.{option} changes nothing here: policy {policy} does not read it"
-    assert said == ([line] if policy else [])
+    assert remark == ([line] if policy else [])
 
 
 @pytest.mark.parametrize(
@@ -114,8 +115,8 @@ def test_bad_values_of_switches_are_refused_under_every_policy(
 
 def remarks(workload: dict[str, Any], **fields: Any) -> list[str]:
     """Warnings about fields of the workload and the router."""
-    said = answered(workload, **fields).warnings
-    return [text for text in said if text.startswith(("workload.", "router"))]
+    remark = answered(workload, **fields).warnings
+    return [text for text in remark if text.startswith(("workload.", "router"))]
 
 
 TURNS = {"sessions": {"turns": 2}}
@@ -140,8 +141,8 @@ ALIKE = {"prefix": {"length": 64}}
 def test_what_a_workload_states_in_vain_is_remarked(
     workload: dict[str, Any], fields: dict[str, Any], words: str
 ) -> None:
-    (said,) = remarks(workload, **fields)
-    assert words in said
+    (remark,) = remarks(workload, **fields)
+    assert words in remark
 
 
 @pytest.mark.parametrize(
@@ -192,26 +193,26 @@ def test_co_location_has_no_tier_bound() -> None:
 @pytest.mark.parametrize(("size", "count"), [(32, 1), (128, 0), (None, 0)])
 def test_scales_of_other_groups_are_remarked(size: int | None, count: int) -> None:
     precision = {"weights": "int4", **({} if size is None else {"group_size": size})}
-    said = answered(precision=precision).warnings
-    assert sum(text.startswith("precision.group_size = 32: kernels") for text in said) == count
+    remark = answered(precision=precision).warnings
+    assert sum(text.startswith("precision.group_size = 32: kernels") for text in remark) == count
 
 
 def test_tokens_for_money_are_as_uncertain_as_money_for_tokens() -> None:
-    found = silicast.predict(
+    metrics = silicast.predict(
         task="serving", model="Llama-3.1-8B", device="H100", cluster={"price_per_gpu_hour": 2.0},
         workload={"arrival": {"kind": "closed", "concurrency": 4}, "requests": 16,
                   "input_len": 512, "output_len": 16},
     ).metrics  # fmt: skip
-    each, whole = found["output_tokens_per_cost"], found["cost_per_million_output_tokens"]
+    each, whole = metrics["output_tokens_per_cost"], metrics["cost_per_million_output_tokens"]
     assert each.p05 * whole.p95 == pytest.approx(1e6)
     assert each.p95 * whole.p05 == pytest.approx(1e6)
     assert each.p05 < each.estimate < each.p95
 
 
 def test_no_share_of_what_devices_can_do_is_above_one() -> None:
-    found = silicast.predict(
+    metrics = silicast.predict(
         task="serving", model="BERT-base", device="A100", engine="triton-server",
         workload={"arrival": {"kind": "closed", "concurrency": 64}, "requests": 200,
                   "input_len": 128, "output_len": 1},
     ).metrics  # fmt: skip
-    assert found["mfu"].p05 < found["mfu"].estimate <= found["mfu"].p95 <= 1.0
+    assert metrics["mfu"].p05 < metrics["mfu"].estimate <= metrics["mfu"].p95 <= 1.0

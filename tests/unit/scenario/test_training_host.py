@@ -27,8 +27,8 @@ def asked(
     return run(decode(tree | ({"host": host} if host else {})))
 
 
-def step_s(found: Answer) -> float:
-    return found.metrics["step_time_s"].estimate
+def step_s(answer: Answer) -> float:
+    return answer.metrics["step_time_s"].estimate
 
 
 def test_offloading_says_what_the_host_holds() -> None:
@@ -43,11 +43,12 @@ def test_offloading_says_what_the_host_holds() -> None:
 def test_a_host_that_is_too_small_is_named() -> None:
     away = {"optimizer": 1.0}
     assert any(
-        "which has 1 GB" in said for said in asked(offload=away, host={"memory_gb": 1}).warnings
+        "which has 1 GB" in warning
+        for warning in asked(offload=away, host={"memory_gb": 1}).warnings
     )
-    assert not any("host's memory" in said for said in asked(offload=away).warnings)
+    assert not any("host's memory" in warning for warning in asked(offload=away).warnings)
     unknown = asked(offload=away, host={"cpu": "mine", "factor": 1.0})
-    assert any("host.memory_gb" in said for said in unknown.warnings)
+    assert any("host.memory_gb" in warning for warning in unknown.warnings)
 
 
 @pytest.mark.parametrize(
@@ -80,13 +81,13 @@ def test_what_means_nothing_is_refused(work: dict[str, Any], field: str) -> None
 
 def test_loaders_hold_a_step_up_by_what_they_take_longer() -> None:
     plain = asked()
-    own, load = plain.metrics["step_time_s"], 10.0
+    metric, load = plain.metrics["step_time_s"], 10.0
     slow = asked(data_loading={"seconds_per_batch": load}).metrics["step_time_s"]
     assert (slow.p05, slow.estimate, slow.p95) == (load, load, load)
-    quick = asked(data_loading={"seconds_per_batch": own.p05 / 2})
+    quick = asked(data_loading={"seconds_per_batch": metric.p05 / 2})
     assert quick.metrics == plain.metrics
     first = asked(data_loading={"seconds_per_batch": load, "overlap": False})
-    assert step_s(first) == pytest.approx(own.estimate + load)
+    assert step_s(first) == pytest.approx(metric.estimate + load)
     assert sum(each["exposed_ms"] for each in first.why["parts"]) == pytest.approx(
         1e3 * step_s(first)
     )
@@ -95,15 +96,15 @@ def test_loaders_hold_a_step_up_by_what_they_take_longer() -> None:
 
 
 def test_checkpoints_are_in_step_time_and_goodput() -> None:
-    found = asked(checkpoint={"storage_gb_per_s": 2.0, "interval_steps": 100})
+    result = asked(checkpoint={"storage_gb_per_s": 2.0, "interval_steps": 100})
     # 16-bit weights, fp32 copies and two moments of 1.24e9 parameters
-    size = found.metrics["checkpoint_gb"].estimate
+    size = result.metrics["checkpoint_gb"].estimate
     assert size == pytest.approx(14 * 1.236, rel=0.01)
-    stall = found.metrics["checkpoint_stall_s"].estimate
+    stall = result.metrics["checkpoint_stall_s"].estimate
     assert stall == pytest.approx(size / 2.0)
-    mean = found.metrics["step_time_with_checkpoints_s"].estimate
-    assert mean == pytest.approx(step_s(found) + stall / 100)
-    assert found.metrics["goodput"].estimate == pytest.approx(step_s(found) / mean)
+    mean = result.metrics["step_time_with_checkpoints_s"].estimate
+    assert mean == pytest.approx(step_s(result) + stall / 100)
+    assert result.metrics["goodput"].estimate == pytest.approx(step_s(result) / mean)
     beside = asked(
         checkpoint={"storage_gb_per_s": 2.0, "interval_steps": 100, "asynchronous": True}
     )
@@ -111,11 +112,11 @@ def test_checkpoints_are_in_step_time_and_goodput() -> None:
 
 
 def test_one_mechanism_finds_the_best_interval() -> None:
-    found = asked({"failures": FAILS}, checkpoint={"storage_gb_per_s": 2.0})
-    stall = found.metrics["checkpoint_stall_s"].estimate
+    result = asked({"failures": FAILS}, checkpoint={"storage_gb_per_s": 2.0})
+    stall = result.metrics["checkpoint_stall_s"].estimate
     stated = asked({"failures": FAILS | {"checkpoint_s": stall}})
     for name in ("goodput", "checkpoint_interval_s", "tokens_per_s_with_failures"):
-        assert found.metrics[name] == stated.metrics[name]
+        assert result.metrics[name] == stated.metrics[name]
     slow = {"storage_gb_per_s": 0.01, "asynchronous": True}
     beside = asked({"failures": FAILS}, checkpoint=slow)
     wait = beside.metrics["checkpoint_interval_s"].estimate

@@ -16,14 +16,14 @@ from tests.unit.report.trace_format import check_trace
 
 def traced(global_batch: int = 16, **parallel: Any) -> tuple[Trace, int]:
     """A timeline, and the step in picoseconds."""
-    asked = decode({
+    requested = decode({
         "format": 1, "task": "training", "model": "Llama-3.2-1B", "device": "H100",
         "parallel": parallel, "cluster": {"gpus": 8},
         "workload": {"seq_len": 2048, "micro_batch": 1, "global_batch": global_batch},
     })  # fmt: skip
-    trace = answerer_for("training").trace(asked)
+    trace = answerer_for("training").trace(requested)
     check_trace(trace_document(trace))
-    return trace, run_of(asked).step.part.exposed_ps
+    return trace, run_of(requested).step.part.exposed_ps
 
 
 @pytest.mark.parametrize(
@@ -79,20 +79,20 @@ def test_a_step_of_few_micro_batches_is_there_whole(zero: int) -> None:
 def test_where_some_layers_run_again_the_timeline_is_that_of_the_step(
     parallel: dict[str, Any],
 ) -> None:
-    asked = decode({
+    requested = decode({
         "format": 1, "task": "training", "model": "Llama-3-8B", "device": "H100",
         "parallel": parallel, "cluster": {"gpus": 8},
         "workload": {"seq_len": 8192, "micro_batch": 2, "global_batch": 24},
     })  # fmt: skip
-    found = run_of(asked)
-    assert 0.0 < found.again_share < 1.0
-    trace = answerer_for("training").trace(asked)
+    result = run_of(requested)
+    assert 0.0 < result.again_share < 1.0
+    trace = answerer_for("training").trace(requested)
     check_trace(trace_document(trace))
     if "pp" in parallel:
-        assert found.many is not None
-        assert found.many.run is not None
+        assert result.many is not None
+        assert result.many.run is not None
         ends = max(one.end_ps for one in trace.slices)
-        assert ends == trace.total_ps == found.step.part.exposed_ps
-        assert found.many.run.makespan < trace.total_ps
+        assert ends == trace.total_ps == result.step.part.exposed_ps
+        assert result.many.run.makespan < trace.total_ps
     else:
-        assert trace.about["share_of_layers_run_again"] == found.again_share
+        assert trace.about["share_of_layers_run_again"] == result.again_share

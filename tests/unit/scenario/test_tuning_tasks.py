@@ -24,13 +24,13 @@ def diagnosed(device: str, measured_us: Any, **more: Any) -> silicast.Predicted:
 
 
 def test_a_diagnosis_is_that_of_the_command() -> None:
-    found, same = diagnosed("A40", [1900.0, 1901.0]), diagnose(KERNEL, "A40", [1900.0, 1901.0])
+    result, same = diagnosed("A40", [1900.0, 1901.0]), diagnose(KERNEL, "A40", [1900.0, 1901.0])
     assert same.faster is not None
-    assert found["gain_pct"].estimate == same.faster.gain_pct
-    assert found["best_us"].p05 >= found.bound["best_us"]
-    assert sum(found.why["causes_us"].values()) == pytest.approx(1900.5)
-    assert found.why["ran"]["assumed"]
-    assert found.domain == "in"
+    assert result["gain_pct"].estimate == same.faster.gain_pct
+    assert result["best_us"].p05 >= result.bound["best_us"]
+    assert sum(result.why["causes_us"].values()) == pytest.approx(1900.5)
+    assert result.why["ran"]["assumed"]
+    assert result.domain == "in"
     python = silicast.diagnose("moe", device="A40", measured_us=[1900.0, 1901.0],
                                **{n: x for n, x in KERNEL.items() if n != "op"})  # fmt: skip
     assert python == same
@@ -56,13 +56,13 @@ def silicast_best(tokens: int) -> float:
 
 def test_a_slow_kernel_gains_in_its_model() -> None:
     work = {"kernel": KERNEL, "measured_us": 900.0}
-    found = silicast.predict(task="diagnose", device="H20", model="qwen3-30b-a3b", workload=work)
-    assert found.why["model"]["tpot_then_ms"] < found.why["model"]["tpot_ms"]
+    result = silicast.predict(task="diagnose", device="H20", model="qwen3-30b-a3b", workload=work)
+    assert result.why["model"]["tpot_then_ms"] < result.why["model"]["tpot_ms"]
 
 
 @pytest.mark.parametrize("kernel", ["moe", "gemm"])
 def test_tuning_is_that_of_the_command(kernel: str) -> None:
-    found = silicast.predict(
+    result = silicast.predict(
         task="tune", device="H200", model="DeepSeek-V3", engine="sglang", parallel={"tp": 8},
         workload={"kernel": kernel, "tokens": [1, 256]},
     )  # fmt: skip
@@ -70,9 +70,9 @@ def test_tuning_is_that_of_the_command(kernel: str) -> None:
         kernel, model="DeepSeek-V3", device="H200", engine="sglang", tp=8, tokens=[1, 256]
     )
     total = sum(one.entries[0].estimate_us for one in plan.files)
-    assert found["tokens_1_us"].estimate == pytest.approx(total)
-    assert [one["name"] for one in found.why["files"]] == [one.name for one in plan.files]
-    assert list(found.metrics) == ["tokens_1_us", "tokens_256_us"]
+    assert result["tokens_1_us"].estimate == pytest.approx(total)
+    assert [one["name"] for one in result.why["files"]] == [one.name for one in plan.files]
+    assert list(result.metrics) == ["tokens_1_us", "tokens_256_us"]
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_python_takes_numpy_numbers_and_refuses_what_is_none() -> None:
     experts: dict[str, Any] = {"model": "qwen3-30b-a3b", "device": "H20"}
     with pytest.raises(SilicastError, match="expected whole numbers"):
         silicast.tune(**experts, tokens=parts)
-    found = silicast.tune(**experts, tokens=many)
-    assert [entry.tokens for entry in found.files[0].entries] == [1, 64]
+    tune = silicast.tune(**experts, tokens=many)
+    assert [entry.tokens for entry in tune.files[0].entries] == [1, 64]
 
 
 @pytest.mark.parametrize(("field", "value"), [("ep", 4), ("compiler", "3.2")])

@@ -80,50 +80,52 @@ class Engine:
 
     def apply(self, plan: StepPlan) -> None:
         """The step has been run."""
-        own, group, first = self.sequences, self.group, []
+        sequences, group, first = self.sequences, self.group, []
         for request, new in plan.prefill:
-            own.cached[request] += new
-            if own.cached[request] == own.todo[request]:
+            sequences.cached[request] += new
+            if sequences.cached[request] == sequences.todo[request]:
                 group.filling.remove(request)
                 first.append(request)
         for request in plan.decode:
-            own.cached[request] += 1
+            sequences.cached[request] += 1
         for request in [*first, *plan.decode]:
-            own.made[request] += 1
-            if own.made[request] >= self.goal[request]:
+            sequences.made[request] += 1
+            if sequences.made[request] >= self.goal[request]:
                 group.release(request)
                 group.running.remove(request)
                 self.ended += 1
 
     def check(self, plan: StepPlan) -> None:
         """The plan is within its limits, and of sequences that run."""
-        own, group, limits = self.sequences, self.group, self.limits
+        sequences, group, limits = self.sequences, self.group, self.limits
         named = [*plan.decode, *(request for request, _ in plan.prefill)]
         assert len(set(named)) == len(named), "a sequence twice in a step"
         assert set(named) <= set(group.running), "a step of sequences that do not run"
         assert not set(group.running) & set(group.waiting)
         assert len(group.running) <= limits.sequences
         assert all(new > 0 for _, new in plan.prefill)
-        assert all(own.cached[each] + new <= own.todo[each] for each, new in plan.prefill)
+        assert all(
+            sequences.cached[each] + new <= sequences.todo[each] for each, new in plan.prefill
+        )
         assert not set(plan.decode) & set(group.filling)
         over = plan.tokens > limits.step_tokens
         assert not over or len(plan.prefill) <= 1 or not plan.prefill, "over the budget"
         for request, new in [*plan.prefill, *((each, 1) for each in plan.decode)]:
-            needed = self.layout.of_one(int(own.cached[request]) + new)
-            assert own.held[request] >= needed, "tokens without a block"
+            needed = self.layout.of_one(int(sequences.cached[request]) + new)
+            assert sequences.held[request] >= needed, "tokens without a block"
 
     def check_blocks(self) -> None:
         """Free, private and shared blocks are all there are."""
-        own, group = self.sequences, self.group
-        held = sum(int(own.held[each]) for each in group.running)
+        sequences, group = self.sequences, self.group
+        held = sum(int(sequences.held[each]) for each in group.running)
         shared = 0
         if group.prefix is not None:
             held -= sum(group.prefix.blocks(each) for each in group.running)
             shared = group.prefix.referenced()
         assert group.free >= 0
         assert group.free + held + shared == self.limits.blocks
-        idle = [each for each in range(len(own.held)) if each not in group.running]
-        assert not own.held[idle].any()
+        idle = [each for each in range(len(sequences.held)) if each not in group.running]
+        assert not sequences.held[idle].any()
 
 
 def shared_prompts(rng: np.random.Generator, prompt: np.ndarray) -> Content:

@@ -25,20 +25,20 @@ PRICES = PlainPrices(
 
 def served(arrivals_ns: list[int], most: int = 8, concurrency: int = 0, **options: Any) -> Records:
     ones = np.ones(len(arrivals_ns), dtype=np.int64)
-    requests = Requests.of(np.array(arrivals_ns), 5 * ones, ones, concurrency)
+    requests = Requests.from_arrays(np.array(arrivals_ns), 5 * ones, ones, concurrency)
     limits = Limits(most, 1 << 20, 1 << 20, options=options)
     return ServingCase(requests, PRICES, limits, policy="dynamic-batching").run()
 
 
 def batches(records: Records) -> list[int]:
-    found: list[int] = records.log.columns()["prompts"].tolist()
-    return found
+    batches: list[int] = records.log.columns()["prompts"].tolist()
+    return batches
 
 
 def test_whoever_waits_when_a_pass_ends_forms_the_next() -> None:
-    found = served([0, 1, 2, 3, 4, 5], most=4)
-    assert batches(found) == [1, 4, 1]
-    assert found.done_ns.tolist() == [STEP_NS, *[2 * STEP_NS] * 4, 3 * STEP_NS]
+    result = served([0, 1, 2, 3, 4, 5], most=4)
+    assert batches(result) == [1, 4, 1]
+    assert result.done_ns.tolist() == [STEP_NS, *[2 * STEP_NS] * 4, 3 * STEP_NS]
 
 
 def test_the_largest_preferred_batch_runs_at_once() -> None:
@@ -47,20 +47,20 @@ def test_the_largest_preferred_batch_runs_at_once() -> None:
 
 
 def test_a_batch_waits_until_its_oldest_request_has_waited_its_time() -> None:
-    found = served([0, 500_000, 3_000_000], max_queue_delay_us=1000)
-    assert batches(found) == [2, 1]
-    assert found.done_ns.tolist()[:2] == [1_000_000 + STEP_NS] * 2
-    assert found.done_ns.tolist()[2] == 1_000_000 + 2 * STEP_NS, "it waited while the pass ran"
+    result = served([0, 500_000, 3_000_000], max_queue_delay_us=1000)
+    assert batches(result) == [2, 1]
+    assert result.done_ns.tolist()[:2] == [1_000_000 + STEP_NS] * 2
+    assert result.done_ns.tolist()[2] == 1_000_000 + 2 * STEP_NS, "it waited while the pass ran"
 
 
 def test_a_full_batch_waits_for_nobody() -> None:
-    found = served([0, 10, 20], most=2, max_queue_delay_us=5000)
-    assert found.done_ns.tolist() == [10 + STEP_NS, 10 + STEP_NS, 10 + 2 * STEP_NS]
+    result = served([0, 10, 20], most=2, max_queue_delay_us=5000)
+    assert result.done_ns.tolist() == [10 + STEP_NS, 10 + STEP_NS, 10 + 2 * STEP_NS]
 
 
 def test_a_preferred_batch_that_comes_to_be_ends_the_wait() -> None:
-    found = served([0, 10, 20], preferred_batch_size="3", max_queue_delay_us=5000)
-    assert found.done_ns.tolist() == [20 + STEP_NS] * 3
+    result = served([0, 10, 20], preferred_batch_size="3", max_queue_delay_us=5000)
+    assert result.done_ns.tolist() == [20 + STEP_NS] * 3
 
 
 @given(
@@ -72,12 +72,12 @@ def test_laws(arrivals: list[int], most: int, delay_us: int, preferred: str) -> 
     if preferred and int(preferred) > most:
         return
     arrivals = sorted(arrivals)
-    found = served(arrivals, most, max_queue_delay_us=delay_us, preferred_batch_size=preferred)
-    sizes, came = batches(found), np.array(arrivals)
+    result = served(arrivals, most, max_queue_delay_us=delay_us, preferred_batch_size=preferred)
+    sizes, came = batches(result), np.array(arrivals)
     assert sum(sizes) == len(arrivals)
     assert max(sizes) <= most
-    assert (np.diff(found.done_ns) >= 0).all(), "first come, first served"
-    starts, ends = (found.log.columns()[name] for name in ("start_ns", "end_ns"))
+    assert (np.diff(result.done_ns) >= 0).all(), "first come, first served"
+    starts, ends = (result.log.columns()[name] for name in ("start_ns", "end_ns"))
     assert (starts[1:] >= ends[:-1]).all(), "one pass at a time"
     first = np.cumsum([0, *sizes[:-1]])
     idle_from = np.concatenate(([0], ends[:-1]))
@@ -86,8 +86,8 @@ def test_laws(arrivals: list[int], most: int, delay_us: int, preferred: str) -> 
 
 
 def test_a_closed_loop_fills_batches_of_all_clients() -> None:
-    found = served([0] * 64, most=8, concurrency=8)
-    assert set(batches(found)) == {8}
+    result = served([0] * 64, most=8, concurrency=8)
+    assert set(batches(result)) == {8}
 
 
 @pytest.mark.parametrize(

@@ -56,15 +56,15 @@ def _first_end(engine: Engine) -> int:
 
 
 def _plans(engine: Engine, steps: int) -> list[object]:
-    found: list[object] = []
+    plans: list[object] = []
     for _ in range(steps):
         for _ in range(int(engine.rng.integers(0, 4))):
             if engine.left:
                 engine.group.waiting.append(engine.left.pop(0))
         plan = engine.scheduler.schedule()
-        found.append((tuple(plan.prefill), tuple(plan.decode)))
+        plans.append((tuple(plan.prefill), tuple(plan.decode)))
         engine.apply(plan)
-    return found
+    return plans
 
 
 def _scheduler(
@@ -146,23 +146,23 @@ def test_sglang_reckons_with_a_share_of_what_may_come() -> None:
 def test_sglang_retracts_who_generated_least_and_puts_it_last() -> None:
     limits = Limits(8, 4096, 300, options={"ignore_eos": 0, "schedule_conservativeness": 0.1})
     scheduler = _scheduler("sglang", [30, 40], limits, outputs=90, block=1)
-    own, group = scheduler.group.sequences, scheduler.group
-    own.prompt[1] = own.todo[1] = 40
+    sequences, group = scheduler.group.sequences, scheduler.group
+    sequences.prompt[1] = sequences.todo[1] = 40
     group.waiting.clear()
     group.waiting.append(0)
     _run(scheduler, scheduler.schedule())
     _run(scheduler, scheduler.schedule())
     group.waiting.append(1)
     limit = group.limits.blocks
-    while not own.preemptions.any():
+    while not sequences.preemptions.any():
         plan = scheduler.schedule()
         _run(scheduler, plan)
         assert group.free >= 0, limit
-        if own.made[0] > 200:
+        if sequences.made[0] > 200:
             break
-    assert own.preemptions.tolist() == [0, 1]
+    assert sequences.preemptions.tolist() == [0, 1]
     assert list(group.waiting) == [1]
-    assert own.todo[1] == 40 + own.made[1]
+    assert sequences.todo[1] == 40 + sequences.made[1]
 
 
 def test_trtllm_guarantees_room_unless_told_to_use_it_up() -> None:
@@ -247,30 +247,30 @@ def test_values_are_checked_also_where_a_policy_does_not_read_them() -> None:
 
 def _run(scheduler: Scheduler, plan: StepPlan) -> None:
     """A step has been run; nothing ends."""
-    own, group = scheduler.group.sequences, scheduler.group
+    sequences, group = scheduler.group.sequences, scheduler.group
     for request, new in plan.prefill:
-        own.cached[request] += new
-        if own.cached[request] == own.todo[request]:
+        sequences.cached[request] += new
+        if sequences.cached[request] == sequences.todo[request]:
             group.filling.remove(request)
-            own.made[request] += 1
+            sequences.made[request] += 1
     for request in plan.decode:
-        own.cached[request] += 1
-        own.made[request] += 1
+        sequences.cached[request] += 1
+        sequences.made[request] += 1
 
 
 def waits_ms(policy: str, groups: int, **options: float) -> list[float]:
     """What a last request waits that comes while one decodes in each group, of ten moments."""
-    found = []
+    waits_ms = []
     for moment in range(10):
         arrival = np.array([0] * groups + [40_000_000 + 5_000_000 * moment])
         case = ServingCase(
-            Requests.of(arrival, np.full(groups + 1, 8), np.array([400] * groups + [4])),
+            Requests.from_arrays(arrival, np.full(groups + 1, 8), np.array([400] * groups + [4])),
             PlainPrices(token_s=0.0, cached_s=0.0, work_s=0.0, gap_s=0.0, asynchronous=False),
             Limits(8, 512, 200, options=options), policy=policy, groups=groups,
         )  # fmt: skip
         records = case.run()
-        found.append(float(records.scheduled_ns[-1] - records.arrived_ns[-1]) * 1e-6)
-    return found
+        waits_ms.append(float(records.scheduled_ns[-1] - records.arrived_ns[-1]) * 1e-6)
+    return waits_ms
 
 
 @pytest.mark.parametrize(

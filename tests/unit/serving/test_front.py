@@ -18,7 +18,9 @@ MS = 1_000_000
 
 def spec(**options: int) -> ReplicaSpec:
     engine = with_options(find_engine("vllm"), options)
-    return replica_spec(Deployment.of(find_model("Llama-3.2-1B"), find_device("H100"), engine))
+    return replica_spec(
+        Deployment.from_model(find_model("Llama-3.2-1B"), find_device("H100"), engine)
+    )
 
 
 def test_requests_sent_at_once_reach_the_scheduler_one_by_one() -> None:
@@ -37,10 +39,10 @@ def test_each_replica_has_a_front() -> None:
 def test_an_idle_front_keeps_nobody_waiting() -> None:
     one = dataclasses.replace(spec(), front_ns=3 * MS, front_token_ns=0)
     arrival = np.array([0, 10 * MS])
-    records = Simulation(Requests.of(arrival, np.full(2, 10), np.full(2, 2)), [one]).run()
+    records = Simulation(Requests.from_arrays(arrival, np.full(2, 10), np.full(2, 2)), [one]).run()
     assert records.arrived_ns.tolist() == [3 * MS, 13 * MS]
 
 
 def test_limits_of_an_engine_are_options() -> None:
-    found = spec(max_num_batched_tokens=512, max_num_seqs=3).limits
-    assert (found.step_tokens, found.sequences) == (512, 3)
+    limits = spec(max_num_batched_tokens=512, max_num_seqs=3).limits
+    assert (limits.step_tokens, limits.sequences) == (512, 3)

@@ -47,12 +47,12 @@ def estimate(tree: dict[str, Any], metric: str) -> float:
 
 
 def kernels(factor: float = 1.25) -> list[KernelRow]:
-    found = []
-    for place, shape in enumerate(SHAPES):
+    kernel_rows = []
+    for index, shape in enumerate(SHAPES):
         latency = factor * estimate({"task": "kernel", "kernel": shape}, "latency_us")
         spread = Spread(0.95 * latency, 1.05 * latency, 9)
-        found.append(KernelRow("s", shape, latency, at=str(place), spread=spread))
-    return found
+        kernel_rows.append(KernelRow("s", shape, latency, at=str(index), spread=spread))
+    return kernel_rows
 
 
 def written(path: Path, *records: Record) -> Path:
@@ -123,18 +123,18 @@ def test_a_row_without_a_prediction_is_all_off_and_said(tmp_path: Path) -> None:
 def test_host_times_that_nothing_predicts_are_listed_and_not_scored(
     tmp_path: Path, device: str, silent: tuple[str, ...]
 ) -> None:
-    said = "dispatch" if "dispatch" not in silent else "step"
-    engine = "torch-eager" if said == "dispatch" else "vllm"
+    remark = "dispatch" if "dispatch" not in silent else "step"
+    engine = "torch-eager" if remark == "dispatch" else "vllm"
     rows = [HostRow("s", name, 5.0, at=name) for name in silent]
     path = tmp_path / "m.jsonl"
     records = (
         Session("s", "2026-11-22T00:00:00Z", device=device),
         *rows,
-        HostRow("s", said, 8.0, engine),
+        HostRow("s", remark, 8.0, engine),
     )
     path.write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in records))
     score = score_measured([path])
-    assert [(group.name, group.rows) for group in score.groups] == [(f"{said} {engine}", 1)]
+    assert [(group.name, group.rows) for group in score.groups] == [(f"{remark} {engine}", 1)]
     assert score.groups[0].unanswered == 0
     assert sum(score.unscored.values()) == len(silent)
     for name in silent:
@@ -156,11 +156,11 @@ def test_fitted_rows_are_never_scored(tmp_path: Path) -> None:
 def test_rows_held_out_are_scored_with_and_without(tmp_path: Path) -> None:
     path = written(tmp_path / "m.jsonl", *kernels())
     made = tmp_path / "half.json"
-    found = calibrate(path, holdout=0.5, seed=3)
-    save_calibration(found.calibration, made)
+    result = calibrate(path, holdout=0.5, seed=3)
+    save_calibration(result.calibration, made)
     score = score_measured([path], [made])
     (group,) = score.groups
-    (part,) = found.calibration.left_out
+    (part,) = result.calibration.left_out
     assert group.rows + score.fitted == len(SHAPES)
     assert group.before is not None
     assert group.before.mean == pytest.approx(20.0)
@@ -207,9 +207,9 @@ def test_flagged_rows_count_only_when_asked(tmp_path: Path) -> None:
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path / "m.jsonl", *kernels())
     assert main(["validate", "--measured", str(path), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["groups"][0]["figures"]["median"] == pytest.approx(20.0)
-    assert found["worst"][0]["scenario"]["kernel"]["op"] == "gemm"
+    loads = json.loads(capsys.readouterr().out)
+    assert loads["groups"][0]["figures"]["median"] == pytest.approx(20.0)
+    assert loads["worst"][0]["scenario"]["kernel"]["op"] == "gemm"
     assert main(["validate", "--measured", str(path)]) == 0
     assert "gemm bf16" in capsys.readouterr().out
     assert main(["validate", "calibrated", "--measured", str(path)]) == 2

@@ -156,14 +156,14 @@ def test_gpt_oss_bytes_by_hand() -> None:
     scales = (2 * h + h) * (h // 32)  # one byte for 32 weights along the inputs
     biases = 2 * h + h
     attention = h * 5120 + 5120 + 4096 * h + h + 64
-    rest = attention + e * h + e + e * biases + 2 * h
+    remainder = attention + e * h + e + e * biases + 2 * h
     outside = 2 * v * h + h
-    assert parameters(OSS) == 24 * (e * expert + rest) + outside
-    found = weight_bytes(OSS, Plan(), OSS.default_precision)
-    assert found == 24 * (e * (expert // 2 + scales) + 2 * rest) + 2 * outside
+    assert parameters(OSS) == 24 * (e * expert + remainder) + outside
+    result = weight_bytes(OSS, Plan(), OSS.default_precision)
+    assert result == 24 * (e * (expert // 2 + scales) + 2 * remainder) + 2 * outside
     half = weight_bytes(OSS, Plan(tp=2, ep=2), OSS.default_precision)
     shared = 24 * (2 * h + h + e * h + e) + h  # norms, output bias, router: whole on both
-    assert 2 * half == found + 2 * shared
+    assert 2 * half == result + 2 * shared
 
 
 def test_cache_of_windows() -> None:

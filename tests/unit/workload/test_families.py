@@ -72,9 +72,9 @@ PUBLISHED: list[tuple[dict[str, Any], int]] = [
     ("fields", "count"), PUBLISHED, ids=lambda v: str(v)[:60] if isinstance(v, dict) else str(v)
 )
 def test_each_architecture_has_its_published_parameters(fields: dict, count: int) -> None:
-    found = read_config(fields)
-    assert parameters(found) == count
-    assert not found.assumed
+    result = read_config(fields)
+    assert parameters(result) == count
+    assert not result.assumed
 
 
 def test_windows_of_gemma() -> None:
@@ -129,24 +129,24 @@ def test_widths_are_whole_blocks_of_256() -> None:
 
 
 def test_values_narrower_than_keys() -> None:
-    found = read_config({
+    result = read_config({
         "architectures": ["MiMoV2FlashForCausalLM"], "num_hidden_layers": 2, "hidden_size": 64,
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 24, "v_head_dim": 16,
         "intermediate_size": 128, "vocab_size": 1000, "hybrid_layer_pattern": [0, 1],
         "swa_num_key_value_heads": 4, "moe_layer_freq": [0, 1], "moe_intermediate_size": 32,
         "n_routed_experts": 8, "num_experts_per_tok": 2, "add_swa_attention_sink_bias": True,
     })  # fmt: skip
-    whole, near = found.kinds
+    whole, near = result.kinds
     assert (whole.window, near.window) == (0, 128)
     assert (whole.kv_heads, near.kv_heads) == (2, 4)
     assert (whole.sinks, near.sinks) == (False, True)
     first = 64 * (4 * 24 + 2 * 24 + 2 * 16) + 4 * 16 * 64 + 3 * 64 * 128
     second = 64 * (4 * 24 + 4 * 24 + 4 * 16) + 4 * 16 * 64 + 4 + 8 * 64 + 8 * 3 * 64 * 32
-    assert parameters(found) == 2 * 1000 * 64 + first + second + 5 * 64
+    assert parameters(result) == 2 * 1000 * 64 + first + second + 5 * 64
 
 
 def test_keys_and_values_of_one_projection() -> None:
-    found = read_config({
+    result = read_config({
         "architectures": ["Gemma4ForCausalLM"], "num_hidden_layers": 2, "hidden_size": 64,
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 1000,
         "intermediate_size": 128, "global_head_dim": 32, "num_global_key_value_heads": 1,
@@ -154,5 +154,5 @@ def test_keys_and_values_of_one_projection() -> None:
     })  # fmt: skip
     near = 64 * 16 * (4 + 2 + 2 + 4) + 2 * 16
     whole = 64 * 32 * (4 + 1 + 4) + 2 * 32
-    rest = 2 * 3 * 64 * 128 + 2 * 4 * 64 + 64
-    assert parameters(found) == 1000 * 64 + near + whole + rest
+    remainder = 2 * 3 * 64 * 128 + 2 * 4 * 64 + 64
+    assert parameters(result) == 1000 * 64 + near + whole + remainder

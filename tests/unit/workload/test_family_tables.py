@@ -43,24 +43,24 @@ def test_every_table_is_found_by_its_names() -> None:
         if path.stem in BASES:
             continue
         named = re.findall(r'"([\w-]+)"', path.read_text().partition("\n\n")[0])
-        found = {family.name for family in map(find_family, named) if family is not None}
-        assert path.stem in found, path
+        distinct = {family.name for family in map(find_family, named) if family is not None}
+        assert path.stem in distinct, path
     assert {family.name for family in families().values()} == {p.stem for p in TABLES} - BASES
     assert find_family("NoSuchForCausalLM") is None
 
 
-def test_the_family_of_the_guide(own: Path) -> None:
+def test_the_family_of_the_guide(path: Path) -> None:
     table = re.search(r"```toml\n(# Granite.*?)```", PAGE.read_text(), re.DOTALL)
     assert table
-    (own / "granite_moe.toml").write_text(table.group(1))
-    found = read_config({"model_type": "granitemoe", **SIZES, "num_local_experts": 8})
-    assert (found.family, found.assumed) == ("granite_moe", ())
-    assert found.moe is not None
-    assert (found.moe.experts, found.moe.topk, found.moe.intermediate) == (8, 2, 96)
-    assert found.max_positions == 2048  # Llama's default
+    (path / "granite_moe.toml").write_text(table.group(1))
+    config = read_config({"model_type": "granitemoe", **SIZES, "num_local_experts": 8})
+    assert (config.family, config.assumed) == ("granite_moe", ())
+    assert config.moe is not None
+    assert (config.moe.experts, config.moe.topk, config.moe.intermediate) == (8, 2, 96)
+    assert config.max_positions == 2048  # Llama's default
 
 
-def test_rules(own: Path) -> None:
+def test_rules(path: Path) -> None:
     table = """
         ignored = ["colour"]
         [structure]
@@ -75,34 +75,34 @@ def test_rules(own: Path) -> None:
         [numbers]
         extra = { key = "extra_rows", default = 3 }
     """
-    found = read(own, table, n_positions=5, groups=-1, colour="red", centred="on", shape="round")
-    assert (found.qkv_bias, found.o_bias) == (True, True)
-    assert (found.max_positions, found.position_rows) == (5, 21)  # left to right
-    assert (found.kv_heads, found.norm) == (2, "layernorm")
-    assert found.ignored_fields == ("shape",)
-    other = read(own, table, n_ctx=7, n_positions=5, extra_rows=1, groups=4)
+    result = read(path, table, n_positions=5, groups=-1, colour="red", centred="on", shape="round")
+    assert (result.qkv_bias, result.o_bias) == (True, True)
+    assert (result.max_positions, result.position_rows) == (5, 21)  # left to right
+    assert (result.kv_heads, result.norm) == (2, "layernorm")
+    assert result.ignored_fields == ("shape",)
+    other = read(path, table, n_ctx=7, n_positions=5, extra_rows=1, groups=4)
     assert (other.max_positions, other.kv_heads, other.norm) == (7, 4, "rmsnorm")
     with pytest.raises(SilicastError) as caught:
-        read(own, table, a={"gate": False})
+        read(path, table, a={"gate": False})
     assert (caught.value.field, caught.value.kind) == ("a.gate", "not_yet")
     with pytest.raises(SilicastError) as caught:
-        read(own, table, a={"gate": 1})
+        read(path, table, a={"gate": 1})
     assert (caught.value.field, caught.value.kind) == ("a.gate", "invalid_input")
 
 
-def test_layers(own: Path) -> None:
+def test_layers(path: Path) -> None:
     windows = '[windows]\nsize = "window"\nevery = 2\nfirst = 1\nper_layer = "kinds"\n'
     table = f'{windows}[numbers]\nwindow = {{ key = "w", default = 8 }}\n'
-    assert read(own, table).windows == (0, 0, 8, 0)
-    assert read(own, table, w=0).windows == ()
+    assert read(path, table).windows == (0, 0, 8, 0)
+    assert read(path, table, w=0).windows == ()
     kinds = ["full_attention", "sliding_attention"] * 2
-    assert read(own, table, kinds=kinds).windows == (0, 8, 0, 8)
+    assert read(path, table, kinds=kinds).windows == (0, 8, 0, 8)
     with pytest.raises(SilicastError) as caught:
-        read(own, table, kinds=kinds[:3])
+        read(path, table, kinds=kinds[:3])
     assert caught.value.field == "kinds"
     assert "3 entries" in caught.value.message
     with pytest.raises(SilicastError) as caught:
-        read(own, table, kinds=["square"] * 4)
+        read(path, table, kinds=["square"] * 4)
     assert (caught.value.field, caught.value.kind) == ("kinds", "not_yet")
 
 
@@ -130,15 +130,15 @@ def test_wrong_tables_name_file_and_field(own: Path, table: str, field: str) -> 
     assert caught.value.field == field
 
 
-def test_families_like_each_other(own: Path) -> None:
-    (own / "other.toml").write_text('like = "mine"')
+def test_families_like_each_other(path: Path) -> None:
+    (path / "other.toml").write_text('like = "mine"')
     with pytest.raises(SilicastError) as caught:
-        read(own, 'like = "other"')
+        read(path, 'like = "other"')
     assert caught.value.field == "like"
 
 
-def test_two_families_of_one_architecture(own: Path) -> None:
-    (own / "mine.toml").write_text('architectures = ["LlamaForCausalLM"]')
+def test_two_families_of_one_architecture(path: Path) -> None:
+    (path / "mine.toml").write_text('architectures = ["LlamaForCausalLM"]')
     families.cache_clear()
     try:
         with pytest.raises(SilicastError) as caught:

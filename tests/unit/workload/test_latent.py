@@ -138,7 +138,7 @@ def test_cache_is_the_latent_on_every_rank(name: str, layers: int) -> None:
     model = find_model(name)
     for plan in (Plan(), Plan(tp=8)):
         assert kv_bytes_per_token(model, plan, BF16) == layers * (512 + 64) * 2
-    fp8 = Precision.of(kv_cache="fp8")
+    fp8 = Precision.from_formats(kv_cache="fp8")
     assert kv_bytes_per_token(model, Plan(), fp8) == layers * 576
 
 

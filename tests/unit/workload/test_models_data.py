@@ -41,19 +41,19 @@ def known_or_not_yet(read: Callable[[], ModelConfig]) -> ModelConfig | None:
 
 def table_names() -> set[str]:
     pq = pytest.importorskip("pyarrow.parquet")
-    found: set[str] = set()
+    table_names: set[str] = set()
     for folder, columns in _COLUMNS.items():
         for path in sorted((DATA / folder).glob("*.parquet")):
             present = [c for c in pq.read_schema(path).names if c in columns]
             for column in present:
                 values = pq.read_table(path, columns=[column])[column].unique().to_pylist()
-                found.update(value for value in values if value)
-    found.update(json.loads((DATA / "neusight/model_configs.json").read_text()))
-    found.update(
+                table_names.update(value for value in values if value)
+    table_names.update(json.loads((DATA / "neusight/model_configs.json").read_text()))
+    table_names.update(
         path.name.removesuffix("_config.json").replace("--", "/")
         for path in (DATA / "models").glob("*.json")
     )
-    return found
+    return table_names
 
 
 def test_every_name_of_the_tables_resolves() -> None:
@@ -67,25 +67,25 @@ def test_configurations_agree_with_the_catalog() -> None:
     read = 0
     for path in sorted((DATA / "models").glob("*.json")):
         name = path.name.removesuffix("_config.json").split("--")[1]
-        found = known_or_not_yet(lambda path=path: find_model(str(path)))  # type: ignore[misc]
+        yet = known_or_not_yet(lambda path=path: find_model(str(path)))  # type: ignore[misc]
         known = known_or_not_yet(lambda name=name: find_model(name))  # type: ignore[misc]
-        assert (found is None) == (known is None), name
-        if found is None or known is None:
+        assert (yet is None) == (known is None), name
+        if yet is None or known is None:
             continue
-        assert not found.assumed, name
-        found = replace(found, ignored_fields=())
+        assert not yet.assumed, name
+        yet = replace(yet, ignored_fields=())
         if "quantization_config" in json.loads(path.read_text()):
-            assert found.default_precision == known.default_precision, name
+            assert yet.default_precision == known.default_precision, name
         same = replace(
             known,
-            name=found.name,
+            name=yet.name,
             source="",
             published_parameters=0,
-            default_precision=found.default_precision,
+            default_precision=yet.default_precision,
         )
         if "vision_config" not in json.loads(path.read_text()):
             same = replace(same, encoder_parameters=0)  # the file leaves its encoder out
-        assert found == same, name
+        assert yet == same, name
         read += 1
     assert read >= 30
 
@@ -93,15 +93,15 @@ def test_configurations_agree_with_the_catalog() -> None:
 def test_neusight_configurations_agree_with_the_catalog() -> None:
     configs = json.loads((DATA / "neusight/model_configs.json").read_text())
     for name in ("gpt2_large", "gpt2_med", "gpt2_xl", "gpt3_xl", "gpt3_27", "gpt3_67", "opt_13"):
-        found, known = read_config(configs[name]), find_model(name)
+        config, known = read_config(configs[name]), find_model(name)
         same = replace(
             known,
-            name=found.name,
+            name=config.name,
             source="",
             published_parameters=0,
-            default_precision=found.default_precision,
+            default_precision=config.default_precision,
         )
-        assert found == same, name
+        assert config == same, name
 
 
 def test_pipeweave_configurations_agree_with_the_catalog() -> None:

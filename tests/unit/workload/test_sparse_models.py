@@ -39,15 +39,15 @@ def test_counts_are_the_published_ones(name: str, billions: float, active: float
 
 def test_an_indexer_by_hand() -> None:
     """Queries out of the queries' latent, a key and the heads' weights out of the hidden states."""
-    own = 1536 * 64 * 128 + 7168 * (128 + 64) + 2 * 128
+    current = 1536 * 64 * 128 + 7168 * (128 + 64) + 2 * 128
     before, after = find_model("DeepSeek-V3.1"), find_model("DeepSeek-V3.2")
-    assert parameters(after, mtp=False) - parameters(before, mtp=False) == 61 * own
+    assert parameters(after, mtp=False) - parameters(before, mtp=False) == 61 * current
 
 
 def test_layers_that_share_a_selection_have_no_indexer() -> None:
     whole, shared = find_model("GLM-5.1"), find_model("GLM-5.2")
-    own = 2048 * 32 * 128 + 6144 * (128 + 32) + 2 * 128
-    assert parameters(whole, mtp=False) - parameters(shared, mtp=False) == 57 * own
+    current = 2048 * 32 * 128 + 6144 * (128 + 32) + 2 * 128
+    assert parameters(whole, mtp=False) - parameters(shared, mtp=False) == 57 * current
     assert shared.mixers.count("dsa_shared") == 57
 
 
@@ -90,10 +90,10 @@ def test_configurations_give_what_the_catalog_has(name: str) -> None:
     if not path.is_file():
         pytest.skip(f"no data at {path}")
     read = read_config(json.loads(path.read_text()), name="x")
-    kept = find_model(name.partition("--")[2])
-    assert parameters(read) == parameters(kept)
-    assert read.mixers == kept.mixers
-    assert read.sparse == kept.sparse
+    remaining = find_model(name.partition("--")[2])
+    assert parameters(read) == parameters(remaining)
+    assert read.mixers == remaining.mixers
+    assert read.sparse == remaining.sparse
 
 
 def test_a_layer_without_sizes_is_named() -> None:

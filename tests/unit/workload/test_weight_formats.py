@@ -55,7 +55,7 @@ def test_the_mean_bits_of_kernels_are_those_of_memory(name: str) -> None:
 def test_a_70b_in_int4_fits_on_two_a100() -> None:
     """hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4 (group 128): 39.8 GB of safetensors."""
     model = find_model("Llama-3.1-70B")
-    awq = Precision.of(weights="int4", group_size=128)
+    awq = Precision.from_formats(weights="int4", group_size=128)
     whole = weight_bytes(model, ONE, awq)
     assert whole == pytest.approx(39.77e9, rel=0.001)
     assert weight_bytes(model, Plan(tp=2), awq) == pytest.approx(whole / 2, rel=0.001)
@@ -67,7 +67,7 @@ def test_a_70b_in_int4_by_hand() -> None:
     plain = 2 * 128256 * 8192 + (2 * 80 + 1) * 8192
     groups = linear // 128
     expected = linear // 2 + groups * 2 + groups // 2 + plain * 2
-    assert weight_bytes(model, ONE, Precision.of(weights="int4")) == expected
+    assert weight_bytes(model, ONE, Precision.from_formats(weights="int4")) == expected
     assert parameters(model) == linear + plain
 
 
@@ -102,7 +102,7 @@ def test_gpt_oss_in_mxfp4_is_as_large_as_published(name: str, published: int) ->
 def test_narrower_formats_take_less() -> None:
     model = find_model("Llama-3.1-8B")
     sizes = [
-        weight_bytes(model, ONE, Precision.of(recipe=name))
+        weight_bytes(model, ONE, Precision.from_formats(recipe=name))
         for name in ("bf16", "mxfp8", "fp8", "nvfp4", "mxfp4", "int4_wo")
     ]
     assert sizes == sorted(sizes, reverse=True)

@@ -114,9 +114,13 @@ class Count:
     """
 
     def __init__(
-        self, einsum: Einsum, architecture: Architecture, batch: MappingBatch,
-        sizes: Sequence[Number] | F64 | None, factors: NDArray[np.object_] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        einsum: Einsum,
+        architecture: Architecture,
+        batch: MappingBatch,
+        sizes: Sequence[Number] | F64 | None,
+        factors: NDArray[np.object_] | None = None,
+    ) -> None:
         self.einsum = einsum
         column = np.array([float(size) for size in einsum.bounds.values()])[:, None]
         self.bounds = column if sizes is None else sizes
@@ -200,9 +204,12 @@ class Count:
         return last
 
     def visits(
-        self, dim: str, slot: int, staying: Mapping[Place, Flag] = NO_LOOPS,
+        self,
+        dim: str,
+        slot: int,
+        staying: Mapping[Place, Flag] = NO_LOOPS,
         merged: frozenset[int] = frozenset(),
-    ) -> Number:  # fmt: skip
+    ) -> Number:
         """Times that tiles at the top of ``slot`` start along one dimension.
 
         Args:
@@ -240,7 +247,7 @@ class Count:
         one that is cut short.
         """
         whole: Number = 0.0
-        rest: Number = self.bounds[index]
+        remaining: Number = self.bounds[index]
         start = 0
         while start < len(loops):
             flag, end = without[start], start + 1
@@ -249,17 +256,17 @@ class Count:
             # The tile at the top of the next loop; loops of one turn between change nothing.
             inner = self.tiles[loops[end] if end < len(loops) else slot, index]
             if start == 0 and flag is True and self.turns[loops[0], index].all():
-                whole, rest = 1.0, 0.0  # it turns, so that its first tile is whole
+                whole, remaining = 1.0, 0.0  # it turns, so that its first tile is whole
             else:
-                fits = floor(rest / inner)
+                fits = floor(remaining / inner)
                 turns = math.prod([self.factors[s, index] for s in loops[start:end]], start=1.0)
                 some = minimum(fits, 1.0)
-                whole, rest = (
+                whole, remaining = (
                     chosen(flag, whole + some, whole * turns + fits),
-                    chosen(flag, rest * (1.0 - some), rest - fits * inner),
+                    chosen(flag, remaining * (1.0 - some), remaining - fits * inner),
                 )
             start = end
-        return whole + minimum(rest, 1.0)
+        return whole + minimum(remaining, 1.0)
 
     def moved(self, edge: Edge, merged: frozenset[int] = frozenset()) -> Number:
         """Words of a tensor that come to all instances of a place.
@@ -362,9 +369,10 @@ class Count:
             axes = [s for s in sorted(merged) if self.slots[s].node == node]
             for rank in tensor.windows:
                 inside = [
-                    (self.index[dim], float(step)) for dim, step in rank
+                    (self.index[dim], float(step))
+                    for dim, step in rank
                     if any(self.busy[s, self.index[dim]] for s in axes)
-                ]  # fmt: skip
+                ]
                 if len(inside) == 2:
                     (i, a), (j, b) = (
                         (
@@ -403,25 +411,26 @@ class Count:
         return np.full((*shape, *self.factors.shape[2:]), 0.0, self.factors.dtype)
 
     def traffic(self) -> Traffic:
-        """All counts."""
         memories, tensors = len(self.arch.memories), self.einsum.tensors
         fan_outs = [n for n, node in enumerate(self.arch.nodes) if isinstance(node, FanOut)]
         reads, fills, updates, tiles, distinct = (
             self._zeros(memories, len(tensors)) for _ in range(5)
         )
         hops, used = self._zeros(len(fan_outs), len(tensors)), self._zeros(memories)
-        end, places = len(self.slots), self.arch.memory_slots
+        end, positions = len(self.slots), self.arch.memory_slots
         for t, tensor in enumerate(tensors):
-            kept = [level for level in range(memories) if tensor.name in self.batch.keep[level]]
-            for level in kept:
-                tiles[level, t] = self.volume(tensor, places[level])
+            remaining = [
+                level for level in range(memories) if tensor.name in self.batch.keep[level]
+            ]
+            for level in remaining:
+                tiles[level, t] = self.volume(tensor, positions[level])
                 if tensor.is_output:
-                    distinct[level, t] = self.once(tensor, places[level])
-            for level, child in itertools.zip_longest(kept, kept[1:]):
-                edge = Edge(tensor, end if child is None else places[child])
+                    distinct[level, t] = self.once(tensor, positions[level])
+            for level, child in itertools.zip_longest(remaining, remaining[1:]):
+                edge = Edge(tensor, end if child is None else positions[child])
                 words = self.moved(edge, self._merged(level, edge))
                 (updates if tensor.is_output else reads)[level, t] = words
-                between = {self.slots[s].node for s in range(places[level] + 1, edge.slot)}
+                between = {self.slots[s].node for s in range(positions[level] + 1, edge.slot)}
                 for number, node in enumerate(fan_outs):
                     if node in between:
                         hops[number, t] = words
@@ -429,8 +438,8 @@ class Count:
                     reads[level, t] = updates[level, t] - distinct[level, t]
                 if child is not None:
                     fills[child, t] = self.moved(edge) - distinct[child, t]
-        for level, place in enumerate(places):
-            used[level] = self.instances(place)
+        for level, position in enumerate(positions):
+            used[level] = self.instances(position)
         whole = self._zeros(2)
         whole[0], whole[1] = self.instances(end), self.steps()
         return Traffic(reads, fills, updates, tiles, distinct, used, whole[0], whole[1], hops)

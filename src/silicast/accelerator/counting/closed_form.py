@@ -44,8 +44,8 @@ class Nest:
     def turning(self, shape: tuple[int, int]) -> MappingBatch:
         """One of its mappings: each of its loops turns twice; shape is (slots, dims)."""
         factors, positions = np.ones((*shape, 1)), np.zeros((*shape, 1), dtype=np.int8)
-        for position, place in enumerate(self.loops):
-            factors[place], positions[place] = 2.0, position
+        for position, loop in enumerate(self.loops):
+            factors[loop], positions[loop] = 2.0, position
         return MappingBatch(factors, positions, self.keep)
 
 
@@ -65,7 +65,7 @@ class Layout:
     CYCLES, UNIT_CYCLES, ENERGY, PORTS = 0, 1, 2, 3
 
     @staticmethod
-    def of(arch: Architecture, einsum: Einsum) -> Layout:
+    def from_einsum(arch: Architecture, einsum: Einsum) -> Layout:
         """That of a problem on a design."""
         ports = tuple((m.name, port.name) for m in arch.memories for port in m.ports)
         return Layout(ports, len(arch.memories), len(einsum.tensors))
@@ -96,11 +96,11 @@ def closed_form(einsum: Einsum, arch: Architecture, nest: Nest) -> Compiled:
     formula = Formula()
     sizes = [formula.input() for _ in einsum.dims]
     factors = np.full((len(arch.slots), len(einsum.dims)), 1.0, dtype=object)
-    for place in nest.loops:
-        factors[place] = formula.input()
+    for loop in nest.loops:
+        factors[loop] = formula.input()
     main_shares = [formula.input() for _ in einsum.tensors if nest.less_of_main]
     count = Count(einsum, arch, nest.turning(factors.shape), sizes, factors)
-    shares = Shares.of(einsum, nest.keep, nest.shares, main_shares)
+    shares = Shares.from_einsum(einsum, nest.keep, nest.shares, main_shares)
     traffic = shares.traffic(count.traffic())
     return formula.compiled(row_of(cost_of(einsum, arch, traffic, sizes)))
 
@@ -120,7 +120,7 @@ class Shares:
     into: NDArray[Any]
 
     @staticmethod
-    def of(
+    def from_einsum(
         einsum: Einsum, keep: Keep, shares: Sequence[float], main_shares: Sequence[Number]
     ) -> Shares:
         """Shares of each tensor's bits and main memory's words; empty = all of them."""
@@ -139,10 +139,14 @@ class Shares:
         element = _per_mapping(self.element, traffic)
         out, into = _per_mapping(self.out, traffic), _per_mapping(self.into, traffic)
         return replace(
-            traffic, reads=traffic.reads * element * out, fills=traffic.fills * element * into,
-            updates=traffic.updates * element * out, tiles=traffic.tiles * element,
-            distinct=traffic.distinct * element, hops=traffic.hops * element,
-        )  # fmt: skip
+            traffic,
+            reads=traffic.reads * element * out,
+            fills=traffic.fills * element * into,
+            updates=traffic.updates * element * out,
+            tiles=traffic.tiles * element,
+            distinct=traffic.distinct * element,
+            hops=traffic.hops * element,
+        )
 
 
 def _per_mapping(shares: NDArray[Any], traffic: Traffic) -> NDArray[Any]:
@@ -154,6 +158,10 @@ def row_of(cost: Cost) -> list[Number]:
     """A cost in the order of :class:`Layout`; of one mapping or as formulas."""
     steps = cost.traffic.steps if cost.zeros is None else cost.zeros.steps
     return [
-        cost.cycles, ceil(steps / cost.architecture.compute.per_cycle), cost.energy_pj,
-        *cost.port_cycles.values(), *(sum(row, start=0.0) for row in cost.words), *cost.words[0],
-    ]  # fmt: skip
+        cost.cycles,
+        ceil(steps / cost.architecture.compute.per_cycle),
+        cost.energy_pj,
+        *cost.port_cycles.values(),
+        *(sum(row, start=0.0) for row in cost.words),
+        *cost.words[0],
+    ]

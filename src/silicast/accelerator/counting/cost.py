@@ -66,7 +66,6 @@ class Cost:
 
     @cached_property
     def energy_pj(self) -> F64:
-        """Of the whole, (mappings,)."""
         total = self.compute_pj + self.hop_pj
         for level in range(self.access_pj.shape[0]):
             for tensor in range(self.access_pj.shape[1]):
@@ -79,15 +78,17 @@ class Cost:
     def uncounted(self) -> tuple[str, ...]:
         """Energies that nobody gave and the total lacks, as ``level.field``."""
         missing = [
-            f"{memory.name}.leak_pj" for memory in self.architecture.memories
+            f"{memory.name}.leak_pj"
+            for memory in self.architecture.memories
             if memory.leak_pj_per_cycle is None
-        ]  # fmt: skip
+        ]
         if self.architecture.compute.leak_pj_per_cycle is None:
             missing.append(f"{self.architecture.compute.name}.leak_pj")
         missing += [
-            f"{node.name}.hop_pj" for node in self.architecture.nodes
+            f"{node.name}.hop_pj"
+            for node in self.architecture.nodes
             if isinstance(node, FanOut) and node.hop_pj is None
-        ]  # fmt: skip
+        ]
         return (*self.unknown, *missing)
 
     @cached_property
@@ -107,7 +108,6 @@ class Cost:
 
     @cached_property
     def seconds(self) -> F64:
-        """Of the whole, (mappings,)."""
         return self.cycles / self.architecture.clock_hz
 
     @cached_property
@@ -119,26 +119,26 @@ class Cost:
     def utilisation(self) -> F64:
         """Multiplications over what all units could do in the time, 0 to 1, (mappings,)."""
         peak = self.architecture.units * self.architecture.compute.per_cycle
-        found: F64 = self.products / (self.cycles * peak)
-        return found
+        utilisation: F64 = self.products / (self.cycles * peak)
+        return utilisation
 
     @cached_property
     def fits(self) -> NDArray[np.bool_]:
         """Whether the tiles of all tensors fit every memory together, (mappings,)."""
-        found: NDArray[np.bool_] = np.ones(len(self.traffic), dtype=bool)
+        fits: NDArray[np.bool_] = np.ones(len(self.traffic), dtype=bool)
         for level, memory in enumerate(self.architecture.memories):
             if self.zeros is None:
                 if memory.capacity_words is not None:
                     taken = memory.taken(self.traffic.tiles[level])
-                    found &= taken.sum(axis=0) <= memory.usable_words
+                    fits &= taken.sum(axis=0) <= memory.usable_words
                 continue
             described = np.zeros(len(self.traffic))
             for t in range(len(self.einsum.tensors)):
                 if (level, t) in self.zeros.formats:
                     described = described + self.zeros.formats[level, t].total("stored")
             taken = memory.taken(self.zeros.stored[level]).sum(axis=0)
-            found &= holds(memory, taken, described) >= 0
-        return found
+            fits &= holds(memory, taken, described) >= 0
+        return fits
 
 
 def cost(
@@ -160,9 +160,12 @@ def cost(
 
 
 def cost_of(
-    einsum: Einsum, architecture: Architecture, traffic: Traffic,
-    sizes: Sequence[Number] | F64 | None = None, zeros: SparseTraffic | None = None,
-) -> Cost:  # fmt: skip
+    einsum: Einsum,
+    architecture: Architecture,
+    traffic: Traffic,
+    sizes: Sequence[Number] | F64 | None = None,
+    zeros: SparseTraffic | None = None,
+) -> Cost:
     """:func:`cost` of what is already counted."""
     points = float(einsum.points) if sizes is None else math.prod(sizes, start=1.0)
     moved = _Moved(einsum, architecture, traffic, zeros)
@@ -172,8 +175,9 @@ def cost_of(
     work = steps / architecture.compute.per_cycle + marches
     hidden = [
         ports[memory.name, port.name]
-        for memory in architecture.memories for port in memory.hidden_ports
-    ]  # fmt: skip
+        for memory in architecture.memories
+        for port in memory.hidden_ports
+    ]
     busiest = busiest_cycles(architecture, work, hidden)
     exposed = moved.exposed_cycles()
     total = busiest + ceil(exposed)
@@ -200,14 +204,14 @@ def cost_of(
     )
 
 
-def value_of(found: Cost, objective: Objective) -> F64:
+def value_of(result: Cost, objective: Objective) -> F64:
     """The objective of every mapping of a batch; infinite where its tiles do not fit."""
     values = {
-        "energy": found.energy_pj,
-        "latency": found.cycles,
-        "edp": found.energy_pj * found.cycles,
+        "energy": result.energy_pj,
+        "latency": result.cycles,
+        "edp": result.energy_pj * result.cycles,
     }[objective]
-    return np.where(found.fits, values, np.inf)
+    return np.where(result.fits, values, np.inf)
 
 
 def busiest_cycles(architecture: Architecture, work: Number, ports: Sequence[Number]) -> Number:
@@ -231,8 +235,10 @@ def _wide_accesses(memory: Memory, instances: int, used: Number) -> Number:
 
 
 _FIELDS: tuple[tuple[Action, str], ...] = (
-    ("read", "reads"), ("fill", "fills"), ("update", "updates"),
-)  # fmt: skip
+    ("read", "reads"),
+    ("fill", "fills"),
+    ("update", "updates"),
+)
 
 
 @final
@@ -240,9 +246,12 @@ class _Moved:
     """Words that one instance of a memory moves, and what that takes."""
 
     def __init__(
-        self, einsum: Einsum, architecture: Architecture, traffic: Traffic,
+        self,
+        einsum: Einsum,
+        architecture: Architecture,
+        traffic: Traffic,
         zeros: SparseTraffic | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.einsum = einsum
         self.arch = architecture
         self.traffic = traffic
@@ -259,10 +268,10 @@ class _Moved:
 
     def timed(self, level: int, t: int, name: str) -> Number:
         """Words that take their time: also those that are gated, and what describes them."""
-        found = self.accesses(level, t, name)
+        number = self.accesses(level, t, name)
         if self.zeros is None:
-            return found
-        return found + getattr(self.zeros, name).gated[level, t] + self.described(level, t, name)
+            return number
+        return number + getattr(self.zeros, name).gated[level, t] + self.described(level, t, name)
 
     def described(self, level: int, t: int, name: str) -> Number:
         """Metadata, in words of the memory's values."""
@@ -321,7 +330,7 @@ class _Moved:
 
     def access_pj(self) -> Number:
         """Energy of all accesses, pJ, shape (memories, tensors, mappings)."""
-        found = np.full_like(self.traffic.reads, 0.0)
+        number = np.full_like(self.traffic.reads, 0.0)
         for level, memory in enumerate(self.arch.memories):
             wide = _wide_accesses(memory, self.arch.instances[level], self.traffic.used[level])
             for t in range(len(self.einsum.tensors)):
@@ -335,20 +344,22 @@ class _Moved:
                         blocks = ceil(words / float(memory.block_words))
                     else:
                         blocks = getattr(self.zeros, name).accesses[level, t]
-                    found[level, t] += blocks * (_known(energy, memory.name, f"{action}_pj") * wide)
+                    number[level, t] += blocks * (
+                        _known(energy, memory.name, f"{action}_pj") * wide
+                    )
                 if self.zeros is not None:
-                    found[level, t] += self.zeros_pj(self.zeros, level, t) * wide
-        return found
+                    number[level, t] += self.zeros_pj(self.zeros, level, t) * wide
+        return number
 
-    def crossing(self, number: int, place: int) -> Number:
+    def crossing(self, number: int, index: int) -> Number:
         """Words through a fan-out: of the dense ones as many as their memory really sends."""
         total = self.none
-        above = sum(isinstance(node, Memory) for node in self.arch.nodes[:place])
+        above = sum(isinstance(node, Memory) for node in self.arch.nodes[:index])
         for t, tensor in enumerate(self.einsum.tensors):
             name = "updates" if tensor.is_output else "reads"
-            kept = [lv for lv in range(above) if occurs(self.traffic.tiles[lv, t])]
-            dense = getattr(self.traffic, name)[kept[-1], t] / self.traffic.used[kept[-1]]
-            sent = self.accesses(kept[-1], t, name)
+            remaining = [lv for lv in range(above) if occurs(self.traffic.tiles[lv, t])]
+            dense = getattr(self.traffic, name)[remaining[-1], t] / self.traffic.used[remaining[-1]]
+            sent = self.accesses(remaining[-1], t, name)
             part = np.divide(sent, dense, out=np.zeros_like(sent), where=dense > 0)
             total = total + self.traffic.hops[number, t] * part
         return total
@@ -412,14 +423,15 @@ def march_cycles(einsum: Einsum, architecture: Architecture, traffic: Traffic) -
     """
     total = none_of(traffic)
     depth = [n for n, node in enumerate(architecture.nodes) if isinstance(node, Memory)]
-    for place, node in enumerate(architecture.nodes):
+    for index, node in enumerate(architecture.nodes):
         if not (isinstance(node, FanOut) and node.systolic in einsum.names):
             continue
         t = einsum.names.index(node.systolic)
         held = [
-            level for level, at in enumerate(depth)
-            if at > place and occurs(traffic.tiles[level, t])
-        ]  # fmt: skip
+            level
+            for level, at in enumerate(depth)
+            if at > index and occurs(traffic.tiles[level, t])
+        ]
         if held:
             # Words that stay come from above, or are results that begin there.
             came = traffic.fills[held[0], t] + traffic.distinct[held[0], t]
@@ -443,7 +455,7 @@ def _hops(architecture: Architecture, traffic: Traffic, moved: _Moved) -> Number
     """A word that enters a mesh goes half its sides, on average, along each axis."""
     total = moved.none
     number = -1
-    for place, fan in enumerate(architecture.nodes):
+    for index, fan in enumerate(architecture.nodes):
         if not isinstance(fan, FanOut):
             continue
         number += 1
@@ -451,7 +463,7 @@ def _hops(architecture: Architecture, traffic: Traffic, moved: _Moved) -> Number
             continue
         words = traffic.hops[number].sum(axis=0)
         if moved.zeros is not None:
-            words = moved.crossing(number, place)
+            words = moved.crossing(number, index)
         distance = sum(side / 2 for side in fan.mesh)
         total = total + words * distance * fan.hop_pj
     return total
@@ -460,7 +472,8 @@ def _hops(architecture: Architecture, traffic: Traffic, moved: _Moved) -> Number
 def _known(energy: float | None, name: str, action: str) -> float:
     if energy is None:
         raise SilicastError(
-            "the action happens and has no energy", field=f"{name}.{action}",
+            "the action happens and has no energy",
+            field=f"{name}.{action}",
             hint="give it in the architecture file, or read an energy table",
-        )  # fmt: skip
+        )
     return energy

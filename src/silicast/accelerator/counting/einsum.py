@@ -217,13 +217,13 @@ def matmul(*, m: int, n: int, k: int, batch: int = 1, weights_per_batch: bool = 
     120
     """
     some: tuple[Rank, ...] = ((("B", 1),),) if batch > 1 else ()
-    own = some if weights_per_batch else ()
+    current = some if weights_per_batch else ()
     bounds = {"M": m, "N": n, "K": k}
     return Einsum(
         name="matmul",
         bounds={"B": batch, **bounds} if batch > 1 else bounds,
         tensors=(
-            Tensor(WEIGHTS, (*own, *_plain("KN"))),
+            Tensor(WEIGHTS, (*current, *_plain("KN"))),
             Tensor(INPUTS, (*some, *_plain("MK"))),
             Tensor(OUTPUTS, (*some, *_plain("MN")), is_output=True),
         ),

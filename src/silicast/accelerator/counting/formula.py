@@ -36,21 +36,32 @@ def _divisor(a: float, b: float) -> float:
 
 
 def _divisors(a: Any, b: Any) -> F64:
-    found: F64 = np.gcd(np.asarray(a).astype(np.int64), np.asarray(b).astype(np.int64)) * 1.0
-    return found
+    divisors: F64 = np.gcd(np.asarray(a).astype(np.int64), np.asarray(b).astype(np.int64)) * 1.0
+    return divisors
 
 
 _NUMBERS: dict[str, Callable[[Any, Any], Any]] = {
-    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul,
-    "divide": operator.truediv, "minimum": min, "maximum": max, "gcd": _divisor,
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "divide": operator.truediv,
+    "minimum": min,
+    "maximum": max,
+    "gcd": _divisor,
     "floor": _of_one("floor", lambda x: float(math.floor(x))),
     "ceil": _of_one("ceil", lambda x: float(math.ceil(x))),
-}  # fmt: skip
+}
 _ARRAYS: dict[str, Callable[[Any, Any], Any]] = {
-    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide,
-    "minimum": np.minimum, "maximum": np.maximum, "gcd": _divisors,
-    "floor": _of_one("floor", np.floor), "ceil": _of_one("ceil", np.ceil),
-}  # fmt: skip
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": np.divide,
+    "minimum": np.minimum,
+    "maximum": np.maximum,
+    "gcd": _divisors,
+    "floor": _of_one("floor", np.floor),
+    "ceil": _of_one("ceil", np.ceil),
+}
 _COMMUTE = frozenset({"add", "multiply", "minimum", "maximum", "gcd"})
 
 
@@ -96,7 +107,8 @@ class Formula:
     >>> f = Formula()
     >>> x, y = f.input(), f.input()
     >>> area = f.compiled([ceil(x / 4.0) * y + 0.0])
-    >>> area.of([9.0, 2.0]), area.of([np.array([9.0, 16.0]), np.array([2.0, 3.0])])[0].tolist()
+    >>> area.evaluate([9.0, 2.0]), area.evaluate([np.array([9.0, 16.0]), np.array([2.0,
+    3.0])])[0].tolist()
     ([6.0], [6.0, 12.0])
     """
 
@@ -117,8 +129,8 @@ class Formula:
     def apply(self, name: str, a: Value | float, b: Value | float) -> Value | float:
         """What an operation gives; a constant where all that it takes is constant."""
         if not isinstance(a, Value) and not isinstance(b, Value):
-            found: float = _NUMBERS[name](float(a), float(b))
-            return found
+            value: float = _NUMBERS[name](float(a), float(b))
+            return value
         if (same := _unchanged(name, a, b)) is not None:
             return same
         key = (name, _argument(a), _argument(b))
@@ -136,8 +148,8 @@ class Formula:
         for index in range(len(self.steps) - 1, self.inputs - 1, -1):
             if index in needed:
                 needed |= {x for x in self.steps[index][1:] if isinstance(x, int)}
-        kept = [index for index in range(self.inputs, len(self.steps)) if index in needed]
-        return _with_places(self, kept, results)
+        remaining = [index for index in range(self.inputs, len(self.steps)) if index in needed]
+        return _with_places(self, remaining, results)
 
 
 def _applied(name: str, a: Number, b: Number) -> Number:
@@ -218,23 +230,25 @@ class Compiled:
     arrays: tuple[tuple[Callable[[Any, Any], Any], int, int, int], ...]
     results: tuple[int, ...]
 
-    def of(self, inputs: Sequence[Number]) -> list[Number]:
+    def evaluate(self, inputs: Sequence[Number]) -> list[Number]:
         """The results for numbers, or for arrays of shape (rows,); constants are numbers."""
         steps = self.arrays if inputs[0].__class__ is np.ndarray else self.numbers
-        kept = [*inputs, *self.constants]
-        kept += [0.0] * (self.places - len(kept))
+        remaining = [*inputs, *self.constants]
+        remaining += [0.0] * (self.places - len(remaining))
         for do, to, a, b in steps:
-            kept[to] = do(kept[a], kept[b])
-        return [kept[place] for place in self.results]
+            remaining[to] = do(remaining[a], remaining[b])
+        return [remaining[result] for result in self.results]
 
 
-def _with_places(formula: Formula, kept: list[int], results: Sequence[Value | float]) -> Compiled:
+def _with_places(
+    formula: Formula, remaining: list[int], results: Sequence[Value | float]
+) -> Compiled:
     constants: dict[float, int] = {}
 
     def constant(x: float) -> int:
         return constants.setdefault(x, formula.inputs + len(constants))
 
-    for index in kept:
+    for index in remaining:
         for x in formula.steps[index][1:]:
             if isinstance(x, float):
                 constant(x)
@@ -243,27 +257,31 @@ def _with_places(formula: Formula, kept: list[int], results: Sequence[Value | fl
         if not isinstance(each, Value):
             constant(float(each))
     last = {
-        x: n for n, index in enumerate(kept) for x in formula.steps[index][1:] if isinstance(x, int)
+        x: n
+        for n, index in enumerate(remaining)
+        for x in formula.steps[index][1:]
+        if isinstance(x, int)
     }
-    place = {index: index for index in range(formula.inputs)}
+    position = {index: index for index in range(formula.inputs)}
     free: list[int] = []
-    places = formula.inputs + len(constants)
+    positions = formula.inputs + len(constants)
     steps: list[tuple[str, int, int, int]] = []
-    for n, index in enumerate(kept):
+    for n, index in enumerate(remaining):
         name, *arguments = formula.steps[index]
-        taken = [constant(x) if isinstance(x, float) else place[x] for x in arguments]
+        taken = [constant(x) if isinstance(x, float) else position[x] for x in arguments]
         done = {x for x in arguments if isinstance(x, int) and last[x] == n} - ends
-        free += sorted(place[x] for x in done if x >= formula.inputs)
+        free += sorted(position[x] for x in done if x >= formula.inputs)
         if free:
-            place[index] = free.pop()
+            position[index] = free.pop()
         else:
-            place[index], places = places, places + 1
-        steps.append((name, place[index], taken[0], taken[1]))
+            position[index], positions = positions, positions + 1
+        steps.append((name, position[index], taken[0], taken[1]))
     return Compiled(
-        constants=tuple(constants), places=places,
+        constants=tuple(constants),
+        places=positions,
         numbers=tuple((_NUMBERS[name], to, a, b) for name, to, a, b in steps),
         arrays=tuple((_ARRAYS[name], to, a, b) for name, to, a, b in steps),
         results=tuple(
-            place[x.index] if isinstance(x, Value) else constant(float(x)) for x in results
+            position[x.index] if isinstance(x, Value) else constant(float(x)) for x in results
         ),
-    )  # fmt: skip
+    )

@@ -25,7 +25,7 @@ def layers_of(graph: Graph) -> Workload:
     Raises:
         SilicastError: a size is still open.
     """
-    found: list[Layer] = []
+    layers: list[Layer] = []
     feeds: list[Feed] = []
     left: dict[str, int] = {}
     for block in graph.blocks:
@@ -35,10 +35,10 @@ def layers_of(graph: Graph) -> Workload:
             if einsum is None:
                 left[node.op.family] = left.get(node.op.family, 0) + block.count
             else:
-                numbers[node.name] = len(found)
-                found.append(Layer(node.name, einsum, block.count))
-        feeds += _feeds(block, numbers, found)
-    return Workload(distinct(found), left, tuple(feeds))
+                numbers[node.name] = len(layers)
+                layers.append(Layer(node.name, einsum, block.count))
+        feeds += _feeds(block, numbers, layers)
+    return Workload(distinct(layers), left, tuple(feeds))
 
 
 def _feeds(block: Block, numbers: dict[str, int], layers: list[Layer]) -> list[Feed]:
@@ -56,17 +56,22 @@ def _feeds(block: Block, numbers: dict[str, int], layers: list[Layer]) -> list[F
             return set()
         return {number for before in nodes[name].inputs for number in origins(before)}
 
-    found = []
+    feeds = []
     for name, number in numbers.items():
         second = layers[number]
         for first in sorted({n for before in nodes[name].inputs for n in origins(before)})[-1:]:
             one = layers[first]
             if are_neighbours(one.einsum, second.einsum):
-                found.append(
-                    Feed(first, number, (one.name, second.name), (one.einsum, second.einsum),
-                         block.count)
-                )  # fmt: skip
-    return found
+                feeds.append(
+                    Feed(
+                        first,
+                        number,
+                        (one.name, second.name),
+                        (one.einsum, second.einsum),
+                        block.count,
+                    )
+                )
+    return feeds
 
 
 def _einsum(op: Op, name: str) -> Einsum | None:
@@ -83,7 +88,7 @@ def _einsum(op: Op, name: str) -> Einsum | None:
         op.variant.flag(f"backward_{of}") for of in ("data", "weights")
     ):
         return None
-    shape = Shape.of(sizes)
+    shape = Shape.from_dims(sizes)
     if shape.stride_h != shape.stride_w:
         return None
     return conv2d(

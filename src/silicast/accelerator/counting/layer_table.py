@@ -51,7 +51,6 @@ class FusedLayers:
 
     @property
     def gain(self) -> float:
-        """Of the objective."""
         energy, cycles = (
             sum(float(getattr(m.cost, name)[0]) for m in self.apart)
             for name in ("energy_pj", "cycles")
@@ -83,14 +82,14 @@ class MappedLayers:
     def energy_pj(self) -> float:
         """Of all layers, as often as they run."""
         costs = zip(self.layers, self.answers, strict=True)
-        plain = sum(layer.count * float(found.cost.energy_pj[0]) for layer, found in costs)
+        plain = sum(layer.count * float(item.cost.energy_pj[0]) for layer, item in costs)
         return plain - sum(each.feed.count * each.saved_pj for each in self.fused)
 
     @cached_property
     def cycles(self) -> float:
         """Of all layers, one after the other; fused ones tile by tile."""
         costs = zip(self.layers, self.answers, strict=True)
-        plain = sum(layer.count * float(found.cost.cycles[0]) for layer, found in costs)
+        plain = sum(layer.count * float(item.cost.cycles[0]) for layer, item in costs)
         return plain - sum(each.feed.count * each.saved_cycles for each in self.fused)
 
     @cached_property
@@ -121,20 +120,25 @@ def workload_of(path: Path, sizes: dict[str, int]) -> Workload:
     if path.suffix.casefold() not in PROGRAMS:
         return read_workload(path)
     if path.suffix.casefold() == ".json":
-        found = layers_of(read_op_graph(path, sizes))
+        workload = layers_of(read_op_graph(path, sizes))
     else:
         from silicast.workload.front_ends.programs import read_program
 
-        found = layers_of(read_program(path, sizes))
-    if not found.layers:
+        workload = layers_of(read_program(path, sizes))
+    if not workload.layers:
         raise SilicastError("holds no product and no convolution", file=str(path))
-    return found
+    return workload
 
 
 def mapped_layers(
-    design: str, workload: Workload, objective: str = "", effort: int = EFFORT, *,
-    fuse: bool = False, at: Change = as_stated,
-) -> MappedLayers:  # fmt: skip
+    design: str,
+    workload: Workload,
+    objective: str = "",
+    effort: int = EFFORT,
+    *,
+    fuse: bool = False,
+    at: Change = as_stated,
+) -> MappedLayers:
     """Maps every distinct layer.
 
     Args:
@@ -146,9 +150,10 @@ def mapped_layers(
     """
     path = Path(design)
     if path.is_dir() or path.suffix in {".yaml", ".yml", ".cfg", ".m"}:
-        found = read_hardware(path)
+        hardware = read_hardware(path)
         tasks = [
-            Task(layer.einsum, found.architecture, found.constraints) for layer in workload.layers
+            Task(layer.einsum, hardware.architecture, hardware.constraints)
+            for layer in workload.layers
         ]
     else:
         chosen = find_design(design)
@@ -168,19 +173,22 @@ def mapped_layers(
 def _fused(
     workload: Workload, tasks: list[Task], answers: list[Mapped], effort: int
 ) -> tuple[FusedLayers, ...]:
-    places = {shape_of(layer.einsum): n for n, layer in enumerate(workload.layers)}
+    positions = {shape_of(layer.einsum): n for n, layer in enumerate(workload.layers)}
     known: dict[object, Fused] = {}
-    found = []
+    items = []
     for feed in workload.feeds:
-        first, second = (places[shape_of(einsum)] for einsum in feed.einsums)
+        first, second = (positions[shape_of(einsum)] for einsum in feed.einsums)
         task = tasks[first]
         if (first, second) not in known:
             known[first, second] = best_fusion(
-                pair_of(task.einsum, tasks[second].einsum), task.architecture, task.constraints,
-                objective=answers[first].objective, effort=effort,
-            )  # fmt: skip
+                pair_of(task.einsum, tasks[second].einsum),
+                task.architecture,
+                task.constraints,
+                objective=answers[first].objective,
+                effort=effort,
+            )
         fused = known[first, second]
         if fused.cost is not None:
-            found.append(FusedLayers(feed, (answers[first], answers[second]), fused))
-    chosen = apart([each.feed for each in found], [each.gain * each.feed.count for each in found])
-    return tuple(found[number] for number in chosen)
+            items.append(FusedLayers(feed, (answers[first], answers[second]), fused))
+    chosen = apart([each.feed for each in items], [each.gain * each.feed.count for each in items])
+    return tuple(items[number] for number in chosen)

@@ -35,13 +35,13 @@ def distinct(layers: Iterable[Layer]) -> tuple[Layer, ...]:
     >>> [each.count for each in distinct([Layer("a", product), Layer("b", product, 2)])]
     [3]
     """
-    found: dict[tuple[object, ...], Layer] = {}
+    table: dict[tuple[object, ...], Layer] = {}
     for layer in layers:
         key = shape_of(layer.einsum)
-        known = found.get(key)
+        known = table.get(key)
         count = layer.count + (known.count if known else 0)
-        found[key] = Layer(known.name if known else layer.name, layer.einsum, count)
-    return tuple(found.values())
+        table[key] = Layer(known.name if known else layer.name, layer.einsum, count)
+    return tuple(table.values())
 
 
 def shape_of(einsum: Einsum) -> tuple[object, ...]:
@@ -76,12 +76,12 @@ def in_a_row(layers: Sequence[Layer]) -> tuple[Feed, ...]:
     >>> [(each.first, each.second) for each in in_a_row([Layer("a", a), Layer("b", b)])]
     [(0, 1)]
     """
-    found = []
+    items = []
     for number, (one, other) in enumerate(itertools.pairwise(layers)):
         if one.count == other.count and are_neighbours(one.einsum, other.einsum):
             names, einsums = (one.name, other.name), (one.einsum, other.einsum)
-            found.append(Feed(number, number + 1, names, einsums, one.count))
-    return tuple(found)
+            items.append(Feed(number, number + 1, names, einsums, one.count))
+    return tuple(items)
 
 
 def apart(feeds: Sequence[Feed], gains: Sequence[float]) -> list[int]:
@@ -111,7 +111,7 @@ def apart(feeds: Sequence[Feed], gains: Sequence[float]) -> list[int]:
             without = alone.get(feeds[number].first, nothing)
             value = total - each[0] + without[0] + gains[number]
             if value > best[layer][0]:
-                kept = [n for n in chosen if n not in each[1]]
-                best[layer] = value, [*kept, *without[1], number]
+                remaining = [n for n in chosen if n not in each[1]]
+                best[layer] = value, [*remaining, *without[1], number]
     fed = {feeds[number].first for some in into.values() for number in some}
     return sorted(n for layer, each in best.items() if layer not in fed for n in each[1])

@@ -90,7 +90,7 @@ class MappingBatch:
         )
 
     @staticmethod
-    def of(nest: LoopNest, einsum: Einsum, architecture: Architecture) -> MappingBatch:
+    def from_nest(nest: LoopNest, einsum: Einsum, architecture: Architecture) -> MappingBatch:
         """A batch of one.
 
         Raises:
@@ -98,35 +98,39 @@ class MappingBatch:
                 that its loops do not cover, or an axis of a fan-out that has too few instances.
         """
         names = [node.name for node in architecture.nodes]
-        places = {
+        locations = {
             (names[slot.node], slot.axis): index for index, slot in enumerate(architecture.slots)
         }
         shape = (len(architecture.slots), len(einsum.dims), 1)
         factors, positions = np.ones(shape), np.zeros(shape, dtype=np.int8)
         last = -1
         for number, loop in enumerate(nest.loops):
-            if (loop.slot, loop.axis) not in places:
+            if (loop.slot, loop.axis) not in locations:
                 where = loop.slot if loop.axis < 0 else f"{loop.slot}, axis {loop.axis}"
                 raise SilicastError(
-                    f"no place for loops called {where!r}", field=f"loops[{number}]",
+                    f"no place for loops called {where!r}",
+                    field=f"loops[{number}]",
                     hint=f"there are {', '.join(names)}",
-                )  # fmt: skip
+                )
             if loop.dim not in einsum.bounds:
                 raise SilicastError(
-                    f"no dimension {loop.dim!r}", field=f"loops[{number}]",
+                    f"no dimension {loop.dim!r}",
+                    field=f"loops[{number}]",
                     hint=f"there are {', '.join(einsum.dims)}",
-                )  # fmt: skip
-            slot, dim = places[loop.slot, loop.axis], einsum.dims.index(loop.dim)
+                )
+            slot, dim = locations[loop.slot, loop.axis], einsum.dims.index(loop.dim)
             if slot < last:
                 raise SilicastError(
                     f"the loop over {loop.dim} of {loop.slot} stands inside one of a lower level",
-                    field=f"loops[{number}]", hint="write loops outermost first",
-                )  # fmt: skip
+                    field=f"loops[{number}]",
+                    hint="write loops outermost first",
+                )
             if factors[slot, dim, 0] != 1 and loop.bound != 1:
                 raise SilicastError(
-                    f"{loop.slot} loops over {loop.dim} twice", field=f"loops[{number}]",
+                    f"{loop.slot} loops over {loop.dim} twice",
+                    field=f"loops[{number}]",
                     hint="give it once, with the product of the bounds",
-                )  # fmt: skip
+                )
             last = slot
             factors[slot, dim, 0] *= loop.bound
             positions[slot, dim, 0] = number
@@ -161,12 +165,12 @@ def default_keep(
     home = {name: known[memory] for name, memory in (homes or {}).items()}
     return tuple(
         frozenset(
-            name for name in einsum.names
-            if level == home.get(name, 0)
-            or (level > home.get(name, 0) and memory.may_keep(name))
+            name
+            for name in einsum.names
+            if level == home.get(name, 0) or (level > home.get(name, 0) and memory.may_keep(name))
         )
         for level, memory in enumerate(architecture.memories)
-    )  # fmt: skip
+    )
 
 
 def _kept(nest: LoopNest, einsum: Einsum, architecture: Architecture) -> Keep:
@@ -174,14 +178,15 @@ def _kept(nest: LoopNest, einsum: Einsum, architecture: Architecture) -> Keep:
     for name, tensors in nest.keeps.items():
         if name not in known:
             raise SilicastError(
-                f"no memory called {name!r}", field=f"keeps.{name}",
+                f"no memory called {name!r}",
+                field=f"keeps.{name}",
                 hint=f"there are {', '.join(sorted(known))}",
-            )  # fmt: skip
+            )
         for tensor in tensors:
             einsum.tensor(tensor)
     return tuple(
-        frozenset(nest.keeps.get(memory.name, kept))
-        for memory, kept in zip(
+        frozenset(nest.keeps.get(memory.name, remaining))
+        for memory, remaining in zip(
             architecture.memories, default_keep(einsum, architecture), strict=True
         )
     )

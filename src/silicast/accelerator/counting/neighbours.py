@@ -75,9 +75,11 @@ def pair_of(first: Einsum, second: Einsum) -> Pair:
         along = _of_convolutions(first, second)
     else:
         raise SilicastError(
-            f"a {first.name} and a {second.name} do not share their loops", kind="unsupported",
-            field="fuse", hint="neighbours are two products, or two convolutions",
-        )  # fmt: skip
+            f"a {first.name} and a {second.name} do not share their loops",
+            kind="unsupported",
+            field="fuse",
+            hint="neighbours are two products, or two convolutions",
+        )
     return Pair(first, second, INPUTS, tuple(along))
 
 
@@ -119,8 +121,9 @@ def _of_convolutions(first: Einsum, second: Einsum) -> list[tuple[str, str]]:
             raise SilicastError(
                 f"the first leaves {dim}={ours[dim]}, the second with {dim}={theirs[dim]} and "
                 f"{tap}={theirs[tap]} takes {seen}, padding included",
-                kind="unsupported", field="fuse",
-            )  # fmt: skip
+                kind="unsupported",
+                field="fuse",
+            )
         along.append((dim, dim))
     return along
 
@@ -129,5 +132,7 @@ def _same(mine: str, ours: int, other: str, theirs: int) -> None:
     if ours != theirs:
         raise SilicastError(
             f"the first leaves {mine}={ours}, the second takes {other}={theirs}",
-            kind="unsupported", field="fuse", hint="give the second the size of the first",
-        )  # fmt: skip
+            kind="unsupported",
+            field="fuse",
+            hint="give the second the size of the first",
+        )

@@ -25,9 +25,7 @@ POINTS = np.array([*(2.0**n for n in range(11)), 4096.0, 16384.0])
 """The grid: powers of two up to 1,024, then of four; larger sizes are those of the largest with
 longer loops."""
 LARGEST = float(POINTS[-1])
-EDGES: Mapping[str, float] = {
-    "B": 64.0, "G": 64.0, "Q": 256.0, "R": 11.0, "S": 11.0,
-}  # fmt: skip
+EDGES: Mapping[str, float] = {"B": 64.0, "G": 64.0, "Q": 256.0, "R": 11.0, "S": 11.0}
 """Where the grid ends for dimensions that are small or many. Products are filters of one on some
 designs: their rows stand in P and what they add up in C, which go as far as M does."""
 
@@ -50,19 +48,23 @@ class Problem:
     def dims(self) -> tuple[str, ...]:
         """Dimensions in the order of the einsum."""
         return {
-            PRODUCT: ("M", "N", "K"), PRODUCTS: ("B", "M", "N", "K"),
+            PRODUCT: ("M", "N", "K"),
+            PRODUCTS: ("B", "M", "N", "K"),
             WINDOWS: ("C", "M", "R", "S", "N", "P", "Q"),
             GROUPED: ("G", "C", "M", "R", "S", "N", "P", "Q"),
-        }[self.op]  # fmt: skip
+        }[self.op]
 
     def einsum(self, sizes: Mapping[str, int]) -> Einsum:
         """The einsum of given sizes; batches and groups have at least two members."""
         if self.op in (PRODUCT, PRODUCTS):
             batch = max(sizes.get("B", 1), 2) if self.op == PRODUCTS else 1
             return matmul(
-                m=sizes["M"], n=sizes["N"], k=sizes["K"], batch=batch,
+                m=sizes["M"],
+                n=sizes["N"],
+                k=sizes["K"],
+                batch=batch,
                 weights_per_batch=self.op == PRODUCTS,
-            )  # fmt: skip
+            )
         small = {name.lower(): size for name, size in sizes.items() if name != "G"}
         groups = max(sizes.get("G", 1), 2) if self.op == GROUPED else 1
         return conv2d(**small, groups=groups, stride=self.stride, dilation=self.dilation)
@@ -76,10 +78,10 @@ class Problem:
         >>> Problem("matmul").grid(np.array([[3.0], [28672.0], [1500.0]])).ravel().tolist()
         [4, 16384, 1024]
         """
-        found = np.empty(sizes.shape)
+        result = np.empty(sizes.shape)
         for index, dim in enumerate(self.dims):
-            found[index] = _on_grid(dim, sizes[index], way)
-        return found.astype(np.int64)
+            result[index] = _on_grid(dim, sizes[index], way)
+        return result.astype(np.int64)
 
 
 def _on_grid(dim: str, size: F64, way: int) -> F64:
@@ -90,8 +92,8 @@ def _on_grid(dim: str, size: F64, way: int) -> F64:
     below = np.searchsorted(points, size, side="right") - 1
     above = np.minimum(np.searchsorted(points, size, side="left"), len(points) - 1)
     if way:
-        found: F64 = points[below if way < 0 else above]
-        return found
+        grid: F64 = points[below if way < 0 else above]
+        return grid
     # The nearer in ratio: size / below against above / size.
     nearer: F64 = np.where(
         size * size > points[below] * points[above], points[above], points[below]

@@ -137,8 +137,8 @@ class Memory:
         """Room that a tile of one tensor takes: whole banks."""
         if self.bank_words is None:
             return words
-        found: F64 = np.ceil(words / self.bank_words) * self.bank_words
-        return found
+        value: F64 = np.ceil(words / self.bank_words) * self.bank_words
+        return value
 
     def format_of(self, tensor: str) -> TensorFormat | None:
         """How it keeps a tensor; None = with all its zeros."""
@@ -279,13 +279,13 @@ class Architecture:
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
         """Places for loops, outermost first."""
-        found: list[Slot] = []
+        slots: list[Slot] = []
         for index, node in enumerate(self.nodes):
             if isinstance(node, Memory):
-                found.append(Slot(index, -1, math.inf))
+                slots.append(Slot(index, -1, math.inf))
             else:
-                found.extend(Slot(index, axis, size) for axis, size in enumerate(node.mesh))
-        return tuple(found)
+                slots.extend(Slot(index, axis, size) for axis, size in enumerate(node.mesh))
+        return tuple(slots)
 
     @cached_property
     def memory_slots(self) -> tuple[int, ...]:
@@ -295,13 +295,13 @@ class Architecture:
     @cached_property
     def instances(self) -> tuple[int, ...]:
         """Instances of each memory, outermost first."""
-        found, above = [], 1
+        items, above = [], 1
         for node in self.nodes:
             if isinstance(node, FanOut):
                 above *= node.size
             else:
-                found.append(above)
-        return tuple(found)
+                items.append(above)
+        return tuple(items)
 
     @cached_property
     def idle_pj_per_cycle(self) -> float:
@@ -323,5 +323,4 @@ class Architecture:
 
     @cached_property
     def units(self) -> int:
-        """Compute units."""
         return math.prod(node.size for node in self.nodes if isinstance(node, FanOut))

@@ -245,9 +245,10 @@ def design_path(name: str) -> Path:
     known = design_names()
     if name not in known:
         raise unknown_name(
-            f"unknown design {name!r}", "design",
+            f"unknown design {name!r}",
+            "design",
             f"give a path that ends in .toml, or one of {', '.join(known)}",
-        )  # fmt: skip
+        )
     return known[name]
 
 
@@ -293,8 +294,8 @@ def _wrong(design: Design, file: str) -> list[SilicastError]:
     from silicast.accelerator.design.check import check_architecture
     from silicast.accelerator.design.content_check import check_content
 
-    found = (*check_architecture(design.architecture), *check_content(design))
-    return [problem.error(file) for problem in found]
+    items = (*check_architecture(design.architecture), *check_content(design))
+    return [problem.error(file) for problem in items]
 
 
 def build(table: Mapping[str, Any], file: str = "") -> Design:
@@ -311,8 +312,12 @@ def build(table: Mapping[str, Any], file: str = "") -> Design:
         name=content.name,
         nodes=_nodes(content, file),
         compute=Compute(
-            content.compute.name, content.compute.per_cycle, content.compute.energy_pj,
-            content.compute.leak_pj, content.compute.area_um2, content.compute.on_zero,
+            content.compute.name,
+            content.compute.per_cycle,
+            content.compute.energy_pj,
+            content.compute.leak_pj,
+            content.compute.area_um2,
+            content.compute.on_zero,
             content.compute.gated_pj,
         ),
         clock_hz=content.clock_mhz * 1e6,
@@ -320,7 +325,7 @@ def build(table: Mapping[str, Any], file: str = "") -> Design:
         overhead=content.overhead,
         ramps=content.ramps,
         source=content.source,
-    )  # fmt: skip
+    )
     rules = {}
     fans = {node.name for node in architecture.nodes if isinstance(node, FanOut)}
     for rule in content.constraint:
@@ -335,13 +340,13 @@ def _by_name(field: str, table: Mapping[str, Any]) -> str:
     >>> _by_name("level[1].capcity_kib", {"level": [{"name": "dram"}, {"name": "buffer"}]})
     'buffer.capcity_kib'
     """
-    found = re.match(r"level\[(\d+)\]", field)
+    match = re.match(r"level\[(\d+)\]", field)
     levels = table.get("level")
-    if found is None or not isinstance(levels, list | tuple) or len(levels) <= int(found[1]):
+    if match is None or not isinstance(levels, list | tuple) or len(levels) <= int(match[1]):
         return field
-    level = levels[int(found[1])]
+    level = levels[int(match[1])]
     name = level.get("name") if isinstance(level, Mapping) else None
-    return f"{name}{field[found.end() :]}" if isinstance(name, str) and name else field
+    return f"{name}{field[match.end() :]}" if isinstance(name, str) and name else field
 
 
 def _nodes(content: ArchitectureFile, file: str) -> tuple[Node, ...]:
@@ -407,8 +412,9 @@ def _capacity_words(
     if words is not None:
         raise SilicastError(
             f"capacity_kib = {kib:g} beside capacity_words = {words:g}",
-            field=f"{level}.capacity_kib", hint="keep one of them",
-        )  # fmt: skip
+            field=f"{level}.capacity_kib",
+            hint="keep one of them",
+        )
     return kib * 1024 * 8 / max(word_bits, 1)  # 0 is refused later
 
 

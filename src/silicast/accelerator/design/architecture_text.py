@@ -45,102 +45,121 @@ def text_of(
 
 def table_of(architecture: Architecture, constraints: Constraints) -> dict[str, Any]:
     """The tables of the file; what has its default is left out."""
-    found: dict[str, Any] = {
-        "format": 1, "name": architecture.name, "clock_mhz": architecture.clock_hz / 1e6,
-    }  # fmt: skip
-    found |= _changed(
+    table: dict[str, Any] = {
+        "format": 1,
+        "name": architecture.name,
+        "clock_mhz": architecture.clock_hz / 1e6,
+    }
+    table |= _changed(
         {
-            "source": (architecture.source, ""), "idle_leaks": (architecture.idle_leaks, True),
-            "overhead": (architecture.overhead, 1.0), "ramps": (architecture.ramps, False),
+            "source": (architecture.source, ""),
+            "idle_leaks": (architecture.idle_leaks, True),
+            "overhead": (architecture.overhead, 1.0),
+            "ramps": (architecture.ramps, False),
             "least_utilisation": (constraints.least_utilisation, 0.0),
         }
-    )  # fmt: skip
-    found["level"] = [
-        _memory(node) if isinstance(node, Memory) else _fan_out(node)
-        for node in architecture.nodes
-    ]  # fmt: skip
+    )
+    table["level"] = [
+        _memory(node) if isinstance(node, Memory) else _fan_out(node) for node in architecture.nodes
+    ]
     unit = architecture.compute
-    found["compute"] = {"name": unit.name} | _changed(
+    table["compute"] = {"name": unit.name} | _changed(
         {
-            "per_cycle": (unit.per_cycle, 1.0), "energy_pj": (unit.energy_pj, None),
-            "leak_pj": (unit.leak_pj_per_cycle, None), "area_um2": (unit.area_um2, None),
-            "on_zero": (unit.on_zero, "multiply"), "gated_pj": (unit.gated_pj, 0.0),
+            "per_cycle": (unit.per_cycle, 1.0),
+            "energy_pj": (unit.energy_pj, None),
+            "leak_pj": (unit.leak_pj_per_cycle, None),
+            "area_um2": (unit.area_um2, None),
+            "on_zero": (unit.on_zero, "multiply"),
+            "gated_pj": (unit.gated_pj, 0.0),
         }
-    )  # fmt: skip
+    )
     rules = []
     for (level, axis), rule in constraints.rules.items():
         parts = {
-            "fixed": dict(rule.fixed), "most": dict(rule.most), "innermost": list(rule.innermost),
+            "fixed": dict(rule.fixed),
+            "most": dict(rule.most),
+            "innermost": list(rule.innermost),
             "indexing": list(rule.indexing),
-        }  # fmt: skip
-        kept = {key: value for key, value in parts.items() if value}
-        if kept:
-            rules.append({"level": level} | ({"axis": axis} if axis >= 0 else {}) | kept)
+        }
+        remaining = {key: value for key, value in parts.items() if value}
+        if remaining:
+            rules.append({"level": level} | ({"axis": axis} if axis >= 0 else {}) | remaining)
     if rules:
-        found["constraint"] = rules
-    return found
+        table["constraint"] = rules
+    return table
 
 
 def _memory(node: Memory) -> dict[str, Any]:
     words = node.capacity_words
-    found = {"name": node.name} | _changed(
+    value = {"name": node.name} | _changed(
         {
             "capacity_words": (None if words is None or math.isinf(words) else words, None),
-            "word_bits": (node.word_bits, 8), "block_words": (node.block_words, 1),
-            "cluster": (node.cluster, 1), "buffers": (node.buffers, 1),
-            "exposes_fills": (node.exposes_fills, False), "bank_words": (node.bank_words, None),
+            "word_bits": (node.word_bits, 8),
+            "block_words": (node.block_words, 1),
+            "cluster": (node.cluster, 1),
+            "buffers": (node.buffers, 1),
+            "exposes_fills": (node.exposes_fills, False),
+            "bank_words": (node.bank_words, None),
             "keeps": (None if node.keeps is None else list(node.keeps), None),
-            "may_bypass": (list(node.may_bypass), []), "area_um2": (node.area_um2, None),
+            "may_bypass": (list(node.may_bypass), []),
+            "area_um2": (node.area_um2, None),
             "recodes": (node.recodes, False),
         }
-    )  # fmt: skip
+    )
     energy = _changed(
         {
-            "read": (node.read_pj, None), "fill": (node.fill_pj, None),
-            "update": (node.update_pj, None), "leak": (node.leak_pj_per_cycle, None),
-            "gated": (node.gated_pj, 0.0), "expand": (node.expand_pj, None),
+            "read": (node.read_pj, None),
+            "fill": (node.fill_pj, None),
+            "update": (node.update_pj, None),
+            "leak": (node.leak_pj_per_cycle, None),
+            "gated": (node.gated_pj, 0.0),
+            "expand": (node.expand_pj, None),
             "compress": (node.compress_pj, None),
         }
-    )  # fmt: skip
+    )
     ports = []
     for port in node.ports:
-        own = {"name": port.name, "words_per_cycle": port.words_per_cycle}
+        table = {"name": port.name, "words_per_cycle": port.words_per_cycle}
         some: dict[str, tuple[Any, Any]] = {
-            "actions": (list(port.actions), list(ACTIONS)), "exposed": (port.exposed, False),
+            "actions": (list(port.actions), list(ACTIONS)),
+            "exposed": (port.exposed, False),
             "tensors": (list(port.tensors), []),
-        }  # fmt: skip
-        ports.append(own | _changed(some))
+        }
+        ports.append(table | _changed(some))
     if energy:
-        found["energy_pj"] = energy
+        value["energy_pj"] = energy
     if ports:
-        found["port"] = ports
-    return found | _zeros(node)
+        value["port"] = ports
+    return value | _zeros(node)
 
 
 def _zeros(node: Memory) -> dict[str, Any]:
     """What a memory has for zeros that are left out."""
-    found: dict[str, Any] = {}
+    zeros: dict[str, Any] = {}
     if node.formats:
-        found["format"] = {
+        zeros["format"] = {
             each.tensor: [_rank(rank) for rank in each.ranks] for each in node.formats
         }
     for kind in ("skip", "gate"):
         rules = [
             {"target": rule.target, "when_zero": list(rule.conditions)}
-            for rule in node.eliminations if rule.kind == kind
-        ]  # fmt: skip
+            for rule in node.eliminations
+            if rule.kind == kind
+        ]
         if rules:
-            found[kind] = rules
+            zeros[kind] = rules
     store = node.metadata
     if store is not None:
-        found["metadata"] = {"word_bits": store.word_bits, "block_words": store.block_words}
-        found["metadata"] |= _changed(
+        zeros["metadata"] = {"word_bits": store.word_bits, "block_words": store.block_words}
+        zeros["metadata"] |= _changed(
             {
-                "capacity_words": (store.capacity_words, None), "read_pj": (store.read_pj, None),
-                "fill_pj": (store.fill_pj, None), "update_pj": (store.update_pj, None),
+                "capacity_words": (store.capacity_words, None),
+                "read_pj": (store.read_pj, None),
+                "fill_pj": (store.fill_pj, None),
+                "update_pj": (store.update_pj, None),
             }
-        )  # fmt: skip
-    return found
+        )
+    return zeros
 
 
 def _rank(rank: RankFormat) -> str:
@@ -151,11 +170,13 @@ def _rank(rank: RankFormat) -> str:
 def _fan_out(node: FanOut) -> dict[str, Any]:
     return {"name": node.name, "mesh": list(node.mesh)} | _changed(
         {
-            "multicast": (node.multicast, True), "reduction": (node.reduction, True),
-            "systolic": (node.systolic, ""), "hop_pj": (node.hop_pj, None),
+            "multicast": (node.multicast, True),
+            "reduction": (node.reduction, True),
+            "systolic": (node.systolic, ""),
+            "hop_pj": (node.hop_pj, None),
             "waits": (node.waits, False),
         }
-    )  # fmt: skip
+    )
 
 
 def _changed(values: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:

@@ -60,9 +60,10 @@ def _structure(architecture: Architecture) -> Iterator[Problem]:
     first = architecture.nodes[0]
     if first.keeps is not None:
         yield Problem(
-            f"{first.name}.keeps", "nothing: the first memory keeps every tensor",
+            f"{first.name}.keeps",
+            "nothing: the first memory keeps every tensor",
             ", ".join(first.keeps),
-        )  # fmt: skip
+        )
     names = [node.name for node in architecture.nodes]
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield Problem(f"{name}.name", "a name of its own", f"{names.count(name)} levels")
@@ -88,9 +89,11 @@ def _numbers(architecture: Architecture) -> Iterator[Problem]:
     if not architecture.overhead >= 1:
         yield Problem("overhead", "1 or more", f"{architecture.overhead:g}")
     for field, value in (
-        ("energy_pj", compute.energy_pj), ("leak_pj", compute.leak_pj_per_cycle),
-        ("area_um2", compute.area_um2), ("gated_pj", compute.gated_pj),
-    ):  # fmt: skip
+        ("energy_pj", compute.energy_pj),
+        ("leak_pj", compute.leak_pj_per_cycle),
+        ("area_um2", compute.area_um2),
+        ("gated_pj", compute.gated_pj),
+    ):
         yield from _not_below(f"{compute.name}.{field}", value)
     for node in architecture.nodes:
         if isinstance(node, FanOut):
@@ -108,8 +111,11 @@ def _memory(memory: Memory) -> Iterator[Problem]:
     if memory.bank_words is not None:
         yield from _above(f"{name}.bank_words", memory.bank_words)
         if memory.bank_words > (memory.capacity_words or 0):
-            yield Problem(f"{name}.bank_words", f"at most its {memory.capacity_words} words",
-                          f"{memory.bank_words:g}")  # fmt: skip
+            yield Problem(
+                f"{name}.bank_words",
+                f"at most its {memory.capacity_words} words",
+                f"{memory.bank_words:g}",
+            )
     for field in ("word_bits", "block_words", "cluster", "buffers"):
         yield from _above(f"{name}.{field}", getattr(memory, field))
     for field in ("read_pj", "fill_pj", "update_pj", "leak_pj_per_cycle", "area_um2"):
@@ -141,7 +147,7 @@ def _wide_enough(memory: Memory, port: Port, field: str) -> Iterator[Problem]:
             f"{port.words_per_cycle:g} ({bits:g} bits a cycle)",
             "widen it, or give the memory words as narrow as its port (word_bits); the rate of "
             "main memory may stand in system.memory_gb_per_s instead",
-        )  # fmt: skip
+        )
 
 
 def _zeros(memory: Memory) -> Iterator[Problem]:
@@ -167,9 +173,11 @@ def _zeros(memory: Memory) -> Iterator[Problem]:
             yield Problem(f"{where}.when_zero", "at least one tensor", "none")
         if rule.target in rule.conditions and rule.target not in formatted:
             yield Problem(
-                f"{where}.when_zero", f"another tensor, or a format that says where "
-                f"{rule.target} is zero before it is read", rule.target,
-            )  # fmt: skip
+                f"{where}.when_zero",
+                f"another tensor, or a format that says where "
+                f"{rule.target} is zero before it is read",
+                rule.target,
+            )
 
 
 def _above(field: str, value: float) -> Iterator[Problem]:

@@ -38,15 +38,15 @@ class Left:
     products: float
 
     @staticmethod
-    def of(densities: Densities) -> Left:
+    def from_densities(densities: Densities) -> Left:
         """Those of some densities.
 
-        >>> Left.of((("Weights", "2:4"), ("Inputs", 0.5)))
+        >>> Left.from_densities((("Weights", "2:4"), ("Inputs", 0.5)))
         Left(weights=0.5, inputs=0.5, outputs=1.0, products=0.25)
         """
-        own = {name: least_share(value, name) for name, value in densities}
-        weights, inputs = own.get(WEIGHTS, 1.0), own.get(INPUTS, 1.0)
-        return Left(weights, inputs, own.get(OUTPUTS, 1.0), weights * inputs)
+        table = {name: least_share(value, name) for name, value in densities}
+        weights, inputs = table.get(WEIGHTS, 1.0), table.get(INPUTS, 1.0)
+        return Left(weights, inputs, table.get(OUTPUTS, 1.0), weights * inputs)
 
 
 OF_LAYERS = (
@@ -70,7 +70,7 @@ class Chip(Structure):
     design: Design
 
     @staticmethod
-    def of(design: Design) -> Chip:
+    def from_design(design: Design) -> Chip:
         """The chip of a design; it is known by all that its file says."""
         return Chip(content_hash(msgspec.to_builtins(design.content)), design)
 
@@ -95,23 +95,24 @@ class Chip(Structure):
     @cached_property
     def remarks(self) -> tuple[str, ...]:
         """What the file leaves open, and what its densities are taken for."""
-        said = []
+        remarks = []
         arch = self.design.architecture
         if self.missing_energy:
-            said.append(f"{self.missing_energy} has no energy in the file: energy is not answered")
+            remarks.append(
+                f"{self.missing_energy} has no energy in the file: energy is not answered"
+            )
         if self.content.vector is None:
-            said.append("the file has no [vector]: the multipliers do what is no product")
+            remarks.append("the file has no [vector]: the multipliers do what is no product")
         if arch.knows_zeros:
-            said.append(OF_LAYERS if self.content.density else NOTHING_IS_ZERO)
+            remarks.append(OF_LAYERS if self.content.density else NOTHING_IS_ZERO)
             if unknown := _unknown_of_zeros(arch):
-                said.append(f"{', '.join(unknown)} have no energy in the file and count none")
+                remarks.append(f"{', '.join(unknown)} have no energy in the file and count none")
         elif self.content.density:
-            said.append("[density] of the file changes nothing: the design leaves no zeros out")
-        return tuple(said)
+            remarks.append("[density] of the file changes nothing: the design leaves no zeros out")
+        return tuple(remarks)
 
     @property
     def content(self) -> ArchitectureFile:
-        """The file."""
         return self.design.content
 
     @property
@@ -131,7 +132,7 @@ class Chip(Structure):
     @cached_property
     def left(self) -> Left:
         """What of a layer with weights is there at least once zeros are left out."""
-        return Left.of(self.densities)
+        return Left.from_densities(self.densities)
 
     @property
     def rules(self) -> Constraints:
@@ -180,40 +181,44 @@ def chip_of(device: Device) -> Chip:
     """
     if not isinstance(device.structure, Chip):
         raise unsupported(
-            f"{device.name} runs loop nests, but is no design", "device.execution_model",
+            f"{device.name} runs loop nests, but is no design",
+            "device.execution_model",
             "describe its memories and compute in an architecture file (`silicast design map`)",
-        )  # fmt: skip
+        )
     return device.structure
 
 
 def _unknown_of_zeros(arch: Architecture) -> list[str]:
     """Actions that only zeros bring, whose energy nobody gave."""
-    found = []
+    unknown = []
     for memory in arch.memories:
         store = memory.metadata
         if store is not None and memory.formats:
-            found += [
-                f"{memory.name}.metadata.{name}_pj" for name in ACTIONS
+            unknown += [
+                f"{memory.name}.metadata.{name}_pj"
+                for name in ACTIONS
                 if getattr(store, f"{name}_pj") is None
-            ]  # fmt: skip
+            ]
         if memory.recodes:
-            found += [
-                f"{memory.name}.{name}" for name in ("expand_pj", "compress_pj")
+            unknown += [
+                f"{memory.name}.{name}"
+                for name in ("expand_pj", "compress_pj")
                 if getattr(memory, name) is None
-            ]  # fmt: skip
-    return found
+            ]
+    return unknown
 
 
 @lru_cache(maxsize=256)
 def _in_format(chip: Chip, compute: str, bits: float) -> Architecture:
     arch = chip.design.architecture
-    own = chip.content.compute.formats.get(compute)
+    current = chip.content.compute.formats.get(compute)
     unit = arch.compute
-    if own is not None:
+    if current is not None:
         unit = replace(
-            unit, per_cycle=unit.per_cycle if own.per_cycle is None else own.per_cycle,
-            energy_pj=unit.energy_pj if own.energy_pj is None else own.energy_pj,
-        )  # fmt: skip
+            unit,
+            per_cycle=unit.per_cycle if current.per_cycle is None else current.per_cycle,
+            energy_pj=unit.energy_pj if current.energy_pj is None else current.energy_pj,
+        )
     known = not chip.missing_energy
     unit = replace(unit, energy_pj=unit.energy_pj if known else 0.0)
     nodes = tuple(

@@ -54,8 +54,8 @@ def _told(check: Callable[[], None]) -> Iterator[Problem]:
     try:
         check()
     except SilicastError as error:
-        found = f"{error.file}: {error.message}" if error.file else error.message
-        yield Problem(error.field, "", found, error.hint, told=True)
+        value = f"{error.file}: {error.message}" if error.file else error.message
+        yield Problem(error.field, "", value, error.hint, told=True)
 
 
 def _rule(design: Design, rule: RuleTable, where: str) -> Iterator[Problem]:
@@ -66,8 +66,8 @@ def _rule(design: Design, rule: RuleTable, where: str) -> Iterator[Problem]:
         return
     axes = len(node.mesh) if isinstance(node, FanOut) else 0
     if rule.axis is not None and not 0 <= rule.axis < axes:
-        found = f"axis {rule.axis} of {axes}" if axes else f"an axis of the memory {rule.level}"
-        yield Problem(f"{where}.axis", "an axis of a fan-out, from 0", found)
+        value = f"axis {rule.axis} of {axes}" if axes else f"an axis of the memory {rule.level}"
+        yield Problem(f"{where}.axis", "an axis of a fan-out, from 0", value)
     for field, dims in (("fixed", rule.fixed), ("most", rule.most), ("innermost", rule.innermost)):
         for dim in dims:
             if dim not in DIMS:
@@ -81,9 +81,12 @@ def _formats(design: Design) -> Iterator[Problem]:
         where = f"compute.formats.{name}"
         if name not in BITS:
             yield Problem(
-                where, "a number format", f"unknown number format {name!r}",
-                f"one of {', '.join(BITS)}", told=True,
-            )  # fmt: skip
+                where,
+                "a number format",
+                f"unknown number format {name!r}",
+                f"one of {', '.join(BITS)}",
+                told=True,
+            )
         yield from _in_range(f"{where}.per_cycle", table.per_cycle)
         yield from _in_range(f"{where}.energy_pj", table.energy_pj, zero=True)
 

@@ -52,7 +52,7 @@ def device_of_design(table: Mapping[str, Any], file: str = "") -> Device:
         },
         default_gpus_per_node=content.system.devices_per_node,
         sources={"": content.source or file}, unknowns=tuple(unknowns),
-        structure=Chip.of(design),
+        structure=Chip.from_design(design),
     )  # fmt: skip
 
 
@@ -72,9 +72,10 @@ def with_main_memory(design: Design, file: str) -> Design:
     if not first.hidden_ports:
         raise SilicastError(
             f"main memory {first.name} has no port: as a device it needs a bandwidth",
-            field=f"{first.name}.port", file=file,
+            field=f"{first.name}.port",
+            file=file,
             hint="state [[level.port]] words_per_cycle, or [system] memory_gb_per_s",
-        )  # fmt: skip
+        )
     return design
 
 
@@ -86,9 +87,10 @@ def main_words_per_cycle(arch: Architecture, tensor: str = "", action: str = "re
             port.words_per_cycle for port in ports
         )
     able = [
-        port.words_per_cycle for port in ports
+        port.words_per_cycle
+        for port in ports
         if action in port.actions and (not port.tensors or tensor in port.tensors)
-    ]  # fmt: skip
+    ]
     return min(able, default=math.inf)
 
 
@@ -104,13 +106,14 @@ def _pipes(content: ArchitectureFile, arch: Architecture) -> dict[str, Pipe]:
     rates = {
         name: arch.units * OPERATIONS * (table.per_cycle or unit.per_cycle)
         for name, table in unit.formats.items()
-    }  # fmt: skip
+    }
     if not rates:
         widest = max(memory.word_bits for memory in arch.memories)
         rates = {
             name: arch.units * OPERATIONS * unit.per_cycle
-            for name in ANY_FORMAT if BITS[name] <= max(widest, 16)
-        }  # fmt: skip
+            for name in ANY_FORMAT
+            if BITS[name] <= max(widest, 16)
+        }
     vector = content.vector
     simple = vector.per_cycle if vector else arch.units * unit.per_cycle
     special = (vector.special_per_cycle if vector else None) or simple / 16.0
@@ -124,7 +127,7 @@ def _pipes(content: ArchitectureFile, arch: Architecture) -> dict[str, Pipe]:
 def _memories(design: Design, file: str) -> dict[str, MemoryLevel]:
     """Main memory by the name that all layers use, the others by their own."""
     arch, system = design.architecture, design.content.system
-    found: dict[str, MemoryLevel] = {}
+    memories: dict[str, MemoryLevel] = {}
     for level, memory in enumerate(arch.memories):
         copies = arch.instances[level]
         words = math.inf if memory.capacity_words is None else memory.capacity_words * copies
@@ -134,15 +137,18 @@ def _memories(design: Design, file: str) -> dict[str, MemoryLevel]:
             if system.memory_gb_per_s is not None:  # ports may say what of it is reached
                 wide = max(wide, system.memory_gb_per_s * PER_S_AND_GB)
             given = system.memory_gb
-            found[MAIN] = MemoryLevel(
-                MAIN, "device", _main_bytes(capacity, given, memory, file), wide,
+            memories[MAIN] = MemoryLevel(
+                MAIN,
+                "device",
+                _main_bytes(capacity, given, memory, file),
+                wide,
                 technology=system.memory_technology,
-            )  # fmt: skip
+            )
         else:
             name = f"{memory.name}_" if memory.name == MAIN else memory.name
             rate = _bandwidth(memory) * copies * arch.clock_hz
-            found[name] = MemoryLevel(name, "device", capacity, rate)
-    return found
+            memories[name] = MemoryLevel(name, "device", capacity, rate)
+    return memories
 
 
 def _main_bytes(capacity: float, given_gb: float | None, memory: Memory, file: str) -> float:
@@ -151,9 +157,10 @@ def _main_bytes(capacity: float, given_gb: float | None, memory: Memory, file: s
     if math.isinf(capacity):
         raise SilicastError(
             f"main memory {memory.name} has no capacity: as a device it needs one",
-            field=f"{memory.name}.capacity_words", file=file,
+            field=f"{memory.name}.capacity_words",
+            file=file,
             hint="state it, or [system] memory_gb",
-        )  # fmt: skip
+        )
     return capacity
 
 
@@ -168,9 +175,11 @@ def _check_limit(content: ArchitectureFile, idle_w: float | None, file: str) -> 
         return
     raise SilicastError(
         f"expected more than the {idle_w:.4g} W that the chip takes without work, found "
-        f"{limit_w:g} W", field="system.power_w", file=file,
+        f"{limit_w:g} W",
+        field="system.power_w",
+        file=file,
         hint="raise it, or lower idle_w or the leak_pj_per_cycle of levels and compute",
-    )  # fmt: skip
+    )
 
 
 def _idle_w(content: ArchitectureFile, arch: Architecture) -> float | None:

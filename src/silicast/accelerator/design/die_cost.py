@@ -27,7 +27,6 @@ class Area:
 
     @property
     def mm2(self) -> float:
-        """Of what is known."""
         return math.fsum(self.parts.values())
 
 
@@ -61,14 +60,16 @@ def dies_per_wafer(area_mm2: float, diameter_mm: float = 300.0) -> float:
     """
     if not (area_mm2 > 0 and math.isfinite(area_mm2)):
         raise SilicastError(f"expected more than 0 mm2, found {area_mm2:g}", field="area")
-    found = math.pi * diameter_mm**2 / 4 / area_mm2
-    found -= math.pi * diameter_mm / math.sqrt(2 * area_mm2)
-    if found < 1:
+    dies = math.pi * diameter_mm**2 / 4 / area_mm2
+    dies -= math.pi * diameter_mm / math.sqrt(2 * area_mm2)
+    if dies < 1:
         raise SilicastError(
             f"a die of {area_mm2:g} mm2 does not fit a wafer of {diameter_mm:g} mm",
-            kind="unsupported", field="area", hint="split it into chiplets",
-        )  # fmt: skip
-    return found
+            kind="unsupported",
+            field="area",
+            hint="split it into chiplets",
+        )
+    return dies
 
 
 def poisson_yield(defects: float) -> float:
@@ -126,9 +127,12 @@ class DieCost:
 
 
 def die_cost(
-    area_mm2: float, node_nm: float, *, wafer_usd: float | None = None,
+    area_mm2: float,
+    node_nm: float,
+    *,
+    wafer_usd: float | None = None,
     defects_per_cm2: float | None = None,
-) -> DieCost:  # fmt: skip
+) -> DieCost:
     """Cost of a die.
 
     Args:
@@ -158,10 +162,13 @@ def die_cost(
 
     here = square_cm * usual
     return DieCost(
-        area_mm2, dies,
+        area_mm2,
+        dies,
         {
-            "poisson": poisson_yield(here), "murphy": murphy_yield(here),
+            "poisson": poisson_yield(here),
+            "murphy": murphy_yield(here),
             "negative_binomial": clustered_yield(here, clusters),
         },
-        wafer, Quantity(usd(wafer.estimate, usual), usd(wafer.p05, few), usd(wafer.p95, many)),
-    )  # fmt: skip
+        wafer,
+        Quantity(usd(wafer.estimate, usual), usd(wafer.p05, few), usd(wafer.p95, many)),
+    )

@@ -185,9 +185,7 @@ def leak_factor(from_nm: float, to_nm: float, from_v: float = 1.0, to_v: float =
     ratio = to_v / from_v
     volts = sorted((ratio, ratio**3))
     ends = sorted((area, 1.0))
-    return Quantity(
-        math.sqrt(area) * ratio**2, ends[0] * volts[0], ends[1] * volts[1],
-    )  # fmt: skip
+    return Quantity(math.sqrt(area) * ratio**2, ends[0] * volts[0], ends[1] * volts[1])
 
 
 def area_factor(from_nm: float, to_nm: float) -> Quantity:
@@ -214,8 +212,9 @@ def between(table: Mapping[str, float], node_nm: float, field: str) -> float:
     if not known[0][0] <= node_nm <= known[-1][0]:
         raise SilicastError(
             f"expected a node from {known[0][0]:g} to {known[-1][0]:g} nm, found {node_nm:g}",
-            field=field, hint="state the number itself",
-        )  # fmt: skip
+            field=field,
+            hint="state the number itself",
+        )
     for (fine, low), (coarse, high) in itertools.pairwise(known):
         if fine <= node_nm <= coarse:
             share = math.log(node_nm / fine) / math.log(coarse / fine)
@@ -245,9 +244,7 @@ class Process:
         """
         node = node_energy_factor(kind, self.from_nm, self.to_nm)
         volts = voltage_energy_factor(self.from_v, self.to_v)
-        return Quantity(
-            node.estimate * volts.estimate, node.p05 * volts.p05, node.p95 * volts.p95
-        )  # fmt: skip
+        return Quantity(node.estimate * volts.estimate, node.p05 * volts.p05, node.p95 * volts.p95)
 
     def applied(self, architecture: Architecture) -> Architecture:
         """The design at the other node: memories on the chip as SRAM, units and meshes as logic,
@@ -266,17 +263,22 @@ class Process:
         area = area_factor(self.from_nm, self.to_nm).estimate
         first, unit = architecture.nodes[0], architecture.compute
         nodes = tuple(
-            replace(node, hop_pj=_times(node.hop_pj, logic)) if isinstance(node, FanOut)
+            replace(node, hop_pj=_times(node.hop_pj, logic))
+            if isinstance(node, FanOut)
             else _memory_at(node, sram, leak, area)
             for node in architecture.nodes[1:]
-        )  # fmt: skip
+        )
         return replace(
-            architecture, nodes=(first, *nodes), compute=replace(
-                unit, energy_pj=_times(unit.energy_pj, logic), gated_pj=unit.gated_pj * logic,
+            architecture,
+            nodes=(first, *nodes),
+            compute=replace(
+                unit,
+                energy_pj=_times(unit.energy_pj, logic),
+                gated_pj=unit.gated_pj * logic,
                 leak_pj_per_cycle=_times(unit.leak_pj_per_cycle, leak),
                 area_um2=_times(unit.area_um2, area),
             ),
-        )  # fmt: skip
+        )
 
 
 def _times(value: float | None, factor: float) -> float | None:
@@ -287,13 +289,20 @@ def _memory_at(memory: Memory, energy: float, leak: float, area: float) -> Memor
     store = memory.metadata
     if store is not None:
         store = replace(
-            store, read_pj=_times(store.read_pj, energy), fill_pj=_times(store.fill_pj, energy),
+            store,
+            read_pj=_times(store.read_pj, energy),
+            fill_pj=_times(store.fill_pj, energy),
             update_pj=_times(store.update_pj, energy),
-        )  # fmt: skip
+        )
     return replace(
-        memory, read_pj=_times(memory.read_pj, energy), fill_pj=_times(memory.fill_pj, energy),
-        update_pj=_times(memory.update_pj, energy), gated_pj=memory.gated_pj * energy,
-        expand_pj=_times(memory.expand_pj, energy), compress_pj=_times(memory.compress_pj, energy),
+        memory,
+        read_pj=_times(memory.read_pj, energy),
+        fill_pj=_times(memory.fill_pj, energy),
+        update_pj=_times(memory.update_pj, energy),
+        gated_pj=memory.gated_pj * energy,
+        expand_pj=_times(memory.expand_pj, energy),
+        compress_pj=_times(memory.compress_pj, energy),
         leak_pj_per_cycle=_times(memory.leak_pj_per_cycle, leak),
-        area_um2=_times(memory.area_um2, area), metadata=store,
-    )  # fmt: skip
+        area_um2=_times(memory.area_um2, area),
+        metadata=store,
+    )

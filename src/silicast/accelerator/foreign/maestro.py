@@ -50,19 +50,23 @@ class Maestro(ForeignReader):
 
     def hardware(self, path: Path) -> Hardware:
         """See :meth:`ForeignReader.hardware`. Sizes are bytes, widths bytes a cycle there."""
-        found = _chip(path)
+        chip = _chip(path)
         nodes: list[Node] = [
-            Memory("dram", ports=_port(found, "offchip_bw_cstr")),
-            Memory("l2", capacity_words=found.get("l2_size_cstr"), buffers=2,
-                   ports=_port(found, "noc_bw_cstr")),
-            FanOut("pes", (int(found["num_pes"]),)),
-            Memory("l1", capacity_words=found.get("l1_size_cstr"), buffers=2),
-        ]  # fmt: skip
+            Memory("dram", ports=_port(chip, "offchip_bw_cstr")),
+            Memory(
+                "l2",
+                capacity_words=chip.get("l2_size_cstr"),
+                buffers=2,
+                ports=_port(chip, "noc_bw_cstr"),
+            ),
+            FanOut("pes", (int(chip["num_pes"]),)),
+            Memory("l1", capacity_words=chip.get("l1_size_cstr"), buffers=2),
+        ]
         architecture = Architecture(path.stem, tuple(nodes), Compute("mac"), source=str(path))
         notes = [
             "energies are not in the file: give energy_pj to every level (0 where only time counts)"
         ]
-        notes += [f"{key} is not taken over" for key in sorted(set(found) - set(SIZES))]
+        notes += [f"{key} is not taken over" for key in sorted(set(chip) - set(SIZES))]
         return Hardware(architecture, Constraints(), tuple(notes))
 
     def workload(self, path: Path) -> Workload:
@@ -78,16 +82,17 @@ class Maestro(ForeignReader):
 
 
 def _chip(path: Path) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for place, line in enumerate(COMMENT.sub("", text_of(path)).splitlines(), 1):
+    chip: dict[str, float] = {}
+    for index, line in enumerate(COMMENT.sub("", text_of(path)).splitlines(), 1):
         if not line.strip():
             continue
         match = PAIR.match(line)
         if match is None:
             raise SilicastError(
-                f"expected num_pes: 256, found {line.strip()[:40]!r}", field=f"line {place}",
+                f"expected num_pes: 256, found {line.strip()[:40]!r}",
+                field=f"line {index}",
                 file=str(path),
-            )  # fmt: skip
+            )
         try:
             value = float(match[2])
         except ValueError:
@@ -98,14 +103,14 @@ def _chip(path: Path) -> dict[str, float]:
             raise SilicastError(
                 f"expected more than 0, found {match[2]}", field=match[1], file=str(path)
             )
-        found[match[1]] = value
-    if "num_pes" not in found:
+        chip[match[1]] = value
+    if "num_pes" not in chip:
         raise SilicastError("is missing", field="num_pes", file=str(path))
-    return found
+    return chip
 
 
-def _port(found: dict[str, float], key: str) -> tuple[Port, ...]:
-    return (Port("shared", found[key]),) if key in found else ()
+def _port(table: dict[str, float], key: str) -> tuple[Port, ...]:
+    return (Port("shared", table[key]),) if key in table else ()
 
 
 def _layers(path: Path) -> Iterator[tuple[str, str, dict[str, int], dict[str, int]]]:
@@ -124,24 +129,25 @@ def _layers(path: Path) -> Iterator[tuple[str, str, dict[str, int], dict[str, in
 
 def _braced(text: str, start: int, file: str) -> str:
     depth = 0
-    for place in range(start, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[place], 0)
+    for index in range(start, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[index], 0)
         if depth == 0:
-            return text[start + 1 : place]
+            return text[start + 1 : index]
     raise SilicastError("ends inside a brace", file=file)
 
 
 def _table(body: str, head: str, layer: str, file: str) -> dict[str, int]:
     match = re.search(rf"\b{head}\s*\{{([^}}]*)\}}", body)
-    found = {}
+    table = {}
     for key, value in FIELD.findall(match[1]) if match else ():
         if not value.isdigit() or int(value) < 1:
             raise SilicastError(
-                f"expected a whole number above 0, found {value!r}", field=f"{layer}.{head}.{key}",
+                f"expected a whole number above 0, found {value!r}",
+                field=f"{layer}.{head}.{key}",
                 file=file,
-            )  # fmt: skip
-        found[key.upper()] = int(value)
-    return found
+            )
+        table[key.upper()] = int(value)
+    return table
 
 
 def _einsum(

@@ -102,10 +102,10 @@ def read_hardware(path: Path, format_: str = "") -> Hardware:
     """
     if not path.exists():
         raise SilicastError("there is no such file", kind="io", file=str(path))
-    found = _reader(path, format_, hardware=True).hardware(path)
-    for problem in check_architecture(found.architecture):
+    hardware = _reader(path, format_, hardware=True).hardware(path)
+    for problem in check_architecture(hardware.architecture):
         raise problem.error(str(path))
-    return found
+    return hardware
 
 
 def read_workload(path: Path, format_: str = "") -> Workload:
@@ -116,10 +116,10 @@ def read_workload(path: Path, format_: str = "") -> Workload:
     """
     if not path.exists():
         raise SilicastError("there is no such file", kind="io", file=str(path))
-    found = _reader(path, format_, hardware=False).workload(path)
-    if not found.layers:
+    workload = _reader(path, format_, hardware=False).workload(path)
+    if not workload.layers:
         raise SilicastError("holds no layer that multiplies", file=str(path))
-    return found
+    return workload
 
 
 def _reader(path: Path, name: str, *, hardware: bool) -> ForeignReader:
@@ -134,12 +134,16 @@ def _reader(path: Path, name: str, *, hardware: bool) -> ForeignReader:
     for reader in known.values():
         if reader.is_workload(path) if hardware else reader.is_hardware(path):
             has, wanted = ("layers", "a chip") if hardware else ("a chip", "layers")
-            raise SilicastError(f"holds {has} of {reader.name}, no {wanted.removeprefix('a ')}",
-                                file=str(path), hint=f"give a file with {wanted}")  # fmt: skip
+            raise SilicastError(
+                f"holds {has} of {reader.name}, no {wanted.removeprefix('a ')}",
+                file=str(path),
+                hint=f"give a file with {wanted}",
+            )
     raise SilicastError(
-        "is no file of a tool that we know", file=str(path),
+        "is no file of a tool that we know",
+        file=str(path),
         hint="; ".join(f"{each.name}: {each.reads}" for each in known.values()),
-    )  # fmt: skip
+    )
 
 
 def text_of(path: Path) -> str:

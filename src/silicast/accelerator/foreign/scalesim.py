@@ -45,11 +45,9 @@ class ScaleSim(ForeignReader):
     reads: ClassVar[str] = "a configuration (.cfg), a topology (.csv)"
 
     def is_hardware(self, path: Path) -> bool:
-        """By the ending."""
         return path.suffix.casefold() == ".cfg"
 
     def is_workload(self, path: Path) -> bool:
-        """By the ending."""
         return path.suffix.casefold() == ".csv"
 
     def hardware(self, path: Path) -> Hardware:
@@ -58,16 +56,19 @@ class ScaleSim(ForeignReader):
         flow = config.word("Dataflow").casefold()
         if flow not in DATAFLOWS:
             raise SilicastError(
-                f"unknown dataflow {flow!r}", field=f"{PRESETS}.Dataflow", file=str(path),
+                f"unknown dataflow {flow!r}",
+                field=f"{PRESETS}.Dataflow",
+                file=str(path),
                 hint=f"one of {', '.join(DATAFLOWS)}",
-            )  # fmt: skip
+            )
         stays, rows, columns = DATAFLOWS[flow]
         wires = config.bandwidths()
         nodes: list[Node] = [Memory("dram", ports=_ports(wires))]
         for name, key, tensor in (
-            ("ifmap_sram", "IfmapSramSzkB", INPUTS), ("filter_sram", "FilterSramSzkB", WEIGHTS),
+            ("ifmap_sram", "IfmapSramSzkB", INPUTS),
+            ("filter_sram", "FilterSramSzkB", WEIGHTS),
             ("ofmap_sram", "OfmapSramSzkB", OUTPUTS),
-        ):  # fmt: skip
+        ):
             words = 1024.0 * config.number(key)
             nodes.append(Memory(name, capacity_words=words, buffers=2, keeps=(tensor,)))
         mesh = config.number("ArrayHeight"), config.number("ArrayWidth")
@@ -76,9 +77,7 @@ class ScaleSim(ForeignReader):
         architecture = Architecture(
             name=config.name(), nodes=tuple(nodes), compute=Compute("mac"), source=str(path)
         )
-        rules = {
-            ("array", 0): SlotRule(indexing=rows), ("array", 1): SlotRule(indexing=columns),
-        }  # fmt: skip
+        rules = {("array", 0): SlotRule(indexing=rows), ("array", 1): SlotRule(indexing=columns)}
         return Hardware(architecture, Constraints(rules), config.notes(wires))
 
     def workload(self, path: Path) -> Workload:
@@ -120,9 +119,10 @@ class _Config:
         value = self.word(key)
         if not value.isdigit() or int(value) < 1:
             raise SilicastError(
-                f"expected a whole number above 0, found {value!r}", field=f"{PRESETS}.{key}",
+                f"expected a whole number above 0, found {value!r}",
+                field=f"{PRESETS}.{key}",
                 file=self.file,
-            )  # fmt: skip
+            )
         return int(value)
 
     def name(self) -> str:
@@ -133,27 +133,28 @@ class _Config:
         mode = self.parser.get("run_presets", "InterfaceBandwidth", fallback="CALC").strip()
         if mode != "USER":
             return ()
-        found = []
+        items = []
         for part in self.word("Bandwidth").split(","):
             if not part.strip().isdigit() or int(part) < 1:
                 raise SilicastError(
-                    f"expected words a cycle, found {part.strip()!r}", field=f"{PRESETS}.Bandwidth",
+                    f"expected words a cycle, found {part.strip()!r}",
+                    field=f"{PRESETS}.Bandwidth",
                     file=self.file,
-                )  # fmt: skip
-            found.append(float(part))
-        return tuple(found)
+                )
+            items.append(float(part))
+        return tuple(items)
 
     def notes(self, wires: tuple[float, ...]) -> tuple[str, ...]:
-        found = [
+        items = [
             "energies are not in the file: give energy_pj to every level (0 where only time counts)"
         ]
         if not wires:
-            found.append("InterfaceBandwidth CALC: main memory has no port, so it limits nothing")
+            items.append("InterfaceBandwidth CALC: main memory has no port, so it limits nothing")
         if self.parser.get("sparsity", "SparsitySupport", fallback="").casefold() == "true":
-            found.append("sparsity is not taken over: give --density to design map")
+            items.append("sparsity is not taken over: give --density to design map")
         if self.parser.get("layout", "IfmapCustomLayout", fallback="").casefold() == "true":
-            found.append("layouts are not taken over: conflicts of banks are not counted")
-        return tuple(found)
+            items.append("layouts are not taken over: conflicts of banks are not counted")
+        return tuple(items)
 
 
 def _ports(wires: tuple[float, ...]) -> tuple[Port, ...]:
@@ -169,15 +170,17 @@ def _layer(cells: list[str], number: int, file: str, products: bool) -> Layer:
     for head, cell in zip(heads, cells[1:], strict=False):
         if not cell.isdigit() or int(cell) < 1:
             raise SilicastError(
-                f"expected a whole number above 0, found {cell!r}", field=f"line {number}, {head}",
+                f"expected a whole number above 0, found {cell!r}",
+                field=f"line {number}, {head}",
                 file=file,
-            )  # fmt: skip
+            )
         sizes.append(int(cell))
     if len(sizes) < len(heads):
         raise SilicastError(
-            f"has {len(sizes)} sizes, expected {', '.join(heads)}", field=f"line {number}",
+            f"has {len(sizes)} sizes, expected {', '.join(heads)}",
+            field=f"line {number}",
             file=file,
-        )  # fmt: skip
+        )
     if products:
         m, n, k = sizes
         return Layer(cells[0], matmul(m=m, n=n, k=k))
@@ -189,8 +192,9 @@ def _convolution(cells: list[str], sizes: list[int], number: int, file: str) -> 
     if r > h or s > w:
         raise SilicastError(
             f"a filter of {r} x {s} is larger than its input of {h} x {w}",
-            field=f"line {number}", file=file,
-        )  # fmt: skip
+            field=f"line {number}",
+            file=file,
+        )
     second = cells[8] if len(cells) > 8 else ""
     if second.isdigit() and int(second) != stride:
         raise unsupported(

@@ -16,9 +16,11 @@ from silicast.accelerator.mapper.task import TIMELOOP, described
 from silicast.core.errors import unsupported
 
 OPERATIONS = (
-    matmul(m=1, n=1, k=1), matmul(m=1, n=1, k=1, batch=2, weights_per_batch=True),
-    conv2d(c=1, m=1, p=1, q=1, r=1, s=1), conv2d(c=1, m=1, p=1, q=1, r=1, s=1, groups=2),
-)  # fmt: skip
+    matmul(m=1, n=1, k=1),
+    matmul(m=1, n=1, k=1, batch=2, weights_per_batch=True),
+    conv2d(c=1, m=1, p=1, q=1, r=1, s=1),
+    conv2d(c=1, m=1, p=1, q=1, r=1, s=1, groups=2),
+)
 """What an architecture file is mapped with: its levels call tensors as these do."""
 
 
@@ -36,27 +38,27 @@ class Timeloop(ForeignReader):
 
     def hardware(self, path: Path) -> Hardware:
         """See :meth:`ForeignReader.hardware`; tensors are called as those of our operations."""
-        found = described(path)
-        architecture, einsum = found.architecture, found.einsum
+        result = described(path)
+        architecture, einsum = result.architecture, result.einsum
         names = usual_names(einsum)
         if names is None and _named(architecture):
             raise unsupported(
                 f"tensors {', '.join(einsum.names)} are neither those of a product nor of a "
                 f"convolution, and {_named(architecture)[0]} names some",
                 "problem.shape.data_spaces",
-                "map its own problem instead: `silicast design map FOLDER`", file=found.file,
-            )  # fmt: skip
+                "map its own problem instead: `silicast design map FOLDER`",
+                file=result.file,
+            )
         return Hardware(
-            _renamed(architecture, names or {}), found.constraints,
-            (*found.notes, *_notes(architecture, einsum, names or {})),
-        )  # fmt: skip
+            _renamed(architecture, names or {}),
+            result.constraints,
+            (*result.notes, *_notes(architecture, einsum, names or {})),
+        )
 
     def is_workload(self, path: Path) -> bool:
-        """The same files hold one problem."""
         return self.is_hardware(path)
 
     def workload(self, path: Path) -> Workload:
-        """The problem."""
         einsum = described(path).einsum
         return Workload((Layer(einsum.name, einsum),))
 
@@ -92,9 +94,10 @@ def usual_names(einsum: Einsum) -> dict[str, str] | None:
 def _named(architecture: Architecture) -> list[str]:
     """Memories that name tensors."""
     return [
-        memory.name for memory in architecture.memories
+        memory.name
+        for memory in architecture.memories
         if memory.keeps is not None or memory.formats or memory.eliminations
-    ]  # fmt: skip
+    ]
 
 
 def _renamed(architecture: Architecture, names: Mapping[str, str]) -> Architecture:
@@ -103,7 +106,8 @@ def _renamed(architecture: Architecture, names: Mapping[str, str]) -> Architectu
 
     def renamed(memory: Memory) -> Memory:
         return replace(
-            memory, keeps=None if memory.keeps is None else called(memory.keeps),
+            memory,
+            keeps=None if memory.keeps is None else called(memory.keeps),
             may_bypass=called(memory.may_bypass),
             formats=tuple(
                 replace(each, tensor=names.get(each.tensor, each.tensor), flattened=())
@@ -114,7 +118,7 @@ def _renamed(architecture: Architecture, names: Mapping[str, str]) -> Architectu
                 for rule in memory.eliminations
             ),
             metadata=memory.metadata if memory.formats else None,
-        )  # fmt: skip
+        )
 
     nodes = tuple(
         renamed(node) if isinstance(node, Memory) else node for node in architecture.nodes
@@ -122,9 +126,7 @@ def _renamed(architecture: Architecture, names: Mapping[str, str]) -> Architectu
     return replace(architecture, nodes=nodes, scales_blocks=False)
 
 
-def _notes(
-    architecture: Architecture, einsum: Einsum, names: Mapping[str, str]
-) -> Iterator[str]:  # fmt: skip
+def _notes(architecture: Architecture, einsum: Einsum, names: Mapping[str, str]) -> Iterator[str]:
     other = {theirs: ours for theirs, ours in names.items() if theirs != ours}
     if other:
         yield "tensors: " + ", ".join(f"{theirs} is {ours}" for theirs, ours in other.items())

@@ -35,9 +35,13 @@ DIMS = {"K": "M", "C": "C", "OX": "Q", "OY": "P", "FX": "S", "FY": "R", "B": "N"
 """Its names of dimensions -> ours; others keep theirs."""
 WORD_BITS = 8
 DIRECTIONS: dict[tuple[str, bool], Action] = {
-    ("tl", False): "read", ("fh", False): "fill",
-    ("tl", True): "read", ("th", True): "read", ("fh", True): "fill", ("fl", True): "update",
-}  # fmt: skip
+    ("tl", False): "read",
+    ("fh", False): "fill",
+    ("tl", True): "read",
+    ("th", True): "read",
+    ("fh", True): "fill",
+    ("fl", True): "update",
+}
 """(to or from low or high, whether results) -> what we call it; drains count where they arrive."""
 MULTIPLY = re.compile(
     r"\s*(\w+)((?:\[\w+\])+)\s*\+=\s*(\w+)((?:\[\w+\])+)\s*\*\s*(\w+)((?:\[\w*\])+)"
@@ -66,7 +70,6 @@ class ZigZag(ForeignReader):
         )
 
     def hardware(self, path: Path) -> Hardware:
-        """See :meth:`ForeignReader.hardware`."""
         return _Build(table(read_yaml(path), "", str(path)), str(path)).hardware()
 
     def workload(self, path: Path) -> Workload:
@@ -75,8 +78,8 @@ class ZigZag(ForeignReader):
         layers: list[Layer] = []
         left: dict[str, int] = {}
         other: dict[str, None] = {}
-        for place, entry in enumerate(rows(read_yaml(path), "", file)):
-            where = f"[{place}]"
+        for index, entry in enumerate(rows(read_yaml(path), "", file)):
+            where = f"[{index}]"
             layer = table(entry, where, file)
             kind = word(layer.get("operator_type"), f"{where}.operator_type", file)
             equation = word(layer.get("equation"), f"{where}.equation", file)
@@ -84,7 +87,7 @@ class ZigZag(ForeignReader):
             if match is None or "Pool" in kind or kind == "Add":
                 left[kind] = left.get(kind, 0) + 1
                 continue
-            name = str(layer.get("name") or f"{kind} {layer.get('id', place)}")
+            name = str(layer.get("name") or f"{kind} {layer.get('id', index)}")
             layers.append(Layer(name, _einsum(layer, match, where, file)))
             given = table(layer.get("operand_precision") or {}, f"{where}.operand_precision", file)
             other |= {f"{key} {bits}": None for key, bits in given.items() if bits != WORD_BITS}
@@ -110,9 +113,11 @@ class _Build:
         array = table(content.get(ARRAY), ARRAY, file)
         if array.get("is_imc"):
             raise unsupported(
-                "computes in memory", f"{ARRAY}.is_imc",
-                "arrays of multipliers below memories are read", file=file,
-            )  # fmt: skip
+                "computes in memory",
+                f"{ARRAY}.is_imc",
+                "arrays of multipliers below memories are read",
+                file=file,
+            )
         dims = [str(d) for d in rows(array.get("dimensions"), f"{ARRAY}.dimensions", file)]
         sizes = rows(array.get("sizes"), f"{ARRAY}.sizes", file)
         if len(dims) != len(sizes) or not dims:
@@ -140,8 +145,10 @@ class _Build:
             if not serves <= served:
                 raise unsupported(
                     f"serves {', '.join(sorted(serves - served))}, which a memory outside does not",
-                    where, "memories that stand one below the other are read", file=self.file,
-                )  # fmt: skip
+                    where,
+                    "memories that stand one below the other are read",
+                    file=self.file,
+                )
             nodes += self.fans(served - serves)
             served = serves
             nodes.append(self.memory(str(name), table(entry, where, self.file), bool(nodes)))
@@ -149,9 +156,10 @@ class _Build:
         if self.array.get("systolic_dimensions"):
             self.notes.append("systolic_dimensions: filling and emptying the mesh is not counted")
         compute = Compute(
-            "mac", energy_pj=self.amount(self.array, "unit_energy", ARRAY),
+            "mac",
+            energy_pj=self.amount(self.array, "unit_energy", ARRAY),
             area_um2=self.amount(self.array, "unit_area", ARRAY),
-        )  # fmt: skip
+        )
         name = str(self.content.get("name") or Path(self.file).stem)
         architecture = Architecture(name, tuple(nodes), compute, source=self.file)
         self.notes.append("areas have no unit there: they are taken as um2")
@@ -160,15 +168,18 @@ class _Build:
     def served(self, name: str, entry: Any) -> set[str]:
         where = f"memories.{name}"
         some = rows(
-            table(entry, where, self.file).get("served_dimensions"), f"{where}.served_dimensions",
+            table(entry, where, self.file).get("served_dimensions"),
+            f"{where}.served_dimensions",
             self.file,
-        )  # fmt: skip
+        )
         unknown = sorted({str(dim) for dim in some} - set(self.sizes))
         if unknown:
             raise SilicastError(
-                f"no dimension {unknown[0]!r}", field=f"{where}.served_dimensions", file=self.file,
+                f"no dimension {unknown[0]!r}",
+                field=f"{where}.served_dimensions",
+                file=self.file,
                 hint=f"there are {', '.join(self.sizes)}",
-            )  # fmt: skip
+            )
         return {str(dim) for dim in some}
 
     def fans(self, dims: set[str]) -> list[Node]:
@@ -187,33 +198,42 @@ class _Build:
         read, write = self.amount(entry, "r_cost", where), self.amount(entry, "w_cost", where)
         size = above(entry.get("size"), f"{where}.size", self.file)
         return Memory(
-            name, capacity_words=size / WORD_BITS if inside else None, word_bits=WORD_BITS,
-            block_words=max(1, int(widest / WORD_BITS)), keeps=operands if inside else None,
-            buffers=2 if entry.get("force_double_buffering") else 1, ports=ports, read_pj=read,
-            fill_pj=write, update_pj=write,
+            name,
+            capacity_words=size / WORD_BITS if inside else None,
+            word_bits=WORD_BITS,
+            block_words=max(1, int(widest / WORD_BITS)),
+            keeps=operands if inside else None,
+            buffers=2 if entry.get("force_double_buffering") else 1,
+            ports=ports,
+            read_pj=read,
+            fill_pj=write,
+            update_pj=write,
             area_um2=self.amount(entry, "area", where) if inside else None,
-        )  # fmt: skip
+        )
 
     def tensors(self, names: list[Any], where: str) -> tuple[str, ...]:
         for name in names:
             if name not in OPERANDS:
                 raise SilicastError(
-                    f"no operand {name!r}", field=f"{where}.operands", file=self.file,
+                    f"no operand {name!r}",
+                    field=f"{where}.operands",
+                    file=self.file,
                     hint="I1, I2 and O",
-                )  # fmt: skip
+                )
         return tuple(dict.fromkeys(OPERANDS[name] for name in names))
 
     def ports(self, entry: Mapping[str, Any], where: str) -> tuple[tuple[Port, ...], float]:
-        found, widest = [], float(WORD_BITS)
-        for place, each in enumerate(rows(entry.get("ports"), f"{where}.ports", self.file)):
-            here = f"{where}.ports[{place}]"
+        items, widest = [], float(WORD_BITS)
+        for index, each in enumerate(rows(entry.get("ports"), f"{where}.ports", self.file)):
+            here = f"{where}.ports[{index}]"
             port = table(each, here, self.file)
             width = number(port.get("bandwidth_max"), f"{here}.bandwidth_max", self.file)
             if width <= 0:
                 raise SilicastError(
                     f"expected more than 0 bits a cycle, found {width:g}",
-                    field=f"{here}.bandwidth_max", file=self.file,
-                )  # fmt: skip
+                    field=f"{here}.bandwidth_max",
+                    file=self.file,
+                )
             widest = max(widest, width)
             actions: dict[Action, None] = {}
             tensors: dict[str, None] = {}
@@ -223,15 +243,16 @@ class _Build:
                 if operand not in OPERANDS:
                     raise SilicastError(
                         f"expected an operand and a direction, found {use!r}",
-                        field=f"{here}.allocation", file=self.file,
-                    )  # fmt: skip
+                        field=f"{here}.allocation",
+                        file=self.file,
+                    )
                 if action is not None:
                     actions[action] = None
                     tensors[OPERANDS[operand]] = None
             if actions:
-                name = str(port.get("name") or f"port_{place}")
-                found.append(Port(name, width / WORD_BITS, tuple(actions), tuple(tensors)))
-        return tuple(found), widest
+                name = str(port.get("name") or f"port_{index}")
+                items.append(Port(name, width / WORD_BITS, tuple(actions), tuple(tensors)))
+        return tuple(items), widest
 
     def constraints(self) -> Constraints:
         """``dataflows`` of the file: which dimensions stand side by side."""
@@ -259,24 +280,25 @@ def _einsum(layer: Mapping[str, Any], match: re.Match[str], where: str, file: st
     }
     sums: dict[str, Rank] = {}
     for relation in rows(layer.get("dimension_relations"), f"{where}.dimension_relations", file):
-        found = RELATION.match(str(relation))
-        if found is None:
+        result = RELATION.match(str(relation))
+        if result is None:
             raise SilicastError(
                 f"expected ix = 2*ox + 1*fx, found {relation!r}",
-                field=f"{where}.dimension_relations", file=file,
-            )  # fmt: skip
-        name, a, left, b, right = found.groups()
+                field=f"{where}.dimension_relations",
+                file=file,
+            )
+        name, a, left, b, right = result.groups()
         terms = ((_dim(left), int(a or 1)), (_dim(right), int(b or 1)))
         sums[name.upper()] = tuple(term for term in terms if term[0] in bounds)
     tensors = []
-    for place in (3, 5, 1):
-        letter = match[place]
-        indices = re.findall(r"\[(\w+)\]", match[place + 1])
+    for position in (3, 5, 1):
+        letter = match[position]
+        indices = re.findall(r"\[(\w+)\]", match[position + 1])
         ranks = tuple(sums.get(i.upper(), ((_dim(i), 1),)) for i in indices)
-        tensors.append(Tensor(TENSORS.get(letter, letter), ranks, is_output=place == 1))
-    kept = tuple(sorted(tensors, key=lambda t: (t.is_output, t.name != WEIGHTS)))
+        tensors.append(Tensor(TENSORS.get(letter, letter), ranks, is_output=position == 1))
+    remaining = tuple(sorted(tensors, key=lambda t: (t.is_output, t.name != WEIGHTS)))
     try:
-        return Einsum(str(layer.get("operator_type")).casefold(), bounds, kept)
+        return Einsum(str(layer.get("operator_type")).casefold(), bounds, remaining)
     except SilicastError as error:
         raise error.at(where, file) from None
 

@@ -56,11 +56,10 @@ class NestAttention(MappedKernel):
 
     @final
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :meth:`Implementation.analyse`."""
         variant = batch.variant
         c = load_physics(GROUP).constants(device.architecture)
         fmt = format_of(device, variant.dtype, variant.kv_dtype or "")
-        work = Sequences.of(batch, decode=self.decode)
+        work = Sequences.from_batch(batch, decode=self.decode)
         causal = variant.flag("causal", default=True)
         heads, groups = column(batch, "num_heads", 1), column(batch, "num_kv_heads", 1)
         width = column(batch, "head_dim", 128)
@@ -78,18 +77,24 @@ class NestAttention(MappedKernel):
         ).times(visited / np.maximum(dense, 1.0) / pairs)
         mask = xp.float64(column(batch, "mask_bytes", 0))
         load = _summed(load, work, xp.float64(groups)).reading(device, mask)
-        kept = work.total(visited) * heads
-        vector_s, joules = vector_cost(device, kept * c["softmax_ops"], kept)
+        remaining = work.total(visited) * heads
+        vector_s, joules = vector_cost(device, remaining * c["softmax_ops"], remaining)
         q_size, kv_size = (
-            element_bytes(variant.dtype), element_bytes(variant.kv_dtype or variant.dtype)
-        )  # fmt: skip
+            element_bytes(variant.dtype),
+            element_bytes(variant.kv_dtype or variant.dtype),
+        )
         tokens = work.total(queries)
         cached = 2.0 * work.total(keys) * groups * width * kv_size
         return analysed(
-            device, variant, load, flops=4.0 * work.total(scores) * heads * width,
+            device,
+            variant,
+            load,
+            flops=4.0 * work.total(scores) * heads * width,
             read=tokens * heads * width * q_size + cached + mask,
-            written=tokens * heads * width * q_size, vector_s=vector_s, vector_joules=joules,
-        )  # fmt: skip
+            written=tokens * heads * width * q_size,
+            vector_s=vector_s,
+            vector_joules=joules,
+        )
 
 
 def _both_products(
@@ -108,8 +113,8 @@ def scores_stay(device: Device, fmt: Format, rows: F64, keys: F64) -> NDArray[np
     arch = chip_of(device).in_format(fmt.compute, fmt.bits)
     room = max((_room(memory) for memory in arch.memories[1:]), default=0.0)
     block = np.minimum(rows, BLOCK_ROWS) * np.minimum(keys, BLOCK_KEYS)
-    found: NDArray[np.bool_] = 2.0 * block <= room
-    return found
+    scores_stay: NDArray[np.bool_] = 2.0 * block <= room
+    return scores_stay
 
 
 def _room(memory: Memory) -> float:
@@ -120,14 +125,17 @@ def _summed(load: Load, work: Sequences, groups: F64) -> Load:
     """Over the sequences of each op, for all its key-value heads."""
 
     def total(values: F64) -> F64:
-        found: F64 = work.total(values) * groups
-        return found
+        value: F64 = work.total(values) * groups
+        return value
 
     return Load(
-        total(load.core_s), total(load.main_s), total(load.unit_s),
+        total(load.core_s),
+        total(load.main_s),
+        total(load.unit_s),
         {name: total(values) for name, values in load.level_bytes.items()},
-        total(load.main_bytes), total(load.joules),
-    )  # fmt: skip
+        total(load.main_bytes),
+        total(load.joules),
+    )
 
 
 @register

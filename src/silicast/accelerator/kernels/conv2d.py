@@ -35,27 +35,31 @@ class NestConv2d(Conv2dElsewhere, MappedKernel):
     """Forward convolutions, grouped and depthwise, and the gradients of images and filters."""
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :meth:`Implementation.analyse`."""
         variant, recipe = batch.variant, RECIPES[batch.variant.dtype]
         fmt = format_of(device, variant.dtype)
-        shape = Shape.of(batch.dims).floats()
+        shape = Shape.from_dims(batch.dims).floats()
         forward = not (variant.flag("backward_data") or variant.flag("backward_weights"))
         if forward and chip_of(device).slides:
-            found = _sliding(device, fmt, shape)
+            sliding = _sliding(device, fmt, shape)
         else:
             densities = chip_of(device).densities if forward else ()
-            found = _unrolled(
+            sliding = _unrolled(
                 device, fmt, shape, densities, weights=variant.flag("backward_weights")
             )
-        load = load_of(device, fmt, found)
+        load = load_of(device, fmt, sliding)
         sizes = recipe.activation_bits / 8.0, recipe.weight_bits / 8.0, BITS[recipe.output] / 8.0
         left = chip_of(device).left if forward else DENSE
         read = shape.elements_in * left.inputs * sizes[0]
         read = read + shape.elements_filter * left.weights * sizes[1]
         return analysed(
-            device, variant, load, flops=2.0 * shape.macs, read=read,
-            written=shape.elements_out * left.outputs * sizes[2], products=left.products,
-        )  # fmt: skip
+            device,
+            variant,
+            load,
+            flops=2.0 * shape.macs,
+            read=read,
+            written=shape.elements_out * left.outputs * sizes[2],
+            products=left.products,
+        )
 
 
 def _sliding(device: Device, fmt: Format, shape: Shape) -> Counted:
@@ -70,10 +74,12 @@ def _sliding(device: Device, fmt: Format, shape: Shape) -> Counted:
             if len(rows):
                 problem = Problem(GROUPED if grouped else WINDOWS, int(stride))
                 parts.append((rows, _windows(device, fmt, problem, _rows(shape, rows))))
-    rest = np.flatnonzero(~even)
-    if len(rest):
-        own = chip_of(device).densities
-        parts.append((rest, _unrolled(device, fmt, _rows(shape, rest), own, weights=False)))
+    remaining = np.flatnonzero(~even)
+    if len(remaining):
+        densities = chip_of(device).densities
+        parts.append(
+            (remaining, _unrolled(device, fmt, _rows(shape, remaining), densities, weights=False))
+        )
     return Counted.joined(parts)
 
 
@@ -83,9 +89,15 @@ def _rows(shape: Shape, rows: I64) -> Shape:
 
 def _windows(device: Device, fmt: Format, problem: Problem, shape: Shape) -> Counted:
     by_dim = {
-        "G": shape.groups, "C": shape.c_of_group, "M": shape.k_of_group, "R": shape.r,
-        "S": shape.s, "N": shape.n, "P": shape.p, "Q": shape.q,
-    }  # fmt: skip
+        "G": shape.groups,
+        "C": shape.c_of_group,
+        "M": shape.k_of_group,
+        "R": shape.r,
+        "S": shape.s,
+        "N": shape.n,
+        "P": shape.p,
+        "Q": shape.q,
+    }
     sizes = np.stack([by_dim[dim] for dim in problem.dims])
     # Padding is no word of main memory.
     padded_h = (shape.p - 1.0) * shape.stride_h + shape.r
@@ -94,9 +106,7 @@ def _windows(device: Device, fmt: Format, problem: Problem, shape: Shape) -> Cou
     one = np.ones_like(there)
     shares = np.stack([one, np.minimum(there, 1.0), one])
     chip = chip_of(device)
-    return counted(
-        chip, problem, sizes, fmt.compute, fmt.bits, fmt.column, shares, chip.densities
-    )  # fmt: skip
+    return counted(chip, problem, sizes, fmt.compute, fmt.bits, fmt.column, shares, chip.densities)
 
 
 def _unrolled(

@@ -41,7 +41,6 @@ class NestMoe(MappedKernel):
     dtypes = _ON_GPUS.dtypes
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :meth:`Implementation.analyse`."""
         variant, recipe = batch.variant, recipe_for(batch.variant.dtype)
         dims, one = batch.dims, batch.filled(1)
         tokens, experts = dims["tokens"], dims["experts"]
@@ -59,8 +58,8 @@ class NestMoe(MappedKernel):
             parts.append((hidden, inner))
         load: Load | None = None
         for n, k in parts:
-            own = _products(device, variant.dtype, loads, n, k)
-            load = own if load is None else load.plus(own)
+            current = _products(device, variant.dtype, loads, n, k)
+            load = current if load is None else load.plus(current)
         assert load is not None
         assigned = loads.tokens()
         widths = sum((n * k for n, k in parts), 0.0 * hidden)
@@ -72,11 +71,16 @@ class NestMoe(MappedKernel):
         rows = np.minimum(xp.float64(tokens), even) * hidden * (BITS[recipe.output] / 8.0)
         left = chip_of(device).left
         return analysed(
-            device, variant, load, flops=2.0 * even * widths,
+            device,
+            variant,
+            load,
+            flops=2.0 * even * widths,
             read=hit * widths * (left.weights * recipe.weight_bits / 8.0) + rows * left.inputs,
-            written=rows * left.outputs, vector_s=vector_s, vector_joules=joules,
+            written=rows * left.outputs,
+            vector_s=vector_s,
+            vector_joules=joules,
             products=left.products,
-        )  # fmt: skip
+        )
 
 
 def _products(device: Device, dtype: str, loads: Loads, n: F64, k: F64) -> Load:
@@ -88,14 +92,17 @@ def _products(device: Device, dtype: str, loads: Loads, n: F64, k: F64) -> Load:
     m = np.maximum(np.ceil(each), 1.0)
     b, m, n, k = (np.broadcast_to(x, each.shape).ravel() for x in (sides, m, n, k))
     counted = products(device, fmt, b, m, n, k, densities=chip_of(device).densities)
-    found = load_of(device, fmt, counted).times((active / sides).ravel())
+    result = load_of(device, fmt, counted).times((active / sides).ravel())
 
     def total(values: F64) -> F64:
         summed: F64 = folded(values.reshape(each.shape))
         return summed
 
     return Load(
-        total(found.core_s), total(found.main_s), total(found.unit_s),
-        {name: total(values) for name, values in found.level_bytes.items()},
-        total(found.main_bytes), total(found.joules),
-    )  # fmt: skip
+        total(result.core_s),
+        total(result.main_s),
+        total(result.unit_s),
+        {name: total(values) for name, values in result.level_bytes.items()},
+        total(result.main_bytes),
+        total(result.joules),
+    )

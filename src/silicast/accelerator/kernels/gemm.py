@@ -40,15 +40,14 @@ class NestGemm(MappedKernel):
     takes_numbers: ClassVar[bool] = True
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :meth:`Implementation.analyse`."""
         recipe = recipe_for(batch.variant.dtype)
         fmt = format_of(device, batch.variant.dtype)
         m, n, k = (xp.float64(batch.dims[name]) for name in ("m", "n", "k"))
         b = xp.float64(batch.dims["batch"]) if "batch" in batch.dims else m / m
         chip = chip_of(device)
-        own, left = _zeros(chip, batch.variant, recipe, device)
-        found = products(device, fmt, b, m, n, k, densities=own, weights_each=False)
-        load = load_of(device, fmt, found)
+        current, left = _zeros(chip, batch.variant, recipe, device)
+        result = products(device, fmt, b, m, n, k, densities=current, weights_each=False)
+        load = load_of(device, fmt, result)
         in_bytes = left.inputs * recipe.activation_bits / 8.0
         read = (m * k * in_bytes + n * k * (left.weights * recipe.weight_bits / 8.0)) * b
         simple = 0.0 * m
@@ -58,10 +57,16 @@ class NestGemm(MappedKernel):
             simple = simple + n * k * b * widen_ops(recipe)
         vector_s, joules = vector_cost(device, simple, 0.0 * m)
         return analysed(
-            device, batch.variant, load, flops=2.0 * m * n * k * b, read=read,
-            written=m * n * b * (left.outputs * BITS[recipe.output] / 8.0), vector_s=vector_s,
-            vector_joules=joules, products=left.products,
-        )  # fmt: skip
+            device,
+            batch.variant,
+            load,
+            flops=2.0 * m * n * k * b,
+            read=read,
+            written=m * n * b * (left.outputs * BITS[recipe.output] / 8.0),
+            vector_s=vector_s,
+            vector_joules=joules,
+            products=left.products,
+        )
 
 
 def _zeros(chip: Chip, variant: Variant, recipe: Recipe, device: Device) -> tuple[Densities, Left]:
@@ -74,5 +79,5 @@ def _zeros(chip: Chip, variant: Variant, recipe: Recipe, device: Device) -> tupl
         return chip.densities, chip.left
     if not chip.design.architecture.knows_zeros:
         sparse_rate(variant, recipe, device)
-    own = tuple(sorted({**dict(chip.densities), WEIGHTS: TWO_IN_FOUR}.items()))
-    return own, Left.of(own)
+    current = tuple(sorted({**dict(chip.densities), WEIGHTS: TWO_IN_FOUR}.items()))
+    return current, Left.from_densities(current)

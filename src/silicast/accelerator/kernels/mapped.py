@@ -78,9 +78,10 @@ def format_of(device: Device, dtype: str, weights: str = "") -> Format:
         sizes = (stored, *sizes[1:])
     bits = float(max(sizes[1], sizes[2]))
     return Format(
-        _own_name(chip_of(device), device, compute), bits,
+        _own_name(chip_of(device), device, compute),
+        bits,
         (sizes[0] / bits, sizes[1] / bits, sizes[2] / bits),
-    )  # fmt: skip
+    )
 
 
 def _own_name(chip: Chip, device: Device, compute: str) -> str:
@@ -94,9 +95,16 @@ def _own_name(chip: Chip, device: Device, compute: str) -> str:
 
 
 def products(
-    device: Device, fmt: Format, b: F64, m: F64, n: F64, k: F64,
-    main_shares: F64 | None = None, densities: Densities = (), weights_each: bool = True,
-) -> Counted:  # fmt: skip
+    device: Device,
+    fmt: Format,
+    b: F64,
+    m: F64,
+    n: F64,
+    k: F64,
+    main_shares: F64 | None = None,
+    densities: Densities = (),
+    weights_each: bool = True,
+) -> Counted:
     """Costs of ``b`` products C[m, n] = A[m, k] x B[k, n], each with operands of its own.
 
     Args:
@@ -109,8 +117,8 @@ def products(
 
     def mapped(b: F64, mnk: tuple[F64, F64, F64], shares: F64 | None, *, several: bool) -> Counted:
         problem, sizes = _problem(chip, b, mnk, several=several)
-        own = densities if weights_each or not several else ()
-        return counted(chip, problem, sizes, fmt.compute, fmt.bits, fmt.column, shares, own)
+        current = densities if weights_each or not several else ()
+        return counted(chip, problem, sizes, fmt.compute, fmt.bits, fmt.column, shares, current)
 
     if m.__class__ is not np.ndarray:
         return mapped(b, (m, n, k), main_shares, several=bool(b > 1.0))
@@ -165,54 +173,62 @@ class Load:
     def times(self, factor: F64 | float) -> Load:
         """So much of it."""
         return Load(
-            self.core_s * factor, self.main_s * factor, self.unit_s * factor,
+            self.core_s * factor,
+            self.main_s * factor,
+            self.unit_s * factor,
             {name: value * factor for name, value in self.level_bytes.items()},
-            self.main_bytes * factor, self.joules * factor,
-        )  # fmt: skip
+            self.main_bytes * factor,
+            self.joules * factor,
+        )
 
     def plus(self, other: Load) -> Load:
         """Both, one after the other."""
         return Load(
-            self.core_s + other.core_s, self.main_s + other.main_s, self.unit_s + other.unit_s,
+            self.core_s + other.core_s,
+            self.main_s + other.main_s,
+            self.unit_s + other.unit_s,
             {name: value + other.level_bytes[name] for name, value in self.level_bytes.items()},
-            self.main_bytes + other.main_bytes, self.joules + other.joules,
-        )  # fmt: skip
+            self.main_bytes + other.main_bytes,
+            self.joules + other.joules,
+        )
 
     def reading(self, device: Device, bytes_: F64) -> Load:
         """And so many bytes of main memory besides, each once."""
         arch = chip_of(device).design.architecture
         return replace(
-            self, main_s=self.main_s + bytes_ / main_bytes_per_s(arch),
+            self,
+            main_s=self.main_s + bytes_ / main_bytes_per_s(arch),
             main_bytes=self.main_bytes + bytes_,
             joules=self.joules + bytes_ * byte_j(arch.memories[0]),
-        )  # fmt: skip
+        )
 
 
-def load_of(device: Device, fmt: Format, found: Counted) -> Load:
+def load_of(device: Device, fmt: Format, result: Counted) -> Load:
     """Counts in cycles and words as seconds, bytes and joules at the device's clock."""
     chip = chip_of(device)
     arch = chip.in_format(fmt.compute, fmt.bits)
     first = arch.memories[0].name
-    main = none = xp.full_like(found.cycles, 0.0)
-    others = found.unit_cycles
-    for (level, _), cycles in found.port_cycles.items():
+    main = none = xp.full_like(result.cycles, 0.0)
+    others = result.unit_cycles
+    for (level, _), cycles in result.port_cycles.items():
         if level == first:
             main = xp.maximum(main, cycles)
         else:
             others = xp.maximum(others, cycles)
     # The busiest of all sets the cycles: where that is main memory, the chip needs fewer.
-    core = xp.where(found.cycles > xp.ceil(main), found.cycles, others)
+    core = xp.where(result.cycles > xp.ceil(main), result.cycles, others)
     bytes_ = fmt.bits / 8.0
     return Load(
-        core_s=core / device.clocks.boost_hz, main_s=main / arch.clock_hz,
-        unit_s=found.unit_cycles / device.clocks.boost_hz,
+        core_s=core / device.clocks.boost_hz,
+        main_s=main / arch.clock_hz,
+        unit_s=result.unit_cycles / device.clocks.boost_hz,
         level_bytes={
             memory.name: words * bytes_
-            for memory, words in zip(arch.memories, found.level_words, strict=True)
+            for memory, words in zip(arch.memories, result.level_words, strict=True)
         },
-        main_bytes=sum(found.main_words, none) * bytes_,
-        joules=(found.energy_pj - found.cycles * arch.idle_pj_per_cycle) * PICO,
-    )  # fmt: skip
+        main_bytes=sum(result.main_words, none) * bytes_,
+        joules=(result.energy_pj - result.cycles * arch.idle_pj_per_cycle) * PICO,
+    )
 
 
 def byte_j(memory: Memory) -> float:
@@ -229,9 +245,10 @@ def mapper_log_sd(device: Device, fmt: Format) -> float:
     """
     chip, c = chip_of(device), load_physics(GROUP).default
     gaps = [
-        each.gap for op in (PRODUCT, PRODUCTS, WINDOWS)
+        each.gap
+        for op in (PRODUCT, PRODUCTS, WINDOWS)
         for each in stored_templates(chip, Problem(op), fmt.compute, fmt.bits)
-    ]  # fmt: skip
+    ]
     if not gaps:
         problem = Problem(PRODUCT) if chip.multiplies else Problem(WINDOWS)
         sizes = REFERENCE if chip.multiplies else (1024, 1024, 1, 1, 1, 1024, 1)
@@ -248,22 +265,30 @@ class MappedKernel(Fallback):
 
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`: with what the mapper may be off."""
-        own = mapper_log_sd(device, format_of(device, variant.dtype))
-        return {**super().shared_log_sd(variant, device), f"mapper:{device.name}": own}
+        current = mapper_log_sd(device, format_of(device, variant.dtype))
+        return {**super().shared_log_sd(variant, device), f"mapper:{device.name}": current}
 
     def configurations(self, op: Op, device: Device) -> Mapping[str, float]:
         """Where its mappings come from; see :meth:`Implementation.configurations`."""
         device, _ = with_format(device, op.variant.dtype)
-        with listening() as asked:
-            self.analyse(OpBatch.of([op]), device)
-        found = dict.fromkeys(each.origin(chip_of(device)) for each in asked)
-        return dict.fromkeys(["; ".join(found)], 1.0) if found else {}
+        with listening() as requested:
+            self.analyse(OpBatch.from_ops([op]), device)
+        fromkeys = dict.fromkeys(each.origin(chip_of(device)) for each in requested)
+        return dict.fromkeys(["; ".join(fromkeys)], 1.0) if fromkeys else {}
 
 
 def analysed(
-    device: Device, variant: Variant, load: Load, *, flops: F64, read: F64, written: F64,
-    vector_s: F64 | float = 0.0, vector_joules: F64 | float = 0.0, products: float = 1.0,
-) -> Analysis:  # fmt: skip
+    device: Device,
+    variant: Variant,
+    load: Load,
+    *,
+    flops: F64,
+    read: F64,
+    written: F64,
+    vector_s: F64 | float = 0.0,
+    vector_joules: F64 | float = 0.0,
+    products: float = 1.0,
+) -> Analysis:
     """Time, bound and energy of counted work.
 
     Args:
@@ -296,20 +321,26 @@ def analysed(
         resource_s |= power_s(actions_j, idle_w, limit_w)
     used = xp.minimum(load.unit_s / time, 1.0)
     return Analysis(
-        time_s=time, bound_s=bound,
+        time_s=time,
+        bound_s=bound,
         resource_s={**resource_s, "launch": none + launch_s},
         demand=Demand(
-            tasks=none + 1.0, waves=none + 1.0, occupancy=used,
+            tasks=none + 1.0,
+            waves=none + 1.0,
+            occupancy=used,
             pipe_work={"tensor": flops},
             level_bytes={**load.level_bytes, "dram": load.main_bytes},
         ),
         features={
-            "units_share": used, "chip_share": load.core_s / time, "main_share": load.main_s / time,
+            "units_share": used,
+            "chip_share": load.core_s / time,
+            "main_share": load.main_s / time,
             "vector_share": vector / time,
         },
         independent_log_sd=none + c["independent_log_sd"],
-        energy_j=energy_j, energy_log_sd=chip.energy_log_sd,
-    )  # fmt: skip
+        energy_j=energy_j,
+        energy_log_sd=chip.energy_log_sd,
+    )
 
 
 def vector_cost(device: Device, simple: F64, special: F64) -> tuple[F64, F64]:
@@ -330,6 +361,8 @@ def vector_cost(device: Device, simple: F64, special: F64) -> tuple[F64, F64]:
 def refused(error: SilicastError, device: Device, family: str) -> SilicastError:
     """The error of a mapping that does not fit, with what was to be mapped."""
     return SilicastError(
-        f"{family} on {device.name}: {error.message}", kind=error.kind, field=error.field,
+        f"{family} on {device.name}: {error.message}",
+        kind=error.kind,
+        field=error.field,
         hint=error.hint,
-    )  # fmt: skip
+    )

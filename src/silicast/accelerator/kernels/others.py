@@ -28,20 +28,22 @@ def nest_rates(device: Device, dtype: str) -> Rates:
         device.matrix_pipe(dtype)
     except SilicastError:
         dtype = next(iter(device.core.pipes["tensor"].rate))
-    rates = Rates.of(device, dtype, c, 1.0)
+    rates = Rates.from_device(device, dtype, c, 1.0)
     arch = chip.design.architecture
     rates = replace(
-        rates, dram_per_s=min(rates.dram_per_s, main_bytes_per_s(arch)),
+        rates,
+        dram_per_s=min(rates.dram_per_s, main_bytes_per_s(arch)),
         matrix_per_s=rates.matrix_per_s / arch.overhead,
-    )  # fmt: skip
+    )
     own_us = chip.content.system.launch_us
     if own_us is not None:
         rates = replace(rates, launch_s=own_us * 1e-6)
     vector = chip.content.vector
     return replace(
-        rates, energies=_energies(device, dtype, chip.energy_log_sd),
+        rates,
+        energies=_energies(device, dtype, chip.energy_log_sd),
         operations=tuple(vector.operations.items()) if vector else (),
-    )  # fmt: skip
+    )
 
 
 def _energies(device: Device, dtype: str, log_sd: float) -> Energies | None:
@@ -55,13 +57,18 @@ def _energies(device: Device, dtype: str, log_sd: float) -> Energies | None:
     vector, unit = chip.content.vector, arch.compute.energy_pj or 0.0
     simple = unit if vector is None else vector.energy_pj or 0.0
     special = simple if vector is None else vector.special_energy_pj or simple
-    own = chip.content.compute.formats.get(dtype)
-    product = unit if own is None or own.energy_pj is None else own.energy_pj
+    current = chip.content.compute.formats.get(dtype)
+    product = unit if current is None or current.energy_pj is None else current.energy_pj
     return Energies(
-        operation_j=0.5 * product * PICO, simple_j=simple * PICO, special_j=special * PICO,
-        main_byte_j=byte_j(first), chip_byte_j=byte_j(largest), static_w=waiting_w(device),
-        limit_w=most_w(device), log_sd=log_sd,
-    )  # fmt: skip
+        operation_j=0.5 * product * PICO,
+        simple_j=simple * PICO,
+        special_j=special * PICO,
+        main_byte_j=byte_j(first),
+        chip_byte_j=byte_j(largest),
+        static_w=waiting_w(device),
+        limit_w=most_w(device),
+        log_sd=log_sd,
+    )
 
 
 register_adapter("loop_nest", adapter("loop_nest", GROUP, nest_rates))

@@ -45,8 +45,8 @@ class Bounds:
     def cycles_of(self, steps: F64, left: F64, slot: int) -> F64:
         """Cycles of so many iterations in time, with ``left`` by dimension outside of ``slot``."""
         outside = np.prod(left, axis=0) / self.instances(left, slot)
-        found: F64 = steps * np.maximum(1.0, outside) / self.facts.arch.compute.per_cycle
-        return np.ceil(found) if self.facts.objective == "edp" else found
+        value: F64 = steps * np.maximum(1.0, outside) / self.facts.arch.compute.per_cycle
+        return np.ceil(value) if self.facts.objective == "edp" else value
 
     def least_outside(self, states: States, slot: int) -> F64:
         """Energy that is not booked yet, less what first visits save."""
@@ -55,11 +55,11 @@ class Bounds:
             return self.unshared(states, 0) - states.credit
         left = self.facts.extents / states.tile
         energy: F64 = self.sure(states, slot) - states.booked
-        places = outside.lattice.places(states.tile)
+        positions = outside.lattice.places(states.tile)
         for mask, rows in self.masks(states):
             some = states if len(rows) == len(states) else states.take(rows)
             energy[rows] += self._of_open(
-                some, slot, mask, Rows(outside.lattice, places[:, rows]), left[:, rows]
+                some, slot, mask, Rows(outside.lattice, positions[:, rows]), left[:, rows]
             )
         return energy
 
@@ -103,15 +103,15 @@ class Bounds:
 
     def _of_open(
         self, states: States, slot: int, mask: frozenset[int], cells: Rows, left: F64
-    ) -> F64:  # fmt: skip
+    ) -> F64:
         edges = self.edges(states, slot, mask, cells, left)
         if self.facts.slots[slot - 1].is_spatial:
-            found = cells.pick(self.outside.table(slot, mask), HERE)
+            ahead = cells.pick(self.outside.table(slot, mask), HERE)
             for t in mask:
-                found = found + edges.rest[t]
-            return found[:, 0]
-        found = self.outside.ahead(slot, mask, cells, edges)
-        return found - self.time(slot, cells)
+                ahead = ahead + edges.rest[t]
+            return ahead[:, 0]
+        ahead = self.outside.ahead(slot, mask, cells, edges)
+        return ahead - self.time(slot, cells)
 
     def time(self, slot: int, cells: Rows) -> F64 | float:
         """Price of time that the tables count again, of what :meth:`sure` does."""
@@ -121,31 +121,34 @@ class Bounds:
 
     def edges(
         self, states: States, slot: int, mask: frozenset[int], cells: Rows, left: F64
-    ) -> Edges:  # fmt: skip
+    ) -> Edges:
         """What the open tensors ``mask`` of states cost."""
         outside, facts = self.outside, self.facts
-        close, rest, overlap = {}, {}, {}
+        close, remaining, overlap = {}, {}, {}
         for t in mask:
             fill, pass_, room = (
-                facts.fill_pj(t, slot - 1), facts.pass_pj(t, slot - 1), outside.tiles.room(slot, t),
-            )  # fmt: skip
+                facts.fill_pj(t, slot - 1),
+                facts.pass_pj(t, slot - 1),
+                outside.tiles.room(slot, t),
+            )
             fills, passes, waiting = states.fills[t], states.passes[t], states.waiting[t]
             still = np.prod(np.where(facts.moves[t], 1.0, left), axis=0)
             share = outside.share(t, np.maximum(fills, 1e-300), still)
             close[t] = waiting + fills * fill + passes * (pass_ / room)
             known = cells.pick(outside.tiles.every_word(t), HERE)[:, 0]
-            rest[t] = share * (
-                waiting + np.maximum(0.0, fills - known) * fill
+            remaining[t] = share * (
+                waiting
+                + np.maximum(0.0, fills - known) * fill
                 + np.maximum(0.0, passes - known) * (pass_ / room)
-            )  # fmt: skip
+            )
             if facts.slots[slot - 1].is_spatial or not states.fresh[t].any():
                 continue
             spans = [states.spans[n] for n, (owner, _) in enumerate(facts.windows) if owner == t]
-            for d, kept in outside.overlaps(t, spans, states.tile):
-                overlap[t, d] = np.where(states.fresh[t], kept, 0.0)
+            for d, retained in outside.overlaps(t, spans, states.tile):
+                overlap[t, d] = np.where(states.fresh[t], retained, 0.0)
         return Edges(
             {t: value[:, None] for t, value in close.items()},
-            {t: value[:, None] for t, value in rest.items()},
+            {t: value[:, None] for t, value in remaining.items()},
             {key: value[:, None] for key, value in overlap.items()},
         )
 
@@ -155,7 +158,9 @@ class Bounds:
         for t, open_ in enumerate(states.open):
             flags += open_.astype(np.int64) << t
         return [
-            (frozenset(t for t in range(len(states.open)) if flag >> t & 1),
-             np.flatnonzero(flags == flag))
+            (
+                frozenset(t for t in range(len(states.open)) if flag >> t & 1),
+                np.flatnonzero(flags == flag),
+            )
             for flag in np.unique(flags)
-        ]  # fmt: skip
+        ]

@@ -75,7 +75,7 @@ class Target:
         self.before = tuple(
             slice(0, int(places[d][0]) + 1) if d in places else slice(None)
             for d in range(len(ends))
-        )  # fmt: skip
+        )
         self.at = tuple(
             slice(int(places[d][0]), int(places[d][0]) + 1) if d in places else slice(0, end)
             for d, end in enumerate(ends)
@@ -92,7 +92,7 @@ class Cells(Protocol):
     def ways(self, dims: Sequence[int]) -> Iterator[Target]:
         """All places of some dimensions, in blocks that are worked on at once."""
 
-    def of(self, d: int, table: F64, target: Target) -> F64:
+    def lookup(self, d: int, table: F64, target: Target) -> F64:
         """Entries [own place, target's place] of a table over one dimension's divisors."""
 
     def own(self, d: int, table: F64) -> F64:
@@ -119,38 +119,33 @@ class Grid:
 
     def cut(self, table: F64) -> F64:
         """The corner of an array over the grid, which may be broadcast."""
-        found: F64 = table[self.corner]
-        return found
+        cut: F64 = table[self.corner]
+        return cut
 
     def ways(self, dims: Sequence[int]) -> Iterator[Target]:
-        """See :class:`Cells`."""
         for js in itertools.product(*(range(self.lattice.shape[d]) for d in dims)):
             yield Target({d: np.array([j]) for d, j in zip(dims, js, strict=True)}, self.ends)
 
-    def of(self, d: int, table: F64, target: Target) -> F64:
-        """See :class:`Cells`."""
+    def lookup(self, d: int, table: F64, target: Target) -> F64:
         end = int(target.places[d][0]) + 1
         column: F64 = table[: min(self.ends[d], end), end - 1]
         return self.lattice.along(d, column)
 
     def own(self, d: int, table: F64) -> F64:
-        """See :class:`Cells`."""
         return self.lattice.along(d, table[: self.ends[d]])
 
     def pick(self, table: F64, target: Target) -> F64:
-        """See :class:`Cells`."""
-        found: F64 = table[target.at]
-        return found
+        pick: F64 = table[target.at]
+        return pick
 
     def part(self, values: F64, target: Target) -> F64:
         """See :class:`Cells`; what divides a divisor stands before it."""
         if values.ndim != len(self.ends):
             return values
-        found: F64 = values[target.before]
-        return found
+        part: F64 = values[target.before]
+        return part
 
     def least(self, best: F64 | None, target: Target, cost: F64) -> F64:
-        """See :class:`Cells`."""
         if best is None:
             best = np.full(self.ends, np.inf)
         some = self.part(best, target)
@@ -168,19 +163,20 @@ class Places:
 
     def __call__(self, table: F64) -> F64:
         """Their entries of an array over the grid, which may be broadcast."""
-        found: F64 = table[tuple(
-            slice(None) if d in self.places else slice(0, end) for d, end in enumerate(self.ends)
-        )]  # fmt: skip
-        for d, places in self.places.items():
-            if found.shape[d] > 1:
-                found = found.take(places, axis=d)
-        return found
+        call: F64 = table[
+            tuple(
+                slice(None) if d in self.places else slice(0, end)
+                for d, end in enumerate(self.ends)
+            )
+        ]
+        for d, positions in self.places.items():
+            if call.shape[d] > 1:
+                call = call.take(positions, axis=d)
+        return call
 
     def lower(self, table: F64, values: F64) -> None:
         """Lowers their entries of an array over the whole grid to values."""
-        where = np.ix_(*(
-            self.places.get(d, np.arange(end)) for d, end in enumerate(self.ends)
-        ))  # fmt: skip
+        where = np.ix_(*(self.places.get(d, np.arange(end)) for d, end in enumerate(self.ends)))
         table[where] = np.minimum(table[where], values)
 
 
@@ -194,7 +190,6 @@ class Rows:
         self.flat: I64 = lattice.strides @ places
 
     def ways(self, dims: Sequence[int]) -> Iterator[Target]:
-        """See :class:`Cells`."""
         if not dims:
             yield Target({})
             return
@@ -203,35 +198,33 @@ class Rows:
         step = max(1, BLOCK // max(1, self.flat.shape[0]))
         for begin in range(0, every[0].shape[0], step):
             yield Target(
-                {d: places[begin : begin + step] for d, places in zip(dims, every, strict=True)}
+                {
+                    d: positions[begin : begin + step]
+                    for d, positions in zip(dims, every, strict=True)
+                }
             )
 
-    def of(self, d: int, table: F64, target: Target) -> F64:
-        """See :class:`Cells`."""
-        found: F64 = table[self.places[d]][:, target.places[d]]
-        return found
+    def lookup(self, d: int, table: F64, target: Target) -> F64:
+        result: F64 = table[self.places[d]][:, target.places[d]]
+        return result
 
     def own(self, d: int, table: F64) -> F64:
-        """See :class:`Cells`."""
-        found: F64 = table[self.places[d], None]
-        return found
+        result: F64 = table[self.places[d], None]
+        return result
 
     def pick(self, table: F64, target: Target) -> F64:
-        """See :class:`Cells`."""
         rows, ways = self.flat, np.zeros(1, dtype=np.int64)
-        for d, places in target.places.items():
+        for d, positions in target.places.items():
             rows = rows - self.lattice.strides[d] * self.places[d]
-            ways = ways + self.lattice.strides[d] * places
-        found: F64 = table.ravel()[rows[:, None] + ways]
-        return found
+            ways = ways + self.lattice.strides[d] * positions
+        pick: F64 = table.ravel()[rows[:, None] + ways]
+        return pick
 
     def part(self, values: F64, target: Target) -> F64:
-        """See :class:`Cells`."""
         del target
         return values
 
     def least(self, best: F64 | None, target: Target, cost: F64) -> F64:
-        """See :class:`Cells`."""
         del target
         least: F64 = cost.min(axis=1)
         return least if best is None else np.minimum(best, least)

@@ -55,7 +55,7 @@ class Facts:
         self.sizes = [float(tensor.size(einsum.bounds)) for tensor in self.tensors]
         self.level_at = {slot: level for level, slot in enumerate(architecture.memory_slots)}
         self.kept = [
-            [level for level, kept in enumerate(keep) if tensor.name in kept]
+            [level for level, remaining in enumerate(keep) if tensor.name in remaining]
             for tensor in self.tensors
         ]
         self.output = next(t for t, tensor in enumerate(self.tensors) if tensor.is_output)
@@ -72,11 +72,12 @@ class Facts:
         """
         return max(
             (
-                self.arch.memory_slots[level] for level in self.kept[t]
+                self.arch.memory_slots[level]
+                for level in self.kept[t]
                 if self.arch.memory_slots[level] <= slot
             ),
             default=-1,
-        )  # fmt: skip
+        )
 
     def home_slot(self, t: int) -> int:
         """Slot of the memory that tensor ``t`` starts and ends in."""
@@ -85,9 +86,10 @@ class Facts:
     def child_slot(self, t: int, slot: int) -> int:
         """Slot of the next memory inside ``slot`` that keeps tensor ``t``, or the end."""
         inside = [
-            self.arch.memory_slots[level] for level in self.kept[t]
+            self.arch.memory_slots[level]
+            for level in self.kept[t]
             if self.arch.memory_slots[level] > slot
-        ]  # fmt: skip
+        ]
         return min(inside, default=len(self.slots))
 
     @remembered
@@ -98,16 +100,16 @@ class Facts:
     @cached_property
     def sharing(self) -> list[list[bool]]:
         """Whether what crosses a slot is shared among its instances, [slot][tensor]."""
-        found = []
+        sharing = []
         for slot in self.slots:
             node = self.arch.nodes[slot.node]
             if isinstance(node, FanOut):
-                found.append(
+                sharing.append(
                     [node.reduction if t.is_output else node.multicast for t in self.tensors]
                 )
             else:
-                found.append([False] * len(self.tensors))
-        return found
+                sharing.append([False] * len(self.tensors))
+        return sharing
 
     @remembered
     def limit(self, slot: int) -> float:
@@ -115,14 +117,16 @@ class Facts:
         used = {1}
         for d, size in enumerate(self.einsum.bounds.values()):
             factors = {
-                int(factor) for whole in divisors_of(size) for factor in self.choices(
-                    slot, d, int(whole)
-                )
-            }  # fmt: skip
+                int(factor)
+                for whole in divisors_of(size)
+                for factor in self.choices(slot, d, int(whole))
+            }
             used |= {
-                before * factor for before in used for factor in factors
+                before * factor
+                for before in used
+                for factor in factors
                 if before * factor <= self.slots[slot].limit
-            }  # fmt: skip
+            }
         return float(max(used))
 
     @remembered
@@ -132,9 +136,10 @@ class Facts:
             return 1.0
         parent = self.parent_slot(t, slot - 1)
         return math.prod(
-            self.limit(s) for s in range(parent + 1, slot)
+            self.limit(s)
+            for s in range(parent + 1, slot)
             if self.slots[s].is_spatial and self.sharing[s][t]
-        )  # fmt: skip
+        )
 
     @remembered
     def outside(self, slot: int) -> float:
@@ -172,14 +177,12 @@ class Facts:
     def hidden_pj(self, t: int, slot: int) -> tuple[float, float]:
         """How much :meth:`fill_pj` and :meth:`pass_pj` may be too low, for clusters."""
         child, parent = self.child_slot(t, slot), self.parent_slot(t, slot)
-        found = []
-        for place, wide in (
-            (child, self.fill_pj(t, slot)), (parent, self.pass_pj(t, slot)),
-        ):  # fmt: skip
-            level = self.level_at.get(place)
+        items = []
+        for position, wide in ((child, self.fill_pj(t, slot)), (parent, self.pass_pj(t, slot))):
+            level = self.level_at.get(position)
             cluster = 1 if level is None else self.arch.memories[level].cluster
-            found.append(wide * (cluster - 1))
-        return found[0], found[1]
+            items.append(wide * (cluster - 1))
+        return items[0], items[1]
 
     def credit_pj(self, slot: int, action: str) -> float:
         """Energy of a word that first visits save, at most."""
@@ -222,32 +225,32 @@ class Facts:
 
     def volume(self, tensor: Tensor, tile: F64) -> F64:
         """Words of a tensor in tiles of extents ``tile``, (dims, n) -> (n,)."""
-        found = np.ones(tile.shape[1])
+        volume = np.ones(tile.shape[1])
         for rank in tensor.ranks:
             span = np.ones(tile.shape[1])
             for dim, step in rank:
                 span += step * (tile[self.index[dim]] - 1.0)
-            found *= span
-        return found
+            volume *= span
+        return volume
 
     def stay(self, t: int, factors: F64, order: Order) -> F64:
         """Iterations during which tensor ``t`` stays, of loops in this order."""
-        found = np.ones(factors.shape[1])
+        stay = np.ones(factors.shape[1])
         still: Flags = np.ones(factors.shape[1], dtype=bool)
         for d in order:
             if self.moves[t][d, 0]:
                 still &= factors[d] == 1
             else:
-                found = np.where(still, found * factors[d], found)
-        return found
+                stay = np.where(still, stay * factors[d], stay)
+        return stay
 
     def spans(self, tile: F64) -> F64:
         """Length of every window of tiles of extents ``tile``, (windows, n)."""
-        found = np.ones((len(self.windows), tile.shape[1]))
+        spans = np.ones((len(self.windows), tile.shape[1]))
         for number, (_, rank) in enumerate(self.windows):
             for dim, step in rank:
-                found[number] += step * (tile[self.index[dim]] - 1.0)
-        return found
+                spans[number] += step * (tile[self.index[dim]] - 1.0)
+        return spans
 
     def slide(
         self, t: int, factors: F64, tile: F64, spans: F64, order: Order, *, last: bool
@@ -262,11 +265,11 @@ class Facts:
         Returns:
             at least, where a loop outside may make it longer; and if none does.
         """
-        found = np.ones(factors.shape[1])
-        ended = found
+        result = np.ones(factors.shape[1])
+        ended = result
         windows = [n for n, (owner, _) in enumerate(self.windows) if owner == t]
         if not windows:
-            return found, ended
+            return result, ended
         outer: Flags = np.ones(factors.shape[1], dtype=bool)
         for d in order:
             here = outer & (factors[d] > 1)
@@ -285,8 +288,8 @@ class Facts:
                 if not last:
                     alone = np.prod(factors, axis=0) == factors[d]
                     runs = np.where(alone, 1.0, runs)
-                found = np.where(here, 1.0 - runs * overlap, found)
-        return found, ended
+                result = np.where(here, 1.0 - runs * overlap, result)
+        return result, ended
 
     def objective_of(self, energy: F64, cycles: F64) -> F64:
         """What is made small."""

@@ -51,10 +51,10 @@ class _Pool:
         self.option: list[I64] = []
         self.lost = math.inf
 
-    def add(self, rows: I64, places: I64, values: F64, option: I64) -> None:
+    def add(self, rows: I64, indices: I64, values: F64, option: I64) -> None:
         """Adds choices, (n,) and (dims, n)."""
         self.rows.append(rows)
-        self.places.append(places)
+        self.places.append(indices)
         self.values.append(values)
         self.option.append(option)
 
@@ -64,16 +64,16 @@ class _Pool:
             none = np.zeros(0, dtype=np.int64)
             return none, np.zeros((0, 0), dtype=np.int64), np.zeros(0), none
         rows, values = np.concatenate(self.rows), np.concatenate(self.values)
-        places = np.concatenate(self.places, axis=1)
+        positions = np.concatenate(self.places, axis=1)
         option = np.concatenate(self.option)
         self.rows, self.places, self.values, self.option = [], [], [], []
-        rank = self.ranking(rows, places, values)
+        rank = self.ranking(rows, positions, values)
         chosen = np.flatnonzero(rank < self.ranking.known)
         if len(chosen) > self.keep:
             order = chosen[np.argsort(rank[chosen], kind="stable")]
             self.lost = min(self.lost, float(rank[order[self.keep]]))
             chosen = order[: self.keep]
-        return rows[chosen], places[:, chosen], values[chosen], option[chosen]
+        return rows[chosen], positions[:, chosen], values[chosen], option[chosen]
 
 
 @final
@@ -102,20 +102,22 @@ class _Ranking:
             return self.known / self.cycles
         return np.full(len(self.cycles), self.known)
 
-    def __call__(self, rows: I64, places: I64, energy: F64) -> F64:
+    def __call__(self, rows: I64, indices: I64, energy: F64) -> F64:
         """Objectives of choices, (n,), (dims, n), (n,)."""
         if not self.has_time:
             return energy
         facts = self.bounds.facts
-        tiles = np.ones(places.shape)
+        tiles = np.ones(indices.shape)
         for d, some in enumerate(self.bounds.outside.lattice.divisors):
-            tiles[d] = some[places[d]]
+            tiles[d] = some[indices[d]]
         turns = np.prod(tiles, axis=0) / self.tiles[rows]
         cycles = self.bounds.cycles_of(self.steps[rows] * turns, facts.extents / tiles, self.slot)
         if self.counted is None:
             return energy * np.maximum(cycles, self.cycles[rows])
         outside, strides = self.bounds.outside, self.bounds.outside.lattice.strides
-        counted = outside.tiles.whole_time(self.slot).ravel()[strides @ places] - self.counted[rows]
+        counted = (
+            outside.tiles.whole_time(self.slot).ravel()[strides @ indices] - self.counted[rows]
+        )
         more = (cycles - self.cycles[rows]) * facts.cycle_pj
         energy = energy + np.maximum(0.0, more - counted)
         if facts.objective == "edp":
@@ -131,7 +133,7 @@ def promising(bounds: Bounds, states: States, slot: int, known: float, keep: int
         keep: loops that are kept, at most.
     """
     lattice = bounds.outside.lattice
-    places = lattice.places(states.tile)
+    positions = lattice.places(states.tile)
     left = bounds.facts.extents / states.tile
     sure = bounds.sure(states, slot + 1)
     options: list[Option] = []
@@ -139,45 +141,48 @@ def promising(bounds: Bounds, states: States, slot: int, known: float, keep: int
     most = ranking.most
     pool = _Pool(ranking, keep)
     for mask, rows in bounds.masks(states):
-        cells = Rows(lattice, places[:, rows])
+        cells = Rows(lattice, positions[:, rows])
         sure[rows] -= bounds.time(slot + 1, cells)
         edges = bounds.edges(states.take(rows), slot + 1, mask, cells, left[:, rows])
         room = (most - sure)[rows, None]
         for option in bounds.outside.options(slot, mask, edges):
             for target, cost in bounds.outside.costs(option, cells, edges):
                 row, way = np.nonzero(cost < room)
-                to = places[:, rows[row]]
+                to = positions[:, rows[row]]
                 for d, some in target.places.items():
                     to[d] = some[way]
                 pool.add(
-                    rows[row], to, cost[row, way] + sure[rows[row]],
-                    np.full(len(row), len(options)),
-                )  # fmt: skip
+                    rows[row], to, cost[row, way] + sure[rows[row]], np.full(len(row), len(options))
+                )
             options.append(option)
     done = _Pool(ranking, keep)
     rows, to, values, numbers = pool.best()
     for number in np.unique(numbers):
         mine = np.flatnonzero(numbers == number)
-        _finish(
-            bounds, options[number], number, rows[mine], to[:, mine], values[mine], most, done
-        )  # fmt: skip
+        _finish(bounds, options[number], number, rows[mine], to[:, mine], values[mine], most, done)
     rows, to, values, numbers = done.best()
-    return _with_orders(
-        bounds, options, places, rows, to, numbers, min(pool.lost, done.lost)
-    )  # fmt: skip
+    return _with_orders(bounds, options, positions, rows, to, numbers, min(pool.lost, done.lost))
 
 
 def _finish(
-    bounds: Bounds, option: Option, number: int, rows: I64, to: I64, values: F64, most: F64,
+    bounds: Bounds,
+    option: Option,
+    number: int,
+    rows: I64,
+    to: I64,
+    values: F64,
+    most: F64,
     done: _Pool,
-) -> None:  # fmt: skip
+) -> None:
     """Decides the dimensions that an option leaves to its table, one after the other."""
     outside, slot = bounds.outside, option.slot
     lattice = outside.lattice
     decided = frozenset(option.group.dims)
-    left = [] if option.is_whole else sorted(
-        outside.tiles.active(slot) - decided, key=lambda d: lattice.shape[d]
-    )  # fmt: skip
+    left = (
+        []
+        if option.is_whole
+        else sorted(outside.tiles.active(slot) - decided, key=lambda d: lattice.shape[d])
+    )
     pool = _Pool(done.ranking, done.keep)
     for d in left:
         flat = lattice.strides @ to
@@ -197,9 +202,14 @@ def _finish(
 
 
 def _with_orders(
-    bounds: Bounds, options: list[Option], places: I64, rows: I64, to: I64, option: I64,
+    bounds: Bounds,
+    options: list[Option],
+    indices: I64,
+    rows: I64,
+    to: I64,
+    option: I64,
     lost: float,
-) -> Choices:  # fmt: skip
+) -> Choices:
     """Every choice with the orders of its option; each once."""
     lattice = bounds.outside.lattice
     again: list[I64] = [np.zeros(0, dtype=np.int64)]
@@ -212,12 +222,12 @@ def _with_orders(
     chosen, orders = np.concatenate(again), np.concatenate(order)
     rows = rows[chosen]
     if not len(rows):
-        return Choices(rows, np.ones((len(places), 0)), orders, lost)
+        return Choices(rows, np.ones((len(indices), 0)), orders, lost)
     to = to[:, chosen]
     key = (rows * lattice.cells + lattice.strides @ to) * (int(orders.max()) + 1) + orders
     _, first = np.unique(key, return_index=True)
     rows, to, orders = rows[first], to[:, first], orders[first]
     factors = np.ones(to.shape)
     for d, some in enumerate(lattice.divisors):
-        factors[d] = some[to[d]] / some[places[d, rows]]
+        factors[d] = some[to[d]] / some[indices[d, rows]]
     return Choices(rows, factors, orders, lost)

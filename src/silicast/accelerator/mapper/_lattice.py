@@ -40,25 +40,25 @@ class Lattice:
     @cached_property
     def ratio(self) -> list[F64]:
         """Extent i over extent j of each dimension; 0 where i does not divide j, (n, n)."""
-        found = []
+        ratio = []
         for some in self.divisors:
             inner, outer = some[:, None], some[None, :]
-            found.append(np.where(outer % inner == 0, inner / outer, 0.0))
-        return found
+            ratio.append(np.where(outer % inner == 0, inner / outer, 0.0))
+        return ratio
 
     def places(self, tiles: F64) -> I64:
         """Index of tiles' extents along each dimension, (dims, n) -> (dims, n)."""
-        found = np.empty(tiles.shape, dtype=np.int64)
+        result = np.empty(tiles.shape, dtype=np.int64)
         for d, some in enumerate(self.divisors):
-            found[d] = np.searchsorted(some, tiles[d]) if len(some) > 1 else 0
-        return found
+            result[d] = np.searchsorted(some, tiles[d]) if len(some) > 1 else 0
+        return result
 
     def volume(self, tensor: Tensor) -> F64:
         """Words of a tensor's tile, over the grid."""
-        found = np.ones((1,) * len(self.shape))
+        volume = np.ones((1,) * len(self.shape))
         for rank in tensor.ranks:
-            found = found * self.span(rank)
-        return found
+            volume = volume * self.span(rank)
+        return volume
 
     def span(self, rank: tuple[tuple[str, int], ...]) -> F64:
         """Length of a tile's window, broadcast over the grid."""

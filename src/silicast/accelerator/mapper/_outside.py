@@ -55,9 +55,9 @@ class Outside:
     def table(self, slot: int, mask: Mask, rides: Rides = ()) -> F64:
         """Least that the slots outside ``slot`` add, by the tile at its top."""
         if slot == 0:
-            found = np.full(self.lattice.shape, np.inf)
-            found.ravel()[-1] = -self.tiles.credit(0)
-            return found
+            table = np.full(self.lattice.shape, np.inf)
+            table.ravel()[-1] = -self.tiles.credit(0)
+            return table
         outer = slot - 1
         if self.facts.slots[outer].is_spatial:
             return self._in_space(slot, mask, rides)
@@ -68,14 +68,14 @@ class Outside:
                 self.facts.fill_pj(t, outer)
                 + self.facts.pass_pj(t, outer) / self.tiles.room(slot, t)
                 + riding.get(t, 0.0)
-            )  # fmt: skip
-            for d, kept in self.overlaps(t, None, self.lattice.extent):
-                overlap[t, d] = grid.cut(kept)
-        rest = {t: np.zeros((1,) * len(self.dims)) for t in mask}
-        found = np.full(self.lattice.shape, np.inf)
-        ahead = self.ahead(slot, mask, grid, Edges(close, rest, overlap), rides)
-        found[grid.corner] = ahead - Places({}, grid.ends)(self.tiles.time(slot))
-        return found
+            )
+            for d, retained in self.overlaps(t, None, self.lattice.extent):
+                overlap[t, d] = grid.cut(retained)
+        remaining = {t: np.zeros((1,) * len(self.dims)) for t in mask}
+        table = np.full(self.lattice.shape, np.inf)
+        ahead = self.ahead(slot, mask, grid, Edges(close, remaining, overlap), rides)
+        table[grid.corner] = ahead - Places({}, grid.ends)(self.tiles.time(slot))
+        return table
 
     def share(self, t: int, words: F64, still: F64) -> F64:
         """Least share of words that still move, whatever stands outside."""
@@ -85,33 +85,35 @@ class Outside:
 
     def overlaps(
         self, t: int, spans: Sequence[F64] | None, extent: Sequence[F64] | F64
-    ) -> Iterator[tuple[int, F64]]:  # fmt: skip
+    ) -> Iterator[tuple[int, F64]]:
         """Share of a window that a step along each of its dimensions keeps."""
         tensor = self.facts.tensors[t]
-        found: dict[int, F64] = {}
+        table: dict[int, F64] = {}
         for number, rank in enumerate(tensor.windows):
             span = self.lattice.span(rank) if spans is None else spans[number]
             for dim, step in rank:
                 d = self.facts.index[dim]
-                kept = np.maximum(0.0, span - step * extent[d]) / span
-                found[d] = found[d] * kept if d in found else kept
-        yield from found.items()
+                remaining = np.maximum(0.0, span - step * extent[d]) / span
+                table[d] = table[d] * remaining if d in table else remaining
+        yield from table.items()
 
     def _in_space(self, slot: int, mask: Mask, rides: Rides) -> F64:
         """Through one axis of a fan-out."""
         outer = slot - 1
         table = self.table(outer, mask, rides)
         out = self.facts.output
-        found = np.full(self.lattice.shape, np.inf)
+        space = np.full(self.lattice.shape, np.inf)
         dims = sorted(self.tiles.active(outer))
         limit = self.facts.slots[outer].limit
         copies = np.minimum(self.tiles.copies(outer), self.tiles.still(out))
         extra = {t: self._extra(outer, t, dict(rides).get(t, 0.0)) for t in mask}
         closed = {
-            t: self._passing(slot, t) for t in range(len(self.free))
-            if t not in mask and self.tiles.room(slot, t) > 1
+            t: self._passing(slot, t)
+            for t in range(len(self.free))
+            if t not in mask
+            and self.tiles.room(slot, t) > 1
             and not self.tiles.overlapping(slot, t)
-        }  # fmt: skip
+        }
         for steps in self._steps(outer, dims, limit):
             inner, above = self._shifted(steps, self.tiles.corner(slot).ends)
             cost = above(table)
@@ -133,8 +135,8 @@ class Outside:
             again = math.prod(step for d, step in steps.items() if d in self.free[out])
             if again > 1:
                 cost = cost - self.tiles.credit(slot) * (again - 1.0) * above(copies)
-            inner.lower(found, cost)
-        return found
+            inner.lower(space, cost)
+        return space
 
     def _passing(self, slot: int, t: int) -> tuple[F64, F64, F64]:
         """Of a closed tensor, whose words the fan-outs outside still share.
@@ -146,14 +148,15 @@ class Outside:
         words = self.tiles.words(t)
         if self.facts.child_slot(t, slot - 1) == len(self.facts.slots):
             inside = math.prod(
-                self.tiles.reach(s, t) for s in range(slot, len(self.facts.slots))
+                self.tiles.reach(s, t)
+                for s in range(slot, len(self.facts.slots))
                 if self.facts.slots[s].is_spatial and self.facts.sharing[s][t]
-            )  # fmt: skip
+            )
             words = np.maximum(words, self.facts.points / inside)
         shares = [
-            1.0 / np.minimum(self.tiles.room(place, t), self.tiles.still(t))
-            for place in (slot, slot - 1)
-        ]  # fmt: skip
+            1.0 / np.minimum(self.tiles.room(position, t), self.tiles.still(t))
+            for position in (slot, slot - 1)
+        ]
         energy = words * self.facts.pass_pj(t, slot - 1)
         return energy, shares[0], shares[1]
 
@@ -179,14 +182,12 @@ class Outside:
                 return
             for step in choices[position]:
                 if step <= room:
-                    for rest in walk(position + 1, room / step):
-                        yield rest if step == 1 else {dims[position]: step, **rest}
+                    for remaining in walk(position + 1, room / step):
+                        yield remaining if step == 1 else {dims[position]: step, **remaining}
 
         yield from walk(0, limit)
 
-    def _shifted(
-        self, steps: dict[int, int], ends: tuple[int, ...]
-    ) -> tuple[Places, Places]:  # fmt: skip
+    def _shifted(self, steps: dict[int, int], ends: tuple[int, ...]) -> tuple[Places, Places]:
         """Places of the tiles that can grow by these steps, and of what they grow to."""
         inner, above = {}, {}
         for d, step in steps.items():
@@ -200,58 +201,58 @@ class Outside:
     def beyond(self, slot: int, after: Mask, rides: Rides = ()) -> F64:
         """Least outside a memory's loops, by the tile at its own top; ``after`` are still open."""
         level = self.facts.level_at[slot]
-        kept = frozenset(t for t in range(len(self.free)) if level in self.facts.kept[t])
-        mask = (after | kept) if slot else frozenset()
+        remaining = frozenset(t for t in range(len(self.free)) if level in self.facts.kept[t])
+        mask = (after | remaining) if slot else frozenset()
         return self.table(slot, mask, rides if slot else ()) + (
             self.tiles.fits(slot) + self.tiles.time(slot) + self.tiles.leak(slot)
-        )  # fmt: skip
+        )
 
     @remembered
     def reduced(self, slot: int, after: Mask, dims: frozenset[int]) -> F64:
         """Least of :meth:`beyond` over all that the slot's other loops may do."""
-        found = self.beyond(slot, after)
+        beyond = self.beyond(slot, after)
         for d in self.dims:
-            if d in dims or found.shape[d] == 1:
+            if d in dims or beyond.shape[d] == 1:
                 continue
-            moved = np.moveaxis(found, d, 0)
+            moved = np.moveaxis(beyond, d, 0)
             allowed = self.tiles.targets(slot, d)
             result = np.full(moved.shape, np.inf)
             for i in range(moved.shape[0]):
                 choices = np.flatnonzero(allowed[i])
                 if len(choices):
                     result[i] = moved[choices].min(axis=0)
-            found = np.moveaxis(result, 0, d)
-        return np.ascontiguousarray(found)
+            beyond = np.moveaxis(result, 0, d)
+        return np.ascontiguousarray(beyond)
 
     @remembered
     def groups(self, slot: int, mask: Mask) -> tuple[Group, ...]:
         """Groups of a memory's orders, for what is open."""
-        found: dict[tuple[tuple[int, ...], tuple[tuple[int, frozenset[int]], ...]], list[int]] = {}
+        table: dict[tuple[tuple[int, ...], tuple[tuple[int, frozenset[int]], ...]], list[int]] = {}
         starts: dict[object, set[int]] = {}
         slides = {
-            self.facts.index[dim] for t in mask for rank in self.facts.tensors[t].windows
+            self.facts.index[dim]
+            for t in mask
+            for rank in self.facts.tensors[t].windows
             for dim, _ in rank
-        }  # fmt: skip
+        }
         for number, order in enumerate(self.facts.orders(slot)):
             turning = [d for d in order if d in self.tiles.active(slot)]
             stays = []
             longest = 0
             for t in sorted(mask):
-                own = list(itertools.takewhile(self.free[t].__contains__, turning))
-                longest = max(longest, len(own))
-                if own:
-                    stays.append((t, frozenset(own)))
+                current = list(itertools.takewhile(self.free[t].__contains__, turning))
+                longest = max(longest, len(current))
+                if current:
+                    stays.append((t, frozenset(current)))
             first = set(turning[:1]) & slides
             key = (tuple(sorted(set(turning[:longest]) | first)), tuple(stays))
-            found.setdefault(key, []).append(number)
+            table.setdefault(key, []).append(number)
             starts.setdefault(key, set()).update(first)
         return tuple(
-            Group(*key, tuple(sorted(starts[key])), tuple(orders)) for key, orders in found.items()
+            Group(*key, tuple(sorted(starts[key])), tuple(orders)) for key, orders in table.items()
         )
 
-    def ahead(
-        self, slot: int, mask: Mask, cells: Cells, edges: Edges, rides: Rides = ()
-    ) -> F64:  # fmt: skip
+    def ahead(self, slot: int, mask: Mask, cells: Cells, edges: Edges, rides: Rides = ()) -> F64:
         """Least that the memory outside ``slot`` and all outside it add."""
         best: F64 | None = None
         for option in self.options(slot - 1, mask, edges, rides):
@@ -260,9 +261,7 @@ class Outside:
         assert best is not None
         return best
 
-    def options(
-        self, outer: int, mask: Mask, edges: Edges, rides: Rides = ()
-    ) -> Iterator[Option]:  # fmt: skip
+    def options(self, outer: int, mask: Mask, edges: Edges, rides: Rides = ()) -> Iterator[Option]:
         """Ways in which the loops of a memory can treat open tensors."""
         zero: Mask = frozenset()
         for group in self.groups(outer, mask):
@@ -282,24 +281,25 @@ class Outside:
         for d in sorted({d for _, d in edges.overlap} if outer else ()):
             if d in self.tiles.active(outer) and not any(d in self.free[o] for o in mask):
                 yield Option(
-                    outer, mask, zero, self._together(outer, mask, frozenset({d}), edges),
+                    outer,
+                    mask,
+                    zero,
+                    self._together(outer, mask, frozenset({d}), edges),
                     is_whole=True,
-                )  # fmt: skip
+                )
 
     def _riding(self, outer: int, stay: Sequence[int], rides: dict[int, float]) -> Rides:
         """What comes anew with the edges of tensors that stay, once a memory keeps them."""
-        level, found = self.facts.level_at[outer], []
+        level, items = self.facts.level_at[outer], []
         for t in stay:
             ride = rides.get(t, 0.0)
             if level in self.facts.kept[t]:
                 ride += self.facts.fill_pj(t, outer) + self.facts.pass_pj(t, outer)
             if ride and outer:
-                found.append((t, ride))
-        return tuple(found)
+                items.append((t, ride))
+        return tuple(items)
 
-    def _together(
-        self, outer: int, mask: Mask, dims: frozenset[int], edges: Edges
-    ) -> Group:  # fmt: skip
+    def _together(self, outer: int, mask: Mask, dims: frozenset[int], edges: Edges) -> Group:
         """All loops over some dimensions, and no other; ``mask`` closes."""
         stays = tuple((t, dims & self.free[t]) for t in sorted(mask) if dims & self.free[t])
         starts = tuple(sorted(d for d in dims if any((t, d) in edges.overlap for t in mask)))
@@ -339,11 +339,12 @@ class Outside:
             for t, still, slides in changing:
                 share = _product([ratios[d] for d in still])
                 if slides:
-                    share = share * _least([
-                        self._slid(
-                            ratios[d], cells.part(edges.overlap[t, d], target), option
-                        ) for d in slides
-                    ])  # fmt: skip
+                    share = share * _least(
+                        [
+                            self._slid(ratios[d], cells.part(edges.overlap[t, d], target), option)
+                            for d in slides
+                        ]
+                    )
                 cost = cost + cells.part(edges.close[t], target) * share
             yield target, cost
 
@@ -358,7 +359,7 @@ class Outside:
 
     def _targets(
         self, outer: int, dims: tuple[int, ...], cells: Cells
-    ) -> Iterable[tuple[Target, dict[int, F64], F64]]:  # fmt: skip
+    ) -> Iterable[tuple[Target, dict[int, F64], F64]]:
         """Tiles that loops over some dimensions may lead to; infinite where they may not."""
         if not isinstance(cells, Grid):
             return self._ways(outer, dims, cells)
@@ -369,7 +370,7 @@ class Outside:
 
     def _ways(
         self, outer: int, dims: tuple[int, ...], cells: Cells
-    ) -> Iterator[tuple[Target, dict[int, F64], F64]]:  # fmt: skip
+    ) -> Iterator[tuple[Target, dict[int, F64], F64]]:
         for target in cells.ways(dims):
             ratios = {d: cells.of(d, self.lattice.ratio[d], target) for d in dims}
             allowed = np.zeros(1)
@@ -390,14 +391,14 @@ class Outside:
 def _product(some: Sequence[F64]) -> F64:
     if not some:
         return np.ones(1)
-    found = some[0]
+    product = some[0]
     for each in some[1:]:
-        found = found * each
-    return found
+        product = product * each
+    return product
 
 
 def _least(some: Sequence[F64]) -> F64:
-    found = some[0]
+    least = some[0]
     for each in some[1:]:
-        found = np.minimum(found, each)
-    return found
+        least = np.minimum(least, each)
+    return least

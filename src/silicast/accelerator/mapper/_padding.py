@@ -27,7 +27,7 @@ SMALL = 16
 
 def padded(
     einsum: Einsum, architecture: Architecture, rules: Constraints, *, fills: bool
-) -> Iterator[Einsum]:  # fmt: skip
+) -> Iterator[Einsum]:
     """The problem with sizes that may be worth it: all together, then each alone.
 
     Args:
@@ -39,22 +39,22 @@ def padded(
     >>> [dict(e.bounds) for e in padded(matmul(m=31, n=8, k=8), chip, Constraints(), fills=True)]
     [{'M': 32, 'N': 8, 'K': 8}]
     """
-    found: dict[str, int] = {}
+    table: dict[str, int] = {}
     for dim, size in einsum.bounds.items():
         better = {
             _fuller(size, int(slot.limit))
             for number, slot in enumerate(architecture.slots)
             if fills and slot.is_spatial and rules.of(architecture, number).fixed.get(dim, 0) == 0
-        }  # fmt: skip
+        }
         if size > SMALL and len(divisors_of(size)) <= FEW:
             better.add(_rounder(size))
         better.discard(size)
         if better:
-            found[dim] = max(better, key=lambda new: (len(divisors_of(new)) / new, -new))
-    if found:
-        yield replace(einsum, bounds={**einsum.bounds, **found})
-    if len(found) > 1:
-        for dim, size in found.items():
+            table[dim] = max(better, key=lambda new: (len(divisors_of(new)) / new, -new))
+    if table:
+        yield replace(einsum, bounds={**einsum.bounds, **table})
+    if len(table) > 1:
+        for dim, size in table.items():
             yield replace(einsum, bounds={**einsum.bounds, dim: size})
 
 

@@ -19,9 +19,12 @@ STEPS = 12
 
 
 def polished(
-    batch: MappingBatch, einsum: Einsum, architecture: Architecture, rules: Constraints,
+    batch: MappingBatch,
+    einsum: Einsum,
+    architecture: Architecture,
+    rules: Constraints,
     objective: Objective,
-) -> tuple[MappingBatch, float, int]:  # fmt: skip
+) -> tuple[MappingBatch, float, int]:
     """A mapping none of whose neighbours is better, from a batch of one.
 
     Returns:
@@ -34,9 +37,9 @@ def polished(
         if near is None:
             break
         counted += len(near)
-        found = cost(einsum, architecture, near)
-        values = value_of(found, objective)
-        values[found.traffic.units < rules.least_utilisation * architecture.units] = np.inf
+        result = cost(einsum, architecture, near)
+        values = value_of(result, objective)
+        values[result.traffic.units < rules.least_utilisation * architecture.units] = np.inf
         best = int(values.argmin())
         if not values[best] < value:
             break
@@ -49,7 +52,7 @@ def _neighbours(
 ) -> MappingBatch | None:
     """Mappings in which a factor of one loop stands at another place; orders are as they were."""
     factors = batch.factors[:, :, 0]
-    found = []
+    items = []
     for d in range(len(einsum.dims)):
         for source in np.flatnonzero(factors[:, d] > 1):
             for factor in divisors_of(int(factors[source, d])):
@@ -58,10 +61,10 @@ def _neighbours(
                         moved = factors.copy()
                         moved[source, d] /= factor
                         moved[to, d] *= factor
-                        found.append(moved)
-    if not found:
+                        items.append(moved)
+    if not items:
         return None
-    near = np.stack(found, axis=2)
+    near = np.stack(items, axis=2)
     near = near[:, :, _allowed(near, einsum, architecture, rules)]
     if not near.shape[2]:
         return None
@@ -73,15 +76,15 @@ def _allowed(
     factors: F64, einsum: Einsum, architecture: Architecture, rules: Constraints
 ) -> np.ndarray:
     """Which keep to the rules and find instances, (mappings,)."""
-    found = np.ones(factors.shape[2], dtype=bool)
+    allowed = np.ones(factors.shape[2], dtype=bool)
     for number, slot in enumerate(architecture.slots):
-        found &= factors[number].prod(axis=0) <= slot.limit
+        allowed &= factors[number].prod(axis=0) <= slot.limit
         rule = rules.of(architecture, number)
         for dim, bound in rule.fixed.items():
             if dim in einsum.bounds:
                 wanted = min(bound, einsum.bounds[dim])
-                found &= factors[number, einsum.dims.index(dim)] == wanted
+                allowed &= factors[number, einsum.dims.index(dim)] == wanted
         for dim, bound in rule.most.items():
             if dim in einsum.bounds:
-                found &= factors[number, einsum.dims.index(dim)] <= bound
-    return found
+                allowed &= factors[number, einsum.dims.index(dim)] <= bound
+    return allowed

@@ -63,18 +63,17 @@ class Prices:
 class Busy:
     """What can be busiest on a design: the units, and every port."""
 
-    def __init__(
-        self, einsum: Einsum, architecture: Architecture, limits: Sequence[float]
-    ) -> None:  # fmt: skip
+    def __init__(self, einsum: Einsum, architecture: Architecture, limits: Sequence[float]) -> None:
         """``limits`` are the instances that loops can use at most, of each slot's axis."""
         self.einsum = einsum
         self.arch = architecture
         self.limits = limits
         self.ports: list[tuple[int, Port]] = [
             (level, port)
-            for level, memory in enumerate(architecture.memories) for port in memory.ports
+            for level, memory in enumerate(architecture.memories)
+            for port in memory.ports
             if not port.tensors or set(port.tensors) & set(einsum.names)
-        ]  # fmt: skip
+        ]
 
     def start(self) -> F64:
         """Weights to begin with: the units half, the ports the rest."""
@@ -82,14 +81,14 @@ class Busy:
             return np.ones(1)
         return np.array([0.5, *([0.5 / len(self.ports)] * len(self.ports))])
 
-    def cycles(self, found: Cost) -> F64:
+    def cycles(self, cost: Cost) -> F64:
         """Cycles of the units and of every port, of a batch of one."""
         ports = [
-            float(found.port_cycles[self.arch.memories[level].name, port.name][0])
+            float(cost.port_cycles[self.arch.memories[level].name, port.name][0])
             for level, port in self.ports
         ]
-        marches = march_cycles(self.einsum, self.arch, found.traffic)
-        steps = found.traffic.steps if found.zeros is None else found.zeros.steps
+        marches = march_cycles(self.einsum, self.arch, cost.traffic)
+        steps = cost.traffic.steps if cost.zeros is None else cost.zeros.steps
         work = steps / self.arch.compute.per_cycle + marches
         return np.array([float(work[0]) * self.arch.overhead, *ports])
 
@@ -124,13 +123,13 @@ class Busy:
 
     def _marches(self) -> Iterator[tuple[int, Action, str, float]]:
         """Cycles that each word costs that is loaded into a systolic mesh, at least."""
-        places = [n for n, node in enumerate(self.arch.nodes) if isinstance(node, Memory)]
-        for place, node in enumerate(self.arch.nodes):
+        indices = [n for n, node in enumerate(self.arch.nodes) if isinstance(node, Memory)]
+        for index, node in enumerate(self.arch.nodes):
             if not (isinstance(node, FanOut) and node.systolic in self.einsum.names):
                 continue
-            for level, at in enumerate(places):
+            for level, at in enumerate(indices):
                 memory = self.arch.memories[level]
-                if at < place or not memory.may_keep(node.systolic):
+                if at < index or not memory.may_keep(node.systolic):
                     continue
                 if memory.must_keep(node.systolic) and memory.usable_words < np.inf:
                     lag = node.mesh[0] + sum(side - 1 for side in node.mesh)
@@ -148,9 +147,10 @@ class Busy:
             replace(
                 node, cluster=1, block_words=1, formats=(), eliminations=(), leak_pj_per_cycle=0.0
             )
-            if isinstance(node, Memory) else node
+            if isinstance(node, Memory)
+            else node
             for node in self.arch.nodes
-        ]  # fmt: skip
+        ]
         compute = replace(
             self.arch.compute,
             energy_pj=0.0,
@@ -164,8 +164,9 @@ def held_of(zeros: ZeroShares) -> dict[tuple[int, str], float]:
     """Shares of tiles that take room, of all memories and tensors."""
     return {
         (level, tensor.name): zeros.held(level, tensor)
-        for level in range(len(zeros.arch.memories)) for tensor in zeros.einsum.tensors
-    }  # fmt: skip
+        for level in range(len(zeros.arch.memories))
+        for tensor in zeros.einsum.tensors
+    }
 
 
 def energy_prices(zeros: ZeroShares, *, rounds: bool, guesses: bool = False) -> Prices:
@@ -204,9 +205,7 @@ def _described_pj(zeros: ZeroShares, level: int, action: Action, tensor: Tensor)
     happens = zeros.word(level, action, tensor.name, timed=False) / zeros.held(level, tensor)
     store = memory.metadata
     energy = getattr(memory if store is None else store, f"{action}_pj") or 0.0
-    return float(
-        each * happens * energy / (memory if store is None else store).block_words
-    )  # fmt: skip
+    return float(each * happens * energy / (memory if store is None else store).block_words)
 
 
 def rounding_pj(architecture: Architecture) -> float:
@@ -221,15 +220,19 @@ def without_zeros(zeros: ZeroShares) -> Architecture:
     """The design as a search for least energy sees it, beside its prices."""
     nodes: list[Memory | FanOut] = [
         replace(node, cluster=1, block_words=1, formats=(), eliminations=())
-        if isinstance(node, Memory) else node
+        if isinstance(node, Memory)
+        else node
         for node in zeros.arch.nodes
-    ]  # fmt: skip
+    ]
     unit = zeros.arch.compute
     # Steps that take no time are as many more in a cycle; units that leak while they work leak
     # less.
     leak = (unit.leak_pj_per_cycle or 0.0) * (1.0 if zeros.arch.idle_leaks else zeros.steps)
     compute = replace(
-        unit, on_zero="multiply", energy_pj=(unit.energy_pj or 0.0) * zeros.products,
-        leak_pj_per_cycle=leak, per_cycle=unit.per_cycle / zeros.steps,
-    )  # fmt: skip
+        unit,
+        on_zero="multiply",
+        energy_pj=(unit.energy_pj or 0.0) * zeros.products,
+        leak_pj_per_cycle=leak,
+        per_cycle=unit.per_cycle / zeros.steps,
+    )
     return replace(zeros.arch, nodes=tuple(nodes), compute=compute)

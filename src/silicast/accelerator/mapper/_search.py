@@ -56,9 +56,7 @@ class Found:
 class Search:
     """One search; see the module."""
 
-    def __init__(
-        self, facts: Facts, architecture: Architecture, objective: Objective
-    ) -> None:  # fmt: skip
+    def __init__(self, facts: Facts, architecture: Architecture, objective: Objective) -> None:
         """Of complete mappings, ``objective`` on ``architecture`` decides."""
         self.facts = facts
         self.arch = architecture
@@ -70,14 +68,19 @@ class Search:
 
     def _expand(self, states: States, slot: int) -> tuple[I64, F64]:
         """Rows to extend, and loop bounds: every choice that fits, (m,) and (dims, m)."""
-        place = self.facts.slots[slot]
+        position = self.facts.slots[slot]
         rows = np.arange(len(states))
         factors = np.ones((len(self.facts.einsum.dims), len(states)))
-        memory = None if place.is_spatial else self.facts.arch.nodes[place.node]
-        inside = [] if place.is_spatial else [
-            (self.facts.tensors[t], self.facts.held(self.facts.level_at[slot], t))
-            for t, kept in enumerate(self.facts.kept) if self.facts.level_at[slot] in kept
-        ]  # fmt: skip
+        memory = None if position.is_spatial else self.facts.arch.nodes[position.node]
+        inside = (
+            []
+            if position.is_spatial
+            else [
+                (self.facts.tensors[t], self.facts.held(self.facts.level_at[slot], t))
+                for t, remaining in enumerate(self.facts.kept)
+                if self.facts.level_at[slot] in remaining
+            ]
+        )
         for d in range(len(self.facts.einsum.dims)):
             left = np.rint(self.facts.extents[d, 0] / states.tile[d, rows]).astype(np.int64)
             kinds, kind = np.unique(left, return_inverse=True)
@@ -93,8 +96,8 @@ class Search:
             rows, factors = rows[again], factors[:, again]
             factors[d] = flat[starts[kind][again] + within]
             fits: Flags
-            if place.is_spatial:
-                fits = np.prod(factors, axis=0) <= place.limit
+            if position.is_spatial:
+                fits = np.prod(factors, axis=0) <= position.limit
             elif isinstance(memory, Memory) and memory.capacity_words is not None:
                 tile = states.tile[:, rows] * factors
                 needed = sum(
@@ -118,19 +121,21 @@ class Search:
             none = np.zeros(len(rows), dtype=np.int64)
             chosen = replace(states.take(rows), parent=rows, factors=factors, order=none)
             return self._in_space(chosen, slot), math.inf
-        found = promising(self.bounds, states, slot, known, keep)
+        result = promising(self.bounds, states, slot, known, keep)
         parts = []
-        for number in np.unique(found.order):
-            mine = np.flatnonzero(found.order == number)
-            rows = found.rows[mine]
+        for number in np.unique(result.order):
+            mine = np.flatnonzero(result.order == number)
+            rows = result.rows[mine]
             chosen = replace(
-                states.take(rows), parent=rows, factors=found.factors[:, mine],
-                order=found.order[mine],
-            )  # fmt: skip
+                states.take(rows),
+                parent=rows,
+                factors=result.factors[:, mine],
+                order=result.order[mine],
+            )
             parts.append(self._in_time(chosen, slot, int(number)))
         if not parts:
-            return states.take(np.zeros(0, dtype=np.int64)), found.lost
-        return States.joined(parts), found.lost
+            return states.take(np.zeros(0, dtype=np.int64)), result.lost
+        return States.joined(parts), result.lost
 
     def _in_space(self, states: States, slot: int) -> States:
         factors = states.factors
@@ -156,24 +161,28 @@ class Search:
         share, hidden = np.ones(len(states)), np.ones(len(states))
         facts = self.facts
         others = [
-            s for s, place in enumerate(facts.slots)
-            if place.is_spatial and place.node == facts.slots[slot].node and s != slot
-        ]  # fmt: skip
+            s
+            for s, position in enumerate(facts.slots)
+            if position.is_spatial and position.node == facts.slots[slot].node and s != slot
+        ]
         for rank in facts.tensors[t].windows:
             ends = [(facts.index[dim], step) for dim, step in rank]
             crosses = any(
                 facts.limit(s) > 1 and facts.rules[s].fixed.get(facts.einsum.dims[d], 2) > 1
-                for s in others for d, _ in ends
-            )  # fmt: skip
+                for s in others
+                for d, _ in ends
+            )
             if crosses:
                 for d, _ in ends:
                     hidden = hidden * states.factors[d]
             elif len(ends) == 2:
                 (d, first), (o, second) = ends
                 share = share * different(
-                    states.factors[d], states.factors[o],
-                    first * states.tile[d], second * states.tile[o],
-                )  # fmt: skip
+                    states.factors[d],
+                    states.factors[o],
+                    first * states.tile[d],
+                    second * states.tile[o],
+                )
         return share, hidden
 
     def _in_time(self, states: States, slot: int, number: int) -> States:
@@ -183,7 +192,7 @@ class Search:
         tile = states.tile * factors
         booked, credit = states.booked.copy(), states.credit
         waiting, fills, passes = states.waiting.copy(), states.fills.copy(), states.passes.copy()
-        spans, own, inner = states.spans.copy(), self.facts.spans(tile), states.inner.copy()
+        spans, current, inner = states.spans.copy(), self.facts.spans(tile), states.inner.copy()
         open_, fresh, slack = states.open.copy(), states.fresh.copy(), states.slack
         visits = np.prod(self.facts.extents / tile, axis=0)
         memory = self.facts.arch.memories[level]
@@ -223,7 +232,7 @@ class Search:
                     slack = slack + self.facts.sizes[t] * saved * self.facts.outside(slot)
             fills[t] = passes[t] = visits * self.facts.volume(tensor, tile)
             open_[t] = fresh[t] = True
-            spans[owned] = own[owned]
+            spans[owned] = current[owned]
             if slot == 0:
                 booked += waiting[t]
                 waiting[t] = fills[t] = passes[t] = 0.0
@@ -236,9 +245,15 @@ class Search:
         )  # fmt: skip
 
     def _wait(
-        self, inner: F64, spans: F64, windows: list[int], is_open: Flags, is_fresh: Flags, *,
+        self,
+        inner: F64,
+        spans: F64,
+        windows: list[int],
+        is_open: Flags,
+        is_fresh: Flags,
+        *,
         keeps: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Notes which windows wait, at a memory that ``keeps`` them or not."""
         for n in windows:
             # What waits cannot slide once another loop stands outside of it.
@@ -305,9 +320,9 @@ class Search:
                 return Found(None, math.inf, min(dropped, known))
         values = self.facts.objective_of(*self.bounds.least(states, 0))
         order = np.argsort(values, kind="stable")
-        batch, value, rest = self._counted(history, order, values)
+        batch, value, remaining = self._counted(history, order, values)
         cheapest = None if self.facts.prices is None else self._trace(history, order[:1])
-        return Found(batch, value, min(dropped, value, rest, known), cheapest)
+        return Found(batch, value, min(dropped, value, remaining, known), cheapest)
 
     def _counted(
         self, history: list[States], order: I64, values: F64
@@ -330,13 +345,13 @@ class Search:
             first = int(np.argmin(exact))
             if exact[first] < best:
                 best, batch = float(exact[first]), some.take(slice(first, first + 1))
-        rest = float(values[order[most]]) if len(order) > most else math.inf
-        rest = rest if self.is_proof else float(values[order[0]])
-        return batch, best, rest
+        remaining = float(values[order[most]]) if len(order) > most else math.inf
+        remaining = remaining if self.is_proof else float(values[order[0]])
+        return batch, best, remaining
 
     def _advance(
         self, states: States, slot: int, width: int, known: float, last: float
-    ) -> tuple[States, float]:  # fmt: skip
+    ) -> tuple[States, float]:
         """Decides one slot: the partial mappings kept, and the least bound of those dropped."""
         parts: list[States] = []
         values: list[F64] = []
@@ -357,47 +372,45 @@ class Search:
                 continue
             more = replace(more, parent=rows[more.parent])
             value = self.facts.objective_of(*self.bounds.least(more, slot))
-            kept, beaten = self._thinned(more, slot, value, known)
+            retained, beaten = self._thinned(more, slot, value, known)
             lost = min(lost, beaten)
-            parts.append(more.take(kept))
-            values.append(value[kept])
+            parts.append(more.take(retained))
+            values.append(value[retained])
         if not parts:
             return states.take(np.zeros(0, dtype=np.int64)), lost
         joined, value = States.joined(parts), np.concatenate(values)
         if len(parts) > 1:
-            kept, beaten = self._thinned(joined, slot, value, known)
-            joined, value, lost = joined.take(kept), value[kept], min(lost, beaten)
+            retained, beaten = self._thinned(joined, slot, value, known)
+            joined, value, lost = joined.take(retained), value[retained], min(lost, beaten)
         if slot == 0 and self.facts.least_units:
-            kept = np.flatnonzero(self.facts.points / joined.steps >= self.facts.least_units)
-            joined, value = joined.take(kept), value[kept]
+            retained = np.flatnonzero(self.facts.points / joined.steps >= self.facts.least_units)
+            joined, value = joined.take(retained), value[retained]
         if len(joined) <= width:
             return joined, lost
         # Many are as good as far as is known: half of the places go to those that would cost least
         # if no undecided loop saved anything.
         plain = self._as_it_is(joined, slot)
         order = np.lexsort((plain, value))
-        rest = order[width // 2 :]
-        rest = rest[np.argsort(plain[rest], kind="stable")]
+        remaining = order[width // 2 :]
+        remaining = remaining[np.argsort(plain[remaining], kind="stable")]
         split = width - width // 2
-        chosen = np.sort(np.concatenate([order[: width // 2], rest[:split]]))
-        return joined.take(chosen), min(lost, float(value[rest[split:]].min()))
+        chosen = np.sort(np.concatenate([order[: width // 2], remaining[:split]]))
+        return joined.take(chosen), min(lost, float(value[remaining[split:]].min()))
 
     def _least(self, states: States, slot: int) -> float:
         return float(self.facts.objective_of(*self.bounds.least(states, slot)).min())
 
     def _as_it_is(self, states: States, slot: int) -> F64:
         """Energy of the decided edges if every undecided loop made all tiles come anew."""
-        found: F64 = states.booked - states.credit
+        value: F64 = states.booked - states.credit
         for t in range(len(self.facts.tensors)):
             if slot:
                 edge = states.fills[t] * self.facts.fill_pj(t, slot - 1)
                 edge = edge + states.passes[t] * self.facts.pass_pj(t, slot - 1)
-                found = found + edge + states.waiting[t]
-        return found
+                value = value + edge + states.waiting[t]
+        return value
 
-    def _thinned(
-        self, states: States, slot: int, values: F64, known: float
-    ) -> tuple[I64, float]:  # fmt: skip
+    def _thinned(self, states: States, slot: int, values: F64, known: float) -> tuple[I64, float]:
         """Rows below ``known`` that no other beats in every respect.
 
         Returns:
@@ -424,16 +437,20 @@ class Search:
         if outside > 1:
             rows.append(states.booked - states.credit * outside)
         sure = [row + states.slack for row in rows]
-        others = [row for part in (states.waiting, states.fills, states.passes)
-                  for row in part if row.any()]  # fmt: skip
+        others = [
+            row
+            for part in (states.waiting, states.fills, states.passes)
+            for row in part
+            if row.any()
+        ]
         if self.facts.objective != "energy" or self.facts.cycle_pj or self.facts.least_units:
             others.append(states.steps)
-        kept = undominated(key, np.stack(rows + others), np.stack(sure + others))
+        remaining = undominated(key, np.stack(rows + others), np.stack(sure + others))
         if self.facts.prices is None or not self.facts.prices.words:
-            return good[kept], math.inf
+            return good[remaining], math.inf
         beaten = np.ones(len(good), dtype=bool)
-        beaten[kept] = False
-        return good[kept], float(values[good[beaten]].min(initial=math.inf))
+        beaten[remaining] = False
+        return good[remaining], float(values[good[beaten]].min(initial=math.inf))
 
     def _trace(self, history: list[States], rows: I64) -> MappingBatch:
         """The mappings that complete states stand for."""
@@ -445,7 +462,7 @@ class Search:
             if not self.facts.slots[slot].is_spatial:
                 for number, order in enumerate(self.facts.orders(slot)):
                     chosen = states.order[rows] == number
-                    for place, d in enumerate(order):
-                        positions[slot, d, chosen] = len(order) - place
+                    for index, d in enumerate(order):
+                        positions[slot, d, chosen] = len(order) - index
             rows = states.parent[rows]
         return MappingBatch(factors, positions, self.facts.keep)

@@ -67,7 +67,6 @@ class States:
         return int(self.booked.shape[0])
 
     def take(self, rows: NDArray[Any]) -> States:
-        """Some of them."""
         return States(*(getattr(self, f.name)[..., rows] for f in fields(self)))
 
     @staticmethod
@@ -96,7 +95,7 @@ def undominated(keys: I64, costs: F64, surely: F64 | None = None, rounds: int = 
     order = np.lexsort((costs[0], keys))
     keys, costs = keys[order], costs[:, order]
     upper = costs if surely is None else surely[:, order]
-    kept: list[I64] = []
+    remaining: list[I64] = []
     left = np.arange(len(order))
     for _ in range(rounds):
         if not len(left):
@@ -104,7 +103,7 @@ def undominated(keys: I64, costs: F64, surely: F64 | None = None, rounds: int = 
         group = keys[left]
         starts = np.flatnonzero(np.concatenate([[True], group[1:] != group[:-1]]))
         first = left[starts]
-        kept.append(first)
+        remaining.append(first)
         best = np.repeat(first, np.diff(np.append(starts, len(left))))
         alone = best == left
         left, best = left[~alone], best[~alone]
@@ -113,5 +112,5 @@ def undominated(keys: I64, costs: F64, surely: F64 | None = None, rounds: int = 
             # Sums that differ in rounding only count as equal.
             beaten &= row[left] >= most[best] * (1 - 1e-12)
         left = left[~beaten]
-    kept.append(left)
-    return order[np.sort(np.concatenate(kept))]
+    remaining.append(left)
+    return order[np.sort(np.concatenate(remaining))]

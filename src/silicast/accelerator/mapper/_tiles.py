@@ -35,20 +35,21 @@ class Tiles:
     def targets(self, slot: int, d: int) -> F64:
         """Whether a slot's loop may turn the i-th divisor into the j-th, (n, n)."""
         some = self.lattice.divisors[d]
-        found = np.zeros((len(some), len(some)), dtype=bool)
+        targets = np.zeros((len(some), len(some)), dtype=bool)
         for i, extent in enumerate(some):
             for factor in self.facts.choices(slot, d, int(some[-1] // extent)):
-                found[i, np.searchsorted(some, extent * factor)] = True
-        return found
+                targets[i, np.searchsorted(some, extent * factor)] = True
+        return targets
 
     @remembered
     def active(self, slot: int) -> frozenset[int]:
         """Dimensions that a slot can loop over."""
         return frozenset(
-            d for d in self.dims
+            d
+            for d in self.dims
             if len(self.lattice.divisors[d]) > 1
             and (self.targets(slot, d) & ~np.eye(len(self.lattice.divisors[d]), dtype=bool)).any()
-        )  # fmt: skip
+        )
 
     @remembered
     def reachable(self, slot: int, d: int) -> tuple[bool, ...]:
@@ -57,7 +58,7 @@ class Tiles:
         if slot == len(self.facts.slots):
             return (True, *(False for _ in some[1:]))
         before = np.array(self.reachable(slot + 1, d))
-        found = (self.targets(slot, d) & before[:, None]).any(axis=0)
+        result = (self.targets(slot, d) & before[:, None]).any(axis=0)
         level = self.facts.level_at.get(slot)
         if level is not None:
             tiles = np.ones((len(self.dims), len(some)))
@@ -66,26 +67,29 @@ class Tiles:
             for t, tensor in enumerate(self.facts.tensors):
                 if level in self.facts.kept[t]:
                     needed = needed + self.facts.volume(tensor, tiles) * self.facts.held(level, t)
-            found &= needed <= self.facts.arch.memories[level].usable_words
-        return tuple(bool(can) for can in found)
+            result &= needed <= self.facts.arch.memories[level].usable_words
+        return tuple(bool(can) for can in result)
 
     @remembered
     def corner(self, slot: int) -> Grid:
         """The part of the grid that holds all tiles that can be at the top of a slot."""
         ends = []
         for d in self.dims:
-            places = np.flatnonzero(self.reachable(slot, d))
-            ends.append(int(places[-1]) + 1 if len(places) else 1)
+            indices = np.flatnonzero(self.reachable(slot, d))
+            ends.append(int(indices[-1]) + 1 if len(indices) else 1)
         return Grid(self.lattice, tuple(ends))
 
     @remembered
     def reach(self, slot: int, t: int) -> float:
         """Most by which one axis of a fan-out can divide what a tensor's instances share."""
         node = self.facts.slots[slot].node
-        inside = frozenset().union(*(
-            self.active(s) for s, place in enumerate(self.facts.slots)
-            if place.node == node
-        ))  # fmt: skip
+        inside = frozenset().union(
+            *(
+                self.active(s)
+                for s, position in enumerate(self.facts.slots)
+                if position.node == node
+            )
+        )
         apart = set(self.free[t])
         for rank in self.facts.tensors[t].windows:
             both = {self.facts.index[dim] for dim, _ in rank} & inside
@@ -103,9 +107,10 @@ class Tiles:
             return 1.0
         parent = self.facts.parent_slot(t, slot - 1)
         return math.prod(
-            self.reach(s, t) for s in range(parent + 1, slot)
+            self.reach(s, t)
+            for s in range(parent + 1, slot)
             if self.facts.slots[s].is_spatial and self.facts.sharing[s][t]
-        )  # fmt: skip
+        )
 
     def overlapping(self, slot: int, t: int) -> bool:
         """Whether windows of instances of fan-outs outside may overlap as whole tiles do."""
@@ -113,9 +118,10 @@ class Tiles:
             return False
         parent = self.facts.parent_slot(t, slot - 1)
         return any(
-            self.reach(s, t) > self._plain_reach(s, t) for s in range(parent + 1, slot)
+            self.reach(s, t) > self._plain_reach(s, t)
+            for s in range(parent + 1, slot)
             if self.facts.slots[s].is_spatial
-        )  # fmt: skip
+        )
 
     def _plain_reach(self, slot: int, t: int) -> float:
         most = 1.0
@@ -138,10 +144,10 @@ class Tiles:
         t = self.facts.output
         home = self.facts.home_slot(t)
         for level in self.facts.kept[t]:
-            place = self.facts.arch.memory_slots[level]
-            if place >= slot:
-                total += self.facts.credit_pj(place, "read_pj")
-                total += self.facts.credit_pj(place, "fill_pj") if place != home else 0.0
+            position = self.facts.arch.memory_slots[level]
+            if position >= slot:
+                total += self.facts.credit_pj(position, "read_pj")
+                total += self.facts.credit_pj(position, "fill_pj") if position != home else 0.0
         return total * self.facts.sizes[t]
 
     @cached_property
@@ -151,7 +157,7 @@ class Tiles:
         Returns:
             instances, those of a cluster, and the energy of all reads if clusters are full.
         """
-        found = []
+        wide_reads = []
         end = len(self.facts.slots)
         for t in range(len(self.facts.tensors)):
             parent = self.facts.parent_slot(t, end - 1)
@@ -160,20 +166,20 @@ class Tiles:
             shared = any(self.facts.sharing[s][t] for s in range(parent + 1, end))
             if memory.cluster > 1 and t != self.facts.output and not shared:
                 energy = self.facts.points * self.facts.word_pj(parent, "read_pj", t)
-                found.append(
+                wide_reads.append(
                     (float(self.facts.arch.instances[level]), float(memory.cluster), energy)
                 )
-        return found
+        return wide_reads
 
     # Over the grid.
 
     @remembered
     def turns(self) -> F64:
         """Visits of each tile."""
-        found = np.ones((1,) * len(self.dims))
+        turns = np.ones((1,) * len(self.dims))
         for left in self.lattice.left:
-            found = found * left
-        return found
+            turns = turns * left
+        return turns
 
     @remembered
     def words(self, t: int) -> F64:
@@ -188,10 +194,10 @@ class Tiles:
     @remembered
     def still(self, t: int) -> F64:
         """Visits of a tile that need not move a tensor."""
-        found = np.ones((1,) * len(self.dims))
+        still = np.ones((1,) * len(self.dims))
         for d in self.free[t]:
-            found = found * self.lattice.left[d]
-        return found
+            still = still * self.lattice.left[d]
+        return still
 
     @remembered
     def fits(self, slot: int) -> F64:
@@ -201,8 +207,8 @@ class Tiles:
         if memory.capacity_words is None:
             return np.zeros((1,) * len(self.dims))
         needed = np.zeros((1,) * len(self.dims))
-        for t, kept in enumerate(self.facts.kept):
-            if level in kept:
+        for t, remaining in enumerate(self.facts.kept):
+            if level in remaining:
                 words = self.lattice.volume(self.facts.tensors[t]) * self.facts.held(level, t)
                 needed = needed + memory.taken(words)
         return np.where(needed <= memory.usable_words, 0.0, np.inf)
@@ -213,9 +219,10 @@ class Tiles:
             return 0.0
         memory = self.facts.arch.memories[self.facts.level_at[slot]]
         inside = math.prod(
-            self.facts.limit(s) for s in range(slot, len(self.facts.slots))
+            self.facts.limit(s)
+            for s in range(slot, len(self.facts.slots))
             if self.facts.slots[s].is_spatial
-        )  # fmt: skip
+        )
         per_cycle = self.facts.arch.compute.per_cycle
         return (memory.leak_pj_per_cycle or 0.0) / per_cycle * self.facts.points / inside
 
@@ -225,15 +232,15 @@ class Tiles:
 
         Inside the slot fan-outs are taken as full. Where the price of a cycle is 0, nothing.
         """
-        found = np.zeros((1,) * len(self.dims))
+        time = np.zeros((1,) * len(self.dims))
         if not self.facts.cycle_pj:
-            return found
+            return time
         inside = 1.0
         most = np.ones((1,) * len(self.dims))
-        for s, place in enumerate(self.facts.slots):
-            if place.is_spatial and s >= slot:
+        for s, position in enumerate(self.facts.slots):
+            if position.is_spatial and s >= slot:
                 inside *= self.facts.limit(s)
-            elif place.is_spatial and self.facts.limit(s) > 1:
+            elif position.is_spatial and self.facts.limit(s) > 1:
                 here = np.ones((1,) * len(self.dims))
                 for d in self.active(s):
                     here = here * self.lattice.left[d]

@@ -49,15 +49,15 @@ class Wanted(msgspec.Struct, frozen=True, order=True):
         return Problem(self.op, self.stride, self.dilation)
 
 
-def wanted(asked: Iterable[Asked]) -> list[Wanted]:
+def wanted(requested: Iterable[Asked]) -> list[Wanted]:
     """The sizes to search for: those that were asked for, with dimensions of many values (tokens,
     cached keys) on the grid, sorted.
     """
     groups: dict[tuple[Problem, str, float, Words], list[F64]] = {}
-    for each in asked:
+    for each in requested:
         key = (each.problem, each.compute, each.bits, in_words(each.densities))
         groups.setdefault(key, []).append(each.sizes)
-    found: set[Wanted] = set()
+    wanteds: set[Wanted] = set()
     for (problem, compute, bits, densities), parts in groups.items():
         sizes = np.unique(np.concatenate(parts, axis=1), axis=1)
         grid = problem.grid(sizes)
@@ -65,7 +65,7 @@ def wanted(asked: Iterable[Asked]) -> list[Wanted]:
             if len(np.unique(sizes[dim])) > FEW:
                 sizes[dim] = grid[dim]
         columns: I64 = np.unique(sizes, axis=1).astype(np.int64)
-        found |= {
+        wanteds |= {
             Wanted(
                 problem.op,
                 problem.stride,
@@ -77,38 +77,43 @@ def wanted(asked: Iterable[Asked]) -> list[Wanted]:
             )
             for column in columns.T.tolist()
         }
-    return sorted(found)
+    return sorted(wanteds)
 
 
 def compiled(
-    chip: Chip, work: Iterable[Wanted], effort: int = EFFORT,
-    said: Callable[[Wanted], None] | None = None,
-) -> list[StoredTable]:  # fmt: skip
+    chip: Chip,
+    work: Iterable[Wanted],
+    effort: int = EFFORT,
+    remark: Callable[[Wanted], None] | None = None,
+) -> list[StoredTable]:
     """Searches every mapping.
 
     Args:
-        said: told of each before it is searched.
+        remark: told of each before it is searched.
 
     Raises:
         SilicastError: one does not fit.
     """
     tables = []
     for each in work:
-        if said is not None:
-            said(each)
-        found = searched(
+        if remark is not None:
+            remark(each)
+        result = searched(
             chip, each.problem, each.sizes, each.compute, each.bits, effort, each.densities
         )
-        nest = found.nest
+        nest = result.nest
         tables.append(
             StoredTable(
-                op=key_of(each.problem), bits=each.bits, format=each.compute,
+                op=key_of(each.problem),
+                bits=each.bits,
+                format=each.compute,
                 sizes=dict(zip(each.problem.dims, each.sizes, strict=True)),
                 loops=loops_text(nest),
-                keeps={name: tuple(sorted(kept)) for name, kept in nest.keeps.items()},
-                gap=time_gap(found.cost), density=dict(each.densities),
+                keeps={name: tuple(sorted(remaining)) for name, remaining in nest.keeps.items()},
+                gap=time_gap(result.cost),
+                density=dict(each.densities),
             )
-        )  # fmt: skip
+        )
     return tables
 
 
@@ -118,20 +123,26 @@ def with_mappings(text: str, tables: Iterable[StoredTable]) -> str:
     >>> print(with_mappings('name = "chip"', []).splitlines()[0])
     name = "chip"
     """
-    own = text.partition(MARK)[0].rstrip()
-    return "\n".join([own, "", MARK, *(_text(table) for table in tables), ""])
+    rstrip = text.partition(MARK)[0].rstrip()
+    return "\n".join([rstrip, "", MARK, *(_text(table) for table in tables), ""])
 
 
 def _text(table: StoredTable) -> str:
     sizes = ", ".join(f"{name} = {size}" for name, size in table.sizes.items())
     return "\n".join(
         [
-            "", "[[mapping]]", f'op = "{table.op}"', f'format = "{table.format}"',
-            f"bits = {table.bits!r}", f"gap = {table.gap!r}", f"sizes = {{ {sizes} }}",
-            f"loops = [{_list(table.loops)}]", f"keeps = {{ {_keeps(table.keeps)} }}",
+            "",
+            "[[mapping]]",
+            f'op = "{table.op}"',
+            f'format = "{table.format}"',
+            f"bits = {table.bits!r}",
+            f"gap = {table.gap!r}",
+            f"sizes = {{ {sizes} }}",
+            f"loops = [{_list(table.loops)}]",
+            f"keeps = {{ {_keeps(table.keeps)} }}",
             *([f"density = {{ {_density(table.density)} }}"] if table.density else []),
         ]
-    )  # fmt: skip
+    )
 
 
 def _density(words: Mapping[str, str]) -> str:
@@ -139,7 +150,7 @@ def _density(words: Mapping[str, str]) -> str:
 
 
 def _keeps(keeps: Mapping[str, tuple[str, ...]]) -> str:
-    return ", ".join(f'"{name}" = [{_list(kept)}]' for name, kept in keeps.items())
+    return ", ".join(f'"{name}" = [{_list(remaining)}]' for name, remaining in keeps.items())
 
 
 def _list(words: Iterable[str]) -> str:

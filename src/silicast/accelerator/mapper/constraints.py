@@ -41,9 +41,10 @@ class SlotRule:
             return self
         wanted = {einsum.tensor(name).name for name in self.indexing}
         barred = {
-            dim: 1 for dim in einsum.dims
+            dim: 1
+            for dim in einsum.dims
             if {tensor.name for tensor in einsum.tensors if dim in tensor.dims} != wanted
-        }  # fmt: skip
+        }
         return replace(self, fixed={**self.fixed, **barred}, indexing=())
 
 
@@ -63,10 +64,10 @@ class Constraints:
     least_utilisation: float = 0.0
     homes: Mapping[str, str] = field(default_factory=dict)
 
-    def of(self, architecture: Architecture, slot: int) -> SlotRule:
+    def rule(self, architecture: Architecture, slot: int) -> SlotRule:
         """The rule of a slot."""
-        place = architecture.slots[slot]
-        return self.rules.get((architecture.nodes[place.node].name, place.axis), NO_RULE)
+        position = architecture.slots[slot]
+        return self.rules.get((architecture.nodes[position.node].name, position.axis), NO_RULE)
 
     def on(self, einsum: Einsum) -> Constraints:
         """The rules, of the dimensions of ``einsum``.
@@ -74,7 +75,7 @@ class Constraints:
         Raises:
             SilicastError: a rule names a tensor that is not there.
         """
-        rules = {place: rule.on(einsum) for place, rule in self.rules.items()}
+        rules = {position: rule.on(einsum) for position, rule in self.rules.items()}
         return replace(self, rules=rules)
 
     def check(self, architecture: Architecture, einsum: Einsum) -> None:
@@ -84,20 +85,21 @@ class Constraints:
             SilicastError: a rule for a place or dimension that is not there, or fixed factors
                 that do not divide what they split.
         """
-        places = {
+        positions = {
             (architecture.nodes[slot.node].name, slot.axis): slot for slot in architecture.slots
         }
         product = dict.fromkeys(einsum.dims, 1)
         for (name, axis), rule in self.rules.items():
             where = f"constraints.{name}"
-            if (name, axis) not in places:
-                if not any(name == known for known, _ in places):
+            if (name, axis) not in positions:
+                if not any(name == known for known, _ in positions):
                     raise SilicastError(
-                        f"no memory or fan-out called {name!r}", field=where,
-                        hint=f"there are {', '.join(sorted({n for n, _ in places}))}",
-                    )  # fmt: skip
+                        f"no memory or fan-out called {name!r}",
+                        field=where,
+                        hint=f"there are {', '.join(sorted({n for n, _ in positions}))}",
+                    )
                 continue
-            _check_room(rule, einsum, places[name, axis].limit, where)
+            _check_room(rule, einsum, positions[name, axis].limit, where)
             for dim, bound in rule.fixed.items():
                 if dim in product:
                     product[dim] *= min(bound, einsum.bounds[dim])
@@ -119,15 +121,18 @@ def _check_room(rule: SlotRule, einsum: Einsum, instances: float, where: str) ->
     """An axis has instances for all factors that a rule fixes on it."""
     fixed = {
         dim: min(bound, einsum.bounds[dim])
-        for dim, bound in rule.fixed.items() if dim in einsum.bounds
-    }  # fmt: skip
+        for dim, bound in rule.fixed.items()
+        if dim in einsum.bounds
+    }
     if math.prod(fixed.values()) > instances:
         told = " x ".join(f"{dim} = {bound}" for dim, bound in fixed.items() if bound > 1)
         raise SilicastError(
             f"the fixed factors {told} need {math.prod(fixed.values())} instances side by side, "
             f"there are {instances:g}",
-            kind="unsupported", field=where, hint="fix smaller ones, or widen the mesh",
-        )  # fmt: skip
+            kind="unsupported",
+            field=where,
+            hint="fix smaller ones, or widen the mesh",
+        )
 
 
 NO_RULE = SlotRule()

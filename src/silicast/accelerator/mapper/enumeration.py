@@ -64,7 +64,7 @@ class Family:
     capacities: tuple[tuple[float, ...], ...]
 
     @staticmethod
-    def of(architecture: Architecture) -> Family:
+    def from_architecture(architecture: Architecture) -> Family:
         """A family of one."""
         return Family(architecture, tuple((m.usable_words,) for m in architecture.memories))
 
@@ -82,8 +82,8 @@ class Family:
                 mesh = tuple(max(sides) for sides in zip(known.mesh, node.mesh, strict=True))
                 known = replace(known, mesh=mesh)  # noqa: PLW2901
             nodes.append(known)
-        found = Family(replace(self.largest, nodes=tuple(nodes)), capacities)
-        return self if found == self else found
+        family = Family(replace(self.largest, nodes=tuple(nodes)), capacities)
+        return self if family == self else family
 
     @property
     def roomy(self) -> Architecture:
@@ -102,17 +102,17 @@ class Family:
 
 def skeleton(architecture: Architecture) -> tuple[object, ...]:
     """What designs of one family have in common; can be a key."""
-    found: list[object] = [architecture.ramps]
+    items: list[object] = [architecture.ramps]
     for node in architecture.nodes:
         if isinstance(node, FanOut):
-            found.append((node.name, len(node.mesh), node.multicast, node.reduction, node.systolic))
+            items.append((node.name, len(node.mesh), node.multicast, node.reduction, node.systolic))
         else:
             ports = tuple((port.name, port.actions, port.tensors) for port in node.ports)
-            found.append(
+            items.append(
                 (node.name, node.block_words, node.cluster, node.exposes_fills, node.keeps,
                  node.may_bypass, ports)
             )  # fmt: skip
-    return tuple(found)
+    return tuple(items)
 
 
 @final
@@ -147,11 +147,9 @@ class CountedMappings:
         """
         number, row, _ = self.chosen(architecture, objective)
         batch = self.batches[number].take(np.array([row]))
-        found = cost_of(
-            self.einsum, architecture, _rows(self.traffics[number], np.array([row]))
-        )  # fmt: skip
+        cost = cost_of(self.einsum, architecture, _rows(self.traffics[number], np.array([row])))
         nest = batch.nest(0, self.einsum, architecture)
-        return Best(nest, found, float(value_of(found, objective)[0]))
+        return Best(nest, cost, float(value_of(cost, objective)[0]))
 
     def chosen(self, architecture: Architecture, objective: Objective) -> tuple[int, int, Cost]:
         """Number of the batch and row of the best mapping, and what the whole batch costs.
@@ -164,13 +162,13 @@ class CountedMappings:
         for number, (batch, traffic) in enumerate(zip(self.batches, self.traffics, strict=True)):
             if not len(batch):
                 continue
-            found = cost_of(self.einsum, architecture, traffic)
+            cost = cost_of(self.einsum, architecture, traffic)
             values = np.where(
-                _on_the_mesh(batch, architecture), value_of(found, objective), math.inf
+                _on_the_mesh(batch, architecture), value_of(cost, objective), math.inf
             )
             row = int(values.argmin())
             if values[row] < least:
-                least, best = float(values[row]), (number, row, found)
+                least, best = float(values[row]), (number, row, cost)
         if best is None:
             raise no_mapping(self.einsum, architecture, self.constraints)
         return best
@@ -187,16 +185,19 @@ def counted_mappings(
     >>> from silicast.accelerator.design.architecture import Compute, Memory
     >>> from silicast.accelerator.counting.einsum import matmul
     >>> chip = Architecture("x", (Memory("dram"), Memory("buffer", 64)), Compute("mac"))
-    >>> found = counted_mappings(matmul(m=4, n=4, k=4), Family.of(chip), Constraints())
+    >>> found = counted_mappings(matmul(m=4, n=4, k=4), Family.from_architecture(chip),
+    Constraints())
     >>> found.counted, len(found)
     (243, 1)
     """
     largest = family.roomy
     if largest.knows_zeros:
         raise SilicastError(
-            "counts once are of dense tensors, and this design leaves zeros out", kind="limit",
-            field="evaluation.mappings", hint='search them instead: mappings = "search"',
-        )  # fmt: skip
+            "counts once are of dense tensors, and this design leaves zeros out",
+            kind="limit",
+            field="evaluation.mappings",
+            hint='search them instead: mappings = "search"',
+        )
     constraints.check(largest, einsum)
     splits = [_splits(einsum, dim, largest, constraints) for dim in range(len(einsum.dims))]
     factors = _together(splits, einsum, largest)
@@ -205,9 +206,11 @@ def counted_mappings(
     total = factors.shape[2] * len(orders) * len(patterns)
     if total > most:
         raise SilicastError(
-            f"{einsum.name} has {total:,} mappings, more than {most:,}", kind="limit",
-            field="evaluation.mappings", hint='search them instead: mappings = "search"',
-        )  # fmt: skip
+            f"{einsum.name} has {total:,} mappings, more than {most:,}",
+            kind="limit",
+            field="evaluation.mappings",
+            hint='search them instead: mappings = "search"',
+        )
     batches, traffics = [], []
     for keep in patterns:
         batch, traffic = _unbeaten(einsum, family, factors, orders, keep)
@@ -229,9 +232,7 @@ def _splits(einsum: Einsum, dim: int, architecture: Architecture, rules: Constra
             wanted = [min(fixed, size)] if fixed is not None else range(1, left + 1)
             if slot == 0:
                 wanted = [left] if fixed is None or min(fixed, size) == left else []
-            longer += [
-                ((f, *inner), left // f) for f in wanted if left % f == 0 and f <= most
-            ]  # fmt: skip
+            longer += [((f, *inner), left // f) for f in wanted if left % f == 0 and f <= most]
         parts = longer
     return (
         np.array([way for way, _ in parts], dtype=np.int64).reshape(-1, len(architecture.slots)).T
@@ -242,22 +243,22 @@ def _together(splits: list[I64], einsum: Einsum, architecture: Architecture) -> 
     """All combinations that meshes and memories have room for, (slots, dims, mappings)."""
     slots = len(architecture.slots)
     limits = np.array([slot.limit for slot in architecture.slots])[:, None]
-    found = np.ones((slots, 0, 1))
+    together = np.ones((slots, 0, 1))
     for ways in splits:
-        used = found.prod(axis=1)
-        left = np.repeat(np.arange(found.shape[2]), ways.shape[1])
-        right = np.tile(np.arange(ways.shape[1]), found.shape[2])
+        used = together.prod(axis=1)
+        left = np.repeat(np.arange(together.shape[2]), ways.shape[1])
+        right = np.tile(np.arange(ways.shape[1]), together.shape[2])
         spatial = np.isfinite(limits[:, 0])
         fits = (used[:, left] * ways[:, right] <= limits)[spatial].all(axis=0)
         left, right = left[fits], right[fits]
-        found = np.concatenate([found[:, :, left], ways[:, None, right]], axis=1)
-        found = found[:, :, _have_room(found, einsum, architecture)]
-    return found
+        together = np.concatenate([together[:, :, left], ways[:, None, right]], axis=1)
+        together = together[:, :, _have_room(together, einsum, architecture)]
+    return together
 
 
 def _have_room(factors: F64, einsum: Einsum, architecture: Architecture) -> Flags:
     """Whether the tiles that every mapping keeps fit, if dimensions not split yet are 1."""
-    found: Flags = np.ones(factors.shape[2], dtype=bool)
+    flags: Flags = np.ones(factors.shape[2], dtype=bool)
     ones = np.ones(factors.shape[2])
     for slot, memory in zip(architecture.memory_slots, architecture.memories, strict=True):
         if memory.capacity_words is None:
@@ -271,8 +272,8 @@ def _have_room(factors: F64, einsum: Einsum, architecture: Architecture) -> Flag
                 for rank in tensor.ranks:
                     volume *= 1.0 + sum(step * (extents[dim] - 1.0) for dim, step in rank)
                 words += volume
-        found &= words <= memory.usable_words
-    return found
+        flags &= words <= memory.usable_words
+    return flags
 
 
 def _orders(
@@ -292,9 +293,12 @@ def _orders(
 
 
 def _unbeaten(
-    einsum: Einsum, family: Family, factors: F64,
-    orders: list[dict[int, tuple[int, ...]]], keep: Keep,
-) -> tuple[MappingBatch, Traffic]:  # fmt: skip
+    einsum: Einsum,
+    family: Family,
+    factors: F64,
+    orders: list[dict[int, tuple[int, ...]]],
+    keep: Keep,
+) -> tuple[MappingBatch, Traffic]:
     """Mappings that no other one beats whatever the design, with what they move."""
     architecture = family.roomy
     batches: list[MappingBatch] = []
@@ -344,29 +348,29 @@ def _kept(
 def _counts(einsum: Einsum, traffic: Traffic, family: Family) -> F64:
     """Everything that a cost grows with, (mappings, counts); infinite where tiles fit nowhere."""
     architecture = family.largest
-    found: list[F64] = [traffic.steps, *traffic.hops.sum(axis=1)]
+    items: list[F64] = [traffic.steps, *traffic.hops.sum(axis=1)]
     for level, memory in enumerate(architecture.memories):
         tiles = traffic.tiles[level]
         sizes = np.array([*family.capacities[level], math.inf])
         # Tiles that fit the same capacities are as good as each other.
-        place = np.searchsorted(sizes, tiles.sum(axis=0))
-        found.append(np.where(place == len(sizes) - 1, math.inf, place))
+        index = np.searchsorted(sizes, tiles.sum(axis=0))
+        items.append(np.where(index == len(sizes) - 1, math.inf, index))
         for words in (traffic.reads[level], traffic.fills[level], traffic.updates[level]):
             each = np.ceil(words / traffic.used[level] / memory.block_words)
-            found.append(each.sum(axis=0))
+            items.append(each.sum(axis=0))
         for port in memory.ports:
             mine = [t for t, n in enumerate(einsum.names) if not port.tensors or n in port.tensors]
             kinds = {"read": traffic.reads, "fill": traffic.fills, "update": traffic.updates}
-            found += [kinds[action][level, mine].sum(axis=0) for action in port.actions]
+            items += [kinds[action][level, mine].sum(axis=0) for action in port.actions]
             if architecture.ramps:
-                found.append(tiles[mine].sum(axis=0))
-    found += _folds(einsum, traffic, architecture)
-    return np.stack(found, axis=1)
+                items.append(tiles[mine].sum(axis=0))
+    items += _folds(einsum, traffic, architecture)
+    return np.stack(items, axis=1)
 
 
 def _folds(einsum: Einsum, traffic: Traffic, architecture: Architecture) -> list[F64]:
     """How often a systolic mesh is filled anew with what stays in it, by memory."""
-    found = []
+    folds = []
     for node in architecture.nodes:
         if not (isinstance(node, FanOut) and node.systolic in einsum.names):
             continue
@@ -374,17 +378,17 @@ def _folds(einsum: Einsum, traffic: Traffic, architecture: Architecture) -> list
         for level in range(len(architecture.memories)):
             tiles = traffic.tiles[level, t]
             fills = traffic.fills[level, t] + traffic.distinct[level, t]
-            found.append(np.divide(fills, tiles, out=np.zeros_like(fills), where=tiles > 0))
-    return found
+            folds.append(np.divide(fills, tiles, out=np.zeros_like(fills), where=tiles > 0))
+    return folds
 
 
 def _on_the_mesh(batch: MappingBatch, architecture: Architecture) -> Flags:
     """Whether each mapping's loops in space find instances."""
-    found: Flags = np.ones(len(batch), dtype=bool)
+    flags: Flags = np.ones(len(batch), dtype=bool)
     for number, slot in enumerate(architecture.slots):
         if slot.is_spatial:
-            found &= batch.factors[number].prod(axis=0) <= slot.limit
-    return found
+            flags &= batch.factors[number].prod(axis=0) <= slot.limit
+    return flags
 
 
 def _rows(traffic: Traffic, rows: I64) -> Traffic:

@@ -90,8 +90,8 @@ class Plan:
     def einsums(self) -> tuple[Einsum, Einsum]:
         """Both, of one tile's sizes."""
         first, second = dict(self.pair.first.bounds), dict(self.pair.second.bounds)
-        for number, (place, count) in enumerate(self.cuts):
-            mine, other = self.pair.along[place]
+        for number, (position, count) in enumerate(self.cuts):
+            mine, other = self.pair.along[position]
             second[other] //= count
             if self.keeps_halo and number == len(self.cuts) - 1:
                 first[mine] //= count
@@ -110,9 +110,10 @@ class Plan:
     def moves(self, half: int, tensor: Tensor) -> list[int]:
         """Which cuts move a tensor."""
         return [
-            number for number, (place, _) in enumerate(self.cuts)
-            if self.pair.along[place][half] in tensor.dims
-        ]  # fmt: skip
+            number
+            for number, (position, _) in enumerate(self.cuts)
+            if self.pair.along[position][half] in tensor.dims
+        ]
 
     def visits(self, half: int, tensor: Tensor) -> int:
         """How often another tile of a tensor is needed, one after the other."""
@@ -137,10 +138,15 @@ class Plan:
         """Of every resident tensor, with its half."""
         for half, name in sorted(self.resident):
             tensor = self.einsums[half].tensor(name)
-            yield half, Load(
-                name, tensor.is_output, tensor.size(self.einsums[half].bounds),
-                self.visits(half, tensor),
-            )  # fmt: skip
+            yield (
+                half,
+                Load(
+                    name,
+                    tensor.is_output,
+                    tensor.size(self.einsums[half].bounds),
+                    self.visits(half, tensor),
+                ),
+            )
 
     def between_of(self, half: int) -> str:
         """What lies between, as one of the two calls it."""
@@ -148,9 +154,9 @@ class Plan:
 
     def reserved(self, half: int, memory: Memory) -> float:
         """Room that is taken in a phase apart from what its own einsum keeps."""
-        own = self.einsums[half].tensor(self.between_of(half)).size(self.einsums[half].bounds)
+        size = self.einsums[half].tensor(self.between_of(half)).size(self.einsums[half].bounds)
         words = [load.words for other, load in self.loads() if other != half]
-        taken = memory.taken(np.array([float(w) for w in (*words, self.between, own)]))
+        taken = memory.taken(np.array([float(w) for w in (*words, self.between, size)]))
         return float(taken[:-1].sum() - taken[-1])
 
     def staying(self, half: int) -> frozenset[str]:
@@ -163,9 +169,10 @@ class Plan:
         whole = {dim for name in stay for dim in einsum.tensor(name).dims}
         least = {dim: size if dim in whole else 1 for dim, size in einsum.bounds.items()}
         words = [
-            float(tensor.size(least)) for tensor in einsum.tensors
+            float(tensor.size(least))
+            for tensor in einsum.tensors
             if tensor.name in stay or memory.must_keep(tensor.name)
-        ]  # fmt: skip
+        ]
         return float(memory.taken(np.array(words)).sum())
 
     def fits(self, memory: Memory) -> bool:
@@ -188,41 +195,45 @@ class Plan:
             raise SilicastError(
                 f"a tile and what is resident need more than the {memory.usable_words:g} words "
                 "that are there",
-                kind="unsupported", field=memory.name, hint="cut into smaller tiles",
-            )  # fmt: skip
+                kind="unsupported",
+                field=memory.name,
+                hint="cut into smaller tiles",
+            )
         nodes = tuple(
             replace(node, capacity_words=left * node.buffers)
-            if isinstance(node, Memory) and node.name == memory.name
-            and node.capacity_words is not None else node
+            if isinstance(node, Memory)
+            and node.name == memory.name
+            and node.capacity_words is not None
+            else node
             for node in architecture.nodes
-        )  # fmt: skip
+        )
         return Phase(
-            einsum, replace(architecture, nodes=nodes),
-            self.rules(half, architecture, rules, stay),
-        )  # fmt: skip
+            einsum, replace(architecture, nodes=nodes), self.rules(half, architecture, rules, stay)
+        )
 
     def rules(
         self, half: int, architecture: Architecture, rules: Constraints, stay: frozenset[str]
-    ) -> Constraints:  # fmt: skip
+    ) -> Constraints:
         """Loops outside the meeting memory leave what stays there in place."""
         einsum = self.einsums[half]
         still = {dim for name in stay for dim in einsum.tensor(name).dims}
         known = rules.on(einsum)
-        found: dict[tuple[str, int], SlotRule] = dict(known.rules)
+        table: dict[tuple[str, int], SlotRule] = dict(known.rules)
         for slot in range(architecture.memory_slots[self.level]):
-            place = architecture.slots[slot]
-            key = (architecture.nodes[place.node].name, place.axis)
-            rule = found.get(key, SlotRule())
+            position = architecture.slots[slot]
+            key = (architecture.nodes[position.node].name, position.axis)
+            rule = table.get(key, SlotRule())
             for dim in still:
                 if min(rule.fixed.get(dim, 1), einsum.bounds[dim]) != 1:
                     raise SilicastError(
-                        f"a rule fixes {dim} to {rule.fixed[dim]}", kind="unsupported",
+                        f"a rule fixes {dim} to {rule.fixed[dim]}",
+                        kind="unsupported",
                         field=f"constraint.{key[0]}",
                         hint="fused neighbours meet further in: free it there",
-                    )  # fmt: skip
-            found[key] = replace(rule, fixed={**rule.fixed, **dict.fromkeys(still, 1)})
+                    )
+            table[key] = replace(rule, fixed={**rule.fixed, **dict.fromkeys(still, 1)})
         home = architecture.memories[self.level].name
-        return replace(known, rules=found, homes={**rules.homes, **dict.fromkeys(stay, home)})
+        return replace(known, rules=table, homes={**rules.homes, **dict.fromkeys(stay, home)})
 
 
 @final
@@ -248,7 +259,6 @@ class FusedCost:
 
     @property
     def energy_pj(self) -> float:
-        """Of the whole."""
         first, second = (float(phase.energy_pj[0]) for phase in self.phases)
         more = self.plan.tiles - self.plan.fresh
         again = float(self.going_on.energy_pj[0])
@@ -274,21 +284,22 @@ class FusedCost:
 
     def words(self, level: int) -> dict[tuple[int, str], float]:
         """Words that a memory reads, fills and updates, all together, by half and tensor."""
-        found: dict[tuple[int, str], float] = {}
+        words: dict[tuple[int, str], float] = {}
         for half, phase in enumerate(self.phases):
             runs = [(self.plan.tiles, phase)]
             if half:
                 more = self.plan.tiles - self.plan.fresh
                 runs = [(self.plan.fresh, phase), (more, self.going_on)]
             for t, name in enumerate(phase.einsum.names):
-                found[half, name] = sum(
+                words[half, name] = sum(
                     times * float(getattr(each.traffic, action)[level, t, 0])
-                    for times, each in runs for action in ("reads", "fills", "updates")
-                )  # fmt: skip
+                    for times, each in runs
+                    for action in ("reads", "fills", "updates")
+                )
         for half, load in self.plan.loads():
             if level == 0 or (level == self.plan.level and not load.is_output):
-                found[half, load.tensor] += load.words * load.times
-        return found
+                words[half, load.tensor] += load.words * load.times
+        return words
 
 
 def fused_cost(
@@ -305,7 +316,7 @@ def fused_cost(
     costs = []
     for half in (0, 1):
         phase = plan.phase(half, architecture, rules)
-        batch = MappingBatch.of(nests[half], phase.einsum, phase.architecture)
+        batch = MappingBatch.from_nest(nests[half], phase.einsum, phase.architecture)
         costs.append(cost(phase.einsum, phase.architecture, batch))
     second = costs[1]
     again = cost_of(second.einsum, second.architecture, going_on(second.einsum, second.traffic))
@@ -317,9 +328,9 @@ def going_on(einsum: Einsum, traffic: Traffic) -> Traffic:
     """Counts of the same loops where results that are there are added to: no visit is the first."""
     t = next(i for i, tensor in enumerate(einsum.tensors) if tensor.is_output)
     reads, fills, distinct = traffic.reads.copy(), traffic.fills.copy(), traffic.distinct.copy()
-    kept = np.flatnonzero(traffic.tiles[:, t].any(axis=-1))
-    reads[kept, t] += distinct[kept, t]
-    fills[kept[1:], t] += distinct[kept[1:], t]
+    remaining = np.flatnonzero(traffic.tiles[:, t].any(axis=-1))
+    reads[remaining, t] += distinct[remaining, t]
+    fills[remaining[1:], t] += distinct[remaining[1:], t]
     distinct[:, t] = 0.0
     return replace(traffic, reads=reads, fills=fills, distinct=distinct)
 
@@ -342,10 +353,12 @@ def loading(plan: Plan, architecture: Architecture) -> tuple[float, float]:
     for memory in (outer, meeting):
         for port in memory.ports:
             through = sum(
-                count for (name, action, tensor), count in words.items()
-                if name == memory.name and action in port.actions
+                count
+                for (name, action, tensor), count in words.items()
+                if name == memory.name
+                and action in port.actions
                 and (not port.tensors or tensor in port.tensors)
-            )  # fmt: skip
+            )
             cycles = max(cycles, through / port.words_per_cycle)
     cycles = float(math.ceil(cycles))
     return energy + cycles * architecture.idle_pj_per_cycle, cycles
@@ -355,7 +368,8 @@ def _energy(memory: Memory, action: str) -> float:
     energy = getattr(memory, f"{action}_pj")
     if energy is None:
         raise SilicastError(
-            "the action happens and has no energy", field=f"{memory.name}.{action}_pj",
+            "the action happens and has no energy",
+            field=f"{memory.name}.{action}_pj",
             hint="give it in the architecture file, or read an energy table",
-        )  # fmt: skip
+        )
     return float(energy)

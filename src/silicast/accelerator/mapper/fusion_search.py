@@ -106,8 +106,9 @@ class Fused:
         bytes_ = self.cost.architecture.memories[0].word_bits / 8
         before = sum(
             float(getattr(each.cost.traffic, action)[0].sum())
-            for each in self.apart for action in ("reads", "fills", "updates")
-        )  # fmt: skip
+            for each in self.apart
+            for action in ("reads", "fills", "updates")
+        )
         return (before - sum(self.cost.words(0).values())) * bytes_
 
 
@@ -117,9 +118,13 @@ def objective_value(objective: Objective, energy: float, cycles: float) -> float
 
 
 def best_fusion(
-    pair: Pair, architecture: Architecture, constraints: Constraints | None = None, *,
-    objective: Objective = "energy", effort: int = EFFORT,
-) -> Fused:  # fmt: skip
+    pair: Pair,
+    architecture: Architecture,
+    constraints: Constraints | None = None,
+    *,
+    objective: Objective = "energy",
+    effort: int = EFFORT,
+) -> Fused:
     """Searches plans for two neighbours beside both mapped alone.
 
     Args:
@@ -131,17 +136,23 @@ def best_fusion(
     if architecture.knows_zeros:
         raise SilicastError(
             "neighbours are fused on designs that keep all zeros, and this one leaves zeros out",
-            kind="unsupported", field="fuse", hint="map its layers one by one",
-        )  # fmt: skip
+            kind="unsupported",
+            field="fuse",
+            hint="map its layers one by one",
+        )
     return _FusionSearch(pair, architecture, constraints or Constraints(), objective, effort).run()
 
 
 @final
 class _FusionSearch:
     def __init__(
-        self, pair: Pair, architecture: Architecture, rules: Constraints, objective: Objective,
+        self,
+        pair: Pair,
+        architecture: Architecture,
+        rules: Constraints,
+        objective: Objective,
         effort: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.pair, self.arch, self.rules = pair, architecture, rules
         self.objective, self.effort = objective, effort
         self.best: FusedCost | None = None
@@ -157,7 +168,6 @@ class _FusionSearch:
         return ("energy", "latency") if self.objective == "edp" else (self.objective,)
 
     def run(self) -> Fused:
-        """All of it."""
         apart = self._apart(self.objective)
         bound = self._bound_apart()
         done = Fused(apart, None, self.objective, 0.0, 0, 0)
@@ -170,12 +180,12 @@ class _FusionSearch:
         )
 
     def _in_order(self) -> list[_Waiting]:
-        found = []
+        waitings = []
         for number, plan in enumerate(self.plans()):
             least = self._least(plan)
-            found.append((max(least, self._guess(plan)), number, least, plan))
-        heapq.heapify(found)
-        return found
+            waitings.append((max(least, self._guess(plan)), number, least, plan))
+        heapq.heapify(waitings)
+        return waitings
 
     def _walk(self, waiting: list[_Waiting]) -> float:
         """Bounds and searches plans; what it can prove of all of them."""
@@ -200,10 +210,9 @@ class _FusionSearch:
 
     def _apart(self, objective: Objective) -> tuple[Mapped, Mapped]:
         first, second = (
-            best_mapping(
-                einsum, self.arch, self.rules, objective=objective, effort=self.effort
-            ) for einsum in (self.pair.first, self.pair.second)
-        )  # fmt: skip
+            best_mapping(einsum, self.arch, self.rules, objective=objective, effort=self.effort)
+            for einsum in (self.pair.first, self.pair.second)
+        )
         return first, second
 
     def _bound_apart(self) -> float:
@@ -236,7 +245,7 @@ class _FusionSearch:
             for _, other in self.pair.along
         ]
         for chosen in itertools.product(*counts):
-            cut = [(place, count) for place, count in enumerate(chosen) if count > 1]
+            cut = [(index, count) for index, count in enumerate(chosen) if count > 1]
             yield from itertools.permutations(cut)
 
     def _of_cuts(self, level: int, cuts: tuple[tuple[int, int], ...]) -> Iterator[Plan]:
@@ -245,12 +254,13 @@ class _FusionSearch:
         if plain.between > memory.usable_words:
             return
         choices = [
-            (half, tensor.name) for half, einsum in enumerate(plain.einsums)
+            (half, tensor.name)
+            for half, einsum in enumerate(plain.einsums)
             for tensor in einsum.tensors
             if tensor.name != plain.between_of(half)
             and memory.may_keep(tensor.name)
             and self._may_stay(plain, half, tensor)
-        ]  # fmt: skip
+        ]
         for size in range(len(choices) + 1):
             for some in itertools.combinations(choices, size):
                 plan = replace(plain, resident=frozenset(some))
@@ -259,9 +269,9 @@ class _FusionSearch:
                 if plan.fits(memory):
                     yield plan
                 if cuts and self._can_keep_halo(cuts[-1]):
-                    kept = replace(plan, keeps_halo=True)
-                    if kept.fits(memory):
-                        yield kept
+                    remaining = replace(plan, keeps_halo=True)
+                    if remaining.fits(memory):
+                        yield remaining
 
     def _may_stay(self, plan: Plan, half: int, tensor: Tensor) -> bool:
         """Whether it is worth anything that a tensor is resident."""
@@ -276,9 +286,13 @@ class _FusionSearch:
     def _key(self, plan: Plan) -> tuple[object, ...]:
         """What plans that cost the same have in common."""
         return (
-            tuple(tuple(einsum.bounds.items()) for einsum in plan.einsums), plan.resident,
-            plan.between, plan.fresh, plan.tiles, tuple(load.times for _, load in plan.loads()),
-        )  # fmt: skip
+            tuple(tuple(einsum.bounds.items()) for einsum in plan.einsums),
+            plan.resident,
+            plan.between,
+            plan.fresh,
+            plan.tiles,
+            tuple(load.times for _, load in plan.loads()),
+        )
 
     # Bounds.
 
@@ -286,12 +300,13 @@ class _FusionSearch:
         """Bounds of either einsum with what lies between at home; None where rules bar that."""
         if level not in self.lowest:
             whole = Plan(self.pair, level)
-            found = {
+            table = {
                 (half, objective): self._least_of_tile(whole, half, objective)
-                for half in (0, 1) for objective in self.needed
-            }  # fmt: skip
-            barred = any(math.isinf(each) for each in found.values())
-            self.lowest[level] = None if barred else found
+                for half in (0, 1)
+                for objective in self.needed
+            }
+            barred = any(math.isinf(each) for each in table.values())
+            self.lowest[level] = None if barred else table
         return self.lowest[level]
 
     def _least(self, plan: Plan) -> float:
@@ -324,9 +339,10 @@ class _FusionSearch:
             plan,
             {
                 (half, objective): plan.tiles * self._least_of_tile(plan, half, objective)
-                for half in (0, 1) for objective in self.needed
+                for half in (0, 1)
+                for objective in self.needed
             },
-        )  # fmt: skip
+        )
 
     def _least_of_tile(self, plan: Plan, half: int, objective: Objective) -> float:
         einsum = plan.einsums[half]
@@ -336,9 +352,14 @@ class _FusionSearch:
             rules = _loosened(self.rules.on(einsum), self.arch, {plan.between_of(half): home})
             try:
                 self.bounds[key] = best_mapping(
-                    einsum, _free_outside(self.arch) if objective == "energy" else self.arch,
-                    rules, objective=objective, effort=self.effort, gap=CLOSE, padding=False,
-                ).bound  # fmt: skip
+                    einsum,
+                    _free_outside(self.arch) if objective == "energy" else self.arch,
+                    rules,
+                    objective=objective,
+                    effort=self.effort,
+                    gap=CLOSE,
+                    padding=False,
+                ).bound
             except SilicastError:
                 self.bounds[key] = math.inf
         return self.bounds[key]
@@ -393,8 +414,9 @@ class _FusionSearch:
         memory = self.arch.memories[plan.level]
         return sum(
             math.ceil(load.words / memory.block_words) * load.times * (memory.fill_pj or 0.0)
-            for _, load in plan.loads() if not load.is_output
-        )  # fmt: skip
+            for _, load in plan.loads()
+            if not load.is_output
+        )
 
     def _least_cycles(self, plan: Plan, half: int) -> float:
         """Cycles of the outermost memory's ports for what comes anew, and of all units."""
@@ -403,10 +425,11 @@ class _FusionSearch:
         most = float(math.ceil(einsum.points / units))
         for port in self.arch.memories[0].hidden_ports:
             words = sum(
-                tensor.size(einsum.bounds) for tensor in self._streamed(plan, half)
+                tensor.size(einsum.bounds)
+                for tensor in self._streamed(plan, half)
                 if (not port.tensors or tensor.name in port.tensors)
                 and ("update" if tensor.is_output else "read") in port.actions
-            )  # fmt: skip
+            )
             most = max(most, float(math.ceil(words / port.words_per_cycle)))
         return plan.tiles * most
 
@@ -416,14 +439,14 @@ class _FusionSearch:
         """Maps both phases of a plan; what it can prove of all their mappings."""
         try:
             phases = [plan.phase(half, self.arch, self.rules) for half in (0, 1)]
-            found = {
+            table = {
                 objective: [self._mapped(phase, objective) for phase in phases]
                 for objective in (*self.needed, self.objective)
             }
         except SilicastError:
             return math.inf
         self.searched += 1
-        for first, second in found.values():
+        for first, second in table.values():
             counted = fused_cost(plan, self.arch, self.rules, (first.nest, second.nest))
             value = objective_value(self.objective, counted.energy_pj, counted.cycles)
             if value < self.value or self.best is None:
@@ -431,7 +454,7 @@ class _FusionSearch:
             self.value = min(self.value, value)
         energy, cycles = loading(plan, self.arch)
         return math.prod(
-            plan.tiles * sum(each.bound for each in found[objective])
+            plan.tiles * sum(each.bound for each in table[objective])
             + (energy if objective == "energy" else cycles)
             for objective in self.needed
         )
@@ -439,25 +462,32 @@ class _FusionSearch:
     def _mapped(self, phase: Phase, objective: Objective) -> Mapped:
         room = tuple(memory.usable_words for memory in phase.architecture.memories)
         key = (
-            phase.einsum.name, tuple(phase.einsum.bounds.items()), phase.einsum.tensors, room,
-            tuple(sorted(phase.constraints.homes.items())), objective,
-        )  # fmt: skip
+            phase.einsum.name,
+            tuple(phase.einsum.bounds.items()),
+            phase.einsum.tensors,
+            room,
+            tuple(sorted(phase.constraints.homes.items())),
+            objective,
+        )
         if key not in self.known:
             self.known[key] = best_mapping(
-                phase.einsum, phase.architecture, phase.constraints, objective=objective,
+                phase.einsum,
+                phase.architecture,
+                phase.constraints,
+                objective=objective,
                 effort=self.effort,
-            )  # fmt: skip
+            )
         return self.known[key]
 
 
 def _loosened(rules: Constraints, architecture: Architecture, homes: dict[str, str]) -> Constraints:
     """Rules that no plan's loops, taken as one mapping of the whole, can break."""
-    kept = {
-        place: replace(rule, fixed={d: f for d, f in rule.fixed.items() if f == 1})
-        for place, rule in rules.rules.items()
-        if place != (architecture.memories[0].name, -1)
+    remaining = {
+        position: replace(rule, fixed={d: f for d, f in rule.fixed.items() if f == 1})
+        for position, rule in rules.rules.items()
+        if position != (architecture.memories[0].name, -1)
     }
-    return replace(rules, rules=kept, least_utilisation=0.0, homes=homes)
+    return replace(rules, rules=remaining, least_utilisation=0.0, homes=homes)
 
 
 def _free_outside(architecture: Architecture) -> Architecture:

@@ -16,9 +16,14 @@ NEIGHBOURS = "neighbours"
 
 
 def fused_task(
-    design: str, op: str, sizes: Sequence[str], following: str, objective: str = "",
-    effort: int = EFFORT, at: Change = as_stated,
-) -> Fused:  # fmt: skip
+    design: str,
+    op: str,
+    sizes: Sequence[str],
+    following: str,
+    objective: str = "",
+    effort: int = EFFORT,
+    at: Change = as_stated,
+) -> Fused:
     """An operation and the one that takes what it leaves.
 
     Args:
@@ -32,14 +37,13 @@ def fused_task(
     words = shlex.split(following)
     if not words or words == [NEIGHBOURS]:
         raise SilicastError(
-            f"expected the operation that follows, found {following!r}", field="fuse",
+            f"expected the operation that follows, found {following!r}",
+            field="fuse",
             hint=f'as in --fuse "{op} ..."; `{NEIGHBOURS}` asks for the pairs of a file of layers',
-        )  # fmt: skip
+        )
     pair = pair_of(task.einsum, einsum_of(words[0], words[1:]))
     wanted = objective_of(objective or task.policy.objective or "energy")
-    return best_fusion(
-        pair, task.architecture, task.constraints, objective=wanted, effort=effort
-    )  # fmt: skip
+    return best_fusion(pair, task.architecture, task.constraints, objective=wanted, effort=effort)
 
 
 def all_neighbours(fuse: str) -> bool:
@@ -50,7 +54,8 @@ def all_neighbours(fuse: str) -> bool:
     """
     if fuse not in ("", NEIGHBOURS):
         raise SilicastError(
-            f"expected {NEIGHBOURS}, found {fuse!r}", field="fuse",
+            f"expected {NEIGHBOURS}, found {fuse!r}",
+            field="fuse",
             hint="a file of layers says itself what follows what",
-        )  # fmt: skip
+        )
     return bool(fuse)

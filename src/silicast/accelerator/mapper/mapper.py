@@ -121,17 +121,24 @@ def best_mapping(
         tried += other.tried
         if other.best is None:
             continue
-        batch = MappingBatch.of(other.best.nest(0, larger, architecture), einsum, architecture)
+        batch = MappingBatch.from_nest(
+            other.best.nest(0, larger, architecture), einsum, architecture
+        )
         cut = float(value_of(cost(einsum, architecture, batch), objective)[0])
         if cut < value:
             best, value, divides = batch, cut, False
     if best is None:
         raise no_mapping(einsum, architecture, rules)
     return Mapped(
-        nest=best.nest(0, einsum, architecture), cost=cost(einsum, architecture, best),
-        objective=objective, value=value, bound=min(hunt.value, hunt.bound), divides=divides,
-        complete=hunt.is_done, tried=tried,
-    )  # fmt: skip
+        nest=best.nest(0, einsum, architecture),
+        cost=cost(einsum, architecture, best),
+        objective=objective,
+        value=value,
+        bound=min(hunt.value, hunt.bound),
+        divides=divides,
+        complete=hunt.is_done,
+        tried=tried,
+    )
 
 
 @final
@@ -139,9 +146,14 @@ class _Hunt:
     """The searches of one problem, with the best mapping and the best bound so far."""
 
     def __init__(
-        self, einsum: Einsum, architecture: Architecture, rules: Constraints,
-        objective: Objective, effort: int, gap: float,
-    ) -> None:  # fmt: skip
+        self,
+        einsum: Einsum,
+        architecture: Architecture,
+        rules: Constraints,
+        objective: Objective,
+        effort: int,
+        gap: float,
+    ) -> None:
         self.einsum, self.arch, self.rules = einsum, architecture, rules
         self.objective, self.effort, self.gap = objective, effort, gap
         self.best: MappingBatch | None = None
@@ -149,8 +161,9 @@ class _Hunt:
         self.bound = 0.0
         self.spent = 0
         facts = Facts(einsum, architecture, rules, default_keep(einsum, architecture), "energy")
-        limits = [facts.limit(s) if slot.is_spatial else 1.0 for s, slot in
-                  enumerate(architecture.slots)]  # fmt: skip
+        limits = [
+            facts.limit(s) if slot.is_spatial else 1.0 for s, slot in enumerate(architecture.slots)
+        ]
         self.busy = Busy(einsum, architecture, limits)
         self.cheapest: MappingBatch | None = None
         self.weights = self.busy.start()
@@ -158,7 +171,7 @@ class _Hunt:
 
     def _searches(self) -> list[Search]:
         """A search for each choice of what memories keep."""
-        found = []
+        searches = []
         for keep in keep_patterns(self.einsum, self.arch, self.rules.homes):
             seen, prices = self._seen(keep)
             if self.objective == "latency":
@@ -166,8 +179,8 @@ class _Hunt:
                 prices = self.busy.prices(self.weights, zeros)
                 seen = self.busy.priced(prices)
             facts = Facts(self.einsum, seen, self.rules, keep, self.objective, prices)
-            found.append(Search(facts, self.arch, self.objective))
-        return found
+            searches.append(Search(facts, self.arch, self.objective))
+        return searches
 
     def _zeros(self, keep: Keep) -> ZeroShares | None:
         """What is left without zeros at least; None on designs that keep them."""
@@ -181,7 +194,6 @@ class _Hunt:
         return without_zeros(zeros), energy_prices(zeros, rounds=self.objective == "energy")
 
     def run(self) -> None:
-        """All of it."""
         if self.objective == "latency":
             self.weigh()
         elif self.arch.knows_zeros:
@@ -239,10 +251,10 @@ class _Hunt:
                 self.einsum, without_zeros(zeros), self.rules, keep, self.objective, prices
             )
             search = Search(facts, self.arch, self.objective)
-            found = search.run(WIDTHS[1], math.inf, self.effort)
+            result = search.run(WIDTHS[1], math.inf, self.effort)
             self.spent += search.tried
-            if found.batch is not None and found.value < self.value:
-                self.value, self.best = found.value, found.batch
+            if result.batch is not None and result.value < self.value:
+                self.value, self.best = result.value, result.batch
 
     def trade(self) -> None:
         """Narrow searches for least energy, with a price of time.
@@ -269,11 +281,11 @@ class _Hunt:
             seen, prices = self._seen(keep)
             facts = Facts(self.einsum, seen, self.rules, keep, "energy", prices, price)
             search = Search(facts, self.arch, self.objective)
-            found = search.run(WIDTHS[0], math.inf, math.inf)
+            result = search.run(WIDTHS[0], math.inf, math.inf)
             self.spent += search.tried
-            least = min(least, found.bound)
-            if found.batch is not None and found.value < self.value:
-                self.value, self.best = found.value, found.batch
+            least = min(least, result.bound)
+            if result.batch is not None and result.value < self.value:
+                self.value, self.best = result.value, result.batch
         return least
 
     def _square(self, lines: list[tuple[float, float]]) -> None:
@@ -325,12 +337,12 @@ class _Hunt:
             if bounds[number] >= self.value * (1 - self.gap):
                 continue
             left = math.inf if self.best is None else self.effort - self.tried
-            found = search.run(width, self.value, left)
-            bounds[number] = max(bounds[number], found.bound)
-            if found.cheapest is not None and found.bound < least:
-                least, self.cheapest = found.bound, found.cheapest
-            if found.batch is not None and found.value < self.value:
-                self.value, self.best = found.value, found.batch
+            result = search.run(width, self.value, left)
+            bounds[number] = max(bounds[number], result.bound)
+            if result.cheapest is not None and result.bound < least:
+                least, self.cheapest = result.bound, result.cheapest
+            if result.batch is not None and result.value < self.value:
+                self.value, self.best = result.value, result.batch
         bound = min(bounds)
         if self.arch.knows_zeros and self.objective == "energy":
             bound = max(0.0, bound - rounding_pj(self.arch))
@@ -340,9 +352,7 @@ class _Hunt:
         return bound
 
 
-def least_product(
-    lines: Sequence[tuple[float, float]], shortest: float
-) -> tuple[float, float]:  # fmt: skip
+def least_product(lines: Sequence[tuple[float, float]], shortest: float) -> tuple[float, float]:
     """Least energy times time where neither a line nor the shortest time is undercut.
 
     Between the times where another line is the highest the product is concave, so that it is least
@@ -378,23 +388,24 @@ def keep_patterns(
         (level, name)
         for level, memory in enumerate(architecture.memories)
         for name in einsum.names
-        if name in full[level] and name in memory.may_bypass
+        if name in full[level]
+        and name in memory.may_bypass
         and memory.name != (homes or {}).get(name, outermost)
-    ]  # fmt: skip
+    ]
     for left_out in itertools.product((False, True), repeat=len(choices)):
         gone = {choice for choice, out in zip(choices, left_out, strict=True) if out}
         yield tuple(
-            frozenset(name for name in kept if (level, name) not in gone)
-            for level, kept in enumerate(full)
+            frozenset(name for name in remaining if (level, name) not in gone)
+            for level, remaining in enumerate(full)
         )
 
 
 def no_mapping(einsum: Einsum, architecture: Architecture, rules: Constraints) -> SilicastError:
     """What stands in the way: the memory whose smallest tiles are too large, if there is one."""
     for level, memory in enumerate(architecture.memories):
-        place = architecture.memory_slots[level]
+        position = architecture.memory_slots[level]
         tile = dict.fromkeys(einsum.dims, 1)
-        for slot in range(place, len(architecture.slots)):
+        for slot in range(position, len(architecture.slots)):
             for dim, bound in rules.of(architecture, slot).fixed.items():
                 if dim in tile:
                     tile[dim] = min(tile[dim] * bound, einsum.bounds[dim])
@@ -409,26 +420,30 @@ def no_mapping(einsum: Einsum, architecture: Architecture, rules: Constraints) -
                     f"no mapping fits: the smallest tiles of {', '.join(names)} need "
                     f"{sum(banks)} banks of {memory.bank_words:g} words, one tensor in each, "
                     f"{memory.usable_words / memory.bank_words:.3g} are there",
-                    kind="unsupported", field=f"{memory.name}.bank_words",
+                    kind="unsupported",
+                    field=f"{memory.name}.bank_words",
                     hint=f"make banks of {memory.usable_words // sum(banks):g} words or fewer, "
                     "or let a tensor pass it by",
-                )  # fmt: skip
+                )
         if needed > memory.usable_words:
             return SilicastError(
                 f"no mapping fits: the smallest tiles of {', '.join(names)} need {needed} words of "
                 f"{memory.word_bits} bits, {memory.usable_words:g} are there "
                 f"({needed * memory.word_bits / 8:g} and "
                 f"{memory.usable_words * memory.word_bits / 8:g} bytes)",
-                kind="unsupported", field=memory.name,
+                kind="unsupported",
+                field=memory.name,
                 hint=f"give its [[level]] {needed * memory.buffers * memory.word_bits:g} bits or "
                 "more (capacity_words x word_bits) in a file of the design, or let a tensor pass "
                 "it by; words are as wide as the wider of inputs and results, which are of 16 bits "
                 "for products in int8 too",
-            )  # fmt: skip
+            )
     return SilicastError(
-        "no mapping keeps to the constraints", kind="unsupported", field=einsum.name,
+        "no mapping keeps to the constraints",
+        kind="unsupported",
+        field=einsum.name,
         hint="free a factor, or an axis of a fan-out",
-    )  # fmt: skip
+    )
 
 
 def refitted(nest: LoopNest, einsum: Einsum) -> LoopNest:

@@ -36,21 +36,21 @@ def worthwhile_orders(einsum: Einsum, innermost: Sequence[str] = ()) -> tuple[Or
     for d in fixed:
         live &= stays[d]
     free = [d for d in dims if d not in fixed]
-    found: dict[Order, None] = {}
+    table: dict[Order, None] = {}
     for chain in _chains(free, stays, live if fixed else frozenset(einsum.names)):
-        rest = [d for d in free if d not in chain]
+        remaining = [d for d in free if d not in chain]
         first = chain[:1]
         group = [d for d in chain if stays[d] == stays[first[0]]] if first else []
         starts = [d for d in group if d in sliding] if not fixed else []
         for start in starts or first:
-            found[(*fixed, start, *(d for d in chain if d != start), *rest)] = None
+            table[(*fixed, start, *(d for d in chain if d != start), *remaining)] = None
         if not chain:
-            found[(*fixed, *rest)] = None
+            table[(*fixed, *remaining)] = None
     # Where no loop leaves a tensor in place, a window may slide all the same.
     for d in free:
         if d in sliding and not stays[d] and not fixed:
-            found[(d, *(o for o in free if o != d))] = None
-    return tuple(found) or ((*fixed, *free),)
+            table[(d, *(o for o in free if o != d))] = None
+    return tuple(table) or ((*fixed, *free),)
 
 
 def _chains(
@@ -60,10 +60,10 @@ def _chains(
     groups: dict[frozenset[str], list[int]] = {}
     for d in free:
         groups.setdefault(stays[d] & live, []).append(d)
-    found: list[list[int]] = []
-    for kept, dims in groups.items():
-        if not kept:
+    items: list[list[int]] = []
+    for retained, dims in groups.items():
+        if not retained:
             continue
-        rest = [d for d in free if d not in dims]
-        found.extend(dims + tail for tail in _chains(rest, stays, kept))
-    return found or [[]]
+        remaining = [d for d in free if d not in dims]
+        items.extend(dims + tail for tail in _chains(remaining, stays, retained))
+    return items or [[]]

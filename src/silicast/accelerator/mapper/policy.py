@@ -50,9 +50,13 @@ class Policy:
 
 
 def mapping_by_policy(
-    einsum: Einsum, architecture: Architecture, constraints: Constraints, policy: Policy,
-    objective: Objective, effort: int,
-) -> Mapped:  # fmt: skip
+    einsum: Einsum,
+    architecture: Architecture,
+    constraints: Constraints,
+    policy: Policy,
+    objective: Objective,
+    effort: int,
+) -> Mapped:
     """The mapping that a policy prefers; of others nothing is proven.
 
     Raises:
@@ -63,23 +67,26 @@ def mapping_by_policy(
     refused: SilicastError | None = None
     for sizes in _rounded(einsum, policy):
         try:
-            found = best_mapping(
-                replace(einsum, bounds=sizes), judged, constraints, objective=objective,
+            result = best_mapping(
+                replace(einsum, bounds=sizes),
+                judged,
+                constraints,
+                objective=objective,
                 effort=effort,
-            )  # fmt: skip
+            )
         except SilicastError as error:
             refused = refused or error
             continue
-        batch = MappingBatch.of(found.nest, einsum, architecture)
+        batch = MappingBatch.from_nest(result.nest, einsum, architecture)
         value = float(value_of(cost(einsum, judged, batch), objective)[0])
         if best is None or value < best[0]:
-            best = value, replace(found, cost=cost(einsum, architecture, batch))
+            best = value, replace(result, cost=cost(einsum, architecture, batch))
     if best is None:
         assert refused is not None
         raise refused
-    found = best[1]
-    own = float(value_of(found.cost, objective)[0])
-    return replace(found, value=own, bound=0.0, complete=False)
+    result = best[1]
+    current = float(value_of(result.cost, objective)[0])
+    return replace(result, value=current, bound=0.0, complete=False)
 
 
 def _rounded(einsum: Einsum, policy: Policy) -> Iterator[dict[str, int]]:
@@ -101,18 +108,21 @@ def _weighted(architecture: Architecture, first: str) -> Architecture:
         return architecture
     if first not in {memory.name for memory in architecture.memories}:
         raise SilicastError(
-            f"no memory called {first!r}", field="policy.first",
+            f"no memory called {first!r}",
+            field="policy.first",
             hint=f"there are {', '.join(memory.name for memory in architecture.memories)}",
-        )  # fmt: skip
+        )
 
     def heavy(memory: Memory) -> Memory:
         def times(energy: float | None) -> float | None:
             return None if energy is None else energy * FIRST
 
         return replace(
-            memory, read_pj=times(memory.read_pj), fill_pj=times(memory.fill_pj),
+            memory,
+            read_pj=times(memory.read_pj),
+            fill_pj=times(memory.fill_pj),
             update_pj=times(memory.update_pj),
-        )  # fmt: skip
+        )
 
     return replace(
         architecture,

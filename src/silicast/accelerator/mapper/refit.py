@@ -63,11 +63,11 @@ class Asked:
     def origin(self, chip: Chip) -> str:
         """Where the mapping of one size comes from, in words."""
         sizes = self.sizes[:, :1]
-        asked = (chip, self.problem, self.compute, self.bits, self.densities)
-        stored = stored_templates(*asked)
+        requested = (chip, self.problem, self.compute, self.bits, self.densities)
+        stored = stored_templates(*requested)
         if any((each.sizes == sizes[:, 0]).all() for each in stored):
-            own = is_compiled_for(*asked)
-            return f"a mapping as compiled, for this very size{'' if own else OTHER_DENSITIES}"
+            compiled = is_compiled_for(*requested)
+            return f"a mapping as compiled, for this very size{'' if compiled else OTHER_DENSITIES}"
         if not stored and (self.problem.grid(sizes) == sizes).all():
             return "a mapping searched at this very size"
         known = "compiled" if stored else "searched on a grid of sizes"
@@ -84,10 +84,10 @@ _ASKED: ContextVar[list[Asked] | None] = ContextVar("asked", default=None)
 @contextmanager
 def listening() -> Iterator[list[Asked]]:
     """Inside, all sizes whose costs are asked for are noted."""
-    found: list[Asked] = []
-    token = _ASKED.set(found)
+    items: list[Asked] = []
+    token = _ASKED.set(items)
     try:
-        yield found
+        yield items
     finally:
         _ASKED.reset(token)
 
@@ -107,12 +107,10 @@ class Counted:
 
     @property
     def cycles(self) -> Number:
-        """Of the whole."""
         return self.values[Layout.CYCLES]
 
     @property
     def unit_cycles(self) -> Number:
-        """Of the compute units alone."""
         return self.values[Layout.UNIT_CYCLES]
 
     @property
@@ -169,7 +167,9 @@ class Work:
     def layout(self) -> Layout:
         """The order of its results."""
         sizes = dict.fromkeys(self.problem.dims, 2)
-        return Layout.of(self.chip.in_format(self.compute, self.bits), self.problem.einsum(sizes))
+        return Layout.from_einsum(
+            self.chip.in_format(self.compute, self.bits), self.problem.einsum(sizes)
+        )
 
     @cached_property
     def stored(self) -> tuple[Template, ...]:
@@ -204,12 +204,12 @@ class Work:
     @cached_property
     def _sizes(self) -> list[tuple[list[float], list[int]]]:
         """Of each dimension: sizes that are stored, and which of them each mapping has."""
-        found = []
+        sizes = []
         for dim in range(len(self.problem.dims)):
-            own = [float(each.sizes[dim]) for each in self.stored]
-            some = sorted(set(own))
-            found.append((some, [some.index(size) for size in own]))
-        return found
+            current = [float(each.sizes[dim]) for each in self.stored]
+            some = sorted(set(current))
+            sizes.append((some, [some.index(size) for size in current]))
+        return sizes
 
     @cached_property
     def formulas(self) -> dict[Nest, Compiled]:
@@ -218,32 +218,32 @@ class Work:
 
     def formula(self, template: Template, nest: Nest) -> Compiled:
         """Costs of mappings of a nest."""
-        found = self.formulas.get(nest)
-        if found is None:
-            found = self.formulas[nest] = closed_form(template.einsum, template.arch, nest)
-        return found
+        compiled = self.formulas.get(nest)
+        if compiled is None:
+            compiled = self.formulas[nest] = closed_form(template.einsum, template.arch, nest)
+        return compiled
 
     def far(self, sizes: Sequence[Number]) -> list[Number]:
         """How far each stored mapping is: the product of ratios of its sizes and those."""
-        found: list[Number] = []
+        numbers: list[Number] = []
         for (some, which), size in zip(self._sizes, sizes, strict=True):
-            ratios = [xp.maximum(size / own, own / size) for own in some]
-            if not found:
-                found = [ratios[n] for n in which]
+            ratios = [xp.maximum(size / item, item / size) for item in some]
+            if not numbers:
+                numbers = [ratios[n] for n in which]
             else:
-                found = [x * ratios[n] for x, n in zip(found, which, strict=True)]
-        return found
+                numbers = [x * ratios[n] for x, n in zip(numbers, which, strict=True)]
+        return numbers
 
     def nearest(self, sizes: F64) -> I64:
         """Stored mappings nearest to each size, (few, rows), the nearest first; of two that are as
         near the one that is stored first.
         """
         few = min(NEAREST, len(self.stored))
-        found = np.empty((few, sizes.shape[1]), dtype=np.int64)
+        nearest = np.empty((few, sizes.shape[1]), dtype=np.int64)
         for start in range(0, sizes.shape[1], CHUNK):
             rows = slice(start, start + CHUNK)
-            found[:, rows] = _least(np.stack(self.far(list(sizes[:, rows]))), few)
-        return found
+            nearest[:, rows] = _least(np.stack(self.far(list(sizes[:, rows]))), few)
+        return nearest
 
     def nearest_to(self, sizes: Sequence[float]) -> list[Template]:
         """As :meth:`templates`, of one size, each once.
@@ -254,8 +254,8 @@ class Work:
         if not self.stored:
             column = np.array(sizes)[:, None]
             every, chosen = self.templates(column)
-            found = [every[n] for n in dict.fromkeys(chosen[:, 0].tolist())]
-            return [*self._without_zeros(column), *found]
+            items = [every[n] for n in dict.fromkeys(chosen[:, 0].tolist())]
+            return [*self._without_zeros(column), *items]
         far = self.far(sizes)
         return [self.stored[n] for n in sorted(range(len(far)), key=far.__getitem__)[:NEAREST]]
 
@@ -284,27 +284,36 @@ class Work:
             return list(self.stored), self.nearest(sizes)
         cells = [self.problem.grid(sizes, way) for way in (0, 1)]
         keys, where = np.unique(np.concatenate(cells, axis=1), axis=1, return_inverse=True)
-        found = [
+        items = [
             template_of(self.chip, self.problem, tuple(key), self.compute, self.bits)
             for key in keys.T.tolist()
         ]
-        return found, where.reshape(2, -1)
+        return items, where.reshape(2, -1)
 
 
 @lru_cache(maxsize=512)
 def work_of(
-    chip: Chip, problem: Problem, compute: str, bits: float, shares: tuple[float, ...],
+    chip: Chip,
+    problem: Problem,
+    compute: str,
+    bits: float,
+    shares: tuple[float, ...],
     densities: Densities,
-) -> Work:  # fmt: skip
+) -> Work:
     """The one :class:`Work` of these."""
     return Work(chip, problem, compute, bits, shares, densities)
 
 
 def counted(
-    chip: Chip, problem: Problem, sizes: Sequence[Number] | F64, compute: str, bits: float,
-    shares: tuple[float, ...] = (), main_shares: Sequence[Number] | F64 | None = None,
+    chip: Chip,
+    problem: Problem,
+    sizes: Sequence[Number] | F64,
+    compute: str,
+    bits: float,
+    shares: tuple[float, ...] = (),
+    main_shares: Sequence[Number] | F64 | None = None,
     densities: Densities = (),
-) -> Counted:  # fmt: skip
+) -> Counted:
     """Costs of every size.
 
     Args:
@@ -318,15 +327,15 @@ def counted(
         SilicastError: no mapping fits.
     """
     work = work_of(chip, problem, compute, bits, shares, densities)
-    if (asked := _ASKED.get()) is not None:
+    if (requested := _ASKED.get()) is not None:
         columns = np.array(sizes).reshape(len(sizes), -1)
-        asked.append(Asked(problem, compute, bits, columns, densities))
+        requested.append(Asked(problem, compute, bits, columns, densities))
     if sizes[0].__class__ is not np.ndarray:
         shares_of_main = () if main_shares is None else tuple(main_shares)
         return Counted(work.layout, _of_one(work, tuple(sizes), shares_of_main))
     if len(sizes[0]) <= FEW_ROWS or work.leaves_zeros_out:
-        own = [()] * len(sizes[0]) if main_shares is None else _columns(main_shares)
-        every = [_of_one(work, *each) for each in zip(_columns(sizes), own, strict=True)]
+        current = [()] * len(sizes[0]) if main_shares is None else _columns(main_shares)
+        every = [_of_one(work, *each) for each in zip(_columns(sizes), current, strict=True)]
         return Counted(work.layout, np.array(every).T)
     return _of_rows(work, np.stack(list(sizes)), main_shares)
 
@@ -367,9 +376,9 @@ def _of_template(
     if work.leaves_zeros_out:
         return work.without_zeros(template, sizes, main_shares)
     fitted = template.fitted(sizes)
-    loops = tuple([place for place in template.places if fitted.get(place, 1.0) > 1.0])
+    loops = tuple([position for position in template.places if fitted.get(position, 1.0) > 1.0])
     nest = Nest(loops, template.batch.keep, work.shares, bool(main_shares))
-    inputs = [*sizes, *[fitted[place] for place in loops], *main_shares]
+    inputs = [*sizes, *[fitted[position] for position in loops], *main_shares]
     return work.formula(template, nest).of(inputs)
 
 
@@ -385,27 +394,27 @@ def _of_rows(work: Work, sizes: F64, main_shares: Sequence[F64] | F64 | None) ->
         if pair[0] < pair[1]:
             at = order[slice(*pair)]
             for part in _by_nest(work, template, given[:, at % rows], main_shares is not None):
-                nest, own, inputs, bounds = part
-                groups.setdefault(nest, []).append((template, at[own], inputs, bounds))
+                nest, item, inputs, bounds = part
+                groups.setdefault(nest, []).append((template, at[item], inputs, bounds))
     every = np.empty((work.layout.size, few * rows))
-    place = np.empty(few * rows, dtype=np.int64)
+    position = np.empty(few * rows, dtype=np.int64)
     start = 0
     for nest, parts in groups.items():
         at = _together([rows for _, rows, _, _ in parts])
-        inputs = _together([own for _, _, own, _ in parts])
-        bounds = _together([own for *_, own in parts])
+        inputs = _together([item for _, _, item, _ in parts])
+        bounds = _together([item for *_, item in parts])
         end = start + len(at)
         values = [*inputs[: len(sizes)], *bounds, *inputs[len(sizes) :]]
         for result, value in enumerate(work.formula(parts[0][0], nest).of(values)):
             every[result, start:end] = value
-        place[at] = np.arange(start, end)
+        position[at] = np.arange(start, end)
         start = end
     if few == 1:
-        return Counted(work.layout, every[:, place])
-    place = place.reshape(few, rows)
+        return Counted(work.layout, every[:, position])
+    position = position.reshape(few, rows)
     merit = every[Layout.CYCLES] * np.maximum(every[Layout.ENERGY], 1.0)
-    best = np.argmin(merit[place], axis=0)
-    return Counted(work.layout, every[:, place[best, np.arange(rows)]])
+    best = np.argmin(merit[position], axis=0)
+    return Counted(work.layout, every[:, position[best, np.arange(rows)]])
 
 
 def _by_nest(
@@ -417,12 +426,12 @@ def _by_nest(
         the nest, its rows, their sizes and shares, and the bounds of its loops, (loops, rows).
     """
     fitted = template.fitted(list(given[: len(work.problem.dims)]))
-    places = [place for place in template.places if place in fitted]
-    bounds = np.empty((len(places), given.shape[1]))
-    for n, place in enumerate(places):
-        bounds[n] = fitted[place]
+    indices = [position for position in template.places if position in fitted]
+    bounds = np.empty((len(indices), given.shape[1]))
+    for n, position in enumerate(indices):
+        bounds[n] = fitted[position]
     for turning, rows in _patterns(bounds > 1.0):
-        loops = tuple([places[n] for n in turning.tolist()])
+        loops = tuple([indices[n] for n in turning.tolist()])
         nest = Nest(loops, template.batch.keep, work.shares, less_of_main)
         yield nest, rows, given[:, rows], bounds[turning[:, None], rows]
 
@@ -433,12 +442,12 @@ def _together(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 def _least(values: F64, few: int) -> I64:
     """Which of the values are the least of each row, (few, rows), the least first."""
-    found = np.empty((few, values.shape[1]), dtype=np.int64)
+    least = np.empty((few, values.shape[1]), dtype=np.int64)
     rows = np.arange(values.shape[1])
     for n in range(few):
-        found[n] = np.argmin(values, axis=0)
-        values[found[n], rows] = np.inf
-    return found
+        least[n] = np.argmin(values, axis=0)
+        values[least[n], rows] = np.inf
+    return least
 
 
 def _patterns(turning: NDArray[np.bool_]) -> list[tuple[I64, I64]]:

@@ -31,9 +31,13 @@ EFFORT = 60_000
 
 @lru_cache(maxsize=8192)
 def template_of(
-    chip: Chip, problem: Problem, sizes: tuple[int, ...], compute: str, bits: float,
+    chip: Chip,
+    problem: Problem,
+    sizes: tuple[int, ...],
+    compute: str,
+    bits: float,
     densities: Densities = (),
-) -> Template:  # fmt: skip
+) -> Template:
     """The searched mapping of one size.
 
     Raises:
@@ -47,17 +51,22 @@ def searches() -> int:
     return template_of.cache_info().misses
 
 
-def template_from(chip: Chip, found: Mapped) -> Template:
+def template_from(chip: Chip, mapped: Mapped) -> Template:
     """A mapping that was found."""
-    arch, einsum = found.cost.architecture, found.cost.einsum
-    batch = MappingBatch.of(found.nest, einsum, arch)
-    return Template(einsum, arch, chip.rules, batch, _floats(einsum), time_gap(found.cost))
+    arch, einsum = mapped.cost.architecture, mapped.cost.einsum
+    batch = MappingBatch.from_nest(mapped.nest, einsum, arch)
+    return Template(einsum, arch, chip.rules, batch, _floats(einsum), time_gap(mapped.cost))
 
 
 def searched(
-    chip: Chip, problem: Problem, sizes: tuple[int, ...], compute: str, bits: float, effort: int,
+    chip: Chip,
+    problem: Problem,
+    sizes: tuple[int, ...],
+    compute: str,
+    bits: float,
+    effort: int,
     densities: Densities = (),
-) -> Mapped:  # fmt: skip
+) -> Mapped:
     """The best mapping of one size that ``effort`` partial mappings find: least energy times time,
     or least time where energies are not stated.
 
@@ -76,13 +85,13 @@ def searched(
     return best_mapping(einsum, arch, chip.rules, objective=objective, effort=effort)
 
 
-def time_gap(found: Cost) -> float:
+def time_gap(cost: Cost) -> float:
     """How much less time any mapping could take: all units at work, and every word of main memory
     moved once.
     """
-    arch, einsum = found.architecture, found.einsum
+    arch, einsum = cost.architecture, cost.einsum
     shares = {
-        tensor.name: 1.0 if found.zeros is None else tensor.density.share
+        tensor.name: 1.0 if cost.zeros is None else tensor.density.share
         for tensor in einsum.tensors
     }
     left = math.prod(shares[tensor.name] for tensor in einsum.tensors if not tensor.is_output)
@@ -96,7 +105,7 @@ def time_gap(found: Cost) -> float:
             and (not port.tensors or tensor.name in port.tensors)
         )
         least = max(least, words / port.words_per_cycle)
-    return max(0.0, 1.0 - least / float(found.cycles[0]))
+    return max(0.0, 1.0 - least / float(cost.cycles[0]))
 
 
 def _floats(einsum: Einsum) -> F64:
@@ -112,20 +121,21 @@ def stored_templates(
     Raises:
         SilicastError: a stored mapping does not belong to its design.
     """
-    found = []
+    items = []
     arch = chip.in_format(compute, bits)
-    own, others = _tables_of(chip, problem, compute, bits, densities)
-    for number, table in own or others:
+    current, others = _tables_of(chip, problem, compute, bits, densities)
+    for number, table in current or others:
         try:
             einsum = problem.einsum(table.sizes)
-            batch = MappingBatch.of(nest_of(table), einsum, arch)
+            batch = MappingBatch.from_nest(nest_of(table), einsum, arch)
         except (SilicastError, KeyError, ValueError) as error:
             raise SilicastError(
-                f"does not belong to this design: {error}", field=f"mapping[{number}]",
+                f"does not belong to this design: {error}",
+                field=f"mapping[{number}]",
                 hint="compile the design anew",
-            ) from None  # fmt: skip
-        found.append(Template(einsum, arch, chip.rules, batch, _floats(einsum), table.gap))
-    return tuple(found)
+            ) from None
+        items.append(Template(einsum, arch, chip.rules, batch, _floats(einsum), table.gap))
+    return tuple(items)
 
 
 def is_compiled_for(
@@ -140,11 +150,11 @@ def _tables_of(
 ) -> tuple[list[tuple[int, StoredTable]], list[tuple[int, StoredTable]]]:
     """What a file stores for a problem, with its place: for these densities, and for others."""
     key, stated = (key_of(problem), compute, bits), dict(in_words(densities))
-    own, others = list[tuple[int, StoredTable]](), list[tuple[int, StoredTable]]()
+    current, others = list[tuple[int, StoredTable]](), list[tuple[int, StoredTable]]()
     for number, table in enumerate(chip.stored):
         if (table.op, table.format, table.bits) == key:
-            (own if table.density == stated else others).append((number, table))
-    return own, others
+            (current if table.density == stated else others).append((number, table))
+    return current, others
 
 
 def key_of(problem: Problem) -> str:
@@ -162,10 +172,12 @@ def nest_of(table: StoredTable) -> LoopNest:
     """The loops of a stored mapping."""
     loops = []
     for text in table.loops:
-        place, dim, bound = text.split()
-        name, _, axis = place.partition("@")
+        position, dim, bound = text.split()
+        name, _, axis = position.partition("@")
         loops.append(Loop(name, dim, int(bound), int(axis) if axis else -1))
-    return LoopNest(tuple(loops), {name: frozenset(kept) for name, kept in table.keeps.items()})
+    return LoopNest(
+        tuple(loops), {name: frozenset(remaining) for name, remaining in table.keeps.items()}
+    )
 
 
 def loops_text(nest: LoopNest) -> tuple[str, ...]:

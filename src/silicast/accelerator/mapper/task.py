@@ -54,10 +54,10 @@ def task_of(
     """
     folder = Path(design)
     if folder.is_dir() or folder.name.endswith(".yaml"):
-        found = described(folder)
-        einsum = einsum_of(op, sizes) if op else found.einsum
+        result = described(folder)
+        einsum = einsum_of(op, sizes) if op else result.einsum
         einsum = with_densities(einsum, {}, densities)
-        return Task(einsum, found.architecture, found.constraints)
+        return Task(einsum, result.architecture, result.constraints)
     if not op:
         raise _no_problem()
     file = design if design.endswith(".toml") else ""
@@ -66,9 +66,10 @@ def task_of(
 
 def _no_problem() -> SilicastError:
     return SilicastError(
-        "an architecture file has no problem in it", field="op",
+        "an architecture file has no problem in it",
+        field="op",
         hint="give one, as in `conv2d c=3 m=64 p=112 q=112 r=7 s=7 stride=2`",
-    )  # fmt: skip
+    )
 
 
 def task_on(chosen: Design, einsum: Einsum, densities: Sequence[str] = (), file: str = "") -> Task:
@@ -115,8 +116,8 @@ def notes_of(design: str, densities: Sequence[str] = ()) -> tuple[str, ...]:
     """
     folder = Path(design)
     if folder.is_dir() or folder.name.endswith(".yaml"):
-        found = described(folder)
-        notes, architecture, stated = found.notes, found.architecture, not found.einsum.is_dense
+        result = described(folder)
+        notes, architecture, stated = result.notes, result.architecture, not result.einsum.is_dense
     else:
         chosen = find_design(design)
         notes, architecture, stated = (), chosen.architecture, bool(chosen.content.density)
@@ -149,9 +150,10 @@ def with_densities(
         name, sign, value = word.partition("=")
         if not sign:
             raise SilicastError(
-                f"expected a tensor and its density, found {word!r}", field="density",
+                f"expected a tensor and its density, found {word!r}",
+                field="density",
                 hint=f"as in {einsum.names[0]}=0.4",
-            )  # fmt: skip
+            )
         einsum.tensor(name)
         given[name] = value
     return zero_costs.with_densities(einsum, given)
@@ -205,14 +207,16 @@ def sized(op: str, sizes: Mapping[str, Any]) -> Einsum:
         if name not in known:
             raise SilicastError(
                 f"expected a size like {next(iter(known))}=64, found {name}={value}",
-                field="sizes", hint=f"{op} has {', '.join(known)}",
-            )  # fmt: skip
+                field="sizes",
+                hint=f"{op} has {', '.join(known)}",
+            )
         if not isinstance(value, int):
             raise SilicastError(f"{name} is {value!r}, no whole number", field="sizes")
     missing = [
-        name for name, parameter in known.items()
+        name
+        for name, parameter in known.items()
         if parameter.default is inspect.Parameter.empty and name not in sizes
-    ]  # fmt: skip
+    ]
     if missing:
         raise SilicastError(f"{op} needs {', '.join(missing)}", field="sizes")
     return OPERATIONS[op](**sizes)
@@ -220,9 +224,7 @@ def sized(op: str, sizes: Mapping[str, Any]) -> Einsum:
 
 def _sizes_of(op: str) -> Mapping[str, inspect.Parameter]:
     if op not in OPERATIONS:
-        raise unknown_name(
-            f"unknown operation {op!r}", "op", f"there are {', '.join(OPERATIONS)}"
-        )  # fmt: skip
+        raise unknown_name(f"unknown operation {op!r}", "op", f"there are {', '.join(OPERATIONS)}")
     return inspect.signature(OPERATIONS[op]).parameters
 
 
@@ -285,14 +287,14 @@ def given_mapping(folder: str, at: Change = as_stated) -> tuple[LoopNest, Cost]:
         raise _no_problem()
     if path.name.endswith(".yaml"):
         path = path.parent
-    found = described(path)
-    nest = read_mapping(path / "map.yaml", found)
-    batch = MappingBatch.of(nest, found.einsum, found.architecture)
-    task = at(Task(found.einsum, found.architecture, found.constraints))
+    outcome = described(path)
+    nest = read_mapping(path / "map.yaml", outcome)
+    batch = MappingBatch.from_nest(nest, outcome.einsum, outcome.architecture)
+    task = at(Task(outcome.einsum, outcome.architecture, outcome.constraints))
     result = cost(task.einsum, task.architecture, batch)
     if not result.fits[0]:
         raise overflow(result)
-    return batch.nest(0, found.einsum, found.architecture), result
+    return batch.nest(0, outcome.einsum, outcome.architecture), result
 
 
 def described(path: Path) -> Description:

@@ -52,16 +52,16 @@ class Template:
     @cached_property
     def bounds(self) -> dict[Place, float]:
         """Loops that turn, innermost first."""
-        found = self.batch.factors[:, :, 0]
-        turn = [(slot, dim) for slot, dim in np.argwhere(found > 1.0).tolist()]
+        factor = self.batch.factors[:, :, 0]
+        turn = [(slot, dim) for slot, dim in np.argwhere(factor > 1.0).tolist()]
         turn.sort(key=lambda place: (place[0], self.position(place)), reverse=True)
-        return {place: float(found[place]) for place in turn}
+        return {position: float(factor[position]) for position in turn}
 
-    def position(self, place: Place) -> int:
+    def position(self, position: Place) -> int:
         """Of a loop among those of its slot: larger = further in. Main memory's new loops stand
         outside.
         """
-        slot, dim = place
+        slot, dim = position
         if self.batch.factors[slot, dim, 0] > 1.0:
             return len(self.einsum.dims) + int(self.batch.positions[slot, dim, 0])
         return dim
@@ -79,18 +79,18 @@ class Template:
         space; then the longest in time, further out where two are alike. Those of main memory, and
         those that a rule fixes, are left out.
         """
-        found: list[list[Place]] = []
+        growing: list[list[Place]] = []
         rules = self.rules.on(self.einsum)
         for dim, name in enumerate(self.einsum.dims):
-            own = [
+            current = [
                 (0.0 if self.arch.slots[slot].is_spatial else -bound, slot)
                 for (slot, d), bound in self.bounds.items()
                 if slot and d == dim and name not in rules.of(self.arch, slot).fixed
             ]
-            in_time = [(bound, slot) for bound, slot in own if bound < 0.0]
-            in_space = [(bound, slot) for bound, slot in own if bound == 0.0]
-            found.append([(slot, dim) for _, slot in [*sorted(in_space), *sorted(in_time)]])
-        return found
+            in_time = [(bound, slot) for bound, slot in current if bound < 0.0]
+            in_space = [(bound, slot) for bound, slot in current if bound == 0.0]
+            growing.append([(slot, dim) for _, slot in [*sorted(in_space), *sorted(in_time)]])
+        return growing
 
     @cached_property
     def most(self) -> dict[Place, float]:
@@ -98,8 +98,9 @@ class Template:
         rules, dims = self.rules.on(self.einsum), self.einsum.dims
         return {
             (slot, dim): float(rules.of(self.arch, slot).most.get(dims[dim], math.inf))
-            for row in self.growing for slot, dim in row
-        }  # fmt: skip
+            for row in self.growing
+            for slot, dim in row
+        }
 
     @cached_property
     def rooms(self) -> list[tuple[int, float, list[Tensor]]]:
@@ -107,13 +108,15 @@ class Template:
 
         Banks hold one tensor only: each tensor may leave one of them nearly empty.
         """
-        found = []
+        rooms = []
         for level, memory in enumerate(self.arch.memories):
             if level and memory.capacity_words is not None:
-                kept = [t for t in self.einsum.tensors if t.name in self.batch.keep[level]]
-                wasted = len(kept) * ((memory.bank_words or 1.0) - 1.0)
-                found.append((self.arch.memory_slots[level], memory.usable_words - wasted, kept))
-        return found
+                remaining = [t for t in self.einsum.tensors if t.name in self.batch.keep[level]]
+                wasted = len(remaining) * ((memory.bank_words or 1.0) - 1.0)
+                rooms.append(
+                    (self.arch.memory_slots[level], memory.usable_words - wasted, remaining)
+                )
+        return rooms
 
     def fitted(self, sizes: Sequence[Number]) -> dict[Place, Number]:
         """The loop bounds for other sizes: numbers, or arrays of shape (rows,); those that are
@@ -121,10 +124,10 @@ class Template:
         """
         factors: dict[Place, Number] = {}
         covered: list[Number] = [1.0] * len(sizes)
-        for place, bound in self.bounds.items():
-            dim = place[1]
-            factors[place] = xp.minimum(bound, xp.ceil(sizes[dim] / covered[dim]))
-            covered[dim] = covered[dim] * factors[place]
+        for position, bound in self.bounds.items():
+            dim = position[1]
+            factors[position] = xp.minimum(bound, xp.ceil(sizes[dim] / covered[dim]))
+            covered[dim] = covered[dim] * factors[position]
         for outer, inner in self.pairs:
             self._spread(factors, sizes, outer, inner)
         for dim, size in enumerate(sizes):
@@ -133,13 +136,13 @@ class Template:
                 if short:
                     self._grow(factors, covered[dim], sizes, dim)
             elif len(rows := np.flatnonzero(short)):
-                few = {place: _rows_of(bound, rows) for place, bound in factors.items()}
+                few = {position: _rows_of(bound, rows) for position, bound in factors.items()}
                 self._grow(few, _rows_of(covered[dim], rows), [each[rows] for each in sizes], dim)
-                for place in [place for place in few if place[1] == dim]:
-                    every = factors.get(place)
+                for position in [position for position in few if position[1] == dim]:
+                    every = factors.get(position)
                     every = np.ones(len(size)) if every is None else every
-                    every[rows] = few[place]
-                    factors[place] = every
+                    every[rows] = few[position]
+                    factors[position] = every
         for dim, size in enumerate(sizes):
             self._even(factors, size, dim)
         return factors
@@ -150,18 +153,18 @@ class Template:
         large as it was.
         """
         covered: Number = 1.0
-        for place, bound in factors.items():
-            if place[1] == dim:
+        for position, bound in factors.items():
+            if position[1] == dim:
                 covered = covered * bound
-        for place in self.growing[dim]:
+        for position in self.growing[dim]:
             if not xp.any_of(covered > size):
                 return
-            own = factors.get(place)
-            if own is None or self.arch.slots[place[0]].is_spatial:
+            factor = factors.get(position)
+            if factor is None or self.arch.slots[position[0]].is_spatial:
                 continue
-            others = covered / own
-            factors[place] = xp.minimum(own, xp.ceil(size / others))
-            covered = others * factors[place]
+            others = covered / factor
+            factors[position] = xp.minimum(factor, xp.ceil(size / others))
+            covered = others * factors[position]
 
     @cached_property
     def pairs(self) -> list[tuple[Place, Place]]:
@@ -169,11 +172,15 @@ class Template:
         slots = self.arch.slots
         return [
             (outer, inner)
-            for outer in self.bounds for inner in self.bounds
-            if outer[0] < inner[0] and outer[1] == inner[1]
-            and outer in self.most and inner in self.most
-            and slots[outer[0]].is_spatial and not slots[inner[0]].is_spatial
-        ]  # fmt: skip
+            for outer in self.bounds
+            for inner in self.bounds
+            if outer[0] < inner[0]
+            and outer[1] == inner[1]
+            and outer in self.most
+            and inner in self.most
+            and slots[outer[0]].is_spatial
+            and not slots[inner[0]].is_spatial
+        ]
 
     def _spread(
         self, factors: dict[Place, Number], sizes: Sequence[Number], outer: Place, inner: Place
@@ -206,10 +213,12 @@ class Template:
             what all but main memory's cover.
         """
         covered: Number = 1.0
-        for place in sorted((place for place in factors if place[1] == dim), reverse=True):
-            if place[0]:
-                factors[place] = xp.minimum(factors[place], xp.ceil(size / covered))
-                covered = covered * factors[place]
+        for position in sorted(
+            (position for position in factors if position[1] == dim), reverse=True
+        ):
+            if position[0]:
+                factors[position] = xp.minimum(factors[position], xp.ceil(size / covered))
+                covered = covered * factors[position]
         return covered
 
     def _grow(
@@ -219,18 +228,18 @@ class Template:
         take what is left.
         """
         size, tiles = sizes[dim], _Tiles(self, factors, sizes, dim)
-        for place in self.growing[dim]:
+        for position in self.growing[dim]:
             if not xp.any_of(covered < size):
                 break
-            own = factors.get(place, 1.0)
-            wanted = xp.ceil(size / (covered / own))
-            most = xp.minimum(wanted, tiles.longest(place, own))
+            factor = factors.get(position, 1.0)
+            wanted = xp.ceil(size / (covered / factor))
+            most = xp.minimum(wanted, tiles.longest(position, factor))
             # The same number of turns outside, all nearly alike.
             turns = xp.ceil(wanted / xp.maximum(most, 1.0))
-            longer = xp.maximum(own, xp.minimum(most, xp.ceil(wanted / turns)))
-            covered = covered / own * longer
-            factors[place] = longer
-            tiles.grow(place[0], longer / own)
+            longer = xp.maximum(factor, xp.minimum(most, xp.ceil(wanted / turns)))
+            covered = covered / factor * longer
+            factors[position] = longer
+            tiles.grow(position[0], longer / factor)
         covered = self._cut(factors, size, dim)
         factors[0, dim] = xp.ceil(size / covered)
 
@@ -238,10 +247,10 @@ class Template:
         """The mapping for each of many sizes, (dims, rows)."""
         factors = np.ones((*self.batch.factors.shape[:2], sizes.shape[1]))
         positions = np.zeros(factors.shape, dtype=np.int8)
-        for place, bound in self.fitted(list(sizes)).items():
-            factors[place] = bound
-        for place in self.places:
-            positions[place] = self.position(place)
+        for position, bound in self.fitted(list(sizes)).items():
+            factors[position] = bound
+        for position in self.places:
+            positions[position] = self.position(position)
         return MappingBatch(factors, positions, self.batch.keep)
 
 
@@ -261,11 +270,11 @@ class _Tiles:
         """Of the tile at the top of each memory that can be full, along the dimension."""
 
     def _extent(self, at: int, dim: int) -> Number:
-        found: Number = 1.0
+        number: Number = 1.0
         for (slot, d), bound in self.factors.items():
             if d == dim and slot >= at:
-                found = found * bound
-        return found
+                number = number * bound
+        return number
 
     def grow(self, slot: int, times: Number) -> None:
         """A loop of a slot is so many times as long."""
@@ -278,16 +287,16 @@ class _Tiles:
         """Of each memory: its slot, the words that are left for what grows with the dimension, and
         by how many words that grows for each step along it.
         """
-        found = []
+        filling = []
         dims = self.template.einsum.dims
-        for at, room, kept in self.template.rooms:
+        for at, room, remaining in self.template.rooms:
             whole = [
                 1.0 if d == self.dim else xp.minimum(self._extent(at, d), size)
                 for d, size in enumerate(self.sizes)
             ]
             fixed: Number = 0.0
             slope: Number = 0.0
-            for tensor in kept:
+            for tensor in remaining:
                 volume: Number = 1.0
                 per_step: Number = 0.0
                 for rank in tensor.ranks:
@@ -295,21 +304,21 @@ class _Tiles:
                     per_step = per_step * span + volume * step
                     volume = volume * span
                 fixed, slope = fixed + volume, slope + per_step
-            found.append((at, room - fixed, slope))
-        return found
+            filling.append((at, room - fixed, slope))
+        return filling
 
-    def longest(self, place: Place, own: Number) -> Number:
+    def longest(self, position: Place, number: Number) -> Number:
         """How long a loop can be at most: instances of its axis, rules, and tiles that fit."""
-        slot = self.template.arch.slots[place[0]]
+        slot = self.template.arch.slots[position[0]]
         most: Number = slot.limit
         if slot.is_spatial:
             for other, bound in self.factors.items():
-                if other[0] == place[0] and other != place:
+                if other[0] == position[0] and other != position:
                     most = xp.floor(most / bound)
-        most = xp.minimum(most, self.template.most[place])
+        most = xp.minimum(most, self.template.most[position])
         for at, left, slope in self.filling:
-            if at <= place[0]:
-                turns = xp.floor(left / xp.maximum(slope * (self.extents[at] / own), 1.0))
+            if at <= position[0]:
+                turns = xp.floor(left / xp.maximum(slope * (self.extents[at] / number), 1.0))
                 fits = xp.where(left >= slope * self.sizes[self.dim], math.inf, turns)
                 most = xp.minimum(most, fits)
         return most

@@ -17,8 +17,10 @@ from silicast.accelerator.peers.peer import PEERS, Peer, PeerAnswer, called
 from silicast.core.errors import unsupported
 
 OBJECTIVES: dict[Objective, tuple[str, ...]] = {
-    "energy": ("ENERGY",), "latency": ("LATENCY",), "edp": ("ENERGY", "LATENCY"),
-}  # fmt: skip
+    "energy": ("ENERGY",),
+    "latency": ("LATENCY",),
+    "edp": ("ENERGY", "LATENCY"),
+}
 LETTERS = {"Weights": "weight", "Inputs": "input", "Outputs": "output"}
 PICO = 1e-12
 
@@ -32,7 +34,6 @@ class AccelForge(Peer):
     install: ClassVar[str] = "pip install accelforge (Python 3.12; its mapper needs graphviz)"
 
     def is_installed(self) -> bool:
-        """See :meth:`Peer.is_installed`."""
         return importlib.util.find_spec("accelforge") is not None
 
     def hardware(self, chip: Path) -> Hardware:
@@ -41,12 +42,12 @@ class AccelForge(Peer):
         Raises:
             SilicastError: it cannot be read, or says what the tool's form cannot.
         """
-        found = find_design(str(chip))
-        if found.constraints.rules or found.architecture.knows_zeros:
-            what = "rules for mappings" if found.constraints.rules else "zeros that are left out"
+        design = find_design(str(chip))
+        if design.constraints.rules or design.architecture.knows_zeros:
+            what = "rules for mappings" if design.constraints.rules else "zeros that are left out"
             raise unsupported(what, "chip", "compare a design without them", file=str(chip))
-        architecture_text(found.architecture)
-        return Hardware(found.architecture, found.constraints)
+        architecture_text(design.architecture)
+        return Hardware(design.architecture, design.constraints)
 
     def answer(self, chip: Path, einsum: Einsum, objective: Objective) -> PeerAnswer:
         """See :meth:`Peer.answer`; of several mappings the one with the least objective."""
@@ -65,13 +66,14 @@ class AccelForge(Peer):
             for other in others:
                 first = first | other
             spec.mapper.metrics = first
-            found = spec.map_workload_to_arch(print_progress=False)
+            map_workload = spec.map_workload_to_arch(print_progress=False)
             pairs = list(
                 zip(
-                    found.energy(list_if_one_mapping=True),
-                    found.latency(list_if_one_mapping=True), strict=True,
+                    map_workload.energy(list_if_one_mapping=True),
+                    map_workload.latency(list_if_one_mapping=True),
+                    strict=True,
                 )
-            )  # fmt: skip
+            )
         known = [(float(joules) / PICO, float(s) * arch.clock_hz) for joules, s in pairs]
         energy, cycles = min(known, key=lambda each: objective_value(objective, *each))
         return PeerAnswer(f"accelforge {version('accelforge')}", energy, cycles)
@@ -87,36 +89,40 @@ def architecture_text(arch: Architecture) -> str:
     for number, node in enumerate(arch.nodes):
         if isinstance(node, FanOut):
             axes = ", ".join(
-                f"{{name: {node.name}{axis}, fanout: {size}}}" for axis, size in
-                enumerate(node.mesh)
-            )  # fmt: skip
+                f"{{name: {node.name}{axis}, fanout: {size}}}"
+                for axis, size in enumerate(node.mesh)
+            )
             lines += ["  - !Container", f"    name: {node.name}", f"    spatial: [{axes}]"]
         else:
             lines += _memory(node, arch.clock_hz, outermost=number == 0)
     unit = arch.compute
     energy, rate = _joules(unit.energy_pj, unit.name), unit.per_cycle * arch.clock_hz
     lines += [
-        "  - !Compute", f"    name: {unit.name}", "    area: 0",
+        "  - !Compute",
+        f"    name: {unit.name}",
+        "    area: 0",
         f"    leak_power: {_watts(unit.leak_pj_per_cycle, arch.clock_hz)}",
         f"    actions: [{{name: compute, energy: {energy}, throughput: {rate!r}}}]",
-    ]  # fmt: skip
+    ]
     return "\n".join(lines) + "\n"
 
 
 def _memory(memory: Memory, hz: float, *, outermost: bool) -> list[str]:
     if memory.cluster != 1 or memory.bank_words is not None or memory.exposes_fills:
         raise unsupported(
-            f"clusters, banks and exposed fills ({memory.name})", "chip",
+            f"clusters, banks and exposed fills ({memory.name})",
+            "chip",
             "compare a design without them",
-        )  # fmt: skip
+        )
     rate = "inf"
     if memory.ports:
         port = memory.ports[0]
         if len(memory.ports) > 1 or len(port.actions) < 3 or port.tensors or port.exposed:
             raise unsupported(
-                f"ports of some actions or tensors only ({memory.name})", "chip",
+                f"ports of some actions or tensors only ({memory.name})",
+                "chip",
                 "give it one port for all",
-            )  # fmt: skip
+            )
         rate = repr(port.words_per_cycle / memory.block_words * hz)
     size = "inf" if memory.capacity_words is None else repr(memory.usable_words * memory.word_bits)
     writes = {_joules(memory.update_pj, memory.name)} if memory.may_keep("Outputs") else set()
@@ -124,25 +130,32 @@ def _memory(memory: Memory, hz: float, *, outermost: bool) -> list[str]:
         writes.add(_joules(memory.fill_pj, memory.name))
     if len(writes) > 1:
         raise unsupported(
-            f"a fill and an update of different energies ({memory.name})", "chip",
+            f"a fill and an update of different energies ({memory.name})",
+            "chip",
             "give both the same",
-        )  # fmt: skip
+        )
     names = ["Weights", "Inputs", "Outputs"]
     must = [LETTERS[n] for n in names if outermost or memory.must_keep(n)]
     may = [LETTERS[n] for n in names if memory.may_keep(n)]
-    kept = f"keep: {' | '.join(must) or 'Nothing'}, may_keep: {' | '.join(may) or 'Nothing'}"
+    remaining = f"keep: {' | '.join(must) or 'Nothing'}, may_keep: {' | '.join(may) or 'Nothing'}"
     bits = memory.block_words * memory.word_bits
     actions = [
         f"    - {{name: {name}, energy: {energy}, throughput: {rate}, bits_per_action: {bits}}}"
         for name, energy in (
-            ("read", _joules(memory.read_pj, memory.name)), ("write", next(iter(writes))),
+            ("read", _joules(memory.read_pj, memory.name)),
+            ("write", next(iter(writes))),
         )
-    ]  # fmt: skip
+    ]
     return [
-        "  - !Memory", f"    name: {memory.name}", f"    size: {size}", "    area: 0",
-        f"    leak_power: {_watts(memory.leak_pj_per_cycle, hz)}", f"    tensors: {{{kept}}}",
-        "    actions:", *actions,
-    ]  # fmt: skip
+        "  - !Memory",
+        f"    name: {memory.name}",
+        f"    size: {size}",
+        "    area: 0",
+        f"    leak_power: {_watts(memory.leak_pj_per_cycle, hz)}",
+        f"    tensors: {{{remaining}}}",
+        "    actions:",
+        *actions,
+    ]
 
 
 def _joules(energy_pj: float | None, name: str) -> str:
@@ -165,9 +178,7 @@ def workload_text(einsum: Einsum, bits: int) -> str:
     """
     terms = {tensor.name: _term(tensor) for tensor in einsum.tensors}
     lines = ["workload:", f"  bits_per_value: {{All: {bits}}}", "  einsums:"]
-    lines.append(
-        f'  - einsum: "{terms["Outputs"]} = {terms["Inputs"]} * {terms["Weights"]}"'
-    )  # fmt: skip
+    lines.append(f'  - einsum: "{terms["Outputs"]} = {terms["Inputs"]} * {terms["Weights"]}"')
     lines.append("    iteration_space_shape:")
     lines += [f"    - 0 <= {dim.lower()} < {size}" for dim, size in einsum.bounds.items()]
     lines.append("    renames: {output: Outputs, input: Inputs, weight: Weights}")
@@ -177,8 +188,8 @@ def workload_text(einsum: Einsum, bits: int) -> str:
 def _term(tensor: Tensor) -> str:
     indices = []
     for number, rank in enumerate(tensor.ranks):
-        said = " + ".join(
+        remark = " + ".join(
             dim.lower() if step == 1 else f"{step}*{dim.lower()}" for dim, step in rank
         )
-        indices.append(said if len(rank) == 1 and rank[0][1] == 1 else f"X{number}: {said}")
+        indices.append(remark if len(rank) == 1 and rank[0][1] == 1 else f"X{number}: {remark}")
     return f"{tensor.name}[{', '.join(indices)}]"

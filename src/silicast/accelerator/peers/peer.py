@@ -79,8 +79,10 @@ def called(name: str, chip: Path) -> Iterator[None]:
     except Exception as error:  # the tool's own, of any kind
         raise SilicastError(
             f"{name} failed: {type(error).__name__}: {str(error)[:200]}",
-            kind="unsupported", field="engine", file=str(chip),
-        ) from None  # fmt: skip
+            kind="unsupported",
+            field="engine",
+            file=str(chip),
+        ) from None
     finally:
         logging.disable(logging.NOTSET)
 
@@ -102,9 +104,13 @@ class Beside:
 
 
 def beside(
-    engine: str, chip: Path, op: str, sizes: tuple[str, ...], objective: str = "energy",
+    engine: str,
+    chip: Path,
+    op: str,
+    sizes: tuple[str, ...],
+    objective: str = "energy",
     effort: int = EFFORT,
-) -> Beside:  # fmt: skip
+) -> Beside:
     """Asks a peer and ourselves for the best mapping of a layer.
 
     Args:
@@ -120,10 +126,12 @@ def beside(
     einsum = einsum_of(op, sizes)
     if not known[engine].is_installed():
         raise SilicastError(
-            f"{engine} is not installed", kind="unsupported", field="engine",
+            f"{engine} is not installed",
+            kind="unsupported",
+            field="engine",
             hint=known[engine].install,
-        )  # fmt: skip
-    found = known[engine].hardware(chip)
+        )
+    hardware = known[engine].hardware(chip)
     theirs = known[engine].answer(chip, einsum, goal)
-    ours = mapped(Task(einsum, found.architecture, found.constraints), goal, effort)
+    ours = mapped(Task(einsum, hardware.architecture, hardware.constraints), goal, effort)
     return Beside(ours, theirs)

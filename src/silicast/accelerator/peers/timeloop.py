@@ -31,7 +31,6 @@ class Timeloop(Peer):
     )
 
     def is_installed(self) -> bool:
-        """See :meth:`Peer.is_installed`."""
         return shutil.which(PROGRAM) is not None
 
     def answer(self, chip: Path, einsum: Einsum, objective: Objective) -> PeerAnswer:  # noqa: ARG002
@@ -39,19 +38,23 @@ class Timeloop(Peer):
         folder = chip if chip.is_dir() else chip.parent
         if described(folder).einsum.bounds != einsum.bounds:
             raise unsupported(
-                "maps the problem of its own description", "op",
-                "compare a layer with the sizes of that problem", file=str(folder),
-            )  # fmt: skip
-        files = [folder / name for name in (TIMELOOP, "ERT.yaml", "ART.yaml")]
-        with tempfile.TemporaryDirectory() as place:
-            words = [PROGRAM, *(str(f.absolute()) for f in files if f.is_file()), "-o", place]
-            done = subprocess.run(  # noqa: S603 - a program that the user installed
-                words, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=place
+                "maps the problem of its own description",
+                "op",
+                "compare a layer with the sizes of that problem",
+                file=str(folder),
             )
-            if done.returncode or not (Path(place) / STATISTICS).is_file():
+        files = [folder / name for name in (TIMELOOP, "ERT.yaml", "ART.yaml")]
+        with tempfile.TemporaryDirectory() as position:
+            words = [PROGRAM, *(str(f.absolute()) for f in files if f.is_file()), "-o", position]
+            done = subprocess.run(  # noqa: S603 - a program that the user installed
+                words, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=position
+            )
+            if done.returncode or not (Path(position) / STATISTICS).is_file():
                 raise SilicastError(
-                    f"{PROGRAM} failed: {done.stderr.strip()[-200:]}", kind="unsupported",
-                    field="engine", file=str(folder),
-                )  # fmt: skip
-            found = read_statistics(Path(place) / STATISTICS)
-        return PeerAnswer("timeloop", found.energy_uj * 1e6, found.cycles)
+                    f"{PROGRAM} failed: {done.stderr.strip()[-200:]}",
+                    kind="unsupported",
+                    field="engine",
+                    file=str(folder),
+                )
+            statistics = read_statistics(Path(position) / STATISTICS)
+        return PeerAnswer("timeloop", statistics.energy_uj * 1e6, statistics.cycles)

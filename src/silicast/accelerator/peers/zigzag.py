@@ -35,7 +35,6 @@ class ZigZag(Peer):
     install: ClassVar[str] = "pip install zigzag-dse six"
 
     def is_installed(self) -> bool:
-        """See :meth:`Peer.is_installed`."""
         return importlib.util.find_spec("zigzag") is not None
 
     def answer(self, chip: Path, einsum: Einsum, objective: Objective) -> PeerAnswer:
@@ -48,10 +47,14 @@ class ZigZag(Peer):
             mapping = Path(folder) / "mapping.yaml"
             mapping.write_text(MAPPING, encoding="utf-8")
             energy, cycles, *_ = get_hardware_performance_zigzag(
-                [layer_of(einsum)], str(chip), str(mapping), opt=OBJECTIVES[objective],
-                dump_folder=folder, pickle_filename=f"{folder}/unread",
+                [layer_of(einsum)],
+                str(chip),
+                str(mapping),
+                opt=OBJECTIVES[objective],
+                dump_folder=folder,
+                pickle_filename=f"{folder}/unread",
                 loma_show_progress_bar=False,
-            )  # fmt: skip
+            )
         return PeerAnswer(f"zigzag {version('zigzag-dse')}", float(energy), float(cycles))
 
 
@@ -85,14 +88,16 @@ def layer_of(einsum: Einsum) -> dict[str, Any]:
             relations.append(relation)
             text += f"[{index}]"
         terms[LETTERS[tensor.name]] = text
-    found: dict[str, Any] = {
-        "id": 0, "name": einsum.name,
+    layer: dict[str, Any] = {
+        "id": 0,
+        "name": einsum.name,
         "operator_type": "Gemm" if einsum.name == "matmul" else "Conv",
         "equation": f"O{terms['O']}+=W{terms['W']}*I{terms['I']}",
         "loop_dims": [names[dim] for dim in einsum.dims],
         "loop_sizes": list(einsum.bounds.values()),
-        "operand_precision": dict(PRECISION), "operand_source": {"W": 0, "I": 0},
-    }  # fmt: skip
+        "operand_precision": dict(PRECISION),
+        "operand_source": {"W": 0, "I": 0},
+    }
     if relations:
-        found["dimension_relations"] = relations
-    return found
+        layer["dimension_relations"] = relations
+    return layer

@@ -45,20 +45,20 @@ def word(value: Any, field: str, file: str) -> str:
 
 def above(value: Any, field: str, file: str) -> float:
     """``value`` as a number that is more than 0."""
-    found = number(value, field, file)
-    if not (found > 0 and math.isfinite(found)):
-        raise SilicastError(f"expected more than 0, found {found:g}", field=field, file=file)
-    return found
+    above = number(value, field, file)
+    if not (above > 0 and math.isfinite(above)):
+        raise SilicastError(f"expected more than 0, found {above:g}", field=field, file=file)
+    return above
 
 
 def whole(value: Any, field: str, file: str) -> int:
     """``value`` as a whole number of 1 or more."""
-    found = number(value, field, file)
-    if found < 1 or found != int(found):
+    result = number(value, field, file)
+    if result < 1 or result != int(result):
         raise SilicastError(
-            f"expected a whole number of 1 or more, found {found:g}", field=field, file=file
+            f"expected a whole number of 1 or more, found {result:g}", field=field, file=file
         )
-    return int(found)
+    return int(result)
 
 
 def spelled(value: Any, known: Collection[str], field: str, file: str) -> dict[str, Any]:
@@ -66,27 +66,29 @@ def spelled(value: Any, known: Collection[str], field: str, file: str) -> dict[s
 
     Others are refused where they say something: 0, false and what is empty says nothing.
     """
-    found: dict[str, Any] = {}
+    spelled: dict[str, Any] = {}
     for key, content in table(value, field, file).items():
         name = str(key).replace("-", "_")
-        if name in found:
+        if name in spelled:
             raise SilicastError("is given twice", field=f"{field}.{key}", file=file)
         if name in known:
-            found[name] = content
+            spelled[name] = content
         elif content:
             raise unsupported(
-                "is not read here", f"{field}.{key}",
-                f"take it out; read are {', '.join(sorted(known))}", file=file,
-            )  # fmt: skip
-    return found
+                "is not read here",
+                f"{field}.{key}",
+                f"take it out; read are {', '.join(sorted(known))}",
+                file=file,
+            )
+    return spelled
 
 
 def names(value: Any, known: Collection[str], field: str, file: str) -> tuple[str, ...]:
     """A list of names that are ``known``."""
-    found = tuple(str(each) for each in rows(value, field, file))
-    for each in found:
+    names = tuple(str(each) for each in rows(value, field, file))
+    for each in names:
         if each not in known:
             raise SilicastError(
                 f"no {each!r}", field=field, file=file, hint=f"there are {', '.join(known)}"
             )
-    return found
+    return names

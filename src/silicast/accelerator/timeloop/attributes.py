@@ -36,9 +36,13 @@ ELSEWHERE = frozenset({
 })  # fmt: skip
 """What reaches Timeloop's counts through the energy tables only, or is read of the whole chip."""
 DEFAULTS: Mapping[str, Any] = {
-    "min_utilization": 0, "allow_overbooking": False, "reduction_supported": True,
-    "multicast_supported": True, "has_power_gating": False, "power_gated_at": None,
-}  # fmt: skip
+    "min_utilization": 0,
+    "allow_overbooking": False,
+    "reduction_supported": True,
+    "multicast_supported": True,
+    "has_power_gating": False,
+    "power_gated_at": None,
+}
 """What changes counts in a way that is not read: anything else is refused."""
 
 
@@ -63,18 +67,21 @@ class Attributes:
 
     def above(self, key: str) -> float | None:
         """A number that is more than 0; None = not given."""
-        found = self.values.get(key)
-        return None if found is None else above(found, f"{self.component}.{key}", self.file)
+        value = self.values.get(key)
+        return None if value is None else above(value, f"{self.component}.{key}", self.file)
 
     def amount(self, key: str) -> float | None:
         """A number of 0 or more; None = not given."""
-        found = self.values.get(key)
-        if found is None:
+        result = self.values.get(key)
+        if result is None:
             return None
-        value = number(found, f"{self.component}.{key}", self.file)
+        value = number(result, f"{self.component}.{key}", self.file)
         if not value >= 0:
-            raise SilicastError(f"expected 0 or more, found {value:g}",
-                                field=f"{self.component}.{key}", file=self.file)  # fmt: skip
+            raise SilicastError(
+                f"expected 0 or more, found {value:g}",
+                field=f"{self.component}.{key}",
+                file=self.file,
+            )
         return value
 
 
@@ -91,31 +98,35 @@ def attributes_of(
         SilicastError: two spellings that disagree, or one that changes counts and is not read.
     """
     values: dict[str, Any] = {}
-    own: dict[str, Any] = {}
+    current: dict[str, Any] = {}
     for key, value in given.items():
         name = key if key in PLACES else str(key).replace("-", "_")
-        if name in own and own[name] != value:
+        if name in current and current[name] != value:
             raise SilicastError("is given twice", field=f"{component}.{key}", file=file)
-        own[name] = value
+        current[name] = value
     outside = {str(key).replace("-", "_"): value for key, value in outer.items()}
     for name, spellings in SPELLINGS.items():
-        for source in (own, outside):
-            found = {word: source[word] for word in spellings if source.get(word) is not None}
-            if len(set(map(str, found.values()))) > 1:
-                said = ", ".join(f"{word} = {value}" for word, value in found.items())
+        for source in (current, outside):
+            table = {word: source[word] for word in spellings if source.get(word) is not None}
+            if len(set(map(str, table.values()))) > 1:
+                remark = ", ".join(f"{word} = {value}" for word, value in table.items())
                 raise SilicastError(
-                    f"{said} are the same attribute", field=f"{component}.{name}", file=file,
+                    f"{remark} are the same attribute",
+                    field=f"{component}.{name}",
+                    file=file,
                     hint="keep one of them",
-                )  # fmt: skip
-            if found:
-                values[name] = next(iter(found.values()))
+                )
+            if table:
+                values[name] = next(iter(table.values()))
                 break
     for name, default in DEFAULTS.items():
-        if own.get(name) is not None and own[name] != default:
+        if current.get(name) is not None and current[name] != default:
             raise unsupported(
-                f"is {own[name]}, which is not counted", f"{component}.{name}",
-                f"only {default} is read", file=file,
-            )  # fmt: skip
+                f"is {current[name]}, which is not counted",
+                f"{component}.{name}",
+                f"only {default} is read",
+                file=file,
+            )
     known = {*ELSEWHERE, *DEFAULTS, *PLACES, *(w for words in SPELLINGS.values() for w in words)}
-    unused = tuple(key for key in own if key not in known)
+    unused = tuple(key for key in current if key not in known)
     return Attributes(component, values, unused, file)

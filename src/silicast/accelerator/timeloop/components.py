@@ -75,8 +75,10 @@ class Tree:
             SilicastError: parts of the tree have different ones.
         """
         if len(self.cycles_s) > 1:
-            said = " and ".join(f"{value:g} s in {where}" for value, where in self.cycles_s.items())
-            raise unsupported(f"is {said}", _CYCLE, "a chip has one clock here", file=self.file)
+            remark = " and ".join(
+                f"{value:g} s in {where}" for value, where in self.cycles_s.items()
+            )
+            raise unsupported(f"is {remark}", _CYCLE, "a chip has one clock here", file=self.file)
         return next(iter(self.cycles_s), _CYCLE_S)
 
 
@@ -89,17 +91,22 @@ def read_tree(architecture: Mapping[str, Any], file: str) -> Tree:
     tree = Tree(file)
     if "nodes" in architecture:
         raise unsupported(
-            "is not processed", "architecture.nodes",
-            "give Timeloop's parsed-processed-input.yaml", file=file,
-        )  # fmt: skip
+            "is not processed",
+            "architecture.nodes",
+            "give Timeloop's parsed-processed-input.yaml",
+            file=file,
+        )
     _walk(tree, architecture, "architecture", {}, 1)
     if not tree.components:
         raise SilicastError("has no components", field="architecture.subtree", file=file)
     known = [each.name for each in tree.components]
     for name in known:
         if known.count(name) > 1:
-            raise SilicastError(f"{known.count(name)} components are called {name!r}",
-                                field="architecture", file=file)  # fmt: skip
+            raise SilicastError(
+                f"{known.count(name)} components are called {name!r}",
+                field="architecture",
+                file=file,
+            )
     return tree
 
 
@@ -108,14 +115,14 @@ def _walk(
 ) -> None:
     """The components of a part of the tree, and those of its parts."""
     file = tree.file
-    own = table(part.get("attributes") or {}, f"{where}.attributes", file)
-    attributes = {**outer, **own}
-    _note_cycle(tree, own, where)
-    for place, item in enumerate(rows(part.get("local"), f"{where}.local", file)):
-        here = f"{where}.local[{place}]"
+    current = table(part.get("attributes") or {}, f"{where}.attributes", file)
+    attributes = {**outer, **current}
+    _note_cycle(tree, current, where)
+    for index, item in enumerate(rows(part.get("local"), f"{where}.local", file)):
+        here = f"{where}.local[{index}]"
         tree.components.append(_component(tree, table(item, here, file), here, attributes, count))
-    for place, item in enumerate(rows(part.get("subtree"), f"{where}.subtree", file)):
-        here = f"{where}.subtree[{place}]"
+    for index, item in enumerate(rows(part.get("subtree"), f"{where}.subtree", file)):
+        here = f"{where}.subtree[{index}]"
         inner = table(item, here, file)
         _, instances = _ranged(inner.get("name") or "", here, file, any_name=True)
         _walk(tree, inner, here, attributes, count * (instances or 1))
@@ -132,30 +139,32 @@ def _component(
 ) -> Component:
     file = tree.file
     name, instances = _ranged(entry.get("name"), f"{here}.name", file)
-    own = table(entry.get("attributes") or {}, f"{name}.attributes", file)
+    current = table(entry.get("attributes") or {}, f"{name}.attributes", file)
     if entry.get("enabled", True) is not True:
         raise unsupported("is not enabled", f"{name}.enabled", "take it out", file=file)
     for key in ("constraints", "sparse_optimizations"):
         if entry.get(key):
-            raise unsupported("stands inside of a component", f"{name}.{key}",
-                              "give Timeloop's parsed-processed-input.yaml", file=file)  # fmt: skip
-    found = attributes_of(name, own, outer, file)
-    _note_cycle(tree, own, name)
-    unused = [*found.unused, *(key for key in entry if key not in {*_ENTRY, "enabled"})]
+            raise unsupported(
+                "stands inside of a component",
+                f"{name}.{key}",
+                "give Timeloop's parsed-processed-input.yaml",
+                file=file,
+            )
+    attributes = attributes_of(name, current, outer, file)
+    _note_cycle(tree, current, name)
+    unused = [*attributes.unused, *(key for key in entry if key not in {*_ENTRY, "enabled"})]
     tree.notes.extend(f"{name}: {key} is not used" for key in unused)
-    places = {**table(entry.get("spatial") or {}, f"{name}.spatial", file), **own}
-    places |= table(own.get("spatial") or {}, f"{name}.spatial", file)
+    positions = {**table(entry.get("spatial") or {}, f"{name}.spatial", file), **current}
+    positions |= table(current.get("spatial") or {}, f"{name}.spatial", file)
     total = None if instances is None and count == 1 else count * (instances or 1)
-    mesh = _mesh(name, places, total, file)
-    return Component(name, str(entry.get("class", "")), found, mesh)
+    mesh = _mesh(name, positions, total, file)
+    return Component(name, str(entry.get("class", "")), attributes, mesh)
 
 
-def _mesh(
-    name: str, places: Mapping[str, Any], total: int | None, file: str
-) -> tuple[int, int]:  # fmt: skip
+def _mesh(name: str, positions: Mapping[str, Any], total: int | None, file: str) -> tuple[int, int]:
     """Instances along x and y; the range of a name says how many there are in all."""
     x, y = (
-        None if places.get(key) is None else whole(places[key], f"{name}.{key}", file)
+        None if positions.get(key) is None else whole(positions[key], f"{name}.{key}", file)
         for key in ("meshX", "meshY")
     )
     if total is None:
@@ -166,14 +175,14 @@ def _mesh(
     if x * y != total:
         raise SilicastError(
             f"a mesh of {x} x {y} has {x * y} instances, its name says {total}",
-            field=f"{name}.meshX", file=file, hint="make both the same",
-        )  # fmt: skip
+            field=f"{name}.meshX",
+            file=file,
+            hint="make both the same",
+        )
     return x, y
 
 
-def _ranged(
-    value: Any, where: str, file: str, *, any_name: bool = False
-) -> tuple[str, int | None]:  # fmt: skip
+def _ranged(value: Any, where: str, file: str, *, any_name: bool = False) -> tuple[str, int | None]:
     """Name and number of instances of ``buffer[1..16]``; None = it has no range."""
     match = _NAME.search(str(value)) if any_name else _NAME.match(str(value or ""))
     if match is None:
@@ -198,23 +207,29 @@ def built(
         SilicastError: numbers out of range; the component is named.
     """
     nodes: list[Node] = []
-    for place, each in enumerate(tree.components[:-1]):
+    for index, each in enumerate(tree.components[:-1]):
         if not each.is_dummy:
             nodes.append(_memory(each, energies.get(each.name, {}), areas.get(each.name)))
-        fan = _fan_out(each, tree.components[place + 1], tree.file)
+        fan = _fan_out(each, tree.components[index + 1], tree.file)
         if fan is not None:
             nodes.append(fan)
     name = tree.components[-1].name
     pj = energies.get(name, {})
     compute = Compute(
-        name, energy_pj=pj.get("compute"), area_um2=areas.get(name),
+        name,
+        energy_pj=pj.get("compute"),
+        area_um2=areas.get(name),
         gated_pj=_idle(pj, "gated_compute"),
-    )  # fmt: skip
+    )
     return Architecture(
-        name=Path(tree.file).parent.name, nodes=tuple(nodes), compute=compute,
-        clock_hz=float(f"{1 / tree.cycle_s:.12g}"), idle_leaks=False, scales_blocks=True,
+        name=Path(tree.file).parent.name,
+        nodes=tuple(nodes),
+        compute=compute,
+        clock_hz=float(f"{1 / tree.cycle_s:.12g}"),
+        idle_leaks=False,
+        scales_blocks=True,
         source=tree.file,
-    )  # fmt: skip
+    )
 
 
 def _fan_out(above_: Component, below: Component, file: str) -> FanOut | None:
@@ -223,12 +238,13 @@ def _fan_out(above_: Component, below: Component, file: str) -> FanOut | None:
     if x1 % x0 or y1 % y0:
         raise SilicastError(
             f"a mesh of {x0} x {y0} cannot fan out to the {x1} x {y1} of {below.name}",
-            field=above_.name, file=file,
-        )  # fmt: skip
+            field=above_.name,
+            file=file,
+        )
     if (x0, y0) == (x1, y1):
         return None
-    own = above_.name if above_.is_dummy else f"{above_.name}.fan_out"
-    return FanOut(own, (x1 // x0, y1 // y0))
+    current = above_.name if above_.is_dummy else f"{above_.name}.fan_out"
+    return FanOut(current, (x1 // x0, y1 // y0))
 
 
 def _memory(component: Component, energies: Mapping[str, float], area: float | None) -> Memory:
@@ -255,8 +271,10 @@ def _block(given: Attributes, bits: int, cluster: int) -> int:
         if width is not None and width != block * bits * cluster:
             raise SilicastError(
                 f"width = {width:g} is not block_size {block:g} x {bits} bits x {cluster}",
-                field=f"{given.component}.block_size", file=given.file, hint="keep one of them",
-            )  # fmt: skip
+                field=f"{given.component}.block_size",
+                file=given.file,
+                hint="keep one of them",
+            )
         return int(block)
     return max(1, int(width // (bits * cluster))) if width is not None else _BLOCK
 
@@ -269,8 +287,10 @@ def _capacity(given: Attributes, block: int) -> float | None:
     if entries is not None and entries != depth * block:
         raise SilicastError(
             f"entries = {entries:g} words is not depth {depth:g} x {block}",
-            field=f"{given.component}.entries", file=given.file, hint="keep one of them",
-        )  # fmt: skip
+            field=f"{given.component}.entries",
+            file=given.file,
+            hint="keep one of them",
+        )
     return depth * block
 
 
@@ -284,9 +304,13 @@ def _metadata(given: Attributes, energies: Mapping[str, float]) -> MetadataStore
     depth = given.amount("metadata_storage_depth")
     pj = energies.get
     return MetadataStore(
-        word_bits=bits, block_words=block, capacity_words=depth * block if depth else None,
-        read_pj=pj("metadata_read"), fill_pj=pj("metadata_write"), update_pj=pj("metadata_update"),
-    )  # fmt: skip
+        word_bits=bits,
+        block_words=block,
+        capacity_words=depth * block if depth else None,
+        read_pj=pj("metadata_read"),
+        fill_pj=pj("metadata_write"),
+        update_pj=pj("metadata_update"),
+    )
 
 
 def _idle(energies: Mapping[str, float], action: str) -> float:

@@ -21,16 +21,16 @@ def read_energies(path: Path) -> dict[str, dict[str, float]]:
         SilicastError: it cannot be read, or an energy is no number of 0 or more.
     """
     file = str(path)
-    found: dict[str, dict[str, float]] = {}
+    energies: dict[str, dict[str, float]] = {}
     for name, entry, field in _tables(path, "ERT"):
         if "actions" not in entry:
             raise SilicastError("has no actions", field=field, file=file)
-        actions = found[name] = {}
-        for place, item in enumerate(rows(entry["actions"], f"{field}.actions", file)):
-            where = f"{field}.actions[{place}]"
+        actions = energies[name] = {}
+        for index, item in enumerate(rows(entry["actions"], f"{field}.actions", file)):
+            where = f"{field}.actions[{index}]"
             action = word(table(item, where, file).get("name"), f"{where}.name", file)
             actions[action] = _amount(item, "energy", f"{name}.{action}.energy", file)
-    return found
+    return energies
 
 
 def read_areas(path: Path) -> dict[str, float]:
@@ -51,8 +51,8 @@ def _tables(path: Path, kind: str) -> Iterator[tuple[str, Mapping[str, Any], str
     content = table(read_yaml(path), kind, file)
     if kind not in content:
         raise SilicastError(f"has no {kind}", field=kind, file=file)
-    for place, item in enumerate(rows(table(content[kind], kind, file).get("tables"), kind, file)):
-        field = f"{kind}.tables[{place}]"
+    for index, item in enumerate(rows(table(content[kind], kind, file).get("tables"), kind, file)):
+        field = f"{kind}.tables[{index}]"
         entry = table(item, field, file)
         match = _COMPONENT.search(word(entry.get("name"), f"{field}.name", file))
         if match:

@@ -65,13 +65,18 @@ def read_description(path: Path, ert: Path | None = None, art: Path | None = Non
     content = table(read_yaml(path), "", file)
     for key in ("architecture", "problem"):
         if key not in content:
-            raise SilicastError(f"has no {key}", field=key, file=file,
-                                hint="give Timeloop's parsed-processed-input.yaml")  # fmt: skip
+            raise SilicastError(
+                f"has no {key}",
+                field=key,
+                file=file,
+                hint="give Timeloop's parsed-processed-input.yaml",
+            )
     given = table(content["architecture"], "architecture", file)
     version = str(given.get("version", ""))
     if version not in {"0.4", ""}:
-        raise unsupported(f"is of version {version}", "architecture.version", "0.4 is read",
-                          file=file)  # fmt: skip
+        raise unsupported(
+            f"is of version {version}", "architecture.version", "0.4 is read", file=file
+        )
     problem = table(content["problem"], "problem", file)
     einsum = read_problem(problem, file)
     tree = read_tree(given, file)
@@ -79,14 +84,17 @@ def read_description(path: Path, ert: Path | None = None, art: Path | None = Non
     architecture = built(tree, energies, read_areas(art) if art else {})
     components = {each.name: each for each in tree.components}
     reader = ConstraintReader(einsum, architecture, components, file)
-    kept, constraints = reader.read(content)
+    remaining, constraints = reader.read(content)
     densities = read_densities(problem["instance"].get("densities"), einsum, file)
     unused = [key for key in content if key not in _READ | _OF_OTHERS]
     return Description(
-        eliminated(kept, einsum, content.get("sparse_optimizations"), file),
-        einsum.with_densities(densities), constraints, file, components,
+        eliminated(remaining, einsum, content.get("sparse_optimizations"), file),
+        einsum.with_densities(densities),
+        constraints,
+        file,
+        components,
         (*tree.notes, *(f"section {key} is not used" for key in unused)),
-    )  # fmt: skip
+    )
 
 
 def read_mapping(path: Path, description: Description) -> LoopNest:

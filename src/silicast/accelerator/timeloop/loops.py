@@ -24,7 +24,7 @@ def factors(value: Any, einsum: Einsum, field: str, file: str) -> list[tuple[str
     """
     text = re.sub(r"\s*(<=|=)\s*", r"\1", str(value if value is not None else "").strip())
     parts = value if isinstance(value, list) else re.split(r"[\s,]+", text)
-    found: list[tuple[str, str, int]] = []
+    factors: list[tuple[str, str, int]] = []
     for part in parts:
         if not str(part):
             continue
@@ -33,17 +33,21 @@ def factors(value: Any, einsum: Einsum, field: str, file: str) -> list[tuple[str
             raise SilicastError(f"expected C=3, found {part!r}", field=field, file=file)
         dim, sign, bound = match[1], match[2] or "=", int(match[3])
         if dim not in einsum.bounds:
-            raise SilicastError(f"no dimension {dim!r}", field=field, file=file,
-                                hint=f"there are {', '.join(einsum.dims)}")  # fmt: skip
-        if any(dim == known and sign == before for known, before, _ in found):
+            raise SilicastError(
+                f"no dimension {dim!r}",
+                field=field,
+                file=file,
+                hint=f"there are {', '.join(einsum.dims)}",
+            )
+        if any(dim == known and sign == before for known, before, _ in factors):
             raise SilicastError(f"gives {dim} twice", field=field, file=file)
         # Of a dimension of 1, rules for other problems are cut: a reference design has such.
         if sign == "=" and bound > einsum.bounds[dim] > 1:
             raise SilicastError(
                 f"{dim} has {einsum.bounds[dim]}, found a factor of {bound}", field=field, file=file
             )
-        found.append((dim, sign, bound))
-    return found
+        factors.append((dim, sign, bound))
+    return factors
 
 
 def permutation(value: Any, einsum: Einsum, field: str, file: str) -> list[str]:
@@ -57,13 +61,13 @@ def permutation(value: Any, einsum: Einsum, field: str, file: str) -> list[str]:
     parts = value if isinstance(value, list) else re.split(r"[\s,]+", str(value).strip())
     if len(parts) == 1 and parts[0] not in einsum.dims:
         parts = list(str(parts[0]))
-    found = [str(part) for part in parts if part]
-    for part in found:
+    permutation = [str(part) for part in parts if part]
+    for part in permutation:
         if part not in einsum.dims:
             raise SilicastError(f"no dimension {part!r}", field=field, file=file)
-        if found.count(part) > 1:
+        if permutation.count(part) > 1:
             raise SilicastError(f"gives {part} twice", field=field, file=file)
-    return found
+    return permutation
 
 
 def axes_of(fixed: Mapping[str, int], mesh: Iterable[int]) -> dict[str, int] | None:
@@ -93,7 +97,7 @@ def axes_of(fixed: Mapping[str, int], mesh: Iterable[int]) -> dict[str, int] | N
 def split_axes(inward: list[str], einsum: Einsum, split: int) -> dict[str, int]:
     """Dimension -> axis: the first ``split`` of an order stand along x, the others along y."""
     every = inward + [dim for dim in einsum.dims if dim not in inward]
-    return {dim: 0 if place < split else 1 for place, dim in enumerate(every)}
+    return {dim: 0 if index < split else 1 for index, dim in enumerate(every)}
 
 
 def split_of(entry: Mapping[str, Any], field: str, file: str) -> int | None:
@@ -102,6 +106,7 @@ def split_of(entry: Mapping[str, Any], field: str, file: str) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise SilicastError(f"expected a whole number, found {value!r}",
-                            field=f"{field}.split", file=file)  # fmt: skip
+        raise SilicastError(
+            f"expected a whole number, found {value!r}", field=f"{field}.split", file=file
+        )
     return value

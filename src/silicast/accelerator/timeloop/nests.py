@@ -21,9 +21,12 @@ class MappingReader:
     """Reads one mapping of an einsum on an architecture."""
 
     def __init__(
-        self, einsum: Einsum, architecture: Architecture, components: Mapping[str, Component],
+        self,
+        einsum: Einsum,
+        architecture: Architecture,
+        components: Mapping[str, Component],
         file: str,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.einsum = einsum
         self.architecture = architecture
         self.targets = Targets(einsum, architecture, components, file)
@@ -38,32 +41,36 @@ class MappingReader:
         """
         entries = rows(table(content, "mapping", self.file).get("mapping"), "mapping", self.file)
         if not entries:
-            raise SilicastError("has no mapping", field="mapping", file=self.file,
-                                hint="give Timeloop's map.yaml")  # fmt: skip
-        for place, item in enumerate(entries):
-            self.entry(item, f"mapping[{place}]")
+            raise SilicastError(
+                "has no mapping", field="mapping", file=self.file, hint="give Timeloop's map.yaml"
+            )
+        for index, item in enumerate(entries):
+            self.entry(item, f"mapping[{index}]")
         placed: dict[tuple[str, int], list[Loop]] = {}
         for loop in (each for some in self.loops.values() for each in some):
             placed.setdefault((loop.slot, loop.axis), []).append(loop)
         ordered = [
-            loop for slot in self.architecture.slots
+            loop
+            for slot in self.architecture.slots
             for loop in placed.get((self.architecture.nodes[slot.node].name, slot.axis), [])
-        ]  # fmt: skip
+        ]
         return LoopNest(tuple(self.with_rest(ordered)), self.keeps())
 
     def entry(self, item: Any, where: str) -> None:
-        """One entry."""
         name, kind, entry = self.targets.entry(item, where)
         if kind in KEEPS:
             return
         if kind not in {"temporal", "spatial"}:
             raise unsupported(
-                f"type {kind!r} is not read", f"{where}.type", "temporal, spatial and datatype are",
+                f"type {kind!r} is not read",
+                f"{where}.type",
+                "temporal, spatial and datatype are",
                 file=self.file,
-            )  # fmt: skip
+            )
         if (name, kind) in self.loops:
-            raise SilicastError(f"gives the {kind} loops of {name} a second time", field=where,
-                                file=self.file)  # fmt: skip
+            raise SilicastError(
+                f"gives the {kind} loops of {name} a second time", field=where, file=self.file
+            )
         self.loops[name, kind] = self.nest(name, kind, self.targets.loops(entry, where), where)
 
     def nest(self, name: str, kind: str, entry: Mapping[str, Any], where: str) -> list[Loop]:
@@ -71,8 +78,11 @@ class MappingReader:
         bounds = {}
         for dim, sign, bound in self.targets.factors(entry.get("factors"), where):
             if sign == "<=":
-                raise SilicastError(f"expected {dim}={bound}, found {dim}<={bound}",
-                                    field=f"{where}.factors", file=self.file)  # fmt: skip
+                raise SilicastError(
+                    f"expected {dim}={bound}, found {dim}<={bound}",
+                    field=f"{where}.factors",
+                    file=self.file,
+                )
             bounds[dim] = bound
         # Timeloop writes the innermost loop first.
         inward = self.targets.permutation(entry, where)
@@ -91,33 +101,39 @@ class MappingReader:
     ) -> dict[str, int]:
         """Dimension -> axis; without a split, all along x, or wherever they fit."""
         if split is None and math.prod(bounds.values()) > fan.mesh[0]:
-            found = axes_of(bounds, fan.mesh)
-            if found is not None:
-                return {dim: found.get(dim, 0) for dim in inward}
+            axes = axes_of(bounds, fan.mesh)
+            if axes is not None:
+                return {dim: axes.get(dim, 0) for dim in inward}
         return split_axes(inward, self.einsum, len(inward) if split is None else split)
 
     def with_rest(self, loops: list[Loop]) -> list[Loop]:
         """A factor of 0 is what the other loops leave of its dimension."""
-        found = []
+        items = []
         for loop in loops:
             if loop.bound != REST:
-                found.append(loop)
+                items.append(loop)
                 continue
             others = [each.bound for each in loops if each.dim == loop.dim and each is not loop]
             if REST in others:
-                raise SilicastError(f"two factors of {loop.dim} are 0", field="mapping",
-                                    file=self.file, hint="one takes the rest")  # fmt: skip
-            rest = -(-self.einsum.bounds[loop.dim] // math.prod(others))
-            found.append(Loop(loop.slot, loop.dim, rest, loop.axis))
-        return found
+                raise SilicastError(
+                    f"two factors of {loop.dim} are 0",
+                    field="mapping",
+                    file=self.file,
+                    hint="one takes the rest",
+                )
+            remaining = -(-self.einsum.bounds[loop.dim] // math.prod(others))
+            items.append(Loop(loop.slot, loop.dim, remaining, loop.axis))
+        return items
 
     def keeps(self) -> dict[str, frozenset[str]]:
         """Memory -> tensors: what is not bypassed is kept, unless the memory may not."""
         return {
             memory.name: frozenset(
-                tensor for tensor in self.einsum.names
-                if tensor in said.keep or (tensor not in said.bypass and memory.may_keep(tensor))
+                tensor
+                for tensor in self.einsum.names
+                if tensor in remark.keep
+                or (tensor not in remark.bypass and memory.may_keep(tensor))
             )
             for memory in self.architecture.memories
-            if (said := self.targets.kept.get(memory.name)) is not None
-        }  # fmt: skip
+            if (remark := self.targets.kept.get(memory.name)) is not None
+        }

@@ -23,23 +23,24 @@ def read_problem(problem: Mapping[str, Any], file: str) -> Einsum:
     shape = spelled(problem.get("shape"), _SHAPE, field, file)
     instance = table(problem.get("instance"), "problem.instance", file)
     defaults = {}
-    for place, item in enumerate(rows(shape.get("coefficients"), f"{field}.coefficients", file)):
-        where = f"{field}.coefficients[{place}]"
+    for index, item in enumerate(rows(shape.get("coefficients"), f"{field}.coefficients", file)):
+        where = f"{field}.coefficients[{index}]"
         entry = table(item, where, file)
         defaults[word(entry.get("name"), f"{where}.name", file)] = entry.get("default", 1)
     dims = [str(dim) for dim in rows(shape.get("dimensions"), f"{field}.dimensions", file)]
     bounds = {dim: whole(instance.get(dim), f"problem.instance.{dim}", file) for dim in dims}
     coefficients = {**defaults, **{k: v for k, v in instance.items() if k in defaults}}
     tensors = [
-        _tensor(item, bounds, coefficients, f"{field}.data_spaces[{place}]", file)
-        for place, item in enumerate(rows(shape.get("data_spaces"), f"{field}.data_spaces", file))
+        _tensor(item, bounds, coefficients, f"{field}.data_spaces[{index}]", file)
+        for index, item in enumerate(rows(shape.get("data_spaces"), f"{field}.data_spaces", file))
     ]
     outputs = [tensor.name for tensor in tensors if tensor.is_output]
     if len(outputs) != 1:
         raise SilicastError(
             f"expected one with read_write: true, found {', '.join(outputs) or 'none'}",
-            field=f"{field}.data_spaces", file=file,
-        )  # fmt: skip
+            field=f"{field}.data_spaces",
+            file=file,
+        )
     try:
         return Einsum(str(shape.get("name", "problem")), bounds, tuple(tensors))
     except SilicastError as error:
@@ -62,8 +63,10 @@ def _tensor(
             if not 1 <= len(parts) <= 2 or parts[0] not in bounds:
                 raise SilicastError(
                     f"expected a dimension, and maybe a coefficient, found {term!r}",
-                    field=field, file=file, hint=f"there are {', '.join(bounds)}",
-                )  # fmt: skip
+                    field=field,
+                    file=file,
+                    hint=f"there are {', '.join(bounds)}",
+                )
             step = 1
             if len(parts) == 2:
                 if parts[1] not in coefficients:

@@ -23,9 +23,12 @@ class ConstraintReader:
     """Reads all entries of a description, then says what they mean together."""
 
     def __init__(
-        self, einsum: Einsum, architecture: Architecture, components: Mapping[str, Component],
+        self,
+        einsum: Einsum,
+        architecture: Architecture,
+        components: Mapping[str, Component],
         file: str,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.einsum = einsum
         self.architecture = architecture
         self.targets = Targets(einsum, architecture, components, file)
@@ -42,8 +45,8 @@ class ConstraintReader:
         for section in SECTIONS:
             given = table(content.get(section) or {}, section, self.file)
             targets = given.get("targets")
-            for place, item in enumerate(rows(targets, f"{section}.targets", self.file)):
-                self.entry(item, f"{section}.targets[{place}]")
+            for index, item in enumerate(rows(targets, f"{section}.targets", self.file)):
+                self.entry(item, f"{section}.targets[{index}]")
         rules: dict[tuple[str, int], SlotRule] = {}
         for (name, kind), (where, entry) in self.loops.items():
             rules |= self.rules(name, kind, entry, where)
@@ -60,21 +63,24 @@ class ConstraintReader:
         name, kind, entry = self.targets.entry(item, where)
         if kind in {"temporal", "spatial"}:
             loops = self.targets.loops(entry, where)
-            said = {key: value for key, value in loops.items() if value is not None}
-            first, known = self.loops.setdefault((name, kind), (where, said))
-            self.merge(known, said, where, first)
+            details = {key: value for key, value in loops.items() if value is not None}
+            first, known = self.loops.setdefault((name, kind), (where, details))
+            self.merge(known, details, where, first)
         elif kind in {"utilization", "utilisation", "parallelism"}:
-            said = spelled(entry, ("target", "type", "min"), where, self.file)
-            least = number(said.get("min"), f"{where}.min", self.file)
+            details = spelled(entry, ("target", "type", "min"), where, self.file)
+            least = number(details.get("min"), f"{where}.min", self.file)
             if not 0 <= least <= 1:
-                raise SilicastError(f"expected 0 to 1, found {least:g}", field=f"{where}.min",
-                                    file=self.file)  # fmt: skip
+                raise SilicastError(
+                    f"expected 0 to 1, found {least:g}", field=f"{where}.min", file=self.file
+                )
             self.least_utilisation = max(self.least_utilisation, float(least))
         elif kind not in KEEPS:
             raise unsupported(
-                f"type {kind!r} is not read", f"{where}.type",
-                "temporal, spatial, bypass and utilization are", file=self.file,
-            )  # fmt: skip
+                f"type {kind!r} is not read",
+                f"{where}.type",
+                "temporal, spatial, bypass and utilization are",
+                file=self.file,
+            )
 
     def merge(self, known: dict[str, Any], stated: dict[str, Any], where: str, first: str) -> None:
         """A later entry adds to what an earlier one says of the same place."""
@@ -87,9 +93,10 @@ class ConstraintReader:
                 known[key] = [f"{dim}{sign}{bound}" for dim, sign, bound in merged]
             elif known.setdefault(key, value) != value:
                 raise SilicastError(
-                    f"{value!r} contradicts {known[key]!r} of {first}", field=f"{where}.{key}",
+                    f"{value!r} contradicts {known[key]!r} of {first}",
+                    field=f"{where}.{key}",
                     file=self.file,
-                )  # fmt: skip
+                )
 
     def rules(
         self, name: str, kind: str, entry: Mapping[str, Any], where: str
@@ -111,15 +118,17 @@ class ConstraintReader:
             axes = split_axes(inward, self.einsum, split)
         else:
             known = {dim: bound or self.einsum.bounds[dim] for dim, bound in fixed.items()}
-            found = axes_of(known, fan.mesh)
-            if found is None:
-                said = ", ".join(f"{dim}={bound}" for dim, bound in known.items() if bound > 1)
+            result = axes_of(known, fan.mesh)
+            if result is None:
+                remark = ", ".join(f"{dim}={bound}" for dim, bound in known.items() if bound > 1)
                 raise unsupported(
-                    f"{said} do not fit a mesh of {' x '.join(map(str, fan.mesh))}, every "
-                    "dimension on one axis", f"{where}.factors", "make them smaller",
+                    f"{remark} do not fit a mesh of {' x '.join(map(str, fan.mesh))}, every "
+                    "dimension on one axis",
+                    f"{where}.factors",
+                    "make them smaller",
                     file=self.file,
-                )  # fmt: skip
-            axes = found
+                )
+            axes = result
         barred = {axis: [dim for dim in axes if axes[dim] != axis] for axis in (0, 1)}
         return {
             (fan.name, axis): SlotRule({**fixed, **dict.fromkeys(barred[axis], 1)}, most)
@@ -136,18 +145,19 @@ class ConstraintReader:
                 if bound != REST and left[dim] % bound == 0:
                     left[dim] //= bound
         return {
-            place: replace(rule, fixed={d: bound or left[d] for d, bound in rule.fixed.items()})
-            for place, rule in rules.items()
+            position: replace(rule, fixed={d: bound or left[d] for d, bound in rule.fixed.items()})
+            for position, rule in rules.items()
         }
 
     def keeping(self, node: Memory | FanOut) -> Memory | FanOut:
         """The node with what it keeps; what nobody speaks of, mappings may keep or not."""
         if isinstance(node, FanOut) or node.name == self.targets.outermost:
             return node
-        said = self.targets.kept.get(node.name, Kept())
+        remark = self.targets.kept.get(node.name, Kept())
         return replace(
-            node, keeps=tuple(t for t in self.einsum.names if t not in said.bypass),
+            node,
+            keeps=tuple(t for t in self.einsum.names if t not in remark.bypass),
             may_bypass=tuple(
-                t for t in self.einsum.names if t not in said.keep and t not in said.bypass
+                t for t in self.einsum.names if t not in remark.keep and t not in remark.bypass
             ),
-        )  # fmt: skip
+        )

@@ -14,15 +14,18 @@ from silicast.accelerator.zeros.formats import TensorFormat, format_named
 from silicast.core.errors import SilicastError, unsupported
 
 _KINDS: Mapping[str, Literal["skip", "gate"]] = {"skipping": "skip", "gating": "gate"}
-_TARGET = frozenset({
-    "name", "representation_format", "action_optimization", "compute_optimization",
-})  # fmt: skip
+_TARGET = frozenset(
+    {"name", "representation_format", "action_optimization", "compute_optimization"}
+)
 _RANK = frozenset({"format", "flattened_rankIDs"})
 _SPELLINGS = {
-    "action_optimizations": "action_optimization", "action_optimisation": "action_optimization",
-    "action_optimisations": "action_optimization", "compute_optimizations": "compute_optimization",
-    "compute_optimisation": "compute_optimization", "compute_optimisations": "compute_optimization",
-}  # fmt: skip
+    "action_optimizations": "action_optimization",
+    "action_optimisation": "action_optimization",
+    "action_optimisations": "action_optimization",
+    "compute_optimizations": "compute_optimization",
+    "compute_optimisation": "compute_optimization",
+    "compute_optimisations": "compute_optimization",
+}
 _STRUCTURED = {"fixed_structured", "fixed", "structured"}
 _UNIFORM = {"hypergeometric", "uniform", "random"}
 
@@ -34,17 +37,21 @@ def read_densities(value: Any, einsum: Einsum, file: str) -> dict[str, Density]:
         SilicastError: an unknown tensor or distribution, or a density out of range.
     """
     field = "problem.instance.densities"
-    found: dict[str, Density] = {}
+    densities: dict[str, Density] = {}
     for name, given in table(value or {}, field, file).items():
         where = f"{field}.{name}"
         if name not in einsum.names:
-            raise SilicastError(f"no tensor {name!r}", field=where, file=file,
-                                hint=f"there are {', '.join(einsum.names)}")  # fmt: skip
+            raise SilicastError(
+                f"no tensor {name!r}",
+                field=where,
+                file=file,
+                hint=f"there are {', '.join(einsum.names)}",
+            )
         try:
-            found[name] = _density(given, einsum, name, where, file)
+            densities[name] = _density(given, einsum, name, where, file)
         except SilicastError as error:
             raise error.located(where, file) from None
-    return found
+    return densities
 
 
 def _density(given: Any, einsum: Einsum, name: str, where: str, file: str) -> Density:
@@ -62,9 +69,11 @@ def _density(given: Any, einsum: Einsum, name: str, where: str, file: str) -> De
         width = int(number(given.get("band_width", 0), f"{where}.band_width", file))
         return Given.banded(shape[0], shape[1], width)
     raise unsupported(
-        f"distribution {kind!r}", f"{where}.distribution",
-        "fixed_structured, hypergeometric and banded are read", file=file,
-    )  # fmt: skip
+        f"distribution {kind!r}",
+        f"{where}.distribution",
+        "fixed_structured, hypergeometric and banded are read",
+        file=file,
+    )
 
 
 def eliminated(architecture: Architecture, einsum: Einsum, value: Any, file: str) -> Architecture:
@@ -91,13 +100,18 @@ def eliminated(architecture: Architecture, einsum: Einsum, value: Any, file: str
             continue
         if name not in {memory.name for memory in architecture.memories}:
             storages = [memory.name for memory in architecture.memories]
-            raise SilicastError(f"no storage {name!r}", field=f"{here}.name", file=file,
-                                hint=f"there are {', '.join(storages)}")  # fmt: skip
+            raise SilicastError(
+                f"no storage {name!r}",
+                field=f"{here}.name",
+                file=file,
+                hint=f"there are {', '.join(storages)}",
+            )
         nodes = tuple(
             _storing(node, einsum, entry, here, file)
-            if isinstance(node, Memory) and node.name == name else node
+            if isinstance(node, Memory) and node.name == name
+            else node
             for node in architecture.nodes
-        )  # fmt: skip
+        )
         architecture = replace(architecture, nodes=nodes)
     return architecture
 
@@ -107,23 +121,26 @@ def _storing(
 ) -> Memory:
     formats = list(memory.formats)
     if entry.get("compute_optimization"):
-        raise unsupported("is of compute, not of a memory", f"{here}.compute_optimization",
-                          file=file)  # fmt: skip
+        raise unsupported(
+            "is of compute, not of a memory", f"{here}.compute_optimization", file=file
+        )
     representation = spelled(
-        entry.get("representation_format") or {}, ("data_spaces",),
-        f"{here}.representation_format", file,
-    )  # fmt: skip
+        entry.get("representation_format") or {},
+        ("data_spaces",),
+        f"{here}.representation_format",
+        file,
+    )
     where = f"{here}.representation_format.data_spaces"
-    for place, item in enumerate(rows(representation.get("data_spaces"), where, file)):
-        at = f"{where}[{place}]"
+    for index, item in enumerate(rows(representation.get("data_spaces"), where, file)):
+        at = f"{where}[{index}]"
         space = spelled(item, ("name", "ranks"), at, file)
         ranks = rows(space.get("ranks"), f"{at}.ranks", file)
         if ranks:
             formats.append(_format(einsum, space, ranks, at, file))
     rules = list(memory.eliminations)
     where = f"{here}.action_optimization"
-    for place, item in enumerate(rows(entry.get("action_optimization"), where, file)):
-        at = f"{where}[{place}]"
+    for index, item in enumerate(rows(entry.get("action_optimization"), where, file)):
+        at = f"{where}[{index}]"
         action = spelled(item, ("type", "options"), at, file)
         kind = _kind(action.get("type"), f"{at}.type", file)
         for option in rows(action.get("options"), f"{at}.options", file):
@@ -134,8 +151,9 @@ def _storing(
                 for each in rows(chosen.get("condition_on"), f"{at}.condition_on", file)
             )
             if not conditions:
-                raise SilicastError("expected at least one tensor", field=f"{at}.condition_on",
-                                    file=file)  # fmt: skip
+                raise SilicastError(
+                    "expected at least one tensor", field=f"{at}.condition_on", file=file
+                )
             rules.append(Elimination(kind, target, conditions))
     return replace(memory, formats=tuple(formats), eliminations=tuple(rules))
 
@@ -145,8 +163,8 @@ def _format(
 ) -> TensorFormat:
     name = _tensor(einsum, space.get("name"), f"{at}.name", file)
     chosen, flattened = [], []
-    for place, item in enumerate(ranks):
-        rank = spelled(item, _RANK, f"{at}.ranks[{place}]", file)
+    for index, item in enumerate(ranks):
+        rank = spelled(item, _RANK, f"{at}.ranks[{index}]", file)
         chosen.append(
             format_named(word(rank.get("format"), f"{at}.format", file), f"{at}.format", file)
         )
@@ -163,10 +181,10 @@ def _computing(
     value = entry.get("compute_optimization") or entry.get("action_optimization")
     items = value if isinstance(value, list) else [value] if value else []
     compute = architecture.compute
-    for place, item in enumerate(items):
-        at = f"{here}.compute_optimization[{place}]"
-        said = spelled(item, ("type",), at, file)
-        kind = _kind(said.get("type"), f"{at}.type", file)
+    for index, item in enumerate(items):
+        at = f"{here}.compute_optimization[{index}]"
+        remark = spelled(item, ("type",), at, file)
+        kind = _kind(remark.get("type"), f"{at}.type", file)
         compute = replace(compute, on_zero=kind)
     return replace(architecture, compute=compute)
 
@@ -179,6 +197,10 @@ def _kind(value: Any, field: str, file: str) -> Literal["skip", "gate"]:
 
 def _tensor(einsum: Einsum, value: Any, field: str, file: str) -> str:
     if value not in einsum.names:
-        raise SilicastError(f"no tensor {value!r}", field=field, file=file,
-                            hint=f"there are {', '.join(einsum.names)}")  # fmt: skip
+        raise SilicastError(
+            f"no tensor {value!r}",
+            field=field,
+            file=file,
+            hint=f"there are {', '.join(einsum.names)}",
+        )
     return str(value)

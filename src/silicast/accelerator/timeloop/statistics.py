@@ -96,9 +96,10 @@ def read_statistics(path: Path) -> Statistics:
             summary[match[1]] = float(match[2])
     if {"Cycles", "Energy", "Utilization"} - set(summary):
         raise SilicastError(
-            "has no summary of cycles, energy and utilisation", file=str(path),
+            "has no summary of cycles, energy and utilisation",
+            file=str(path),
             hint="give the stats.txt of one mapping",
-        )  # fmt: skip
+        )
     return Statistics(summary["Cycles"], summary["Energy"], summary["Utilization"] / 100, values)
 
 
@@ -126,10 +127,11 @@ def _whole(cost: Cost, theirs: Statistics, row: int) -> Iterator[Compared]:
     yield Compared("energy uJ", theirs.energy_uj, cost.energy_pj[row] / 1e6, 2)
     yield Compared("utilisation %", theirs.utilisation * 100, cost.utilisation[row] * 100, 2)
     lines = [
-        ("energy (total)", cost.compute_pj[row], 2), ("computes (total)", cost.products[row], 0),
+        ("energy (total)", cost.compute_pj[row], 2),
+        ("computes (total)", cost.products[row], 0),
         ("algorithmic computes (total)", cost.points[row], 0),
         ("actual computes (total)", cost.products[row], 0),
-    ]  # fmt: skip
+    ]
     if cost.zeros is not None:
         lines += [
             ("gated computes (total)", cost.zeros.computes.gated[row], 0),

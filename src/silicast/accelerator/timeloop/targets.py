@@ -33,14 +33,18 @@ class Kept:
         Raises:
             SilicastError: an unknown tensor, or one that is kept and passed on.
         """
-        said = spelled(entry, _KEEP_KEYS, where, file)
+        remark = spelled(entry, _KEEP_KEYS, where, file)
         for key, mine in (("keep", self.keep), ("bypass", self.bypass)):
-            known = names(said.get(key), einsum.names, f"{where}.{key}", file)
+            known = names(remark.get(key), einsum.names, f"{where}.{key}", file)
             mine.update(dict.fromkeys(known))
         both = [tensor for tensor in self.keep if tensor in self.bypass]
         if both:
-            raise SilicastError(f"{both[0]} is kept and bypassed", field=where, file=file,
-                                hint="take it out of one of them")  # fmt: skip
+            raise SilicastError(
+                f"{both[0]} is kept and bypassed",
+                field=where,
+                file=file,
+                hint="take it out of one of them",
+            )
 
 
 @final
@@ -52,9 +56,12 @@ class Targets:
     """
 
     def __init__(
-        self, einsum: Einsum, architecture: Architecture, components: Mapping[str, Component],
+        self,
+        einsum: Einsum,
+        architecture: Architecture,
+        components: Mapping[str, Component],
         file: str,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.einsum = einsum
         self.file = file
         self.kept: dict[str, Kept] = {}
@@ -73,22 +80,25 @@ class Targets:
         name = word(entry.get("target"), f"{where}.target", self.file)
         if name not in self._components:
             known = ", ".join(self._components)
-            raise unknown_name(f"no component {name!r}", f"{where}.target", f"there are {known}",
-                               file=self.file)  # fmt: skip
+            raise unknown_name(
+                f"no component {name!r}", f"{where}.target", f"there are {known}", file=self.file
+            )
         kind = str(entry.get("type"))
         if kind in KEEPS:
             self._keep(self._components[name], entry, where)
         return name, kind, entry
 
     def _keep(self, component: Component, entry: Mapping[str, Any], where: str) -> None:
-        own = self.kept.setdefault(component.name, Kept())
-        own.take(entry, self.einsum, where, self.file)
-        if component.is_dummy and own.keep:
-            raise SilicastError(f"{component.name} holds nothing", field=f"{where}.keep",
-                                file=self.file)  # fmt: skip
-        if component.name == self.outermost and own.bypass:
-            raise SilicastError("the outermost memory keeps every tensor",
-                                field=f"{where}.bypass", file=self.file)  # fmt: skip
+        current = self.kept.setdefault(component.name, Kept())
+        current.take(entry, self.einsum, where, self.file)
+        if component.is_dummy and current.keep:
+            raise SilicastError(
+                f"{component.name} holds nothing", field=f"{where}.keep", file=self.file
+            )
+        if component.name == self.outermost and current.bypass:
+            raise SilicastError(
+                "the outermost memory keeps every tensor", field=f"{where}.bypass", file=self.file
+            )
 
     def loops(self, entry: Mapping[str, Any], where: str) -> dict[str, Any]:
         """What an entry says of loops.
@@ -99,11 +109,9 @@ class Targets:
         return spelled(entry, _LOOPS, where, self.file)
 
     def factors(self, value: Any, where: str) -> list[tuple[str, str, int]]:
-        """See :func:`.loops.factors`."""
         return factors(value, self.einsum, f"{where}.factors", self.file)
 
     def permutation(self, entry: Mapping[str, Any], where: str) -> list[str]:
-        """See :func:`.loops.permutation`."""
         return permutation(entry.get("permutation"), self.einsum, f"{where}.permutation", self.file)
 
     def node(self, name: str, kind: str) -> Memory | FanOut | None:
@@ -125,5 +133,6 @@ class Targets:
         why = "has no loops in time" if kind == "temporal" else "has one instance below"
         for dim, bound in bounds.items():
             if bound != 1 and self.einsum.bounds[dim] > 1:
-                raise SilicastError(f"{name} {why}, found {dim}={bound}", field=f"{where}.factors",
-                                    file=self.file)  # fmt: skip
+                raise SilicastError(
+                    f"{name} {why}, found {dim}={bound}", field=f"{where}.factors", file=self.file
+                )

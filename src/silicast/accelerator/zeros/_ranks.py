@@ -43,9 +43,12 @@ class _Loop:
 
 
 def describe(
-    count: Count, tensor: Tensor, chosen: TensorFormat, slot: int,
+    count: Count,
+    tensor: Tensor,
+    chosen: TensorFormat,
+    slot: int,
     whole: Mapping[str, tuple[int, ...]],
-) -> RankWords:  # fmt: skip
+) -> RankWords:
     """What a format stores of a tensor's tiles at the top of a slot."""
     ranks = len(chosen.ranks)
     held, most = np.zeros((ranks, 2, count.size)), np.zeros((ranks, 2, count.size))
@@ -60,19 +63,19 @@ def describe(
 
 
 def _loops(count: Count, tensor: Tensor, slot: int, row: int) -> tuple[_Loop, ...]:
-    found, memory = [], -1
+    items, memory = [], -1
     dims = count.einsum.dims
     _ = count.tiles  # cuts loops that are longer than their dimensions
-    for s, place in enumerate(count.slots):
-        memory += not place.is_spatial
+    for s, position in enumerate(count.slots):
+        memory += not position.is_spatial
         if s < slot:
             continue
         order = np.argsort(count.batch.positions[s, :, row], kind="stable")
         for d in order:
             bound = float(count.factors[s, d, row])
             if bound > 1 and dims[d] in tensor.dims:
-                found.append(_Loop(dims[d], bound, memory))
-    return tuple(found)
+                items.append(_Loop(dims[d], bound, memory))
+    return tuple(items)
 
 
 def _groups(chosen: TensorFormat, loops: tuple[_Loop, ...]) -> list[tuple[_Loop, ...]]:
@@ -107,7 +110,7 @@ def _described(
     density = tensor.density
     words = float(np.prod(tile)) if tile else 1.0
     filled = density.most_one(tile, whole)
-    places, stored, share = 1.0, 1.0, 1.0
+    positions, stored, share = 1.0, 1.0, 1.0
     bound_places, bound_stored = 1.0, 1.0
     for number, (rank, group) in enumerate(zip(formats, groups, strict=True)):
         is_last = number == len(groups) - 1
@@ -116,8 +119,8 @@ def _described(
             extents[loop.dim] /= loop.bound
         below = _lengths(tensor, extents, whole)
         chance = 1.0 - (density.empty_one(below, whole) if not is_last else 1.0 - density.share)
-        places *= shape
-        inside = places * chance
+        positions *= shape
+        inside = positions * chance
         rank_words = rank.stored(Fibers(stored, shape, inside, is_last))
         held[first + number] = rank_words.metadata, rank_words.payload
         bound_places *= shape

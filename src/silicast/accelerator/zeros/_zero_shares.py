@@ -37,11 +37,11 @@ class ZeroShares:
             action: read, fill or update.
         """
         tensor = self.einsum.tensor(name)
-        kept = self._kept(name)
-        if level not in kept:
+        remaining = self._kept(name)
+        if level not in remaining:
             return 1.0
-        place = kept.index(level)
-        outermost_of_edge = kept[place - 1] if action == "fill" and place else level
+        index = remaining.index(level)
+        outermost_of_edge = remaining[index - 1] if action == "fill" and index else level
         return self.held(level, tensor) * self._needed(tensor, outermost_of_edge, timed=timed)
 
     def held(self, level: int, tensor: Tensor) -> float:
@@ -53,12 +53,10 @@ class ZeroShares:
 
     @cached_property
     def products(self) -> float:
-        """Of the products, those that happen."""
         return self._products(timed=False)
 
     @cached_property
     def steps(self) -> float:
-        """Of the steps in time."""
         return self._products(timed=True)
 
     def _kept(self, name: str) -> list[int]:
@@ -66,19 +64,24 @@ class ZeroShares:
 
     def _rules(self, tensor: Tensor, level: int) -> list[Elimination]:
         """What leaves out transfers of a tensor from a memory inwards, or from further out."""
-        kept = self._kept(tensor.name)
-        child = min((other for other in kept if other > level), default=len(self.keep))
-        places = [o for o in kept if o <= level] if tensor.is_output else range(child)
+        remaining = self._kept(tensor.name)
+        child = min((other for other in remaining if other > level), default=len(self.keep))
+        positions = [o for o in remaining if o <= level] if tensor.is_output else range(child)
         return [
-            rule for place in places for rule in self.arch.memories[place].eliminations
+            rule
+            for position in positions
+            for rule in self.arch.memories[position].eliminations
             if rule.target == tensor.name
-        ]  # fmt: skip
+        ]
 
     def _needed(self, tensor: Tensor, level: int, *, timed: bool) -> float:
         names = {
-            name for rule in self._rules(tensor, level) if rule.kind == "skip" or not timed
-            for name in rule.conditions if name in self.einsum.names
-        }  # fmt: skip
+            name
+            for rule in self._rules(tensor, level)
+            if rule.kind == "skip" or not timed
+            for name in rule.conditions
+            if name in self.einsum.names
+        }
         return math.prod(self.einsum.tensor(name).density.share for name in names) * (
             _WHOLE if names else 1.0
         )
@@ -90,11 +93,11 @@ class ZeroShares:
         for tensor in self.einsum.tensors:
             if tensor.is_output:
                 continue
-            kept = self._kept(tensor.name)
-            for rule in self._rules(tensor, kept[-1]):
+            remaining = self._kept(tensor.name)
+            for rule in self._rules(tensor, remaining[-1]):
                 absent |= {name for name in rule.conditions if name in self.einsum.names}
             known = compute == "skip" or (compute == "gate" and not timed)
-            if known or self.held(kept[-1], tensor) < 1.0:
+            if known or self.held(remaining[-1], tensor) < 1.0:
                 absent.add(tensor.name)
         return math.prod(self.einsum.tensor(name).density.share for name in absent) * (
             _WHOLE if absent else 1.0

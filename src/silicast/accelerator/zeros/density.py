@@ -98,8 +98,8 @@ class Density(ABC):
             return np.full(every.shape[1], ask(tuple(int(e) for e in every[:, 0])))
         kinds, which = np.unique(every, axis=1, return_inverse=True)
         values = np.array([ask(tuple(int(e) for e in kind)) for kind in kinds.T])
-        found: F64 = values[which.reshape(-1)]
-        return found
+        value: F64 = values[which.reshape(-1)]
+        return value
 
 
 def _in_range(share: float) -> None:
@@ -128,7 +128,6 @@ class Structured(Density):
 
     @property
     def share(self) -> float:
-        """As given."""
         return self.density
 
     def drawn(self, tile: Extents, whole: Extents) -> Drawn:
@@ -161,7 +160,6 @@ class Uniform(Density):
 
     @property
     def share(self) -> float:
-        """As given."""
         return self.density
 
     def drawn(self, tile: Extents, whole: Extents) -> Drawn:
@@ -172,9 +170,10 @@ class Uniform(Density):
         if held - less <= 1e-9:
             return _hypergeometric(words, total, less)
         return _mixed(
-            _hypergeometric(words, total, less), _hypergeometric(words, total, less + 1),
+            _hypergeometric(words, total, less),
+            _hypergeometric(words, total, less + 1),
             held - less,
-        )  # fmt: skip
+        )
 
     def most_one(self, tile: Extents, whole: Extents) -> float:
         """All of the tile, or all that there are."""
@@ -202,13 +201,11 @@ class Blocked(Density):
     def __post_init__(self) -> None:
         if not 0 < self.n <= self.m:
             raise SilicastError(
-                f"expected n of m values with 0 < n <= m, found {self.n}:{self.m}",
-                field="density",
-            )  # fmt: skip
+                f"expected n of m values with 0 < n <= m, found {self.n}:{self.m}", field="density"
+            )
 
     @property
     def share(self) -> float:
-        """``n / m``."""
         return self.n / self.m
 
     def drawn(self, tile: Extents, whole: Extents) -> Drawn:
@@ -220,14 +217,16 @@ class Blocked(Density):
             )
         length = tile[self.index] if tile else 1
         rows = math.prod(tile) // length
-        whole_blocks, rest = divmod(length, self.m)
+        whole_blocks, remainder = divmod(length, self.m)
         fixed = rows * whole_blocks * self.n
-        if not rest:
+        if not remainder:
             return ((fixed, 1.0),)
-        if rest * rows > MOST_TERMS:  # the rests of all rows, drawn from as many blocks at once
-            cut = _hypergeometric(rest * rows, self.m * rows, self.n * rows)
+        if (
+            remainder * rows > MOST_TERMS
+        ):  # the rests of all rows, drawn from as many blocks at once
+            cut = _hypergeometric(remainder * rows, self.m * rows, self.n * rows)
         else:
-            cut = _sum_of(_hypergeometric(rest, self.m, self.n), rows)
+            cut = _sum_of(_hypergeometric(remainder, self.m, self.n), rows)
         return tuple((fixed + held, weight) for held, weight in cut)
 
 
@@ -245,7 +244,7 @@ class Given(Density):
     shape: Extents
 
     @staticmethod
-    def of(values: NDArray[np.generic]) -> Given:
+    def from_values(values: NDArray[np.generic]) -> Given:
         """The pattern of an array.
 
         Raises:
@@ -264,11 +263,10 @@ class Given(Density):
         0.25
         """
         along = np.arange(columns)[None, :] - np.arange(rows)[:, None] * columns / rows
-        return Given.of(np.abs(along) <= half_width)
+        return Given.from_values(np.abs(along) <= half_width)
 
     @property
     def share(self) -> float:
-        """Counted."""
         return float(_held(self).sum()) / math.prod(self.shape)
 
     def drawn(self, tile: Extents, whole: Extents) -> Drawn:
@@ -316,7 +314,7 @@ def check_density(text: str | float, field: str = "density") -> None:
     words = str(text).strip()
     try:
         if words.endswith(".npy"):
-            Given.of(_values_of(Path(words)))
+            Given.from_values(_values_of(Path(words)))
         else:
             _density_of(words, (2, 2) if words.startswith("banded") else (1, 1, 1, 1))
     except SilicastError as error:
@@ -326,21 +324,23 @@ def check_density(text: str | float, field: str = "density") -> None:
 def _density_of(text: str, shape: Extents) -> Density:
     if text.endswith(".npy"):
         return _from_file(Path(text), shape)
-    kind, _, rest = text.partition(":")
-    if not rest:
+    kind, _, remainder = text.partition(":")
+    if not remainder:
         return Uniform(_number(text, text))
     if kind in {"uniform", "structured"}:
-        return (Uniform if kind == "uniform" else Structured)(_number(rest, text))
-    numbers = [int(_number(part, text)) for part in rest.split(":")]
+        return (Uniform if kind == "uniform" else Structured)(_number(remainder, text))
+    numbers = [int(_number(part, text)) for part in remainder.split(":")]
     if kind == "banded":
         if len(shape) != 2:
             raise SilicastError(
                 f"a band is of a matrix, the tensor has {len(shape)} indices",
                 hint="give its density as a number, or its values in a .npy file",
-            )  # fmt: skip
+            )
         if math.prod(shape) > MOST_VALUES:
-            raise SilicastError(f"a banded matrix of {shape[0]} x {shape[1]} is too large to count",
-                                hint=f"at most {MOST_VALUES:,} values")  # fmt: skip
+            raise SilicastError(
+                f"a banded matrix of {shape[0]} x {shape[1]} is too large to count",
+                hint=f"at most {MOST_VALUES:,} values",
+            )
         return Given.banded(shape[0], shape[1], numbers[0])
     along = numbers[1] if len(numbers) > 1 else -1
     if not -len(shape) <= along < len(shape):
@@ -355,7 +355,7 @@ def _number(part: str, text: str) -> float:
         raise SilicastError(
             f"expected a density, found {text!r}",
             hint="0.4, structured:0.4, 2:4, banded:3 or a path that ends in .npy",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def _values_of(path: Path) -> NDArray[np.generic]:
@@ -376,7 +376,7 @@ def _from_file(path: Path, shape: Extents) -> Given:
         raise SilicastError(
             f"the array is of shape {tuple(values.shape)}, the tensor of {shape}", file=str(path)
         )
-    return Given.of(values)
+    return Given.from_values(values)
 
 
 @lru_cache(maxsize=32)
@@ -409,13 +409,12 @@ def _hypergeometric(words: int, total: int, filled: int) -> Drawn:
     if 16.0 * math.sqrt(variance) > MOST_TERMS:
         step = max(1, round(math.sqrt(variance) / 64))
         return tuple(
-            (round(words * share) + place * step,
-             math.exp(-0.5 * (place * step) ** 2 / variance))
-            for place in range(-512, 513)
-        )  # fmt: skip
+            (round(words * share) + index * step, math.exp(-0.5 * (index * step) ** 2 / variance))
+            for index in range(-512, 513)
+        )
     least, most = max(0, words + filled - total), min(words, filled)
     mode = min(most, max(least, (words + 1) * (filled + 1) // (total + 2)))
-    found = [(mode, 1.0)]
+    items = [(mode, 1.0)]
     for upwards in (True, False):
         held, weight = mode, 1.0
         while weight > 1e-18 and (held < most if upwards else held > least):
@@ -427,8 +426,8 @@ def _hypergeometric(words: int, total: int, filled: int) -> Drawn:
                 weight *= held * (total - filled - words + held)
                 weight /= (filled - held + 1) * (words - held + 1)
                 held -= 1
-            found.append((held, weight))
-    return tuple(found)
+            items.append((held, weight))
+    return tuple(items)
 
 
 def _mixed(less: Drawn, more: Drawn, share: float) -> Drawn:
@@ -447,24 +446,24 @@ def _sum_of(one: Drawn, times: int) -> Drawn:
     total = math.fsum(weight for _, weight in one)
     for held, weight in one:
         single[held] = weight / total
-    found = np.ones(1)
+    result = np.ones(1)
     while times:
         if times % 2:
-            found = np.convolve(found, single)
+            result = np.convolve(result, single)
         single, times = np.convolve(single, single), times // 2
-    return tuple((held, float(weight)) for held, weight in enumerate(found) if weight > 0)
+    return tuple((held, float(weight)) for held, weight in enumerate(result) if weight > 0)
 
 
 def _largest(drawn: Drawn, units: int) -> float:
     """Expected largest of several independent draws."""
     total = math.fsum(weight for _, weight in drawn)
-    found, below, reached = 0.0, 0.0, 0.0
+    largest, below, reached = 0.0, 0.0, 0.0
     for held, weight in sorted(drawn):
         reached += weight / total
         chance = min(1.0, reached) ** units
-        found += held * (chance - below)
+        largest += held * (chance - below)
         below = chance
-    return found
+    return largest
 
 
 def _expected(drawn: Drawn, value: Callable[[int], float]) -> float:

@@ -64,7 +64,6 @@ class Uncompressed(RankFormat):
     leaves_out_zeros = False
 
     def stored(self, fibers: Fibers) -> Stored:
-        """Nothing."""
         del fibers
         return Stored(0.0, 0.0)
 
@@ -170,21 +169,33 @@ class UncompressedBitmask(RankFormat):
 FORMATS: dict[str, RankFormat] = {
     each.name: each
     for each in (
-        Uncompressed(), OffsetPairs(), Coordinates(), RunLengths(), Bitmask(),
+        Uncompressed(),
+        OffsetPairs(),
+        Coordinates(),
+        RunLengths(),
+        Bitmask(),
         UncompressedBitmask(),
     )
-}  # fmt: skip
+}
 """By the name that architecture files use."""
 
 ALIASES = {
-    "none": "u", "uncompressed": "u", "b": "bitmask", "ub": "ubitmask", "coordinates": "cp",
-    "run_length": "rle", "offset_pairs": "uop",
-}  # fmt: skip
+    "none": "u",
+    "uncompressed": "u",
+    "b": "bitmask",
+    "ub": "ubitmask",
+    "coordinates": "cp",
+    "run_length": "rle",
+    "offset_pairs": "uop",
+}
 
 
 WHOLE_FORMATS: dict[str, tuple[str, ...]] = {
-    "csr": ("uop", "cp"), "csf": ("cp", "cp"), "coo": ("cp",), "bitmask": ("bitmask",),
-}  # fmt: skip
+    "csr": ("uop", "cp"),
+    "csf": ("cp", "cp"),
+    "coo": ("cp",),
+    "bitmask": ("bitmask",),
+}
 """Names that tile formats of several ranks go by."""
 
 

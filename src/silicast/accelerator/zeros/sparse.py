@@ -63,8 +63,8 @@ class Formatted:
 
     def total(self, action: str) -> F64:
         """Words of all ranks, (mappings,)."""
-        found: F64 = getattr(self, action).sum(axis=(0, 1))
-        return found
+        total: F64 = getattr(self, action).sum(axis=(0, 1))
+        return total
 
 
 @final
@@ -94,9 +94,12 @@ class SparseTraffic:
 
 
 def account_zeros(
-    einsum: Einsum, architecture: Architecture, batch: MappingBatch, traffic: Traffic,
+    einsum: Einsum,
+    architecture: Architecture,
+    batch: MappingBatch,
+    traffic: Traffic,
     sizes: F64 | None = None,
-) -> SparseTraffic:  # fmt: skip
+) -> SparseTraffic:
     """What is left of the dense counts of a batch.
 
     Args:
@@ -120,9 +123,13 @@ class _Needs:
 
 class _Zeros:
     def __init__(
-        self, einsum: Einsum, architecture: Architecture, batch: MappingBatch, traffic: Traffic,
+        self,
+        einsum: Einsum,
+        architecture: Architecture,
+        batch: MappingBatch,
+        traffic: Traffic,
         sizes: F64 | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.einsum = einsum
         self.arch = architecture
         self.batch = batch
@@ -148,37 +155,37 @@ class _Zeros:
         return {t.name: t.shape(self.einsum.bounds) for t in self.einsum.tensors}
 
     def counts(self) -> SparseTraffic:
-        """All of it."""
         for t, tensor in enumerate(self.einsum.tensors):
             self.follow(t, tensor)
         computes, steps = self.products()
-        found = self.outcomes
+        outcomes = self.outcomes
         return SparseTraffic(
-            found["reads"], found["fills"], found["updates"], self.stored, self.formats,
+            outcomes["reads"], outcomes["fills"], outcomes["updates"], self.stored, self.formats,
             computes, self.expanded, self.compressed, steps,
         )  # fmt: skip
 
     def follow(self, t: int, tensor: Tensor) -> None:
         """One tensor, from the outermost memory that keeps it to the units."""
-        kept = [
-            level for level in range(len(self.arch.memories))
+        remaining = [
+            level
+            for level in range(len(self.arch.memories))
             if tensor.name in self.batch.keep[level]
-        ]  # fmt: skip
-        described = {level: self.described(t, tensor, level) for level in kept}
+        ]
+        described = {level: self.described(t, tensor, level) for level in remaining}
         needs = _Needs()
         arriving = self.ones, self.ones
-        for position, level in enumerate(kept):
+        for position, level in enumerate(remaining):
             words = described[level]
             share = self.ones if words is None else words.share
-            above = None if position == 0 else described[kept[position - 1]]
+            above = None if position == 0 else described[remaining[position - 1]]
             if position:
                 self.arrive(t, level, share, arriving, words, above)
-            child = kept[position + 1] if position + 1 < len(kept) else None
+            child = remaining[position + 1] if position + 1 < len(remaining) else None
             self.need(tensor, level, child, needs)
             arriving = self.chances(needs)
             self.leave(t, tensor, level, share, arriving, words)
-        if not tensor.is_output and kept:
-            self.require(tensor, needs, described[kept[-1]])
+        if not tensor.is_output and remaining:
+            self.require(tensor, needs, described[remaining[-1]])
 
     def described(self, t: int, tensor: Tensor, level: int) -> RankWords | None:
         """What a format stores of the tensor's tile; fills in what it takes of the memory."""
@@ -197,13 +204,13 @@ class _Zeros:
 
     def tile(self, tensor: Tensor, extents: F64) -> tuple[F64, ...]:
         """Lengths of a tensor's indices over tiles of these extents, (dims, mappings)."""
-        found = []
-        for place, rank in enumerate(tensor.ranks):
+        items = []
+        for index, rank in enumerate(tensor.ranks):
             length = np.ones(self.size)
             for dim, step in rank:
                 length = length + step * (extents[self.count.index[dim]] - 1.0)
-            found.append(np.minimum(length, float(self.whole[tensor.name][place])))
-        return tuple(found)
+            items.append(np.minimum(length, float(self.whole[tensor.name][index])))
+        return tuple(items)
 
     def need(self, tensor: Tensor, level: int, child: int | None, needs: _Needs) -> None:
         """Adds what the memory, or one further in that it passes by, makes a transfer need."""
@@ -241,22 +248,27 @@ class _Zeros:
                 for name, index in self.count.index.items():
                     if name not in tensor.dims:
                         extents[index] *= self.count.factors[s, index]
-        found: F64 = np.minimum(extents, self.count.bounds)
-        return found
+        while_it_stays: F64 = np.minimum(extents, self.count.bounds)
+        return while_it_stays
 
     def chances(self, needs: _Needs) -> tuple[F64, F64]:
         """(that a transfer is not skipped, that it happens)."""
-        kept, happens = self.ones, self.ones
+        remaining, happens = self.ones, self.ones
         for chance in needs.skip.values():
-            kept = kept * chance
+            remaining = remaining * chance
         for chance in needs.every.values():
             happens = happens * chance
-        return kept, happens
+        return remaining, happens
 
     def leave(
-        self, t: int, tensor: Tensor, level: int, share: F64, chances: tuple[F64, F64],
+        self,
+        t: int,
+        tensor: Tensor,
+        level: int,
+        share: F64,
+        chances: tuple[F64, F64],
         words: RankWords | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Reads for what is further in, and results that come from there."""
         reads = self.split("reads", t, level, share, chances, downwards=tensor.is_output)
         updates = self.split("updates", t, level, share, chances)
@@ -264,9 +276,14 @@ class _Zeros:
             self.describe_traffic(t, level, words, chances, {"reads": reads, "updates": updates})
 
     def arrive(
-        self, t: int, level: int, share: F64, chances: tuple[F64, F64], words: RankWords | None,
+        self,
+        t: int,
+        level: int,
+        share: F64,
+        chances: tuple[F64, F64],
+        words: RankWords | None,
         above: RankWords | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Fills from the memory above, and what is recoded on the way."""
         fills = self.split("fills", t, level, share, chances)
         if words is not None:
@@ -285,16 +302,21 @@ class _Zeros:
         return max(other for other in range(level) if name in self.batch.keep[other])
 
     def split(
-        self, action: str, t: int, level: int, share: F64, chances: tuple[F64, F64],
+        self,
+        action: str,
+        t: int,
+        level: int,
+        share: F64,
+        chances: tuple[F64, F64],
         downwards: bool = False,
-    ) -> F64:  # fmt: skip
+    ) -> F64:
         """Sorts the words of one kind of access; returns the dense count of one instance.
 
         Words of an instance are whole: what happens is rounded up, reads of results down.
         """
         used = self.traffic.used[level]
         dense: F64 = getattr(self.traffic, action)[level, t] / used
-        kept, happens = chances
+        remaining, happens = chances
         held = _up(dense, share)
         if downwards:
             actual = np.where(happens < 1.0, held - np.ceil(dense * share * (1.0 - happens)), held)
@@ -302,14 +324,14 @@ class _Zeros:
         else:
             actual = _up(dense, share * happens)
         left_out = held - actual
-        timed = np.where(kept > happens, _up(dense, share * kept), actual)
-        found = self.outcomes[action]
-        found.actual[level, t] = actual
-        found.gated[level, t] = np.where(
-            kept >= 1.0, left_out, np.clip(timed - actual, 0.0, left_out)
+        timed = np.where(remaining > happens, _up(dense, share * remaining), actual)
+        outcome = self.outcomes[action]
+        outcome.actual[level, t] = actual
+        outcome.gated[level, t] = np.where(
+            remaining >= 1.0, left_out, np.clip(timed - actual, 0.0, left_out)
         )
-        found.skipped[level, t] = left_out - found.gated[level, t]
-        found.accesses[level, t] = self.accesses(t, level, actual, dense, happens)
+        outcome.skipped[level, t] = left_out - outcome.gated[level, t]
+        outcome.accesses[level, t] = self.accesses(t, level, actual, dense, happens)
         return dense
 
     def accesses(self, t: int, level: int, actual: F64, dense: F64, happens: F64) -> F64:
@@ -326,11 +348,10 @@ class _Zeros:
         return _up(needed * (dense / tile), happens)
 
     def describe_traffic(
-        self, t: int, level: int, words: RankWords, chances: tuple[F64, F64],
-        dense: dict[str, F64],
-    ) -> None:  # fmt: skip
+        self, t: int, level: int, words: RankWords, chances: tuple[F64, F64], dense: dict[str, F64]
+    ) -> None:
         """Metadata goes with its tile: as often, and left out as often."""
-        kept, happens = chances
+        remaining, happens = chances
         tile = self.traffic.tiles[level, t]
         nothing = np.zeros_like(words.held)
         known = self.formats.get(
@@ -341,8 +362,8 @@ class _Zeros:
             every = words.held * (count / tile)
             parts[action] = np.ceil(every * happens)
             if action == "reads":
-                parts["skipped"] = np.ceil(every * (1.0 - kept))
-                parts["gated"] = np.ceil(every * (kept - happens))
+                parts["skipped"] = np.ceil(every * (1.0 - remaining))
+                parts["gated"] = np.ceil(every * (remaining - happens))
         self.formats[level, t] = Formatted(**parts)
 
     def require(self, tensor: Tensor, needs: _Needs, innermost: RankWords | None) -> None:
@@ -406,8 +427,8 @@ class _Zeros:
 
 def _up(count: F64, chance: F64) -> F64:
     """Expected words, rounded up; exactly ``count`` where nothing is left out."""
-    found: F64 = np.where(chance >= 1.0, count, np.ceil(count * chance * (1.0 - _NOISE)))
-    return found
+    result: F64 = np.where(chance >= 1.0, count, np.ceil(count * chance * (1.0 - _NOISE)))
+    return result
 
 
 def holds(memory: Memory, stored: F64, described: F64) -> F64:
@@ -419,7 +440,7 @@ def holds(memory: Memory, stored: F64, described: F64) -> F64:
     if memory.metadata is None:
         described = np.ceil(described)
         return memory.usable_words - stored - described
-    found: F64 = memory.usable_words - stored
+    holds: F64 = memory.usable_words - stored
     if memory.metadata.capacity_words is not None:
-        found = np.minimum(found, memory.metadata.capacity_words / memory.buffers - described)
-    return found
+        holds = np.minimum(holds, memory.metadata.capacity_words / memory.buffers - described)
+    return holds

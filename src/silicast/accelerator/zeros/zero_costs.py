@@ -66,13 +66,13 @@ def with_densities(einsum: Einsum, densities: Mapping[str, str | float]) -> Eins
     Raises:
         SilicastError: one does not belong to its tensor.
     """
-    own = {name: value for name, value in densities.items() if name in einsum.names}
-    if not own:
+    table = {name: value for name, value in densities.items() if name in einsum.names}
+    if not table:
         return einsum
     return einsum.with_densities(
         {
             name: density_of(value, einsum.tensor(name).shape(einsum.bounds), f"density.{name}")
-            for name, value in own.items()
+            for name, value in table.items()
         }
     )
 
@@ -102,9 +102,12 @@ def with_known_densities(einsum: Einsum, densities: Densities) -> Einsum:
 
 
 def cost_without_zeros(
-    template: Template, einsum: Einsum, sizes: F64, shares: Sequence[float],
+    template: Template,
+    einsum: Einsum,
+    sizes: F64,
+    shares: Sequence[float],
     main_shares: Sequence[float],
-) -> Cost:  # fmt: skip
+) -> Cost:
     """What a mapping costs at a size.
 
     Args:
@@ -120,16 +123,17 @@ def cost_without_zeros(
         batch = _in_room(template, SMALLER**room).mappings(sizes)
         traffic = account(einsum, arch, batch)
         zeros = account_zeros(einsum, arch, batch, traffic)
-        found = cost_of(einsum, arch, traffic, None, zeros)
-        if found.fits[0]:
-            return _of_shares(found, batch, shares, main_shares)
+        cost = cost_of(einsum, arch, traffic, None, zeros)
+        if cost.fits[0]:
+            return _of_shares(cost, batch, shares, main_shares)
     raise SilicastError(
         f"a {einsum.name} of {', '.join(f'{d}={n}' for d, n in einsum.bounds.items())}: its tiles "
         f"do not fit with what describes them",
-        kind="unsupported", field="level",
+        kind="unsupported",
+        field="level",
         hint="give the memory more room, its metadata a store of their own, or compile the design "
         "(`silicast design compile`) for the model",
-    )  # fmt: skip
+    )
 
 
 def _in_room(template: Template, share: float) -> Template:
@@ -138,33 +142,40 @@ def _in_room(template: Template, share: float) -> Template:
         return template
     nodes = tuple(
         replace(node, capacity_words=node.capacity_words * share)
-        if isinstance(node, Memory) and node.capacity_words is not None else node
+        if isinstance(node, Memory) and node.capacity_words is not None
+        else node
         for node in template.arch.nodes
-    )  # fmt: skip
+    )
     return replace(template, arch=replace(template.arch, nodes=nodes))
 
 
 def _of_shares(
-    found: Cost, batch: MappingBatch, shares: Sequence[float], main_shares: Sequence[float]
+    cost: Cost, batch: MappingBatch, shares: Sequence[float], main_shares: Sequence[float]
 ) -> Cost:
     """The cost where tensors take a share of an element's bits, and of main memory's words."""
     if not shares and not main_shares:
-        return found
-    einsum, arch, zeros = found.einsum, found.architecture, found.zeros
+        return cost
+    einsum, arch, zeros = cost.einsum, cost.architecture, cost.zeros
     assert zeros is not None
-    share = Shares.of(einsum, batch.keep, shares, main_shares)
-    own = share.element[None, :, None]
-    out, into = (own * part[..., None].astype(np.float64) for part in (share.out, share.into))
+    share = Shares.from_einsum(einsum, batch.keep, shares, main_shares)
+    current = share.element[None, :, None]
+    out, into = (current * part[..., None].astype(np.float64) for part in (share.out, share.into))
     zeros = replace(
-        zeros, reads=_times(zeros.reads, out), fills=_times(zeros.fills, into),
-        updates=_times(zeros.updates, out), stored=zeros.stored * own,
-        expanded=zeros.expanded * own, compressed=zeros.compressed * own,
-    )  # fmt: skip
-    return cost_of(einsum, arch, share.traffic(found.traffic), None, zeros)
+        zeros,
+        reads=_times(zeros.reads, out),
+        fills=_times(zeros.fills, into),
+        updates=_times(zeros.updates, out),
+        stored=zeros.stored * current,
+        expanded=zeros.expanded * current,
+        compressed=zeros.compressed * current,
+    )
+    return cost_of(einsum, arch, share.traffic(cost.traffic), None, zeros)
 
 
 def _times(outcome: Outcome, share: F64) -> Outcome:
     return Outcome(
-        outcome.actual * share, outcome.gated * share, outcome.skipped * share,
+        outcome.actual * share,
+        outcome.gated * share,
+        outcome.skipped * share,
         np.ceil(outcome.accesses * share),
-    )  # fmt: skip
+    )

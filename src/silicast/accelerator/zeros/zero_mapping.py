@@ -42,34 +42,42 @@ def dense_twin(architecture: Architecture, rooms: Mapping[str, float]) -> Archit
 
 
 def mapped_zeros(
-    einsum: Einsum, architecture: Architecture, constraints: Constraints, objective: Objective,
+    einsum: Einsum,
+    architecture: Architecture,
+    constraints: Constraints,
+    objective: Objective,
     effort: int,
-) -> Mapped:  # fmt: skip
+) -> Mapped:
     """The better of a mapping searched with what is left without zeros, and of one with all.
 
     Raises:
         SilicastError: no mapping fits.
     """
     try:
-        found = best_mapping(einsum, architecture, constraints, objective=objective, effort=effort)
+        mapped = best_mapping(einsum, architecture, constraints, objective=objective, effort=effort)
     except SilicastError:
         return mapped_as_dense(einsum, architecture, constraints, objective, effort)
     try:
         dense = mapped_as_dense(einsum, architecture, constraints, objective, effort)
     except SilicastError:
-        return found
-    if dense.value >= found.value:
-        return replace(found, tried=found.tried + dense.tried)
+        return mapped
+    if dense.value >= mapped.value:
+        return replace(mapped, tried=mapped.tried + dense.tried)
     return replace(
-        dense, bound=min(found.bound, dense.value), tried=found.tried + dense.tried,
-        complete=found.complete,
-    )  # fmt: skip
+        dense,
+        bound=min(mapped.bound, dense.value),
+        tried=mapped.tried + dense.tried,
+        complete=mapped.complete,
+    )
 
 
 def mapped_as_dense(
-    einsum: Einsum, architecture: Architecture, constraints: Constraints, objective: Objective,
+    einsum: Einsum,
+    architecture: Architecture,
+    constraints: Constraints,
+    objective: Objective,
     effort: int,
-) -> Mapped:  # fmt: skip
+) -> Mapped:
     """A mapping that was searched with all zeros, at the cost that it has without them.
 
     Where what describes its tiles does not fit, tiles are searched that leave more room.
@@ -80,41 +88,42 @@ def mapped_as_dense(
     rooms: dict[str, float] = {}
     for _ in range(ROOMS):
         twin = dense_twin(architecture, rooms)
-        found = best_mapping(einsum, twin, constraints, objective=objective, effort=effort)
-        batch = MappingBatch.of(found.nest, einsum, architecture)
+        mapping = best_mapping(einsum, twin, constraints, objective=objective, effort=effort)
+        batch = MappingBatch.from_nest(mapping.nest, einsum, architecture)
         result = cost(einsum, architecture, batch)
         if result.fits[0]:
             # Of mappings that leave zeros out nothing is proven.
             value = float(value_of(result, objective)[0])
-            return replace(found, cost=result, value=value, bound=0.0, complete=False)
+            return replace(mapping, cost=result, value=value, bound=0.0, complete=False)
         for level, memory in enumerate(architecture.memories):
             if _overflow_of_zeros(result, level) is not None:
                 rooms[memory.name] = rooms.get(memory.name, 1.0) * SMALLER
     raise overflow(result)
 
 
-def overflow(found: Cost) -> SilicastError:
+def overflow(result: Cost) -> SilicastError:
     """The memory that a given mapping overflows, and by how much."""
-    for level, memory in enumerate(found.architecture.memories):
-        if found.zeros is not None:
-            error = _overflow_of_zeros(found, level)
+    for level, memory in enumerate(result.architecture.memories):
+        if result.zeros is not None:
+            error = _overflow_of_zeros(result, level)
             if error is not None:
                 return error
             continue
-        needed = float(memory.taken(found.traffic.tiles[level, :, 0]).sum())
+        needed = float(memory.taken(result.traffic.tiles[level, :, 0]).sum())
         if needed > memory.usable_words:
-            largest = int(found.traffic.tiles[level, :, 0].argmax())
+            largest = int(result.traffic.tiles[level, :, 0].argmax())
             return SilicastError(
                 f"its tiles need {needed:g} words, {memory.usable_words:g} are there",
-                kind="unsupported", field=memory.name,
-                hint=f"move a loop over {found.einsum.names[largest]}, the largest tile with "
-                f"{found.traffic.tiles[level, largest, 0]:g} words, further out",
-            )  # fmt: skip
+                kind="unsupported",
+                field=memory.name,
+                hint=f"move a loop over {result.einsum.names[largest]}, the largest tile with "
+                f"{result.traffic.tiles[level, largest, 0]:g} words, further out",
+            )
     return SilicastError("it fits", kind="internal")
 
 
-def _overflow_of_zeros(found: Cost, level: int) -> SilicastError | None:
-    memory, zeros = found.architecture.memories[level], found.zeros
+def _overflow_of_zeros(result: Cost, level: int) -> SilicastError | None:
+    memory, zeros = result.architecture.memories[level], result.zeros
     assert zeros is not None
     values = float(memory.taken(zeros.stored[level, :, 0]).sum())
     metadata = sum(
@@ -128,6 +137,7 @@ def _overflow_of_zeros(found: Cost, level: int) -> SilicastError | None:
         room += f", and {store.capacity_words / memory.buffers:g} for metadata"
     return SilicastError(
         f"its tiles need up to {values:g} words, and {metadata:g} of metadata; {room}",
-        kind="unsupported", field=memory.name,
+        kind="unsupported",
+        field=memory.name,
         hint="move a loop further out, or keep the tensor in another format",
-    )  # fmt: skip
+    )

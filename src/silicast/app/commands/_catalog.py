@@ -83,17 +83,17 @@ def catalog_app(kind: CatalogKind[T]) -> App:
         """
         index = kind.index()
         wanted, named = normalise(text), set(index.containing(text))
-        found = [
+        items = [
             name
             for name in kind.names()
             if name in named or wanted in normalise(kind.family(kind.find(name)))
         ]
-        if not found:
+        if not items:
             try:
                 index.canonical(text)
             except SilicastError as error:
                 raise with_kind(error, text) from None
-        _print_many(kind, found, json)
+        _print_many(kind, items, json)
 
     @app.command(name="show")
     def show_one(name: str, /, *, json: Json = False) -> None:

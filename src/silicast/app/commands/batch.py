@@ -95,9 +95,14 @@ def _answer(
     count = workers or usable_processors()
     if output is not None:
         run_batch_file(
-            cases, output, advance, calibrations=calibrations, workers=count, resume=resume,
+            cases,
+            output,
+            advance,
+            calibrations=calibrations,
+            workers=count,
+            resume=resume,
             tally=tally,
-        )  # fmt: skip
+        )
         return
     run_batch_stream(
         cases, _stdout(), advance, calibrations=calibrations, workers=count, tally=tally
@@ -124,10 +129,10 @@ def _count(cases: Path) -> int | None:
 
 def _said(result: BatchResult, why: str, output: Path | None) -> str:
     """What was done, in one line."""
-    said = f"{result.answered} answered, {result.failed} failed"
+    message = f"{result.answered} answered, {result.failed} failed"
     if result.kept:
-        said += f" ({result.kept} of them before)"
+        message += f" ({result.kept} of them before)"
     if not why:
-        return said
+        return message
     going_on = "" if output is None else f"; `--resume -o {output}` goes on"
-    return f"{why}: {said}{going_on}"
+    return f"{why}: {message}{going_on}"

@@ -64,10 +64,10 @@ def calibrate(
         )
     from silicast.measurement.calibrating.calibrate import calibrate as made
 
-    found = made(
+    result = made(
         rows, device, skip_bad=skip_bad, keep_flagged=keep_flagged, holdout=holdout, seed=seed
     )
-    return _written(found, output)
+    return _written(result, output)
 
 
 def _advise(
@@ -77,9 +77,9 @@ def _advise(
     from silicast.measurement.sweeps.advice import advise
     from silicast.report.measurements.advice import advice_parts, pasted
 
-    found = advise(scenario, device=device, measured=rows, top=top, budget=budget)
-    show(*advice_parts(found))
-    write_lines(pasted(found))
+    result = advise(scenario, device=device, measured=rows, top=top, budget=budget)
+    show(*advice_parts(result))
+    write_lines(pasted(result))
     return status.ANSWERED
 
 
@@ -94,7 +94,7 @@ def _show(path: Path, rows: tuple[Path, ...]) -> int:
     return status.ANSWERED
 
 
-def _written(found: CalibrationResult, output: Path) -> int:
+def _written(calibration_result: CalibrationResult, output: Path) -> int:
     """Writes a calibration and prints its accuracy."""
     from silicast.core.calibration import save_calibration
     from silicast.report.measurements.calibration import (
@@ -103,13 +103,17 @@ def _written(found: CalibrationResult, output: Path) -> int:
         not_scored,
     )
 
-    for line in found.rejected.lines():
+    for line in calibration_result.rejected.lines():
         warn(f"left out: {line}")
-    for line in found.notes:
+    for line in calibration_result.notes:
         warn(line)
-    save_calibration(found.calibration, output)
-    for line in calibration_lines(found.calibration, found.before):
+    save_calibration(calibration_result.calibration, output)
+    for line in calibration_lines(calibration_result.calibration, calibration_result.before):
         show(line)
-    if found.calibration.left_out:
-        show("", accuracy_table(found.calibration), *not_scored(found.unscored))
+    if calibration_result.calibration.left_out:
+        show(
+            "",
+            accuracy_table(calibration_result.calibration),
+            *not_scored(calibration_result.unscored),
+        )
     return status.ANSWERED

@@ -18,7 +18,7 @@ PATTERN = {"kind": "poisson", "rate_per_s": 1.0}
 
 
 def capacity(
-    asked: ServeFlags,
+    serve_flags: ServeFlags,
     degrees: Degrees | None = None,
     *,
     users: Annotated[bool, Parameter(negative="")] = False,
@@ -37,18 +37,26 @@ def capacity(
         json: print the answer as JSON instead of a table.
     """
     plan = (degrees or Degrees()).given
-    scenario = with_calibrations(capacity_scenario(asked, plan, max_gpus, users=users), calibration)
+    scenario = with_calibrations(
+        capacity_scenario(serve_flags, plan, max_gpus, users=users), calibration
+    )
     reply = predicted(scenario)
 
-    price = price_of(asked.price, asked.price_where, asked.device)
+    price = price_of(serve_flags.price, serve_flags.price_where, serve_flags.device)
     return print_reply(
-        reply, lambda answer: with_price_line(screen_of(scenario)(answer), price), json=json,
+        reply,
+        lambda answer: with_price_line(screen_of(scenario)(answer), price),
+        json=json,
         strict=strict,
-    )  # fmt: skip
+    )
 
 
 def capacity_scenario(
-    asked: ServeFlags, parallel: dict[str, int], max_gpus: int | None = None, *, users: bool = False
+    serve_flags: ServeFlags,
+    parallel: dict[str, int],
+    max_gpus: int | None = None,
+    *,
+    users: bool = False,
 ) -> dict[str, Any]:
     """The scenario that the flags stand for.
 
@@ -59,13 +67,13 @@ def capacity_scenario(
     >>> capacity_scenario(asked, {})["workload"]["objective"]
     'min_gpus'
     """
-    if asked.slo is None:
+    if serve_flags.slo is None:
         raise SilicastError("says what counts as carried: give it", field=FLAG, hint=EXAMPLE)
-    loaded = asked.rate is not None or asked.concurrency is not None
+    loaded = serve_flags.rate is not None or serve_flags.concurrency is not None
     if users and loaded:
         raise SilicastError("is searched for, so no load is given", field="--users")
-    pattern = None if loaded or asked.trace is not None else PATTERN
-    scenario = serving_scenario(asked, parallel, pattern)
+    pattern = None if loaded or serve_flags.trace is not None else PATTERN
+    scenario = serving_scenario(serve_flags, parallel, pattern)
     traffic = scenario["workload"]
     objective = "min_gpus" if loaded else "max_concurrency" if users else "max_rate"
     workload = {"objective": objective, "slo": traffic.pop("slo"), "traffic": traffic}

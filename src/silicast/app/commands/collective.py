@@ -74,21 +74,28 @@ def collective(
 
     sizes = sizes_of(size)
     given = {
-        "dtype": dtype, "implementation": implementation,
-        "implementation_version": implementation_version, "launch": launch, "groups": groups,
+        "dtype": dtype,
+        "implementation": implementation,
+        "implementation_version": implementation_version,
+        "launch": launch,
+        "groups": groups,
         "group_stride": group_stride,
-    }  # fmt: skip
+    }
     workload = {"op": op, **{name: value for name, value in given.items() if value is not None}}
     joined = {
-        "gpus_per_node": gpus_per_node, "gpus_per_pod": gpus_per_pod,
-        "oversubscription": oversubscription, "inter_node": inter_node,
-    }  # fmt: skip
+        "gpus_per_node": gpus_per_node,
+        "gpus_per_pod": gpus_per_pod,
+        "oversubscription": oversubscription,
+        "inter_node": inter_node,
+    }
     cluster = {name: value for name, value in joined.items() if value is not None}
     if astra_network is not None or astra_system is not None:
         if plot is not None:
             raise SilicastError("draws no times of ASTRA-sim", field="--plot", hint="leave it out")
-        asked = _Asked(device or "", workload, cluster, gpus, calibration)
-        return _beside_astra(sizes, asked, astra_network, astra_system, strict=strict, json=json)
+        requested = _Asked(device or "", workload, cluster, gpus, calibration)
+        return _beside_astra(
+            sizes, requested, astra_network, astra_system, strict=strict, json=json
+        )
     if device is None:
         raise SilicastError("says on what: give it", field="--device", hint="--device h100")
     scenario = _Asked(device, workload, cluster, gpus, calibration).scenario
@@ -103,9 +110,11 @@ def collective(
     other = without_launch(scenario)
     replayed = predicted(other) if other and reply["ok"] else None
     return print_reply(
-        reply, lambda answer: collective_report(scenario, answer, replayed), json=json,
+        reply,
+        lambda answer: collective_report(scenario, answer, replayed),
+        json=json,
         strict=strict,
-    )  # fmt: skip
+    )
 
 
 @final
@@ -121,13 +130,15 @@ class _Asked:
 
     @property
     def scenario(self) -> Tree:
-        """The scenario."""
         from silicast.scenario.answers.collective.collective_sizes import usual_gpus
 
         scenario: dict[str, Any] = {
-            "format": 1, "task": "collective", "device": self.device, "why": "full",
+            "format": 1,
+            "task": "collective",
+            "device": self.device,
+            "why": "full",
             "workload": self.workload,
-        }  # fmt: skip
+        }
         if self.cluster:
             scenario["cluster"] = self.cluster
         gpus = usual_gpus(scenario) if self.gpus is None else self.gpus
@@ -179,7 +190,7 @@ def _answer(scenario: Tree, *, strict: bool = False) -> Tree:
 
 def _beside_astra(
     sizes: tuple[int, ...],
-    asked: _Asked,
+    requested: _Asked,
     network: Path | None,
     system: Path | None,
     *,
@@ -199,22 +210,24 @@ def _beside_astra(
     from silicast.report.tasks.collective import astra_report
     from silicast.scenario.answers.collective.collective_sizes import astra_points
 
-    op = asked.workload["op"]
+    op = requested.workload["op"]
     npus, peers = astra_points(op, sizes, network, system)
-    if asked.gpus not in (None, npus):
+    if requested.gpus not in (None, npus):
         raise SilicastError(
-            f"{asked.gpus}, and the network file has {npus}", field="--gpus", hint="leave it out"
+            f"{requested.gpus}, and the network file has {npus}",
+            field="--gpus",
+            hint="leave it out",
         )
     answers = {}
-    if asked.device:
-        scenario = replace(asked, gpus=npus).scenario
+    if requested.device:
+        scenario = replace(requested, gpus=npus).scenario
         answers = {
             peer.whole_size: _answer(_sized(scenario, peer.whole_size), strict=strict)
             for peer in peers
         }
     if json:
-        found = [{**msgspec.to_builtins(p), "answer": answers.get(p.whole_size)} for p in peers]
-        write_json({"ok": True, "npus": npus, "points": found})
+        items = [{**msgspec.to_builtins(p), "answer": answers.get(p.whole_size)} for p in peers]
+        write_json({"ok": True, "npus": npus, "points": items})
     else:
         show(astra_report(op, npus, peers, answers))
     return status.ANSWERED

@@ -30,7 +30,7 @@ Many = Annotated[list[str] | None, Parameter(negative="")]
 
 
 def compare(
-    asked: BatchFlags,
+    batch_flags: BatchFlags,
     degrees: Degrees | None = None,
     *,
     device: Annotated[list[str], Parameter(negative="")],
@@ -70,35 +70,35 @@ def compare(
     if not devices:
         raise SilicastError("names no device", field="--device", hint="for example a100,h100")
     plans = _plans(plan, (degrees or Degrees()).given)
-    scenario = with_calibrations(inference_scenario(asked, {}, devices[0]), calibration)
+    scenario = with_calibrations(inference_scenario(batch_flags, {}, devices[0]), calibration)
     if plot is not None:
         from silicast.report.drawing.plot_file import check_plot
 
         check_plot(plot)
-    demand = demand_of(users, tokens_per_user, asked.batch)
-    found: list[Candidate] = []
+    demand = demand_of(users, tokens_per_user, batch_flags.batch)
+    items: list[Candidate] = []
     count, whole = sum(len(plans) for _ in devices), True
     try:
         with progress("predicting", count) as advance:
             for each in candidates(scenario, devices, plans, demand, price, price_where):
-                found.append(each)
-                advance(len(found))
+                items.append(each)
+                advance(len(items))
     except KeyboardInterrupt:
-        if not found:
+        if not items:
             raise
         whole = False
-    _print(scenario, devices, found, sort, csv, plot, html, json=json, users=users)
+    _print(scenario, devices, items, sort, csv, plot, html, json=json, users=users)
     if not whole:
-        warn(f"interrupted: {len(found)} of {count} were predicted")
+        warn(f"interrupted: {len(items)} of {count} were predicted")
         return status.INTERRUPTED
-    answered = sum(each.reply.ok for each in found)
-    return status.ANSWERED if answered == len(found) else status.NOT_ANSWERED
+    answered = sum(each.reply.ok for each in items)
+    return status.ANSWERED if answered == len(items) else status.NOT_ANSWERED
 
 
 def _print(
     scenario: dict[str, Any],
     devices: list[str],
-    found: list[Candidate],
+    items: list[Candidate],
     sort: str | None,
     csv: Path | None,
     plot: Path | None,
@@ -117,10 +117,10 @@ def _print(
         write_plot,
     )
 
-    if not json and not any(each.reply.ok for each in found):
-        raise _refused(found[0])
-    word = sort_word(sort, found)
-    ordered = in_order(found, word)
+    if not json and not any(each.reply.ok for each in items):
+        raise _refused(items[0])
+    word = sort_word(sort, items)
+    ordered = in_order(items, word)
     head = title({**scenario, "device": " / ".join(devices)})
     after = []
     if users is not None:
@@ -142,7 +142,7 @@ def _print(
         write_page(html, comparison_page(head, ordered, word, after, today))
         warn(f"{html}: the report")
     if json:
-        write_json(plain(found))
+        write_json(plain(items))
     else:
         show(shown)
 

@@ -19,17 +19,26 @@ Densities = Annotated[list[str] | None, Parameter(name="--density", negative="")
 Batches = Annotated[list[int] | None, Parameter(name="--batch", negative="")]
 
 design = App(
-    name="design", help="Map work onto an accelerator that nobody has built.",
+    name="design",
+    help="Map work onto an accelerator that nobody has built.",
     help_format="plaintext",
-)  # fmt: skip
+)
 
 
 @design.command(name="map")
 def map_(
-    chip: str, op: str = "", /, *sizes: str, density: Densities = None,
-    fuse: str = "", objective: str = "", effort: Effort = 10_000, plot: Path | None = None,
-    json: Json = False, process: ProcessFlags | None = None,
-) -> int:  # fmt: skip
+    chip: str,
+    op: str = "",
+    /,
+    *sizes: str,
+    density: Densities = None,
+    fuse: str = "",
+    objective: str = "",
+    effort: Effort = 10_000,
+    plot: Path | None = None,
+    json: Json = False,
+    process: ProcessFlags | None = None,
+) -> int:
     """Find the best mapping, as in `silicast design map eyeriss matmul m=64 n=64 k=64`.
 
     Args:
@@ -104,10 +113,18 @@ def map_(
 
 @design.command
 def explain(
-    chip: str, op: str = "", /, *sizes: str, density: Densities = None,
-    fuse: str = "", objective: str = "", effort: Effort = 10_000, plot: Path | None = None,
-    json: Json = False, process: ProcessFlags | None = None,
-) -> int:  # fmt: skip
+    chip: str,
+    op: str = "",
+    /,
+    *sizes: str,
+    density: Densities = None,
+    fuse: str = "",
+    objective: str = "",
+    effort: Effort = 10_000,
+    plot: Path | None = None,
+    json: Json = False,
+    process: ProcessFlags | None = None,
+) -> int:
     """Show where the energy and the cycles of a mapping go, tensor by tensor.
 
     Args:
@@ -154,10 +171,18 @@ def explain(
 
 @design.command(name="compile")
 def compile_(
-    chip: str, /, *, model: str, output: Annotated[Path, Parameter(name=["--output", "-o"])],
-    batch: Batches = None, input_len: int | None = None, output_len: int | None = None,
-    dtype: str | None = None, tp: int = 1, effort: Effort = 200_000,
-) -> int:  # fmt: skip
+    chip: str,
+    /,
+    *,
+    model: str,
+    output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    batch: Batches = None,
+    input_len: int | None = None,
+    output_len: int | None = None,
+    dtype: str | None = None,
+    tp: int = 1,
+    effort: Effort = 200_000,
+) -> int:
     """Search and store mappings of all that a model needs, as in `silicast design compile chip.toml
     --model Llama-3.1-8B -o chip-llama.toml`; the file written is a design like the one read.
 
@@ -177,19 +202,26 @@ def compile_(
 
     searches = MappingSearches()
     with watched_from_first("mappings searched", searches.count):
-        found = compile_design(
+        result = compile_design(
             chip, model, output, batches=batch or [1, 8, 64], input_len=input_len,
             output_len=output_len, dtype=dtype, tp=tp, effort=effort, said=searches.note,
         )  # fmt: skip
-    show(f"{output}: {found} mappings")
+    show(f"{output}: {result} mappings")
     return status.ANSWERED
 
 
 @design.command
 def cost(
-    chip: str, /, *, node: float, area: float | None = None, wafer_usd: float | None = None,
-    defects: float | None = None, from_node: float | None = None, json: Json = False,
-) -> int:  # fmt: skip
+    chip: str,
+    /,
+    *,
+    node: float,
+    area: float | None = None,
+    wafer_usd: float | None = None,
+    defects: float | None = None,
+    from_node: float | None = None,
+    json: Json = False,
+) -> int:
     """Say what a die of a design costs, and how its energies go to another node.
 
     Args:
@@ -210,13 +242,13 @@ def cost(
     if from_node is None:
         flags["from_nm"] = "--node"
     with named_by_flags(**flags):
-        found = cost_of_design(
+        cost = cost_of_design(
             design, node, node if from_node is None else from_node, area, wafer_usd, defects
         )
     if json:
-        write_json(cost_data(found))
+        write_json(cost_data(cost))
     else:
-        show(cost_card(found))
+        show(cost_card(cost))
     return status.ANSWERED
 
 

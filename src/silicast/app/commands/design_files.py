@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 
 
 def import_(
-    file: Path, /, *, output: Annotated[Path, Parameter(name=("--output", "-o"))],
+    file: Path,
+    /,
+    *,
+    output: Annotated[Path, Parameter(name=("--output", "-o"))],
     format_: Annotated[str, Parameter(name="--format")] = "",
-) -> int:  # fmt: skip
+) -> int:
     """Make an architecture file of another tool's description of a chip.
 
     Args:
@@ -32,11 +35,11 @@ def import_(
     from silicast.accelerator.foreign.reader import read_hardware
     from silicast.core.files import write_atomically
 
-    found = read_hardware(file, format_)
-    text = text_of(found.architecture, found.constraints, found.notes)
+    hardware = read_hardware(file, format_)
+    text = text_of(hardware.architecture, hardware.constraints, hardware.notes)
     write_atomically(output, text.encode())
-    show(f"wrote {output}: {found.architecture.name}")
-    for note in found.notes:
+    show(f"wrote {output}: {hardware.architecture.name}")
+    for note in hardware.notes:
         warn(note)
     return status.ANSWERED
 
@@ -65,15 +68,15 @@ def map_layers(
     workload = workload_of(Path(file), whole_sizes(sizes))
     for note in workload.notes:
         warn(note)
-    found = mapped_layers(chip, workload, objective, effort, fuse=fuse, at=at)
+    result = mapped_layers(chip, workload, objective, effort, fuse=fuse, at=at)
     if plot is not None:
         from silicast.report.designs.layers_plot import draw_layers
 
-        draw_layers(found, plot)
+        draw_layers(result, plot)
     if json:
-        write_json(layers_data(found))
+        write_json(layers_data(result))
     else:
-        show(layers_card(found))
+        show(layers_card(result))
     return status.ANSWERED
 
 
@@ -101,20 +104,26 @@ def map_pair(
         raise SilicastError(
             f"--{flag} does not go with --fuse", field=flag, hint="leave one of them out"
         )
-    found = fused_task(chip, op, sizes, fuse, objective, effort, at)
+    result = fused_task(chip, op, sizes, fuse, objective, effort, at)
     if json:
-        write_json(fused_data(found))
-    elif explains and found.cost is not None:
-        show(fused_card(found), "", fused_traffic(found.cost))
+        write_json(fused_data(result))
+    elif explains and result.cost is not None:
+        show(fused_card(result), "", fused_traffic(result.cost))
     else:
-        show(fused_card(found))
+        show(fused_card(result))
     return status.ANSWERED
 
 
 def compare(
-    chip: Path, op: str, /, *sizes: str, engine: str, objective: str = "energy",
-    effort: Effort = 10_000, json: Json = False,
-) -> int:  # fmt: skip
+    chip: Path,
+    op: str,
+    /,
+    *sizes: str,
+    engine: str,
+    objective: str = "energy",
+    effort: Effort = 10_000,
+    json: Json = False,
+) -> int:
     """Ask another tool that is installed for the same layer, and show ours beside its answer.
 
     Args:
@@ -130,9 +139,9 @@ def compare(
     from silicast.accelerator.peers.peer import beside
     from silicast.report.designs.design_peers import beside_card, beside_data
 
-    found = beside(engine, chip, op, sizes, objective, effort)
+    result = beside(engine, chip, op, sizes, objective, effort)
     if json:
-        write_json(beside_data(found))
+        write_json(beside_data(result))
     else:
-        show(beside_card(found))
+        show(beside_card(result))
     return status.ANSWERED

@@ -15,10 +15,17 @@ Resume = Annotated[bool, Parameter(name="--resume", negative="", show_default=Fa
 
 
 def search(
-    space: Path, /, *, output: Annotated[Path | None, Parameter(name=("--output", "-o"))] = None,
-    method: str = "evolutionary", evaluations: int = 1000, seed: int = 0, resume: Resume = False,
-    plot: Path | None = None, json: Json = False,
-) -> int:  # fmt: skip
+    space: Path,
+    /,
+    *,
+    output: Annotated[Path | None, Parameter(name=("--output", "-o"))] = None,
+    method: str = "evolutionary",
+    evaluations: int = 1000,
+    seed: int = 0,
+    resume: Resume = False,
+    plot: Path | None = None,
+    json: Json = False,
+) -> int:
     """Search designs over a parameter file, and show the front of the best.
 
     Args:

@@ -12,10 +12,15 @@ from silicast.report.catalog.devices import device_card, device_summary, device_
 
 devices = catalog_app(
     CatalogKind(
-        name="devices", help="List, search and show the devices of the catalog.",
-        index=device_names, names=lambda: device_index().names, find=find_device,
+        name="devices",
+        help="List, search and show the devices of the catalog.",
+        index=device_names,
+        names=lambda: device_index().names,
+        find=find_device,
         family=lambda device: f"{device.vendor} {device.architecture}",
-        summary=device_summary, table=device_table, card=device_card,
+        summary=device_summary,
+        table=device_table,
+        card=device_card,
         data=lambda device: msgspec.to_builtins(tabulate(device)),
     )
-)  # fmt: skip
+)

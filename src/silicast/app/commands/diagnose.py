@@ -49,19 +49,19 @@ def diagnose(
     from silicast.scenario.answers.tune.model_gain import gain_in_model
 
     kernel = kernel_scenario(op, list(fields), device)["workload"]["kernel"]
-    found = diagnosed(kernel, device, positive_numbers(measured_us, "measured_us"))
+    result = diagnosed(kernel, device, positive_numbers(measured_us, "measured_us"))
     title = f"{op} {' '.join(fields)} on {device}"
     if plot:
         from silicast.report.drawing.tuning_plots import plot_causes
 
-        plot_causes(found, title, plot)
+        plot_causes(result, title, plot)
     gain = None
     if model:
-        gain = gain_in_model(model, device, int(kernel.get("tokens", 1)), saved_us(found))
+        gain = gain_in_model(model, device, int(kernel.get("tokens", 1)), saved_us(result))
     if json:
-        write_json({**diagnosis_data(found), **({"model": gain} if gain else {})})
+        write_json({**diagnosis_data(result), **({"model": gain} if gain else {})})
     else:
-        show(diagnosis_report(title, found))
+        show(diagnosis_report(title, result))
         if gain:
             show(model_line(gain))
     return status.ANSWERED
@@ -89,9 +89,9 @@ def _files(paths: list[Path], device: str, *, json: bool) -> int:
     from silicast.measurement.trials.diagnosed import diagnose_files
     from silicast.report.tasks.diagnosis import rows_data, rows_report
 
-    rows, said = diagnose_files(paths, device)
+    rows, remark = diagnose_files(paths, device)
     if json:
-        write_json({"kernels": rows_data(rows), "notes": said})
+        write_json({"kernels": rows_data(rows), "notes": remark})
     else:
-        show(rows_report(rows, said))
+        show(rows_report(rows, remark))
     return status.ANSWERED if any(row.found for row in rows) else status.NOT_ANSWERED

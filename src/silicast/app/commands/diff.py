@@ -60,27 +60,29 @@ def diff(
         difference_tables,
     )
 
-    found = difference(first, second, of=of)
+    result = difference(first, second, of=of)
     changed = _changed(asked_a, asked_b)
     if json:
-        write_json(difference_tables(found, changed))
+        write_json(difference_tables(result, changed))
     elif markdown:
-        print(difference_markdown(found, changed), end="")  # noqa: T201
+        print(difference_markdown(result, changed), end="")  # noqa: T201
     else:
-        show(difference_report(found, changed))
+        show(difference_report(result, changed))
     return status.ANSWERED
 
 
 def _answer(file: Path, fields: Tree, calibration: list[Path] | None) -> tuple[Tree, Tree]:
     """The answer that a file holds or whose scenario it holds, and what was asked."""
-    found = _stored(file)
-    if found is not None:
+    stored = _stored(file)
+    if stored is not None:
         if fields:
             raise SilicastError(
-                "an answer cannot be changed", field="--set", file=str(file),
+                "an answer cannot be changed",
+                field="--set",
+                file=str(file),
                 hint="give the scenario's file",
-            )  # fmt: skip
-        return found, _setup(found)
+            )
+        return stored, _setup(stored)
     from silicast.scenario.set_fields import with_fields
 
     scenario = with_calibrations(with_fields(read_scenario(file), fields), calibration)
@@ -121,10 +123,10 @@ def _changed(a: Tree, b: Tree) -> dict[str, tuple[Any, Any]]:
 
 
 def _flat(tree: Tree, lead: str = "") -> Tree:
-    found: Tree = {}
+    flat: Tree = {}
     for name, value in tree.items():
         if isinstance(value, dict):
-            found |= _flat(value, f"{lead}{name}.")
+            flat |= _flat(value, f"{lead}{name}.")
         else:
-            found[f"{lead}{name}"] = value
-    return found
+            flat[f"{lead}{name}"] = value
+    return flat

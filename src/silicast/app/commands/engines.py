@@ -10,9 +10,15 @@ from silicast.report.catalog.engines import engine_card, engine_summary, engine_
 
 engines = catalog_app(
     CatalogKind(
-        name="engines", help="List, search and show the engines of the catalog.",
-        index=engine_index, names=lambda: engine_index().names, find=find_engine,
+        name="engines",
+        help="List, search and show the engines of the catalog.",
+        index=engine_index,
+        names=lambda: engine_index().names,
+        find=find_engine,
         family=lambda engine: engine.kind,
-        summary=engine_summary, table=engine_table, card=engine_card, data=msgspec.to_builtins,
+        summary=engine_summary,
+        table=engine_table,
+        card=engine_card,
+        data=msgspec.to_builtins,
     )
-)  # fmt: skip
+)

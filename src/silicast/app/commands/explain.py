@@ -16,7 +16,7 @@ from silicast.core.errors import SilicastError
 def explain(
     scenario: Path | None = None,
     /,
-    asked: BatchFlags | None = None,
+    batch_flags: BatchFlags | None = None,
     degrees: Degrees | None = None,
     *,
     device: str | None = None,
@@ -40,8 +40,8 @@ def explain(
     if depth < 1:
         raise SilicastError(f"expected at least 1, found {depth}", field="--depth")
     if scenario is None:
-        tree = _from_flags(asked, degrees, device)
-    elif asked is None and degrees is None and device is None:
+        tree = _from_flags(batch_flags, degrees, device)
+    elif batch_flags is None and degrees is None and device is None:
         tree = read_scenario(scenario)
     else:
         raise SilicastError(
@@ -62,12 +62,14 @@ def explain(
     )
 
 
-def _from_flags(asked: BatchFlags | None, degrees: Degrees | None, device: str | None) -> Tree:
-    for flag, value in (("--model", asked), ("--device", device)):
+def _from_flags(
+    batch_flags: BatchFlags | None, degrees: Degrees | None, device: str | None
+) -> Tree:
+    for flag, value in (("--model", batch_flags), ("--device", device)):
         if value is None:
             raise SilicastError(
                 "is missing", field=flag, hint="give --model and --device, or a scenario file"
             )
-    assert asked is not None
+    assert batch_flags is not None
     assert device is not None
-    return inference_scenario(asked, (degrees or Degrees()).given, device)
+    return inference_scenario(batch_flags, (degrees or Degrees()).given, device)

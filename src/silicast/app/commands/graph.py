@@ -105,13 +105,13 @@ def _set_sizes(workload: dict[str, Any], words: list[str]) -> tuple[str, tuple[i
         return None
     from silicast.scenario.answers.graph.size_curve import sizes_of
 
-    found = sizes_of(words)
-    one = {name: values[0] for name, values in found.items() if len(values) == 1}
+    sizes = sizes_of(words)
+    one = {name: values[0] for name, values in sizes.items() if len(values) == 1}
     if "graph" in workload:
         workload["sizes"] = one
     else:
         workload |= one
-    return next(((name, values) for name, values in found.items() if len(values) > 1), None)
+    return next(((name, values) for name, values in sizes.items() if len(values) > 1), None)
 
 
 def _write_chakra(scenario: dict[str, Any], folder: Path | None) -> None:
@@ -124,10 +124,10 @@ def _write_chakra(scenario: dict[str, Any], folder: Path | None) -> None:
     from silicast.scenario.decode import decode
     from silicast.scenario.resolving.program_file import is_execution_trace
 
-    asked = decode(scenario)
-    if is_execution_trace(asked):
+    requested = decode(scenario)
+    if is_execution_trace(requested):
         raise SilicastError("the program is a Chakra trace already", field="--chakra")
-    trace = chakra_of(pass_of(asked).found)
+    trace = chakra_of(pass_of(requested).found)
     write_chakra(trace, folder)
     warn(f"{folder}: {len(trace.ranks)} ranks of {len(trace.ranks[0].nodes):,} nodes")
 

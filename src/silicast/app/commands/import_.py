@@ -47,11 +47,11 @@ def import_(
     fields = key_values(set_ or [], "--set", "--set parallel.tp=2")
     if not format_ and _is_training(files, output):
         return _training(files, output, device, fields)
-    found = import_files(files, name=format_, device=device, fields=fields)
-    save(found, output)
-    for line in imported_lines(found):
+    result = import_files(files, name=format_, device=device, fields=fields)
+    save(result, output)
+    for line in imported_lines(result):
         show(line)
-    understood = is_understood(found)
+    understood = is_understood(result)
     if not understood:
         warn("no row can be predicted: see the reasons above")
     return status.ANSWERED if understood else status.NOT_ANSWERED

@@ -8,7 +8,7 @@ from silicast.app.predict import predicted, print_reply, screen_of, with_calibra
 
 
 def infer(
-    asked: BatchFlags,
+    batch_flags: BatchFlags,
     degrees: Degrees | None = None,
     *,
     device: str,
@@ -26,7 +26,7 @@ def infer(
         strict: refuse what lies outside measured ground instead of widening the interval.
         json: print the answer as JSON instead of a table.
     """
-    scenario = inference_scenario(asked, (degrees or Degrees()).given, device)
+    scenario = inference_scenario(batch_flags, (degrees or Degrees()).given, device)
     scenario = with_calibrations(scenario, calibration)
     reply = predicted(scenario)
     write_html(scenario, reply, html)

@@ -76,10 +76,10 @@ def measure(
 def _names(text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
-    found = tuple(name.strip() for name in text.split(",") if name.strip())
-    if not found:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
         raise SilicastError("expected names separated by commas", field="--families, --dtypes")
-    return found
+    return names
 
 
 def _plan(request: SweepRequest) -> int:

@@ -8,9 +8,15 @@ from silicast.workload.models.lookup import find_model, model_index, model_names
 
 models = catalog_app(
     CatalogKind(
-        name="models", help="List, search and show the models of the catalog.", index=model_index,
-        names=model_names, find=find_model,
-        family=lambda model: model.family, summary=model_summary, table=model_table,
-        card=model_card, data=model_data,
+        name="models",
+        help="List, search and show the models of the catalog.",
+        index=model_index,
+        names=model_names,
+        find=find_model,
+        family=lambda model: model.family,
+        summary=model_summary,
+        table=model_table,
+        card=model_card,
+        data=model_data,
     )
-)  # fmt: skip
+)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def serve(
-    asked: ServeFlags,
+    serve_flags: ServeFlags,
     degrees: Degrees | None = None,
     outputs: OutputFlags | None = None,
     *,
@@ -51,9 +51,16 @@ def serve(
         from silicast.app.sweeping import swept
 
         return swept(
-            asked, plan, wanted, sweep, plot, calibration=calibration, strict=strict, json=json
+            serve_flags,
+            plan,
+            wanted,
+            sweep,
+            plot,
+            calibration=calibration,
+            strict=strict,
+            json=json,
         )
-    scenario = with_calibrations(serving_scenario(asked, plan), calibration)
+    scenario = with_calibrations(serving_scenario(serve_flags, plan), calibration)
 
     from silicast.scenario.watch import Watch
 
@@ -74,12 +81,14 @@ def serve(
         return _interrupted(scenario, simulated[0], wanted, json=json)
     if reply["ok"]:
         write_outputs(simulated[0], wanted)
-    price = price_of(asked.price, asked.price_where, asked.device)
+    price = price_of(serve_flags.price, serve_flags.price_where, serve_flags.device)
     write_html(scenario, reply, html, () if price is None else [PRICED.format(price.said())])
     return print_reply(
-        reply, lambda answer: with_price_line(screen_of(scenario)(answer), price), json=json,
+        reply,
+        lambda answer: with_price_line(screen_of(scenario)(answer), price),
+        json=json,
         strict=strict,
-    )  # fmt: skip
+    )
 
 
 def _interrupted(scenario: Tree, served: Served, wanted: OutputFlags, *, json: bool) -> int:

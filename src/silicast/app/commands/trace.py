@@ -64,21 +64,22 @@ def trace(
             raise SilicastError(f"{name} = {value!r} is not a whole number", field="--shape")
     from silicast.workload.graphs.op_graph import file_of, write_graph_file
 
-    asked = _Asked(
+    requested = _Asked(
         program, sizes, tuple(dict.fromkeys(dynamic or ())), training, dtype, autocast, weights
     )
-    if asked.dynamic:
-        file, said = asked.open_graph()
+    if requested.dynamic:
+        file, remark = requested.open_graph()
     else:
-        graph, said = asked.graph()
+        graph, remark = requested.graph()
         file = file_of(graph)
     if not any(_blocks(file)):
         raise SilicastError(
             f"{program} launches no kernel: it computes nothing, or tensors without elements",
-            field="program", hint="give arguments of the sizes that count",
-        )  # fmt: skip
+            field="program",
+            hint="give arguments of the sizes that count",
+        )
     write_graph_file(file, output)
-    for line in (*_lines(file, output), *([said] if said else [])):
+    for line in (*_lines(file, output), *([remark] if remark else [])):
         show(line)
     return status.ANSWERED
 
@@ -133,9 +134,7 @@ class _Asked:
 
     @property
     def _formats(self) -> dict[str, Any]:
-        return {
-            "training": self.training, "dtype": self.dtype, "autocast": self.autocast or "",
-        }  # fmt: skip
+        return {"training": self.training, "dtype": self.dtype, "autocast": self.autocast or ""}
 
     def _path(self) -> Path:
         for given, flag in ((self.dtype, "--dtype"), (self.autocast, "--autocast")):
@@ -163,19 +162,22 @@ class _Asked:
 
         name = self.program.rpartition(":")[2]
         return open_graph_of(
-            name, make, self._usual(defaults), named=lambda each: every or each in takes,
+            name,
+            make,
+            self._usual(defaults),
+            named=lambda each: every or each in takes,
             **self._formats,
-        )  # fmt: skip
+        )
 
     def _usual(self, defaults: Mapping[str, int]) -> dict[str, int]:
         """Usual values of open sizes: as given, else the function's own."""
-        found = {**defaults, **self.sizes}
+        table = {**defaults, **self.sizes}
         for name in self.dynamic:
-            if name not in found:
+            if name not in table:
                 raise SilicastError(
                     f"{name!r} has no usual value", field="--dynamic", hint=f"--shape {name}=8"
                 )
-        return {name: found[name] for name in self.dynamic}
+        return {name: table[name] for name in self.dynamic}
 
     def _own_factory(self) -> Callable[..., Any]:
         from silicast.workload.front_ends.programs import require_torch
@@ -217,32 +219,32 @@ def _check_sizes(program: str, factory: Callable[..., Any], names: Sequence[str]
             raise unknown_name(f"{program} takes no size {name!r}", "program", f"takes: {known}")
 
 
-def _factory(place: str, name: str) -> Callable[..., Any]:
+def _factory(location: str, name: str) -> Callable[..., Any]:
     """The function that a user named; its module is imported, as asked for."""
     try:
-        if place.endswith(".py"):
-            spec = importlib.util.spec_from_file_location(Path(place).stem, place)
-            if spec is None or spec.loader is None or not Path(place).is_file():
-                raise SilicastError("does not exist", kind="io", field="program", file=place)
+        if location.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(Path(location).stem, location)
+            if spec is None or spec.loader is None or not Path(location).is_file():
+                raise SilicastError("does not exist", kind="io", field="program", file=location)
             module = importlib.util.module_from_spec(spec)
             sys.modules[spec.name] = module
             spec.loader.exec_module(module)
         else:
             sys.path.insert(0, str(Path.cwd()))
-            module = importlib.import_module(place)
+            module = importlib.import_module(location)
     except SilicastError:
         raise
     except ModuleNotFoundError as error:
-        if error.name not in (place, place.partition(".")[0]):  # one that the program imports
-            raise _failed(place, error) from error
+        if error.name not in (location, location.partition(".")[0]):  # one that the program imports
+            raise _failed(location, error) from error
         raise unknown_name(
             f"no module {error.name!r}", "program", "expected MODULE:FACTORY, or FILE.py:FACTORY"
         ) from None
     except Exception as error:
-        raise _failed(place, error) from error
+        raise _failed(location, error) from error
     factory = getattr(module, name, None)
     if not callable(factory):
-        raise unknown_name(f"{place} has no function {name!r}", "program", RETURNS)
+        raise unknown_name(f"{location} has no function {name!r}", "program", RETURNS)
     return factory  # type: ignore[no-any-return]
 
 
@@ -253,11 +255,13 @@ def _failed(what: str, error: Exception) -> SilicastError:
     where = line_of(error, not_in=("/silicast/", "site-packages", "<frozen", "/importlib/"))
     if known := import_failure(error):
         return known.located(known.field, where or known.file)
-    said = (str(error).strip().splitlines() or [""])[0][:200]
+    remark = (str(error).strip().splitlines() or [""])[0][:200]
     return SilicastError(
-        f"{what} raised {type(error).__name__}: {said}", field="program", file=where,
+        f"{what} raised {type(error).__name__}: {remark}",
+        field="program",
+        file=where,
         hint=f"{RETURNS}; --weights makes real tensors where it needs their values",
-    )  # fmt: skip
+    )
 
 
 def _blocks(file: GraphFile) -> list[list[NodeEntry]]:

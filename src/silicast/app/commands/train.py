@@ -22,7 +22,7 @@ from silicast.core.errors import SilicastError
 
 
 def train(
-    asked: TrainFlags,
+    train_flags: TrainFlags,
     degrees: TrainDegrees | None = None,
     losses: TrainLosses | None = None,
     host: TrainHost | None = None,
@@ -53,17 +53,18 @@ def train(
     """
     from silicast.report.tasks.training import check_run, run_lines, training_report
 
-    paid = price_of(price, price_where, asked.device)
+    paid = price_of(price, price_where, train_flags.device)
     check_run(tokens, paid)
     plan = degrees or TrainDegrees()
-    scenario = with_calibrations(training_scenario(asked, plan, losses, host), calibration)
+    scenario = with_calibrations(training_scenario(train_flags, plan, losses, host), calibration)
 
     searches = scenario["task"] == "plan"
     if resume is not None and not searches:
         raise SilicastError(
-            "one plan is predicted; a file keeps those of a search", field="--resume",
+            "one plan is predicted; a file keeps those of a search",
+            field="--resume",
             hint="leave the degrees out, or --resume",
-        )  # fmt: skip
+        )
     reply = _searched(scenario, resume) if searches else predicted(scenario)
 
     write_trace(scenario, trace)

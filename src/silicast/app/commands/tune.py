@@ -15,21 +15,33 @@ if TYPE_CHECKING:
     from silicast.scenario.answers.tune.tuning import TuningPlan
 
 tune = App(
-    name="tune", help="Write the files of tuned configurations that engines read.",
+    name="tune",
+    help="Write the files of tuned configurations that engines read.",
     help_format="plaintext",
-)  # fmt: skip
+)
 
 Output = Annotated[Path | None, Parameter(name=["--output", "-o"])]
 
 
 @tune.command
 def moe(
-    *, model: str, device: str, engine: str = "vllm", dtype: str = "", tp: str = "1,2,4,8",
-    ep: int = 1, tokens: str = "", existing: Path | None = None, triton: str = "",
+    *,
+    model: str,
+    device: str,
+    engine: str = "vllm",
+    dtype: str = "",
+    tp: str = "1,2,4,8",
+    ep: int = 1,
+    tokens: str = "",
+    existing: Path | None = None,
+    triton: str = "",
     routing: str = "balanced",
-    measure: Annotated[bool, Parameter(negative="")] = False, trials: int = 10,
-    plot: Path | None = None, output: Output = None, json: Json = False,
-) -> int:  # fmt: skip
+    measure: Annotated[bool, Parameter(negative="")] = False,
+    trials: int = 10,
+    plot: Path | None = None,
+    output: Output = None,
+    json: Json = False,
+) -> int:
     """Configurations of fused experts in Triton.
 
     Args:
@@ -70,9 +82,17 @@ def moe(
 
 @tune.command
 def gemm(
-    *, model: str, device: str, engine: str = "vllm", dtype: str = "fp8_block", tp: str = "1",
-    tokens: str = "", existing: Path | None = None, output: Output = None, json: Json = False,
-) -> int:  # fmt: skip
+    *,
+    model: str,
+    device: str,
+    engine: str = "vllm",
+    dtype: str = "fp8_block",
+    tp: str = "1",
+    tokens: str = "",
+    existing: Path | None = None,
+    output: Output = None,
+    json: Json = False,
+) -> int:
     """Configurations of a model's plain products with scaled blocks in Triton.
 
     Args:
@@ -90,9 +110,14 @@ def gemm(
     from silicast.scenario.answers.tune.tuning import tune_products
 
     plan = tune_products(
-        model, device, engine, dtype=dtype, tp=whole_numbers(tp, "tp"),
-        tokens=whole_numbers(tokens, "tokens"), existing=existing,
-    )  # fmt: skip
+        model,
+        device,
+        engine,
+        dtype=dtype,
+        tp=whole_numbers(tp, "tp"),
+        tokens=whole_numbers(tokens, "tokens"),
+        existing=existing,
+    )
     return _answered(plan, output, as_json=json)
 
 

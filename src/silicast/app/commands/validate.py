@@ -48,13 +48,14 @@ def validate(
     if measured:
         if names or output is not None or limit is not None:
             raise SilicastError(
-                "suites and your own measurements are both named", field="measured",
+                "suites and your own measurements are both named",
+                field="measured",
                 hint="give --measured alone, with --calibration, --device or --json",
-            )  # fmt: skip
+            )
         from silicast.validation.measured import score_measured
 
-        found = score_measured(measured, calibration or [], device, keep_flagged=keep_flagged)
-        return _show_measured(found, json=json)
+        result = score_measured(measured, calibration or [], device, keep_flagged=keep_flagged)
+        return _show_measured(result, json=json)
     given = {"calibration": calibration, "device": device, "keep_flagged": keep_flagged}
     if any(given.values()):
         raise SilicastError(
@@ -68,30 +69,30 @@ def validate(
     return _score(names, output, limit, json=json)
 
 
-def _show_measured(found: MeasuredScore, *, json: bool) -> int:
+def _show_measured(measured_score: MeasuredScore, *, json: bool) -> int:
     from silicast.report.measurements.measured import measured_json, measured_table
 
-    for line in found.said:
+    for line in measured_score.said:
         warn(line)
     if json:
-        write_json(measured_json(found))
+        write_json(measured_json(measured_score))
     else:
-        show(measured_table(found))
+        show(measured_table(measured_score))
     return status.ANSWERED
 
 
 def _check_devices(files: list[Path], *, json: bool) -> int:
     from silicast.hardware.check import check_device
 
-    found = {str(path): [str(problem) for problem in check_device(path)] for path in files}
+    table = {str(path): [str(problem) for problem in check_device(path)] for path in files}
     if json:
-        write_json(found)
+        write_json(table)
     else:
-        for path, problems in found.items():
+        for path, problems in table.items():
             show(f"{path}: {'no problems' if not problems else 'problems'}")
             for problem in problems:
                 show(f"  {problem}")
-    return status.BAD_INPUT if any(found.values()) else status.ANSWERED
+    return status.BAD_INPUT if any(table.values()) else status.ANSWERED
 
 
 def _score(names: tuple[str, ...], output: Path | None, limit: int | None, *, json: bool) -> int:
@@ -103,8 +104,8 @@ def _score(names: tuple[str, ...], output: Path | None, limit: int | None, *, js
         for line in suites.expense(names, limit):
             warn(line)
         foretold = suites.foretold_s(names, limit) if told_as_it_goes() else {}
-        if said := foretelling(foretold):
-            warn(said)
+        if remark := foretelling(foretold):
+            warn(remark)
         with progress("suites", len(foretold) or None, list(foretold.values())) as advance:
 
             def told(suite: str, done: int, count: int) -> None:
@@ -132,5 +133,7 @@ def _make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
-        said = error.strerror if isinstance(error, OSError) else str(error)
-        raise SilicastError(f"cannot make this folder: {said}", kind="io", file=str(path)) from None
+        remark = error.strerror if isinstance(error, OSError) else str(error)
+        raise SilicastError(
+            f"cannot make this folder: {remark}", kind="io", file=str(path)
+        ) from None

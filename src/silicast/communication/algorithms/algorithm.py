@@ -18,8 +18,13 @@ Collective = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"
 ]
 COLLECTIVES: tuple[Collective, ...] = (
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv",
-)  # fmt: skip
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "broadcast",
+    "send_recv",
+)
 """Operations, with sizes counted as nccl-tests counts them: all_gather = the gathered output,
 reduce_scatter = the whole input, all_to_all = one rank's whole buffer, the others = the tensor."""
 

@@ -48,6 +48,10 @@ class Binomial(CollectiveAlgorithm):
             rate = topology.network_message_rate
             crossing = Crossing(size * float(hops), rate, hops, crowded(topology, constants))
         return quickest_protocol(
-            constants, size * float(rounds), 0.0 * size,
-            rate=topology.rate / contention(topology, constants), steps=rounds, crossing=crossing,
-        )  # fmt: skip
+            constants,
+            size * float(rounds),
+            0.0 * size,
+            rate=topology.rate / contention(topology, constants),
+            steps=rounds,
+            crossing=crossing,
+        )

@@ -46,7 +46,10 @@ class Direct(CollectiveAlgorithm):
             share = crowded(topology, constants)
             crossing = Crossing(sent, topology.network_exchange_rate, passes, share)
         return quickest_protocol(
-            constants, size * (passes * (local - 1) / n), size * (1.0 / n),
-            rate=topology.exchange_rate / contention(topology, constants), steps=passes,
+            constants,
+            size * (passes * (local - 1) / n),
+            size * (1.0 / n),
+            rate=topology.exchange_rate / contention(topology, constants),
+            steps=passes,
             crossing=crossing,
-        )  # fmt: skip
+        )

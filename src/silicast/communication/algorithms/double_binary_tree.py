@@ -44,8 +44,10 @@ class DoubleBinaryTree(CollectiveAlgorithm):
         passes = UP_AND_DOWN[op]
         share = passes / 2.0
         return quickest_protocol(
-            constants, self.traffic(op, size, topology), 0.0 * size,
+            constants,
+            self.traffic(op, size, topology),
+            0.0 * size,
             rate=topology.rate / contention(topology, constants),
             steps=passes * (topology.local - 1).bit_length(),
             crossing=tree_crossing(size, topology, constants, share),
-        )  # fmt: skip
+        )

@@ -45,17 +45,19 @@ class Exchange(CollectiveAlgorithm):
             return _message(size, topology, constants)
         n, local = topology.gpus, topology.local
         rate = topology.exchange_rate / contention(topology, constants)
-        inside, kept = size * ((local - 1) / n), size * (1.0 / n)
+        inside, remaining = size * ((local - 1) / n), size * (1.0 / n)
         if topology.torus:
             inside = inside * hops_on(topology.torus)
         crossing = None
         if topology.inter is not None:
             crossing = Crossing(
-                size * ((n - local) / n), topology.network_exchange_rate, 1,
+                size * ((n - local) / n),
+                topology.network_exchange_rate,
+                1,
                 share=crowded(topology, constants),
-            )  # fmt: skip
+            )
         return quickest_protocol(
-            constants, inside, kept, rate=rate, steps=n - 1, crossing=crossing, protocols=P2P
+            constants, inside, remaining, rate=rate, steps=n - 1, crossing=crossing, protocols=P2P
         )
 
 

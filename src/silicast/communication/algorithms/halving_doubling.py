@@ -51,6 +51,10 @@ class HalvingDoubling(CollectiveAlgorithm):
             hops = passes * (nodes - 1).bit_length()
             crossing = ring_crossing(sent, hops, topology, constants)
         return quickest_protocol(
-            constants, self.traffic(op, size, topology), size * (1.0 / topology.gpus),
-            rate=topology.rate / contention(topology, constants), steps=steps, crossing=crossing,
-        )  # fmt: skip
+            constants,
+            self.traffic(op, size, topology),
+            size * (1.0 / topology.gpus),
+            rate=topology.rate / contention(topology, constants),
+            steps=steps,
+            crossing=crossing,
+        )

@@ -46,13 +46,17 @@ class Hierarchical(CollectiveAlgorithm):
         rate = topology.rate / contention(topology, constants)
         sent = size * (passes * (nodes - 1) / nodes / local)
         crossing = ring_crossing(sent, passes * (nodes - 1), topology, constants)
-        found = []
+        items = []
         for p in PROTOCOLS:
             inside = protocol_time(
-                p, constants, self.traffic(op, size, topology), size * (1.0 / local), rate=rate,
+                p,
+                constants,
+                self.traffic(op, size, topology),
+                size * (1.0 / local),
+                rate=rate,
                 steps=passes * (local - 1),
-            )  # fmt: skip
+            )
             hops_s = crossing.latency_s(p, constants)
             across = hops_s + crossing.stream_s(p, constants)
-            found.append(AlgorithmTime(inside.time_s + across, inside.latency_s + hops_s))
-        return fastest(found)
+            items.append(AlgorithmTime(inside.time_s + across, inside.latency_s + hops_s))
+        return fastest(items)

@@ -24,7 +24,6 @@ class SwitchReduction(CollectiveAlgorithm):
     """Loads and stores that the switch carries out; who issues them differs."""
 
     def supports(self, op: Collective, topology: Topology) -> bool:
-        """See :func:`switch_reduces`."""
         return switch_reduces(op, topology)
 
     def traffic(self, op: Collective, size: F64, topology: Topology) -> F64:  # noqa: ARG002
@@ -51,7 +50,6 @@ class Nvls(SwitchReduction):
     not_added = NOT_ADDED
 
     def supports(self, op: Collective, topology: Topology) -> bool:
-        """See :func:`usual_switch_reduces`."""
         return usual_switch_reduces(op, topology)
 
 

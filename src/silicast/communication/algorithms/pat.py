@@ -43,6 +43,11 @@ class Pat(CollectiveAlgorithm):
             crossing = ring_crossing(traffic, hops, topology, constants)
         rate = topology.rate / contention(topology, constants)
         return quickest_protocol(
-            constants, traffic, size * (1.0 / topology.gpus), rate=rate, steps=0,
-            crossing=crossing, protocols=("simple",),
-        )  # fmt: skip
+            constants,
+            traffic,
+            size * (1.0 / topology.gpus),
+            rate=rate,
+            steps=0,
+            crossing=crossing,
+            protocols=("simple",),
+        )

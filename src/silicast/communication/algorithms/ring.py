@@ -57,7 +57,6 @@ class ShortRing(CollectiveAlgorithm):
         return usual_switch_reduces(op, topology)
 
     def traffic(self, op: Collective, size: F64, topology: Topology) -> F64:
-        """As the ring's."""
         return size * (PASSES[op] * (topology.gpus - 1) / topology.gpus)
 
     def times(
@@ -85,9 +84,15 @@ def _times(
         steps -= hops
         crossing = ring_crossing(traffic / topology.local, hops, topology, constants)
     rate = topology.rate / contention(topology, constants)
-    kept = size * (0.0 if op == "broadcast" else 1.0 / n)  # what arrives is passed on in place
+    remaining = size * (0.0 if op == "broadcast" else 1.0 / n)  # what arrives is passed on in place
     return quickest_protocol(
-        constants, traffic, kept, rate=rate, steps=steps, crossing=crossing, protocols=protocols
+        constants,
+        traffic,
+        remaining,
+        rate=rate,
+        steps=steps,
+        crossing=crossing,
+        protocols=protocols,
     )
 
 

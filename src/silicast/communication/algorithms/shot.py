@@ -60,7 +60,6 @@ class DirectReads(CollectiveAlgorithm):
     """Devices read the memory of their peers."""
 
     def supports(self, op: Collective, topology: Topology) -> bool:
-        """See :func:`peer_memory_supports`."""
         return peer_memory_supports(op, topology)
 
     def times(

@@ -49,5 +49,5 @@ class Torus(CollectiveAlgorithm):
     ) -> AlgorithmTime:
         """The fastest protocol; steps are those of a ring along each dimension."""
         steps = PASSES[op] * sum(side - 1 for side in topology.torus)
-        traffic, kept = self.traffic(op, size, topology), size * (1.0 / topology.gpus)
-        return quickest_protocol(constants, traffic, kept, rate=topology.rate, steps=steps)
+        traffic, remaining = self.traffic(op, size, topology), size * (1.0 / topology.gpus)
+        return quickest_protocol(constants, traffic, remaining, rate=topology.rate, steps=steps)

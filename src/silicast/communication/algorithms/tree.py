@@ -74,9 +74,14 @@ class NvlsTree(SwitchReduction):
         crossing = tree_crossing(size, topology, constants)
         depth = (topology.local - 1).bit_length()
         return protocol_time(
-            "nvls", constants, traffic, 0.0 * traffic, rate=topology.rate, steps=depth,
+            "nvls",
+            constants,
+            traffic,
+            0.0 * traffic,
+            rate=topology.rate,
+            steps=depth,
             crossing=crossing,
-        )  # fmt: skip
+        )
 
 
 def tree_crossing(
@@ -93,6 +98,9 @@ def tree_crossing(
     depth = (topology.nodes - 1).bit_length()
     sent = min(topology.nodes, 4) / 2.0
     return Crossing(
-        size * (share * sent / topology.local), topology.network_rate, share * 2 * depth,
-        share=crowded(topology, constants), fill=constants.get("network_tree_fill", 0.0),
-    )  # fmt: skip
+        size * (share * sent / topology.local),
+        topology.network_rate,
+        share * 2 * depth,
+        share=crowded(topology, constants),
+        fill=constants.get("network_tree_fill", 0.0),
+    )

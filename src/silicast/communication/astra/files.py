@@ -66,7 +66,6 @@ class AstraNetwork:
 
     @property
     def npus(self) -> int:
-        """Of all dimensions together."""
         return math.prod(each.npus for each in self.dimensions)
 
 
@@ -91,13 +90,13 @@ class AstraSystem(msgspec.Struct, frozen=True, rename="kebab"):
 
     def implementation(self, op: str) -> tuple[str, ...]:
         """The algorithms of an operation, one a dimension."""
-        found: Mapping[str, tuple[str, ...]] = {
+        table: Mapping[str, tuple[str, ...]] = {
             "all_reduce": self.all_reduce_implementation,
             "all_gather": self.all_gather_implementation,
             "reduce_scatter": self.reduce_scatter_implementation,
             "all_to_all": self.all_to_all_implementation,
         }
-        return found[op]
+        return table[op]
 
 
 def read_network(path: Path) -> AstraNetwork:
@@ -123,24 +122,28 @@ def network_of(text: str, file: str = "") -> AstraNetwork:
         if len(lists[key]) != len(lists["topology"]):
             raise SilicastError(
                 f"has {len(lists[key])} entries, and topology {len(lists['topology'])}",
-                field=key, file=file, hint="one a dimension",
-            )  # fmt: skip
-    found = AstraNetwork(
-        tuple(_dimension(lists, place, file) for place in range(len(lists["topology"])))
+                field=key,
+                file=file,
+                hint="one a dimension",
+            )
+    astra_network = AstraNetwork(
+        tuple(_dimension(lists, index, file) for index in range(len(lists["topology"])))
     )
-    if found.npus > MOST_NPUS:
-        raise over_limit(f"{found.npus:,} NPUs", "npus_count", f"up to {MOST_NPUS:,}", file=file)
-    return found
+    if astra_network.npus > MOST_NPUS:
+        raise over_limit(
+            f"{astra_network.npus:,} NPUs", "npus_count", f"up to {MOST_NPUS:,}", file=file
+        )
+    return astra_network
 
 
-def _dimension(lists: Mapping[str, list[str]], place: int, file: str) -> Dimension:
+def _dimension(lists: Mapping[str, list[str]], index: int, file: str) -> Dimension:
     """One entry of every list."""
-    name = lists["topology"][place]
+    name = lists["topology"][index]
     topology = next((known for known in TOPOLOGIES if known == name), None)
     if topology is None:
         raise unsupported(f"{name!r}", "topology", f"one of {', '.join(TOPOLOGIES)}", file=file)
     npus, bandwidth, latency = (
-        _number(lists[key][place], key, file) for key in ("npus_count", "bandwidth", "latency")
+        _number(lists[key][index], key, file) for key in ("npus_count", "bandwidth", "latency")
     )
     if npus != int(npus) or not 2 <= npus <= MOST_NPUS:
         raise SilicastError(
@@ -148,9 +151,11 @@ def _dimension(lists: Mapping[str, list[str]], place: int, file: str) -> Dimensi
         )
     if not bandwidth > 0.0:
         raise SilicastError(
-            f"{bandwidth:g} GB/s: nothing would ever arrive", field="bandwidth", file=file,
+            f"{bandwidth:g} GB/s: nothing would ever arrive",
+            field="bandwidth",
+            file=file,
             hint="above 0",
-        )  # fmt: skip
+        )
     if latency < 0.0:
         raise SilicastError(f"{latency:g} ns", field="latency", file=file, hint="0 or more")
     return Dimension(topology, int(npus), bandwidth, latency)
@@ -163,9 +168,12 @@ def read_system(path: Path) -> AstraSystem:
         SilicastError: unreadable, not JSON, or a key is missing or wrong.
     """
     return decode_json(
-        _text(path), AstraSystem, file=str(path), page="docs/explanation/network-simulation.md",
+        _text(path),
+        AstraSystem,
+        file=str(path),
+        page="docs/explanation/network-simulation.md",
         hint="the JSON of ASTRA-sim's system layer",
-    )  # fmt: skip
+    )
 
 
 def _text(path: Path) -> str:
@@ -174,7 +182,7 @@ def _text(path: Path) -> str:
 
 def _lists(text: str, file: str) -> dict[str, list[str]]:
     """``key: [a, b]``, or ``key:`` and a line ``- a`` an entry; nothing else of YAML."""
-    found: dict[str, list[str]] = {}
+    lists: dict[str, list[str]] = {}
     open_list: list[str] | None = None
     for number, line in enumerate(text.splitlines(), start=1):
         content = line.partition("#")[0].rstrip()
@@ -187,15 +195,17 @@ def _lists(text: str, file: str) -> dict[str, list[str]]:
         entry = _FLOW.match(content)
         if entry is None:
             raise SilicastError(
-                f"expected key: [ ... ], found {content.strip()[:60]!r}", field=f"line {number}",
-                file=file, hint="lists of names and numbers; no other YAML is read",
-            )  # fmt: skip
+                f"expected key: [ ... ], found {content.strip()[:60]!r}",
+                field=f"line {number}",
+                file=file,
+                hint="lists of names and numbers; no other YAML is read",
+            )
         key, words = entry.groups()
-        if key in found:
+        if key in lists:
             raise SilicastError("is given twice", field=key, file=file)
-        found[key] = [word.strip() for word in (words or "").split(",") if word.strip()]
-        open_list = found[key] if words is None else None
-    return found
+        lists[key] = [word.strip() for word in (words or "").split(",") if word.strip()]
+        open_list = lists[key] if words is None else None
+    return lists
 
 
 def _number(word: str, key: str, file: str) -> float:

@@ -44,25 +44,26 @@ def phases_of(op: str, chunk: int, network: AstraNetwork, system: AstraSystem) -
         SilicastError: less than a byte is left for a NPU.
     """
     last = len(network.dimensions) - 1
-    ways = [(op, place) for place in range(last + 1)]
+    ways = [(op, position) for position in range(last + 1)]
     if op == "all_gather":
         ways.reverse()
     elif op == "all_reduce" and system.collective_optimization != "baseline":
-        shared = [("reduce_scatter", place) for place in range(last)]
-        back = [("all_gather", place) for place in reversed(range(last))]
+        shared = [("reduce_scatter", position) for position in range(last)]
+        back = [("all_gather", position) for position in reversed(range(last))]
         ways = [*shared, (op, last), *back]
-    found, held = [], chunk
-    for name, place in ways:
-        along = network.dimensions[place]
+    phases, held = [], chunk
+    for name, position in ways:
+        along = network.dimensions[position]
         message = held if name == "all_gather" else held // along.npus
         if message < 1:
             raise SilicastError(
-                f"{chunk} bytes of a chunk for {network.npus} NPUs", field="bytes",
+                f"{chunk} bytes of a chunk for {network.npus} NPUs",
+                field="bytes",
                 hint="at least one byte a NPU and split",
-            )  # fmt: skip
-        found.append(Phase(place, along, message, _delays(name, message, along.npus, system)))
+            )
+        phases.append(Phase(position, along, message, _delays(name, message, along.npus, system)))
         held = {"all_gather": held * along.npus, "reduce_scatter": message}.get(name, held)
-    return found
+    return phases
 
 
 def _delays(op: str, message: int, npus: int, system: AstraSystem) -> tuple[int, ...]:
@@ -91,17 +92,17 @@ def unaware_time(phases: list[Phase], splits: int, system: AstraSystem) -> int:
     running: list[tuple[int, int, int]] = []  # (end, phase, chunks)
     now = 0
     while True:
-        for place, queue in waiting.items():
-            if free[place] < sum(queue.values()) and len(queue) > 1:
+        for position, queue in waiting.items():
+            if free[position] < sum(queue.values()) and len(queue) > 1:
                 raise unsupported(
-                    f"chunks of {splits} splits wait for dimension {place + 1} on their way out "
+                    f"chunks of {splits} splits wait for dimension {position + 1} on their way out "
                     "and back; which one ASTRA-sim takes first is not reproduced",
                     "preferred-dataset-splits",
                     f"at most {system.active_chunks_per_dimension}, as many as are active",
                 )
             for number, chunks in list(queue.items()):
-                begun = min(free[place], chunks)
-                free[place] -= begun
+                begun = min(free[position], chunks)
+                free[position] -= begun
                 queue[number] -= begun
                 if begun:
                     heapq.heappush(running, (now + lasts[number], number, begun))

@@ -51,8 +51,9 @@ def astra_time(
     if backend not in backends_of(network):
         raise unsupported(
             f"{len(network.dimensions)} dimensions; ASTRA-sim counts contention in one only",
-            "topology", "its times without contention",
-        )  # fmt: skip
+            "topology",
+            "its times without contention",
+        )
     split = size // system.preferred_dataset_splits
     phases = phases_of(op, split, network, system)
     splits = -(-size // split)
@@ -81,19 +82,22 @@ def _check(op: str, network: AstraNetwork, system: AstraSystem) -> None:
     field = f"{op.replace('_', '-')}-implementation"
     if set(named) != set(RING):
         raise unsupported(
-            f"{op} by {', '.join(named)}; ASTRA-sim's numbers are reproduced for rings", field,
+            f"{op} by {', '.join(named)}; ASTRA-sim's numbers are reproduced for rings",
+            field,
             "ring",
-        )  # fmt: skip
+        )
     if len(named) != dimensions:
         raise SilicastError(
-            f"has {len(named)} entries, and the network {dimensions} dimensions", field=field,
+            f"has {len(named)} entries, and the network {dimensions} dimensions",
+            field=field,
             hint="one a dimension",
-        )  # fmt: skip
+        )
     if dimensions > 1 and system.inter_dimension_scheduling not in IN_ORDER:
         raise unsupported(
-            f"{system.inter_dimension_scheduling[:40]!r}", "inter-dimension-scheduling",
+            f"{system.inter_dimension_scheduling[:40]!r}",
+            "inter-dimension-scheduling",
             f"{IN_ORDER[0]}: every chunk takes the dimensions in their order",
-        )  # fmt: skip
+        )
 
 
 def _aware(phase: Phase, splits: int, system: AstraSystem) -> int:

@@ -24,7 +24,7 @@ class Sharing:
     """
 
     def __init__(self, messages: list[int], links: I64, flows: I64, count: F64, capacity: F64):
-        self._place = {message: place for place, message in enumerate(messages)}
+        self._place = {message: index for index, message in enumerate(messages)}
         self._crossings = links, flows, count, capacity
         self._left: dict[int, float] = {}
         self._rates: dict[int, float] = {}
@@ -72,9 +72,9 @@ class Sharing:
     def _fair(self, going: tuple[int, ...]) -> dict[int, float]:
         if going not in self._known:
             active = np.zeros(len(self._place), dtype=np.bool_)
-            places = [self._place[m] for m in going]
-            active[places] = True
-            rates = fair_rates(*self._crossings, active)[places].tolist()
+            indices = [self._place[m] for m in going]
+            active[indices] = True
+            rates = fair_rates(*self._crossings, active)[indices].tolist()
             self._known[going] = dict(zip(going, rates, strict=True))
         return self._known[going]
 
@@ -91,13 +91,13 @@ def sharings(classes: Classes) -> tuple[list[Sharing], list[int]]:
     order = np.argsort(np.array(number_of, dtype=np.int64)[classes.message], kind="stable")
     of_crossing = np.array(number_of, dtype=np.int64)[classes.message[order]]
     ends = np.searchsorted(of_crossing, np.arange(len(members) + 1))
-    found = []
+    items = []
     for number, messages in enumerate(members):
         mine = order[ends[number] : ends[number + 1]]
         links, link = np.unique(classes.link[mine], return_inverse=True)
         flow = np.searchsorted(np.array(messages), classes.message[mine])
-        found.append(Sharing(messages, link, flow, classes.count[mine], classes.capacity[links]))
-    return found, number_of
+        items.append(Sharing(messages, link, flow, classes.count[mine], classes.capacity[links]))
+    return items, number_of
 
 
 def _joined(link: I64, message: I64, messages: int, links: int) -> list[int]:
@@ -110,6 +110,6 @@ def _joined(link: I64, message: I64, messages: int, links: int) -> list[int]:
         np.minimum.at(now, message, least[link])
         now = now[now]
         if np.array_equal(now, group):
-            found: list[int] = group.tolist()
-            return found
+            tolist: list[int] = group.tolist()
+            return tolist
         group = now

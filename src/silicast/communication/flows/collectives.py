@@ -40,14 +40,15 @@ def rounds_of(op: str, method: Method, gpus: int, size: float) -> tuple[Round, .
         raise SilicastError(f"{gpus} ranks cannot communicate", field="gpus", hint="at least 1")
     if not 0.0 <= size < np.inf:
         raise SilicastError(f"a message of {size:g} bytes", field="bytes", hint="0 or more")
-    found = _ROUNDS.get((op, method))
-    if found is None:
+    result = _ROUNDS.get((op, method))
+    if result is None:
         known = sorted(m for o, m in _ROUNDS if o == op)
         raise unsupported(
-            f"no rounds of {op} by {method}", "method",
+            f"no rounds of {op} by {method}",
+            "method",
             f"{op} goes by {', '.join(known)}" if known else "unknown operation",
-        )  # fmt: skip
-    return found(gpus, size) if gpus > 1 else ()
+        )
+    return result(gpus, size) if gpus > 1 else ()
 
 
 def _ranks(gpus: int) -> I64:
@@ -57,7 +58,7 @@ def _ranks(gpus: int) -> I64:
 def _ring(passes: int) -> Callable[[int, float], tuple[Round, ...]]:
     def rounds(gpus: int, size: float) -> tuple[Round, ...]:
         ranks = _ranks(gpus)
-        return (Round.of(ranks, (ranks + 1) % gpus, size / gpus, passes * (gpus - 1)),)
+        return (Round.from_messages(ranks, (ranks + 1) % gpus, size / gpus, passes * (gpus - 1)),)
 
     return rounds
 
@@ -68,27 +69,26 @@ def _halving(gpus: int, size: float) -> tuple[Round, ...]:
         raise unsupported(
             f"halving-doubling of {gpus} ranks", "gpus", "a power of two; or take a ring"
         )
-    ranks, found, apart = _ranks(gpus), list[Round](), gpus // 2
+    ranks, items, apart = _ranks(gpus), list[Round](), gpus // 2
     while apart:
         size *= 0.5
-        found.append(Round.of(ranks, ranks ^ apart, size))
+        items.append(Round.from_messages(ranks, ranks ^ apart, size))
         apart //= 2
-    return tuple(found)
+    return tuple(items)
 
 
 def _doubling(gpus: int, size: float) -> tuple[Round, ...]:
-    """The same backwards: an all-gather."""
     return _halving(gpus, size)[::-1]
 
 
 def _down(gpus: int, size: float) -> tuple[Round, ...]:
     """A binomial tree from rank 0: who has the message sends it on, to ever nearer ranks."""
-    found, apart = list[Round](), 1 << ((gpus - 1).bit_length() - 1)
+    items, apart = list[Round](), 1 << ((gpus - 1).bit_length() - 1)
     while apart:
         senders = np.arange(0, gpus - apart, 2 * apart, dtype=np.int64)
-        found.append(Round.of(senders, senders + apart, size))
+        items.append(Round.from_messages(senders, senders + apart, size))
         apart //= 2
-    return tuple(found)
+    return tuple(items)
 
 
 def _up_and_down(gpus: int, size: float) -> tuple[Round, ...]:
@@ -101,7 +101,7 @@ def _direct(gpus: int, size: float) -> tuple[Round, ...]:
     """A message from every rank to every other, all at once."""
     source = np.repeat(_ranks(gpus), gpus - 1)
     target = (source + np.tile(np.arange(1, gpus, dtype=np.int64), gpus)) % gpus
-    return (Round.of(source, target, size / gpus),)
+    return (Round.from_messages(source, target, size / gpus),)
 
 
 _ROUNDS: Final[dict[tuple[str, str], Callable[[int, float], tuple[Round, ...]]]] = {

@@ -30,11 +30,11 @@ class Routes:
     def ways(self) -> I64:
         """The way that each entry of ``links`` belongs to."""
         count = len(self.offsets) - 1
-        found: I64 = np.repeat(np.arange(count, dtype=np.int64), np.diff(self.offsets))
-        return found
+        ways: I64 = np.repeat(np.arange(count, dtype=np.int64), np.diff(self.offsets))
+        return ways
 
     @staticmethod
-    def of(count: int, ways: list[I64], links: list[I64]) -> Routes:
+    def from_links(count: int, ways: list[I64], links: list[I64]) -> Routes:
         """Routes from pieces in the order in which a way takes them."""
         way = np.concatenate(ways) if ways else np.zeros(0, dtype=np.int64)
         link = np.concatenate(links) if links else np.zeros(0, dtype=np.int64)
@@ -84,8 +84,9 @@ def check_link(name: str, bytes_per_s: float, latency_s: float, field: str) -> N
     if not (bytes_per_s > 0.0 and math.isfinite(bytes_per_s)):
         raise SilicastError(
             f"{name} has a bandwidth of {bytes_per_s:g} bytes/s: it would never carry anything",
-            field=field, hint="above 0; leave a link out that does not exist",
-        )  # fmt: skip
+            field=field,
+            hint="above 0; leave a link out that does not exist",
+        )
     if not (latency_s >= 0.0 and math.isfinite(latency_s)):
         raise SilicastError(
             f"{name} has a latency of {latency_s:g} s", field=field, hint="0 or more"

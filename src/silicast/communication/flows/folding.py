@@ -92,37 +92,47 @@ def classes_of(fabric: Fabric, jobs: Sequence[Job], *, fold: bool = True) -> Cla
     ways = every.routes.ways
     total: F64 = np.bincount(ways, latency[link], len(every.size)).astype(np.float64)
     return Classes(
-        round_of=every.round_of[one_message], sender=rank_of[every.sender[one_message]],
-        receiver=rank_of[every.receiver[one_message]], size=every.size[one_message],
-        latency_s=total[one_message], link=pair // max(len(one_message), 1),
-        message=pair % max(len(one_message), 1), count=count.astype(np.float64),
-        capacity=capacity[one_link], one_link=used[one_link], job_of=every.job_of[one_rank],
+        round_of=every.round_of[one_message],
+        sender=rank_of[every.sender[one_message]],
+        receiver=rank_of[every.receiver[one_message]],
+        size=every.size[one_message],
+        latency_s=total[one_message],
+        link=pair // max(len(one_message), 1),
+        message=pair % max(len(one_message), 1),
+        count=count.astype(np.float64),
+        capacity=capacity[one_link],
+        one_link=used[one_link],
+        job_of=every.job_of[one_rank],
         messages=len(every.size),
-    )  # fmt: skip
+    )
 
 
 def _messages(fabric: Fabric, jobs: Sequence[Job]) -> _Messages:
     none = np.zeros(0, dtype=np.int64)
-    round_of, sender, receiver, places = [none], [none], [none], [none]
+    round_of, sender, receiver, indices = [none], [none], [none], [none]
     size, first, number = [np.zeros(0)], 0, 0
     target = [none]
     for job in jobs:
-        place = np.array(job.ranks, dtype=np.int64)
+        position = np.array(job.ranks, dtype=np.int64)
         for each in job.rounds:
             round_of.append(np.full(len(each.source), number, dtype=np.int64))
             sender.append(each.source + first)
             receiver.append(each.target + first)
-            places.append(place[each.source])
-            target.append(place[each.target])
+            indices.append(position[each.source])
+            target.append(position[each.target])
             size.append(each.size)
             number += 1
         first += len(job.ranks)
     job_of = np.repeat(np.arange(len(jobs), dtype=np.int64), [len(job.ranks) for job in jobs])
-    routes = fabric.route(np.concatenate(places), np.concatenate(target))
+    routes = fabric.route(np.concatenate(indices), np.concatenate(target))
     return _Messages(
-        np.concatenate(round_of), np.concatenate(sender), np.concatenate(receiver),
-        np.concatenate(size), routes, job_of,
-    )  # fmt: skip
+        np.concatenate(round_of),
+        np.concatenate(sender),
+        np.concatenate(receiver),
+        np.concatenate(size),
+        routes,
+        job_of,
+    )
 
 
 def _refined(every: _Messages, link: I64, capacity: F64, latency: F64) -> tuple[I64, I64, I64]:
@@ -132,7 +142,7 @@ def _refined(every: _Messages, link: I64, capacity: F64, latency: F64) -> tuple[
     message = first
     rank = _mixed(every.job_of.astype(np.uint64), np.uint64(1))
     wire = _mixed(capacity.view(np.uint64), latency.view(np.uint64))
-    found = 0
+    result = 0
     while True:
         over = _sum(_mixed(wire[link], np.uint64(2)), ways, len(first))
         message = _mixed(_mixed(first, over), _mixed(rank[every.sender], rank[every.receiver]))
@@ -141,9 +151,9 @@ def _refined(every: _Messages, link: I64, capacity: F64, latency: F64) -> tuple[
         rank = _mixed(rank, _mixed(out, into))
         wire = _mixed(wire, _sum(_mixed(message[ways], np.uint64(5)), link, len(wire)))
         now = sum(len(np.unique(each)) for each in (message, rank, wire))
-        if now == found:
+        if now == result:
             return _by_first(message), _by_first(rank), _by_first(wire)
-        found = now
+        result = now
 
 
 def _by_first(colour: U64) -> I64:
@@ -151,15 +161,15 @@ def _by_first(colour: U64) -> I64:
     _, first, number = np.unique(colour, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
-    found: I64 = rank[number]
-    return found
+    result: I64 = rank[number]
+    return result
 
 
 def _sum(values: U64, at: I64, count: int) -> U64:
     """Sums modulo 2**64: the same for the same values in any order."""
-    found = np.zeros(count, dtype=np.uint64)
-    np.add.at(found, at, values)
-    return found
+    u64 = np.zeros(count, dtype=np.uint64)
+    np.add.at(u64, at, values)
+    return u64
 
 
 def _mixed(a: U64, b: U64 | np.uint64) -> U64:
@@ -170,5 +180,5 @@ def _mixed(a: U64, b: U64 | np.uint64) -> U64:
         )
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        found: U64 = x ^ (x >> np.uint64(31))
-    return found
+        u64: U64 = x ^ (x >> np.uint64(31))
+    return u64

@@ -47,8 +47,9 @@ class Groups:
         if self.count % self.stride:
             raise SilicastError(
                 f"{self.count} groups of every {self.stride}th device leave devices without one",
-                field="workload.group_stride", hint="a divisor of workload.groups",
-            )  # fmt: skip
+                field="workload.group_stride",
+                hint="a divisor of workload.groups",
+            )
 
     @property
     def devices(self) -> int:
@@ -100,7 +101,7 @@ def sharing_of(op: Collective, size: float, topology: Topology, groups: Groups) 
     >>> from silicast.hardware.catalog import find_device
     >>> from silicast.hardware.device import Link
     >>> h100 = find_device("H100")
-    >>> pods = replace(Topology.of(h100, 64), uplink=Link("uplink", 12.5e9, domain=32))
+    >>> pods = replace(Topology.from_device(h100, 64), uplink=Link("uplink", 12.5e9, domain=32))
     >>> crossing = sharing_of("all_to_all", 1e8, pods, Groups(8, 8, stride=8))
     >>> inside = sharing_of("all_to_all", 1e8, pods, Groups(8, 8))
     >>> crossing.extra_s > 0.0, inside.extra_s
@@ -110,9 +111,11 @@ def sharing_of(op: Collective, size: float, topology: Topology, groups: Groups) 
     each = groups.size - 1 if op == "all_to_all" else local
     if (messages := groups.devices * each) > MOST_MESSAGES:
         raise SilicastError(
-            f"{messages:,} messages at once; at most {MOST_MESSAGES:,} are simulated", kind="limit",
-            field="workload.groups", hint="fewer or smaller groups",
-        )  # fmt: skip
+            f"{messages:,} messages at once; at most {MOST_MESSAGES:,} are simulated",
+            kind="limit",
+            field="workload.groups",
+            hint="fewer or smaller groups",
+        )
     rounds = _rounds(op, size, groups.size, local)
     jobs = [
         Job(str(group), tuple(groups.members(group).tolist()), rounds)
@@ -135,8 +138,9 @@ def _held_by_a_node(groups: Groups, topology: Topology) -> int:
     if (held != held[0]).any():
         raise SilicastError(
             f"a group has {held.min()} devices in one node and {held.max()} in another",
-            field="workload.groups", hint="groups that fill nodes, or divide them",
-        )  # fmt: skip
+            field="workload.groups",
+            hint="groups that fill nodes, or divide them",
+        )
     return int(held[0])
 
 
@@ -149,14 +153,14 @@ def _rounds(op: Collective, size: float, count: int, local: int) -> tuple[Round,
     if op == "all_to_all":
         return rounds_of(op, "direct", count, size)
     if op == "send_recv":
-        return (Round.of([0], [count - 1], size),)
+        return (Round.from_messages([0], [count - 1], size),)
     order = np.arange(count, dtype=np.int64)
     if op == "broadcast":  # pieces follow each other down a chain: every link carries all of them
-        return (Round.of(order[:-1], order[1:], size),)
+        return (Round.from_messages(order[:-1], order[1:], size),)
     rings = _rings(count, local) if local < count else order[None]
     following = np.roll(rings, -1, axis=1)
     piece = size / rings.size
-    return (Round.of(rings.ravel(), following.ravel(), piece, PASSES[op] * (count - 1)),)
+    return (Round.from_messages(rings.ravel(), following.ravel(), piece, PASSES[op] * (count - 1)),)
 
 
 def _rings(count: int, local: int) -> I64:

@@ -36,7 +36,7 @@ class Round:
     delay_s: float = 0.0
 
     @staticmethod
-    def of(
+    def from_messages(
         source: Sequence[int] | I64,
         target: Sequence[int] | I64,
         size: float | Sequence[float] | F64,
@@ -93,9 +93,10 @@ def check_jobs(fabric: Fabric, jobs: Sequence[Job]) -> None:
         for other in job.after:
             if other not in names:
                 raise unknown_name(
-                    f"waits for {other!r}, and no job is called so", f"jobs.{job.name}.after",
+                    f"waits for {other!r}, and no job is called so",
+                    f"jobs.{job.name}.after",
                     f"jobs are {', '.join(names[:8])}",
-                )  # fmt: skip
+                )
     _check_order(jobs)
 
 
@@ -106,9 +107,10 @@ def _check_ranks(fabric: Fabric, job: Job) -> None:
     for rank in job.ranks:
         if not 0 <= rank < fabric.ranks:
             raise SilicastError(
-                f"rank {rank} of a network of {fabric.ranks}", field=field,
+                f"rank {rank} of a network of {fabric.ranks}",
+                field=field,
                 hint=f"0 to {fabric.ranks - 1}",
-            )  # fmt: skip
+            )
     if len(set(job.ranks)) != len(job.ranks):
         twice = next(rank for rank in job.ranks if job.ranks.count(rank) > 1)
         raise SilicastError(f"rank {twice} stands twice", field=field, hint="each rank once")
@@ -119,8 +121,9 @@ def _check_round(job: Job, each: Round, field: str) -> None:
     if len(lengths) != 1:
         raise SilicastError(
             f"{len(each.source)} senders, {len(each.target)} receivers, {len(each.size)} sizes",
-            field=field, hint="every message has one of each",
-        )  # fmt: skip
+            field=field,
+            hint="every message has one of each",
+        )
     if each.repeat < 1:
         raise SilicastError(f"runs {each.repeat} times", field=f"{field}.repeat", hint="1 or more")
     if not (each.delay_s >= 0.0 and math.isfinite(each.delay_s)):
@@ -129,9 +132,10 @@ def _check_round(job: Job, each: Round, field: str) -> None:
         wrong = ends[(ends < 0) | (ends >= len(job.ranks))]
         if len(wrong):
             raise SilicastError(
-                f"rank {int(wrong[0])} of a job of {len(job.ranks)}", field=f"{field}.{what}",
+                f"rank {int(wrong[0])} of a job of {len(job.ranks)}",
+                field=f"{field}.{what}",
                 hint=f"0 to {len(job.ranks) - 1}: the other end of its message waits for ever",
-            )  # fmt: skip
+            )
     alone = each.source[each.source == each.target]
     if len(alone):
         raise SilicastError(f"rank {int(alone[0])} sends to itself", field=field)
@@ -151,9 +155,10 @@ def _check_order(jobs: Sequence[Job]) -> None:
     for job in jobs:
         if circle := _circle(after, job.name, done):
             raise SilicastError(
-                f"jobs wait in a circle: {' -> '.join(circle)}", field=f"jobs.{circle[0]}.after",
+                f"jobs wait in a circle: {' -> '.join(circle)}",
+                field=f"jobs.{circle[0]}.after",
                 hint="each waits for the next; leave one of them out",
-            )  # fmt: skip
+            )
 
 
 def _circle(after: dict[str, tuple[str, ...]], start: str, done: set[str]) -> list[str]:

@@ -47,22 +47,26 @@ class Dimension:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise SilicastError(
-                f"unknown kind of dimension {self.kind!r}", kind="unknown_name",
-                field="dimension.kind", hint=f"one of {', '.join(KINDS)}",
-            )  # fmt: skip
+                f"unknown kind of dimension {self.kind!r}",
+                kind="unknown_name",
+                field="dimension.kind",
+                hint=f"one of {', '.join(KINDS)}",
+            )
         if self.size < 1:
             raise SilicastError(f"{self.size} ranks", field="dimension.size", hint="at least 1")
         check_link(f"a {self.kind} of {self.size}", self.bytes_per_s, self.latency_s, "dimension")
         if self.pod and (self.kind != "switch" or self.pod < 1 or self.size % self.pod):
             raise SilicastError(
-                f"pods of {self.pod} in a {self.kind} of {self.size}", field="dimension.pod",
+                f"pods of {self.pod} in a {self.kind} of {self.size}",
+                field="dimension.pod",
                 hint="a divisor of the ranks below a switch",
-            )  # fmt: skip
+            )
         if not self.oversubscription > 0.0:
             raise SilicastError(
                 f"an oversubscription of {self.oversubscription:g}",
-                field="dimension.oversubscription", hint="1 = none, 4 = a quarter leaves the leaf",
-            )  # fmt: skip
+                field="dimension.oversubscription",
+                hint="1 = none, 4 = a quarter leaves the leaf",
+            )
 
     @property
     def pods(self) -> int:
@@ -97,13 +101,13 @@ class Product(Fabric):
             raise SilicastError("a network without dimensions", field="dimensions")
         if self.ranks > MOST_RANKS:
             raise SilicastError(
-                f"{self.ranks:,} ranks; at most {MOST_RANKS:,} are simulated", kind="limit",
+                f"{self.ranks:,} ranks; at most {MOST_RANKS:,} are simulated",
+                kind="limit",
                 field="dimensions",
-            )  # fmt: skip
+            )
 
     @cached_property
     def ranks(self) -> int:
-        """See :class:`Fabric`."""
         count = 1
         for dimension in self.dimensions:
             count *= dimension.size
@@ -112,25 +116,24 @@ class Product(Fabric):
     @cached_property
     def _bases(self) -> tuple[int, ...]:
         """The first link of each dimension, and the number of all."""
-        found = [0]
+        items = [0]
         for dimension in self.dimensions:
-            own = dimension.size - 1 if dimension.kind == "full" else 2
+            current = dimension.size - 1 if dimension.kind == "full" else 2
             groups = self.ranks // dimension.size
-            found.append(found[-1] + own * self.ranks + 2 * groups * dimension.pods)
-        return tuple(found)
+            items.append(items[-1] + current * self.ranks + 2 * groups * dimension.pods)
+        return tuple(items)
 
-    def _per_link(self, own: Sequence[float], trunk: Sequence[float]) -> F64:
-        found = np.zeros(self._bases[-1])
-        for place, dimension in enumerate(self.dimensions):
-            start, end = self._bases[place : place + 2]
-            found[start:end] = own[place]
+    def _per_link(self, current: Sequence[float], trunk: Sequence[float]) -> F64:
+        per_link = np.zeros(self._bases[-1])
+        for index, dimension in enumerate(self.dimensions):
+            start, end = self._bases[index : index + 2]
+            per_link[start:end] = current[index]
             if dimension.pods:
-                found[start + 2 * self.ranks : end] = trunk[place]
-        return found
+                per_link[start + 2 * self.ranks : end] = trunk[index]
+        return per_link
 
     @cached_property
     def capacity(self) -> F64:
-        """See :class:`Fabric`."""
         dims = self.dimensions
         return self._per_link(
             [d.bytes_per_s for d in dims],
@@ -139,7 +142,6 @@ class Product(Fabric):
 
     @cached_property
     def latency_s(self) -> F64:
-        """See :class:`Fabric`."""
         latencies = [d.latency_s for d in self.dimensions]
         return self._per_link(latencies, latencies)
 
@@ -149,24 +151,24 @@ class Product(Fabric):
         links: list[I64] = []
         now = np.asarray(source, dtype=np.int64)
         stride = 1
-        for place, dimension in enumerate(self.dimensions):
+        for index, dimension in enumerate(self.dimensions):
             here = now // stride % dimension.size
             there = np.asarray(target, dtype=np.int64) // stride % dimension.size
             moving = np.flatnonzero(here != there)
             walk = self._walks[dimension.kind]
-            hops = walk(place, stride, now[moving], here[moving], there[moving])
+            hops = walk(index, stride, now[moving], here[moving], there[moving])
             ways += [moving[which] for which, _ in hops]
             links += [link for _, link in hops]
             now = now + (there - here) * stride
             stride *= dimension.size
-        return Routes.of(len(now), ways, links)
+        return Routes.from_links(len(now), ways, links)
 
     @property
     def _walks(self) -> dict[Kind, Callable[[int, int, I64, I64, I64], list[_Hop]]]:
         return {"switch": self._over_switch, "ring": self._along_ring, "full": self._to_peer}
 
-    def _over_switch(self, place: int, stride: int, now: I64, here: I64, there: I64) -> list[_Hop]:
-        dimension, base = self.dimensions[place], self._bases[place]
+    def _over_switch(self, index: int, stride: int, now: I64, here: I64, there: I64) -> list[_Hop]:
+        dimension, base = self.dimensions[index], self._bases[index]
         every = np.arange(len(now), dtype=np.int64)
         hops = [(every, base + 2 * now)]
         if dimension.pods:
@@ -178,8 +180,8 @@ class Product(Fabric):
             hops.append((far, (first + 2 * back + 1)[far]))
         return [*hops, (every, base + 2 * (now + (there - here) * stride) + 1)]
 
-    def _along_ring(self, place: int, stride: int, now: I64, here: I64, there: I64) -> list[_Hop]:
-        size, base = self.dimensions[place].size, self._bases[place]
+    def _along_ring(self, index: int, stride: int, now: I64, here: I64, there: I64) -> list[_Hop]:
+        size, base = self.dimensions[index].size, self._bases[index]
         forth = (there - here) % size
         ahead = forth <= size - forth  # half way round either way is as long: forwards
         left = np.where(ahead, forth, size - forth)
@@ -192,15 +194,14 @@ class Product(Fabric):
             left = left - 1
         return hops
 
-    def _to_peer(self, place: int, _stride: int, now: I64, here: I64, there: I64) -> list[_Hop]:
-        size = self.dimensions[place].size
+    def _to_peer(self, index: int, _stride: int, now: I64, here: I64, there: I64) -> list[_Hop]:
+        size = self.dimensions[index].size
         slot = (there - here - 1) % size
-        return [(np.arange(len(now), dtype=np.int64), self._bases[place] + now * (size - 1) + slot)]
+        return [(np.arange(len(now), dtype=np.int64), self._bases[index] + now * (size - 1) + slot)]
 
     def link_name(self, link: int) -> str:
-        """See :class:`Fabric`."""
-        place = next(i for i in range(len(self.dimensions)) if link < self._bases[i + 1])
-        dimension, at = self.dimensions[place], link - self._bases[place]
+        index = next(i for i in range(len(self.dimensions)) if link < self._bases[i + 1])
+        dimension, at = self.dimensions[index], link - self._bases[index]
         words = {"switch": ("up", "down"), "ring": ("forwards", "backwards")}
         if dimension.kind == "full":
             rank, slot = divmod(at, dimension.size - 1)
@@ -210,7 +211,7 @@ class Product(Fabric):
         else:
             at -= 2 * self.ranks
             name = f"leaf {at // 2} {words['switch'][at % 2]}"
-        return f"{name} (dimension {place})"
+        return f"{name} (dimension {index})"
 
 
 _Hop = tuple[I64, I64]
@@ -241,10 +242,16 @@ def rail_cluster(
         nodes_per_pod: nodes below one leaf switch of each rail; 0 = all.
         oversubscription: of the leaves' uplinks.
     """
-    return Product((
-        Dimension("switch", gpus_per_node, node_bytes_per_s, node_latency_s),
-        Dimension(
-            "switch", nodes, network_bytes_per_s, network_latency_s, nodes_per_pod,
-            oversubscription,
-        ),
-    ))  # fmt: skip
+    return Product(
+        (
+            Dimension("switch", gpus_per_node, node_bytes_per_s, node_latency_s),
+            Dimension(
+                "switch",
+                nodes,
+                network_bytes_per_s,
+                network_latency_s,
+                nodes_per_pod,
+                oversubscription,
+            ),
+        )
+    )

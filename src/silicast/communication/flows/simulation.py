@@ -29,7 +29,6 @@ class JobTime:
 
     @property
     def duration_s(self) -> float:
-        """How long."""
         return self.end_s - self.start_s
 
 
@@ -83,9 +82,9 @@ def simulate(fabric: Fabric, jobs: Sequence[Job], *, fold: bool = True) -> Outco
     classes = classes_of(fabric, jobs, fold=fold)
     state = State(classes, jobs)
     times = state.run()
-    found = {job.name: JobTime(start, end) for job, (start, end) in zip(jobs, times, strict=True)}
+    table = {job.name: JobTime(start, end) for job, (start, end) in zip(jobs, times, strict=True)}
     name, share = _busiest(fabric, classes, jobs, max(end for _, end in times))
-    return Outcome(found, state.events, classes.messages, len(classes.size), name, share)
+    return Outcome(table, state.events, classes.messages, len(classes.size), name, share)
 
 
 def slowdowns(fabric: Fabric, jobs: Sequence[Job]) -> dict[str, float]:
@@ -101,12 +100,12 @@ def slowdowns(fabric: Fabric, jobs: Sequence[Job]) -> dict[str, float]:
     {'a': 2.0, 'b': 2.0}
     """
     together = simulate(fabric, jobs)
-    found = {}
+    slowdowns = {}
     for job in jobs:
         alone = simulate(fabric, [Job(job.name, job.ranks, job.rounds)]).jobs[job.name].duration_s
         beside = together.jobs[job.name].duration_s
-        found[job.name] = beside / alone if alone > 0.0 else 1.0
-    return found
+        slowdowns[job.name] = beside / alone if alone > 0.0 else 1.0
+    return slowdowns
 
 
 def _busiest(
@@ -121,6 +120,6 @@ def _busiest(
         classes.link, classes.count * sent[classes.message], len(classes.capacity)
     )
     seconds = carried / classes.capacity
-    place = int(np.argmax(seconds))
-    share = float(seconds[place]) / end_s if end_s > 0.0 else 0.0
-    return fabric.link_name(int(classes.one_link[place])), min(share, 1.0)
+    index = int(np.argmax(seconds))
+    share = float(seconds[index]) / end_s if end_s > 0.0 else 0.0
+    return fabric.link_name(int(classes.one_link[index])), min(share, 1.0)

@@ -417,8 +417,8 @@ def engine_names() -> NameIndex[str]:
 @cache
 def engine_index() -> NameIndex[Engine]:
     """All engines of the catalog, each read: for listings, not for finding one."""
-    found = {name: _engine(name) for name in entries(FOLDER)}
-    return NameIndex("engine", {name: (each, each.aliases) for name, each in found.items()})
+    table = {name: _engine(name) for name in entries(FOLDER)}
+    return NameIndex("engine", {name: (each, each.aliases) for name, each in table.items()})
 
 
 def find_engine(name: str) -> Engine:

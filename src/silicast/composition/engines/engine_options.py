@@ -57,7 +57,7 @@ def with_options(engine: Engine, options: Mapping[str, Any]) -> Engine:
     >>> with_options(find_engine("vllm"), {"async_scheduling": False}).host.asynchronous
     False
     """
-    asked: dict[str, tuple[str, Any]] = {}
+    requested: dict[str, tuple[str, Any]] = {}
     for name, value in options.items():
         option = ALIASES.get(name, name)
         if option not in _OPTIONS:
@@ -67,16 +67,16 @@ def with_options(engine: Engine, options: Mapping[str, Any]) -> Engine:
                 field=f"engine.options.{name[:80]}",
                 hint=near(name, [*_OPTIONS, *ALIASES], 2),
             )
-        if option in asked:
+        if option in requested:
             raise SilicastError(
-                f"{name} and {asked[option][0]} are the same option",
+                f"{name} and {requested[option][0]} are the same option",
                 field=f"engine.options.{name}",
                 hint="give one of them",
             )
-        asked[option] = name, value
+        requested[option] = name, value
     for option, change in _OPTIONS.items():  # in this order: the size of a block comes first
-        if option in asked:
-            engine = change(engine, asked[option][1])
+        if option in requested:
+            engine = change(engine, requested[option][1])
     return engine
 
 

@@ -20,10 +20,10 @@ def as_of(engine: Engine, version: str) -> Engine:
     >>> as_of(find_engine("vllm"), "0.2.0").release_log_sd
     0.26
     """
-    found = _file_of(engine, version)
+    file = _file_of(engine, version)
     if is_before(version, engine.unmeasured.before):
-        return msgspec.structs.replace(found, release_log_sd=engine.unmeasured.log_sd)
-    return found
+        return msgspec.structs.replace(file, release_log_sd=engine.unmeasured.log_sd)
+    return file
 
 
 def _file_of(engine: Engine, version: str) -> Engine:

@@ -55,24 +55,24 @@ def saved_launches(block: Block, node: Node, machine: Machine, *, experts: bool)
     """
     engine, architecture = machine.engine, machine.device.architecture
     fusion, family = engine.fusion, node.op.family
-    found: list[int] = []
+    items: list[int] = []
     if not _by_tokens(node.op):
         return ()
     summed = 0
     if experts or fusion.all_reduce_models == "all":
         summed = _summed_tokens(block, engine, architecture)
     if family in _NORMS and _adds(node) and summed:
-        found.append(summed)
+        items.append(summed)
     if family == "kv_copy" and architecture in fusion.rope_append and _has(block, "rope"):
-        found.append(UNLIMITED)
+        items.append(UNLIMITED)
     if family == "gemm" and node.op.variant.flag("includes_quantize"):
         before = _before(block, node)
         done = fusion.quantize.get(node.op.variant.dtype, ())
         if before in done:
-            found.append(UNLIMITED)
+            items.append(UNLIMITED)
         elif before == "norm" and "all_reduce" in done and summed:
-            found.append(summed)
-    return tuple(found)
+            items.append(summed)
+    return tuple(items)
 
 
 def regions_of(names: Sequence[tuple[int, str, str, Op]], engine: Engine) -> tuple[Region, ...]:
@@ -81,22 +81,22 @@ def regions_of(names: Sequence[tuple[int, str, str, Op]], engine: Engine) -> tup
     Args:
         names: stage, block, name and op of every node, in their order.
     """
-    places: dict[tuple[int, str], dict[str, int]] = {}
-    for place, (stage, block, name, _) in enumerate(names):
-        places.setdefault((stage, block), {})[name] = place
-    found = []
-    for nodes in places.values():
+    positions: dict[tuple[int, str], dict[str, int]] = {}
+    for index, (stage, block, name, _) in enumerate(names):
+        positions.setdefault((stage, block), {})[name] = index
+    items = []
+    for nodes in positions.values():
         for table in engine.overlap:
             main = tuple(nodes[name] for name in table.main if name in nodes)
             side = tuple(nodes[name] for name in table.side if name in nodes)
             if main and side:
-                found.append(Region(main, side, table.max_tokens or UNLIMITED))
+                items.append(Region(main, side, table.max_tokens or UNLIMITED))
         one, other = nodes.get("attention_decode"), nodes.get("attention_prefill")
         if one is not None and other is not None:
             library = names[one][3].variant.library
             if library in engine.fusion.attention:
-                found.append(Region((one,), (other,), any_step=True))
-    return tuple(found)
+                items.append(Region((one,), (other,), any_step=True))
+    return tuple(items)
 
 
 @lru_cache(maxsize=1024)
@@ -109,7 +109,7 @@ def smallest_kernel_s(device: Device) -> float:
     if model is None:
         return 0.0
     return float(
-        kernel_times(model, OpBatch.of([op]), device, Evidence(learned=False)).estimate_s[0]
+        kernel_times(model, OpBatch.from_ops([op]), device, Evidence(learned=False)).estimate_s[0]
     )
 
 
@@ -145,8 +145,10 @@ def _before(block: Block, node: Node) -> str:
     for name in node.inputs:
         family = families.get(name, "")
         for kind, members in (
-            ("norm", _NORMS), ("activation", _ACTIVATIONS), ("attention", _ATTENTION),
-        ):  # fmt: skip
+            ("norm", _NORMS),
+            ("activation", _ACTIVATIONS),
+            ("attention", _ATTENTION),
+        ):
             if family in members:
                 return kind
     return ""

@@ -62,14 +62,15 @@ def link_bytes_per_s(machine: Machine) -> float:
 
 def node_host(machine: Machine) -> Host:
     """The host of a node: as stated, what is left out as of the devices' usual system."""
-    own = machine.host
-    if own.cpu != "reference":
-        return own
+    host = machine.host
+    if host.cpu != "reference":
+        return host
     usual = machine.links.host
     return replace(
-        own, memory_gb=own.memory_gb or usual.memory_gb,
-        memory_gb_per_s=own.memory_gb_per_s or usual.memory_gb_per_s,
-    )  # fmt: skip
+        host,
+        memory_gb=host.memory_gb or usual.memory_gb,
+        memory_gb_per_s=host.memory_gb_per_s or usual.memory_gb_per_s,
+    )
 
 
 def memory_bytes_per_s(machine: Machine) -> float:
@@ -94,8 +95,12 @@ def host_times(batch: OpBatch, machine: Machine) -> CollectiveTimes:
     estimate, bound = size / reached, size / peak
     spread = math.exp(Z90 * LOG_SD)
     return CollectiveTimes(
-        estimate_s=estimate, p05_s=np.maximum(estimate / spread, bound), p95_s=estimate * spread,
-        bound_s=bound, resource_s={RESOURCE[batch.family]: bound},
-        shared_log_sd={"host_link": LOG_SD}, independent_log_sd=size * 0.0,
+        estimate_s=estimate,
+        p05_s=np.maximum(estimate / spread, bound),
+        p95_s=estimate * spread,
+        bound_s=bound,
+        resource_s={RESOURCE[batch.family]: bound},
+        shared_log_sd={"host_link": LOG_SD},
+        independent_log_sd=size * 0.0,
         choice=("",) * len(size),
-    )  # fmt: skip
+    )

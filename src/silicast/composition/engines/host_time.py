@@ -121,7 +121,7 @@ class HostLaunches:
             if len(rows):
                 yield self.of(int(states.tokens[rows[0]]), prefill=prefill, decode=decode), rows
 
-    def of(self, tokens: int, *, prefill: bool, decode: bool) -> Launches:
+    def launches(self, tokens: int, *, prefill: bool, decode: bool) -> Launches:
         """The launches of a pass of ``tokens`` tokens with sequences in prefill, in decode."""
         table = self.machine.engine.launch
         launch = table.prefill if prefill else table.decode

@@ -98,12 +98,12 @@ def _takes(engine: Engine, constant: str) -> bool:
 
 def _values(host: HostTable, measured: dict[str, float]) -> dict[str, float]:
     """Fields of the engine's table, on the reference host."""
-    found = dict(measured)
-    if GRAPH_LAUNCH in found:
-        found["step_us"] = found.pop(GRAPH_LAUNCH)
-    if "dispatch_us" in found and "backward_us" not in found and host.dispatch_us:
-        found["backward_us"] = host.backward_us * found["dispatch_us"] / host.dispatch_us
-    return found
+    values = dict(measured)
+    if GRAPH_LAUNCH in values:
+        values["step_us"] = values.pop(GRAPH_LAUNCH)
+    if "dispatch_us" in values and "backward_us" not in values and host.dispatch_us:
+        values["backward_us"] = host.backward_us * values["dispatch_us"] / host.dispatch_us
+    return values
 
 
 def constant_us(engine: Engine, name: str) -> float:
@@ -113,8 +113,8 @@ def constant_us(engine: Engine, name: str) -> float:
     >>> constant_us(find_engine("torch-eager"), "front_us")
     0.0
     """
-    found: float = getattr(engine.serving if name in SERVING else engine.host, name, 0.0)
-    return found
+    constant_us: float = getattr(engine.serving if name in SERVING else engine.host, name, 0.0)
+    return constant_us
 
 
 def _log_sd(

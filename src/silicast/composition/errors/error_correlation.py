@@ -73,22 +73,21 @@ class Pairs:
     differ: NDArray[np.bool_]
 
     @staticmethod
-    def of(nodes: Sequence[StageNode]) -> Pairs:
-        """Of nodes with different ops."""
+    def from_nodes(nodes: Sequence[StageNode]) -> Pairs:
         groups: dict[tuple[str, str], list[int]] = {}
-        for place, node in enumerate(nodes):
-            groups.setdefault((node.op.family, node.op.variant.dtype), []).append(place)
+        for index, node in enumerate(nodes):
+            groups.setdefault((node.op.family, node.op.variant.dtype), []).append(index)
         families = tuple(dict.fromkeys(family for family, _ in groups))
         family, one, other, distance, differ = [], [], [], [], []
-        for (name, _), places in groups.items():
-            members = np.array(places, dtype=np.int64)
-            apart = distances([nodes[place].op.dims for place in places])
+        for (name, _), group in groups.items():
+            members = np.array(group, dtype=np.int64)
+            apart = distances([nodes[index].op.dims for index in group])
             family.append(np.full(len(members) ** 2, families.index(name)))
             one.append(np.repeat(members, len(members)))
             other.append(np.tile(members, len(members)))
             distance.append(apart.ravel())
-            known = {nodes[place].op.variant: place for place in places}
-            kinds = np.array([known[nodes[place].op.variant] for place in places])
+            known = {nodes[index].op.variant: index for index in group}
+            kinds = np.array([known[nodes[index].op.variant] for index in group])
             differ.append((kinds[:, None] != kinds[None, :]).ravel())
         causes = tuple(f"shapes:{name}" for name in families)
         columns: tuple[list[NDArray[Any]], ...] = (family, one, other, distance, differ)
@@ -99,8 +98,8 @@ class Pairs:
         fields = np.array([_field(each) for each in knowledge])
         alike, reach, variants = fields[self.family].T
         near = alike * np.exp(-self.distance / reach) * np.where(self.differ, variants, 1.0)
-        found: F64 = np.where(self.one == self.other, 1.0, near)
-        return found
+        correlation: F64 = np.where(self.one == self.other, 1.0, near)
+        return correlation
 
 
 def seen_of_op(device: Device, op: Op) -> Seen:
@@ -139,8 +138,8 @@ def distances(sizes: Sequence[Sequence[tuple[str, Dim]]]) -> F64:
             numbers = np.unique(np.array(symbols), return_inverse=True)[1]
             apart = numbers[:, None] != numbers[None, :]
             squares += apart * constants()["unlike_octaves"] ** 2
-    found: F64 = np.sqrt(squares)
-    return found
+    distances: F64 = np.sqrt(squares)
+    return distances
 
 
 def octaves_of(dim: Dim) -> float:

@@ -121,7 +121,6 @@ class Terms:
 
     @property
     def whole(self) -> float:
-        """The sum, seconds."""
         return float(self.seconds.sum()) + self.host_s
 
 
@@ -184,12 +183,12 @@ class Uncertainty:
         seen = {kind: seen_of_op(machine.device, op) for kind, op in kinds.items()}
         self._seen = [seen[node.op.family, node.op.variant.dtype] for node in placed]
         self._shape_families = [node.op.family for node in first]
-        self._pairs = Pairs.of(first)
+        self._pairs = Pairs.from_nodes(first)
         self._layouts: dict[tuple[frozenset[str], bytes, _Signature], _Layout] = {}
         self._laid_out: Sequence[Mapping[str, float]] = ()
         self._factors: _Signature = ()
 
-    def of(self, total: Sum, measured: frozenset[str] = frozenset()) -> ErrorFactors:
+    def factors(self, total: Sum, measured: frozenset[str] = frozenset()) -> ErrorFactors:
         """The error of a sum.
 
         Args:
@@ -207,7 +206,7 @@ class Uncertainty:
         by_call = np.bincount(layouts[0].call, weights=total.seconds)  # the same in all of them
         usual = constants()[f"{mode_of(self.engine)}.composition_log_sd"]
         composition = usual if self._whole is None else self._whole.log_sd
-        found = []
+        error_factors = []
         for measured, layout, causes in zip(
             cases, layouts, self._own(total, layouts, whole), strict=True
         ):
@@ -215,9 +214,11 @@ class Uncertainty:
             linear = dict(zip(layout.names, shares, strict=True))
             linear |= self._beside_kernels(total, measured, whole)
             causes[COMPOSITION] = composition
-            own = math.sqrt(math.fsum([value * value for value in causes.values()]))
-            found.append(ErrorFactors({n: v for n, v in linear.items() if v > 0.0}, own, causes))
-        return found
+            current = math.sqrt(math.fsum([value * value for value in causes.values()]))
+            error_factors.append(
+                ErrorFactors({n: v for n, v in linear.items() if v > 0.0}, current, causes)
+            )
+        return error_factors
 
     def _beside_kernels(
         self, total: Sum, measured: frozenset[str], whole: float
@@ -247,7 +248,7 @@ class Uncertainty:
     def terms(self, total: Sum) -> Terms:
         """The times of a sum and how certain each is alone."""
         pairs = zip(total.shared, total.own_log_sd.tolist(), strict=True)
-        log_sd = np.array([math.hypot(own, *shared.values()) for shared, own in pairs])
+        log_sd = np.array([math.hypot(item, *shared.values()) for shared, item in pairs])
         host_log_sd = self.engine.host.log_sd
         return Terms(total.seconds, self._runs, log_sd, total.host_s, host_log_sd)
 
@@ -270,25 +271,25 @@ class Uncertainty:
         if len(families) > 1:
             tried.append(ALL_KERNELS)
             cases.append(frozenset(families))
-        found = dict(zip(tried, self._errors(total, cases), strict=True))
-        chosen = [name for name in tried if found[name].variance < now.variance]
-        chosen.sort(key=lambda name: found[name].variance)
-        return {name: found[name] for name in chosen}
+        table = dict(zip(tried, self._errors(total, cases), strict=True))
+        chosen = [name for name in tried if table[name].variance < now.variance]
+        chosen.sort(key=lambda name: table[name].variance)
+        return {name: table[name] for name in chosen}
 
     def _layout(self, total: Sum, measured: frozenset[str]) -> _Layout:
         """Remembered for sums whose kernel calls have the same factors."""
         if total.shared is not self._laid_out:
             self._laid_out, self._factors = total.shared, _signature(total.shared)
         key = (measured, total.tiers.tobytes(), self._factors)
-        found = self._layouts.get(key)
-        if found is None:
+        layout = self._layouts.get(key)
+        if layout is None:
             if len(self._layouts) >= MOST_LAYOUTS:
                 self._layouts.clear()
-            found = self._layouts[key] = self._new_layout(total, measured)
-        return found
+            layout = self._layouts[key] = self._new_layout(total, measured)
+        return layout
 
     def _new_layout(self, total: Sum, measured: frozenset[str]) -> _Layout:
-        places: dict[tuple[int, str], int] = {}
+        positions: dict[tuple[int, str], int] = {}
         spreads: list[dict[str, float]] = []
         call = []
         known: dict[str, Knowledge] = {}
@@ -296,7 +297,7 @@ class Uncertainty:
             self.families, total.shared, total.tiers.tolist(), self._seen, strict=True
         ):
             key = (id(factors), family)
-            call.append(places.setdefault(key, len(spreads)))
+            call.append(positions.setdefault(key, len(spreads)))
             if call[-1] < len(spreads):
                 continue
             knowledge = knowledge_of(factors, tier, seen)
@@ -334,9 +335,9 @@ class Uncertainty:
         correlations = np.array([layout.correlation for layout in layouts])
         products = correlations * spreads[:, pairs.one] * spreads[:, pairs.other]
         families = len(pairs.causes)
-        places = pairs.family + families * np.arange(len(layouts))[:, None]
+        positions = pairs.family + families * np.arange(len(layouts))[:, None]
         variances = np.bincount(
-            places.ravel(), weights=products.ravel(), minlength=families * len(layouts)
+            positions.ravel(), weights=products.ravel(), minlength=families * len(layouts)
         )
         sds = np.sqrt(np.maximum(variances, 0.0)) / whole
         for row in sds.reshape(len(layouts), families).tolist():
@@ -348,13 +349,13 @@ def narrowed_sum(
 ) -> dict[str, ErrorFactors]:
     """Measurement -> the error it would leave of a sum of ``(time, error, narrowed errors)``."""
     names = dict.fromkeys(name for _, _, narrowed in terms for name in narrowed)
-    found = {
+    table = {
         name: ErrorFactors.of_sum(
             [(time, narrowed.get(name, error)) for time, error, narrowed in terms]
         )
         for name in names
     }
-    return dict(sorted(found.items(), key=lambda item: item[1].variance))
+    return dict(sorted(table.items(), key=lambda item: item[1].variance))
 
 
 def _shapes(
@@ -389,12 +390,12 @@ def split(factors: Mapping[str, float], family: str, knowledge: Knowledge) -> di
     ['family:gemm', 'device', 'device:gemm']
     """
     of_device = math.fsum(v * v for n, v in factors.items() if _kind(n) in OF_DEVICE)
-    found = {n: v for n, v in factors.items() if _kind(n) not in OF_DEVICE}
+    table = {n: v for n, v in factors.items() if _kind(n) not in OF_DEVICE}
     if of_device > 0.0:
         everywhere = constants()[f"{knowledge}.device_share"]
-        found["device"] = math.sqrt(everywhere * of_device)
-        found[f"device:{family}"] = math.sqrt((1.0 - everywhere) * of_device)
-    return found
+        table["device"] = math.sqrt(everywhere * of_device)
+        table[f"device:{family}"] = math.sqrt((1.0 - everywhere) * of_device)
+    return table
 
 
 def _kind(factor: str) -> str:
@@ -414,9 +415,9 @@ def _after(spread: dict[str, float], family: str, measured: frozenset[str]) -> d
     """Shared loadings of a call once something has been measured."""
     if family in measured:
         gone = [value for name, value in spread.items() if _kind(name) in OF_KERNELS]
-        found = {n: v for n, v in spread.items() if _kind(n) not in OF_KERNELS}
-        found[f"device:{family}"] = min(math.hypot(*gone), _calibrated(family).shared)
-        return found
+        after = {n: v for n, v in spread.items() if _kind(n) not in OF_KERNELS}
+        after[f"device:{family}"] = min(math.hypot(*gone), _calibrated(family).shared)
+        return after
     if _is_measured(family, measured):
         most = _calibrated(family).shared
         return {name: min(value, most) for name, value in spread.items()}

@@ -139,8 +139,8 @@ def most_with_room(free: Callable[[int], int], most: int) -> int:
         tries += 1
         at = (low + high) // 2 if tries % 4 == 0 else low + (high - low) * left // (left - missing)
         at = min(max(at, low + 1), high - 1)
-        if (found := free(at)) >= 0:
-            low, left = at, found
+        if (result := free(at)) >= 0:
+            low, left = at, result
         else:
-            high, missing = at, found
+            high, missing = at, result
     return low

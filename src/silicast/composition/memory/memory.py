@@ -35,7 +35,6 @@ class MemoryUse:
 
     @property
     def total(self) -> int:
-        """All of it."""
         return self.weights + self.kv_cache + self.activations + self.framework
 
     @property

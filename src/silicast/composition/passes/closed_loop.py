@@ -101,13 +101,13 @@ def closed_loop(deployment: Deployment, clients: int, prompt: int, output: int) 
         raise ValueError("at least one client, one token of a prompt and two of an output")
     model = step_model(deployment)
     # groups of attention_dp share the clients evenly, and all wait for the fullest
-    own = -(-clients // deployment.plan.attention_dp)
-    cached = prompt + (2 * np.arange(own, dtype=np.int64) + 1) * output // (2 * own)
+    current = -(-clients // deployment.plan.attention_dp)
+    cached = prompt + (2 * np.arange(current, dtype=np.int64) + 1) * output // (2 * current)
     times = _held(model, _state((), cached))
-    found = Breakdown(model, times, np.ones(1))
-    decode = found.prediction(found.part("decode_step"))
+    breakdown = Breakdown(model, times, np.ones(1))
+    decode = breakdown.prediction(breakdown.part("decode_step"))
     step_s = float(times.total_s[0])
-    mixed = _with_prompt(deployment, prompt, cached[1:], clients - own)
+    mixed = _with_prompt(deployment, prompt, cached[1:], clients - current)
     mixes = deployment.policy.mixes_prefill
     prompt_s = sum(max(float(each.total_s[0]) - mixes * step_s, 0.0) for each in mixed)
     stretch_s = prompt_s if clients > 1 else 0.0
@@ -138,11 +138,11 @@ def _with_prompt(
         return [_held(model, _state(((prompt, prompt),), others[:0], 0))]
     # decoding sequences take their share of a step's tokens
     room = max((policy.chunk_tokens or prompt) - len(others), 1)
-    found = []
+    step_times = []
     for start in range(0, prompt, room):
         new = min(room, prompt - start)
-        found.append(_held(model, _state(((new, start + new),), others, elsewhere)))
-    return found
+        step_times.append(_held(model, _state(((new, start + new),), others, elsewhere)))
+    return step_times
 
 
 def _state(prefill: tuple[tuple[int, int], ...], cached: I64, elsewhere: int = -1) -> BatchStates:

@@ -47,7 +47,7 @@ class Deployment:
         object.__setattr__(self, "policy", policy_of(self.machine, self.model, self.plan))
 
     @staticmethod
-    def of(
+    def from_model(
         model: ModelConfig,
         device: Device,
         engine: Engine,
@@ -66,12 +66,10 @@ class Deployment:
 
     @property
     def device(self) -> Device:
-        """The machine's."""
         return self.machine.device
 
     @property
     def engine(self) -> Engine:
-        """The machine's."""
         return self.machine.engine
 
 

@@ -36,12 +36,12 @@ def predict_framework_pass(
     Raises:
         SilicastError: a part of the model has no kernel model on the device.
     """
-    own = -(-batch // deployment.plan.dp)
-    model = _compiled(deployment, _graph(deployment, PassShape(own, seq_len), framework))
-    found = predict_pass(model, BatchStates.prefill([seq_len] * own))
+    current = -(-batch // deployment.plan.dp)
+    model = _compiled(deployment, _graph(deployment, PassShape(current, seq_len), framework))
+    result = predict_pass(model, BatchStates.prefill([seq_len] * current))
     plan, policy = deployment.plan, deployment.policy
     held = weight_bytes(deployment.model, plan, deployment.precision, policy=policy)
-    return replace(found, weights=held)
+    return replace(result, weights=held)
 
 
 @lru_cache(maxsize=64)
@@ -87,13 +87,13 @@ def framework_memory(
         passes.append(_stages(deployment, _graph(deployment, shape, framework)))
     peak = max(peak_bytes(each)[0] for graph in passes for each in graph.of_stages)
     cached = [output_len if behind else prompt + output_len] * batch
-    kept = kv_cache_bytes(model, plan, deployment.precision, cached, policy=policy)
+    remaining = kv_cache_bytes(model, plan, deployment.precision, cached, policy=policy)
     if behind:
-        kept += cross_cache_bytes(model, plan, deployment.precision, [prompt] * batch)
+        remaining += cross_cache_bytes(model, plan, deployment.precision, [prompt] * batch)
     engine, device = deployment.engine, deployment.device
     return MemoryUse(
         weights=weight_bytes(model, plan, deployment.precision, policy=policy),
-        kv_cache=kept,
+        kv_cache=remaining,
         activations=peak + (0 if deployment.machine.in_line else fragmentation_bytes(peak)),
         framework=round(deployment.machine.framework_gb * GB),
         usable=round(device.dram.capacity_bytes * engine.memory.usable_fraction),
@@ -104,16 +104,15 @@ def _over_lengths(graph: Callable[[int], Graph], shortest: int) -> Graph:
     """One graph for all lengths; two lengths may look alike by chance where a compiler fuses."""
     for attempt in range(_ATTEMPTS):
         low, high = shortest + attempt, 3 * shortest + 1001 + 7 * attempt
-        found = with_symbol(graph(low), graph(high), DECODE_LONGEST, low, high)
-        if found is not None:
-            return found
+        over_lengths = with_symbol(graph(low), graph(high), DECODE_LONGEST, low, high)
+        if over_lengths is not None:
+            return over_lengths
     raise SilicastError(
         "passes of different lengths run different kernels", kind="internal", field="engine"
     )
 
 
 def _graph(deployment: Deployment, shape: PassShape, framework: Framework) -> Graph:
-    """One rank's pass."""
     model, plan = deployment.model, deployment.plan
     graph = build_graph(model, plan, deployment.precision, deployment.policy)
     graph = framework_graph(graph, model, shape, framework, deployment.precision.hidden)

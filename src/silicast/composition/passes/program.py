@@ -64,7 +64,6 @@ class ProgramPass:
 
     @cached_property
     def timeline(self) -> Timeline:
-        """Every execution."""
         return self.model.timeline(self.times, self.states, 0)
 
     @property
@@ -163,17 +162,17 @@ def predict_pass(
         ) from None
     hz = model.held_clock(times, 0)
     times = model.at_clock(times, states, hz, np.zeros(1, dtype=np.int64))
-    found = Breakdown(model, times, np.ones(1))
+    breakdown = Breakdown(model, times, np.ones(1))
     ways: list[Direction] = [DIRECTIONS[number] for number in model.graph.directions]
-    parts = {way: found.direction_part(way) for way in ways}
+    parts = {way: breakdown.direction_part(way) for way in ways}
     return ProgramPass(
-        total=found.prediction(found.part("e2e", host="between_passes"), caveats=caveats),
+        total=breakdown.prediction(breakdown.part("e2e", host="between_passes"), caveats=caveats),
         directions={
-            way: found.prediction(part, direction=way, caveats=caveats)
+            way: breakdown.prediction(part, direction=way, caveats=caveats)
             for way, part in parts.items()
         },
         clock_hz=hz,
-        coverage=found.coverage,
+        coverage=breakdown.coverage,
         model=model,
         states=states,
         times=times,
@@ -196,9 +195,9 @@ def _check_sizes(node: StageNode, model: StepModel) -> None:
             field="op",
             hint='"data_movement" with the flag "unmodelled" counts its bytes',
         )
-    for own, dim in op.dims:
+    for item, dim in op.dims:
         # sides of an image that differ have names of their own, with one range
-        name = own if own in implementation.dims else own.removesuffix("_h").removesuffix("_w")
+        name = item if item in implementation.dims else item.removesuffix("_h").removesuffix("_w")
         if name not in implementation.dims:
             raise SilicastError(
                 f"{where}: {op.family} has no size {name!r}",

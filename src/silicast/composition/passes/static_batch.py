@@ -56,12 +56,12 @@ class StaticBatch:
         """What the kernels of one device of every stage take beyond what it draws while it waits,
         joules.
         """
-        first, rest = self.steps
-        found = float(first.kernels_j(first.rows[:1], first.rows[0])[0])
+        first, remaining = self.steps
+        kernels_j = float(first.kernels_j(first.rows[:1], first.rows[0])[0])
         if len(self.weights):
-            each = rest.kernels_j(rest.rows, rest.rows[len(self.weights) // 2])
-            found += float(each @ self.weights)
-        return found
+            each = remaining.kernels_j(remaining.rows, remaining.rows[len(self.weights) // 2])
+            kernels_j += float(each @ self.weights)
+        return kernels_j
 
     @property
     def memory_gb(self) -> Quantity:
@@ -110,17 +110,17 @@ def predict_static_batch(
     _, weights = decode_knots(output_len - 1)
     middle = decode_steps.rows[len(weights) // 2]
     step, _ = decode_steps.at("decode_step", middle, warnings)
-    rest, decode_hz = decode_steps.at("decode", middle, warnings, weights)
-    rest = replace(rest, part=replace(rest.part, count=output_len - 1))
-    longer = max((first, rest), key=lambda phase: phase.part.exposed_ps)
-    halves = [(phase.part.exposed_ps, phase.error, phase.narrowed) for phase in (first, rest)]
+    remaining, decode_hz = decode_steps.at("decode", middle, warnings, weights)
+    remaining = replace(remaining, part=replace(remaining.part, count=output_len - 1))
+    longer = max((first, remaining), key=lambda phase: phase.part.exposed_ps)
+    halves = [(phase.part.exposed_ps, phase.error, phase.narrowed) for phase in (first, remaining)]
     total = replace(
         longer,
-        part=Part.group("total", (first.part, rest.part)),
-        error=ErrorFactors.of_sum([(time, own) for time, own, _ in halves]),
+        part=Part.group("total", (first.part, remaining.part)),
+        error=ErrorFactors.of_sum([(time, item) for time, item, _ in halves]),
         narrowed=Later(lambda: narrowed_sum(halves)),
-        domain=worst_domain((first.domain, rest.domain)),
-        warnings=said_by(longer, first, rest),
+        domain=worst_domain((first.domain, remaining.domain)),
+        warnings=said_by(longer, first, remaining),
     )
     evaluated = (prefill_steps, decode_steps)
     clocks = (prefill_hz, decode_hz)
@@ -138,8 +138,8 @@ def batch_memory(
         return static_batch_memory(deployment, input_lens, output_len)
     from silicast.composition.passes.framework_pass import framework_memory
 
-    own = busiest_group(input_lens, deployment.plan.attention_dp)
-    return framework_memory(deployment, len(own), max(own), output_len, framework)
+    current = busiest_group(input_lens, deployment.plan.attention_dp)
+    return framework_memory(deployment, len(current), max(current), output_len, framework)
 
 
 @final
@@ -170,7 +170,6 @@ class BatchSteps:
         return self._held[hz]
 
     def kernels_j(self, rows: I64, typical: int) -> F64:
-        """Of some of its rows, :meth:`~.step.StepModel.kernels_j`."""
         return self.model.kernels_j(self.times(int(typical)))[rows]
 
     def at(
@@ -183,14 +182,14 @@ class BatchSteps:
         """
         times = self.times(int(typical))
         if weights is None:
-            found = self._of_one(name, int(typical))
+            result = self._of_one(name, int(typical))
         else:
             whole = np.zeros(len(self.states))
             whole[self.rows] = weights
-            found = self._weighted(name, times, whole)
+            result = self._weighted(name, times, whole)
         if warnings:
-            found = replace(found, warnings=(*found.warnings, *warnings))
-        return found, times.clock_hz
+            result = replace(result, warnings=(*result.warnings, *warnings))
+        return result, times.clock_hz
 
     def _of_one(self, name: str, typical: int) -> Prediction:
         """Remembered: batches of the same prompts share their prefill."""
@@ -201,8 +200,8 @@ class BatchSteps:
         return self._alone[key]
 
     def _weighted(self, name: str, times: StepTimes, weights: F64) -> Prediction:
-        found = Breakdown(self.model, times, weights)
-        return found.prediction(found.part(name))
+        breakdown = Breakdown(self.model, times, weights)
+        return breakdown.prediction(breakdown.part(name))
 
 
 def batch_steps(
@@ -219,18 +218,18 @@ def batch_steps(
     if framework is None:
         (alone,) = steps_together(deployment, ((input_lens, output_len),))
         return alone
-    own = busiest_group(input_lens, deployment.plan.attention_dp)
-    own = [max(own)] * len(own)
-    states = _states(deployment, own, -1, output_len)
+    current = busiest_group(input_lens, deployment.plan.attention_dp)
+    current = [max(current)] * len(current)
+    states = _states(deployment, current, -1, output_len)
     rows = np.arange(len(states))
-    found = []
+    items = []
     from silicast.composition.passes.framework_pass import decode_model, prefill_model
 
     makers = (prefill_model, decode_model) if len(rows) > 1 else (prefill_model,)
     for make, part in zip(makers, (rows[:1], rows[1:]), strict=False):
-        model, some = make(deployment, len(own), own[0], framework), states.chosen(part)
-        found.append(BatchSteps(model, some, np.arange(len(part)), model.steps(some)))
-    return found[0], found[-1]
+        model, some = make(deployment, len(current), current[0], framework), states.chosen(part)
+        items.append(BatchSteps(model, some, np.arange(len(part)), model.steps(some)))
+    return items[0], items[-1]
 
 
 def steps_together(
@@ -244,36 +243,37 @@ def steps_together(
     """
     model, each, prompts = step_model(deployment), [], []
     for input_lens, output_len in batches:
-        own = busiest_group(input_lens, deployment.plan.attention_dp)
-        elsewhere = sum(input_lens) - sum(own)
-        prompts.append((tuple(own), elsewhere))
-        each.append(_states(deployment, own, elsewhere, output_len))
+        current = busiest_group(input_lens, deployment.plan.attention_dp)
+        elsewhere = sum(input_lens) - sum(current)
+        prompts.append((tuple(current), elsewhere))
+        each.append(_states(deployment, current, elsewhere, output_len))
     times = model.steps(BatchStates.joined(each))
     prefills: dict[tuple[tuple[int, ...], int], BatchSteps] = {}
-    found, start = [], 0
+    steps_together, start = [], 0
     for states, key in zip(each, prompts, strict=True):
         stop = start + len(states)
         one = times if len(each) == 1 else times.of_states(start, stop)
         rows = np.arange(len(states))
-        first, rest = (BatchSteps(model, states, part, one) for part in (rows[:1], rows[1:]))
-        found.append((prefills.setdefault(key, first), rest))
+        first, remaining = (BatchSteps(model, states, part, one) for part in (rows[:1], rows[1:]))
+        steps_together.append((prefills.setdefault(key, first), remaining))
         start = stop
-    return found
+    return steps_together
 
 
 def _states(
-    deployment: Deployment, own: Sequence[int], elsewhere: int, output_len: int
+    deployment: Deployment, current: Sequence[int], elsewhere: int, output_len: int
 ) -> BatchStates:
     """The prefill and the decode steps that are evaluated of a batch.
 
     Args:
-        own: prompts of the busiest group; ``elsewhere``: tokens of the others, -1 = as many each.
+        current: prompts of the busiest group; ``elsewhere``: tokens of the others, -1 = as many
+        each.
     """
     knots, _ = decode_knots(output_len - 1)
     if deployment.model.encoder is not None:
-        return BatchStates.encoded(own, knots)
-    states = BatchStates.prefill(own, elsewhere)
-    return states.then(BatchStates.decode(own, knots)) if deployment.model.causal else states
+        return BatchStates.encoded(current, knots)
+    states = BatchStates.prefill(current, elsewhere)
+    return states.then(BatchStates.decode(current, knots)) if deployment.model.causal else states
 
 
 def decode_knots(steps: int) -> tuple[I64, F64]:

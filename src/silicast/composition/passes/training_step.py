@@ -60,7 +60,6 @@ class Batch:
 
     @property
     def tokens(self) -> int:
-        """Of one step."""
         return self.seq_len * self.micro_batch * self.accumulation
 
 
@@ -109,16 +108,16 @@ def predict_training_step(
     """
     usual = Framework(compiled=True, attention="fused", fused_layers=True)
     chosen, memory = _fitting(deployment, batch, optimizer, recompute, framework or usual)
-    found = predict_framework_pass(deployment, batch.micro_batch, batch.seq_len, chosen)
+    framework_pass = predict_framework_pass(deployment, batch.micro_batch, batch.seq_len, chosen)
     update = predict_program(deployment.machine, update_graph(deployment, optimizer))
     assert chosen.training is not None
     return TrainingStep(
-        step=_step(found, update.total, batch.accumulation, deployment),
+        step=_step(framework_pass, update.total, batch.accumulation, deployment),
         memory=memory,
         recompute=chosen.training.recompute,
         model_flops=model_flops(deployment.model, batch),
-        clock_hz=found.clock_hz,
-        micro=found,
+        clock_hz=framework_pass.clock_hz,
+        micro=framework_pass,
         update=update,
     )
 
@@ -150,15 +149,15 @@ def training_memory(
     graph = build_graph(deployment.model, deployment.plan, precision, deployment.policy)
     shape = PassShape(batch.micro_batch, batch.seq_len)
     lowered = framework_graph(graph, deployment.model, shape, framework, precision.hidden)
-    activations, worst = peak_bytes(Executions.of(lowered))
-    gradients, kept = state_bytes(deployment, optimizer)
+    activations, worst = peak_bytes(Executions.from_graph(lowered))
+    gradients, remaining = state_bytes(deployment, optimizer)
     return ProgramMemory(
         weights=parameters(deployment.model, mtp=False) * (int(BITS[precision.hidden]) // 8),
         activations=activations,
         fragmentation=0 if deployment.machine.in_line else fragmentation_bytes(activations),
         framework=round(deployment.machine.framework_gb * GB),
         gradients=gradients,
-        optimizer=kept,
+        optimizer=remaining,
         peak_node=worst,
     )
 
@@ -208,10 +207,10 @@ def model_flops(model: ModelConfig, batch: Batch, adapters: int | None = None) -
 
 
 def _step(
-    found: ProgramPass, update: Prediction, accumulation: int, deployment: Deployment
+    program_pass: ProgramPass, update: Prediction, accumulation: int, deployment: Deployment
 ) -> Prediction:
     """``accumulation`` passes and one update."""
-    passes = replace(found.total, part=repeated(found.total.part, accumulation))
+    passes = replace(program_pass.total, part=repeated(program_pass.total.part, accumulation))
     return unmeasured_training(with_update(passes, update, "step"), deployment)
 
 
@@ -229,20 +228,20 @@ def with_update(passes: Prediction, update: Prediction, name: str) -> Prediction
     )
 
 
-def unmeasured_training(found: Prediction, deployment: Deployment) -> Prediction:
+def unmeasured_training(prediction: Prediction, deployment: Deployment) -> Prediction:
     """Of a step of a model: see :func:`unmeasured_backward`."""
     experts = deployment.model.moe is not None
     return unmeasured_backward(
-        found, deployment.precision.hidden, deployment.device.architecture, experts=experts
+        prediction, deployment.precision.hidden, deployment.device.architecture, experts=experts
     )
 
 
 def unmeasured_backward(
-    found: Prediction, dtype: str, architecture: str, *, experts: bool = False
+    prediction: Prediction, dtype: str, architecture: str, *, experts: bool = False
 ) -> Prediction:
     """Of a pass that trains: wider where not all backward kernels of its format were measured."""
     if dtype == "fp32":
-        return found
+        return prediction
     judged = load_physics("training").default
     spread = load_physics("composition").default["training_log_sd"]
     if load_physics("attention_backward").is_measured(architecture):
@@ -253,12 +252,12 @@ def unmeasured_backward(
     def wider(error: ErrorFactors) -> ErrorFactors:
         return replace(error, loadings={**error.loadings, "training": spread})
 
-    narrowed = found.narrowed
+    narrowed = prediction.narrowed
     return replace(
-        found,
-        error=wider(found.error),
-        warnings=tuple(dict.fromkeys((*found.warnings, UNMEASURED))),
-        domain=_near(found),
+        prediction,
+        error=wider(prediction.error),
+        warnings=tuple(dict.fromkeys((*prediction.warnings, UNMEASURED))),
+        domain=_near(prediction),
         narrowed=Later(lambda: {name: wider(error) for name, error in narrowed.items()}),
     )
 

@@ -28,8 +28,8 @@ def held_clock(machine: Machine, seconds: float, core_j: float, memory_j: float)
     device = machine.limited_device
     boost, share = device.clocks.boost_hz, 1.0
     if device.power_cap_w is not None:
-        own = board(device, _ANY)
-        share = float(clock_share(own, core_j / seconds, memory_j / seconds))  # type: ignore[arg-type]
+        current = board(device, _ANY)
+        share = float(clock_share(current, core_j / seconds, memory_j / seconds))  # type: ignore[arg-type]
     hz = min(share * boost, math.inf if machine.clock_hz is None else machine.clock_hz)
     return hz if hz < boost * (1.0 - TOLERANCE) else boost
 
@@ -75,8 +75,8 @@ def drawn(machine: Machine, seconds: float, kernels_j: float) -> Drawn:
     if device.structure is None:
         watts = min(waiting + kernels_j / seconds, most)
         return Drawn(watts, watts * seconds)
-    found = held(seconds, kernels_j, waiting, most)  # type: ignore[arg-type]
-    took_s, joules = map(float, found)
+    result = held(seconds, kernels_j, waiting, most)  # type: ignore[arg-type]
+    took_s, joules = map(float, result)
     return Drawn(joules / took_s, joules)
 
 

@@ -85,7 +85,7 @@ class CallValues:
         self._by_numbers = not (PREFILL_KV in dims or DECODE_KV in dims)
         self._last: tuple[object, Call] | None = None
 
-    def of(self, place: int, prefills: Sequence[Pairs], decodes: Sequence[I64]) -> F64:
+    def values(self, index: int, prefills: Sequence[Pairs], decodes: Sequence[I64]) -> F64:
         """Of several states, each with the sequences that it has in prefill and in decode, shape
         (states, values). The call at boost is kept: next comes the same question at other clocks.
         """
@@ -100,10 +100,10 @@ class CallValues:
             rows = np.arange(len(prefills))
             call = self.timer.call(self.group, self.members, rows, states, symbols, self._device(0))
             self._last = key, call
-        device, boosted = self._device(place), self._last[1]
-        return values_of(self.timer.slowed(boosted, device) if place else boosted, device).T
+        device, boosted = self._device(index), self._last[1]
+        return values_of(self.timer.slowed(boosted, device) if index else boosted, device).T
 
-    def near(self, found: F64, exact: F64, rest_s: float | F64, tolerance: float) -> Flags:
+    def near(self, result: F64, exact: F64, rest_s: float | F64, tolerance: float) -> Flags:
         """Whether the members' times are the same within a tolerance of a step whose other nodes
         take ``rest_s``, shape (...).
 
@@ -111,7 +111,7 @@ class CallValues:
             found, exact: values, shape (..., values).
             tolerance: share of the step.
         """
-        off_s = np.abs(found[..., 0] - exact[..., 0]) * self._count
+        off_s = np.abs(result[..., 0] - exact[..., 0]) * self._count
         whole_s = rest_s + exact[..., 0] * self._count
         near: Flags = off_s <= tolerance * whole_s
         return near
@@ -129,20 +129,20 @@ class LengthTable:
         self._evaluated = evaluated
         self._known: dict[tuple[int, int], Values] = {}
 
-    def at(self, place: int, length: int) -> Values:
+    def at(self, index: int, length: int) -> Values:
         """The values at one length."""
-        found = self._known.get((place, length))
-        if found is None:
+        result = self._known.get((index, length))
+        if result is None:
             every = block_of(length)
             lengths = range(max(every.start, 1), every.stop)
             for each, values in zip(
-                lengths, map(tuple, self._evaluated(place, lengths).tolist()), strict=True
+                lengths, map(tuple, self._evaluated(index, lengths).tolist()), strict=True
             ):
                 if each == length:
-                    found = values
-                remember(self._known, (place, each), values, LENGTHS)
-            assert found is not None
-        return found
+                    result = values
+                remember(self._known, (index, each), values, LENGTHS)
+            assert result is not None
+        return result
 
 
 def remember(known: dict[K, V], key: K, value: V, most: int) -> V:

@@ -56,4 +56,4 @@ def _labels_of(labels: Any, index: I64) -> Any:
     """Labels of rows, or what makes them; none where there are none."""
     if callable(labels):
         return lambda: _labels_of(tuple(labels()), index)
-    return tuple(labels[place] for place in index) if labels else ()
+    return tuple(labels[position] for position in index) if labels else ()

@@ -63,11 +63,11 @@ class DecodeSurface:
         lengths = [(name, dim) for name, dim in op.dims if not isinstance(dim, int)]
         return lengths == [("kv_len", DECODE_KV)]
 
-    def at(self, place: int, cached: I64, tokens: int, longest: int) -> Values:
+    def at(self, index: int, cached: I64, tokens: int, longest: int) -> Values:
         """Values as of :func:`values_of`; they depend on the arguments alone.
 
         Args:
-            place: in the grid of clocks.
+            index: in the grid of clocks.
             cached: tokens of each sequence without the new one.
             tokens: of all sequences, the new ones included; ``longest``: of the longest.
         """
@@ -78,15 +78,15 @@ class DecodeSurface:
             if self._chunked or count * window - in_window > SHORT * count * window:
                 tokens, longest = in_window, int(seen.max()) + 1
         mean = tokens / count
-        return self._surface.at(place, count, mean, longest / mean)
+        return self._surface.at(index, count, mean, longest / mean)
 
-    def _values(self, place: int, states: Sequence[I64]) -> F64:
+    def _values(self, index: int, states: Sequence[I64]) -> F64:
         each = max(MOST // max(len(states[0]), len(states[-1])), 1)
         parts = [states[start : start + each] for start in range(0, len(states), each)]
-        return np.concatenate([self._calls.of(place, [()] * len(part), part) for part in parts])
+        return np.concatenate([self._calls.of(index, [()] * len(part), part) for part in parts])
 
-    def _near(self, found: F64, exact: F64, count: int, mean: F64) -> Flags:  # noqa: ARG002
-        return self._calls.near(found, exact, self._rest_s(0, count), TOLERANCE)
+    def _near(self, result: F64, exact: F64, count: int, mean: F64) -> Flags:  # noqa: ARG002
+        return self._calls.near(result, exact, self._rest_s(0, count), TOLERANCE)
 
 
 def _numbers(cached: I64) -> tuple[float, float]:
@@ -116,5 +116,5 @@ def _sequences(count: int, mean: F64, ratio: F64) -> list[I64]:
     shape = 2.0 * (np.arange(others) + 0.5) / others - 1.0
     lengths = middle[:, None] + ((middle - 1.0) * width)[:, None] * shape
     ends = np.rint(np.cumsum(lengths, axis=1))
-    found = np.maximum(np.diff(ends, prepend=0.0, axis=1) - 1.0, 0.0)
-    return list(np.concatenate((longest[:, None] - 1.0, found), axis=1).astype(np.int64))
+    result = np.maximum(np.diff(ends, prepend=0.0, axis=1) - 1.0, 0.0)
+    return list(np.concatenate((longest[:, None] - 1.0, result), axis=1).astype(np.int64))

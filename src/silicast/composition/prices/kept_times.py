@@ -62,22 +62,22 @@ def analysis_of(model: Implementation, batch: OpBatch, device: Device) -> Analys
 
 
 def _kept(batch: OpBatch, device: Device, rests_on: Hashable, make: Callable[[], Found]) -> Found:
-    kept = _KEPT.get()
-    if kept is None:
+    remaining = _KEPT.get()
+    if remaining is None:
         return make()
     sizes = tuple((name, _bits(value)) for name, value in batch.dims.items())
     key = (batch.family, batch.variant, device, rests_on, sizes, _bits(batch.offsets))
-    found: Found | None = kept.found.get(key)
-    if found is None:
-        if kept.rows > ROWS:
-            kept.found.clear()
-            kept.rows = 0
-        found = kept.found[key] = make()
-        kept.rows += len(batch)
-    return found
+    result: Found | None = remaining.found.get(key)
+    if result is None:
+        if remaining.rows > ROWS:
+            remaining.found.clear()
+            remaining.rows = 0
+        result = remaining.found[key] = make()
+        remaining.rows += len(batch)
+    return result
 
 
 def _bits(value: Any) -> Hashable:
     """An array's bytes; numbers as they are."""
-    found: Hashable = value.tobytes() if hasattr(value, "tobytes") else value
-    return found
+    hashable: Hashable = value.tobytes() if hasattr(value, "tobytes") else value
+    return hashable

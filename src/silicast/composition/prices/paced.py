@@ -65,7 +65,7 @@ class PacedPrices:
     >>> from silicast.hardware.catalog import find_device
     >>> from silicast.workload.models.lookup import find_model
     >>> device, engine = find_device("H100"), find_engine("vllm")
-    >>> deployment = Deployment.of(find_model("Llama-3.1-8B"), device, engine)
+    >>> deployment = Deployment.from_model(find_model("Llama-3.1-8B"), device, engine)
     >>> prices = StepPrices(step_model(deployment))
     >>> slow = PacedPrices(prices, Pace(decode=1.25, prefill=1.5))
     >>> one = [(100, 100)]
@@ -90,30 +90,27 @@ class PacedPrices:
 
     @property
     def gap_s(self) -> float:
-        """Between two passes."""
         return self._prices.gap_s * self._pace.decode
 
     def price(
         self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
     ) -> StepPrice:
-        """See :meth:`~silicast.composition.prices.step_prices.StepPrices.price`."""
-        found = self._prices.price(prefill, decode_kv, elsewhere)
+        price = self._prices.price(prefill, decode_kv, elsewhere)
         by = self._pace.prefill if prefill else self._pace.decode
         return replace(
-            found,
-            stages_s=tuple(each * by for each in found.stages_s),
-            waits_s=found.waits_s * by,
-            work_s=found.work_s * by,
+            price,
+            stages_s=tuple(each * by for each in price.stages_s),
+            waits_s=price.waits_s * by,
+            work_s=price.work_s * by,
         )
 
     def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
-        """See :meth:`~silicast.composition.prices.step_prices.StepPrices.run`."""
-        found, by = self._prices.run(decode_kv, steps, elsewhere), self._pace.decode
+        result, by = self._prices.run(decode_kv, steps, elsewhere), self._pace.decode
         return replace(
-            found,
-            stages_s=found.stages_s * by,
-            waits_s=found.waits_s * by,
-            work_s=found.work_s * by,
+            result,
+            stages_s=result.stages_s * by,
+            waits_s=result.waits_s * by,
+            work_s=result.work_s * by,
         )
 
 
@@ -143,28 +140,25 @@ class SlowerPrices:
 
     @property
     def gap_s(self) -> float:
-        """Between two passes."""
         return self._own.gap_s
 
     def price(
         self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
     ) -> StepPrice:
-        """See :meth:`~silicast.composition.prices.step_prices.StepPrices.price`."""
-        own = self._own.price(prefill, decode_kv, elsewhere)
+        price = self._own.price(prefill, decode_kv, elsewhere)
         least = self._least.price(prefill, decode_kv, elsewhere)
-        stages = zip(own.stages_s, least.stages_s, strict=True)
+        stages = zip(price.stages_s, least.stages_s, strict=True)
         return replace(
-            own,
+            price,
             stages_s=tuple(max(pair) for pair in stages),
-            waits_s=max(own.waits_s, least.waits_s),
+            waits_s=max(price.waits_s, least.waits_s),
         )
 
     def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
-        """See :meth:`~silicast.composition.prices.step_prices.StepPrices.run`."""
-        own = self._own.run(decode_kv, steps, elsewhere)
+        current = self._own.run(decode_kv, steps, elsewhere)
         least = self._least.run(decode_kv, steps, elsewhere)
         return replace(
-            own,
-            stages_s=np.maximum(own.stages_s, least.stages_s),
-            waits_s=np.maximum(own.waits_s, least.waits_s),
+            current,
+            stages_s=np.maximum(current.stages_s, least.stages_s),
+            waits_s=np.maximum(current.waits_s, least.waits_s),
         )

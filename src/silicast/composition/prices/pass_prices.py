@@ -45,15 +45,14 @@ class PassPrices:
 
     @property
     def graph(self) -> Any:
-        """Of one stage."""
         return self._graph
 
-    def of(self, batch: int, tokens: int) -> ProgramPass:
+    def program_pass(self, batch: int, tokens: int) -> ProgramPass:
         """The pass over a batch."""
-        found = self._known.get((batch, tokens))
-        if found is None:
-            found = self._known[batch, tokens] = self._passes(batch, tokens)
-        return found
+        program_pass = self._known.get((batch, tokens))
+        if program_pass is None:
+            program_pass = self._known[batch, tokens] = self._passes(batch, tokens)
+        return program_pass
 
     def price(
         self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
@@ -61,13 +60,13 @@ class PassPrices:
         """One pass; raises SilicastError where something is to be decoded."""
         if len(decode_kv) or elsewhere >= 0:
             raise SilicastError(DECODES, field="workload.output_len", hint="output_len = 1")
-        found = self.of(len(prefill), max(total for _, total in prefill))
-        times = found.times
+        result = self.of(len(prefill), max(total for _, total in prefill))
+        times = result.times
         return StepPrice(
             (float(times.device_s[0]),),
             float(times.waited_s[0]),
             float(times.between_s[0]),
-            found.clock_hz,
+            result.clock_hz,
         )
 
     def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:  # noqa: ARG002
@@ -76,8 +75,8 @@ class PassPrices:
 
     def breakdown(self, batch: int, tokens: int, passes: float) -> Breakdown:
         """Where the time of so many passes goes, all like one."""
-        found = self.of(batch, tokens)
-        return Breakdown(found.model, found.times, np.array([passes]))
+        result = self.of(batch, tokens)
+        return Breakdown(result.model, result.times, np.array([passes]))
 
 
 @lru_cache(maxsize=KEPT)

@@ -79,11 +79,11 @@ class PrefillSurface:
         """Whether the sizes of a node are the sequences in prefill."""
         return group.phase == "prefill" and _symbols(timer, index) <= SYMBOLS
 
-    def at(self, place: int, prefill: Pairs) -> Values:
+    def at(self, index: int, prefill: Pairs) -> Values:
         """Values of a call; they depend on the arguments alone.
 
         Args:
-            place: in the grid of clocks.
+            index: in the grid of clocks.
             prefill: the sequences.
         """
         count = len(prefill)
@@ -95,31 +95,31 @@ class PrefillSurface:
                 after, known, seen = after + 1, known + new, seen + new * min(total - new, reach)
         mean = tokens / count
         if count == 1:
-            found = self._alone.at(place, tokens)
+            values = self._alone.at(index, tokens)
         else:
-            found = self._fresh.at(place, count, mean, squares / (mean * tokens))
+            values = self._fresh.at(index, count, mean, squares / (mean * tokens))
         if not seen or not self._sees_past:
-            return found
+            return values
         mean = known / after
-        more = self._past.at(place, after, mean, 1.0 + seen / known / mean)
-        return tuple([max(one + other, 0.0) for one, other in zip(found, more, strict=True)])
+        more = self._past.at(index, after, mean, 1.0 + seen / known / mean)
+        return tuple([max(one + other, 0.0) for one, other in zip(values, more, strict=True)])
 
-    def _values(self, place: int, states: Sequence[Pairs]) -> F64:
-        return self._calls.of(place, states, [_NONE] * len(states))
+    def _values(self, index: int, states: Sequence[Pairs]) -> F64:
+        return self._calls.of(index, states, [_NONE] * len(states))
 
-    def _added(self, place: int, states: Sequence[Pairs]) -> F64:
+    def _added(self, index: int, states: Sequence[Pairs]) -> F64:
         """What a past adds."""
         without = [[(new, new) for new, _ in state] for state in states]
-        found = self._values(place, [*states, *without])
-        more: F64 = found[: len(states)] - found[len(states) :]
+        values = self._values(index, [*states, *without])
+        more: F64 = values[: len(states)] - values[len(states) :]
         return more
 
-    def _near(self, found: F64, exact: F64, count: int, mean: F64) -> Flags:
-        rest = [self._rest_s(0, count, int(count * each)) for each in mean]
-        return self._calls.near(found, exact, np.array(rest), TOLERANCE)
+    def _near(self, result: F64, exact: F64, count: int, mean: F64) -> Flags:
+        remaining = [self._rest_s(0, count, int(count * each)) for each in mean]
+        return self._calls.near(result, exact, np.array(remaining), TOLERANCE)
 
-    def _of_lengths(self, place: int, lengths: range) -> F64:
-        return self._calls.of(place, [[(new, new)] for new in lengths], [_NONE] * len(lengths))
+    def _of_lengths(self, index: int, lengths: range) -> F64:
+        return self._calls.of(index, [[(new, new)] for new in lengths], [_NONE] * len(lengths))
 
 
 def _symbols(timer: Timer, index: int) -> set[str]:
@@ -143,11 +143,11 @@ def _numbers_of_past(prompts: Pairs) -> tuple[float, float]:
 
 def _alike(count: int, mean: F64, ratio: F64) -> list[list[tuple[int, int]]]:
     """Prompts with a past, of several steps."""
-    found = []
+    alike = []
     for each, times in zip(mean.tolist(), ratio.tolist(), strict=True):
         past = round(each * (times - 1.0))
-        found.append([(new, new + past) for new in _whole(np.full(count, each)).tolist()])
-    return found
+        alike.append([(new, new + past) for new in _whole(np.full(count, each)).tolist()])
+    return alike
 
 
 def _prompts(count: int, mean: F64, moment: F64) -> list[list[tuple[int, int]]]:
@@ -156,16 +156,16 @@ def _prompts(count: int, mean: F64, moment: F64) -> list[list[tuple[int, int]]]:
     Args:
         moment: the mean square over the square of the mean, as near as can be.
     """
-    found = []
+    prompts = []
     for each, times in zip(mean.tolist(), moment.tolist(), strict=True):
         off = math.sqrt(max(times - 1.0, 0.0) * (count - 1))
         longest = max(min(each * (1.0 + off), count * each - (count - 1)), each)
         others = np.full(count - 1, (count * each - longest) / max(count - 1, 1))
         lengths = _whole(np.concatenate(([longest], others)))
-        found.append([(new, new) for new in lengths.tolist()])
-    return found
+        prompts.append([(new, new) for new in lengths.tolist()])
+    return prompts
 
 
 def _whole(lengths: F64) -> I64:
-    found: I64 = np.maximum(np.diff(np.rint(np.cumsum(lengths)), prepend=0.0), 1.0).astype(np.int64)
-    return found
+    whole: I64 = np.maximum(np.diff(np.rint(np.cumsum(lengths)), prepend=0.0), 1.0).astype(np.int64)
+    return whole

@@ -26,7 +26,7 @@ class StepNeeds:
         self._model = model
         self._known: dict[tuple[int, ...], Needs] = {}
 
-    def of(self, prompts: int, new: int, seen: int, decoding: int, cached: int) -> Needs:
+    def needs(self, prompts: int, new: int, seen: int, decoding: int, cached: int) -> Needs:
         """Of a step.
 
         Args:
@@ -34,10 +34,10 @@ class StepNeeds:
             decoding: sequences in decode; ``cached``: their tokens.
         """
         key = tuple(number.bit_length() for number in (prompts, new, seen, decoding, cached, 0))
-        found = self._known.get(key)
-        if found is None:
-            found = remember(self._known, key, self._composed(key), REMEMBERED)
-        return found
+        needs = self._known.get(key)
+        if needs is None:
+            needs = remember(self._known, key, self._composed(key), REMEMBERED)
+        return needs
 
     def _composed(self, key: tuple[int, ...]) -> Needs:
         times = self._model.steps(middle_state(key))

@@ -59,11 +59,11 @@ class RunPrice:
     @property
     def pass_s(self) -> F64:
         """From the first launch to the end of the last kernel."""
-        found: F64 = np.cumsum(self.stages_s, axis=0)[-1] + self.waits_s
-        return found
+        pass_s: F64 = np.cumsum(self.stages_s, axis=0)[-1] + self.waits_s
+        return pass_s
 
     @staticmethod
-    def of(price: Callable[[int], StepPrice], steps: int, tokens: float) -> RunPrice:
+    def from_prices(price: Callable[[int], StepPrice], steps: int, tokens: float) -> RunPrice:
         """A run on straight lines between some of its steps.
 
         Args:

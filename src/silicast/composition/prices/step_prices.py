@@ -212,10 +212,10 @@ class StepPrices:
         hz = self._held_hz(sums, waits_s, work_s)
         share = hz / self._boost.clocks.boost_hz
         if share < 1.0:
-            place = place_of(share)
-            weight = float(weight_of(place, share))  # type: ignore[arg-type]
-            fast = self._at(place, step) if place else [waits_s, *sums]
-            slow = self._at(place + 1, step)
+            position = place_of(share)
+            weight = float(weight_of(position, share))  # type: ignore[arg-type]
+            fast = self._at(position, step) if position else [waits_s, *sums]
+            slow = self._at(position + 1, step)
             waits_s, *sums = (a + weight * (b - a) for a, b in zip(fast, slow, strict=True))
         return StepPrice(tuple(sums[:-2]), waits_s, work_s, hz)
 
@@ -241,7 +241,7 @@ class StepPrices:
             )  # fmt: skip
             return self._priced(step)
 
-        return RunPrice.of(price, steps, first.seen / count)
+        return RunPrice.from_prices(price, steps, first.seen / count)
 
     def error(
         self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
@@ -252,12 +252,14 @@ class StepPrices:
         new, seen = (sum(pair[i] for pair in prefill) for i in (0, 1))
         numbers = (len(prefill), new, seen, len(decode_kv), int(decode_kv.sum()), elsewhere + 1)
         key = tuple(number.bit_length() for number in numbers)
-        found = self._errors.get(key)
-        if found is None:
+        error_factors = self._errors.get(key)
+        if error_factors is None:
             times = self.model.steps(middle_state(key))
             total = Breakdown(self.model, times, np.ones(1)).sum()
-            found = remember(self._errors, key, self.model.uncertainty.of(total), REMEMBERED)
-        return found
+            error_factors = remember(
+                self._errors, key, self.model.uncertainty.of(total), REMEMBERED
+            )
+        return error_factors
 
     def _step(self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int) -> _Step:
         count, starts = len(decode_kv), bool(prefill)
@@ -284,24 +286,24 @@ class StepPrices:
             remember(self._decodes, key, (values, launches), REMEMBERED)
         return _Step(prefill, decode_kv, tokens, elsewhere, values, seen, longest, launches, calls)
 
-    def _at(self, place: int, step: _Step) -> list[float]:
+    def _at(self, position: int, step: _Step) -> list[float]:
         """Waits, seconds of each stage, joules of cores and of memory at one clock of the grid."""
         fixed = self._tables.at(
-            place, step.values, step.tokens, step.elsewhere, prefill=bool(step.prefill)
+            position, step.values, step.tokens, step.elsewhere, prefill=bool(step.prefill)
         )
         sums = list(fixed.sums)
         parts: Parts = []
         if step.longest:
             cached, seen, longest = step.cached, step.seen, step.longest
             parts = [
-                (alike, each.at(place, cached, seen, longest)) for alike, each in self._surfaces
+                (alike, each.at(position, cached, seen, longest)) for alike, each in self._surfaces
             ]
         if step.prefill:
-            parts += [(alike, each.at(place, step.prefill)) for alike, each in self._prefills]
+            parts += [(alike, each.at(position, step.prefill)) for alike, each in self._prefills]
         if step.calls:
-            device = self._device(place)
+            device = self._device(position)
             for alike, call in step.calls:
-                slowed = self.timer.slowed(call, device) if place else call
+                slowed = self.timer.slowed(call, device) if position else call
                 parts.append((alike, tuple(values_of(slowed, device)[:, 0].tolist())))
         for alike, values in parts:
             for stage, runs in alike.runs:
@@ -324,26 +326,26 @@ class StepPrices:
         shares = {index: values for alike, values in parts for index in alike.members}
         for region in self._by_lengths:
             (main,), (side,) = region.main, region.side
-            own, beside = shares[main], shares[side]
-            one, other = own[0], beside[0]
-            both = pair_s(one, other, slowdown([own[1] + beside[1], own[2] + beside[2]]))
+            share, beside = shares[main], shares[side]
+            one, other = share[0], beside[0]
+            both = pair_s(one, other, slowdown([share[1] + beside[1], share[2] + beside[2]]))
             under = min(max(one + other - both, 0.0), other)
             nodes_s[side] -= under
             node = self.graph.nodes[side]
             sums[node.stage] -= under * node.count
 
-    def _rest_s(self, place: int, sequences: int) -> float:
+    def _rest_s(self, index: int, sequences: int) -> float:
         """What nodes beside attention take in a decode step."""
         ones = np.ones(sequences, dtype=np.int64)
         step = self._step((), ones, -1)
-        return sum(self._tables.at(place, step.values, sequences, -1, prefill=False).sums[:-2])
+        return sum(self._tables.at(index, step.values, sequences, -1, prefill=False).sums[:-2])
 
-    def _prompts_rest_s(self, place: int, prompts: int, tokens: int) -> float:
+    def _prompts_rest_s(self, index: int, prompts: int, tokens: int) -> float:
         """What nodes beside those of sequences take in a step that is prefill alone."""
         each = [(tokens // prompts, tokens // prompts)] * prompts
         symbols = self.timer.symbols_of_one(each, 0, 0, -1)
         values = tuple([symbols[s] if s else 0 for s in self._parts[True]])
-        return sum(self._tables.at(place, values, tokens, -1, prefill=True).sums[:-2])
+        return sum(self._tables.at(index, values, tokens, -1, prefill=True).sums[:-2])
 
     def _waits_s(self, launches: Launches, nodes_s: F64) -> float:
         """What the device waits for launches."""
@@ -354,8 +356,8 @@ class StepPrices:
 
     def _work_s(self, step: _Step) -> float:
         count, new = len(step.cached), 0
-        for own, _ in step.prefill:
-            new += own
+        for item, _ in step.prefill:
+            new += item
         devices = self.graph.plan.gpus
         return host_work_s(self.model.machine, count + len(step.prefill), new, devices)
 
@@ -366,9 +368,9 @@ class StepPrices:
         total_s = pass_s + self.gap_s + work_s - hidden
         return held_clock(self.model.machine, total_s, sums[-2], sums[-1])
 
-    def _device(self, place: int) -> Device:
+    def _device(self, index: int) -> Device:
         """The device at a clock of the grid."""
-        return slower(self._boost, place)
+        return slower(self._boost, index)
 
 
 @lru_cache(maxsize=KEPT)

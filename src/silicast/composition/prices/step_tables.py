@@ -61,54 +61,54 @@ class StepTables:
         self._by_tokens = [r for r in self.graph.regions if not r.any_step]
 
     def at(
-        self, place: int, values: tuple[int, ...], tokens: int, elsewhere: int, *, prefill: bool
+        self, index: int, values: tuple[int, ...], tokens: int, elsewhere: int, *, prefill: bool
     ) -> Row:
         """Nodes that do not look at sequences, less what second streams hide of them.
 
         Args:
-            place: in the grid of clocks.
+            index: in the grid of clocks.
             values: of the symbols, in the order of the parts.
             tokens: new ones of the step; ``elsewhere``: of other groups of attention_dp.
         """
         replays = not prefill and tokens <= self.model.replayed_tokens
         hides = bool(self._by_tokens) and replays
-        key = (place, prefill, tokens if hides else -1, *values)
+        key = (index, prefill, tokens if hides else -1, *values)
         if (known := self._known.get(key)) is not None:
             return known
         total = np.zeros(self.graph.stages + 2 + len(self.graph.nodes))
         for symbol, value in zip(self._parts[prefill], values, strict=True):
             if value or not symbol:  # else of sequences that the step has not
-                total += self._row(symbol, value, prefill, place)
+                total += self._row(symbol, value, prefill, index)
         sums, nodes_s = total[: self.graph.stages + 2], total[self.graph.stages + 2 :]
         if hides:
-            hidden = self._hidden(tokens, elsewhere, place)
+            hidden = self._hidden(tokens, elsewhere, index)
             for node, seconds in zip(self.graph.nodes, hidden.tolist(), strict=True):
                 sums[node.stage] -= seconds * node.count
             nodes_s -= hidden
         row = Row(tuple(sums.tolist()), nodes_s)
         return row if prefill else remember(self._known, key, row, REMEMBERED)
 
-    def _row(self, symbol: str, value: int, prefill: bool, place: int) -> F64:
+    def _row(self, symbol: str, value: int, prefill: bool, index: int) -> F64:
         """The nodes of one symbol at one value, sums and seconds of nodes in the order of
         :class:`Row`; those around it are evaluated along.
         """
         values = block_of(value)
-        key = (symbol, prefill, place, values.start)
-        found = self._blocks.get(key)
-        if found is None:
-            found = self._filled(symbol, values, prefill, place)
-            if self._numbers + found.size > NUMBERS:
+        key = (symbol, prefill, index, values.start)
+        block = self._blocks.get(key)
+        if block is None:
+            block = self._filled(symbol, values, prefill, index)
+            if self._numbers + block.size > NUMBERS:
                 self._blocks.clear()
                 self._numbers = 0
-            self._blocks[key] = found
-            self._numbers += found.size
-        row: F64 = found[value - values.start] if symbol else found[-1]
+            self._blocks[key] = block
+            self._numbers += block.size
+        row: F64 = block[value - values.start] if symbol else block[-1]
         return row
 
-    def _filled(self, symbol: str, block: range, prefill: bool, place: int) -> F64:
+    def _filled(self, symbol: str, block: range, prefill: bool, position: int) -> F64:
         """The rows of a block of values; a row of none is 0."""
         values = np.arange(max(block.start, 1), block.stop) if symbol else np.zeros(1, np.int64)
-        device, count = self._device(place), len(values)
+        device, count = self._device(position), len(values)
         nodes = NodeTimes(self.graph, count, device)
         for group, members in self._parts[prefill][symbol]:
             symbols = {symbol: values} if symbol else {}
@@ -117,32 +117,32 @@ class StepTables:
             self.timer.fuse(nodes, values)
         first = self.graph.stages + 2
         rows = np.zeros((len(block) if symbol else 1, first + len(self.graph.nodes)))
-        own = rows[len(rows) - count :].T
+        current = rows[len(rows) - count :].T
         for index, node in enumerate(self.graph.nodes):
-            own[node.stage] += nodes.time_s[index] * node.count
-            own[first - 2] += nodes.core_j[index] * node.count
-            own[first - 1] += nodes.memory_j[index] * node.count
-        own[first:] = nodes.time_s
+            current[node.stage] += nodes.time_s[index] * node.count
+            current[first - 2] += nodes.core_j[index] * node.count
+            current[first - 1] += nodes.memory_j[index] * node.count
+        current[first:] = nodes.time_s
         return rows
 
-    def _hidden(self, tokens: int, elsewhere: int, place: int) -> F64:
+    def _hidden(self, tokens: int, elsewhere: int, position: int) -> F64:
         """What second streams hide in a decode step of so many tokens, of one execution of every
         node, shape (nodes,).
         """
         state = one_state((), np.ones(tokens, dtype=np.int64), elsewhere)
-        nodes = NodeTimes(self.graph, 1, self._device(place))
+        nodes = NodeTimes(self.graph, 1, self._device(position))
         wanted = {i for r in self._by_tokens for i in (*r.main, *r.side)}
         symbols = self.timer.symbols(state)
         for group, members in self.timer.kinds(prefill=False):
-            own = [index for index in members if index in wanted]
-            if own:
-                nodes.put(self.timer.call(group, own, FIRST, state, symbols, nodes.device))
+            current = [index for index in members if index in wanted]
+            if current:
+                nodes.put(self.timer.call(group, current, FIRST, state, symbols, nodes.device))
         counts = self.graph.counts[:, None]
         exposed, hidden = nodes.time_s * counts, np.zeros_like(nodes.time_s)
         for region in self._by_tokens:
             self.model.share(region, nodes, state, exposed, hidden)
-        found: F64 = (hidden / counts)[:, 0]
-        return found
+        result: F64 = (hidden / counts)[:, 0]
+        return result
 
 
 def one_state(prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int) -> BatchStates:

@@ -71,7 +71,8 @@ class Stepper:
     >>> from silicast.hardware.catalog import find_device
     >>> from silicast.workload.models.lookup import find_model
     >>> device, engine = find_device("H100"), find_engine("vllm")
-    >>> stepper = Stepper.of(Deployment.of(find_model("Llama-3.1-8B"), device, engine))
+    >>> stepper = Stepper.from_deployment(Deployment.from_model(find_model("Llama-3.1-8B"),
+    device, engine))
     >>> first = stepper.step([(1000, 1000)], np.zeros(0, dtype=np.int64))
     >>> run = stepper.run(np.array([1000]), 100)
     >>> bool(run.start_ns[0] >= first.end_ns), stepper.now_ns == first.end_ns
@@ -89,7 +90,7 @@ class Stepper:
         self._idle = True
 
     @staticmethod
-    def of(deployment: Deployment, now_ns: int = 0) -> Stepper:
+    def from_deployment(deployment: Deployment, now_ns: int = 0) -> Stepper:
         """A replica of a deployment; raises SilicastError as :class:`StepPrices`."""
         return Stepper(step_prices(deployment), now_ns)
 
@@ -103,9 +104,14 @@ class Stepper:
         self.now_ns, self._idle = max(self.now_ns, time_ns), True
 
     def step(
-        self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1,
-        decided_ns: int = 0, copy_ns: int = 0, least_ns: int = 0,
-    ) -> Step:  # fmt: skip
+        self,
+        prefill: Sequence[tuple[int, int]],
+        decode_kv: I64,
+        elsewhere: int = -1,
+        decided_ns: int = 0,
+        copy_ns: int = 0,
+        least_ns: int = 0,
+    ) -> Step:
         """Runs one step.
 
         Args:

@@ -66,11 +66,11 @@ class Surface(Generic[State]):
         self._near = near
         self._cells: dict[Key, Cell | None] = {}
 
-    def at(self, place: int, count: int, mean: float, ratio: float) -> Values:
+    def at(self, index: int, count: int, mean: float, ratio: float) -> Values:
         """Values of a step; they depend on the arguments alone.
 
         Args:
-            place: in the grid of clocks.
+            index: in the grid of clocks.
         """
         octave = math.log2(mean) if mean > 1.0 else 0.0
         over = math.log2(ratio) if ratio > 1.0 else 0.0
@@ -81,18 +81,18 @@ class Surface(Generic[State]):
                 self._fill(*key)
             cell = cells[key]
             level += 1
-        found = _between(cell, count, mean, ratio)
-        if not place:
-            return found
-        key = (place, 0, *_cell(0, count, octave, over))
+        values = _between(cell, count, mean, ratio)
+        if not index:
+            return values
+        key = (index, 0, *_cell(0, count, octave, over))
         if key not in cells:
             self._fill(*key)
         cell = cells[key]
         assert cell is not None
         times = _between(cell, count, mean, ratio)
-        return tuple([value * more for value, more in zip(found, times, strict=True)])
+        return tuple([value * more for value, more in zip(values, times, strict=True)])
 
-    def _fill(self, place: int, level: int, number: int, column: int, row: int) -> None:
+    def _fill(self, index: int, level: int, number: int, column: int, row: int) -> None:
         """Evaluates the box in which a cell lies; at other clocks than boost, over values there."""
         if len(self._cells) + SIDE * SIDE > CELLS:
             self._cells.clear()
@@ -105,39 +105,44 @@ class Surface(Generic[State]):
         at = np.repeat(means, SIDE + 1), np.tile(ratios, SIDE + 1)
         states = [each for count in planes for each in self._states(count, *at)]
         corners, middles = len(states), (low + planes[-1]) // 2
-        checked = level < FINEST and not place
+        checked = level < FINEST and not index
         if checked:
             inside = [(each[1:] + each[:-1]) / 2.0 for each in (means, ratios)]
             at = np.repeat(inside[0], SIDE), np.tile(inside[1], SIDE)
             states += self._states(middles, *at)
-        found = self._evaluated(0, states)
-        if place:
-            slow = self._evaluated(place, states)
-            found = np.divide(slow, found, out=np.ones_like(slow), where=found != 0.0)
+        result = self._evaluated(0, states)
+        if index:
+            slow = self._evaluated(index, states)
+            result = np.divide(slow, result, out=np.ones_like(slow), where=result != 0.0)
         values = [
             [tuple(row) for row in plane.tolist()]
-            for plane in found[:corners].reshape(len(planes), (SIDE + 1) ** 2, -1)
+            for plane in result[:corners].reshape(len(planes), (SIDE + 1) ** 2, -1)
         ]
         cells: list[Cell] = []
         for x in range(SIDE):
             for y in range(SIDE):
                 first = x * (SIDE + 1) + y
                 ends = (first, first + 1, first + SIDE + 1, first + SIDE + 2)
-                cells.append((
-                    tuple(plane[end] for plane in values for end in ends),
-                    low, 1.0 / (high - low),
-                    float(means[x]), 1.0 / float(means[x + 1] - means[x]),
-                    float(ratios[y]), 1.0 / float(ratios[y + 1] - ratios[y]),
-                ))  # fmt: skip
+                cells.append(
+                    (
+                        tuple(plane[end] for plane in values for end in ends),
+                        low,
+                        1.0 / (high - low),
+                        float(means[x]),
+                        1.0 / float(means[x + 1] - means[x]),
+                        float(ratios[y]),
+                        1.0 / float(ratios[y + 1] - ratios[y]),
+                    )
+                )
         holds = np.ones(len(cells), dtype=bool)
         if checked:
             expected = [
                 _between(cell, middles, *self._numbers(state))
                 for cell, state in zip(cells, states[corners:], strict=True)
             ]
-            holds = self._near(np.array(expected), found[corners:], middles, at[0])
+            holds = self._near(np.array(expected), result[corners:], middles, at[0])
         for number_, (cell, good) in enumerate(zip(cells, holds.tolist(), strict=True)):
-            key = (place, level, number, column + number_ // SIDE, row + number_ % SIDE)
+            key = (index, level, number, column + number_ // SIDE, row + number_ % SIDE)
             self._cells[key] = cell if good else None
 
 
@@ -145,8 +150,10 @@ def _cell(level: int, count: int, octave: float, over: float) -> tuple[int, int,
     """Numbers of the cell of a step by the binary logs of its mean and ratio."""
     number = bisect_right(_counts(level), count) - 1
     return (
-        number, int(octave * (MEANS_OF_OCTAVE << level)), int(over * (RATIOS_OF_OCTAVE << level)),
-    )  # fmt: skip
+        number,
+        int(octave * (MEANS_OF_OCTAVE << level)),
+        int(over * (RATIOS_OF_OCTAVE << level)),
+    )
 
 
 @cache
@@ -166,7 +173,9 @@ def _between(cell: Cell, count: int, mean: float, ratio: float) -> Values:
         return tuple([a * s + b * t + c * u + d * v for a, b, c, d in zip(*corners, strict=True)])
     far = (count - first) * per_count
     near = 1.0 - far
-    return tuple([
-        (a * s + b * t + c * u + d * v) * near + (e * s + f * t + g * u + h * v) * far
-        for a, b, c, d, e, f, g, h in zip(*corners, strict=True)
-    ])  # fmt: skip
+    return tuple(
+        [
+            (a * s + b * t + c * u + d * v) * near + (e * s + f * t + g * u + h * v) * far
+            for a, b, c, d, e, f, g, h in zip(*corners, strict=True)
+        ]
+    )

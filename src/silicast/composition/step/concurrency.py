@@ -40,9 +40,9 @@ class Shares:
         """In the order of :data:`RESOURCES`, each of shape (nodes, n)."""
         return self.cores, self.dram, self.links, self.network
 
-    def of(self, places: tuple[int, ...]) -> F64:
+    def shares(self, indices: tuple[int, ...]) -> F64:
         """Those of some nodes, shape (resources, len(places), n)."""
-        rows = list(places)
+        rows = list(indices)
         return np.stack([table[rows] for table in self.tables])
 
 
@@ -87,18 +87,18 @@ def together_s(main_s: F64, side_s: F64, main: F64, side: F64) -> F64:
     elapsed = np.zeros(len(states))
     for _ in range(sum(last)):
         running = [head[queue] < last[queue] for queue in (0, 1)]
-        rest = [left[queue][head[queue], states] for queue in (0, 1)]
+        remainder = [left[queue][head[queue], states] for queue in (0, 1)]
         total = shares[0][:, head[0], states] + shares[1][:, head[1], states]
         slower = np.maximum(1.0, total.max(axis=0))  # the law of :func:`slowdown`
         # the next event: the first of the two that ends, or the one that is left
         step = np.where(
             running[0] & running[1],
-            np.minimum(rest[0], rest[1]),
-            np.where(running[0], rest[0], rest[1]),
+            np.minimum(remainder[0], remainder[1]),
+            np.where(running[0], remainder[0], remainder[1]),
         )
         elapsed = elapsed + step * slower
         for queue in (0, 1):
-            remaining = rest[queue] - step
+            remaining = remainder[queue] - step
             left[queue][head[queue], states] = np.where(running[queue], remaining, 0.0)
             head[queue] = head[queue] + (running[queue] & (remaining <= 0.0))
     return elapsed

@@ -75,12 +75,12 @@ class Executions:
         self._runs: list[tuple[Block, int, I64]] = []
         self._repeats: dict[tuple[int, str], int] = {}
         self._once = all(block.count == 1 for graph in graphs for block in graph.blocks)
-        places: dict[tuple[object, ...], int] = {}
+        positions: dict[tuple[object, ...], int] = {}
         for stage, graph in segments:
             known: dict[int, I64] = {}
             for block, repeat in graph.runs():
                 if id(block) not in known:
-                    known[id(block)] = self._kernels_of(stage, block, places)
+                    known[id(block)] = self._kernels_of(stage, block, positions)
                 self._runs.append((block, repeat, known[id(block)]))
                 where = (stage, block.name)
                 self._repeats[where] = self._repeats.get(where, 0) + 1
@@ -89,23 +89,24 @@ class Executions:
         self.counts: list[int] = np.bincount(self.order, minlength=len(self.kernels)).tolist()
 
     @staticmethod
-    def of(graph: Graph) -> Executions:
-        """Those of one graph."""
+    def from_graph(graph: Graph) -> Executions:
         return Executions([(0, graph)])
 
-    def _kernels_of(self, stage: int, block: Block, places: dict[tuple[object, ...], int]) -> I64:
+    def _kernels_of(
+        self, stage: int, block: Block, positions: dict[tuple[object, ...], int]
+    ) -> I64:
         """The kernel of each node of a block; nodes of one name are one kernel."""
-        found = []
+        items = []
         for node in block.nodes:
             where = (stage, block.name, node.name)
-            if where not in places:
+            if where not in positions:
                 label = node.name if len(block.nodes) <= SEPARATE else node.source
                 alike = (stage, block.name, node.op, label)
-                places[where] = places.setdefault(alike, len(self.kernels))
-                if places[where] == len(self.kernels):
+                positions[where] = positions.setdefault(alike, len(self.kernels))
+                if positions[where] == len(self.kernels):
                     self.kernels.append(Kernel(stage, block, node))
-            found.append(places[where])
-        return np.array(found, dtype=np.int64)
+            items.append(positions[where])
+        return np.array(items, dtype=np.int64)
 
     def repeats(self, stage: int, block: str) -> int:
         """How often blocks of a name run on a stage."""
@@ -124,12 +125,11 @@ class Executions:
     def direction(self) -> I64:
         """Of each execution, as a place in :data:`DIRECTIONS`."""
         numbers = [DIRECTIONS.index(kernel.block.direction) for kernel in self.kernels]
-        found: I64 = np.array(numbers, dtype=np.int64)[self.order]
-        return found
+        direction: I64 = np.array(numbers, dtype=np.int64)[self.order]
+        return direction
 
     @cached_property
     def streams(self) -> tuple[int, ...]:
-        """Of each execution."""
         return tuple(node.stream for block, _, _ in self._runs for node in block.nodes)
 
     @cached_property
@@ -141,9 +141,9 @@ class Executions:
         Transfers of weights beside the device's work neither wait for a block nor end it.
         """
         latest: dict[str, int] = {}
-        own: dict[tuple[str, int], int] = {}
+        table: dict[tuple[str, int], int] = {}
         entries: dict[tuple[str, int], int] = {}
-        found: list[list[int]] = []
+        waits: list[list[int]] = []
         inside: tuple[str, int] = ("", -1)
         left, last = -1, -1
         barriers = self._barriers()
@@ -155,21 +155,21 @@ class Executions:
                 inside, left = where, last
                 entries[where] = left
             if self._once:
-                places = [latest[name] for name in node.inputs if name in latest]
+                indices = [latest[name] for name in node.inputs if name in latest]
             else:
-                mine = (own.get((n, each.repeat), latest.get(n)) for n in node.inputs)
-                places = [place for place in mine if place is not None]
-                own[node.name, each.repeat] = index
+                mine = (table.get((n, each.repeat), latest.get(n)) for n in node.inputs)
+                indices = [position for position in mine if position is not None]
+                table[node.name, each.repeat] = index
             if (not node.inputs or BEFORE in node.inputs) and left >= 0 and not apart:
-                places.append(left)
-            places += barriers.get(index, [])
+                indices.append(left)
+            indices += barriers.get(index, [])
             if begins and each.block.direction == "backward" and not apart:
                 read = entries.get((each.block.name.removesuffix(BACKWARD), each.repeat), -1)
-                places += [read] if read >= 0 else []
-            found.append(places)
+                indices += [read] if read >= 0 else []
+            waits.append(indices)
             latest[node.name] = index
             last = last if apart else index
-        return found
+        return waits
 
     def _barriers(self) -> dict[int, list[int]]:
         """Executions that wait for the direction before theirs to end on every stream: forward,
@@ -177,16 +177,16 @@ class Executions:
         """
         if len({*self.streams}) == 1:
             return {}
-        found: dict[int, list[int]] = {}
+        barriers: dict[int, list[int]] = {}
         ends: dict[int, int] = {}
         behind: dict[int, list[int]] = {}
         for index, (stream, way) in enumerate(zip(self.streams, self.direction, strict=True)):
             if index and way != self.direction[index - 1]:
                 behind = {key: list(ends.values()) for key in self.streams}
             if stream in behind:
-                found[index] = behind.pop(stream)
+                barriers[index] = behind.pop(stream)
             ends[stream] = index
-        return found
+        return barriers
 
     @cached_property
     def result_bytes(self) -> I64:
@@ -199,5 +199,5 @@ class Executions:
         stated = np.array([node.output_bytes for node in nodes], dtype=np.int64)
         if stated.any() and all(node.source for node in nodes):
             return stated  # a front end states every result: none is one written in place
-        found: I64 = np.where(stated > 0, stated, sizes)
-        return found
+        result: I64 = np.where(stated > 0, stated, sizes)
+        return result

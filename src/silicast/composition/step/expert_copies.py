@@ -38,22 +38,24 @@ def with_copies(model: ModelConfig, plan: Plan, engine: Engine) -> tuple[ModelCo
         copies = table.expert_places - moe.experts
     if copies < 0:
         raise SilicastError(
-            f"{table.expert_places} places for {moe.experts} experts", field=field,
+            f"{table.expert_places} places for {moe.experts} experts",
+            field=field,
             hint=f"{moe.experts} or more",
-        )  # fmt: skip
+        )
     left = -(moe.experts + copies) % plan.ep
     if stated and left:
         raise SilicastError(
             f"{plan.ep} ranks cannot share {moe.experts} experts and {copies} copies evenly",
-            field=field, hint=f"{left} more" + (f", or {plan.ep - left} less" if copies else ""),
-        )  # fmt: skip
+            field=field,
+            hint=f"{left} more" + (f", or {plan.ep - left} less" if copies else ""),
+        )
     whole = plan.ep == plan.tp * plan.attention_dp
-    said = []
+    remarks = []
     if not stated and left and whole:  # ranks that share the width of experts hold none twice
         copies = left
         shared = f"{plan.ep} ranks share {moe.experts} experts with {copies} copies of some"
-        said = [f"parallel.ep: {shared}, as assumed"]
-    return replace(model, moe=replace(moe, copies=copies)) if copies else model, said
+        remarks = [f"parallel.ep: {shared}, as assumed"]
+    return replace(model, moe=replace(moe, copies=copies)) if copies else model, remarks
 
 
 def without_copies(model: ModelConfig) -> ModelConfig:

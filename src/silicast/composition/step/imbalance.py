@@ -17,20 +17,20 @@ def imbalance(deployment: Deployment, input_lens: Sequence[int]) -> dict[str, fl
     ``decode_assignments`` and ``decode_experts_used`` of the ranks that share the experts.
     """
     plan, moe = deployment.plan, deployment.model.moe
-    found: dict[str, float] = {}
+    imbalance: dict[str, float] = {}
     groups = plan.attention_dp
-    own = busiest_group(input_lens, groups)
+    current = busiest_group(input_lens, groups)
     if groups > 1:
-        found["prefill_tokens"] = sum(own) * groups / sum(input_lens)
+        imbalance["prefill_tokens"] = sum(current) * groups / sum(input_lens)
     if moe is None or plan.ep == 1:
-        return found
-    for name, tokens in (("prefill", sum(input_lens)), ("decode", len(own) * groups)):
+        return imbalance
+    for name, tokens in (("prefill", sum(input_lens)), ("decode", len(current) * groups)):
         routed, experts, topk = (np.array([x]) for x in (tokens, moe.held, moe.topk))
         busiest = busiest_loads(moe.spread, routed, experts, topk, np.array([plan.ep]))
         whole = busiest_loads(moe.spread, routed, experts, topk, np.array([1]))
         mean = tokens * moe.topk / plan.ep
-        found[f"{name}_assignments"] = float(busiest.tokens()[0]) / mean
+        imbalance[f"{name}_assignments"] = float(busiest.tokens()[0]) / mean
         if name == "decode":
             used = float(whole.experts_hit()[0]) / plan.ep
-            found["decode_experts_used"] = float(busiest.experts_hit()[0]) / used
-    return found
+            imbalance["decode_experts_used"] = float(busiest.experts_hit()[0]) / used
+    return imbalance

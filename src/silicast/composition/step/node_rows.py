@@ -86,5 +86,5 @@ def rows_summed(table: F64) -> F64:
     """Sum over rows in their order, shape (n,): the same bits however many columns there are."""
     if not len(table):
         return np.zeros(table.shape[1])
-    found: F64 = np.cumsum(table, axis=0)[-1]
-    return found
+    rows_summed: F64 = np.cumsum(table, axis=0)[-1]
+    return rows_summed

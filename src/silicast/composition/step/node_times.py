@@ -83,8 +83,8 @@ class Call:
 
     def spread(self, values: F64) -> F64:
         """One value an evaluated size, over the states, shape (members, rows)."""
-        found: F64 = np.reshape(values, (-1, self.count))[self._places]
-        return found
+        result: F64 = np.reshape(values, (-1, self.count))[self._places]
+        return result
 
     @cached_property
     def _places(self) -> tuple[I64, I64]:
@@ -94,10 +94,10 @@ class Call:
         """The same call of states from ``start`` on, before ``stop``, as if it had been made for
         them alone; None where it has none of them.
         """
-        found = self.asked_of(start, stop)
-        if found is None:
+        result = self.asked_of(start, stop)
+        if result is None:
             return None
-        call, index = found
+        call, index = result
         if index is None:
             return call
         from silicast.composition.prices.cut_times import rows_of
@@ -111,14 +111,14 @@ class Call:
         first, last = np.searchsorted(self.rows, (start, stop)).tolist()
         if first == last:
             return None
-        used, place = np.unique(self.place[first:last], return_inverse=True)
+        used, position = np.unique(self.place[first:last], return_inverse=True)
         rows = self.rows[first:last] - start
         different = int(self.ops.max()) + 1
         if len(used) == self.count:
-            return replace(self, rows=rows, place=place), None
+            return replace(self, rows=rows, place=position), None
         index = (np.arange(different)[:, None] * self.count + used).ravel()
         batch = None if self.batch is None else self.batch.rows(index)
-        return replace(self, rows=rows, place=place, count=len(used), batch=batch), index
+        return replace(self, rows=rows, place=position, count=len(used), batch=batch), index
 
     def joules(self, device: Device) -> tuple[F64, F64] | None:
         """What cores and main memory take for one execution, shape (members, rows) each; None where
@@ -144,8 +144,8 @@ class Call:
         """
         if not isinstance(self.times, KernelTimes) or self.batch is None:
             return None
-        found = above_static_j(self.times, self.batch, device)
-        return None if found is None else self.spread(found)
+        result = above_static_j(self.times, self.batch, device)
+        return None if result is None else self.spread(result)
 
     @cached_property
     def bound_by(self) -> list[str]:
@@ -156,7 +156,7 @@ class Call:
         needs = {n: s for n, s in self.times.analysis.resource_s.items() if n != "launch"}
         names, rows = list(needs), (int(self.ops.max()) + 1) * self.count
         each = np.array([np.broadcast_to(np.ravel(s), rows) for s in needs.values()])
-        return [names[place] for place in each.argmax(axis=0).tolist()]
+        return [names[position] for position in each.argmax(axis=0).tolist()]
 
 
 @final
@@ -189,13 +189,13 @@ class NodeTimes:
 
     def of_states(self, start: int, stop: int) -> NodeTimes:
         """The states from ``start`` on, before ``stop``, as if they had been evaluated alone."""
-        found = NodeTimes.__new__(NodeTimes)
-        found.device, found.shared = self.device, self.shared
+        node_times = NodeTimes.__new__(NodeTimes)
+        node_times.device, node_times.shared = self.device, self.shared
         for name in _TABLES:
-            setattr(found, name, getattr(self, name)[:, start:stop].copy())
-        found._calls = []  # noqa: SLF001 - its own class
-        found._whole = self, start, stop  # noqa: SLF001
-        return found
+            setattr(node_times, name, getattr(self, name)[:, start:stop].copy())
+        node_times._calls = []  # noqa: SLF001 - its own class
+        node_times._whole = self, start, stop  # noqa: SLF001
+        return node_times
 
     def asked(self) -> Iterator[tuple[Call, I64 | None]]:
         """The calls as :meth:`Call.asked_of` gives them."""
@@ -204,8 +204,8 @@ class NodeTimes:
             return
         whole, start, stop = self._whole
         for call in whole.calls:
-            if (found := call.asked_of(start, stop)) is not None:
-                yield found
+            if (result := call.asked_of(start, stop)) is not None:
+                yield result
 
     @property
     def calls(self) -> Sequence[Call]:
@@ -254,7 +254,6 @@ class NodeTimes:
 
     @cached_property
     def shares(self) -> Shares:
-        """See the class."""
         from silicast.composition.step.concurrency import Shares
 
         busy = self.dram_bytes / self.device.dram.bandwidth_bytes_per_s
@@ -266,23 +265,25 @@ class NodeTimes:
         if self._whole is not None:
             whole, start, _ = self._whole
             return whole.bound_by(start + state)
-        found = [""] * len(self.time_s)
+        bound = [""] * len(self.time_s)
         for call in self._calls:
-            place = int(np.searchsorted(call.rows, state))
-            if place < len(call.rows) and call.rows[place] == state:
-                size, names = int(call.place[place]), call.bound_by
+            position = int(np.searchsorted(call.rows, state))
+            if position < len(call.rows) and call.rows[position] == state:
+                size, names = int(call.place[position]), call.bound_by
                 for index, op in zip(call.members, call.ops.tolist(), strict=True):
-                    found[index] = names[op * call.count + size]
-        return found
+                    bound[index] = names[op * call.count + size]
+        return bound
 
     def ceiling_s(self) -> F64:
         """What the quick ones of measured kernels reached, shape (nodes, n); 0 = not known."""
-        found = np.zeros_like(self.time_s)
+        ceiling_s = np.zeros_like(self.time_s)
         for call in self.calls:
             times = call.times
             if isinstance(times, KernelTimes) and times.ceiling_s is not None:
-                found[np.ix_(np.asarray(call.members), call.rows)] = call.spread(times.ceiling_s)
-        return found
+                ceiling_s[np.ix_(np.asarray(call.members), call.rows)] = call.spread(
+                    times.ceiling_s
+                )
+        return ceiling_s
 
     @cached_property
     def above_static_j(self) -> F64:
@@ -292,11 +293,11 @@ class NodeTimes:
         if self._whole is not None:
             whole, start, stop = self._whole
             return whole.above_static_j[:, start:stop]
-        found = np.zeros_like(self.time_s)
+        above_static_j = np.zeros_like(self.time_s)
         for call in self.calls:
             if (joules := call.above_static_j(self.device)) is not None:
-                found[np.ix_(np.asarray(call.members), call.rows)] = joules
-        return found
+                above_static_j[np.ix_(np.asarray(call.members), call.rows)] = joules
+        return above_static_j
 
     @cached_property
     def octaves_outside(self) -> F64:
@@ -306,32 +307,32 @@ class NodeTimes:
         if self._whole is not None:
             whole, start, stop = self._whole
             return whole.octaves_outside[:, start:stop]
-        found = np.zeros_like(self.time_s)
+        octaves_outside = np.zeros_like(self.time_s)
         for call in self._calls:
             times = call.times
             if isinstance(times, KernelTimes) and np.any(times.octaves_outside):
                 where = np.ix_(np.asarray(call.members), call.rows)
-                found[where] = call.spread(times.octaves_outside)
-        return found
+                octaves_outside[where] = call.spread(times.octaves_outside)
+        return octaves_outside
 
     def resources(self) -> Resources:
         """What each node needs of each resource."""
         clocks = self.device.clocks
-        found = Resources(*self.time_s.shape, clocks.max_hz / clocks.boost_hz)
+        resources = Resources(*self.time_s.shape, clocks.max_hz / clocks.boost_hz)
         for call in self.calls:
             times = call.times
             needs = times.analysis if isinstance(times, KernelTimes) else times
             spread = {name: call.spread(np.asarray(s)) for name, s in needs.resource_s.items()}
-            found.put(call.members, call.rows, spread, self.device, call.group.variant.dtype)
-        return found
+            resources.put(call.members, call.rows, spread, self.device, call.group.variant.dtype)
+        return resources
 
 
 def _tiers(times: Times) -> int | F64:
     """The tier of each row, as a place in ``TIERS``: the best whose correction had any weight."""
     scaled = times.scaled if isinstance(times, KernelTimes) else None
     known = (times.learned, _LEARNED), (scaled, _SCALED), (times.calibrated, _CALIBRATED)
-    found: int | F64 = _ANALYTIC
+    tiers: int | F64 = _ANALYTIC
     for weight, tier in known:
         if weight is not None:
-            found = np.where(weight > 0.0, tier, found)
-    return found
+            tiers = np.where(weight > 0.0, tier, tiers)
+    return tiers

@@ -101,16 +101,16 @@ class Resources:
             rows: states in which they ran.
             resource_s: resource -> seconds, shape (members x rows,).
         """
-        place = np.ix_(np.asarray(members), np.asarray(rows))
+        position = np.ix_(np.asarray(members), np.asarray(rows))
         grid = (len(members), len(rows))
         for name, seconds in resource_s.items():
             if name not in self.seconds:
                 self.seconds[name] = np.zeros((self.nodes, self.states))
                 self.rates[name] = np.zeros(self.nodes)
-            self.seconds[name][place] = np.asarray(seconds).reshape(grid)
+            self.seconds[name][position] = np.asarray(seconds).reshape(grid)
             self.rates[name][np.asarray(members)] = limit_rate(device, name, dtype)
 
-    def of(
+    def parts(
         self, index: int, exposed_s: F64, share: F64, weights: F64, exposed_ps: int
     ) -> PipeParts:
         """The pipes of one node over weighted states.
@@ -162,8 +162,8 @@ def kernel_pipes(op: Op, device: Device, evidence: Evidence, exposed_ps: int) ->
     implementation = implementation_for(op.family, device.execution_model)
     if implementation is None:
         return ()
-    found = kernel_times(implementation, OpBatch.of([op]), device, evidence)
-    needs = found.analysis.resource_s
+    result = kernel_times(implementation, OpBatch.from_ops([op]), device, evidence)
+    needs = result.analysis.resource_s
     rates = {name: limit_rate(device, name, op.variant.dtype) for name in needs}
     slowdown = device.clocks.max_hz / device.clocks.boost_hz
     seconds = np.array([exposed_ps / PICOSECONDS])
@@ -213,9 +213,9 @@ def pipe_parts(
         for name, picoseconds in exposed.items()
         if picoseconds or hidden.get(name)
     ]
-    rest = exposed_ps - sum(exposed.values())
-    if rest:
-        parts.append(Part(REST, rest, kind="pipe"))
+    remainder = exposed_ps - sum(exposed.values())
+    if remainder:
+        parts.append(Part(REST, remainder, kind="pipe"))
     return tuple(sorted(parts, key=lambda part: (-part.exposed_ps, -part.hidden_ps, part.name)))
 
 
@@ -230,8 +230,8 @@ def _shares(
     if parallel:
         table = np.stack([needs[name] for name in parallel])
         first, largest = np.argmax(table, axis=0), np.minimum(np.max(table, axis=0), left)
-        for place, name in enumerate(parallel):
-            exposed[name] = np.where(first == place, largest, 0.0)
+        for index, name in enumerate(parallel):
+            exposed[name] = np.where(first == index, largest, 0.0)
             if name in CLOCKED:
                 slower = slower + exposed[name] * (slowdown - 1.0)
         left = left - largest

@@ -30,8 +30,8 @@ def kernels_domain(model: StepModel) -> Domain:
         return "out"  # a design: nothing was measured on it
     for key in model.timer.groups:
         implementation = implementation_for(key.family, device.execution_model)
-        used, said = with_format(device, key.variant.dtype)
-        if said or (implementation and not implementation.is_measured(key.variant, used)):
+        used, remark = with_format(device, key.variant.dtype)
+        if remark or (implementation and not implementation.is_measured(key.variant, used)):
             return "near"
     return "in"
 
@@ -40,17 +40,22 @@ def warnings_of(model: StepModel) -> tuple[str, ...]:
     """Fallbacks of a step model that do not depend on its states."""
     device, evidence = model.machine.device, model.machine.evidence
     formats = dict.fromkeys(node.op.variant.dtype for node in model.graph.nodes)
-    said = (with_format(device, dtype)[1] for dtype in formats)
-    found = dict.fromkeys(text for text in said if text)
+    remark = (with_format(device, dtype)[1] for dtype in formats)
+    fromkeys = dict.fromkeys(text for text in remark if text)
     structure: tuple[str, ...] = ()
     if model.assumed:
         from silicast.composition.errors.assumed_structure import structure_remark
 
         structure = (structure_remark(),)
     return (
-        *_elsewhere(model), *found, *stand_ins(device), *evidence.warnings(device),
-        *_network_warnings(model), *model.caveats, *structure,
-    )  # fmt: skip
+        *_elsewhere(model),
+        *fromkeys,
+        *stand_ins(device),
+        *evidence.warnings(device),
+        *_network_warnings(model),
+        *model.caveats,
+        *structure,
+    )
 
 
 def _elsewhere(model: StepModel) -> Iterator[str]:
@@ -80,13 +85,13 @@ def _network_warnings(model: StepModel) -> tuple[str, ...]:
     from silicast.communication.network import network_warnings
 
     links = model.machine.links
-    found: dict[str, None] = {}
+    table: dict[str, None] = {}
     for key in calls:
         gpus, stride = key.members
         assert isinstance(gpus, int)
         assert isinstance(stride, int)
         used = topology(model.machine, gpus, crosses=key.crosses, stride=stride)
-        found |= dict.fromkeys(network_warnings(used))
+        table |= dict.fromkeys(network_warnings(used))
         if used.inter is not None and "inter_node" in links.assumed:
-            found[NETWORK_ASSUMED.format(links.inter_node.name)] = None
-    return tuple(found)
+            table[NETWORK_ASSUMED.format(links.inter_node.name)] = None
+    return tuple(table)

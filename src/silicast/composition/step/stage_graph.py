@@ -126,7 +126,7 @@ class StageGraph:
         if self.stages == 1:
             return (self.executions,)
         return tuple(
-            Executions([(own, graph) for own, graph in self._segments if own == stage])
+            Executions([(item, graph) for item, graph in self._segments if item == stage])
             for stage in range(self.stages)
         )
 
@@ -177,14 +177,14 @@ def _segments(graph: Graph, plan: Plan, policy: Policy, layers: int) -> list[tup
     if plan.pp == 1 or not layers:
         return [(0, graph)]
     bounds = list(enumerate(policy.stages(layers, plan)))
-    found = []
+    segments = []
     for direction in DIRECTIONS:
         blocks = tuple(block for block in graph.blocks if block.direction == direction)
         part = replace(graph, blocks=blocks)
         ordered = reversed(bounds) if direction == "backward" else bounds
         if blocks:
-            found += [(stage, part.stage(*ends, layers)) for stage, ends in ordered]
-    return found
+            segments += [(stage, part.stage(*ends, layers)) for stage, ends in ordered]
+    return segments
 
 
 def _leaves_node(kernel: Kernel, machine: Machine, plan: Plan) -> bool:
@@ -224,10 +224,14 @@ def topology(machine: Machine, gpus: int, *, crosses: bool = False, stride: int 
     links = machine.links
     domain = max(links.domain, links.gpus_per_node)
     per_node = 1 if crosses else max(domain // stride, 1)
-    return Topology.of(
-        links.linked_device, gpus, gpus_per_node=per_node, inter=links.inter_node.link,
-        nvls=machine.engine.nvls, paths=links.pcie_paths,
-    )  # fmt: skip
+    return Topology.from_device(
+        links.linked_device,
+        gpus,
+        gpus_per_node=per_node,
+        inter=links.inter_node.link,
+        nvls=machine.engine.nvls,
+        paths=links.pcie_paths,
+    )
 
 
 def link_shares(links: Topology) -> tuple[float, float]:

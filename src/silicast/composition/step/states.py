@@ -71,22 +71,22 @@ class BatchStates:
     @cached_property
     def prefill_longest(self) -> I64:
         """New tokens of the longest sequence in prefill, shape (n,); 0 where there is none."""
-        found = np.zeros(len(self), dtype=np.int64)
+        prefill_longest = np.zeros(len(self), dtype=np.int64)
         filled = self.prefill_sequences > 0
         if filled.any():
             starts = self.prefill_offsets[:-1][filled]
-            found[filled] = np.maximum.reduceat(self.prefill_q, starts)
-        return found
+            prefill_longest[filled] = np.maximum.reduceat(self.prefill_q, starts)
+        return prefill_longest
 
     @cached_property
     def decode_longest(self) -> I64:
         """Cached and new tokens of the longest decoding sequence, shape (n,); 0 = there is none."""
-        found = np.zeros(len(self), dtype=np.int64)
+        longest = np.zeros(len(self), dtype=np.int64)
         filled = self.decode_sequences > 0
         if filled.any():
             starts = self.decode_offsets[:-1][filled]
-            found[filled] = np.maximum.reduceat(self.decode_kv, starts) + 1
-        return found
+            longest[filled] = np.maximum.reduceat(self.decode_kv, starts) + 1
+        return longest
 
     @cached_property
     def prefill_kv_tokens(self) -> I64:
@@ -199,8 +199,8 @@ class BatchStates:
     def all_tokens(self, groups: int, tokens: I64) -> I64:
         """New tokens of all groups, shape (n,), of which this one runs ``tokens``."""
         others = self._elsewhere()
-        found: I64 = np.where(others < 0, groups * tokens, tokens + others)
-        return found
+        result: I64 = np.where(others < 0, groups * tokens, tokens + others)
+        return result
 
     def _elsewhere(self) -> I64:
         return np.full(len(self), -1) if self.elsewhere is None else self.elsewhere

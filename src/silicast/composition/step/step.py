@@ -2,7 +2,8 @@
 
     step = device time of all nodes + what the device waits for launches + host time between steps
 
-Serving engines run a graph of a model for many states (:meth:`StepModel.of`); a program is a graph
+Serving engines run a graph of a model for many states (:meth:`StepModel.from_deployment`); a
+program is a graph
 with sizes of its own that runs for one (:mod:`~silicast.composition.passes.program`). Nodes are
 priced by one timer, and one
 timeline says what of them is exposed. Clock and power are a state of the step: the board's power
@@ -146,7 +147,7 @@ class StepModel:
         self.replayed_tokens = captured[-1] if replays else 0
 
     @staticmethod
-    def of(deployment: Deployment) -> StepModel:
+    def from_deployment(deployment: Deployment) -> StepModel:
         """The steps of a deployment under its engine."""
         model, plan, policy = deployment.model, deployment.plan, deployment.policy
         graph = StageGraph(
@@ -239,9 +240,15 @@ class StepModel:
         pass_s = rows_summed(exposed) + rows_summed(waits)
         host = host_work(self.machine, states, self.graph.plan.gpus)
         return StepTimes(
-            nodes, exposed, hidden, waits, launches_s,
-            host.waited_s(pass_s), host.hidden_s(pass_s), nodes.device.clocks.boost_hz,
-        )  # fmt: skip
+            nodes,
+            exposed,
+            hidden,
+            waits,
+            launches_s,
+            host.waited_s(pass_s),
+            host.hidden_s(pass_s),
+            nodes.device.clocks.boost_hz,
+        )
 
     def share(
         self, region: Region, nodes: NodeTimes, states: BatchStates, exposed: F64, hidden: F64
@@ -251,15 +258,15 @@ class StepModel:
         """
         replayed = (states.prefill_sequences == 0) & (states.tokens <= self.replayed_tokens)
         does = (states.tokens <= region.max_tokens) & (replayed | region.any_step)
-        for places in (region.main, region.side):  # a queue without work shares nothing
-            does &= nodes.time_s[list(places)].any(axis=0)
+        for indices in (region.main, region.side):  # a queue without work shares nothing
+            does &= nodes.time_s[list(indices)].any(axis=0)
         rows = np.flatnonzero(does)
         if not len(rows):
             return
         from silicast.composition.step.concurrency import together_s
 
         main_s, side_s = (
-            nodes.time_s[np.ix_(np.array(places), rows)] for places in (region.main, region.side)
+            nodes.time_s[np.ix_(np.array(indices), rows)] for indices in (region.main, region.side)
         )
         shares = nodes.shares
         both = together_s(
@@ -268,9 +275,9 @@ class StepModel:
         alone = rows_summed(side_s)
         under = np.minimum(np.maximum(rows_summed(main_s) + alone - both, 0.0), alone)
         share = np.divide(under, alone, out=np.zeros_like(under), where=alone > 0.0)
-        for place in region.side:
-            hidden[place, rows] = exposed[place, rows] * share
-            exposed[place, rows] = exposed[place, rows] * (1.0 - share)
+        for position in region.side:
+            hidden[position, rows] = exposed[position, rows] * share
+            exposed[position, rows] = exposed[position, rows] * (1.0 - share)
 
     def _line(self, nodes: NodeTimes, launches: Launches, row: int) -> Timeline:
         """One state of a graph with streams of its own."""
@@ -282,13 +289,13 @@ class StepModel:
 
     def _by_node(self, seconds: F64) -> F64:
         count = len(self.graph.nodes)
-        found = np.bincount(self.graph.executions.order, weights=seconds, minlength=count)
-        return found.astype(np.float64)
+        bincount = np.bincount(self.graph.executions.order, weights=seconds, minlength=count)
+        return bincount.astype(np.float64)
 
     def _by_direction(self, seconds: F64) -> F64:
         way = self.graph.executions.direction
-        found = np.bincount(way, weights=seconds, minlength=len(DIRECTIONS))
-        return found.astype(np.float64)
+        bincount = np.bincount(way, weights=seconds, minlength=len(DIRECTIONS))
+        return bincount.astype(np.float64)
 
     def timeline(self, times: StepTimes, states: BatchStates, row: int) -> Timeline:
         """Every execution of one state, as its step was predicted; what a region hides has no time
@@ -327,11 +334,11 @@ class StepModel:
         """What the kernels of each state take beyond what the board draws while it waits, joules of
         one device, at the clock of the times; shape (n,).
         """
-        found: F64 = rows_summed(times.nodes.above_static_j * self.graph.counts[:, None])
-        return found
+        kernels_j: F64 = rows_summed(times.nodes.above_static_j * self.graph.counts[:, None])
+        return kernels_j
 
 
 @lru_cache(maxsize=256)
 def step_model(deployment: Deployment) -> StepModel:
     """The step model of a deployment, compiled once."""
-    return StepModel.of(deployment)
+    return StepModel.from_deployment(deployment)

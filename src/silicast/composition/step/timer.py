@@ -87,22 +87,22 @@ class Timer:
         if not len(sizes):
             return tokens
         launch = self.machine.engine.launch
-        place = np.minimum(np.searchsorted(sizes, tokens), len(sizes) - 1)
-        padded = np.where(tokens <= sizes[-1], sizes[place], tokens)
+        position = np.minimum(np.searchsorted(sizes, tokens), len(sizes) - 1)
+        padded = np.where(tokens <= sizes[-1], sizes[position], tokens)
         replays = np.where(
             states.prefill_sequences > 0, launch.prefill != "stream", launch.decode != "stream"
         )
-        found: I64 = np.where(replays, padded, tokens)
-        return found
+        result: I64 = np.where(replays, padded, tokens)
+        return result
 
     def times(self, states: BatchStates, device: Device) -> NodeTimes:
         """Times of all nodes for all states."""
-        found = NodeTimes(self.graph, len(states), device)
+        node_times = NodeTimes(self.graph, len(states), device)
         symbols = self.symbols(states)
         for group, members, rows in self.calls(states):
-            found.put(self.call(group, members, rows, states, symbols, device))
-        self.fuse(found, self.run_tokens(states))
-        return found
+            node_times.put(self.call(group, members, rows, states, symbols, device))
+        self.fuse(node_times, self.run_tokens(states))
+        return node_times
 
     def call(
         self,
@@ -119,9 +119,9 @@ class Timer:
         if batch is not None:
             times = self._timed(batch, device)
             return Call(group, members, ops, rows, np.arange(len(rows)), len(rows), batch, times)
-        used, place = _distinct(self.symbols_of(different), symbols, rows)
+        used, position = _distinct(self.symbols_of(different), symbols, rows)
         count = len(next(iter(used.values()))) if used else 1
-        return replace(self.sized(group, members, used, count, device), rows=rows, place=place)
+        return replace(self.sized(group, members, used, count, device), rows=rows, place=position)
 
     def _different(self, members: Sequence[int]) -> tuple[list[int], I64]:
         """The first of all nodes with the same op, and which of them each member is like."""
@@ -130,7 +130,7 @@ class Timer:
             firsts: dict[Op, int] = {}
             for index in members:
                 firsts.setdefault(self.nodes[index].op, index)
-            number = {op: place for place, op in enumerate(firsts)}
+            number = {op: position for position, op in enumerate(firsts)}
             ops = np.array([number[self.nodes[index].op] for index in members], dtype=np.int64)
             self._known[key] = list(firsts.values()), ops
         return self._known[key]
@@ -145,16 +145,16 @@ class Timer:
             boosted: at the boost clock.
             wanted: states for which it matters; times of others are not to be used.
         """
-        found = NodeTimes(self.graph, len(states), device)
+        node_times = NodeTimes(self.graph, len(states), device)
         needed = np.zeros(len(states), dtype=bool)
         needed[wanted] = True
         for call, index in boosted.asked():
             if not needed[call.rows].any():
-                found.note_factors(call)
+                node_times.note_factors(call)
                 continue
-            found.put(self.slowed(call, device, index))
-        self.fuse(found, self.run_tokens(states))
-        return found
+            node_times.put(self.slowed(call, device, index))
+        self.fuse(node_times, self.run_tokens(states))
+        return node_times
 
     def slowed(self, call: Call, device: Device, index: I64 | None = None) -> Call:
         """A call at the boost clock, at the clock of ``device``; what links and
@@ -174,14 +174,18 @@ class Timer:
             before_s, times = before_s[index], beside_analysis(times, index)
         return replace(call, times=_slowed(times, slow, before_s))
 
-    def fuse(self, found: NodeTimes, tokens: I64) -> None:
+    def fuse(self, node_times: NodeTimes, tokens: I64) -> None:
         """Takes off the launches that fusion saves."""
         for index, node in enumerate(self.nodes):
             if node.saves:
                 row = self.without_saved(
-                    index, found.time_s[index], found.bound_s[index], tokens, found.device
+                    index,
+                    node_times.time_s[index],
+                    node_times.bound_s[index],
+                    tokens,
+                    node_times.device,
                 )
-                found.time_s[index] = row
+                node_times.time_s[index] = row
 
     def without_saved(
         self, index: int, time_s: F64, bound_s: F64, tokens: I64, device: Device
@@ -237,8 +241,8 @@ class Timer:
             elsewhere: new tokens of the other groups of attention_dp; -1 = as many each.
         """
         new = total = most = 0
-        for own, seen in prefill:
-            new, total, most = new + own, total + seen, max(most, own)
+        for item, seen in prefill:
+            new, total, most = new + item, total + seen, max(most, item)
         tokens = new + decoding
         launch = self.machine.engine.launch
         replays = (launch.prefill if prefill else launch.decode) != "stream"
@@ -259,13 +263,13 @@ class Timer:
 
     def symbols_of(self, members: Sequence[int]) -> tuple[str, ...]:
         """The symbols that the sizes of some nodes are made of."""
-        found: dict[str, None] = {}
+        table: dict[str, None] = {}
         for index in members:
             for _, dim in self.nodes[index].op.dims:
                 name = dim.symbol if isinstance(dim, Affine) else dim
                 if isinstance(name, str):
-                    found[name] = None
-        return tuple(found)
+                    table[name] = None
+        return tuple(table)
 
     def sized(
         self,
@@ -278,11 +282,11 @@ class Timer:
         """One group of nodes in ``count`` states, by the values of the symbols that their sizes are
         made of.
         """
-        different, places = self._different(members)
+        different, positions = self._different(members)
         ops = [self.nodes[index].op for index in different]
         rows = np.arange(count)
         if any(isinstance(dim, tuple) for _, dim in ops[0].dims):  # lengths that a program states
-            batch = OpBatch.of([op for op in ops for _ in range(count)])
+            batch = OpBatch.from_ops([op for op in ops for _ in range(count)])
         else:
             sizes: dict[str, Any] = dict(columns(ops, symbols, count))
             one = len(ops) == count == 1 and group.family not in TRANSFERS
@@ -297,16 +301,16 @@ class Timer:
             assert isinstance(stride, int)
             links = topology(self.machine, gpus, crosses=group.crosses, stride=stride)
             known = self.machine.evidence
-            found = collective_batch_times(
+            result = collective_batch_times(
                 batch, links, learned=known.learned, measured=known.collectives
             )
             taken = link_shares(links)
-            return Call(group, members, places, rows, rows, count, None, found, taken)
+            return Call(group, members, positions, rows, rows, count, None, result, taken)
         if group.family in OF_HOST:
             moved = host_times(batch, self.machine)
-            return Call(group, members, places, rows, rows, count, batch, moved, (0.0, 0.0))
+            return Call(group, members, positions, rows, rows, count, batch, moved, (0.0, 0.0))
         times = self._timed(batch, device)
-        return Call(group, members, places, rows, rows, count, batch, times)
+        return Call(group, members, positions, rows, rows, count, batch, times)
 
     def lengthy(self, members: Sequence[int], states: BatchStates, rows: I64) -> OpBatch | None:
         """Nodes whose sizes are the lengths of sequences as one batch; None of other nodes."""
@@ -336,8 +340,8 @@ class Timer:
         return _slowed(times, analysis_of(implementation, batch, device), analytic_s(times))
 
     def _model(self, family: str, device: Device) -> Implementation:
-        found = implementation_for(family, device.execution_model)
-        if found is None:
+        implementation = implementation_for(family, device.execution_model)
+        if implementation is None:
             name = self.graph.name
             raise SilicastError(
                 f"no model of {family} on {device.execution_model} devices such as {device.name}",
@@ -345,7 +349,7 @@ class Timer:
                 field="device",
                 hint=f"{name} needs it" if name else "",
             )
-        return found
+        return implementation
 
 
 def _in_prefill(group: NodeGroup) -> NodeGroup:
@@ -374,8 +378,8 @@ def _distinct(
     for row in values:
         known, number = np.unique(row, return_inverse=True)
         key = key * len(known) + number
-    _, first, place = np.unique(key, return_index=True, return_inverse=True)
-    return dict(zip(names, values[:, first], strict=True)), place
+    _, first, position = np.unique(key, return_index=True, return_inverse=True)
+    return dict(zip(names, values[:, first], strict=True)), position
 
 
 def analytic_s(times: KernelTimes) -> F64:

@@ -70,8 +70,8 @@ class Breakdown:
         self.hidden_s = self._over_states(times.hidden_s)
 
     def _over_states(self, table: F64) -> F64:
-        found: F64 = (table * self.weights).sum(axis=1)
-        return found
+        over_states: F64 = (table * self.weights).sum(axis=1)
+        return over_states
 
     @cached_property
     def _typical(self) -> int:
@@ -81,9 +81,11 @@ class Breakdown:
     def _runs(self) -> F64:
         """Executions of each node in each state, a hidden one for nothing, shape (nodes, n)."""
         alone = self.times.exposed_s + self.times.hidden_s
-        kept = np.divide(self.times.exposed_s, alone, out=np.ones_like(alone), where=alone > 0.0)
-        found: F64 = kept * self.graph.counts[:, None]
-        return found
+        remaining = np.divide(
+            self.times.exposed_s, alone, out=np.ones_like(alone), where=alone > 0.0
+        )
+        runs: F64 = remaining * self.graph.counts[:, None]
+        return runs
 
     @cached_property
     def _bound_s(self) -> F64:
@@ -208,12 +210,12 @@ class Breakdown:
 
     def tier_seconds(self) -> dict[Tier, float]:
         """Exposed time of kernels by tier, the best tier first; tiers without any are left out."""
-        found: dict[Tier, float] = {}
+        tier_seconds: dict[Tier, float] = {}
         for number in reversed(range(len(TIERS))):
             of_tier = self.times.exposed_s * (self.times.nodes.tiers == number)
             if seconds := float(self._over_states(of_tier).sum()):
-                found[TIERS[number]] = seconds
-        return found
+                tier_seconds[TIERS[number]] = seconds
+        return tier_seconds
 
     def sum(self, direction: Direction | None = None) -> Sum:
         """What adds up to the step's time, or to that of one direction with its launches."""
@@ -227,10 +229,10 @@ class Breakdown:
         weighted = self.times.exposed_s * self.weights
         spread = (weighted * nodes.independent).sum(axis=1)
         once = weighted.sum(axis=1)
-        own = np.divide(spread, once, out=np.zeros_like(once), where=once > 0.0)
+        divide = np.divide(spread, once, out=np.zeros_like(once), where=once > 0.0)
         tiers = nodes.tiers[:, self._typical]
         heat = self.model.machine.state_log_sd(self.times.clock_hz)
-        return Sum(exposed, own, nodes.shared, tiers, between + waited, waited, heat)
+        return Sum(exposed, divide, nodes.shared, tiers, between + waited, waited, heat)
 
     def prediction(
         self, part: Part, *, direction: Direction | None = None, caveats: Sequence[str] = ()
@@ -309,8 +311,8 @@ class Breakdown:
             return usual
         names = ", ".join(f"{name} x{n}" for name, n in list(missing.items())[:_SHOWN_NAMES])
         more = f" and {len(missing) - _SHOWN_NAMES} more" if len(missing) > _SHOWN_NAMES else ""
-        said = f"no model of {names}{more}: their bytes and launches are counted, no more"
-        return (said, *usual)
+        message = f"no model of {names}{more}: their bytes and launches are counted, no more"
+        return (message, *usual)
 
     def _not_held(self) -> tuple[str, ...]:
         """A remark where no clock holds the power limit that the user set."""

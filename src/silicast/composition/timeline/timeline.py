@@ -102,32 +102,32 @@ class Timeline:
         0 nor one that started before it runs. Exposed and waited times add up to the total.
         """
         order, _ = self._in_order
-        found = self.end_s - self.start_s
-        own, beside = order[self.stream[order] == 0], self.stream[order] != 0
+        exposed_s = self.end_s - self.start_s
+        current, beside = order[self.stream[order] == 0], self.stream[order] != 0
         if not beside.any():
-            return found
-        ends = np.stack((self.start_s[own], self.end_s[own])).T.ravel()
-        busy = np.repeat(np.cumsum(found[own]), 2)
-        busy[::2] -= found[own]
+            return exposed_s
+        ends = np.stack((self.start_s[current], self.end_s[current])).T.ravel()
+        busy = np.repeat(np.cumsum(exposed_s[current]), 2)
+        busy[::2] -= exposed_s[current]
 
         def free(moment: F64) -> F64:
             """Time until a moment in which stream 0 is idle."""
-            return moment - (np.interp(moment, ends, busy) if len(own) else 0.0)
+            return moment - (np.interp(moment, ends, busy) if len(current) else 0.0)
 
         side = order[beside]
         reached = np.concatenate(([0.0], np.maximum.accumulate(self.end_s[side])[:-1]))
         start = np.maximum(self.start_s[side], reached)
         end = np.maximum(self.end_s[side], start)
-        found[side] = np.maximum(free(end) - free(start), 0.0)
-        return found
+        exposed_s[side] = np.maximum(free(end) - free(start), 0.0)
+        return exposed_s
 
     @cached_property
     def waited_s(self) -> F64:
         """Before each execution, the time in which the device is idle, shape (m,)."""
         order, before = self._in_order
-        found = np.empty_like(self.end_s)
-        found[order] = np.maximum(self.start_s[order] - before, 0.0)
-        return found
+        waited_s = np.empty_like(self.end_s)
+        waited_s[order] = np.maximum(self.start_s[order] - before, 0.0)
+        return waited_s
 
     @property
     def idle_s(self) -> float:
@@ -151,7 +151,7 @@ def device_waits(duration_s: F64, launches: Launches) -> F64:
         return np.zeros_like(duration_s)
     ended, issued = np.cumsum(duration_s, axis=0), np.cumsum(launches.each_s)
     late = issued[:, None] - (ended - duration_s)
-    found = np.empty_like(late)
+    device_waits = np.empty_like(late)
     first = 0
     for last in (*np.flatnonzero(launches.reads).tolist(), len(late) - 1):
         if last < first:
@@ -160,12 +160,12 @@ def device_waits(duration_s: F64, launches: Launches) -> F64:
         if first:  # host and device are level where a result was read
             part = part - (issued[first - 1] - ended[first - 1])
         queued = np.maximum.accumulate(part, axis=0)
-        found[first] = queued[0]
-        found[first + 1 : last + 1] = queued[1:] - queued[:-1]
+        device_waits[first] = queued[0]
+        device_waits[first + 1 : last + 1] = queued[1:] - queued[:-1]
         if first:
-            found[first] += max(launches.round_trip_s - float(launches.each_s[first]), 0.0)
+            device_waits[first] += max(launches.round_trip_s - float(launches.each_s[first]), 0.0)
         first = last + 1
-    return found
+    return device_waits
 
 
 def total_wait_s(duration_s: F64, launches: Launches) -> F64:
@@ -200,9 +200,9 @@ def _issues(start_s: F64, launches: Launches) -> F64:
     if launches.in_line:
         return start_s
     issue = np.cumsum(launches.each_s)
-    for place in np.flatnonzero(launches.reads).tolist():
-        if place + 1 < len(issue):
-            issue[place + 1 :] += start_s[place + 1] - issue[place + 1]
+    for position in np.flatnonzero(launches.reads).tolist():
+        if position + 1 < len(issue):
+            issue[position + 1 :] += start_s[position + 1] - issue[position + 1]
     return issue
 
 
@@ -258,7 +258,6 @@ class _Simulation:
         self.issued, self.host_s = 0, 0.0
 
     def timeline(self) -> Timeline:
-        """All of them."""
         from silicast.composition.step.concurrency import slowdown
 
         queues: dict[int, list[int]] = {}
@@ -271,17 +270,17 @@ class _Simulation:
         while done < len(self.duration):
             upcoming = _NEVER
             for name, queue in queues.items():
-                place = heads[name]
-                if place == len(queue) or queue[place] in left:
+                position = heads[name]
+                if position == len(queue) or queue[position] in left:
                     continue
-                index = queue[place]
+                index = queue[position]
                 ready = max([self.issue[index], *(self.end[other] for other in self.waits[index])])
                 if ready <= now:
                     self.start[index], left[index] = now, self.duration[index]
                 else:
                     upcoming = min(upcoming, ready)
             slower = slowdown(sum(row[index] for index in left) for row in self.shares)
-            finish = min((rest * slower for rest in left.values()), default=_NEVER)
+            finish = min((remaining * slower for remaining in left.values()), default=_NEVER)
             step = min(finish, upcoming - now)
             now = upcoming if step == upcoming - now else now + step
             for index in list(left):

@@ -95,12 +95,14 @@ class StepDrawing:
         reached: dict[Track, int] = {}
         kernels, launches, pieces = [], [], []
         what = "before" if self.machine.in_line else "launch"
-        for place in runs.tolist():
-            each = self.graph.executions.sequence[place]
-            stream = int(line.stream[place])
+        for position in runs.tolist():
+            each = self.graph.executions.sequence[position]
+            stream = int(line.stream[position])
             if each.kernel not in args:
                 args[each.kernel] = self._args(each.kernel, row)
-            kernel = self._kernel(each, row, stream, args[each.kernel], starts[place], ends[place])
+            kernel = self._kernel(
+                each, row, stream, args[each.kernel], starts[position], ends[position]
+            )
             if not self.graph.has_streams:  # what is hidden began under other kernels
                 free = min(reached.get(kernel.track, begin), kernel.start_ps)
                 first = max(kernel.start_ps - hidden[each.kernel], free)
@@ -109,10 +111,10 @@ class StepDrawing:
             kernels.append(kernel)
             layer = each.block.name + (f" {each.repeat}" if each.block.count > 1 else "")
             node = self.graph.nodes[each.kernel]
-            pieces.append((node.stage, node.direction, layer, starts[place], ends[place]))
-            if line.launch_s[place] > 0.0:
-                first = min(before[place], kernel.start_ps)
-                last = min(issues[place], max(kernel.start_ps, first))
+            pieces.append((node.stage, node.direction, layer, starts[position], ends[position]))
+            if line.launch_s[position] > 0.0:
+                first = min(before[position], kernel.start_ps)
+                last = min(issues[position], max(kernel.start_ps, first))
                 slot = Slice(Track(HOST, LAUNCHES), f"{what} {each.node.name}", first, last)
                 launches.append((slot, kernel))
         host = self._host(row, start_ps, start_ps + total_ps, between, prepares=prepares)
@@ -138,18 +140,18 @@ class StepDrawing:
         return Slice(Track(process, thread), each.node.name, start, end, {**args, **source})
 
     def _host(self, row: int, start: int, end: int, between: int, *, prepares: bool) -> list[Slice]:
-        track, found = Track(HOST, ENGINE), []
+        track, slices = Track(HOST, ENGINE), []
         if between > 0 and prepares:
             waits = {"device": "waits for it"}
-            found.append(Slice(track, "schedule and prepare", start, start + between, waits))
+            slices.append(Slice(track, "schedule and prepare", start, start + between, waits))
         elif between > 0:
-            found.append(Slice(track, "between two passes", end - between, end))
+            slices.append(Slice(track, "between two passes", end - between, end))
         begin = start + between
         hidden = min(to_picoseconds(float(self.times.between_hidden_s[row])), end - begin)
         if hidden > 0 and prepares:
             args = {"device": "does not wait for it"}
-            found.append(Slice(track, "prepare the next step", begin, begin + hidden, args))
-        return found
+            slices.append(Slice(track, "prepare the next step", begin, begin + hidden, args))
+        return slices
 
     def _lines(
         self,
@@ -163,20 +165,20 @@ class StepDrawing:
         stages: dict[int, list[tuple[str, str, int, int]]] = {}
         for stage, way, layer, first, last in pieces:
             stages.setdefault(stage, []).append((way, layer, first, last))
-        found = []
-        for stage, own in sorted(stages.items()):
+        slices = []
+        for stage, item in sorted(stages.items()):
             track = Track(device_name(self.machine, self.graph.plan, stage), LAYERS)
-            first = start if stage == 0 else own[0][2]
-            last = max(end if stage == max(stages) else own[-1][3], own[-1][3])
-            found.append(Slice(track, title, first, last, self._of_step(row)))
-            for way, run in groupby(own, key=lambda piece: piece[0]):
+            first = start if stage == 0 else item[0][2]
+            last = max(end if stage == max(stages) else item[-1][3], item[-1][3])
+            slices.append(Slice(track, title, first, last, self._of_step(row)))
+            for way, run in groupby(item, key=lambda piece: piece[0]):
                 layers = [piece[1:] for piece in run]
                 inside = in_layers(track, layers, first)
                 if len(self.graph.directions) > 1 and inside:
-                    found.append(Slice(track, way, inside[0].start_ps, inside[-1].end_ps))
-                found += inside
+                    slices.append(Slice(track, way, inside[0].start_ps, inside[-1].end_ps))
+                slices += inside
                 first = inside[-1].end_ps if inside else first
-        return found
+        return slices
 
     def _of_step(self, row: int) -> dict[str, Any]:
         states = self.states
@@ -191,7 +193,7 @@ class StepDrawing:
         """What is shown of every execution of a node."""
         node, nodes = self.graph.nodes[index], self.times.nodes
         time_s = float(nodes.time_s[index, row])
-        found: dict[str, Any] = {
+        args: dict[str, Any] = {
             "family": node.op.family,
             "dtype": node.op.variant.dtype,
             "sizes": sizes(node.op, self._symbols(row), self._lengths(row)),
@@ -203,9 +205,9 @@ class StepDrawing:
             pipes = nodes.resources().of(
                 index, nodes.time_s[index], single, once(row, len(single)), to_picoseconds(time_s)
             )
-            found["waits_for_us"] = {p.name: p.exposed_ps / 1e6 for p in pipes if p.exposed_ps}
-            found["hidden_us"] = {p.name: p.hidden_ps / 1e6 for p in pipes if p.hidden_ps}
-        return found
+            args["waits_for_us"] = {p.name: p.exposed_ps / 1e6 for p in pipes if p.exposed_ps}
+            args["hidden_us"] = {p.name: p.hidden_ps / 1e6 for p in pipes if p.hidden_ps}
+        return args
 
     def _symbols(self, row: int) -> dict[str, int]:
         table = self.model.timer.symbols(self.states)
@@ -237,39 +239,39 @@ class StepDrawing:
 
 def _picoseconds(seconds: F64, begin: int, end: int) -> list[int]:
     """Moments of a pass that lies between ``begin`` and ``end``."""
-    found: I64 = np.rint(seconds * 1e12).astype(np.int64)
-    moments: list[int] = np.clip(begin + found, begin, max(begin, end)).tolist()
+    result: I64 = np.rint(seconds * 1e12).astype(np.int64)
+    moments: list[int] = np.clip(begin + result, begin, max(begin, end)).tolist()
     return moments
 
 
-def trace_program(found: ProgramPass, update: ProgramPass | None = None) -> Trace:
+def trace_program(program_pass: ProgramPass, update: ProgramPass | None = None) -> Trace:
     """One pass of a program as it was predicted, and the update of its weights."""
-    drawn = _pass(found, 0)
+    drawn = _pass(program_pass, 0)
     if update is not None:
         drawn = drawn.then(_pass(update, drawn.end_ps))
-    title = f"{found.model.graph.name} on {found.model.machine.device.name}"
-    about = {"coverage_of_time": round(found.coverage.time_share, 6)}
-    samples = (*_alive(found), *drawn.samples)
+    title = f"{program_pass.model.graph.name} on {program_pass.model.machine.device.name}"
+    about = {"coverage_of_time": round(program_pass.coverage.time_share, 6)}
+    samples = (*_alive(program_pass), *drawn.samples)
     return Trace(title, tuple(drawn.slices), tuple(drawn.arrows), samples, drawn.end_ps, about)
 
 
-def _pass(found: ProgramPass, start_ps: int) -> Drawn:
-    drawing = StepDrawing(found.model, found.states, found.times)
-    total, name = found.total.part.exposed_ps, found.model.graph.name
+def _pass(program_pass: ProgramPass, start_ps: int) -> Drawn:
+    drawing = StepDrawing(program_pass.model, program_pass.states, program_pass.times)
+    total, name = program_pass.total.part.exposed_ps, program_pass.model.graph.name
     return drawing.step(0, name, start_ps, total, prepares=False)
 
 
-def _alive(found: ProgramPass) -> list[Sample]:
+def _alive(program_pass: ProgramPass) -> list[Sample]:
     """What is held on the device when each execution begins."""
-    memory, graph = found.memory, found.model.graph
+    memory, graph = program_pass.memory, program_pass.model.graph
     alive = alive_bytes(graph.executions).tolist()
     fixed = {
         name: round(getattr(memory, name) / GB, 6)
         for name in ("weights", "gradients", "optimizer", "framework")
         if getattr(memory, name)
     }
-    starts = _picoseconds(found.timeline.start_s, 0, found.total.part.exposed_ps)
-    device = device_name(found.model.machine, graph.plan)
+    starts = _picoseconds(program_pass.timeline.start_s, 0, program_pass.total.part.exposed_ps)
+    device = device_name(program_pass.model.machine, graph.plan)
     return [
         Sample(device, "memory (GB)", starts[i], {**fixed, "results": round(alive[i] / GB, 6)})
         for i in range(0, len(starts), max(1, len(starts) // MEMORY_SAMPLES))
@@ -318,7 +320,7 @@ def trace_static_batch(
     Raises:
         SilicastError: a part of the model has no kernel model on the device.
     """
-    found = predict_static_batch(deployment, input_lens, output_len, framework)
+    static_batch = predict_static_batch(deployment, input_lens, output_len, framework)
     count = min(steps, output_len - 1)
     typical = len(decode_knots(output_len - 1)[0]) // 2
     prefill, evaluated = batch_steps(deployment, input_lens, output_len, framework)
@@ -332,13 +334,13 @@ def trace_static_batch(
             times = phase.model.at_clock(phase.at_boost, phase.states, hz, phase.rows)
         total = to_picoseconds(float(times.total_s[row]))
         if index == 0:
-            total = found.prefill.part.exposed_ps
+            total = static_batch.prefill.part.exposed_ps
         title = f"decode step {index}" if index else "prefill"
         memory = batch_memory(deployment, input_lens, index + 1, framework)
         held = Drawn([], [], [_held(deployment, memory, whole.end_ps)], whole.end_ps)
         drawing = StepDrawing(phase.model, phase.states, times)
         whole = whole.then(held).then(drawing.step(row, title, whole.end_ps, total))
-    about: dict[str, Any] = {"prefill_ms": found.prefill.part.exposed_ps / 1e9}
+    about: dict[str, Any] = {"prefill_ms": static_batch.prefill.part.exposed_ps / 1e9}
     if count < output_len - 1:
         about["shown"] = f"the first {count} of {output_len - 1} decode steps"
     title = f"{deployment.model.name} on {deployment.device.name}"

@@ -140,15 +140,15 @@ def in_layers(
         pieces: (layer, start, end) of kernels in their order.
         least_ps: where the first may begin.
     """
-    found: list[tuple[str, int, int]] = []
+    items: list[tuple[str, int, int]] = []
     for name, start, end in pieces:
-        if found and found[-1][0] == name:
-            _, first, last = found[-1]
-            found[-1] = (name, first, max(last, end))
+        if items and items[-1][0] == name:
+            _, first, last = items[-1]
+            items[-1] = (name, first, max(last, end))
         else:
-            reached = found[-1][2] if found else least_ps
-            found.append((name, max(start, reached), max(end, start, reached)))
-    return [Slice(track, *piece) for piece in found]
+            reached = items[-1][2] if items else least_ps
+            items.append((name, max(start, reached), max(end, start, reached)))
+    return [Slice(track, *piece) for piece in items]
 
 
 def sizes(

@@ -139,7 +139,7 @@ def plan_memory(
     >>> f"{found.total[0] / 1e9:.1f} GB"
     '25.4 GB'
     """
-    rows = Rows.of(
+    rows = Rows.from_model(
         model, plan, seq_len, micro_batch, micro_batches, chunks=chunks, in_flight=in_flight
     )
     return rows_memory(model, rows, rules)
@@ -180,7 +180,7 @@ def rows_memory(model: ModelConfig, rows: Rows, rules: Rules = Rules()) -> RankM
 
 def checkpoint_bytes(model: ModelConfig, rules: Rules) -> int:
     """Of all ranks together: what is trained, and what the optimizer keeps for it."""
-    rows = Rows.of(model, TrainingPlan(), 1, 1)
+    rows = Rows.from_model(model, TrainingPlan(), 1, 1)
     held = held_parameters(model, rows.layers, rows.first, rows.last, rows.tp, rows.ep, rows.etp)
     states = _States(model, rows, rules, held)
     return int((states.trained() * float(states.hidden) + states.optimizer())[0])
@@ -193,8 +193,8 @@ def layer_bytes(model: ModelConfig, rows: Rows, rules: Rules) -> tuple[int, ...]
 
 
 def _whole(values: NDArray[np.floating[Any]]) -> I64:
-    found: I64 = np.floor(values).astype(np.int64)
-    return found
+    whole: I64 = np.floor(values).astype(np.int64)
+    return whole
 
 
 @final
@@ -209,9 +209,9 @@ class _States:
     def _shared(self, dense: I64, experts: I64, stage: int) -> F64:
         """Parameters of which a rank holds the states that ZeRO shares from ``stage`` on."""
         sharded, rows = self.rows.zero >= stage, self.rows
-        found: I64 = -(-dense // np.where(sharded, rows.sharers, 1))
-        found = found + -(-experts // np.where(sharded, rows.copies, 1))
-        return found.astype(np.float64)
+        value: I64 = -(-dense // np.where(sharded, rows.sharers, 1))
+        value = value + -(-experts // np.where(sharded, rows.copies, 1))
+        return value.astype(np.float64)
 
     def _trained(self) -> tuple[I64, I64]:
         if self.trains_all:
@@ -228,14 +228,14 @@ class _States:
 
     def weights(self) -> F64:
         """Of all parameters, and of quantised products both orientations beside them."""
-        own = self.held()
+        held = self.held()
         recipe = self.rules.style.precision.linear
         if recipe.weight_bits < 8 * self.hidden:  # gathered weights are quantised as they are used
             copies = self.params.products * (2.0 * recipe.activation_bits / 8.0)
-            own = own + np.where(self.rows.zero < 3, copies, 0.0)
+            held = held + np.where(self.rows.zero < 3, copies, 0.0)
         if not self.trains_all:
-            own = own + self.params.adapters(self.rules.style) * float(self.hidden)
-        return own
+            held = held + self.params.adapters(self.rules.style) * float(self.hidden)
+        return held
 
     def gradients(self) -> F64:
         """Of what is trained, never narrower than the weights."""
@@ -254,14 +254,14 @@ class _States:
         rows, rules = self.rows, self.rules
         layer = largest_layer(self.model, rows.layers, rows.tp, rows.ep, rows.etp)
         whole = layer * (2.0 * self.hidden)
-        found = np.where(rows.zero >= 3, whole, whole * rules.offload.weights)
+        buffers = np.where(rows.zero >= 3, whole, whole * rules.offload.weights)
         if not self.trains_all:
-            return found
-        found = found + np.where(rows.zero >= 2, layer * float(rules.gradient_bytes), 0.0)
+            return buffers
+        buffers = buffers + np.where(rows.zero >= 2, layer * float(rules.gradient_bytes), 0.0)
         tensors = gradient_tensors(
             self.model, rows.layers, rows.last, rows.tp, rows.etp, every_shape=rules.in_place
         )
-        return found + np.where(rows.zero < 3, tensors * float(self.hidden), 0.0)
+        return buffers + np.where(rows.zero < 3, tensors * float(self.hidden), 0.0)
 
     def after_layers(self) -> F64:
         """The embedding's gradient, written whole once its pass has given back the rest."""
@@ -285,7 +285,6 @@ class _Passes:
         self.again = frozenset() if self.full else recomputed_parts(rules.recompute)
 
     def bytes_of(self, kind: LayerKind, tensor: Kept) -> F64:
-        """Of one tensor on one rank."""
         rows, width = self.rows, float(tensor.width)
         if tensor.over == "kv":
             heads = np.maximum(tensor.heads // rows.tp, 1)
@@ -312,8 +311,8 @@ class _Passes:
         """Kinds of layers with the model that they are of, and how many each row has: an encoder
         is on the ranks with the embedding.
         """
-        for place, kind in enumerate(self.model.kinds):
-            yield self.model, kind, self.rows.layers[:, place]
+        for index, kind in enumerate(self.model.kinds):
+            yield self.model, kind, self.rows.layers[:, index]
         encoder = self.model.encoder
         if encoder is not None:
             for kind, count in encoder.kind_counts(range(encoder.layers)).items():
@@ -321,27 +320,26 @@ class _Passes:
 
     def kept(self, of: ModelConfig) -> F64:
         """Of one micro-batch through a rank's layers of the model, or of its encoder."""
-        found = np.zeros(len(self.rows.tp))
+        result = np.zeros(len(self.rows.tp))
         for model, kind, count in self._stacks():
             if model is of:
-                found = found + count * self.of_layer(model, kind)
-        return found
+                result = result + count * self.of_layer(model, kind)
+        return result
 
     def of_layer(self, model: ModelConfig, kind: LayerKind) -> F64:
-        """The same of one layer."""
-        found = np.zeros(len(self.rows.tp))
+        layer = np.zeros(len(self.rows.tp))
         for tensor in kept_tensors(model, kind, self.rules.style):
             if not self._remakes(tensor):
-                found = found + self.bytes_of(kind, tensor)
-        return found
+                layer = layer + self.bytes_of(kind, tensor)
+        return layer
 
     def encoder(self) -> F64:
         """Of its layers, its last norm's input, and its results, which every rank attends to."""
-        own = self.model.encoder
-        if own is None:
+        encoder = self.model.encoder
+        if encoder is None:
             return np.zeros(len(self.rows.tp))
-        each = self.tokens * own.hidden * self.hidden / self.between
-        return self.kept(own) + each * (1.0 + self.rows.first)
+        each = self.tokens * encoder.hidden * self.hidden / self.between
+        return self.kept(encoder) + each * (1.0 + self.rows.first)
 
     def head(self) -> F64:
         """The final norm's input and the head's, of the one micro-batch that is there."""
@@ -351,7 +349,7 @@ class _Passes:
     def worst(self) -> F64:
         """A layer's gradients with what runs again for them, or the loss."""
         rows = self.rows
-        found = np.zeros(len(rows.tp))
+        worst = np.zeros(len(rows.tp))
         for model, kind, count in self._stacks():
             again = np.zeros(len(rows.tp))
             for tensor in kept_tensors(model, kind, self.rules.style):
@@ -361,12 +359,12 @@ class _Passes:
                 size = again
                 for tensor in point:
                     size = size + self.bytes_of(kind, tensor)
-                found = np.where(count > 0, np.maximum(found, size), found)
+                worst = np.where(count > 0, np.maximum(worst, size), worst)
         logits = self.tokens * -(-self.model.vocab // rows.tp)
         loss = np.where(rows.last, logits * (self.hidden + SOFTMAX_BYTES), 0.0)
         if self.model.pooler:
-            return found
-        return np.maximum(found, loss)
+            return worst
+        return np.maximum(worst, loss)
 
     def buffers(self) -> F64:
         """Gathered tokens, keys and values of other ranks, and what the next stage sends."""
@@ -382,15 +380,15 @@ class _Passes:
                     size = size + self.bytes_of(kind, tensor)
             widest = np.maximum(widest, size)
         copies = np.where(rows.gathers_keys, rows.cp, 2)
-        found = gathered + received + np.where(rows.cp > 1, widest * copies, 0.0)
-        return found + self.on_their_way()
+        value = gathered + received + np.where(rows.cp > 1, widest * copies, 0.0)
+        return value + self.on_their_way()
 
     def on_their_way(self) -> F64:
         """Of what the host holds, what a layer's pass reads, and what comes for the next one."""
-        found = np.zeros(len(self.rows.tp))
+        their_way = np.zeros(len(self.rows.tp))
         if not self.rules.offload.activations:
-            return found
-        for place, kind in enumerate(self.model.kinds):
-            size = np.where(self.rows.layers[:, place] > 0, self.of_layer(self.model, kind), 0.0)
-            found = np.maximum(found, size)
-        return found * (2.0 * self.rules.offload.activations)
+            return their_way
+        for index, kind in enumerate(self.model.kinds):
+            size = np.where(self.rows.layers[:, index] > 0, self.of_layer(self.model, kind), 0.0)
+            their_way = np.maximum(their_way, size)
+        return their_way * (2.0 * self.rules.offload.activations)

@@ -81,15 +81,15 @@ def kept_tensors(model: ModelConfig, kind: LayerKind, style: Style = Style()) ->
     >>> sum(each.width for each in kept_tensors(llama, llama.kind(0)) if each.bits == 16)
     69632
     """
-    found = _Layer(model, kind, style).tensors()
+    tensors = _Layer(model, kind, style).tensors()
     if style.adapted is None:
-        return tuple(found)
-    held = [each for each in found if not each.product or each.product in style.adapted]
+        return tuple(tensors)
+    held = [each for each in tensors if not each.product or each.product in style.adapted]
     rank = style.adapter_rank
     inner = [
         Kept(f"{name}_adapter", rank, style.precision.hidden_bytes * 8, "all", "projection")
         for name in style.adapted
-        if any(name == each.product for each in found)
+        if any(name == each.product for each in tensors)
     ]
     return (*held, *inner)
 
@@ -103,41 +103,39 @@ class _Layer:
 
     def tensors(self) -> list[Kept]:
         model, kind = self.model, self.kind
-        found: list[Kept] = []
+        tensors: list[Kept] = []
         if kind.mixer:
-            found += self._norm("attention", "qkv", first=True)
+            tensors += self._norm("attention", "qkv", first=True)
             if kind.mixer == "heads":
-                found += self._heads()
+                tensors += self._heads()
             elif kind.mixer == "latent" and model.mla is not None:
-                found += self._latent()
+                tensors += self._latent()
             else:
-                found += self._other()
+                tensors += self._other()
             if self.style.dropout:
-                found.append(self._mask("attention_dropout"))
+                tensors.append(self._mask("attention_dropout"))
             if model.encoder is not None:
-                found += self._cross()
+                tensors += self._cross()
         if kind.feed:
             if model.residual != "parallel" or not kind.mixer:
                 first = not kind.mixer
                 up = "gate_up" if kind.feed == "mlp" else "experts"
-                found += self._norm(kind.feed, up, first=first)
-            found += self._experts() if kind.feed == "experts" else self._mlp()
+                tensors += self._norm(kind.feed, up, first=first)
+            tensors += self._experts() if kind.feed == "experts" else self._mlp()
             if self.style.dropout:
-                found.append(self._mask("feed_dropout"))
-        return found
+                tensors.append(self._mask("feed_dropout"))
+        return tensors
 
     def _norm(self, name: str, product: str, *, first: bool) -> list[Kept]:
         """The norm's input, and its result where a product reads it."""
         h, part = self.model.hidden, "input" if first else "projection"
-        found = [
+        norm = [
             Kept(f"{name}_norm_input", h, self.hidden, "sequence", part),  # type: ignore[arg-type]
             Kept(f"{name}_input", h, self.operand, "sequence", "norm", product),
         ]
         if self.model.output_norms:
-            found.append(
-                Kept(f"{name}_output_norm_input", h, self.hidden, "sequence", "projection")
-            )
-        return found
+            norm.append(Kept(f"{name}_output_norm_input", h, self.hidden, "sequence", "projection"))
+        return norm
 
     def _mask(self, name: str) -> Kept:
         return Kept(name, self.model.hidden, 8.0, "sequence", "projection")
@@ -145,60 +143,60 @@ class _Layer:
     def _core(self, queries: int, out: int, part: Part) -> list[Kept]:
         """Attention's queries, result and what it keeps of its scores."""
         kind, style = self.kind, self.style
-        found = [
+        core = [
             Kept("queries", queries, self.hidden, "tensor", part),
             Kept("attention_output", out, self.operand, "tensor", "projection", "o"),
         ]
         if self.operand != self.hidden and style.flash:  # read by the kernel in its own format
-            found.append(Kept("attention_result", out, self.hidden, "tensor", "core"))
+            core.append(Kept("attention_result", out, self.hidden, "tensor", "core"))
         if style.flash:
-            found.append(Kept("row_sums", kind.heads, 32.0, "tensor", "core"))
-            return found
+            core.append(Kept("row_sums", kind.heads, 32.0, "tensor", "core"))
+            return core
         scores = [("softmax", self.hidden)]
         if style.dropout:
             scores += [("scores_mask", 8.0), ("dropped_scores", self.hidden)]
-        found += [
+        core += [
             Kept(name, kind.heads, bits, "tensor", "core", per_key=True) for name, bits in scores
         ]
-        return found
+        return core
 
     def _heads(self) -> list[Kept]:
         model, kind = self.model, self.kind
         queries, out = kind.heads * kind.head_dim, kind.heads * kind.value_dim
         keys, groups = kind.kv_heads * kind.head_dim, kind.kv_heads
         values = kind.kv_heads * kind.value_dim
-        found = self._core(queries, out, "projection")
-        found.append(Kept("keys", keys, self.hidden, "kv", "projection", heads=groups))
-        found.append(Kept("values", values, self.hidden, "kv", "projection", heads=groups))
+        heads = self._core(queries, out, "projection")
+        heads.append(Kept("keys", keys, self.hidden, "kv", "projection", heads=groups))
+        heads.append(Kept("values", values, self.hidden, "kv", "projection", heads=groups))
         if model.qk_norm:
-            found.append(Kept("query_norm_input", queries, self.hidden, "tensor", "norm"))
-            found.append(Kept("key_norm_input", keys, self.hidden, "kv", "norm", heads=groups))
+            heads.append(Kept("query_norm_input", queries, self.hidden, "tensor", "norm"))
+            heads.append(Kept("key_norm_input", keys, self.hidden, "kv", "norm", heads=groups))
         if model.output_gate:
-            found.append(Kept("output_gate", 2 * out, self.hidden, "tensor", "projection"))
-        return found
+            heads.append(Kept("output_gate", 2 * out, self.hidden, "tensor", "projection"))
+        return heads
 
     def _cross(self) -> list[Kept]:
         """Attention to an encoder's results, with as many of its tokens; they are kept once."""
         kind = self.kind
         queries, keys = kind.heads * kind.head_dim, kind.kv_heads * kind.head_dim
         groups = kind.kv_heads
-        found = [
+        items = [
             *self._norm("cross", "cross_q", first=False),
             *self._core(queries, queries, "projection"),
             Kept("keys", keys, self.hidden, "kv", "projection", heads=groups),
             Kept("values", keys, self.hidden, "kv", "projection", heads=groups),
         ]
         if self.style.dropout:
-            found.append(self._mask("cross_dropout"))
-        return [replace(each, name=f"cross_{each.name}") for each in found]
+            items.append(self._mask("cross_dropout"))
+        return [replace(each, name=f"cross_{each.name}") for each in items]
 
     def _latent(self) -> list[Kept]:
         """Ways down, their norms, ways up, and attention on whole heads."""
         model, kind, mla = self.model, self.kind, self.model.mla
         assert mla is not None
         queries, out = kind.heads * mla.qk_head_dim, kind.heads * mla.v_head_dim
-        found = self._core(queries, out, "mla_up")
-        found += [
+        latent = self._core(queries, out, "mla_up")
+        latent += [
             Kept("keys", queries, self.hidden, "tensor", "mla_up"),
             Kept("values", out, self.hidden, "tensor", "mla_up"),
             Kept("kv_latent", mla.kv_lora_rank, self.hidden, "sequence", "projection"),
@@ -206,17 +204,17 @@ class _Layer:
         ]
         if mla.q_lora_rank:
             rank = mla.q_lora_rank
-            found.append(Kept("q_latent", rank, self.hidden, "sequence", "projection"))
-            found.append(Kept("q_latent_normed", rank, self.operand, "sequence", "norm", "q_b"))
+            latent.append(Kept("q_latent", rank, self.hidden, "sequence", "projection"))
+            latent.append(Kept("q_latent_normed", rank, self.operand, "sequence", "norm", "q_b"))
         if model.output_gate:
-            found.append(Kept("output_gate", 2 * out, self.hidden, "tensor", "projection"))
-        return found
+            latent.append(Kept("output_gate", 2 * out, self.hidden, "tensor", "projection"))
+        return latent
 
     def _other(self) -> list[Kept]:
         """Any other mixer: what its ways in write, from which its kernel makes the rest again, and
         its result before and after what scales it.
         """
-        found: list[Kept] = []
+        items: list[Kept] = []
         for weight in layer_weights(self.model, self.kind):
             if weight.kind != "projection" and not (
                 weight.kind == "linear" and self.kind.feed != "mlp"
@@ -224,15 +222,15 @@ class _Layer:
                 continue
             if weight.cut == "inputs":
                 width, name = weight.inputs * weight.count, weight.name
-                found.append(Kept(f"{name}_result", width, self.hidden, "tensor", "projection"))
-                found.append(
+                items.append(Kept(f"{name}_result", width, self.hidden, "tensor", "projection"))
+                items.append(
                     Kept(f"{name}_input", width, self.operand, "tensor", "projection", name)
                 )
             elif weight.inputs > 1:
                 over: Over = "sequence" if weight.cut == "none" else "tensor"
                 width = weight.outputs * weight.count
-                found.append(Kept(f"{weight.name}_output", width, self.hidden, over, "projection"))
-        return found
+                items.append(Kept(f"{weight.name}_output", width, self.hidden, over, "projection"))
+        return items
 
     def _mlp(self) -> list[Kept]:
         width, ups = self.kind.intermediate, 2 if self.model.gated else 1
@@ -252,26 +250,26 @@ class _Layer:
         def rows(each: int) -> int:
             return round(moe.topk * each * self.style.routed)
 
-        found = [
+        experts = [
             Kept("router_scores", moe.experts, 32.0, "sequence", "moe"),
             Kept("expert_input", rows(inner), operand, "routed", "moe", "experts"),
             Kept("expert_activation_input", rows(ups * width), self.hidden, "routed_width", "moe"),
             Kept("expert_down_input", rows(width), operand, "routed_width", "moe_act", "experts"),
         ]
         if moe.latent:
-            found.append(Kept("latent", 2 * inner, self.hidden, "sequence", "moe"))
+            experts.append(Kept("latent", 2 * inner, self.hidden, "sequence", "moe"))
         if shared:
-            found.append(
+            experts.append(
                 Kept("shared_activation_input", ups * shared, self.hidden, "tensor", "shared")
             )
-            found.append(
+            experts.append(
                 Kept("shared_down_input", shared, self.operand, "tensor", "shared", "shared")
             )
             if moe.shared_gate:
-                found.append(
+                experts.append(
                     Kept("shared_output", self.model.hidden, self.hidden, "sequence", "shared")
                 )
-        return found
+        return experts
 
 
 @lru_cache(maxsize=512)
@@ -287,21 +285,21 @@ def gradient_points(
     def point(*sizes: tuple[int, Over]) -> tuple[Kept, ...]:
         return tuple(Kept("gradient", width, bits, over, "input") for width, over in sizes)
 
-    found = [point((h, "sequence"), (h, "all"))]
+    items = [point((h, "sequence"), (h, "all"))]
     if kind.mixer:
         widths = [each for each in kept_tensors(model, kind) if each.over in ("tensor", "kv")]
         core = sum(each.width for each in widths if each.name in ("queries", "keys", "values"))
         out = sum(each.width for each in widths if each.name == "attention_output")
-        found.append(point((h, "sequence"), (core + out, "tensor")))
-        found.append(point((h, "sequence"), (core, "tensor"), (h, "all")))
+        items.append(point((h, "sequence"), (core + out, "tensor")))
+        items.append(point((h, "sequence"), (core, "tensor"), (h, "all")))
         if not style.flash:
             score = Kept("scores", 2 * kind.heads, bits, "tensor", "input", per_key=True)
-            found.append((*point((h, "sequence")), score))
+            items.append((*point((h, "sequence")), score))
     ups = 2 if model.gated else 1
     if kind.feed == "mlp":
         width = kind.intermediate
-        found.append(point((h, "sequence"), ((ups + 1) * width, "tensor")))
-        found.append(point((h, "sequence"), (ups * width, "tensor"), (h, "all")))
+        items.append(point((h, "sequence"), ((ups + 1) * width, "tensor")))
+        items.append(point((h, "sequence"), (ups * width, "tensor"), (h, "all")))
     elif kind.feed and model.moe is not None:
         width, inner = model.moe.intermediate, model.moe.latent or h
         topk, routed = model.moe.topk, style.routed
@@ -309,9 +307,9 @@ def gradient_points(
         def rows(each: int) -> int:
             return round(topk * each * routed)
 
-        found.append(point((h, "sequence"), (rows((ups + 1) * width), "routed_width")))
-        found.append(
+        items.append(point((h, "sequence"), (rows((ups + 1) * width), "routed_width")))
+        items.append(
             point((h, "sequence"), (rows(ups * width), "routed_width"), (rows(inner), "routed"))
         )
-        found.append(point((h, "sequence"), (rows(2 * inner), "routed")))  # sorted, and sent back
-    return tuple(found)
+        items.append(point((h, "sequence"), (rows(2 * inner), "routed")))  # sorted, and sent back
+    return tuple(items)

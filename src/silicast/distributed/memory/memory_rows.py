@@ -55,7 +55,7 @@ class Rows:
     last: Bools
 
     @staticmethod
-    def of(
+    def from_model(
         model: ModelConfig,
         plan: TrainingPlan,
         seq_len: int,

@@ -24,46 +24,46 @@ LEVELS = ("none", "selective", "full")
 OFFLOAD = "offload."
 
 
-def candidates_memory(found: Candidates, rules: Rules = Rules()) -> F64:
+def candidates_memory(candidates: Candidates, rules: Rules = Rules()) -> F64:
     """Bytes that the fullest rank of each plan needs, shape (n,)."""
-    needed = np.zeros(len(found))
-    chosen = found.column("recompute")
+    needed = np.zeros(len(candidates))
+    chosen = candidates.column("recompute")
     for number, recompute in enumerate(RECOMPUTES):
-        places = np.flatnonzero(chosen == number)
-        if len(places):
-            part = found.chosen(places)
+        indices = np.flatnonzero(chosen == number)
+        if len(indices):
+            part = candidates.chosen(indices)
             rows, first = _rows(part)
             total = rows_memory(part.space.model, rows, replace(rules, recompute=recompute)).total
-            needed[places] = np.maximum.reduceat(total, first)
+            needed[indices] = np.maximum.reduceat(total, first)
     return needed
 
 
-def _rows(found: Candidates) -> tuple[Rows, I64]:
+def _rows(candidates: Candidates) -> tuple[Rows, I64]:
     """The pipeline ranks of all plans, and the first of each."""
-    pp, chunks = found.column("pp"), found.column("virtual_stages")
+    pp, chunks = candidates.column("pp"), candidates.column("virtual_stages")
     first = np.concatenate([[0], np.cumsum(pp)[:-1]])
-    plan = np.repeat(np.arange(len(found)), pp)
+    plan = np.repeat(np.arange(len(candidates)), pp)
     rank = np.arange(len(plan)) - first[plan]
-    model = found.space.model
+    model = candidates.space.model
     layers = np.zeros((len(plan), len(model.kinds)), dtype=np.int64)
     flight = np.zeros(len(plan), dtype=np.int64)
     for stages, parts in sorted(set(zip(pp.tolist(), chunks.tolist(), strict=True))):
-        own, most = _pipeline(model, stages, parts)
+        current, most = _pipeline(model, stages, parts)
         those = np.flatnonzero((pp[plan] == stages) & (chunks[plan] == parts))
-        layers[those] = own[rank[those]]
-        flight[those] = np.minimum(most[rank[those]], found.micro_batches[plan[those]] * parts)
+        layers[those] = current[rank[those]]
+        flight[those] = np.minimum(most[rank[those]], candidates.micro_batches[plan[those]] * parts)
 
     def of(name: str) -> I64:
-        return found.column(name)[plan]
+        return candidates.column(name)[plan]
 
     tp, cp, dp, ep, etp = (of(name) for name in ("tp", "cp", "dp", "ep", "etp"))
     return Rows(
         tp=tp, cp=cp, ep=ep, etp=etp, zero=of("zero"), sharers=dp * cp,
         copies=tp * cp * dp // (ep * etp),
-        sequence_parallel=(tp > 1) & found.space.sequence_parallel,
+        sequence_parallel=(tp > 1) & candidates.space.sequence_parallel,
         gathers_keys=np.zeros(len(plan), dtype=np.bool_),
         pp=of("pp"), chunks=of("virtual_stages"),
-        seq_len=np.full(len(plan), found.space.seq_len, dtype=np.int64),
+        seq_len=np.full(len(plan), candidates.space.seq_len, dtype=np.int64),
         micro_batch=of("micro_batch"), layers=layers, in_flight=flight,
         first=rank == 0, last=rank == of("pp") - 1,
     ), first  # fmt: skip
@@ -72,7 +72,7 @@ def _rows(found: Candidates) -> tuple[Rows, I64]:
 @lru_cache(maxsize=512)
 def _pipeline(model: ModelConfig, stages: int, chunks: int) -> tuple[I64, I64]:
     """Layers of each rank by kind, and the passes through its chunks that it keeps at most."""
-    rows = Rows.of(model, TrainingPlan(pp=stages, virtual_stages=chunks), 1, 1)
+    rows = Rows.from_model(model, TrainingPlan(pp=stages, virtual_stages=chunks), 1, 1)
     return rows.layers, rows.in_flight
 
 
@@ -93,12 +93,12 @@ def remedies(
 
     def fits(plan: TrainingPlan, micro: int, rules: Rules) -> bool:
         passes = micro_batches * micro_batch * dp // (micro * plan.dp)
-        found = plan_memory(model, plan, seq_len, micro, passes, rules)
-        return bool(found.total.max() <= usable_bytes)
+        result = plan_memory(model, plan, seq_len, micro, passes, rules)
+        return bool(result.total.max() <= usable_bytes)
 
     if fits(plan, micro_batch, rules):
         return ()
-    found: list[str] = []
+    items: list[str] = []
     for changes in _changes(plan, micro_batch, rules):
         for text, other, micro, other_rules in changes:
             try:
@@ -106,9 +106,9 @@ def remedies(
             except SilicastError:
                 continue
             if enough:
-                found.append(text)
+                items.append(text)
                 break
-    return tuple(found)
+    return tuple(items)
 
 
 Change = tuple[str, TrainingPlan, int, Rules]

@@ -17,9 +17,13 @@ from silicast.workload.models.weight_tensor import PRODUCTS, Weight
 
 Bools = NDArray[np.bool_]
 PRODUCTS_OF = {
-    "qkv": ("q", "kv", "v", "q_a", "kv_a"), "o": ("o",), "q_b": ("q",), "kv_b": ("kv_b",),
-    "gate_up": ("up",), "down": ("down",),
-}  # fmt: skip
+    "qkv": ("q", "kv", "v", "q_a", "kv_a"),
+    "o": ("o",),
+    "q_b": ("q",),
+    "kv_b": ("kv_b",),
+    "gate_up": ("up",),
+    "down": ("down",),
+}
 """Weights that one product reads, by the product's name in a layer."""
 
 
@@ -45,21 +49,21 @@ class Held:
         """Parameters of the adapters: of a product cut by outputs the one half, of a product cut by
         inputs the other, is shared by tensor ranks (Hu et al. 2021).
         """
-        found = np.zeros_like(self.dense)
-        for place, kind in enumerate(self.model.kinds):
+        adapters = np.zeros_like(self.dense)
+        for index, kind in enumerate(self.model.kinds):
             weights = {weight.name: weight for weight in layer_weights(self.model, kind)}
             for product in style.adapted or ():
-                own = [weights[n] for n in PRODUCTS_OF.get(product, (product,)) if n in weights]
-                if not own:
+                current = [weights[n] for n in PRODUCTS_OF.get(product, (product,)) if n in weights]
+                if not current:
                     continue
-                inputs = own[0].inputs
-                outputs = sum(each.outputs * each.count for each in own)
-                if own[0].cut.endswith("inputs"):
+                inputs = current[0].inputs
+                outputs = sum(each.outputs * each.count for each in current)
+                if current[0].cut.endswith("inputs"):
                     each = style.adapter_rank * (-(-inputs // self.tp) + outputs)
                 else:
                     each = style.adapter_rank * (inputs + -(-outputs // self.tp))
-                found = found + self.layers[:, place] * each
-        return found
+                adapters = adapters + self.layers[:, index] * each
+        return adapters
 
 
 def held_parameters(
@@ -82,9 +86,9 @@ def _counted(
     model: ModelConfig, layers: I64, first: Bools, last: NDArray[np.bool_]
 ) -> Iterator[tuple[Weight, I64]]:
     """Each weight and how many of it a row holds; a tied head on another rank is a copy."""
-    for place, kind in enumerate(model.kinds):
+    for index, kind in enumerate(model.kinds):
         for weight in layer_weights(model, kind):
-            yield weight, layers[:, place]
+            yield weight, layers[:, index]
     for weight in input_weights(model):
         yield weight, first.astype(np.int64)
     for weight in output_weights(model):
@@ -110,11 +114,13 @@ def _local(weight: Weight, tp: I64, ep: I64, etp: I64) -> I64:
 
 def largest_layer(model: ModelConfig, layers: I64, tp: I64, ep: I64, etp: I64) -> I64:
     """Parameters of the largest layer of each row."""
-    found = np.zeros(len(tp), dtype=np.int64)
-    for place, kind in enumerate(model.kinds):
+    largest_layer = np.zeros(len(tp), dtype=np.int64)
+    for index, kind in enumerate(model.kinds):
         size = _sum(_local(weight, tp, ep, etp) for weight in layer_weights(model, kind))
-        found = np.where(layers[:, place] > 0, np.maximum(found, size), found)
-    return found
+        largest_layer = np.where(
+            layers[:, index] > 0, np.maximum(largest_layer, size), largest_layer
+        )
+    return largest_layer
 
 
 def gradient_tensors(
@@ -123,14 +129,14 @@ def gradient_tensors(
     """Elements of one tensor of each shape of a row's products, the head among them, or of the
     largest of them alone; of experts, which are alike, one.
     """
-    places: dict[Weight, list[int]] = {}
-    for place, kind in enumerate(model.kinds):
+    positions: dict[Weight, list[int]] = {}
+    for index, kind in enumerate(model.kinds):
         for weight in layer_weights(model, kind):
             if weight.kind in PRODUCTS and weight.kind != "router":
-                places.setdefault(weight, []).append(place)
-    held = [(weight, (layers[:, own] > 0).any(axis=1)) for weight, own in places.items()]
+                positions.setdefault(weight, []).append(index)
+    held = [(weight, (layers[:, item] > 0).any(axis=1)) for weight, item in positions.items()]
     held += [(weight, last) for weight in output_weights(model) if weight.name == "head"]
-    found = np.zeros(len(tp), dtype=np.int64)
+    gradient_tensors = np.zeros(len(tp), dtype=np.int64)
     for weight, there in held:
         if weight.cut.startswith("expert"):
             ups = max(weight.count // model.moe.held, 1) if model.moe is not None else 1
@@ -138,12 +144,14 @@ def gradient_tensors(
         else:
             size = _local(weight, tp, tp, etp)
         size = np.where(there, size, 0)
-        found = found + size if every_shape else np.maximum(found, size)
-    return found
+        gradient_tensors = (
+            gradient_tensors + size if every_shape else np.maximum(gradient_tensors, size)
+        )
+    return gradient_tensors
 
 
 def _sum(sizes: Iterable[I64]) -> I64:
-    first, *rest = sizes
-    for size in rest:
+    first, *remaining = sizes
+    for size in remaining:
         first = first + size
     return first

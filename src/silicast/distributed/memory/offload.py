@@ -94,36 +94,36 @@ def host_updates(
     states = optimizer_bytes(optimizer, dtype)
     by_host = held if offload.update == "host" else 0
     streamed = held - by_host
-    found: list[Node] = []
+    nodes: list[Node] = []
     pieces = PIECES if streamed else 1
     for number in range(pieces):
-        own = _piece(elements - by_host, number, pieces)
+        piece = _piece(elements - by_host, number, pieces)
         waits, name = update.inputs, update.name if pieces == 1 else f"{update.name}_{number}"
         size = _piece(streamed * states, number, pieces)
         if size:
-            found.append(copy(f"states_up_{number}", size, UP))
-            waits = (*waits, found[-1].name)
-        if own:
-            found.append(replace(update, name=name, op=_sized(update.op, own), inputs=waits))
+            nodes.append(copy(f"states_up_{number}", size, UP))
+            waits = (*waits, nodes[-1].name)
+        if piece:
+            nodes.append(replace(update, name=name, op=_sized(update.op, piece), inputs=waits))
         if size:
-            found.append(copy(f"states_down_{number}", size, DOWN, (found[-1].name,)))
+            nodes.append(copy(f"states_down_{number}", size, DOWN, (nodes[-1].name,)))
     if home > by_host:  # weights that the host holds and the device has updated
         size = (home - by_host) * ELEMENT
-        found.append(copy("weights_down", size, DOWN, (found[-1].name,)))
+        nodes.append(copy("weights_down", size, DOWN, (nodes[-1].name,)))
     # gradients and states are read, states and 16-bit weights written
     touched = by_host * (FP32 + 2 * states + ELEMENT)
     for number in range(PIECES if by_host else 0):
         waits = ()
         if gradient_bytes:
             size = _piece(by_host * gradient_bytes, number)
-            found.append(copy(f"gradients_down_{number}", size, DOWN, update.inputs))
-            waits = (found[-1].name,)
+            nodes.append(copy(f"gradients_down_{number}", size, DOWN, update.inputs))
+            waits = (nodes[-1].name,)
         op = Op.make(HOST_UPDATE, Variant(), bytes=_piece(touched, number))
-        found.append(Node(f"host_update_{number}", op, waits, CPU, of_weights=True))
+        nodes.append(Node(f"host_update_{number}", op, waits, CPU, of_weights=True))
         if by_host > home:  # of weights that the device holds
             size = _piece((by_host - home) * ELEMENT, number)
-            found.append(copy(f"weights_up_{number}", size, UP, (found[-1].name,)))
-    return found
+            nodes.append(copy(f"weights_up_{number}", size, UP, (nodes[-1].name,)))
+    return nodes
 
 
 def _sized(op: Op, elements: int) -> Op:
@@ -170,6 +170,5 @@ class HostMoves:
         return [copy("activations_down", size, DOWN, (last,))] if size else []
 
     def activations_up(self, kind: int) -> list[Node]:
-        """The same before its backward pass."""
         size = part(self.kept[kind], self.offload.activations) if self.kept else 0
         return [copy("activations_up", size, UP)] if size else []

@@ -60,11 +60,12 @@ class Rank:
         """How its layers run, as far as what they keep depends on it."""
         adapters = self.adapters
         return Style(
-            precision=self.deployment.precision, flash=self.framework.attention == "fused",
+            precision=self.deployment.precision,
+            flash=self.framework.attention == "fused",
             adapted=None if adapters is None else adapters.products,
             adapter_rank=0 if adapters is None else adapters.rank,
             routed=1.0 if self.capacity is None else self.capacity.rows,
-        )  # fmt: skip
+        )
 
     @property
     def plain(self) -> bool:
@@ -95,33 +96,37 @@ def chunk_graph(rank: Rank, first: int, last: int, exchanges: Exchanges = Exchan
     The first chunk begins with the embedding, the last one ends with the head and the loss; chunks
     of the same layers are built once.
     """
-    own, plan = rank.deployment, rank.plan
+    deployment, plan = rank.deployment, rank.plan
     shape = PassShape(rank.micro_batch, rank.seq_len // plan.cp)
-    formats = (own.model, own.precision, shape, rank.framework)
+    formats = (deployment.model, deployment.precision, shape, rank.framework)
     whole = _operations(*formats) if plan.tp > 1 else {}
     spread = RankSpread(
-        own.model, plan, whole, first, last, rank.micro_batch, rank.seq_len, exchanges,
+        deployment.model, plan, whole, first, last, rank.micro_batch, rank.seq_len, exchanges,
         rank.adapters, host_moves(rank) if rank.offload.any else None,
-        rank.capacity, own.machine.engine.experts,
+        rank.capacity, deployment.machine.engine.experts,
     )  # fmt: skip
     return framework_graph(
-        _layers(own.model, plan.tp, own.precision), own.model, shape, rank.framework,
-        own.precision.hidden, spread,
-    )  # fmt: skip
+        _layers(deployment.model, plan.tp, deployment.precision),
+        deployment.model,
+        shape,
+        rank.framework,
+        deployment.precision.hidden,
+        spread,
+    )
 
 
 @lru_cache(maxsize=256)
 def host_moves(rank: Rank) -> HostMoves:
     """Copies between a rank and its host."""
     model, plan = rank.deployment.model, rank.plan
-    kept: tuple[int, ...] = ()
+    remaining: tuple[int, ...] = ()
     if rank.offload.activations:
         alone = replace(plan, pp=1, virtual_stages=1, schedule="")
-        rows = Rows.of(model, alone, rank.seq_len, rank.micro_batch)
-        kept = layer_bytes(model, rows, Rules(rank.style, rank.recompute))
+        rows = Rows.from_model(model, alone, rank.seq_len, rank.micro_batch)
+        remaining = layer_bytes(model, rows, Rules(rank.style, rank.recompute))
     shared, whole = (plan.sharers, plan.group("edp").size), (1, 1)
     return HostMoves(
-        rank.offload, kept, shared if plan.zero == 3 else whole, shared if plan.zero else whole
+        rank.offload, remaining, shared if plan.zero == 3 else whole, shared if plan.zero else whole
     )
 
 

@@ -70,15 +70,15 @@ def dependencies(order: Order, waits: Waits = "none") -> Dependencies:
     edges = _edges(order, waits, node, action)
     level = _levels(order, action, edges)
     sort = np.argsort(level, kind="stable")
-    place = np.empty(len(action) + 1, dtype=np.int64)
-    place[sort], place[-1] = np.arange(len(action)), len(action)
+    position = np.empty(len(action) + 1, dtype=np.int64)
+    position[sort], position[-1] = np.arange(len(action)), len(action)
     depth = np.concatenate(([0], np.cumsum(np.bincount(level)[1:])))
     return Dependencies(
-        place[node],
+        position[node],
         action[sort],
         depth,
         tuple(
-            Edges(place[e.source[sort]], e.sender[sort], e.receiver[sort], e.message[sort])
+            Edges(position[e.source[sort]], e.sender[sort], e.receiver[sort], e.message[sort])
             for e in edges
         ),
     )
@@ -86,21 +86,21 @@ def dependencies(order: Order, waits: Waits = "none") -> Dependencies:
 
 def producers(order: Order) -> I64:
     """The action whose output each action takes from its neighbouring stage; -1 = none, (n,)."""
-    place, count = order.placement, len(order.kind)
-    rank_of, chunk_of = place.holder
+    location, count = order.placement, len(order.kind)
+    rank_of, chunk_of = location.holder
     backward = order.kind != FORWARD
     works = order.kind != WEIGHT
-    position = np.full((2, *place.stage.shape, order.micro_batches), -1)
+    position = np.full((2, *location.stage.shape, order.micro_batches), -1)
     slot = (backward.astype(np.int64), order.rank, order.chunk, order.micro_batch)
     position[tuple(each[works] for each in slot)] = np.arange(count)[works]
     from_stage = order.stage + np.where(backward, 1, -1)
-    has = works & (from_stage >= 0) & (from_stage < place.stages)
-    path, stage = place.path[order.chunk[has]], from_stage[has]
-    found = np.full(count, -1)
-    found[has] = position[
+    has = works & (from_stage >= 0) & (from_stage < location.stages)
+    path, stage = location.path[order.chunk[has]], from_stage[has]
+    producers = np.full(count, -1)
+    producers[has] = position[
         slot[0][has], rank_of[path, stage], chunk_of[path, stage], order.micro_batch[has]
     ]
-    return found
+    return producers
 
 
 def _edges(order: Order, waits: Waits, node: I64, action: I64) -> list[Edges]:
@@ -108,7 +108,7 @@ def _edges(order: Order, waits: Waits, node: I64, action: I64) -> list[Edges]:
     before = np.arange(count) - 1
     before[np.searchsorted(action, order.first[:-1][np.diff(order.first) > 0])] = count
     none = np.full(count, -1)
-    found = [Edges(before, none, none, none)]
+    items = [Edges(before, none, none, none)]
     producer = producers(order)
     consumer = np.full(len(producer), -1)
     consumer[producer[producer >= 0]] = np.flatnonzero(producer >= 0)
@@ -116,27 +116,27 @@ def _edges(order: Order, waits: Waits, node: I64, action: I64) -> list[Edges]:
     pairs = [action]  # the actions of each node, -1 = none
     if order.together.any():
         pairs.append(np.where(order.together[action], action + 1, -1))
-    for own in pairs:
-        taken = np.where(own >= 0, producer[own], -1)
+    for pair in pairs:
+        taken = np.where(pair >= 0, producer[pair], -1)
         source = np.where(taken >= 0, node[taken], count)
         sender = np.where(taken >= 0, order.rank[taken], -1)
         receiver = np.where(taken >= 0, rank, -1)
-        found.append(Edges(source, sender, receiver, taken))
+        items.append(Edges(source, sender, receiver, taken))
         if waits == "both":
             travels = (taken >= 0) & (sender != receiver)
             ready = np.where(travels, before, count)
-            found.append(Edges(ready, sender, receiver, np.where(travels, taken, -1)))
-    for own in pairs if waits != "none" else []:
-        sent = np.append(own, -1)[before]
+            items.append(Edges(ready, sender, receiver, np.where(travels, taken, -1)))
+    for pair in pairs if waits != "none" else []:
+        sent = np.append(pair, -1)[before]
         target = np.where(sent >= 0, consumer[sent], -1)
         travels = (target >= 0) & (order.rank[target] != rank)
         sender, receiver = np.where(travels, rank, -1), np.where(travels, order.rank[target], -1)
         sent = np.where(travels, sent, -1)
-        found.append(Edges(np.where(travels, before, count), sender, receiver, sent))
+        items.append(Edges(np.where(travels, before, count), sender, receiver, sent))
         if waits == "both":
             ready = np.where(travels, previous[node[target]], count)
-            found.append(Edges(ready, sender, receiver, sent))
-    return [found[0]] + [each for each in found[1:] if (each.source < count).any()]
+            items.append(Edges(ready, sender, receiver, sent))
+    return [items[0]] + [each for each in items[1:] if (each.source < count).any()]
 
 
 def _levels(order: Order, action: I64, edges: Sequence[Edges]) -> I64:

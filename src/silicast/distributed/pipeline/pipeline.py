@@ -61,7 +61,6 @@ class Durations:
     def equal(
         placement: Placement, forward: float, input_gradient: float, weight_gradient: float
     ) -> Durations:
-        """The same of every chunk."""
         parts = (forward, input_gradient, weight_gradient)
         return Durations.of_stages(placement, *(np.full(placement.stages, part) for part in parts))
 
@@ -111,8 +110,8 @@ class PipelineTimes:
     @cached_property
     def makespan(self) -> Any:
         """From the beginning to the end of the last action: a number, or shape (plans,)."""
-        found = self.end.max(axis=0)
-        return found.item() if found.ndim == 0 else found
+        result = self.end.max(axis=0)
+        return result.item() if result.ndim == 0 else result
 
     @cached_property
     def bubble(self) -> Times:
@@ -132,8 +131,8 @@ class PipelineTimes:
     @cached_property
     def idle_share(self) -> Any:
         """Of the time of all ranks, what they do nothing in; a number, or shape (plans,)."""
-        found = self.bubble.mean(axis=0) / np.where(self.makespan, self.makespan, 1)
-        return found.item() if found.ndim == 0 else found
+        value = self.bubble.mean(axis=0) / np.where(self.makespan, self.makespan, 1)
+        return value.item() if value.ndim == 0 else value
 
     @cached_property
     def critical(self) -> Critical:
@@ -213,16 +212,17 @@ def pipeline_times(
     >>> found.makespan, found.bubble.tolist(), order.peak().tolist()
     (33.0, [9.0, 9.0, 9.0, 9.0], [4.0, 3.0, 2.0, 1.0])
     """
-    place, shape = order.placement, np.shape(durations.each)
-    if shape[:3] != (len(KINDS), place.ranks, place.chunks):
+    position, shape = order.placement, np.shape(durations.each)
+    if shape[:3] != (len(KINDS), position.ranks, position.chunks):
         raise SilicastError(
-            f"shape is {shape}, expected {(len(KINDS), place.ranks, place.chunks)}",
+            f"shape is {shape}, expected {(len(KINDS), position.ranks, position.chunks)}",
             field="durations",
         )
     for field, values in (
-        ("durations", durations.each), ("durations.joined", durations.joined),
+        ("durations", durations.each),
+        ("durations.joined", durations.joined),
         ("transfer", transfer),
-    ):  # fmt: skip
+    ):
         if values is not None and not (np.isfinite(values) & (np.asarray(values) >= 0)).all():
             raise SilicastError("a time is negative or no finite number", field=field)
     graph = dependencies(order, waits)
@@ -241,7 +241,7 @@ def pipeline_times(
         for edge, late in zip(graph.edges[1:], delay[1:], strict=True):
             np.maximum(begun, end[edge.source[first:last]] + late[first:last], out=begun)
         np.add(begun, duration[first:last], out=end[first:last])
-    busy = np.zeros((place.ranks, *plans), dtype=duration.dtype)
+    busy = np.zeros((position.ranks, *plans), dtype=duration.dtype)
     np.add.at(busy, order.rank[graph.action], duration)
     nodes = _Nodes(graph, tuple(delay), duration, start, end[:-1])
     return PipelineTimes(
@@ -250,19 +250,18 @@ def pipeline_times(
 
 
 def _node_durations(order: Order, graph: Dependencies, durations: Durations) -> Times:
-    """Of each node, shape (m[, plans])."""
-    own = graph.action
-    found: Times = durations.each[order.kind[own], order.rank[own], order.chunk[own]]
-    pair = np.flatnonzero(order.together[own])
+    action = graph.action
+    times: Times = durations.each[order.kind[action], order.rank[action], order.chunk[action]]
+    pair = np.flatnonzero(order.together[action])
     if not len(pair):
-        return found
-    own = own[pair]
-    rank, forward, backward = order.rank[own], order.chunk[own], order.chunk[own + 1]
+        return times
+    action = action[pair]
+    rank, forward, backward = order.rank[action], order.chunk[action], order.chunk[action + 1]
     if durations.joined is not None:
-        found[pair] = durations.joined[rank, forward, backward]
+        times[pair] = durations.joined[rank, forward, backward]
     else:
-        found[pair] += durations.each[order.kind[own + 1], rank, backward]
-    return found
+        times[pair] += durations.each[order.kind[action + 1], rank, backward]
+    return times
 
 
 def _delay(edge: Edges, transfer: Times) -> Times:
@@ -270,6 +269,6 @@ def _delay(edge: Edges, transfer: Times) -> Times:
     travels = edge.sender != edge.receiver
     if transfer.ndim == 0:
         return np.where(travels, transfer, transfer.dtype.type(0))
-    found: Times = transfer[edge.sender, edge.receiver]
-    found[~travels] = 0
-    return found
+    times: Times = transfer[edge.sender, edge.receiver]
+    times[~travels] = 0
+    return times

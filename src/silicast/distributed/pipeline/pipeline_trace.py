@@ -38,9 +38,10 @@ def pipeline_trace(times: PipelineTimes, title: str = "pipeline") -> Trace:
         if order.together[i]:
             name = f"{name} | {_name(order, i + 1)}"
         about: dict[str, Any] = {
-            "micro_batch": int(order.micro_batch[i]), "chunk": int(order.chunk[i]),
+            "micro_batch": int(order.micro_batch[i]),
+            "chunk": int(order.chunk[i]),
             "stage": int(order.stage[i]),
-        }  # fmt: skip
+        }
         slices.append(Slice(tracks[rank], name, int(start[i]), int(end[i]), about))
     sources = producers(order)
     arrows = [

@@ -41,8 +41,8 @@ class Loading:
 
     def beside(self, step: Prediction) -> Prediction:
         """:meth:`total_s` as a part of the step, whose errors stay the relative ones."""
-        load, own = to_picoseconds(self.seconds), step.part.exposed_ps
-        waits = max(load - own, 0) if self.overlaps else load
+        load, exposed_ps = to_picoseconds(self.seconds), step.part.exposed_ps
+        waits = max(load - exposed_ps, 0) if self.overlaps else load
         part = Part("data_loading", waits, load - waits, bound_by="host")
         return replace(step, part=Part.group(step.part.name, (*_children(step.part), part)))
 
@@ -74,7 +74,7 @@ class Checkpoint:
     beside: bool = False
 
     @staticmethod
-    def of(
+    def from_sizes(
         size: int, ranks: int, storage_bytes_per_s: float, link_bytes_per_s: float | None = None
     ) -> Checkpoint:
         """Of so many bytes, of which each rank writes as much.
@@ -87,8 +87,9 @@ class Checkpoint:
             SilicastError: a rate is none.
         """
         for field, rate in (
-            ("storage_gb_per_s", storage_bytes_per_s), ("link_gb_per_s", link_bytes_per_s)
-        ):  # fmt: skip
+            ("storage_gb_per_s", storage_bytes_per_s),
+            ("link_gb_per_s", link_bytes_per_s),
+        ):
             if rate is not None and not rate > 0.0:
                 raise SilicastError(f"is {rate:g}, expected above 0", field=field)
         write_s = size / storage_bytes_per_s

@@ -62,7 +62,6 @@ class Adapters:
         return Node(name, op, inputs, parameter_bytes=2 * n * k)
 
     def parameters(self, nodes: Iterable[Node]) -> int:
-        """Of the adapters among the nodes."""
         return sum(node.parameter_bytes // 2 for node in nodes if _adapts(node.name))
 
     def parameters_of(self, model: ModelConfig) -> int:

@@ -54,28 +54,30 @@ def _ring(node: Node, plan: TrainingPlan, batch: int, seq_len: int, element: int
     A rank sees its own piece causally, and half of the pairs of every other rank's: all keys of it
     by half of its queries, or half of the keys by all; all of them where attention is not causal.
     """
-    own = seq_len // plan.cp
-    size = batch * own * _width(node.op, keys=True) * element
-    own_op = _sized(node.op, batch, own, own, causal=True)
+    current = seq_len // plan.cp
+    size = batch * current * _width(node.op, keys=True) * element
+    own_op = _sized(node.op, batch, current, current, causal=True)
     parts = [f"{node.name}_{number}" for number in range(plan.cp)]
     yield replace(node, name=parts[0], op=own_op)
     held = node.inputs
     seen = _window(node.op)
     for number in range(1, plan.cp):
-        if 0 < seen <= (number - 1) * (own // 2):
+        if 0 < seen <= (number - 1) * (current // 2):
             parts = parts[:number]
             break
         sent = f"{node.name}_keys_{number}"
         op = Op.make("send_recv", Variant(), bytes=size, gpus=2, stride=plan.tp)
         yield Node(sent, op, held, CONTEXT)
-        seen_by = max(own // 2, 1) if _causal(node.op) else own
-        far = _sized(node.op, batch, seen_by, own, causal=False)
+        seen_by = max(current // 2, 1) if _causal(node.op) else current
+        far = _sized(node.op, batch, seen_by, current, causal=False)
         yield replace(node, name=parts[number], op=far, inputs=(*node.inputs, sent))
         held = (sent,)
     merged = Op.make(
-        "elementwise", Variant(dtype=node.op.variant.dtype, flags=(("add", True),)),
-        elements=batch * own * _width(node.op, keys=False), inputs=len(parts),
-    )  # fmt: skip
+        "elementwise",
+        Variant(dtype=node.op.variant.dtype, flags=(("add", True),)),
+        elements=batch * current * _width(node.op, keys=False),
+        inputs=len(parts),
+    )
     yield Node(node.name, merged, tuple(parts), output_bytes=node.output_bytes)
 
 
@@ -83,15 +85,19 @@ def _whole(
     node: Node, plan: TrainingPlan, batch: int, seq_len: int, element: int
 ) -> Iterator[Node]:
     """Each rank attends for a share of the heads, or for its tokens to gathered keys."""
-    own, group = seq_len // plan.cp, plan.group("cp")
+    current, group = seq_len // plan.cp, plan.group("cp")
     links = {"gpus": group.size, "stride": group.stride}
-    keys = batch * own * _width(node.op, keys=True) * element
-    out = batch * own * _width(node.op, keys=False) * element
+    keys = batch * current * _width(node.op, keys=True) * element
+    out = batch * current * _width(node.op, keys=False) * element
     first, last = f"{node.name}_exchange", f"{node.name}_exchange_back"
     if plan.context == "all_gather":
-        yield Node(first, Op.make("all_gather", Variant(), bytes=keys * plan.cp, **links),
-                   node.inputs, CONTEXT)  # fmt: skip
-        piece = max(own // 2, 1)
+        yield Node(
+            first,
+            Op.make("all_gather", Variant(), bytes=keys * plan.cp, **links),
+            node.inputs,
+            CONTEXT,
+        )
+        piece = max(current // 2, 1)
         middle = plan.cp // 2
         ends = [(middle + 1) * piece, (2 * plan.cp - middle) * piece]
         if not _causal(node.op):

@@ -133,10 +133,10 @@ def _parameters(node: Node) -> int:
 def waiting_for_weights(nodes: list[Node]) -> list[Node]:
     """What a layer begins with waits for its weights, and for what the host held of it."""
     gathers = tuple(node.name for node in nodes if node.of_weights and node.stream in COMES)
-    for place, node in enumerate(nodes):
+    for index, node in enumerate(nodes):
         if node.name not in gathers:
             waits = (*(node.inputs or (BEFORE,)), *gathers)
-            return [*nodes[:place], replace(node, inputs=waits), *nodes[place + 1 :]]
+            return [*nodes[:index], replace(node, inputs=waits), *nodes[index + 1 :]]
     return nodes
 
 
@@ -144,8 +144,8 @@ def without_weights(node: Node) -> Node:
     """A transfer waits for the gradient that it sends, not for those of weights."""
     if node.stream == 0 or node.op.family == "moe":
         return node
-    kept = tuple(name for name in node.inputs if not name.endswith(OF_WEIGHTS))
-    return replace(node, inputs=kept or node.inputs)
+    remaining = tuple(name for name in node.inputs if not name.endswith(OF_WEIGHTS))
+    return replace(node, inputs=remaining or node.inputs)
 
 
 def behind_gradients(node: Node, nodes: list[Node]) -> Node:

@@ -37,10 +37,10 @@ class Capacity:
         routing: how what is processed is spread over experts.
 
     >>> moe = MoE(experts=8, topk=2, intermediate=64)
-    >>> found = Capacity.of(moe, "balanced", tokens=1024, ep=4, factor=0.5)
+    >>> found = Capacity.from_routing(moe, "balanced", tokens=1024, ep=4, factor=0.5)
     >>> found.tokens_each, found.dropped, found.rows
     (128, 0.5, 0.5)
-    >>> Capacity.of(moe, "balanced", tokens=1024, ep=4, factor=1.25, padded=True).rows
+    >>> Capacity.from_routing(moe, "balanced", tokens=1024, ep=4, factor=1.25, padded=True).rows
     1.25
     """
 
@@ -50,7 +50,7 @@ class Capacity:
     routing: str
 
     @staticmethod
-    def of(
+    def from_routing(
         moe: MoE, routing: str, tokens: int, ep: int, factor: float, *, padded: bool = False
     ) -> Capacity:
         """Of a layer on each of ``ep`` ranks.
@@ -68,17 +68,17 @@ class Capacity:
         count, chosen = moe.held, tokens * moe.topk
         most = math.ceil(factor * chosen / count)
         loads = _of_experts(routing, tokens, count, moe.topk)
-        kept = np.minimum(loads, most)
-        dropped = max(1.0 - float(kept.sum()) / float(loads.sum()), 0.0)
+        remaining = np.minimum(loads, most)
+        dropped = max(1.0 - float(remaining.sum()) / float(loads.sum()), 0.0)
         if padded:
             return Capacity(most, dropped, most * count / chosen, "balanced")
-        if not (kept < loads).any():
+        if not (remaining < loads).any():
             return Capacity(most, 0.0, 1.0, routing)
-        if kept.max() - kept.min() <= 1.0:
+        if remaining.max() - remaining.min() <= 1.0:
             return Capacity(most, dropped, 1.0 - dropped, "balanced")
         if not routing.startswith("histogram:"):
-            kept = _dealt(kept, ep)
-        return Capacity(most, dropped, 1.0 - dropped, histogram_name(kept.tolist()))
+            remaining = _dealt(remaining, ep)
+        return Capacity(most, dropped, 1.0 - dropped, histogram_name(remaining.tolist()))
 
     def tokens(self, count: int) -> int:
         """Tokens with as many rows as ``count`` of them have under the limit."""
@@ -90,8 +90,8 @@ class Capacity:
             yield replace(node, op=self._of(node.op)) if node.op.family == "moe" else node
 
     def _of(self, op: Op) -> Op:
-        own = distribution_of(op.variant)
-        flags = tuple(each for each in op.variant.flags if each[0] != own)
+        distribution = distribution_of(op.variant)
+        flags = tuple(each for each in op.variant.flags if each[0] != distribution)
         flags = tuple(sorted((*flags, (self.routing, True))))
         dims = tuple(
             (n, self.tokens(v) if n == "tokens" and isinstance(v, int) else v) for n, v in op.dims
@@ -110,8 +110,8 @@ def _of_experts(routing: str, tokens: int, experts: int, topk: int) -> F64:
     ends = np.concatenate(([0.0], np.cumsum(weight[order])))
     before = np.concatenate(([0.0], np.cumsum(each[order] * weight[order])))
     # a point may stand for parts of experts: each gets what lies between its ends
-    found: F64 = np.diff(np.interp(np.arange(experts + 1) * (ends[-1] / experts), ends, before))
-    return _filled(found, tokens, tokens * topk)
+    diff: F64 = np.diff(np.interp(np.arange(experts + 1) * (ends[-1] / experts), ends, before))
+    return _filled(diff, tokens, tokens * topk)
 
 
 def _filled(loads: F64, most: int, total: int) -> F64:
@@ -119,17 +119,17 @@ def _filled(loads: F64, most: int, total: int) -> F64:
     once.
     """
     full = np.zeros(len(loads), dtype=bool)
-    found = loads
+    result = loads
     for _ in range(len(loads)):
         left, open_ = total - most * int(full.sum()), float(loads[~full].sum())
         if open_ <= 0.0:
             break
-        found = np.where(full, float(most), loads * (left / open_))
-        over = (found > most) & ~full
+        result = np.where(full, float(most), loads * (left / open_))
+        over = (result > most) & ~full
         if not over.any():
             break
         full |= over
-    return np.minimum(found, float(most))
+    return np.minimum(result, float(most))
 
 
 def _dealt(sizes: F64, ranks: int) -> F64:

@@ -47,14 +47,14 @@ def with_experts(
         if node.op.family != "moe" or moe is None or not apart:
             yield node
             continue
-        own = own_tokens(plan, tokens)
-        chosen = _chosen(routing, own * moe.held)
+        current = own_tokens(plan, tokens)
+        chosen = _chosen(routing, current * moe.held)
         if capacity is not None:
-            own = capacity.tokens(own)
+            current = capacity.tokens(current)
         last = node.inputs
-        steps = [*chosen, *_exchanged(node, model, plan, own)]
-        for place, step in enumerate(steps):
-            name = node.name if place == len(steps) - 1 else step.name
+        steps = [*chosen, *_exchanged(node, model, plan, current)]
+        for index, step in enumerate(steps):
+            name = node.name if index == len(steps) - 1 else step.name
             yield replace(step, name=name, inputs=last)
             last = (name,)
 
@@ -80,39 +80,41 @@ def _chosen(routing: ExpertTable, numbers: int) -> Iterator[Node]:
         yield Node(f"experts_choice_{number}", op)
 
 
-def _exchanged(node: Node, model: ModelConfig, plan: TrainingPlan, own: int) -> list[Node]:
-    """Experts between what brings ``own`` tokens of each rank there and back."""
+def _exchanged(node: Node, model: ModelConfig, plan: TrainingPlan, current: int) -> list[Node]:
+    """Experts between what brings ``current`` tokens of each rank there and back."""
     moe = model.moe
     assert moe is not None
     width = moe.latent or model.hidden
-    sent = own * width * ELEMENT * (moe.topk if plan.ep > 1 else 1)
+    sent = current * width * ELEMENT * (moe.topk if plan.ep > 1 else 1)
     dims: dict[str, Dim] = dict(node.op.dims)
-    dims |= {"tokens": own * plan.ep * plan.etp, "ep": plan.ep, "tp": plan.etp}
+    dims |= {"tokens": current * plan.ep * plan.etp, "ep": plan.ep, "tp": plan.etp}
     kernel = DISPATCHED if plan.ep > 1 else node.op.variant.kernel
     variant = replace(node.op.variant, kernel=kernel)
     op = replace(node.op, dims=tuple(sorted(dims.items())), variant=variant)
-    found = [replace(node, name=ROUTED, op=op)]
+    nodes = [replace(node, name=ROUTED, op=op)]
     if plan.etp > 1:
         size = sent * plan.etp
-        found.insert(
+        nodes.insert(
             0, Node("experts_gather", collective(plan, "all_gather", "etp", size), (), EXPERTS)
         )
-        found.append(
+        nodes.append(
             Node("experts_scatter", collective(plan, "reduce_scatter", "etp", size), (), EXPERTS)
         )
     if plan.ep == 1:
-        return found
+        return nodes
     if plan.dispatch == "kernel":
         sizes = {"hidden": width, "topk": moe.topk, "experts": moe.held, "ep": plan.ep}
         ends = [
-            Node(f"experts_{name}", Op.make(name, Variant(), tokens=own, **sizes), (), EXPERTS)
+            Node(f"experts_{name}", Op.make(name, Variant(), tokens=current, **sizes), (), EXPERTS)
             for name in ("dispatch", "combine")
         ]
-        return [ends[0], *found, ends[1]]
+        return [ends[0], *nodes, ends[1]]
     moves = {
-        "experts_permute": (own * width * ELEMENT, sent), "experts_sort": (sent, sent),
-        "experts_sort_back": (sent, sent), "experts_unpermute": (sent, own * width * ELEMENT),
-    }  # fmt: skip
+        "experts_permute": (current * width * ELEMENT, sent),
+        "experts_sort": (sent, sent),
+        "experts_sort_back": (sent, sent),
+        "experts_unpermute": (sent, current * width * ELEMENT),
+    }
     before, by_expert, back, after = (
         Node(name, Op.make("data_movement", Variant(), read_bytes=read, written_bytes=written,
                            operations=written // ELEMENT))
@@ -122,4 +124,4 @@ def _exchanged(node: Node, model: ModelConfig, plan: TrainingPlan, own: int) -> 
         Node(name, collective(plan, "all_to_all", "ep", sent), (), EXPERTS)
         for name in ("experts_dispatch", "experts_combine")
     ]
-    return [before, ends[0], by_expert, *found, back, ends[1], after]
+    return [before, ends[0], by_expert, *nodes, back, ends[1], after]

@@ -103,7 +103,6 @@ class TrainingPlan:
 
     @property
     def gpus(self) -> int:
-        """Devices."""
         return self.stage_ranks * self.pp
 
     @property
@@ -124,7 +123,7 @@ class TrainingPlan:
     def group(self, axis: Axis) -> RankGroup:
         """Members of a collective along ``axis``."""
         tp, cp, dp, ep, etp = self.tp, self.cp, self.dp, self.ep, self.etp
-        found = {
+        table = {
             "tp": (tp, 1),
             "cp": (cp, tp),
             "dp": (dp, tp * cp),
@@ -136,7 +135,7 @@ class TrainingPlan:
             "shard": (self.sharers, tp),
             "replicate": (dp * cp // self.sharers, tp * self.sharers),
         }
-        return RankGroup(*found[axis])
+        return RankGroup(*table[axis])
 
     def members(self, axis: Axis, rank: int) -> tuple[int, ...]:
         """The ranks of the group along ``axis`` that ``rank`` is in, in ascending order.

@@ -69,13 +69,11 @@ class RankSpread:
     routing: ExpertTable = ExpertTable()
 
     def forward(self, graph: Graph) -> Graph:
-        """See :class:`~silicast.workload.frameworks.eager.Spread`."""
         chunk = graph.stage(self.first, self.last, self.model.layers)
         blocks = tuple(replace(b, nodes=tuple(self._forward(b))) for b in chunk.blocks)
         return replace(chunk, blocks=blocks)
 
     def trained(self, graph: Graph) -> Graph:
-        """See :class:`~silicast.workload.frameworks.eager.Spread`."""
         forward = {block.name: block for block in graph.blocks if block.direction == "forward"}
         blocks = []
         for block in graph.blocks:
@@ -87,8 +85,8 @@ class RankSpread:
             if block.direction == "forward" and self.host is not None and block.layers:
                 nodes = self._beside(self.host, block, list(nodes))
             if block.direction == "backward":
-                own = forward[block.name.removesuffix(BACKWARD)]
-                nodes = self._backward(own, block)
+                current = forward[block.name.removesuffix(BACKWARD)]
+                nodes = self._backward(current, block)
             blocks.append(replace(block, nodes=tuple(nodes)))
         return replace(graph, blocks=tuple(blocks))
 
@@ -139,8 +137,10 @@ class RankSpread:
         host, layered = self.host, bool(forward.layers)
         if host is not None and layered:
             held = block_parameters(forward, self.model)
-            up = [*host.weights_up(held, "weights_up_again"),
-                  *host.activations_up(self._kind(forward))]  # fmt: skip
+            up = [
+                *host.weights_up(held, "weights_up_again"),
+                *host.activations_up(self._kind(forward)),
+            ]
             nodes = waiting_for_weights([*up, *nodes]) if up else nodes
         yield from nodes
         sums = [behind_gradients(node, nodes) for node in self._data.sums(forward)]

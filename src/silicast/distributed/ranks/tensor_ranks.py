@@ -91,8 +91,8 @@ class TensorRanks:
             for source in outside or ([] if node.inputs else [""]):
                 if source not in gathers:
                     gathers[source] = _gather(source, block)
-                    own = (source,) if source else ()
-                    yield self._hidden("all_gather", gathers[source], own)
+                    current = (source,) if source else ()
+                    yield self._hidden("all_gather", gathers[source], current)
             gathered = tuple(gathers.get(name, name) for name in node.inputs or ("",))
             if self.beside_products:
                 extra = (name for name in gathered if name not in node.inputs)
@@ -147,8 +147,10 @@ class TensorRanks:
         rows, vocab = node.op.dim("rows"), node.op.dim("vocab")
         assert isinstance(rows, int)
         assert isinstance(vocab, int)
-        own = Op.make("cross_entropy", node.op.variant, rows=rows, vocab=-(-vocab // self.plan.tp))
-        yield replace(node, op=own)
+        current = Op.make(
+            "cross_entropy", node.op.variant, rows=rows, vocab=-(-vocab // self.plan.tp)
+        )
+        yield replace(node, op=current)
         last = node.name
         for name in _LOSS_SUMS:
             op = collective(self.plan, "all_reduce", "tp", 4 * rows)
@@ -183,8 +185,8 @@ class TensorRanks:
             if node.name.endswith("_grad_input"):
                 for name in gathers:
                     if f"{name}_again" not in here:
-                        own = f"{name}{_REGATHERED}"
-                        yield Node(own, hidden[name], _upstream(inputs, name), TENSOR)
+                        current = f"{name}{_REGATHERED}"
+                        yield Node(current, hidden[name], _upstream(inputs, name), TENSOR)
             if node.name.endswith("_grad_weight"):
                 again = (f"{name}{_REGATHERED}" for name in gathers)
                 yield replace(node, inputs=(*inputs, *again))

@@ -25,7 +25,8 @@ def check_schedule(
 ) -> int:
     """Runs the battery; returns how many sizes the schedule is made for.
 
-    Every action stands once, and where it can (:meth:`Order.of` checks that); no rank waits for
+    Every action stands once, and where it can (:meth:`Order.from_actions` checks that); no rank
+    waits for
     ever; no action starts before its message; nothing is held at the end; more time for any action
     never makes a step shorter; a step is never shorter than the busiest rank's work.
     """
@@ -45,26 +46,26 @@ def _check_one(
 ) -> None:
     where = f"{schedule.name} of {size} ranks, micro-batches and chunks"
     order = schedule.order(*size)
-    place = order.placement
-    paths = int(place.path.max()) + 1
-    expected = size[1] * place.stages
-    assert paths * place.stages == place.ranks * place.chunks, f"{where}: stages are lost"
+    position = order.placement
+    paths = int(position.path.max()) + 1
+    expected = size[1] * position.stages
+    assert paths * position.stages == position.ranks * position.chunks, f"{where}: stages are lost"
     assert (order.kind == FORWARD).sum() == expected, f"{where}: forward passes are missing"
     assert order.splits_backward <= schedule.splits_backward, f"{where}: splits backward passes"
     split = order.kind == WEIGHT
     assert split.sum() <= expected, f"{where}: too many weight gradients"
-    parts = random.integers(1, 1000, (3, place.stages))
+    parts = random.integers(1, 1000, (3, position.stages))
     transfer = int(random.integers(0, 50))
-    durations = Durations.of_stages(place, *parts)
-    found = pipeline_times(order, durations, transfer)
+    durations = Durations.of_stages(position, *parts)
+    result = pipeline_times(order, durations, transfer)
     same = order.rank[1:] == order.rank[:-1]
-    begins = np.where(order.together[:-1], found.start[:-1], found.end[:-1])
-    assert (found.start[1:] >= begins)[same].all(), f"{where}: a rank runs two actions at once"
-    assert found.makespan >= found.busy.max(), f"{where}: a rank works longer than the step"
+    begins = np.where(order.together[:-1], result.start[:-1], result.end[:-1])
+    assert (result.start[1:] >= begins)[same].all(), f"{where}: a rank runs two actions at once"
+    assert result.makespan >= result.busy.max(), f"{where}: a rank works longer than the step"
     longer = parts.copy()
-    longer[int(random.integers(3)), int(random.integers(place.stages))] += 500
-    slower = pipeline_times(order, Durations.of_stages(place, *longer), transfer)
-    assert slower.makespan >= found.makespan, f"{where}: more work takes less time"
+    longer[int(random.integers(3)), int(random.integers(position.stages))] += 500
+    slower = pipeline_times(order, Durations.of_stages(position, *longer), transfer)
+    assert slower.makespan >= result.makespan, f"{where}: more work takes less time"
     later = pipeline_times(order, durations, transfer + 10)
-    assert later.makespan >= found.makespan, f"{where}: slower messages take less time"
-    assert (order.peak() <= size[1] * place.chunks).all(), f"{where}: more is held than there is"
+    assert later.makespan >= result.makespan, f"{where}: slower messages take less time"
+    assert (order.peak() <= size[1] * position.chunks).all(), f"{where}: more is held than there is"

@@ -65,9 +65,11 @@ class BuildingBlock(PipelineSchedule):
         third = second + self.up * last + 1 + turn
         fourth = third + self.down * last + 1 + back
         return (
-            self.down * rank, second + self.up * above, third + self.down * rank,
+            self.down * rank,
+            second + self.up * above,
+            third + self.down * rank,
             fourth + self.up * above,
-        )  # fmt: skip
+        )
 
     def actions(self, rank: int, ranks: int, micro_batches: int, chunks: int) -> list[Action]:
         """The passes in order of their slots, weight gradients in those between."""
@@ -76,17 +78,17 @@ class BuildingBlock(PipelineSchedule):
             for slot, (kind, chunk) in zip(self.slots(rank, ranks), PASSES, strict=True)
             for number in range(micro_batches)
         }
-        found: list[Action] = []
+        actions: list[Action] = []
         later: deque[Action] = deque()
         for slot in range(max(taken) + 1):
             if slot in taken:
                 kind, *what = action = taken[slot]
-                found.append(action)
+                actions.append(action)
                 if kind == INPUT:
                     later.append((WEIGHT, what[0], what[1]))
             elif later:
-                found.append(later.popleft())
-        return [*found, *later]
+                actions.append(later.popleft())
+        return [*actions, *later]
 
 
 @register
@@ -102,7 +104,6 @@ class VHalf(BuildingBlock):
         return (0 if ranks % 2 else 3), 1
 
     def idle_slots(self, ranks: int) -> int:
-        """Of (7/2) p."""
         return 7 * (ranks // 2) - (0 if ranks % 2 else 2)
 
 
@@ -121,5 +122,4 @@ class VMin(BuildingBlock):
         return (0 if ranks % 3 else 2), 0
 
     def idle_slots(self, ranks: int) -> int:
-        """Of 4 p."""
         return max(4 * ranks - (5 if ranks % 3 else 3), 0)

@@ -52,19 +52,19 @@ class DualPipe(PipelineSchedule):
 
     def actions(self, rank: int, ranks: int, micro_batches: int, chunks: int) -> list[Action]:
         """The eight phases of DeepSeek's DualPipe."""
-        place = min(rank, ranks - 1 - rank)
-        inner = ranks // 2 - place - 1
+        position = min(rank, ranks - 1 - rank)
+        inner = ranks // 2 - position - 1
         run = _Run(micro_batches // 2, rank >= ranks // 2)
         for _ in range(2 * inner):
             run.forward(0)
-        for _ in range(place + 1):
+        for _ in range(position + 1):
             run.forward(0)
             run.forward(1)
         for _ in range(inner):
             run.backward(1, split=True)
             run.weight()
             run.forward(1)
-        for i in range(micro_batches // 2 - ranks + place + 1):
+        for i in range(micro_batches // 2 - ranks + position + 1):
             if i == 0 and inner == 0:  # the middle ranks wait less with these two apart
                 run.forward(0)
                 run.backward(1)
@@ -74,9 +74,9 @@ class DualPipe(PipelineSchedule):
         for _ in range(inner):
             run.backward(1)
             run.both(1)
-        whole, half = place + 1, (place + 1) // 2
+        whole, half = position + 1, (position + 1) // 2
         for i in range(whole):
-            run.backward(1, split=i > half or (i == half and place % 2 == 1))
+            run.backward(1, split=i > half or (i == half and position % 2 == 1))
             run.backward(0, split=i >= half)
         for _ in range(inner):
             run.weight()

@@ -50,7 +50,7 @@ class Interleaved(PipelineSchedule):
         if chunks > 1:
             ahead = 2 * ahead + (chunks - 1) * group
         ahead = min(ahead, len(passes))
-        found = forward[:ahead]
+        result = forward[:ahead]
         for pair in zip(forward[ahead:], backward, strict=False):
-            found += pair
-        return found + backward[len(passes) - ahead :]
+            result += pair
+        return result + backward[len(passes) - ahead :]

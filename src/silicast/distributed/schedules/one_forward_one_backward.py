@@ -25,7 +25,7 @@ class OneForwardOneBackward(PipelineSchedule):
     def actions(self, rank: int, ranks: int, micro_batches: int, chunks: int) -> list[Action]:
         """Forward passes until the first gradient arrives, pairs, backward passes."""
         ahead = min(ranks - rank - 1, micro_batches)
-        found: list[Action] = [(FORWARD, i, 0) for i in range(ahead)]
+        actions: list[Action] = [(FORWARD, i, 0) for i in range(ahead)]
         for i in range(micro_batches - ahead):
-            found += [(FORWARD, ahead + i, 0), (BACKWARD, i, 0)]
-        return found + [(BACKWARD, i, 0) for i in range(micro_batches - ahead, micro_batches)]
+            actions += [(FORWARD, ahead + i, 0), (BACKWARD, i, 0)]
+        return actions + [(BACKWARD, i, 0) for i in range(micro_batches - ahead, micro_batches)]

@@ -66,7 +66,6 @@ class Placement:
 
     @property
     def ranks(self) -> int:
-        """Number of ranks."""
         return len(self.stage)
 
     @property
@@ -112,7 +111,9 @@ class Order:
     together: NDArray[np.bool_]
 
     @staticmethod
-    def of(placement: Placement, micro_batches: int, actions: Sequence[Sequence[Action]]) -> Order:
+    def from_actions(
+        placement: Placement, micro_batches: int, actions: Sequence[Sequence[Action]]
+    ) -> Order:
         """The order in which each rank runs its own list of actions.
 
         Raises:
@@ -122,27 +123,27 @@ class Order:
             raise SilicastError(
                 f"{len(actions)} lists of actions for {placement.ranks} ranks", field="schedule"
             )
-        flat = [each for own in actions for each in own]
+        flat = [each for action in actions for each in action]
         kind, micro_batch, chunk = (
             np.fromiter((each[i] for each in flat), np.int64, len(flat)) for i in range(3)
         )
-        first = np.concatenate(([0], np.cumsum([len(own) for own in actions]))).astype(np.int64)
+        first = np.concatenate(([0], np.cumsum([len(action) for action in actions]))).astype(
+            np.int64
+        )
         together = kind == JOINED
         kind = np.where(together, FORWARD, kind)
-        found = Order(placement, micro_batches, first, kind, micro_batch, chunk, together)
-        found._check()
-        return found
+        order = Order(placement, micro_batches, first, kind, micro_batch, chunk, together)
+        order._check()
+        return order
 
     @cached_property
     def rank(self) -> I64:
-        """Of each action, shape (n,)."""
         return np.repeat(np.arange(self.placement.ranks), np.diff(self.first))
 
     @cached_property
     def stage(self) -> I64:
-        """Of each action, shape (n,)."""
-        found: I64 = self.placement.stage[self.rank, self.chunk]
-        return found
+        stage: I64 = self.placement.stage[self.rank, self.chunk]
+        return stage
 
     @cached_property
     def splits_backward(self) -> bool:
@@ -163,26 +164,28 @@ class Order:
         """
         shape = self.placement.stage.shape
         whole = np.broadcast_to(np.asarray(held), shape)
-        kept = whole if until_weight is None else np.broadcast_to(np.asarray(until_weight), shape)
-        place = (self.rank, self.chunk)
+        remaining = (
+            whole if until_weight is None else np.broadcast_to(np.asarray(until_weight), shape)
+        )
+        position = (self.rank, self.chunk)
         change = np.select(
             [self.kind == FORWARD, self.kind == BACKWARD, self.kind == INPUT],
-            [whole[place], -whole[place], kept[place] - whole[place]],
-            -kept[place],
+            [whole[position], -whole[position], remaining[position] - whole[position]],
+            -remaining[position],
         )
         level = np.cumsum(change)
         before = np.concatenate(([0.0], level))[self.first[:-1]]
-        found: F64 = np.maximum.reduceat(level, self.first[:-1]) - before
-        return found
+        peak: F64 = np.maximum.reduceat(level, self.first[:-1]) - before
+        return peak
 
-    def named(self, place: int) -> str:
+    def named(self, index: int) -> str:
         """One action in words.
 
-        >>> Order.of(Placement.interleaved(1), 1, [[(0, 0, 0), (1, 0, 0)]]).named(1)
+        >>> Order.from_actions(Placement.interleaved(1), 1, [[(0, 0, 0), (1, 0, 0)]]).named(1)
         'backward of micro-batch 0'
         """
-        words = f"{KINDS[self.kind[place]]} of micro-batch {self.micro_batch[place]}"
-        return words if self.placement.chunks == 1 else f"{words}, chunk {self.chunk[place]}"
+        words = f"{KINDS[self.kind[index]]} of micro-batch {self.micro_batch[index]}"
+        return words if self.placement.chunks == 1 else f"{words}, chunk {self.chunk[index]}"
 
     def _check(self) -> None:
         """Every micro-batch once through every chunk of its path, forward before backward."""
@@ -241,7 +244,7 @@ class Order:
         if len(alone):
             self._reject(alone[0], "is joined with no backward pass")
 
-    def _reject(self, place: np.int64, why: str) -> None:
+    def _reject(self, index: np.int64, why: str) -> None:
         raise SilicastError(
-            f"rank {self.rank[place]}: {self.named(int(place))} {why}", field="schedule"
+            f"rank {self.rank[index]}: {self.named(int(index))} {why}", field="schedule"
         )

@@ -85,7 +85,7 @@ class PipelineSchedule(ABC):
 @lru_cache(maxsize=64)
 def _order(schedule: PipelineSchedule, ranks: int, micro_batches: int, chunks: int) -> Order:
     lists = [schedule.actions(rank, ranks, micro_batches, chunks) for rank in range(ranks)]
-    return Order.of(schedule.placement(ranks, chunks), micro_batches, lists)
+    return Order.from_actions(schedule.placement(ranks, chunks), micro_batches, lists)
 
 
 _KNOWN: Registry[PipelineSchedule] = Registry(

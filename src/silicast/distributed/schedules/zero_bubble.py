@@ -51,11 +51,11 @@ class ZeroBubbleH2(PipelineSchedule):
 def _put_off(ahead: int, late: int, micro_batches: int) -> list[Action]:
     """``ahead`` forward passes, then pairs; weight gradients ``late`` behind the input's."""
     ahead = min(ahead, micro_batches)
-    found: list[Action] = [(FORWARD, i, 0) for i in range(ahead)]
+    actions: list[Action] = [(FORWARD, i, 0) for i in range(ahead)]
     for i in range(micro_batches):
-        found.append((INPUT, i, 0))
+        actions.append((INPUT, i, 0))
         if i >= late:
-            found.append((WEIGHT, i - late, 0))
+            actions.append((WEIGHT, i - late, 0))
         if ahead + i < micro_batches:
-            found.append((FORWARD, ahead + i, 0))
-    return found + [(WEIGHT, i, 0) for i in range(max(micro_batches - late, 0), micro_batches)]
+            actions.append((FORWARD, ahead + i, 0))
+    return actions + [(WEIGHT, i, 0) for i in range(max(micro_batches - late, 0), micro_batches)]

@@ -31,11 +31,11 @@ class ZeroBubbleV(PipelineSchedule):
     def actions(self, rank: int, ranks: int, micro_batches: int, chunks: int) -> list[Action]:
         """What would run with enough micro-batches to fill the pipeline, without those beyond."""
         count = max(2 * ranks - 1, micro_batches)
-        found: list[Action] = []
+        actions: list[Action] = []
         done = {(kind, chunk): 0 for kind in (FORWARD, INPUT, WEIGHT) for chunk in (0, 1)}
 
         def run(kind: int, chunk: int) -> None:
-            found.append((kind, done[kind, chunk], chunk))
+            actions.append((kind, done[kind, chunk], chunk))
             done[kind, chunk] += 1
 
         for _ in range(2 * (ranks - rank) - 1):
@@ -64,4 +64,4 @@ class ZeroBubbleV(PipelineSchedule):
         for chunk in (1, 0):
             while done[WEIGHT, chunk] < done[INPUT, chunk]:
                 run(WEIGHT, chunk)
-        return [each for each in found if each[1] < micro_batches]
+        return [each for each in actions if each[1] < micro_batches]

@@ -22,9 +22,7 @@ from silicast.workload.transformers.plan import Plan
 from silicast.workload.transformers.shard import shard_of
 
 RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
-FIELDS = (
-    "tp", "pp", "cp", "dp", "ep", "etp", "zero", "virtual_stages", "micro_batch", "recompute",
-)  # fmt: skip
+FIELDS = ("tp", "pp", "cp", "dp", "ep", "etp", "zero", "virtual_stages", "micro_batch", "recompute")
 LONGEST_PIECE = 2048
 """Sequences are cut over context ranks into no fewer tokens than these."""
 LARGEST_MICRO_BATCH = 16
@@ -64,8 +62,8 @@ class Candidates:
 
     def column(self, name: str) -> I64:
         """One field of all plans, shape (n,)."""
-        found: I64 = self.table[FIELDS.index(name)]
-        return found
+        column: I64 = self.table[FIELDS.index(name)]
+        return column
 
     @cached_property
     def micro_batches(self) -> I64:
@@ -74,19 +72,20 @@ class Candidates:
         return whole
 
     def chosen(self, rows: I64) -> Candidates:
-        """Some of them."""
         return Candidates(self.space, self.table[:, rows])
 
     def key(self, row: int) -> str:
         """All fields of one of them, as words."""
-        own = zip(FIELDS, self.table[:, row].tolist(), strict=True)
-        return ", ".join(f"{name} {value}" for name, value in own)
+        current = zip(FIELDS, self.table[:, row].tolist(), strict=True)
+        return ", ".join(f"{name} {value}" for name, value in current)
 
     def plan(self, row: int) -> tuple[TrainingPlan, int, Recompute]:
         """One of them, its micro-batch and what it computes again."""
-        own = dict(zip(FIELDS, self.table[:, row].tolist(), strict=True))
-        micro, again = own.pop("micro_batch"), own.pop("recompute")
-        plan = TrainingPlan(**own, sequence_parallel=self.space.sequence_parallel and own["tp"] > 1)
+        table = dict(zip(FIELDS, self.table[:, row].tolist(), strict=True))
+        micro, again = table.pop("micro_batch"), table.pop("recompute")
+        plan = TrainingPlan(
+            **table, sequence_parallel=self.space.sequence_parallel and table["tp"] > 1
+        )
         return plan, micro, RECOMPUTES[again]
 
 

@@ -66,7 +66,6 @@ class Finalist:
 
     @property
     def seconds(self) -> float:
-        """Of a step."""
         return self.priced.seconds
 
 
@@ -135,30 +134,35 @@ def search(
     order = np.lexsort((np.arange(len(fitting)), times))
     order = order[np.isfinite(times[order])]
     run = _Full(optimizer, overlap, {} if kept is None else kept)
-    found: list[Finalist] = []
+    items: list[Finalist] = []
     refused: list[str] = []
     total = min(finalists, len(order))
     for number, row in enumerate(order[:total].tolist()):
         done(number, total)
         plan, micro, again = fitting.plan(row)
         count = int(fitting.micro_batches[row])
-        own = _rank(rank, plan, micro, again, count > 1)
-        priced = run.priced(fitting.key(row), own, count)
+        current = _rank(rank, plan, micro, again, count > 1)
+        priced = run.priced(fitting.key(row), current, count)
         if priced.refused:
             refused.append(f"{words(plan, micro, again)}: {priced.refused}")
             continue
-        found.append(Finalist(plan, own, count, float(times[row]), float(needed[row]), priced))
+        items.append(Finalist(plan, current, count, float(times[row]), float(needed[row]), priced))
     done(total, total)
-    if not found:
+    if not items:
         raise SilicastError(
             f"none of {len(legal)} plans can be predicted: {'; '.join(refused[:1])}",
-            field="parallel", hint="state degrees of which a model's layers divide",
-        )  # fmt: skip
-    found.sort(key=lambda each: each.seconds)
+            field="parallel",
+            hint="state degrees of which a model's layers divide",
+        )
+    items.sort(key=lambda each: each.seconds)
     return Found(
-        len(legal), len(fitting), tuple(found), tuple(refused),
-        tuple(_frontier(fitting, times, needed)), run.step(found[0].rank, found[0].micro_batches),
-    )  # fmt: skip
+        len(legal),
+        len(fitting),
+        tuple(items),
+        tuple(refused),
+        tuple(_frontier(fitting, times, needed)),
+        run.step(items[0].rank, items[0].micro_batches),
+    )
 
 
 @final
@@ -177,13 +181,13 @@ class _Full:
         try:
             step = predict_step(rank, micro_batches, self._optimizer, self._overlap)
         except SilicastError as error:
-            found = Priced(refused=error.message)
+            priced = Priced(refused=error.message)
         else:
-            found = Priced.of(step)
+            priced = Priced.from_distributed_step(step)
             if self._quickest is None or step.step.seconds < self._quickest[2].step.seconds:
                 self._quickest = rank, micro_batches, step
-        self._kept[key] = found
-        return found
+        self._kept[key] = priced
+        return priced
 
     def step(self, rank: Rank, micro_batches: int) -> DistributedStep:
         """The whole prediction of the best plan; once more where only its times were kept."""
@@ -195,9 +199,11 @@ class _Full:
 def closed_form(rank: Rank, plans: Candidates, overlap: Overlap = Overlap()) -> F64:
     """Seconds of a step under each plan, shape (n,); infinite where layers cannot be cut so."""
     keys = np.stack([plans.column(name) for name in _CUT])
-    distinct, place = np.unique(keys, axis=1, return_inverse=True)
-    units = [_unit(rank, plans, int(np.argmax(place == each))) for each in range(distinct.shape[1])]
-    table = np.array([_row(unit) for unit in units])[place.ravel()].T
+    distinct, position = np.unique(keys, axis=1, return_inverse=True)
+    units = [
+        _unit(rank, plans, int(np.argmax(position == each))) for each in range(distinct.shape[1])
+    ]
+    table = np.array([_row(unit) for unit in units])[position.ravel()].T
     return _times(rank, plans, table, overlap)
 
 
@@ -226,11 +232,11 @@ def _times(rank: Rank, plans: Candidates, table: F64, overlap: Overlap) -> F64:
     unit = dict(zip(_UNIT_FIELDS, table, strict=True))
     layers = float(rank.deployment.model.layers)
     pp, again = plans.column("pp"), plans.column("recompute")
-    own = np.ceil(layers / pp)
-    forward = own * unit["layer_forward"]
+    ceil = np.ceil(layers / pp)
+    forward = ceil * unit["layer_forward"]
     extra = np.where(again == _FULL, unit["layer_forward"], 0.0)
     extra = np.where(again == _SELECTIVE, unit["core_forward"], extra)
-    backward = own * (unit["layer_backward"] + extra)
+    backward = ceil * (unit["layer_backward"] + extra)
     first = unit["first_forward"] + unit["first_backward"]
     last = unit["last_forward"] + unit["last_backward"]
     one = forward + backward
@@ -238,8 +244,8 @@ def _times(rank: Rank, plans: Candidates, table: F64, overlap: Overlap) -> F64:
     count = plans.micro_batches
     waits = np.where(np.isfinite(one), one, 0.0)  # what is not priced has no bubble of its own
     bubble = (pp - 1) * waits / plans.column("virtual_stages")
-    held = own * unit["layer_parameters"] + unit["ends_parameters"]
-    experts = own * unit["layer_experts"]
+    held = ceil * unit["layer_parameters"] + unit["ends_parameters"]
+    experts = ceil * unit["layer_experts"]
     summed, gathered = _exchanges(rank, plans, held + experts, overlap.gradient_bits // 8)
     zero = plans.column("zero")
     beside_backward = backward if overlap.gradients else 0.0
@@ -251,25 +257,26 @@ def _times(rank: Rank, plans: Candidates, table: F64, overlap: Overlap) -> F64:
     shared = np.where(zero > 0, plans.column("dp") * plans.column("cp"), 1)
     bandwidth = rank.deployment.device.dram.bandwidth_bytes_per_s
     update = (held + experts) / shared * UPDATE_BYTES / bandwidth
-    found: F64 = count * slowest + bubble + left + update
-    return found
+    times: F64 = count * slowest + bubble + left + update
+    return times
 
 
 def _exchanges(rank: Rank, plans: Candidates, held: F64, each: int) -> tuple[F64, F64]:
     """Seconds in which gradients are summed and weights gathered, shape (n,) each."""
     tp, copies = plans.column("tp"), plans.column("dp") * plans.column("cp")
     summed, gathered = np.zeros(len(plans)), np.zeros(len(plans))
-    groups, place = np.unique(np.stack((tp, copies)), axis=1, return_inverse=True)
+    groups, position = np.unique(np.stack((tp, copies)), axis=1, return_inverse=True)
     for number in range(groups.shape[1]):
         stride, size = groups[:, number].tolist()
-        rows = np.flatnonzero((place.ravel() == number) & np.isfinite(held))
+        rows = np.flatnonzero((position.ravel() == number) & np.isfinite(held))
         if size == 1 or not len(rows):
             continue
         links = topology(rank.deployment.machine, size, stride=stride)
         library = rank.deployment.engine.collectives
         ways: tuple[tuple[Collective, int, F64], ...] = (
-            ("reduce_scatter", each, summed), ("all_gather", ELEMENT, gathered),
-        )  # fmt: skip
+            ("reduce_scatter", each, summed),
+            ("all_gather", ELEMENT, gathered),
+        )
         for op, width, into in ways:
             bytes_ = np.maximum((held[rows] * width).astype(np.int64), 1)
             into[rows] = collective_times(op, bytes_, size, links, library).estimate_s

@@ -43,14 +43,12 @@ class Priced(Terse, frozen=True):
     refused: str = ""
 
     @staticmethod
-    def of(found: DistributedStep) -> Priced:
-        """A predicted step."""
-        part = found.step.part
+    def from_distributed_step(distributed_step: DistributedStep) -> Priced:
+        part = distributed_step.step.part
         return Priced(part.exposed_ps, {each.name: each.exposed_ps for each in part.children})
 
     @property
     def seconds(self) -> float:
-        """Of a step."""
         return self.step_ps / PICOSECONDS
 
 
@@ -89,10 +87,10 @@ class SearchFile(MutableMapping[str, Priced]):
         Raises:
             SilicastError: it cannot be read or is none (kind "io"), or is of other inputs.
         """
-        own: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(inputs))
+        table: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(inputs))
         try:
             if not path.exists():
-                return SearchFile(path, own, {})
+                return SearchFile(path, table, {})
             text = read_bounded(path, LARGEST, "a search")
         except SilicastError as error:
             raise _none(path, error.message) from None
@@ -101,18 +99,22 @@ class SearchFile(MutableMapping[str, Priced]):
         except SilicastError as error:
             hint = f"{error.hint}; {NAME_ANOTHER}"
             raise SilicastError(
-                f"holds no search: {error.message}", kind="io", field=error.field, hint=hint,
+                f"holds no search: {error.message}",
+                kind="io",
+                field=error.field,
+                hint=hint,
                 file=str(path),
-            ) from None  # fmt: skip
+            ) from None
         if (content.kind, content.format) != (KIND, FORMAT):
             raise _none(path, f"holds {content.kind[:40]!r} of format {content.format}")
-        field, kept, asked = _difference(content.inputs, own, "") or ("", None, None)
+        field, remaining, requested = _difference(content.inputs, table, "") or ("", None, None)
         if field:
             raise SilicastError(
-                f"{path} holds another search: {_shown(kept)} there, {_shown(asked)} here",
-                field=field, hint="name another file, or remove this one to search anew",
-            )  # fmt: skip
-        return SearchFile(path, own, content.plans)
+                f"{path} holds another search: {_shown(remaining)} there, {_shown(requested)} here",
+                field=field,
+                hint="name another file, or remove this one to search anew",
+            )
+        return SearchFile(path, table, content.plans)
 
     def __getitem__(self, key: str) -> Priced:
         return self._plans[key]
@@ -140,21 +142,23 @@ def _none(path: Path, message: str) -> SilicastError:
     return SilicastError(message, kind="io", file=str(path), hint=NAME_ANOTHER)
 
 
-def _difference(kept: Any, asked: Any, place: str) -> tuple[str, Any, Any] | None:
+def _difference(remaining: Any, requested: Any, location: str) -> tuple[str, Any, Any] | None:
     """The first field in which two trees differ, and its two values.
 
     >>> _difference({"a": {"b": 1}}, {"a": {"b": 2}}, "")
     ('a.b', 1, 2)
     """
-    if kept == asked:
+    if remaining == requested:
         return None
-    if not (isinstance(kept, dict) and isinstance(asked, dict)):
-        return place, kept, asked
-    found = (
-        _difference(kept.get(name), asked.get(name), f"{place}.{name}" if place else name)
-        for name in dict.fromkeys((*asked, *kept))
+    if not (isinstance(remaining, dict) and isinstance(requested, dict)):
+        return location, remaining, requested
+    result = (
+        _difference(
+            remaining.get(name), requested.get(name), f"{location}.{name}" if location else name
+        )
+        for name in dict.fromkeys((*requested, *remaining))
     )
-    return next(each for each in found if each is not None)
+    return next(each for each in result if each is not None)
 
 
 def _shown(value: Any) -> str:

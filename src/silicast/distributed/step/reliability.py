@@ -85,10 +85,10 @@ def published(name: str = "") -> Published:
     (50677, 3.09)
     """
     runs: Mapping[str, Published] = experience().run
-    found = runs.get(name or experience().defaults.run)
-    if found is None:
+    published = runs.get(name or experience().defaults.run)
+    if published is None:
         raise unknown_name(f"unknown run {name!r}", "run", f"one of {', '.join(sorted(runs))}")
-    return found
+    return published
 
 
 @final
@@ -115,8 +115,11 @@ class Failures:
     def __post_init__(self) -> None:
         """Refuses times that are none."""
         for field, positive in (
-            ("mtbf_s", True), ("write_s", False), ("restart_s", False), ("interval_s", True),
-        ):  # fmt: skip
+            ("mtbf_s", True),
+            ("write_s", False),
+            ("restart_s", False),
+            ("interval_s", True),
+        ):
             value = getattr(self, field)
             if not value >= 0.0 or (positive and value == 0.0):
                 what = "above 0" if positive else "of 0 or more"
@@ -204,8 +207,10 @@ class Failures:
             raise SilicastError(
                 f"{expected / self.mtbf_s:.3g} failures are expected, at most {_MOST_FAILURES:,} "
                 "are drawn",
-                kind="limit", field="mtbf_s", hint="shorten the interval, or ask for the mean",
-            )  # fmt: skip
+                kind="limit",
+                field="mtbf_s",
+                hint="shorten the interval, or ask for the mean",
+            )
         random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
         wall, left = np.zeros(trials), np.full(trials, needed)
         begun = np.zeros(trials)  # of work in this attempt: after its restart
@@ -222,7 +227,6 @@ class Failures:
         return wall * (useful_s / (needed * self.interval_s)) if needed else wall
 
     def with_interval(self, interval_s: float) -> Failures:
-        """The same with another interval."""
         return replace(self, interval_s=interval_s)
 
 

@@ -27,36 +27,38 @@ def layout_of(plan: TrainingPlan) -> Layout:
 
 
 def slowed_steps(
-    found: DistributedStep | None, plan: TrainingPlan, spread: Spread, seed: int = 0
+    distributed_step: DistributedStep | None, plan: TrainingPlan, spread: Spread, seed: int = 0
 ) -> F64:
     """Times of a step relative to one whose devices are all alike, shape (trials,).
 
     Args:
-        found: the step; None = of one device alone.
+        distributed_step: the step; None = of one device alone.
     """
     layout = layout_of(plan)
     trials = min(max(MOST_PIPELINES // layout.replicas, LEAST_STEPS), MOST_STEPS)
-    return step_times(lambda ranks: _relative(found, ranks), layout, spread, trials, seed)
+    return step_times(
+        lambda ranks: _relative(distributed_step, ranks), layout, spread, trials, seed
+    )
 
 
-def _relative(found: DistributedStep | None, ranks: F64) -> F64:
+def _relative(distributed_step: DistributedStep | None, ranks: F64) -> F64:
     """By how much a pipeline with ranks as slow as this takes longer, shape (n,) of (ranks, n).
 
     What a rank runs, with what its devices exchange inside layers, takes so many times as long;
     messages between stages and sums of gradients do not.
     """
-    if found is None or found.run is None:
+    if distributed_step is None or distributed_step.run is None:
         alone: F64 = ranks[0]
         return alone
-    drawn, place = np.unique(ranks, axis=1, return_inverse=True)
-    run, total = found.run, found.step.part.exposed_ps
+    drawn, position = np.unique(ranks, axis=1, return_inverse=True)
+    run, total = distributed_step.run, distributed_step.step.part.exposed_ps
     later = np.empty(drawn.shape[1])
     for first in range(0, len(later), _AT_ONCE):
         some = drawn[:, first : first + _AT_ONCE]
         slower = Durations(run.durations.each[..., None] * some[None, :, None, :])
         ends = pipeline_times(run.order, slower, run.transfer).makespan
-        updated = found.update.total.part.exposed_ps * (some.max(axis=0) - 1.0)
+        updated = distributed_step.update.total.part.exposed_ps * (some.max(axis=0) - 1.0)
         later[first : first + _AT_ONCE] = ends - float(run.makespan) + updated
     relative: F64 = 1.0 + np.maximum(later, 0.0) / total
-    whole: F64 = relative[place.reshape(-1)]
+    whole: F64 = relative[position.reshape(-1)]
     return whole

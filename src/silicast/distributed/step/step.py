@@ -115,12 +115,12 @@ def alike(rank: Rank, bounds: tuple[tuple[int, int], ...]) -> tuple[tuple[int, i
     """For each chunk the first one of the same layers, which is priced for all of them."""
     model = rank.deployment.model
     firsts: dict[object, tuple[int, int]] = {}
-    found = []
+    items = []
     for first, last in bounds:
         kinds = tuple(model.kind(layer) for layer in range(first, last))
         ends = first == 0, last == model.layers
-        found.append(firsts.setdefault((kinds, *ends), (first, last)))
-    return tuple(found)
+        items.append(firsts.setdefault((kinds, *ends), (first, last)))
+    return tuple(items)
 
 
 def schedule_of(rank: Rank) -> PipelineSchedule:
@@ -144,7 +144,7 @@ def predict_step(
     order = schedule_of(rank).order(rank.plan.pp, micro_batches, rank.plan.virtual_stages)
     bounds = chunk_bounds(rank.deployment.model.layers, order.placement.stages)
     update = predict_program(rank.deployment.machine, _update(rank, bounds, optimizer, overlap))
-    kinds = MicroBatches.of(rank, overlap)
+    kinds = MicroBatches.from_rank(rank, overlap)
     passes = tuple(predict_chunk(rank, *each, kinds.between) for each in alike(rank, bounds))
     if rank.plan.pp == 1:
         whole = _one_stage(rank, bounds[0], kinds, micro_batches)
@@ -165,7 +165,7 @@ class MicroBatches:
     last: Exchanges
 
     @staticmethod
-    def of(rank: Rank, overlap: Overlap) -> MicroBatches:
+    def from_rank(rank: Rank, overlap: Overlap) -> MicroBatches:
         """What a rank exchanges with this overlap."""
         between = Exchanges(gradient_bits=overlap.gradient_bits, beside_products=overlap.tensor)
         down = rank.offload.by_host > 0.0 and overlap.gradients
@@ -176,9 +176,10 @@ class MicroBatches:
             return MicroBatches(always, always, replace(always, gradients_down=down))
         gathers = rank.plan.zero > 0 and overlap.weights
         return MicroBatches(
-            replace(between, gathers_forward=gathers), between,
+            replace(between, gathers_forward=gathers),
+            between,
             replace(between, sums=overlap.gradients, gradients_down=down),
-        )  # fmt: skip
+        )
 
     def in_order(self, micro_batches: int) -> list[tuple[Exchanges, int]]:
         """Those of the micro-batches of a step, each with how many follow each other alike."""
@@ -197,11 +198,11 @@ def _one_stage(
     rank: Rank, bounds: tuple[int, int], kinds: MicroBatches, micro_batches: int
 ) -> Prediction:
     """All micro-batches of a device that holds all layers."""
-    found = []
+    items = []
     for kind, count in kinds.in_order(micro_batches):
         one = predict_chunk(rank, *bounds, kind).total
-        found.append(replace(one, part=repeated(one.part, count)))
-    return found[0] if len(found) == 1 else _joined(found, "micro_batches")
+        items.append(replace(one, part=repeated(one.part, count)))
+    return items[0] if len(items) == 1 else _joined(items, "micro_batches")
 
 
 @final
@@ -250,15 +251,14 @@ class _Pipeline:
         placed = self.order.placement.stage
         if kind == self.kinds.between:
             return np.zeros(len(placed), dtype=np.int64)
-        found = [
+        items = [
             max(_exposed(predict_chunk(self.rank, *each, kind), way) - _exposed(usual, way), 0)
             for each, usual in zip(alike(self.rank, self.bounds), self.passes, strict=True)
         ]
-        later: I64 = np.array(found)[placed].sum(axis=1)
+        later: I64 = np.array(items)[placed].sum(axis=1)
         return later
 
     def step(self) -> DistributedStep:
-        """The whole."""
         placed, order = self.order.placement.stage, self.order
         send = self.transfer.part.exposed_ps
         durations = self.durations
@@ -271,28 +271,35 @@ class _Pipeline:
         limits = int(ends.argmax())
         waits = int(ends[limits]) - int(run.busy[limits]) - int(sums[limits])
         count = order.micro_batches // len(np.unique(order.placement.path))
-        own = [
+        current = [
             replace(one, part=repeated(one.part, count))
             for number in placed[limits]
             for one in (self.passes[number].directions[way] for way in WAYS)
         ]
-        work = _joined(own, "forward_and_backward")
+        work = _joined(current, "forward_and_backward")
         sent = int(run.busy[limits]) - work.part.exposed_ps
         parts = {
-            "pipeline_bubble": waits, "transfers_between_stages": sent,
+            "pipeline_bubble": waits,
+            "transfers_between_stages": sent,
             "gradients_and_weights": int(sums[limits]) + gathers,
-        }  # fmt: skip
-        rest = [
+        }
+        remaining = [
             replace(work, part=Part(name, ps, bound_by="network"))
             for name, ps in parts.items()
             if ps
         ]
-        step = _joined((work, *rest, self.update.total), "step")
+        step = _joined((work, *remaining, self.update.total), "step")
         step = unmeasured_training(step, self.rank.deployment)
         return DistributedStep(
-            step, self.bounds, self.passes, self.update, order, run, limits,
+            step,
+            self.bounds,
+            self.passes,
+            self.update,
+            order,
+            run,
+            limits,
             schedule_of(self.rank).name,
-        )  # fmt: skip
+        )
 
     def _sending(self, send_ps: int) -> Durations:
         """Durations with the transfers that a rank waits for: each pass but those at the ends of
@@ -325,12 +332,14 @@ def _update(
     rank: Rank, bounds: Sequence[tuple[int, int]], optimizer: str, overlap: Overlap
 ) -> Graph:
     """The update of the rank with most parameters, and exchanges that nothing hides."""
-    plan, own = rank.plan, rank.deployment
-    graph = update_graph(own, optimizer)
+    plan, deployment = rank.plan, rank.deployment
+    graph = update_graph(deployment, optimizer)
     if rank.plain:
         return graph
     placed = schedule_of(rank).placement(plan.pp, plan.virtual_stages).stage
-    usual = MicroBatches.of(rank, overlap).between  # as passes are predicted: one graph for both
+    usual = MicroBatches.from_rank(
+        rank, overlap
+    ).between  # as passes are predicted: one graph for both
     counts = np.array([_parameters(rank, *each, usual) for each in alike(rank, tuple(bounds))])
     dense, experts = (int(each) for each in counts[placed].sum(axis=1).max(axis=0))
     sharded = plan.zero > 0
@@ -340,7 +349,7 @@ def _update(
     if not held:
         assert rank.adapters is not None
         raise SilicastError(
-            f"no layer of {own.model.name} has a product that adapters stand beside: "
+            f"no layer of {deployment.model.name} has a product that adapters stand beside: "
             f"{', '.join(rank.adapters.products)}",
             field="lora.targets",
             hint="q_proj, k_proj, v_proj or o_proj",
@@ -364,9 +373,13 @@ def _update(
         update = replace(node, op=op, inputs=node.inputs or last)
         if rank.offload.any:
             nodes += host_updates(
-                update, held, optimizer, own.precision.hidden, rank.offload,
+                update,
+                held,
+                optimizer,
+                deployment.precision.hidden,
+                rank.offload,
                 0 if overlap.gradients else each,
-            )  # fmt: skip
+            )
         else:
             nodes.append(update)
         last = (nodes[-1].name,)

@@ -12,14 +12,16 @@ from silicast.distributed.pipeline.pipeline_trace import pipeline_trace
 from silicast.distributed.step.step import DistributedStep, MicroBatches, Overlap
 
 
-def trace_alone(found: TrainingStep, micro_batches: int) -> Trace:
+def trace_alone(training_step: TrainingStep, micro_batches: int) -> Trace:
     """The first micro-batches of a device that trains alone, and the update."""
-    passes = (found.micro,) * min(micro_batches, MOST_PASSES)
-    return trace_training_step(passes, found.update, found.step.part.exposed_ps, micro_batches)
+    passes = (training_step.micro,) * min(micro_batches, MOST_PASSES)
+    return trace_training_step(
+        passes, training_step.update, training_step.step.part.exposed_ps, micro_batches
+    )
 
 
 def trace_step(
-    found: DistributedStep,
+    distributed_step: DistributedStep,
     rank: Rank,
     micro_batches: int,
     overlap: Overlap = Overlap(),
@@ -31,26 +33,33 @@ def trace_step(
     Args:
         again_share: of the layers, those that run again; kernels are drawn as if all did.
     """
-    if found.run is not None:
-        return _pipeline(found)
-    kinds = MicroBatches.of(rank, overlap).in_order(micro_batches)
+    if distributed_step.run is not None:
+        return _pipeline(distributed_step)
+    kinds = MicroBatches.from_rank(rank, overlap).in_order(micro_batches)
     each = [kind for kind, count in kinds for _ in range(min(count, MOST_PASSES))]
     shown = each if len(each) <= MOST_PASSES else [*each[: MOST_PASSES - 1], each[-1]]
-    passes = [predict_chunk(rank, *found.bounds[0], kind) for kind in shown]
-    trace = trace_training_step(passes, found.update, found.step.part.exposed_ps, micro_batches)
+    passes = [predict_chunk(rank, *distributed_step.bounds[0], kind) for kind in shown]
+    trace = trace_training_step(
+        passes, distributed_step.update, distributed_step.step.part.exposed_ps, micro_batches
+    )
     if again_share == 1.0:
         return trace
     return replace(trace, about={**trace.about, "share_of_layers_run_again": again_share})
 
 
-def _pipeline(found: DistributedStep) -> Trace:
+def _pipeline(distributed_step: DistributedStep) -> Trace:
     """The scheduled actions, then what is left of the exchanges over data ranks, and the update."""
-    assert found.run is not None
-    drawn = pipeline_trace(found.run, "training step")
-    total = found.step.part.exposed_ps
-    updates = total - found.update.total.part.exposed_ps
+    assert distributed_step.run is not None
+    drawn = pipeline_trace(distributed_step.run, "training step")
+    total = distributed_step.step.part.exposed_ps
+    updates = total - distributed_step.update.total.part.exposed_ps
     left = next(
-        (p.exposed_ps for p in found.step.part.children if p.name == "gradients_and_weights"), 0
+        (
+            p.exposed_ps
+            for p in distributed_step.step.part.children
+            if p.name == "gradients_and_weights"
+        ),
+        0,
     )
     last: dict[str, Slice] = {}
     for each in drawn.slices:
@@ -64,7 +73,8 @@ def _pipeline(found: DistributedStep) -> Trace:
             after.append(Slice(each.track, "gradients and weights", begin, updates))
         after.append(Slice(each.track, "update", updates, total))
     about = {
-        "schedule": found.schedule, "step_time_s": total / 1e12,
-        "transfer_s": float(found.run.transfer) / 1e12,
-    }  # fmt: skip
+        "schedule": distributed_step.schedule,
+        "step_time_s": total / 1e12,
+        "transfer_s": float(distributed_step.run.transfer) / 1e12,
+    }
     return replace(drawn, slices=(*drawn.slices, *after), total_ps=total, about=about)

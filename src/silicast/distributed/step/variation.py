@@ -49,8 +49,10 @@ class Spread:
     def __post_init__(self) -> None:
         """Refuses what is no distribution of times."""
         for field, low, high in (
-            ("log_sd", 0.0, 1.0), ("straggler_share", 0.0, 1.0), ("straggler_slowdown", 1.0, 100.0),
-        ):  # fmt: skip
+            ("log_sd", 0.0, 1.0),
+            ("straggler_share", 0.0, 1.0),
+            ("straggler_slowdown", 1.0, 100.0),
+        ):
             value = getattr(self, field)
             if not low <= value <= high:
                 raise SilicastError(f"is {value}, expected {low:g} to {high:g}", field=field)
@@ -116,7 +118,6 @@ class Slowest:
         return float(self._at(np.array([share]))[0])
 
     def sampled(self, shape: tuple[int, ...], random: np.random.Generator) -> F64:
-        """Independent draws."""
         return self._at(1.0 - random.random(math.prod(shape))).reshape(shape)
 
     def _at(self, uniform: F64) -> F64:
@@ -163,13 +164,24 @@ def upper_tail(z: F64) -> F64:
 
 
 _OVER = (
-    3.52624965998911e-02, 0.700383064443688, 6.37396220353165, 33.912866078383, 112.079291497871,
-    221.213596169931, 220.206867912376,
-)  # fmt: skip
+    3.52624965998911e-02,
+    0.700383064443688,
+    6.37396220353165,
+    33.912866078383,
+    112.079291497871,
+    221.213596169931,
+    220.206867912376,
+)
 _UNDER = (
-    8.83883476483184e-02, 1.75566716318264, 16.064177579207, 86.7807322029461, 296.564248779674,
-    637.333633378831, 793.826512519948, 440.413735824752,
-)  # fmt: skip
+    8.83883476483184e-02,
+    1.75566716318264,
+    16.064177579207,
+    86.7807322029461,
+    296.564248779674,
+    637.333633378831,
+    793.826512519948,
+    440.413735824752,
+)
 
 
 def _wide_exp(x: F64) -> F64:
@@ -218,10 +230,10 @@ def step_times(
         raise SilicastError(f"is {trials}, expected at least 1", field="trials")
     random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
     group = spread.slowest(layout.group)
-    found = np.empty(trials)
+    step_times = np.empty(trials)
     block = max(_PIPELINES // layout.replicas, 1)
     for first in range(0, trials, block):
-        part = found[first : first + block]
+        part = step_times[first : first + block]
         factors = group.sampled((layout.ranks, len(part) * layout.replicas), random)
         part[:] = makespan(factors).reshape(len(part), layout.replicas).max(axis=1)
-    return found
+    return step_times

@@ -19,16 +19,14 @@ from silicast.formats.chakra.schema import COLL, COMP, Attribute, ChakraNode, Ra
 from silicast.kernels.implementation import implementation_for
 from silicast.workload.graphs.op import Op
 
-TYPES = {
-    "all_reduce": 0, "all_gather": 2, "broadcast": 5, "all_to_all": 6, "reduce_scatter": 7,
-}  # fmt: skip
+TYPES = {"all_reduce": 0, "all_gather": 2, "broadcast": 5, "all_to_all": 6, "reduce_scatter": 7}
 """Collective -> ``comm_type``."""
 GRADIENTS = "gradient_sum"
 """Start of the names of sums over ranks that hold the same weights."""
 MOST_RANKS = 4096
 
 
-def chakra_of(found: ProgramPass, name: str = "") -> ChakraTrace:
+def chakra_of(program_pass: ProgramPass, name: str = "") -> ChakraTrace:
     """The trace of a pass.
 
     Args:
@@ -37,24 +35,24 @@ def chakra_of(found: ProgramPass, name: str = "") -> ChakraTrace:
     Raises:
         SilicastError: kind "not_yet": pipeline stages; the pass has more ranks than are written.
     """
-    plan = found.model.graph.plan
+    plan = program_pass.model.graph.plan
     if plan.pp > 1:
         raise unmodelled("traces of pipeline stages", "parallel.pp", "parallel.pp = 1")
-    world = max([plan.gpus * plan.dp, *map(_gpus, (n.op for n in found.model.graph.nodes))])
+    world = max([plan.gpus * plan.dp, *map(_gpus, (n.op for n in program_pass.model.graph.nodes))])
     if world > MOST_RANKS:
         raise SilicastError(
             f"{world} ranks, and at most {MOST_RANKS} are written", kind="limit", field="parallel"
         )
-    writing = _Writing(found, world)
+    writing = _Writing(program_pass, world)
     ranks: dict[int, RankTrace] = {}
     made: dict[tuple[tuple[tuple[int, bool], str], ...], RankTrace] = {}
     for rank in range(world):
-        own = writing.groups_of(rank)
-        key = tuple(sorted(own.items()))
+        groups = writing.groups_of(rank)
+        key = tuple(sorted(groups.items()))
         if key not in made:
-            made[key] = RankTrace(writing.nodes(own))
+            made[key] = RankTrace(writing.nodes(groups))
         ranks[rank] = made[key]
-    title = (name or found.model.graph.name).replace("/", "_")
+    title = (name or program_pass.model.graph.name).replace("/", "_")
     return ChakraTrace(title, ranks, writing.groups)
 
 
@@ -65,21 +63,20 @@ def _gpus(op: Op) -> int:
 
 @final
 class _Writing:
-    def __init__(self, found: ProgramPass, world: int) -> None:
-        self.found, self.world = found, world
-        graph, machine = found.model.graph, found.model.machine
+    def __init__(self, program_pass: ProgramPass, world: int) -> None:
+        self.found, self.world = program_pass, world
+        graph, machine = program_pass.model.graph, program_pass.model.machine
         self.runs = graph.executions
-        line = found.timeline
+        line = program_pass.timeline
         self.seconds = (line.end_s - line.start_s).tolist()
-        symbols = found.model.timer.symbols(found.states)
+        symbols = program_pass.model.timer.symbols(program_pass.states)
         known = {key: int(value[0]) for key, value in symbols.items() if value.shape == (1,)}
         self.work: list[tuple[Attribute, ...]] = []
         for node in graph.nodes:
             op = _bound(node.op, known)
             self.work.append(
-                () if node.op.family in COLLECTIVES
-                else _work(op, machine.device.execution_model)
-            )  # fmt: skip
+                () if node.op.family in COLLECTIVES else _work(op, machine.device.execution_model)
+            )
         self.sizes = [_bound(node.op, known) for node in graph.nodes]
         kinds = {self._kind(each) for each in self.runs.sequence if _gpus(each.node.op) > 1}
         self.kinds = sorted(kind for kind in kinds if kind[0] < world)
@@ -95,16 +92,16 @@ class _Writing:
 
     def groups_of(self, rank: int) -> dict[tuple[int, bool], str]:
         """Names of the groups of a rank, by :meth:`_kind`."""
-        found = {}
+        groups = {}
         for size, strided in self.kinds:
             apart = self.world // size if strided else 1
             number = rank % apart if strided else rank // size
-            found[size, strided] = f"{'gradients' if strided else 'neighbours'}_{size}_{number}"
-        return found
+            groups[size, strided] = f"{'gradients' if strided else 'neighbours'}_{size}_{number}"
+        return groups
 
     def nodes(self, groups: Mapping[tuple[int, bool], str]) -> tuple[ChakraNode, ...]:
         """What a rank of these groups runs."""
-        found: list[ChakraNode] = []
+        chakra_nodes: list[ChakraNode] = []
         before: dict[int, int] = {}
         for index, (each, kernel) in enumerate(
             zip(self.runs.sequence, self.runs.order.tolist(), strict=True)
@@ -116,14 +113,18 @@ class _Writing:
             attributes = (Attribute("is_cpu_op", "bool", False), *self.work[kernel])
             if collective:
                 attributes += self._call(each, kernel, groups)
-            found.append(
+            chakra_nodes.append(
                 ChakraNode(
-                    index, f"{each.block.name}.{each.repeat}.{each.node.name}",
-                    COLL if collective else COMP, order, tuple(self.runs.waits[index]),
-                    duration_us=round(self.seconds[index] * 1e6), attributes=attributes,
+                    index,
+                    f"{each.block.name}.{each.repeat}.{each.node.name}",
+                    COLL if collective else COMP,
+                    order,
+                    tuple(self.runs.waits[index]),
+                    duration_us=round(self.seconds[index] * 1e6),
+                    attributes=attributes,
                 )
-            )  # fmt: skip
-        return tuple(found)
+            )
+        return tuple(chakra_nodes)
 
     def _call(
         self, each: Execution, kernel: int, groups: Mapping[tuple[int, bool], str]
@@ -134,12 +135,13 @@ class _Writing:
         assert isinstance(size, int)
         if op.family not in TYPES:
             raise unmodelled(f"{op.family} in a trace", "parallel")
-        own = -(-size // gpus) if op.family == "all_gather" else size
-        found = (
-            Attribute("comm_type", "int64", TYPES[op.family]), Attribute("comm_size", "int64", own),
-        )  # fmt: skip
+        current = -(-size // gpus) if op.family == "all_gather" else size
+        items = (
+            Attribute("comm_type", "int64", TYPES[op.family]),
+            Attribute("comm_size", "int64", current),
+        )
         group = groups.get(self._kind(each))
-        return found if group is None else (*found, Attribute("pg_name", "string", group))
+        return items if group is None else (*items, Attribute("pg_name", "string", group))
 
 
 def _bound(op: Op, known: Mapping[str, int]) -> Op:

@@ -32,8 +32,11 @@ from silicast.learning.tiers import kernel_times
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 STAND_INS = {
-    "reduce": "broadcast", "gather": "all_gather", "scatter": "all_gather", "barrier": "all_reduce",
-}  # fmt: skip
+    "reduce": "broadcast",
+    "gather": "all_gather",
+    "scatter": "all_gather",
+    "barrier": "all_reduce",
+}
 """Collective without a model -> the one whose time it takes."""
 BARRIER_BYTES = 4
 MICRO = 1e-6
@@ -79,14 +82,13 @@ class _Pricing:
     def __init__(self, program: Program, machine: Machine, dtype: str) -> None:
         count = len(program.work)
         self.program, self.machine, self.dtype = program, machine, dtype
-        self.device, said = with_format(machine.boosted_device, dtype)
+        self.device, remark = with_format(machine.boosted_device, dtype)
         self.rows = np.zeros((4, count))
         self.tiers: dict[Tier, None] = {}
-        self.warnings = dict.fromkeys((said,) if said else ())
+        self.warnings = dict.fromkeys((remark,) if remark else ())
         self.counts: Counter[str] = Counter()
 
     def prices(self) -> Prices:
-        """All of them."""
         ops: dict[Op, list[int]] = {}
         calls: dict[tuple[str, int, int], list[int]] = {}
         for index, work in enumerate(self.program.work):
@@ -123,8 +125,10 @@ class _Pricing:
         if node.type == COMP and self._is_product(operations, size):
             return square_product(operations, self.dtype)
         written = 1 if node.type == MEM_LOAD else size if node.type == MEM_STORE else size // 3
-        sizes = {"read_bytes": min(size - min(written, size), 1 << 40),
-                 "written_bytes": min(max(written, 1), 1 << 40)}  # fmt: skip
+        sizes = {
+            "read_bytes": min(size - min(written, size), 1 << 40),
+            "written_bytes": min(max(written, 1), 1 << 40),
+        }
         return Op.make("data_movement", Variant(self.dtype), **sizes)
 
     def _is_product(self, operations: int, size: int) -> bool:
@@ -136,16 +140,16 @@ class _Pricing:
         families: dict[tuple[str, Variant], list[Op]] = {}
         for op in ops:
             families.setdefault((op.family, op.variant), []).append(op)
-        for (family, _), own in families.items():
+        for (family, _), item in families.items():
             model = implementation_for(family, self.device.execution_model)
             if model is None:
                 raise unmodelled(f"{family} on {self.device.execution_model} devices", "device")
-            times = kernel_times(model, OpBatch.of(own), self.device, self.machine.evidence)
+            times = kernel_times(model, OpBatch.from_ops(item), self.device, self.machine.evidence)
             self.tiers |= dict.fromkeys(times.tiers())
             self.warnings |= dict.fromkeys(times.warnings)
             table = np.stack((times.estimate_s, times.p05_s, times.p95_s, times.bound_s))
-            for place, op in enumerate(own):
-                self.rows[:, ops[op]] = table[:, place : place + 1]
+            for index, op in enumerate(item):
+                self.rows[:, ops[op]] = table[:, index : index + 1]
 
     def _per_node(self, ranks: Sequence[int]) -> int:
         """Devices of a node that take part, of the fullest one; 0 = all are in one."""
@@ -159,21 +163,23 @@ class _Pricing:
         used = cast("Collective", STAND_INS.get(name, name))
         if used != name:
             self.warnings[f"{name} is timed as {used}"] = None
-        topology = Topology.of(
-            links.linked_device, n,
+        topology = Topology.from_device(
+            links.linked_device,
+            n,
             gpus_per_node=per_node or max(links.domain, links.gpus_per_node),
             inter=Link("network", links.inter_node.bandwidth_bytes_per_s),
-            nvls=self.machine.engine.nvls, paths=links.pcie_paths,
-        )  # fmt: skip
+            nvls=self.machine.engine.nvls,
+            paths=links.pcie_paths,
+        )
         sizes = np.array([self._bytes(index, name, used, n) for index in indices], dtype=np.int64)
-        found = collective_times(
+        result = collective_times(
             used, sizes, n, topology, self.machine.engine.collectives, "graph", self.dtype, "",
             learned=self.machine.evidence.learned, measured=self.machine.evidence.collectives,
         )  # fmt: skip
-        self.tiers |= dict.fromkeys(found.tiers())
-        self.warnings |= dict.fromkeys(found.warnings)
+        self.tiers |= dict.fromkeys(result.tiers())
+        self.warnings |= dict.fromkeys(result.warnings)
         self.rows[:, indices] = np.stack(
-            (found.estimate_s, found.p05_s, found.p95_s, found.bound_s)
+            (result.estimate_s, result.p05_s, result.p95_s, result.bound_s)
         )
 
     def _bytes(self, index: int, name: str, used: str, n: int) -> int:

@@ -58,14 +58,14 @@ class Replay:
     @cached_property
     def by_rank(self) -> Mapping[int, list[int]]:
         """Activities of each rank that take time, by when they start."""
-        found: dict[int, list[int]] = {rank: [] for rank in self.program.trace.ranks}
+        table: dict[int, list[int]] = {rank: [] for rank in self.program.trace.ranks}
         for index, work in enumerate(self.program.work):
             if self.end_s[index] > self.start_s[index]:
                 for member in members_of(work):
-                    found[member.rank].append(index)
-        for row in found.values():
+                    table[member.rank].append(index)
+        for row in table.values():
             row.sort(key=lambda index: (self.start_s[index], index))
-        return found
+        return table
 
     @cached_property
     def last_rank(self) -> int:
@@ -82,15 +82,15 @@ class Replay:
         """
         spans: dict[str, list[tuple[float, float]]] = {COMPUTE: [], HOST: [], COMMUNICATION: []}
         for index in self.by_rank[rank]:
-            own = kind_of(self.program.work[index])
-            spans[own].append((self.start_s[index], self.end_s[index]))
+            kind = kind_of(self.program.work[index])
+            spans[kind].append((self.start_s[index], self.end_s[index]))
         covered: list[tuple[float, float]] = []
-        found, before = {}, 0.0
+        table, before = {}, 0.0
         for name, own_spans in spans.items():
             covered = _union(covered + own_spans)
             length = sum(end - start for start, end in covered)
-            found[name], before = length - before, length
-        return {**found, WAITING: max(self.total_s - before, 0.0)}
+            table[name], before = length - before, length
+        return {**table, WAITING: max(self.total_s - before, 0.0)}
 
 
 def program_of(trace: ChakraTrace, world: int = 0) -> Program:
@@ -108,35 +108,36 @@ def program_of(trace: ChakraTrace, world: int = 0) -> Program:
     if fatal:
         shown = summarised(fatal, 3)
         raise SilicastError(
-            f"the trace cannot run: {'; '.join(shown[:_SHOWN])}", field="nodes",
+            f"the trace cannot run: {'; '.join(shown[:_SHOWN])}",
+            field="nodes",
             hint="record all ranks of the same steps, from their start to their end",
-        )  # fmt: skip
+        )
     activities: list[Activity] = []
     work: list[Member | Call] = []
-    place: dict[tuple[int, int], int] = {}
+    position: dict[tuple[int, int], int] = {}
     calls = [*collectives_of(trace, world), *messages_of(trace)]
     in_call = {(m.rank, m.place): number for number, c in enumerate(calls) for m in c.members}
     placed: dict[int, int] = {}
-    for rank, own in trace.ranks.items():
-        for index, node in enumerate(own.nodes):
+    for rank, item in trace.ranks.items():
+        for index, node in enumerate(item.nodes):
             number = in_call.get((rank, index))
             if number is not None and number in placed:
-                place[rank, node.id] = placed[number]
+                position[rank, node.id] = placed[number]
                 continue
             if number is not None:
                 placed[number] = len(work)
-            place[rank, node.id] = len(work)
+            position[rank, node.id] = len(work)
             work.append(Member(rank, index, node) if number is None else calls[number])
     for each in work:
         waits = dict.fromkeys(
-            place[member.rank, parent]
+            position[member.rank, parent]
             for member in members_of(each)
             for parent in member.node.parents
-            if (member.rank, parent) in place
+            if (member.rank, parent) in position
         )
         activities.append(Activity(tuple(waits), _resource(each)))
-    rest = tuple(each for each in defects if each.kind not in FATAL)
-    return Program(trace, tuple(activities), tuple(work), rest)
+    remaining = tuple(each for each in defects if each.kind not in FATAL)
+    return Program(trace, tuple(activities), tuple(work), remaining)
 
 
 def replayed(program: Program, seconds: Sequence[float]) -> Replay:
@@ -172,13 +173,13 @@ def _resource(work: Member | Call) -> tuple[str, str | int] | None:
 
 
 def _union(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    found: list[tuple[float, float]] = []
+    union: list[tuple[float, float]] = []
     for start, end in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+        if union and start <= union[-1][1]:
+            union[-1] = (union[-1][0], max(union[-1][1], end))
         else:
-            found.append((start, end))
-    return found
+            union.append((start, end))
+    return union
 
 
 def _deadlock(program: Program, end: Sequence[float]) -> SilicastError:
@@ -188,7 +189,7 @@ def _deadlock(program: Program, end: Sequence[float]) -> SilicastError:
     while at not in seen:
         seen[at] = len(seen)
         at = next(other for other in activities[at].waits if end[other] == NEVER)
-    circle = [index for index, place in seen.items() if place >= seen[at]]
+    circle = [index for index, position in seen.items() if position >= seen[at]]
     calls = [each for index in circle if isinstance(each := work[index], Call)]
     texts = []
     for call in calls[:_SHOWN]:
@@ -199,13 +200,15 @@ def _deadlock(program: Program, end: Sequence[float]) -> SilicastError:
             f"{call.op or 'a collective'} of {call.size_bytes} bytes, in which {waiting} "
             f"waits for {' and '.join(map(str, there[:_SHOWN])) or 'its other ranks'}"
         )
-    stuck = sorted({m.rank for i, each in enumerate(work) if end[i] == NEVER
-                    for m in members_of(each)})  # fmt: skip
+    stuck = sorted(
+        {m.rank for i, each in enumerate(work) if end[i] == NEVER for m in members_of(each)}
+    )
     ranks = ", ".join(map(str, stuck[:_SHOWN])) + (" and more" if len(stuck) > _SHOWN else "")
     return SilicastError(
-        f"deadlock of ranks {ranks}: {'; '.join(texts)}", field="nodes",
+        f"deadlock of ranks {ranks}: {'; '.join(texts)}",
+        field="nodes",
         hint="ranks must reach their calls in an order that all of them share",
-    )  # fmt: skip
+    )
 
 
 def _ready(program: Program, call: Call, end: Sequence[float]) -> list[Member]:
@@ -216,7 +219,7 @@ def _ready(program: Program, call: Call, end: Sequence[float]) -> list[Member]:
         if end[index] != NEVER
         for member in members_of(each)
     }
-    ids = {rank: {node.id for node in own.nodes} for rank, own in program.trace.ranks.items()}
+    ids = {rank: {node.id for node in item.nodes} for rank, item in program.trace.ranks.items()}
     return [
         member
         for member in call.members

@@ -47,9 +47,9 @@ def least_seconds(activities: Sequence[Activity], seconds: Sequence[float]) -> f
     """
     _, end = scheduled([Activity(each.waits) for each in activities], seconds)
     load: dict[Hashable, float] = {}
-    for each, own in zip(activities, seconds, strict=True):
+    for each, item in zip(activities, seconds, strict=True):
         if each.resource is not None:
-            load[each.resource] = load.get(each.resource, 0.0) + own
+            load[each.resource] = load.get(each.resource, 0.0) + item
     return max([*end, *load.values()], default=0.0)
 
 

@@ -92,8 +92,8 @@ def _filled(rng: np.random.Generator, history: History, codes: I64, count: int) 
 def _unit(values: F64) -> F64:
     """Objectives between 0 and 1 over all designs tried."""
     low, high = values.min(axis=0), values.max(axis=0)
-    found: F64 = (values - low) / np.where(high > low, high - low, 1.0)
-    return found
+    unit: F64 = (values - low) / np.where(high > low, high - low, 1.0)
+    return unit
 
 
 def _known(rng: np.random.Generator, values: F64) -> I64:
@@ -114,7 +114,6 @@ def _predicted(models: list[Process], points: F64) -> tuple[F64, F64]:
 
 
 def _chance(rng: np.random.Generator, history: History, points: F64) -> F64:
-    """Of each candidate to be feasible."""
     if history.feasible.all():
         return np.ones(len(points))
     recent = rng.permutation(len(history))[:POINTS]
@@ -128,9 +127,7 @@ def _chance(rng: np.random.Generator, history: History, points: F64) -> F64:
     return np.clip((areas[:, 1] - areas[:, 0]) / step, 0.0, 1.0)
 
 
-def _picked(
-    values: F64, mean: F64, deviation: F64, chance: F64, codes: I64, count: int
-) -> I64:  # fmt: skip
+def _picked(values: F64, mean: F64, deviation: F64, chance: F64, codes: I64, count: int) -> I64:
     """Places of candidates, one after the other; each is then taken to be on the front."""
     reference = np.full(values.shape[1], 1.1)
     points = values[front(values)]

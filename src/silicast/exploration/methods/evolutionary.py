@@ -37,19 +37,19 @@ class Evolutionary(Method):
         """Children of the best; designs at random at first, and where children are old."""
         rng = generator(seed, len(history))
         space = history.space
-        found = np.empty(0, dtype=np.int64)
+        propose = np.empty(0, dtype=np.int64)
         if len(history) and history.feasible.sum() > 1:
             parents, keys = _parents(history)
             for _ in range(ATTEMPTS):
                 pair = [_winners(rng, keys, 2 * count) for _ in range(2)]
                 children = crossed(rng, parents[pair[0]], parents[pair[1]])
                 children = stepped(rng, space, children)
-                tried = np.concatenate([history.codes, found])
-                found = np.concatenate([found, new_codes(space, children, tried)])[:count]
-                if len(found) == count:
-                    return found
-        more = space.draw(rng, count - len(found), np.concatenate([history.codes, found]))
-        return np.concatenate([found, more])
+                tried = np.concatenate([history.codes, propose])
+                propose = np.concatenate([propose, new_codes(space, children, tried)])[:count]
+                if len(propose) == count:
+                    return propose
+        more = space.draw(rng, count - len(propose), np.concatenate([history.codes, propose]))
+        return np.concatenate([propose, more])
 
 
 def _parents(history: History) -> tuple[I64, I64]:

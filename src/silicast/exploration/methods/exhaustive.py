@@ -24,15 +24,14 @@ class Exhaustive(Method):
         return 1024
 
     def propose(self, history: History, seed: int, count: int) -> I64:  # noqa: ARG002
-        """The next codes."""
         space = history.space
         if space.rows <= LISTED:
             return space.listed[len(history) : len(history) + count]
         start = int(history.codes[-1]) + 1 if len(history) else 0
-        found = np.empty(0, dtype=np.int64)
-        while len(found) < count and start < space.rows:
+        propose = np.empty(0, dtype=np.int64)
+        while len(propose) < count and start < space.rows:
             codes = np.arange(start, min(start + LISTED, space.rows), dtype=np.int64)
             same = space.encode(space.canonical(space.decode(codes))) == codes
-            found = np.concatenate([found, codes[same]])[:count]
+            propose = np.concatenate([propose, codes[same]])[:count]
             start += LISTED
-        return found
+        return propose

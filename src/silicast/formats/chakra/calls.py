@@ -63,18 +63,18 @@ def collectives_of(trace: ChakraTrace, world: int = 0) -> list[Call]:
     rows: dict[str, dict[int, list[Member]]] = {}
     for member in _of_type(trace, COLL):
         rows.setdefault(group_of(member.node), {}).setdefault(member.rank, []).append(member)
-    found = []
+    calls = []
     for group, by_rank in rows.items():
         ranks = trace.groups.get(group)
         if ranks is None:
             there = tuple(trace.ranks) if group == WORLD else tuple(sorted(by_rank))
             ranks = tuple(range(world)) if len(there) < world and _is_world(trace, group) else there
         for number in range(max(map(len, by_rank.values()))):
-            own = tuple(row[number] for row in by_rank.values() if number < len(row))
-            op = COLLECTIVES.get(own[0].node.number("comm_type", -1), "")
-            size = max(member.node.number("comm_size") for member in own)
-            found.append(Call(op, group, ranks, max(size, 0), own))
-    return found
+            current = tuple(row[number] for row in by_rank.values() if number < len(row))
+            op = COLLECTIVES.get(current[0].node.number("comm_type", -1), "")
+            size = max(member.node.number("comm_size") for member in current)
+            calls.append(Call(op, group, ranks, max(size, 0), current))
+    return calls
 
 
 def messages_of(trace: ChakraTrace) -> list[Call]:
@@ -85,15 +85,15 @@ def messages_of(trace: ChakraTrace) -> list[Call]:
             ends = (member.node.number("comm_src"), member.node.number("comm_dst"))
             key = (*ends, member.node.number("comm_tag"))
             rows.setdefault(key, ([], []))[number].append(member)
-    found = []
+    calls = []
     for (source, target, _), (sends, receives) in rows.items():
         for number in range(max(len(sends), len(receives))):
-            own = (*sends[number : number + 1], *receives[number : number + 1])
-            size = max(member.node.number("comm_size") for member in own)
-            found.append(
-                Call("send_recv", f"{source}>{target}", (source, target), max(size, 0), own)
+            current = (*sends[number : number + 1], *receives[number : number + 1])
+            size = max(member.node.number("comm_size") for member in current)
+            calls.append(
+                Call("send_recv", f"{source}>{target}", (source, target), max(size, 0), current)
             )
-    return found
+    return calls
 
 
 def group_of(node: ChakraNode) -> str:
@@ -108,7 +108,7 @@ def _is_world(trace: ChakraTrace, group: str) -> bool:
 
 
 def _of_type(trace: ChakraTrace, kind: int) -> Iterator[Member]:
-    for rank, own in trace.ranks.items():
-        for place, node in enumerate(own.nodes):
+    for rank, item in trace.ranks.items():
+        for index, node in enumerate(item.nodes):
             if node.type == kind:
-                yield Member(rank, place, node)
+                yield Member(rank, index, node)

@@ -32,7 +32,6 @@ class Defect:
     text: str
 
     def __str__(self) -> str:
-        """Kind and text."""
         return f"{self.kind}: {self.text}"
 
 
@@ -42,36 +41,38 @@ def defects_of(trace: ChakraTrace, world: int = 0) -> list[Defect]:
     Args:
         world: ranks in all, where more take part than have a file.
     """
-    found: list[Defect] = []
-    for rank, own in trace.ranks.items():
-        found += _of_rank(rank, own)
+    defects: list[Defect] = []
+    for rank, item in trace.ranks.items():
+        defects += _of_rank(rank, item)
     for call in collectives_of(trace, world):
-        found += _of_collective(call, trace)
+        defects += _of_collective(call, trace)
     for call in messages_of(trace):
-        found += _of_message(call, trace)
-    return sorted(found, key=lambda each: each.kind not in FATAL)
+        defects += _of_message(call, trace)
+    return sorted(defects, key=lambda each: each.kind not in FATAL)
 
 
 def summarised(defects: Sequence[Defect], most: int = _SHOWN) -> list[str]:
     """The first of each kind in words, and how many more there are."""
-    found = []
+    summarised = []
     counts = Counter(each.kind for each in defects)
     for kind, count in counts.items():
         shown = [str(each) for each in defects if each.kind == kind][:most]
-        found += shown
+        summarised += shown
         if count > len(shown):
-            found.append(f"{kind}: and {count - len(shown)} more")
-    return found
+            summarised.append(f"{kind}: and {count - len(shown)} more")
+    return summarised
 
 
-def _of_rank(rank: int, own: RankTrace) -> Iterator[Defect]:
-    if own.skipped:
-        yield Defect(UNKNOWN_FIELDS, f"rank {rank} has {own.skipped} that the schema does not have")
-    ids = Counter(node.id for node in own.nodes)
+def _of_rank(rank: int, rank_trace: RankTrace) -> Iterator[Defect]:
+    if rank_trace.skipped:
+        yield Defect(
+            UNKNOWN_FIELDS, f"rank {rank} has {rank_trace.skipped} that the schema does not have"
+        )
+    ids = Counter(node.id for node in rank_trace.nodes)
     for number, count in ids.items():
         if count > 1:
             yield Defect(TWICE, f"rank {rank} has {count} nodes {number}")
-    for node in own.nodes:
+    for node in rank_trace.nodes:
         if node.type not in TYPES:
             yield Defect(UNKNOWN_TYPE, f"rank {rank} {_name(node)} is of type {node.type}")
         for parent in node.parents:
@@ -81,16 +82,16 @@ def _of_rank(rank: int, own: RankTrace) -> Iterator[Defect]:
                 )
         if node.type in (COLL, SEND, RECV) and node.number("comm_size", -1) < 0:
             yield Defect(NO_SIZE, f"rank {rank} {_name(node)} has no comm_size")
-    loop = cycle_of(own)
+    loop = cycle_of(rank_trace)
     if loop:
         names = " -> ".join(_name(node) for node in loop[:_SHOWN])
         more = f" and {len(loop) - _SHOWN} more" if len(loop) > _SHOWN else ""
         yield Defect(CYCLE, f"rank {rank}: {names}{more} wait for each other")
 
 
-def cycle_of(own: RankTrace) -> list[ChakraNode]:
+def cycle_of(rank_trace: RankTrace) -> list[ChakraNode]:
     """Nodes each of which waits for the next, and the last for the first; none = no cycle."""
-    nodes = {node.id: node for node in own.nodes}
+    nodes = {node.id: node for node in rank_trace.nodes}
     waits = {number: sum(p in nodes for p in node.parents) for number, node in nodes.items()}
     readers: dict[int, list[int]] = {}
     for number, node in nodes.items():
@@ -109,11 +110,11 @@ def cycle_of(own: RankTrace) -> list[ChakraNode]:
     while at not in seen:
         seen[at] = len(seen)
         at = next(parent for parent in nodes[at].parents if parent in left)
-    return [nodes[number] for number, place in seen.items() if place >= seen[at]]
+    return [nodes[number] for number, position in seen.items() if position >= seen[at]]
 
 
 def _of_collective(call: Call, trace: ChakraTrace) -> Iterator[Defect]:
-    first, rest = call.members[0], call.members[1:]
+    first, remaining = call.members[0], call.members[1:]
     name = f"group {call.group!r}" if call.group else "all ranks"
     if not call.op:
         kind = first.node.number("comm_type", -1)
@@ -121,7 +122,7 @@ def _of_collective(call: Call, trace: ChakraTrace) -> Iterator[Defect]:
     for member in call.members:
         if member.rank not in call.ranks:
             yield Defect(OUTSIDE, f"{member}: {name} is {_listed(call.ranks)}")
-    for member in rest:
+    for member in remaining:
         for field in ("comm_type", "comm_size"):
             here, there = first.node.number(field, -1), member.node.number(field, -1)
             if here != there:
@@ -141,11 +142,11 @@ def _of_message(call: Call, trace: ChakraTrace) -> Iterator[Defect]:
         if sizes[0] != sizes[1] and min(sizes) >= 0:
             yield Defect(MISMATCH, f"{send} sends {sizes[0]} bytes, {receive} takes {sizes[1]}")
     else:
-        own = call.members[0]
-        other = target if own.node.type == SEND else source
+        current = call.members[0]
+        other = target if current.node.type == SEND else source
         if other in trace.ranks:
-            word = "receive" if own.node.type == SEND else "send"
-            yield Defect(UNMATCHED, f"{own}: rank {other} has no {word} for it")
+            word = "receive" if current.node.type == SEND else "send"
+            yield Defect(UNMATCHED, f"{current}: rank {other} has no {word} for it")
     for member in call.members:
         wanted = source if member.node.type == SEND else target
         if member.rank != wanted:

@@ -79,11 +79,17 @@ class _Reading:
     def node(self, content: bytes) -> ChakraNode:
         read = self.parsed(messages().Node, content)
         return ChakraNode(
-            read.id, _text(read.name), read.type, self.listed(read.ctrl_deps),
-            self.listed(read.data_deps), read.start, read.duration,
-            tuple(map(self.attribute, read.attr)), self.operands(read.inputs),
+            read.id,
+            _text(read.name),
+            read.type,
+            self.listed(read.ctrl_deps),
+            self.listed(read.data_deps),
+            read.start,
+            read.duration,
+            tuple(map(self.attribute, read.attr)),
+            self.operands(read.inputs),
             self.operands(read.outputs),
-        )  # fmt: skip
+        )
 
 
 def decode_trace(data: bytes) -> RankTrace:
@@ -156,11 +162,17 @@ def _sized(content: bytes) -> bytes:
 
 def _node(node: ChakraNode) -> Any:
     return messages().Node(
-        id=node.id, name=_bytes(node.name), type=node.type, ctrl_deps=node.ctrl_deps,
-        data_deps=node.data_deps, start=node.start_us, duration=node.duration_us,
-        inputs=_operand_bytes(node.inputs), outputs=_operand_bytes(node.outputs),
+        id=node.id,
+        name=_bytes(node.name),
+        type=node.type,
+        ctrl_deps=node.ctrl_deps,
+        data_deps=node.data_deps,
+        start=node.start_us,
+        duration=node.duration_us,
+        inputs=_operand_bytes(node.inputs),
+        outputs=_operand_bytes(node.outputs),
         attr=map(_attribute_bytes, node.attributes),
-    )  # fmt: skip
+    )
 
 
 def _operand_bytes(held: Operands) -> bytes:

@@ -70,8 +70,9 @@ def read_chakra(path: Path) -> ChakraTrace:
         if total > MAX_TOTAL_BYTES:
             raise over_limit(
                 f"with those before it is larger than {size_text(MAX_TOTAL_BYTES)}",
-                file=str(file), hint="record fewer steps",
-            )  # fmt: skip
+                file=str(file),
+                hint="record fewer steps",
+            )
         try:
             digest = hashlib.sha256(content).digest()
             if digest not in known:
@@ -79,9 +80,10 @@ def read_chakra(path: Path) -> ChakraTrace:
             ranks[rank] = known[digest]
         except WireError as error:
             raise SilicastError(
-                f"no Chakra trace: {error}", file=str(file),
+                f"no Chakra trace: {error}",
+                file=str(file),
                 hint="expected messages of et_def.proto, each behind its length; was it cut off?",
-            ) from None  # fmt: skip
+            ) from None
     first = next(iter(files.values()))
     name = _NAME.fullmatch(first.name)
     return ChakraTrace(name["prefix"] if name else first.stem, ranks, _groups(first.parent))
@@ -99,18 +101,18 @@ def write_chakra(trace: ChakraTrace, folder: Path) -> list[Path]:
         raise SilicastError(
             f"cannot make the folder: {error.strerror}", kind="io", file=str(folder)
         ) from None
-    found = []
+    paths = []
     known: dict[int, bytes] = {}
-    for rank, own in trace.ranks.items():
-        content = known.setdefault(id(own), b"") or encode_trace(own)
-        known[id(own)] = content
-        found.append(folder / f"{trace.name}.{rank}{SUFFIX}")
-        write_atomically(found[-1], content)
+    for rank, item in trace.ranks.items():
+        content = known.setdefault(id(item), b"") or encode_trace(item)
+        known[id(item)] = content
+        paths.append(folder / f"{trace.name}.{rank}{SUFFIX}")
+        write_atomically(paths[-1], content)
     if trace.groups:
-        found.append(folder / GROUPS)
+        paths.append(folder / GROUPS)
         groups = {name: list(ranks) for name, ranks in trace.groups.items()}
-        write_atomically(found[-1], msgspec.json.encode(groups) + b"\n")
-    return found
+        write_atomically(paths[-1], msgspec.json.encode(groups) + b"\n")
+    return paths
 
 
 def _of_prefix(path: Path) -> list[Path]:
@@ -120,26 +122,28 @@ def _of_prefix(path: Path) -> list[Path]:
 
 
 def _files(path: Path) -> dict[int, Path]:
-    """Files by rank."""
     if path.is_dir():
-        found = sorted(path.glob(f"*{SUFFIX}"))
+        result = sorted(path.glob(f"*{SUFFIX}"))
     elif path.suffix.casefold() == SUFFIX:
         name = _NAME.fullmatch(path.name)
         return {int(name["rank"]) if name else 0: path}
     else:
-        found = sorted(_of_prefix(path)) if path.parent.is_dir() else []
-    named = [(match, file) for file in found if (match := _NAME.fullmatch(file.name))]
+        result = sorted(_of_prefix(path)) if path.parent.is_dir() else []
+    named = [(match, file) for file in result if (match := _NAME.fullmatch(file.name))]
     if not named:
         raise SilicastError(
-            f"holds no file called prefix.<rank>{SUFFIX}", kind="io", file=str(path),
+            f"holds no file called prefix.<rank>{SUFFIX}",
+            kind="io",
+            file=str(path),
             hint="name the folder, folder/prefix, or the file of one rank",
-        )  # fmt: skip
+        )
     prefixes = sorted({match["prefix"] for match, _ in named})
     if len(prefixes) > 1:
         raise SilicastError(
-            f"holds several traces: {', '.join(prefixes[:6])}", file=str(path),
+            f"holds several traces: {', '.join(prefixes[:6])}",
+            file=str(path),
             hint=f"name one: {path / prefixes[0]}",
-        )  # fmt: skip
+        )
     ranks: dict[int, Path] = {}
     for match, file in named:
         if int(match["rank"]) in ranks:
@@ -155,8 +159,8 @@ def _groups(folder: Path) -> dict[str, tuple[int, ...]]:
         SilicastError: it is no object of lists of ranks.
     """
     files = sorted(folder.glob("*comm_group*.json"))
-    own = folder / GROUPS
-    file = own if own in files else files[0] if files else None
+    current = folder / GROUPS
+    file = current if current in files else files[0] if files else None
     if file is None:
         return {}
     return {name: _members(name, ranks, file) for name, ranks in json_object(file).items()}
@@ -166,7 +170,9 @@ def _members(name: str, ranks: Any, file: Path) -> tuple[int, ...]:
     whole = isinstance(ranks, list) and all(type(rank) is int and rank >= 0 for rank in ranks)
     if not whole or not ranks or len(set(ranks)) < len(ranks):
         raise SilicastError(
-            f"expected a list of different ranks, found {str(ranks)[:60]}", field=name[:80],
-            file=str(file), hint='{"0": [0, 1, 2, 3]}',
-        )  # fmt: skip
+            f"expected a list of different ranks, found {str(ranks)[:60]}",
+            field=name[:80],
+            file=str(file),
+            hint='{"0": [0, 1, 2, 3]}',
+        )
     return tuple(ranks)

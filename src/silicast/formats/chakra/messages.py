@@ -18,14 +18,20 @@ Fields = dict[int, tuple[str, str]]
 _MESSAGES: dict[str, Fields] = {
     "Metadata": {1: ("version", "bytes"), 2: ("attr", "*bytes")},
     "Node": {
-        1: ("id", "uint64"), 2: ("name", "bytes"), 3: ("type", "int32"),
-        4: ("ctrl_deps", "*uint64"), 5: ("data_deps", "*uint64"), 6: ("start", "uint64"),
-        7: ("duration", "uint64"), 8: ("inputs", "bytes"), 9: ("outputs", "bytes"),
+        1: ("id", "uint64"),
+        2: ("name", "bytes"),
+        3: ("type", "int32"),
+        4: ("ctrl_deps", "*uint64"),
+        5: ("data_deps", "*uint64"),
+        6: ("start", "uint64"),
+        7: ("duration", "uint64"),
+        8: ("inputs", "bytes"),
+        9: ("outputs", "bytes"),
         10: ("attr", "*bytes"),
     },
     "Operands": {1: ("values", "bytes"), 2: ("shapes", "bytes"), 3: ("types", "bytes")},
     "Attribute": {1: ("name", "bytes"), 2: ("doc", "bytes")},
-}  # fmt: skip
+}
 
 
 @final

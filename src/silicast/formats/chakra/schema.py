@@ -18,9 +18,14 @@ from typing import final
 VERSION = "0.0.4"
 METADATA, MEM_LOAD, MEM_STORE, COMP, SEND, RECV, COLL = 1, 2, 3, 4, 5, 6, 7
 TYPES = {
-    METADATA: "METADATA_NODE", MEM_LOAD: "MEM_LOAD_NODE", MEM_STORE: "MEM_STORE_NODE",
-    COMP: "COMP_NODE", SEND: "COMM_SEND_NODE", RECV: "COMM_RECV_NODE", COLL: "COMM_COLL_NODE",
-}  # fmt: skip
+    METADATA: "METADATA_NODE",
+    MEM_LOAD: "MEM_LOAD_NODE",
+    MEM_STORE: "MEM_STORE_NODE",
+    COMP: "COMP_NODE",
+    SEND: "COMM_SEND_NODE",
+    RECV: "COMM_RECV_NODE",
+    COLL: "COMM_COLL_NODE",
+}
 """Number of a type of node -> its name in the schema."""
 COLLECTIVES = {
     0: "all_reduce", 1: "reduce", 2: "all_gather", 3: "gather", 4: "scatter", 5: "broadcast",

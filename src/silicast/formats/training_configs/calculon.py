@@ -16,8 +16,12 @@ VOCABULARY = 51_200
 """Calculon's models have no vocabulary; that of its GPT examples."""
 RECOMPUTE = {"none": "none", "attn_only": "selective", "full": "full"}
 FORMATS = {
-    "float8": "fp8", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64",
-}  # fmt: skip
+    "float8": "fp8",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "float64": "fp64",
+}
 
 
 @register
@@ -31,11 +35,10 @@ class Calculon(ThreeFiles):
         "execution": ("num_procs", "tensor_par", "pipeline_par"),
         "application": ("hidden", "attn_heads", "num_blocks"),
         "system": ("matrix", "mem1", "networks"),
-    }  # fmt: skip
+    }
 
     def scenario(self, run: Fields, model: Fields) -> tuple[Tree, list[str]]:
-        """See :class:`ThreeFiles`."""
-        made, said = _model(model)
+        made, remark = _model(model)
         tp, pp = run.count("tensor_par"), run.count("pipeline_par")
         dp = run.count("data_par")
         gpus = run.count("num_procs", default=tp * pp * dp)
@@ -47,13 +50,19 @@ class Calculon(ThreeFiles):
         chunks = run.count("pipeline_interleaving", default=1)
         kind = run.text("tensor_par_comm_type", default="ar")
         parallel = parallel_of(
-            tp=tp, pp=pp, dp=dp, virtual_stages=chunks, zero=int(sharded),
+            tp=tp,
+            pp=pp,
+            dp=dp,
+            virtual_stages=chunks,
+            zero=int(sharded),
             sp=kind == "rs_ag" and tp > 1,
-        )  # fmt: skip
+        )
         if kind == "p2p_rs_ag":
-            said.append("tensor_par_comm_type: p2p_rs_ag is taken as an all-reduce")
+            remark.append("tensor_par_comm_type: p2p_rs_ag is taken as an all-reduce")
         scenario: Tree = {
-            "model": made, "parallel": parallel, "engine": {"name": "megatron"},
+            "model": made,
+            "parallel": parallel,
+            "engine": {"name": "megatron"},
             "precision": {"recipe": run.choice("datatype", FORMATS, "float16")},
             "cluster": {"gpus": gpus},
             "workload": {
@@ -66,43 +75,43 @@ class Calculon(ThreeFiles):
                     "tensor": run.text("tensor_par_overlap", default="none") != "none",
                 },
             },
-        }  # fmt: skip
-        return scenario, said
+        }
+        return scenario, remark
 
     def join(self, system: Fields, scenario: Tree) -> list[str]:
         """Links into the scenario; the device, where the file's name is one's."""
         system.get("matrix", "mem1")
-        said = device_named(Path(system.file).stem, scenario)
-        said.append(
+        remark = device_named(Path(system.file).stem, scenario)
+        remark.append(
             "matrix, vector, mem1: rates and efficiencies of Silicast's own device are used"
         )
         tables = system.tables("networks")
         if not tables:
-            return said
+            return remark
         inner, outer = tables[0], tables[-1]
         if len(tables) > 2:
-            said.append(f"networks: the first and the last of {len(tables)} are used")
+            remark.append(f"networks: the first and the last of {len(tables)} are used")
         scenario["cluster"]["gpus_per_node"] = inner.count("size")
         if outer is not inner and (rate := outer.number("bandwidth", default=0.0)):
             scenario["cluster"]["inter_node"] = {
                 "bandwidth_gb_per_s": rate,
                 "latency_us": outer.number("latency", default=0.0) * 1e6,
-            }  # fmt: skip
+            }
         outer.get("size")
-        return said
+        return remark
 
 
 def _model(fields: Fields) -> tuple[dict[str, Any], list[str]]:
     hidden, heads = fields.count("hidden"), fields.count("attn_heads")
     width = fields.count("attn_size", default=0, least=0)
-    own = 0 if width * heads == hidden else width
+    current = 0 if width * heads == hidden else width
     model = Decoder(
         layers=fields.count("num_blocks"), hidden=hidden, heads=heads, vocab=VOCABULARY,
-        intermediate=fields.count("feedforward", default=4 * hidden), head_dim=own,
+        intermediate=fields.count("feedforward", default=4 * hidden), head_dim=current,
         max_positions=fields.count("seq_size"), gated=False, activation="gelu", norm="layernorm",
         position="learned", tied=True, biases=True,
         name=fields.text("name", default=Path(fields.file).stem),
     )  # fmt: skip
-    made, said = config_of(model)
-    said.append(f"vocabulary: not stated; {VOCABULARY} is assumed (Calculon has no head)")
-    return made, said
+    made, remark = config_of(model)
+    remark.append(f"vocabulary: not stated; {VOCABULARY} is assumed (Calculon has no head)")
+    return made, remark

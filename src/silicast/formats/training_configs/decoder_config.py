@@ -67,12 +67,16 @@ def config_of(model: Decoder) -> tuple[dict[str, Any], list[str]]:
     (['LlamaForCausalLM'], [])
     """
     made: dict[str, Any] = {
-        "num_hidden_layers": model.layers, "hidden_size": model.hidden,
-        "num_attention_heads": model.heads, "num_key_value_heads": model.kv_heads or model.heads,
-        "intermediate_size": model.intermediate, "vocab_size": model.vocab,
-        "max_position_embeddings": model.max_positions, "tie_word_embeddings": model.tied,
+        "num_hidden_layers": model.layers,
+        "hidden_size": model.hidden,
+        "num_attention_heads": model.heads,
+        "num_key_value_heads": model.kv_heads or model.heads,
+        "intermediate_size": model.intermediate,
+        "vocab_size": model.vocab,
+        "max_position_embeddings": model.max_positions,
+        "tie_word_embeddings": model.tied,
         "hidden_act": model.activation,
-    }  # fmt: skip
+    }
     if model.head_dim:
         made["head_dim"] = model.head_dim
     if model.name:
@@ -86,79 +90,105 @@ def config_of(model: Decoder) -> tuple[dict[str, Any], list[str]]:
 
 def _dense(model: Decoder, made: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     if model.gated or model.norm == "rmsnorm":
-        said = [] if model.gated else ["an MLP without a gate behind RMSNorm: a gate is assumed"]
-        said += _as_llama(model)
+        remark = [] if model.gated else ["an MLP without a gate behind RMSNorm: a gate is assumed"]
+        remark += _as_llama(model)
         if model.qk_norm:
-            own = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
-                   "head_dim": model.head_dim or model.hidden // model.heads,
-                   "attention_bias": model.biases or model.qkv_bias}  # fmt: skip
+            table = {
+                "architectures": ["Qwen3ForCausalLM"],
+                "model_type": "qwen3",
+                "head_dim": model.head_dim or model.hidden // model.heads,
+                "attention_bias": model.biases or model.qkv_bias,
+            }
         elif model.qkv_bias and not model.biases:
-            own = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
+            table = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
         else:
-            own = {"architectures": ["LlamaForCausalLM"], "model_type": "llama",
-                   "attention_bias": model.biases, "mlp_bias": model.biases}  # fmt: skip
-        return made | own, said
-    said = ["normalised queries and keys are left out"] if model.qk_norm else []
+            table = {
+                "architectures": ["LlamaForCausalLM"],
+                "model_type": "llama",
+                "attention_bias": model.biases,
+                "mlp_bias": model.biases,
+            }
+        return made | table, remark
+    remark = ["normalised queries and keys are left out"] if model.qk_norm else []
     grouped = model.kv_heads not in (0, model.heads)
     if model.position == "learned" and not grouped:
-        own = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2",
-               "n_inner": model.intermediate, "activation_function": model.activation}  # fmt: skip
+        table = {
+            "architectures": ["GPT2LMHeadModel"],
+            "model_type": "gpt2",
+            "n_inner": model.intermediate,
+            "activation_function": model.activation,
+        }
         if not model.biases:
-            said.append("linear layers are taken with biases")
+            remark.append("linear layers are taken with biases")
         for name in ("intermediate_size", "num_key_value_heads", "hidden_act"):
             made.pop(name)
-        return made | own, said
+        return made | table, remark
     if model.position == "learned":
-        said.append("learned positions beside grouped queries: rotary ones are assumed")
+        remark.append("learned positions beside grouped queries: rotary ones are assumed")
     if model.activation == "relu2":
-        own = {"architectures": ["NemotronForCausalLM"], "model_type": "nemotron",
-               "attention_bias": model.biases, "mlp_bias": model.biases}  # fmt: skip
-        return made | own, said
-    own = {"architectures": ["Starcoder2ForCausalLM"], "model_type": "starcoder2",
-           "use_bias": model.biases}  # fmt: skip
-    return made | own, said
+        table = {
+            "architectures": ["NemotronForCausalLM"],
+            "model_type": "nemotron",
+            "attention_bias": model.biases,
+            "mlp_bias": model.biases,
+        }
+        return made | table, remark
+    table = {
+        "architectures": ["Starcoder2ForCausalLM"],
+        "model_type": "starcoder2",
+        "use_bias": model.biases,
+    }
+    return made | table, remark
 
 
 def _as_llama(model: Decoder) -> list[str]:
-    said = []
+    remarks = []
     if model.norm != "rmsnorm":
-        said.append("LayerNorm before a gated MLP: RMSNorm is assumed")
+        remarks.append("LayerNorm before a gated MLP: RMSNorm is assumed")
     if model.position != "rope":
-        said.append("learned positions before a gated MLP: rotary ones are assumed")
-    return said
+        remarks.append("learned positions before a gated MLP: rotary ones are assumed")
+    return remarks
 
 
 def _experts(model: Decoder, made: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    said = _as_llama(model)
+    remark = _as_llama(model)
     if not model.gated:
-        said.append("experts without a gate: a gate is assumed")
+        remark.append("experts without a gate: a gate is assumed")
     own_width = model.moe_intermediate or model.intermediate
     counts = {"num_experts_per_tok": model.topk, "moe_intermediate_size": own_width}
     if model.shared_intermediate or model.dense_first:
-        shared, rest = divmod(model.shared_intermediate, own_width)
-        if rest:
-            said.append(
+        shared, remainder = divmod(model.shared_intermediate, own_width)
+        if remainder:
+            remark.append(
                 f"a shared expert of {model.shared_intermediate} beside experts of {own_width}: "
                 f"{max(shared, 1)} of {own_width} are assumed"
             )
             shared = max(shared, 1)
-        own: dict[str, Any] = {
-            "architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe",
-            "n_routed_experts": model.experts, "n_shared_experts": shared,
-            "first_k_dense_replace": model.dense_first, "attention_bias": model.qkv_bias,
+        table: dict[str, Any] = {
+            "architectures": ["Glm4MoeForCausalLM"],
+            "model_type": "glm4_moe",
+            "n_routed_experts": model.experts,
+            "n_shared_experts": shared,
+            "first_k_dense_replace": model.dense_first,
+            "attention_bias": model.qkv_bias,
             "use_qk_norm": model.qk_norm,
-        }  # fmt: skip
+        }
     elif model.qk_norm:
-        own = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
-               "num_experts": model.experts}  # fmt: skip
+        table = {
+            "architectures": ["Qwen3MoeForCausalLM"],
+            "model_type": "qwen3_moe",
+            "num_experts": model.experts,
+        }
     else:
         return made | {
-            "architectures": ["MixtralForCausalLM"], "model_type": "mixtral",
-            "num_local_experts": model.experts, "num_experts_per_tok": model.topk,
+            "architectures": ["MixtralForCausalLM"],
+            "model_type": "mixtral",
+            "num_local_experts": model.experts,
+            "num_experts_per_tok": model.topk,
             "intermediate_size": own_width,
-        }, said  # fmt: skip
-    own["head_dim"] = model.head_dim or model.hidden // model.heads
-    return made | counts | own, said
+        }, remark
+    table["head_dim"] = model.head_dim or model.hidden // model.heads
+    return made | counts | table, remark
 
 
 def _latent(
@@ -166,21 +196,28 @@ def _latent(
 ) -> tuple[dict[str, Any], list[str]]:
     made.pop("head_dim", None)
     made |= {
-        "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3",
-        "num_key_value_heads": model.heads, "kv_lora_rank": latent.kv_lora_rank,
-        "q_lora_rank": latent.q_lora_rank or None, "qk_nope_head_dim": latent.qk_nope_head_dim,
-        "qk_rope_head_dim": latent.qk_rope_head_dim, "v_head_dim": latent.v_head_dim,
+        "architectures": ["DeepseekV3ForCausalLM"],
+        "model_type": "deepseek_v3",
+        "num_key_value_heads": model.heads,
+        "kv_lora_rank": latent.kv_lora_rank,
+        "q_lora_rank": latent.q_lora_rank or None,
+        "qk_nope_head_dim": latent.qk_nope_head_dim,
+        "qk_rope_head_dim": latent.qk_rope_head_dim,
+        "v_head_dim": latent.v_head_dim,
         "num_nextn_predict_layers": model.mtp_layers,
-    }  # fmt: skip
+    }
     own_width = model.moe_intermediate or model.intermediate
-    said = _as_llama(model)
+    remark = _as_llama(model)
     if not model.experts:
-        said.append("latent attention without experts: one expert that every token takes stands in")
+        remark.append(
+            "latent attention without experts: one expert that every token takes stands in"
+        )
     shared = model.shared_intermediate // own_width
     return made | {
         "n_routed_experts": model.experts or 1,
         "num_experts_per_tok": min(model.topk, model.experts or 1),
-        "moe_intermediate_size": own_width, "n_shared_experts": shared,
+        "moe_intermediate_size": own_width,
+        "n_shared_experts": shared,
         "first_k_dense_replace": model.dense_first if model.experts else model.layers,
         "topk_method": "noaux_tc",
-    }, said  # fmt: skip
+    }, remark

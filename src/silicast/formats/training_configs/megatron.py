@@ -21,12 +21,16 @@ KNOWN = frozenset((
 OPTIMIZERS = {"adam": "adamw", "sgd": "sgd_momentum", "muon": "muon", "dist_muon": "muon"}
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 FP8 = {"delayed": "fp8", "tensorwise": "fp8", "mxfp8": "mxfp8", "blockwise": "fp8_block"}
-POSITIONS = {"learned_absolute": "learned", "rope": "rope", "yarn": "rope", "mrope": "rope",
-             "none": "rope", "relative": "rope"}  # fmt: skip
+POSITIONS = {
+    "learned_absolute": "learned",
+    "rope": "rope",
+    "yarn": "rope",
+    "mrope": "rope",
+    "none": "rope",
+    "relative": "rope",
+}
 NORMS = {"LayerNorm": "layernorm", "RMSNorm": "rmsnorm"}
-MODULES = (
-    "core_attn", "mlp", "moe", "moe_act", "layernorm", "mla_up_proj", "shared_experts",
-)  # fmt: skip
+MODULES = ("core_attn", "mlp", "moe", "moe_act", "layernorm", "mla_up_proj", "shared_experts")
 """Of ``--recompute-modules``."""
 VOCABULARIES = {"GPT2BPETokenizer": 50_257}
 """Of tokenizers that are the same everywhere."""
@@ -55,28 +59,33 @@ class Megatron(TrainingConfig):
         return len(KNOWN & {name.replace("_", "-") for name in names}) >= 3
 
     def read(self, files: Sequence[Source], devices: int = 0) -> tuple[Tree, list[str]]:
-        """See :class:`TrainingConfig`."""
         table = files[0].table
-        arguments, said = _of_script(files[0].text()) if table is None else (_flat(table), [])
+        arguments, remark = _of_script(files[0].text()) if table is None else (_flat(table), [])
         stated = {name: value for name, value in arguments.items() if not _is_open(value)}
-        said = [
-            *(f"--{name}: its value {str(value)[:40]!r} is left to the shell"
-              for name, value in arguments.items() if _is_open(value)),
-            *said,
-        ]  # fmt: skip
+        remark = [
+            *(
+                f"--{name}: its value {str(value)[:40]!r} is left to the shell"
+                for name, value in arguments.items()
+                if _is_open(value)
+            ),
+            *remark,
+        ]
         fields = Fields(stated, file=str(files[0].path), loose=True)
         model, layers, more = _model(fields)
-        said += more
+        remark += more
         ranks = _ranks(fields, devices)
-        parallel = _parallel(fields, ranks, layers, said)
+        parallel = _parallel(fields, ranks, layers, remark)
         micro = fields.count("micro-batch-size", default=1)
         scenario: Tree = {
-            "model": model, "parallel": parallel, "engine": {"name": "megatron"},
+            "model": model,
+            "parallel": parallel,
+            "engine": {"name": "megatron"},
             "precision": {"recipe": _recipe(fields)},
             "workload": {
-                "seq_len": fields.count("seq-length"), "micro_batch": micro,
-                "global_batch": _global_batch(fields, micro, parallel, said),
-                "recompute": _recompute(fields, said),
+                "seq_len": fields.count("seq-length"),
+                "micro_batch": micro,
+                "global_batch": _global_batch(fields, micro, parallel, remark),
+                "recompute": _recompute(fields, remark),
                 "optimizer": fields.choice("optimizer", OPTIMIZERS, "adam"),
                 "overlap": {
                     "gradients": fields.flag("overlap-grad-reduce"),
@@ -85,7 +94,7 @@ class Megatron(TrainingConfig):
                     "tensor": fields.flag("tp-comm-overlap"),
                 },
             },
-        }  # fmt: skip
+        }
         if ranks:
             gpus, per_node = ranks
             scenario["cluster"] = {
@@ -94,17 +103,17 @@ class Megatron(TrainingConfig):
             }
         if fields.flag("moe-router-force-load-balancing"):
             scenario["workload"]["routing"] = "balanced"
-        return scenario, [*said, *not_used([fields])]
+        return scenario, [*remark, *not_used([fields])]
 
 
 def _of_script(text: str) -> tuple[Mapping[str, str], list[str]]:
     """Arguments of the run that a script starts, and remarks."""
-    script = Script.of(text)
-    said = []
+    script = Script.parse(text)
+    remarks = []
     if script.branched:
         names = ", ".join(script.branched[:12])
-        said.append(f"set where a condition holds, taken as if it held: {names}")
-    return options(script.command()), said
+        remarks.append(f"set where a condition holds, taken as if it held: {names}")
+    return options(script.command()), remarks
 
 
 def _is_open(value: Any) -> bool:
@@ -124,7 +133,7 @@ def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _model(fields: Fields) -> tuple[dict[str, Any], int, list[str]]:
-    said: list[str] = []
+    remarks: list[str] = []
     layers, hidden = fields.count("num-layers"), fields.count("hidden-size")
     heads, gated = fields.count("num-attention-heads"), fields.flag("swiglu")
     usual = int(4 * hidden * 2 / 3 / STEP) * STEP if gated else 4 * hidden
@@ -148,7 +157,7 @@ def _model(fields: Fields) -> tuple[dict[str, Any], int, list[str]]:
     model = Decoder(
         layers=layers, hidden=hidden, heads=heads, gated=gated, intermediate=ffn,
         kv_heads=fields.count("num-query-groups", default=1) if grouped else heads,
-        head_dim=width if width * heads != hidden else 0, vocab=_vocabulary(fields, tp, said),
+        head_dim=width if width * heads != hidden else 0, vocab=_vocabulary(fields, tp, remarks),
         max_positions=fields.count("max-position-embeddings", default=4096),
         activation="silu" if gated else "relu2" if squared else "gelu",
         norm=fields.choice("normalization", NORMS, "LayerNorm"), position=position,
@@ -160,14 +169,14 @@ def _model(fields: Fields) -> tuple[dict[str, Any], int, list[str]]:
         shared_intermediate=fields.count(
             "moe-shared-expert-intermediate-size", default=0, least=0
         ),
-        dense_first=_dense_layers(fields, layers, said), latent=latent,
+        dense_first=_dense_layers(fields, layers, remarks), latent=latent,
         mtp_layers=fields.count("mtp-num-layers", default=0, least=0),
     )  # fmt: skip
     made, more = config_of(model)
-    return made, layers, [*said, *more]
+    return made, layers, [*remarks, *more]
 
 
-def _dense_layers(fields: Fields, layers: int, said: list[str]) -> int:
+def _dense_layers(fields: Fields, layers: int, remarks: list[str]) -> int:
     """Layers without experts at the start, of ``--moe-layer-freq``: a number or a list."""
     text = fields.text("moe-layer-freq", default="1").replace(" ", "")
     if text == "1":
@@ -176,11 +185,11 @@ def _dense_layers(fields: Fields, layers: int, said: list[str]) -> int:
         count = text[5:].partition("+")[0]
         if count.isdigit() and int(count) < layers:
             return int(count)
-    said.append(f"moe-layer-freq: {text[:40]} is not read; experts in every layer are assumed")
+    remarks.append(f"moe-layer-freq: {text[:40]} is not read; experts in every layer are assumed")
     return 0
 
 
-def _vocabulary(fields: Fields, tp: int, said: list[str]) -> int:
+def _vocabulary(fields: Fields, tp: int, remarks: list[str]) -> int:
     """Padded, as Megatron-LM pads it."""
     tokenizer = fields.text("tokenizer-type")
     known = VOCABULARIES.get(tokenizer, 0)
@@ -190,7 +199,7 @@ def _vocabulary(fields: Fields, tp: int, said: list[str]) -> int:
     size = fields.count("vocab-size", default=known, least=0)
     if not size:
         size = VOCABULARIES["GPT2BPETokenizer"]
-        said.append(f"vocabulary: not stated; {size} of GPT-2 are assumed")
+        remarks.append(f"vocabulary: not stated; {size} of GPT-2 are assumed")
     step = fields.count("make-vocab-size-divisible-by", default=128) * tp
     return math.ceil(size / step) * step
 
@@ -206,19 +215,21 @@ def _ranks(fields: Fields, devices: int) -> tuple[int, int] | None:
     return (total, min(in_node, total)) if total else None
 
 
-def _parallel(fields: Fields, ranks: tuple[int, int] | None, layers: int, said: list[str]) -> Tree:
+def _parallel(
+    fields: Fields, ranks: tuple[int, int] | None, layers: int, remarks: list[str]
+) -> Tree:
     tp = fields.count("tensor-model-parallel-size", default=1)
     pp = fields.count("pipeline-model-parallel-size", default=1)
     cp = fields.count("context-parallel-size", default=1)
     ep = fields.count("expert-model-parallel-size", default=1)
     dp = 1
     if ranks is None:
-        said.append(
+        remarks.append(
             "devices: not stated (--nproc-per-node, --nnodes); state them: --set cluster.gpus=8"
         )
     else:
-        dp, rest = divmod(ranks[0], tp * pp * cp)
-        if rest or not dp:
+        dp, remainder = divmod(ranks[0], tp * pp * cp)
+        if remainder or not dp:
             raise fields.error(
                 f"{ranks[0]} ranks do not divide by {tp} x {pp} x {cp}",
                 "tensor-model-parallel-size",
@@ -232,16 +243,22 @@ def _parallel(fields: Fields, ranks: tuple[int, int] | None, layers: int, said: 
     chunks = fields.count("num-virtual-stages-per-pipeline-rank", default=1)
     if fields.has("num-layers-per-virtual-pipeline-stage"):
         each = fields.count("num-layers-per-virtual-pipeline-stage")
-        chunks, rest = divmod(layers, pp * each)
-        if rest or not chunks:
+        chunks, remainder = divmod(layers, pp * each)
+        if remainder or not chunks:
             raise fields.error(
                 f"{layers} layers on {pp} stages are no chunks of {each}",
                 "num-layers-per-virtual-pipeline-stage",
             )
     parallel = parallel_of(
-        tp=tp, pp=pp, cp=cp, ep=ep, dp=dp, sp=fields.flag("sequence-parallel") and tp > 1,
-        zero=zero, virtual_stages=chunks,
-    )  # fmt: skip
+        tp=tp,
+        pp=pp,
+        cp=cp,
+        ep=ep,
+        dp=dp,
+        sp=fields.flag("sequence-parallel") and tp > 1,
+        zero=zero,
+        virtual_stages=chunks,
+    )
     if fields.has("expert-tensor-parallel-size") or ep > 1:
         parallel["etp"] = fields.count("expert-tensor-parallel-size", default=tp)
     return parallel
@@ -257,22 +274,24 @@ def _recipe(fields: Fields) -> str:
     return str(fields.choice("fp8-recipe", FP8, "delayed"))
 
 
-def _global_batch(fields: Fields, micro: int, parallel: Mapping[str, Any], said: list[str]) -> int:
+def _global_batch(
+    fields: Fields, micro: int, parallel: Mapping[str, Any], remarks: list[str]
+) -> int:
     if fields.has("global-batch-size"):
         return fields.count("global-batch-size")
-    own = micro * int(parallel.get("dp", 1))
-    said.append(f"global-batch-size: not stated; {own}, one micro-batch a data rank")
-    return own
+    current = micro * int(parallel.get("dp", 1))
+    remarks.append(f"global-batch-size: not stated; {current}, one micro-batch a data rank")
+    return current
 
 
-def _recompute(fields: Fields, said: list[str]) -> str:
+def _recompute(fields: Fields, remarks: list[str]) -> str:
     kind = fields.text("recompute-granularity", default="")
     if fields.flag("recompute-activations"):
         kind = "selective"
     if kind == "full":
         if fields.text("recompute-method", default="uniform") == "block":
             count = fields.text("recompute-num-layers", default="1")
-            said.append(f"recompute-method block: every layer is taken, not {count} of a stage")
+            remarks.append(f"recompute-method block: every layer is taken, not {count} of a stage")
         fields.get("recompute-num-layers")
         return "full"
     if kind != "selective":

@@ -90,27 +90,27 @@ def read_training_config(*paths: Path, devices: int = 0) -> tuple[Tree, list[str
             "is no training configuration that is known", file=str(paths[0]), hint=known
         )
     scenario, remarks = tool.read(files, devices)
-    said = [f"read as a configuration of {tool.name}", *remarks]
+    remark = [f"read as a configuration of {tool.name}", *remarks]
     if "device" not in scenario:
-        said.append("device: not stated; name it")
-    return {"format": 1, "task": "training", **scenario}, said
+        remark.append("device: not stated; name it")
+    return {"format": 1, "task": "training", **scenario}, remark
 
 
 def _opened(paths: Sequence[Path]) -> list[Source]:
-    found = []
+    items = []
     for path in paths:
         if path.is_dir():
-            found += sorted(p for p in path.iterdir() if p.suffix.casefold() in SUFFIXES)
+            items += sorted(p for p in path.iterdir() if p.suffix.casefold() in SUFFIXES)
         else:
-            found.append(path)
-    if not found:
+            items.append(path)
+    if not items:
         named = str(paths[0]) if paths else ""
         raise SilicastError("holds no configuration", kind="io", file=named)
-    if len(found) > MOST_FILES:
+    if len(items) > MOST_FILES:
         raise SilicastError(
-            f"holds {len(found)} files", kind="limit", file=str(paths[0]), hint="name the ones"
+            f"holds {len(items)} files", kind="limit", file=str(paths[0]), hint="name the ones"
         )
-    return [Source(path, MAX_TOML_BYTES, "a configuration of training") for path in found]
+    return [Source(path, MAX_TOML_BYTES, "a configuration of training") for path in items]
 
 
 def parallel_of(**degrees: int | bool) -> Tree:
@@ -119,7 +119,9 @@ def parallel_of(**degrees: int | bool) -> Tree:
     >>> parallel_of(tp=8, pp=1, sp=False, zero=0), parallel_of(tp=1, dp=2, sp=False, zero=1)
     ({'tp': 8, 'sp': False, 'zero': 0}, {'dp': 2, 'zero': 1})
     """
-    found = {name: value for name, value in degrees.items() if name in ("sp", "zero") or value != 1}
-    if "tp" not in found:
-        found.pop("sp", None)
-    return found
+    parallel = {
+        name: value for name, value in degrees.items() if name in ("sp", "zero") or value != 1
+    }
+    if "tp" not in parallel:
+        parallel.pop("sp", None)
+    return parallel

@@ -36,14 +36,13 @@ class ThreeFiles(TrainingConfig):
 
     @final
     def read(self, files: Sequence[Source], devices: int = 0) -> tuple[Tree, list[str]]:  # noqa: ARG002 - a run states them
-        """See :class:`TrainingConfig`."""
         run, model = (self._needed(files, part) for part in list(self.parts)[:2])
-        scenario, said = self.scenario(run, model)
+        scenario, remark = self.scenario(run, model)
         system = self._found(files, list(self.parts)[2])
         if system is None:
-            return scenario, [*said, "system: not given", *not_used([model, run])]
-        said += self.join(system, scenario)
-        return scenario, [*said, *not_used([model, run, system])]
+            return scenario, [*remark, "system: not given", *not_used([model, run])]
+        remark += self.join(system, scenario)
+        return scenario, [*remark, *not_used([model, run, system])]
 
     def _found(self, files: Sequence[Source], part: str) -> Fields | None:
         """The first file that holds all fields of a part."""
@@ -55,10 +54,12 @@ class ThreeFiles(TrainingConfig):
         return Fields(file.table or {}, file=str(file.path), loose=True)
 
     def _needed(self, files: Sequence[Source], part: str) -> Fields:
-        found = self._found(files, part)
-        if found is None:
+        fields = self._found(files, part)
+        if fields is None:
             raise SilicastError(
-                f"the {part} is missing", file=str(files[0].path), field=part,
+                f"the {part} is missing",
+                file=str(files[0].path),
+                field=part,
                 hint=f"the file that holds {', '.join(self.parts[part])}",
-            )  # fmt: skip
-        return found
+            )
+        return fields

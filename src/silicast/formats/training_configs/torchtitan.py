@@ -11,18 +11,27 @@ from silicast.formats.source import Source
 from silicast.formats.training_configs.reader import TrainingConfig, Tree, parallel_of, register
 
 MODELS: Mapping[tuple[str, str], str] = {
-    ("llama3", "8B"): "Llama-3.1-8B", ("llama3", "70B"): "Llama-3.1-70B",
-    ("llama3", "405B"): "Llama-3.1-405B", ("llama4", "17bx16e"): "Llama-4-Scout-17B-16E",
-    ("llama4", "17bx128e"): "Llama-4-Maverick-17B-128E", ("deepseek_v3", "16B"): "DeepSeek-V2-Lite",
-    ("deepseek_v3", "236B"): "DeepSeek-V2", ("deepseek_v3", "671B"): "DeepSeek-V3",
+    ("llama3", "8B"): "Llama-3.1-8B",
+    ("llama3", "70B"): "Llama-3.1-70B",
+    ("llama3", "405B"): "Llama-3.1-405B",
+    ("llama4", "17bx16e"): "Llama-4-Scout-17B-16E",
+    ("llama4", "17bx128e"): "Llama-4-Maverick-17B-128E",
+    ("deepseek_v3", "16B"): "DeepSeek-V2-Lite",
+    ("deepseek_v3", "236B"): "DeepSeek-V2",
+    ("deepseek_v3", "671B"): "DeepSeek-V3",
     **{("qwen3", size): f"Qwen3-{size}" for size in ("0.6B", "1.7B", "4B", "8B", "14B", "32B")},
-    ("qwen3", "30B-A3B"): "Qwen3-30B-A3B", ("qwen3", "235B-A22B"): "Qwen3-235B-A22B",
-}  # fmt: skip
+    ("qwen3", "30B-A3B"): "Qwen3-30B-A3B",
+    ("qwen3", "235B-A22B"): "Qwen3-235B-A22B",
+}
 """Name and flavour -> the model of the catalog."""
 SCHEDULES: Mapping[str, str] = {
-    "1F1B": "1f1b", "GPipe": "gpipe", "Interleaved1F1B": "interleaved", "ZBVZeroBubble": "zbv",
-    "InterleavedZeroBubble": "zb_h1", "DualPipeV": "dualpipe",
-}  # fmt: skip
+    "1F1B": "1f1b",
+    "GPipe": "gpipe",
+    "Interleaved1F1B": "interleaved",
+    "ZBVZeroBubble": "zbv",
+    "InterleavedZeroBubble": "zb_h1",
+    "DualPipeV": "dualpipe",
+}
 """Names of pipeline schedules."""
 NEAREST = ("InterleavedZeroBubble", "DualPipeV")
 """Those that the nearest schedule stands for."""
@@ -45,7 +54,6 @@ class Torchtitan(TrainingConfig):
         return _job(files) is not None
 
     def read(self, files: Sequence[Source], devices: int = 0) -> tuple[Tree, list[str]]:
-        """See :class:`TrainingConfig`."""
         job = _job(files)
         assert job is not None
         model, training = job.table("model"), job.table("training")
@@ -55,9 +63,11 @@ class Torchtitan(TrainingConfig):
         if key not in MODELS:
             known = ", ".join(" ".join(each) for each in MODELS)
             raise model.error(f"unknown model {key[0]!r} of flavour {key[1]!r}", "flavor", known)
-        said = [] if key[0] != "deepseek_v3" or key[1] == "671B" else [
-            f"model.flavor: {key[1]} is taken as {MODELS[key]}"
-        ]  # fmt: skip
+        remark = (
+            []
+            if key[0] != "deepseek_v3" or key[1] == "671B"
+            else [f"model.flavor: {key[1]} is taken as {MODELS[key]}"]
+        )
         degrees = _Degrees(job)
         parallel, ranks, more = _parallel(degrees, devices)
         local = training.count("local_batch_size", "batch_size")
@@ -65,27 +75,32 @@ class Torchtitan(TrainingConfig):
         whole = training.count("global_batch_size", default=0, least=-1)
         if whole < 1:
             whole = local * dp
-            said.append(f"training.global_batch_size: {local} on each of {dp} data ranks")
+            remark.append(f"training.global_batch_size: {local} on each of {dp} data ranks")
         slices = degrees.count("pipeline_parallel_microbatch_size", default=1)
         workload: Tree = {
-            "seq_len": training.count("seq_len"), "global_batch": whole,
+            "seq_len": training.count("seq_len"),
+            "global_batch": whole,
             "micro_batch": slices if pp > 1 else local,
-            "recompute": _recompute(recompute, said),
+            "recompute": _recompute(recompute, remark),
             "optimizer": optimizer.choice("name", OPTIMIZERS, "AdamW"),
             "overlap": {
-                "gradients": True, "weights": True,
+                "gradients": True,
+                "weights": True,
                 "tensor": degrees.holding(ASYNC).flag(ASYNC),
             },
-        }  # fmt: skip
+        }
         scenario: Tree = {
-            "model": MODELS[key], "parallel": parallel, "engine": {"name": "fsdp"},
-            "precision": {"recipe": _recipe(model, training)}, "workload": workload,
-        }  # fmt: skip
+            "model": MODELS[key],
+            "parallel": parallel,
+            "engine": {"name": "fsdp"},
+            "precision": {"recipe": _recipe(model, training)},
+            "workload": workload,
+        }
         if ranks:
             scenario["cluster"] = {"gpus": ranks}
         if compiled.flag("enable") or training.flag("compile"):
-            said.append("compile: kernels that a compiler fuses are not told apart in training")
-        return scenario, [*said, *more, *not_used([job])]
+            remark.append("compile: kernels that a compiler fuses are not told apart in training")
+        return scenario, [*remark, *more, *not_used([job])]
 
 
 def _job(files: Sequence[Source]) -> Fields | None:
@@ -110,15 +125,12 @@ class _Degrees:
         return next((table for table in self._tables if table.has(name)), self._tables[0])
 
     def count(self, name: str, default: int, least: int = 1) -> int:
-        """See :meth:`Fields.count`."""
         return self.holding(name).count(name, default=default, least=least)
 
     def text(self, name: str, default: str) -> str:
-        """See :meth:`Fields.text`."""
         return self.holding(name).text(name, default=default)
 
     def error(self, message: str, name: str, hint: str) -> SilicastError:
-        """See :meth:`Fields.error`."""
         return self.holding(name).error(message, name, hint)
 
 
@@ -128,7 +140,7 @@ def _parallel(degrees: _Degrees, devices: int) -> tuple[Tree, int, list[str]]:
     Raises:
         SilicastError: ``devices`` that the degrees do not divide.
     """
-    said: list[str] = []
+    remarks: list[str] = []
     tp = degrees.count("tensor_parallel_degree", default=1)
     pp = degrees.count("pipeline_parallel_degree", default=1)
     cp = degrees.count("context_parallel_degree", default=1)
@@ -136,19 +148,20 @@ def _parallel(degrees: _Degrees, devices: int) -> tuple[Tree, int, list[str]]:
     etp = degrees.count("expert_tensor_parallel_degree", default=tp if ep == 1 else 1)
     copies = degrees.count("data_parallel_replicate_degree", default=1)
     shard = degrees.count("data_parallel_shard_degree", default=-1, least=-1)
-    kept = degrees.text("fsdp_reshard_after_forward", default="default")
-    zero = 3 if kept == "always" or (kept == "default" and pp == 1) else 2
+    remaining = degrees.text("fsdp_reshard_after_forward", default="default")
+    zero = 3 if remaining == "always" or (remaining == "default" and pp == 1) else 2
     others = tp * pp * cp * copies
     if shard < 1 and devices:  # all that the other degrees leave
         shard, left = divmod(devices, others)
         if left or not shard:
             raise degrees.error(
                 f"{devices} devices do not divide by {tp} x {pp} x {cp} x {copies}",
-                "data_parallel_shard_degree", "state another cluster.gpus",
-            )  # fmt: skip
+                "data_parallel_shard_degree",
+                "state another cluster.gpus",
+            )
     dp = copies * max(shard, 1)
     if shard < 1:
-        said.append(
+        remarks.append(
             "data_parallel_shard_degree: all other ranks; state how many devices there are: "
             "--set cluster.gpus=8"
         )
@@ -161,9 +174,15 @@ def _parallel(degrees: _Degrees, devices: int) -> tuple[Tree, int, list[str]]:
             f"unknown schedule {schedule[:40]!r}", "pipeline_parallel_schedule", known
         )
     parallel = parallel_of(
-        tp=tp, pp=pp, cp=cp, ep=ep, dp=dp if shard > 0 else 1, zero=zero, sp=tp > 1,
+        tp=tp,
+        pp=pp,
+        cp=cp,
+        ep=ep,
+        dp=dp if shard > 0 else 1,
+        zero=zero,
+        sp=tp > 1,
         virtual_stages=2 if pp > 1 and schedule == "Interleaved1F1B" else 1,
-    )  # fmt: skip
+    )
     if copies > 1 and shard > 1:
         parallel["shard"] = shard
     if ep > 1 or etp != tp:
@@ -171,25 +190,29 @@ def _parallel(degrees: _Degrees, devices: int) -> tuple[Tree, int, list[str]]:
     if pp > 1:
         parallel["schedule"] = SCHEDULES[schedule]
         if schedule == "Interleaved1F1B":
-            said.append("virtual_stages: two chunks a rank are assumed")
+            remarks.append("virtual_stages: two chunks a rank are assumed")
         if schedule in NEAREST:
-            said.append(f"pipeline_parallel_schedule: {schedule} is taken as {SCHEDULES[schedule]}")
-    return parallel, tp * pp * cp * dp if shard > 0 else 0, said
+            remarks.append(
+                f"pipeline_parallel_schedule: {schedule} is taken as {SCHEDULES[schedule]}"
+            )
+    return parallel, tp * pp * cp * dp if shard > 0 else 0, remarks
 
 
-def _recompute(table: Fields, said: list[str]) -> str:
-    """What is computed again; remarks are added to ``said``."""
+def _recompute(table: Fields, remarks: list[str]) -> str:
+    """What is computed again; remarks are added to ``remarks``."""
     mode, option = table.text("mode", default="selective"), table.text("selective_ac_option")
     kind = str(table.choice("mode", RECOMPUTE, "selective"))
     if mode == "memory_budget":
-        said.append("activation_checkpoint.mode: memory_budget is not modelled, selective is taken")
+        remarks.append(
+            "activation_checkpoint.mode: memory_budget is not modelled, selective is taken"
+        )
     elif kind == "selective" and option == "op":
         # It keeps every second product and what attention gives: of a layer about as many bytes as
         # stay where the MLP alone is computed again.
-        said.append("selective_ac_option: op, every second product, is taken as the whole MLP")
+        remarks.append("selective_ac_option: op, every second product, is taken as the whole MLP")
         return "selective:mlp"
     elif kind == "selective" and option:
-        said.append(f"selective_ac_option: every layer of {option} is taken as selective")
+        remarks.append(f"selective_ac_option: every layer of {option} is taken as selective")
     return kind
 
 

@@ -51,28 +51,26 @@ class AttentionBackward(AttentionKernel):
 
     family: ClassVar[str] = "attention_backward"
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        **PREFILL_LENGTHS, **HEADS, "value_dim": (0, 1024),
-    }  # fmt: skip
+        **PREFILL_LENGTHS,
+        **HEADS,
+        "value_dim": (0, 1024),
+    }
 
     def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:  # noqa: ARG002
-        """See :class:`AttentionKernel`."""
         return load_physics(self.family).constants(device.architecture)
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
-        """See :class:`AttentionKernel`."""
-        found = BackwardModel(batch, device, c)
+        backward_model = BackwardModel(batch, device, c)
         if scheme_for(batch.variant, device).mainloop == "mma":
-            return found.after_forward(AttentionPrefill().analyse(batch, device))
-        return found.analysis()
+            return backward_model.after_forward(AttentionPrefill().analyse(batch, device))
+        return backward_model.analysis()
 
     def style(self, variant: Variant, device: Device) -> str:
-        """See :meth:`Implementation.style`: the library that runs."""
         return style_of(variant, device)
 
     def useful(self, op: Op) -> tuple[int, int]:
-        """See :class:`AttentionKernel`."""
         batch = OpBatch.single(op)
-        work = Sequences.of(batch, decode=False)
+        work = Sequences.from_batch(batch, decode=False)
         window = windows(batch, work)
         causal = op.variant.flag("causal", default=True)
         scores = exact_sum(live_scores(work.q, work.kv, window, causal=causal), work.count)
@@ -96,7 +94,7 @@ class BackwardModel:
 
     def __init__(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> None:
         self.batch, self.device, self.c = batch, device, c
-        self.work = work = Sequences.of(batch, decode=False)
+        self.work = work = Sequences.from_batch(batch, decode=False)
         self.heads = xp.float64(column(batch, "num_heads", 1))
         self.groups = xp.float64(column(batch, "num_kv_heads", 1))
         width, given = column(batch, "head_dim", 128), column(batch, "value_dim", 0)
@@ -176,15 +174,19 @@ class BackwardModel:
             bound_s=bound,
             resource_s={**resource_s, "launch": launch_s},
             demand=Demand(
-                tasks=self.tiles, waves=waves, occupancy=xp.full_like(time_s, 1.0),
+                tasks=self.tiles,
+                waves=waves,
+                occupancy=xp.full_like(time_s, 1.0),
                 pipe_work={self.pipe: issued, "xu": self.visited},
                 level_bytes={"dram": moved, "l2": moved + summed},
                 core_pipe_work={self.pipe: issued / device.cores},
             ),
             features={
-                "tensor_share": resource_s["tensor"] / time_s, "waves": waves,
-                "padding": self.live / self.visited, "launch_share": launch_s / time_s,
+                "tensor_share": resource_s["tensor"] / time_s,
+                "waves": waves,
+                "padding": self.live / self.visited,
+                "launch_share": launch_s / time_s,
                 "l2_share": moved / cache_rate(device) / time_s,
             },
             independent_log_sd=xp.full_like(time_s, self.c["independent_log_sd"]),
-        )  # fmt: skip
+        )

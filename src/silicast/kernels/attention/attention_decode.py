@@ -50,19 +50,15 @@ class AttentionDecode(AttentionKernel):
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {**DECODE_LENGTHS, **HEADS}
 
     def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        """See :class:`AttentionKernel`."""
         return attention_constants(self.family, device, scheme_for(variant, device))
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
-        """See :class:`AttentionKernel`."""
         return _Decode(batch, device, scheme_for(batch.variant, device), c).analysis()
 
     def style(self, variant: Variant, device: Device) -> str:
-        """See :meth:`Implementation.style`: the library that runs."""
         return style_of(variant, device)
 
     def useful(self, op: Op) -> tuple[int, int]:
-        """See :class:`AttentionKernel`."""
         return useful(op, decode=True)
 
 
@@ -75,7 +71,7 @@ class _Decode:
     ) -> None:
         self.batch, self.device, self.scheme, self.c = batch, device, scheme, c
         self.causal = batch.variant.flag("causal", default=True)
-        self.work = work = Sequences.of(batch, decode=True)
+        self.work = work = Sequences.from_batch(batch, decode=True)
         self.heads = column(batch, "num_heads", 1)
         self.groups = column(batch, "num_kv_heads", 1)
         self.width = column(batch, "head_dim", 128)

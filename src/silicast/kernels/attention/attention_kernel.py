@@ -14,15 +14,21 @@ from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 LENGTHS = frozenset({"q_len", "kv_len"})
 PREFILL_LENGTHS: Mapping[str, tuple[int, int]] = {
-    "batch": (1, 1 << 20), "q_len": (1, 1 << 24), "kv_len": (1, 1 << 24),
-}  # fmt: skip
+    "batch": (1, 1 << 20),
+    "q_len": (1, 1 << 24),
+    "kv_len": (1, 1 << 24),
+}
 DECODE_LENGTHS: Mapping[str, tuple[int, int]] = {
-    "batch": (1, 1 << 20), "q_len": (1, 1 << 10), "kv_len": (0, 1 << 24),
-}  # fmt: skip
+    "batch": (1, 1 << 20),
+    "q_len": (1, 1 << 10),
+    "kv_len": (0, 1 << 24),
+}
 HEADS: Mapping[str, tuple[int, int]] = {
-    "num_heads": (1, 1 << 12), "num_kv_heads": (1, 1 << 12), "head_dim": (8, 1024),
+    "num_heads": (1, 1 << 12),
+    "num_kv_heads": (1, 1 << 12),
+    "head_dim": (8, 1024),
     "window": (0, 1 << 24),
-}  # fmt: skip
+}
 
 
 TENSOR_BITS_PER_CLOCK = 16_384
@@ -39,8 +45,8 @@ def tensor_rate(device: Device, pipe: str, dtype: str, c: Mapping[str, float]) -
     """
     rate = device.rate_per_core(pipe, dtype)
     usual = TENSOR_BITS_PER_CLOCK / BITS[dtype]
-    found: float = c["tensor_efficiency"] * usual * (rate / usual) ** c["tensor_exponent"]
-    return min(found, rate)
+    value: float = c["tensor_efficiency"] * usual * (rate / usual) ** c["tensor_exponent"]
+    return min(value, rate)
 
 
 class AttentionKernel(Implementation):
@@ -64,20 +70,16 @@ class AttentionKernel(Implementation):
         """FLOPs of live scores, and bytes that must move once; exact."""
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :meth:`Implementation.analyse`."""
         return self.analyse_with(batch, device, self.constants(batch.variant, device))
 
     @final
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        """See :meth:`Implementation.shared_log_sd`."""
         return shared_errors(self.family, self.constants(variant, device))
 
     @final
     def flops(self, op: Op) -> int:
-        """See :meth:`useful`."""
         return self.useful(op)[0]
 
     @final
     def compulsory_bytes(self, op: Op) -> int:
-        """See :meth:`useful`."""
         return self.useful(op)[1]

@@ -79,10 +79,15 @@ def prefill_traffic(
     per_byte = outside / bandwidth + (1.0 - outside) / inner
     dram_bytes = moved * outside
     return Traffic(
-        reads=queries + cached + mask, writes=results, cached=cached, moved=moved,
-        dram_bytes=dram_bytes, dram_s=dram_bytes / bandwidth, append_s=appended * per_byte,
+        reads=queries + cached + mask,
+        writes=results,
+        cached=cached,
+        moved=moved,
+        dram_bytes=dram_bytes,
+        dram_s=dram_bytes / bandwidth,
+        append_s=appended * per_byte,
         kv_bytes=kv_bytes,
-    )  # fmt: skip
+    )
 
 
 SPLIT_L2 = frozenset(("ampere", "hopper", "blackwell"))

@@ -78,23 +78,21 @@ class AttentionPrefill(AttentionKernel):
 
     family: ClassVar[str] = "attention_prefill"
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        **PREFILL_LENGTHS, **HEADS, "mask_bytes": (0, 1 << 42),
-    }  # fmt: skip
+        **PREFILL_LENGTHS,
+        **HEADS,
+        "mask_bytes": (0, 1 << 42),
+    }
 
     def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        """See :class:`AttentionKernel`."""
         return attention_constants(self.family, device, scheme_for(variant, device))
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
-        """See :class:`AttentionKernel`."""
         return PrefillModel(batch, device, scheme_for(batch.variant, device), c).analysis()
 
     def style(self, variant: Variant, device: Device) -> str:
-        """See :meth:`Implementation.style`: the library that runs."""
         return style_of(variant, device)
 
     def useful(self, op: Op) -> tuple[int, int]:
-        """See :class:`AttentionKernel`."""
         return useful(op, decode=False)
 
 
@@ -112,18 +110,18 @@ def attention_constants(group: str, device: Device, scheme: Scheme) -> Mapping[s
 def _constants(
     group: str, architecture: str, caller: str, mainloop: str, encoder: bool
 ) -> Mapping[str, float]:
-    found = _of_caller(group, architecture, caller, mainloop)
+    constants = _of_caller(group, architecture, caller, mainloop)
     if encoder and group == "attention_prefill":
-        return {**found, **_of_caller(ENCODER, architecture, caller, mainloop)}
-    return found
+        return {**constants, **_of_caller(ENCODER, architecture, caller, mainloop)}
+    return constants
 
 
 def _of_caller(group: str, architecture: str, caller: str, mainloop: str) -> dict[str, float]:
     every = load_physics(group).constants(architecture)
-    found = {k: v for k, v in every.items() if "." not in k}
+    table = {k: v for k, v in every.items() if "." not in k}
     for prefix in (f"{caller}/{mainloop}.", f"{caller}."):
-        found |= {k.removeprefix(prefix): v for k, v in every.items() if k.startswith(prefix)}
-    return found
+        table |= {k.removeprefix(prefix): v for k, v in every.items() if k.startswith(prefix)}
+    return table
 
 
 @final
@@ -135,7 +133,7 @@ class PrefillModel:
     ) -> None:
         self.batch, self.device, self.scheme, self.c = batch, device, scheme, c
         self.causal = batch.variant.flag("causal", default=True)
-        self.work = work = Sequences.of(batch, decode=False)
+        self.work = work = Sequences.from_batch(batch, decode=False)
         self.heads = column(batch, "num_heads", 1)
         self.groups = column(batch, "num_kv_heads", 1)
         self.width = column(batch, "head_dim", 128)
@@ -361,11 +359,16 @@ class PrefillModel:
                 core_pipe_work={self.pipe: padded * imbalance / device.cores},
             ),
             features={
-                "core_share": core_s / time_s, "tensor_share": resource_s["tensor"] / time_s,
-                "dram_share": traffic.dram_s / time_s, "l2_share": l2_s / time_s,
-                "launch_share": self.launch_s / time_s, "padding": flops / padded, "waves": waves,
-                "imbalance": imbalance, "row_rest": row_rest(work, self.heads, self.groups),
+                "core_share": core_s / time_s,
+                "tensor_share": resource_s["tensor"] / time_s,
+                "dram_share": traffic.dram_s / time_s,
+                "l2_share": l2_s / time_s,
+                "launch_share": self.launch_s / time_s,
+                "padding": flops / padded,
+                "waves": waves,
+                "imbalance": imbalance,
+                "row_rest": row_rest(work, self.heads, self.groups),
                 **shape_features(self.batch, work, self.heads, self.groups, device.cores),
             },
             independent_log_sd=xp.full_like(time_s, self.c["independent_log_sd"]),
-        )  # fmt: skip
+        )

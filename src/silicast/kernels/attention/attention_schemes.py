@@ -89,9 +89,9 @@ def _kernel(facts: Facts) -> tuple[str, AttentionRule]:
     def own(of: Library) -> Sequence[AttentionRule]:
         return engine if engine and of.name == facts.library != called else of.attention
 
-    found = first_rule(facts, own, lambda of: of.attention_by_name)
-    assert found is not None, "catalog/libraries/any.toml has a rule for every kernel"
-    return found
+    kernel = first_rule(facts, own, lambda of: of.attention_by_name)
+    assert kernel is not None, "catalog/libraries/any.toml has a rule for every kernel"
+    return kernel
 
 
 def scheme_for(variant: Variant, device: Device) -> Scheme:
@@ -101,7 +101,7 @@ def scheme_for(variant: Variant, device: Device) -> Scheme:
 
 @lru_cache(maxsize=4096)
 def _scheme(variant: Variant, architecture: str) -> Scheme:
-    name, kernel = _kernel(Facts.of(variant, architecture))
+    name, kernel = _kernel(Facts.from_variant(variant, architecture))
     call = kernels_of(variant.library)
     calls = call.holds(_CALL, "append") and not kernel.own_constants
     caller = variant.library if calls else name
@@ -137,7 +137,7 @@ def style_of(variant: Variant, device: Device) -> str:
     'fa4'
     """
     scheme = scheme_for(variant, device)
-    beside = None if scheme.encoder else kernel_rule(_CALL, Facts.of(variant))
+    beside = None if scheme.encoder else kernel_rule(_CALL, Facts.from_variant(variant))
     return beside.style if beside else scheme.library
 
 
@@ -222,12 +222,12 @@ def padded_width(scheme: Scheme, head_dim: I64) -> I64:
     >>> padded_width(fa3, np.array([64, 80, 600])).tolist()
     [64, 96, 600]
     """
-    found = head_dim
+    padded_width = head_dim
     if xp.all_of(head_dim == 128):  # the usual case
-        return found
+        return padded_width
     for width in reversed(scheme.widths):
-        found = xp.where(head_dim <= width, width, found)
-    return found
+        padded_width = xp.where(head_dim <= width, width, padded_width)
+    return padded_width
 
 
 def resident_ctas(scheme: Scheme, head_dim: I64, tile_q: I64, tile_kv: I64, device: Device) -> I64:

@@ -45,27 +45,27 @@ class Sequences(Struct, frozen=True):
     one_op: bool = False
 
     @staticmethod
-    def of(batch: OpBatch, *, decode: bool) -> Sequences:
+    def from_batch(batch: OpBatch, *, decode: bool) -> Sequences:
         """Sequences of ``batch``; a decode op's cache does not yet hold its new tokens. Keys count
         the queries' own among them, but not where an op states that it is not causal: its queries
         may be more.
         """
         dims = batch.dims
-        own = dict(batch.variant.flags).get("causal", True)
+        current = dict(batch.variant.flags).get("causal", True)
         if batch.offsets is None:
             q, count = column(batch, "q_len", 1), column(batch, "batch", 1)
             kv = dims["kv_len"] + (q if decode else 0)
-            kv = xp.maximum(kv, q) if own else kv
+            kv = xp.maximum(kv, q) if current else kv
             return Sequences(q, kv, count, xp.float64(count))
         ops = len(batch)
         owner = np.repeat(np.arange(ops, dtype=np.int64), np.diff(batch.offsets))
 
         def flat(name: str, default: int) -> I64:
-            found = column(batch, name, default)
-            return found if name in batch.ragged else np.atleast_1d(found)[owner]
+            result = column(batch, name, default)
+            return result if name in batch.ragged else np.atleast_1d(result)[owner]
 
         q, kv = flat("q_len", 1), flat("kv_len", 0)
-        kv = kv + q if decode else xp.maximum(kv, q) if own else kv
+        kv = kv + q if decode else xp.maximum(kv, q) if current else kv
         ones = np.ones_like(q)
         return Sequences(q, kv, ones, xp.float64(ones), owner, batch.offsets, batch.numbers)
 
@@ -95,8 +95,8 @@ class Sequences(Struct, frozen=True):
         if self.offsets is None:
             return values
         every = np.broadcast_to(values, self.q.shape)
-        found: F64 = np.maximum.reduceat(every, self.offsets[:-1])
-        return found.item() if self.one_op else found  # type: ignore[return-value]
+        result: F64 = np.maximum.reduceat(every, self.offsets[:-1])
+        return result.item() if self.one_op else result  # type: ignore[return-value]
 
 
 def windows(batch: OpBatch, work: Sequences) -> I64:
@@ -200,8 +200,8 @@ def _even_sum(first: I64, step: I64, count: I64, unit: I64) -> I64:
 
 def _stairs(m: I64, ratio: I64) -> I64:
     """Sum of ceil(k / ratio) for k in 1 .. m."""
-    full, rest = m // ratio, m % ratio
-    sums: I64 = ratio * (full * (full + 1) // 2) + rest * (full + 1)
+    full, remainder = m // ratio, m % ratio
+    sums: I64 = ratio * (full * (full + 1) // 2) + remainder * (full + 1)
     return sums
 
 
@@ -243,7 +243,7 @@ def useful(op: Op, *, decode: bool) -> tuple[int, int]:
     results once, live keys and values once, new keys and values included, and a mask once.
     """
     batch = OpBatch.single(op)
-    work = Sequences.of(batch, decode=decode)
+    work = Sequences.from_batch(batch, decode=decode)
     window = windows(batch, work)
     causal = op.variant.flag("causal", default=True)
     scores = exact_sum(live_scores(work.q, work.kv, window, causal=causal), work.count)
@@ -273,19 +273,19 @@ def shape_features(
     sequences = work.sequences
     pairs = sequences * groups
     rounds = pairs / cores
-    found = {"group": heads / groups, "pairs": pairs, "pair_fill": rounds - xp.floor(rounds)}
+    table = {"group": heads / groups, "pairs": pairs, "pair_fill": rounds - xp.floor(rounds)}
     window = batch.dims.get("window")
     if window is None or not xp.any_of(window):
-        return {**found, "window_share": xp.full_like(pairs, 1.0)}
+        return {**table, "window_share": xp.full_like(pairs, 1.0)}
     longest = work.largest(xp.float64(work.kv))
     share = xp.where(window > 0, xp.minimum(window / xp.maximum(longest, 1.0), 1.0), 1.0)
-    return {**found, "window_share": share}
+    return {**table, "window_share": share}
 
 
 def row_rest(work: Sequences, heads: I64, groups: I64) -> F64:
     """What the rows of a sequence and group leave over of whole tiles, a mean, shape (ops,)."""
     group = work.spread(heads // xp.maximum(groups, 1))
-    rest = xp.float64(work.q * group % ROWS)
+    remaining = xp.float64(work.q * group % ROWS)
     if work.offsets is None:
-        return rest / ROWS
-    return work.total(rest) / (work.sequences * float(ROWS))
+        return remaining / ROWS
+    return work.total(remaining) / (work.sequences * float(ROWS))

@@ -37,13 +37,12 @@ class CompressedModule(SparseModule):
 
     @final
     def parts(self, s: Sizes, device: Device | None) -> list[PartBatch]:  # noqa: ARG002
-        """See :meth:`SparseModule.parts`."""
         batch, variant = s.ops, s.ops.variant
         hidden, q_rank, width, out_rank = s["hidden"], s["q_rank"], s["head_dim"], s["out_rank"]
         index_heads, index_dim, selected = s["index_heads"], s["index_dim"], s["selected"]
         groups = _groups(s)
         series = 2 if self.indexed else 1  # lightly compressed entries overlap: two series of them
-        found = [
+        part_batches = [
             products(batch, s.tokens, q_rank + width, hidden),
             products(batch, s.tokens, s.heads * width, q_rank),
             products(batch, s.tokens, out_rank, s.heads * width // groups, batch=groups),
@@ -54,13 +53,19 @@ class CompressedModule(SparseModule):
         cached = {**s.lengths(decode=is_decode(variant)), "ratio": _ratio(s)}
         kind = kind_of(variant.dtype, variant, variant.kv_dtype)
         attention = {
-            **cached, "num_heads": s.heads, "head_dim": width, "value_dim": width,
-            "selected": selected if self.indexed else selected * 0, "window": s["window"],
-        }  # fmt: skip
-        found.append(PartBatch("attention", batch.beside("sparse_attention", kind, attention)))
+            **cached,
+            "num_heads": s.heads,
+            "head_dim": width,
+            "value_dim": width,
+            "selected": selected if self.indexed else selected * 0,
+            "window": s["window"],
+        }
+        part_batches.append(
+            PartBatch("attention", batch.beside("sparse_attention", kind, attention))
+        )
         if not self.indexed:
-            return found
-        found += [
+            return part_batches
+        part_batches += [
             products(batch, s.tokens, index_heads * index_dim, q_rank),
             products(batch, s.tokens, 4 * index_dim + index_heads, hidden, plain=True),
             moves(batch, s.tokens * (index_heads + 4) * index_dim),
@@ -68,17 +73,17 @@ class CompressedModule(SparseModule):
         fp8, fp32 = kind_of("fp8", variant), kind_of("fp32", variant)
         logits = {**cached, "heads": index_heads, "head_dim": index_dim}
         chosen = {**cached, "k": selected}
-        found.append(PartBatch("logits", batch.beside("indexer_logits", fp8, logits)))
-        found.append(PartBatch("selection", batch.beside("topk", fp32, chosen)))
-        return found
+        part_batches.append(PartBatch("logits", batch.beside("indexer_logits", fp8, logits)))
+        part_batches.append(PartBatch("selection", batch.beside("topk", fp32, chosen)))
+        return part_batches
 
     @final
     def weights(self, s: Sizes) -> I64:
         """See :meth:`SparseModule.weights`: without the compressor's and the indexer's."""
         hidden, q_rank, width, out_rank = s["hidden"], s["q_rank"], s["head_dim"], s["out_rank"]
         inner = hidden * (q_rank + width) + q_rank * s.heads * width
-        found: I64 = inner + s.heads * width * out_rank + _groups(s) * out_rank * hidden
-        return found
+        weights: I64 = inner + s.heads * width * out_rank + _groups(s) * out_rank * hidden
+        return weights
 
     @final
     def entries(self, s: Sizes) -> I64:
@@ -86,8 +91,8 @@ class CompressedModule(SparseModule):
         entries = s.kv // _ratio(s)
         if self.indexed:
             entries = xp.minimum(entries, s["selected"])
-        found: I64 = s.batch * (entries + xp.minimum(s.kv, s["window"])) * s["head_dim"]
-        return found
+        value: I64 = s.batch * (entries + xp.minimum(s.kv, s["window"])) * s["head_dim"]
+        return value
 
 
 @register

@@ -34,12 +34,11 @@ class DsaModule(SparseModule):
     }  # fmt: skip
 
     def parts(self, s: Sizes, device: Device | None) -> list[PartBatch]:
-        """See :meth:`SparseModule.parts`."""
         batch, variant = s.ops, s.ops.variant
         hidden, q_rank, kv_rank, value = s["hidden"], s["q_rank"], s["kv_rank"], s["value"]
         nope, rope, selected = s["nope"], s["rope"], s["selected"]
         index_heads, index_dim = s["index_heads"], s["index_dim"]
-        found = [
+        part_batches = [
             products(batch, s.tokens, q_rank + kv_rank + rope, hidden),
             products(batch, s.tokens, s.heads * (nope + rope), q_rank),
             products(batch, s.tokens, kv_rank, nope, batch=s.heads),
@@ -53,9 +52,9 @@ class DsaModule(SparseModule):
             **cached, "num_heads": s.heads, "head_dim": kv_rank + rope, "value_dim": kv_rank,
             "selected": selected, "dense_width": nope + rope + value,
         })  # fmt: skip
-        found.append(PartBatch("attention", attention))
+        part_batches.append(PartBatch("attention", attention))
         if variant.flag("skip_indexer"):
-            return found
+            return part_batches
         # nothing has to be scored where everything that is seen is selected
         needed = xp.int64(s.kv > selected)
         scored = xp.full_like(s.kv, 1)
@@ -65,25 +64,23 @@ class DsaModule(SparseModule):
             products(batch, s.tokens, index_heads * index_dim, q_rank),
             products(batch, s.tokens, index_dim + index_heads, hidden, plain=True),
         )
-        found += [replace(part, least=needed) for part in index]
-        found.append(moves(batch, s.tokens * (index_heads + 1) * index_dim))
+        part_batches += [replace(part, least=needed) for part in index]
+        part_batches.append(moves(batch, s.tokens * (index_heads + 1) * index_dim))
         fp8, fp32 = kind_of("fp8", variant), kind_of("fp32", variant)
         logits = {**cached, "heads": index_heads, "head_dim": index_dim}
         chosen = {**cached, "k": selected}
-        found += [
+        part_batches += [
             PartBatch("logits", batch.beside("indexer_logits", fp8, logits), scored, needed),
             PartBatch("selection", batch.beside("topk", fp32, chosen), scored),
         ]
-        return found
+        return part_batches
 
     def weights(self, s: Sizes) -> I64:
-        """See :meth:`SparseModule.weights`: without the indexer's."""
         wide = s["hidden"] * (s["q_rank"] + s["kv_rank"] + s["rope"] + s.heads * s["value"])
-        found: I64 = wide + s["q_rank"] * s.heads * (s["nope"] + s["rope"])
-        return found
+        weights: I64 = wide + s["q_rank"] * s.heads * (s["nope"] + s["rope"])
+        return weights
 
     def entries(self, s: Sizes) -> I64:
-        """See :meth:`SparseModule.entries`: what one query selects."""
         width = s["kv_rank"] + s["rope"]
-        found: I64 = s.batch * xp.minimum(s.kv, s["selected"]) * width
-        return found
+        entries: I64 = s.batch * xp.minimum(s.kv, s["selected"]) * width
+        return entries

@@ -52,20 +52,22 @@ class IndexerLogits(Implementation):
     group: ClassVar[str] = GROUP
     dtypes: ClassVar[tuple[str, ...]] = ("fp8", "bf16")
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "batch": (1, 1 << 16), "q_len": (1, 1 << 20), "kv_len": (1, 1 << 22), "heads": (1, 256),
+        "batch": (1, 1 << 16),
+        "q_len": (1, 1 << 20),
+        "kv_len": (1, 1 << 22),
+        "heads": (1, 256),
         "head_dim": (16, 512),
-    }  # fmt: skip
+    }
     ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
     takes_numbers: ClassVar[bool] = True
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :meth:`Implementation.analyse`."""
         c = sparse_constants(self.family, device.architecture, library_style(batch))
         return self.analyse_with(batch, device, c)
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
         """As :meth:`analyse`, with given constants: for fitting them."""
-        work = Sequences.of(batch, decode=batch.variant.flag("decode"))
+        work = Sequences.from_batch(batch, decode=batch.variant.flag("decode"))
         heads, width = column(batch, "heads", INDEX_HEADS), column(batch, "head_dim", INDEX_DIM)
         ratio = work.spread(column(batch, "ratio", 1))
         each = xp.float64(seen(work.q, work.kv, ratio))
@@ -125,7 +127,6 @@ class IndexerLogits(Implementation):
         return variant.library
 
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:  # noqa: ARG002
-        """See :meth:`Implementation.shared_log_sd`."""
         return sparse_errors(self.family, device)
 
     def flops(self, op: Op) -> int:
@@ -147,8 +148,8 @@ class _Exact:
     """Sizes of one op as whole numbers of any size."""
 
     def __init__(self, op: Op) -> None:
-        batch = OpBatch.of([op])
-        work = Sequences.of(batch, decode=batch.variant.flag("decode"))
+        batch = OpBatch.from_ops([op])
+        work = Sequences.from_batch(batch, decode=batch.variant.flag("decode"))
         ratio = int(column(batch, "ratio", 1)[0])
         self.pool = int(column(batch, "pool", 1)[0])
         self.heads = int(column(batch, "heads", INDEX_HEADS)[0])

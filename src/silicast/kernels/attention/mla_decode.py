@@ -51,11 +51,9 @@ class MlaDecode(AttentionKernel, CountsRows):
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {**DECODE_LENGTHS, **MLA_DIMS}
 
     def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        """See :class:`AttentionKernel`."""
         return mla_constants(GROUP, device, mla_scheme(variant, device))
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
-        """See :class:`AttentionKernel`."""
         return _Decode(batch, device, mla_scheme(batch.variant, device), c).analysis()
 
     def style(self, variant: Variant, device: Device) -> str:
@@ -67,7 +65,6 @@ class MlaDecode(AttentionKernel, CountsRows):
         return useful(op, decode=True)
 
     def counts(self, batch: OpBatch) -> tuple[F64, F64]:
-        """See :class:`CountsRows`."""
         return useful_rows(batch, decode=True)
 
 
@@ -79,10 +76,10 @@ class _Decode:
         self, batch: OpBatch, device: Device, scheme: MlaScheme, c: Mapping[str, float]
     ) -> None:
         self.batch, self.device, self.scheme, self.c = batch, device, scheme, c
-        self.work = work = Sequences.of(batch, decode=True)
-        self.widths = w = Widths.of(batch)
+        self.work = work = Sequences.from_batch(batch, decode=True)
+        self.widths = w = Widths.from_batch(batch)
         causal = batch.variant.flag("causal", default=True)
-        self.useful = MlaWork.of(batch, work, decode=True, causal=causal)
+        self.useful = MlaWork.from_batch(batch, work, decode=True, causal=causal)
         self.pipe = device.matrix_pipe(scheme.math)
         self.key_bytes = w.cached * (1.0 if scheme.narrow else 2.0)
         rows = work.q * work.spread(w.heads)
@@ -145,11 +142,16 @@ class _Decode:
             # launched one by one: the host needs this long for the call's kernels
             time_s = smooth_max((time_s, xp.full_like(time_s, c["call_s"])))
         shares = {
-            "core_share": core_s / time_s, "dram_share": dram_s / time_s, "l2_share": l2_s / time_s,
-            "load_share": load_s / time_s, "launch_share": launch_s / time_s,
-            "merge_share": merge_s / time_s, "around_share": abs(around_s) / time_s,
-            "resident": 1.0 - outside, "waves": waves,
-        }  # fmt: skip
+            "core_share": core_s / time_s,
+            "dram_share": dram_s / time_s,
+            "l2_share": l2_s / time_s,
+            "load_share": load_s / time_s,
+            "launch_share": launch_s / time_s,
+            "merge_share": merge_s / time_s,
+            "around_share": abs(around_s) / time_s,
+            "resident": 1.0 - outside,
+            "waves": waves,
+        }
         return self._result(time_s, shares, outside, busiest * self.key_bytes)
 
     def _partial_s(self, bandwidth: float, inner: float) -> F64:

@@ -51,9 +51,14 @@ class MlaModule(Composite):
     group: ClassVar[str] = "mla_module"
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8")
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "batch": (1, 1 << 12), "q_len": (1, 1 << 17), "kv_len": (0, 1 << 20),
-        "hidden": (64, 1 << 15), "q_lora_rank": (0, 1 << 13), **MLA_DIMS, "num_heads": (1, 512),
-    }  # fmt: skip
+        "batch": (1, 1 << 12),
+        "q_len": (1, 1 << 17),
+        "kv_len": (0, 1 << 20),
+        "hidden": (64, 1 << 15),
+        "q_lora_rank": (0, 1 << 13),
+        **MLA_DIMS,
+        "num_heads": (1, 512),
+    }
     ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
 
     def style(self, variant: Variant, device: Device) -> str:
@@ -81,11 +86,11 @@ class MlaModule(Composite):
         stored = 1 if _narrow(batch.variant) else 2
         past = xp.maximum(block.kv_tokens - block.tokens, 0)
         # at most what a token's input holds, so that new tokens for cached ones are never less
-        kept = past * xp.minimum(w.cached * stored, hidden * 2)
+        remaining = past * xp.minimum(w.cached * stored, hidden * 2)
         chosen = device is not None and not is_decode(batch.variant)
         return ModuleWork(
             parts=block.parts(),
-            read_bytes=weights + up + kept + block.tokens * hidden * 2,
+            read_bytes=weights + up + remaining + block.tokens * hidden * 2,
             written_bytes=block.tokens * (hidden * 2 + w.cached * stored),
             # of a prefill, keys and values made out of the latent, or queries brought to it
             chosen_products_s=block.least_products_s() if chosen else 0.0,
@@ -103,14 +108,14 @@ class _Block:
     def __init__(self, batch: OpBatch, device: Device | None) -> None:
         self.batch, self.device = batch, device
         self.decode = is_decode(batch.variant)
-        self.work = work = Sequences.of(batch, decode=self.decode)
+        self.work = work = Sequences.from_batch(batch, decode=self.decode)
         self.longest = work.largest(xp.float64(work.q))
         self.tokens = _whole(work.total(xp.float64(work.q)))
         self.once = self.tokens * 0 + 1
         self.kv_tokens = _whole(work.total(xp.float64(work.kv)))
-        self.widths = Widths.of(batch)
+        self.widths = Widths.from_batch(batch)
         self.hidden, self.q_rank = column(batch, "hidden", 7168), column(batch, "q_lora_rank", 1536)
-        self.kinds = _Kinds.of(batch.variant)
+        self.kinds = _Kinds.from_variant(batch.variant)
 
     def parts(self) -> list[PartBatch]:
         """In the order in which they run."""
@@ -134,8 +139,11 @@ class _Block:
         """Rotation and the update of the cache, kernels of their own."""
         w, tokens = self.widths, self.tokens
         rotated = {
-            "tokens": tokens, "num_heads": w.heads, "num_kv_heads": self.once, "head_dim": w.rope,
-        }  # fmt: skip
+            "tokens": tokens,
+            "num_heads": w.heads,
+            "num_kv_heads": self.once,
+            "head_dim": w.rope,
+        }
         copied = {"tokens": tokens, "num_kv_heads": self.once, "head_dim": (w.cached + 1) // 2}
         return [
             PartBatch("small", self.batch.beside("rope", self.kinds.plain, rotated)),
@@ -150,7 +158,6 @@ class _Block:
         return PartBatch(name, self.batch.beside("elementwise", self.kinds.copy, sizes))
 
     def _product(self, m: I64, n: I64, k: I64, count: int | I64 = 1) -> PartBatch:
-        """A linear layer."""
         kind = self.kinds.linear
         sizes = {"m": m, "n": n, "k": k, "batch": self.once}
         return PartBatch(f"linear_{kind.dtype}", self.batch.beside("gemm", kind, sizes), count)
@@ -212,11 +219,11 @@ class _Block:
         dims = {n: v for n, v in batch.dims.items() if n in ATTENTION}
         lengths = {"q_len": self.work.q, "kv_len": kv_len}
         ragged = frozenset() if batch.offsets is None else frozenset(lengths)
-        found = OpBatch(
+        op_batch = OpBatch(
             family, self.kinds.attention, dims | lengths, batch.offsets, ragged, batch.numbers
         )
         name = "attention_narrow" if _narrow(batch.variant) else "attention"
-        return PartBatch(name, found, count, least)
+        return PartBatch(name, op_batch, count, least)
 
 
 @final
@@ -239,8 +246,7 @@ class _Kinds:
 
     @staticmethod
     @lru_cache(maxsize=1024)
-    def of(variant: Variant) -> _Kinds:
-        """Of a module's variant."""
+    def from_variant(variant: Variant) -> _Kinds:
         recipe = linear_recipe(variant)
         flags = (("includes_quantize", True),) if recipe.quantizes else ()
         plain = Variant(cache=variant.cache)
@@ -266,7 +272,7 @@ def _absorbed_up_to(variant: Variant, device: Device | None) -> int:
     """New tokens that the engine gives to its decode kernels."""
     if device is None:
         return 0
-    facts = Facts.of(variant, device.architecture, narrow=_narrow(variant))
+    facts = Facts.from_variant(variant, device.architecture, narrow=_narrow(variant))
     return absorbed_up_to(MlaModule.family, facts)
 
 

@@ -57,16 +57,13 @@ class MlaPrefill(AttentionKernel, CountsRows):
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {**PREFILL_LENGTHS, **MLA_DIMS}
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :meth:`Implementation.analyse`."""
         scheme = mla_scheme(batch.variant, device)
         return _Prefill(batch, device, scheme, _constants(batch.variant, device)).analysis()
 
     def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        """See :class:`AttentionKernel`."""
         return mla_constants(GROUP, device, mla_scheme(variant, device))
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
-        """See :class:`AttentionKernel`."""
         scheme = mla_scheme(batch.variant, device)
         return _Prefill(batch, device, scheme, _in_cycles(c, device)).analysis()
 
@@ -79,7 +76,6 @@ class MlaPrefill(AttentionKernel, CountsRows):
         return useful(op, decode=False)
 
     def counts(self, batch: OpBatch) -> tuple[F64, F64]:
-        """See :class:`CountsRows`."""
         return useful_rows(batch, decode=False)
 
 
@@ -91,11 +87,11 @@ class _Prefill:
         self, batch: OpBatch, device: Device, scheme: MlaScheme, c: Mapping[str, float]
     ) -> None:
         self.batch, self.device, self.scheme, self.c = batch, device, scheme, c
-        self.widths = Widths.of(batch)
-        self.work = Sequences.of(batch, decode=False)
+        self.widths = Widths.from_batch(batch)
+        self.work = Sequences.from_batch(batch, decode=False)
         self.tokens = self.work.total(xp.float64(self.work.q))
         causal = batch.variant.flag("causal", default=True)
-        self.useful = MlaWork.of(batch, self.work, decode=False, causal=causal)
+        self.useful = MlaWork.from_batch(batch, self.work, decode=False, causal=causal)
 
     def analysis(self) -> Analysis:
         longest = self.work.largest(xp.float64(self.work.q))
@@ -113,27 +109,30 @@ class _Prefill:
     def _expanded(self) -> Analysis:
         """Keys and values of every head; narrow ones where the products are."""
         w = self.widths
-        dims = {
-            "num_heads": w.heads, "num_kv_heads": w.heads, "head_dim": (w.query + w.value) // 2,
-        }  # fmt: skip
+        dims = {"num_heads": w.heads, "num_kv_heads": w.heads, "head_dim": (w.query + w.value) // 2}
         return self._attention(dims, absorbed=False)
 
     def _absorbed(self) -> Analysis:
         """One latent head that all query heads share."""
         w = self.widths
         dims = {
-            "num_heads": w.heads, "num_kv_heads": xp.full_like(w.heads, 1),
+            "num_heads": w.heads,
+            "num_kv_heads": xp.full_like(w.heads, 1),
             "head_dim": (w.cached + w.rank) // 2,
-        }  # fmt: skip
+        }
         return self._attention(dims, absorbed=True)
 
     def _attention(self, dims: Mapping[str, I64], *, absorbed: bool) -> Analysis:
-        batch, kept = self.batch, ("batch", "q_len", "kv_len")
-        lengths = {n: v for n, v in batch.dims.items() if n in kept}
+        batch, remaining = self.batch, ("batch", "q_len", "kv_len")
+        lengths = {n: v for n, v in batch.dims.items() if n in remaining}
         stand_in = OpBatch(
-            "attention_prefill", _in_format(batch.variant, self.scheme.math), {**lengths, **dims},
-            batch.offsets, batch.ragged & frozenset(kept), batch.numbers,
-        )  # fmt: skip
+            "attention_prefill",
+            _in_format(batch.variant, self.scheme.math),
+            {**lengths, **dims},
+            batch.offsets,
+            batch.ragged & frozenset(remaining),
+            batch.numbers,
+        )
         scheme = _scheme(batch.variant, self.device, absorbed=absorbed)
         return PrefillModel(stand_in, self.device, scheme, self.c).analysis()
 
@@ -165,11 +164,11 @@ class _Prefill:
             around = around + projected_s(w, rows, self.batch.variant, device, absorbed=absorbed)
         return around
 
-    def _result(self, found: Analysis, around_s: F64) -> Analysis:
+    def _result(self, analysis: Analysis, around_s: F64) -> Analysis:
         """The kernel's analysis with the whole call's time and latent attention's own bound."""
         scheme, c, device = self.scheme, self.c, self.device
-        launch = found.resource_s["launch"]
-        time_s = xp.maximum(found.time_s + around_s, 0.25 * launch)
+        launch = analysis.resource_s["launch"]
+        time_s = xp.maximum(analysis.time_s + around_s, 0.25 * launch)
         if scheme.projects:
             # launched one by one: the host needs this long for the call's kernels
             time_s = smooth_max((time_s, xp.full_like(time_s, c["call_s"])))
@@ -177,10 +176,13 @@ class _Prefill:
         resource_s = self.useful.bound(device, pipe, scheme.math, self.batch.variant.cache)
         bound = xp.maximum(xp.maximum(resource_s["tensor"], resource_s["dram"]), resource_s["l2"])
         return msgspec.structs.replace(
-            found, time_s=time_s, bound_s=bound, resource_s={**resource_s, "launch": launch},
-            features={**found.features, "around_share": abs(around_s) / time_s},
+            analysis,
+            time_s=time_s,
+            bound_s=bound,
+            resource_s={**resource_s, "launch": launch},
+            features={**analysis.features, "around_share": abs(around_s) / time_s},
             independent_log_sd=xp.full_like(time_s, c["independent_log_sd"]),
-        )  # fmt: skip
+        )
 
 
 @lru_cache(maxsize=1024)
@@ -206,11 +208,17 @@ def _scheme(variant: Variant, device: Device, *, absorbed: bool) -> Scheme:
     like = scheme.style.tiles_of.get(scheme.mainloop)
     tiles = attention_rule(Facts(like, architecture=architecture)) if like else AttentionRule()
     return Scheme(
-        library=scheme.label, caller=scheme.style.constants, mainloop=scheme.mainloop,
-        packs=absorbed, packs_single=absorbed, longest_first=scheme.mainloop != "mma",
-        splits=absorbed and scheme.mainloop == "wgmma", small_tiles=tiles.small_tiles,
-        widths=tuple(tiles.widths), casts=True,
-    )  # fmt: skip
+        library=scheme.label,
+        caller=scheme.style.constants,
+        mainloop=scheme.mainloop,
+        packs=absorbed,
+        packs_single=absorbed,
+        longest_first=scheme.mainloop != "mma",
+        splits=absorbed and scheme.mainloop == "wgmma",
+        small_tiles=tiles.small_tiles,
+        widths=tuple(tiles.widths),
+        casts=True,
+    )
 
 
 def _chosen(first: NDArray[np.bool_], a: Analysis, b: Analysis) -> Analysis:
@@ -230,6 +238,9 @@ def _chosen(first: NDArray[np.bool_], a: Analysis, b: Analysis) -> Analysis:
         core_pipe_work=pick(one.core_pipe_work, two.core_pipe_work),
     )
     return msgspec.structs.replace(
-        a, time_s=xp.where(first, a.time_s, b.time_s), resource_s=pick(a.resource_s, b.resource_s),
-        demand=demand, features=pick(a.features, b.features),
-    )  # fmt: skip
+        a,
+        time_s=xp.where(first, a.time_s, b.time_s),
+        resource_s=pick(a.resource_s, b.resource_s),
+        demand=demand,
+        features=pick(a.features, b.features),
+    )

@@ -63,7 +63,7 @@ def mla_scheme(variant: Variant, device: Device) -> MlaScheme:
     stored = variant.kv_dtype or variant.dtype
     stored = RECIPES[stored].activations if stored in RECIPES else stored
     narrow = BITS[stored] < 16
-    facts = Facts.of(variant, architecture, narrow=narrow)
+    facts = Facts.from_variant(variant, architecture, narrow=narrow)
     rule = kernel_rule(CALL, facts)
     assert rule is not None, "catalog/libraries/any.toml has a rule for every kernel"
     style = latent_styles()[rule.style]
@@ -77,22 +77,26 @@ def mla_scheme(variant: Variant, device: Device) -> MlaScheme:
         elif style.absorbs:
             absorbed = EVERY_LENGTH
     return MlaScheme(
-        label=rule.style, style=style,
-        mainloop=NEWEST.get(architecture, "mma") if style.asynchronous else "mma", engine=engine,
-        projects=projects, absorbed_up_to=absorbed, narrow=narrow,
+        label=rule.style,
+        style=style,
+        mainloop=NEWEST.get(architecture, "mma") if style.asynchronous else "mma",
+        engine=engine,
+        projects=projects,
+        absorbed_up_to=absorbed,
+        narrow=narrow,
         math=_math(variant, style, device, narrow=narrow),
-    )  # fmt: skip
+    )
 
 
 def _math(variant: Variant, style: LatentStyle, device: Device, *, narrow: bool) -> str:
     """Format of the products: narrow caches are widened unless the kernel multiplies them as they
     are, which takes matrix units for them and an asynchronous instruction.
     """
-    own = RECIPES[variant.dtype].compute if variant.dtype in RECIPES else variant.dtype
+    current = RECIPES[variant.dtype].compute if variant.dtype in RECIPES else variant.dtype
     can = device.rate_per_core("tensor", "fp8") > 0.0
     if narrow and style.multiplies_narrow and device.architecture in NEWEST and can:
         return "fp8"
-    return "bf16" if own == "fp8" and not can else own
+    return "bf16" if current == "fp8" and not can else current
 
 
 def mla_constants(group: str, device: Device, scheme: MlaScheme) -> Mapping[str, float]:
@@ -104,9 +108,9 @@ def mla_constants(group: str, device: Device, scheme: MlaScheme) -> Mapping[str,
 
 @cache
 def _constants(group: str, architecture: str, style: str) -> Mapping[str, float]:
-    found = load_physics(group).constants(architecture)
-    plain = {k: v for k, v in found.items() if "." not in k}
+    constants = load_physics(group).constants(architecture)
+    plain = {k: v for k, v in constants.items() if "." not in k}
     for name in dict.fromkeys((style.partition("_")[0], style)):
         prefix = name + "."
-        plain |= {k.removeprefix(prefix): v for k, v in found.items() if k.startswith(prefix)}
+        plain |= {k.removeprefix(prefix): v for k, v in constants.items() if k.startswith(prefix)}
     return plain

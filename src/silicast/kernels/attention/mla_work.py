@@ -28,9 +28,12 @@ from silicast.kernels.implementation import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 MLA_DIMS = {
-    "num_heads": (1, 1 << 12), "kv_lora_rank": (16, 1 << 13), "qk_nope_head_dim": (8, 1024),
-    "qk_rope_head_dim": (8, 1024), "v_head_dim": (8, 1024),
-}  # fmt: skip
+    "num_heads": (1, 1 << 12),
+    "kv_lora_rank": (16, 1 << 13),
+    "qk_nope_head_dim": (8, 1024),
+    "qk_rope_head_dim": (8, 1024),
+    "v_head_dim": (8, 1024),
+}
 
 
 @final
@@ -44,7 +47,7 @@ class Widths(Struct, frozen=True):
     value: I64
 
     @staticmethod
-    def of(batch: OpBatch) -> Widths:
+    def from_batch(batch: OpBatch) -> Widths:
         """The widths of ``batch``; DeepSeek-V3's where a dimension is left out."""
         return Widths(
             column(batch, "num_heads", 128),
@@ -83,13 +86,12 @@ class MlaWork(Struct, frozen=True):
 
     @property
     def moved(self) -> F64:
-        """All bytes."""
         return self.reads + self.writes
 
     @staticmethod
-    def of(batch: OpBatch, work: Sequences, *, decode: bool, causal: bool) -> MlaWork:
+    def from_batch(batch: OpBatch, work: Sequences, *, decode: bool, causal: bool) -> MlaWork:
         """The work of ``batch``. Sums over sequences are of whole numbers below 2**53."""
-        w = Widths.of(batch)
+        w = Widths.from_batch(batch)
         none = work.q * 0
         scores = work.total(xp.float64(live_scores(work.q, work.kv, none, causal=causal)))
         queries, keys = work.total(xp.float64(work.q)), work.total(xp.float64(work.kv))
@@ -113,8 +115,8 @@ class MlaWork(Struct, frozen=True):
 
     def bound(self, device: Device, pipe: str, math: str, cache: str) -> dict[str, F64]:
         """Resource -> seconds that it needs alone at its largest rate; the maximum is the bound."""
-        kept = device.l2.capacity_bytes
-        outside = self.reads if cache == "cold" else xp.maximum(0.0, self.moved - kept)
+        remaining = device.l2.capacity_bytes
+        outside = self.reads if cache == "cold" else xp.maximum(0.0, self.moved - remaining)
         inner = device.cores * device.clocks.max_hz * L2_BYTES_PER_CLOCK_AND_CORE
         return {
             "tensor": self.flops / device.bound_per_s(pipe, math),
@@ -126,14 +128,14 @@ class MlaWork(Struct, frozen=True):
 def useful(op: Op, *, decode: bool) -> tuple[int, int]:
     """FLOPs and bytes of one op, exactly."""
     batch = OpBatch.single(op)
-    work = Sequences.of(batch, decode=decode)
+    work = Sequences.from_batch(batch, decode=decode)
     flops, moved = _useful(batch, work, lambda each: exact_sum(each, work.count), decode=decode)
     return int(flops), int(moved)
 
 
 def useful_rows(batch: OpBatch, *, decode: bool) -> tuple[F64, F64]:
     """FLOPs and bytes of many ops, (ops,)."""
-    work = Sequences.of(batch, decode=decode)
+    work = Sequences.from_batch(batch, decode=decode)
     flops, moved = _useful(batch, work, work.total, decode=decode)
     return xp.float64(flops), xp.float64(moved)
 
@@ -141,7 +143,7 @@ def useful_rows(batch: OpBatch, *, decode: bool) -> tuple[F64, F64]:
 def _useful(
     batch: OpBatch, work: Sequences, total: Callable[[I64], Any], *, decode: bool
 ) -> tuple[Any, Any]:
-    variant, w = batch.variant, Widths.of(batch)
+    variant, w = batch.variant, Widths.from_batch(batch)
     heads, rank, nope, rope, value = w.heads, w.rank, w.nope, w.rope, w.value
     live = live_scores(work.q, work.kv, work.q * 0, causal=variant.flag("causal", default=True))
     scores, queries, keys = total(live), total(work.q), total(work.kv)

@@ -30,12 +30,16 @@ class MsaModule(SparseModule):
 
     family: ClassVar[str] = "msa_module"
     defaults: ClassVar[Mapping[str, int]] = {
-        "hidden": 6144, "head_dim": 128, "group": 16, "index_heads": 4, "index_dim": 128,
-        "selected": 16, "block": 128,
-    }  # fmt: skip
+        "hidden": 6144,
+        "head_dim": 128,
+        "group": 16,
+        "index_heads": 4,
+        "index_dim": 128,
+        "selected": 16,
+        "block": 128,
+    }
 
     def parts(self, s: Sizes, device: Device | None) -> list[PartBatch]:  # noqa: ARG002
-        """See :meth:`SparseModule.parts`."""
         batch, variant = s.ops, s.ops.variant
         hidden, width, kv_heads = s["hidden"], s["head_dim"], _kv_heads(s)
         index_dim, selected, block = s["index_dim"], s["selected"], s["block"]
@@ -45,9 +49,12 @@ class MsaModule(SparseModule):
         kind = _of_attention(variant)
         lengths = s.lengths(decode=decode)
         attention = {
-            **lengths, "num_heads": kv_heads * (s.heads // kv_heads), "num_kv_heads": kv_heads,
-            "head_dim": width, "window": selected * block,
-        }  # fmt: skip
+            **lengths,
+            "num_heads": kv_heads * (s.heads // kv_heads),
+            "num_kv_heads": kv_heads,
+            "head_dim": width,
+            "window": selected * block,
+        }
         family = "attention_decode" if decode else "attention_prefill"
         logits = {**lengths, "heads": index_heads, "head_dim": index_dim, "pool": block}
         chosen = {**lengths, "k": selected, "pool": block}
@@ -65,15 +72,14 @@ class MsaModule(SparseModule):
         ]
 
     def weights(self, s: Sizes) -> I64:
-        """See :meth:`SparseModule.weights`: without the indexer's."""
-        found: I64 = s["hidden"] * s["head_dim"] * 2 * (s.heads + _kv_heads(s))
-        return found
+        weights: I64 = s["hidden"] * s["head_dim"] * 2 * (s.heads + _kv_heads(s))
+        return weights
 
     def entries(self, s: Sizes) -> I64:
         """See :meth:`SparseModule.entries`: keys and values of one query's blocks."""
         seen = s.batch * xp.minimum(s.kv, s["selected"] * s["block"])
-        found: I64 = 2 * seen * _kv_heads(s) * s["head_dim"]
-        return found
+        entries: I64 = 2 * seen * _kv_heads(s) * s["head_dim"]
+        return entries
 
 
 @lru_cache(maxsize=1024)
@@ -82,5 +88,5 @@ def _of_attention(variant: Variant) -> Variant:
 
 
 def _kv_heads(s: Sizes) -> I64:
-    found: I64 = xp.maximum(s.heads // s["group"], 1)
-    return found
+    kv_heads: I64 = xp.maximum(s.heads // s["group"], 1)
+    return kv_heads

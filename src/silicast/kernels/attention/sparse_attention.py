@@ -61,14 +61,17 @@ class SparseAttention(Implementation, CountsRows):
     group: ClassVar[str] = GROUP
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8")
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "batch": (1, 1 << 16), "q_len": (1, 1 << 20), "kv_len": (1, 1 << 22), "num_heads": (1, 512),
-        "head_dim": (16, 1024), "selected": (0, 1 << 14),
-    }  # fmt: skip
+        "batch": (1, 1 << 16),
+        "q_len": (1, 1 << 20),
+        "kv_len": (1, 1 << 22),
+        "num_heads": (1, 512),
+        "head_dim": (16, 1024),
+        "selected": (0, 1 << 14),
+    }
     ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
     takes_numbers: ClassVar[bool] = True
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :meth:`Implementation.analyse`."""
         c = sparse_constants(self.family, device.architecture, style_of(batch))
         return self.analyse_with(batch, device, c)
 
@@ -135,11 +138,13 @@ class SparseAttention(Implementation, CountsRows):
                 level_bytes={"dram": forced, "l2": gathered + written},
             ),
             features={
-                "core_share": core_s / time, "dram_share": dram_s / time,
-                "padding": padded / xp.maximum(flops, 1.0), "waves": blocks * splits / slots,
+                "core_share": core_s / time,
+                "dram_share": dram_s / time,
+                "padding": padded / xp.maximum(flops, 1.0),
+                "waves": blocks * splits / slots,
             },
             independent_log_sd=xp.full_like(time, c["independent_log_sd"]),
-        )  # fmt: skip
+        )
 
     @staticmethod
     def _dense(size: _Sizes, rate: float, slots: float, c: Mapping[str, float]) -> F64 | float:
@@ -147,15 +152,14 @@ class SparseAttention(Implementation, CountsRows):
         if c["dense_efficiency"] <= 0.0:
             return 0.0
         ops = 2.0 * size.work.total(size.entries) * size.heads * size.dense_width
-        found: F64 = ops / (rate * slots * c["dense_efficiency"])
-        return found
+        dense: F64 = ops / (rate * slots * c["dense_efficiency"])
+        return dense
 
     def style(self, variant: Variant, device: Device) -> str:  # noqa: ARG002
         """See :meth:`Implementation.style`: a library's own kernel, which modules alone show."""
         return variant.library
 
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:  # noqa: ARG002
-        """See :meth:`Implementation.shared_log_sd`."""
         return sparse_errors(self.family, device)
 
     def flops(self, op: Op) -> int:
@@ -174,7 +178,6 @@ class SparseAttention(Implementation, CountsRows):
         return int(tokens * heads * (width * element + value * 2) + entries * width * stored)
 
     def counts(self, batch: OpBatch) -> tuple[F64, F64]:
-        """See :class:`CountsRows`."""
         size, variant = _Sizes(batch), batch.variant
         pairs, tokens, entries = (
             size.work.total(each) for each in (size.entries, xp.float64(size.work.q), size.reach)
@@ -223,7 +226,7 @@ class _Sizes:
 
     def __init__(self, batch: OpBatch, dense_tokens: float = 0.0) -> None:
         decode = batch.variant.flag("decode")
-        self.work = work = Sequences.of(batch, decode=decode)
+        self.work = work = Sequences.from_batch(batch, decode=decode)
         self.heads = column(batch, "num_heads", 1)
         self.width = column(batch, "head_dim", LATENT_WIDTH)
         value = column(batch, "value_dim", 0)

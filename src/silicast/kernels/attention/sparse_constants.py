@@ -25,11 +25,11 @@ def sparse_constants(family: str, architecture: str, style: str = "") -> Mapping
     own_table = load_physics(MODULES).constants(architecture) if has_physics(MODULES) else {}
     table = {**load_physics(GROUP).constants(architecture), **own_table}
     prefix = family + "."
-    found = {k.removeprefix(prefix): v for k, v in table.items() if k.startswith(prefix)}
-    plain = {k: v for k, v in found.items() if "." not in k}
+    entries = {k.removeprefix(prefix): v for k, v in table.items() if k.startswith(prefix)}
+    plain = {k: v for k, v in entries.items() if "." not in k}
     for over in dict.fromkeys((style.partition("_")[0], style)):
-        own = over + "."
-        plain |= {k.removeprefix(own): v for k, v in found.items() if k.startswith(own)}
+        current = over + "."
+        plain |= {k.removeprefix(current): v for k, v in entries.items() if k.startswith(current)}
     return plain
 
 
@@ -65,5 +65,6 @@ def memory_bounds(
     forced = xp.maximum(read, beyond) if cache == "cold" else beyond
     ports = device.cores * device.clocks.max_hz * L2_BYTES_PER_CLOCK_AND_CORE
     return forced, {
-        "dram": forced / device.dram.bandwidth_bytes_per_s, "l2": (read + written) / ports
-    }  # fmt: skip
+        "dram": forced / device.dram.bandwidth_bytes_per_s,
+        "l2": (read + written) / ports,
+    }

@@ -42,8 +42,11 @@ class SparseModule(Composite):
     group: ClassVar[str] = "sparse_modules"
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8")
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "batch_size": (1, 1 << 12), "isl": (1, 1 << 17), "step": (0, 1 << 21), "num_heads": (1, 256)
-    }  # fmt: skip
+        "batch_size": (1, 1 << 12),
+        "isl": (1, 1 << 17),
+        "step": (0, 1 << 21),
+        "num_heads": (1, 256),
+    }
     defaults: ClassVar[Mapping[str, int]]
 
     @abstractmethod
@@ -62,19 +65,22 @@ class SparseModule(Composite):
 
     @final
     def work(self, batch: OpBatch, device: Device | None) -> ModuleWork:
-        """See :meth:`Composite.work`."""
         s, variant = Sizes(batch, self.defaults), batch.variant
         hidden = s.tokens * s["hidden"] * 2
         stored = int(2 * element_bytes(variant.kv_dtype or variant.dtype))
-        kept = self.entries(s) * stored // 2
+        remaining = self.entries(s) * stored // 2
         weights = weight_bytes(linear_recipe(variant), self.weights(s))
-        return ModuleWork(self.parts(s, device), weights + hidden + kept, hidden)
+        return ModuleWork(self.parts(s, device), weights + hidden + remaining, hidden)
 
     @final
     def style(self, variant: Variant, device: Device) -> str:
         """See :meth:`Implementation.style`: whose constants, and whether the host is in them."""
-        found = self.constants_styles(variant, device)[-1]
-        return found if is_decode(variant) or _with_host(variant) else found + UNTIMED
+        constants_style = self.constants_styles(variant, device)[-1]
+        return (
+            constants_style
+            if is_decode(variant) or _with_host(variant)
+            else constants_style + UNTIMED
+        )
 
     @final
     def constants_styles(self, variant: Variant, device: Device) -> tuple[str, ...]:

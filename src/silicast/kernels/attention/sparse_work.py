@@ -33,8 +33,8 @@ def _up_to(tokens: Any, ratio: Any, cap: Any) -> Any:
     """Sum over x = 1 .. tokens of min(floor(x / ratio), cap)."""
     limited = cap > 0
     edge = tokens + limited * (_smaller(tokens, cap * ratio) - tokens)
-    whole, rest = edge // ratio, edge % ratio
-    below = ratio * (whole * (whole - 1) // 2) + whole * (rest + 1)
+    whole, remainder = edge // ratio, edge % ratio
+    below = ratio * (whole * (whole - 1) // 2) + whole * (remainder + 1)
     return below + limited * cap * (tokens - edge)
 
 
@@ -50,8 +50,8 @@ def whole_rounds(share: F64) -> F64:
     >>> whole_rounds(np.array([1.0 + 1e-15, 1.5, 2.0])).tolist()
     [1.0, 2.0, 2.0]
     """
-    found: F64 = xp.ceil(share * (1.0 - ROUNDING))
-    return found
+    whole_rounds: F64 = xp.ceil(share * (1.0 - ROUNDING))
+    return whole_rounds
 
 
 def in_rounds(tasks: F64, slots: float | F64, tail: float) -> F64:

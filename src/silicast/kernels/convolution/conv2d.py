@@ -48,19 +48,23 @@ class Conv2d(Implementation):
     rows_at_once: ClassVar[int] = ROWS_PER_CHUNK
     dtypes: ClassVar[tuple[str, ...]] = ("fp32", "tf32", "fp16", "bf16", "int8")
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "batch": (1, 1 << 16), "in_channels": (1, 1 << 16), "out_channels": (1, 1 << 16),
-        "height": (1, 1 << 14), "width": (1, 1 << 14), "kernel": (1, 1 << 12),
-        "stride": (1, 1 << 12), "padding": (0, 1 << 12), "groups": (1, 1 << 16),
-    }  # fmt: skip
+        "batch": (1, 1 << 16),
+        "in_channels": (1, 1 << 16),
+        "out_channels": (1, 1 << 16),
+        "height": (1, 1 << 14),
+        "width": (1, 1 << 14),
+        "kernel": (1, 1 << 12),
+        "stride": (1, 1 << 12),
+        "padding": (0, 1 << 12),
+        "groups": (1, 1 << 16),
+    }
     lessening: ClassVar[frozenset[str]] = frozenset({"kernel", "stride", "groups"})
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :meth:`Implementation.analyse`."""
         setting = setting_of(batch.variant, device)
-        return analyse_shape(setting, Shape.of(batch.dims), batch.variant, device)
+        return analyse_shape(setting, Shape.from_dims(batch.dims), batch.variant, device)
 
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        """See :meth:`Implementation.shared_log_sd`."""
         c = setting_of(variant, device).c
         return {"device": c["device_log_sd"], "family:conv2d": c["family_log_sd"]}
 
@@ -72,11 +76,11 @@ class Conv2d(Implementation):
 
     def flops(self, op: Op) -> int:
         """2 per multiplication of the direct sum, whatever the algorithm."""
-        return 2 * int(Shape.of(dict(op.dims)).macs)
+        return 2 * int(Shape.from_dims(dict(op.dims)).macs)
 
     def compulsory_bytes(self, op: Op) -> int:
         """Images that filters reach, filters and results, once each."""
-        return _bytes(Shape.of(dict(op.dims)), op.variant)
+        return _bytes(Shape.from_dims(dict(op.dims)), op.variant)
 
 
 def _bytes(shape: Shape, variant: Variant) -> int:
@@ -99,8 +103,8 @@ def analyse_shape(setting: Setting, shape: Shape, variant: Variant, device: Devi
 
     def of_best(name: str) -> F64:
         columns = np.stack([getattr(one, name) for one in every])
-        found: F64 = np.take_along_axis(columns, best[None].astype(np.int64), axis=0)[0]
-        return found
+        result: F64 = np.take_along_axis(columns, best[None].astype(np.int64), axis=0)[0]
+        return result
 
     dram_bytes, blocks, issued = of_best("dram_bytes"), of_best("blocks"), of_best("issued")
     resource_s = _bounds(setting, sizes, variant, device)
@@ -112,8 +116,11 @@ def analyse_shape(setting: Setting, shape: Shape, variant: Variant, device: Devi
         bound_s=bound,
         resource_s={**resource_s, "launch": np.full_like(time, setting.c["launch_s"])},
         demand=Demand(
-            tasks=blocks, waves=blocks / cores, occupancy=np.minimum(blocks / cores, 1.0),
-            pipe_work={setting.pipe: issued}, level_bytes={"dram": dram_bytes},
+            tasks=blocks,
+            waves=blocks / cores,
+            occupancy=np.minimum(blocks / cores, 1.0),
+            pipe_work={setting.pipe: issued},
+            level_bytes={"dram": dram_bytes},
         ),
         features={
             "busy_share": of_best("busy_s") / time,
@@ -130,7 +137,7 @@ def analyse_shape(setting: Setting, shape: Shape, variant: Variant, device: Devi
         },
         independent_log_sd=np.full_like(time, setting.c["independent_log_sd"]),
         choice=lambda: [f"{names[i]} {pass_of(variant)}" for i in best.tolist()],
-    )  # fmt: skip
+    )
 
 
 def _bounds(setting: Setting, shape: Shape, variant: Variant, device: Device) -> dict[str, F64]:

@@ -123,15 +123,19 @@ def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -
     direction = pass_of(variant)
     c = selected(table, pipe, recipe.name, direction)
     tiles = product_tiles(
-        device.architecture, pipe, c["smallest_tile_m"], c["smallest_tile_n"],
+        device.architecture,
+        pipe,
+        c["smallest_tile_m"],
+        c["smallest_tile_n"],
         compute=recipe.compute,
-    )  # fmt: skip
-    rates = replace(GemmRates.of(device, recipe, pipe, variant, c), dram=float("inf"))
+    )
+    rates = replace(GemmRates.from_device(device, recipe, pipe, variant, c), dram=float("inf"))
     plain = {**c, "tensor_efficiency": c["efficiency"] * c["share"]}
     fast = {**c, "tensor_efficiency": c["efficiency"] * c["fast_share"]}
     return Setting(
         recipe=recipe, pipe=pipe, direction=direction, c=c, tiles=tiles, rates=rates,
-        steps=Steps.of(tiles, rates, plain), fast_steps=Steps.of(tiles, rates, fast),
+        steps=Steps.from_rates(tiles, rates, plain), fast_steps=Steps.from_rates(tiles, rates,
+        fast),
         dram=data_rate(device) * c["dram_efficiency"], l2=cache_rate(device) * c["l2_efficiency"],
         l2_bytes=device.l2.capacity_bytes * c["resident_share"],
         fma=device.peak_per_s("fma", "fp32") * c["direct_share"], cold=variant.cache == "cold",
@@ -157,13 +161,13 @@ def selected(table: Mapping[str, float], pipe: str, dtype: str, direction: str) 
     >>> selected({"a": 1.0, "tensor.a": 2.0, "data.a": 3.0}, "tensor", "fp16", "data")["a"]
     3.0
     """
-    found = dict(UNUSED)
+    selected = dict(UNUSED)
     for prefix in ("", f"{pipe}.", f"{dtype}.", f"{direction}.", f"{pipe}.{direction}."):
         for name, value in table.items():
             head, dot, plain = name.rpartition(".")
             if head + dot == prefix:
-                found[plain] = value
-    return found
+                selected[plain] = value
+    return selected
 
 
 @final
@@ -218,19 +222,19 @@ def _where(fits: NDArray[np.bool_], f: Shape, run: Callable[[Shape], Found]) -> 
     if len(rows) == len(fits):
         return run(f)
     none = np.zeros(len(fits))
-    found = Found(np.full(len(fits), NEVER_S), none, none, none, none, none)
+    where = Found(np.full(len(fits), NEVER_S), none, none, none, none, none)
     if not len(rows):
-        return found
+        return where
     some = run(Shape(**{name: sizes[:, rows] for name, sizes in vars(f).items()}))
-    spread = {name: values.copy() for name, values in vars(found).items()}
+    spread = {name: values.copy() for name, values in vars(where).items()}
     for name, values in vars(some).items():
         spread[name][rows] = values
     return Found(**spread)
 
 
-def expected(found: list[Found]) -> tuple[F64, I64]:
+def expected(founds: list[Found]) -> tuple[F64, I64]:
     """Expected time over algorithms, by how close each is to the fastest; and which that is."""
-    times = np.stack([one.time for one in found])
+    times = np.stack([one.time for one in founds])
     return closest(times), times.argmin(axis=0)
 
 
@@ -245,8 +249,8 @@ def closest(times: F64) -> F64:
     for _ in range(4):
         weight = weight * weight
     total, norm = weight[0] * times[0], weight[0]
-    for time, own in zip(times[1:], weight[1:], strict=True):
-        total, norm = total + own * time, norm + own
+    for time, item in zip(times[1:], weight[1:], strict=True):
+        total, norm = total + item * time, norm + item
     mean: F64 = total / norm
     return mean
 
@@ -256,11 +260,11 @@ def _product(
 ) -> tuple[F64, F64, F64]:
     """Expected time, operations issued and blocks of matrix products; each of shape (rows,)."""
     c = {**setting.c, "launch_s": 0.0}
-    found = evaluate(m, n, k, batch, setting.tiles, steps, setting.rates, c)
-    best = found.time.argmin(axis=0)
-    place = best * m.shape[1] + np.arange(m.shape[1])
-    blocks, block_steps = found.blocks.take(place), found.block_steps.take(place)
-    return closest(found.time), blocks * block_steps * steps.operations.take(best), blocks
+    result = evaluate(m, n, k, batch, setting.tiles, steps, setting.rates, c)
+    best = result.time.argmin(axis=0)
+    position = best * m.shape[1] + np.arange(m.shape[1])
+    blocks, block_steps = result.blocks.take(position), result.block_steps.take(position)
+    return closest(result.time), blocks * block_steps * steps.operations.take(best), blocks
 
 
 def _implicit(setting: Setting, f: Shape) -> Found:
@@ -316,7 +320,7 @@ def _fft(setting: Setting, f: Shape) -> Found:
 
 def _transformed(
     setting: Setting, f: Shape, sizes: tuple[F64, F64, F64], batch: F64, between: F64, name: str
-) -> Found:  # fmt: skip
+) -> Found:
     """Products between transforms: tiles x channels out x channels in, many small ones.
 
     A gradient of filters sums over tiles, one of the input swaps the channels.
@@ -354,8 +358,8 @@ def _by_taps(setting: Setting, f: Shape) -> NDArray[np.bool_]:
     known = square & (f.c >= 32.0) & (f.w >= 7.0) & ((f.stride_h == 1.0) | strided)
     if setting.recipe.compute not in ("fp16", "bf16"):
         known = np.zeros_like(known)
-    found: NDArray[np.bool_] = (depthwise & ~known)[0]
-    return found
+    taps: NDArray[np.bool_] = (depthwise & ~known)[0]
+    return taps
 
 
 def _taps_s(setting: Setting, f: Shape) -> F64:
@@ -367,18 +371,23 @@ def _taps_s(setting: Setting, f: Shape) -> F64:
 
 
 def _with_memory(
-    setting: Setting, f: Shape, busy: F64, issued: F64, blocks: F64, between: F64 | float,
+    setting: Setting,
+    f: Shape,
+    busy: F64,
+    issued: F64,
+    blocks: F64,
+    between: F64 | float,
     kernels: float,
-) -> Found:  # fmt: skip
+) -> Found:
     """Products with traffic of images, filters and what is kept between kernels."""
     c, rates = setting.c, setting.rates
     images = (f.elements_in * rates.a_bytes)[0]
     results = (f.elements_out * rates.c_bytes)[0]
     moved = images + results + (f.elements_filter * rates.b_bytes)[0]
     extra = np.zeros_like(moved) + np.asarray(between).reshape(-1)
-    kept = 0.0 if setting.cold else stays_in_l2(setting.l2_bytes, moved + extra)
+    remaining = 0.0 if setting.cold else stays_in_l2(setting.l2_bytes, moved + extra)
     missing = 1.0 - stays_in_l2(setting.l2_bytes, 0.5 * extra + moved)
-    outside = moved * (1.0 - kept) + extra * missing
+    outside = moved * (1.0 - remaining) + extra * missing
     memory = outside / setting.dram + (moved + extra - outside) / setting.l2
     high, low = np.maximum(busy, memory), np.minimum(busy, memory)
     # kernels of an algorithm in steps do not overlap with each other

@@ -47,10 +47,11 @@ class Shape:
     groups: Any
 
     @staticmethod
-    def of(dims: Mapping[str, Any]) -> Shape:
+    def from_dims(dims: Mapping[str, Any]) -> Shape:
         """The shape of an op's or a batch's dimensions.
 
-        >>> found = Shape.of({"batch": 8, "in_channels": 3, "out_channels": 64, "height": 224,
+        >>> found = Shape.from_dims({"batch": 8, "in_channels": 3, "out_channels": 64,
+        "height": 224,
         ...                   "width": 224, "kernel": 7, "stride": 2, "padding": 3})
         >>> found.p, found.q, found.macs
         (112, 112, 944111616)
@@ -99,12 +100,10 @@ class Shape:
 
     @property
     def elements_out(self) -> Any:
-        """Of the results."""
         return self.n * self.k * self.p * self.q
 
     @property
     def elements_filter(self) -> Any:
-        """Of the filters."""
         return self.k * self.c_of_group * self.r * self.s
 
     def floats(self, *, columns: bool = False) -> Shape:

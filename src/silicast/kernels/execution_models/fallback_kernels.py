@@ -65,7 +65,6 @@ class StreamFallback(Fallback):
 
     @final
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :meth:`Implementation.analyse`."""
         original = cast("StreamingKernel", self.original)
         stream = original.stream(batch.dims, batch.variant)
         rates = type(self).rates_of(device, _format_of(stream, device))
@@ -101,7 +100,6 @@ class CountedFallback(Fallback):
 
     @final
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :meth:`Implementation.analyse`."""
         variant = batch.variant
         recipe = RECIPES.get(variant.dtype)
         rates = type(self).rates_of(device, recipe.compute if recipe else variant.dtype)
@@ -113,12 +111,18 @@ class CountedFallback(Fallback):
         constants = load_physics(self.group).constants(device.architecture)
         experts = batch.dims.get("experts", none)
         work = Work(
-            matrix_ops=flops, matrix_issued=flops * busiest, vector_ops=none, vector_useful=none,
-            special_ops=none, read_bytes=moved, write_bytes=none, moved_bytes=moved,
+            matrix_ops=flops,
+            matrix_issued=flops * busiest,
+            vector_ops=none,
+            vector_useful=none,
+            special_ops=none,
+            read_bytes=moved,
+            write_bytes=none,
+            moved_bytes=moved,
             serial_s=none + experts * constants.get(f"{self.family}.expert_s", 0.0),
             tasks=xp.full_like(flops, rates.units),
             packed_bytes=moved * constants.get(f"{self.family}.packing", 0.0),
-        )  # fmt: skip
+        )
         return analyse_work(work, rates, variant)
 
 
@@ -144,7 +148,6 @@ class ModuleFallback(Fallback):
 
     @final
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :meth:`Implementation.analyse`."""
         return self.original.analyse(batch, device)
 
 
@@ -170,12 +173,17 @@ def _work_of(stream: Stream, rates: Rates, factor: float, calls: float) -> Work:
         none if x is None else none + xp.float64(x) for x in (stream.reread_bytes, stream.matrix)
     )
     return Work(
-        matrix_ops=0.5 * matrix, matrix_issued=matrix, vector_ops=none + xp.float64(stream.fma),
-        vector_useful=none, special_ops=none + xp.float64(stream.xu), read_bytes=read,
-        write_bytes=written, moved_bytes=(read + written) * factor + _second_sweep(again, rates),
+        matrix_ops=0.5 * matrix,
+        matrix_issued=matrix,
+        vector_ops=none + xp.float64(stream.fma),
+        vector_useful=none,
+        special_ops=none + xp.float64(stream.xu),
+        read_bytes=read,
+        write_bytes=written,
+        moved_bytes=(read + written) * factor + _second_sweep(again, rates),
         serial_s=none + rates.launch_s * (stream.kernels * calls - 1.0),
         tasks=none + xp.float64(stream.tasks),
-    )  # fmt: skip
+    )
 
 
 def _second_sweep(again: F64, rates: Rates) -> F64:
@@ -195,12 +203,17 @@ def adapter(
         elif isinstance(original, Composite):
             kind = ModuleFallback
         attributes: dict[str, object] = {
-            "family": original.family, "dims": original.dims, "ragged": original.ragged,
+            "family": original.family,
+            "dims": original.dims,
+            "ragged": original.ragged,
             "lessening": getattr(original, "lessening", LESSENING),
             "dtypes": getattr(original, "dtypes", ("bf16", "fp16", "fp32")),
-            "execution_model": execution_model, "original": original, "group": group,
-            "rates_of": staticmethod(rates_of), "__doc__": type(original).__doc__,
-        }  # fmt: skip
+            "execution_model": execution_model,
+            "original": original,
+            "group": group,
+            "rates_of": staticmethod(rates_of),
+            "__doc__": type(original).__doc__,
+        }
         if original.anywhere:
             kind, attributes = type(original), {"execution_model": execution_model}
         name = f"{type(original).__name__}On{execution_model.title().replace('_', '')}"

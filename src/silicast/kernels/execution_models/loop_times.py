@@ -41,10 +41,14 @@ class Schedules:
 def schedules_of(rows: Sequence[Configuration]) -> Schedules:
     """Columns of configurations of loops."""
     table = [
-        [*(one.number(f"tile_{side}") for side in "mnk"), ORDERS.index(one.word("order")),
-         one.number("unroll"), one.number("vector")]
+        [
+            *(one.number(f"tile_{side}") for side in "mnk"),
+            ORDERS.index(one.word("order")),
+            one.number("unroll"),
+            one.number("vector"),
+        ]
         for one in rows
-    ]  # fmt: skip
+    ]
     return Schedules(*np.array(table, dtype=np.float64).T.copy())
 
 
@@ -87,11 +91,15 @@ def core_facts(device: Device) -> CoreFacts:
     shared = [level for name, level in device.memory.items() if name not in ("l1", "l2", "dram")]
     beyond = max((level.bandwidth_bytes_per_s for level in shared), default=0.0)
     return CoreFacts(
-        vector=width, multiplies=rate / (2.0 * width), loads=LOADS, clock_hz=clock,
-        l1_bytes=l1.capacity_bytes, l2_bytes=l2.capacity_bytes,
+        vector=width,
+        multiplies=rate / (2.0 * width),
+        loads=LOADS,
+        clock_hz=clock,
+        l1_bytes=l1.capacity_bytes,
+        l2_bytes=l2.capacity_bytes,
         l2_bytes_per_clock=l2.bandwidth_bytes_per_s / clock,
         beyond_bytes_per_clock=(beyond or device.dram.bandwidth_bytes_per_s) / device.cores / clock,
-    )  # fmt: skip
+    )
 
 
 def check_threads(one: Configuration, device: Device) -> int:
@@ -104,8 +112,10 @@ def check_threads(one: Configuration, device: Device) -> int:
     if threads > device.cores:
         raise unsupported(
             f"{one.label} runs {threads} threads on {device.name}, which has {device.cores:g} "
-            f"cores: {threads - device.cores:g} too many", "configuration", "state fewer threads",
-        )  # fmt: skip
+            f"cores: {threads - device.cores:g} too many",
+            "configuration",
+            "state fewer threads",
+        )
     return threads
 
 
@@ -118,8 +128,8 @@ def scheduled_s(m: F64, n: F64, k: F64, one: Configuration, device: Device) -> F
     threads, schedules = check_threads(one, device), schedules_of([one] * len(m))
     alone, _ = loop_features(m, n, k, schedules, core_facts(device))
     tiles = np.ceil(m / schedules.m) * np.ceil(n / schedules.n)
-    found: F64 = alone * np.ceil(tiles / threads) / tiles
-    return found
+    scheduled_s: F64 = alone * np.ceil(tiles / threads) / tiles
+    return scheduled_s
 
 
 def loop_features(m: F64, n: F64, k: F64, s: Schedules, core: CoreFacts) -> tuple[F64, F64]:
@@ -173,9 +183,9 @@ def _fetched(tile: Mapping[str, F64], counts: Mapping[str, F64], order: F64) -> 
     del tile
     total = counts["m"] * counts["n"] * counts["k"]
     sides = {"a": "mk", "b": "kn", "c": "mn"}
-    found = dict.fromkeys(sides, total)
-    for place, word in enumerate(ORDERS):
-        for name, own in sides.items():
-            stays = counts[word[2]] if word[2] not in own else 1.0
-            found[name] = np.where(order == place, total / stays, found[name])
-    return found
+    fetched = dict.fromkeys(sides, total)
+    for index, word in enumerate(ORDERS):
+        for name, side in sides.items():
+            stays = counts[word[2]] if word[2] not in side else 1.0
+            fetched[name] = np.where(order == index, total / stays, fetched[name])
+    return fetched

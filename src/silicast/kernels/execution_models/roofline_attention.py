@@ -57,12 +57,11 @@ class RooflineAttention(RooflineKernel):
 
     @final
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :meth:`Implementation.analyse`."""
         c = load_physics(self.group).constants(device.architecture)
         variant = batch.variant
         dtype = compute_format(variant.dtype)
         rates = self.rates(device, dtype)
-        work = Sequences.of(batch, decode=self.decode)
+        work = Sequences.from_batch(batch, decode=self.decode)
         causal = variant.flag("causal", default=True)
         heads, groups = column(batch, "num_heads", 1), column(batch, "num_kv_heads", 1)
         width = column(batch, "head_dim", 128)

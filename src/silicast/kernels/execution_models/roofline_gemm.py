@@ -40,8 +40,11 @@ class RooflineGemm(RooflineKernel):
     family: ClassVar[str] = "gemm"
     takes_numbers: ClassVar[bool] = True
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "m": (1, 1 << 24), "n": (1, 1 << 24), "k": (1, 1 << 24), "batch": (1, 1 << 24),
-    }  # fmt: skip
+        "m": (1, 1 << 24),
+        "n": (1, 1 << 24),
+        "k": (1, 1 << 24),
+        "batch": (1, 1 << 24),
+    }
 
     @abstractmethod
     def rates(self, device: Device, dtype: str) -> Rates:
@@ -67,7 +70,6 @@ class RooflineGemm(RooflineKernel):
 
     @final
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :meth:`Implementation.analyse`."""
         recipe = recipe_for(batch.variant.dtype)
         rates = self.rates(device, recipe.compute)
         m, n, k = (xp.float64(batch.dims[name]) for name in ("m", "n", "k"))

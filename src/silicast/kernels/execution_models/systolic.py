@@ -35,7 +35,7 @@ def systolic_rates(device: Device, dtype: str) -> Rates:
     """
     c = load_physics(GROUP).constants(device.architecture)
     array = array_of(device)
-    return Rates.of(device, dtype, c, float(device.cores * array.count))
+    return Rates.from_device(device, dtype, c, float(device.cores * array.count))
 
 
 def array_of(device: Device) -> MatrixArray:
@@ -87,7 +87,6 @@ class SystolicGemm(RooflineGemm):
     fetches_weights: ClassVar[bool] = True
 
     def rates(self, device: Device, dtype: str) -> Rates:
-        """See :class:`RooflineGemm`."""
         return systolic_rates(device, dtype)
 
     def issued(
@@ -99,7 +98,6 @@ class SystolicGemm(RooflineGemm):
         k: F64,
         batch: F64,
     ) -> tuple[F64, F64]:
-        """See :class:`RooflineGemm`."""
         c = load_physics(GROUP).constants(device.architecture)
         array = array_of(device)
         issued = issued_by_arrays(device, m, n, k, batch, c["weight_load"])
@@ -117,7 +115,6 @@ class SystolicAttention(RooflineAttention):
 
     @final
     def rates(self, device: Device, dtype: str) -> Rates:
-        """See :class:`RooflineAttention`."""
         return systolic_rates(device, dtype)
 
     @final
@@ -135,8 +132,8 @@ class SystolicAttention(RooflineAttention):
         steps = xp.maximum(rows, load)
         scores = xp.ceil(width / array.rows) * xp.ceil(keys / array.columns)
         values = xp.ceil(keys / array.rows) * xp.ceil(width / array.columns)
-        found: F64 = (scores + values) * steps * (2.0 * array.rows * array.columns)
-        return found
+        issued: F64 = (scores + values) * steps * (2.0 * array.rows * array.columns)
+        return issued
 
 
 @register
@@ -151,11 +148,10 @@ class SystolicConv2d(Conv2dElsewhere):
     rates_of = staticmethod(systolic_rates)
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :meth:`Implementation.analyse`."""
         recipe = RECIPES[batch.variant.dtype]
         rates = systolic_rates(device, recipe.compute)
         c = load_physics(GROUP).constants(device.architecture)
-        array, shape = array_of(device), Shape.of(batch.dims).floats()
+        array, shape = array_of(device), Shape.from_dims(batch.dims).floats()
         positions = shape.n * shape.p * shape.q
         taps, filters = shape.c_of_group * shape.r * shape.s, shape.k_of_group
         if batch.variant.flag("backward_weights"):
@@ -167,15 +163,21 @@ class SystolicConv2d(Conv2dElsewhere):
         none = xp.full_like(read, 0.0)
         return analyse_work(
             Work(
-                matrix_ops=2.0 * fewest_products(shape, recipe.compute), matrix_issued=issued,
-                vector_ops=shape.elements_out, vector_useful=none, special_ops=none,
-                read_bytes=read, write_bytes=written, moved_bytes=read + written,
+                matrix_ops=2.0 * fewest_products(shape, recipe.compute),
+                matrix_issued=issued,
+                vector_ops=shape.elements_out,
+                vector_useful=none,
+                special_ops=none,
+                read_bytes=read,
+                write_bytes=written,
+                moved_bytes=read + written,
                 serial_s=none + (array.rows + array.columns) / device.clocks.boost_hz,
-                tasks=xp.ceil(positions / array.rows) * shape.groups, fresh_bytes=weights,
+                tasks=xp.ceil(positions / array.rows) * shape.groups,
+                fresh_bytes=weights,
             ),
             rates,
             batch.variant,
-        )  # fmt: skip
+        )
 
 
 register_adapter("systolic", adapter("systolic", GROUP, systolic_rates))

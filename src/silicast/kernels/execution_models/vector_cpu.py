@@ -43,7 +43,7 @@ def cpu_rates(device: Device, dtype: str) -> Rates:
     c = load_physics(GROUP).constants(device.architecture)
     levels = [(size, rate * c["chip_efficiency"]) for size, rate in caches(device).values()]
     return replace(
-        Rates.of(device, dtype, c, float(device.cores)),
+        Rates.from_device(device, dtype, c, float(device.cores)),
         levels=tuple(sorted(levels)),
         thread_bytes=c["thread_bytes"],
         fork_s=c["fork_s"] if device.cores > 1 else 0.0,
@@ -78,19 +78,16 @@ class CpuGemm(RooflineGemm):
     group: ClassVar[str] = GROUP
 
     def rates(self, device: Device, dtype: str) -> Rates:
-        """See :class:`RooflineGemm`."""
         return cpu_rates(device, dtype)
 
     def issued(
         self, device: Device, dtype: str, m: F64, n: F64, k: F64, batch: F64
     ) -> tuple[F64, F64]:
-        """See :class:`RooflineGemm`: padding."""
         return padded_ops(device, dtype, m, n, k) * batch, xp.full_like(m, 0.0)
 
     def blocks(self, m: F64, n: F64, batch: F64) -> F64:
-        """See :class:`RooflineGemm`."""
-        found: F64 = xp.ceil(m / BLOCK_ROWS) * xp.ceil(n / BLOCK_COLUMNS) * batch
-        return found
+        blocks: F64 = xp.ceil(m / BLOCK_ROWS) * xp.ceil(n / BLOCK_COLUMNS) * batch
+        return blocks
 
     def packed(self, device: Device, m: F64, n: F64, batch: F64, bytes_: F64) -> F64:
         """See :class:`RooflineGemm`: panels are copied, but for products with a vector."""
@@ -115,12 +112,10 @@ class CpuAttention(RooflineAttention):
 
     @final
     def rates(self, device: Device, dtype: str) -> Rates:
-        """See :class:`RooflineAttention`."""
         return cpu_rates(device, dtype)
 
     @final
     def issued(self, device: Device, dtype: str, rows: F64, keys: F64, width: F64) -> F64:
-        """See :class:`RooflineAttention`."""
         scores = padded_ops(device, dtype, rows, keys, width)
         return scores + padded_ops(device, dtype, rows, width, keys)
 
@@ -139,11 +134,10 @@ class CpuConv2d(Conv2dElsewhere):
     rates_of = staticmethod(cpu_rates)
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :meth:`Implementation.analyse`."""
         recipe = RECIPES[batch.variant.dtype]
         rates = cpu_rates(device, recipe.compute)
         c = load_physics(GROUP).constants(device.architecture)
-        shape = Shape.of(batch.dims).floats()
+        shape = Shape.from_dims(batch.dims).floats()
         sizes = BITS[recipe.activations] / 8.0, recipe.weight_bits / 8.0, BITS[recipe.output] / 8.0
         read = shape.elements_in * sizes[0] + shape.elements_filter * sizes[1]
         written = shape.elements_out * sizes[2]
@@ -161,15 +155,21 @@ class CpuConv2d(Conv2dElsewhere):
             serial_s = c["convolution_s"] + fresh * rates.fresh_s_per_byte
         return analyse_work(
             Work(
-                matrix_ops=2.0 * fewest_products(shape, recipe.compute), matrix_issued=issued,
-                vector_ops=none, vector_useful=none, special_ops=none, read_bytes=read,
-                write_bytes=written, moved_bytes=read + written, serial_s=serial_s,
+                matrix_ops=2.0 * fewest_products(shape, recipe.compute),
+                matrix_issued=issued,
+                vector_ops=none,
+                vector_useful=none,
+                special_ops=none,
+                read_bytes=read,
+                write_bytes=written,
+                moved_bytes=read + written,
+                serial_s=serial_s,
                 tasks=xp.maximum(shape.n * shape.groups, 1.0) * xp.ceil(shape.p),
                 packed_bytes=packed,
             ),
             rates,
             batch.variant,
-        )  # fmt: skip
+        )
 
 
 def _padding(channels: F64) -> F64:

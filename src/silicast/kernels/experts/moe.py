@@ -140,14 +140,20 @@ def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -
         variant.kernel, variant.library, recipe.name, device.architecture, variant.version
     )
     constants = selected(table, style, recipe.name)
-    rates = ExpertRates.of(
+    rates = ExpertRates.from_device(
         device, recipe, pipe, style, variant, constants["l2_bytes_per_clock_per_core"]
     )
     constants = grown(constants, rates)
     return Setting(
-        recipe=recipe, pipe=pipe, style=style, distribution=distribution_of(variant), rates=rates,
-        steps=Steps.of(rates, constants), device=device, constants=constants,
-    )  # fmt: skip
+        recipe=recipe,
+        pipe=pipe,
+        style=style,
+        distribution=distribution_of(variant),
+        rates=rates,
+        steps=Steps.from_rates(rates, constants),
+        device=device,
+        constants=constants,
+    )
 
 
 def grown(constants: Mapping[str, float], rates: ExpertRates) -> dict[str, float]:
@@ -157,13 +163,13 @@ def grown(constants: Mapping[str, float], rates: ExpertRates) -> dict[str, float
     power of it; without one, or on architectures that were measured, it stays. A share of a rate
     is at most 1.
     """
-    found = dict(constants)
+    grown = dict(constants)
     for name, base in growth_bases(rates).items():
         power = constants.get(name, 0.0)
         if power:
-            found[GROWTHS[name]] *= base**power
-    found["tensor_efficiency"] = min(found["tensor_efficiency"], 1.0)  # a share
-    return found
+            grown[GROWTHS[name]] *= base**power
+    grown["tensor_efficiency"] = min(grown["tensor_efficiency"], 1.0)  # a share
+    return grown
 
 
 def growth_bases(rates: ExpertRates) -> dict[str, float]:
@@ -183,13 +189,13 @@ def selected(table: Mapping[str, float], style: str, dtype: str) -> dict[str, fl
     {'a': 3.0}
     """
     wanted = ("", f"{style}.", f"{style}.{dtype}.")
-    found: dict[str, float] = {}
+    selected: dict[str, float] = {}
     for prefix in wanted:
         for name, value in table.items():
             head, dot, plain = name.rpartition(".")
             if head + dot == prefix:
-                found[plain] = value
-    return found
+                selected[plain] = value
+    return selected
 
 
 @register
@@ -208,24 +214,24 @@ class Moe(Implementation, CountsRows):
         "bf16", "fp16", "fp8", "fp8_block", "int4_wo", "nvfp4", "w4a16_mxfp4", "w4a8_mxfp4_mxfp8",
     )  # fmt: skip
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "tokens": (1, 1 << 24), "experts": (1, 1 << 12), "topk": (1, 64), "hidden": (1, 1 << 17),
+        "tokens": (1, 1 << 24),
+        "experts": (1, 1 << 12),
+        "topk": (1, 64),
+        "hidden": (1, 1 << 17),
         "intermediate": (1, 1 << 18),
-    }  # fmt: skip
+    }
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :meth:`Implementation.analyse`."""
         setting = setting_of(batch.variant, device)
         sizes = _columns(batch)
         layer = layer_of(setting, sizes)
-        found = estimate(layer, setting.rates, setting.constants, setting.steps)
-        return _analysis(setting, sizes, layer, found)
+        result = estimate(layer, setting.rates, setting.constants, setting.steps)
+        return _analysis(setting, sizes, layer, result)
 
     def style(self, variant: Variant, device: Device) -> str:
-        """See :meth:`Implementation.style`."""
         return setting_of(variant, device).style
 
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        """See :meth:`Implementation.shared_log_sd`."""
         c = setting_of(variant, device).constants
         return {"device": c["device_log_sd"], "family:moe": c["family_log_sd"]}
 
@@ -252,7 +258,6 @@ class Moe(Implementation, CountsRows):
         return -int(-(weights * recipe.weight_bits + rows * BITS[recipe.output]) // 8)
 
     def counts(self, batch: OpBatch) -> tuple[F64, F64]:
-        """See :class:`CountsRows`."""
         size, recipe = _columns(batch), recipe_for(batch.variant.dtype)
         ep = batch.dims.get("ep", batch.filled(1))
         assigned = size.tokens * size.topk
@@ -266,7 +271,6 @@ class Moe(Implementation, CountsRows):
         return 2.0 * local * weight, np.ceil(bits / 8.0)
 
     def busiest_share(self, batch: OpBatch) -> F64 | float:
-        """See :class:`CountsRows`: under the op's distribution."""
         name = distribution_of(batch.variant)
         if name == "balanced":
             return 1.0
@@ -313,10 +317,13 @@ def _columns(batch: OpBatch) -> Columns:
     one = batch.filled(1)
     tp = dims.get("tp", one)
     return Columns(
-        tokens=tokens, experts=experts, topk=xp.minimum(dims["topk"], experts),
-        hidden=dims["hidden"], inner=-(-dims["intermediate"] // tp),
+        tokens=tokens,
+        experts=experts,
+        topk=xp.minimum(dims["topk"], experts),
+        hidden=dims["hidden"],
+        inner=-(-dims["intermediate"] // tp),
         ep=xp.minimum(dims.get("ep", one), experts),
-    )  # fmt: skip
+    )
 
 
 def layer_of(setting: Setting, size: Columns) -> Layer:
@@ -324,13 +331,13 @@ def layer_of(setting: Setting, size: Columns) -> Layer:
     tokens, topk, experts, ep = size.tokens, size.topk, size.experts, size.ep
     arrays = (np.atleast_1d(x) for x in (tokens, experts, topk, ep))
     loads = busiest_loads(setting.distribution, *arrays)
-    return Layer.of(loads, tokens, topk, size.hidden, size.inner, ep)
+    return Layer.from_loads(loads, tokens, topk, size.hidden, size.inner, ep)
 
 
-def _analysis(setting: Setting, size: Columns, layer: Layer, found: Estimate) -> Analysis:
+def _analysis(setting: Setting, size: Columns, layer: Layer, result: Estimate) -> Analysis:
     """Bound, demand and features around the estimate."""
     c, rates, device = setting.constants, setting.rates, setting.device
-    time = with_exchange(setting, layer, found)
+    time = with_exchange(setting, layer, result)
     widths = _part_widths(rates)
     even = xp.ceil(size.tokens * size.topk / size.ep)
     bound_ops = 2.0 * even * layer.hidden * layer.inner * widths
@@ -339,13 +346,13 @@ def _analysis(setting: Setting, size: Columns, layer: Layer, found: Estimate) ->
         # the choices of one token are different experts, and the busiest rank has its share
         hit = xp.maximum(hit * SURELY_HIT, xp.ceil(size.topk / size.ep))
     weights = hit * layer.hidden * layer.inner * (widths * setting.recipe.weight_bits / 8.0)
-    kept = 0.0 if rates.cache == "cold" else rates.l2_bytes
+    remaining = 0.0 if rates.cache == "cold" else rates.l2_bytes
     arithmetic = bound_ops / device.bound_per_s(setting.pipe, setting.recipe.compute)
-    memory = xp.maximum(weights - kept, 0.0) / device.dram.bandwidth_bytes_per_s
+    memory = xp.maximum(weights - remaining, 0.0) / device.dram.bandwidth_bytes_per_s
     floor = xp.full_like(time, device_floor_s(rates))
-    columns = found.products.columns
+    columns = result.products.columns
     total = {
-        name: found.products.total(columns[name])
+        name: result.products.total(columns[name])
         for name in ("padded", "tensor", "l2", "dram", "chain", "dram_bytes")
     }
     blocks = xp.like(time, columns["blocks"][0])
@@ -356,7 +363,7 @@ def _analysis(setting: Setting, size: Columns, layer: Layer, found: Estimate) ->
         resource_s={
             setting.pipe: xp.maximum(arithmetic, floor),
             "dram": memory,
-            "launch": xp.full_like(time, c["launch_s"] * len(found.products.time)),
+            "launch": xp.full_like(time, c["launch_s"] * len(result.products.time)),
         },
         demand=Demand(
             tasks=blocks,
@@ -367,26 +374,26 @@ def _analysis(setting: Setting, size: Columns, layer: Layer, found: Estimate) ->
         ),
         features={
             **{f"{name}_share": total[name] / time for name in ("tensor", "l2", "dram", "chain")},
-            "around_share": found.around / time,
+            "around_share": result.around / time,
             "padding": total["padded"] / ops,
             "hit_share": layer.hit / layer.experts,
             "imbalance": layer.assigned * size.ep / (size.tokens * size.topk),
             "per_core": blocks / rates.cores,
-            **shape_features(layer, rates, found),
-            **({} if found.tiles is None else tile_features(layer, found.tiles)),
+            **shape_features(layer, rates, result),
+            **({} if result.tiles is None else tile_features(layer, result.tiles)),
         },
         independent_log_sd=_own_log_sd(setting, time),
-        choice=lambda: _chosen(setting, found),
+        choice=lambda: _chosen(setting, result),
     )
 
 
-def _chosen(setting: Setting, found: Estimate) -> list[str]:
+def _chosen(setting: Setting, result: Estimate) -> list[str]:
     """Style and tile of the first product: the likeliest of a table, else the fastest."""
-    if found.tiles is not None:
-        rows = found.tiles.m.shape[1]
-        return [f"{setting.style} {found.tiles.likely(row)}" for row in range(rows)]
+    if result.tiles is not None:
+        rows = result.tiles.m.shape[1]
+        return [f"{setting.style} {result.tiles.likely(row)}" for row in range(rows)]
     labels = setting.steps.tile.labels
-    return [f"{setting.style} {labels[i]}" for i in found.products.best[0].tolist()]
+    return [f"{setting.style} {labels[i]}" for i in result.products.best[0].tolist()]
 
 
 def device_floor_s(rates: ExpertRates) -> float:
@@ -397,8 +404,8 @@ def device_floor_s(rates: ExpertRates) -> float:
 def _own_log_sd(setting: Setting, time: F64) -> F64:
     c = setting.constants
     skewed = c["skewed_log_sd"] if setting.distribution != "balanced" else 0.0
-    own = c["independent_log_sd"]
-    return xp.full_like(time, math.sqrt(own * own + skewed * skewed))
+    current = c["independent_log_sd"]
+    return xp.full_like(time, math.sqrt(current * current + skewed * skewed))
 
 
 def _exchange_s(setting: Setting, layer: Layer) -> F64:
@@ -415,8 +422,8 @@ def _part_widths(rates: ExpertRates) -> float:
     return {"w13": first, "w2": 1.0, "full": first + 1.0}[rates.part]
 
 
-def with_exchange(setting: Setting, layer: Layer, found: Estimate) -> F64:
+def with_exchange(setting: Setting, layer: Layer, result: Estimate) -> F64:
     """The time with the exchange between ranks, where the kernel holds that too."""
     if not expert_styles()[setting.style].exchanges:
-        return found.time
-    return found.time + _exchange_s(setting, layer) * setting.constants["exchange_exposed"]
+        return result.time
+    return result.time + _exchange_s(setting, layer) * setting.constants["exchange_exposed"]

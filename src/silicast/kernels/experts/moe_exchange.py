@@ -104,13 +104,13 @@ def fabric_of(device: Device) -> Fabric:
         SilicastError: the device has none.
     """
     links = sorted(device.links.items())
-    found: Link | None = max(
+    result: Link | None = max(
         (link for _, link in links), key=lambda link: link.bandwidth_bytes_per_s, default=None
     )
-    if found is None:
+    if result is None:
         raise unsupported(f"{device.name} has no link to other devices", "device")
-    per_node = max(found.domain or device.default_gpus_per_node, 1)
-    return Fabric(found.bandwidth_bytes_per_s, per_node, device.default_host == GRACE)
+    per_node = max(result.domain or device.default_gpus_per_node, 1)
+    return Fabric(result.bandwidth_bytes_per_s, per_node, device.default_host == GRACE)
 
 
 class Exchange(Implementation):
@@ -121,18 +121,19 @@ class Exchange(Implementation):
     anywhere: ClassVar[bool] = True
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8", "nvfp4")
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "tokens": (1, 1 << 20), "hidden": (1, 1 << 17), "topk": (1, 64), "experts": (1, 1 << 12),
+        "tokens": (1, 1 << 20),
+        "hidden": (1, 1 << 17),
+        "topk": (1, 64),
+        "experts": (1, 1 << 12),
         "ep": (1, 1 << 12),
-    }  # fmt: skip
+    }
 
     @final
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :meth:`Implementation.analyse`."""
         return analyse_exchange(batch, device, self.phase, constants_of(device))
 
     @final
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        """See :meth:`Implementation.shared_log_sd`."""
         del variant  # the same for all
         c = constants_of(device)
         return {"device": c["device_log_sd"], f"family:{self.family}": c["family_log_sd"]}
@@ -186,14 +187,16 @@ def remote_of(topk: I64, ep: I64, per_node: I64) -> Remote:
     """Expected copies under even routing; ``per_node``: ranks of the group on one node."""
     nodes = np.maximum(ep / per_node, 1.0)
     return Remote(
-        (ep - 1) * _hit(ep, topk), topk * ((ep - 1) / ep),
-        (nodes - 1.0) * _hit(nodes, topk), topk * ((nodes - 1.0) / nodes),
-    )  # fmt: skip
+        (ep - 1) * _hit(ep, topk),
+        topk * ((ep - 1) / ep),
+        (nodes - 1.0) * _hit(nodes, topk),
+        topk * ((nodes - 1.0) / nodes),
+    )
 
 
-def _hit(places: I64 | F64, topk: I64) -> F64:
-    """Probability that one of ``places`` serves at least one of a token's choices."""
-    missed = np.maximum((places - 1) / places, 1e-9)
+def _hit(indices: I64 | F64, topk: I64) -> F64:
+    """Probability that one of ``indices`` serves at least one of a token's choices."""
+    missed = np.maximum((indices - 1) / indices, 1e-9)
     return 1.0 - exp_fixed(np.maximum(topk * log_fixed(missed), -20.0))
 
 
@@ -210,14 +213,14 @@ def analyse_exchange(
     token_bytes = tokens * dims["hidden"] * payload_bytes(variant, phase)
     path = path_of(variant.kernel)
     if path:
-        found = exchange_time(path, remote, batch, phase, table, fabric)
-        doubt = np.zeros_like(found.time_s)
+        result = exchange_time(path, remote, batch, phase, table, fabric)
+        doubt = np.zeros_like(result.time_s)
     else:
-        found, doubt = _either(remote, batch, phase, table, fabric)
-    time = found.time_s
+        result, doubt = _either(remote, batch, phase, table, fabric)
+    time = result.time_s
     compulsory = tokens * dims["hidden"] * remote.once * COMPULSORY_SHARE
     link = np.maximum(compulsory / fabric.link, 1.0 / device.clocks.max_hz)
-    own = np.sqrt(table["independent_log_sd"] ** 2 + doubt * doubt)
+    current = np.sqrt(table["independent_log_sd"] ** 2 + doubt * doubt)
     return Analysis(
         time_s=time,
         bound_s=link,
@@ -230,12 +233,15 @@ def analyse_exchange(
             level_bytes={"link": token_bytes * remote.once},
         ),
         features={
-            "copies": remote.once, "out": remote.out_once, "link_share": link / time,
-            "stream_share": found.stream_s / time, "network_share": found.network_s / time,
+            "copies": remote.once,
+            "out": remote.out_once,
+            "link_share": link / time,
+            "stream_share": result.stream_s / time,
+            "network_share": result.network_s / time,
             "ranks_of_node": local / fabric.per_node,
         },
-        independent_log_sd=own,
-    )  # fmt: skip
+        independent_log_sd=current,
+    )
 
 
 @final
@@ -260,17 +266,23 @@ def _either(
     low = exchange_time("low_latency", remote, batch, phase, table, fabric)
     high = exchange_time("throughput", remote, batch, phase, table, fabric)
     mixed = PathTime(
-        *((1.0 - share) * getattr(low, name) + share * getattr(high, name)
-          for name in ("time_s", "stream_s", "network_s"))
-    )  # fmt: skip
+        *(
+            (1.0 - share) * getattr(low, name) + share * getattr(high, name)
+            for name in ("time_s", "stream_s", "network_s")
+        )
+    )
     apart = np.abs(log_fixed(high.time_s / low.time_s))
     return mixed, np.sqrt(share * (1.0 - share)) * apart
 
 
 def exchange_time(
-    path: str, remote: Remote, batch: OpBatch, phase: str, table: Mapping[str, float],
+    path: str,
+    remote: Remote,
+    batch: OpBatch,
+    phase: str,
+    table: Mapping[str, float],
     fabric: Fabric,
-) -> PathTime:  # fmt: skip
+) -> PathTime:
     """Time of one path."""
 
     def constant(name: str) -> float:
@@ -281,8 +293,8 @@ def exchange_time(
     copies, out = (remote.every, remote.out_every) if every else (remote.once, remote.out_once)
     tokens = batch.dims["tokens"]
     token_bytes = batch.dims["hidden"] * payload_bytes(batch.variant, phase)
-    own = constant("own_copies")
-    copies = copies + own + out * constant("forward_copies")
+    current = constant("own_copies")
+    copies = copies + current + out * constant("forward_copies")
     moved = tokens * copies * (token_bytes + constant("header_bytes"))
     rate = np.full_like(moved, fabric.link * constant("efficiency"))
     if every:  # a few warps serve each expert

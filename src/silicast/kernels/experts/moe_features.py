@@ -16,7 +16,7 @@ WIDE = 128
 """Tokens and columns of the largest tile in use: how many of those there are, and how they fill."""
 
 
-def shape_features(layer: Layer, rates: ExpertRates, found: Estimate) -> dict[str, F64]:
+def shape_features(layer: Layer, rates: ExpertRates, estimate: Estimate) -> dict[str, F64]:
     """Of the busiest rank's share of a layer; arrays of shape (rows,).
 
     Tokens of an expert in use, experts in use and on the rank, its assignments; the width of its
@@ -31,7 +31,7 @@ def shape_features(layer: Layer, rates: ExpertRates, found: Estimate) -> dict[st
         "inner": layer.inner,
         "inner_over32": layer.inner % 32.0 / 32.0,
         "inner_over128": layer.inner % 128.0 / 128.0,
-        "first_share": xp.like(layer.tokens, found.products.time[0]) / found.time,
+        "first_share": xp.like(layer.tokens, estimate.products.time[0]) / estimate.time,
         "weights_in_l2": layer.hit * layer.inner * layer.hidden * (rates.b_bytes / rates.l2_bytes),
     }
     tiles = {
@@ -40,7 +40,7 @@ def shape_features(layer: Layer, rates: ExpertRates, found: Estimate) -> dict[st
     }
     for tile in PADDED:
         features[f"padding{tile}"] = tiles[tile] * (tile / layer.assigned)
-    blocks = [xp.like(layer.tokens, row) for row in found.products.columns["blocks"]]
+    blocks = [xp.like(layer.tokens, row) for row in estimate.products.columns["blocks"]]
     wide = tiles[WIDE] * xp.ceil(layer.inner / WIDE)
     for name, grid in (("wide", wide), *((str(i), row) for i, row in enumerate(blocks))):
         share = grid / rates.cores
@@ -51,12 +51,12 @@ def shape_features(layer: Layer, rates: ExpertRates, found: Estimate) -> dict[st
 
 def tile_features(layer: Layer, tiles: TileChances) -> dict[str, F64]:
     """What a tuned table would choose: expected sizes, how sure, and the padding of that choice."""
-    places = [expert_sizes().index(size) for size in tuned_sides()["m"]]
+    indices = [expert_sizes().index(size) for size in tuned_sides()["m"]]
     sizes = np.array(tuned_sides()["m"], dtype=np.float64).reshape(-1, 1)
-    found = {
+    table = {
         "tuned_m": tiles.expected("m"),
         "tuned_n": tiles.expected("n"),
         "tuned_sure": tiles.m.max(axis=0),
-        "tuned_padding": folded(tiles.m * (layer.tiles[places] * sizes)) / layer.assigned,
+        "tuned_padding": folded(tiles.m * (layer.tiles[indices] * sizes)) / layer.assigned,
     }
-    return {name: xp.like(layer.tokens, values) for name, values in found.items()}
+    return {name: xp.like(layer.tokens, values) for name, values in table.items()}

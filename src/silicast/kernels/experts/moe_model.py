@@ -87,7 +87,7 @@ class ExpertRates:
     tuned: str
 
     @staticmethod
-    def of(
+    def from_device(
         device: Device, recipe: Recipe, pipe: str, style: str, variant: Variant, l2: float
     ) -> ExpertRates:
         """The rates for ``variant`` on ``device``; ``l2``: bytes a clock and core if unknown."""
@@ -132,16 +132,21 @@ class Layer(Struct, frozen=True):
     remote: F64
 
     @staticmethod
-    def of(loads: Loads, tokens: I64, topk: I64, hidden: I64, inner: I64, ep: I64) -> Layer:
+    def from_loads(loads: Loads, tokens: I64, topk: I64, hidden: I64, inner: I64, ep: I64) -> Layer:
         """A layer under the loads of its busiest rank."""
         sums = (loads.tokens(), loads.experts_hit(), loads.experts())
         assigned, hit, experts = (xp.like(tokens, each) for each in sums)
         return Layer(
-            tokens=xp.float64(tokens), assigned=xp.maximum(assigned, 1.0), topk=xp.float64(topk),
-            hit=xp.maximum(hit, 1.0), experts=experts, hidden=xp.float64(hidden),
-            inner=xp.float64(inner), tiles=xp.maximum(loads.tiles(_sizes()), 1.0),
+            tokens=xp.float64(tokens),
+            assigned=xp.maximum(assigned, 1.0),
+            topk=xp.float64(topk),
+            hit=xp.maximum(hit, 1.0),
+            experts=experts,
+            hidden=xp.float64(hidden),
+            inner=xp.float64(inner),
+            tiles=xp.maximum(loads.tiles(_sizes()), 1.0),
             remote=1.0 - 1.0 / ep,
-        )  # fmt: skip
+        )
 
 
 COLUMNS = ("blocks", "per_core", "padded", "tensor", "l2", "dram", "chain")
@@ -165,8 +170,8 @@ class Products(Struct, frozen=True):
 
     def total(self, values: F64) -> F64:
         """Sum over the products, shape (rows,); a number where rows are numbers."""
-        found = folded(values)
-        return cast("F64", found.item()) if self.one else found
+        result = folded(values)
+        return cast("F64", result.item()) if self.one else result
 
 
 @final
@@ -191,7 +196,7 @@ class Steps:
     store_s: F64
 
     @staticmethod
-    def of(rates: ExpertRates, c: Mapping[str, float]) -> Steps:
+    def from_rates(rates: ExpertRates, c: Mapping[str, float]) -> Steps:
         """Steps of all tiles that the constants allow."""
         tile = expert_tiles(c["smallest_tile"], c["largest_tile"])
         depth = rates.step_bytes / rates.a_bytes
@@ -203,10 +208,13 @@ class Steps:
             tensor_s = tensor_s + tile.n * depth / (c["unpack_per_clock"] * rates.clock_hz)
         store_rate = c["store_bytes_per_clock"] * rates.clock_hz
         return Steps(
-            tile=tile, depth=depth, operations=operations, tensor_s=tensor_s,
+            tile=tile,
+            depth=depth,
+            operations=operations,
+            tensor_s=tensor_s,
             l2_s=operands / (rates.l2 * c["l2_efficiency"]),
             store_s=tile.m * tile.n * (rates.c_bytes / store_rate),
-        )  # fmt: skip
+        )
 
 
 def grouped_products(
@@ -253,9 +261,9 @@ def grouped_products(
         closeness = closeness * _chances(step.tile, tiles)
     expected = folded(closeness * time) / folded(closeness)
     best = np.argmin(time, axis=0)
-    place = best * best.size + np.arange(best.size).reshape(best.shape)
-    found = (blocks, per_core, deep * step.operations, tensor, l2, dram, chain)
-    columns = {name: value.take(place) for name, value in zip(COLUMNS, found, strict=True)}
+    position = best * best.size + np.arange(best.size).reshape(best.shape)
+    items = (blocks, per_core, deep * step.operations, tensor, l2, dram, chain)
+    columns = {name: value.take(position) for name, value in zip(COLUMNS, items, strict=True)}
     one = not isinstance(layer.tokens, np.ndarray)
     return Products(expected, best, {**columns, "dram_bytes": dram_bytes}, one)
 
@@ -273,9 +281,9 @@ def _chances(tile: ExpertTiles, tiles: TileChances) -> F64:
 def _columns(tiles: TileChances) -> Iterator[tuple[int, F64]]:
     """Probabilities of the columns that candidates have."""
     _, second, *others = tuned_sides()["n"]
-    narrow, *rest = tiles.n
-    yield second, narrow + rest[0]
-    yield from zip(others, rest[1:], strict=True)
+    narrow, *remaining = tiles.n
+    yield second, narrow + remaining[0]
+    yield from zip(others, remaining[1:], strict=True)
 
 
 def _overlapped(terms: tuple[F64, ...], loss: float) -> F64:
@@ -324,7 +332,7 @@ def estimate(
     layer: Layer, rates: ExpertRates, c: Mapping[str, float], step: Steps | None = None
 ) -> Estimate:
     """Products that belong to the part, and the kernels around them; ``step`` saves its making."""
-    step = Steps.of(rates, c) if step is None else step
+    step = Steps.from_rates(rates, c) if step is None else step
     first = layer.inner * (2.0 if rates.gated else 1.0)
     which = {"full": slice(0, 2), "w13": slice(0, 1), "w2": slice(1, 2)}[rates.part]
     n = xp.stack(first, layer.hidden)[which]

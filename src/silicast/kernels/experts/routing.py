@@ -192,8 +192,8 @@ def largest_count(mean: F64, variance: F64, skew: F64, of: I64) -> F64:
     z = largest_normal(of)
     deviation = np.sqrt(variance)
     tail = np.where(of > 1, (z * z - 1.0) * skew * (1.0 / 6.0), 0.0)
-    found: F64 = mean + z * deviation + np.maximum(tail, 0.0)
-    return found
+    largest_count: F64 = mean + z * deviation + np.maximum(tail, 0.0)
+    return largest_count
 
 
 def largest_normal(count: I64) -> F64:
@@ -206,10 +206,10 @@ def largest_normal(count: I64) -> F64:
     """
     beyond = 0.625 / (count + 0.25)
     t = np.sqrt(-2.0 * log_fixed(np.minimum(beyond, 0.5)))
-    found = t - (2.515517 + t * (0.802853 + t * 0.010328)) / (
+    value = t - (2.515517 + t * (0.802853 + t * 0.010328)) / (
         1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308))
     )
-    return np.where(count > 1, found, 0.0)
+    return np.where(count > 1, value, 0.0)
 
 
 def _power_law(alpha: float, level: bool, tokens: I64, experts: I64, topk: I64, ep: I64) -> Loads:
@@ -220,34 +220,34 @@ def _power_law(alpha: float, level: bool, tokens: I64, experts: I64, topk: I64, 
     largest = np.where(sparse, SPARSE_RANGE[1], LARGEST_SHARE * tokens)
     span = np.maximum(largest / smallest, 1.0)
     even = ((np.arange(POINTS) + 0.5) / POINTS)[:, None]
-    places = even + np.zeros(len(tokens))
-    weight = (-(-experts // ep)).astype(np.float64) / POINTS + np.zeros_like(places)
+    positions = even + np.zeros(len(tokens))
+    weight = (-(-experts // ep)).astype(np.float64) / POINTS + np.zeros_like(positions)
     if level or (ep == 1).all():
-        popularity = _quantile(places, span, alpha)
-        own = popularity
+        popularity = _quantile(positions, span, alpha)
+        current = popularity
     else:
-        places, scale = _places(experts, ep, alpha)
-        both = _quantile(np.concatenate((even + np.zeros_like(places), places)), span, alpha)
-        popularity, own = both[:POINTS], both[POINTS:] * scale
+        positions, scale = _places(experts, ep, alpha)
+        both = _quantile(np.concatenate((even + np.zeros_like(positions), positions)), span, alpha)
+        popularity, current = both[:POINTS], both[POINTS:] * scale
     unit = assignments / (folded(popularity) * (1.0 / POINTS) * experts)
     rounded = np.minimum(np.floor(popularity * unit + 0.5), tokens)
     missing = assignments - folded(rounded) * (1.0 / POINTS) * experts
-    each = np.floor(own * unit + 0.5)
+    each = np.floor(current * unit + 0.5)
     # what rounding lost goes to the most popular experts, one token each, over and over
     width = experts * (1.0 / POINTS)
     first = np.minimum(np.maximum(missing, 0.0), experts)
-    rank = (1.0 - places) * experts - 0.5 * width
+    rank = (1.0 - positions) * experts - 0.5 * width
     each = each + np.minimum(np.maximum((first - rank) / width, 0.0), 1.0)
     return Loads(np.minimum(np.maximum(each, 0.0), tokens), weight)
 
 
-def _quantile(places: F64, span: F64, alpha: float) -> F64:
-    """Value over the smallest of a power law between 1 and ``span``, at ``places`` in (0, 1)."""
+def _quantile(positions: F64, span: F64, alpha: float) -> F64:
+    """Value over the smallest of a power law between 1 and ``span``, at ``positions`` in (0, 1)."""
     log_span = log_fixed(span)
     if alpha == 1.0:
-        return exp_fixed(places * log_span)
+        return exp_fixed(positions * log_span)
     slope = 1.0 - alpha
-    inner = 1.0 + places * (exp_fixed(slope * log_span) - 1.0)
+    inner = 1.0 + positions * (exp_fixed(slope * log_span) - 1.0)
     return exp_fixed(log_fixed(inner) * (1.0 / slope))
 
 
@@ -257,8 +257,8 @@ def _places(experts: I64, ep: I64, alpha: float) -> tuple[F64, F64]:
         _composition(int(e), int(p), alpha)
         for e, p in zip(experts.tolist(), ep.tolist(), strict=True)
     ]
-    places = np.stack([column[0] for column in columns], axis=1)
-    return places, np.array([column[1] for column in columns])
+    positions = np.stack([column[0] for column in columns], axis=1)
+    return positions, np.array([column[1] for column in columns])
 
 
 @lru_cache(maxsize=4096)
@@ -274,18 +274,18 @@ def _composition(experts: int, ep: int, alpha: float) -> tuple[F64, float]:
         return even, 1.0
     generator = np.random.default_rng(20_25)
     draws = max(DRAWS, -(-2 * POINTS // local))
-    places = generator.random((draws, ep, local))
-    span = np.full(places.size, REFERENCE_RANGE)
-    popularity = _quantile(places.reshape(-1), span, alpha).reshape(places.shape)
+    positions = generator.random((draws, ep, local))
+    span = np.full(positions.size, REFERENCE_RANGE)
+    popularity = _quantile(positions.reshape(-1), span, alpha).reshape(positions.shape)
     sums = folded(np.moveaxis(popularity, 2, 0))
     busiest = np.argmax(sums, axis=1)
     rows = np.arange(draws)
     share = float(folded((sums[rows, busiest] / folded(sums.T))[:, None])[0]) / draws
-    pooled = np.sort(places[rows, busiest].reshape(-1))
+    pooled = np.sort(positions[rows, busiest].reshape(-1))
     middle = pooled[((np.arange(POINTS) + 0.5) * (len(pooled) / POINTS)).astype(np.int64)]
     flat = _quantile(even, np.full(POINTS, REFERENCE_RANGE), alpha)
-    own = _quantile(middle, np.full(POINTS, REFERENCE_RANGE), alpha)
-    naive = float(folded(own[:, None])[0] / folded(flat[:, None])[0]) / ep
+    quantile = _quantile(middle, np.full(POINTS, REFERENCE_RANGE), alpha)
+    naive = float(folded(quantile[:, None])[0] / folded(flat[:, None])[0]) / ep
     return middle, share / naive
 
 
@@ -311,8 +311,8 @@ def _histogram(name: str) -> F64:
             field="distribution",
             hint="for example [3, 1, 1, 1]",
         )
-    found: F64 = shares / total
-    return found
+    histogram: F64 = shares / total
+    return histogram
 
 
 def _from_histogram(name: str, tokens: I64, experts: I64, topk: I64, ep: I64) -> Loads:

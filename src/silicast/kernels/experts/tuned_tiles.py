@@ -84,15 +84,19 @@ def terms_of(tokens: F64, experts: F64, width: F64, dtype: str) -> F64:
     each = logs[:1] - logs[1:2]
     small = logs * 0.125
     marks = np.array([[1.0 if name == dtype else 0.0] for name in FORMATS])
-    found: F64 = np.concatenate(
+    terms: F64 = np.concatenate(
         (
-            np.ones_like(each), small, small[_ONE] * small[_OTHER],
+            np.ones_like(each),
+            small,
+            small[_ONE] * small[_OTHER],
             np.maximum(each - _EACH_BENDS, 0.0) * 0.25,
-            np.maximum(logs[:1] - _TOKEN_BENDS, 0.0) * 0.25, marks + np.zeros_like(each),
-            marks * small[:1], marks * (each * 0.125),
+            np.maximum(logs[:1] - _TOKEN_BENDS, 0.0) * 0.25,
+            marks + np.zeros_like(each),
+            marks * small[:1],
+            marks * (each * 0.125),
         )
-    )  # fmt: skip
-    return found
+    )
+    return terms
 
 
 def weight_name(side: str, size: int, term: int) -> str:

@@ -36,16 +36,20 @@ class DataMovement(StreamingKernel):
 
     def kernel_style(self, variant: Variant) -> str:
         """Its flag, for a kernel with rates of its own."""
-        own = next((name for name in OWN_RATES if variant.flag(name)), "")
-        return own or super().kernel_style(variant)
+        current = next((name for name in OWN_RATES if variant.flag(name)), "")
+        return current or super().kernel_style(variant)
 
     def stream(self, sizes: Sizes, variant: Variant) -> Stream:
-        """Everything once."""
         read, written = sizes["read_bytes"], sizes["written_bytes"]
         operations = sizes.get("operations", written * 0)
         most = read + written
         block = 2 * PER_BLOCK * element_bytes(variant.dtype)
         return Stream(
-            read_bytes=read, write_bytes=written, flops=operations, fma=operations, xu=written * 0,
-            tasks=-(-most // block), looped_trips=sizes.get("looped_trips"),
-        )  # fmt: skip
+            read_bytes=read,
+            write_bytes=written,
+            flops=operations,
+            fma=operations,
+            xu=written * 0,
+            tasks=-(-most // block),
+            looped_trips=sizes.get("looped_trips"),
+        )

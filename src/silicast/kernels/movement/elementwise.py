@@ -80,7 +80,10 @@ class Elementwise(StreamingKernel):
         flops, fma, xu = KINDS[kind_of(variant)]
         elements = sizes["elements"]
         return Stream(
-            read_bytes=elements * sizes.get("inputs", 1) * size, write_bytes=elements * size,
-            flops=elements * flops, fma=elements * fma, xu=elements * xu,
+            read_bytes=elements * sizes.get("inputs", 1) * size,
+            write_bytes=elements * size,
+            flops=elements * flops,
+            fma=elements * fma,
+            xu=elements * xu,
             tasks=-(-elements // PER_BLOCK),
-        )  # fmt: skip
+        )

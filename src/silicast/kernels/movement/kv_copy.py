@@ -30,6 +30,10 @@ class KvCopy(StreamingKernel):
         zero = sizes["tokens"] * 0
         return Stream(
             read_bytes=elements * element_bytes(variant.dtype) + sizes["tokens"] * 8,
-            write_bytes=elements * stored, flops=zero, fma=zero, xu=zero, tasks=sizes["tokens"],
+            write_bytes=elements * stored,
+            flops=zero,
+            fma=zero,
+            xu=zero,
+            tasks=sizes["tokens"],
             trips=2.0,
-        )  # fmt: skip
+        )

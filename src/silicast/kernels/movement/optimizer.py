@@ -97,12 +97,12 @@ def optimizer_flags(
     """
     if kind not in RULES:
         raise unknown_name(f"unknown optimizer {kind!r}", "kind", f"one of {', '.join(RULES)}")
-    found = {kind: True}
-    found |= {} if master else {"master": False}
-    found |= {} if fp32_states else {"fp32_states": False}
-    found |= {"fp32_grads": True} if fp32_grads else {}
-    found |= {"assumed_shape": True} if assumed_shape and kind == "muon" else {}
-    return tuple(sorted(found.items()))
+    table = {kind: True}
+    table |= {} if master else {"master": False}
+    table |= {} if fp32_states else {"fp32_states": False}
+    table |= {"fp32_grads": True} if fp32_grads else {}
+    table |= {"assumed_shape": True} if assumed_shape and kind == "muon" else {}
+    return tuple(sorted(table.items()))
 
 
 def optimizer_bytes(name: str, dtype: str) -> int:
@@ -147,10 +147,10 @@ class Optimizer(StreamingKernel):
 
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """Wider where the shape of Muon's matrices is a guess."""
-        found = dict(super().shared_log_sd(variant, device))
+        shared_log_sd = dict(super().shared_log_sd(variant, device))
         if variant.flag("assumed_shape"):
-            found["shape:muon"] = ASSUMED_SHAPE_LOG_SD
-        return found
+            shared_log_sd["shape:muon"] = ASSUMED_SHAPE_LOG_SD
+        return shared_log_sd
 
     def remarks(self, variant: Variant) -> tuple[str, ...]:
         """Says so where matrices were assumed."""

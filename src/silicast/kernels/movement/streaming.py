@@ -110,9 +110,9 @@ class StreamingKernel(Implementation):
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         """Analytic time, bound, demand and features; see :meth:`Implementation.analyse`."""
         rates = self.rates(batch.variant, device)
-        found = analyse_stream(self.stream(batch.dims, batch.variant), batch.variant, rates)
+        result = analyse_stream(self.stream(batch.dims, batch.variant), batch.variant, rates)
         remarks = self.remarks(batch.variant)
-        return structs.replace(found, warnings=remarks) if remarks else found
+        return structs.replace(result, warnings=remarks) if remarks else result
 
     @final
     def rates(self, variant: Variant, device: Device) -> StreamingRates:
@@ -127,12 +127,12 @@ class StreamingKernel(Implementation):
     @final
     def style(self, variant: Variant, device: Device) -> str:  # noqa: ARG002
         """Scalar or vectorised, in families where measured libraries differ in that."""
-        found = self.kernel_style(variant)
-        return found if found in (SCALAR, VECTORISED) else ""
+        kernel_style = self.kernel_style(variant)
+        return kernel_style if kernel_style in (SCALAR, VECTORISED) else ""
 
     def kernel_style(self, variant: Variant) -> str:
         """How a variant's library runs this family, which names constants; "" = as most do."""
-        rule = kernel_rule(self.family, Facts.of(variant))
+        rule = kernel_rule(self.family, Facts.from_variant(variant))
         return rule.style if rule else ""
 
     def remarks(self, variant: Variant) -> tuple[str, ...]:  # noqa: ARG002

@@ -84,7 +84,7 @@ class StreamingRates:
     eager_error: float
 
     @staticmethod
-    def of(
+    def from_device(
         device: Device, family: str, table: Mapping[str, float], style: str = ""
     ) -> StreamingRates:
         """A device under the constants of its architecture.
@@ -170,4 +170,6 @@ def _matrix_rates(device: Device) -> tuple[float, float]:
 @lru_cache(maxsize=4096)
 def rates_of(device: Device, family: str, style: str = "") -> StreamingRates:
     """A device under the constants of the catalog."""
-    return StreamingRates.of(device, family, constants_of(GROUP, device.architecture), style)
+    return StreamingRates.from_device(
+        device, family, constants_of(GROUP, device.architecture), style
+    )

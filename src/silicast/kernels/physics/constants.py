@@ -91,8 +91,8 @@ def load_physics(group: str) -> Physics:
     """The constants file ``catalog/physics/<group>.json``, or what :func:`replaced` put there, with
     what whole models showed of it.
     """
-    found = _REPLACED.get(group) or _shipped(group)
-    return found if group == WHOLE_MODELS else _with_whole_models(group, found)
+    value = _REPLACED.get(group) or _shipped(group)
+    return value if group == WHOLE_MODELS else _with_whole_models(group, value)
 
 
 def _with_whole_models(group: str, physics: Physics) -> Physics:
@@ -201,6 +201,6 @@ def _forget() -> None:
     """Empties the memories of all kernel models and of what rests on them, not those of files."""
     for name, module in list(sys.modules.items()):
         if name.startswith(_RESTING):
-            for found in list(vars(module).values()):
-                if hasattr(found, "cache_clear") and getattr(found, "__module__", "") == name:
-                    found.cache_clear()
+            for value in list(vars(module).values()):
+                if hasattr(value, "cache_clear") and getattr(value, "__module__", "") == name:
+                    value.cache_clear()

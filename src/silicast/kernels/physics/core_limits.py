@@ -63,11 +63,11 @@ def core_limits(device: Device) -> CoreLimits:
     >>> core_limits(find_device("H20")).instruction
     'wgmma'
     """
-    found = known_limits().get(device.architecture)
-    if found is None:
+    core_limits = known_limits().get(device.architecture)
+    if core_limits is None:
         raise unmodelled(
             f"configurations of kernels on {device.name} ({device.architecture}) are not modelled",
             "device",
             f"known architectures: {', '.join(known_limits())}",
         )
-    return found
+    return core_limits

@@ -122,11 +122,11 @@ def kernel_energy(times: KernelTimes, batch: OpBatch, device: Device) -> KernelE
         return _counted(counted, times, device)
     if not applies_to(device):
         return None
-    own = energies(device, batch.family, batch.variant)
+    current = energies(device, batch.family, batch.variant)
     work = actions(times.analysis, batch.variant, device)
     seconds = (times.estimate_s, times.p05_s, times.p95_s)
-    estimate, p05, p95, power = _interval(own, work, seconds, device)
-    return KernelEnergy(estimate, p05, p95, power, own.measured)
+    estimate, p05, p95, power = _interval(current, work, seconds, device)
+    return KernelEnergy(estimate, p05, p95, power, current.measured)
 
 
 def above_static_j(times: KernelTimes, batch: OpBatch, device: Device) -> F64 | None:
@@ -139,11 +139,11 @@ def above_static_j(times: KernelTimes, batch: OpBatch, device: Device) -> F64 | 
         return above
     if not applies_to(device):
         return None
-    own, seconds = energies(device, batch.family, batch.variant), times.estimate_s
+    current, seconds = energies(device, batch.family, batch.variant), times.estimate_s
     work = actions(times.analysis, batch.variant, device)
-    power = xp.minimum(free_power(own, work, seconds, device), own.limit_w)
-    found: F64 = power * seconds - own.static_w * seconds
-    return found
+    power = xp.minimum(free_power(current, work, seconds, device), current.limit_w)
+    above_static_j: F64 = power * seconds - current.static_w * seconds
+    return above_static_j
 
 
 def _counted(joules: F64, times: KernelTimes, device: Device) -> KernelEnergy:
@@ -209,44 +209,46 @@ def _waiting_log_sd() -> float:
     return math.sqrt(math.fsum((x - middle) ** 2 for x in shares) / (len(shares) - 1))
 
 
-def _interval(own: Energies, work: Actions, times: Sequence[F64], device: Device) -> list[F64]:
+def _interval(current: Energies, work: Actions, times: Sequence[F64], device: Device) -> list[F64]:
     """Energy, its quantiles and power; ``times`` are the estimate and its quantiles."""
     seconds, p05_s, p95_s = times
-    free = free_power(own, work, seconds, device)
-    power = xp.minimum(free, own.limit_w)
+    free = free_power(current, work, seconds, device)
+    power = xp.minimum(free, current.limit_w)
     # a board that nobody measured may stay below a limit that the estimate is far above
-    known = free if own.measured else power
-    low = power / xp.minimum(xp.maximum(known / own.spread, own.static_w), own.limit_w)
-    high = xp.minimum(free * own.spread, own.limit_w) / power
+    known = free if current.measured else power
+    low = power / xp.minimum(xp.maximum(known / current.spread, current.static_w), current.limit_w)
+    high = xp.minimum(free * current.spread, current.limit_w) / power
     # at fixed work the static part alone grows with time; at the limit all of it does
-    slope = xp.maximum(own.static_w / free, 1.0 * (free >= own.limit_w))
+    slope = xp.maximum(current.static_w / free, 1.0 * (free >= current.limit_w))
     shorter = _joint(low - 1.0, slope * (seconds / p05_s - 1.0))
     longer = _joint(high - 1.0, slope * (p95_s / seconds - 1.0))
     estimate = power * seconds
-    lowest, highest = own.static_w * p05_s, own.limit_w * p95_s
+    lowest, highest = current.static_w * p05_s, current.limit_w * p95_s
     return [
-        estimate, xp.minimum(xp.maximum(estimate / (1.0 + shorter), lowest), estimate),
-        xp.maximum(xp.minimum(estimate * (1.0 + longer), highest), estimate), power,
-    ]  # fmt: skip
+        estimate,
+        xp.minimum(xp.maximum(estimate / (1.0 + shorter), lowest), estimate),
+        xp.maximum(xp.minimum(estimate * (1.0 + longer), highest), estimate),
+        power,
+    ]
 
 
 def _joint(one: F64, other: F64) -> F64:
     """Two relative distances from the middle that are independent of each other."""
-    found: F64 = xp.sqrt(one * one + other * other)
-    return found
+    joint: F64 = xp.sqrt(one * one + other * other)
+    return joint
 
 
-def free_power(own: Energies, work: Actions, seconds: F64, device: Device) -> F64:
+def free_power(current: Energies, work: Actions, seconds: F64, device: Device) -> F64:
     """Watts of kernels that take ``seconds``, as if the board had no limit; shape (n,)."""
     rate = 1.0 / seconds
     dram = xp.minimum(work.dram_bytes * rate, device.dram.bandwidth_bytes_per_s)
-    dynamic = work.operations * rate * own.operation_j + dram * own.dram_byte_j
+    dynamic = work.operations * rate * current.operation_j + dram * current.dram_byte_j
     cache = device.l2 if device.execution_model == "simt" else device.memory.get("l2")
     if cache is not None and cache.bandwidth_bytes_per_s > 0.0:
         l2 = xp.minimum(work.l2_bytes * rate, cache.bandwidth_bytes_per_s)
-        dynamic = dynamic + l2 * own.l2_byte_j
-    dynamic = dynamic + work.special * rate * own.special_j + work.busy * own.core_w
-    return own.static_w + own.activity * dynamic
+        dynamic = dynamic + l2 * current.l2_byte_j
+    dynamic = dynamic + work.special * rate * current.special_j + work.busy * current.core_w
+    return current.static_w + current.activity * dynamic
 
 
 def actions(analysis: Analysis, variant: Variant, device: Device) -> Actions:
@@ -296,7 +298,7 @@ def energies_from(
     if device.power_cap_w is None:
         raise ValueError(f"no power limit of {device.name} is known")
     pipe, compute = _matrix(device, variant)
-    own = board_w(device, c)
+    current = board_w(device, c)
     scale = 1.0 if measured else _scale(device, c)
     relative = c.get(f"relative_energy.{compute}", 1.0)
     if pipe == "fma":
@@ -306,9 +308,9 @@ def energies_from(
     if not measured:
         log_sd = max(log_sd, c["unmeasured_log_sd"])
     return Energies(
-        limit_w=c["limit_share"] * own.cap_w,
-        static_w=min(own.static_w, c["limit_share"] * own.cap_w),
-        core_w=own.core_w * scale,
+        limit_w=c["limit_share"] * current.cap_w,
+        static_w=min(current.static_w, c["limit_share"] * current.cap_w),
+        core_w=current.core_w * scale,
         operation_j=c["operation_j"] * relative * growth,
         dram_byte_j=dram_byte_j(device, c),
         l2_byte_j=c["l2_byte_j"] * growth,
@@ -363,10 +365,10 @@ def _scale(device: Device, c: Mapping[str, float]) -> float:
     """
     built = as_built(device)
     built = built if applies_to(built) else device
-    own = board_w(built, c)
+    current = board_w(built, c)
     memory = NOMINAL["dram"] * built.dram.bandwidth_bytes_per_s * dram_byte_j(built, c)
-    room = c["products_share"] * own.cap_w - own.static_w - memory
-    return math.sqrt(max(room, 0.1 * own.cap_w) / (own.core_w + own.products_w))
+    room = c["products_share"] * current.cap_w - current.static_w - memory
+    return math.sqrt(max(room, 0.1 * current.cap_w) / (current.core_w + current.products_w))
 
 
 def activity_names(family: str, variant: Variant) -> tuple[str, str, str]:
@@ -381,7 +383,7 @@ def activity_names(family: str, variant: Variant) -> tuple[str, str, str]:
 
 def activity(family: str, variant: Variant, c: Mapping[str, float]) -> float:
     """Factor of the kernel; what was not measured of it counts as the average does."""
-    found = 1.0
+    activity = 1.0
     for name in activity_names(family, variant):
-        found *= c.get(name, 1.0)
-    return found
+        activity *= c.get(name, 1.0)
+    return activity

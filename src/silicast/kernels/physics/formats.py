@@ -20,10 +20,13 @@ from silicast.core.dtypes import BITS, RECIPES
 from silicast.hardware.device import ComputeLevel, Device, Pipe
 
 SUBSTITUTES: Mapping[str, tuple[str, ...]] = {
-    "nvfp4": ("mxfp4", "bf16", "fp16", "fp32"), "mxfp4": ("nvfp4", "bf16", "fp16", "fp32"),
-    "mxfp8": ("fp8", "bf16", "fp16", "fp32"), "fp8": ("bf16", "fp16", "fp32"),
-    "int4": ("int8", "bf16", "fp16", "fp32"), "int8": ("bf16", "fp16", "fp32"),
-}  # fmt: skip
+    "nvfp4": ("mxfp4", "bf16", "fp16", "fp32"),
+    "mxfp4": ("nvfp4", "bf16", "fp16", "fp32"),
+    "mxfp8": ("fp8", "bf16", "fp16", "fp32"),
+    "fp8": ("bf16", "fp16", "fp32"),
+    "int4": ("int8", "bf16", "fp16", "fp32"),
+    "int8": ("bf16", "fp16", "fp32"),
+}
 """Format -> what stands in for it, best first: libraries widen 4-bit weights to 16 bits where no
 unit multiplies 4 bits, and have no kernels that widen both operands to fp8. Nothing stands in for
 formats of 16 bits and more: libraries refuse those, and a checkpoint in bf16 is converted before
@@ -77,16 +80,16 @@ def with_format(device: Device, dtype: str) -> tuple[Device, str]:
     """
     recipe = RECIPES.get(dtype)
     wanted = recipe.compute if recipe else dtype
-    own, found = _pipe_of(device, wanted), computes_in(device, dtype)
-    if own and recipe and recipe.widens and device.execution_model != "simt":
+    current, computes = _pipe_of(device, wanted), computes_in(device, dtype)
+    if current and recipe and recipe.widens and device.execution_model != "simt":
         return device, f"{device.name} widens {recipe.weights} weights: computed in {wanted}"
-    if found == wanted:
+    if computes == wanted:
         return device, ""
-    pipe, why = own or _pipe_of(device, found), f"has no {wanted} units"
-    if own:
-        why = f"multiplies {wanted} slower than {found}"
-    level = _added(device.compute, pipe, wanted, device.rate_per_core(pipe, found))
-    return replace(device, compute=level), f"{device.name} {why}: computed in {found}"
+    pipe, why = current or _pipe_of(device, computes), f"has no {wanted} units"
+    if current:
+        why = f"multiplies {wanted} slower than {computes}"
+    level = _added(device.compute, pipe, wanted, device.rate_per_core(pipe, computes))
+    return replace(device, compute=level), f"{device.name} {why}: computed in {computes}"
 
 
 @lru_cache(maxsize=4096)
@@ -103,10 +106,10 @@ def computes_in(device: Device, dtype: str) -> str:
     """
     recipe = RECIPES.get(dtype)
     wanted = recipe.compute if recipe else dtype
-    own = _pipe_of(device, wanted)
-    if own:
+    pipe = _pipe_of(device, wanted)
+    if pipe:
         quickest = max(
-            (wanted, *WIDER.get(wanted, ())), key=lambda name: device.rate_per_core(own, name)
+            (wanted, *WIDER.get(wanted, ())), key=lambda name: device.rate_per_core(pipe, name)
         )
         widens = recipe is not None and recipe.widens and device.execution_model != "simt"
         return wanted if widens else quickest

@@ -46,7 +46,6 @@ class Quality:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing differs."""
         return self == PLAIN
 
     def applied(
@@ -62,8 +61,8 @@ class Quality:
             changed = changed + self.stream_extra_s
         if self.task_s > 0.0:
             changed = changed + xp.ceil(tasks / cores) * self.task_s
-        found: F64 = xp.maximum(changed, time_s * LEAST_SHARE)
-        return found
+        applied: F64 = xp.maximum(changed, time_s * LEAST_SHARE)
+        return applied
 
 
 PLAIN = Quality()
@@ -90,10 +89,13 @@ def software_quality(device: Device, family: str, compute: str = "") -> Quality:
         return constants.get(f"{family}.{compute}.{name}", plain)
 
     return Quality(
-        value("slowdown", PLAIN.slowdown), value("extra_peaks", PLAIN.extra_peaks),
-        value("extra_s", PLAIN.extra_s), value("stream_extra_s", PLAIN.stream_extra_s),
-        value("task_s", PLAIN.task_s), value("independent_log_sd", PLAIN.independent_log_sd),
-    )  # fmt: skip
+        value("slowdown", PLAIN.slowdown),
+        value("extra_peaks", PLAIN.extra_peaks),
+        value("extra_s", PLAIN.extra_s),
+        value("stream_extra_s", PLAIN.stream_extra_s),
+        value("task_s", PLAIN.task_s),
+        value("independent_log_sd", PLAIN.independent_log_sd),
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -110,19 +112,19 @@ def knowledge_errors(device: Device, family: str = "", compute: str = "") -> Map
     ['software:rubin', 'specification:Rubin']
     """
     constants = load_physics(PHYSICS).constants(device.architecture)
-    found: dict[str, float] = {}
+    knowledge_errors: dict[str, float] = {}
     variance = 0.0
     for rule in sorted({_rule(path, constants) for path in device.unknowns if path != NO_CAP}):
         variance += constants[rule] * constants[rule]
     if unknown_cap(device):
         variance += constants["missing.power.cap_w"] * constants["missing.power.cap_w"]
     if variance > 0.0:
-        found[f"specification:{device.name}"] = math.sqrt(variance)
+        knowledge_errors[f"specification:{device.name}"] = math.sqrt(variance)
     software = constants.get(f"{family}.software_log_sd", constants["software_log_sd"])
     software = constants.get(f"{family}.{compute}.software_log_sd", software)
     if software > 0.0 and device.structure is None:  # a design has no libraries yet
-        found[f"software:{device.architecture}"] = software
-    return found
+        knowledge_errors[f"software:{device.architecture}"] = software
+    return knowledge_errors
 
 
 @lru_cache(maxsize=1024)
@@ -139,16 +141,16 @@ def stand_ins(device: Device) -> tuple[str, ...]:
         for path in device.unknowns
         if path != NO_CAP and constants[_rule(path, constants)] > 0.0
     ]
-    found: list[str] = []
+    items: list[str] = []
     if device.structure is not None:
-        found += [not_measured(device), *device.structure.remarks]
+        items += [not_measured(device), *device.structure.remarks]
         if device.power_cap_w is not None and device.structure.states_energy:
-            found.append(HELD.format(device.power_cap_w))
+            items.append(HELD.format(device.power_cap_w))
     if named:
-        found.append(f"not published for {device.name}, stand-ins are used: {', '.join(named)}")
+        items.append(f"not published for {device.name}, stand-ins are used: {', '.join(named)}")
     if unknown_cap(device):
-        found.append(f"power.cap_w of {device.name} is not known: it may not hold its boost clock")
-    return tuple(found)
+        items.append(f"power.cap_w of {device.name} is not known: it may not hold its boost clock")
+    return tuple(items)
 
 
 def not_measured(device: Device) -> str:

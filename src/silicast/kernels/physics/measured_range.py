@@ -25,11 +25,13 @@ def measured_sizes(family: str) -> tuple[tuple[str, float, float], ...]:
     >>> dict((name, high) for name, _, high in measured_sizes("gemm"))["n"]
     65536.0
     """
-    found = load_physics(GROUP).default
+    default = load_physics(GROUP).default
     names = sorted(
-        key.split(".")[1] for key in found if key.startswith(f"{family}.") and key.endswith(".low")
+        key.split(".")[1]
+        for key in default
+        if key.startswith(f"{family}.") and key.endswith(".low")
     )
-    return tuple((n, found[f"{family}.{n}.low"], found[f"{family}.{n}.high"]) for n in names)
+    return tuple((n, default[f"{family}.{n}.low"], default[f"{family}.{n}.high"]) for n in names)
 
 
 def octaves_outside(batch: OpBatch) -> F64:

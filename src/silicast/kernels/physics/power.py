@@ -139,10 +139,12 @@ def board_from(device: Device, dtype: str, c: Mapping[str, float]) -> Board:
     return Board(
         limit_w=math.inf if device.power_cap_w is None else device.power_cap_w,
         idle_w=idle_w(device, c["idle_share"]),
-        matrix_w=_matrix_w(device, compute, c, clock) or fma_w, fma_w=fma_w,
-        byte_j=c["dram_byte_j"], heat_s=c["campaign_heat_s"],
+        matrix_w=_matrix_w(device, compute, c, clock) or fma_w,
+        fma_w=fma_w,
+        byte_j=c["dram_byte_j"],
+        heat_s=c["campaign_heat_s"],
         floor=min(floor_hz / own_hz, 1.0),
-    )  # fmt: skip
+    )
 
 
 def idle_w(device: Device, share: float) -> float:
@@ -218,39 +220,39 @@ def drawn(analysis: Analysis, dtype: str, device: Device, seconds: F64) -> Draw:
         dtype: format or recipe of their products.
         seconds: that they take, shape (n,).
     """
-    own, spent = board(device, dtype), analysis.resource_s
+    current, spent = board(device, dtype), analysis.resource_s
     rate = 1.0 / seconds
     core: F64 = xp.full_like(rate, 0.0)
-    for name, watts in (("tensor", own.matrix_w), ("fma", own.fma_w)):
+    for name, watts in (("tensor", current.matrix_w), ("fma", current.fma_w)):
         if name in spent:
             core = core + xp.minimum(spent[name] * rate, 1.0) * watts
     moved = analysis.demand.level_bytes.get("dram")
     if moved is None:
         return Draw(core, xp.full_like(rate, 0.0))
     rate = xp.minimum(moved * rate, device.dram.bandwidth_bytes_per_s)
-    return Draw(core, rate * own.byte_j)
+    return Draw(core, rate * current.byte_j)
 
 
-def clock_share(own: Board, core_w: F64, memory_w: F64) -> F64:
+def clock_share(current: Board, core_w: F64, memory_w: F64) -> F64:
     """The clock that is held over work of this draw for ever, over that which the draw is of.
 
     Below a tenth no board is slowed.
     """
     busy = xp.maximum(core_w, 1e-9)
     every: F64 = xp.full_like(busy, 1.0)
-    if own.limit_w == math.inf:
+    if current.limit_w == math.inf:
         return every
-    left = (own.limit_w - own.idle_w) - memory_w
+    left = (current.limit_w - current.idle_w) - memory_w
     if xp.all_of(left >= busy):
         return every
     ratio = xp.maximum(left, 1e-9) / busy
     quarter = xp.sqrt(xp.sqrt(ratio))  # ratio ** 0.375 undoes clock ** (8/3)
     free = quarter * xp.sqrt(quarter)
-    if own.floor > 0.0:  # from the floor down, power is in proportion to the clock
-        free = xp.minimum(free, ratio * own.floor ** (-5.0 / 3.0))
+    if current.floor > 0.0:  # from the floor down, power is in proportion to the clock
+        free = xp.minimum(free, ratio * current.floor ** (-5.0 / 3.0))
     # a slower clock moves fewer bytes too, so that power falls in proportion at the least; half of
     # that clock, so that it decides under a user's limits only: constants were fitted without it
-    alike = 0.5 * (own.limit_w - own.idle_w) / (busy + memory_w)
+    alike = 0.5 * (current.limit_w - current.idle_w) / (busy + memory_w)
     share: F64 = xp.minimum(xp.maximum(xp.maximum(free, alike), MIN_CLOCK_SHARE), 1.0)
     return share
 
@@ -260,13 +262,13 @@ def held_share(analysis: Analysis, dtype: str, device: Device, seconds: F64) -> 
 
     A cool board is heated by what it repeats: short kernels are done before it slows down.
     """
-    own, draw = board(device, dtype), drawn(analysis, dtype, device, seconds)
-    share = clock_share(own, draw.core_w, draw.memory_w)
+    current, draw = board(device, dtype), drawn(analysis, dtype, device, seconds)
+    share = clock_share(current, draw.core_w, draw.memory_w)
     if device.power_state == "hot" or xp.all_of(share >= 1.0):
         return share
-    heat = seconds / (seconds + own.heat_s)
-    found: F64 = 1.0 - heat * (1.0 - share)
-    return found
+    heat = seconds / (seconds + current.heat_s)
+    held_share: F64 = 1.0 - heat * (1.0 - share)
+    return held_share
 
 
 def state_log_sd(share: N, device: Device) -> N:
@@ -289,34 +291,34 @@ def slowdown(
     """
     if not isinstance(share, np.ndarray):
         return _between_clocks(batch, device, share, time_s, at)
-    found = np.ones(len(share))
+    slowdown = np.ones(len(share))
     slow = np.flatnonzero(share < 1.0)
-    places = np.searchsorted(_FALLING, -share[slow], side="right") - 1
-    places = np.minimum(places, len(CLOCKS) - 2)
-    for place in np.unique(places).tolist():
-        rows = slow[places == place]
-        found[rows] = _between_clocks(batch.rows(rows), device, share[rows], time_s[rows], at)
-    return found
+    positions = np.searchsorted(_FALLING, -share[slow], side="right") - 1
+    positions = np.minimum(positions, len(CLOCKS) - 2)
+    for position in np.unique(positions).tolist():
+        rows = slow[positions == position]
+        slowdown[rows] = _between_clocks(batch.rows(rows), device, share[rows], time_s[rows], at)
+    return slowdown
 
 
 def _between_clocks(
     batch: OpBatch, device: Device, share: F64, time_s: F64, at: Callable[[OpBatch, Device], F64]
 ) -> F64:
     """:func:`slowdown` of kernels between the same two clocks."""
-    place = place_of(share if not isinstance(share, np.ndarray) else float(share[0]))
+    position = place_of(share if not isinstance(share, np.ndarray) else float(share[0]))
     if xp.all_of(share >= 1.0):
         return xp.full_like(time_s, 1.0)
-    weight = weight_of(place, share)
-    fast = time_s if place == 0 else at(batch, slower(device, place))
-    slow = at(batch, slower(device, place + 1))
-    found: F64 = xp.maximum((fast + weight * (slow - fast)) / time_s, 1.0)
-    return found
+    weight = weight_of(position, share)
+    fast = time_s if position == 0 else at(batch, slower(device, position))
+    slow = at(batch, slower(device, position + 1))
+    between_clocks: F64 = xp.maximum((fast + weight * (slow - fast)) / time_s, 1.0)
+    return between_clocks
 
 
 @lru_cache(maxsize=4096)
-def slower(device: Device, place: int) -> Device:
+def slower(device: Device, index: int) -> Device:
     """The device at a clock of :data:`CLOCKS`, over its own."""
-    return device.at_clock(device.clocks.boost_hz * CLOCKS[place]) if place else device
+    return device.at_clock(device.clocks.boost_hz * CLOCKS[index]) if index else device
 
 
 def place_of(share: float) -> int:
@@ -328,7 +330,7 @@ def place_of(share: float) -> int:
     return min(bisect_right(_FALLING, -share) - 1, len(CLOCKS) - 2)
 
 
-def weight_of(place: int, share: F64) -> F64:
+def weight_of(index: int, share: F64) -> F64:
     """How far a share is on the way to the slower of two clocks, in one over the clock."""
-    high, low = 1.0 / CLOCKS[place], 1.0 / CLOCKS[place + 1]
+    high, low = 1.0 / CLOCKS[index], 1.0 / CLOCKS[index + 1]
     return (1.0 / share - high) / (low - high)

@@ -145,7 +145,7 @@ class Rates:
     operations: tuple[tuple[str, float], ...] = ()
 
     @staticmethod
-    def of(device: Device, dtype: str, c: Mapping[str, float], units: float) -> Rates:
+    def from_device(device: Device, dtype: str, c: Mapping[str, float], units: float) -> Rates:
         """The rates of ``device`` for products in ``dtype`` under constants ``c``.
 
         Raises:
@@ -187,12 +187,12 @@ def _widest(device: Device) -> float:
 
 def caches(device: Device) -> dict[str, tuple[float, float]]:
     """On-chip memories: name -> bytes and peak bytes per second of all copies together."""
-    found: dict[str, tuple[float, float]] = {}
+    caches: dict[str, tuple[float, float]] = {}
     for name, level in device.memory.items():
         if name != "dram":
             copies = device.cores if level.scope == "core" else 1
-            found[name] = (level.capacity_bytes * copies, level.peak_bytes_per_s * copies)
-    return found
+            caches[name] = (level.capacity_bytes * copies, level.peak_bytes_per_s * copies)
+    return caches
 
 
 def on_chip(device: Device) -> tuple[float, float, bool]:
@@ -235,12 +235,12 @@ def analyse_work(work: Work, rates: Rates, variant: Variant) -> Analysis:
     launch_s = rates.launch_s + (rates.stream_launch_s if variant.launch == "stream" else 0.0)
     serial_s = work.serial_s + packed_s + fork_s
     time_s = launch_s + serial_s + fresh_s + busy_s
-    own, energy_j = rates.energies, None
+    energies, energy_j = rates.energies, None
     spent_s: dict[str, F64] = {}
-    if own is not None:
-        actions_j = _actions_j(work, dram_bytes, own)
-        time_s, energy_j = held(time_s, actions_j, own.static_w, own.limit_w)
-        spent_s = power_s(actions_j, own.static_w, own.limit_w)
+    if energies is not None:
+        actions_j = _actions_j(work, dram_bytes, energies)
+        time_s, energy_j = held(time_s, actions_j, energies.static_w, energies.limit_w)
+        spent_s = power_s(actions_j, energies.static_w, energies.limit_w)
     resource_s = _bounds(work, total, rates, variant.cache)
     bound_s = xp.full_like(total, 0.0)
     for seconds in resource_s.values():
@@ -268,15 +268,15 @@ def analyse_work(work: Work, rates: Rates, variant: Variant) -> Analysis:
         },
         independent_log_sd=xp.full_like(total, rates.independent_log_sd),
         energy_j=energy_j,
-        energy_log_sd=0.0 if own is None else own.log_sd,
+        energy_log_sd=0.0 if energies is None else energies.log_sd,
     )
 
 
-def _actions_j(work: Work, dram_bytes: F64, own: Energies) -> F64:
+def _actions_j(work: Work, dram_bytes: F64, energies: Energies) -> F64:
     """Energy of the actions that were counted."""
-    found: F64 = work.matrix_ops * own.operation_j + work.vector_ops * own.simple_j
-    found = found + work.special_ops * own.special_j + dram_bytes * own.main_byte_j
-    return found + work.moved_bytes * own.chip_byte_j
+    value: F64 = work.matrix_ops * energies.operation_j + work.vector_ops * energies.simple_j
+    value = value + work.special_ops * energies.special_j + dram_bytes * energies.main_byte_j
+    return value + work.moved_bytes * energies.chip_byte_j
 
 
 def _awake(work: Work, total: F64, rates: Rates) -> F64:
@@ -305,11 +305,11 @@ def _chip_s_per_byte(total: F64, rates: Rates) -> F64:
     """Seconds a byte at the caches' bandwidth: that of the smallest one that holds all of it."""
     if not rates.levels:
         return xp.full_like(total, 1.0 / rates.chip_per_s)
-    found = xp.full_like(total, 1.0 / rates.levels[0][1])
+    chip_s = xp.full_like(total, 1.0 / rates.levels[0][1])
     for (size, rate), (_, beyond) in zip(rates.levels, rates.levels[1:], strict=False):
         slower = max(1.0 / beyond - 1.0 / rate, 0.0)
-        found = found + slower * (1.0 - _within(total, HALF * size))
-    return found
+        chip_s = chip_s + slower * (1.0 - _within(total, HALF * size))
+    return chip_s
 
 
 def _bounds(work: Work, total: F64, rates: Rates, cache: str) -> dict[str, F64]:
@@ -317,10 +317,10 @@ def _bounds(work: Work, total: F64, rates: Rates, cache: str) -> dict[str, F64]:
     forced = xp.maximum(work.read_bytes, beyond) if cache == "cold" else beyond
     arithmetic = _over(work.matrix_ops, rates.matrix_bound_per_s)
     vector = _over(work.vector_useful, rates.vector_bound_per_s)
-    found = {rates.pipe: arithmetic, "vector": vector}
-    found["dram"] = forced / rates.dram_bound_per_s
-    found["chip"] = total / rates.chip_bound_per_s
-    return found
+    bounds = {rates.pipe: arithmetic, "vector": vector}
+    bounds["dram"] = forced / rates.dram_bound_per_s
+    bounds["chip"] = total / rates.chip_bound_per_s
+    return bounds
 
 
 def _over(amount: F64, rate: float) -> F64:
@@ -341,7 +341,6 @@ class RooflineKernel(Implementation):
     group: ClassVar[str]
 
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        """See :meth:`Implementation.shared_log_sd`."""
         c = load_physics(self.group).constants(device.architecture)
         if device.structure is not None:  # nobody has built it: no constants are of it
             return {

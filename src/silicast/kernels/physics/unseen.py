@@ -75,9 +75,9 @@ def seen_of(family: str, dtype: str, device: Device, *, measured: bool) -> Seen:
 def _of_architecture(family: str, dtype: str, architecture: str) -> list[str]:
     """Measured boards of an architecture: in the format, else in any."""
     for boards in (measured_boards(family, dtype), measured_boards(family)):
-        found = [name for name in boards if architecture_of(name) == architecture]
-        if found:
-            return found
+        items = [name for name in boards if architecture_of(name) == architecture]
+        if items:
+            return items
     return []
 
 
@@ -125,31 +125,31 @@ class Unseen:
     floor: float = 0.0
     widening: float = 1.0
 
-    def shared(self, found: Mapping[str, float], family: str) -> dict[str, float]:
+    def shared(self, table: Mapping[str, float], family: str) -> dict[str, float]:
         """A family's errors by factor, with these of the board in place of its own: of a board of
         which nothing alike was measured, the law holds all that its kernels err.
         """
         if self == SEEN:
-            return dict(found)
+            return dict(table)
         replaced = ("device", "family") if self.log_sd else ("device",)
-        own = {n: v for n, v in found.items() if n.partition(":")[0] not in replaced}
-        of_board = [v for n, v in found.items() if n.partition(":")[0] == "device"]
-        own["device"] = self.device_log_sd if self.log_sd else math.hypot(*of_board)
-        own["device"] = max(own["device"], self.device_log_sd)
+        current = {n: v for n, v in table.items() if n.partition(":")[0] not in replaced}
+        of_board = [v for n, v in table.items() if n.partition(":")[0] == "device"]
+        current["device"] = self.device_log_sd if self.log_sd else math.hypot(*of_board)
+        current["device"] = max(current["device"], self.device_log_sd)
         borrowed = f"format:{family}"
-        if self.format_log_sd > own.get(borrowed, 0.0):
-            own[borrowed] = self.format_log_sd
-        return own
+        if self.format_log_sd > current.get(borrowed, 0.0):
+            current[borrowed] = self.format_log_sd
+        return current
 
-    def independent_log_sd(self, own: F64, bound_s: F64, estimate_s: F64) -> F64:
+    def independent_log_sd(self, current: F64, bound_s: F64, estimate_s: F64) -> F64:
         """Of each row, shape (n,); the family's own where its architecture was measured."""
         if self.log_sd == 0.0:
-            return own if self.widening == 1.0 else own * self.widening
+            return current if self.widening == 1.0 else current * self.widening
         near = xp.where(estimate_s > 0.0, bound_s / xp.maximum(estimate_s, 1e-30), 1.0)
         whole = self.log_sd * (1.0 - (1.0 - self.floor) * near)
         left = whole * whole - self.device_log_sd * self.device_log_sd
-        found: F64 = xp.sqrt(xp.maximum(left, 0.0))
-        return found
+        independent_log_sd: F64 = xp.sqrt(xp.maximum(left, 0.0))
+        return independent_log_sd
 
 
 SEEN = Unseen()
@@ -177,5 +177,6 @@ def unseen_errors(family: str, dtype: str, device: Device, *, measured: bool) ->
     return Unseen(
         device_log_sd=known["unmeasured.device"] * whole,
         format_log_sd=known["unmeasured.format_log_sd"] if seen == "nothing" else 0.0,
-        log_sd=whole, floor=known["unmeasured.floor"],
-    )  # fmt: skip
+        log_sd=whole,
+        floor=known["unmeasured.floor"],
+    )

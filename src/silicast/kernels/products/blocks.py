@@ -55,7 +55,6 @@ class Tiles:
         return len(self.m)
 
     def take(self, rows: NDArray[np.int64]) -> Tiles:
-        """Some of them."""
         return Tiles(**{name: values[rows] for name, values in vars(self).items()})
 
 
@@ -71,17 +70,17 @@ def _row(one: Configuration) -> Iterator[float]:
     choose it.
     """
     m, n = one.number("tile_m"), one.number("tile_n")
-    own = kinds()[one.kind]
-    large = m * n >= LARGE_TILE and "large_warps" in own.assumes
+    kind = kinds()[one.kind]
+    large = m * n >= LARGE_TILE and "large_warps" in kind.assumes
     yield m
     yield n
     yield one.number("tile_k", one.number("depth_u", 32))
-    yield one.number("group_m", own.assumes.get("group_m", 1))
-    yield one.number("warps", own.assumes.get("large_warps" if large else "warps", 4))
-    yield one.number("stages", own.assumes.get("stages", 3))
+    yield one.number("group_m", kind.assumes.get("group_m", 1))
+    yield one.number("warps", kind.assumes.get("large_warps" if large else "warps", 4))
+    yield one.number("stages", kind.assumes.get("stages", 3))
     yield one.number("split_k")
     yield one.number("cluster_m") * one.number("cluster_n")
-    yield one.word("schedule") in own.words_persistent
+    yield one.word("schedule") in kind.words_persistent
 
 
 @final
@@ -123,7 +122,7 @@ def blocks_of(tiles: Tiles, device: Device, recipe: Recipe) -> Blocks:
     step = (tiles.m * a_bytes + tiles.n * b_bytes) * tiles.k
     bulk = limits.instruction in ("wgmma", "umma")
     wide = np.full(len(tiles), bulk) & (tiles.m >= ROWS_OF_WGMMA)
-    kept = tiles.stages if limits.buffers == "all" else tiles.stages - 1.0
+    remaining = tiles.stages if limits.buffers == "all" else tiles.stages - 1.0
     warp_m, warp_n = _warps(tiles)
     threads = limits.warp * tiles.warps
     accumulators = tiles.m * tiles.n / threads
@@ -133,7 +132,7 @@ def blocks_of(tiles: Tiles, device: Device, recipe: Recipe) -> Blocks:
         DEPTH_OF_FRAGMENT_BYTES / 4.0 / limits.warp
     )
     registers = accumulators + np.where(wide, 0.0, fragments) + OTHER_REGISTERS
-    shared = np.maximum(step * np.maximum(kept, 1.0), 0.0)
+    shared = np.maximum(step * np.maximum(remaining, 1.0), 0.0)
     held = np.minimum(np.ceil(registers / 8.0) * 8.0, float(limits.thread_registers))
     resident = np.minimum(
         np.floor(device.memory["smem"].capacity_bytes / (shared + limits.reserved_bytes + 1.0)),
@@ -142,10 +141,16 @@ def blocks_of(tiles: Tiles, device: Device, recipe: Recipe) -> Blocks:
     resident = np.minimum(resident, np.floor(limits.threads / threads))
     over = np.maximum(registers - limits.thread_registers, 0.0) / limits.thread_registers
     return Blocks(
-        step_bytes=step, shared_bytes=shared, registers=registers, threads=threads,
-        resident=np.maximum(np.minimum(resident, float(limits.blocks)), 1.0), spilled=over,
-        wide=wide, warp_m=warp_m, warp_n=warp_n,
-    )  # fmt: skip
+        step_bytes=step,
+        shared_bytes=shared,
+        registers=registers,
+        threads=threads,
+        resident=np.maximum(np.minimum(resident, float(limits.blocks)), 1.0),
+        spilled=over,
+        wide=wide,
+        warp_m=warp_m,
+        warp_n=warp_n,
+    )
 
 
 def _warps(tiles: Tiles) -> tuple[F64, F64]:
@@ -174,10 +179,10 @@ def is_legal(tiles: Tiles, device: Device, recipe: Recipe) -> NDArray[np.bool_]:
     held = tiles.m * tiles.n / blocks.threads <= limits.thread_registers + 1.0
     if limits.instruction == "umma":
         held = held | blocks.wide
-    found: NDArray[np.bool_] = (
+    legal: NDArray[np.bool_] = (
         (blocks.shared_bytes <= room) & held & (blocks.threads <= min(limits.threads, 1024))
     )
-    return found
+    return legal
 
 
 def check_legal(one: Configuration, device: Device, recipe: Recipe) -> None:

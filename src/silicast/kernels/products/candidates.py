@@ -154,18 +154,21 @@ def product_tiles(
     """
     on_fma = pipe == "fma"
     table = tile_tables().fma.regular if on_fma else matrix_table(architecture, compute)
-    kept = tuple(row for row in table.tiles if row[0] >= smallest_m and row[1] >= smallest_n)
+    remaining = tuple(row for row in table.tiles if row[0] >= smallest_m and row[1] >= smallest_n)
     if on_fma and narrow_rows > 0.0:
-        return _with_parts(table, kept, tuple(_narrow_parts(narrow_rows, skinny_rows)))
+        return _with_parts(table, remaining, tuple(_narrow_parts(narrow_rows, skinny_rows)))
     if pipe == "tensor" and skinny_rows > 0.0:
         few = tile_tables().fma.few
         rows = tuple(row for row in few.tiles if row[0] <= skinny_rows)
         part = _Part(few, rows, tuple(float(row[0]) for row in rows))
-        return _with_parts(table, kept, (part,))
-    found = _columns(table, kept, table.labels(kept))
+        return _with_parts(table, remaining, (part,))
+    candidate_tiles = _columns(table, remaining, table.labels(remaining))
     if small_tile_rows <= 0.0:
-        return found
-    return replace(found, most_rows=np.where(found.m < LARGE_TILE, small_tile_rows, NO_LIMIT))
+        return candidate_tiles
+    return replace(
+        candidate_tiles,
+        most_rows=np.where(candidate_tiles.m < LARGE_TILE, small_tile_rows, NO_LIMIT),
+    )
 
 
 def _narrow_parts(narrow_rows: float, skinny_rows: float) -> Iterator[_Part]:
@@ -182,21 +185,29 @@ def _columns(table: TileTable, rows: tuple[Row, ...], labels: tuple[str, ...]) -
     small, large = table.fetched
     area = columns[:, 0:1] * columns[:, 1:2]
     return CandidateTiles(
-        family=table.instruction, m=columns[:, 0:1].copy(), n=columns[:, 1:2].copy(),
-        k_bytes=table.step_bytes, resident=columns[:, 2:3].copy(), labels=labels,
+        family=table.instruction,
+        m=columns[:, 0:1].copy(),
+        n=columns[:, 1:2].copy(),
+        k_bytes=table.step_bytes,
+        resident=columns[:, 2:3].copy(),
+        labels=labels,
         fetched=np.where(area >= LARGE_TILE * LARGE_TILE, large, small),
-    )  # fmt: skip
+    )
 
 
 def _with_parts(
-    table: TileTable, kept: tuple[Row, ...], parts: tuple[_Part, ...]
+    table: TileTable, remaining: tuple[Row, ...], parts: tuple[_Part, ...]
 ) -> CandidateTiles:
     """Tiles for any product, then those for few rows or columns."""
-    rows = kept + tuple(row for part in parts for row in part.rows)
-    labels = table.labels(kept) + tuple(x for part in parts for x in part.table.labels(part.rows))
+    rows = remaining + tuple(row for part in parts for row in part.rows)
+    labels = table.labels(remaining) + tuple(
+        x for part in parts for x in part.table.labels(part.rows)
+    )
 
     def column(regular: float, others: Iterator[tuple[float, ...]]) -> F64:
-        return np.array([*[regular] * len(kept), *(x for each in others for x in each)])[:, None]
+        return np.array([*[regular] * len(remaining), *(x for each in others for x in each)])[
+            :, None
+        ]
 
     def alike(regular: float, values: Iterator[float]) -> F64:
         return column(
@@ -252,8 +263,8 @@ def expert_tiles(smallest: float, largest: float) -> ExpertTiles:
 @cache
 def tuned_sides() -> Mapping[str, tuple[int, ...]]:
     """Sizes that tuned files of experts choose from: tokens, columns of the weights, depth."""
-    found = tile_tables().tuned_sides
-    return {"m": found.m, "n": found.n, "k": found.k}
+    tuned_sides = tile_tables().tuned_sides
+    return {"m": tuned_sides.m, "n": tuned_sides.n, "k": tuned_sides.k}
 
 
 @cache
@@ -267,19 +278,23 @@ def grid(name: str) -> tuple[Configuration, ...]:
 
     if name not in grids():
         raise unknown_name(f"unknown grid {name!r}", "grid", f"one of {', '.join(grids())}")
-    own = grids()[name]
+    grid = grids()[name]
     return tuple(
         read_configuration(
             {
-                "tile_m": m, "tile_n": n, "tile_k": k, "group_m": group, "warps": warps,
+                "tile_m": m,
+                "tile_n": n,
+                "tile_k": k,
+                "group_m": group,
+                "warps": warps,
                 "stages": stages,
             }
         )
-        for m, n, k, groups in own.tiles
+        for m, n, k, groups in grid.tiles
         for group in groups
-        for warps in own.warps
-        for stages in own.stages
-    )  # fmt: skip
+        for warps in grid.warps
+        for stages in grid.stages
+    )
 
 
 @cache

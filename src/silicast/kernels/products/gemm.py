@@ -73,7 +73,7 @@ class Setting:
     sparse_rate: float = 1.0
 
     @staticmethod
-    def of(
+    def from_variant(
         variant: Variant, device: Device, constants: Mapping[str, float] | None = None
     ) -> Setting:
         """The setting of one variant on one device.
@@ -101,31 +101,38 @@ def _make_setting(variant: Variant, device: Device, constants: Mapping[str, floa
     recipe = run_as(recipe_for(variant.dtype), device, variant.kernel)
     pipe = device.matrix_pipe(recipe.compute)
     tiles = product_tiles(
-        device.architecture, pipe, constants["smallest_tile_m"], constants["smallest_tile_n"],
-        compute=recipe.compute, narrow_rows=constants.get("narrow_rows", 0.0),
+        device.architecture,
+        pipe,
+        constants["smallest_tile_m"],
+        constants["smallest_tile_n"],
+        compute=recipe.compute,
+        narrow_rows=constants.get("narrow_rows", 0.0),
         skinny_rows=constants.get("skinny_rows", 0.0),
         small_tile_rows=rule_of(variant, device.architecture).small_tile_rows,
-    )  # fmt: skip
-    rates = GemmRates.of(device, recipe, pipe, variant, constants)
+    )
+    rates = GemmRates.from_device(device, recipe, pipe, variant, constants)
     faster = sparse_rate(variant, recipe, device)
     if faster > 1.0:
         rates = sparse_rates(rates, recipe, faster)
     return Setting(
         recipe=recipe, pipe=pipe, constants=constants, tiles=tiles, rates=rates,
-        steps=Steps.of(tiles, rates, constants), quantises=_quantises(variant, recipe),
+        steps=Steps.from_rates(tiles, rates, constants), quantises=_quantises(variant, recipe),
         device=device, variant=variant, measured=measured_format(device, recipe),
         shared_log_sd=_shared_log_sd(recipe, constants), sparse_rate=faster,
     )  # fmt: skip
 
 
 def _shared_log_sd(recipe: Recipe, c: Mapping[str, float]) -> Mapping[str, float]:
-    found = {"device": c.get("device_log_sd", 0.0), "family:gemm": c.get("family_log_sd", 0.0)}
+    shared_log_sd = {
+        "device": c.get("device_log_sd", 0.0),
+        "family:gemm": c.get("family_log_sd", 0.0),
+    }
     borrowed = c.get("borrowed_log_sd", 0.0)
     if not measured_anywhere(recipe):
         borrowed = c.get("unmeasured_format_log_sd", 0.0)
     if borrowed > 0.0:
-        found["format:gemm"] = borrowed
-    return found
+        shared_log_sd["format:gemm"] = borrowed
+    return shared_log_sd
 
 
 def _fold(rows: list[Any]) -> F64:
@@ -141,22 +148,22 @@ def _expected_chunk(
     setting: Setting, m: F64, n: F64, k: F64, batch: F64
 ) -> tuple[F64, dict[str, F64]]:
     c, every = setting.constants, (setting.tiles, setting.steps, setting.rates)
-    found = evaluate(m, n, k, batch, *every, c)
-    time, near = _expectation(found.time, found.time)
+    result = evaluate(m, n, k, batch, *every, c)
+    time, near = _expectation(result.time, result.time)
     alone_from, alone_to = c.get("alone_from_k", 0.0), c.get("alone_to_k", 0.0)
     if alone_to > alone_from and xp.any_of((batch > 1.0) & (k > alone_from)):
         alone = evaluate(m, n, k, batch / batch, *every, c).time
         share = xp.minimum(xp.maximum((k - alone_from) / (alone_to - alone_from), 0.0), 1.0)
         share = share[0] if isinstance(share, np.ndarray) else share
-        time = time + share * (_expectation(found.time, alone)[0] - time)
+        time = time + share * (_expectation(result.time, alone)[0] - time)
     if not isinstance(m, np.ndarray):
-        only = int(found.time.argmin())
-        one: dict[str, Any] = {name: getattr(found, name).item(only) for name in COLUMNS}
+        only = int(result.time.argmin())
+        one: dict[str, Any] = {name: getattr(result, name).item(only) for name in COLUMNS}
         one |= {"best": only, "near": near[:, 0].tolist()}
         return time.item(), one
-    fastest = found.time.argmin(axis=0)
-    place = fastest * len(fastest) + np.arange(len(fastest))
-    best = {name: getattr(found, name).take(place) for name in COLUMNS}
+    fastest = result.time.argmin(axis=0)
+    position = fastest * len(fastest) + np.arange(len(fastest))
+    best = {name: getattr(result, name).take(position) for name in COLUMNS}
     best["best"] = fastest.astype(np.float64)
     best["near"] = near
     return time, best
@@ -197,9 +204,9 @@ def expected(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> tuple[F64,
     for start in range(0, rows, ROWS_PER_CHUNK):
         part = slice(start, start + ROWS_PER_CHUNK)
         sizes = (size[None, part] for size in (m, n, k, batch))
-        time[part], found = _expected_chunk(setting, *sizes)
+        time[part], result = _expected_chunk(setting, *sizes)
         for name, column in best.items():
-            column[..., part] = found[name]
+            column[..., part] = result[name]
     return time, best
 
 
@@ -229,26 +236,27 @@ class Gemm(Implementation):
     takes_numbers: ClassVar[bool] = True
     has_candidates: ClassVar[bool] = True
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "m": (1, 1 << 24), "n": (1, 1 << 24), "k": (1, 1 << 24), "batch": (1, 1 << 24),
-    }  # fmt: skip
+        "m": (1, 1 << 24),
+        "n": (1, 1 << 24),
+        "k": (1, 1 << 24),
+        "batch": (1, 1 << 24),
+    }
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :meth:`Implementation.analyse`."""
-        setting = Setting.of(batch.variant, device)
+        setting = Setting.from_variant(batch.variant, device)
         return analyse_rows(setting, *_rows(batch))
 
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        """See :meth:`Implementation.shared_log_sd`."""
-        return Setting.of(variant, device).shared_log_sd
+        return Setting.from_variant(variant, device).shared_log_sd
 
     def is_measured(self, variant: Variant, device: Device) -> bool:
         """See :meth:`Implementation.is_measured`: each format has constants of its own."""
-        return Setting.of(variant, device).measured
+        return Setting.from_variant(variant, device).measured
 
     def configurations(self, op: Op, device: Device) -> Mapping[str, float]:
         """Tiles that AMD's libraries would take; see :meth:`Implementation.configurations`."""
         device, _ = with_format(device, op.variant.dtype)
-        setting = Setting.of(op.variant, device)
+        setting = Setting.from_variant(op.variant, device)
         compute = setting.recipe.compute
         if not is_tuned(device.architecture, compute):
             return {}
@@ -315,35 +323,39 @@ def analyse_rows(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> Analys
         ),
         independent_log_sd=_independent_log_sd(setting, time, batch),
         choice=lambda: [labels[int(index)] for index in xp.tolist(best["best"])],
-    )  # fmt: skip
+    )
 
 
 def _features(
-    setting: Setting, best: Mapping[str, F64], demand: Demand, sizes: Mapping[str, F64], ops: F64,
+    setting: Setting,
+    best: Mapping[str, F64],
+    demand: Demand,
+    sizes: Mapping[str, F64],
+    ops: F64,
     moved: F64,
-) -> dict[str, F64]:  # fmt: skip
+) -> dict[str, F64]:
     """What learned corrections read: ratios of the columns of each row's best candidate.
 
     Ratios, not logarithms: they are the same bits in every batch; learners take logs.
     """
     rates, time = setting.rates, best["time"]
     ridge = rates.core_rate * rates.cores / rates.dram
-    found = {f"{name}_share": best[name] / time for name in ("tensor", "l2", "dram", "chain")}
-    found["launch_share"] = setting.constants["launch_s"] / time
-    found["padding"] = demand.pipe_work[setting.pipe] / ops
-    found["waves"] = demand.waves
-    found["fill"] = demand.waves / xp.ceil(demand.waves)
-    found["working_set_over_l2"] = moved / rates.l2_bytes
-    found["rereads"] = best["dram_bytes"] / moved
-    found["intensity_over_ridge"] = ops / (moved * ridge)
+    features = {f"{name}_share": best[name] / time for name in ("tensor", "l2", "dram", "chain")}
+    features["launch_share"] = setting.constants["launch_s"] / time
+    features["padding"] = demand.pipe_work[setting.pipe] / ops
+    features["waves"] = demand.waves
+    features["fill"] = demand.waves / xp.ceil(demand.waves)
+    features["working_set_over_l2"] = moved / rates.l2_bytes
+    features["rereads"] = best["dram_bytes"] / moved
+    features["intensity_over_ridge"] = ops / (moved * ridge)
     for name, size in sizes.items():
         eighths = size * 0.125
-        found[f"{name}_odd"] = eighths - xp.floor(eighths)
-    found["steps"] = best["block_steps"]
+        features[f"{name}_odd"] = eighths - xp.floor(eighths)
+    features["steps"] = best["block_steps"]
     if "quantise" in best:
-        found["quantise_share"] = best["quantise"] / time
-    found.update(zip(setting.tiles.near_names, best["near"], strict=True))
-    return found
+        features["quantise_share"] = best["quantise"] / time
+    features.update(zip(setting.tiles.near_names, best["near"], strict=True))
+    return features
 
 
 def _independent_log_sd(setting: Setting, time: F64, batch: F64) -> F64:
@@ -351,16 +363,16 @@ def _independent_log_sd(setting: Setting, time: F64, batch: F64) -> F64:
     spread, by its share of the time.
     """
     c = setting.constants
-    own: F64 = xp.full_like(time, c["independent_log_sd"])
+    current: F64 = xp.full_like(time, c["independent_log_sd"])
     if is_sparse(setting.variant):
-        own = xp.maximum(own, UNMEASURED_LOG_SD)
+        current = xp.maximum(current, UNMEASURED_LOG_SD)
     if (batched := c.get("batched_log_sd", 0.0)) > 0.0:
-        own = xp.where(batch > 1.0, xp.maximum(own, batched), own)
+        current = xp.where(batch > 1.0, xp.maximum(current, batched), current)
     if setting.variant.launch != "stream":
-        return own
+        return current
     host = c["stream_launch_log_sd"] * (c["stream_launch_s"] / time)
-    found: F64 = xp.maximum(xp.sqrt(own * own + host * host), own)
-    return found
+    independent_log_sd: F64 = xp.maximum(xp.sqrt(current * current + host * host), current)
+    return independent_log_sd
 
 
 def _demand(setting: Setting, best: Mapping[str, F64]) -> Demand:
@@ -384,8 +396,8 @@ def _demand(setting: Setting, best: Mapping[str, F64]) -> Demand:
 
 def _of_tile(column: F64, tile: NDArray[Any]) -> F64:
     """A column of the candidates for the tile of each row."""
-    found: F64 = column.take(tile)
-    return found if isinstance(tile, np.ndarray) else found.item()
+    take: F64 = column.take(tile)
+    return take if isinstance(tile, np.ndarray) else take.item()
 
 
 def _quantise_s(setting: Setting, rows: F64, k: F64) -> F64:

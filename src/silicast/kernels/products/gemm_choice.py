@@ -68,9 +68,13 @@ def is_tuned(architecture: str, compute: str) -> bool:
 
 
 def likeliest(
-    sizes: Sequence[F64], k_bytes: float, rates: GemmRates, constants: Mapping[str, float],
-    architecture: str, compute: str,
-) -> dict[str, float]:  # fmt: skip
+    sizes: Sequence[F64],
+    k_bytes: float,
+    rates: GemmRates,
+    constants: Mapping[str, float],
+    architecture: str,
+    compute: str,
+) -> dict[str, float]:
     """The three likeliest tiles of one product and their chances.
 
     Args:
@@ -81,7 +85,7 @@ def likeliest(
     """
     tiles = amd_tiles(k_bytes)
     m, n, k, batch = sizes
-    steps = Steps.of(tiles, rates, constants)
+    steps = Steps.from_rates(tiles, rates, constants)
     time = evaluate(m, n, k, batch, tiles, steps, rates, constants).time
     flat = m[0], n[0], k[0], batch[0]
     near = time.min(axis=0) / time
@@ -111,13 +115,13 @@ def tile_probabilities(
     >>> rows[0] < rows[1]
     True
     """
-    shared, own = _weights(architecture, compute)
+    shared, current = _weights(architecture, compute)
     across = np.full_like(sizes[0], cores)
     logits = folded(shared * terms_of(*sizes, across, near))
-    logits = logits + folded(own * slopes_of(*sizes, across)[:, None, :])
+    logits = logits + folded(current * slopes_of(*sizes, across)[:, None, :])
     raised = exp_fixed(np.maximum(logits - logits.max(axis=0), _LEAST))
-    found: F64 = raised / folded(raised)
-    return found
+    tile_probabilities: F64 = raised / folded(raised)
+    return tile_probabilities
 
 
 def slopes_of(m: F64, n: F64, k: F64, batch: F64, cores: F64) -> F64:
@@ -143,7 +147,7 @@ def terms_of(m: F64, n: F64, k: F64, batch: F64, cores: F64, near: F64) -> F64:
     slow = -nearness
     work, deep = slopes_of(m, n, k, batch, cores)[1:3]
     rows, columns = log_fixed(np.stack((m, n)) / 64.0) * (_LOG2 * 0.125)
-    found = (
+    items = (
         wave * 0.25, *(np.maximum(wave - bend, 0.0) * 0.25 for bend in _WAVE_BENDS), fill,
         fill * np.maximum(2.0 - wave, 0.0) * 0.5, pad_m, pad_n, np.maximum(pad_m - 1.0, 0.0),
         np.maximum(pad_n - 1.0, 0.0), pad_m * work, pad_n * work, slow, np.minimum(slow, 0.2),
@@ -151,7 +155,7 @@ def terms_of(m: F64, n: F64, k: F64, batch: F64, cores: F64, near: F64) -> F64:
         log_m * rows * 0.25, log_m * log_m * rows * 0.0625, log_n * columns * 0.25,
         log_n * log_n * columns * 0.0625,
     )  # fmt: skip
-    return np.stack(found)
+    return np.stack(items)
 
 
 def weight_name(compute: str, side: tuple[int, int], slope: str) -> str:
@@ -168,5 +172,7 @@ def _weights(architecture: str, compute: str) -> tuple[F64, F64]:
     """The shared weights, shape (terms, 1, 1), and the tiles' own, (slopes, candidates, 1)."""
     table: Mapping[str, float] = load_physics(PHYSICS).constants(architecture)
     shared = np.array([table[name] for name in TERMS])
-    own = [[table[weight_name(compute, side, slope)] for side in amd_sides()] for slope in SLOPES]
-    return shared[:, None, None], np.array(own)[:, :, None]
+    current = [
+        [table[weight_name(compute, side, slope)] for side in amd_sides()] for slope in SLOPES
+    ]
+    return shared[:, None, None], np.array(current)[:, :, None]

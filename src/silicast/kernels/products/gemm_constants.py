@@ -15,9 +15,14 @@ from silicast.workload.libraries.library_file import Facts, KernelRule
 PHYSICS = "gemm"
 
 BORROWS: Mapping[str, str] = {
-    "fp8_static": "fp8", "mxfp8": "fp8", "w4afp8": "fp8", "w4a8_mxfp4_mxfp8": "fp8",
-    "fp8_fp4": "fp8", "int8": "sq", "mxfp4": "nvfp4",
-}  # fmt: skip
+    "fp8_static": "fp8",
+    "mxfp8": "fp8",
+    "w4afp8": "fp8",
+    "w4a8_mxfp4_mxfp8": "fp8",
+    "fp8_fp4": "fp8",
+    "int8": "sq",
+    "mxfp4": "nvfp4",
+}
 """Recipe -> the one whose constants hold where it has none of its own: the same units multiply."""
 
 SAME_PRODUCT = frozenset({"fp8_static", "int8"})
@@ -95,7 +100,7 @@ def rule_of(variant: Variant, architecture: str) -> KernelRule:
     """
     if is_batched_call(variant.kernel):
         return NO_RULE
-    return kernel_rule("gemm", Facts.of(variant, architecture)) or NO_RULE
+    return kernel_rule("gemm", Facts.from_variant(variant, architecture)) or NO_RULE
 
 
 def maker_of(variant: Variant, architecture: str) -> str:
@@ -120,13 +125,13 @@ def constants_for(
     measured = "fp32.tensor_efficiency" in measured_constants(PHYSICS, architecture)
     if pipe != "fma" or recipe.name == "fp32" or not (measured or recipe.name == "fp64"):
         return selected(table, recipe, library, kernel)
-    own = selected(table, recipe, library, kernel)
-    found = selected(table, RECIPES["fp32"], library)
-    found |= {n: x for n, x in own.items() if n.startswith(("quantise_", "widen_"))}
+    current = selected(table, recipe, library, kernel)
+    constants = selected(table, RECIPES["fp32"], library)
+    constants |= {n: x for n, x in current.items() if n.startswith(("quantise_", "widen_"))}
     if recipe.name == "fp64":
         prefix = "fp64_fma."
-        found |= {n.removeprefix(prefix): x for n, x in table.items() if n.startswith(prefix)}
-    return found
+        constants |= {n.removeprefix(prefix): x for n, x in table.items() if n.startswith(prefix)}
+    return constants
 
 
 def from_specification(table: Mapping[str, float], device: Device) -> dict[str, float]:
@@ -140,22 +145,24 @@ def from_specification(table: Mapping[str, float], device: Device) -> dict[str, 
     >>> sorted(found), round(found["fp8.launch_s"] * 1e6, 2)
     (['fp8.launch_s'], 2.84)
     """
-    found = dict(table)
+    specification = dict(table)
     of_scale = [name for name in table if _plain(name) in SCALED]
     if not of_scale:
-        return found
+        return specification
     clock = device.clocks.boost_hz
     rates = [device.rate_per_core("tensor", name) for name in SIXTEEN_BITS]
     size = max(*rates, 0.0) / TYPICAL_OPS or 1.0
     for name in of_scale:
         given, power = SCALED[_plain(name)]
-        scaled = found.pop(name) * math.exp(power * math.log(size))
-        found[name.replace(_plain(name), given)] = (
+        scaled = specification.pop(name) * math.exp(power * math.log(size))
+        specification[name.replace(_plain(name), given)] = (
             scaled / clock if given.endswith("_s") else scaled
         )
     if device.rate_per_core("tensor", "nvfp4") > 0.0:
-        found |= {f"fp8_block.{n}": found[f"fp8.{n}"] for n in FED if f"fp8.{n}" in found}
-    return found
+        specification |= {
+            f"fp8_block.{n}": specification[f"fp8.{n}"] for n in FED if f"fp8.{n}" in specification
+        }
+    return specification
 
 
 def _fed(table: dict[str, float], device: Device) -> dict[str, float]:
@@ -205,7 +212,7 @@ def selected(
     >>> selected({"a": 1.0, "fp8.a": 2.0, "fp8.a:vllm": 3.0}, RECIPES["fp8"], "sglang")
     {'a': 2.0}
     """
-    found: dict[str, float] = {}
+    selected: dict[str, float] = {}
     marks = ["", f":{library}"]
     if is_batched_call(kernel):
         marks += [":bmm", f":{library}_bmm"]
@@ -216,11 +223,11 @@ def selected(
                 head, dot, tail = name.rpartition(".")
                 plain, colon, which = tail.partition(":")
                 if f"{head}{dot}" == wanted and f"{colon}{which}" == mark:
-                    found[plain] = value
+                    selected[plain] = value
     if recipe.widens:
         name = f"{_weight_only(recipe)}.widen_ops"
-        found |= {"widen_ops": table[name]} if name in table else {}
-    return found
+        selected |= {"widen_ops": table[name]} if name in table else {}
+    return selected
 
 
 def widen_ops(recipe: Recipe) -> float:
@@ -234,10 +241,10 @@ def lineage(recipe: Recipe) -> tuple[str, ...]:
     >>> lineage(RECIPES["mxfp4"]), lineage(RECIPES["nvfp4_wo"])
     (('fp8', 'nvfp4', 'mxfp4'), ('int4_wo', 'nvfp4_wo'))
     """
-    found = [table[recipe.name] for table in (NEAREST, BORROWS) if recipe.name in table]
+    items = [table[recipe.name] for table in (NEAREST, BORROWS) if recipe.name in table]
     if recipe.widens and BITS[recipe.activations] >= BITS["bf16"]:
-        found.append(_weight_only(recipe))
-    return tuple(dict.fromkeys((*found, recipe.name)))
+        items.append(_weight_only(recipe))
+    return tuple(dict.fromkeys((*items, recipe.name)))
 
 
 def _weight_only(recipe: Recipe) -> str:

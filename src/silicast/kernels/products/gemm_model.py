@@ -78,7 +78,7 @@ class GemmRates:
     activation_copies: float
 
     @staticmethod
-    def of(
+    def from_device(
         device: Device, recipe: Recipe, pipe: str, variant: Variant, c: Mapping[str, float]
     ) -> GemmRates:
         """The rates for ``recipe`` on ``device`` under the cache protocol of ``variant``."""
@@ -87,12 +87,18 @@ class GemmRates:
         assumed_l2 = c["l2_bytes_per_clock_per_core"] * device.cores * clock_hz
         return GemmRates(
             core_rate=device.rate_per_core(pipe, recipe.compute) * clock_hz,
-            cores=float(device.cores), clock_hz=clock_hz, dram=data_rate(device),
-            l2=device.l2.bandwidth_bytes_per_s or assumed_l2, l2_bytes=device.l2.capacity_bytes,
-            a_bytes=recipe.activation_bits / 8.0, b_bytes=recipe.weight_bits / 8.0,
-            c_bytes=BITS[recipe.output] / 8.0, widen_s=_widen_s(device, recipe, pipe, c),
-            weight_copies=weights, activation_copies=activations,
-        )  # fmt: skip
+            cores=float(device.cores),
+            clock_hz=clock_hz,
+            dram=data_rate(device),
+            l2=device.l2.bandwidth_bytes_per_s or assumed_l2,
+            l2_bytes=device.l2.capacity_bytes,
+            a_bytes=recipe.activation_bits / 8.0,
+            b_bytes=recipe.weight_bits / 8.0,
+            c_bytes=BITS[recipe.output] / 8.0,
+            widen_s=_widen_s(device, recipe, pipe, c),
+            weight_copies=weights,
+            activation_copies=activations,
+        )
 
 
 def _held_hz(device: Device, c: Mapping[str, float]) -> float:
@@ -104,10 +110,14 @@ def _held_hz(device: Device, c: Mapping[str, float]) -> float:
 
 
 def _campaign_copies(variant: Variant) -> tuple[float, float]:
-    own = library(variant.library).campaign_copies
+    campaign_copies = library(variant.library).campaign_copies
     if is_batched_call(variant.kernel):
-        return own if min(own) > 1.0 and variant.kernel == BATCHED else BATCHED_COPIES
-    return own if any(own) else library(ANY).campaign_copies
+        return (
+            campaign_copies
+            if min(campaign_copies) > 1.0 and variant.kernel == BATCHED
+            else BATCHED_COPIES
+        )
+    return campaign_copies if any(campaign_copies) else library(ANY).campaign_copies
 
 
 def _widen_s(device: Device, recipe: Recipe, pipe: str, c: Mapping[str, float]) -> float:
@@ -154,7 +164,7 @@ class Steps:
     split_s: float | F64
 
     @staticmethod
-    def of(tiles: CandidateTiles, rates: GemmRates, c: Mapping[str, float]) -> Steps:
+    def from_rates(tiles: CandidateTiles, rates: GemmRates, c: Mapping[str, float]) -> Steps:
         """Steps of all tiles. Operands on their way to the pipe overlap with it only in part."""
         depth = tiles.k_bytes / rates.a_bytes
         area = tiles.m * tiles.n
@@ -185,9 +195,9 @@ def _own_constants(
     plain = c["tensor_efficiency"], c["step_s"], c["split_s"]
     if tiles.narrow is None:
         return plain
-    own = c["narrow_share"] * c["tensor_efficiency"], c["narrow_step_s"], c["narrow_split_s"]
+    current = c["narrow_share"] * c["tensor_efficiency"], c["narrow_step_s"], c["narrow_split_s"]
     efficiency, step_s, split_s = (
-        np.where(tiles.narrow > 0.0, x, y) for x, y in zip(own, plain, strict=True)
+        np.where(tiles.narrow > 0.0, x, y) for x, y in zip(current, plain, strict=True)
     )
     return efficiency, step_s, split_s
 
@@ -217,9 +227,15 @@ class Candidates(Struct, frozen=True):
 
 
 def evaluate(
-    m: F64, n: F64, k: F64, batch: F64,
-    tiles: CandidateTiles, steps: Steps, rates: GemmRates, c: Mapping[str, float],
-) -> Candidates:  # fmt: skip
+    m: F64,
+    n: F64,
+    k: F64,
+    batch: F64,
+    tiles: CandidateTiles,
+    steps: Steps,
+    rates: GemmRates,
+    c: Mapping[str, float],
+) -> Candidates:
     """All candidates of rows of shape (1, rows), or of one row of numbers."""
     grid_m = np.ceil(m / tiles.m)
     grid_n = np.ceil(n / tiles.n)
@@ -273,9 +289,8 @@ def evaluate(
 
 
 def _split(
-    blocks: F64, deep: F64, results: F64,
-    steps: Steps, rates: GemmRates,
-) -> tuple[F64, F64, F64]:  # fmt: skip
+    blocks: F64, deep: F64, results: F64, steps: Steps, rates: GemmRates
+) -> tuple[F64, F64, F64]:
     """Blocks, their steps and the cost of adding up, with k split where blocks are too few.
 
     The cheapest number of splits in closed form: work / s + fold * s is least at sqrt(work / fold).
@@ -333,9 +348,17 @@ def _overlapped(a: F64, b: F64, c: F64, loss: float) -> F64:
 
 
 def _dram_bytes(
-    m: F64, n: F64, k: F64, batch: F64, grid_m: F64, grid_n: F64, concurrent: F64,
-    steps: Steps, rates: GemmRates, c: Mapping[str, float],
-) -> F64:  # fmt: skip
+    m: F64,
+    n: F64,
+    k: F64,
+    batch: F64,
+    grid_m: F64,
+    grid_n: F64,
+    concurrent: F64,
+    steps: Steps,
+    rates: GemmRates,
+    c: Mapping[str, float],
+) -> F64:
     """Bytes from and to DRAM: once each, re-reads of operands that outgrow L2, minus what stays."""
     a = m * k * batch * rates.a_bytes
     b = k * n * batch * rates.b_bytes
@@ -348,14 +371,14 @@ def _dram_bytes(
         # A buffer stays in L2 if what is touched before its next use fits: one call's traffic for
         # a buffer that every call uses, the whole cycle for one of several copies.
         capacity = rates.l2_bytes * c["resident_share"]
-        kept = stays_in_l2(capacity, call)
+        remaining = stays_in_l2(capacity, call)
         again_after = call + (rates.weight_copies - 1.0) * b
-        a_kept = kept
+        a_kept = remaining
         if rates.activation_copies > 1.0:
             again_after = again_after + (rates.activation_copies - 1.0) * a
             a_kept = stays_in_l2(capacity, rates.activation_copies * call)
         b_kept = stays_in_l2(capacity, again_after)
-        once = a * (1.0 - a_kept) + b * (1.0 - b_kept) + out * (1.0 - kept)
+        once = a * (1.0 - a_kept) + b * (1.0 - b_kept) + out * (1.0 - remaining)
     missing = xp.maximum(1.0 - rates.l2_bytes * c["l2_share"] / operands, 0.0)
     if not xp.any_of(missing):
         return np.zeros(concurrent.shape) + once

@@ -44,8 +44,9 @@ def sparse_rate(variant: Variant, recipe: Recipe, device: Device) -> float:
     if rate <= 1.0 or recipe.widens or BITS[recipe.compute] > WIDEST_BITS:
         raise unsupported(
             f"{device.name} does not multiply 2:4 sparse {recipe.name} weights any faster",
-            f"kernel.{FLAG}", "leave it out: such weights run as dense ones",
-        )  # fmt: skip
+            f"kernel.{FLAG}",
+            "leave it out: such weights run as dense ones",
+        )
     return rate
 
 

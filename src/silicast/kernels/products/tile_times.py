@@ -114,7 +114,6 @@ class Steps:
     peak: float
 
     def take(self, tiles: Tiles, constants: Mapping[str, float]) -> Steps:
-        """The same for other configurations."""
         return steps_of(tiles, self.device, self.recipe, constants)
 
 
@@ -249,13 +248,13 @@ def _core_s(share: F64, steps: F64, step: Steps, c: Mapping[str, float]) -> tupl
     resident = step.blocks.resident
     whole = np.floor(share / resident + 1e-9)
     whole = np.where(share < 1.0, 0.0, whole)
-    rest = np.ceil(share - whole * resident - 1e-9)
-    rest = np.where(share < 1.0, 1.0, rest)
+    remaining = np.ceil(share - whole * resident - 1e-9)
+    remaining = np.where(share < 1.0, 1.0, remaining)
     start = np.where(step.tiles.persistent > 0.0, 0.0, c["start_s"])
     round_s = steps * _together_s(resident, step, c) + start + step.store_s * resident
-    last = np.maximum(rest, 1.0)
+    last = np.maximum(remaining, 1.0)
     last_s = steps * _together_s(last, step, c) + c["start_s"] + step.store_s * last
-    busiest: F64 = whole * round_s + np.where(rest > 0.0, last_s, 0.0)
+    busiest: F64 = whole * round_s + np.where(remaining > 0.0, last_s, 0.0)
     even = np.where(whole > 0.0, share / resident * round_s, share / last * last_s)
     return busiest, even
 
@@ -267,14 +266,18 @@ def _together_s(count: F64, step: Steps, c: Mapping[str, float]) -> F64:
     ahead = np.maximum(step.tiles.stages - 1.0, 1.0)
     alone = (c["latency_s"] + step.multiply_s + issue) / ahead
     alone = np.maximum(alone, step.multiply_s + issue)
-    found: F64 = np.maximum(busy, alone) + c["wait_exposed"] * np.minimum(busy, alone)
-    return found
+    together_s: F64 = np.maximum(busy, alone) + c["wait_exposed"] * np.minimum(busy, alone)
+    return together_s
 
 
 def _memory(
-    product: Product, row_tiles: F64, column_tiles: F64, share: F64, step: Steps,
+    product: Product,
+    row_tiles: F64,
+    column_tiles: F64,
+    share: F64,
+    step: Steps,
     c: Mapping[str, float],
-) -> tuple[F64, F64, F64, F64]:  # fmt: skip
+) -> tuple[F64, F64, F64, F64]:
     """Time of main memory, visits of weights, a group's window and bytes in flight."""
     tiles, recipe = step.tiles, step.recipe
     rows, hit = product.loads.tokens(), np.maximum(product.loads.experts_hit(), 1.0)
@@ -287,11 +290,11 @@ def _memory(
     few = np.minimum(hit + groups, np.maximum(row_tiles, hit))
     touched = np.where(of_expert <= tiles.group, few, np.ceil(of_expert / tiles.group) * hit)
     touched = np.maximum(touched, hit)
-    kept = step.l2_bytes * c["resident_share"]
-    fits = np.minimum(kept / one, 1.0)
+    remaining = step.l2_bytes * c["resident_share"]
+    fits = np.minimum(remaining / one, 1.0)
     weights = one * (hit + (touched - hit) * (1.0 - fits))
     window = np.minimum(tiles.group, row_tiles) * tiles.m * product.depth * a_bytes
-    again = 1.0 - np.minimum(kept / window, 1.0)
+    again = 1.0 - np.minimum(remaining / window, 1.0)
     operands = rows * product.depth * a_bytes
     operands = operands * (1.0 + (column_tiles - 1.0) * again * c["reread_share"])
     moved = weights + operands + rows * product.columns * (BITS[recipe.output] / 8.0)

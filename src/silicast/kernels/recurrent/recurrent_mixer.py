@@ -46,11 +46,11 @@ def phase_of(variant: Variant) -> Phase:
     >>> phase_of(Variant(flags=(("verify", True),)))
     'verify'
     """
-    found: Phase = "context"
+    text: Phase = "context"
     for phase in PHASES:
         if variant.flag(phase):
-            found = phase
-    return found
+            text = phase
+    return text
 
 
 def kinds_of(variant: Variant) -> tuple[Kind, ...]:
@@ -113,7 +113,6 @@ class RecurrentMixer(Implementation):
 
     @final
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :meth:`Implementation.analyse`."""
         settings = [
             setting_of(self.family, kind, batch.variant, device) for kind in kinds_of(batch.variant)
         ]
@@ -130,18 +129,21 @@ class RecurrentMixer(Implementation):
                 setting,
                 work := self.work(shape, setting.style, element),
                 estimate(
-                    shape, work, setting.style.chunk or shape.chunk,
-                    setting.style.align or shape.chunk, device, setting.constants,
+                    shape,
+                    work,
+                    setting.style.chunk or shape.chunk,
+                    setting.style.align or shape.chunk,
+                    device,
+                    setting.constants,
                     batch.variant.cache,
                 ),
             )
             for setting in settings
-        ]  # fmt: skip
+        ]
         return _analysis(parts, batch.variant, device)
 
     @final
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        """See :meth:`Implementation.shared_log_sd`."""
         settings = [setting_of(self.family, kind, variant, device) for kind in kinds_of(variant)]
         c = settings[0].constants
         return {
@@ -169,9 +171,9 @@ def setting_of(family: str, kind: Kind, variant: Variant, device: Device) -> Set
     """The style of a kernel and its constants on ``device``."""
     physics = load_physics(PHYSICS)
     style = style_of(family, kind, phase_of(variant), variant, device.architecture)
-    own = physics.architectures.get(device.architecture, {})
+    architecture = physics.architectures.get(device.architecture, {})
     table = physics.constants(device.architecture)
-    measured = f"{style.name}.launch_s" in own
+    measured = f"{style.name}.launch_s" in architecture
     return Setting(style, constants_of(table, style.name), measured)
 
 
@@ -181,12 +183,12 @@ def constants_of(table: Mapping[str, float], style: str) -> dict[str, float]:
     >>> constants_of({"a": 1.0, "conv.a": 2.0, "scan.a": 3.0}, "conv")
     {'a': 2.0}
     """
-    found = {name: value for name, value in table.items() if "." not in name}
+    constants = {name: value for name, value in table.items() if "." not in name}
     prefix = f"{style}."
     for name, value in table.items():
         if name.startswith(prefix):
-            found[name.removeprefix(prefix)] = value
-    return found
+            constants[name.removeprefix(prefix)] = value
+    return constants
 
 
 @final
@@ -204,9 +206,9 @@ def _analysis(parts: list[_Kernel], variant: Variant, device: Device) -> Analysi
     time = _sum([part.found.time for part in parts])
     styles = " + ".join(part.setting.style.name for part in parts)
     # one kernel's error is not another's only in part: the sum is taken as if they were shared
-    spread = _sum([
-        part.found.time * part.setting.constants["independent_log_sd"] for part in parts
-    ])  # fmt: skip
+    spread = _sum(
+        [part.found.time * part.setting.constants["independent_log_sd"] for part in parts]
+    )
     recipe = RECIPES.get(variant.dtype)
     compute = recipe.compute if recipe else variant.dtype
     pipe = device.matrix_pipe(compute)
@@ -254,10 +256,10 @@ def _forced(work: Work, device: Device) -> F64:
     """Bytes that no L2 saves: a byte kept there saves two transfers where it is read and written,
     and every different byte beyond its capacity moves at least once.
     """
-    kept = device.l2.capacity_bytes
-    beyond: F64 = xp.maximum(work.unique_bytes - kept, work.least_bytes - 2.0 * kept)
-    found: F64 = xp.maximum(beyond, 0.0)
-    return found
+    remaining = device.l2.capacity_bytes
+    beyond: F64 = xp.maximum(work.unique_bytes - remaining, work.least_bytes - 2.0 * remaining)
+    forced: F64 = xp.maximum(beyond, 0.0)
+    return forced
 
 
 def _sum(terms: list[F64]) -> F64:
@@ -268,10 +270,14 @@ def _sum(terms: list[F64]) -> F64:
 
 
 DELTA_DIMS: Mapping[str, tuple[int, int]] = {
-    "batch_size": (1, 1 << 20), "seq_len": (1, 1 << 24), "num_k_heads": (1, 1 << 12),
-    "num_v_heads": (1, 1 << 12), "head_k_dim": (1, 1 << 12), "head_v_dim": (1, 1 << 12),
+    "batch_size": (1, 1 << 20),
+    "seq_len": (1, 1 << 24),
+    "num_k_heads": (1, 1 << 12),
+    "num_v_heads": (1, 1 << 12),
+    "head_k_dim": (1, 1 << 12),
+    "head_v_dim": (1, 1 << 12),
     "d_conv": (1, 64),
-}  # fmt: skip
+}
 """``seq_len``: new tokens of the longest sequence; a dimension ``num_tokens`` counts those of all
 sequences where they differ."""
 
@@ -285,7 +291,6 @@ class Gdn(RecurrentMixer):
     dims: ClassVar[Mapping[str, tuple[int, int]]] = DELTA_DIMS
 
     def shape(self, sizes: Sizes, element: int) -> Shape:
-        """See :class:`RecurrentMixer`."""
         return delta_shape(sizes, element, gate_per_channel=False)
 
 
@@ -298,7 +303,6 @@ class Kda(RecurrentMixer):
     dims: ClassVar[Mapping[str, tuple[int, int]]] = DELTA_DIMS
 
     def shape(self, sizes: Sizes, element: int) -> Shape:
-        """See :class:`RecurrentMixer`."""
         return delta_shape(sizes, element, gate_per_channel=True)
 
 
@@ -309,11 +313,15 @@ class Mamba2(RecurrentMixer):
 
     family: ClassVar[str] = "mamba2"
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "batch_size": (1, 1 << 20), "seq_len": (1, 1 << 24), "nheads": (1, 1 << 12),
-        "head_dim": (1, 1 << 12), "d_state": (1, 1 << 12), "n_groups": (1, 1 << 10),
-        "chunk_size": (1, 1 << 12), "d_conv": (1, 64),
-    }  # fmt: skip
+        "batch_size": (1, 1 << 20),
+        "seq_len": (1, 1 << 24),
+        "nheads": (1, 1 << 12),
+        "head_dim": (1, 1 << 12),
+        "d_state": (1, 1 << 12),
+        "n_groups": (1, 1 << 10),
+        "chunk_size": (1, 1 << 12),
+        "d_conv": (1, 64),
+    }
 
     def shape(self, sizes: Sizes, element: int) -> Shape:
-        """See :class:`RecurrentMixer`."""
         return ssm_shape(sizes, element)

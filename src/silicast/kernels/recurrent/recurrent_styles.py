@@ -44,7 +44,7 @@ def style_of(
     >>> style_of("gdn", "scan", "context", Variant(), "hopper").name
     'delta_flashinfer'
     """
-    rule = kernel_rule(family, Facts.of(variant, architecture, phase=phase), kind)
+    rule = kernel_rule(family, Facts.from_variant(variant, architecture, phase=phase), kind)
     assert rule is not None, "catalog/libraries/any.toml has a rule for every kernel"
     style = recurrent_styles()[rule.style]
     campaign = family == "gdn" and bool(variant.kernel or variant.version)

@@ -55,13 +55,19 @@ def delta_shape(sizes: Sizes, element: int, *, gate_per_channel: bool) -> Shape:
     dk, dv = sizes["head_k_dim"], sizes["head_v_dim"]
     gate = dk + 1 if gate_per_channel else 2
     return Shape(
-        sequences=sizes["batch_size"], longest=sizes["seq_len"],
-        tokens=sizes.get("num_tokens", sizes["batch_size"] * sizes["seq_len"]), lanes=values,
-        state=dk * dv, products=6 * dk * dv,
+        sequences=sizes["batch_size"],
+        longest=sizes["seq_len"],
+        tokens=sizes.get("num_tokens", sizes["batch_size"] * sizes["seq_len"]),
+        lanes=values,
+        state=dk * dv,
+        products=6 * dk * dv,
         row_bytes=(2 * keys * dk + 2 * values * dv + values * gate) * element,
-        middle_bytes=values * (dk + dv) * element, channels=2 * keys * dk + values * dv,
-        key_channels=keys * dk, taps=sizes["d_conv"], chunk=0,
-    )  # fmt: skip
+        middle_bytes=values * (dk + dv) * element,
+        channels=2 * keys * dk + values * dv,
+        key_channels=keys * dk,
+        taps=sizes["d_conv"],
+        chunk=0,
+    )
 
 
 def ssm_shape(sizes: Sizes, element: int) -> Shape:
@@ -73,13 +79,19 @@ def ssm_shape(sizes: Sizes, element: int) -> Shape:
     groups = sizes["n_groups"]
     inner = heads * width
     return Shape(
-        sequences=sizes["batch_size"], longest=sizes["seq_len"],
-        tokens=sizes.get("num_tokens", sizes["batch_size"] * sizes["seq_len"]), lanes=heads,
-        state=width * state, products=4 * width * state,
+        sequences=sizes["batch_size"],
+        longest=sizes["seq_len"],
+        tokens=sizes.get("num_tokens", sizes["batch_size"] * sizes["seq_len"]),
+        lanes=heads,
+        state=width * state,
+        products=4 * width * state,
         row_bytes=(2 * inner + 2 * groups * state + 2 * heads) * element,
-        middle_bytes=inner * element, channels=inner + 2 * groups * state,
-        key_channels=inner + 2 * groups * state, taps=sizes["d_conv"], chunk=sizes["chunk_size"],
-    )  # fmt: skip
+        middle_bytes=inner * element,
+        channels=inner + 2 * groups * state,
+        key_channels=inner + 2 * groups * state,
+        taps=sizes["d_conv"],
+        chunk=sizes["chunk_size"],
+    )
 
 
 @final
@@ -145,9 +157,11 @@ def recurrence_work(shape: Shape, element: int, *, states: str) -> Work:
     held = shape.sequences * shape.lanes * shape.state * STATE_BYTES
     rows = shape.tokens * shape.row_bytes
     moved = {
-        "scan": 2 * held, "step": 2 * held,
-        "every": held + shape.tokens * shape.lanes * shape.state * STATE_BYTES, "once": held,
-    }[states]  # fmt: skip
+        "scan": 2 * held,
+        "step": 2 * held,
+        "every": held + shape.tokens * shape.lanes * shape.state * STATE_BYTES,
+        "once": held,
+    }[states]
     return Work(
         flops=shape.tokens * shape.lanes * shape.products,
         least_bytes=rows + (held if states in ("scan", "once") else 2 * held),

@@ -99,7 +99,7 @@ class Least(Struct, frozen=True):
             return (*self.products, *self.products_back, *self.products_between)
         return self.products
 
-    def of(self, variant: Variant) -> tuple[Any, Any, Any, Any]:
+    def amounts(self, variant: Variant) -> tuple[Any, Any, Any, Any]:
         """Of the direction that a variant asks for: bytes read that nothing before has touched, all
         bytes read, bytes written, and operations.
         """
@@ -152,7 +152,7 @@ class ChainedKernel(Implementation):
     @final
     def style(self, variant: Variant, device: Device) -> str:
         """Whose kernels a variant's library runs."""
-        rule = kernel_rule(self.family, Facts.of(variant, device.architecture))
+        rule = kernel_rule(self.family, Facts.from_variant(variant, device.architecture))
         return rule.style if rule is not None else EAGER
 
     @final
@@ -177,12 +177,10 @@ class ChainedKernel(Implementation):
 
     @final
     def constants(self, device: Device) -> Mapping[str, float]:
-        """Of the device's architecture."""
         return load_physics(GROUP).constants(device.architecture)
 
     @final
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :meth:`Implementation.analyse`."""
         return self.analyse_with(batch, device, self.constants(device))
 
     @final
@@ -220,36 +218,39 @@ class ChainedKernel(Implementation):
             bound_s=bound_s,
             resource_s={**resource_s, "launch": none + rates.launch_s},
             demand=Demand(
-                tasks=none + 1.0, waves=none + 1.0, occupancy=none + 1.0,
+                tasks=none + 1.0,
+                waves=none + 1.0,
+                occupancy=none + 1.0,
                 pipe_work={"fma": xp.float64(flops)},
                 level_bytes={"dram": walk.dram_bytes, "l2": walk.all_bytes},
             ),
             features=Lazy(lambda: {"bound_share": bound_s / seconds}),
             independent_log_sd=none + c["independent_log_sd"],
-        )  # fmt: skip
+        )
 
     @staticmethod
     def _host_s(
         chain: Chain, variant: Variant, call: Call, rates: StreamingRates, c: Mapping[str, float]
     ) -> F64:
         """What the host takes, less what a flush of the cache hides of it."""
-        own = call.style if call.style == BY_HAND else EAGER
+        current = call.style if call.style == BY_HAND else EAGER
         total: Any = 0.0
         forward, backward = not variant.flag(BACKWARD), variant.flag(BACKWARD) or variant.flag(BOTH)
         if forward:
-            total = total + chain.launches[0] * c[f"{own}.kernel_s"] + c[f"{own}.forward_s"]
+            total = total + chain.launches[0] * c[f"{current}.kernel_s"] + c[f"{current}.forward_s"]
             total = total + chain.host_calls[0] * c["call_s"] + chain.host_waits[0] * c["wait_s"]
         if backward:
-            total = total + chain.launches[1] * c[f"{own}.kernel_s"] + c[f"{own}.backward_s"]
+            total = (
+                total + chain.launches[1] * c[f"{current}.kernel_s"] + c[f"{current}.backward_s"]
+            )
             total = total + chain.host_calls[1] * c["call_s"] + chain.host_waits[1] * c["wait_s"]
         if forward and backward:
-            total = total + c[f"{own}.both_s"]
+            total = total + c[f"{current}.both_s"]
         hidden = FLUSH_BYTES / rates.dram_per_s if variant.cache == "cold" else 0.0
-        found: F64 = xp.maximum(total * c["host_factor"] - hidden, 0.0)
-        return found
+        host_s: F64 = xp.maximum(total * c["host_factor"] - hidden, 0.0)
+        return host_s
 
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:  # noqa: ARG002
-        """See :meth:`Implementation.shared_log_sd`."""
         return shared_errors(self.family, self.constants(device))
 
     def is_measured(self, variant: Variant, device: Device) -> bool:  # noqa: ARG002
@@ -258,14 +259,12 @@ class ChainedKernel(Implementation):
 
     @final
     def flops(self, op: Op) -> int:
-        """Of the direction asked for."""
         least = self.least(dict(op.dims), op.variant)
         products = sum(2 * m * n * k for m, n, k in least.products_of(op.variant))
         return int(least.of(op.variant)[3] + products)
 
     @final
     def compulsory_bytes(self, op: Op) -> int:
-        """Of the direction asked for."""
         _, read, written, _ = self.least(dict(op.dims), op.variant).of(op.variant)
         return int(read + written)
 
@@ -294,9 +293,8 @@ class _Products:
         return model.estimates(whole.beside("gemm", variant, {**dims, "batch": one}), self._device)
 
     def seconds(self, sizes: tuple[Any, ...]) -> F64:
-        """Of products of (m, n, k)."""
-        found: F64 = self._estimates(sizes).estimate_s
-        return found
+        seconds: F64 = self._estimates(sizes).estimate_s
+        return seconds
 
     def least_s(self, sizes: tuple[Any, ...]) -> F64:
         """Their operations at the bound rate."""
@@ -316,7 +314,7 @@ class _Kind(NamedTuple):
     resident_rows: float
 
     @staticmethod
-    def of(kind: str, m: StreamingRates, c: Mapping[str, float], clock: float) -> _Kind:
+    def from_rates(kind: str, m: StreamingRates, c: Mapping[str, float], clock: float) -> _Kind:
         """From the constants of a kind."""
         return _Kind(
             m.dram_per_s * c.get(f"{kind}.share", 1.0),
@@ -331,9 +329,15 @@ class _Walk:
     """Passes one after another, and what the L2 holds of what they touched."""
 
     def __init__(
-        self, rates: StreamingRates, device: Device, c: Mapping[str, float], products: _Products,
-        *, cold: bool, none: F64,
-    ) -> None:  # fmt: skip
+        self,
+        rates: StreamingRates,
+        device: Device,
+        c: Mapping[str, float],
+        products: _Products,
+        *,
+        cold: bool,
+        none: F64,
+    ) -> None:
         self._rates, self._c, self._cold, self._products = rates, c, cold, products
         self._clock = device.clocks.boost_hz
         self._kinds: dict[str, _Kind] = {}
@@ -369,13 +373,13 @@ class _Walk:
             once = self._none + (self._launch_s + self._c["small_s"])
         else:
             once = self._streamed(one)
-        found: F64 = once * one.times
-        return found
+        seconds: F64 = once * one.times
+        return seconds
 
     def _streamed(self, one: Pass) -> F64:
         m, kind = self._rates, self._kinds.get(one.kind)
         if kind is None:
-            kind = self._kinds[one.kind] = _Kind.of(one.kind, m, self._c, self._clock)
+            kind = self._kinds[one.kind] = _Kind.from_rates(one.kind, m, self._c, self._clock)
         size: Any = 0
         for tensor in (*one.reads, *one.writes):
             size = size + tensor.bytes
@@ -399,8 +403,10 @@ class _Walk:
         if kind.alone_s > 0.0:  # a block a core, which takes its rows one after the other
             share = xp.ceil(one.rows / m.cores) * (one.work / one.rows)
             busy = xp.maximum(busy, share * kind.alone_s)
-        found: F64 = busy + (self._launch_s + one.spilled * self._spilled_s + one.rows * kind.row_s)
-        return found
+        streamed: F64 = busy + (
+            self._launch_s + one.spilled * self._spilled_s + one.rows * kind.row_s
+        )
+        return streamed
 
     def _missed(self, tensor: int, size: Any) -> F64:
         """Share of a tensor that comes from memory: by what was touched since it was."""
@@ -413,8 +419,8 @@ class _Walk:
 def _missing(distance: F64, held: tuple[float, float]) -> F64:
     """Share of bytes that the cache has lost after touching ``distance`` others."""
     share = (distance - held[0]) / (held[1] - held[0])
-    found: F64 = xp.minimum(xp.maximum(share, 0.0), 1.0)
-    return found
+    missing: F64 = xp.minimum(xp.maximum(share, 0.0), 1.0)
+    return missing
 
 
 def _bounds(
@@ -449,10 +455,10 @@ def spilled_of_rows(columns: Any, arrays: int) -> Any:
     >>> spilled_of_rows(4096, 3), spilled_of_rows(32768, 3)
     (0, 32768)
     """
-    found = columns * 0
+    spilled = columns * 0
     for least, warps in WARPS:
         threads = warps * LANES
         held = min(REGISTERS // threads, MOST_REGISTERS) * threads
         over = xp.maximum(columns * arrays - held, columns * 0)
-        found = xp.where(columns >= least, over, found)
-    return found
+        spilled = xp.where(columns >= least, over, spilled)
+    return spilled

@@ -37,9 +37,13 @@ class CrossEntropy(StreamingKernel):
         fused = Stream(
             read_bytes=elements * size + rows * INDEX_BYTES,
             write_bytes=rows * FP32_BYTES + (elements * size if backward else 0),
-            flops=elements * (7 if backward else 4), fma=elements * (8 if backward else 4),
-            xu=elements * (2 if backward else 1), tasks=rows, trips=2.0, reductions=2.0,
-        )  # fmt: skip
+            flops=elements * (7 if backward else 4),
+            fma=elements * (8 if backward else 4),
+            xu=elements * (2 if backward else 1),
+            tasks=rows,
+            trips=2.0,
+            reductions=2.0,
+        )
         if self.kernel_style(variant) == "chain":
             return self._chain(fused, elements, upcast=size < FP32_BYTES, backward=backward)
         return replace(fused, reread_bytes=elements * size) if backward else fused

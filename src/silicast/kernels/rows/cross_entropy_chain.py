@@ -42,27 +42,26 @@ class CrossEntropyChain(ChainedKernel):
         return Least(n * size, rows * size, rows * size, rows * size, n * 4, n, n * size)
 
     def chain(self, sizes: Sizes, call: Call) -> Chain:
-        """See :meth:`ChainedKernel.chain`."""
         c, size = Chain(), call.size
         rows, vocab = sizes["rows"], sizes["vocab"]
         n = rows * vocab
         logits = c.tensor(n, size)
         if call.style == BY_HAND:
-            kept = PER_ROW in call.flags
-            before = c.gradient(n, size) if kept else logits
+            remaining = PER_ROW in call.flags
+            before = c.gradient(n, size) if remaining else logits
             c.small(3)
             c.wait()
-            copied = c.run("pointwise", (logits,), n, size) if kept else logits
+            copied = c.run("pointwise", (logits,), n, size) if remaining else logits
             c.into("loss_rows", (copied,), (copied,), work=n, again=n * size,
                    swept_bytes=vocab * size, rows=rows)  # fmt: skip
             c.small(1)
             c.gradients()
             c.wait()
             # the loss's own gradient is a factor
-            found = c.tensor(n, size) if kept else logits
-            c.into("pointwise", (copied,), (found,))
-            if kept and ACCUMULATED in call.flags:
-                c.into("pointwise", (before, found), (before,))
+            result = c.tensor(n, size) if remaining else logits
+            c.into("pointwise", (copied,), (result,))
+            if remaining and ACCUMULATED in call.flags:
+                c.into("pointwise", (before, result), (before,))
             return c
         if call.style == COMPILED:
             c.into("loss_rows", (logits,), (), work=n, rows=rows)
@@ -75,7 +74,7 @@ class CrossEntropyChain(ChainedKernel):
         c.gradients()
         picked = c.run("pointwise", (), n, size)
         c.small(1)
-        found = softmax_gradient(c, picked, logs, rows, vocab, call)
+        result = softmax_gradient(c, picked, logs, rows, vocab, call)
         if ACCUMULATED in call.flags:
-            c.into("pointwise", (before, found), (before,), work=n)
+            c.into("pointwise", (before, result), (before,), work=n)
         return c

@@ -33,7 +33,12 @@ class Embedding(StreamingKernel):
         distinct = (tokens + vocab - abs(tokens - vocab)) // 2
         zero = tokens * 0
         return Stream(
-            read_bytes=distinct * row + tokens * 8, write_bytes=tokens * row, flops=zero, fma=zero,
-            xu=zero, tasks=tokens, trips=2.0,
+            read_bytes=distinct * row + tokens * 8,
+            write_bytes=tokens * row,
+            flops=zero,
+            fma=zero,
+            xu=zero,
+            tasks=tokens,
+            trips=2.0,
             reread_bytes=(tokens - distinct) * row if "vocab" in sizes else None,
-        )  # fmt: skip
+        )

@@ -35,8 +35,10 @@ class EmbeddingChain(ChainedKernel):
 
     family: ClassVar[str] = "embedding_chain"
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "tokens": (1, 1 << 22), "hidden": (1, 1 << 18), "vocab": (1, 1 << 22),
-    }  # fmt: skip
+        "tokens": (1, 1 << 22),
+        "hidden": (1, 1 << 18),
+        "vocab": (1, 1 << 22),
+    }
 
     def least(self, sizes: Sizes, variant: Variant) -> Least:
         """A row a token out, of the table what is read; backward a row a token in, a table out."""
@@ -45,11 +47,11 @@ class EmbeddingChain(ChainedKernel):
         vocab = sizes.get("vocab", tokens)
         distinct = (tokens + vocab - abs(tokens - vocab)) // 2
         whole = tokens * row
-        return Least(tokens * INDEX_BYTES, whole, whole, distinct * row,
-                     whole * 0, tokens * sizes["hidden"])  # fmt: skip
+        return Least(
+            tokens * INDEX_BYTES, whole, whole, distinct * row, whole * 0, tokens * sizes["hidden"]
+        )
 
     def chain(self, sizes: Sizes, call: Call) -> Chain:
-        """See :meth:`ChainedKernel.chain`."""
         c, size, tokens = Chain(), call.size, sizes["tokens"]
         hidden, vocab = sizes["hidden"], sizes.get("vocab", tokens)
         n, all_rows = tokens * hidden, sizes.get("vocab", 0 * tokens) * hidden

@@ -35,7 +35,6 @@ class SiluMulChain(ChainedKernel):
         return Least(2 * whole, whole, 3 * whole, 2 * whole, n * 5, n * 8)
 
     def chain(self, sizes: Sizes, call: Call) -> Chain:
-        """See :meth:`ChainedKernel.chain`."""
         c, size, rows = Chain(), call.size, sizes["tokens"]
         half = sizes["width"] // 2
         n = rows * half

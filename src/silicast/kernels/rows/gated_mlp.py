@@ -24,8 +24,10 @@ class GatedMlpChain(ChainedKernel):
 
     family: ClassVar[str] = "gated_mlp"
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "tokens": (1, 1 << 20), "hidden": (64, 1 << 16), "intermediate": (64, 1 << 18),
-    }  # fmt: skip
+        "tokens": (1, 1 << 20),
+        "hidden": (64, 1 << 16),
+        "intermediate": (64, 1 << 18),
+    }
 
     def least(self, sizes: Sizes, variant: Variant) -> Least:
         """Rows and weights in, rows out; backward two of rows and the weights in, gradients out."""
@@ -35,12 +37,17 @@ class GatedMlpChain(ChainedKernel):
         up, down = (m, i, h), (m, h, i)
         back = (down, down, up, (h, i, m), (h, i, m), (i, h, m))
         return Least(
-            rows + weights, rows, 2 * rows + weights, rows + weights, 5 * m * i, 8 * m * i,
-            products=(up, up, down), products_back=back,
-        )  # fmt: skip
+            rows + weights,
+            rows,
+            2 * rows + weights,
+            rows + weights,
+            5 * m * i,
+            8 * m * i,
+            products=(up, up, down),
+            products_back=back,
+        )
 
     def chain(self, sizes: Sizes, call: Call) -> Chain:
-        """See :meth:`ChainedKernel.chain`."""
         c, size = Chain(), call.size
         m, h, i = (sizes[name] for name in ("tokens", "hidden", "intermediate"))
         one_kernel = call.style in (BY_HAND, COMPILED)
@@ -61,10 +68,10 @@ class GatedMlpChain(ChainedKernel):
         c.multiply(inner, weights[2], (m, h, i))
         c.gradients()
 
-        def weight_gradient(place: int, sizes_of: tuple[Any, Any, Any]) -> None:
-            found = c.multiply(x, dy, sizes_of)
-            c.into("pointwise", (sums[place], found), (sums[place],))
-            c.drop(found)
+        def weight_gradient(index: int, sizes_of: tuple[Any, Any, Any]) -> None:
+            multiply = c.multiply(x, dy, sizes_of)
+            c.into("pointwise", (sums[index], multiply), (sums[index],))
+            c.drop(multiply)
 
         d_inner = c.multiply(dy, weights[2], (m, i, h))
         weight_gradient(2, (i, h, m))

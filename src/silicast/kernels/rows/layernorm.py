@@ -32,7 +32,13 @@ class LayerNorm(StreamingKernel):
         streams = 1 + sizes.get("residual", 0)
         return Stream(
             read_bytes=(elements * streams + 2 * sizes["hidden"]) * size,
-            write_bytes=elements * streams * size, flops=elements * (6 + streams),
-            fma=elements * (6 + streams), xu=sizes["tokens"], tasks=sizes["tokens"], trips=2.0,
-            reductions=1.0, reread_bytes=elements * size, blocks_per_core=8.0,
-        )  # fmt: skip
+            write_bytes=elements * streams * size,
+            flops=elements * (6 + streams),
+            fma=elements * (6 + streams),
+            xu=sizes["tokens"],
+            tasks=sizes["tokens"],
+            trips=2.0,
+            reductions=1.0,
+            reread_bytes=elements * size,
+            blocks_per_core=8.0,
+        )

@@ -30,15 +30,16 @@ class LinearCrossEntropyChain(ChainedKernel):
 
     family: ClassVar[str] = "linear_cross_entropy"
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "tokens": (1, 1 << 20), "hidden": (64, 1 << 16), "vocab": (128, 1 << 20),
-    }  # fmt: skip
+        "tokens": (1, 1 << 20),
+        "hidden": (64, 1 << 16),
+        "vocab": (128, 1 << 20),
+    }
 
     def least(self, sizes: Sizes, variant: Variant) -> Least:
         """Input and weight in; their gradients out. Logits may stay on the chip."""
         return _least(sizes["tokens"], sizes, element_bytes(variant.dtype))
 
     def chain(self, sizes: Sizes, call: Call) -> Chain:
-        """See :meth:`ChainedKernel.chain`."""
         c, size = Chain(), call.size
         tokens, hidden, vocab = (sizes[name] for name in ("tokens", "hidden", "vocab"))
         c.tensor(tokens * 0 + 1, call.workspace_bytes)
@@ -99,16 +100,17 @@ class LinearPreferenceLossChain(ChainedKernel):
 
     family: ClassVar[str] = "linear_preference_loss"
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "sequences": (2, 1 << 12), "length": (1, 1 << 17), "hidden": (64, 1 << 16),
+        "sequences": (2, 1 << 12),
+        "length": (1, 1 << 17),
+        "hidden": (64, 1 << 16),
         "vocab": (128, 1 << 20),
-    }  # fmt: skip
+    }
 
     def least(self, sizes: Sizes, variant: Variant) -> Least:
         """As of a linear layer with one loss."""
         return _least(sizes["sequences"] * sizes["length"], sizes, element_bytes(variant.dtype))
 
     def chain(self, sizes: Sizes, call: Call) -> Chain:
-        """See :meth:`ChainedKernel.chain`."""
         c, size, wide = Chain(), call.size, FP32_BYTES
         hidden, vocab = sizes["hidden"], sizes["vocab"]
         tokens = sizes["sequences"] * sizes["length"]
@@ -139,10 +141,10 @@ class LinearPreferenceLossChain(ChainedKernel):
         # of the log-probabilities, in fp32
         gathered = c.run("pointwise", (), n, wide)
         c.small(6)
-        found = softmax_gradient(c, gathered, logs, tokens, vocab, call)
+        result = softmax_gradient(c, gathered, logs, tokens, vocab, call)
         c.drop(gathered, logs)
-        other = c.run("pointwise", (found,), n, size)
-        c.drop(found)
+        other = c.run("pointwise", (result,), n, size)
+        c.drop(result)
         c.into("pointwise", (d_logits, other), (d_logits,))
         c.drop(other)
         c.multiply(d_logits, weight, (tokens, hidden, vocab))
@@ -167,8 +169,9 @@ class LinearPreferenceLossChain(ChainedKernel):
         c.into("row_sums", (logits,), (), work=n, times=chunks)
         d_logits = c.run("loss_rows", (logs,), n, size, again=n * wide // 2,
                          swept_bytes=vocab * wide, rows=rows, times=chunks)  # fmt: skip
-        c.multiply(d_logits, weight, (rows, hidden, vocab), into=c.view(rows * hidden, size),
-                   times=chunks)  # fmt: skip
+        c.multiply(
+            d_logits, weight, (rows, hidden, vocab), into=c.view(rows * hidden, size), times=chunks
+        )
         part = c.multiply(d_logits, x, (vocab, hidden, rows), times=chunks)
         c.into("pointwise", (d_weight, part), (d_weight,), times=chunks)
         c.drop(logits, logs, d_logits, part)
@@ -185,10 +188,16 @@ def _least(tokens: Any, sizes: Sizes, size: int) -> Least:
     hidden, vocab = sizes["hidden"], sizes["vocab"]
     whole, rows = (tokens + vocab) * hidden * size, tokens * size
     return Least(
-        whole, rows, rows, rows, tokens * vocab * 4, tokens * vocab, whole,
+        whole,
+        rows,
+        rows,
+        rows,
+        tokens * vocab * 4,
+        tokens * vocab,
+        whole,
         products=((tokens, vocab, hidden),),
         products_between=((tokens, hidden, vocab), (vocab, hidden, tokens)),
-    )  # fmt: skip
+    )
 
 
 def power_of_two(value: Any) -> Any:
@@ -198,7 +207,7 @@ def power_of_two(value: Any) -> Any:
     >>> power_of_two(1), power_of_two(33), power_of_two(np.array([64, 65])).tolist()
     (1, 64, [64, 128])
     """
-    found = value * 0 + 1
+    power = value * 0 + 1
     for _ in range(31):
-        found = xp.where(found < value, found * 2, found)
-    return found
+        power = xp.where(power < value, power * 2, power)
+    return power

@@ -41,14 +41,23 @@ class HyperConnection(StreamingKernel):
         elements = tokens * sizes["hidden"] * streams
         if variant.flag("post"):
             return Stream(
-                read_bytes=tokens * (streams + 1) * row, write_bytes=tokens * streams * row,
-                flops=elements * 2 * (streams + 1), fma=elements * (streams + 1), xu=tokens,
+                read_bytes=tokens * (streams + 1) * row,
+                write_bytes=tokens * streams * row,
+                flops=elements * 2 * (streams + 1),
+                fma=elements * (streams + 1),
+                xu=tokens,
                 tasks=tokens * -(-sizes["hidden"] // CHUNK),
-            )  # fmt: skip
+            )
         weights = streams * (streams + 2)
         return Stream(
-            read_bytes=tokens * streams * row, write_bytes=tokens * (row + weights * 4),
-            flops=elements * (2 * weights + 4), fma=elements * 4, xu=tokens * weights, tasks=tokens,
-            trips=PRE_KERNELS, reductions=PRE_KERNELS, kernels=PRE_KERNELS,
+            read_bytes=tokens * streams * row,
+            write_bytes=tokens * (row + weights * 4),
+            flops=elements * (2 * weights + 4),
+            fma=elements * 4,
+            xu=tokens * weights,
+            tasks=tokens,
+            trips=PRE_KERNELS,
+            reductions=PRE_KERNELS,
+            kernels=PRE_KERNELS,
             reread_bytes=tokens * streams * row,
-        )  # fmt: skip
+        )

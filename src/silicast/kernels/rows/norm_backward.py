@@ -43,7 +43,6 @@ class NormBackward(Implementation):
         return of_library(every, variant.library)
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :meth:`Implementation.analyse`."""
         return self.analyse_with(batch, device, self.constants(batch.variant, device))
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
@@ -71,23 +70,24 @@ class NormBackward(Implementation):
             bound_s=bound_s,
             resource_s={**resource_s, "launch": launch_s},
             demand=Demand(
-                tasks=tokens, waves=tokens / device.cores, occupancy=xp.full_like(time_s, 1.0),
+                tasks=tokens,
+                waves=tokens / device.cores,
+                occupancy=xp.full_like(time_s, 1.0),
                 pipe_work={"fma": fma},
                 level_bytes={"dram": moved, "l2": elements * size * c["tensors"]},
             ),
             features={
-                "memory_share": memory_s / time_s, "columns_share": columns_s / time_s,
+                "memory_share": memory_s / time_s,
+                "columns_share": columns_s / time_s,
                 "launch_share": launch_s / time_s,
             },
             independent_log_sd=xp.full_like(time_s, c["independent_log_sd"]),
-        )  # fmt: skip
+        )
 
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        """See :meth:`Implementation.shared_log_sd`."""
         return shared_errors(self.family, self.constants(variant, device))
 
     def flops(self, op: Op) -> int:
-        """Of all elements."""
         sizes = OpBatch.single(op).dims
         return int(sizes["tokens"]) * int(sizes["hidden"]) * FLOPS
 
@@ -103,7 +103,7 @@ def of_library(every: Mapping[str, float], library: str) -> Mapping[str, float]:
     >>> of_library({"tensors": 7.0, "cudnn.tensors": 3.0}, "cudnn")
     {'tensors': 3.0}
     """
-    found = {name: value for name, value in every.items() if "." not in name}
+    table = {name: value for name, value in every.items() if "." not in name}
     prefix = f"{library}."
-    own = {name.removeprefix(prefix): x for name, x in every.items() if name.startswith(prefix)}
-    return {**found, **own}
+    current = {name.removeprefix(prefix): x for name, x in every.items() if name.startswith(prefix)}
+    return {**table, **current}

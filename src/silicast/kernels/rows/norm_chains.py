@@ -54,8 +54,14 @@ class _Norm(ChainedKernel):
         elements = sizes["tokens"] * sizes["hidden"]
         whole = elements * element_bytes(variant.dtype)
         streams = 2 if variant.flag(RESIDUAL) else 1
-        return Least(streams * whole, streams * whole, (1 + streams) * whole, whole,
-                     elements * 4, elements * 12)  # fmt: skip
+        return Least(
+            streams * whole,
+            streams * whole,
+            (1 + streams) * whole,
+            whole,
+            elements * 4,
+            elements * 12,
+        )
 
     @final
     def chain(self, sizes: Sizes, call: Call) -> Chain:
@@ -104,16 +110,27 @@ class _Norm(ChainedKernel):
     def _compiled(self, c: Chain, x: Tensor, dy: Tensor, rows: Any, hidden: Any) -> Tensor:
         c.run("rows", (x,), x.elements, x.size, rows=rows)
         c.gradients()
-        dx = c.run("rows", (dy, x), x.elements, x.size, rows=rows,
-                   spilled=rows * spilled_of_rows(hidden, 3))  # fmt: skip
+        dx = c.run(
+            "rows",
+            (dy, x),
+            x.elements,
+            x.size,
+            rows=rows,
+            spilled=rows * spilled_of_rows(hidden, 3),
+        )
         c.into("columns", (dy, x), (), work=x.elements)
         c.small(1)
         return dx
 
     def _by_hand(
-        self, c: Chain, x: tuple[Tensor, ...], dy: tuple[Tensor, ...], rows: Any, hidden: Any,
+        self,
+        c: Chain,
+        x: tuple[Tensor, ...],
+        dy: tuple[Tensor, ...],
+        rows: Any,
+        hidden: Any,
         cores: int,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         elements, size = x[0].elements, x[0].size
         c.views(VIEWS)
         results = tuple(c.tensor(elements, size) for _ in x)
@@ -122,9 +139,15 @@ class _Norm(ChainedKernel):
         c.views(2 * VIEWS)
         dx = c.tensor(elements, size)
         partial = c.tensor(self.sums * cores * hidden, FP32_BYTES)
-        kept = results[-1] if len(x) > 1 else x[0]
-        c.into("loop", (dy[0], kept, *dy[1:]), (dx, partial), work=elements, rows=rows,
-               spilled=rows * spilled_of_rows(hidden, 1 + self.sums + len(dy)))  # fmt: skip
+        remaining = results[-1] if len(x) > 1 else x[0]
+        c.into(
+            "loop",
+            (dy[0], remaining, *dy[1:]),
+            (dx, partial),
+            work=elements,
+            rows=rows,
+            spilled=rows * spilled_of_rows(hidden, 1 + self.sums + len(dy)),
+        )
         c.into("columns", (partial,), (), work=partial.elements)
         c.small(self.sums)
         return dx

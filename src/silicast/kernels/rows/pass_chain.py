@@ -95,10 +95,10 @@ class Chain:
 
     def tensor(self, elements: Any, size: int) -> Tensor:
         """Allocates a tensor: an operand, or what a pass that follows writes."""
-        found = Tensor(elements, size)
-        self.live_bytes = self.live_bytes + found.bytes
+        tensor = Tensor(elements, size)
+        self.live_bytes = self.live_bytes + tensor.bytes
         self.peak_bytes = xp.maximum(self.peak_bytes, self.live_bytes)
-        return found
+        return tensor
 
     def gradient(self, elements: Any, size: int) -> Tensor:
         """A gradient that is there before the call: of the result, or of a step before. A forward
@@ -116,9 +116,9 @@ class Chain:
         self, kind: str, reads: tuple[Tensor, ...], elements: Any, size: int, **more: Any
     ) -> Tensor:
         """A pass whose result is a new tensor."""
-        found = self.tensor(elements, size)
-        self.into(kind, reads, (found,), **more)
-        return found
+        tensor = self.tensor(elements, size)
+        self.into(kind, reads, (tensor,), **more)
+        return tensor
 
     def into(
         self, kind: str, reads: tuple[Tensor, ...], writes: tuple[Tensor, ...] = (), **more: Any
@@ -131,14 +131,19 @@ class Chain:
         self.launches[self._is_backward] += more.get("times", 1)
 
     def multiply(
-        self, left: Tensor, right: Tensor, sizes: tuple[Any, Any, Any],
-        into: Tensor | None = None, size: int = 0, times: Any = 1,
-    ) -> Tensor:  # fmt: skip
+        self,
+        left: Tensor,
+        right: Tensor,
+        sizes: tuple[Any, Any, Any],
+        into: Tensor | None = None,
+        size: int = 0,
+        times: Any = 1,
+    ) -> Tensor:
         """A product of matrices of ``sizes`` (m, n, k), into a tensor or a new one."""
         m, n, _ = sizes
-        found = into if into is not None else self.tensor(m * n, size or left.size)
-        self.into(PRODUCT, (left, right), (found,), work=0, product=sizes, times=times)
-        return found
+        tensor = into if into is not None else self.tensor(m * n, size or left.size)
+        self.into(PRODUCT, (left, right), (tensor,), work=0, product=sizes, times=times)
+        return tensor
 
     def small(self, count: int) -> None:
         """Kernels over one number a row."""
@@ -146,7 +151,6 @@ class Chain:
             self.into(SMALL, (), (), work=0, times=count)
 
     def drop(self, *tensors: Tensor) -> None:
-        """Frees tensors."""
         for each in tensors:
             self.live_bytes = self.live_bytes - each.bytes
 

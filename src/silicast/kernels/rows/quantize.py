@@ -44,15 +44,22 @@ class Quantize(StreamingKernel):
         elif variant.flag("grouped"):
             scales = tokens * -(-sizes["hidden"] // GROUP_SIZE)
         moved = Stream(
-            read_bytes=elements * INPUT_BYTES, write_bytes=elements + scales * 4,
-            flops=elements * 3, fma=elements * 4, xu=scales, tasks=tokens,
-        )  # fmt: skip
+            read_bytes=elements * INPUT_BYTES,
+            write_bytes=elements + scales * 4,
+            flops=elements * 3,
+            fma=elements * 4,
+            xu=scales,
+            tasks=tokens,
+        )
         style = self.kernel_style(variant)
         if style == "chain":
             return replace(
-                moved, tasks=-(-elements // FLAT_BLOCK), trips=float(CHAIN_KERNELS),
-                kernels=float(CHAIN_KERNELS), between_bytes=elements * CHAIN_BYTES,
-            )  # fmt: skip
+                moved,
+                tasks=-(-elements // FLAT_BLOCK),
+                trips=float(CHAIN_KERNELS),
+                kernels=float(CHAIN_KERNELS),
+                between_bytes=elements * CHAIN_BYTES,
+            )
         if static:
             return replace(moved, tasks=-(-elements // FLAT_BLOCK) if style == "flat" else tokens)
         return replace(moved, trips=2.0, reductions=1.0, reread_bytes=elements * INPUT_BYTES)

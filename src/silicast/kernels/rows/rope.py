@@ -17,9 +17,11 @@ class Rope(StreamingKernel):
 
     family: ClassVar[str] = "rope"
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "tokens": (1, 1 << 22), "num_heads": (1, 512), "num_kv_heads": (1, 512),
+        "tokens": (1, 1 << 22),
+        "num_heads": (1, 512),
+        "num_kv_heads": (1, 512),
         "head_dim": (2, 1024),
-    }  # fmt: skip
+    }
 
     def stream(self, sizes: Sizes, variant: Variant) -> Stream:
         """Queries and keys in and out, a row of cosines and sines and a position per token."""
@@ -29,6 +31,11 @@ class Rope(StreamingKernel):
         zero = sizes["tokens"] * 0
         return Stream(
             read_bytes=elements * size + sizes["tokens"] * (sizes["head_dim"] * size + 8),
-            write_bytes=elements * size, flops=elements * 3, fma=elements * 4, xu=zero,
-            tasks=sizes["tokens"], trips=2.0, in_place_bytes=elements * size,
-        )  # fmt: skip
+            write_bytes=elements * size,
+            flops=elements * 3,
+            fma=elements * 4,
+            xu=zero,
+            tasks=sizes["tokens"],
+            trips=2.0,
+            in_place_bytes=elements * size,
+        )

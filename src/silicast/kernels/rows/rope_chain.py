@@ -33,9 +33,11 @@ class RopeChain(ChainedKernel):
 
     family: ClassVar[str] = "rope_chain"
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "tokens": (1, 1 << 22), "num_heads": (1, 512), "num_kv_heads": (1, 512),
+        "tokens": (1, 1 << 22),
+        "num_heads": (1, 512),
+        "num_kv_heads": (1, 512),
         "head_dim": (2, 1024),
-    }  # fmt: skip
+    }
 
     def least(self, sizes: Sizes, variant: Variant) -> Least:
         """Queries and keys in and out in either direction, cosines and sines in."""
@@ -47,7 +49,6 @@ class RopeChain(ChainedKernel):
         return Least(whole + table, whole, whole + table, whole, 3 * n, 3 * n)
 
     def chain(self, sizes: Sizes, call: Call) -> Chain:
-        """See :meth:`ChainedKernel.chain`."""
         c, size, tokens = Chain(), call.size, sizes["tokens"]
         c.tensor(sizes["tokens"] * 0 + 1, call.workspace_bytes)  # angles are a matrix product
         each = tokens * sizes["head_dim"]
@@ -59,15 +60,20 @@ class RopeChain(ChainedKernel):
             for direction in (operands, gradients):
                 c.views(VIEWS)
                 kind = "rotate_complex" if call.kernel == COMPLEX else "rotate"
-                c.into(kind, (*direction, *table), tuple(direction),
-                       work=direction[0].elements + direction[1].elements)  # fmt: skip
+                c.into(
+                    kind,
+                    (*direction, *table),
+                    tuple(direction),
+                    work=direction[0].elements + direction[1].elements,
+                )
                 if direction is operands:
                     c.gradients()
             return c
         forward, backward = (
-            (self._complex, self._complex_back) if call.kernel == COMPLEX
+            (self._complex, self._complex_back)
+            if call.kernel == COMPLEX
             else (self._rotated, self._rotated_back)
-        )  # fmt: skip
+        )
         c.views(SLICES)
         forward(c, operands, table)
         c.gradients()
@@ -100,11 +106,11 @@ class RopeChain(ChainedKernel):
                 slices.append(c.run("pointwise", (), n, size))
                 c.into("strided", (Tensor(half, size),), (Tensor(half, size),), work=half)
                 c.drop(part)
-            found, other = slices
-            c.into("pointwise", (found, other), (found,))
+            result, other = slices
+            c.into("pointwise", (result, other), (result,))
             c.drop(other)
             direct = c.run("strided", (dy, table[0]), n, size)
-            c.into("pointwise", (found, direct), (found,))
+            c.into("pointwise", (result, direct), (result,))
             c.drop(direct)
 
     @staticmethod

@@ -23,6 +23,10 @@ class SiluMul(StreamingKernel):
         size = element_bytes(variant.dtype)
         outputs = sizes["tokens"] * (sizes["width"] // 2)
         return Stream(
-            read_bytes=2 * outputs * size, write_bytes=outputs * size, flops=outputs * 5,
-            fma=outputs * 6, xu=outputs * 2, tasks=sizes["tokens"],
-        )  # fmt: skip
+            read_bytes=2 * outputs * size,
+            write_bytes=outputs * size,
+            flops=outputs * 5,
+            fma=outputs * 6,
+            xu=outputs * 2,
+            tasks=sizes["tokens"],
+        )

@@ -43,7 +43,6 @@ class SoftmaxChain(ChainedKernel):
         return Least(whole, whole, 2 * whole, whole, elements * 5, elements * 4)
 
     def chain(self, sizes: Sizes, call: Call) -> Chain:
-        """See :meth:`ChainedKernel.chain`."""
         c, rows, cols = Chain(), sizes["rows"], sizes["cols"]
         n = rows * cols
         x, dy = c.tensor(n, call.size), c.gradient(n, call.size)
@@ -77,6 +76,7 @@ def _sweeps(x: Tensor, rows: Any, cols: Any, again: int) -> dict[str, Any]:
     """A block's sweeps of its row; short rows are held by a warp each."""
     long = cols > ON_CHIP_COLS
     return {
-        "again": again * x.bytes * long, "swept_bytes": cols * x.size,
+        "again": again * x.bytes * long,
+        "swept_bytes": cols * x.size,
         "rows": xp.where(long, rows, rows * 0),
-    }  # fmt: skip
+    }

@@ -47,32 +47,35 @@ class TopK(Implementation, CountsRows):
     group: ClassVar[str] = GROUP
     dtypes: ClassVar[tuple[str, ...]] = ("fp32",)
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "batch": (1, 1 << 16), "q_len": (1, 1 << 20), "kv_len": (1, 1 << 22), "k": (1, 1 << 14),
-    }  # fmt: skip
+        "batch": (1, 1 << 16),
+        "q_len": (1, 1 << 20),
+        "kv_len": (1, 1 << 22),
+        "k": (1, 1 << 14),
+    }
     ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
     takes_numbers: ClassVar[bool] = True
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :meth:`Implementation.analyse`."""
         c = sparse_constants(self.family, device.architecture, library_style(batch))
         return self.analyse_with(batch, device, c)
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
         """As :meth:`analyse`, with given constants: for fitting them."""
-        work = Sequences.of(batch, decode=batch.variant.flag("decode"))
+        work = Sequences.from_batch(batch, decode=batch.variant.flag("decode"))
         ratio = work.spread(column(batch, "ratio", 1) * column(batch, "pool", 1))
         k = xp.float64(column(batch, "k", SELECTED))
         rows = work.total(xp.float64(work.q))
         scores = work.total(xp.float64(seen(work.q, work.kv, ratio)))
         cols = scores / rows
-        kept = xp.minimum(cols, k)
+        remaining = xp.minimum(cols, k)
         clock = device.clocks.boost_hz
         sorting = c["row_cycles"] + cols * c["score_cycles"]
         row_s = (
-            xp.where(cols > k, sorting, c["copy_cycles"]) / clock + kept * c["kept_cycles"] / clock
+            xp.where(cols > k, sorting, c["copy_cycles"]) / clock
+            + remaining * c["kept_cycles"] / clock
         )
         rounds = in_rounds(rows, device.cores, c["tail"])
-        read, written = scores * SCORE_BYTES, rows * kept * INDEX_BYTES
+        read, written = scores * SCORE_BYTES, rows * remaining * INDEX_BYTES
         forced, memory = memory_bounds(device, read, written, batch.variant.cache)
         passes = xp.where(cols > k, c["passes"], 0.0)
         dram_s = forced * passes / (data_rate(device) * c["dram_efficiency"])
@@ -98,7 +101,6 @@ class TopK(Implementation, CountsRows):
         return variant.library
 
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:  # noqa: ARG002
-        """See :meth:`Implementation.shared_log_sd`."""
         return sparse_errors(self.family, device)
 
     def flops(self, op: Op) -> int:  # noqa: ARG002
@@ -111,16 +113,15 @@ class TopK(Implementation, CountsRows):
         return exact_sum(each, work.count)
 
     def counts(self, batch: OpBatch) -> tuple[F64, F64]:
-        """See :class:`CountsRows`."""
         work, each = _bytes(batch)
         return xp.float64(batch.filled(0)), work.total(each)
 
 
 def _bytes(batch: OpBatch) -> tuple[Sequences, I64]:
     """Sequences, and bytes of one of each."""
-    work = Sequences.of(batch, decode=batch.variant.flag("decode"))
+    work = Sequences.from_batch(batch, decode=batch.variant.flag("decode"))
     ratio = work.spread(column(batch, "ratio", 1) * column(batch, "pool", 1))
     scores = seen(work.q, work.kv, ratio)
-    kept = seen(work.q, work.kv, ratio, work.spread(column(batch, "k", SELECTED)))
-    each: I64 = scores * SCORE_BYTES + kept * INDEX_BYTES
+    remaining = seen(work.q, work.kv, ratio, work.spread(column(batch, "k", SELECTED)))
+    each: I64 = scores * SCORE_BYTES + remaining * INDEX_BYTES
     return work, each

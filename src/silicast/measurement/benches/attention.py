@@ -33,9 +33,11 @@ from silicast.measurement.machine.measured_machine import MeasuredMachine
 from silicast.measurement.records.records import Columns
 
 BACKENDS = {
-    "sdpa_flash": ("FLASH_ATTENTION", "fa2"), "sdpa_efficient": ("EFFICIENT_ATTENTION", "cutlass"),
-    "sdpa_cudnn": ("CUDNN_ATTENTION", "cudnn"), "sdpa_math": ("MATH", "torch"),
-}  # fmt: skip
+    "sdpa_flash": ("FLASH_ATTENTION", "fa2"),
+    "sdpa_efficient": ("EFFICIENT_ATTENTION", "cutlass"),
+    "sdpa_cudnn": ("CUDNN_ATTENTION", "cudnn"),
+    "sdpa_math": ("MATH", "torch"),
+}
 """Variant -> PyTorch's name of the backend, library of its kernel."""
 PACKAGES = {"flash_attn": ("flash_attn", "fa2"), "flash_attn_3": ("flash_attn_interface", "fa3")}
 """Variant -> its module, library."""
@@ -49,9 +51,9 @@ class _Heads(Bench):
 
     def complete(self, kernel: Columns, machine: MeasuredMachine) -> Columns:  # noqa: ARG002
         """With the number of query heads; ``_group`` of them share a key head."""
-        found = dict(kernel)
-        group = int(found.pop("_group", 0)) or found["num_heads"] // found["num_kv_heads"]
-        return self.tie({**found, "_group": group})
+        table = dict(kernel)
+        group = int(table.pop("_group", 0)) or table["num_heads"] // table["num_kv_heads"]
+        return self.tie({**table, "_group": group})
 
     def tie(self, kernel: Columns) -> Columns:
         """The number of query heads follows from that of key heads."""
@@ -78,9 +80,12 @@ class _Attention(_Heads):
             packages = [name for name, (module, _) in PACKAGES.items() if installed(module)]
             variants = (None, *BACKENDS, *packages)
         return {
-            "dtype": dtypes(machine), **self.choices, "variant": variants, "cache": self.caches,
+            "dtype": dtypes(machine),
+            **self.choices,
+            "variant": variants,
+            "cache": self.caches,
             "launch": launches(machine),
-        }  # fmt: skip
+        }
 
     def complete(self, kernel: Columns, machine: MeasuredMachine) -> Columns:
         """The variant, library and number of heads that PyTorch has a GPU kernel for.
@@ -88,19 +93,19 @@ class _Attention(_Heads):
         xFormers' takes no shared keys. Only the plain one takes fp32 with shared keys: it is named,
         as it stores all scores.
         """
-        found, variant = super().complete(kernel, machine), kernel.get("variant")
-        heads = found.pop("num_heads")
+        complete, variant = super().complete(kernel, machine), kernel.get("variant")
+        heads = complete.pop("num_heads")
         if machine.kind == "cuda" and variant == "sdpa_efficient":
-            found["_group"] = 1
-        elif machine.kind == "cuda" and found.get("dtype") == "fp32":
-            if heads > found["num_kv_heads"]:
-                found["variant"] = "sdpa_math"
+            complete["_group"] = 1
+        elif machine.kind == "cuda" and complete.get("dtype") == "fp32":
+            if heads > complete["num_kv_heads"]:
+                complete["variant"] = "sdpa_math"
             elif variant in HALF_ONLY:
-                found["variant"] = "sdpa_efficient"
-        library = _library(found.get("variant"), machine)
+                complete["variant"] = "sdpa_efficient"
+        library = _library(complete.get("variant"), machine)
         if library:
-            found["library"] = library
-        return self.tie(found)
+            complete["library"] = library
+        return self.tie(complete)
 
     def tiny(self, kernel: Columns) -> Columns:
         """With shared keys if the kernel has them."""
@@ -110,9 +115,9 @@ class _Attention(_Heads):
     def why_not_measured(self, kernel: Columns, machine: MeasuredMachine) -> str:
         """What PyTorch or a package does not compute."""
         variant, library = kernel.get("variant"), kernel.get("library")
-        own = _library(variant, machine)
-        if library is not None and library != own:
-            return f"library = {library!r} is not that of variant = {variant!r}: {own}"
+        current = _library(variant, machine)
+        if library is not None and library != current:
+            return f"library = {library!r} is not that of variant = {variant!r}: {current}"
         heads, shared = kernel["num_heads"], key_heads(kernel)
         if variant == "sdpa_efficient" and shared != heads:
             return "PyTorch's memory-efficient attention takes a key head for each query head"
@@ -170,8 +175,8 @@ class _Attention(_Heads):
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
         backend = getattr(SDPBackend, BACKENDS[variant][0])
-        found: AbstractContextManager[object] = sdpa_kernel([backend])
-        return found
+        manager: AbstractContextManager[object] = sdpa_kernel([backend])
+        return manager
 
 
 def key_heads(kernel: Columns) -> int:
@@ -205,14 +210,15 @@ class AttentionPrefill(_Attention):
 
     op: ClassVar = "attention_prefill"
     sizes: ClassVar = {
-        "batch": Size(1, 64), "q_len": Size(2, 16_384), "kv_len": Size(2, 16_384),
+        "batch": Size(1, 64),
+        "q_len": Size(2, 16_384),
+        "kv_len": Size(2, 16_384),
         "num_kv_heads": Size(1, 32),
-    }  # fmt: skip
+    }
     choices: ClassVar = {**_Attention.choices, "causal": (True, False)}
     tiny_sizes: ClassVar = {"batch": 1, "q_len": 8, "kv_len": 8}
 
     def lengths(self, kernel: Columns) -> tuple[int, int]:
-        """Queries and keys."""
         return kernel["q_len"], kernel["kv_len"]
 
     def causal(self, kernel: Columns) -> bool:
@@ -263,7 +269,6 @@ class AttentionDecode(_Attention):
         return 1, kernel["kv_len"] + 1
 
     def causal(self, kernel: Columns) -> bool:  # noqa: ARG002
-        """Never."""
         return False
 
     def why_not_measured(self, kernel: Columns, machine: MeasuredMachine) -> str:
@@ -288,7 +293,6 @@ class Rope(_Heads):
     traced: ClassVar = False
 
     def why_not_measured(self, kernel: Columns, machine: MeasuredMachine) -> str:
-        """Odd widths."""
         odd = kernel["head_dim"] % 2
         return "head_dim must be even" if odd else super().why_not_measured(kernel, machine)
 
@@ -312,12 +316,11 @@ class Rope(_Heads):
         )
 
     def function(self, kernel: Columns) -> Callable[..., object]:
-        """Of queries, keys, cosines and sines."""
         if kernel["library"] == "triton":
             from silicast.measurement.sweeps import triton_kernels
 
-            found: Callable[..., object] = triton_kernels.rope
-            return found
+            rope: Callable[..., object] = triton_kernels.rope
+            return rope
         return rotated
 
 

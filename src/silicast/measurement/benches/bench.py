@@ -90,9 +90,12 @@ class Bench(ABC):
     def columns(self, machine: MeasuredMachine) -> dict[str, Sequence[object]]:
         """Columns but sizes -> their values; the order determines which kernels a seed draws."""
         return {
-            **self.choices, "dtype": dtypes(machine, self.formats), "cache": self.caches,
-            "library": self.libraries(machine), "launch": launches(machine),
-        }  # fmt: skip
+            **self.choices,
+            "dtype": dtypes(machine, self.formats),
+            "cache": self.caches,
+            "library": self.libraries(machine),
+            "launch": launches(machine),
+        }
 
     def complete(self, kernel: Columns, machine: MeasuredMachine) -> Columns:  # noqa: ARG002
         """Adds the columns that follow from drawn ones."""
@@ -114,24 +117,25 @@ class Bench(ABC):
 
     def settle(self, kernel: Columns, machine: MeasuredMachine) -> Columns:
         """The kernel with consistent columns and within the machine's limits."""
-        found = self.complete(kernel, machine)
+        complete = self.complete(kernel, machine)
         for most, cost in (
-            (most_operations(machine), self.operations), (most_bytes(machine), self.bytes_needed)
-        ):  # fmt: skip
+            (most_operations(machine), self.operations),
+            (most_bytes(machine), self.bytes_needed),
+        ):
 
             def tied(each: Columns, cost: Callable[[Columns], float] = cost) -> float:
                 return cost(self.tie(each))
 
-            found = self.tie(reduced(found, tuple(self.sizes), most, tied))
-        for name in self.aligned(found):
+            complete = self.tie(reduced(complete, tuple(self.sizes), most, tied))
+        for name in self.aligned(complete):
             step = self.sizes[name].multiple
-            found = {**found, name: max(step, found[name] // step * step)}
-        return {name: value for name, value in found.items() if not name.startswith("_")}
+            complete = {**complete, name: max(step, complete[name] // step * step)}
+        return {name: value for name, value in complete.items() if not name.startswith("_")}
 
     def tiny(self, kernel: Columns) -> Columns:
         """The same kind of kernel in a size that runs in no time."""
-        own = {k: v for k, v in kernel.items() if k not in OPEN and k not in self.sizes}
-        return {"op": self.op, **own, **self.tiny_sizes}
+        table = {k: v for k, v in kernel.items() if k not in OPEN and k not in self.sizes}
+        return {"op": self.op, **table, **self.tiny_sizes}
 
     def why_not_measured(self, kernel: Columns, machine: MeasuredMachine) -> str:
         """Why a kernel is not measured, by its table alone; "" = it is."""

@@ -112,15 +112,15 @@ def _check_call(bench: Bench, kernel: Columns, machine: MeasuredMachine) -> None
             _require(one.shape == other.shape, "its result changes shape", kernel)
             finite = not other.is_floating_point() or bool(torch.isfinite(other.float()).all())
             _require(finite, "is not finite when it is called again", kernel)
-        own = {each.untyped_storage().data_ptr(): each.untyped_storage() for each in tensors}
+        table = {each.untyped_storage().data_ptr(): each.untyped_storage() for each in tensors}
         fresh = {each.untyped_storage().data_ptr(): each.untyped_storage() for each in results}
-        stored = sum(storage.nbytes() for storage in (own | fresh).values())
+        stored = sum(storage.nbytes() for storage in (table | fresh).values())
         counted = bench.bytes_needed(kernel)
         _require(
             stored <= SLACK * counted, f"stores {stored} bytes, bytes_needed = {counted}", kernel
         )
         others = tensors_of(bench.operands(kernel, machine))
-        shared = own.keys() & {each.untyped_storage().data_ptr() for each in others}
+        shared = table.keys() & {each.untyped_storage().data_ptr() for each in others}
         _require(not shared, "two sets of operands share memory", kernel)
         numbers = [each for each in tensors if each.is_floating_point() and each.numel() > 64]
         plain = all(float(each.float().std()) > 0.0 for each in numbers)
@@ -135,8 +135,8 @@ def _check_trace(bench: Bench, kernel: Columns, machine: MeasuredMachine) -> Non
     ops = traced_ops(bench, kernel, machine)
     names = [op.family for op in ops]
     _require(len(ops) == 1, f"a traced program has {names or 'nothing'} for it", kernel)
-    meant, found = (identity(op)[:-1] for op in (kernel_case(kernel).op, ops[0]))
-    _require(meant == found, f"a traced program calls it {found}, the table {meant}", kernel)
+    meant, result = (identity(op)[:-1] for op in (kernel_case(kernel).op, ops[0]))
+    _require(meant == result, f"a traced program calls it {result}, the table {meant}", kernel)
 
 
 def traced_ops(bench: Bench, kernel: Columns, machine: MeasuredMachine) -> list[Op]:

@@ -33,9 +33,11 @@ class Conv2d(Bench):
 
     op: ClassVar = "conv2d"
     sizes: ClassVar = {
-        "batch": Size(1, 128), "in_channels": Size(8, 2048, multiple=BLOCK),
-        "out_channels": Size(8, 2048, multiple=BLOCK), "height": Size(4, 256),
-    }  # fmt: skip
+        "batch": Size(1, 128),
+        "in_channels": Size(8, 2048, multiple=BLOCK),
+        "out_channels": Size(8, 2048, multiple=BLOCK),
+        "height": Size(4, 256),
+    }
     choices: ClassVar = {"_window": WINDOWS, "_depthwise": (False, False, True)}
     formats: ClassVar = ("fp32", "bf16", "fp16", "tf32")
     tiny_sizes: ClassVar = {
@@ -45,35 +47,33 @@ class Conv2d(Bench):
 
     def complete(self, kernel: Columns, machine: MeasuredMachine) -> Columns:  # noqa: ARG002
         """Filter, stride, padding and groups."""
-        found = dict(kernel)
-        depthwise = found.pop("_depthwise", None)
+        table = dict(kernel)
+        depthwise = table.pop("_depthwise", None)
         if depthwise is None:
-            depthwise = found["groups"] > 1
-        window = found.pop("_window", None) or (found["kernel"], found["stride"])
+            depthwise = table["groups"] > 1
+        window = table.pop("_window", None) or (table["kernel"], table["stride"])
         # a filter as large as its stride cuts patches, as vision transformers do
         patches = window[0] == window[1] > 1
         if patches or window[0] == STEM:
-            depthwise, found["in_channels"] = False, COLOURS
+            depthwise, table["in_channels"] = False, COLOURS
         elif depthwise and window not in DEPTHWISE:
             window = DEPTHWISE[0]
-        found["kernel"], found["stride"] = window
-        found["padding"] = 0 if patches else found["kernel"] // 2
-        return {**found, "_depthwise": depthwise}
+        table["kernel"], table["stride"] = window
+        table["padding"] = 0 if patches else table["kernel"] // 2
+        return {**table, "_depthwise": depthwise}
 
     def tie(self, kernel: Columns) -> Columns:
         """Square images, at least as large as the filter; a group a channel if depthwise."""
         side, channels = max(kernel["height"], kernel["kernel"]), kernel["in_channels"]
-        own = {"height": side, "width": side, "groups": 1}
+        table = {"height": side, "width": side, "groups": 1}
         if kernel["_depthwise"]:
-            own |= {"groups": channels, "out_channels": channels}
-        return {**kernel, **own}
+            table |= {"groups": channels, "out_channels": channels}
+        return {**kernel, **table}
 
     def aligned(self, kernel: Columns) -> Sequence[str]:  # noqa: ARG002
-        """None."""
         return ()
 
     def operations(self, kernel: Columns) -> float:
-        """Of the products."""
         high, wide = _pair(kernel, "kernel")
         inner = kernel["in_channels"] // kernel.get("groups", 1)
         each: int = inner * high * wide * kernel["out_channels"]
@@ -90,7 +90,6 @@ class Conv2d(Bench):
         return tensor_bytes("fp32" if dtype == "tf32" else dtype, stored)
 
     def operands(self, kernel: Columns, machine: MeasuredMachine) -> tuple[Any, ...]:
-        """Images and filters."""
         dtype, channels = dtype_of(kernel), kernel["in_channels"]
         images = kernel["batch"], channels, kernel["height"], kernel["width"]
         inner = channels // kernel.get("groups", 1)
@@ -98,7 +97,6 @@ class Conv2d(Bench):
         return normal(images, dtype, machine), normal(filters, dtype, machine)
 
     def function(self, kernel: Columns) -> Callable[..., object]:
-        """Of images and filters."""
         from torch.nn.functional import conv2d
 
         stride, padding = _pair(kernel, "stride"), _pair(kernel, "padding")

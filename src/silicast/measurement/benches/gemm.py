@@ -33,9 +33,11 @@ class Gemm(Bench):
 
     op: ClassVar = "gemm"
     sizes: ClassVar = {
-        "m": Size(1, 16_384), "n": Size(16, 65_536, multiple=STEP),
-        "k": Size(16, 32_768, multiple=STEP), "batch": Size(2, 512),
-    }  # fmt: skip
+        "m": Size(1, 16_384),
+        "n": Size(16, 65_536, multiple=STEP),
+        "k": Size(16, 32_768, multiple=STEP),
+        "batch": Size(2, 512),
+    }
     choices: ClassVar = {
         "_kind": ("one", "one", "one", "one", "batch", "group"),
         "variant": (None, GROUPED),
@@ -47,21 +49,24 @@ class Gemm(Bench):
     def columns(self, machine: MeasuredMachine) -> dict[str, Sequence[object]]:
         """Two thirds of the draws are single products."""
         return {
-            "dtype": dtypes(machine, self.formats), **self.choices, "cache": self.caches,
-            "library": self.libraries(machine), "launch": launches(machine),
-        }  # fmt: skip
+            "dtype": dtypes(machine, self.formats),
+            **self.choices,
+            "cache": self.caches,
+            "library": self.libraries(machine),
+            "launch": launches(machine),
+        }
 
     def complete(self, kernel: Columns, machine: MeasuredMachine) -> Columns:  # noqa: ARG002
         """Batch and variant of the drawn kind."""
-        found = dict(kernel)
-        kind = found.pop("_kind", None)
-        if kind == "one" or found["dtype"] in NARROW:
-            found["batch"] = 1
-        if kind == "group" and found["dtype"] == "bf16":
-            found["variant"] = GROUPED
+        columns = dict(kernel)
+        kind = columns.pop("_kind", None)
+        if kind == "one" or columns["dtype"] in NARROW:
+            columns["batch"] = 1
+        if kind == "group" and columns["dtype"] == "bf16":
+            columns["variant"] = GROUPED
         elif kind is not None:
-            found.pop("variant", None)
-        return found
+            columns.pop("variant", None)
+        return columns
 
     def aligned(self, kernel: Columns) -> Sequence[str]:
         """Sides of narrow and grouped products."""
@@ -70,12 +75,11 @@ class Gemm(Bench):
 
     def settle(self, kernel: Columns, machine: MeasuredMachine) -> Columns:
         """With enough rows for int8."""
-        found = super().settle(kernel, machine)
-        least = LEAST_ROWS if found["dtype"] == "int8" else 1
-        return {**found, "m": max(least, found["m"])}
+        settle = super().settle(kernel, machine)
+        least = LEAST_ROWS if settle["dtype"] == "int8" else 1
+        return {**settle, "m": max(least, settle["m"])}
 
     def operations(self, kernel: Columns) -> float:
-        """Of the product."""
         count: int = kernel["m"] * kernel["n"] * kernel["k"] * kernel.get("batch", 1)
         return 2.0 * count
 
@@ -141,8 +145,8 @@ class Gemm(Bench):
             return lambda rows, weights, ends: torch._grouped_mm(  # noqa: SLF001
                 rows, weights, offs=ends
             )
-        found: Callable[..., object] = torch.bmm if kernel.get("batch", 1) > 1 else torch.mm
-        return found
+        value: Callable[..., object] = torch.bmm if kernel.get("batch", 1) > 1 else torch.mm
+        return value
 
     def context(self, kernel: Columns, machine: MeasuredMachine) -> AbstractContextManager[object]:
         """Whether fp32 is multiplied in TF32."""

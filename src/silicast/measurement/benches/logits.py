@@ -21,11 +21,9 @@ class _Logits(Bench):
     traced: ClassVar = False
 
     def bytes_needed(self, kernel: Columns) -> int:
-        """Logits as given."""
         return tensor_bytes(dtype_of(kernel), kernel["rows"], kernel["vocab"])
 
     def operands(self, kernel: Columns, machine: MeasuredMachine) -> tuple[Any, ...]:
-        """Logits."""
         return (normal((kernel["rows"], kernel["vocab"]), dtype_of(kernel), machine),)
 
 
@@ -45,7 +43,6 @@ class Sampling(_Logits):
         )
 
     def function(self, kernel: Columns) -> Callable[..., object]:  # noqa: ARG002
-        """Of logits."""
         return lambda logits: logits.float().argmax(-1)
 
 
@@ -65,12 +62,10 @@ class CrossEntropy(_Logits):
         )
 
     def operands(self, kernel: Columns, machine: MeasuredMachine) -> tuple[Any, ...]:
-        """Logits and targets."""
         targets = uniform_integers((kernel["rows"],), kernel["vocab"], machine)
         return *super().operands(kernel, machine), targets
 
     def function(self, kernel: Columns) -> Callable[..., object]:  # noqa: ARG002
-        """Of logits and targets."""
         from torch.nn.functional import cross_entropy
 
         return lambda logits, targets: cross_entropy(logits.float(), targets)

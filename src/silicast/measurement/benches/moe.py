@@ -26,9 +26,10 @@ class Moe(Bench):
 
     op: ClassVar = "moe"
     sizes: ClassVar = {
-        "tokens": Size(1, 16_384), "hidden": Size(256, 8192, multiple=WIDTH),
+        "tokens": Size(1, 16_384),
+        "hidden": Size(256, 8192, multiple=WIDTH),
         "intermediate": Size(128, 14_336, multiple=WIDTH),
-    }  # fmt: skip
+    }
     choices: ClassVar = {"experts": (8, 64, 16, 128, 4), "topk": (2, 8, 1, 6, 4)}
     tiny_sizes: ClassVar = {"tokens": 4, "experts": 4, "topk": 2, "hidden": 64, "intermediate": 64}
     caches: ClassVar = ("cold", "warm")
@@ -42,21 +43,22 @@ class Moe(Bench):
     def columns(self, machine: MeasuredMachine) -> dict[str, Sequence[object]]:
         """In the order that files of measurements were drawn by."""
         return {
-            **self.choices, "dtype": dtypes(machine), "library": self.libraries(machine),
-            "cache": self.caches, "launch": launches(machine),
-        }  # fmt: skip
+            **self.choices,
+            "dtype": dtypes(machine),
+            "library": self.libraries(machine),
+            "cache": self.caches,
+            "launch": launches(machine),
+        }
 
     def complete(self, kernel: Columns, machine: MeasuredMachine) -> Columns:  # noqa: ARG002
         """A token has no more experts than there are."""
         return {**kernel, "topk": min(kernel["topk"], kernel["experts"])}
 
     def operations(self, kernel: Columns) -> float:
-        """Of three products."""
         count: int = kernel["tokens"] * kernel["topk"] * kernel["hidden"] * kernel["intermediate"]
         return 6.0 * count
 
     def why_not_measured(self, kernel: Columns, machine: MeasuredMachine) -> str:
-        """Other activations."""
         if kernel.get("activation", "silu") not in ("silu", "swiglu"):
             return "only the activation SiLU is measured"
         return super().why_not_measured(kernel, machine)
@@ -100,14 +102,13 @@ class Moe(Bench):
         return x, w13, w2, triton_kernels.routing(chosen, shares, experts)
 
     def function(self, kernel: Columns) -> Callable[..., object]:
-        """Of the operands."""
         if kernel["library"] == "torch":
             return looped
 
         from silicast.measurement.sweeps import triton_kernels
 
-        found: Callable[..., object] = triton_kernels.experts
-        return found
+        experts: Callable[..., object] = triton_kernels.experts
+        return experts
 
 
 def looped(x: Any, w13: Any, w2: Any, chosen: Any, shares: Any) -> Any:
@@ -120,8 +121,8 @@ def looped(x: Any, w13: Any, w2: Any, chosen: Any, shares: Any) -> Any:
     out = torch.zeros_like(x)
     inner = w2.shape[2]
     for number in range(w13.shape[0]):
-        token, place = torch.where(chosen == number)
+        token, position = torch.where(chosen == number)
         both = x[token] @ w13[number].t()
         result = (silu(both[:, :inner]) * both[:, inner:]) @ w2[number].t()
-        out.index_add_(0, token, result * shares[token, place, None])
+        out.index_add_(0, token, result * shares[token, position, None])
     return out

@@ -17,9 +17,14 @@ from silicast.measurement.machine.measured_machine import MeasuredMachine
 from silicast.measurement.records.records import Columns
 
 DTYPES = {
-    "fp64": "float64", "fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16",
-    "int8": "int8", "fp8": "float8_e4m3fn",
-}  # fmt: skip
+    "fp64": "float64",
+    "fp32": "float32",
+    "tf32": "float32",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "int8": "int8",
+    "fp8": "float8_e4m3fn",
+}
 """Format -> PyTorch's name of its numbers."""
 BLOCK = (1 << 20) + 7
 """Numbers that are drawn; odd, so that rows of a matrix do not repeat."""
@@ -38,12 +43,12 @@ def normal(shape: Sequence[int], dtype: str, machine: MeasuredMachine) -> Any:
     import torch
 
     device = machine.torch_device
-    found = torch.empty(tuple(shape), dtype=torch_dtype(dtype), device=device)
-    flat, block = found.view(-1), _block(dtype, device)
+    normal = torch.empty(tuple(shape), dtype=torch_dtype(dtype), device=device)
+    flat, block = normal.view(-1), _block(dtype, device)
     for start in range(0, flat.numel(), BLOCK):
         part = flat[start : start + BLOCK]
         part.copy_(block[: part.numel()])
-    return found
+    return normal
 
 
 def uniform_integers(shape: Sequence[int], below: int, machine: MeasuredMachine) -> Any:
@@ -74,15 +79,15 @@ def tf32_for(kernel: Columns, machine: MeasuredMachine) -> Iterator[None]:
         return
     import torch
 
-    places = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = [place.allow_tf32 for place in places]
+    indices = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [position.allow_tf32 for position in indices]
     try:
-        for place in places:
-            place.allow_tf32 = kernel.get("dtype") == "tf32"
+        for position in indices:
+            position.allow_tf32 = kernel.get("dtype") == "tf32"
         yield
     finally:
-        for place, was in zip(places, before, strict=True):
-            place.allow_tf32 = was
+        for position, was in zip(indices, before, strict=True):
+            position.allow_tf32 = was
 
 
 def tensors_of(tree: object) -> Iterator[Any]:

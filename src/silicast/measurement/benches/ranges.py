@@ -69,13 +69,13 @@ class Ranges:
         Raises:
             KeyError: a size or choice has no value.
         """
-        found: Columns = {"op": self.op}
+        columns: Columns = {"op": self.op}
         for name, size in self.sizes.items():
             value = drawn[name]
             assert isinstance(value, (int, float))
-            found[name] = size.near(value)
-        found |= {name: drawn[name] for name in self.choices}
-        settled = self.settle({k: v for k, v in found.items() if v is not None})
+            columns[name] = size.near(value)
+        columns |= {name: drawn[name] for name in self.choices}
+        settled = self.settle({k: v for k, v in columns.items() if v is not None})
         return {name: value for name, value in settled.items() if value is not None}
 
 
@@ -87,13 +87,13 @@ def reduced(
     >>> reduced({"m": 64, "n": 8}, ("m", "n"), 100.0, lambda k: k["m"] * k["n"])
     {'m': 12, 'n': 8}
     """
-    found = dict(kernel)
-    while (now := cost(found)) > most:
-        name = max(names, key=lambda each: int(found[each]))
-        if found[name] <= 1:
+    columns = dict(kernel)
+    while (now := cost(columns)) > most:
+        name = max(names, key=lambda each: int(columns[each]))
+        if columns[name] <= 1:
             break
-        found[name] = max(1, int(found[name] / min(2.0, now / most)))
-    return found
+        columns[name] = max(1, int(columns[name] / min(2.0, now / most)))
+    return columns
 
 
 def most_bytes(machine: MeasuredMachine) -> float:

@@ -47,7 +47,6 @@ class Softmax(_RowWise):
     vectors: ClassVar = 0
 
     def function(self, kernel: Columns) -> Callable[..., object]:  # noqa: ARG002
-        """Of the matrix."""
         import torch
 
         return lambda x: torch.softmax(x, -1)
@@ -63,7 +62,6 @@ class RmsNorm(_RowWise):
     op: ClassVar = "rmsnorm"
 
     def function(self, kernel: Columns) -> Callable[..., object]:  # noqa: ARG002
-        """Of the matrix and weights."""
         from torch.nn.functional import rms_norm
 
         return lambda x, weight: rms_norm(x, x.shape[-1:], weight, 1e-6)
@@ -82,7 +80,6 @@ class LayerNorm(_RowWise):
     vectors: ClassVar = 2
 
     def function(self, kernel: Columns) -> Callable[..., object]:  # noqa: ARG002
-        """Of the matrix, weights and biases."""
         from torch.nn.functional import layer_norm
 
         return lambda x, weight, bias: layer_norm(x, x.shape[-1:], weight, bias)

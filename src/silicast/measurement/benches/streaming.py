@@ -48,7 +48,6 @@ class Elementwise(Bench):
         return ""
 
     def bytes_needed(self, kernel: Columns) -> int:
-        """Inputs and result."""
         inputs = KINDS[kernel.get("kind", "copy")][1]
         return tensor_bytes(dtype_of(kernel), inputs + 1, kernel["elements"])
 
@@ -57,19 +56,18 @@ class Elementwise(Bench):
         kind, count = kernel.get("kind", "copy"), kernel["elements"]
         cols = next(c for c in range(min(WIDEST, count), 0, -1) if count % c == 0)
         shape = (count // cols, cols)
-        found = [normal(shape, dtype_of(kernel), machine) for _ in range(KINDS[kind][1])]
+        items = [normal(shape, dtype_of(kernel), machine) for _ in range(KINDS[kind][1])]
         if kind == "sqrt":
-            found[0].square_()
-        return (*found, NUMBER) if kind.endswith("u") and kind[:-1] in CALLS else tuple(found)
+            items[0].square_()
+        return (*items, NUMBER) if kind.endswith("u") and kind[:-1] in CALLS else tuple(items)
 
     def function(self, kernel: Columns) -> Callable[..., object]:
-        """The operator."""
         import torch
 
         name = CALLS[kernel.get("kind", "copy")]
-        place = torch.nn.functional if name in ("gelu", "silu") else torch
-        found: Callable[..., object] = getattr(place, name)
-        return found
+        position = torch.nn.functional if name in ("gelu", "silu") else torch
+        result: Callable[..., object] = getattr(position, name)
+        return result
 
 
 @register
@@ -92,12 +90,11 @@ class SiluMul(Bench):
         return (normal((kernel["tokens"], kernel["width"]), dtype_of(kernel), machine),)
 
     def function(self, kernel: Columns) -> Callable[..., object]:
-        """Of both halves."""
         if kernel["library"] == "triton":
             from silicast.measurement.sweeps import triton_kernels
 
-            found: Callable[..., object] = triton_kernels.silu_mul
-            return found
+            silu_mul: Callable[..., object] = triton_kernels.silu_mul
+            return silu_mul
 
         from torch.nn.functional import silu
 
@@ -115,9 +112,10 @@ class Embedding(Bench):
 
     op: ClassVar = "embedding"
     sizes: ClassVar = {
-        "tokens": Size(1, 131_072), "hidden": Size(64, 16_384, multiple=16),
+        "tokens": Size(1, 131_072),
+        "hidden": Size(64, 16_384, multiple=16),
         "vocab": Size(1000, 262_144),
-    }  # fmt: skip
+    }
     tiny_sizes: ClassVar = {"tokens": 4, "hidden": 64, "vocab": 100}
     caches: ClassVar = ("cold", "warm")
 
@@ -144,11 +142,10 @@ class Embedding(Bench):
         return tokens, normal((kernel["vocab"], kernel["hidden"]), dtype_of(kernel), machine)
 
     def function(self, kernel: Columns) -> Callable[..., object]:  # noqa: ARG002
-        """Of tokens and the table."""
         from torch.nn.functional import embedding
 
-        found: Callable[..., object] = embedding
-        return found
+        result: Callable[..., object] = embedding
+        return result
 
 
 SLOTS = 2
@@ -237,7 +234,6 @@ class Optimizer(Bench):
         return *tensors, torch.ones((), device=machine.torch_device)
 
     def function(self, kernel: Columns) -> Callable[..., object]:
-        """Of the operands."""
         import torch
 
         kind = kernel.get("kind", "adamw")

@@ -102,7 +102,6 @@ class _Rows:
 
     @property
     def cases(self) -> list[Case]:
-        """Of all rows."""
         kernels = [row.case for part in self.kernels.values() for row in part]
         runs = [case for part in self.runs.values() for case in part]
         return [*kernels, *(row.case for row in self.collectives), *self.hosts, *runs]
@@ -158,9 +157,10 @@ def calibrate(
     """
     if not 0.0 <= holdout < 1.0:
         raise SilicastError(
-            f"expected a share from 0 to below 1, found {holdout:g}", field="holdout",
+            f"expected a share from 0 to below 1, found {holdout:g}",
+            field="holdout",
             hint="0.5 = half of the rows",
-        )  # fmt: skip
+        )
     dataset = read_dataset([paths] if isinstance(paths, Path) else paths, keep_flagged=keep_flagged)
     device, named = dataset_device(dataset, device_name)
     scope, notes = calibration_scope(dataset, device)
@@ -168,9 +168,11 @@ def calibrate(
     rows, unused = _checked(dataset, device, named, rejected)
     if rejected.count and not skip_bad:
         raise SilicastError(
-            "; ".join(rejected.lines()), file=", ".join(str(path) for path in dataset.files),
-            field="rows", hint="correct them, or leave them out with --skip-bad",
-        )  # fmt: skip
+            "; ".join(rejected.lines()),
+            file=", ".join(str(path) for path in dataset.files),
+            field="rows",
+            hint="correct them, or leave them out with --skip-bad",
+        )
     first = str(dataset.files[0])
     if not rows.count:
         raise SilicastError(
@@ -187,8 +189,12 @@ def calibrate(
     with trial_folder() as folder:
         fit = _Fit(device, scope, folder)
         calibration, before, accuracy = fit.all(fitted, check=out is None)
-        if not (calibration.offsets or calibration.constants or calibration.collectives
-                or calibration.models):  # fmt: skip
+        if not (
+            calibration.offsets
+            or calibration.constants
+            or calibration.collectives
+            or calibration.models
+        ):
             raise SilicastError(
                 "; ".join(_too_few(fitted)), file=first, field="rows", hint="measure more"
             )
@@ -212,15 +218,15 @@ def _checked(
     """Credible rows, and why times of runs are not used."""
 
     def of_device(rows: Iterable[DatasetRow[T]]) -> list[DatasetRow[T]]:
-        kept = []
+        remaining = []
         for each in rows:
             if each.is_measured_on(device):
-                kept.append(each)
+                remaining.append(each)
             else:
                 rejected.add(
                     f"are of another device ({each.device[0][:40]})", each.number, each.file
                 )
-        return kept
+        return remaining
 
     kernels = checked_kernels(dataset, device, named, rejected)
     hosts = checked_hosts(of_device(dataset.hosts), named, rejected)
@@ -242,10 +248,14 @@ class _Fit:
         """Fit to all rows but runs, and errors of kernels before."""
         offsets, before = fit_kernels(rows.kernels, self.device)
         return Calibration(
-            FORMAT, self.scope, offsets, version=__version__, upstream=shipped_hash(),
+            FORMAT,
+            self.scope,
+            offsets,
+            version=__version__,
+            upstream=shipped_hash(),
             constants=fit_hosts(rows.hosts, self.device),
             collectives=fit_collectives(rows.collectives),
-        ), before  # fmt: skip
+        ), before
 
     def all(
         self, rows: _Rows, *, check: bool
@@ -258,14 +268,14 @@ class _Fit:
         models_after: list[Scored] = []
         after = self._cross_validated(rows) if check else []
         for cases in rows.runs.values():
-            found = fit_runs(cases, self.device, calibration, self.folder)
-            if found is None:
+            result = fit_runs(cases, self.device, calibration, self.folder)
+            if result is None:
                 continue
-            models.append(found.model)
-            constants = _merged(constants, found.constants)
+            models.append(result.model)
+            constants = _merged(constants, result.constants)
             if check:
-                models_before += found.before
-                models_after += found.cross_validated
+                models_before += result.before
+                models_after += result.cross_validated
         calibration = msgspec.structs.replace(
             calibration,
             constants=constants,
@@ -292,20 +302,22 @@ class _Fit:
     def _cross_validated(self, rows: _Rows) -> list[Scored]:
         """Kernels, collectives and host times, each predicted by fits to other rows."""
 
-        def by(kept: _Rows, out: Sequence[Case]) -> list[Scored]:
-            return self._predicted(self.fitted(kept)[0], out)
+        def by(remaining: _Rows, out: Sequence[Case]) -> list[Scored]:
+            return self._predicted(self.fitted(remaining)[0], out)
 
-        found = []
+        scoreds = []
         for group, members in rows.kernels.items():
 
             def of_group(
-                kept: Sequence[MeasuredKernel], out: Sequence[Case], group: Group = group
+                measured_kernels: Sequence[MeasuredKernel],
+                out: Sequence[Case],
+                group: Group = group,
             ) -> list[Scored]:
-                return by(_Rows({group: kept}), out)
+                return by(_Rows({group: measured_kernels}), out)
 
-            found += cross_validated(members, [row.case for row in members], of_group)
+            scoreds += cross_validated(members, [row.case for row in members], of_group)
         cases = [row.case for row in rows.collectives]
-        found += cross_validated(
+        scoreds += cross_validated(
             rows.collectives, cases, lambda kept, out: by(_Rows(collectives=kept), out)
         )
         hosts: dict[tuple[str, str], list[Case]] = {}
@@ -315,8 +327,8 @@ class _Fit:
             hosts.setdefault(key, []).append(case)
         for one in hosts.values():
             scores = cross_validated(one, one, lambda kept, out: by(_Rows(hosts=kept), out))
-            found += [row for row in scores if row.answered]
-        return found
+            scoreds += [row for row in scores if row.answered]
+        return scoreds
 
     def _predicted(self, calibration: Calibration, cases: Sequence[Case]) -> list[Scored]:
         return scored(cases, [self.folder.file(calibration)])
@@ -324,12 +336,12 @@ class _Fit:
 
 def _merged(known: Sequence[HostConstant], more: Sequence[HostConstant]) -> list[HostConstant]:
     """Constants; those that follow from runs replace those measured by themselves."""
-    found = {(each.constant, each.engine): each for each in known}
+    table = {(each.constant, each.engine): each for each in known}
     for each in more:
         key = (each.constant, each.engine)
-        rows = found[key].rows if key in found else 0
-        found[key] = msgspec.structs.replace(each, rows=each.rows + rows)
-    return [found[key] for key in sorted(found)]
+        rows = table[key].rows if key in table else 0
+        table[key] = msgspec.structs.replace(each, rows=each.rows + rows)
+    return [table[key] for key in sorted(table)]
 
 
 def _unscored(rows: _Rows, rejected: RejectedRows, *, all_rows: bool) -> dict[str, int]:

@@ -68,15 +68,15 @@ def checked_collectives(
         except SilicastError as error:
             rejected.add(f"are not understood: {error}", each.number, each.file)
     predicted = scored([case for case, _, _ in understood])
-    kept: dict[Key, list[MeasuredCollective]] = {}
-    for (case, key, size), found in zip(understood, predicted, strict=True):
-        reason = _impossible(found)
+    remaining: dict[Key, list[MeasuredCollective]] = {}
+    for (case, key, size), item in zip(understood, predicted, strict=True):
+        reason = _impossible(item)
         if reason:
             rejected.add(reason, case.number, case.file)
         else:
-            ratio = math.log(case.measured / found.estimate)
-            kept.setdefault(key, []).append(MeasuredCollective(case, key, size, ratio))
-    return [row for group in kept.values() for row in _consistent(group, rejected)]
+            ratio = math.log(case.measured / item.estimate)
+            remaining.setdefault(key, []).append(MeasuredCollective(case, key, size, ratio))
+    return [row for group in remaining.values() for row in _consistent(group, rejected)]
 
 
 def _place(case: Case, device: Device) -> tuple[Key, int]:
@@ -88,12 +88,12 @@ def _place(case: Case, device: Device) -> tuple[Key, int]:
     return key, max(work.bytes, 1)
 
 
-def _impossible(found: Scored) -> str:
-    if not found.answered:
-        return f"are not understood: {found.reason}"
-    if not 1.0 / SCALE < found.case.measured / found.estimate < SCALE:
+def _impossible(result: Scored) -> str:
+    if not result.answered:
+        return f"are not understood: {result.reason}"
+    if not 1.0 / SCALE < result.case.measured / result.estimate < SCALE:
         return WRONG_UNIT
-    if found.case.measured < TOO_FAST * found.bound:
+    if result.case.measured < TOO_FAST * result.bound:
         return "are faster than the links can be: was the result awaited?"
     return ""
 
@@ -106,7 +106,7 @@ def _consistent(
     by_case: dict[str, list[float]] = {}
     for row in rows:
         by_case.setdefault(row.case.identity, []).append(row.case.measured)
-    kept = []
+    remaining = []
     for row in rows:
         repeats = by_case[row.case.identity]
         if max(repeats) > CONTRADICTS * min(repeats):
@@ -114,10 +114,10 @@ def _consistent(
         elif len(rows) >= STRAY_AMONG and abs(row.log_ratio - middle) > math.log(STRAY):
             reason = OUTLIER
         else:
-            kept.append(row)
+            remaining.append(row)
             continue
         rejected.add(reason, row.case.number, row.case.file)
-    return kept
+    return remaining
 
 
 def fit_collectives(rows: Sequence[MeasuredCollective]) -> list[CollectiveCurve]:
@@ -125,7 +125,7 @@ def fit_collectives(rows: Sequence[MeasuredCollective]) -> list[CollectiveCurve]
     groups: dict[Key, list[MeasuredCollective]] = {}
     for row in rows:
         groups.setdefault(row.key, []).append(row)
-    return [_curve(key, found) for key, found in sorted(groups.items())]
+    return [_curve(key, item) for key, item in sorted(groups.items())]
 
 
 def _curve(key: Key, rows: Sequence[MeasuredCollective]) -> CollectiveCurve:
@@ -139,10 +139,16 @@ def _curve(key: Key, rows: Sequence[MeasuredCollective]) -> CollectiveCurve:
     ratios = [float(np.mean([ratio[every[i]] for i in part])) for part in parts]
     op, implementation, launch, gpus, nodes = key
     return CollectiveCurve(
-        op=op, implementation=implementation, launch=launch, gpus=gpus, nodes=nodes, sizes=sizes,
+        op=op,
+        implementation=implementation,
+        launch=launch,
+        gpus=gpus,
+        nodes=nodes,
+        sizes=sizes,
         log_ratios=[min(max(each, -5.0), 5.0) for each in ratios],
-        log_sd=_cross_validated_sd(rows, sizes, ratios), rows=len(rows),
-    )  # fmt: skip
+        log_sd=_cross_validated_sd(rows, sizes, ratios),
+        rows=len(rows),
+    )
 
 
 def _cross_validated_sd(

@@ -18,10 +18,15 @@ from silicast.measurement.records.records import HostRow
 from silicast.measurement.records.rejected_rows import RejectedRows
 
 NAMES = {
-    "dispatch": "dispatch_us", "launch": "launch_us", "graph_launch": "graph_launch_us",
-    "round_trip": "round_trip_us", "sync": "sync_us", "step": "step_us", "request": "request_us",
+    "dispatch": "dispatch_us",
+    "launch": "launch_us",
+    "graph_launch": "graph_launch_us",
+    "round_trip": "round_trip_us",
+    "sync": "sync_us",
+    "step": "step_us",
+    "request": "request_us",
     "between": "between_us",
-}  # fmt: skip
+}
 """Quantity of a row -> constant."""
 OF_ANY_ENGINE = ("round_trip_us", "launch_us", "graph_launch_us", "sync_us")
 """Constants of the machine, independent of the framework that measured them."""
@@ -45,17 +50,17 @@ def checked_hosts(
     Args:
         named: the device as scenarios name it.
     """
-    kept = []
+    remaining = []
     for each in rows:
         if each.row.quantity not in NAMES:
             reason = f"are host times of no known quantity ({each.row.quantity[:40]})"
         elif each.row.value_us >= SLOWEST_US:
             reason = "are host times of a second or more: another unit?"
         else:
-            kept.append(host_case(each, named))
+            remaining.append(host_case(each, named))
             continue
         rejected.add(reason, each.number, each.file)
-    return kept
+    return remaining
 
 
 def fit_hosts(cases: Sequence[Case], device: Device) -> list[HostConstant]:
@@ -69,7 +74,7 @@ def fit_hosts(cases: Sequence[Case], device: Device) -> list[HostConstant]:
         name = constant_of(row, device)
         engine = "" if name in OF_ANY_ENGINE else _canonical(row.engine)
         groups.setdefault((name, engine), []).append(row)
-    return [_constant(*key, found) for key, found in sorted(groups.items())]
+    return [_constant(*key, item) for key, item in sorted(groups.items())]
 
 
 def constant_of(row: HostRow, device: Device) -> str:
@@ -104,9 +109,9 @@ def _constant(name: str, engine: str, rows: Sequence[HostRow]) -> HostConstant:
 
 def _state_ranges(rows: Sequence[HostRow]) -> dict[str, tuple[float, float]]:
     """Smallest and largest value of each numeric state of the rows."""
-    found: dict[str, list[float]] = {}
+    table: dict[str, list[float]] = {}
     for row in rows:
         for name, value in row.states.items():
             if isinstance(value, (int, float)) and not isinstance(value, bool):
-                found.setdefault(name, []).append(float(value))
-    return {name: (min(values), max(values)) for name, values in sorted(found.items())}
+                table.setdefault(name, []).append(float(value))
+    return {name: (min(values), max(values)) for name, values in sorted(table.items())}

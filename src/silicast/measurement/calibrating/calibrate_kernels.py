@@ -75,13 +75,13 @@ def checked_kernels(
             understood.append(_measured(each, device, named))
         except SilicastError as error:
             rejected.add(error.message, each.number, each.file)
-    kept: dict[Group, list[MeasuredKernel]] = {}
+    remaining: dict[Group, list[MeasuredKernel]] = {}
     for rows in _batches(understood):
         op = rows[0].op
         good = _credible(implementation_of(op, device), rows, device, rejected)
         if good:
-            kept.setdefault((op.family, op.variant.dtype), []).extend(good)
-    return dict(sorted(kept.items()))
+            remaining.setdefault((op.family, op.variant.dtype), []).extend(good)
+    return dict(sorted(remaining.items()))
 
 
 def fit_kernels(
@@ -97,7 +97,7 @@ def fit_kernels(
         model = implementation_of(rows[0].op, device)
         parts = [
             MeasuredKernels(
-                OpBatch.of([row.op for row in part]),
+                OpBatch.from_ops([row.op for row in part]),
                 device.name,
                 np.array([row.seconds for row in part]),
                 np.zeros(len(part), dtype=np.bool_),
@@ -113,14 +113,14 @@ def _without_copies(
     rows: Sequence[DatasetRow[TableKernel]], rejected: RejectedRows
 ) -> list[DatasetRow[TableKernel]]:
     """Rows without exact copies; repeats differ in their time or in a column that numbers them."""
-    kept: dict[str, DatasetRow[TableKernel]] = {}
+    remaining: dict[str, DatasetRow[TableKernel]] = {}
     for each in rows:
         key = content_hash(sorted((name, str(value)) for name, value in each.row.values.items()))
-        if kept.setdefault(key, each) is not each:
+        if remaining.setdefault(key, each) is not each:
             rejected.add(
                 "are copies of other rows: number repeats in a column `run`", each.number, each.file
             )
-    return list(kept.values())
+    return list(remaining.values())
 
 
 def _measured(each: DatasetRow[TableKernel], device: Device, named: str) -> MeasuredKernel:
@@ -156,18 +156,18 @@ def _measured(each: DatasetRow[TableKernel], device: Device, named: str) -> Meas
 
 def _batches(rows: Sequence[MeasuredKernel]) -> list[list[MeasuredKernel]]:
     """Rows that one call of a kernel model predicts."""
-    found: dict[tuple[str, Variant, tuple[str, ...]], list[MeasuredKernel]] = {}
+    table: dict[tuple[str, Variant, tuple[str, ...]], list[MeasuredKernel]] = {}
     for row in rows:
         names = tuple(name for name, _ in row.op.dims)
-        found.setdefault((row.op.family, row.op.variant, names), []).append(row)
-    return list(found.values())
+        table.setdefault((row.op.family, row.op.variant, names), []).append(row)
+    return list(table.values())
 
 
 def _credible(
     model: Implementation, rows: Sequence[MeasuredKernel], device: Device, rejected: RejectedRows
 ) -> list[MeasuredKernel]:
     """Rows of one batch that can be right, and strays."""
-    times = learned_times(model, OpBatch.of([row.op for row in rows]), device)
+    times = learned_times(model, OpBatch.from_ops([row.op for row in rows]), device)
     ratios = np.array([row.seconds for row in rows]) / times.estimate_s
     plausible = (ratios > 1.0 / SCALE) & (ratios < SCALE)
     count = int(plausible.sum())
@@ -178,7 +178,7 @@ def _credible(
         every.setdefault(row.op, []).append(row.seconds)
         if ok:
             usual.setdefault(row.op, []).append(row.seconds)
-    kept: list[MeasuredKernel] = []
+    remaining: list[MeasuredKernel] = []
     for row, bound, ratio, ok in zip(
         rows, times.bound_s.tolist(), ratios.tolist(), plausible.tolist(), strict=True
     ):
@@ -195,12 +195,12 @@ def _credible(
         elif middle and not 1.0 / STRAY < ratio / middle < STRAY:
             reason, outlier = OUTLIER, True
         else:
-            kept.append(row)
+            remaining.append(row)
             continue
         rejected.add(reason, row.case.number, row.case.file)
         if outlier and row.seconds >= TOO_FAST * bound and _repeatable(row, every[row.op]):
-            kept.append(replace(row, stray=True))
-    return kept
+            remaining.append(replace(row, stray=True))
+    return remaining
 
 
 def _repeatable(row: MeasuredKernel, seconds: Sequence[float]) -> bool:

@@ -119,17 +119,19 @@ def fit_runs(
 
 def untold(calibration: Calibration) -> list[str]:
     """Constants of engines that served which runs do not tell, a line each engine."""
-    found = []
+    untold = []
     for model in calibration.models:
         if "serving" not in model.tasks or model.engine not in engine_names():
             continue
         engine = find_engine(model.engine)
         known = {each.constant for each in calibration.constants if each.engine == model.engine}
-        kept = [n for n in (*SERVING, *WORK) if n not in known and constant_us(engine, n) > 0.0]
-        if kept:
-            names = ", ".join(kept)
-            found.append(f"{model.engine}: {names} stay as in the catalog: runs do not tell them")
-    return found
+        remaining = [
+            n for n in (*SERVING, *WORK) if n not in known and constant_us(engine, n) > 0.0
+        ]
+        if remaining:
+            names = ", ".join(remaining)
+            untold.append(f"{model.engine}: {names} stay as in the catalog: runs do not tell them")
+    return untold
 
 
 @final
@@ -175,10 +177,12 @@ class _Fit:
         tried = self.base
         if np.any(x != 0.0):
             calibration = Calibration(
-                FORMAT, Scope(self.device.name), [],
+                FORMAT,
+                Scope(self.device.name),
+                [],
                 constants=self.constants(x, np.full(len(self.names), 0.1)),
                 models=[self.model(float(x[0]), self.usual)],
-            )  # fmt: skip
+            )
             tried = [*self.base, self.folder.file(calibration)]
         if interval or not self._served:
             return scored(self.cases, tried)
@@ -187,29 +191,40 @@ class _Fit:
         steps = tuple(
             value for name, value in zip(self.names, x.tolist(), strict=True) if name not in SERVING
         )
-        found = {id(row.case): row for row in scored(others, tried)}
-        found |= {id(row.case): row for row in self._estimates.scored(served, tried, steps)}
-        return [found[id(case)] for case in self.cases]
+        table = {id(row.case): row for row in scored(others, tried)}
+        table |= {id(row.case): row for row in self._estimates.scored(served, tried, steps)}
+        return [table[id(case)] for case in self.cases]
 
     def model(self, log_ratio: float, log_sd: float) -> InModels:
         """The factor on kernels as a calibration stores it."""
         seconds = [_seconds(case) for case in self.cases]
         return InModels(
-            engine=self.engine.name, mode=self.mode, log_ratio=log_ratio, log_sd=log_sd,
-            rows=len(self.cases), seconds=(min(seconds), max(seconds)), version=self.version,
-            tasks=self.tasks, models=sorted({_model_name(case) for case in self.cases})[:64],
-        )  # fmt: skip
+            engine=self.engine.name,
+            mode=self.mode,
+            log_ratio=log_ratio,
+            log_sd=log_sd,
+            rows=len(self.cases),
+            seconds=(min(seconds), max(seconds)),
+            version=self.version,
+            tasks=self.tasks,
+            models=sorted({_model_name(case) for case in self.cases})[:64],
+        )
 
     def constants(self, x: F64, log_sd: F64) -> list[HostConstant]:
         """The host constants that differ from those known."""
         return [
             HostConstant(
-                constant=name, value_us=value * math.exp(x[place]), log_sd=float(log_sd[place]),
-                rows=len(self.cases), engine=self.engine.name, version=self.version, from_runs=True,
+                constant=name,
+                value_us=value * math.exp(x[index]),
+                log_sd=float(log_sd[index]),
+                rows=len(self.cases),
+                engine=self.engine.name,
+                version=self.version,
+                from_runs=True,
             )
-            for place, (name, value) in enumerate(self.values.items(), 1)
-            if x[place] != 0.0
-        ]  # fmt: skip
+            for index, (name, value) in enumerate(self.values.items(), 1)
+            if x[index] != 0.0
+        ]
 
     def result(self) -> FittedRuns:
         """Solves for ``x``, chooses what is fitted, and measures the remaining error."""
@@ -269,17 +284,17 @@ class _Fit:
         What comes before and after the steps decides which prompts join which step.
         """
         best, cost = (x, residual, slopes), self._cost(x, residual)
-        for place, name in enumerate(self.names):
+        for index, name in enumerate(self.names):
             for leap in (-LEAP, LEAP) if name in SERVING else ():
                 there = x.copy()
-                there[place] += leap
-                found = self._descent(there, _residuals(self.predicted(there)), slopes)
-                if (less := self._cost(*found[:2])) < cost:
-                    best, cost = found, less
+                there[index] += leap
+                beyond_jumps = self._descent(there, _residuals(self.predicted(there)), slopes)
+                if (less := self._cost(*beyond_jumps[:2])) < cost:
+                    best, cost = beyond_jumps, less
         if best[0] is not x:
-            found = self._descent(*best[:2])
-            if self._cost(*found[:2]) <= cost:
-                return found
+            beyond_jumps = self._descent(*best[:2])
+            if self._cost(*beyond_jumps[:2]) <= cost:
+                return beyond_jumps
         return best
 
     @property
@@ -293,9 +308,9 @@ class _Fit:
     def _slopes(self, x: F64, residual: F64) -> F64:
         """Derivative of each predicted log by each parameter, shape (runs, parameters)."""
         columns = []
-        for place in range(len(self.names)):
+        for index in range(len(self.names)):
             there = x.copy()
-            there[place] += self._step
+            there[index] += self._step
             columns.append((residual - _residuals(self.predicted(there))) / self._step)
         return np.stack(columns, axis=1)
 
@@ -303,16 +318,16 @@ class _Fit:
         """One over the variance of a time about the fit."""
         first = FIRST_NOISE**-2.0
         normal = first * slopes.T @ slopes + np.diag(self.prior**-2.0)
-        rest = target - slopes @ np.linalg.solve(normal, first * slopes.T @ target)
-        sd = max(NOISE_FLOOR, float(np.median(np.abs(rest))) / 0.6745)
+        remainder = target - slopes @ np.linalg.solve(normal, first * slopes.T @ target)
+        sd = max(NOISE_FLOOR, float(np.median(np.abs(remainder))) / 0.6745)
         return 1.0 / (sd * sd)
 
     def _solved(self, target: F64, slopes: F64, rows: Mask, moved: Mask) -> F64:
         """Most probable ``x`` by some rows, with only the parameters ``moved`` other than 0."""
         some, wanted = slopes[np.ix_(rows, moved)], target[rows]
-        found = np.zeros(len(self.names))
+        solved = np.zeros(len(self.names))
         if not moved.any():
-            return found
+            return solved
         precision = self._precision(target[rows], slopes[rows])
         weights: F64 = np.ones(len(wanted))
         prior = np.diag(self.prior[moved] ** -2.0)
@@ -321,8 +336,8 @@ class _Fit:
             x = np.linalg.solve(normal, precision * some.T @ (weights * wanted))
             off = np.abs(wanted - some @ x) * math.sqrt(precision)
             weights = np.minimum(1.0, HUBER / np.maximum(off, 1e-9))
-        found[moved] = x
-        return found
+        solved[moved] = x
+        return solved
 
     def _chosen(self, target: F64, slopes: F64, start: F64) -> tuple[Mask, F64]:
         """Parameters that are fitted, and the cross-validated error of each time."""
@@ -358,9 +373,9 @@ class _Fit:
     def _composition_sd(self, errors: F64, others: F64) -> float:
         """Log standard deviation of whole models beyond that of their kernels and host."""
         count = len(errors)
-        found = float(np.mean(errors**2)) * (1.0 + 1.0 / count) - float(others.mean())
+        value = float(np.mean(errors**2)) * (1.0 + 1.0 / count) - float(others.mean())
         known = self.usual**2
-        drawn = (count * max(found, 0.25 * known) + FIRST_ROWS * known) / (count + FIRST_ROWS)
+        drawn = (count * max(value, 0.25 * known) + FIRST_ROWS * known) / (count + FIRST_ROWS)
         return min(5.0, math.sqrt(drawn))
 
 
@@ -406,8 +421,8 @@ def _folds(cases: Sequence[Case]) -> NDArray[np.int64]:
     names = [_model_name(case) for case in cases]
     if len(set(names)) < MODELS_APART:
         names = [case.identity for case in cases]
-    place = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    return np.array([place[name] % MOST_FOLDS for name in names], dtype=np.int64)
+    position = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return np.array([position[name] % MOST_FOLDS for name in names], dtype=np.int64)
 
 
 def _model_name(case: Case) -> str:

@@ -27,15 +27,15 @@ Row = TypeVar("Row")
 
 def held_out(identities: Sequence[str], share: float, seed: int) -> NDArray[np.bool_]:
     """Which rows are held out: ``share`` of the cases, all repeats of a case together."""
-    found: NDArray[np.bool_] = _shuffled(identities, seed) < round(share * len(set(identities)))
-    return found
+    held_out: NDArray[np.bool_] = _shuffled(identities, seed) < round(share * len(set(identities)))
+    return held_out
 
 
 def _shuffled(identities: Sequence[str], seed: int) -> NDArray[np.int64]:
     """Each row's rank in an order of all cases that depends on ``seed`` and their identities."""
     names = sorted(set(identities), key=lambda name: content_hash([name, seed]))
-    place = {name: number for number, name in enumerate(names)}
-    return np.array([place[name] for name in identities], dtype=np.int64)
+    position = {name: number for number, name in enumerate(names)}
+    return np.array([position[name] for name in identities], dtype=np.int64)
 
 
 def enough(cases: Sequence[Case]) -> bool:
@@ -57,12 +57,12 @@ def cross_validated(
         return []
     count = SOME_FOLDS if len(cases) < MANY else MANY_FOLDS
     fold = _shuffled([case.identity for case in cases], 0) % count
-    found: dict[int, Scored] = {}
+    table: dict[int, Scored] = {}
     for number in np.unique(fold).tolist():
         out = np.flatnonzero(fold == number).tolist()
-        kept = [row for place, row in enumerate(rows) if fold[place] != number]
-        found |= dict(zip(out, predict(kept, [cases[i] for i in out]), strict=True))
-    return [found[place] for place in range(len(rows))]
+        remaining = [row for index, row in enumerate(rows) if fold[index] != number]
+        table |= dict(zip(out, predict(remaining, [cases[i] for i in out]), strict=True))
+    return [table[index] for index in range(len(rows))]
 
 
 def summarised(how: str, before: Sequence[Scored], after: Sequence[Scored]) -> list[LeftOut]:
@@ -72,13 +72,17 @@ def summarised(how: str, before: Sequence[Scored], after: Sequence[Scored]) -> l
         how: one of the texts above.
     """
     groups: dict[tuple[str, str], list[int]] = {}
-    for place, row in enumerate(after):
-        groups.setdefault((row.case.kind, row.case.group), []).append(place)
+    for index, row in enumerate(after):
+        groups.setdefault((row.case.kind, row.case.group), []).append(index)
     return [
         LeftOut(
-            kind=kind, name=name, rows=len(places), how=how,
-            before=figures([before[i] for i in places]), after=figures([after[i] for i in places]),
-            noise=noise_percent([after[i].case for i in places]),
+            kind=kind,
+            name=name,
+            rows=len(group),
+            how=how,
+            before=figures([before[i] for i in group]),
+            after=figures([after[i] for i in group]),
+            noise=noise_percent([after[i].case for i in group]),
         )
-        for (kind, name), places in groups.items()
-    ]  # fmt: skip
+        for (kind, name), group in groups.items()
+    ]

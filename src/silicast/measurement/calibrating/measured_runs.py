@@ -19,9 +19,11 @@ from silicast.scenario.resolve import find_any_device
 from silicast.scenario.resolving.chosen_engine import chosen_engine
 
 SERVED = {
-    "ttft_mean_ms": "ttft_p50_ms", "ttft_p99_ms": "", "tpot_mean_ms": "tpot_p50_ms",
+    "ttft_mean_ms": "ttft_p50_ms",
+    "ttft_p99_ms": "",
+    "tpot_mean_ms": "tpot_p50_ms",
     "e2e_mean_ms": "e2e_p50_ms",
-}  # fmt: skip
+}
 """Metrics of serving that are fitted -> what stands for one that was not measured.
 
 Medians jump where prompts come in waves, and tails of TPOT and ITL depend on chunks of the stream.
@@ -42,19 +44,21 @@ def checked_runs(
     for each in rows:
         try:
             every = run_cases(each, named)
-            found = _fitted(every)
-            other = find_any_device(found[0].tree["device"], each.file.parent) if found else device
+            result = _fitted(every)
+            other = (
+                find_any_device(result[0].tree["device"], each.file.parent) if result else device
+            )
         except SilicastError as error:
             rejected.add(f"are not understood: {error}", each.number, each.file)
             continue
         if other.name != device.name:
             rejected.add(f"are of another device ({other.name})", each.number, each.file)
             continue
-        unused["no time of a step was measured"] += not found
-        if found and is_served(found[0]):
-            unused[SCORED_ONLY] += len(every) - len(found)
-        cases += found
-    kept: dict[str, list[Case]] = {}
+        unused["no time of a step was measured"] += not result
+        if result and is_served(result[0]):
+            unused[SCORED_ONLY] += len(every) - len(result)
+        cases += result
+    remaining: dict[str, list[Case]] = {}
     for row in scored(cases):
         case = row.case
         if not row.answered:
@@ -62,12 +66,12 @@ def checked_runs(
         elif not 1.0 / SCALE < case.measured / row.estimate < SCALE:
             rejected.add(WRONG_UNIT, case.number, case.file)
         else:
-            kept.setdefault(engine_of(case).name, []).append(case)
+            remaining.setdefault(engine_of(case).name, []).append(case)
     notes = [
         f"{count} time{'' if count == 1 else 's'} of runs not used: {why}"
         for why, count in (+unused).items()
     ]
-    return dict(sorted(kept.items())), notes
+    return dict(sorted(remaining.items())), notes
 
 
 def is_served(case: Case) -> bool:

@@ -91,8 +91,8 @@ def scored(cases: Sequence[Case], calibrations: Sequence[Path] = ()) -> list[Sco
     for task, rows in batches.items():
         for start in range(0, len(rows), BATCH):
             some = rows[start : start + BATCH]
-            found = answerer_for(task).answer_many([scenario for _, scenario in some])
-            answers |= {key: each for (key, _), each in zip(some, found, strict=True)}
+            answer_many = answerer_for(task).answer_many([scenario for _, scenario in some])
+            answers |= {key: each for (key, _), each in zip(some, answer_many, strict=True)}
     known = [load_calibration(path) for path in reversed(calibrations)]
     return [
         _host(case, case.host, known) if case.host is not None else _scored(case, answers[key])
@@ -104,12 +104,12 @@ def _scored(case: Case, answer: Answer | SilicastError | None) -> Scored:
     assert answer is not None
     if isinstance(answer, SilicastError):
         return Scored(case, reason=str(answer))
-    found = answer.metrics.get(case.metric)
-    if found is None:
+    metric = answer.metrics.get(case.metric)
+    if metric is None:
         known = ", ".join(answer.metrics)
         return Scored(case, reason=f"{case.metric} is not predicted, only {known}")
     bound = answer.bound.get(case.metric, 0.0)
-    return Scored(case, found.estimate, found.p05, found.p95, answer.tier, bound=bound)
+    return Scored(case, metric.estimate, metric.p05, metric.p95, answer.tier, bound=bound)
 
 
 def _host(case: Case, row: HostRow, calibrations: Sequence[Calibration]) -> Scored:
@@ -119,9 +119,9 @@ def _host(case: Case, row: HostRow, calibrations: Sequence[Calibration]) -> Scor
         value, log_sd = host_constant(row, device, calibrations)
     except SilicastError as error:
         return Scored(case, reason=str(error))
-    found = Quantity.around(value, log_sd)
+    around = Quantity.around(value, log_sd)
     tier = "calibrated" if calibrations else "analytic"
-    return Scored(case, found.estimate, found.p05, found.p95, tier)
+    return Scored(case, around.estimate, around.p05, around.p95, tier)
 
 
 def why_not_scored(case: Case) -> str:

@@ -39,8 +39,8 @@ class ServedEstimates:
         """
         names = [str(path.absolute()) for path in calibrations]
         runs = {case.identity: case for case in cases}
-        found = {key: self._metrics(case, names, (key, steps)) for key, case in runs.items()}
-        return [Scored(case, found[case.identity][case.metric]) for case in cases]
+        table = {key: self._metrics(case, names, (key, steps)) for key, case in runs.items()}
+        return [Scored(case, table[case.identity][case.metric]) for case in cases]
 
     def _metrics(self, case: Case, calibrations: list[str], key: Hashable) -> Mapping[str, float]:
         from silicast.scenario.answers.serving.answerer import prepared
@@ -49,7 +49,7 @@ class ServedEstimates:
         served = prepared(decode(tree, folder=case.folder)).served
         if len(self._prices) >= REMEMBERED:
             self._prices.clear()
-        own = served.fleet.specs
-        prices = self._prices.setdefault(key, [spec.prices for spec in own])
-        specs = [replace(spec, prices=known) for spec, known in zip(own, prices, strict=True)]
+        current = served.fleet.specs
+        prices = self._prices.setdefault(key, [spec.prices for spec in current])
+        specs = [replace(spec, prices=known) for spec, known in zip(current, prices, strict=True)]
         return served.metrics_of(served.simulate(specs))

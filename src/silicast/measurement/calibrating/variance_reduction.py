@@ -61,15 +61,15 @@ class FormatVariance:
         """Variance that measuring each kernel removes, shape (n,); 0 for chosen ones."""
         shared = self._posterior.all(np.arange(len(self.used))) @ self._weight
         noise = self._posterior.process.noise**2
-        found: F64 = shared * shared / (np.maximum(self._posterior.variance, 0.0) + noise)
-        found[sorted(self._chosen)] = 0.0
-        return found
+        gains: F64 = shared * shared / (np.maximum(self._posterior.variance, 0.0) + noise)
+        gains[sorted(self._chosen)] = 0.0
+        return gains
 
-    def measure(self, place: int) -> None:
+    def measure(self, index: int) -> None:
         """Records that a kernel will be measured."""
-        self.removed += float(self.gains()[place])
-        self._posterior.measured(place)
-        self._chosen.add(place)
+        self.removed += float(self.gains()[index])
+        self._posterior.measured(index)
+        self._chosen.add(index)
 
 
 @final
@@ -80,7 +80,7 @@ class FamilyVariance:
     formats: tuple[FormatVariance, ...]
 
     @staticmethod
-    def of(
+    def from_kernels(
         used: Sequence[UsedKernel], device: Device, measured: Sequence[MeasuredOp] = ()
     ) -> FamilyVariance:
         """Of a scenario's kernels of one family, given what was measured on the device."""
@@ -90,20 +90,25 @@ class FamilyVariance:
             formats.setdefault(_format(each.op), []).append(each)
         return FamilyVariance(
             tuple(
-                FormatVariance(own, family_s, device, [r for r in measured if _format(r[0]) == key])
-                for key, own in formats.items()
+                FormatVariance(
+                    item, family_s, device, [r for r in measured if _format(r[0]) == key]
+                )
+                for key, item in formats.items()
             )
         )
 
     def best(self) -> tuple[FormatVariance, int, float] | None:
         """The kernel whose measurement removes most, and the share of the variance it removes."""
         whole = sum(each.whole for each in self.formats)
-        found = [(float(gains.max()), n, int(gains.argmax()))
-                 for n, each in enumerate(self.formats) if len(gains := each.gains())]  # fmt: skip
-        if not found or whole <= 0.0:
+        items = [
+            (float(gains.max()), n, int(gains.argmax()))
+            for n, each in enumerate(self.formats)
+            if len(gains := each.gains())
+        ]
+        if not items or whole <= 0.0:
             return None
-        gain, number, place = max(found, key=lambda each: (each[0], -each[1]))
-        return self.formats[number], place, gain / whole
+        gain, number, position = max(items, key=lambda each: (each[0], -each[1]))
+        return self.formats[number], position, gain / whole
 
 
 def _format(op: Op) -> tuple[str, str]:

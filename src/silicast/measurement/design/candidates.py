@@ -74,32 +74,34 @@ def candidates_of(
         kernels = _measurable(selection.kernels, benches)
         return [as_timed(kernel, machine, protocol) for kernel in kernels]
     _check_dtypes(machine, benches, selection.dtypes)
-    found: list[Columns] = []
+    columns: list[Columns] = []
     total = sum(WEIGHTS.get(op, 1.0) for op in benches)
     for op, bench in benches.items():
         share = WEIGHTS.get(op, 1.0) / total
         count = round(CHOICE * budget_s / QUICK_S * share)
         ranges = bench.ranges(machine)
         if selection.dtypes is not None:
-            kept = [each for each in ranges.choices.get("dtype", ()) if each in selection.dtypes]
-            if not kept:
+            remaining = [
+                each for each in ranges.choices.get("dtype", ()) if each in selection.dtypes
+            ]
+            if not remaining:
                 continue
-            ranges = replace(ranges, choices={**ranges.choices, "dtype": kept})
+            ranges = replace(ranges, choices={**ranges.choices, "dtype": remaining})
         drawn = candidates_from(ranges, min(max(count, CANDIDATES), MOST_CANDIDATES), seed)
-        found += [as_timed(kernel, machine, protocol) for kernel in drawn]
-    return found
+        columns += [as_timed(kernel, machine, protocol) for kernel in drawn]
+    return columns
 
 
 def _measurable(kernels: tuple[Columns, ...], benches: Mapping[str, Bench]) -> list[Columns]:
-    found = [kernel for kernel in kernels if kernel["op"] in benches]
-    if not found:
+    columns = [kernel for kernel in kernels if kernel["op"] in benches]
+    if not columns:
         ops = ", ".join(sorted({str(kernel["op"]) for kernel in kernels})) or "none"
         raise unsupported(
             f"none of the scenario's kernels can be measured here: {ops}",
             "--scenario",
             f"measured are {', '.join(benches)}",
         )
-    return found
+    return columns
 
 
 def _benches(families: tuple[str, ...] | None) -> Mapping[str, Bench]:
@@ -141,20 +143,20 @@ def candidates_from(ranges: Ranges, count: int, seed: int) -> list[Columns]:
     """
     names = (*ranges.sizes, *ranges.choices)
     sequence = _Sequence(len(names) + 1, seed)
-    found: dict[tuple[object, ...], Columns] = {}
+    table: dict[tuple[object, ...], Columns] = {}
     for number in range(TRIES * count):
-        if len(found) == count:
+        if len(table) == count:
             break
         point = dict(zip((*names, ""), sequence.point(number).tolist(), strict=True))
         drawn: dict[str, object] = {
-            name: _value(size, point[name], aligned=_fraction(point[""], place) >= UNALIGNED)
-            for place, (name, size) in enumerate(ranges.sizes.items())
+            name: _value(size, point[name], aligned=_fraction(point[""], index) >= UNALIGNED)
+            for index, (name, size) in enumerate(ranges.sizes.items())
         }
         for name, values in ranges.choices.items():
             drawn[name] = values[min(int(point[name] * len(values)), len(values) - 1)]
         kernel = ranges.kernel(drawn)
-        found.setdefault(tuple(sorted((k, str(v)) for k, v in kernel.items())), kernel)
-    return list(found.values())
+        table.setdefault(tuple(sorted((k, str(v)) for k, v in kernel.items())), kernel)
+    return list(table.values())
 
 
 class _Sequence:
@@ -172,9 +174,9 @@ class _Sequence:
         return np.mod(self._start + number * self._steps, 1.0)
 
 
-def _fraction(value: float, place: int) -> float:
+def _fraction(value: float, index: int) -> float:
     """Another number from 0 to 1 for each size."""
-    return math.modf(value * (place + 1) * 97.0)[0]
+    return math.modf(value * (index + 1) * 97.0)[0]
 
 
 def _value(size: Size, share: float, *, aligned: bool) -> float:

@@ -135,7 +135,7 @@ class Design:
                 pass
             else:
                 letters = enumerate(" ".join(key))
-                seed = self._seed + sum(ord(letter) << place % 8 for place, letter in letters)
+                seed = self._seed + sum(ord(letter) << position % 8 for position, letter in letters)
                 return _Group(kernels, seconds, PointDesign(placed, seed), points, self._cost)
         return _Group(kernels, np.full(len(ops), SETUP_S), None, None, self._cost)
 
@@ -173,7 +173,7 @@ class _Group:
         cost: Cost,
     ) -> None:
         self._ops, self._kernels = list(kernels), list(kernels.values())
-        self._place = {op: place for place, op in enumerate(self._ops)}
+        self._place = {op: index for index, op in enumerate(self._ops)}
         self._seconds, self._design, self._points, self._cost = seconds, design, points, cost
         self._gone: set[int] = set()
         self._told: list[int] = []
@@ -183,12 +183,10 @@ class _Group:
 
     @property
     def rows(self) -> int:
-        """Rows so far."""
         return len(self._told)
 
     @property
     def gain(self) -> float:
-        """Of its next kernel."""
         best = self.best()
         return 0.0 if best is None else best.gain
 
@@ -196,40 +194,40 @@ class _Group:
         """The kernel to measure next, and the seconds of measuring it."""
         best = self.best()
         assert best is not None
-        place = best.place
+        position = best.place
         if self._told and (self.rows + 1) % REPEAT_EVERY == 0:
-            place = self._told[(self.rows * 7) // REPEAT_EVERY % len(self._told)]
-        return self._kernels[place], float(self._cost(self._seconds[place : place + 1])[0])
+            position = self._told[(self.rows * 7) // REPEAT_EVERY % len(self._told)]
+        return self._kernels[position], float(self._cost(self._seconds[position : position + 1])[0])
 
     def tell(self, op: Op, kernel: Columns, seconds: float) -> float:
         """Adds a row; returns the approximate seconds of measuring it."""
-        place = self._place.get(op)
-        if place is None:
-            place = self._added(op, kernel, seconds)
+        position = self._place.get(op)
+        if position is None:
+            position = self._added(op, kernel, seconds)
         if self._design is not None:
-            self._design.tell(place, math.log(seconds / self._seconds[place]))
+            self._design.tell(position, math.log(seconds / self._seconds[position]))
         self._failures[op.variant] = None  # it succeeded: its failures depend on sizes
-        self._told.append(place)
-        self._gone.add(place)
+        self._told.append(position)
+        self._gone.add(position)
         self._fresh = False
         return float(self._cost(np.array([seconds]))[0])
 
     def failed(self, op: Op, reason: str) -> None:
         """Removes a kernel that failed, and those that must fail too."""
-        places = {self._place[op]} if op in self._place else set()
+        positions = {self._place[op]} if op in self._place else set()
         failures = self._failures.setdefault(op.variant, 0)
         hopeless = False
         if failures is not None:
             self._failures[op.variant] = failures + 1
             hopeless = failures + 1 >= HOPELESS
-        for place, other in enumerate(self._ops):
+        for index, other in enumerate(self._ops):
             if other.variant == op.variant and (
                 hopeless or (reason == "out_of_memory" and _as_large(other, op))
             ):
-                places.add(place)
-        self._gone |= places
+                positions.add(index)
+        self._gone |= positions
         if self._design is not None:
-            self._design.gone(np.array(sorted(places), dtype=np.int64))
+            self._design.gone(np.array(sorted(positions), dtype=np.int64))
         self._fresh = False
 
     def best(self) -> Choice | None:
@@ -238,7 +236,7 @@ class _Group:
             if self._design is not None:
                 self._choice = self._design.best()
             else:
-                left = (place for place in range(len(self._ops)) if place not in self._gone)
+                left = (index for index in range(len(self._ops)) if index not in self._gone)
                 first = next(left, None)
                 self._choice = None if first is None else Choice(first, 0.0)
             self._fresh = True

@@ -91,14 +91,14 @@ class PointDesign:
         if not state.free.any():
             self._state = None  # the pool is used up, the candidates are not
             state = self._current()
-        place = int(np.argmax(np.where(state.free, state.gain(self._rule), -1.0)))
-        return Choice(int(state.places[place]), float(state.gain("variance")[place]))
+        index = int(np.argmax(np.where(state.free, state.gain(self._rule), -1.0)))
+        return Choice(int(state.places[index]), float(state.gain("variance")[index]))
 
-    def tell(self, place: int, log_ratio: float) -> None:
+    def tell(self, index: int, log_ratio: float) -> None:
         """Adds a measured point: log of measured over predicted time."""
-        self._rows.append(place)
+        self._rows.append(index)
         self._target.append(log_ratio)
-        self._gone[place] = True
+        self._gone[index] = True
         if len(self._rows) >= self._fit_at:
             self._fit_at = math.ceil(GROWTH * len(self._rows))
             rows, target = np.array(self._rows), np.array(self._target)
@@ -106,12 +106,12 @@ class PointDesign:
             if self._rule == "spread":
                 self.process = replace(self.process, scales=Process.prior(self.points).scales)
             self._state = None
-        elif self._state is not None and not self._state.measured(place):
+        elif self._state is not None and not self._state.measured(index):
             self._state = None
 
-    def gone(self, places: I64) -> None:
+    def gone(self, indices: I64) -> None:
         """Removes points that cannot be measured."""
-        self._gone[places] = True
+        self._gone[indices] = True
         if self._state is not None:
             self._state.free &= ~self._gone[self._state.places[: len(self._state.free)]]
 
@@ -126,14 +126,14 @@ class PointDesign:
         if self._state is None:
             pool = np.sort(self._random.permutation(np.flatnonzero(~self._gone))[:POOL])
             wanted = np.flatnonzero(self.points.weight > 0.0)
-            asked = np.sort(self._random.permutation(wanted)[:REFERENCES])
+            requested = np.sort(self._random.permutation(wanted)[:REFERENCES])
             rows = np.array(self._rows, dtype=np.int64)
-            weight = self.points.weight[asked]
+            weight = self.points.weight[requested]
             if self._local and self._fit_at > FIRST_FIT and self._rule == "variance":
-                rough = _roughness(self.points, self.process, rows, self._target, asked)
+                rough = _roughness(self.points, self.process, rows, self._target, requested)
                 weight = weight * rough**2
             weight = weight / weight.sum()
-            self._state = _State(self.points, self.process, pool, asked, rows, weight)
+            self._state = _State(self.points, self.process, pool, requested, rows, weight)
         return self._state
 
 
@@ -158,23 +158,23 @@ class _State:
         if rule != "variance":
             return variance
         removed = np.square(self._shared) @ self._weight
-        found: F64 = removed / (variance + self._noise**2) / self._cost
-        return found
+        gain: F64 = removed / (variance + self._noise**2) / self._cost
+        return gain
 
-    def measured(self, place: int) -> bool:
+    def measured(self, index: int) -> bool:
         """Conditions on a row; whether its point is in the pool."""
-        found = np.flatnonzero(self.places[: len(self.free)] == place)
-        if not len(found):
+        result = np.flatnonzero(self.places[: len(self.free)] == index)
+        if not len(result):
             return False
-        part = self._posterior.measured(int(found[0]))
+        part = self._posterior.measured(int(result[0]))
         count = len(self.free)
         self._shared -= np.outer(part[:count], part[count:])
-        self.free[found[0]] = False
+        self.free[result[0]] = False
         return True
 
 
 def _roughness(
-    points: Points, process: Process, rows: I64, target: Sequence[float], asked: I64
+    points: Points, process: Process, rows: I64, target: Sequence[float], requested: I64
 ) -> F64:
     """Size of errors near some points over what the process expects, shape (asked,)."""
     rows, logs = rows[-KNOWN:], np.array(target)[-KNOWN:]
@@ -184,9 +184,9 @@ def _roughness(
     # each row's error when left out, over its sd (Rasmussen and Williams 2006, 5.12)
     errors = np.abs(inverse @ (logs - np.median(logs))) / np.sqrt(np.diag(inverse))
     near = Process(process.scales / WIDER, np.zeros_like(process.trend), 1.0, 0.0)
-    alike = near.covariance(points, asked, rows)
+    alike = near.covariance(points, requested, rows)
     usual = float(errors.mean())
     if usual <= 0.0:  # all rows agree exactly
-        return np.ones(len(asked))
-    found: F64 = (USUAL_ROWS * usual + alike @ errors) / (USUAL_ROWS + alike.sum(axis=1))
-    return np.asarray(found / found.mean())
+        return np.ones(len(requested))
+    value: F64 = (USUAL_ROWS * usual + alike @ errors) / (USUAL_ROWS + alike.sum(axis=1))
+    return np.asarray(value / value.mean())

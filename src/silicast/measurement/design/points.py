@@ -76,12 +76,12 @@ class KernelPoints:
         evidence: Evidence = ALL_SHIPPED,
     ) -> None:
         self.model, self.device, self.cost, self.evidence = model, device, cost, evidence
-        parts = [(OpBatch.of([ops[i] for i in places]), device) for places in _batches(ops)]
+        parts = [(OpBatch.from_ops([ops[i] for i in batch]), device) for batch in _batches(ops)]
         names = all_names(model, parts)
         self._where = coordinates(names, model.ragged)
         self._terms = trend_names(names)
 
-    def of(self, ops: Sequence[Op], weight: F64) -> tuple[Points, F64]:
+    def points(self, ops: Sequence[Op], weight: F64) -> tuple[Points, F64]:
         """Kernels as points, and their predicted seconds, shape (n,).
 
         Args:
@@ -90,24 +90,24 @@ class KernelPoints:
         where = np.empty((len(self._where), len(ops)))
         terms = np.empty((len(self._terms), len(ops)))
         seconds = np.empty(len(ops))
-        for places in _batches(ops):
-            batch = OpBatch.of([ops[i] for i in places])
+        for positions in _batches(ops):
+            batch = OpBatch.from_ops([ops[i] for i in positions])
             times = kernel_times(self.model, batch, self.device, self.evidence)
-            kernels = Kernels.of(self.model, times.analysis, batch, self.device)
-            where[:, places] = placed(self._where, kernels)
-            terms[:, places] = trend_of(self._terms, kernels)
-            seconds[places] = times.estimate_s
+            kernels = Kernels.from_analysis(self.model, times.analysis, batch, self.device)
+            where[:, positions] = placed(self._where, kernels)
+            terms[:, positions] = trend_of(self._terms, kernels)
+            seconds[positions] = times.estimate_s
         return Points(where, terms, self.cost(seconds), weight), seconds
 
 
 def _batches(ops: Sequence[Op]) -> list[I64]:
     """Places of ops that one call of a model predicts."""
-    found: dict[object, list[int]] = {}
-    for place, op in enumerate(ops):
+    table: dict[object, list[int]] = {}
+    for index, op in enumerate(ops):
         lists = any(isinstance(dim, tuple) for _, dim in op.dims)
         key = (op.variant, tuple(name for name, _ in op.dims), lists)
-        found.setdefault(key, []).append(place)
-    return [np.array(places, dtype=np.int64) for places in found.values()]
+        table.setdefault(key, []).append(index)
+    return [np.array(positions, dtype=np.int64) for positions in table.values()]
 
 
 @final
@@ -128,8 +128,7 @@ class Process:
 
     @staticmethod
     def prior(points: Points) -> Process:
-        """Before any row."""
-        usual = np.exp(Prior.of(load_physics(PHYSICS).default, len(points.where)).mean)
+        usual = np.exp(Prior.from_constants(load_physics(PHYSICS).default, len(points.where)).mean)
         return Process(usual[:-2], _trend(len(points.terms)), float(usual[-2]), float(usual[-1]))
 
     @staticmethod
@@ -140,9 +139,9 @@ class Process:
             rows: places of the points; target: logs of measured over predicted time.
         """
         offset = float(np.median(target))
-        found = fit(points.where[:, rows], points.terms[:, rows], target - offset)
+        result = fit(points.where[:, rows], points.terms[:, rows], target - offset)
         trend = _trend(len(points.terms))
-        return Process(found.scales, trend, found.field_log_sd, found.noise_log_sd)
+        return Process(result.scales, trend, result.field_log_sd, result.noise_log_sd)
 
     def covariance(self, points: Points, one: I64, other: I64) -> F64:
         """Prior covariance of points with others, shape (one, other)."""
@@ -150,14 +149,14 @@ class Process:
         a, b = points.where[:, one] * scales, points.where[:, other] * scales
         alike = ONCE.correlation(squared_distances(a, b))
         terms = (points.terms[:, one].T * self.trend) @ points.terms[:, other]
-        found: F64 = terms + self.field * self.field * alike
-        return found
+        covariance: F64 = terms + self.field * self.field * alike
+        return covariance
 
-    def variance(self, points: Points, places: I64) -> F64:
+    def variance(self, points: Points, indices: I64) -> F64:
         """Prior variance of points."""
-        terms = np.square(points.terms[:, places]).T @ self.trend
-        found: F64 = terms + self.field * self.field
-        return found
+        terms = np.square(points.terms[:, indices]).T @ self.trend
+        variance: F64 = terms + self.field * self.field
+        return variance
 
 
 def _trend(count: int) -> F64:
@@ -184,33 +183,33 @@ class Posterior:
             self._start(rows[-KNOWN:])
 
     def _start(self, rows: I64) -> None:
-        own = self.process.covariance(self.points, rows, rows)
-        own[np.diag_indices(len(rows))] += self.process.noise**2
+        covariance = self.process.covariance(self.points, rows, rows)
+        covariance[np.diag_indices(len(rows))] += self.process.noise**2
         shared = self.process.covariance(self.points, rows, self.places)
-        parts = np.linalg.inv(np.linalg.cholesky(own)) @ shared
+        parts = np.linalg.inv(np.linalg.cholesky(covariance)) @ shared
         self._count = len(rows)
         self._parts[: self._count] = parts
         self.variance -= np.square(parts).sum(axis=0)
 
-    def covariance(self, place: int) -> F64:
+    def covariance(self, index: int) -> F64:
         """Of all points with one of them, by its place among them; shape (points,)."""
         known = self._parts[: self._count]
-        one = self.places[place : place + 1]
+        one = self.places[index : index + 1]
         before = self.process.covariance(self.points, one, self.places)[0]
-        found: F64 = before - known[:, place] @ known
-        return found
+        covariance: F64 = before - known[:, index] @ known
+        return covariance
 
     def all(self, others: I64) -> F64:
         """Of all points with those at ``others`` among them, shape (points, others)."""
         known = self._parts[: self._count]
         before = self.process.covariance(self.points, self.places, self.places[others])
-        found: F64 = before - known.T @ known[:, others]
-        return found
+        value: F64 = before - known.T @ known[:, others]
+        return value
 
-    def measured(self, place: int) -> F64:
-        """Conditions on the point at ``place``; returns what it explains of every point."""
-        part: F64 = self.covariance(place) / np.sqrt(
-            max(float(self.variance[place]), 0.0) + self.process.noise**2
+    def measured(self, index: int) -> F64:
+        """Conditions on the point at ``index``; returns what it explains of every point."""
+        part: F64 = self.covariance(index) / np.sqrt(
+            max(float(self.variance[index]), 0.0) + self.process.noise**2
         )
         if self._count == len(self._parts):
             self._parts = np.concatenate([self._parts, np.empty_like(self._parts)])

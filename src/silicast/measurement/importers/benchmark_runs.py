@@ -56,11 +56,9 @@ class BenchmarkTool(Importer):
         return [cls(*each) for each in from_catalog("field_maps", FieldMap).items()]
 
     def recognises(self, source: Source) -> bool:
-        """See :meth:`Importer.recognises`."""
         return any(file.recognises(source) for file in self.map.files)
 
     def read(self, source: Source, options: Options) -> Reading:
-        """See :meth:`Importer.read`."""
         tool = self.map.tool
         runs = [_Run(row, Result(self.map, x), source) for row, x in self.map.documents(source)]
         if not any(run.metrics or run.requests for run in runs):
@@ -76,9 +74,13 @@ class BenchmarkTool(Importer):
         notes += [note for run in runs for note in run.losses()]
         gpus = [gpus_of(record.scenario) for record in records if isinstance(record, RunRow)]
         session = session_of(
-            source, options, tool, devices=max(gpus, default=1), notes=tuple(notes),
+            source,
+            options,
+            tool,
+            devices=max(gpus, default=1),
+            notes=tuple(notes),
             protocol=Protocol(timer=tool, statistic="as named"),
-        )  # fmt: skip
+        )
         return Reading(session, records)
 
 
@@ -126,9 +128,13 @@ class _Run:
         scenario = self._scenario(options)
         _check(scenario, self.source)
         return RunRow(
-            options.session, scenario, self.metrics, flags=list(self._flags()), name=name,
+            options.session,
+            scenario,
+            self.metrics,
+            flags=list(self._flags()),
+            name=name,
             row=self.row,
-        )  # fmt: skip
+        )
 
     def _scenario(self, options: Options) -> Columns:
         """What the file holds, with what the user states instead."""
@@ -137,28 +143,30 @@ class _Run:
         known = self.result.map
         name = self._engine_in(known.engines) or self._engine_in(known.assumed_engines)
         engine = {"name": name or known.engine, "version": self.result.text("version")}
-        found: Columns = {
-            "format": 1, "task": "serving", "device": options.device,
-            "model": self.result.text("model"), "engine": {n: x for n, x in engine.items() if x},
+        columns: Columns = {
+            "format": 1,
+            "task": "serving",
+            "device": options.device,
+            "model": self.result.text("model"),
+            "engine": {n: x for n, x in engine.items() if x},
             "parallel": self.degrees,
-            "workload": self._traced(fields) or {
-                "arrival": self._arrival(), "requests": self.requests, **self._lengths(),
-            },
-        }  # fmt: skip
+            "workload": self._traced(fields)
+            or {"arrival": self._arrival(), "requests": self.requests, **self._lengths()},
+        }
         for kind, name in (("closed", "concurrency"), ("poisson", "rate_per_s")):
             if f"workload.arrival.{name}" in fields:
-                found["workload"]["arrival"] = {"kind": kind}
+                columns["workload"]["arrival"] = {"kind": kind}
                 break
         if "engine" in fields:
-            found.pop("engine")
-        found = with_fields(found, fields)
-        if not found["workload"].get("requests", True):
-            del found["workload"]["requests"]
-        return {name: value for name, value in found.items() if value not in ("", {})}
+            columns.pop("engine")
+        columns = with_fields(columns, fields)
+        if not columns["workload"].get("requests", True):
+            del columns["workload"]["requests"]
+        return {name: value for name, value in columns.items() if value not in ("", {})}
 
     def _engine_in(self, engines: dict[str, str]) -> str:
         backend = self.result.text("engine").casefold()
-        known = (own for name, own in engines.items() if f"{backend}-".startswith(f"{name}-"))
+        known = (engine for name, engine in engines.items() if f"{backend}-".startswith(f"{name}-"))
         return next(known, "")
 
     def _degrees(self) -> dict[str, int]:
@@ -177,12 +185,12 @@ class _Run:
         concurrency = self.result.number("concurrency") or (max(mean, 1.0) if mean else 0.0)
         if rate and math.isfinite(rate):
             shape = self.result.number("burstiness") or 1.0
-            found: Columns = {"kind": "poisson", "rate_per_s": rate}
+            columns: Columns = {"kind": "poisson", "rate_per_s": rate}
             if not math.isclose(shape, 1.0):
-                found = {"kind": "gamma", "rate_per_s": rate, "cv": shape**-0.5}
+                columns = {"kind": "gamma", "rate_per_s": rate, "cv": shape**-0.5}
             if concurrency >= 1 and math.isfinite(concurrency) and not mean:
-                found["concurrency"] = round(concurrency)
-            return found | ({"exact_rate": True} if self.result.map.exact_rate else {})
+                columns["concurrency"] = round(concurrency)
+            return columns | ({"exact_rate": True} if self.result.map.exact_rate else {})
         if concurrency >= 1 and math.isfinite(concurrency):
             return {"kind": "closed", "concurrency": round(concurrency)}
         sent = self.result.count("sent") or self.requests
@@ -200,11 +208,11 @@ class _Run:
             *(self._of_each(name) for name in ("start_times", "input_lens", "output_lens")),
             strict=False,
         )
-        found = sorted(rows, key=lambda row: row[0])
-        if limited or not found or any(min(row[1:]) < 1 for row in found):
+        result = sorted(rows, key=lambda row: row[0])
+        if limited or not result or any(min(row[1:]) < 1 for row in result):
             return {}
-        first = found[0][0]
-        trace = [[round(start - first, 6), *lengths] for start, *lengths in found]
+        first = result[0][0]
+        trace = [[round(start - first, 6), *lengths] for start, *lengths in result]
         return {"arrival": {"kind": "trace", "rows": trace}}
 
     def _of_each(self, name: Field) -> list[Any]:
@@ -260,7 +268,6 @@ class _Run:
             yield f"{self.name}: {self.failed} of {total} requests failed: {doubt}"
 
     def _flags(self) -> list[str]:
-        """What is doubtful."""
         result = self.result
         doubts = {
             "engine_assumed": bool(self._engine_in(result.map.assumed_engines)),

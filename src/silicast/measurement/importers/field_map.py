@@ -30,9 +30,15 @@ Latency = Literal["ttft", "tpot", "itl", "e2e"]
 Paths = str | list[str]
 
 STATISTICS = {
-    "mean": "mean", "avg": "mean", "average": "mean", "median": "p50", "p50": "p50", "p90": "p90",
-    "p95": "p95", "p99": "p99",
-}  # fmt: skip
+    "mean": "mean",
+    "avg": "mean",
+    "average": "mean",
+    "median": "p50",
+    "p50": "p50",
+    "p90": "p90",
+    "p95": "p95",
+    "p99": "p99",
+}
 """Statistics as tools call them -> as answers do; others no answer has."""
 MS_PER = {"ms": 1.0, "s": 1e3, "sec": 1e3, "us": 1e-3, "ns": 1e-6}
 _PRINTED = re.compile(r"^(?:\[[^\]]*\]\s*)*(?P<label>[^:\n]+?)\s*:\s+(?P<value>\S.*)$")
@@ -152,8 +158,8 @@ class Result:
 
     def count(self, name: Field) -> int:
         """A whole number, 0 where there is none."""
-        found = self.number(name)
-        return int(found) if math.isfinite(found) else 0
+        result = self.number(name)
+        return int(result) if math.isfinite(result) else 0
 
     def members(self, name: Field) -> list[Any]:
         """Members of a list."""
@@ -165,19 +171,19 @@ class Result:
         Raises:
             SilicastError: one in an unknown unit.
         """
-        found: dict[str, float] = {}
+        latencies_ms: dict[str, float] = {}
         for name, paths in self.map.latencies.items():
             mean = number(self._one(self.map.means_ms.get(name, []))) or 0.0
             if mean > 0:
-                found[f"{name}_mean_ms"] = mean
+                latencies_ms[f"{name}_mean_ms"] = mean
             for path in _listed(paths):
                 unit = self._unit_ms(path, mean if name in self.map.means_ms else None, source)
                 unit *= 1e3 if name in self.map.seconds else 1.0
                 for statistic, ours in STATISTICS.items():
                     value = number(self._one(path.format(statistic=statistic))) or 0.0
                     if unit and 0 < value < math.inf:
-                        found.setdefault(f"{name}_{ours}_ms", value * unit)
-        return found
+                        latencies_ms.setdefault(f"{name}_{ours}_ms", value * unit)
+        return latencies_ms
 
     def _unit_ms(self, path: str, mean: float | None, source: Source) -> float:
         """Milliseconds of the unit of a latency, 0 where it cannot be told."""
@@ -187,30 +193,32 @@ class Result:
             raise source.error(f"has the unit {stated!r}, expected a time", table)
         if stated is not None or mean is None:
             return 1.0 if stated is None else MS_PER[stated]
-        own = number(self._one(path.format(statistic="average"))) or 0.0
-        near = (u for u in (1.0, 1e-3, 1e-6, 1e3) if math.isclose(mean, own * u, rel_tol=0.05))
-        return next(near, 0.0) if own > 0 else 0.0
+        current = number(self._one(path.format(statistic="average"))) or 0.0
+        near = (u for u in (1.0, 1e-3, 1e-6, 1e3) if math.isclose(mean, current * u, rel_tol=0.05))
+        return next(near, 0.0) if current > 0 else 0.0
 
     def _one(self, paths: Paths) -> Any:
-        found = self._all(paths)
-        return found[0] if len(found) == 1 else None
+        result = self._all(paths)
+        return result[0] if len(result) == 1 else None
 
     def _all(self, paths: Paths) -> list[Any]:
         """Values of the first path that has any."""
-        found = (list(self._at(self.document, path.split("."))) for path in _listed(paths))
-        return next((values for values in found if values), [])
+        result = (list(self._at(self.document, path.split("."))) for path in _listed(paths))
+        return next((values for values in result if values), [])
 
-    def _at(self, place: Any, names: Sequence[str]) -> Iterator[Any]:
+    def _at(self, position: Any, names: Sequence[str]) -> Iterator[Any]:
         if not names:
-            members = place if isinstance(place, list) else [place]
+            members = position if isinstance(position, list) else [position]
             yield from (x for x in members if x is not None and not isinstance(x, dict | list))
         elif names[0] != "*":
-            if isinstance(place, dict):
-                yield from self._at(place.get(names[0]), names[1:])
+            if isinstance(position, dict):
+                yield from self._at(position.get(names[0]), names[1:])
         else:
-            if isinstance(place, dict):
-                place = [{"name": n, **each} for n, each in place.items() if isinstance(each, dict)]
-            for each in place if isinstance(place, list) else []:
+            if isinstance(position, dict):
+                position = [
+                    {"name": n, **each} for n, each in position.items() if isinstance(each, dict)
+                ]
+            for each in position if isinstance(position, list) else []:
                 skipped = self.map.skipped.items()
                 if isinstance(each, dict) and not any(
                     fnmatchcase(str(each.get(name)), pattern) for name, pattern in skipped
@@ -226,14 +234,14 @@ def _members(
     Raises:
         SilicastError: there is no such list of objects.
     """
-    found: list[Mapping[str, Any]] = []
+    mappings: list[Mapping[str, Any]] = []
     for _, each in objects:
         members = each.get(name)
         if not isinstance(members, list) or not all(isinstance(x, dict) for x in members):
             raise source.error("is no list of results", name)
         whole = {key: value for key, value in each.items() if key != name}
-        found += [{**member, "file": whole} for member in members]
-    return list(enumerate(found, 1))
+        mappings += [{**member, "file": whole} for member in members]
+    return list(enumerate(mappings, 1))
 
 
 def _listed(paths: Paths) -> list[str]:
@@ -249,10 +257,10 @@ def number(value: Any) -> float | None:
     if isinstance(value, bool) or value is None:
         return None
     try:
-        found = float(value.replace(",", "") if isinstance(value, str) else value)
+        result = float(value.replace(",", "") if isinstance(value, str) else value)
     except (TypeError, ValueError):
         return None
-    return None if math.isnan(found) else found
+    return None if math.isnan(result) else result
 
 
 def _statistics(source: Source) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -292,13 +300,13 @@ def _printed(text: str) -> dict[str, Any]:
     >>> _printed("[TTFT] P50 : 3.5")["TTFT"]
     {'unit': 'ms', 'p50': '3.5'}
     """
-    found: dict[str, Any] = {}
+    printed: dict[str, Any] = {}
     for line in text.splitlines():
         for each in _STATISTIC.finditer(line):
-            table = found.setdefault(each["name"], {"unit": "ms"})
+            table = printed.setdefault(each["name"], {"unit": "ms"})
             if isinstance(table, dict):
                 table[each["statistic"].casefold()] = each["value"]
         if label := _PRINTED.match(line.strip()):
             for name in (label["label"].strip(), label["label"].strip().casefold()):
-                found.setdefault(name, label["value"].strip())
-    return found
+                printed.setdefault(name, label["value"].strip())
+    return printed

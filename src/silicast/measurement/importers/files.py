@@ -36,9 +36,12 @@ class Imported:
 
 
 def import_files(
-    paths: Sequence[Path], *, name: str = "", device: str = "",
+    paths: Sequence[Path],
+    *,
+    name: str = "",
+    device: str = "",
     fields: Mapping[str, Any] | None = None,
-) -> list[Imported]:  # fmt: skip
+) -> list[Imported]:
     """Reads files, each as a session of its own, named by the file and its content.
 
     Args:
@@ -49,15 +52,15 @@ def import_files(
     Raises:
         SilicastError: names the file, the field and what was expected.
     """
-    found: dict[str, Imported] = {}
+    table: dict[str, Imported] = {}
     for path in paths:
         options, source = Options(device, dict(fields or {}), _session_name(path)), Source(path)
         reader = importer_of(source, name)
-        if same := found.get(options.session):
+        if same := table.get(options.session):
             raise source.error(f"holds the same as {same.path}", hint="give each file once")
         reading = reader.read(source, options)
-        found[options.session] = Imported(path, reader.name, reading)
-    return list(found.values())
+        table[options.session] = Imported(path, reader.name, reading)
+    return list(table.values())
 
 
 def save(imported: Sequence[Imported], output: Path) -> None:
@@ -74,9 +77,11 @@ def save(imported: Sequence[Imported], output: Path) -> None:
         for each, reading in zip(imported, readings, strict=True):
             if missing_rows(before, *reading) is None:
                 raise SilicastError(
-                    f"already holds {each.path}", file=str(output), field="session",
+                    f"already holds {each.path}",
+                    file=str(output),
+                    field="session",
                     hint="was this imported before? Write to another file",
-                )  # fmt: skip
+                )
         MeasurementFile.add(output, readings)
         return
     inputs = [each.path.stat() for each in imported]

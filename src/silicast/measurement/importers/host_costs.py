@@ -16,9 +16,12 @@ FEWEST = 8
 PAUSE_US = 1000.0
 """Launches further apart than this wait for something else than the host's own work."""
 _LAUNCHES = (
-    "cudaLaunchKernel", "cuLaunchKernel", "hipLaunchKernel", "hipExtModuleLaunchKernel",
+    "cudaLaunchKernel",
+    "cuLaunchKernel",
+    "hipLaunchKernel",
+    "hipExtModuleLaunchKernel",
     "cudaLaunchCooperativeKernel",
-)  # fmt: skip
+)
 _GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
 _COPIES = ("cudaMemcpy_", "cuMemcpyDtoH", "cuMemcpyHtoD")
 
@@ -67,12 +70,16 @@ def host_costs(
             before.pop(call.thread, None)
     rows = [
         HostRow(
-            session, quantity, statistics.median(times), engine=engine, spread=_spread(times),
+            session,
+            quantity,
+            statistics.median(times),
+            engine=engine,
+            spread=_spread(times),
             flags=["profiled"],
         )
         for quantity, times in taken.items()
         if len(times) >= FEWEST and statistics.median(times) > 0
-    ]  # fmt: skip
+    ]
     middle = statistics.median(launches) if len(launches) >= FEWEST else 0.0
     return tuple(rows), {"launch_call_us": middle} if middle > 0 else {}
 

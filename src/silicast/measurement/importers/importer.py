@@ -115,10 +115,17 @@ class Importer(abc.ABC):
 
 
 def session_of(
-    source: Source, options: Options, tool: str, protocol: Protocol, *,
-    reported: Collection[str] = (), devices: int = 1, stack: Mapping[str, str] | None = None,
-    machine: Mapping[str, Any] | None = None, notes: tuple[str, ...] = (),
-) -> Session:  # fmt: skip
+    source: Source,
+    options: Options,
+    tool: str,
+    protocol: Protocol,
+    *,
+    reported: Collection[str] = (),
+    devices: int = 1,
+    stack: Mapping[str, str] | None = None,
+    machine: Mapping[str, Any] | None = None,
+    notes: tuple[str, ...] = (),
+) -> Session:
     """A session of one file.
 
     Args:
@@ -137,17 +144,23 @@ def session_of(
     if options.device:
         wanted = find_device(options.device).name
         if device and device != wanted:
-            found = f"was measured on {names[0]} ({device}), not on {wanted}"
-            raise source.error(found, "--device", "leave --device out")
+            text = f"was measured on {names[0]} ({device}), not on {wanted}"
+            raise source.error(text, "--device", "leave --device out")
         device = options.device if options.device.endswith(".toml") else wanted
     if names and not device:
         notes = (*notes, f"{names[0]} is in no catalog: name it with --device")
     return Session(
-        id=options.session, started="", device=device,
-        device_reported=names[0] if names else "", devices=max(devices, 1),
-        stack=dict(stack or {}), machine=dict(machine or {}), protocol=protocol,
-        source=tool, notes=list(notes),
-    )  # fmt: skip
+        id=options.session,
+        started="",
+        device=device,
+        device_reported=names[0] if names else "",
+        devices=max(devices, 1),
+        stack=dict(stack or {}),
+        machine=dict(machine or {}),
+        protocol=protocol,
+        source=tool,
+        notes=list(notes),
+    )
 
 
 def _catalog_name(reported: str) -> str:
@@ -164,10 +177,10 @@ def from_catalog(folder: str, kind: type[T]) -> dict[str, T]:
     Raises:
         SilicastError: a file has another form.
     """
-    found: dict[str, T] = {}
+    catalog: dict[str, T] = {}
     for path in catalog_files(folder, ".toml"):
-        found[path.stem] = read_table(path, kind, "docs/how-to/add-an-importer.md")
-    return found
+        catalog[path.stem] = read_table(path, kind, "docs/how-to/add-an-importer.md")
+    return catalog
 
 
 @functools.cache
@@ -177,8 +190,8 @@ def importers() -> Mapping[str, Importer]:
 
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
-    found = [each for kind in Importer.__subclasses__() for each in kind.instances()]
-    return {each.name: each for each in sorted(found, key=lambda x: (x.name == "table", x.name))}
+    items = [each for kind in Importer.__subclasses__() for each in kind.instances()]
+    return {each.name: each for each in sorted(items, key=lambda x: (x.name == "table", x.name))}
 
 
 def importer_of(source: Source, name: str = "") -> Importer:
@@ -194,13 +207,13 @@ def importer_of(source: Source, name: str = "") -> Importer:
     if not source.head:
         empty = "is a damaged gzip file" if source.is_packed else "is empty"
         raise source.error(empty, hint=CUT_OFF)
-    found = named or next((each for each in known.values() if each.recognises(source)), None)
-    if found is None:
+    importer = named or next((each for each in known.values() if each.recognises(source)), None)
+    if importer is None:
         raise source.error(
             f"is of no format that is known: it looks like {look(source)}",
             hint=f"one of {', '.join(known)}; how to make them: docs/how-to/import-measurements.md",
         )
-    return found
+    return importer
 
 
 def look(source: Source) -> str:

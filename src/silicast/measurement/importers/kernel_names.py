@@ -57,12 +57,11 @@ class _Patterns(Strict, frozen=True):
 
 @functools.cache
 def _patterns() -> _Patterns:
-    """All files together."""
-    found = from_catalog("kernel_names", _Patterns).values()
+    result = from_catalog("kernel_names", _Patterns).values()
     return _Patterns(
-        [rule for each in found for rule in each.rules],
-        [dtype for each in found for dtype in each.dtypes],
-        [collective for each in found for collective in each.collectives],
+        [rule for each in result for rule in each.rules],
+        [dtype for each in result for dtype in each.dtypes],
+        [collective for each in result for collective in each.collectives],
     )
 
 
@@ -107,14 +106,14 @@ def rejection_reason(name: str) -> str:
     >>> rejection_reason("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgs<4096ul>)")
     'all_reduce (nccl): its size is not in the file'
     """
-    found = parse_name(name)
-    if not found.family:
+    result = parse_name(name)
+    if not result.family:
         return "no kernel that is known by its name"
-    if found.family in ("memcpy", "memset"):
-        return f"{found.family}: a transfer, no kernel"
-    collective = _first(_patterns().collectives, name) if found.family == "collective" else ""
+    if result.family in ("memcpy", "memset"):
+        return f"{result.family}: a transfer, no kernel"
+    collective = _first(_patterns().collectives, name) if result.family == "collective" else ""
     if collective:
-        return f"{collective} ({found.library}): its size is not in the file"
-    details = " ".join(part for part in (found.dtype, found.library, found.tile) if part)
-    shown = f"{found.family} ({details})" if details else found.family
+        return f"{collective} ({result.library}): its size is not in the file"
+    details = " ".join(part for part in (result.dtype, result.library, result.tile) if part)
+    shown = f"{result.family} ({details})" if details else result.family
     return f"{shown}: its sizes are not in the file"

@@ -67,8 +67,8 @@ class Args(msgspec.Struct, frozen=True):
     @property
     def operator(self) -> int:
         """Number of the operator that an event belongs to, 0 = none."""
-        found = self.external_id if self.external_id is not None else self.external_id_before
-        return found if isinstance(found, int) else 0
+        value = self.external_id if self.external_id is not None else self.external_id_before
+        return value if isinstance(value, int) else 0
 
 
 @final
@@ -110,25 +110,26 @@ class Kineto(Importer):
     reads = "PyTorch profiler: trace.json, .json.gz"
 
     def recognises(self, source: Source) -> bool:
-        """See :meth:`Importer.recognises`."""
         events = source.holds('"traceEvents"') or source.holds('"record_shapes"')
         versioned = source.holds('"schemaVersion"') and events
         return source.is_json and (source.holds('"deviceProperties"') or versioned)
 
     def read(self, source: Source, options: Options) -> Reading:
-        """See :meth:`Importer.read`."""
         trace = source.decoded(Trace)
         events = [event for event in trace.traceEvents if event.ph == "X"]
-        found = _Events(events, source)
-        if not found.on_device and not found.operators.spans:
+        result = _Events(events, source)
+        if not result.on_device and not result.operators.spans:
             raise source.error(
-                f"holds neither kernels nor operators among {len(events)} events", "traceEvents",
+                f"holds neither kernels nor operators among {len(events)} events",
+                "traceEvents",
                 "profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
-            )  # fmt: skip
-        used = {event.args.device for event in found.on_device} - {None}
-        host_rows, noted = host_costs(found.runtime_calls(), options.session, "torch-eager")
+            )
+        used = {event.args.device for event in result.on_device} - {None}
+        host_rows, noted = host_costs(result.runtime_calls(), options.session, "torch-eager")
         session = session_of(
-            source, options, "PyTorch profiler",
+            source,
+            options,
+            "PyTorch profiler",
             Protocol(timer="kineto", launch="stream", cache="as in the run"),
             reported={
                 str(device.get("name", ""))
@@ -137,9 +138,9 @@ class Kineto(Importer):
             },
             devices=len(used),
             machine={**({"host_name": trace.host_name} if trace.host_name else {}), **noted},
-            notes=() if found.on_device else (_ON_A_CPU,),
-        )  # fmt: skip
-        launches = found.kernels() if found.on_device else found.operators_alone()
+            notes=() if result.on_device else (_ON_A_CPU,),
+        )
+        launches = result.kernels() if result.on_device else result.operators_alone()
         return reading_of(launches, session, options, source, exclusive=False, more=host_rows)
 
 
@@ -172,8 +173,8 @@ class _Events:
         try:
             return float(value)
         except ValueError:
-            found = f"{str(event.name)[:60]!r} has {field} {value!r}, expected a number"
-            raise self.source.error(found, f"traceEvents.{field}") from None
+            text = f"{str(event.name)[:60]!r} has {field} {value!r}, expected a number"
+            raise self.source.error(text, f"traceEvents.{field}") from None
 
     def kernels(self) -> Iterable[Launch]:
         """Kernels of one operator as one launch; those of graphs and of no operator alone."""
@@ -186,9 +187,9 @@ class _Events:
             index = self.by_number.get(args.operator, NOWHERE) if args.operator else NOWHERE
             replayed = args.correlation in in_graph
             owner = NOWHERE if replayed else self.operators.owner(index)
-            sized = args if args.collective is not None or index == NOWHERE else (
-                self.arguments[index]
-            )  # fmt: skip
+            sized = (
+                args if args.collective is not None or index == NOWHERE else (self.arguments[index])
+            )
             collective = collective_table(sized, name)
             if collective is not None:
                 yield Launch(name, took, self.order[id(event)], collective=collective)
@@ -215,10 +216,10 @@ class _Events:
     def operators_alone(self) -> Iterable[Launch]:
         """Operators of a CPU: each with what its parts take that are no kernels themselves."""
         spent: dict[int, float] = {}
-        for index, own in enumerate(self.operators.own_times()):
+        for index, time in enumerate(self.operators.own_times()):
             owner = self.operators.owner(index)
             target = index if owner == NOWHERE else owner
-            spent[target] = spent.get(target, 0.0) + own
+            spent[target] = spent.get(target, 0.0) + time
         for index, took in spent.items():
             span, reason = self.operators.spans[index], self.operators.reasons[index]
             table = self.operators.tables[index]
@@ -234,14 +235,14 @@ class _Events:
 
 def _refined(table: Columns, call: str, name: str) -> Columns:
     """With what the kernel's name adds: fp32 that is multiplied as TF32, a library of its own."""
-    named, found = parse_name(name), dict(table)
-    if named.dtype == "tf32" and found["dtype"] == "fp32" and found["op"] in ("gemm", "conv2d"):
-        found["dtype"] = "tf32"
+    named, columns = parse_name(name), dict(table)
+    if named.dtype == "tf32" and columns["dtype"] == "fp32" and columns["op"] in ("gemm", "conv2d"):
+        columns["dtype"] = "tf32"
     if call in _SDPA:
-        found["variant"], found["library"] = _SDPA[call]
+        columns["variant"], columns["library"] = _SDPA[call]
     elif named.own_library:
-        found["library"] = named.own_library
-    return found
+        columns["library"] = named.own_library
+    return columns
 
 
 def collective_table(args: Args, name: str) -> Columns | None:
@@ -259,6 +260,9 @@ def collective_table(args: Args, name: str) -> Columns | None:
     if nbytes < 1 or args.group_size < 2 or parse_name(name).family != "collective":
         return None
     return {
-        "op": op, "bytes": nbytes, "gpus": args.group_size, "dtype": dtype,
+        "op": op,
+        "bytes": nbytes,
+        "gpus": args.group_size,
+        "dtype": dtype,
         "implementation": "nccl",
-    }  # fmt: skip
+    }

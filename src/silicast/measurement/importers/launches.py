@@ -49,14 +49,19 @@ class Launch:
 
     @property
     def total_us(self) -> float:
-        """Of all its launches."""
         return self.duration_us * self.count
 
 
 def reading_of(
-    launches: Iterable[Launch], session: Session, options: Options, source: Source, *,
-    exclusive: bool = True, more: tuple[Record, ...] = (), notes: tuple[str, ...] = (),
-) -> Reading:  # fmt: skip
+    launches: Iterable[Launch],
+    session: Session,
+    options: Options,
+    source: Source,
+    *,
+    exclusive: bool = True,
+    more: tuple[Record, ...] = (),
+    notes: tuple[str, ...] = (),
+) -> Reading:
     """Launches of the same kernel with the same sizes as one row, medians with their spread.
 
     Args:

@@ -24,9 +24,13 @@ _NAMED = re.compile(r"#.*?\b(\w+)_perf\b")
 _WARM_UP = re.compile(r"warmup iters:\s*(\d+)\s+iters:\s*(\d+)")
 _GRAPH = re.compile(r"graph:\s*(\d+)")
 _OPS = {
-    "all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
-    "alltoall": "all_to_all", "broadcast": "broadcast", "sendrecv": "send_recv",
-}  # fmt: skip
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "broadcast": "broadcast",
+    "sendrecv": "send_recv",
+}
 _DTYPES = {
     "float": "fp32", "half": "fp16", "bfloat16": "bf16", "double": "fp64", "int8": "int8",
     "uint8": "int8", "int32": "int32", "uint32": "int32", "int64": "int64", "uint64": "int64",
@@ -64,28 +68,32 @@ class NcclTests(Importer):
     reads = "nccl-tests: what all_reduce_perf and its sisters print"
 
     def recognises(self, source: Source) -> bool:
-        """See :meth:`Importer.recognises`."""
         lines = without_labels(source.first_lines, _HEADER)
         return any(_HEADER.match(line.strip()) for line in lines)
 
     def read(self, source: Source, options: Options) -> Reading:
-        """See :meth:`Importer.read`."""
         tests = [test for test in _tests(source) if test.rows]
         if not tests:
             raise source.error("holds no row of a test", "size", "was it cut off?")
         protocol = Protocol(
-            timer="nccl-tests", statistic="mean", warm_up=tests[0].warm_up,
-            repeats=tests[0].repeats, launch="graph" if tests[0].graph else "stream",
-        )  # fmt: skip
+            timer="nccl-tests",
+            statistic="mean",
+            warm_up=tests[0].warm_up,
+            repeats=tests[0].repeats,
+            launch="graph" if tests[0].graph else "stream",
+        )
         session = session_of(
-            source, options, "nccl-tests", protocol,
+            source,
+            options,
+            "nccl-tests",
+            protocol,
             reported={name for test in tests for _, name in test.ranks.values()},
             devices=max(len(test.ranks) for test in tests),
-        )  # fmt: skip
+        )
         records = [row for test in tests for row in _records(test, session.id, source, options)]
         read = sum(row.latency_us for row in records if isinstance(row, CollectiveRow))
-        rest = sum(row.total_us for row in records if isinstance(row, UnreadRow))
-        return Reading(session, tuple(records), read + rest, read)
+        remaining = sum(row.total_us for row in records if isinstance(row, UnreadRow))
+        return Reading(session, tuple(records), read + remaining, read)
 
 
 def _tests(source: Source) -> Iterator[_Test]:
@@ -95,13 +103,13 @@ def _tests(source: Source) -> Iterator[_Test]:
         if words.startswith("# nThread"):
             yield test
             test, named = _Test(named), ""
-            test.graph = bool(int(found[1])) if (found := _GRAPH.search(words)) else False
+            test.graph = bool(int(match[1])) if (match := _GRAPH.search(words)) else False
             if counts := _WARM_UP.search(words):
                 test.warm_up, test.repeats = int(counts[1]), int(counts[2])
-        elif found := _RANK.match(words):
-            test.ranks[int(found[1])] = found[2], found[3].strip()
-        elif found := _NAMED.match(words):
-            named = _OPS.get(found[1], "")  # stands above the test that it is of
+        elif match := _RANK.match(words):
+            test.ranks[int(match[1])] = match[2], match[3].strip()
+        elif match := _NAMED.match(words):
+            named = _OPS.get(match[1], "")  # stands above the test that it is of
             if not test.rows:
                 test.op = test.op or named
         elif words and words[0].isdigit() and len(words.split()) >= 11:
@@ -122,13 +130,17 @@ def _records(test: _Test, session: str, source: Source, options: Options) -> Ite
     for line, cells in test.rows:
         size, dtype = _whole(cells[0], source, line), _DTYPES.get(cells[2], "")
         collective: Columns = {
-            "op": op, "bytes": size, "gpus": gpus, "dtype": dtype, "implementation": "nccl",
+            "op": op,
+            "bytes": size,
+            "gpus": gpus,
+            "dtype": dtype,
+            "implementation": "nccl",
             **launch,
-        }  # fmt: skip
-        for place, flag in _TIMES.items():
-            if cells[place] == "N/A":
+        }
+        for position, flag in _TIMES.items():
+            if cells[position] == "N/A":
                 continue
-            took = _time(cells[place], source, line)
+            took = _time(cells[position], source, line)
             if not dtype or size < 1 or took <= 0:
                 name = f"{op} of {cells[0]} bytes of {cells[2]}"
                 reason = "no bytes, or no time" if dtype else "a format that no scenario has"

@@ -48,7 +48,6 @@ class NsightSystems(Importer):
     reads = "Nsight Systems: report.sqlite"
 
     def recognises(self, source: Source) -> bool:
-        """See :meth:`Importer.recognises`."""
         if not source.is_database:
             return False
         try:
@@ -60,7 +59,6 @@ class NsightSystems(Importer):
         return "StringIds" in tables and any(name.startswith(known) for name in tables)
 
     def read(self, source: Source, options: Options) -> Reading:
-        """See :meth:`Importer.read`."""
         if not source.is_database:
             raise source.error("is no SQLite database", hint=_EXPORT)
         try:
@@ -118,13 +116,16 @@ class _Report:
         Raises:
             SilicastError: times are no numbers, or an end is before its start.
         """
-        for row, (start, end, *rest) in enumerate(self.rows(table, "start", "end", *columns), 1):
+        for row, (start, end, *remaining) in enumerate(
+            self.rows(table, "start", "end", *columns), 1
+        ):
             if not isinstance(start, int) or not isinstance(end, int) or end < start:
                 raise self.source.error(
-                    f"row {row} runs from {start!r} to {end!r}", f"{table}.end",
+                    f"row {row} runs from {start!r} to {end!r}",
+                    f"{table}.end",
                     "expected whole nanoseconds, the end after the start",
-                )  # fmt: skip
-            yield row, (end - start) / 1e3, (start, *rest)
+                )
+            yield row, (end - start) / 1e3, (start, *remaining)
 
     def text(self, number: Any) -> str:
         """A string by its number."""
@@ -148,12 +149,15 @@ def _read(report: _Report, options: Options) -> Reading:
         _runtime_calls(report), options.session, "torch-eager" if operators.spans else ""
     )
     session = session_of(
-        report.source, options, "Nsight Systems",
+        report.source,
+        options,
+        "Nsight Systems",
         Protocol(timer="nsys", launch="stream", cache="as in the run"),
         reported={str(names[device]) for device in devices if device in names},
-        devices=len(devices), stack={"nsys": str(version)} if version is not None else {},
+        devices=len(devices),
+        stack={"nsys": str(version)} if version is not None else {},
         machine=noted,
-    )  # fmt: skip
+    )
     notes = () if operators.spans else (_NO_RANGES,)
     return reading_of(
         launches, session, options, report.source, exclusive=False, more=host_rows, notes=notes

@@ -27,15 +27,15 @@ def call_in(text: str) -> RecordedCall | None:
     >>> call_in("aten::mm, seq = 3, op_id = 7, sizes = [[8, 64], [64, 32]]").dims
     [[8, 64], [64, 32]]
     """
-    found = _RANGE.search(text[:10_000])
-    if found is None:
+    match = _RANGE.search(text[:10_000])
+    if match is None:
         return None
     try:
-        dims = decode_json(found["sizes"], list[list[int] | int])
+        dims = decode_json(match["sizes"], list[list[int] | int])
     except SilicastError:
         return None
     sizes = [size if isinstance(size, list) else [] for size in dims]
-    return RecordedCall(found["name"], sizes, [_UNSTATED] * len(sizes))
+    return RecordedCall(match["name"], sizes, [_UNSTATED] * len(sizes))
 
 
 def kernel_in(text: str, kernel: str) -> tuple[Columns | None, str]:

@@ -96,19 +96,19 @@ class OperatorSpans:
     def at(self, thread: Hashable, time: float) -> int:
         """The innermost span of a thread that holds a moment."""
         starts, indices = self._starts.get(thread, ([], []))
-        place = bisect_right(starts, time) - 1
-        index = indices[place] if place >= 0 else NOWHERE
+        position = bisect_right(starts, time) - 1
+        index = indices[position] if position >= 0 else NOWHERE
         while index != NOWHERE and self.spans[index].end < time:
             index = self.parents[index]
         return index
 
     def own_times(self) -> list[float]:
         """Duration of each span without the spans in it."""
-        own = [span.end - span.start for span in self.spans]
+        current = [span.end - span.start for span in self.spans]
         for span, parent in zip(self.spans, self.parents, strict=True):
             if parent != NOWHERE:
-                own[parent] -= span.end - span.start
-        return own
+                current[parent] -= span.end - span.start
+        return current
 
 
 def _table(call: RecordedCall) -> tuple[Columns | None, str]:

@@ -93,20 +93,22 @@ class ProfilerCsv(Importer):
         return [cls(*each) for each in from_catalog("profiler_tables", Profiler).items()]
 
     def recognises(self, source: Source) -> bool:
-        """See :meth:`Importer.recognises`."""
         return _table(source, self.profiler.tables) is not None
 
     def read(self, source: Source, options: Options) -> Reading:
-        """See :meth:`Importer.read`."""
         profiler = self.profiler
         launches, devices = _launches(source, profiler)
         if not launches:
             raise source.error("holds no time of any kernel", "header", profiler.record)
         session = session_of(
-            source, options, profiler.tool, profiler.protocol, devices=len(devices),
+            source,
+            options,
+            profiler.tool,
+            profiler.protocol,
+            devices=len(devices),
             reported={_DEVICE_NUMBER.sub("", device) for device in devices},
             notes=(profiler.note,),
-        )  # fmt: skip
+        )
         return reading_of(launches, session, options, source)
 
 
@@ -139,11 +141,11 @@ def _column(columns: Sequence[str], name: str) -> str:
 
 def _launches(source: Source, profiler: Profiler) -> tuple[list[Launch], set[str]]:
     """The kernels of a table, and the devices that ran them."""
-    found = _table(source, profiler.tables)
-    if found is None:
+    result = _table(source, profiler.tables)
+    if result is None:
         header = ", ".join(profiler.tables[-1].header)
         raise source.error(f"has no header with {header}", "header")
-    table, start = found
+    table, start = result
     launches: list[Launch] = []
     devices: set[str] = set()
     seen: set[tuple[str, ...]] = set()
@@ -151,10 +153,10 @@ def _launches(source: Source, profiler: Profiler) -> tuple[list[Launch], set[str
     for line, cells in _rows(source, start):
         column = _column(list(cells), table.time)
         if table.metric:
-            own = tuple(cells.get(name, "") for name in table.launch)
-            if cells[table.metric] not in table.time_metrics or own in seen:
+            current = tuple(cells.get(name, "") for name in table.launch)
+            if cells[table.metric] not in table.time_metrics or current in seen:
                 continue
-            seen.add(own)
+            seen.add(current)
             unit = _unit(cells[table.unit], source, f"line {line}")
         elif not unit:
             bracketed = column.endswith(")")
@@ -199,8 +201,8 @@ def _number(cells: dict[str, str], column: str, source: Source, line: int) -> fl
     try:
         return float(text)
     except ValueError:
-        found = f"{column} is {text[:40]!r}, expected a number"
-        raise source.error(found, f"line {line}") from None
+        result = f"{column} is {text[:40]!r}, expected a number"
+        raise source.error(result, f"line {line}") from None
 
 
 def _unit(name: str, source: Source, field: str) -> float:

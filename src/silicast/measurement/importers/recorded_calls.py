@@ -26,9 +26,11 @@ FORMATS = {
     "short": ("int16", 2), "int": ("int32", 4), "long int": ("int64", 8), "long": ("int64", 8),
 }  # fmt: skip
 """Types of tensors as the profiler names them -> format and bytes of an element."""
-WITHOUT_PARTS = frozenset(full_names([
-    "aten: linear matmul layer_norm softmax log_softmax scaled_dot_product_attention rms_norm"
-]))  # fmt: skip
+WITHOUT_PARTS = frozenset(
+    full_names(
+        ["aten: linear matmul layer_norm softmax log_softmax scaled_dot_product_attention rms_norm"]
+    )
+)
 """Operators that are read only where none that they call is."""
 USUAL = (("gemm", "batch", 1), ("rmsnorm", "residual", False), ("layernorm", "residual", False))
 """Op, column and value that its table leaves out."""
@@ -90,11 +92,11 @@ class RecordedCall:
         """Whether tensors lie in memory without gaps and in one order of axes, whichever it is;
         True if not recorded.
         """
-        found = [self.strides[i] for i in indices if i < len(self.strides) and self.strides[i]]
-        if not found:
+        items = [self.strides[i] for i in indices if i < len(self.strides) and self.strides[i]]
+        if not items:
             return True
-        ordered = sorted(zip(found[0], self.dims[indices[0]], strict=False))
-        return _without_gaps(ordered) and all(strides == found[0] for strides in found)
+        ordered = sorted(zip(items[0], self.dims[indices[0]], strict=False))
+        return _without_gaps(ordered) and all(strides == items[0] for strides in items)
 
     def dense(self, index: int) -> bool:
         """Whether a tensor lies in memory in the order of its axes; True if not recorded."""

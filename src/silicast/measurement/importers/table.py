@@ -31,12 +31,10 @@ class Table(Importer):
     reads = "CSV, JSON Lines or Parquet: op, sizes, dtype and latency_us"
 
     def recognises(self, source: Source) -> bool:
-        """See :meth:`Importer.recognises`."""
         columns = _parquet_columns(source) if source.is_parquet else _columns(source)
         return not TIMES_US.keys().isdisjoint(columns)
 
     def read(self, source: Source, options: Options) -> Reading:
-        """See :meth:`Importer.read`."""
         if source.is_packed:
             raise source.error("is packed", hint="unpack it first")
         kind = ".parquet" if source.is_parquet else ".jsonl" if source.is_json else ".csv"
@@ -67,8 +65,8 @@ def _time(row: TableRow, source: Source) -> float:
     column = next((name for name in TIMES_US if name in row.values), "")
     value = row.values.get(column)
     if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
-        found = f"has the time {value!r}, expected a number above 0" if column else "has no time"
-        raise source.error(found, f"row {row.number}", f"one of {', '.join(TIMES_US)}")
+        result = f"has the time {value!r}, expected a number above 0" if column else "has no time"
+        raise source.error(result, f"row {row.number}", f"one of {', '.join(TIMES_US)}")
     return float(value) * TIMES_US[column]
 
 

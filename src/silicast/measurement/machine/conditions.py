@@ -74,11 +74,11 @@ class Watch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        start, before, own = self._before
+        start, before, current = self._before
         span, busy = self._clock() - start, busy_s(self._root)
         self._load = None
         if before is not None and busy is not None and span >= SHORTEST_S:
-            self._load = round(max(0.0, busy - before - (self._own() - own)) / span, 3)
+            self._load = round(max(0.0, busy - before - (self._own() - current)) / span, 3)
 
     def read(self) -> tuple[Conditions, list[str]]:
         """Conditions of the last measurement, and flags: "busy", "throttled", "power_capped",
@@ -94,9 +94,11 @@ class Watch:
         for reading in readings:
             reasons |= reading.reasons or 0
         doubts = {
-            "busy": self._shared, "throttled": reasons & SLOWED, "power_capped": reasons & CAPPED,
+            "busy": self._shared,
+            "throttled": reasons & SLOWED,
+            "power_capped": reasons & CAPPED,
             "clock_locked": self._locked(readings, reasons),
-        }  # fmt: skip
+        }
         return Conditions(
             clock_mhz=_median(readings, "clock_mhz"),
             memory_clock_mhz=_median(readings, "memory_clock_mhz"),
@@ -116,7 +118,6 @@ class Watch:
         return clock is not None and most is not None and clock < LOCKED_BELOW * most
 
     def close(self) -> None:
-        """Ends the sampler."""
         if self._sampler is not None:
             self._sampler.close()
 
@@ -164,5 +165,5 @@ def core_mhz(root: Path = Path("/")) -> float | None:
 def temperature_c(root: Path = Path("/")) -> float | None:
     """The hottest of the machine's thermal zones."""
     zones = root.joinpath("sys/class/thermal").glob("thermal_zone*/temp")
-    found = [int(text) * 1e-3 for path in zones if (text := text_of(path)).lstrip("-").isdigit()]
-    return max(found, default=None)
+    items = [int(text) * 1e-3 for path in zones if (text := text_of(path)).lstrip("-").isdigit()]
+    return max(items, default=None)

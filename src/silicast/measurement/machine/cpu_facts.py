@@ -97,7 +97,7 @@ class CpuFacts:
 
     def table(self) -> dict[str, object]:
         """What a session records."""
-        found: dict[str, object] = {
+        table: dict[str, object] = {
             "cpu": self.name, "vendor": self.vendor, "family": self.family, "model": self.model,
             "stepping": self.stepping, "isa": self.isa, "cores": self.cores,
             "hardware_threads": self.logical, "sockets": self.sockets, "numa_nodes": self.nodes,
@@ -107,8 +107,8 @@ class CpuFacts:
                        for c in self.caches.values()},
         }  # fmt: skip
         stated = {"base_mhz": self.base_mhz, "max_mhz": self.max_mhz, "cpu_quota": self.quota}
-        found |= {name: value for name, value in stated.items() if value is not None}
-        return found | ({"governor": self.governor} if self.governor else {})
+        table |= {name: value for name, value in stated.items() if value is not None}
+        return table | ({"governor": self.governor} if self.governor else {})
 
 
 def read_cpu(root: Path = Path("/"), cpus: Collection[int] | None = None) -> CpuFacts:
@@ -121,8 +121,8 @@ def read_cpu(root: Path = Path("/"), cpus: Collection[int] | None = None) -> Cpu
     used = sorted(cpus if cpus is not None else _allowed())
     first = used[0] if used else 0
     info = _cpuinfo(root, first)
-    places = [_place(root, cpu) for cpu in used]
-    cores = {place for place in places if place} or set(enumerate(used))
+    indices = [_place(root, cpu) for cpu in used]
+    cores = {position for position in indices if position} or set(enumerate(used))
     flags = info.get("flags", "")
     return CpuFacts(
         name=info.get("model name", "") or ("" if info else platform.processor()),
@@ -133,7 +133,7 @@ def read_cpu(root: Path = Path("/"), cpus: Collection[int] | None = None) -> Cpu
         flags=frozenset((flags or info.get("Features", "")).split()),
         cores=len(cores),
         logical=max(len(used), 1),
-        sockets=len({package for package, _ in cores}) if any(places) else 1,
+        sockets=len({package for package, _ in cores}) if any(indices) else 1,
         nodes=max(1, _nodes(root, used)),
         quota=_quota(root),
         now_mhz=_number(info.get("cpu MHz", "")),
@@ -182,8 +182,8 @@ def _cpuinfo(root: Path, cpu: int) -> dict[str, str]:
     for text in text_of(root / "proc/cpuinfo").split("\n\n"):
         parts = (line.partition(":") for line in text.splitlines())
         blocks.append({key.strip(): value.strip() for key, _, value in parts})
-    own = [block for block in blocks if block.get("processor") == str(cpu)]
-    return (own or [block for block in blocks if block] or [{}])[0]
+    current = [block for block in blocks if block.get("processor") == str(cpu)]
+    return (current or [block for block in blocks if block] or [{}])[0]
 
 
 def _place(root: Path, cpu: int) -> tuple[int, int] | None:
@@ -198,26 +198,26 @@ def _place(root: Path, cpu: int) -> tuple[int, int] | None:
 
 def _frequency(root: Path, used: list[int], name: str) -> float | None:
     """Largest value of a clock over the processors, in MHz."""
-    found = [_number(text_of(_cpu(root, cpu) / "cpufreq" / name)) for cpu in used]
-    return max((khz * 1e-3 for khz in found if khz), default=None)
+    items = [_number(text_of(_cpu(root, cpu) / "cpufreq" / name)) for cpu in used]
+    return max((khz * 1e-3 for khz in items if khz), default=None)
 
 
 def _caches(root: Path, used: list[int], threads_per_core: int) -> dict[int, Cache]:
     """Data and unified caches by level."""
-    places: dict[int, dict[str, tuple[int, int]]] = {}
+    positions: dict[int, dict[str, tuple[int, int]]] = {}
     for cpu in used:
         for index in sorted((_cpu(root, cpu) / "cache").glob("index*")):
             level, size = _whole(text_of(index / "level")), _SIZE.match(text_of(index / "size"))
             if text_of(index / "type") != "Instruction" and level and size:
                 shared = text_of(index / "shared_cpu_list")
                 total = int(size[1]) * _UNIT[size[2]]
-                places.setdefault(level, {})[shared or str(cpu)] = total, _listed(shared)
-    found = {}
-    for level, instances in sorted(places.items()):
+                positions.setdefault(level, {})[shared or str(cpu)] = total, _listed(shared)
+    caches = {}
+    for level, instances in sorted(positions.items()):
         capacity, sharers = max(instances.values())
         cores = max(1, sharers // threads_per_core)
-        found[level] = Cache(level, capacity, len(instances), cores)
-    return found
+        caches[level] = Cache(level, capacity, len(instances), cores)
+    return caches
 
 
 def _listed(text: str) -> int:
@@ -249,9 +249,9 @@ def _quota(root: Path) -> float | None:
 
 
 def _memory(root: Path) -> int:
-    found = re.search(r"MemTotal:\s*(\d+) kB", text_of(root / "proc/meminfo"))
-    total = int(found[1]) * 1024 if found else 0
-    if not found:
+    match = re.search(r"MemTotal:\s*(\d+) kB", text_of(root / "proc/meminfo"))
+    total = int(match[1]) * 1024 if match else 0
+    if not match:
         with suppress(ValueError, OSError, AttributeError):
             total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
@@ -301,10 +301,12 @@ def cpu_architectures() -> dict[str, CpuArchitecture]:
     Raises:
         SilicastError: a file of the user's own folder is invalid.
     """
-    found: dict[str, CpuArchitecture] = {}
+    cpu_architectures: dict[str, CpuArchitecture] = {}
     for path in catalog_files("architectures", ".toml"):
-        found |= read_table(path, _File, "docs/how-to/measure-a-machine.md").architecture
-    return found
+        cpu_architectures |= read_table(
+            path, _File, "docs/how-to/measure-a-machine.md"
+        ).architecture
+    return cpu_architectures
 
 
 def architecture_of(facts: CpuFacts) -> tuple[str, CpuArchitecture]:

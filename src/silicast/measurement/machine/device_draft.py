@@ -87,13 +87,13 @@ class Draft:
         """
         *parents, name = path.split(".")
         table = json.loads(json.dumps(self.table))
-        place = table
+        position = table
         for parent in parents:
-            place = place[parent]
-        drafted = place.get(name, 0.0)
+            position = position[parent]
+        drafted = position.get(name, 0.0)
         if drafted >= value:
             return self
-        place[name] = value
+        position[name] = value
         for key in [key for key in table["sources"] if plain_path(key) == plain_path(path)]:
             del table["sources"][key]
         table["sources"][path] = f"{why}; drafted was {number_text(drafted)}"
@@ -171,33 +171,36 @@ def _best(call: Callable[[], object], wait: Callable[[], None]) -> float:
 def with_rates(draft: Draft, rates: MeasuredRates) -> Draft:
     """The draft with every rate at least as high as measured."""
     device = draft.device
-    found = draft.raised(
+    raised = draft.raised(
         "memory.dram.bandwidth_gb_per_s",
         math.ceil(rates.copy_gb_per_s * 10.0) / 10.0,
         f"measured: a copy read and wrote {rates.copy_gb_per_s:.1f} GB/s",
     )
     cache = _last_cache(device)
     if cache and rates.cache_gb_per_s:
-        found = found.raised(
+        raised = raised.raised(
             f"memory.{cache}.bandwidth_bytes_per_clock",
             math.ceil(rates.cache_gb_per_s * 1e9 / device.clocks.boost_hz),
             f"measured: a copy within it read and wrote {rates.cache_gb_per_s:.1f} GB/s",
         )
     peak = device.cores * device.rate_per_core("fma", "fp32")
     clock_mhz = rates.product_gflops * 1e9 / peak * 1e-6
-    said = f"a product in fp32 ran at {rates.product_gflops:.0f} GFLOP/s"
+    message = f"a product in fp32 ran at {rates.product_gflops:.0f} GFLOP/s"
     if clock_mhz > CLOCK_MHZ[1]:
-        note = f"Measured: {said}, more than the units in this draft reach at any clock."
-        return replace(found, notes=(*found.notes, note))
-    return found.raised("clocks.max_mhz", math.ceil(clock_mhz), f"measured: {said}")
+        note = f"Measured: {message}, more than the units in this draft reach at any clock."
+        return replace(raised, notes=(*raised.notes, note))
+    return raised.raised("clocks.max_mhz", math.ceil(clock_mhz), f"measured: {message}")
 
 
 def _last_cache(device: Device) -> str:
     """The last-level cache that all cores of a CPU share, "" if it has none."""
     if device.execution_model != "vector_cpu":
         return ""
-    shared = [name for name in ("l3", "l2") if name in device.memory
-              and device.memory[name].scope == "device"]  # fmt: skip
+    shared = [
+        name
+        for name in ("l3", "l2")
+        if name in device.memory and device.memory[name].scope == "device"
+    ]
     return shared[0] if shared else ""
 
 

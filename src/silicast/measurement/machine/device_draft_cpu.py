@@ -57,15 +57,21 @@ def draft_cpu(facts: CpuFacts, relative: Device | None = None) -> Draft:
     words += [facts.hypervisor] if facts.hypervisor else []
     vectors = [flag for flag in ("avx512f", "avx2", "fma", "sve", "asimd") if flag in facts.flags]
     table: Table = {
-        "name": free_name(", ".join(words)), "vendor": facts.vendor_name, "architecture": name,
-        "execution_model": "vector_cpu", "default_gpus_per_node": 1,
+        "name": free_name(", ".join(words)),
+        "vendor": facts.vendor_name,
+        "architecture": name,
+        "execution_model": "vector_cpu",
+        "default_gpus_per_node": 1,
         "compute": {
             "name": "die",
             "count": 1,
             "children": [{"name": "core", "count": facts.cores, "pipes": pipes}],
         },
-        "memory": memory, "clocks": clocks, "unknown": [*drafter.unknown, f"{PIPES}.xu"],
-        "sources": drafter.sources | {
+        "memory": memory,
+        "clocks": clocks,
+        "unknown": [*drafter.unknown, f"{PIPES}.xu"],
+        "sources": drafter.sources
+        | {
             "compute": f"{REPORTED}: physical cores that this process may use",
             PIPES: "derived: instructions that the system reports "
             f"({', '.join(vectors) or 'none of vectors'}); widths of the units {drafter.judged}: "
@@ -74,11 +80,11 @@ def draft_cpu(facts: CpuFacts, relative: Device | None = None) -> Draft:
             "multiply-adds",
             "default_gpus_per_node": "this machine, as one device",
         },
-    }  # fmt: skip
-    place = f", a virtual machine under {facts.hypervisor}" if facts.hypervisor else ""
+    }
+    position = f", a virtual machine under {facts.hypervisor}" if facts.hypervisor else ""
     note = (
         f'The system calls the processor "{facts.name}", family {facts.family}, model '
-        f"{facts.model}{place}."
+        f"{facts.model}{position}."
     )
     return Draft(table, ("power.cap_w", "links", "latencies of its memories"), (note,))
 
@@ -113,13 +119,19 @@ class _Drafter:
         int8 = 4 if flags & {"avx512_vnni", "avx_vnni", "asimddp", "i8mm"} else 2
         pipes: Table = {}
         if "amx_tile" in flags:
-            amx = {"amx_bf16": ("bf16", 2048), "amx_fp16": ("fp16", 2048),
-                   "amx_int8": ("int8", 4096)}  # fmt: skip
+            amx = {
+                "amx_bf16": ("bf16", 2048),
+                "amx_fp16": ("fp16", 2048),
+                "amx_int8": ("int8", 4096),
+            }
             pipes["tensor"] = {dtype: rate for flag, (dtype, rate) in amx.items() if flag in flags}
         pipes["fma"] = {
-            "fp32": fp32, "fp64": fp32 // 2, "bf16": fp32 * bf16, "fp16": fp32 * fp16,
+            "fp32": fp32,
+            "fp64": fp32 // 2,
+            "bf16": fp32 * bf16,
+            "fp16": fp32 * fp16,
             "int8": fp32 * int8,
-        }  # fmt: skip
+        }
         pipes["xu"] = {"fp32": fp32 / EXPONENTIAL}
         if not self.architecture.models:
             self.unknown.append(f"{PIPES}.fma")

@@ -38,7 +38,7 @@ def draft_gpu(facts: GpuFacts) -> Draft:
             "docs/how-to/add-a-device.md describes how to write its file by hand",
         )
     kin = nearest_relative(facts)
-    own = kin.compute_capability == facts.capability
+    current = kin.compute_capability == facts.capability
     known = (name for name, levels in CAPABILITIES.items() if facts.capability in levels)
     architecture = next(known, "")
     similar = f"as {kin.name}, the most similar device of the catalog"
@@ -49,7 +49,7 @@ def draft_gpu(facts: GpuFacts) -> Draft:
         "compute": f"{REPORTED}: number of multiprocessors",
         PIPES: f"judged from compute capability {facts.capability}: {similar}",
     }
-    unknown = [] if own else [f"{PIPES}.{pipe}" for pipe in core["pipes"]]
+    unknown = [] if current else [f"{PIPES}.{pipe}" for pipe in core["pipes"]]
     table: Table = {
         "name": free_name(facts.name.removeprefix("NVIDIA ")),
         "vendor": "NVIDIA",
@@ -80,7 +80,7 @@ def draft_gpu(facts: GpuFacts) -> Draft:
     blank = [] if power else ["power.cap_w"]
     blank += ["clocks.base_mhz", "links.nvlink"] + ([] if "links" in table else ["links.pcie"])
     notes = [f'The driver calls it "{facts.name}", compute capability {facts.capability}.']
-    if not own:
+    if not current:
         notes.append(f"No device of that capability is known: rates are those of {kin.name}.")
     return Draft(table, tuple(blank), tuple(notes))
 
@@ -96,8 +96,11 @@ def nearest_relative(facts: GpuFacts) -> Device:
         return float(capability or 0.0)
 
     index = device_index()
-    devices = [device for device in map(index.get, index.names)
-               if device.vendor == "NVIDIA" and device.compute_capability]  # fmt: skip
+    devices = [
+        device
+        for device in map(index.get, index.names)
+        if device.vendor == "NVIDIA" and device.compute_capability
+    ]
     levels = {number(device.compute_capability) for device in devices}
     below = {level for level in levels if level <= number(facts.capability)}
     nearest = max(below) if below else min(levels)
@@ -150,10 +153,12 @@ def _memory(
             "bandwidth_bytes_per_clock": round(l2_clock),
         },
         "dram": {
-            "scope": "device", "capacity_gb": facts.memory_bytes / 1e9,
-            "bandwidth_gb_per_s": round(bandwidth, 1), "technology": dram.technology,
+            "scope": "device",
+            "capacity_gb": facts.memory_bytes / 1e9,
+            "bandwidth_gb_per_s": round(bandwidth, 1),
+            "technology": dram.technology,
         },
-    }  # fmt: skip
+    }
 
 
 def _clocks(

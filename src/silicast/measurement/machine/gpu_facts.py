@@ -64,7 +64,7 @@ class GpuFacts:
 
     def table(self) -> dict[str, object]:
         """What a session records: nothing that changes from run to run."""
-        found: dict[str, object] = {
+        table: dict[str, object] = {
             "gpu": self.name, "uuid": self.uuid, "compute_capability": self.capability,
             "multiprocessors": self.sms, "memory_bytes": self.memory_bytes,
             "l2_bytes": self.l2_bytes, "shared_memory_bytes": self.smem_bytes,
@@ -73,24 +73,24 @@ class GpuFacts:
             "default_power_limit_w": self.default_power_w, "application_clock_mhz": self.set_mhz,
             "mig": self.mig, "ecc": self.ecc,
         }  # fmt: skip
-        return {name: value for name, value in found.items() if value not in {None, ""}}
+        return {name: value for name, value in table.items() if value not in {None, ""}}
 
     def notes(self) -> tuple[str, ...]:
         """What about its state makes times doubtful or unusual."""
-        found = []
+        items = []
         if self.others:
-            found.append(f"other processes compute on it: {', '.join(self.others)}")
+            items.append(f"other processes compute on it: {', '.join(self.others)}")
         used = self.memory_bytes - self.free_bytes
         if self.free_bytes and not self.others and used > 0.05 * self.memory_bytes + (1 << 30):
-            found.append(f"{used / 1e9:.1f} GB of its memory are in use by invisible processes")
+            items.append(f"{used / 1e9:.1f} GB of its memory are in use by invisible processes")
         if self.set_mhz is not None:
-            found.append(f"its application clock is set to {self.set_mhz:.0f} MHz")
+            items.append(f"its application clock is set to {self.set_mhz:.0f} MHz")
         power, default = self.power_w, self.default_power_w
         if power is not None and default is not None and abs(power - default) > 1.0:
-            found.append(f"its power limit is set to {power:.0f} W, the board's is {default:.0f} W")
+            items.append(f"its power limit is set to {power:.0f} W, the board's is {default:.0f} W")
         if self.mig:
-            found.append("it is partitioned (MIG): only one part of it is measured")
-        return tuple(found)
+            items.append("it is partitioned (MIG): only one part of it is measured")
+        return tuple(items)
 
 
 def read_gpu(index: int = 0, query: Query = nvidia_smi) -> GpuFacts:
@@ -163,7 +163,7 @@ def _query_fields(query: Query, gpu: str) -> Mapping[str, str]:
         values = [value.strip() for value in text.strip().split(",")]
         return dict(zip(fields, values, strict=True)) if len(values) == len(fields) else {}
 
-    found = ask(*_FIELDS)
-    if found or not query(("-L",)):
-        return found
+    query_fields = ask(*_FIELDS)
+    if query_fields or not query(("-L",)):
+        return query_fields
     return {name: value for field in _FIELDS for name, value in ask(field).items()}

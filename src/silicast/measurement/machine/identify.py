@@ -136,10 +136,20 @@ def gpu_machine(facts: GpuFacts) -> IdentifiedMachine:
 
 
 def _machine(
-    kind: Literal["cpu", "cuda"], device_name: str, device: Device | None, cores: int,
-    memory_bytes: int, host: str, facts: dict[str, object], notes: Sequence[str], *,
-    threads: int = 1, dtypes: tuple[str, ...], index: int = 0, count: int = 1,
-) -> MeasuredMachine:  # fmt: skip
+    kind: Literal["cpu", "cuda"],
+    device_name: str,
+    device: Device | None,
+    cores: int,
+    memory_bytes: int,
+    host: str,
+    facts: dict[str, object],
+    notes: Sequence[str],
+    *,
+    threads: int = 1,
+    dtypes: tuple[str, ...],
+    index: int = 0,
+    count: int = 1,
+) -> MeasuredMachine:
     """With the software that affects times."""
     stack = {"python": platform.python_version(), "os": f"{platform.system()} {platform.release()}"}
     for package in ("silicast", "torch", "triton", "flash-attn", "numpy"):

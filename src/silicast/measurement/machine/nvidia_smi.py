@@ -79,9 +79,7 @@ reasons=None)
 def query_of(gpu: str, ask: Query = nvidia_smi) -> tuple[str, ...]:
     """Arguments that this driver answers; () where none does."""
     for fields in (*((*FIELDS, reason) for reason in REASONS), FIELDS):
-        arguments = (
-            f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits", "-i", gpu
-        )  # fmt: skip
+        arguments = (f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits", "-i", gpu)
         if ask(arguments).strip():
             return arguments
     return ()
@@ -97,9 +95,9 @@ def other_processes(gpu: str, ask: Query = nvidia_smi, own: int | None = None) -
     listed = ask(
         ("--query-compute-apps=pid,process_name", "--format=csv,noheader", "-i", gpu)
     ).splitlines()
-    found = [tuple(part.strip() for part in line.split(",", 1)) for line in listed if "," in line]
-    others = [(pid, name) for pid, name in found if pid != str(mine)]
-    if len(others) == len(found) == 1:
+    items = [tuple(part.strip() for part in line.split(",", 1)) for line in listed if "," in line]
+    others = [(pid, name) for pid, name in items if pid != str(mine)]
+    if len(others) == len(items) == 1:
         return ()
     return tuple(f"{name} ({pid})" for pid, name in others)
 
@@ -152,7 +150,6 @@ class Sampler:
             return list(self._readings)[-max(fresh, 1) :]
 
     def close(self) -> None:
-        """Ends the process."""
         if self._process is None:
             return
         self._process.terminate()

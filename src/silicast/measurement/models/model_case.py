@@ -88,9 +88,9 @@ class Program:
         graph = torch.cuda.CUDAGraph()
         on_side_stream(torch, [call] * CAPTURE_WARM_UP)
         with capturing(torch, graph):
-            kept = call()
+            remaining = call()
 
-        def replay(result: object = kept) -> object:
+        def replay(result: object = remaining) -> object:
             graph.replay()
             return result
 
@@ -155,15 +155,15 @@ class ModelCase:
     sizes: Sizes
     scale: str
 
-    def program(self, place: Place) -> Program:
+    def program(self, position: Place) -> Program:
         """The program with random weights, the same each time."""
         import torch
 
         torch.manual_seed(0)
-        with torch.device(place.device):
-            found = self.build(place, self.sizes)
-        found.module.eval()
-        return found
+        with torch.device(position.device):
+            program = self.build(position, self.sizes)
+        program.module.eval()
+        return program
 
 
 _CASES: dict[str, ModelCase] = {}

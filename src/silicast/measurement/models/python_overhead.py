@@ -69,7 +69,7 @@ def _measured(torch: Any) -> PythonOverhead:
     half, wide = query[..., : width // 2], torch.randn(1, 1, 2 * HIDDEN)
     weight, small = torch.ones(HIDDEN), torch.randn(HIDDEN, HIDDEN)
     up, down = torch.randn(2 * HIDDEN, HIDDEN), torch.randn(HIDDEN, 2 * HIDDEN)
-    place, row = cache[0][:, :, PAST : PAST + 1], torch.randn(1, KV_HEADS, 1, width)
+    position, row = cache[0][:, :, PAST : PAST + 1], torch.randn(1, KV_HEADS, 1, width)
     calls: list[tuple[int, Callable[[], Any]]] = [
         (2, lambda: functional.rms_norm(x, (HIDDEN,), weight, 1e-5)),
         (4, lambda: functional.linear(x, small)),
@@ -79,7 +79,7 @@ def _measured(torch: Any) -> PythonOverhead:
         (2, lambda: torch.neg(half)),
         (2, lambda: torch.cat((half, half), -1)),
         (4, lambda: torch.add(x, x)),
-        (2, lambda: place.copy_(row)),
+        (2, lambda: position.copy_(row)),
         (1, lambda: functional.scaled_dot_product_attention(query, key, key, enable_gqa=True)),
         (1, lambda: functional.silu(wide)),
         (1, lambda: torch.mul(wide, wide)),

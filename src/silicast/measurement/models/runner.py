@@ -74,7 +74,7 @@ def chosen(machine: MeasuredMachine, names: Iterable[str] | None = None) -> list
     """
     every = model_cases()
     scale = SMALL if machine.kind == "cpu" else LARGE
-    found: dict[str, ModelCase] = {}
+    table: dict[str, ModelCase] = {}
     if names is None:
         count: Counter[str] = Counter()
         turns: list[tuple[int, ModelCase]] = []
@@ -93,8 +93,8 @@ def chosen(machine: MeasuredMachine, names: Iterable[str] | None = None) -> list
             raise unknown_name(
                 f"no model is called {name[:80]!r}", "names", f"known: {', '.join(every)}"
             )
-        found |= {case.name: case for case in of_scale}
-    return list(found.values())
+        table |= {case.name: case for case in of_scale}
+    return list(table.values())
 
 
 def measure_models(
@@ -124,8 +124,8 @@ def measure_models(
     from silicast.workload.front_ends.programs import require_torch
 
     require_torch()
-    own = [each for each in MODES if each != "graph" or machine.kind == "cuda"]
-    wanted = list(modes) if modes is not None else own
+    current = [each for each in MODES if each != "graph" or machine.kind == "cuda"]
+    wanted = list(modes) if modes is not None else current
     plan = chosen(machine, names)
     run = _Run(machine, file, dtype or machine.dtypes[0], time.monotonic() + budget_s, tell)
     left = len(plan) * len(wanted)
@@ -150,9 +150,13 @@ class _Run:
     """
 
     def __init__(
-        self, machine: MeasuredMachine, file: MeasurementFile, dtype: str, end: float,
+        self,
+        machine: MeasuredMachine,
+        file: MeasurementFile,
+        dtype: str,
+        end: float,
         tell: Callable[[Row], object],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.machine, self.file, self.dtype, self.end, self.tell = machine, file, dtype, end, tell
         self.runtime, self.watch = runtime_of(machine), watch_of(machine)
         self.session = file.session.id
@@ -207,10 +211,15 @@ class _Run:
         e2e_ms = float(f"{median(times) * MILLI:.6g}")
         self._append(
             RunRow(
-                self.session, scenario, {"e2e_ms": e2e_ms}, {"e2e_ms": spread}, utc_now(),
-                list(flags), name,
+                self.session,
+                scenario,
+                {"e2e_ms": e2e_ms},
+                {"e2e_ms": spread},
+                utc_now(),
+                list(flags),
+                name,
             )
-        )  # fmt: skip
+        )
 
     def host(self) -> None:
         """On a CPU, measures the time of Python between two operations."""
@@ -218,23 +227,31 @@ class _Run:
         known = any(row.session == self.session and row.quantity == "between" for row in hosts)
         if self.machine.kind != "cpu" or known:
             return
-        found = python_overhead()
-        spread = Spread(found.p05_us, found.p95_us, found.repeats)
-        states: Columns = {"operations": found.operations}
+        result = python_overhead()
+        spread = Spread(result.p05_us, result.p95_us, result.repeats)
+        states: Columns = {"operations": result.operations}
         self.file.append(
             HostRow(
-                self.session, "between", found.between_us, "torch-eager", self.machine.torch,
-                states, utc_now(), spread,
+                self.session,
+                "between",
+                result.between_us,
+                "torch-eager",
+                self.machine.torch,
+                states,
+                utc_now(),
+                spread,
             )
-        )  # fmt: skip
+        )
 
     def _scenario(self, graph: str, mode: Mode) -> Columns:
         machine = self.machine
         device = machine.named or (machine.device.name if machine.device else "")
-        found: dict[str, Any] = {
-            "task": "graph", "engine": ENGINES[mode], "workload": {"graph": graph},
-        }  # fmt: skip
-        return {**found, "device": device} if device else found
+        table: dict[str, Any] = {
+            "task": "graph",
+            "engine": ENGINES[mode],
+            "workload": {"graph": graph},
+        }
+        return {**table, "device": device} if device else table
 
     def _append(self, row: RunRow | FailedRow) -> None:
         self.file.append(row)
@@ -282,9 +299,9 @@ def spread_ms(times: Sequence[float]) -> Spread:
     >>> spread_ms([0.001, 0.001, 0.002])
     Spread(p05=1.0, p95=1.9, repeats=3, drift=1.0)
     """
-    found = spread_of(times)
-    p05, p95 = (round(us / MILLI, 6) for us in (found.p05, found.p95))
-    return Spread(p05, p95, found.repeats, found.drift)
+    result = spread_of(times)
+    p05, p95 = (round(us / MILLI, 6) for us in (result.p05, result.p95))
+    return Spread(p05, p95, result.repeats, result.drift)
 
 
 def write_graph(case: ModelCase, dtype: str, measurements: Path) -> str:

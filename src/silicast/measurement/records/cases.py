@@ -145,10 +145,10 @@ def _metrics(measured: Iterable[str]) -> list[str]:
 
 def fitted_on(calibrations: Iterable[Calibration]) -> dict[str, frozenset[str]]:
     """Kind -> identities of the cases that calibrations were fitted on."""
-    found: dict[str, set[str]] = {kind: set() for kind in KINDS}
+    table: dict[str, set[str]] = {kind: set() for kind in KINDS}
     for each in calibrations:
-        found[KERNELS] |= {repeat.op for offset in each.offsets for repeat in offset.repeats}
-        found[COLLECTIVES] |= set(each.fitted.collectives)
-        found[HOST] |= set(each.fitted.hosts)
-        found[MODELS] |= set(each.fitted.runs)
-    return {kind: frozenset(names) for kind, names in found.items()}
+        table[KERNELS] |= {repeat.op for offset in each.offsets for repeat in offset.repeats}
+        table[COLLECTIVES] |= set(each.fitted.collectives)
+        table[HOST] |= set(each.fitted.hosts)
+        table[MODELS] |= set(each.fitted.runs)
+    return {kind: frozenset(names) for kind, names in table.items()}

@@ -28,9 +28,7 @@ from silicast.measurement.records.records import (
 from silicast.measurement.records.tables import read_table
 from silicast.scenario.resolve import find_any_device
 
-EXCLUDED_FLAGS = (
-    "throttled", "busy", "unsteady", "profiled", "waits", "cancelled", "many_failed",
-)  # fmt: skip
+EXCLUDED_FLAGS = ("throttled", "busy", "unsteady", "profiled", "waits", "cancelled", "many_failed")
 """Flags of rows that were timed under unusual conditions, or whose time includes a profiler's
 overhead or a rank's waiting; such rows are left out."""
 REFERENCE = "reference"
@@ -113,8 +111,10 @@ class Dataset:
 
     def __add__(self, other: Dataset) -> Dataset:
         """All rows of both."""
-        both = {each.name: getattr(self, each.name) + getattr(other, each.name)
-                for each in fields(Dataset)}  # fmt: skip
+        both = {
+            each.name: getattr(self, each.name) + getattr(other, each.name)
+            for each in fields(Dataset)
+        }
         return Dataset(**both)
 
     def lines(self) -> list[str]:
@@ -163,8 +163,8 @@ def _table(path: Path) -> Dataset:
 
 
 def _file(path: Path, excluded_flags: Sequence[str]) -> Dataset:
-    found = read_measurements(path)
-    sessions = {session.id: session for session in found.sessions}
+    measurements = read_measurements(path)
+    sessions = {session.id: session for session in measurements.sessions}
     excluded: Counter[str] = Counter()
     doubtful: Counter[str] = Counter()
 
@@ -179,15 +179,15 @@ def _file(path: Path, excluded_flags: Sequence[str]) -> Dataset:
                 numbered.append(DatasetRow(row, number, path, sessions[row.session]))
         return tuple(numbered)
 
-    every = kept(found.kernels)
+    every = kept(measurements.kernels)
     kernels = _one_reference(every)
-    notes = [f"{path.name}: {note}" for note in found.notes]
+    notes = [f"{path.name}: {note}" for note in measurements.notes]
     if len(kernels) < len(every):
         notes.append(f"{path.name}: the reference kernel counts once per session")
     return Dataset(
-        (path,), found.sessions, tuple(map(_as_table, kernels)), kept(found.hosts),
-        kept(found.collectives), kept(found.runs), excluded, doubtful,
-        len(found.failed) + len(found.unread), tuple(notes),
+        (path,), measurements.sessions, tuple(map(_as_table, kernels)), kept(measurements.hosts),
+        kept(measurements.collectives), kept(measurements.runs), excluded, doubtful,
+        len(measurements.failed) + len(measurements.unread), tuple(notes),
     )  # fmt: skip
 
 
@@ -200,14 +200,14 @@ def _one_reference(rows: Sequence[DatasetRow[KernelRow]]) -> list[DatasetRow[Ker
     for each in rows:
         if each.row.name == REFERENCE:
             times.setdefault(each.row.session, []).append(each.row.latency_us)
-    kept: list[DatasetRow[KernelRow]] = []
+    remaining: list[DatasetRow[KernelRow]] = []
     for each in rows:
         if each.row.name != REFERENCE:
-            kept.append(each)
+            remaining.append(each)
         elif known := times.pop(each.row.session, None):
             row = msgspec.structs.replace(each.row, latency_us=median(known))
-            kept.append(replace(each, row=row))
-    return kept
+            remaining.append(replace(each, row=row))
+    return remaining
 
 
 def _as_table(each: DatasetRow[KernelRow]) -> DatasetRow[TableKernel]:
@@ -240,8 +240,11 @@ def dataset_device(dataset: Dataset, name: str) -> tuple[Device, str]:
     stated: dict[str, tuple[str, Path]] = {}
     counts: Counter[str] = Counter()
     kinds: tuple[tuple[DatasetRow[Any], ...], ...] = (
-        dataset.kernels, dataset.hosts, dataset.collectives, dataset.runs,
-    )  # fmt: skip
+        dataset.kernels,
+        dataset.hosts,
+        dataset.collectives,
+        dataset.runs,
+    )
     for each in (each for rows in kinds for each in rows):
         if not each.device[0]:
             raise SilicastError(
@@ -250,9 +253,9 @@ def dataset_device(dataset: Dataset, name: str) -> tuple[Device, str]:
                 file=str(each.file),
                 hint="--device with a catalog name or the path of a device file",
             )
-        found = find_any_device(*each.device)
-        stated.setdefault(found.name, each.device)
-        counts[found.name] += 1
+        any_device = find_any_device(*each.device)
+        stated.setdefault(any_device.name, each.device)
+        counts[any_device.name] += 1
     if len(stated) > 1:
         listed = ", ".join(f"{device} ({_rows(count)})" for device, count in counts.most_common())
         raise SilicastError(
@@ -287,10 +290,8 @@ def calibration_scope(dataset: Dataset, device: Device) -> tuple[Scope, list[str
     for session in dataset.sessions:
         for software, version in session.stack.items():
             versions.setdefault(software, set()).add(version)
-    for software, found in sorted(versions.items()):
-        if len(found) > 1:
-            notes.append(
-                f"measured with several versions of {software}: {', '.join(sorted(found))}"
-            )
-    stack = {software: max(found) for software, found in sorted(versions.items())}
+    for software, item in sorted(versions.items()):
+        if len(item) > 1:
+            notes.append(f"measured with several versions of {software}: {', '.join(sorted(item))}")
+    stack = {software: max(item) for software, item in sorted(versions.items())}
     return Scope(device.name, hosts[0] if len(hosts) == 1 else "", stack), notes

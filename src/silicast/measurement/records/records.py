@@ -275,10 +275,15 @@ class Measurements:
     def records_of(self, name: str) -> dict[type, list[Record]]:
         """Records of a session by their class, failures among them."""
         kinds: tuple[tuple[Any, ...], ...] = (
-            self.kernels, self.hosts, self.collectives, self.runs, self.failed, self.unread,
-        )  # fmt: skip
-        found = {type(kind[0]): [r for r in kind if r.session == name] for kind in kinds if kind}
-        return {kind: rows for kind, rows in found.items() if rows}
+            self.kernels,
+            self.hosts,
+            self.collectives,
+            self.runs,
+            self.failed,
+            self.unread,
+        )
+        table = {type(kind[0]): [r for r in kind if r.session == name] for kind in kinds if kind}
+        return {kind: rows for kind, rows in table.items() if rows}
 
     def rows_of(self, name: str) -> int:
         """Number of records of a session, failures among them."""
@@ -320,9 +325,14 @@ def complete_lines(content: bytes) -> tuple[bytes, bytes]:
 def decoded(line: bytes, path: Path, number: int) -> Record:
     """One line; errors name its number."""
     record: Record = decode_json(
-        line, _ANY_RECORD, file=str(path), page="docs/how-to/measure-a-machine.md", hint=ONE_A_LINE,
-        line=number, decoder=_DECODER.decode,
-    )  # fmt: skip
+        line,
+        _ANY_RECORD,
+        file=str(path),
+        page="docs/how-to/measure-a-machine.md",
+        hint=ONE_A_LINE,
+        line=number,
+        decoder=_DECODER.decode,
+    )
     return record
 
 
@@ -377,9 +387,12 @@ def _check_session(record: Record, number: int, sessions: set[str], path: Path) 
 
 
 _SUBJECTS: dict[type, tuple[str, ...]] = {
-    KernelRow: ("kernel",), HostRow: ("quantity", "engine", "version", "states"),
-    CollectiveRow: ("collective",), RunRow: ("scenario", "name"), FailedRow: ("what",),
-}  # fmt: skip
+    KernelRow: ("kernel",),
+    HostRow: ("quantity", "engine", "version", "states"),
+    CollectiveRow: ("collective",),
+    RunRow: ("scenario", "name"),
+    FailedRow: ("what",),
+}
 """Fields that state what a row measured."""
 
 

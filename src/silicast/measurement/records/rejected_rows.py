@@ -25,12 +25,10 @@ class RejectedRows:
     numbers: dict[tuple[str, Path | None], list[int]] = field(default_factory=dict)
 
     def add(self, reason: str, number: int, file: Path | None = None) -> None:
-        """Adds one row."""
         self.numbers.setdefault((reason, file), []).append(number)
 
     @property
     def count(self) -> int:
-        """Number of rows."""
         return sum(map(len, self.numbers.values()))
 
     def lines(self) -> list[str]:
@@ -40,9 +38,9 @@ class RejectedRows:
             runs = _runs(sorted(numbers))
             first = ", ".join(runs[:SHOWN]) + (", ..." if len(runs) > SHOWN else "")
             where = f" of {file.name}" if self.several_files and file is not None else ""
-            verb, _, rest = reason.partition(" ")
+            verb, _, remainder = reason.partition(" ")
             if len(numbers) == 1:
-                lines.append(f"1 row {SINGULAR.get(verb, verb)} {rest} (row {first}{where})")
+                lines.append(f"1 row {SINGULAR.get(verb, verb)} {remainder} (row {first}{where})")
             else:
                 lines.append(f"{len(numbers)} rows {reason} (rows {first}{where})")
         return lines

@@ -150,11 +150,11 @@ def missing_rows(
     counts: Counter[type] = Counter()
     missing: list[Record] = []
     for row in rows:
-        kind, place = type(row), counts[type(row)]
+        kind, position = type(row), counts[type(row)]
         counts[kind] += 1
-        if place >= len(stored.get(kind, ())):
+        if position >= len(stored.get(kind, ())):
             missing.append(row)
-        elif missing or stored[kind][place] != row:
+        elif missing or stored[kind][position] != row:
             return None
     return missing
 

@@ -90,9 +90,11 @@ def _check_header(names: Sequence[str], path: Path) -> None:
     for name in (name.strip().casefold() for name in names):
         if name in known and name:
             raise SilicastError(
-                f"has column {name[:60]!r} twice", file=str(path), field="row 0",
+                f"has column {name[:60]!r} twice",
+                file=str(path),
+                field="row 0",
                 hint="keep one of them",
-            )  # fmt: skip
+            )
         known.add(name)
 
 

@@ -160,10 +160,10 @@ def _calibrated(
 
     made = calibrate(list(measured), device.name, skip_bad=True)
     groups = checked_kernels(read_dataset(measured), device, device.name, RejectedRows())
-    found: dict[Op, list[float]] = {}
+    table: dict[Op, list[float]] = {}
     for row in (row for rows in groups.values() for row in rows if not row.stray):
-        found.setdefault(row.op, []).append(row.seconds)
-    return folder.file(made.calibration), [(op, float(np.median(s))) for op, s in found.items()]
+        table.setdefault(row.op, []).append(row.seconds)
+    return folder.file(made.calibration), [(op, float(np.median(s))) for op, s in table.items()]
 
 
 @final
@@ -187,11 +187,13 @@ class _Adviser:
                 "metric",
                 f"one of {', '.join(table)}",
             )
-        found = table[self._metric]
+        result = table[self._metric]
         self._estimate = answer.metrics[self._metric].estimate
-        self._now = float(found["log_sd"]) ** 2
-        self._left = {each["measure"]: float(each["log_sd"]) ** 2 for each in found["would_narrow"]}
-        self._factors = {each["name"]: float(each["share"]) for each in found["factors"]}
+        self._now = float(result["log_sd"]) ** 2
+        self._left = {
+            each["measure"]: float(each["log_sd"]) ** 2 for each in result["would_narrow"]
+        }
+        self._factors = {each["name"]: float(each["share"]) for each in result["factors"]}
         self._whole_s = sum(each.seconds for each in used)
         self._unmeasurable_s = 0.0
         families: dict[str, list[UsedKernel]] = {}
@@ -201,8 +203,8 @@ class _Adviser:
             elif not is_collective(each.op):
                 self._unmeasurable_s += each.seconds
         self._families = {
-            name: FamilyVariance.of(own, self._device, known)
-            for name, own in families.items()
+            name: FamilyVariance.from_kernels(family, self._device, known)
+            for name, family in families.items()
             if name in self._left
         }
         self._collectives = [e for e in used if is_collective(e.op) and NETWORK in self._left]
@@ -216,8 +218,8 @@ class _Adviser:
         while len(steps) < top:
             before = self._variance(self._removed)
             tried = [
-                (before - self._variance(self._with(name, more)), seconds, name, more, place)
-                for name, more, seconds, place in self._candidates()
+                (before - self._variance(self._with(name, more)), seconds, name, more, position)
+                for name, more, seconds, position in self._candidates()
                 if seconds <= left_s
             ]
             if not tried:
@@ -226,8 +228,8 @@ class _Adviser:
             best = max(tried, key=lambda each: each[0] / (each[1] if by_second else 1.0))
             if best[0] < LEAST * self._now:
                 break
-            _, seconds, name, more, place = best
-            kind, what, share = self._taken(name, place)
+            _, seconds, name, more, position = best
+            kind, what, share = self._taken(name, position)
             self._removed = self._with(name, more)
             left_s -= seconds
             sd = math.sqrt(self._variance(self._removed))
@@ -240,30 +242,35 @@ class _Adviser:
         }
         unmeasurable = self._unmeasurable_s / self._whole_s if self._whole_s > 0.0 else 0.0
         return Advice(
-            self._metric, self._estimate, self._device.name, math.sqrt(self._now), tuple(steps),
-            remaining, unmeasurable,
-        )  # fmt: skip
+            self._metric,
+            self._estimate,
+            self._device.name,
+            math.sqrt(self._now),
+            tuple(steps),
+            remaining,
+            unmeasurable,
+        )
 
     def _with(self, name: str, more: float) -> dict[str, float]:
         return {**self._removed, name: self._removed.get(name, 0.0) + more}
 
     def _candidates(self) -> list[tuple[str, float, float, int]]:
         """Possible next measurements: name, share removed, seconds, place of the kernel."""
-        found = []
+        candidates = []
         for name, family in self._families.items():
             best = family.best()
             if best is not None:
-                own, place, share = best
-                one = np.array([own.used[place].one])
-                found.append((name, share, float(usual_cost(one)[0]), place))
+                current, position, share = best
+                one = np.array([current.used[position].one])
+                candidates.append((name, share, float(usual_cost(one)[0]), position))
         if HOST in self._left and not self._removed.get(HOST):
-            found.append((HOST, 1.0, HOST_S, 0))
+            candidates.append((HOST, 1.0, HOST_S, 0))
         if self._collectives:
             share = self._collectives[0].seconds / self._collectives_s
-            found.append((NETWORK, share, COLLECTIVE_S, 0))
-        return found
+            candidates.append((NETWORK, share, COLLECTIVE_S, 0))
+        return candidates
 
-    def _taken(self, name: str, place: int) -> tuple[str, Columns, float]:
+    def _taken(self, name: str, index: int) -> tuple[str, Columns, float]:
         """Marks a measurement as taken: its kind, what it is, its share of the time."""
         if name == HOST:
             engine = self._scenario.engine
@@ -276,9 +283,9 @@ class _Adviser:
             return "collective", what, used.seconds / self._whole_s
         best = self._families[name].best()
         assert best is not None
-        own = best[0]
-        own.measure(place)
-        used = own.used[place]
+        current = best[0]
+        current.measure(index)
+        used = current.used[index]
         table = table_of(used.op)
         assert table is not None
         return "kernel", table, used.seconds / self._whole_s
@@ -315,15 +322,15 @@ class _Adviser:
 
 def _of_kernel(answer: Answer, used: Sequence[UsedKernel]) -> dict[str, Any]:
     """The uncertainty of a single kernel; measuring it leaves the floor of a fit."""
-    own = {name: float(value) ** 2 for name, value in answer.why["log_sd"].items()}
-    whole = sum(own.values())
+    table = {name: float(value) ** 2 for name, value in answer.why["log_sd"].items()}
+    whole = sum(table.values())
     if whole <= 0.0:
         raise SilicastError("the answer has no interval", field="task")
     family = used[0].op.family
     after = {"measure": family, "log_sd": min(SD_FLOOR, math.sqrt(whole))}
     factors = [
         {"name": name if ":" in name else f"{name}:{family}", "share": value / whole}
-        for name, value in own.items()
+        for name, value in table.items()
     ]
     one = {"log_sd": math.sqrt(whole), "factors": factors, "would_narrow": [after]}
     return {"latency_us": one}

@@ -13,8 +13,12 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(h|m|s)")
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 
 WEIGHTS = {
-    "gemm": 4.0, "attention_prefill": 2.0, "attention_decode": 2.0, "moe": 2.0, "conv2d": 2.0,
-}  # fmt: skip
+    "gemm": 4.0,
+    "attention_prefill": 2.0,
+    "attention_decode": 2.0,
+    "moe": 2.0,
+    "conv2d": 2.0,
+}
 """Relative shares of the time; 1 for others. Families with more sizes need more points."""
 
 
@@ -30,22 +34,22 @@ def seconds_of(text: str) -> float:
     plain = text.strip().casefold()
     parts = _PART.findall(plain)
     if parts and "".join(number + unit for number, unit in parts) == plain:
-        found = sum(float(number) * _SECONDS[unit] for number, unit in parts)
+        seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
     else:
         try:
-            found = float(plain)
+            seconds = float(plain)
         except ValueError:
             raise SilicastError(
                 f"expected a duration, found {text[:40]!r}", field="--budget", hint="90s, 2m, 1h30m"
             ) from None
-    if not LEAST_S <= found <= MOST_S:
+    if not LEAST_S <= seconds <= MOST_S:
         raise SilicastError(
-            f"{text.strip()[:40]} is {'too short' if found < LEAST_S else 'too long'}: "
+            f"{text.strip()[:40]} is {'too short' if seconds < LEAST_S else 'too long'}: "
             f"expected {LEAST_S:g} s to {MOST_S / 86400:g} days",
             field="--budget",
             hint="2m for a first calibration, 10m or 30m for a sharper one",
         )
-    return found
+    return seconds
 
 
 def shown(seconds: float) -> str:
@@ -57,6 +61,6 @@ def shown(seconds: float) -> str:
     if seconds < 60.0:
         return f"{seconds:.1f}s" if seconds < 10.0 else f"{seconds:.0f}s"
     whole = round(seconds)
-    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
-    named = ((hours, "h"), (minutes, "m"), (rest, "s"))
+    hours, minutes, remainder = whole // 3600, whole // 60 % 60, whole % 60
+    named = ((hours, "h"), (minutes, "m"), (remainder, "s"))
     return "".join(f"{count}{unit}" for count, unit in named if count)

@@ -46,12 +46,12 @@ def measure_collectives(
         return
     for gpus in counts(machine.count):
         try:
-            found = _in_processes(gpus)
+            processes = _in_processes(gpus)
         except Exception as error:
             what: Columns = {"collective": "all", "gpus": gpus}
             yield FailedRow(session, what, *reason_of(error), utc_now())
             continue
-        for table, samples in found:
+        for table, samples in processes:
             if isinstance(samples, str):
                 yield FailedRow(session, table, "error", samples, utc_now())
                 continue
@@ -65,8 +65,8 @@ def counts(gpus: int) -> list[int]:
     >>> counts(6), counts(8)
     ([2, 4, 6], [2, 4, 8])
     """
-    found = [1 << power for power in range(1, gpus.bit_length()) if 1 << power <= gpus]
-    return found if gpus in found else [*found, gpus]
+    items = [1 << power for power in range(1, gpus.bit_length()) if 1 << power <= gpus]
+    return items if gpus in items else [*items, gpus]
 
 
 def elements(op: str, size: int, gpus: int, item: int = 2) -> tuple[int, int]:
@@ -95,49 +95,53 @@ def _in_processes(gpus: int) -> Found:
     spawned: Any = importlib.import_module("torch.multiprocessing").get_context("spawn")
     results = spawned.Queue()
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder, "meet").as_uri()
+        position = Path(folder, "meet").as_uri()
         ranks = [
-            spawned.Process(target=_rank, args=(rank, gpus, place, results), daemon=True)
+            spawned.Process(target=_rank, args=(rank, gpus, position, results), daemon=True)
             for rank in range(gpus)
         ]
         for rank in ranks:
             rank.start()
         try:
-            found: Found | str = results.get(timeout=WAIT_S)
+            processes: Found | str = results.get(timeout=WAIT_S)
         except queue.Empty:
-            found = f"no process answered within {WAIT_S:g} s"
+            processes = f"no process answered within {WAIT_S:g} s"
         finally:
             end = time.monotonic() + END_S
             for rank in ranks:  # ranks that wait for a failed one end together
                 rank.join(timeout=max(0.0, end - time.monotonic()))
                 if rank.is_alive():
                     rank.terminate()
-    if isinstance(found, str):
-        raise RuntimeError(found)
-    return found
+    if isinstance(processes, str):
+        raise RuntimeError(processes)
+    return processes
 
 
-def _rank(rank: int, gpus: int, place: str, results: Any) -> None:
+def _rank(rank: int, gpus: int, location: str, results: Any) -> None:
     """One process: joins, measures, and reports if it is rank 0 or failed."""
     torch: Any = importlib.import_module("torch")
     group: Any = importlib.import_module("torch.distributed")
     try:
         torch.cuda.set_device(rank)
-        group.init_process_group("nccl", init_method=place, rank=rank, world_size=gpus)
-        found: Found = []
+        group.init_process_group("nccl", init_method=location, rank=rank, world_size=gpus)
+        items: Found = []
         for op in OPS:
             for size in BYTES:
                 table = {
-                    "op": op, "bytes": size, "gpus": gpus, "dtype": DTYPE,
-                    "implementation": "nccl", "launch": LAUNCH,
-                }  # fmt: skip
-                found.append((table, _timed(torch, group, op, size, gpus)))
+                    "op": op,
+                    "bytes": size,
+                    "gpus": gpus,
+                    "dtype": DTYPE,
+                    "implementation": "nccl",
+                    "launch": LAUNCH,
+                }
+                items.append((table, _timed(torch, group, op, size, gpus)))
         group.destroy_process_group()
     except Exception as error:
         results.put(f"rank {rank}: {type(error).__name__}: {error}")
         return
     if rank == 0:
-        results.put(found)
+        results.put(items)
 
 
 def _timed(torch: Any, group: Any, op: str, size: int, gpus: int) -> list[float]:

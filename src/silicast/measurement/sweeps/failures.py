@@ -17,10 +17,16 @@ UNSUPPORTED = (
 """Parts of PyTorch's errors about what it does not implement."""
 NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "cannot allocate")
 FATAL = (
-    "illegal memory access", "device-side assert triggered", "unspecified launch failure",
-    "misaligned address", "an illegal instruction", "device lost", "ecc error",
-    "fallen off the bus", "uncorrectable",
-)  # fmt: skip
+    "illegal memory access",
+    "device-side assert triggered",
+    "unspecified launch failure",
+    "misaligned address",
+    "an illegal instruction",
+    "device lost",
+    "ecc error",
+    "fallen off the bus",
+    "uncorrectable",
+)
 """Parts of errors after which a process can compute nothing more on its GPU. PyTorch adds a hint to
 every error of CUDA on how to "enable device-side assertions", which none of these may match."""
 ATTEMPTS = 2
@@ -74,11 +80,11 @@ def given_up(rows: Iterable[FailedRow]) -> list[FailedRow]:
     After a fatal error, which another kernel may have caused, a kernel gets a second attempt, so
     that a continued file gets past one that always fails this way.
     """
-    found: dict[str, FailedRow] = {}
+    table: dict[str, FailedRow] = {}
     fatal: Counter[str] = Counter()
     for row in rows:
         key = content_hash(row.what)
         fatal[key] += is_fatal(row)
         if not is_fatal(row) or fatal[key] >= ATTEMPTS:
-            found.setdefault(key, row)
-    return list(found.values())
+            table.setdefault(key, row)
+    return list(table.values())

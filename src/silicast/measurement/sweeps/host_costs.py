@@ -132,13 +132,13 @@ class _HostCosts:
                 x.add_(1.0)
 
         def sample() -> list[float]:
-            found = []
+            items = []
             for _ in range(CALLS // 10):
                 self.runtime.synchronize()
                 start = perf_counter_ns()
                 graph.replay()
-                found.append((perf_counter_ns() - start) * 1e-9)
-            return [median(found)]
+                items.append((perf_counter_ns() - start) * 1e-9)
+            return [median(items)]
 
         return sample
 
@@ -162,9 +162,9 @@ class _HostCosts:
             spin = getattr(self.torch.cuda, "_sleep", None)
             if spin is not None:
                 spin(SPIN_CLOCKS)
-            found = repeated()
+            result = repeated()
             self.runtime.synchronize()
-            return found
+            return result
 
         return sample
 

@@ -117,9 +117,9 @@ def measure(
         raise SilicastError(
             "measurements are JSON Lines", file=str(output), hint=f"{output.stem}.jsonl"
         )
-    found = find_machine(request.device)
-    candidates = candidates_of(found.machine, request.selection, budget_s, request.seed)
-    machine = with_device(found, output, say)
+    result = find_machine(request.device)
+    candidates = candidates_of(result.machine, request.selection, budget_s, request.seed)
+    machine = with_device(result, output, say)
     for note in machine.notes:
         say(note)
     assert machine.device is not None
@@ -169,12 +169,12 @@ def plan_sweep(request: SweepRequest) -> SweepPlan:
         SilicastError: as :func:`measure`.
     """
     budget_s = seconds_of(request.budget)
-    found = find_machine(request.device, need_torch=False)
-    device = found.device
-    candidates = candidates_of(found.machine, request.selection, budget_s, request.seed)
+    machine = find_machine(request.device, need_torch=False)
+    device = machine.device
+    candidates = candidates_of(machine.machine, request.selection, budget_s, request.seed)
     models_s = MODELS_SHARE * budget_s if request.models else 0.0
     kernels_s = budget_s - models_s
-    named = found.machine.named or (found.draft.table if found.draft else device.name)
+    named = machine.machine.named or (machine.draft.table if machine.draft else device.name)
     predictions = zip(candidates, predictions_of(candidates, named), strict=True)
     predicted = {_key(kernel): prediction for kernel, prediction in predictions}
     count = Counter(family_of(kernel) for kernel in candidates)
@@ -187,7 +187,7 @@ def plan_sweep(request: SweepRequest) -> SweepPlan:
             design.tell(kernel, prediction.estimate)
         else:
             design.failed(kernel)
-    return SweepPlan(replace(found.machine, device=device), count, chosen, kernels_s, models_s)
+    return SweepPlan(replace(machine.machine, device=device), count, chosen, kernels_s, models_s)
 
 
 def _key(kernel: Columns) -> str:
@@ -200,16 +200,16 @@ def draft_device(device: str, output: Path, say: Say) -> Device:
     Raises:
         SilicastError: the catalog contains the machine, or the file cannot be written.
     """
-    found = find_machine(device, need_torch=False)
-    draft = found.draft
+    machine = find_machine(device, need_torch=False)
+    draft = machine.draft
     if draft is None:
         raise SilicastError(
-            f"the catalog knows this machine: {found.device.name}",
+            f"the catalog knows this machine: {machine.device.name}",
             field="--draft-device",
-            hint=f"silicast devices show {found.device.name!r}",
+            hint=f"silicast devices show {machine.device.name!r}",
         )
-    if found.machine.torch:
-        draft = checked_by_measuring(draft, found.machine)
+    if machine.machine.torch:
+        draft = checked_by_measuring(draft, machine.machine)
     else:
         say("PyTorch is not installed: the drafted rates were not checked by measuring")
     drafted = draft.device
@@ -217,7 +217,7 @@ def draft_device(device: str, output: Path, say: Say) -> Device:
     return drafted
 
 
-def with_device(found: IdentifiedMachine, output: Path, say: Say) -> MeasuredMachine:
+def with_device(identified_machine: IdentifiedMachine, output: Path, say: Say) -> MeasuredMachine:
     """The machine with a device for its predictions.
 
     If the catalog does not contain it, a device file is drafted beside the measurements, once; some
@@ -229,7 +229,7 @@ def with_device(found: IdentifiedMachine, output: Path, say: Say) -> MeasuredMac
     Raises:
         SilicastError: an existing draft describes another machine, or none can be written.
     """
-    machine, draft = found.machine, found.draft
+    machine, draft = identified_machine.machine, identified_machine.draft
     if machine.device is not None:
         if not machine.named.endswith(".toml"):
             return machine
@@ -269,7 +269,13 @@ def reference_kernel(machine: MeasuredMachine) -> Columns:
 def session_of(machine: MeasuredMachine) -> Session:
     """A new session record of a machine."""
     return Session(
-        id=new_session_id(), started=utc_now(), device=machine.named,
-        device_reported=machine.device_name, host=machine.host, stack=dict(machine.stack),
-        machine=dict(machine.facts), protocol=usual_protocol(machine), notes=list(machine.notes),
-    )  # fmt: skip
+        id=new_session_id(),
+        started=utc_now(),
+        device=machine.named,
+        device_reported=machine.device_name,
+        host=machine.host,
+        stack=dict(machine.stack),
+        machine=dict(machine.facts),
+        protocol=usual_protocol(machine),
+        notes=list(machine.notes),
+    )

@@ -72,9 +72,7 @@ def used_kernels(scenario: Scenario) -> list[UsedKernel]:
     Raises:
         SilicastError: a task without kernels of its own ("not_yet"), or whatever its answer raises.
     """
-    readers = {
-        "kernel": _kernel, "inference": _inference, "graph": _graph, "training": _training,
-    }  # fmt: skip
+    readers = {"kernel": _kernel, "inference": _inference, "graph": _graph, "training": _training}
     reader = readers.get(scenario.raw.task)
     if reader is None:
         raise not_yet(
@@ -83,10 +81,10 @@ def used_kernels(scenario: Scenario) -> list[UsedKernel]:
     return _summed(reader(scenario))
 
 
-def _summed(found: Iterable[UsedKernel]) -> list[UsedKernel]:
+def _summed(result: Iterable[UsedKernel]) -> list[UsedKernel]:
     """Every kernel once, with the time of all its executions."""
     known: dict[Op, UsedKernel] = {}
-    for each in found:
+    for each in result:
         op = _plain(each.op)
         before = known.get(op)
         seconds = each.seconds + (0.0 if before is None else before.seconds)
@@ -107,8 +105,8 @@ def _plain(op: Op) -> Op:
 def _kernel(scenario: Scenario) -> Iterator[UsedKernel]:
     assert scenario.kernel is not None
     device = device_of(scenario)
-    found = time_of(scenario.kernel.op, device, evidence_of(scenario, device))
-    yield UsedKernel(found.op, found.estimate_s, found.estimate_s)
+    time = time_of(scenario.kernel.op, device, evidence_of(scenario, device))
+    yield UsedKernel(time.op, time.estimate_s, time.estimate_s)
 
 
 def _inference(scenario: Scenario) -> Iterator[UsedKernel]:
@@ -126,17 +124,17 @@ def _inference(scenario: Scenario) -> Iterator[UsedKernel]:
 
 
 def _graph(scenario: Scenario) -> Iterator[UsedKernel]:
-    found = pass_of(scenario).found
-    yield from _of_steps(found.model, found.states, np.ones(1))
+    result = pass_of(scenario).found
+    yield from _of_steps(result.model, result.states, np.ones(1))
 
 
 def _training(scenario: Scenario) -> Iterator[UsedKernel]:
     """Kernels of the passes; not the optimizer."""
     work = scenario.workload
     assert isinstance(work, TrainingWorkload)
-    found = run_of(scenario)
-    for each, often in found.weighted_passes:
-        times = np.full(1, often * found.batch.accumulation)
+    result = run_of(scenario)
+    for each, often in result.weighted_passes:
+        times = np.full(1, often * result.batch.accumulation)
         yield from _of_steps(each.model, each.states, times)
 
 
@@ -149,17 +147,17 @@ def _of_steps(model: StepModel, states: BatchStates, weights: F64) -> Iterator[U
         if batch is None:
             ops = [timer.nodes[index].op for index in members]
             if any(isinstance(dim, tuple) for _, dim in ops[0].dims):
-                batch = OpBatch.of([op for op in ops for _ in range(len(rows))])
+                batch = OpBatch.from_ops([op for op in ops for _ in range(len(rows))])
             else:
-                own = {name: values[rows] for name, values in symbols.items()}
-                batch = OpBatch(key.family, key.variant, columns(ops, own, len(rows)))
+                table = {name: values[rows] for name, values in symbols.items()}
+                batch = OpBatch(key.family, key.variant, columns(ops, table, len(rows)))
         batch = batch.arrays()
         for number, index in enumerate(members):
-            for place, row in enumerate(rows.tolist()):
+            for position, row in enumerate(rows.tolist()):
                 one = float(time_s[index, row])
                 count = timer.nodes[index].count * float(weights[row])
                 if one > 0.0 and count > 0.0:
-                    op = op_at(batch, number * len(rows) + place)
+                    op = op_at(batch, number * len(rows) + position)
                     yield UsedKernel(op, one * count, one)
 
 

@@ -181,16 +181,20 @@ class MeasuringSession:
     def _once(self, phase: str, rows: Callable[[], Iterable[OnceRow]]) -> None:
         """Measures what a session measures once; if the file has a kernel, it is complete."""
         self._phase(phase)
-        before, own = self.file.before, self.file.session.id
-        if any(row.session == own for row in before.kernels):
+        before, current = self.file.before, self.file.session.id
+        if any(row.session == current for row in before.kernels):
             return
-        failed = given_up(row for row in before.failed if row.session == own)
-        known = {_subject(row) for kind in (before.hosts, before.collectives, failed)
-                 for row in kind if row.session == own}  # fmt: skip
+        failed = given_up(row for row in before.failed if row.session == current)
+        known = {
+            _subject(row)
+            for kind in (before.hosts, before.collectives, failed)
+            for row in kind
+            if row.session == current
+        }
         end = self.clock() + ONCE_SHARE * self.budget_s
         for row in rows():
             if _subject(row) not in known:
-                self._append(msgspec.structs.replace(row, session=own, at=row.at or utc_now()))
+                self._append(msgspec.structs.replace(row, session=current, at=row.at or utc_now()))
             if self.clock() > end:
                 return
 
@@ -213,13 +217,13 @@ class MeasuringSession:
 
     def _tell_known(self, chooser: Chooser) -> None:
         """Tells the chooser what the file holds of this machine already."""
-        before, own = self.file.before, self.file.session
-        sessions = {session.id for session in before.sessions if session.device == own.device}
+        before, current = self.file.before, self.file.session
+        sessions = {session.id for session in before.sessions if session.device == current.device}
         for row in before.kernels:
             if row.session in sessions:
                 with suppress(SilicastError):  # imported: of no family that is measured here
                     chooser.tell(row.kernel, row.latency_us)
-            if row.session == own.id and row.name == REFERENCE and not self._first_reference_us:
+            if row.session == current.id and row.name == REFERENCE and not self._first_reference_us:
                 self._first_reference_us = row.latency_us
         for failed in given_up(row for row in before.failed if row.session in sessions):
             if "op" in failed.what:
@@ -246,14 +250,14 @@ class MeasuringSession:
 
     def _timed(self, kernel: Columns) -> KernelRow | FailedRow:
         """Measures a kernel; any error becomes a failed row."""
-        own, at = self.file.session.id, utc_now()
+        current, at = self.file.session.id, utc_now()
         try:
             row = self.tools.measure(kernel)
         except Exception as error:  # the sweep continues
             reason = "out_of_memory" if isinstance(error, MemoryError) else "error"
             message = " ".join(str(error).split())[:500]
-            return FailedRow(own, kernel, reason, f"{type(error).__name__}: {message}", at)
-        return msgspec.structs.replace(row, session=own, at=row.at or at)
+            return FailedRow(current, kernel, reason, f"{type(error).__name__}: {message}", at)
+        return msgspec.structs.replace(row, session=current, at=row.at or at)
 
     def _check_reference(self) -> None:
         """Measures the reference kernel, whose time shows changes of the machine."""

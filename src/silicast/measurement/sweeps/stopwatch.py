@@ -79,15 +79,14 @@ class HostClock(Stopwatch):
             self._rounds = [self.calls[i : i + group] for i in range(0, len(self.calls), group)]
 
     def sample(self) -> list[float]:
-        """One round."""
         self._flush()
-        found = []
+        sample = []
         for calls in self._rounds:
             start = perf_counter_ns()
             for call in calls:
                 call()
-            found.append((perf_counter_ns() - start) * 1e-9 / len(calls))
-        return found
+            sample.append((perf_counter_ns() - start) * 1e-9 / len(calls))
+        return sample
 
 
 @final
@@ -99,22 +98,20 @@ class EventClock(Stopwatch):
     timer: ClassVar[str] = "cuda_event"
 
     def prepare(self, usual_s: float) -> None:  # noqa: ARG002
-        """Makes the events."""
         cuda = self.runtime.torch.cuda
         self._start, self._end = (cuda.Event(enable_timing=True) for _ in range(2))
 
     def sample(self) -> list[float]:
-        """One round."""
         self._flush()
-        found = []
+        sample = []
         for call in self.calls:
             self.runtime.synchronize()
             self._start.record()
             call()
             self._end.record()
             self.runtime.synchronize()
-            found.append(float(self._start.elapsed_time(self._end)) * 1e-3)
-        return found
+            sample.append(float(self._start.elapsed_time(self._end)) * 1e-3)
+        return sample
 
 
 @final
@@ -144,9 +141,9 @@ class GraphClock(Stopwatch):
 
     def _rounds(self, each_s: float) -> int:
         """Rounds of all calls that a graph needs; after a flush each call runs once."""
-        own = len(self.calls)
-        wanted = math.ceil(REPLAY_S / max(each_s, 1e-9) / own)
-        return 1 if self.flushes else max(1, min(wanted, MOST_CAPTURED // own))
+        current = len(self.calls)
+        wanted = math.ceil(REPLAY_S / max(each_s, 1e-9) / current)
+        return 1 if self.flushes else max(1, min(wanted, MOST_CAPTURED // current))
 
     def _capture(self, rounds: int) -> None:
         torch = self.runtime.torch
@@ -154,18 +151,17 @@ class GraphClock(Stopwatch):
         self._count = rounds * len(self.calls)
         self._graph: Any = None  # frees the memory of the shorter one
         graph = torch.cuda.CUDAGraph()
-        kept: list[object] = []
+        remaining: list[object] = []
         with capturing(torch, graph):
             for number in range(rounds):
                 for call in self.calls:
                     result = call()
                     if number == 0 and len(self.calls) > 1:
-                        kept.append(result)  # each call keeps its own result
-        self._graph, self._kept = graph, kept
+                        remaining.append(result)  # each call keeps its own result
+        self._graph, self._kept = graph, remaining
         self.runtime.synchronize()
 
     def sample(self) -> list[float]:
-        """One round."""
         self._flush()
         self._busy()
         self._start.record()

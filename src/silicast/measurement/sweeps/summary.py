@@ -67,19 +67,19 @@ class Summary:
         return sum(family.faster for family in self.families)
 
 
-def summary_of(found: Measurements, session: str, device: str) -> Summary:
+def summary_of(measurements: Measurements, session: str, device: str) -> Summary:
     """Sums up one session.
 
     Args:
         device: as scenarios name it; a path starts in the file's folder.
     """
-    rows = [row for row in found.kernels if row.session == session]
-    failed = [row for row in found.failed if row.session == session]
-    own = [row for row in rows if row.name != REFERENCE]
+    rows = [row for row in measurements.kernels if row.session == session]
+    failed = [row for row in measurements.failed if row.session == session]
+    current = [row for row in rows if row.name != REFERENCE]
     reference = [row.latency_us for row in rows if row.name == REFERENCE]
-    predicted = predictions_of([row.kernel for row in own], device, found.path.parent)
+    predicted = predictions_of([row.kernel for row in current], device, measurements.path.parent)
     groups: dict[str, list[tuple[KernelRow, Scored]]] = {}
-    for row, prediction in zip(own, predicted, strict=True):
+    for row, prediction in zip(current, predicted, strict=True):
         groups.setdefault(family_of(row.kernel), []).append((row, prediction))
     failures = Counter(family_of(row.what) for row in failed if "op" in row.what)
     return Summary(
@@ -89,11 +89,11 @@ def summary_of(found: Measurements, session: str, device: str) -> Summary:
         ),
         len(reference),
         _deviation(reference),
-        tuple(row for row in found.hosts if row.session == session),
-        sum(row.session == session for row in found.collectives),
-        tuple(row for row in found.runs if row.session == session),
+        tuple(row for row in measurements.hosts if row.session == session),
+        sum(row.session == session for row in measurements.collectives),
+        tuple(row for row in measurements.runs if row.session == session),
         Counter(row.reason for row in failed),
-        _locked_mhz(rows, found.session(session).machine.get("max_clock_mhz")),
+        _locked_mhz(rows, measurements.session(session).machine.get("max_clock_mhz")),
     )
 
 
@@ -108,13 +108,17 @@ def _family(name: str, rows: Sequence[tuple[KernelRow, Scored]], failed: int) ->
         for row, _ in rows
         if row.spread is not None
     ]
-    answered = [(row.latency_us, found) for row, found in rows if found.answered]
-    errors = [abs(found.estimate / us - 1.0) for us, found in answered]
+    answered = [(row.latency_us, item) for row, item in rows if item.answered]
+    errors = [abs(item.estimate / us - 1.0) for us, item in answered]
     return FamilySummary(
-        name, len(rows), failed, median(spreads) if spreads else None,
-        median(errors) if errors else None, sum(us < found.bound for us, found in answered),
+        name,
+        len(rows),
+        failed,
+        median(spreads) if spreads else None,
+        median(errors) if errors else None,
+        sum(us < item.bound for us, item in answered),
         Counter(flag for row, _ in rows for flag in row.flags),
-    )  # fmt: skip
+    )
 
 
 def _locked_mhz(rows: Sequence[KernelRow], largest: object) -> float | None:

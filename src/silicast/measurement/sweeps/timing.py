@@ -212,15 +212,15 @@ def collected(
     """Samples, at least three, until the protocol's seconds are over, or its repeats are taken and
     the median is known to :data:`STEADY`.
     """
-    found: list[float] = []
+    collected: list[float] = []
     start = clock()
     while True:
-        found += sample()
-        if len(found) < LEAST_SAMPLES:
+        collected += sample()
+        if len(collected) < LEAST_SAMPLES:
             continue
-        enough = len(found) >= protocol.repeats and uncertainty(found) < STEADY
-        if enough or clock() - start >= protocol.seconds or len(found) >= MOST_SAMPLES:
-            return found
+        enough = len(collected) >= protocol.repeats and uncertainty(collected) < STEADY
+        if enough or clock() - start >= protocol.seconds or len(collected) >= MOST_SAMPLES:
+            return collected
 
 
 def uncertainty(samples: Sequence[float]) -> float:

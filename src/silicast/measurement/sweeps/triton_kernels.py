@@ -112,10 +112,10 @@ def routing(chosen: Any, weights: Any, experts: int, rows: int = 0) -> Routing:
     order = flat.argsort(stable=True)
     owners = flat[order]
     begins = ends - (counts + rows - 1) // rows * rows
-    place = torch.arange(pairs, device=flat.device) - (counts.cumsum(0) - counts)[owners]
+    position = torch.arange(pairs, device=flat.device) - (counts.cumsum(0) - counts)[owners]
     total = int(ends[-1])
     slots = torch.full((total,), pairs, dtype=torch.int32, device=flat.device)
-    slots[begins[owners] + place] = order.to(torch.int32)
+    slots[begins[owners] + position] = order.to(torch.int32)
     starts = torch.arange(0, total, rows, device=flat.device)
     owner = torch.searchsorted(ends, starts, right=True).to(torch.int32)
     return Routing(slots, owner, weights.reshape(-1), rows, topk, pairs)
@@ -123,9 +123,20 @@ def routing(chosen: Any, weights: Any, experts: int, rows: int = 0) -> Routing:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _gate_up(  # type: ignore[no-untyped-def]
-    x, w, h, slots, experts, hidden, inner, pairs, topk,
-    ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    x,
+    w,
+    h,
+    slots,
+    experts,
+    hidden,
+    inner,
+    pairs,
+    topk,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    DEPTH: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     block = tl.program_id(0)
     expert = tl.load(experts + block).to(tl.int64)
     rows = block * ROWS + tl.arange(0, ROWS)
@@ -142,8 +153,9 @@ def _gate_up(  # type: ignore[no-untyped-def]
         valid = at < hidden
         a = tl.load(
             x + token[:, None] * hidden + at[None, :],
-            mask=real[:, None] & valid[None, :], other=0.0,
-        )  # fmt: skip
+            mask=real[:, None] & valid[None, :],
+            other=0.0,
+        )
         wanted = valid[:, None] & inside[None, :]
         g = tl.load(base + cols[None, :] * hidden + at[:, None], mask=wanted, other=0.0)
         u = tl.load(base + (cols[None, :] + inner) * hidden + at[:, None], mask=wanted, other=0.0)
@@ -152,15 +164,27 @@ def _gate_up(  # type: ignore[no-untyped-def]
     result = gate * tl.sigmoid(gate) * up
     tl.store(
         h + rows[:, None].to(tl.int64) * inner + cols[None, :],
-        result.to(h.dtype.element_ty), mask=inside[None, :],
-    )  # fmt: skip
+        result.to(h.dtype.element_ty),
+        mask=inside[None, :],
+    )
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _down(  # type: ignore[no-untyped-def]
-    h, w, y, slots, experts, weights, hidden, inner, pairs,
-    ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    h,
+    w,
+    y,
+    slots,
+    experts,
+    weights,
+    hidden,
+    inner,
+    pairs,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    DEPTH: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     block = tl.program_id(0)
     expert = tl.load(experts + block).to(tl.int64)
     rows = block * ROWS + tl.arange(0, ROWS)
@@ -169,7 +193,7 @@ def _down(  # type: ignore[no-untyped-def]
     cols = (tl.program_id(1) * COLS + tl.arange(0, COLS)).to(tl.int64)
     inside = cols < hidden
     base = w + expert * hidden * inner
-    found = tl.zeros((ROWS, COLS), dtype=tl.float32)
+    result = tl.zeros((ROWS, COLS), dtype=tl.float32)
     for k in range(0, inner, DEPTH):
         at = k + tl.arange(0, DEPTH)
         valid = at < inner
@@ -178,12 +202,13 @@ def _down(  # type: ignore[no-untyped-def]
         )
         wanted = valid[:, None] & inside[None, :]
         b = tl.load(base + cols[None, :] * inner + at[:, None], mask=wanted, other=0.0)
-        found += tl.dot(a, b, input_precision=PRECISION)
+        result += tl.dot(a, b, input_precision=PRECISION)
     factor = tl.load(weights + slot, mask=real, other=0.0).to(tl.float32)
     tl.store(
         y + slot[:, None].to(tl.int64) * hidden + cols[None, :],
-        (found * factor[:, None]).to(y.dtype.element_ty), mask=real[:, None] & inside[None, :],
-    )  # fmt: skip
+        (result * factor[:, None]).to(y.dtype.element_ty),
+        mask=real[:, None] & inside[None, :],
+    )
 
 
 def experts(x: Any, w13: Any, w2: Any, to: Routing, stated: Mapping[str, int] | None = None) -> Any:
@@ -199,9 +224,14 @@ def experts(x: Any, w13: Any, w2: Any, to: Routing, stated: Mapping[str, int] | 
     inner = w2.shape[2]
     rows = to.rows
     settings: dict[str, Any] = {
-        "ROWS": rows, "COLS": COLUMNS, "DEPTH": DEPTHS[x.element_size()], "PRECISION": "ieee",
-        "num_warps": 8 if rows == BLOCKS[-1] else 4, "num_stages": STAGES, **(stated or {}),
-    }  # fmt: skip
+        "ROWS": rows,
+        "COLS": COLUMNS,
+        "DEPTH": DEPTHS[x.element_size()],
+        "PRECISION": "ieee",
+        "num_warps": 8 if rows == BLOCKS[-1] else 4,
+        "num_stages": STAGES,
+        **(stated or {}),
+    }
     columns = settings["COLS"]
     between = torch.empty((to.slots.numel(), inner), dtype=x.dtype, device=x.device)
     each = torch.empty((to.pairs, hidden), dtype=x.dtype, device=x.device)

@@ -69,21 +69,23 @@ def diagnose_files(paths: Sequence[Path], device: str = "") -> tuple[list[Diagno
         rows.setdefault(tuple(sorted((n, repr(x)) for n, x in table.items())), []).append(row)
     every = [_measured(some, board.name) for some in rows.values()]
     alike = iter(group_errors([one for one in every if isinstance(one, Measured)]))
-    found = [
+    items = [
         _diagnosed(some, one, next(alike) if isinstance(one, Measured) else None)
         for some, one in zip(rows.values(), every, strict=True)
     ]
-    said = [*data.lines(), *([f"{others} kernels of other ops: left out"] if others else [])]
-    return sorted(found, key=_gain, reverse=True), said
+    remarks = [*data.lines(), *([f"{others} kernels of other ops: left out"] if others else [])]
+    return sorted(items, key=_gain, reverse=True), remarks
 
 
 def _check_timed(row: DatasetRow[TableKernel]) -> None:
     """Refuses a row without its time."""
     if row.row.values.get(TIME) is None:
         raise SilicastError(
-            "is missing", file=str(row.file), field=f"rows[{row.number}].{TIME}",
+            "is missing",
+            file=str(row.file),
+            field=f"rows[{row.number}].{TIME}",
             hint=f"a table of kernels has a column {TIME} with microseconds",
-        )  # fmt: skip
+        )
 
 
 def _gain(row: DiagnosedRow) -> float:
@@ -95,7 +97,7 @@ def _measured(rows: Sequence[DatasetRow[TableKernel]], device: str) -> Measured 
     """A kernel of the files, or why there is none."""
     times = [float(row.row.values[TIME]) for row in rows]
     try:
-        return Measured.of(_kernel(rows), device, [median(times)])
+        return Measured.from_table(_kernel(rows), device, [median(times)])
     except SilicastError as error:
         return error
 
@@ -105,19 +107,18 @@ def _kernel(rows: Sequence[DatasetRow[TableKernel]]) -> dict[str, Any]:
 
 
 def _diagnosed(
-    rows: Sequence[DatasetRow[TableKernel]], one: Measured | SilicastError,
-    error: GroupError | None,
-) -> DiagnosedRow:  # fmt: skip
+    rows: Sequence[DatasetRow[TableKernel]], one: Measured | SilicastError, error: GroupError | None
+) -> DiagnosedRow:
     kernel = _kernel(rows)
     times = [float(row.row.values[TIME]) for row in rows]
-    places = tuple(f"{row.file}: row {row.number}" for row in rows)
-    said = ""
+    positions = tuple(f"{row.file}: row {row.number}" for row in rows)
+    message = ""
     if max(times) / min(times) > CONTRADICTS:
         span = f"{min(times):g} to {max(times):g} us"
-        said = f"{len(times)} rows of this kernel contradict each other: {span}"
+        message = f"{len(times)} rows of this kernel contradict each other: {span}"
     if isinstance(one, SilicastError):
-        return DiagnosedRow(kernel, places, None, str(one), said)
+        return DiagnosedRow(kernel, positions, None, str(one), message)
     try:
-        return DiagnosedRow(kernel, places, diagnose_measured(one, error), "", said)
+        return DiagnosedRow(kernel, positions, diagnose_measured(one, error), "", message)
     except SilicastError as refused:
-        return DiagnosedRow(kernel, places, None, str(refused), said)
+        return DiagnosedRow(kernel, positions, None, str(refused), message)

@@ -31,9 +31,10 @@ def measured_plan(
         raise SilicastError(f"expected 1 to {MOST_TRIALS}, found {trials}", field="trials")
     if plan.routing not in TIMED_ROUTINGS:
         raise unsupported(
-            f"tokens spread as {plan.routing} are not timed", "routing",
+            f"tokens spread as {plan.routing} are not timed",
+            "routing",
             "leave --measure out, or --routing",
-        )  # fmt: skip
+        )
     timer = timer_of(plan.dtype)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -48,6 +49,6 @@ def measured_plan(
                 "only layers of experts are timed", "--measure", "leave --measure out"
             )
         candidates = first_candidates(one, plan, trials)
-        found = best_measured(list(run_trials(one.name, one.layer, candidates, folder, timer)))
-        files.append(one.with_entries({t: x.what for t, x in found.items()}, plan.engine))
+        measured = best_measured(list(run_trials(one.name, one.layer, candidates, folder, timer)))
+        files.append(one.with_entries({t: x.what for t, x in measured.items()}, plan.engine))
     return replace(plan, files=tuple(files), warnings=(*plan.warnings, TIMED_AT_RANDOM))

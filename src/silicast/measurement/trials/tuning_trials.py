@@ -48,7 +48,6 @@ class Trial(Strict, frozen=True):
 
     @property
     def what(self) -> Configuration:
-        """The configuration."""
         return read_configuration(self.configuration)
 
 
@@ -61,7 +60,7 @@ def read_trials(path: Path) -> list[Trial]:
     if not path.is_file():
         return []
     lines = path.read_bytes().split(b"\n")
-    found = []
+    trials = []
     for number, line in enumerate(lines, 1):
         if not line:
             continue
@@ -71,14 +70,17 @@ def read_trials(path: Path) -> list[Trial]:
             if number == len(lines):
                 break  # killed while it was written
             raise
-        found.append(trial)
-    return found
+        trials.append(trial)
+    return trials
 
 
 def run_trials(
-    name: str, layer: ExpertLayer, candidates: Mapping[int, Sequence[tuple[Configuration, float]]],
-    folder: Path, timer: Timer,
-) -> Iterator[Trial]:  # fmt: skip
+    name: str,
+    layer: ExpertLayer,
+    candidates: Mapping[int, Sequence[tuple[Configuration, float]]],
+    folder: Path,
+    timer: Timer,
+) -> Iterator[Trial]:
     """Times what was not timed before, and gives every trial, old ones first.
 
     Args:
@@ -113,7 +115,7 @@ def _last_line_end(path: Path) -> int:
 
 def _tried(
     name: str, layer: ExpertLayer, tokens: int, one: Configuration, predicted: float, timer: Timer
-) -> Trial:  # fmt: skip
+) -> Trial:
     values, error, measured = dict(one.values), "", 0.0
     try:
         measured = timer(layer, tokens, one)
@@ -124,12 +126,12 @@ def _tried(
 
 def best_measured(trials: Sequence[Trial]) -> dict[int, Trial]:
     """Tokens -> the fastest trial that ran."""
-    found: dict[int, Trial] = {}
+    measured: dict[int, Trial] = {}
     for trial in trials:
-        known = found.get(trial.tokens)
+        known = measured.get(trial.tokens)
         if trial.measured_us > 0.0 and (known is None or trial.measured_us < known.measured_us):
-            found[trial.tokens] = trial
-    return found
+            measured[trial.tokens] = trial
+    return measured
 
 
 def gpu_timer(dtype: str) -> Timer:
@@ -141,16 +143,18 @@ def gpu_timer(dtype: str) -> Timer:
     for package in ("torch", "triton"):
         if importlib.util.find_spec(package) is None:
             raise unsupported(
-                f"measuring needs {package}, which is not installed", "--measure",
+                f"measuring needs {package}, which is not installed",
+                "--measure",
                 "run it on the machine with the GPU, or leave --measure out",
-            )  # fmt: skip
+            )
     import torch
 
     if not torch.cuda.is_available():
         raise unsupported(
-            "measuring needs a GPU, and PyTorch finds none here", "--measure",
+            "measuring needs a GPU, and PyTorch finds none here",
+            "--measure",
             "run it on the machine with the GPU, or leave --measure out",
-        )  # fmt: skip
+        )
     if dtype not in ("bf16", "fp16"):
         raise unsupported(
             f"the kernels that are timed have no {dtype}", "--measure", "they have bf16 and fp16"
@@ -183,9 +187,11 @@ class _Experts:
         weights, chosen = scores.topk(layer.topk, dim=1)
         to = triton_kernels.routing(chosen, weights, layer.experts, one.number("tile_m"))
         stated = {
-            "COLS": one.number("tile_n"), "DEPTH": one.number("tile_k"),
-            "num_warps": one.number("warps"), "num_stages": one.number("stages"),
-        }  # fmt: skip
+            "COLS": one.number("tile_n"),
+            "DEPTH": one.number("tile_k"),
+            "num_warps": one.number("warps"),
+            "num_stages": one.number("stages"),
+        }
         return 1e3 * float(
             triton.testing.do_bench(
                 lambda: triton_kernels.experts(x, w13, w2, to, stated), return_mode="median"

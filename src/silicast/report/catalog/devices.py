@@ -36,13 +36,23 @@ def device_summary(device: Device) -> dict[str, Any]:
 def device_table(devices: Iterable[Device]) -> RenderableType:
     """One line a device."""
     columns = {
-        "device": "left", "architecture": "left", "cores": "right", "memory\nGB": "right",
-        "GB/s": "right", "16-bit\nTFLOP/s": "right", "fabric\nGB/s": "right", "W": "right",
-    }  # fmt: skip
+        "device": "left",
+        "architecture": "left",
+        "cores": "right",
+        "memory\nGB": "right",
+        "GB/s": "right",
+        "16-bit\nTFLOP/s": "right",
+        "fabric\nGB/s": "right",
+        "W": "right",
+    }
     keys = (
-        "cores", "memory_gb", "bandwidth_gb_per_s", "bf16_tflop_per_s", "fabric_gb_per_s",
+        "cores",
+        "memory_gb",
+        "bandwidth_gb_per_s",
+        "bf16_tflop_per_s",
+        "fabric_gb_per_s",
         "power_cap_w",
-    )  # fmt: skip
+    )
     rows = []
     for device in devices:
         summary = device_summary(device)

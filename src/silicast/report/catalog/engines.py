@@ -16,10 +16,13 @@ from silicast.report.drawing.tables import Facts, listing
 def engine_summary(engine: Engine) -> dict[str, Any]:
     """What an engine is, in a few fields."""
     return {
-        "name": engine.name, "kind": engine.kind, "version": engine.version,
-        "prefill_launch": engine.launch.prefill, "decode_launch": engine.launch.decode,
+        "name": engine.name,
+        "kind": engine.kind,
+        "version": engine.version,
+        "prefill_launch": engine.launch.prefill,
+        "decode_launch": engine.launch.decode,
         "aliases": list(engine.aliases),
-    }  # fmt: skip
+    }
 
 
 def engine_table(engines: Iterable[Engine]) -> RenderableType:

@@ -24,20 +24,32 @@ def model_summary(model: ModelConfig) -> dict[str, Any]:
     """What a model is, in a few fields; bytes in its checkpoint's formats."""
     whole, precision = Plan(), model.default_precision
     return {
-        "name": model.name, "family": model.family, "parameters": parameters(model),
-        "active_parameters": active_parameters(model), "layers": model.layers,
-        "hidden": model.hidden, "heads": model.heads, "kv_heads": model.kv_heads,
-        "format": precision.label, "weights_gb": weight_bytes(model, whole, precision) / 1e9,
+        "name": model.name,
+        "family": model.family,
+        "parameters": parameters(model),
+        "active_parameters": active_parameters(model),
+        "layers": model.layers,
+        "hidden": model.hidden,
+        "heads": model.heads,
+        "kv_heads": model.kv_heads,
+        "format": precision.label,
+        "weights_gb": weight_bytes(model, whole, precision) / 1e9,
         "kv_cache_kb_per_token": kv_bytes_per_token(model, whole, precision) / 1e3,
-    }  # fmt: skip
+    }
 
 
 def model_table(models: Iterable[ModelConfig]) -> RenderableType:
     """One line a model."""
     columns = {
-        "model": "left", "family": "left", "parameters": "right", "layers": "right",
-        "heads": "right", "format": "left", "weights\nGB": "right", "KV cache\nkB/token": "right",
-    }  # fmt: skip
+        "model": "left",
+        "family": "left",
+        "parameters": "right",
+        "layers": "right",
+        "heads": "right",
+        "format": "left",
+        "weights\nGB": "right",
+        "KV cache\nkB/token": "right",
+    }
     rows = []
     for model in models:
         facts = model_summary(model)
@@ -89,9 +101,9 @@ def _heads(model: ModelConfig) -> str:
     mla = model.mla
     if mla is None:
         kinds = [kind for kind in model.kinds if kind.heads]
-        found = [_of_kind(kind) for kind in kinds] if model.sizes else []
+        value = [_of_kind(kind) for kind in kinds] if model.sizes else []
         whole = f"{model.heads} query, {model.kv_heads} key and value, {model.head_dim} wide"
-        return "; ".join(dict.fromkeys(found)) or whole
+        return "; ".join(dict.fromkeys(value)) or whole
     queries = f" (queries {mla.q_lora_rank:,})" if mla.q_lora_rank else ""
     return (
         f"{model.heads} on a latent of {mla.kv_lora_rank} + {mla.qk_rope_head_dim}{queries}, "
@@ -144,9 +156,11 @@ def _structure(model: ModelConfig) -> list[str]:
     words += [
         f"{name} bias"
         for name, there in (
-            ("qkv", model.qkv_bias), ("output", model.o_bias), ("MLP", model.mlp_bias),
+            ("qkv", model.qkv_bias),
+            ("output", model.o_bias),
+            ("MLP", model.mlp_bias),
             ("head", model.head_bias),
         )
         if there
-    ]  # fmt: skip
+    ]
     return words

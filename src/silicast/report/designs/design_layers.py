@@ -14,65 +14,88 @@ from silicast.report.drawing.numbers import rounded
 from silicast.report.drawing.tables import Facts, listing
 
 
-def layers_data(found: MappedLayers) -> dict[str, Any]:
+def layers_data(mapped_layers: MappedLayers) -> dict[str, Any]:
     """Totals and layers, for JSON; units in the names."""
     return {
-        "design": found.architecture.name,
-        "energy_pj": found.energy_pj,
-        "cycles": found.cycles,
-        "seconds": found.seconds,
-        "products": found.points,
-        "not_mapped": found.left,
+        "design": mapped_layers.architecture.name,
+        "energy_pj": mapped_layers.energy_pj,
+        "cycles": mapped_layers.cycles,
+        "seconds": mapped_layers.seconds,
+        "products": mapped_layers.points,
+        "not_mapped": mapped_layers.left,
         "fused": [
             {
-                "layers": list(each.feed.names), "count": each.feed.count,
-                "saved_pj": each.saved_pj, "saved_cycles": each.saved_cycles,
-                "saved_outermost_bytes": each.fused.saved_bytes, "gap": each.fused.gap,
+                "layers": list(each.feed.names),
+                "count": each.feed.count,
+                "saved_pj": each.saved_pj,
+                "saved_cycles": each.saved_cycles,
+                "saved_outermost_bytes": each.fused.saved_bytes,
+                "gap": each.fused.gap,
             }
-            for each in found.fused
+            for each in mapped_layers.fused
         ],
         "layers": [
             {
-                "name": layer.name, "count": layer.count, "op": layer.einsum.name,
+                "name": layer.name,
+                "count": layer.count,
+                "op": layer.einsum.name,
                 "bounds": dict(layer.einsum.bounds),
                 "energy_pj": float(answer.cost.energy_pj[0]),
                 "cycles": float(answer.cost.cycles[0]),
                 "utilisation": float(answer.cost.utilisation[0]),
-                "busiest": busiest(answer.cost), "gap": answer.gap,
+                "busiest": busiest(answer.cost),
+                "gap": answer.gap,
             }
-            for layer, answer in zip(found.layers, found.answers, strict=True)
+            for layer, answer in zip(mapped_layers.layers, mapped_layers.answers, strict=True)
         ],
-    }  # fmt: skip
+    }
 
 
-def layers_card(found: MappedLayers) -> RenderableType:
+def layers_card(mapped_layers: MappedLayers) -> RenderableType:
     """Totals, then each distinct layer."""
-    facts = Facts(f"{sum(layer.count for layer in found.layers)} layers on "
-                  f"{found.architecture.name}")  # fmt: skip
-    facts.add("energy", f"{rounded(found.energy_pj / 1e6)} uJ, "
-              f"{rounded(found.energy_pj / found.points)} pJ a product")  # fmt: skip
-    facts.add("time", f"{found.cycles:,.0f} cycles, {rounded(found.seconds * 1e3)} ms")
-    if found.left:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found.left.items()))
+    facts = Facts(
+        f"{sum(layer.count for layer in mapped_layers.layers)} layers on "
+        f"{mapped_layers.architecture.name}"
+    )
+    facts.add(
+        "energy",
+        f"{rounded(mapped_layers.energy_pj / 1e6)} uJ, "
+        f"{rounded(mapped_layers.energy_pj / mapped_layers.points)} pJ a product",
+    )
+    facts.add(
+        "time", f"{mapped_layers.cycles:,.0f} cycles, {rounded(mapped_layers.seconds * 1e3)} ms"
+    )
+    if mapped_layers.left:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(mapped_layers.left.items()))
         facts.add("not mapped", kinds)
     rows = [
         [
-            layer.name, shape_text(layer.einsum), str(layer.count),
-            rounded(answer.cost.energy_pj[0] / 1e6), f"{answer.cost.cycles[0]:,.0f}",
-            f"{answer.cost.utilisation[0]:.0%}", busiest(answer.cost),
+            layer.name,
+            shape_text(layer.einsum),
+            str(layer.count),
+            rounded(answer.cost.energy_pj[0] / 1e6),
+            f"{answer.cost.cycles[0]:,.0f}",
+            f"{answer.cost.utilisation[0]:.0%}",
+            busiest(answer.cost),
             f"{answer.gap:.1%}" if answer.bound > 0 else "–",
         ]
-        for layer, answer in zip(found.layers, found.answers, strict=True)
-    ]  # fmt: skip
+        for layer, answer in zip(mapped_layers.layers, mapped_layers.answers, strict=True)
+    ]
     columns = {
-        "layer": "left", "shape": "left", "x": "right", "uJ": "right", "cycles": "right",
-        "at work": "right", "bound": "left", "gap": "right",
-    }  # fmt: skip
+        "layer": "left",
+        "shape": "left",
+        "x": "right",
+        "uJ": "right",
+        "cycles": "right",
+        "at work": "right",
+        "bound": "left",
+        "gap": "right",
+    }
     parts: list[RenderableType] = [facts.rendered(), Text(), listing(columns, rows)]
-    if found.fused:
+    if mapped_layers.fused:
         from silicast.report.designs.fusion import fused_layers
 
-        parts += [Text(), fused_layers(found.fused)]
+        parts += [Text(), fused_layers(mapped_layers.fused)]
     return Group(*parts)
 
 
@@ -88,11 +111,12 @@ def shape_text(einsum: Einsum) -> str:
 
 def busiest(cost: Cost) -> str:
     """What takes the longest: the units, or a port by memory and name."""
-    ports = {f"{level} {port}": float(cycles[0]) for (level, port), cycles in
-             cost.port_cycles.items()}  # fmt: skip
+    ports = {
+        f"{level} {port}": float(cycles[0]) for (level, port), cycles in cost.port_cycles.items()
+    }
     if not ports:
         return "units"
     name = max(ports, key=lambda port: ports[port])
     # Whole cycles count: a port is the bound where nothing else takes as long.
-    rest = float(cost.cycles[0] - cost.exposed_cycles[0])
-    return name if ports[name] >= rest - 1.0 else "units"
+    remaining = float(cost.cycles[0] - cost.exposed_cycles[0])
+    return name if ports[name] >= remaining - 1.0 else "units"

@@ -13,25 +13,27 @@ from silicast.report.drawing.numbers import rounded
 from silicast.report.drawing.tables import listing
 
 
-def beside_data(found: Beside) -> dict[str, Any]:
+def beside_data(beside: Beside) -> dict[str, Any]:
     """Both answers, for JSON; units in the names."""
-    cost = found.ours.cost
+    cost = beside.ours.cost
     return {
         "layer": dict(cost.einsum.bounds),
         "ours": {
-            "energy_pj": float(cost.energy_pj[0]), "cycles": float(cost.cycles[0]),
-            "gap": found.ours.gap,
+            "energy_pj": float(cost.energy_pj[0]),
+            "cycles": float(cost.cycles[0]),
+            "gap": beside.ours.gap,
         },
         "theirs": {
-            "engine": found.theirs.engine, "energy_pj": found.theirs.energy_pj,
-            "cycles": found.theirs.cycles,
+            "engine": beside.theirs.engine,
+            "energy_pj": beside.theirs.energy_pj,
+            "cycles": beside.theirs.cycles,
         },
-    }  # fmt: skip
+    }
 
 
-def beside_card(found: Beside) -> RenderableType:
+def beside_card(beside: Beside) -> RenderableType:
     """A row each, and theirs over ours."""
-    cost, theirs = found.ours.cost, found.theirs
+    cost, theirs = beside.ours.cost, beside.theirs
     energy, cycles = float(cost.energy_pj[0]), float(cost.cycles[0])
     rows = [
         ["silicast", rounded(energy / 1e6), f"{cycles:,.0f}"],
@@ -39,6 +41,6 @@ def beside_card(found: Beside) -> RenderableType:
         ["theirs / ours", f"{theirs.energy_pj / energy:.3f}", f"{theirs.cycles / cycles:.3f}"],
     ]
     title = f"{cost.einsum.name} {shape_text(cost.einsum)} on {cost.architecture.name}"
-    proof = f"ours makes {found.ours.objective} small, at most {found.ours.gap:.1%} from the best"
+    proof = f"ours makes {beside.ours.objective} small, at most {beside.ours.gap:.1%} from the best"
     columns = {"engine": "left", "uJ": "right", "cycles": "right"}
     return Group(Text(title, "bold"), Text(proof, "dim"), listing(columns, rows))

@@ -25,10 +25,14 @@ def search_card(state: SearchState) -> RenderableType:
     facts.add("front", f"{len(history.front):,} designs that no other one beats")
     if not len(history.front):
         return facts.rendered()
-    facts.add("hypervolume", f"{rounded(history.hypervolume)} below " + ", ".join(
-        f"{o.metric} {rounded(o.sign * float(history.reference[k]))}"
-        for k, o in enumerate(history.objectives)
-    ))  # fmt: skip
+    facts.add(
+        "hypervolume",
+        f"{rounded(history.hypervolume)} below "
+        + ", ".join(
+            f"{o.metric} {rounded(o.sign * float(history.reference[k]))}"
+            for k, o in enumerate(history.objectives)
+        ),
+    )
     return Group(facts.rendered(), Text(), front_table(state))
 
 
@@ -37,23 +41,23 @@ def front_table(state: SearchState) -> RenderableType:
     history = state.history
     names = [objective.metric for objective in history.objectives]
     columns = dict.fromkeys((*names, *history.space.names), "right")
-    places = history.front
-    shown = places
-    if len(places) > MOST_ROWS:
-        shown = places[[i * (len(places) - 1) // (MOST_ROWS - 1) for i in range(MOST_ROWS)]]
+    positions = history.front
+    shown = positions
+    if len(positions) > MOST_ROWS:
+        shown = positions[[i * (len(positions) - 1) // (MOST_ROWS - 1) for i in range(MOST_ROWS)]]
     rows = []
-    for place in shown:
-        settings = history.space.settings(history.designs[place])
+    for position in shown:
+        settings = history.space.settings(history.designs[position])
         rows.append(
             [
-                *(rounded(history.outcomes[place].metrics[name]) for name in names),
+                *(rounded(history.outcomes[position].metrics[name]) for name in names),
                 *(_shown(settings.get(name)) for name in history.space.names),
             ]
         )
     table = listing(columns, rows)
-    if len(shown) == len(places):
+    if len(shown) == len(positions):
         return table
-    return Group(table, Text(f"{len(shown)} of {len(places)} shown; the file has all", "dim"))
+    return Group(table, Text(f"{len(shown)} of {len(positions)} shown; the file has all", "dim"))
 
 
 def _shown(value: Value | None) -> str:

@@ -38,9 +38,13 @@ class DesignCost:
 
 
 def cost_of_design(
-    architecture: Architecture, node_nm: float, from_nm: float, area_mm2: float | None,
-    wafer_usd: float | None, defects: float | None,
-) -> DesignCost:  # fmt: skip
+    architecture: Architecture,
+    node_nm: float,
+    from_nm: float,
+    area_mm2: float | None,
+    wafer_usd: float | None,
+    defects: float | None,
+) -> DesignCost:
     """The die of a design.
 
     Raises:
@@ -56,43 +60,49 @@ def cost_of_design(
     if area_mm2 is None:
         if not known.parts:
             raise SilicastError(
-                f"no level of {architecture.name} states its area", field="area",
+                f"no level of {architecture.name} states its area",
+                field="area",
                 hint="give area_um2 in the architecture file, or --area in mm2",
-            )  # fmt: skip
+            )
         area_mm2 = known.mm2 * (factors["area"].estimate if "area" in factors else 1.0)
     die = die_cost(area_mm2, node_nm, wafer_usd=wafer_usd, defects_per_cm2=defects)
     return DesignCost(architecture.name, node_nm, from_nm, known, die, factors)
 
 
-def cost_data(found: DesignCost) -> dict[str, Any]:
+def cost_data(design_cost: DesignCost) -> dict[str, Any]:
     """The same, for JSON."""
-    die = found.die
+    die = design_cost.die
     return {
-        "area_mm2": die.area_mm2, "area_parts_mm2": found.area.parts,
-        "area_unknown": list(found.area.unknown), "dies_per_wafer": die.dies,
-        "yield": die.yields, "wafer_usd": _three(die.wafer_usd), "die_usd": _three(die.usd),
-        "factors": {name: _three(value) for name, value in found.factors.items()},
-    }  # fmt: skip
+        "area_mm2": die.area_mm2,
+        "area_parts_mm2": design_cost.area.parts,
+        "area_unknown": list(design_cost.area.unknown),
+        "dies_per_wafer": die.dies,
+        "yield": die.yields,
+        "wafer_usd": _three(die.wafer_usd),
+        "die_usd": _three(die.usd),
+        "factors": {name: _three(value) for name, value in design_cost.factors.items()},
+    }
 
 
-def cost_card(found: DesignCost) -> RenderableType:
+def cost_card(design_cost: DesignCost) -> RenderableType:
     """The same, to read."""
-    die = found.die
-    facts = Facts(f"a die of {found.name} at {found.node_nm:g} nm")
+    die = design_cost.die
+    facts = Facts(f"a die of {design_cost.name} at {design_cost.node_nm:g} nm")
     facts.add("area", f"{rounded(die.area_mm2)} mm2")
-    if found.area.unknown and found.area.parts:
-        facts.add("not counted", ", ".join(found.area.unknown) + ": no area is given")
+    if design_cost.area.unknown and design_cost.area.parts:
+        facts.add("not counted", ", ".join(design_cost.area.unknown) + ": no area is given")
     facts.add("dies a wafer", whole(die.dies))
-    words = ", ".join(f"{share:.1%} ({name.replace('_', ' ')})"
-                      for name, share in die.yields.items())  # fmt: skip
+    words = ", ".join(
+        f"{share:.1%} ({name.replace('_', ' ')})" for name, share in die.yields.items()
+    )
     facts.add("of which work", words)
     facts.add("wafer", f"{rounded(die.wafer_usd.estimate)} USD")
     facts.add("a die that works", f"{_words(die.usd)} USD, without test and package")
     parts: list[RenderableType] = [facts.rendered()]
-    if found.from_nm != found.node_nm:
-        rows = [[name, _words(value)] for name, value in found.factors.items()]
+    if design_cost.from_nm != design_cost.node_nm:
+        rows = [[name, _words(value)] for name, value in design_cost.factors.items()]
         parts += [
-            Text(f"\nTimes what it is at {found.from_nm:g} nm", "bold"),
+            Text(f"\nTimes what it is at {design_cost.from_nm:g} nm", "bold"),
             listing({"": "left", "factor": "right"}, rows),
         ]
     return Group(*parts)

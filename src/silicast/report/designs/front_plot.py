@@ -24,16 +24,17 @@ def draw_front(state: SearchState, path: Path) -> None:
     count = len(history.objectives)
     if count < 2 or not len(history.front):
         raise SilicastError(
-            "a front is drawn of two or more objectives and at least one design", field="--plot",
+            "a front is drawn of two or more objectives and at least one design",
+            field="--plot",
             hint="print the table instead",
-        )  # fmt: skip
+        )
     pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
     figure = figure_class()(figsize=(0.6 + 4.4 * len(pairs), 4.2), layout="constrained")
     signs = np.array([objective.sign for objective in history.objectives])
     values = history.values * signs
     rows = np.searchsorted(np.flatnonzero(history.feasible), history.front)
-    for place, (i, j) in enumerate(pairs):
-        axes = figure.add_subplot(1, len(pairs), place + 1)
+    for index, (i, j) in enumerate(pairs):
+        axes = figure.add_subplot(1, len(pairs), index + 1)
         axes.scatter(
             values[:, i], values[:, j], s=10, color=TRIED, linewidths=0, label="tried", zorder=2
         )
@@ -51,7 +52,7 @@ def draw_front(state: SearchState, path: Path) -> None:
             )
         axes.grid(visible=True, which="major", color="#e5e7eb", linewidth=0.6, zorder=0)
         axes.spines[["top", "right"]].set_visible(False)
-        if place == 0:
+        if index == 0:
             axes.legend(frameon=False, fontsize=8)
     figure.suptitle(
         f"{state.method} search: {len(history):,} designs tried, {len(history.front)} on the front",

@@ -15,21 +15,30 @@ from silicast.report.drawing.numbers import rounded
 from silicast.report.drawing.tables import Facts, listing
 
 
-def fused_data(found: Fused) -> dict[str, Any]:
+def fused_data(fused: Fused) -> dict[str, Any]:
     """A pair, for JSON; units in the names."""
     data: dict[str, Any] = {
-        "objective": found.objective, "value": found.value, "bound": found.bound,
-        "gap": found.gap, "fused": found.is_fused, "plans": found.plans,
-        "searched": found.searched,
-        "apart": {"energy_pj": found.apart_pj, "cycles": found.apart_cycles},
-    }  # fmt: skip
-    cost = found.cost
+        "objective": fused.objective,
+        "value": fused.value,
+        "bound": fused.bound,
+        "gap": fused.gap,
+        "fused": fused.is_fused,
+        "plans": fused.plans,
+        "searched": fused.searched,
+        "apart": {"energy_pj": fused.apart_pj, "cycles": fused.apart_cycles},
+    }
+    cost = fused.cost
     if cost is not None:
         data["plan"] = {
-            "energy_pj": cost.energy_pj, "cycles": cost.cycles,
-            "saved_outermost_bytes": found.saved_bytes, "products": cost.points,
-            "recomputed": cost.recomputed, "meets_in": _meeting(cost),
-            "tiles": {cost.plan.pair.along[place][1]: count for place, count in cost.plan.cuts},
+            "energy_pj": cost.energy_pj,
+            "cycles": cost.cycles,
+            "saved_outermost_bytes": fused.saved_bytes,
+            "products": cost.points,
+            "recomputed": cost.recomputed,
+            "meets_in": _meeting(cost),
+            "tiles": {
+                cost.plan.pair.along[position][1]: count for position, count in cost.plan.cuts
+            },
             "resident": [
                 {"of": half + 1, "tensor": load.tensor, "words": load.words, "times": load.times}
                 for half, load in cost.plan.loads()
@@ -39,7 +48,7 @@ def fused_data(found: Fused) -> dict[str, Any]:
                 mapping_data(nest, phase)
                 for nest, phase in zip(cost.nests, cost.phases, strict=True)
             ],
-        }  # fmt: skip
+        }
     return data
 
 
@@ -47,24 +56,28 @@ def _meeting(cost: FusedCost) -> str:
     return cost.architecture.memories[cost.plan.level].name
 
 
-def fused_card(found: Fused) -> RenderableType:
+def fused_card(fused: Fused) -> RenderableType:
     """What both cost apart and fused, how good that is known to be, and the loops of a tile."""
-    cost = found.cost
-    first, second = (each.cost.einsum.name for each in found.apart)
-    facts = Facts(f"{first} and {second} on {found.apart[0].cost.architecture.name}")
-    facts.add("apart", f"{rounded(found.apart_pj / 1e6)} uJ, {found.apart_cycles:,.0f} cycles")
+    cost = fused.cost
+    first, second = (each.cost.einsum.name for each in fused.apart)
+    facts = Facts(f"{first} and {second} on {fused.apart[0].cost.architecture.name}")
+    facts.add("apart", f"{rounded(fused.apart_pj / 1e6)} uJ, {fused.apart_cycles:,.0f} cycles")
     if cost is None:
         facts.add("fused", "no plan is worth a search: none fits, or none can be better")
-        facts.add(found.objective, _proof(found))
+        facts.add(fused.objective, _proof(fused))
         return facts.rendered()
-    facts.add("fused", f"{rounded(cost.energy_pj / 1e6)} uJ, {cost.cycles:,.0f} cycles"
-              + ("" if found.is_fused else ": apart is better"))  # fmt: skip
-    facts.add("saved", f"{found.saved_bytes:,.0f} bytes to and from "
-              f"{cost.architecture.memories[0].name}")  # fmt: skip
+    facts.add(
+        "fused",
+        f"{rounded(cost.energy_pj / 1e6)} uJ, {cost.cycles:,.0f} cycles"
+        + ("" if fused.is_fused else ": apart is better"),
+    )
+    facts.add(
+        "saved", f"{fused.saved_bytes:,.0f} bytes to and from {cost.architecture.memories[0].name}"
+    )
     facts.add("tiles", _tiles(cost))
     if cost.recomputed:
         facts.add("done twice", f"{cost.recomputed:,.0f} products")
-    facts.add(found.objective, _proof(found))
+    facts.add(fused.objective, _proof(fused))
     parts: list[RenderableType] = [facts.rendered()]
     for title, nest, phase in zip(("First", "Second"), cost.nests, cost.phases, strict=True):
         parts += [Text(f"\n{title}, one tile", "bold"), Text(nest_text(nest, phase))]
@@ -72,18 +85,19 @@ def fused_card(found: Fused) -> RenderableType:
 
 
 def _tiles(cost: FusedCost) -> str:
-    cuts = [f"{cost.plan.pair.along[place][1]} in {count}" for place, count in cost.plan.cuts]
-    said = f"{', '.join(cuts) or 'one'}, meeting in {_meeting(cost)}"
-    stays = [f"{load.tensor} of the {'second' if half else 'first'}"
-             for half, load in cost.plan.loads()]  # fmt: skip
+    cuts = [f"{cost.plan.pair.along[position][1]} in {count}" for position, count in cost.plan.cuts]
+    message = f"{', '.join(cuts) or 'one'}, meeting in {_meeting(cost)}"
+    stays = [
+        f"{load.tensor} of the {'second' if half else 'first'}" for half, load in cost.plan.loads()
+    ]
     if stays:
-        said += f"; {', '.join(stays)} stay there"
-    return said + ("; rows that tiles share too" if cost.plan.keeps_halo else "")
+        message += f"; {', '.join(stays)} stay there"
+    return message + ("; rows that tiles share too" if cost.plan.keeps_halo else "")
 
 
-def _proof(found: Fused) -> str:
-    proof = "proven best" if found.gap < 1e-6 else f"at most {found.gap:.2%} from the best"
-    return f"{proof} of {found.plans:,} plans and both apart"
+def _proof(fused: Fused) -> str:
+    proof = "proven best" if fused.gap < 1e-6 else f"at most {fused.gap:.2%} from the best"
+    return f"{proof} of {fused.plans:,} plans and both apart"
 
 
 def fused_traffic(cost: FusedCost) -> RenderableType:
@@ -102,21 +116,30 @@ def fused_traffic(cost: FusedCost) -> RenderableType:
     return listing(heads, rows)
 
 
-def fused_layers(found: tuple[FusedLayers, ...]) -> RenderableType:
+def fused_layers(fused_layers: tuple[FusedLayers, ...]) -> RenderableType:
     """Pairs of a file of layers that run tile by tile."""
     rows = []
-    for each in found:
+    for each in fused_layers:
         cost = each.fused.cost
         assert cost is not None
         rows.append(
             [
-                " + ".join(each.feed.names), str(each.feed.count), _tiles(cost),
-                rounded(each.saved_pj / 1e6), f"{each.saved_cycles:,.0f}",
-                f"{each.fused.saved_bytes:,.0f}", f"{each.fused.gap:.1%}",
+                " + ".join(each.feed.names),
+                str(each.feed.count),
+                _tiles(cost),
+                rounded(each.saved_pj / 1e6),
+                f"{each.saved_cycles:,.0f}",
+                f"{each.fused.saved_bytes:,.0f}",
+                f"{each.fused.gap:.1%}",
             ]
-        )  # fmt: skip
+        )
     heads = {
-        "fused": "left", "x": "right", "tiles": "left", "uJ saved": "right",
-        "cycles saved": "right", "bytes saved": "right", "gap": "right",
-    }  # fmt: skip
+        "fused": "left",
+        "x": "right",
+        "tiles": "left",
+        "uJ saved": "right",
+        "cycles saved": "right",
+        "bytes saved": "right",
+        "gap": "right",
+    }
     return listing(heads, rows)

@@ -38,8 +38,9 @@ def draw_mapping(nest: LoopNest, cost: Cost, path: Path) -> None:
     figure.suptitle(
         f"{cost.einsum.name} on {cost.architecture.name}: {cost.energy_pj[0] / 1e6:,.4g} uJ, "
         f"{cost.cycles[0]:,.0f} cycles, {cost.utilisation[0]:.0%} of "
-        f"{cost.architecture.units:,} units at work", fontsize=12,
-    )  # fmt: skip
+        f"{cost.architecture.units:,} units at work",
+        fontsize=12,
+    )
     save_plot(figure, path)
 
 
@@ -60,9 +61,15 @@ def _loops(axes: Any, nest: LoopNest, cost: Cost) -> None:
         is_loop = line.lstrip().startswith("for ")
         text = line if len(line) <= 62 else line[:61] + "…"
         axes.text(
-            0.0, 1.0 - number * step, text.replace("  ", "   "), family="monospace", fontsize=7.2,
-            va="top", color="#111827" if is_loop else COLOURS[0], transform=axes.transAxes,
-        )  # fmt: skip
+            0.0,
+            1.0 - number * step,
+            text.replace("  ", "   "),
+            family="monospace",
+            fontsize=7.2,
+            va="top",
+            color="#111827" if is_loop else COLOURS[0],
+            transform=axes.transAxes,
+        )
 
 
 def _energy(axes: Any, cost: Cost) -> None:
@@ -74,18 +81,24 @@ def _energy(axes: Any, cost: Cost) -> None:
         values = cost.access_pj[:, t, 0] / 1e6
         axes.barh(levels, values, left=left, color=COLOURS[t % 6], label=tensor, height=0.7)
         left += values
-    rest = [(cost.architecture.compute.name, float(cost.compute_pj[0])),
-            ("leakage", float(cost.leak_pj[:, 0].sum())),
-            ("mesh", float(cost.hop_pj[0]))]  # fmt: skip
-    rest = [(name, pj) for name, pj in rest if pj > 0]
-    axes.barh(len(names) + np.arange(len(rest)), [pj / 1e6 for _, pj in rest], color=OTHER,
-              height=0.7)  # fmt: skip
-    ends = [*left, *(pj / 1e6 for _, pj in rest)]
+    remaining = [
+        (cost.architecture.compute.name, float(cost.compute_pj[0])),
+        ("leakage", float(cost.leak_pj[:, 0].sum())),
+        ("mesh", float(cost.hop_pj[0])),
+    ]
+    remaining = [(name, pj) for name, pj in remaining if pj > 0]
+    axes.barh(
+        len(names) + np.arange(len(remaining)),
+        [pj / 1e6 for _, pj in remaining],
+        color=OTHER,
+        height=0.7,
+    )
+    ends = [*left, *(pj / 1e6 for _, pj in remaining)]
     total = float(cost.energy_pj[0]) / 1e6
-    for place, end in enumerate(ends):
-        axes.text(end, place, f" {end / total:.1%}", va="center", fontsize=8)
+    for index, end in enumerate(ends):
+        axes.text(end, index, f" {end / total:.1%}", va="center", fontsize=8)
     axes.set_xlim(0, 1.18 * max(ends))
-    axes.set_yticks(range(len(ends)), [*names, *(name for name, _ in rest)])
+    axes.set_yticks(range(len(ends)), [*names, *(name for name, _ in remaining)])
     axes.invert_yaxis()
     axes.set_xlabel("uJ", fontsize=8)
     axes.legend(frameon=False, fontsize=8, loc="lower right")
@@ -100,9 +113,12 @@ def _roofline(axes: Any, cost: Cost) -> None:
     points = []
     for number, ((level, name), cycles) in enumerate(cost.port_cycles.items()):
         port = next(
-            p for m in cost.architecture.memories if m.name == level for p in m.ports
+            p
+            for m in cost.architecture.memories
+            if m.name == level
+            for p in m.ports
             if p.name == name
-        )  # fmt: skip
+        )
         used = float(cost.traffic.used[_index(cost, level), 0])
         width = port.words_per_cycle * used
         words = float(cycles[0]) * width
@@ -110,12 +126,16 @@ def _roofline(axes: Any, cost: Cost) -> None:
             points.append((f"{level} {name}", width, products / words, COLOURS[number % 6]))
     low = min([x for _, _, x, _ in points] + [1.0]) / 4
     high = max([peak / width for _, width, _, _ in points] + [x for _, _, x, _ in points] + [1]) * 4
-    for place, (label, width, x, colour) in enumerate(points):
+    for index, (label, width, x, colour) in enumerate(points):
         ends = np.array([low, peak / width])
         axes.plot(
-            ends, width * ends, color=colour, linewidth=1.5, label=f"{label}, {width:g}/cycle",
-            linestyle=(3 * place, (6, 3)) if place else "-",
-        )  # fmt: skip
+            ends,
+            width * ends,
+            color=colour,
+            linewidth=1.5,
+            label=f"{label}, {width:g}/cycle",
+            linestyle=(3 * index, (6, 3)) if index else "-",
+        )
         axes.plot([x], [reached], "o", color=colour, markersize=6, zorder=3)
     axes.axhline(peak, color="#111827", linewidth=1.3, label=f"units, {peak:,g}/cycle")
     if not points:
@@ -148,15 +168,17 @@ def _fills(axes: Any, cost: Cost) -> None:
     most = min(TILES_SHOWN, max(turns for _, turns, _ in rows))
     end = total * most / max(turns for _, turns, _ in rows)
     shown = max(end, total / 4 if min(turns for _, turns, _ in rows) <= 4 else end)
-    for place, (_, turns, t) in enumerate(rows):
+    for index, (_, turns, t) in enumerate(rows):
         period = total / turns
         starts = np.arange(min(int(np.ceil(shown / period)), 400)) * period
         axes.broken_barh(
-            [(start, period * 0.94) for start in starts], (place - 0.35, 0.7),
-            facecolors=[COLOURS[t % 6] if n % 2 == 0 else _light(COLOURS[t % 6])
-                        for n in range(len(starts))],
-        )  # fmt: skip
-        axes.text(shown * 1.01, place, f"x {turns:,.4g}", va="center", fontsize=8)
+            [(start, period * 0.94) for start in starts],
+            (index - 0.35, 0.7),
+            facecolors=[
+                COLOURS[t % 6] if n % 2 == 0 else _light(COLOURS[t % 6]) for n in range(len(starts))
+            ],
+        )
+        axes.text(shown * 1.01, index, f"x {turns:,.4g}", va="center", fontsize=8)
     axes.set_xlim(0, shown)
     axes.set_yticks(range(len(rows)), [name for name, _, _ in rows])
     axes.invert_yaxis()
@@ -167,13 +189,18 @@ def _fills(axes: Any, cost: Cost) -> None:
 def _array(axes: Any, nest: LoopNest, cost: Cost) -> None:
     """The meshes laid out in rows and columns; units that work are filled."""
     sides = [
-        (node.name, axis, size) for node in cost.architecture.nodes if isinstance(node, FanOut)
+        (node.name, axis, size)
+        for node in cost.architecture.nodes
+        if isinstance(node, FanOut)
         for axis, size in enumerate(node.mesh)
-    ]  # fmt: skip
+    ]
     used = []
     for name, axis, size in sides:
-        loops = [loop for loop in nest.loops if loop.slot == name and max(loop.axis, 0) == axis
-                 and loop.axis >= 0]  # fmt: skip
+        loops = [
+            loop
+            for loop in nest.loops
+            if loop.slot == name and max(loop.axis, 0) == axis and loop.axis >= 0
+        ]
         taken = int(np.prod([loop.bound for loop in loops])) if loops else 1
         used.append((name, size, min(taken, size), loops))
     axes.set_title("Array occupancy", fontsize=10, loc="left")
@@ -203,16 +230,23 @@ def _ports(axes: Any, cost: Cost) -> None:
     """How busy every port and the units are, of all cycles."""
     total = float(cost.cycles[0])
     units = float(cost.traffic.steps[0]) / cost.architecture.compute.per_cycle / total
-    rows = [(f"{level} {port}", float(cycles[0]) / total)
-            for (level, port), cycles in cost.port_cycles.items()]  # fmt: skip
+    rows = [
+        (f"{level} {port}", float(cycles[0]) / total)
+        for (level, port), cycles in cost.port_cycles.items()
+    ]
     rows.append(("units", units))
-    for place, (_, share) in enumerate(rows):
-        axes.barh(place, share, color=COLOURS[1] if share > 0.99 else COLOURS[0], height=0.7)
+    for index, (_, share) in enumerate(rows):
+        axes.barh(index, share, color=COLOURS[1] if share > 0.99 else COLOURS[0], height=0.7)
         inside = share > 0.85
         axes.text(
-            share, place, f" {share:.0%} ", va="center", fontsize=8,
-            ha="right" if inside else "left", color="white" if inside else "#111827",
-        )  # fmt: skip
+            share,
+            index,
+            f" {share:.0%} ",
+            va="center",
+            fontsize=8,
+            ha="right" if inside else "left",
+            color="white" if inside else "#111827",
+        )
     if max(share for _, share in rows) < 0.99:
         axes.barh(len(rows) - 1, 1.0 - units, left=units, color="#cbd5e1", height=0.7, zorder=0)
         axes.text(1.0, len(rows) - 1.4, "grey: stalls, filling, emptying", fontsize=8, ha="right")
@@ -229,10 +263,10 @@ def _index(cost: Cost, level: str) -> int:
 
 
 def _line(sides: list[tuple[str, int, int, Any]]) -> Any:
-    found = np.ones(1)
+    line = np.ones(1)
     for _, size, taken, _ in sides:
-        found = np.kron(found, (np.arange(size) < taken).astype(float))
-    return found
+        line = np.kron(line, (np.arange(size) < taken).astype(float))
+    return line
 
 
 def _side_text(sides: list[tuple[str, int, int, Any]]) -> str:

@@ -16,45 +16,47 @@ from silicast.report.drawing.numbers import rounded, whole
 from silicast.report.drawing.tables import Facts, listing
 
 
-def mapping_data(nest: LoopNest, found: Cost) -> dict[str, Any]:
+def mapping_data(nest: LoopNest, cost: Cost) -> dict[str, Any]:
     """One mapping and its costs, for JSON; units in the names."""
-    traffic = found.traffic
+    traffic = cost.traffic
     levels = []
-    for level, memory in enumerate(found.architecture.memories):
+    for level, memory in enumerate(cost.architecture.memories):
         tensors = {
             name: {
                 "reads": float(traffic.reads[level, t, 0]),
                 "fills": float(traffic.fills[level, t, 0]),
                 "updates": float(traffic.updates[level, t, 0]),
                 "tile_words": float(traffic.tiles[level, t, 0]),
-                "energy_pj": float(found.access_pj[level, t, 0]),
+                "energy_pj": float(cost.access_pj[level, t, 0]),
             }
-            for t, name in enumerate(found.einsum.names)
+            for t, name in enumerate(cost.einsum.names)
             if traffic.tiles[level, t, 0]
         }
-        for t, name in enumerate(found.einsum.names):
-            if name in tensors and found.zeros is not None:
-                tensors[name] |= _sparse_data(found.zeros, level, t)
+        for t, name in enumerate(cost.einsum.names):
+            if name in tensors and cost.zeros is not None:
+                tensors[name] |= _sparse_data(cost.zeros, level, t)
         ports = {
             port: float(cycles[0])
-            for (name, port), cycles in found.port_cycles.items()
+            for (name, port), cycles in cost.port_cycles.items()
             if name == memory.name
         }
         levels.append(
             {
-                "name": memory.name, "instances": float(traffic.used[level, 0]),
-                "leak_pj": float(found.leak_pj[level, 0]), "port_cycles": ports,
+                "name": memory.name,
+                "instances": float(traffic.used[level, 0]),
+                "leak_pj": float(cost.leak_pj[level, 0]),
+                "port_cycles": ports,
                 "tensors": tensors,
             }
-        )  # fmt: skip
+        )
     return {
-        "energy_pj": float(found.energy_pj[0]),
-        "cycles": float(found.cycles[0]),
-        "seconds": float(found.seconds[0]),
-        "utilisation": float(found.utilisation[0]),
-        "compute_pj": float(found.compute_pj[0]),
-        "products": float(found.products[0]),
-        "uncounted": list(found.uncounted),
+        "energy_pj": float(cost.energy_pj[0]),
+        "cycles": float(cost.cycles[0]),
+        "seconds": float(cost.seconds[0]),
+        "utilisation": float(cost.utilisation[0]),
+        "compute_pj": float(cost.compute_pj[0]),
+        "products": float(cost.products[0]),
+        "uncounted": list(cost.uncounted),
         "loops": [
             {"level": loop.slot, "dim": loop.dim, "bound": loop.bound, "in_space": loop.axis >= 0}
             for loop in nest.loops
@@ -81,27 +83,34 @@ def _sparse_data(zeros: SparseTraffic, level: int, t: int) -> dict[str, Any]:
 def answer_data(answer: Mapped) -> dict[str, Any]:
     """A searched mapping with its proof, for JSON."""
     return {
-        "objective": answer.objective, "value": answer.value, "bound": answer.bound,
-        "gap": answer.gap, "divides": answer.divides, "complete": answer.complete,
+        "objective": answer.objective,
+        "value": answer.value,
+        "bound": answer.bound,
+        "gap": answer.gap,
+        "divides": answer.divides,
+        "complete": answer.complete,
         **mapping_data(answer.nest, answer.cost),
-    }  # fmt: skip
+    }
 
 
-def mapping_card(nest: LoopNest, found: Cost, answer: Mapped | None = None) -> RenderableType:
+def mapping_card(nest: LoopNest, cost: Cost, answer: Mapped | None = None) -> RenderableType:
     """What a mapping costs, how good it is known to be, and its loops."""
-    facts = Facts(f"{found.einsum.name} on {found.architecture.name}")
-    facts.add("energy", f"{rounded(found.energy_pj[0] / 1e6)} uJ, "
-              f"{rounded(found.energy_pj[0] / found.einsum.points)} pJ a product")  # fmt: skip
-    facts.add("time", f"{whole(found.cycles[0])} cycles, {rounded(found.seconds[0] * 1e3)} ms")
-    facts.add("units at work", f"{found.utilisation[0]:.1%} of {found.architecture.units}")
-    if found.zeros is not None:
-        left = float(found.zeros.computes.actual[0]) / float(found.points[0])
-        facts.add("products left", f"{left:.1%} of {whole(found.points[0])}")
-    if found.uncounted:
-        facts.add("not counted", ", ".join(found.uncounted) + ": no energy is given")
+    facts = Facts(f"{cost.einsum.name} on {cost.architecture.name}")
+    facts.add(
+        "energy",
+        f"{rounded(cost.energy_pj[0] / 1e6)} uJ, "
+        f"{rounded(cost.energy_pj[0] / cost.einsum.points)} pJ a product",
+    )
+    facts.add("time", f"{whole(cost.cycles[0])} cycles, {rounded(cost.seconds[0] * 1e3)} ms")
+    facts.add("units at work", f"{cost.utilisation[0]:.1%} of {cost.architecture.units}")
+    if cost.zeros is not None:
+        left = float(cost.zeros.computes.actual[0]) / float(cost.points[0])
+        facts.add("products left", f"{left:.1%} of {whole(cost.points[0])}")
+    if cost.uncounted:
+        facts.add("not counted", ", ".join(cost.uncounted) + ": no energy is given")
     if answer is not None:
         facts.add(answer.objective, _proof(answer))
-    return Group(facts.rendered(), Text("\nLoops", "bold"), Text(nest_text(nest, found)))
+    return Group(facts.rendered(), Text("\nLoops", "bold"), Text(nest_text(nest, cost)))
 
 
 def _proof(answer: Mapped) -> str:
@@ -115,18 +124,18 @@ def _proof(answer: Mapped) -> str:
     return f"{proof}, of loops whose bounds divide their dimensions"
 
 
-def nest_text(nest: LoopNest, found: Cost) -> str:
+def nest_text(nest: LoopNest, cost: Cost) -> str:
     """The loops, outermost first, each memory with the tiles that it holds."""
     lines: list[str] = []
     depth, level = 0, -1
-    for node in found.architecture.nodes:
+    for node in cost.architecture.nodes:
         if isinstance(node, FanOut):
             word = f"{node.name} (side by side)"
         else:
             level += 1
-            tiles = found.traffic.tiles[level, :, 0]
+            tiles = cost.traffic.tiles[level, :, 0]
             held = ", ".join(
-                f"{name} {tiles[t]:g}" for t, name in enumerate(found.einsum.names) if tiles[t]
+                f"{name} {tiles[t]:g}" for t, name in enumerate(cost.einsum.names) if tiles[t]
             )
             word = f"{node.name} [{held}]"
         loops = [loop for loop in nest.loops if loop.slot == node.name and loop.bound > 1]
@@ -138,47 +147,54 @@ def nest_text(nest: LoopNest, found: Cost) -> str:
     return "\n".join(lines)
 
 
-def _moved(found: Cost, level: int, t: int) -> list[float]:
+def _moved(cost: Cost, level: int, t: int) -> list[float]:
     """Words that are read, filled and updated by all instances; metadata counts with them."""
     counts = []
     for name in ("reads", "fills", "updates"):
-        if found.zeros is None:
-            counts.append(float(getattr(found.traffic, name)[level, t, 0]))
+        if cost.zeros is None:
+            counts.append(float(getattr(cost.traffic, name)[level, t, 0]))
             continue
-        one = float(getattr(found.zeros, name).actual[level, t, 0])
-        formatted = found.zeros.formats.get((level, t))
+        one = float(getattr(cost.zeros, name).actual[level, t, 0])
+        formatted = cost.zeros.formats.get((level, t))
         one += float(formatted.total(name)[0]) if formatted else 0.0
-        counts.append(one * float(found.traffic.used[level, 0]))
+        counts.append(one * float(cost.traffic.used[level, 0]))
     return counts
 
 
-def traffic_table(found: Cost) -> RenderableType:
+def traffic_table(cost: Cost) -> RenderableType:
     """Words and energy of every tensor at every memory, and the cycles of every port."""
-    traffic, rows = found.traffic, []
-    total = float(found.energy_pj[0])
-    for level, memory in enumerate(found.architecture.memories):
-        for t, name in enumerate(found.einsum.names):
+    traffic, rows = cost.traffic, []
+    total = float(cost.energy_pj[0])
+    for level, memory in enumerate(cost.architecture.memories):
+        for t, name in enumerate(cost.einsum.names):
             if not traffic.tiles[level, t, 0]:
                 continue
             rows.append(
                 [
-                    memory.name, name, *(whole(count) for count in _moved(found, level, t)),
-                    rounded(found.access_pj[level, t, 0] / 1e6),
-                    f"{found.access_pj[level, t, 0] / total:.1%}",
+                    memory.name,
+                    name,
+                    *(whole(count) for count in _moved(cost, level, t)),
+                    rounded(cost.access_pj[level, t, 0] / 1e6),
+                    f"{cost.access_pj[level, t, 0] / total:.1%}",
                 ]
-            )  # fmt: skip
-    leak = float(found.leak_pj.sum())
-    for name, value in (("compute", float(found.compute_pj[0])), ("leakage", leak)):
+            )
+    leak = float(cost.leak_pj.sum())
+    for name, value in (("compute", float(cost.compute_pj[0])), ("leakage", leak)):
         rows.append([name, "", "", "", "", rounded(value / 1e6), f"{value / total:.1%}"])
     columns = {
-        "level": "left", "tensor": "left", "reads": "right", "fills": "right",
-        "updates": "right", "uJ": "right", "share": "right",
-    }  # fmt: skip
+        "level": "left",
+        "tensor": "left",
+        "reads": "right",
+        "fills": "right",
+        "updates": "right",
+        "uJ": "right",
+        "share": "right",
+    }
     parts: list[RenderableType] = [listing(columns, rows)]
-    if found.port_cycles:
+    if cost.port_cycles:
         ports = [
-            [name, port, whole(cycles[0]), f"{cycles[0] / found.cycles[0]:.0%}"]
-            for (name, port), cycles in found.port_cycles.items()
+            [name, port, whole(cycles[0]), f"{cycles[0] / cost.cycles[0]:.0%}"]
+            for (name, port), cycles in cost.port_cycles.items()
         ]
         heads = {"level": "left", "port": "left", "cycles": "right", "busy": "right"}
         parts += [Text(), listing(heads, ports)]

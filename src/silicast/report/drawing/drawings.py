@@ -61,32 +61,36 @@ def bars(rows: Sequence[Bar], unit: str, title: str, order: Sequence[str] = ()) 
     scale = (WIDTH - left - 16.0) / most
     names = list(dict.fromkeys((*order, *(piece.name for row in rows for piece in row.pieces))))
     color = {name: COLORS[number % len(COLORS)] for number, name in enumerate(names)}
-    found, top = [], 4.0
+    items, top = [], 4.0
     for row in rows:
-        found.append(_text(left - 8.0, top + BAR * 0.68, row.label, "end"))
+        items.append(_text(left - 8.0, top + BAR * 0.68, row.label, "end"))
         at = left + row.start * scale
         for piece in row.pieces:
             wide = piece.size * scale
             words = escape(f"{piece.name}: {piece.words}" if piece.words else piece.name)
-            found.append(
+            items.append(
                 f'<rect x="{at:.1f}" y="{top:.1f}" width="{max(wide, 0.3):.1f}" height="{BAR:g}" '
                 f'fill="{color[piece.name]}"><title>{words}</title></rect>'
             )
             if wide > len(piece.name) * CHARACTER + 6.0:
-                found.append(_text(at + wide / 2, top + BAR * 0.68, piece.name, "middle", "#fff"))
+                items.append(_text(at + wide / 2, top + BAR * 0.68, piece.name, "middle", "#fff"))
             at += wide
         if row.mark:
             x = left + row.mark * scale
-            found.append(_line(x, top - 3.0, x, top + BAR + 3.0, "#b00020", 2.0))
+            items.append(_line(x, top - 3.0, x, top + BAR + 3.0, "#b00020", 2.0))
         top += BAR + GAP
-    found.append(_axis(left, top, most, scale, unit))
+    items.append(_axis(left, top, most, scale, unit))
     height = top + 34.0
-    shown = {piece.name for row in rows for piece in row.pieces
-             if piece.size * scale <= len(piece.name) * CHARACTER + 6.0}  # fmt: skip
+    shown = {
+        piece.name
+        for row in rows
+        for piece in row.pieces
+        if piece.size * scale <= len(piece.name) * CHARACTER + 6.0
+    }
     key, height = _key([name for name in names if name in shown], color, height)
     return (
         f'<svg viewBox="0 0 {WIDTH:g} {height:g}" role="img" aria-label="{escape(title)}">'
-        f"{''.join(found)}{key}</svg>"
+        f"{''.join(items)}{key}</svg>"
     )
 
 
@@ -121,16 +125,16 @@ def scatter(points: Sequence[Point], across: str, up: str) -> str:
     def at(x: float, y: float) -> tuple[float, float]:
         return left + x / most[0] * wide, top + high - y / most[1] * high
 
-    found = [
+    items = [
         _line(left, top + high, left + wide, top + high, "#444", 1.0),
         _line(left, top, left, top + high, "#444", 1.0),
     ]
     for tick in _ticks(most[0]):
         x, y = at(tick, 0.0)
-        found += [_line(x, y, x, y + 4.0, "#444", 1.0), _text(x, y + 17.0, f"{tick:g}", "middle")]
+        items += [_line(x, y, x, y + 4.0, "#444", 1.0), _text(x, y + 17.0, f"{tick:g}", "middle")]
     for tick in _ticks(most[1]):
         x, y = at(0.0, tick)
-        found += [
+        items += [
             _line(x, y, x + wide, y, "#e3e6eb", 1.0),
             _text(x - 6.0, y + 4.0, f"{tick:g}", "end"),
         ]
@@ -140,19 +144,19 @@ def scatter(points: Sequence[Point], across: str, up: str) -> str:
     for number, point in enumerate(points):
         color = COLORS[number % len(COLORS)]
         x, y = at(point.x[0], point.y[0])
-        found.append(_line(*at(point.x[1], point.y[0]), *at(point.x[2], point.y[0]), color, 1.5))
-        found.append(_line(*at(point.x[0], point.y[1]), *at(point.x[0], point.y[2]), color, 1.5))
-        found.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{color}"/>')
-        others = [bar for place, bar in enumerate(across_bars) if place != number]
+        items.append(_line(*at(point.x[1], point.y[0]), *at(point.x[2], point.y[0]), color, 1.5))
+        items.append(_line(*at(point.x[0], point.y[1]), *at(point.x[0], point.y[2]), color, 1.5))
+        items.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{color}"/>')
+        others = [bar for index, bar in enumerate(across_bars) if index != number]
         spot = _free_spot(x, y, point.label, [*taken, *others])
         taken.append(spot)
-        found.append(_text(spot[0], spot[1], point.label, "start", color))
-    found.append(_text(left + wide, top + high + 32.0, across, "end"))
-    found.append(_text(left + 6.0, top + 10.0, up, "start"))
+        items.append(_text(spot[0], spot[1], point.label, "start", color))
+    items.append(_text(left + wide, top + high + 32.0, across, "end"))
+    items.append(_text(left + 6.0, top + 10.0, up, "start"))
     height = top + high + 40.0
     return (
         f'<svg viewBox="0 0 {WIDTH:g} {height:g}" role="img" '
-        f'aria-label="{escape(up)} over {escape(across)}">{"".join(found)}</svg>'
+        f'aria-label="{escape(up)} over {escape(across)}">{"".join(items)}</svg>'
     )
 
 
@@ -188,15 +192,15 @@ def _end(row: Bar) -> float:
 
 
 def _axis(left: float, top: float, most: float, scale: float, unit: str) -> str:
-    found = [_line(left, top, left + most * scale, top, "#444", 1.0)]
+    items = [_line(left, top, left + most * scale, top, "#444", 1.0)]
     for tick in _ticks(most):
         x = left + tick * scale
-        found += [
+        items += [
             _line(x, top, x, top + 4.0, "#444", 1.0),
             _text(x, top + 17.0, f"{tick:g}", "middle"),
         ]
-    found.append(_text(left - 8.0, top + 17.0, unit, "end"))
-    return "".join(found)
+    items.append(_text(left - 8.0, top + 17.0, unit, "end"))
+    return "".join(items)
 
 
 def _ticks(most: float) -> list[float]:
@@ -217,17 +221,17 @@ def _ticks(most: float) -> list[float]:
 
 def _key(names: Sequence[str], color: dict[str, str], top: float) -> tuple[str, float]:
     """Colours of pieces that are too narrow for their names, and where the key ends."""
-    found, x = [], 4.0
+    items, x = [], 4.0
     for name in names:
         wide = len(name) * CHARACTER + 26.0
         if x + wide > WIDTH:
             x, top = 4.0, top + 18.0
-        found.append(
+        items.append(
             f'<rect x="{x:.1f}" y="{top - 10.0:.1f}" width="10" height="10" fill="{color[name]}"/>'
         )
-        found.append(_text(x + 14.0, top, name, "start"))
+        items.append(_text(x + 14.0, top, name, "start"))
         x += wide
-    return "".join(found), top + (10.0 if names else -6.0)
+    return "".join(items), top + (10.0 if names else -6.0)
 
 
 def _text(x: float, y: float, text: str, anchor: str, fill: str = "#333") -> str:

@@ -46,13 +46,18 @@ HEADINGS = ("metric", "estimate", "5 %", "95 %", "bound")
 def answer_html(answer: Answer) -> str:
     """One answer: its metrics, how sure it is, and its warnings."""
     rows = [
-        (name, f"{belief.estimate:.4g}", f"{belief.p05:.4g}", f"{belief.p95:.4g}",
-         f"{answer.bound[name]:.4g}" if name in answer.bound else "")
+        (
+            name,
+            f"{belief.estimate:.4g}",
+            f"{belief.p05:.4g}",
+            f"{belief.p95:.4g}",
+            f"{answer.bound[name]:.4g}" if name in answer.bound else "",
+        )
         for name, belief in without_tokens(answer.metrics).items()
-    ]  # fmt: skip
-    said = "".join(f"<li>{escape(text)}</li>" for text in answer.warnings)
+    ]
+    remark = "".join(f"<li>{escape(text)}</li>" for text in answer.warnings)
     sure = f"<p>tier {escape(answer.tier)}, domain {escape(answer.domain)}</p>"
-    return table_html(HEADINGS, rows) + sure + (f"<ul>{said}</ul>" if said else "")
+    return table_html(HEADINGS, rows) + sure + (f"<ul>{remark}</ul>" if remark else "")
 
 
 def table_html(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -77,10 +82,10 @@ def intervals_figure(metrics: Mapping[str, Belief]) -> Drawing:
     shown = [(name, belief) for name, belief in metrics.items() if belief.estimate > 0.0]
     figure = figure_class()(figsize=(7.0, 1.0 + 0.35 * len(shown)), layout="constrained")
     axes = figure.add_subplot()
-    for place, (_, belief) in enumerate(shown):
+    for index, (_, belief) in enumerate(shown):
         ends = [belief.p05 / belief.estimate, belief.p95 / belief.estimate]
-        axes.plot(ends, [place, place], linewidth=5, solid_capstyle="butt")
-        axes.plot([1.0], [place], "k|", markersize=12)
+        axes.plot(ends, [index, index], linewidth=5, solid_capstyle="butt")
+        axes.plot([1.0], [index], "k|", markersize=12)
     axes.set_yticks(range(len(shown)), [f"{name} {belief:.4g}" for name, belief in shown])
     axes.invert_yaxis()
     axes.set_xlabel("of the estimate (90 % interval)")

@@ -35,14 +35,21 @@ MOST_SOURCES: Final = 20
 _IN_TABLE: Final = ("power:", "cost:")
 """Lines on what the table of metrics has too."""
 _OF_TOKENS: Final = (
-    "total_ms", "step_time_s", "e2e_ms", "ttft_p50_ms", "tpot_mean_ms", "output_tokens_per_s",
+    "total_ms",
+    "step_time_s",
+    "e2e_ms",
+    "ttft_p50_ms",
+    "tpot_mean_ms",
+    "output_tokens_per_s",
     "tokens_per_s_per_gpu",
-)  # fmt: skip
+)
 _OF_SEQUENCES: Final = ("total_ms", "e2e_p50_ms", "e2e_p99_ms", "sequences_per_s")
 _OF_EACH: Final = (
-    "energy_per_sequence_j", "energy_per_output_token_j", "cost_per_million_sequences",
+    "energy_per_sequence_j",
+    "energy_per_output_token_j",
+    "cost_per_million_sequences",
     "cost_per_million_output_tokens",
-)  # fmt: skip
+)
 """What an answer is told by in a sentence, the first four that it has."""
 _SPREAD: Final = ("mean", "p99")
 """Statistics of latencies that have their interval beside them."""
@@ -97,13 +104,13 @@ def answer_page(head: str, answer: Answer, more: Sequence[str] = ()) -> str:
     parts.append(_verdict(answer))
     tables = [_latencies(answer), _metrics(shown_metrics(_without_latencies(answer)))]
     lines = (line for line in serving_lines(answer) if not line.startswith(_IN_TABLE))
-    said = [*(lines if tables[0] else shares(why)), *more]
-    parts += _section("What to expect", [*tables, _list(said) if said else ""])
+    remarks = [*(lines if tables[0] else shares(why)), *more]
+    parts += _section("What to expect", [*tables, _list(remarks) if remarks else ""])
     parts += _section("Where the time goes", _timeline(why))
     parts += _section("Memory of a device", _memory(why))
     parts += _section("Why, and how sure", [_list(notes(answer)), *_uncertainty(why)])
-    said = answer["warnings"]
-    parts += _section("To know", [_list(said, "warning")] if said else [])
+    remarks = answer["warnings"]
+    parts += _section("To know", [_list(remarks, "warning")] if remarks else [])
     parts += _section("What it rests on", [_list(_sources(why))])
     return _page(head, parts)
 
@@ -137,8 +144,8 @@ def comparison_page(
         parts += _section("Latency against throughput, with 90 % intervals", drawn)
     reasons = [f"{one.label}: {one.reason}" for one in candidates if not one.fits]
     parts += _section("What does not fit", [_list(reasons)] if reasons else [])
-    said = warnings_of(fitting, today)
-    parts += _section("To know", [_list(said, "warning")] if said else [])
+    remark = warnings_of(fitting, today)
+    parts += _section("To know", [_list(remark, "warning")] if remark else [])
     return _page(head, parts)
 
 
@@ -194,8 +201,8 @@ def _without_latencies(answer: Answer) -> Answer:
     metrics = without_tokens(answer["metrics"])
     if not any(f"{name}_mean_ms" in metrics for name in LATENCIES):
         return answer
-    kept = (*RATES, "power_w", *_OF_EACH)
-    return {**answer, "metrics": {name: metrics[name] for name in kept if name in metrics}}
+    remaining = (*RATES, "power_w", *_OF_EACH)
+    return {**answer, "metrics": {name: metrics[name] for name in remaining if name in metrics}}
 
 
 def _metrics(answer: Answer) -> str:
@@ -233,7 +240,7 @@ def _timeline(why: Mapping[str, Any]) -> list[str]:
         size = float(part["exposed_ms"]) * factor
         rows.append(Bar(_words(part), [_piece(part, factor)], start))
         start += size
-    found = [bars(rows, unit, "phases one after the other")]
+    timeline = [bars(rows, unit, "phases one after the other")]
     made = {id(part): _kinds(part) for part in phases}
     order = list(dict.fromkeys(name for kinds in made.values() for name, _ in kinds))
     for part in phases:
@@ -241,8 +248,8 @@ def _timeline(why: Mapping[str, Any]) -> list[str]:
         if len(kinds) > 1 and float(part["share"]) > 0.02:
             name = _words(part)
             pieces = [Piece(each, ms * factor, duration(ms * 1e-3)) for each, ms in kinds]
-            found.append(bars([Bar(name, pieces)], unit, f"what {name} is made of", order))
-    return found
+            timeline.append(bars([Bar(name, pieces)], unit, f"what {name} is made of", order))
+    return timeline
 
 
 def _piece(part: Mapping[str, Any], factor: float) -> Piece:
@@ -256,12 +263,12 @@ def _words(part: Mapping[str, Any]) -> str:
 
 def _kinds(part: Mapping[str, Any]) -> list[tuple[str, float]]:
     """Milliseconds by name of what runs, of all layers together; the largest first."""
-    found: dict[str, float] = defaultdict(float)
+    table: dict[str, float] = defaultdict(float)
     for name, ms in _leaves(part):
-        found[name.replace("_", " ")] += ms
-    ordered = sorted(found.items(), key=lambda item: -item[1])
-    rest = sum(ms for _, ms in ordered[MOST_PARTS:])
-    return ordered[:MOST_PARTS] + ([("others", rest)] if rest else [])
+        table[name.replace("_", " ")] += ms
+    ordered = sorted(table.items(), key=lambda item: -item[1])
+    remaining = sum(ms for _, ms in ordered[MOST_PARTS:])
+    return ordered[:MOST_PARTS] + ([("others", remaining)] if remaining else [])
 
 
 def _leaves(part: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
@@ -292,8 +299,8 @@ def _uncertainty(why: Mapping[str, Any]) -> list[str]:
     known = why.get("uncertainty") or {}
     if not known:
         return []
-    name, found = list(known.items())[-1]
-    factors = sorted(found.get("factors", ()), key=lambda each: -each["share"])[:MOST_FACTORS]
+    name, result = list(known.items())[-1]
+    factors = sorted(result.get("factors", ()), key=lambda each: -each["share"])[:MOST_FACTORS]
     if not factors:
         return []
     rows = [[escape(words_of(each["name"])), percent(each["share"])] for each in factors]

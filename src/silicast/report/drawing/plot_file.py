@@ -20,9 +20,10 @@ def check_plot(path: Path) -> None:
     """
     if path.suffix not in ENDINGS:
         raise SilicastError(
-            f"{path.name}: the ending {path.suffix!r} names no format of drawings", field="--plot",
+            f"{path.name}: the ending {path.suffix!r} names no format of drawings",
+            field="--plot",
             hint=f"one of {', '.join(ENDINGS)}",
-        )  # fmt: skip
+        )
     figure_class()
 
 
@@ -55,9 +56,11 @@ def figure_class() -> Any:
         from matplotlib.figure import Figure
     except ImportError:
         raise SilicastError(
-            "a drawing needs matplotlib", kind="unsupported", field="--plot",
+            "a drawing needs matplotlib",
+            kind="unsupported",
+            field="--plot",
             hint="pip install 'silicast[plot]'; without --plot the curve is drawn in text",
-        ) from None  # fmt: skip
+        ) from None
     rcParams["svg.hashsalt"] = "silicast"
     return Figure
 

@@ -30,9 +30,10 @@ def check_ending(path: Path, field: str) -> None:
     """
     if path.suffix not in ENDINGS:
         raise SilicastError(
-            f"{path.name}: the ending {path.suffix!r} names no format of tables", field=field,
+            f"{path.name}: the ending {path.suffix!r} names no format of tables",
+            field=field,
             hint=f"one of {', '.join(ENDINGS)}",
-        )  # fmt: skip
+        )
     if path.suffix == ".parquet":
         _pyarrow(field)
 
@@ -95,7 +96,9 @@ def _pyarrow(field: str) -> Any:
         import pyarrow.parquet
     except ImportError:
         raise SilicastError(
-            "Parquet needs pyarrow", kind="unsupported", field=field,
+            "Parquet needs pyarrow",
+            kind="unsupported",
+            field=field,
             hint="pip install 'silicast[data]', or write .csv or .jsonl",
-        ) from None  # fmt: skip
+        ) from None
     return pyarrow

@@ -53,7 +53,7 @@ class Listing:
             most: that a text or word keeps before it is broken.
             whole: a text is not wrapped; else only its words are not.
         """
-        found = []
+        least = []
         for number, (heading, justify) in enumerate(self._columns.items()):
             cells = [row[number] for row in self._rows]
             if justify != "left":
@@ -61,33 +61,39 @@ class Listing:
             elif not whole:
                 cells = [word for cell in cells for word in cell.split()]
             longest = max(map(len, cells), default=0)
-            found.append(longest if justify != "left" else min(longest, most))
-        return found
+            least.append(longest if justify != "left" else min(longest, most))
+        return least
 
     def _widths(self, least: Sequence[int], spare: int) -> list[int]:
         """Of each column: what is to spare goes to the narrowest of those that hold more."""
-        found = list(least)
+        widths = list(least)
         longest = [
             max(map(len, (*heading.split("\n"), *(row[number] for row in self._rows))))
             for number, heading in enumerate(self._columns)
         ]
         for _ in range(spare):
-            short = [n for n, width in enumerate(found) if width < longest[n]]
+            short = [n for n, width in enumerate(widths) if width < longest[n]]
             if not short:
                 break
-            found[min(short, key=found.__getitem__)] += 1
-        return found
+            widths[min(short, key=widths.__getitem__)] += 1
+        return widths
 
     def _table(self, widths: Sequence[int], between: int) -> Table:
         table = Table(
-            box=SIMPLE_HEAD, pad_edge=False, padding=(0, between, 0, 0), show_edge=False,
+            box=SIMPLE_HEAD,
+            pad_edge=False,
+            padding=(0, between, 0, 0),
+            show_edge=False,
             header_style="bold",
-        )  # fmt: skip
+        )
         for number, (heading, justify) in enumerate(self._columns.items()):
             table.add_column(
-                heading, justify=cast("Justify", "left" if justify == "tree" else justify),
-                no_wrap=justify != "left", overflow="fold", width=widths[number],
-            )  # fmt: skip
+                heading,
+                justify=cast("Justify", "left" if justify == "tree" else justify),
+                no_wrap=justify != "left",
+                overflow="fold",
+                width=widths[number],
+            )
         for row in self._rows:
             table.add_row(*(Text(cell) for cell in row))
         return table
@@ -98,15 +104,17 @@ class Listing:
         for row in self._rows:
             head, *cells = row
             lines.append(Text(head, "bold"))
-            rest = list(self._columns)[1:]
-            own = Table(box=None, pad_edge=False, show_header=False, padding=(0, BETWEEN[0], 0, 0))
-            own.add_column(overflow="fold")
-            own.add_column(justify="right", overflow="fold")
-            for heading, cell in zip(rest, cells, strict=True):
+            remaining = list(self._columns)[1:]
+            table = Table(
+                box=None, pad_edge=False, show_header=False, padding=(0, BETWEEN[0], 0, 0)
+            )
+            table.add_column(overflow="fold")
+            table.add_column(justify="right", overflow="fold")
+            for heading, cell in zip(remaining, cells, strict=True):
                 if cell:
-                    own.add_row(Text(f"  {heading}".replace("\n", " ")), Text(cell))
-            if own.row_count:
-                lines.append(own)
+                    table.add_row(Text(f"  {heading}".replace("\n", " ")), Text(cell))
+            if table.row_count:
+                lines.append(table)
         return Group(*lines)
 
 

@@ -36,10 +36,13 @@ def trace_document(trace: Trace) -> dict[str, Any]:
     order = sorted(
         range(len(trace.slices)),
         key=lambda i: (
-            processes[trace.slices[i].track.process], threads[trace.slices[i].track],
-            trace.slices[i].start_ps, -trace.slices[i].end_ps, i,
+            processes[trace.slices[i].track.process],
+            threads[trace.slices[i].track],
+            trace.slices[i].start_ps,
+            -trace.slices[i].end_ps,
+            i,
         ),
-    )  # fmt: skip
+    )
     events += [_slice(trace.slices[i], processes, threads) for i in order]
     for number, arrow in enumerate(trace.arrows, start=1):
         events.append(_flow("s", number, arrow, arrow.source, processes, threads))
@@ -47,19 +50,25 @@ def trace_document(trace: Trace) -> dict[str, Any]:
     for sample in trace.samples:
         events.append(
             {
-                "ph": "C", "name": sample.name, "pid": processes[sample.process], "tid": 0,
-                "ts": microseconds(nanoseconds(sample.at_ps)), "args": dict(sample.values),
+                "ph": "C",
+                "name": sample.name,
+                "pid": processes[sample.process],
+                "tid": 0,
+                "ts": microseconds(nanoseconds(sample.at_ps)),
+                "args": dict(sample.values),
             }
-        )  # fmt: skip
+        )
     events += _spans(trace.spans, processes)
     return {
         "traceEvents": events,
         "displayTimeUnit": "ms",
         "otherData": {
-            "title": trace.title, "total_ps": trace.total_ps, "note": "predicted, not measured",
+            "title": trace.title,
+            "total_ps": trace.total_ps,
+            "note": "predicted, not measured",
             **trace.about,
         },
-    }  # fmt: skip
+    }
 
 
 def nanoseconds(picoseconds: int) -> int:
@@ -99,9 +108,11 @@ def _numbers(trace: Trace) -> tuple[dict[str, int], dict[Track, int]]:
 
 def _rank(track: Track) -> tuple[bool, str, int, str]:
     """The host's tracks first; of a device layers, streams, communication."""
-    places = ("engine", "launches", "steps and layers", "stream", COMMUNICATION)
-    place = next((i for i, name in enumerate(places) if track.thread.startswith(name)), len(places))
-    return (track.process != HOST, track.process, place, track.thread)
+    indices = ("engine", "launches", "steps and layers", "stream", COMMUNICATION)
+    index = next(
+        (i for i, name in enumerate(indices) if track.thread.startswith(name)), len(indices)
+    )
+    return (track.process != HOST, track.process, index, track.thread)
 
 
 def _names(processes: Mapping[str, int], threads: Mapping[Track, int]) -> list[Event]:
@@ -144,27 +155,36 @@ def _flow(
     threads: Mapping[Track, int],
 ) -> Event:
     return {
-        "ph": phase, "name": arrow.name, "cat": arrow.name.partition(" ")[0], "id": number,
-        "pid": processes[at.track.process], "tid": threads[at.track],
+        "ph": phase,
+        "name": arrow.name,
+        "cat": arrow.name.partition(" ")[0],
+        "id": number,
+        "pid": processes[at.track.process],
+        "tid": threads[at.track],
         "ts": microseconds(nanoseconds(at.start_ps)),
-    }  # fmt: skip
+    }
 
 
 def _spans(spans: Sequence[Span], processes: Mapping[str, int]) -> list[Event]:
     """Beginnings and ends in order of time: at one moment ends first, inner before outer."""
     events: list[tuple[tuple[int, int, int], Event]] = []
-    for place, span in enumerate(spans):
+    for index, span in enumerate(spans):
         start, end = nanoseconds(span.start_ps), nanoseconds(span.end_ps)
-        both = {"cat": span.kind, "id": span.number, "name": span.name,
-                "pid": processes[span.process], "tid": 0}  # fmt: skip
+        both = {
+            "cat": span.kind,
+            "id": span.number,
+            "name": span.name,
+            "pid": processes[span.process],
+            "tid": 0,
+        }
         events.append(
             (
-                (start, 1, place),
+                (start, 1, index),
                 {"ph": "b", **both, "ts": microseconds(start), "args": dict(span.args)},
             )
         )
         # one without a length ends after it has begun
         events.append(
-            ((end, 0 if end > start else 2, -place), {"ph": "e", **both, "ts": microseconds(end)})
+            ((end, 0 if end > start else 2, -index), {"ph": "e", **both, "ts": microseconds(end)})
         )
     return [event for _, event in sorted(events, key=lambda each: each[0])]

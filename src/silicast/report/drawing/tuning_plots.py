@@ -22,7 +22,7 @@ TITLE_WIDTH = 90
 """Letters of a title in one line."""
 
 
-def plot_tiles(found: Ranked, title: str, path: Path, near: F64 | None = None) -> None:
+def plot_tiles(ranked: Ranked, title: str, path: Path, near: F64 | None = None) -> None:
     """Predicted time of every tile's best configuration; what came near the best is marked.
 
     Args:
@@ -30,57 +30,64 @@ def plot_tiles(found: Ranked, title: str, path: Path, near: F64 | None = None) -
             marked instead.
     """
     check_plot(path)
-    tiles, time = found.steps.tiles, 1e6 * found.time_s
+    tiles, time = ranked.steps.tiles, 1e6 * ranked.time_s
     names = [f"{m:.0f}x{n:.0f}x{k:.0f}" for m, n, k in zip(tiles.m, tiles.n, tiles.k, strict=True)]
     best: dict[str, float] = {}
     for name, each in zip(names, time.tolist(), strict=True):
         best[name] = min(best.get(name, np.inf), each)
     order = sorted(best, key=lambda name: best[name])
-    marked = {names[int(place)] for place in (found.order[:10] if near is None else near)}
+    marked = {names[int(position)] for position in (ranked.order[:10] if near is None else near)}
     figure = figure_class()(figsize=(9.0, 4.2), layout="constrained")
     axes = figure.subplots()
     colours = [MARK if name in marked else LIGHT for name in order]
     axes.bar(range(len(order)), [best[name] for name in order], color=colours)
     axes.set_xticks(range(len(order)), order, rotation=90, fontsize=7)
     axes.set_ylabel("predicted us, best of its group, warps, stages")
-    said = "among the first ten" if near is None else "measured within 1 % of the best"
-    axes.set_title(f"{title}\nred: tiles {said}", fontsize=10)
+    remark = "among the first ten" if near is None else "measured within 1 % of the best"
+    axes.set_title(f"{title}\nred: tiles {remark}", fontsize=10)
     _plain(axes)
     save_plot(figure, path)
 
 
-def plot_causes(found: Diagnosis, title: str, path: Path) -> None:
+def plot_causes(diagnosis: Diagnosis, title: str, path: Path) -> None:
     """A waterfall of the measured time's causes, with bound and the faster configuration."""
     check_plot(path)
     shown = {
-        name: value for name, value in found.causes_us.items()
-        if abs(value) > 0.0005 * found.measured_us
-    }  # fmt: skip
+        name: value
+        for name, value in diagnosis.causes_us.items()
+        if abs(value) > 0.0005 * diagnosis.measured_us
+    }
     figure = figure_class()(figsize=(8.5, 3.8), layout="constrained")
     axes = figure.subplots()
     reached = 0.0
-    for place, (name, value) in enumerate(shown.items()):
+    for index, (name, value) in enumerate(shown.items()):
         colour = DARK if name == "work" else LIGHT if value >= 0.0 else MARK
-        axes.barh(place, value, left=reached, color=colour)
+        axes.barh(index, value, left=reached, color=colour)
         end = max(reached, reached + value)
-        axes.text(end, place, f" {value:.3g}", va="center", fontsize=8)
+        axes.text(end, index, f" {value:.3g}", va="center", fontsize=8)
         reached += value
-    axes.barh(len(shown), found.measured_us, color="#444444")
-    axes.text(found.measured_us, len(shown), f" {found.measured_us:.4g}", va="center", fontsize=8)
+    axes.barh(len(shown), diagnosis.measured_us, color="#444444")
+    axes.text(
+        diagnosis.measured_us, len(shown), f" {diagnosis.measured_us:.4g}", va="center", fontsize=8
+    )
     axes.set_yticks(range(len(shown) + 1), [*(CAUSES[name] for name in shown), "measured"])
     axes.tick_params(axis="y", labelsize=8)
     axes.invert_yaxis()
-    axes.axvline(found.bound_us, color=MARK, linewidth=1.0, linestyle="--")
-    axes.text(found.bound_us, -0.62, "bound", color=MARK, fontsize=8, ha="center")
-    if found.faster is not None:
-        best = found.faster
+    axes.axvline(diagnosis.bound_us, color=MARK, linewidth=1.0, linestyle="--")
+    axes.text(diagnosis.bound_us, -0.62, "bound", color=MARK, fontsize=8, ha="center")
+    if diagnosis.faster is not None:
+        best = diagnosis.faster
         axes.axvspan(best.p05_us, best.p95_us, color="#d7e8d0", zorder=0)
         axes.axvline(best.estimate_us, color="#4f8f3a", linewidth=1.0)
         axes.text(
-            best.estimate_us, -0.62, "faster configuration", color="#4f8f3a", fontsize=8,
+            best.estimate_us,
+            -0.62,
+            "faster configuration",
+            color="#4f8f3a",
+            fontsize=8,
             ha="center",
-        )  # fmt: skip
-    axes.set_xlim(0.0, found.measured_us * 1.1)
+        )
+    axes.set_xlim(0.0, diagnosis.measured_us * 1.1)
     axes.set_xlabel("us")
     axes.set_title(fill(title, TITLE_WIDTH), fontsize=10, pad=14)
     _plain(axes)
@@ -101,8 +108,9 @@ def plot_gains(plan: TuningPlan, path: Path) -> None:
         return us if known is None else 100.0 * (1.0 - us / known)
 
     middle = [shown(each.estimate_us, each.existing_us) for each in entries]
-    ends = np.array([[shown(us, each.existing_us) for us in (each.p05_us, each.p95_us)]
-                     for each in entries])  # fmt: skip
+    ends = np.array(
+        [[shown(us, each.existing_us) for us in (each.p05_us, each.p95_us)] for each in entries]
+    )
     figure = figure_class()(figsize=(7.5, 3.8), layout="constrained")
     axes = figure.subplots()
     low, high = ends.min(axis=1), ends.max(axis=1)
@@ -127,6 +135,8 @@ def _plain(axes: Any) -> None:
 
 
 PLOTS: Mapping[str, str] = {
-    "tiles": "tuning_tiles.svg", "causes": "tuning_causes.svg", "gains": "tuning_gains.svg"
-}  # fmt: skip
+    "tiles": "tuning_tiles.svg",
+    "causes": "tuning_causes.svg",
+    "gains": "tuning_gains.svg",
+}
 """Pictures of the documentation and their files."""

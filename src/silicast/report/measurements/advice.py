@@ -36,8 +36,11 @@ def advice_parts(advice: Advice) -> Iterator[RenderableType]:
         after = _interval(advice.estimate, advice.after)
         yield f"all {len(rows)}, about {advice.seconds:.1f} s of measuring: {after} expected"
     remaining = sorted(advice.remaining.items(), key=lambda each: -each[1])
-    named = [f"{words_of(name)} ({percent(share)})" for name, share in remaining[:MOST]
-             if share >= LEAST_SHARE]  # fmt: skip
+    named = [
+        f"{words_of(name)} ({percent(share)})"
+        for name, share in remaining[:MOST]
+        if share >= LEAST_SHARE
+    ]
     if named:
         yield f"remaining, of the variance now: {', '.join(named)}"
     if advice.unmeasurable >= LEAST_SHARE:
@@ -54,8 +57,11 @@ def _words(step: Step) -> str:
     if step.kind == "host":
         return step_text(step)
     named = {name: value for name, value in step.what.items() if name not in ("op", *STATED)}
-    sizes = " ".join(f"{name}={_toml(value)}" for name, value in named.items()
-                     if isinstance(value, (int, list)) and not isinstance(value, bool))  # fmt: skip
+    sizes = " ".join(
+        f"{name}={_toml(value)}"
+        for name, value in named.items()
+        if isinstance(value, (int, list)) and not isinstance(value, bool)
+    )
     words = [str(step.what["op"]), sizes, str(step.what.get("dtype", ""))]
     return " ".join(word for word in words if word)
 

@@ -91,10 +91,15 @@ def _model_line(model: InModels) -> str:
 def accuracy_table(calibration: Calibration) -> RenderableType:
     """Errors of predictions on rows that were not fitted, before and after."""
     columns = {
-        "rows not fitted": "left", "rows": "right", "mean\nAPE %": "right",
-        "median\nAPE %": "right", "p90\nAPE %": "right", "bias\n%": "right",
-        "inside\n90 %": "right", "repeats\n%": "right",
-    }  # fmt: skip
+        "rows not fitted": "left",
+        "rows": "right",
+        "mean\nAPE %": "right",
+        "median\nAPE %": "right",
+        "p90\nAPE %": "right",
+        "bias\n%": "right",
+        "inside\n90 %": "right",
+        "repeats\n%": "right",
+    }
     rows = []
     for part in calibration.left_out:
         rows.append([part.name, str(part.rows), *_cells(part.before), ""])
@@ -123,11 +128,14 @@ OF_MODELS = "Whole models, after: {}, slightly optimistic; only --holdout scores
 REPEATS = "Repeats: typical distance of a repeat from the median of its row."
 
 
-def _cells(found: Figures) -> list[str]:
+def _cells(figures: Figures) -> list[str]:
     return [
-        figure(found.mean), figure(found.median), figure(found.p90), figure(found.bias),
-        figure(found.coverage),
-    ]  # fmt: skip
+        figure(figures.mean),
+        figure(figures.median),
+        figure(figures.p90),
+        figure(figures.bias),
+        figure(figures.coverage),
+    ]
 
 
 def calibration_page(calibration: Calibration) -> RenderableType:

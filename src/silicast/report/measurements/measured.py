@@ -12,10 +12,16 @@ from silicast.report.drawing.tables import figure, listing
 from silicast.validation.measured import GroupScore, MeasuredScore
 
 COLUMNS = {
-    "": "left", "rows": "right", "no\nanswer": "right", "mean\nAPE %": "right",
-    "median\nAPE %": "right", "p90\nAPE %": "right", "bias\n%": "right", "inside\n90 %": "right",
+    "": "left",
+    "rows": "right",
+    "no\nanswer": "right",
+    "mean\nAPE %": "right",
+    "median\nAPE %": "right",
+    "p90\nAPE %": "right",
+    "bias\n%": "right",
+    "inside\n90 %": "right",
     "repeats\n%": "right",
-}  # fmt: skip
+}
 READING = (
     "APE: absolute percentage error; a row without a prediction counts as 100 % off. Inside: "
     "measured values within the 90 % interval. Repeats: typical distance of a repeat from the "
@@ -80,8 +86,8 @@ def _lines(group: GroupScore) -> list[list[str]]:
     ]
 
 
-def _cells(found: Any) -> list[str]:
-    values = (found.mean, found.median, found.p90, found.bias, found.coverage)
+def _cells(figures: Any) -> list[str]:
+    values = (figures.mean, figures.median, figures.p90, figures.bias, figures.coverage)
     return [figure(value) for value in values]
 
 

@@ -94,16 +94,24 @@ def summary_parts(summary: Summary) -> Iterator[RenderableType]:
 
 def _families(summary: Summary) -> RenderableType:
     columns = {
-        "family": "left", "rows": "right", "failed": "right", "noise": "right",
-        "error": "right", "flags": "left",
-    }  # fmt: skip
+        "family": "left",
+        "rows": "right",
+        "failed": "right",
+        "noise": "right",
+        "error": "right",
+        "flags": "left",
+    }
     rows = [
         (
-            family.name, str(family.rows), str(family.failed or ""), _percent(family.noise),
-            _percent(family.error), _counts(family.flags),
+            family.name,
+            str(family.rows),
+            str(family.failed or ""),
+            _percent(family.noise),
+            _percent(family.error),
+            _counts(family.flags),
         )
         for family in summary.families
-    ]  # fmt: skip
+    ]
     return listing(columns, rows)
 
 

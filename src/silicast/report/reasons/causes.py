@@ -78,7 +78,7 @@ class Side:
     clock: float
 
     @staticmethod
-    def of(node: Node, runs: float) -> Side:
+    def from_node(node: Node, runs: float) -> Side:
         """A leaf of a full tree."""
         pipes = [part for part in node.get("parts", ()) if part.get("kind") == "pipe"]
         exposed = {str(pipe["name"]): picoseconds(pipe) for pipe in pipes}
@@ -141,63 +141,63 @@ def kernel_causes(a: Side, b: Side, largest_clock: float = 0.0) -> dict[str, int
         return _rounded({"other": float(b.time - a.time)}, b.time - a.time)
     runs = {"runs": math.log(b.runs / a.runs)}
     if a.communicates or b.communicates:
-        found = _product(a.time, b.time, runs, "communication")
-        return _rounded(found, b.time - a.time)
+        product = _product(a.time, b.time, runs, "communication")
+        return _rounded(product, b.time - a.time)
     if not (a.bound > 0.0 and b.bound > 0.0):
-        found = _product(a.time, b.time, runs, "latency")
-        return _rounded(found, b.time - a.time)
-    found = _product(a.serial, b.serial, runs, "latency")
+        product = _product(a.time, b.time, runs, "latency")
+        return _rounded(product, b.time - a.time)
+    product = _product(a.serial, b.serial, runs, "latency")
     factors = _bound_factors(a, b, largest_clock)
     rest_a, rest_b = a.time - a.serial - a.at_clock, b.time - b.serial - b.at_clock
     if min(a.reached, b.reached) >= FAR_FROM_BOUND:
         whole = _product(a.time - a.serial, b.time - b.serial, factors, "efficiency")
-        return _rounded(_added(found, whole), b.time - a.time)
+        return _rounded(_added(product, whole), b.time - a.time)
     near = _product(a.at_clock, b.at_clock, factors, "clock")
     above = _product(rest_a, rest_b, runs, "latency")
-    return _rounded(_added(_added(found, near), above), b.time - a.time)
+    return _rounded(_added(_added(product, near), above), b.time - a.time)
 
 
 def host_causes(a: Side, b: Side) -> dict[str, int]:
     """The same for what the host does."""
-    found = _product(a.time, b.time, {"runs": math.log(b.runs / a.runs)}, "host")
-    return _rounded(found, b.time - a.time)
+    product = _product(a.time, b.time, {"runs": math.log(b.runs / a.runs)}, "host")
+    return _rounded(product, b.time - a.time)
 
 
 def _bound_factors(a: Side, b: Side, largest_clock: float) -> dict[str, float]:
     """Logarithms of what the bound grows by, by cause; they sum to that of its growth."""
     first, last = a.limit, b.limit
     runs = math.log(b.runs / a.runs)
-    found = {"runs": runs}
+    bound_factors = {"runs": runs}
     need = _log(a.needs[first], b.needs.get(first, 0.0))
     if need is None:  # the other side does not use it at all
-        found["limit_moved"] = (_log(a.bound, b.bound) or 0.0) - runs
+        bound_factors["limit_moved"] = (_log(a.bound, b.bound) or 0.0) - runs
     else:
         work = _log(a.work.get(first, 0.0), b.work.get(first, 0.0))
         if work is None:
-            found["bound"] = need - runs
+            bound_factors["bound"] = need - runs
         else:
-            found["work"] = work - runs
-            found["rate"] = need - work
-        found["limit_moved"] = (_log(a.bound, b.bound) or 0.0) - need
-    if first == last and abs(found["limit_moved"]) < 1e-9:
-        del found["limit_moved"]
-    found["clock"] = _log(a.at_clock / a.bound, b.at_clock / b.bound) or 0.0
-    rates = next((name for name in ("rate", "bound") if name in found), "")
+            bound_factors["work"] = work - runs
+            bound_factors["rate"] = need - work
+        bound_factors["limit_moved"] = (_log(a.bound, b.bound) or 0.0) - need
+    if first == last and abs(bound_factors["limit_moved"]) < 1e-9:
+        del bound_factors["limit_moved"]
+    bound_factors["clock"] = _log(a.at_clock / a.bound, b.at_clock / b.bound) or 0.0
+    rates = next((name for name in ("rate", "bound") if name in bound_factors), "")
     if largest_clock and first in CLOCKED and rates:
-        found[rates] += largest_clock
-        found["clock"] -= largest_clock
-    return found
+        bound_factors[rates] += largest_clock
+        bound_factors["clock"] -= largest_clock
+    return bound_factors
 
 
-def _product(a: float, b: float, factors: Mapping[str, float], rest: str) -> dict[str, float]:
-    """``b - a`` by the factors whose logarithms are given; what they leave is ``rest``."""
+def _product(a: float, b: float, factors: Mapping[str, float], remaining: str) -> dict[str, float]:
+    """``b - a`` by the factors whose logarithms are given; what they leave is ``remaining``."""
     if a <= 0.0 or b <= 0.0:
-        return {rest: b - a}
+        return {remaining: b - a}
     mean = a if a == b else (b - a) / math.log(b / a)
-    found = {name: mean * factor for name, factor in factors.items()}
-    left = (b - a) - math.fsum(found.values())
-    found[rest] = found.get(rest, 0.0) + left
-    return found
+    product = {name: mean * factor for name, factor in factors.items()}
+    left = (b - a) - math.fsum(product.values())
+    product[remaining] = product.get(remaining, 0.0) + left
+    return product
 
 
 def _log(a: float, b: float) -> float | None:
@@ -212,9 +212,9 @@ def _added(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, fl
 
 def _rounded(causes: Mapping[str, float], whole: int) -> dict[str, int]:
     """Whole picoseconds that sum to ``whole``; the largest cause takes what rounding leaves."""
-    found = {name: round(value) for name, value in causes.items()}
-    left = whole - sum(found.values())
+    table = {name: round(value) for name, value in causes.items()}
+    left = whole - sum(table.values())
     if left:
-        largest = max(found, key=lambda name: (abs(found[name]), name), default="other")
-        found[largest] = found.get(largest, 0) + left
-    return {name: value for name, value in found.items() if value}
+        largest = max(table, key=lambda name: (abs(table[name]), name), default="other")
+        table[largest] = table.get(largest, 0) + left
+    return {name: value for name, value in table.items() if value}

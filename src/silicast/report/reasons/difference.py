@@ -15,9 +15,7 @@ from silicast.report.reasons.why import find_part
 Answer = Mapping[str, Any]
 Node = Mapping[str, Any]
 
-OF_DEVICE = (
-    "device", "software", "network", "cache_format", "format", "campaign", "power_state",
-)  # fmt: skip
+OF_DEVICE = ("device", "software", "network", "cache_format", "format", "campaign", "power_state")
 """Error factors that two answers share only if they are of the same device."""
 OF_ENGINE = ("host", "composition")
 """Error factors that they share only under the same engine."""
@@ -145,7 +143,7 @@ def difference(a: Answer, b: Answer, *, of: str = "") -> Difference:
         a=picoseconds(tree_a),
         b=picoseconds(tree_b),
         parts=tuple(part for part in parts if part.a or part.b),
-        metrics={name: found for name, found in metrics.items() if found is not None},
+        metrics={name: metric for name, metric in metrics.items() if metric is not None},
         only_a=tuple(name for name in a["metrics"] if name not in b["metrics"]),
         only_b=tuple(name for name in b["metrics"] if name not in a["metrics"]),
         detailed=all(_has_pipes(tree) for tree in (tree_a, tree_b)),
@@ -159,8 +157,8 @@ def _tree(answer: Answer, of: str, side: str) -> Node:
     if not of:
         return dict(why)
     named = why.get(of)
-    found = named if isinstance(named, Mapping) and "exposed_ms" in named else find_part(why, of)
-    if found is None:
+    node = named if isinstance(named, Mapping) and "exposed_ms" in named else find_part(why, of)
+    if node is None:
         known = [str(part["name"]) for part in why.get("parts", ())]
         known += [
             key for key, value in why.items() if isinstance(value, Mapping) and "parts" in value
@@ -170,20 +168,20 @@ def _tree(answer: Answer, of: str, side: str) -> Node:
             "--of",
             f"there are {', '.join(known)}" if known else "it has no parts",
         )
-    return found
+    return node
 
 
 def _children(node: Node) -> dict[tuple[str, int], Node]:
     """Parts by their name and, of those with equal names, their number; pipes are none."""
-    found: dict[tuple[str, int], Node] = {}
+    children: dict[tuple[str, int], Node] = {}
     seen: dict[str, int] = {}
     for part in node.get("parts", ()):
         if part.get("kind") == "pipe":
             continue
         name = str(part["name"])
-        found[name, seen.get(name, 0)] = part
+        children[name, seen.get(name, 0)] = part
         seen[name] = seen.get(name, 0) + 1
-    return found
+    return children
 
 
 def _matched(
@@ -197,24 +195,24 @@ def _matched(
     """
     ours, theirs = _children(a), _children(b)
     for key in {**ours, **theirs}:
-        place = (*path, key[0] if not key[1] else f"{key[0]} {key[1] + 1}")
+        position = (*path, key[0] if not key[1] else f"{key[0]} {key[1] + 1}")
         one, other = ours.get(key), theirs.get(key)
         if one is None or other is None:
-            yield _alone(one, other, place)
+            yield _alone(one, other, position)
             continue
         if _children(one) and _children(other):
             inner = runs_a * float(a.get("count", 1)), runs_b * float(b.get("count", 1))
-            yield from _matched(one, other, place, *inner, clock)
+            yield from _matched(one, other, position, *inner, clock)
         else:
-            yield _of_leaf(one, other, place, runs_a, runs_b, clock)
+            yield _of_leaf(one, other, position, runs_a, runs_b, clock)
 
 
 def _of_leaf(
     a: Node, b: Node, path: tuple[str, ...], runs_a: float, runs_b: float, clock: float
 ) -> PartDifference:
     """A kernel: its own count is of all that its block runs, so the block's does not count."""
-    one = Side.of(a, runs_a * float(a.get("count", 1)))
-    other = Side.of(b, runs_b * float(b.get("count", 1)))
+    one = Side.from_node(a, runs_a * float(a.get("count", 1)))
+    other = Side.from_node(b, runs_b * float(b.get("count", 1)))
     if a.get("kind") == b.get("kind") == "host":
         causes = host_causes(one, other)
     else:
@@ -234,7 +232,7 @@ def _same_share(parts: Sequence[PartDifference]) -> float:
 def _alone(a: Node | None, b: Node | None, path: tuple[str, ...]) -> PartDifference:
     before = picoseconds(a) if a is not None else 0
     after = picoseconds(b) if b is not None else 0
-    there = Side.of(a if a is not None else b or {}, 1.0)
+    there = Side.from_node(a if a is not None else b or {}, 1.0)
     cause = "only_in_a" if b is None else "only_in_b"
     cause = "communication" if there.communicates else cause
     return PartDifference(path, before, after, {cause: after - before})
@@ -289,9 +287,9 @@ def _largest_clock(a: Answer, b: Answer) -> float:
 
 def _setup(answer: Answer) -> Mapping[str, str]:
     why = answer.get("why") or {}
-    found = {**(why.get("deployment") or {})}
-    found.setdefault("device", why.get("device", ""))
-    return {name: str(found.get(name, "")) for name in ("device", "engine", "model")}
+    table = {**(why.get("deployment") or {})}
+    table.setdefault("device", why.get("device", ""))
+    return {name: str(table.get(name, "")) for name in ("device", "engine", "model")}
 
 
 def _errors(answer: Answer, metric: str) -> Mapping[str, float] | None:
@@ -299,11 +297,11 @@ def _errors(answer: Answer, metric: str) -> Mapping[str, float] | None:
     why = answer["why"]
     known = why.get("uncertainty") or {}
     is_inverse = any(word in metric for word in RATES)
-    found = known.get(metric)
-    if found is None and is_inverse and len(known) == 1:
-        found = next(iter(known.values()))
-    if isinstance(found, Mapping):
-        return {str(each["name"]): float(each["log_sd"]) for each in found["factors"]}
+    result = known.get(metric)
+    if result is None and is_inverse and len(known) == 1:
+        result = next(iter(known.values()))
+    if isinstance(result, Mapping):
+        return {str(each["name"]): float(each["log_sd"]) for each in result["factors"]}
     if (metric == "latency_us" or is_inverse) and isinstance(why.get("log_sd"), Mapping):
         return {str(name): float(value) for name, value in why["log_sd"].items()}
     return None

@@ -35,40 +35,43 @@ Changed = Mapping[str, tuple[Any, Any]]
 """Field of the scenario -> its value in A and in B."""
 
 
-def difference_report(found: Difference, changed: Changed) -> RenderableType:
+def difference_report(difference: Difference, changed: Changed) -> RenderableType:
     """Everything a person needs of a difference."""
     lines: list[RenderableType] = [Text(line) for line in changes(changed)]
-    lines += [Text(""), _table(METRICS, metric_rows(found)), Text("")]
-    lines += [Text(headline(found), "bold"), Text("")]
-    if found.change:
-        lines += [_table(CAUSE, cause_rows(found)), Text("")]
-    lines += [_table(PARTS, part_rows(found)), Text("")]
-    lines += [Text(line) for line in remarks(found)]
+    lines += [Text(""), _table(METRICS, metric_rows(difference)), Text("")]
+    lines += [Text(headline(difference), "bold"), Text("")]
+    if difference.change:
+        lines += [_table(CAUSE, cause_rows(difference)), Text("")]
+    lines += [_table(PARTS, part_rows(difference)), Text("")]
+    lines += [Text(line) for line in remarks(difference)]
     return Group(*lines)
 
 
-def difference_markdown(found: Difference, changed: Changed) -> str:
+def difference_markdown(difference: Difference, changed: Changed) -> str:
     """The same as Markdown."""
     blocks = [
-        "\n".join(f"- {line}" for line in changes(changed)), _markdown(METRICS, metric_rows(found)),
-        f"**{headline(found)}**", _markdown(CAUSE, cause_rows(found)) if found.change else "",
-        _markdown(PARTS, part_rows(found)), "\n".join(f"- {line}" for line in remarks(found)),
-    ]  # fmt: skip
+        "\n".join(f"- {line}" for line in changes(changed)),
+        _markdown(METRICS, metric_rows(difference)),
+        f"**{headline(difference)}**",
+        _markdown(CAUSE, cause_rows(difference)) if difference.change else "",
+        _markdown(PARTS, part_rows(difference)),
+        "\n".join(f"- {line}" for line in remarks(difference)),
+    ]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def difference_tables(found: Difference, changed: Changed) -> dict[str, Any]:
+def difference_tables(difference: Difference, changed: Changed) -> dict[str, Any]:
     """The same as plain tables, for JSON; times in milliseconds, exact to the picosecond."""
     return {
         "changed": {name: {"a": a, "b": b} for name, (a, b) in changed.items()},
-        "of": found.of,
-        "a_ms": found.a * MILLI,
-        "b_ms": found.b * MILLI,
-        "change_ms": found.change * MILLI,
-        "metrics": {name: _metric(each) for name, each in found.metrics.items()},
-        "only_in_a": list(found.only_a),
-        "only_in_b": list(found.only_b),
-        "causes_ms": {name: value * MILLI for name, value in found.causes().items()},
+        "of": difference.of,
+        "a_ms": difference.a * MILLI,
+        "b_ms": difference.b * MILLI,
+        "change_ms": difference.change * MILLI,
+        "metrics": {name: _metric(each) for name, each in difference.metrics.items()},
+        "only_in_a": list(difference.only_a),
+        "only_in_b": list(difference.only_b),
+        "causes_ms": {name: value * MILLI for name, value in difference.causes().items()},
         "parts": [
             {
                 "path": list(part.path),
@@ -77,31 +80,41 @@ def difference_tables(found: Difference, changed: Changed) -> dict[str, Any]:
                 "change_ms": part.change * MILLI,
                 "causes_ms": {name: value * MILLI for name, value in part.causes.items()},
             }
-            for part in found.parts
+            for part in difference.parts
         ],
-        "causes_known": found.detailed,
+        "causes_known": difference.detailed,
     }
 
 
 def _metric(each: Compared) -> dict[str, Any]:
-    found: dict[str, Any] = {"a": each.a, "b": each.b, "ratio": each.ratio}
+    metric: dict[str, Any] = {"a": each.a, "b": each.b, "ratio": each.ratio}
     if each.is_certain is not None:
-        found |= {
-            "ratio_p05": each.p05, "ratio_p95": each.p95,
-            "larger_than_uncertainty": each.is_certain, "shared_error": each.shared,
-        }  # fmt: skip
-    return found
+        metric |= {
+            "ratio_p05": each.p05,
+            "ratio_p95": each.p95,
+            "larger_than_uncertainty": each.is_certain,
+            "shared_error": each.shared,
+        }
+    return metric
 
 
 METRICS = {
-    "": "left", "A": "right", "B": "right", "B / A": "right", "90 % interval": "right",
+    "": "left",
+    "A": "right",
+    "B": "right",
+    "B / A": "right",
+    "90 % interval": "right",
     "certain": "left",
-}  # fmt: skip
+}
 CAUSE = {"cause": "left", "change": "right", "of A": "right", "": "tree"}
 PARTS = {
-    "part": "tree", "A": "right", "B": "right", "change": "right", "of A": "right",
+    "part": "tree",
+    "A": "right",
+    "B": "right",
+    "change": "right",
+    "of A": "right",
     "mostly": "left",
-}  # fmt: skip
+}
 
 
 def changes(changed: Changed) -> list[str]:
@@ -118,22 +131,22 @@ def _said(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def headline(found: Difference) -> str:
+def headline(difference: Difference) -> str:
     """The whole difference in one line."""
-    if not found.change:
-        return f"{found.of}: no difference, {duration(found.a * PICO)} in both"
-    more = "longer" if found.change > 0 else "shorter"
-    ratio = f" ({rounded(found.b / found.a)} x)" if found.a else ""
+    if not difference.change:
+        return f"{difference.of}: no difference, {duration(difference.a * PICO)} in both"
+    more = "longer" if difference.change > 0 else "shorter"
+    ratio = f" ({rounded(difference.b / difference.a)} x)" if difference.a else ""
     return (
-        f"{found.of}: {duration(abs(found.change) * PICO)} {more}, {duration(found.a * PICO)} → "
-        f"{duration(found.b * PICO)}{ratio}"
+        f"{difference.of}: {duration(abs(difference.change) * PICO)} {more}, {duration(difference.a * PICO)} → "
+        f"{duration(difference.b * PICO)}{ratio}"
     )
 
 
-def metric_rows(found: Difference) -> list[list[str]]:
+def metric_rows(difference: Difference) -> list[list[str]]:
     """A line a metric."""
     rows = []
-    for name, each in found.metrics.items():
+    for name, each in difference.metrics.items():
         a, b = (Shown(name, {"estimate": v, "p05": v, "p95": v}) for v in (each.a, each.b))
         interval = ""
         if each.p05 is not None and each.p95 is not None:
@@ -143,35 +156,42 @@ def metric_rows(found: Difference) -> list[list[str]]:
     return rows
 
 
-def cause_rows(found: Difference) -> list[list[str]]:
+def cause_rows(difference: Difference) -> list[list[str]]:
     """A line a cause with its step in the waterfall from A to B; small ones are one line."""
-    ranked = list(found.causes().items())
+    ranked = list(difference.causes().items())
     moved = sum(abs(value) for _, value in ranked)
     large = [(name, value) for name, value in ranked if abs(value) >= WORTH_A_LINE * moved / 2]
-    rest = sum(value for _, value in ranked[len(large) :])
+    remaining = sum(value for _, value in ranked[len(large) :])
     named = [(CAUSES.get(name, name), value) for name, value in large]
-    if abs(rest) >= NOTHING * moved:
-        named.append(("the rest", rest))
+    if abs(remaining) >= NOTHING * moved:
+        named.append(("the rest", remaining))
     bars = waterfall([value for _, value in named])
     return [
-        [name, signed(value), _of(value, found.a), bar]
+        [name, signed(value), _of(value, difference.a), bar]
         for (name, value), bar in zip(named, bars, strict=True)
     ]
 
 
-def part_rows(found: Difference) -> list[list[str]]:
+def part_rows(difference: Difference) -> list[list[str]]:
     """A line a part, the largest change first; small changes are one line."""
-    ranked = sorted(found.parts, key=lambda part: (-abs(part.change), part.path))
+    ranked = sorted(difference.parts, key=lambda part: (-abs(part.change), part.path))
     moved = sum(abs(part.change) for part in ranked)
     large = [part for part in ranked if moved and abs(part.change) >= WORTH_A_LINE * moved]
     large = large[:MOST_LINES]
-    rest = ranked[len(large) :]
-    rows = [_part_row(part, found.a) for part in large]
-    if rest:
-        a, b = sum(part.a for part in rest), sum(part.b for part in rest)
-        few = f"{len(rest)} parts that change less" if large else f"{len(rest)} parts"
+    remaining = ranked[len(large) :]
+    rows = [_part_row(part, difference.a) for part in large]
+    if remaining:
+        a, b = sum(part.a for part in remaining), sum(part.b for part in remaining)
+        few = f"{len(remaining)} parts that change less" if large else f"{len(remaining)} parts"
         rows.append(
-            [few, duration(a * PICO), duration(b * PICO), signed(b - a), _of(b - a, found.a), ""]
+            [
+                few,
+                duration(a * PICO),
+                duration(b * PICO),
+                signed(b - a),
+                _of(b - a, difference.a),
+                "",
+            ]
         )
     return rows
 
@@ -179,9 +199,13 @@ def part_rows(found: Difference) -> list[list[str]]:
 def _part_row(part: PartDifference, whole: int) -> list[str]:
     cause = max(part.causes, key=lambda name: (abs(part.causes[name]), name), default="")
     return [
-        short_path(part.path), duration(part.a * PICO), duration(part.b * PICO),
-        signed(part.change), _of(part.change, whole), SHORT_CAUSES.get(cause, cause),
-    ]  # fmt: skip
+        short_path(part.path),
+        duration(part.a * PICO),
+        duration(part.b * PICO),
+        signed(part.change),
+        _of(part.change, whole),
+        SHORT_CAUSES.get(cause, cause),
+    ]
 
 
 def short_path(path: Sequence[str]) -> str:
@@ -193,31 +217,31 @@ def short_path(path: Sequence[str]) -> str:
     '… / layer_backward / qkv_grad_weight'
     """
     whole = " / ".join(path)
-    kept = list(path)
-    while len(whole) > PATH and len(kept) > 1:
-        kept.pop(0)
-        whole = " / ".join(("…", *kept))
+    remaining = list(path)
+    while len(whole) > PATH and len(remaining) > 1:
+        remaining.pop(0)
+        whole = " / ".join(("…", *remaining))
     return whole
 
 
-def remarks(found: Difference) -> list[str]:
+def remarks(difference: Difference) -> list[str]:
     """What to know of the difference."""
-    said = [
+    remarks = [
         f"metrics only in {side}: {', '.join(names)}"
-        for side, names in (("A", found.only_a), ("B", found.only_b))
+        for side, names in (("A", difference.only_a), ("B", difference.only_b))
         if names
     ]
-    shared = [each.shared for each in found.metrics.values() if each.shared is not None]
-    if any(each.is_certain is not None for each in found.metrics.values()):
-        said.append("certain = the 90 % interval of the ratio leaves out 1 x")
-    if shared and found.change:
-        said.append(
+    shared = [each.shared for each in difference.metrics.values() if each.shared is not None]
+    if any(each.is_certain is not None for each in difference.metrics.values()):
+        remarks.append("certain = the 90 % interval of the ratio leaves out 1 x")
+    if shared and difference.change:
+        remarks.append(
             f"errors that both answers share cancel in the ratios: {percent(max(shared))} of their "
             "variance at most"
         )
-    if not found.detailed and found.change:
-        said.append('causes are told apart in answers with why = "full" alone')
-    return said
+    if not difference.detailed and difference.change:
+        remarks.append('causes are told apart in answers with why = "full" alone')
+    return remarks
 
 
 def signed(picoseconds: int) -> str:
@@ -258,14 +282,14 @@ def waterfall(steps: Sequence[int]) -> list[str]:
 
 
 def _table(columns: Mapping[str, str], rows: Sequence[Sequence[str]]) -> RenderableType:
-    kept, cells = _without_empty(columns, rows)
-    return listing(kept, cells)
+    remaining, cells = _without_empty(columns, rows)
+    return listing(remaining, cells)
 
 
 def _markdown(columns: Mapping[str, str], rows: Sequence[Sequence[str]]) -> str:
-    kept, cells = _without_empty(columns, rows)
-    marks = ["---:" if justify == "right" else "---" for justify in kept.values()]
-    lines = [list(kept), marks, *cells]
+    remaining, cells = _without_empty(columns, rows)
+    marks = ["---:" if justify == "right" else "---" for justify in remaining.values()]
+    lines = [list(remaining), marks, *cells]
     return "\n".join(f"| {' | '.join(_cells(line))} |" for line in lines)
 
 
@@ -279,6 +303,10 @@ def _without_empty(
     columns: Mapping[str, str], rows: Sequence[Sequence[str]]
 ) -> tuple[dict[str, str], list[list[str]]]:
     """Columns that say something, and the first one."""
-    kept = [place for place in range(len(columns)) if not place or any(row[place] for row in rows)]
+    remaining = [
+        index for index in range(len(columns)) if not index or any(row[index] for row in rows)
+    ]
     names = list(columns)
-    return {names[p]: columns[names[p]] for p in kept}, [[row[p] for p in kept] for row in rows]
+    return {names[p]: columns[names[p]] for p in remaining}, [
+        [row[p] for p in remaining] for row in rows
+    ]

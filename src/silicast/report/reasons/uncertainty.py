@@ -15,9 +15,11 @@ Z90 = 1.6448536269514722
 """Half the width of a 90 % interval in standard deviations."""
 
 OF_KERNELS = {
-    "device": "{} kernels on this device, all alike", "family": "{} kernels, on every device alike",
-    "shapes": "{} kernels, shape by shape", "campaign": "{} kernels of this release",
-}  # fmt: skip
+    "device": "{} kernels on this device, all alike",
+    "family": "{} kernels, on every device alike",
+    "shapes": "{} kernels, shape by shape",
+    "campaign": "{} kernels of this release",
+}
 """Errors of one family of kernels, by what goes before its name."""
 
 WORDS = {
@@ -79,15 +81,15 @@ def uncertainty_line(why: Mapping[str, Any], metric: str = "") -> str:
     ...     "would_narrow": [{"measure": "host", "log_sd": 0.05, "p05": 0.92, "p95": 1.09}]}}})
     'interval mostly from gemm kernels (70 %), then the host (30 %); with the host measured: ±8.6 %'
     """
-    found = _metric(why, metric)
-    if found is None or not found["factors"]:
+    result = _metric(why, metric)
+    if result is None or not result["factors"]:
         return ""
-    ranked = [f"{name} ({percent(share)})" for name, share in by_measurement(found["factors"])[:2]]
-    said = f"interval mostly from {', then '.join(ranked)}"
-    best = next(iter(found["would_narrow"]), None)
-    if best is None or float(best["log_sd"]) > WORTH_SAYING * float(found["log_sd"]):
-        return said
-    return f"{said}; with {measurement(best)} measured: {half_width(float(best['log_sd']))}"
+    ranked = [f"{name} ({percent(share)})" for name, share in by_measurement(result["factors"])[:2]]
+    message = f"interval mostly from {', then '.join(ranked)}"
+    best = next(iter(result["would_narrow"]), None)
+    if best is None or float(best["log_sd"]) > WORTH_SAYING * float(result["log_sd"]):
+        return message
+    return f"{message}; with {measurement(best)} measured: {half_width(float(best['log_sd']))}"
 
 
 def by_measurement(factors: Sequence[Mapping[str, Any]]) -> list[tuple[str, float]]:
@@ -109,19 +111,19 @@ def uncertainty_table(why: Mapping[str, Any], metric: str = "") -> RenderableTyp
     """Every factor of a metric's error with its share, and what measurements would leave; None
     where nothing is known.
     """
-    found = _metric(why, metric)
-    if found is None:
+    result = _metric(why, metric)
+    if result is None:
         return None
     columns = {"uncertain": "left", "of the variance": "right", "90 %": "right"}
-    rows = [_row(each) for each in found["factors"][:MOST]]
-    rest = math.fsum(float(each["share"]) for each in found["factors"][MOST:])
-    if rest > 0.0:
-        sd = math.sqrt(rest) * float(found["log_sd"])
-        rows.append(_row({"name": "other", "share": rest, "log_sd": sd}))
-    rows.append(["all together", "", half_width(float(found["log_sd"]))])
+    rows = [_row(each) for each in result["factors"][:MOST]]
+    remaining = math.fsum(float(each["share"]) for each in result["factors"][MOST:])
+    if remaining > 0.0:
+        sd = math.sqrt(remaining) * float(result["log_sd"])
+        rows.append(_row({"name": "other", "share": remaining, "log_sd": sd}))
+    rows.append(["all together", "", half_width(float(result["log_sd"]))])
     rows += [
         [f"with {measurement(each)} measured", "", half_width(float(each["log_sd"]))]
-        for each in found["would_narrow"]
+        for each in result["would_narrow"]
     ]
     return listing(columns, rows)
 
@@ -158,5 +160,5 @@ def _metric(why: Mapping[str, Any], metric: str) -> Mapping[str, Any] | None:
     table = why.get("uncertainty")
     if not isinstance(table, Mapping) or not table:
         return None
-    found = table.get(metric or list(table)[-1])
-    return found if isinstance(found, Mapping) else None
+    result = table.get(metric or list(table)[-1])
+    return result if isinstance(result, Mapping) else None

@@ -29,11 +29,17 @@ SHORT_WORDS = {
 """The same where a line is short."""
 
 COLUMNS = {
-    "memory": ("dram",), "L2": ("l2",), "matrix": ("tensor",),
-    "other pipes": ("fma", "alu", "xu", "smem"), "links": ("link",), "clock": ("clock",),
+    "memory": ("dram",),
+    "L2": ("l2",),
+    "matrix": ("tensor",),
+    "other pipes": ("fma", "alu", "xu", "smem"),
+    "links": ("link",),
+    "clock": ("clock",),
     "power": ("power",),
-    "launch": ("launch", "latency"), "inefficiency": ("inefficiency",), "host": ("host",),
-}  # fmt: skip
+    "launch": ("launch", "latency"),
+    "inefficiency": ("inefficiency",),
+    "host": ("host",),
+}
 """Heading -> pipes under it, in the table of what is waited for."""
 
 KINDS = ("pipe", "host")
@@ -65,15 +71,21 @@ def why_table(
         pipes: with a line for everything that a kernel waits for; they are no level of their own.
     """
     columns = {
-        "where": "tree", "time": "right", "hidden": "right", "share": "right", "runs": "right",
-        "of bound": "right", "ceiling": "right", "bound by": "left",
-    }  # fmt: skip
+        "where": "tree",
+        "time": "right",
+        "hidden": "right",
+        "share": "right",
+        "runs": "right",
+        "of bound": "right",
+        "ceiling": "right",
+        "bound by": "left",
+    }
     rows = list(_rows(tree, "", "", depth, least, pipes))
     for heading in ("ceiling", "hidden", "runs"):  # nothing is known of any
-        place = list(columns).index(heading)
-        if not any(row[place] for row in rows):
+        index = list(columns).index(heading)
+        if not any(row[index] for row in rows):
             columns.pop(heading)
-            rows = [[*row[:place], *row[place + 1 :]] for row in rows]
+            rows = [[*row[:index], *row[index + 1 :]] for row in rows]
     return listing(columns, rows)
 
 
@@ -134,16 +146,16 @@ def waits_table(tree: Node, *, least: float = 0.02) -> RenderableType | None:
     shown = {
         heading: names
         for heading, names in COLUMNS.items()
-        if any(found.get(name, 0.0) >= 0.0005 for _, found in shares for name in names)
+        if any(item.get(name, 0.0) >= 0.0005 for _, item in shares for name in names)
     }
     columns = {"waits for": "left", "time": "right", **dict.fromkeys(shown, "right")}
     rows = [
         [
             str(node["name"]),
             duration(float(node["exposed_ms"]) * 1e-3),
-            *(_share(sum(found.get(name, 0.0) for name in names)) for names in shown.values()),
+            *(_share(sum(item.get(name, 0.0) for name in names)) for names in shown.values()),
         ]
-        for node, found in shares
+        for node, item in shares
     ]
     return listing(columns, rows)
 
@@ -190,15 +202,15 @@ def _shown(parts: Any, least: float) -> list[Node]:
         return ordered
     if not large:  # all of the parent in one line would say the same again
         return []
-    rest = {
+    remaining = {
         "name": f"{len(small)} smaller parts",
         "exposed_ms": sum(float(part["exposed_ms"]) for part in small),
         "share": sum(float(part["share"]) for part in small),
         "hidden_ms": sum(float(part.get("hidden_ms", 0.0)) for part in small),
     }
-    if not rest["exposed_ms"] and not rest["hidden_ms"]:
+    if not remaining["exposed_ms"] and not remaining["hidden_ms"]:
         return large
-    return [*large, rest]
+    return [*large, remaining]
 
 
 def _pipes_shown(pipes: list[Node], least: float) -> list[Node]:
@@ -286,11 +298,11 @@ def verdict(tree: Node) -> str:
     if not ranked:
         return ""
     name = str(tree["name"]).replace("_", " ")
-    said = [
+    remarks = [
         f"{bound_words(cause)} ({percent(share)})" for cause, share in ranked[:3] if share > 0.02
     ]
-    rest = f", then {', '.join(said[1:])}" if len(said) > 1 else ""
-    return f"{name} is bound by {said[0]}{rest}"
+    remaining = f", then {', '.join(remarks[1:])}" if len(remarks) > 1 else ""
+    return f"{name} is bound by {remarks[0]}{remaining}"
 
 
 def find_part(tree: Node, name: str) -> Node | None:

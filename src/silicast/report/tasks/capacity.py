@@ -51,21 +51,21 @@ def capacity_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     >>> line
     '400 users run at once, as many as engines let (max_num_seqs); alone one has 131,072 tokens'
     """
-    metrics, found = answer["metrics"], answer["why"]["capacity"]
+    metrics, result = answer["metrics"], answer["why"]["capacity"]
     devices = _count(metrics["gpus"]["estimate"], "device")
-    if not found["reached"]:
+    if not result["reached"]:
         yield "nothing is carried: the objective is out of reach"
     elif "max_rate_per_s" in metrics:
         load = _belief(metrics["max_rate_per_s"], " requests/s")
-        yield f"carries {load} on {devices}{_end(found)}"
+        yield f"carries {load} on {devices}{_end(result)}"
     elif "max_concurrency" in metrics:
         load = _belief(metrics["max_concurrency"], " client")
-        yield f"carries {load} on {devices}{_end(found)}"
+        yield f"carries {load} on {devices}{_end(result)}"
     else:
         yield f"needs {_belief(metrics['gpus'], ' device')}"
         if "cost_per_hour" in metrics:
             yield f"cost: {_belief(metrics['cost_per_hour'], ' an hour')}"
-    for name, pool in found.get("pools", {}).items():
+    for name, pool in result.get("pools", {}).items():
         yield _pool_line(name, pool)
     users, tokens = (metrics[n]["estimate"] for n in ("users_that_fit", "longest_context_tokens"))
     limits = answer["why"].get("engine_limits", {})
@@ -90,11 +90,11 @@ def _pool_line(name: str, pool: Mapping[str, Any]) -> str:
     'decode: 2 replicas on 8 devices, busy 90 % of the time; with 1: queue is broken'
     """
     count, gpus = _count(pool["replicas"], "replica"), _count(pool["gpus"], "device")
-    said = f"{name}: {count} on {gpus}, busy {pool['busy'] * 100:.0f} % of the time"
+    message = f"{name}: {count} on {gpus}, busy {pool['busy'] * 100:.0f} % of the time"
     fewer = pool.get("fewer", {"breaks": ()})
     if not fewer["breaks"]:
-        return said
-    return f"{said}; with {fewer['replicas']}: {', '.join(fewer['breaks'])} is broken"
+        return message
+    return f"{message}; with {fewer['replicas']}: {', '.join(fewer['breaks'])} is broken"
 
 
 def candidates_table(candidates: Sequence[Mapping[str, Any]]) -> RenderableType:
@@ -114,19 +114,19 @@ def candidates_table(candidates: Sequence[Mapping[str, Any]]) -> RenderableType:
 def _belief(quantity: Mapping[str, float], unit: str) -> str:
     """A number with its interval; what is counted has a plural."""
     measured = unit in MEASURED
-    said, low, high = (
+    remark, low, high = (
         rounded(quantity[name]) if measured else f"{quantity[name]:,.0f}"
         for name in ("estimate", "p05", "p95")
     )
-    said += unit if measured or quantity["estimate"] == 1.0 else f"{unit}s"
-    return said if low == high else f"{said} (90 %: {low} to {high})"
+    remark += unit if measured or quantity["estimate"] == 1.0 else f"{unit}s"
+    return remark if low == high else f"{remark} (90 %: {low} to {high})"
 
 
-def _end(found: Mapping[str, Any]) -> str:
-    if found["not_carried"] is not None:
-        broken, rate = found["not_carried"], found["objective"] == "max_rate"
+def _end(table: Mapping[str, Any]) -> str:
+    if table["not_carried"] is not None:
+        broken, rate = table["not_carried"], table["objective"] == "max_rate"
         return f"; {rounded(broken) if rate else f'{broken:,.0f}'} are too many"
-    return f": {REASONS.get(found['limited_by'], 'no more was tried')}"
+    return f": {REASONS.get(table['limited_by'], 'no more was tried')}"
 
 
 def _count(number: float, word: str) -> str:

@@ -74,18 +74,18 @@ def made_of(answer: Answer, replayed: Answer | None) -> list[tuple[str, float]]:
     """
     inner = answer if replayed is None else replayed
     total = float(answer["metrics"]["latency_us"]["estimate"]) * 1e-6
-    found = [
+    items = [
         (WORDS.get(part["name"], str(part["name"])), float(part["exposed_ms"]) * 1e-3)
         for part in inner["why"].get("parts", ())
     ]
     order = list(WORDS.values())
-    found.sort(key=lambda part: order.index(part[0]) if part[0] in order else len(order))
+    items.sort(key=lambda part: order.index(part[0]) if part[0] in order else len(order))
     if replayed is not None:
-        rest = total - float(replayed["metrics"]["latency_us"]["estimate"]) * 1e-6
-        if rest <= 0.0:
+        remainder = total - float(replayed["metrics"]["latency_us"]["estimate"]) * 1e-6
+        if remainder <= 0.0:
             return made_of(answer, None)
-        found.append(("launch by the host", rest))
-    return found
+        items.append(("launch by the host", remainder))
+    return items
 
 
 def collective_report(
@@ -98,10 +98,13 @@ def collective_report(
     columns = {"made of": "left", "time": "right", "share": "right"}
     rows = [[name, duration(s), percent(s / total if total else 0.0)] for name, s in parts]
     lines: list[RenderableType] = [
-        Text(head_of(scenario, size), "bold"), Text(""),
-        metrics_table(with_algorithm_bandwidth(size, answer)), Text(""),
-        listing(columns, rows), Text(""),
-    ]  # fmt: skip
+        Text(head_of(scenario, size), "bold"),
+        Text(""),
+        metrics_table(with_algorithm_bandwidth(size, answer)),
+        Text(""),
+        listing(columns, rows),
+        Text(""),
+    ]
     lines += [Text(line) for line in notes(answer)]
     return Group(*lines, *(Text(f"warning: {line}", "yellow") for line in answer["warnings"]))
 
@@ -109,12 +112,17 @@ def collective_report(
 def sweep_report(scenario: Mapping[str, Any], points: Points) -> RenderableType:
     """A table with a line a size, and a drawing."""
     columns = {
-        "size": "right", "latency": "right", "90 % interval": "right", "bus GB/s": "right",
-        "alg GB/s": "right", "of bound": "right", "algorithm": "left",
-    }  # fmt: skip
+        "size": "right",
+        "latency": "right",
+        "90 % interval": "right",
+        "bus GB/s": "right",
+        "alg GB/s": "right",
+        "of bound": "right",
+        "algorithm": "left",
+    }
     rows = []
-    for size, found in points:
-        answer = with_algorithm_bandwidth(size, found)
+    for size, item in points:
+        answer = with_algorithm_bandwidth(size, item)
         metrics = answer["metrics"]
         latency = Shown("latency_us", metrics["latency_us"])
         bandwidths = [
@@ -123,17 +131,28 @@ def sweep_report(scenario: Mapping[str, Any], points: Points) -> RenderableType:
         ]
         why = answer["why"]
         reached = percent(float(why.get("of_bound", 0.0)))
-        rows.append([
-            bytes_text(size), latency.value, latency.interval, *bandwidths, reached,
-            str(why.get("algorithm", "")),
-        ])  # fmt: skip
-    said = dict.fromkeys(line for _, answer in points for line in answer["warnings"])
+        rows.append(
+            [
+                bytes_text(size),
+                latency.value,
+                latency.interval,
+                *bandwidths,
+                reached,
+                str(why.get("algorithm", "")),
+            ]
+        )
+    remark = dict.fromkeys(line for _, answer in points for line in answer["warnings"])
     drawn: list[RenderableType] = [Text(""), Drawing(points)] if len(points) > 1 else []
     tiers = ", ".join(dict.fromkeys(str(answer["tier"]) for _, answer in points))
     return Group(
-        Text(head_of(scenario), "bold"), Text(""), listing(columns, rows), *drawn, Text(""),
-        Text(f"tiers: {tiers}"), *(Text(f"warning: {line}", "yellow") for line in said),
-    )  # fmt: skip
+        Text(head_of(scenario), "bold"),
+        Text(""),
+        listing(columns, rows),
+        *drawn,
+        Text(""),
+        Text(f"tiers: {tiers}"),
+        *(Text(f"warning: {line}", "yellow") for line in remark),
+    )
 
 
 @final
@@ -144,7 +163,6 @@ class Drawing:
         self._points = points
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draws it."""
         yield Text("\n".join(drawing(self._points, min(options.max_width, 100))))
 
 
@@ -160,8 +178,8 @@ def drawing(points: Points, width: int) -> list[str]:
     def row_of(value: float) -> int:
         return HEIGHT - 1 - round(value / most * (HEIGHT - 1)) if most else HEIGHT - 1
 
-    places = [round((math.log(s) - low) / (high - low) * (across - 1)) for s, _ in points]
-    for x, belief in zip(places, beliefs, strict=True):
+    indices = [round((math.log(s) - low) / (high - low) * (across - 1)) for s, _ in points]
+    for x, belief in zip(indices, beliefs, strict=True):
         for y in range(row_of(float(belief["p95"])), row_of(float(belief["p05"])) + 1):
             grid[y][x] = "┊"
         grid[row_of(float(belief["estimate"]))][x] = "o"
@@ -171,18 +189,18 @@ def drawing(points: Points, width: int) -> list[str]:
         label = rounded(value) if number % 3 == 0 or number == HEIGHT - 1 else ""
         lines.append(f"{label:>{margin}} ┤{''.join(row)}".rstrip())
     lines.append(" " * margin + " └" + "─" * across)
-    lines.append(_axis(points, places, across, margin + 2))
+    lines.append(_axis(points, indices, across, margin + 2))
     return lines
 
 
-def _axis(points: Points, places: Sequence[int], across: int, margin: int) -> str:
+def _axis(points: Points, indices: Sequence[int], across: int, margin: int) -> str:
     """Some sizes under the horizontal axis, the first and last among them."""
     row = [" "] * (margin + across)
     free = margin + across
     every = max((len(points) - 1) // 4, 1)
     for number in range(len(points) - 1, -1, -every):
         text = bytes_text(points[number][0])
-        at = max(min(margin + places[number] - len(text) // 2, margin + across - len(text)), 0)
+        at = max(min(margin + indices[number] - len(text) // 2, margin + across - len(text)), 0)
         if at + len(text) < free or number == len(points) - 1:
             row[at : at + len(text)] = text
             free = at
@@ -200,9 +218,12 @@ def write_sweep(path: Path, points: Points, head: str) -> None:
     axes = figure.subplots(1, 2)
     sizes = [size for size, _ in points]
     for where, name, factor, label in zip(
-        axes, ("latency_us", "bus_bandwidth_gbs"), (1e-6, 1.0), ("latency", "bus bandwidth, GB/s"),
+        axes,
+        ("latency_us", "bus_bandwidth_gbs"),
+        (1e-6, 1.0),
+        ("latency", "bus bandwidth, GB/s"),
         strict=True,
-    ):  # fmt: skip
+    ):
         beliefs = [answer["metrics"][name] for _, answer in points]
         low, value, high = (
             [float(b[key]) * factor for b in beliefs] for key in ("p05", "estimate", "p95")
@@ -245,7 +266,7 @@ def astra_report(
             ratio = times[0] * 1e-3 / float(belief["estimate"])
             row += [shown.value, shown.interval, f"{rounded(ratio)} x"]
         rows.append(row)
-    said = dict.fromkeys(line for answer in answers.values() for line in answer["warnings"])
+    remark = dict.fromkeys(line for answer in answers.values() for line in answer["warnings"])
     lines = [
         Text(f"{op} of {npus} NPUs as ASTRA-sim's analytical network has it", "bold"),
         Text(""),
@@ -254,6 +275,9 @@ def astra_report(
     if op == "all_gather":
         counted += f"; the gathered output is {npus} times as large"
     return Group(
-        *lines, listing(columns, rows), Text(""), Text(counted),
-        *(Text(f"warning: {line}", "yellow") for line in said),
-    )  # fmt: skip
+        *lines,
+        listing(columns, rows),
+        Text(""),
+        Text(counted),
+        *(Text(f"warning: {line}", "yellow") for line in remark),
+    )

@@ -12,8 +12,11 @@ from silicast.report.drawing.numbers import Shown, duration, rounded
 from silicast.report.drawing.tables import listing
 
 ROWS: Final = {
-    "ttft_p99": "TTFT p99", "tpot_mean": "TPOT mean", "tpot_p99": "TPOT p99", "e2e_p99": "E2E p99",
-}  # fmt: skip
+    "ttft_p99": "TTFT p99",
+    "tpot_mean": "TPOT mean",
+    "tpot_p99": "TPOT p99",
+    "e2e_p99": "E2E p99",
+}
 MODES: Final = {
     "time_slice": "in turns (time slices)",
     "mps": "at once (MPS)",
@@ -26,17 +29,22 @@ def colocation_parts(answer: Mapping[str, Any]) -> list[RenderableType]:
     metrics, why = answer["metrics"], answer["why"]
     pools = why["colocation"]["pools"]
     columns = {
-        "": "left", "latency": "left", "together": "right", "90 % interval": "right",
-        "alone": "right", "times": "right", "90 % of times": "right",
-    }  # fmt: skip
+        "": "left",
+        "latency": "left",
+        "together": "right",
+        "90 % interval": "right",
+        "alone": "right",
+        "times": "right",
+        "90 % of times": "right",
+    }
     rows = []
     for name, pool in pools.items():
         title = f"{name}: {why['pools'][name]['model']}"
         for key, label in ROWS.items():
-            own, ratio = metrics.get(f"{name}.{key}_ms"), metrics.get(f"{name}.{key}_ratio")
-            if own is None or ratio is None:
+            metric, ratio = metrics.get(f"{name}.{key}_ms"), metrics.get(f"{name}.{key}_ratio")
+            if metric is None or ratio is None:
                 continue
-            shown = Shown(f"{key}_ms", own)
+            shown = Shown(f"{key}_ms", metric)
             times = [f"{rounded(ratio[which])}" for which in ("estimate", "p05", "p95")]
             alone = duration(pool["alone"][f"{key}_ms"] * 1e-3)
             rows.append(

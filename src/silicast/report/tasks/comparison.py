@@ -149,15 +149,15 @@ def _found(one: Candidate, column: Column) -> tuple[str, Belief] | None:
 
 
 def _belief(one: Candidate, word: str) -> Belief | None:
-    found = (_found(one, column) for column in COLUMNS if column.word == word)
-    return next((each[1] for each in found if each), None)
+    result = (_found(one, column) for column in COLUMNS if column.word == word)
+    return next((each[1] for each in result if each), None)
 
 
 def _cell(one: Candidate, column: Column) -> str:
-    found = _found(one, column)
-    if found is None:
+    result = _found(one, column)
+    if result is None:
         return ""
-    name, belief = found
+    name, belief = result
     return (
         duration(belief.estimate * 1e-3) if name.endswith("_ms") else _number(name, belief.estimate)
     )
@@ -168,10 +168,10 @@ def _number(name: str, value: float) -> str:
 
 
 def _interval(one: Candidate, column: Column) -> str:
-    found = _found(one, column)
-    if found is None:
+    result = _found(one, column)
+    if result is None:
         return ""
-    name, belief = found
+    name, belief = result
     if name == "gpus":
         return f"{belief.p05:,.0f} – {belief.p95:,.0f}"
     shown = Shown(name, {n: getattr(belief, n) for n in ("estimate", "p05", "p95")})
@@ -184,8 +184,8 @@ def _other_interval(one: Candidate) -> str:
     named.
     """
     could = (column for word in BY_DEFAULT for column in COLUMNS if column.word == word)
-    found = ((column.heading, _interval(one, column)) for column in could)
-    return next((f"{heading} {interval}" for heading, interval in found if interval), "")
+    result = ((column.heading, _interval(one, column)) for column in could)
+    return next((f"{heading} {interval}" for heading, interval in result if interval), "")
 
 
 def price_lines(candidates: Sequence[Candidate]) -> Iterator[str]:
@@ -201,18 +201,18 @@ def price_lines(candidates: Sequence[Candidate]) -> Iterator[str]:
 
 def warnings_of(candidates: Sequence[Candidate], today: date) -> list[str]:
     """What to know of those that fit; what is true of all of them once."""
-    said: dict[str, list[str]] = {}
+    details: dict[str, list[str]] = {}
     for one in candidates:
         assert isinstance(one.reply, Answer)
         doubt = one.price.doubt(today) if one.price else ""
-        own = [f"its price {doubt}: {one.price.said()}"] if one.price and doubt else []
-        for line in (*one.reply.warnings, *own):
-            said.setdefault(line, []).append(one.label)
+        current = [f"its price {doubt}: {one.price.said()}"] if one.price and doubt else []
+        for line in (*one.reply.warnings, *current):
+            details.setdefault(line, []).append(one.label)
     return [
         line
         if len(candidates) > 1 and len(labels) == len(candidates)
         else f"{', '.join(labels)}: {line}"
-        for line, labels in said.items()
+        for line, labels in details.items()
     ]
 
 
@@ -220,7 +220,7 @@ def plain(candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
     """The candidates for programs."""
     import msgspec
 
-    found = []
+    plain = []
     for one in candidates:
         price = None
         if one.price is not None:
@@ -228,12 +228,12 @@ def plain(candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
         devices = None
         if isinstance(one.reply, Answer):
             devices = one.reply.why["deployment"]["devices"]
-        found.append(
+        plain.append(
             {"case": one.label, **msgspec.to_builtins(one.reply), "device": one.scenario["device"],
              "plan": one.plan, "devices": devices, "fits": one.fits, "reason": one.reason,
              "price": price}
         )  # fmt: skip
-    return found
+    return plain
 
 
 def write_csv(path: Path, candidates: Sequence[Candidate]) -> None:
@@ -256,9 +256,9 @@ def write_csv(path: Path, candidates: Sequence[Candidate]) -> None:
     named = [f"{name}{end}" for name in metrics for end in ends]
     table.writerow(["case", "device", "plan", "devices", "fits", *named, "currency", "reason"])
     for one, tree in zip(candidates, plain(candidates), strict=True):
-        own: Mapping[str, Belief] = one.reply.metrics if isinstance(one.reply, Answer) else {}
+        current: Mapping[str, Belief] = one.reply.metrics if isinstance(one.reply, Answer) else {}
         values = [
-            getattr(own[name], part) if name in own else ""
+            getattr(current[name], part) if name in current else ""
             for name in metrics
             for part in ("estimate", "p05", "p95")
         ]
@@ -274,12 +274,12 @@ def write_csv(path: Path, candidates: Sequence[Candidate]) -> None:
 def points_of(candidates: Sequence[Candidate]) -> list[tuple[str, Belief, Belief]]:
     """Name, throughput of a device and milliseconds a token of what fits and decodes."""
     latency = next(column for column in COLUMNS if column.word == "tpot")
-    found = []
+    points = []
     for one in candidates:
         time = _found(one, latency)
         if one.fits and time is not None and isinstance(one.reply, Answer):
-            found.append((one.label, one.reply.metrics[PER_GPU], time[1]))
-    return found
+            points.append((one.label, one.reply.metrics[PER_GPU], time[1]))
+    return points
 
 
 def write_plot(path: Path, candidates: Sequence[Candidate], head: str) -> None:
@@ -296,12 +296,17 @@ def write_plot(path: Path, candidates: Sequence[Candidate], head: str) -> None:
     axes = figure.subplots()
     for number, (name, rate, time) in enumerate(drawn):
         axes.errorbar(
-            [rate.estimate], [time.estimate], fmt=_MARKS[number // 10 % len(_MARKS)], label=name,
-            color=f"C{number % 10}", capsize=2.5,
+            [rate.estimate],
+            [time.estimate],
+            fmt=_MARKS[number // 10 % len(_MARKS)],
+            label=name,
+            color=f"C{number % 10}",
+            capsize=2.5,
             xerr=[[rate.estimate - rate.p05], [rate.p95 - rate.estimate]],
             yerr=[[time.estimate - time.p05], [time.p95 - time.estimate]],
-            markersize=4.5, elinewidth=1.0,
-        )  # fmt: skip
+            markersize=4.5,
+            elinewidth=1.0,
+        )
     axes.set_xlim(left=0.0)
     axes.set_ylim(bottom=0.0)
     axes.legend(fontsize=8, loc="best")

@@ -17,30 +17,31 @@ SMALLEST_SHARE = 0.0005
 """Causes of less are not shown."""
 
 
-def diagnosis_report(title: str, found: Diagnosis) -> RenderableType:
+def diagnosis_report(title: str, diagnosis: Diagnosis) -> RenderableType:
     """Achieved, ceiling and bound; causes; the faster configuration."""
     facts = Facts(title)
-    facts.add("measured", f"{figure(found.measured_us)} us")
+    facts.add("measured", f"{figure(diagnosis.measured_us)} us")
     facts.add(
-        "bound", f"{figure(found.bound_us)} us ({found.bound_by}, {found.bound_state}): "
-        f"{100.0 * found.achieved:.0f} % of its speed achieved",
-    )  # fmt: skip
-    if found.ceiling_us is not None:
-        facts.add("ceiling", f"{figure(found.ceiling_us)} us: quick kernels of such sizes")
-    facts.add("usual", f"{figure(found.usual_us)} us: as tuners choose, held against this time")
-    ran = "likeliest" if found.assumed else "stated"
-    facts.add("ran", f"{found.configuration.label} ({ran})")
+        "bound",
+        f"{figure(diagnosis.bound_us)} us ({diagnosis.bound_by}, {diagnosis.bound_state}): "
+        f"{100.0 * diagnosis.achieved:.0f} % of its speed achieved",
+    )
+    if diagnosis.ceiling_us is not None:
+        facts.add("ceiling", f"{figure(diagnosis.ceiling_us)} us: quick kernels of such sizes")
+    facts.add("usual", f"{figure(diagnosis.usual_us)} us: as tuners choose, held against this time")
+    ran = "likeliest" if diagnosis.assumed else "stated"
+    facts.add("ran", f"{diagnosis.configuration.label} ({ran})")
     rows = [
-        [CAUSES[name], figure(value), f"{100.0 * value / found.measured_us:.1f}"]
-        for name, value in found.causes_us.items()
-        if abs(value) > SMALLEST_SHARE * found.measured_us
+        [CAUSES[name], figure(value), f"{100.0 * value / diagnosis.measured_us:.1f}"]
+        for name, value in diagnosis.causes_us.items()
+        if abs(value) > SMALLEST_SHARE * diagnosis.measured_us
     ]
     table = listing({"where the time goes": "left", "us": "right", "%": "right"}, rows)
-    return Group(facts.rendered(), Text(), table, Text(), *_advice(found))
+    return Group(facts.rendered(), Text(), table, Text(), *_advice(diagnosis))
 
 
-def _advice(found: Diagnosis) -> Iterator[Text]:
-    best = found.faster
+def _advice(diagnosis: Diagnosis) -> Iterator[Text]:
+    best = diagnosis.faster
     if best is None:
         yield Text("no configuration is expected to be faster")
     else:
@@ -50,7 +51,7 @@ def _advice(found: Diagnosis) -> Iterator[Text]:
             f"{best.gain_pct:.1f} % ({best.gain_p05_pct:.1f}-{best.gain_p95_pct:.1f}); more than "
             f"5 % with a chance of {100.0 * best.chance:.0f} %"
         )
-    for text in found.warnings:
+    for text in diagnosis.warnings:
         yield Text(f"! {text}", "yellow")
 
 
@@ -62,44 +63,58 @@ def model_line(gain: dict[str, float]) -> Text:
     )
 
 
-def rows_report(rows: Sequence[DiagnosedRow], said: Sequence[str]) -> RenderableType:
+def rows_report(rows: Sequence[DiagnosedRow], remarks: Sequence[str]) -> RenderableType:
     """Kernels of files, those that can gain most first."""
     columns = {
-        "kernel": "left", "us": "right", "of bound %": "right", "faster": "tree",
-        "saves %": "right", "90 %": "tree", "over 5 %": "right",
-    }  # fmt: skip
+        "kernel": "left",
+        "us": "right",
+        "of bound %": "right",
+        "faster": "tree",
+        "saves %": "right",
+        "90 %": "tree",
+        "over 5 %": "right",
+    }
     shown = [_line(row, row.found) for row in rows if row.found is not None]
     notes = [Text(f"! {_name(row)}: {row.refused}", "yellow") for row in rows if row.refused]
-    notes += [Text(f"! {_name(row)}: {row.contradicts}", "yellow") for row in rows
-              if row.contradicts]  # fmt: skip
+    notes += [
+        Text(f"! {_name(row)}: {row.contradicts}", "yellow") for row in rows if row.contradicts
+    ]
     every = dict.fromkeys(text for row in rows if row.found for text in row.found.warnings)
     notes += [Text(f"! {text}", "yellow") for text in every]
-    return Group(listing(columns, shown), *notes, *(Text(f"! {text}", "yellow") for text in said))
+    return Group(
+        listing(columns, shown), *notes, *(Text(f"! {text}", "yellow") for text in remarks)
+    )
 
 
-def _line(row: DiagnosedRow, found: Diagnosis) -> list[str]:
-    best = found.faster
-    start = [_name(row), figure(found.measured_us), f"{100.0 * found.achieved:.0f}"]
+def _line(row: DiagnosedRow, diagnosis: Diagnosis) -> list[str]:
+    best = diagnosis.faster
+    start = [_name(row), figure(diagnosis.measured_us), f"{100.0 * diagnosis.achieved:.0f}"]
     if best is None:
         return [*start, "none", "", "", ""]
     return [
-        *start, best.configuration.label.partition(" split")[0], f"{best.gain_pct:.1f}",
-        f"{best.gain_p05_pct:.0f}-{best.gain_p95_pct:.0f}", f"{100.0 * best.chance:.0f} %",
-    ]  # fmt: skip
+        *start,
+        best.configuration.label.partition(" split")[0],
+        f"{best.gain_pct:.1f}",
+        f"{best.gain_p05_pct:.0f}-{best.gain_p95_pct:.0f}",
+        f"{100.0 * best.chance:.0f} %",
+    ]
 
 
 def _name(row: DiagnosedRow) -> str:
-    return " ".join(f"{name}={value}" if name != "op" else str(value)
-                    for name, value in row.kernel.items())  # fmt: skip
+    return " ".join(
+        f"{name}={value}" if name != "op" else str(value) for name, value in row.kernel.items()
+    )
 
 
 def rows_data(rows: Sequence[DiagnosedRow]) -> list[dict[str, Any]]:
     """The same as plain tables, for JSON."""
     return [
         {
-            "kernel": row.kernel, "places": list(row.places), "refused": row.refused,
+            "kernel": row.kernel,
+            "places": list(row.places),
+            "refused": row.refused,
             "contradicts": row.contradicts,
             "diagnosis": None if row.found is None else diagnosis_data(row.found),
         }
         for row in rows
-    ]  # fmt: skip
+    ]

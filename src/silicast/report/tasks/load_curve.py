@@ -22,10 +22,16 @@ if TYPE_CHECKING:
 LOADS: Final = {"rate": "requests/s come", "concurrency": "clients"}
 SHORT: Final = {"rate": "come", "concurrency": "clients"}
 COLUMNS: Final = {
-    "TTFT": "ttft_mean_ms", "p99": "ttft_p99_ms", "TPOT": "tpot_mean_ms", "E2E": "e2e_mean_ms",
-    " p99": "e2e_p99_ms", "req/s": "requests_per_s", "tok/s/GPU": "output_tokens_per_s_per_gpu",
-    "seq/s/GPU": "sequences_per_s_per_gpu", "goodput": "goodput_per_s",
-}  # fmt: skip
+    "TTFT": "ttft_mean_ms",
+    "p99": "ttft_p99_ms",
+    "TPOT": "tpot_mean_ms",
+    "E2E": "e2e_mean_ms",
+    " p99": "e2e_p99_ms",
+    "req/s": "requests_per_s",
+    "tok/s/GPU": "output_tokens_per_s_per_gpu",
+    "seq/s/GPU": "sequences_per_s_per_gpu",
+    "goodput": "goodput_per_s",
+}
 """Heading -> metric; means, but for the p99 of the latency before it."""
 NARROW: Final = 96
 """Columns of a terminal below which two of the table are left out."""
@@ -38,8 +44,8 @@ def curve_report(head: str, curve: Curve) -> RenderableType:
     if len(curve.answered) > 1:
         parts += [Drawing(curve), Text("")]
     parts += [Text(line) for line in curve_lines(curve)]
-    said = dict.fromkeys(line for _, answer in curve.answered for line in answer.warnings)
-    return Group(*parts, *(Text(f"warning: {line}", "yellow") for line in said))
+    remark = dict.fromkeys(line for _, answer in curve.answered for line in answer.warnings)
+    return Group(*parts, *(Text(f"warning: {line}", "yellow") for line in remark))
 
 
 @final
@@ -64,18 +70,18 @@ class CurveTable:
         headings += [] if counted else ["KV"]
         columns = dict.fromkeys([SHORT[curve.what], *headings], "right")
         rows = []
-        for place, (load, answer) in enumerate(answered):
+        for index, (load, answer) in enumerate(answered):
             cells = [_metric(answer.metrics, name) for name in shown.values()]
             if not counted:
                 cells.append(percent(answer.metrics["kv_utilisation_max"].estimate))
-            rows.append([f"{load:g}", *cells, self._mark(place)])
+            rows.append([f"{load:g}", *cells, self._mark(index)])
         yield listing(columns | {"": "left"}, rows)
 
-    def _mark(self, place: int) -> str:
+    def _mark(self, index: int) -> str:
         curve = self._curve
-        if curve.saturated is not None and place >= curve.saturated:
+        if curve.saturated is not None and index >= curve.saturated:
             return "full"
-        return "knee" if place == curve.knee else ""
+        return "knee" if index == curve.knee else ""
 
 
 def _counts_sequences(curve: Curve) -> bool:
@@ -111,9 +117,9 @@ def curve_lines(curve: Curve) -> Iterator[str]:
     if curve.saturated is not None:
         first = answered[curve.saturated][0]
         yield f"full: from {first:g} {unit} on the queue keeps growing"
-    for load, found in curve.points:
-        if isinstance(found, SilicastError):
-            yield f"{load:g} {unit}: {found}"
+    for load, item in curve.points:
+        if isinstance(item, SilicastError):
+            yield f"{load:g} {unit}: {item}"
 
 
 @final
@@ -124,7 +130,6 @@ class Drawing:
         self._curve = curve
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draws it."""
         yield Text("\n".join(drawing(self._curve, min(options.max_width, 100))))
 
 
@@ -144,13 +149,13 @@ def drawing(curve: Curve, width: int) -> list[str]:
     most = max(rates)
     grid = [[" "] * across for _ in range(HEIGHT)]
     for mark in ("+", "o"):
-        for place, (rate, value) in enumerate(zip(rates, series[mark], strict=True)):
+        for index, (rate, value) in enumerate(zip(rates, series[mark], strict=True)):
             x = min(round(rate / most * (across - 1)), across - 1)
             y = HEIGHT - 1 - round((math.log(value) - low) / (high - low) * (HEIGHT - 1))
-            if mark == "o" and place == curve.knee:
+            if mark == "o" and index == curve.knee:
                 for above in range(y + 1, HEIGHT):
                     grid[above][x] = "┊"
-            grid[y][x] = "◆" if mark == "o" and place == curve.knee else mark
+            grid[y][x] = "◆" if mark == "o" and index == curve.knee else mark
     knee = ", ◆ knee" if curve.knee is not None else ""
     lines = [f"end to end over requests/s answered: o mean, + p99{knee}"]
     for number, row in enumerate(grid):
@@ -193,9 +198,14 @@ def write_plot(path: Path, curve: Curve, head: str) -> None:
         if curve.knee is not None:
             axes.axvline(rates[curve.knee], color="0.5", linestyle=":", linewidth=1.0)
             axes.annotate(
-                "knee", (rates[curve.knee], 1.0), xycoords=("data", "axes fraction"),
-                xytext=(3, -10), textcoords="offset points", color="0.35", fontsize=8,
-            )  # fmt: skip
+                "knee",
+                (rates[curve.knee], 1.0),
+                xycoords=("data", "axes fraction"),
+                xytext=(3, -10),
+                textcoords="offset points",
+                color="0.35",
+                fontsize=8,
+            )
         axes.set_yscale("log")
         for ticks in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
             ticks(time_tick)
@@ -216,8 +226,12 @@ def _draw(
         beliefs = [answer.metrics[name] for answer in answers]
         color = ("C0", "C1")[number]
         axes.plot(
-            rates, [b.estimate * 1e-3 for b in beliefs], marker="o", markersize=3.5, color=color,
+            rates,
+            [b.estimate * 1e-3 for b in beliefs],
+            marker="o",
+            markersize=3.5,
+            color=color,
             label=label,
-        )  # fmt: skip
+        )
         low, high = ([getattr(b, end) * 1e-3 for b in beliefs] for end in ("p05", "p95"))
         axes.fill_between(rates, low, high, color=color, alpha=0.15, linewidth=0.0)

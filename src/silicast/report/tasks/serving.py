@@ -24,13 +24,20 @@ WIDE: Final = 110
 NARROW: Final = 90
 """Columns below which p95 is left out."""
 RATES: Final = (
-    "sequences_per_s", "sequences_per_s_per_gpu", "output_tokens_per_s",
-    "output_tokens_per_s_per_gpu", "total_tokens_per_s", "requests_per_s", "goodput_per_s",
-)  # fmt: skip
+    "sequences_per_s",
+    "sequences_per_s_per_gpu",
+    "output_tokens_per_s",
+    "output_tokens_per_s_per_gpu",
+    "total_tokens_per_s",
+    "requests_per_s",
+    "goodput_per_s",
+)
 WAITS: Final = {
-    "kv_cache": "the KV cache is full", "sequences": "as many sequences run as the engine lets",
-    "step_tokens": "steps have all the tokens they may", "order": "a step is under way",
-}  # fmt: skip
+    "kv_cache": "the KV cache is full",
+    "sequences": "as many sequences run as the engine lets",
+    "step_tokens": "steps have all the tokens they may",
+    "order": "a step is under way",
+}
 COUNTED: Final = {"sequence": "a sequence", "output_token": "an output token"}
 """What energy and cost are told of: the first that an answer counts."""
 HARDLY: Final = 0.1
@@ -176,8 +183,10 @@ def limit_line(queued: Mapping[str, float]) -> str:
     reasons = sorted(
         ((float(queued.get(n, 0.0)), words) for n, words in WAITS.items()), reverse=True
     )
-    said = [f"{words} ({percent(share)})" for share, words in reasons if share >= HARDLY * waiting]
-    return f"requests wait {percent(waiting)} of the time: {', '.join(said)}"
+    remarks = [
+        f"{words} ({percent(share)})" for share, words in reasons if share >= HARDLY * waiting
+    ]
+    return f"requests wait {percent(waiting)} of the time: {', '.join(remarks)}"
 
 
 def knee_line(knee: Mapping[str, float], load: float) -> str:

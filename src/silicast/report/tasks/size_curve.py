@@ -30,13 +30,13 @@ def size_curve_report(head: str, curve: SizeCurve) -> RenderableType:
     rows = [_row(curve, value, answer) for value, answer in curve.answered]
     parts: list[RenderableType] = [Text(head, "bold"), Text(""), listing(columns, rows), Text("")]
     parts += [Text(line) for line in size_curve_lines(curve)]
-    said = dict.fromkeys(
+    remark = dict.fromkeys(
         line
         for _, answer in curve.answered
         for line in answer.warnings
         if "does not fit" not in line
     )
-    return Group(*parts, *(Text(f"warning: {line}", "yellow") for line in said))
+    return Group(*parts, *(Text(f"warning: {line}", "yellow") for line in remark))
 
 
 def memory_gb(answer: Answer) -> float:
@@ -50,8 +50,12 @@ def _row(curve: SizeCurve, value: int, answer: Answer) -> list[str]:
     numbers = {"estimate": belief.estimate, "p05": belief.p05, "p95": belief.p95}
     shown = Shown("e2e_ms", numbers)
     bound = answer.bound["e2e_ms"]
-    row = [f"{value:,}", shown.value, shown.interval,
-           Shown("e2e_ms", dict.fromkeys(numbers, bound)).value]  # fmt: skip
+    row = [
+        f"{value:,}",
+        shown.value,
+        shown.interval,
+        Shown("e2e_ms", dict.fromkeys(numbers, bound)).value,
+    ]
     if curve.name == BATCH:
         row.append(rounded(value / belief.estimate * 1e3))
     fits = not answer.why["memory_gb"]["excess"]
@@ -73,6 +77,6 @@ def size_curve_lines(curve: SizeCurve) -> Iterator[str]:
     elif curve.answered:
         usable = curve.answered[0][1].why["memory_gb"]["usable"]
         yield f"no {curve.name} fits into {rounded(usable)} GB"
-    for value, found in curve.points:
-        if isinstance(found, SilicastError):
-            yield f"{curve.name} = {value:,}: {found}"
+    for value, item in curve.points:
+        if isinstance(item, SilicastError):
+            yield f"{curve.name} = {value:,}: {item}"

@@ -100,12 +100,12 @@ def tokens_of(text: str) -> float:
     Raises:
         SilicastError: no such number.
     """
-    found = _TOKENS.fullmatch(text.strip())
-    if found is None or not float(found[1]):
+    match = _TOKENS.fullmatch(text.strip())
+    if match is None or not float(match[1]):
         raise SilicastError(
             f"expected a number of tokens, found {text!r:.40}", field="--tokens", hint="15T, 300B"
         )
-    return float(found[1]) * _SCALES[found[2].upper()]
+    return float(match[1]) * _SCALES[match[2].upper()]
 
 
 def check_run(tokens: str | None, price: Price | None) -> None:
@@ -153,17 +153,17 @@ def _counted(tokens: float) -> str:
 def _rates(metrics: Mapping[str, Any], gpus: int) -> tuple[dict[str, float], str]:
     """Tokens a second of all devices with what was stated of failures, and words for it."""
     names = ("estimate", "p05", "p95")
-    if found := metrics.get("tokens_per_s_with_failures"):
-        return {name: float(found[name]) for name in names}, "with failures"
-    if found := metrics.get("tokens_per_s_with_checkpoints"):
-        return {name: float(found[name]) for name in names}, "with checkpoints, without failures"
+    if table := metrics.get("tokens_per_s_with_failures"):
+        return {name: float(table[name]) for name in names}, "with failures"
+    if table := metrics.get("tokens_per_s_with_checkpoints"):
+        return {name: float(table[name]) for name in names}, "with checkpoints, without failures"
     rate, slowed = metrics["tokens_per_s_per_gpu"], metrics.get("step_time_slowed_s")
     if slowed is None:
         return {name: float(rate[name]) * gpus for name in names}, "without failures"
     work = float(rate["estimate"]) * float(metrics["step_time_s"]["estimate"]) * gpus
     ends = {"estimate": "estimate", "p05": "p95", "p95": "p05"}
-    found = {name: work / float(slowed[ends[name]]) for name in names}
-    return found, "with slow devices, without failures"
+    table = {name: work / float(slowed[ends[name]]) for name in names}
+    return table, "with slow devices, without failures"
 
 
 def candidates_table(
@@ -172,10 +172,14 @@ def candidates_table(
     """The best plans and why the others lose."""
     columns = {"plan": "left", "step": "right", "memory": "right", "why not": "left"}
     rows = [
-        [each["plan"], f"{rounded(each['step_time_s'])} s", f"{rounded(each['memory_gb'])} GB",
-         each["why_not"] or "best"]
+        [
+            each["plan"],
+            f"{rounded(each['step_time_s'])} s",
+            f"{rounded(each['memory_gb'])} GB",
+            each["why_not"] or "best",
+        ]
         for each in candidates
-    ]  # fmt: skip
+    ]
     head = (
         f"{search['legal']:,} legal plans, {search['fitting']:,} fit, the best "
         f"{search['predicted']} predicted in full"

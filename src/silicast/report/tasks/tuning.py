@@ -34,9 +34,14 @@ def _file_parts(one: TunedFile) -> Iterator[RenderableType]:
     yield Text(f"\n{one.name} ({one.parallel})")
     judged = any(each.existing is not None for each in one.entries)
     columns = {
-        "tokens": "right", "tile": "tree", "group": "right", "warps": "right", "stages": "right",
-        "us": "right", "90 %": "tree",
-    }  # fmt: skip
+        "tokens": "right",
+        "tile": "tree",
+        "group": "right",
+        "warps": "right",
+        "stages": "right",
+        "us": "right",
+        "90 %": "tree",
+    }
     if judged:
         columns |= {"existing": "tree", "its us": "right", "left %": "right"}
     yield listing(columns, [_row(each, judged) for each in one.entries])
@@ -45,10 +50,14 @@ def _file_parts(one: TunedFile) -> Iterator[RenderableType]:
 def _row(each: TunedEntry, judged: bool) -> list[str]:
     one = each.configuration
     row = [
-        str(each.tokens), tile_text(one), str(one.number("group_m")), str(one.number("warps")),
-        str(one.number("stages")), figure(each.estimate_us),
+        str(each.tokens),
+        tile_text(one),
+        str(one.number("group_m")),
+        str(one.number("warps")),
+        str(one.number("stages")),
+        figure(each.estimate_us),
         f"{figure(each.p05_us)}-{figure(each.p95_us)}",
-    ]  # fmt: skip
+    ]
     if judged:
         known = each.existing
         row += ["" if known is None else tile_text(known), figure(each.existing_us)]
@@ -64,16 +73,28 @@ def tile_text(one: Configuration) -> str:
 def sparse_report(title: str, rows: Sequence[SparseLayer]) -> RenderableType:
     """Products of a model, dense and sparse."""
     columns = {
-        "product": "tree", "times": "right", "m x n x k": "tree", "dense us": "right",
-        "sparse us": "right", "90 %": "tree", "saved %": "right", "pays": "tree",
+        "product": "tree",
+        "times": "right",
+        "m x n x k": "tree",
+        "dense us": "right",
+        "sparse us": "right",
+        "90 %": "tree",
+        "saved %": "right",
+        "pays": "tree",
         "compress us": "right",
-    }  # fmt: skip
+    }
     lines = [
         [
-            row.name, str(row.count), f"{row.m}x{row.n}x{row.k}", figure(row.dense_us),
-            figure(row.sparse_us), f"{figure(row.p05_us)}-{figure(row.p95_us)}",
-            f"{row.saved_pct:.0f}", "yes" if row.pays else "not surely", figure(row.compression_us),
+            row.name,
+            str(row.count),
+            f"{row.m}x{row.n}x{row.k}",
+            figure(row.dense_us),
+            figure(row.sparse_us),
+            f"{figure(row.p05_us)}-{figure(row.p95_us)}",
+            f"{row.saved_pct:.0f}",
+            "yes" if row.pays else "not surely",
+            figure(row.compression_us),
         ]
         for row in rows
-    ]  # fmt: skip
+    ]
     return Group(Text(title, "bold"), listing(columns, lines))

@@ -25,10 +25,18 @@ _TIMES = itertools.count()
 
 
 def compile_design(
-    name: str, model: str, output: Path, *, batches: Sequence[int],
-    input_len: int | None = None, output_len: int | None = None, dtype: str | None = None,
-    tp: int = 1, effort: int = EFFORT, said: Callable[[Wanted], None] | None = None,
-) -> int:  # fmt: skip
+    name: str,
+    model: str,
+    output: Path,
+    *,
+    batches: Sequence[int],
+    input_len: int | None = None,
+    output_len: int | None = None,
+    dtype: str | None = None,
+    tp: int = 1,
+    effort: int = EFFORT,
+    said: Callable[[Wanted], None] | None = None,
+) -> int:
     """Writes the design with mappings for all that static batches of a model ask for.
 
     Args:
@@ -46,7 +54,7 @@ def compile_design(
     path = design_path(name)
     table = read_toml(path)
     table.pop("mapping", None)
-    asked = []
+    requested = []
     for batch in batches:
         # Under a name of its own nothing is remembered of it: all sizes are asked for.
         fresh = {**table, "name": f"{table.get('name')} {next(_TIMES)}"}
@@ -55,14 +63,14 @@ def compile_design(
             tree["precision"] = {"weights": dtype}
         with listening() as heard:
             run(decode(_of_model(tree, model, batch, input_len, output_len)))
-        asked += heard
-    work = wanted(asked)
+        requested += heard
+    work = wanted(requested)
     if not work:
         raise SilicastError(f"{model} has nothing that is mapped", field="model")
-    found = compiled(chip_of(device_of_design(table, str(path))), work, effort, said)
-    text = with_mappings(path.read_text(encoding="utf-8"), found)
+    result = compiled(chip_of(device_of_design(table, str(path))), work, effort, said)
+    text = with_mappings(path.read_text(encoding="utf-8"), result)
     write_atomically(output, text.encode())
-    return len(found)
+    return len(result)
 
 
 def _of_model(
@@ -71,7 +79,9 @@ def _of_model(
     """A scenario of a program, or of a language model with its prompts."""
     if Path(model).suffix in PROGRAMS or ":" in model:
         program = str(Path(model).absolute()) if Path(model).is_file() else model
-        rest = {name: value for name, value in tree.items() if name not in ("model", "parallel")}
-        return {**rest, "task": "graph", "workload": {"graph": program}}
+        remaining = {
+            name: value for name, value in tree.items() if name not in ("model", "parallel")
+        }
+        return {**remaining, "task": "graph", "workload": {"graph": program}}
     lengths = usual_lengths(model, input_len, output_len)
     return {**tree, "task": "inference", "workload": {"batch": batch, **lengths}}

@@ -30,9 +30,13 @@ class ModelEvaluation(DesignEvaluation):
     """Metrics that a scenario answers, with each design as its device."""
 
     def __init__(
-        self, base: ChangedBase, scenario: Mapping[str, Any], folder: Path,
-        caps: Mapping[str, float], die: DieTable | None,
-    ) -> None:  # fmt: skip
+        self,
+        base: ChangedBase,
+        scenario: Mapping[str, Any],
+        folder: Path,
+        caps: Mapping[str, float],
+        die: DieTable | None,
+    ) -> None:
         super().__init__(base, caps, die)
         self._scenario, self._folder = scenario, folder
 
@@ -52,9 +56,7 @@ class ModelEvaluation(DesignEvaluation):
         reply = reply_to({**self._scenario, "device": copy.deepcopy(table)}, folder=self._folder)
         if not isinstance(reply, Answer):
             error = reply.error
-            raise SilicastError(
-                error.message, kind=error.kind, field=error.field, hint=error.hint
-            )  # fmt: skip
+            raise SilicastError(error.message, kind=error.kind, field=error.field, hint=error.hint)
         return {name: belief.estimate for name, belief in reply.metrics.items()}
 
 
@@ -74,9 +76,11 @@ def design_problem(read: ReadSpace) -> Problem:
     ):
         if given:
             raise SilicastError(
-                "a scenario runs on the designs themselves", field=field, file=read.file,
+                "a scenario runs on the designs themselves",
+                field=field,
+                file=read.file,
                 hint="leave it out",
-            )  # fmt: skip
+            )
     base = ChangedBase(read)
     folder = Path(read.file).parent
     evaluation = ModelEvaluation(base, read.scenario, folder, content.caps, read.die)
@@ -84,9 +88,12 @@ def design_problem(read: ReadSpace) -> Problem:
         known = evaluation.answered(base.table)
     except SilicastError as error:
         raise SilicastError(
-            f"the base does not answer it: {error.message}", kind=error.kind,
-            field=f"scenario.{error.field}", file=read.file, hint=error.hint,
-        ) from None  # fmt: skip
+            f"the base does not answer it: {error.message}",
+            kind=error.kind,
+            field=f"scenario.{error.field}",
+            file=read.file,
+            hint=error.hint,
+        ) from None
     check_metrics(read, base, (*known, *OF_THE_CHIP))
     identity = content_hash([__version__, content, base.table])
     return Problem(read.space, read.objectives, evaluation, identity, content.caps)

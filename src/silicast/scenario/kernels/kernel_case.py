@@ -77,7 +77,6 @@ class _Reader:
                 raise unknown_name(f"{name} has no field {shown(key)}", key, near(key, known))
 
     def case(self) -> KernelCase:
-        """The whole case."""
         dims = self._dims()
         stated = (word for word in self.spec.words if self.table.get(word, "") != "")
         words = {word: self._word(word) for word in stated}
@@ -110,30 +109,33 @@ class _Reader:
             return ()
         if not isinstance(stated, Mapping):
             raise SilicastError(
-                f"expected a table, found {shown(stated)}", field="configuration",
+                f"expected a table, found {shown(stated)}",
+                field="configuration",
                 hint="for example {tile_m = 64, tile_n = 128, tile_k = 64, warps = 4, stages = 3}",
-            )  # fmt: skip
+            )
         return read_configuration(stated).pairs
 
     def _singular(self, table: Mapping[str, Any]) -> dict[str, Any]:
         """``q_lens`` and ``kv_lens`` under the dimension's name; both at once are refused."""
-        found = dict(table)
+        singular = dict(table)
         if not self.spec.lists:
-            return found
+            return singular
         for plural, name in _PLURAL.items():
-            if plural in found:
+            if plural in singular:
                 require(
-                    name not in found, f"{plural} and {name} are both given", plural,
+                    name not in singular,
+                    f"{plural} and {name} are both given",
+                    plural,
                     "keep one of them",
-                )  # fmt: skip
-                value = found.pop(plural)
+                )
+                value = singular.pop(plural)
                 require(
                     isinstance(value, (list, tuple)),
                     f"expected a list, found {shown(value)}",
                     plural,
                 )
-                found[name] = value
-        return found
+                singular[name] = value
+        return singular
 
     def _dims(self) -> dict[str, Dim]:
         spec, dims = self.spec, {}
@@ -207,8 +209,8 @@ class _Reader:
         return dtype_name(self.spec.dtype_names.get(value.strip().casefold(), value), name)
 
     def _default_dtype(self) -> str:
-        own = self.table.get(self.spec.main_dtype) if self.spec.main_dtype else None
-        return str(own) if own else self.spec.default_dtype
+        current = self.table.get(self.spec.main_dtype) if self.spec.main_dtype else None
+        return str(current) if current else self.spec.default_dtype
 
 
 def _unknown(name: str, value: str, known: tuple[str, ...]) -> SilicastError:
@@ -217,15 +219,15 @@ def _unknown(name: str, value: str, known: tuple[str, ...]) -> SilicastError:
 
 def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
     """The table with the sizes of a ``dimensions`` table put beside its other fields."""
-    found = dict(table)
-    inner = found.pop("dimensions", None)
+    flat = dict(table)
+    inner = flat.pop("dimensions", None)
     if inner is None:
-        return found
+        return flat
     if not isinstance(inner, Mapping):
         raise SilicastError(f"expected a table, found {shown(inner)}", field="dimensions")
     for name in inner:
-        require(name not in found, f"{name} is given twice", f"dimensions.{name}", "keep one")
-    return {**found, **inner}
+        require(name not in flat, f"{name} is given twice", f"dimensions.{name}", "keep one")
+    return {**flat, **inner}
 
 
 def _whole(value: object, allowed: Range, name: str) -> int:
@@ -250,7 +252,9 @@ def _agreeing(dims: dict[str, Dim]) -> dict[str, Dim]:
         return {**dims, "batch": 1 if batch is None else batch}
     count = next(iter(lists.values()))
     require(
-        batch in (None, count), f"batch is {batch}, but the lists have {count} lengths", "batch",
+        batch in (None, count),
+        f"batch is {batch}, but the lists have {count} lengths",
+        "batch",
         "leave batch out",
-    )  # fmt: skip
+    )
     return dims

@@ -36,15 +36,15 @@ since they were used."""
 
 def _all_ops() -> dict[str, OpSpec]:
     """Every entry of ``OPS`` of every file of the package."""
-    found: dict[str, OpSpec] = {}
+    ops: dict[str, OpSpec] = {}
     for module in pkgutil.iter_modules(package.__path__):
         if module.name.startswith("_"):
             continue
-        own = importlib.import_module(f"{package.__name__}.{module.name}").OPS
-        if twice := found.keys() & own.keys():
+        current = importlib.import_module(f"{package.__name__}.{module.name}").OPS
+        if twice := ops.keys() & current.keys():
             raise ValueError(f"two files take {', '.join(sorted(twice))}")
-        found |= own
-    return found
+        ops |= current
+    return ops
 
 
 OPS: Mapping[str, OpSpec] = _all_ops()

@@ -49,20 +49,23 @@ def kernel_table_of(op: Op) -> Columns:
     left = [name for name, value in parts.flags.items() if value and name not in NO_COLUMN]
     if left:
         raise _unsupported(op, f"its property {left[0]}")
-    found: Columns = {"op": op.family, **parts.columns, "dtype": op.variant.dtype}
+    columns: Columns = {"op": op.family, **parts.columns, "dtype": op.variant.dtype}
     variant = op.variant
     stated = {
-        "library": variant.library, "library_version": variant.version, "variant": variant.kernel,
-        "launch": variant.launch, "cache": variant.cache,
-    }  # fmt: skip
-    found |= {name: value for name, value in stated.items() if value}
+        "library": variant.library,
+        "library_version": variant.version,
+        "variant": variant.kernel,
+        "launch": variant.launch,
+        "cache": variant.cache,
+    }
+    columns |= {name: value for name, value in stated.items() if value}
     if variant.config:
-        found["configuration"] = dict(variant.config)
+        columns["configuration"] = dict(variant.config)
     if direction:
-        found[DIRECTION] = direction
-    if _core(kernel_case(found).op) != _core(whole):
+        columns[DIRECTION] = direction
+    if _core(kernel_case(columns).op) != _core(whole):
         raise _unsupported(op, "its table means another op")
-    return found
+    return columns
 
 
 def _core(op: Op) -> tuple[object, ...]:
@@ -154,8 +157,8 @@ def _experts(parts: _Parts) -> None:
         (name,) = parts.flags
         del parts.flags[name]
         _, histogram, shares = name.partition("histogram:")
-        own = [float(share) for share in shares.split(",")] if histogram else name
-        parts.columns["distribution"] = own
+        current = [float(share) for share in shares.split(",")] if histogram else name
+        parts.columns["distribution"] = current
 
 
 def _product(parts: _Parts) -> None:

@@ -31,12 +31,12 @@ def milliseconds(text: str, field: str) -> float:
     number, unit = match.groups()
     factor = MILLISECONDS.get(unit.replace("µ", "u").replace("μ", "u"))
     if factor is None:
-        said = f"unit {unit!r} of {text[:60]!r}" if unit else f"{text[:60]!r} has no unit"
-        raise _wrong(said, field, f"one of {', '.join(MILLISECONDS)}")
-    found = float(number) * factor
-    if not 0.0 < found < math.inf:
+        remark = f"unit {unit!r} of {text[:60]!r}" if unit else f"{text[:60]!r} has no unit"
+        raise _wrong(remark, field, f"one of {', '.join(MILLISECONDS)}")
+    milliseconds = float(number) * factor
+    if not 0.0 < milliseconds < math.inf:
         raise _wrong(f"{text[:60]!r} is not above zero", field)
-    return found
+    return milliseconds
 
 
 def _wrong(message: str, field: str, hint: str = "for example 50ms") -> SilicastError:

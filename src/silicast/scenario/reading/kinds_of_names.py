@@ -38,23 +38,21 @@ def kinds_of(name: str) -> dict[str, str]:
     from silicast.scenario.kernels.kernel_ops import OPS
     from silicast.workload.models.lookup import model_index
 
-    found: dict[str, str] = {}
+    kinds: dict[str, str] = {}
     if name in device_names():
-        found["device"] = "a"
+        kinds["device"] = "a"
     if name in model_index():
-        found["model"] = "a"
+        kinds["model"] = "a"
     if name in engine_names():
-        found["engine"] = "an"
+        kinds["engine"] = "an"
     if name in OPS:
-        found["kernel op"] = "a"
+        kinds["kernel op"] = "a"
     if name in design_names():
-        found["design"] = "a"
-    return found
+        kinds["design"] = "a"
+    return kinds
 
 
-COLLECTIVES = (
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv",
-)  # fmt: skip
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv")
 
 
 def is_collective(op: object) -> str:

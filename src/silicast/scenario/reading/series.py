@@ -42,10 +42,10 @@ def _going_on(
         # three values, or a doubling, tell a ratio from a difference
         if len(values) > 2 and math.isclose(now * values[-3], values[-2] ** 2):
             ratio = now / values[-2]
-    found: list[float] = []
-    while len(found) <= most:
+    items: list[float] = []
+    while len(items) <= most:
         now = now * ratio if ratio > 1.0 else now + step
         if now >= last * (1.0 - 1e-9):
             break
-        found.append(round(now, 9))
-    return [*found, last]
+        items.append(round(now, 9))
+    return [*items, last]

@@ -55,7 +55,7 @@ IDLE = "{} = {} changes nothing here: with {} the answer is the same"
 
 
 def remarked(
-    answerer: Answerer, scenarios: Sequence[Scenario], found: Sequence[Answer | SilicastError]
+    answerer: Answerer, scenarios: Sequence[Scenario], items: Sequence[Answer | SilicastError]
 ) -> list[Answer | SilicastError]:
     """Answers with a remark for each switch that is on and changes nothing.
 
@@ -63,34 +63,34 @@ def remarked(
         answerer: what gave the answers.
         scenarios, found: each and its answer.
     """
-    replies = list(found)
+    replies = list(items)
     if answerer.searches:
         return replies
     waiting = [
         (row, field, _others(field, stated), stated)
         for row, scenario in enumerate(scenarios)
         for field, stated in _stated(scenario)
-        if isinstance(found[row], Answer) and not _is_remarked(found[row], field)
+        if isinstance(items[row], Answer) and not _is_remarked(items[row], field)
     ]
-    place = 0
+    position = 0
     while waiting:
         others = answerer.answer_many(
             [
-                _with(scenarios[row], _path(field), values[place])
+                _with(scenarios[row], _path(field), values[position])
                 for row, field, values, _ in waiting
             ]
         )
         same = [
             each
             for each, other in zip(waiting, others, strict=True)
-            if _alike(found[each[0]], other)
+            if _alike(items[each[0]], other)
         ]
-        place += 1
+        position += 1
         for row, field, values, stated in same:
-            if place == len(values):
-                said = IDLE.format(field, shown(stated), " or ".join(map(shown, values)))
-                replies[row] = _saying(replies[row], said)
-        waiting = [each for each in same if place < len(each[2])]
+            if position == len(values):
+                remark = IDLE.format(field, shown(stated), " or ".join(map(shown, values)))
+                replies[row] = _saying(replies[row], remark)
+        waiting = [each for each in same if position < len(each[2])]
     return replies
 
 
@@ -116,24 +116,24 @@ def _stated(scenario: Scenario) -> Iterator[tuple[str, Any]]:
 
 def _path(field: str) -> tuple[str, ...]:
     """Where a field stands in a :class:`Scenario`."""
-    table, *rest = field.split(".")
-    return (table, *rest) if table in ("kernel", "workload") else ("raw", table, *rest)
+    table, *remaining = field.split(".")
+    return (table, *remaining) if table in ("kernel", "workload") else ("raw", table, *remaining)
 
 
 def _with(table: Any, path: Sequence[str], value: Any) -> Any:
     """A copy of a table with another value at a path."""
-    name, *rest = path
+    name, *remaining = path
     if isinstance(table, dict):
-        return {**table, name: _with(table[name], rest, value) if rest else value}
-    inner = _with(getattr(table, name), rest, value) if rest else value
+        return {**table, name: _with(table[name], remaining, value) if remaining else value}
+    inner = _with(getattr(table, name), remaining, value) if remaining else value
     if isinstance(table, msgspec.Struct):
         return msgspec.structs.replace(table, **{name: inner})
     return dataclasses.replace(table, **{name: inner})
 
 
-def _is_remarked(found: Answer | SilicastError, field: str) -> bool:
+def _is_remarked(answer: Answer | SilicastError, field: str) -> bool:
     """Whether an answer says something about a switch already."""
-    return isinstance(found, Answer) and any(field in said for said in found.warnings)
+    return isinstance(answer, Answer) and any(field in warning for warning in answer.warnings)
 
 
 def _alike(one: Answer | SilicastError, other: Answer | SilicastError) -> bool:
@@ -143,7 +143,7 @@ def _alike(one: Answer | SilicastError, other: Answer | SilicastError) -> bool:
     return (one.metrics, one.bound) == (other.metrics, other.bound)
 
 
-def _saying(found: Answer | SilicastError, said: str) -> Answer | SilicastError:
-    if not isinstance(found, Answer):
-        return found
-    return msgspec.structs.replace(found, warnings=[*found.warnings, said])
+def _saying(answer: Answer | SilicastError, message: str) -> Answer | SilicastError:
+    if not isinstance(answer, Answer):
+        return answer
+    return msgspec.structs.replace(answer, warnings=[*answer.warnings, message])

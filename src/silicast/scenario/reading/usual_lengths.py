@@ -16,16 +16,21 @@ if TYPE_CHECKING:
 USUAL_INPUT_LEN, USUAL_OUTPUT_LEN = 1024, 128
 """Tokens of a request, where the model is made for as many and generates any."""
 _BATCHES: dict[str, tuple[str, ...]] = {
-    "inference": ("",), "serving": ("",), "capacity": ("traffic",),
+    "inference": ("",),
+    "serving": ("",),
+    "capacity": ("traffic",),
     "plan": ("inference", "serving"),
-}  # fmt: skip
+}
 """Task -> where in its workload requests stand; "" = the workload itself."""
 
 
 def usual_lengths(
-    spec: object, input_len: int | None = None, output_len: int | None = None,
-    folder: Path | None = None, engine: str | None = None,
-) -> dict[str, int]:  # fmt: skip
+    spec: object,
+    input_len: int | None = None,
+    output_len: int | None = None,
+    folder: Path | None = None,
+    engine: str | None = None,
+) -> dict[str, int]:
     """``input_len`` and ``output_len`` of a request of a model; what is stated stays.
 
     Out: 128, or 1, the pass over the input, of a model that generates none or an engine that
@@ -77,15 +82,15 @@ def with_output_len(
     """A workload in which requests of a model that generates no tokens say so; other models' must
     say how many.
     """
-    for place in _BATCHES.get(raw.task, ()):
-        batch = workload.get(place) if place else workload
+    for position in _BATCHES.get(raw.task, ()):
+        batch = workload.get(position) if position else workload
         if not isinstance(batch, dict) or "output_len" in batch or _traced(batch):
             continue
         spec = next((pool.model for pool in pools.values() if pool.model is not None), raw.model)
         model = _found(spec, folder)
         if model is not None and not model.causal:
             filled = {**batch, "output_len": 1}
-            workload = {**workload, place: filled} if place else filled
+            workload = {**workload, position: filled} if position else filled
     return workload
 
 

@@ -28,15 +28,15 @@ def calibrators_in(
     Raises:
         SilicastError: a file is unreadable, or of a device that says nothing about this one.
     """
-    own: list[Calibrator] = []
+    calibrators: list[Calibrator] = []
     scaled: list[ScaledCalibrator] = []
     for name in reversed(names):
         calibration = _read(folder / name)
         if calibration.is_of(device.name):
-            own.append(_calibrator(calibration))
+            calibrators.append(_calibrator(calibration))
         else:
             scaled.append(_scaled(calibration, device, name))
-    return tuple(own), tuple(scaled)
+    return tuple(calibrators), tuple(scaled)
 
 
 def _scaled(calibration: Calibration, device: Device, name: str) -> ScaledCalibrator:
@@ -86,12 +86,12 @@ def _read(path: Path) -> Calibration:
     key = (str(path), status.st_mtime_ns, status.st_size)
     if len(_files) > REMEMBERED:
         _files.clear()
-    found = _files.get(key)
-    if found is None:
-        found = load_calibration(path)
-        _refuse_stale(found, path)
-        _files[key] = found
-    return found
+    calibration = _files.get(key)
+    if calibration is None:
+        calibration = load_calibration(path)
+        _refuse_stale(calibration, path)
+        _files[key] = calibration
+    return calibration
 
 
 def _refuse_stale(calibration: Calibration, path: Path) -> None:
@@ -100,8 +100,10 @@ def _refuse_stale(calibration: Calibration, path: Path) -> None:
         raise SilicastError(
             f"corrects predictions of constants with the hash {calibration.upstream} (version "
             f"{calibration.version or 'unknown'}); those here have {shipped_hash()}",
-            field="upstream", file=str(path), hint=AGAIN,
-        )  # fmt: skip
+            field="upstream",
+            file=str(path),
+            hint=AGAIN,
+        )
 
 
 _files: dict[tuple[str, int, int], Calibration] = {}

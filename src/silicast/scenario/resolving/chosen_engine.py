@@ -46,32 +46,32 @@ QUEUES = ("serving", "capacity")
 def options_elsewhere(scenario: Scenario, engine: Engine, device: Device) -> list[str]:
     """Warnings about stated options that mean nothing on the device."""
     stated = scenario.engine.options if scenario.engine is not None else {}
-    said = []
+    remarks = []
     if stated and (task := scenario.raw.task) not in QUEUES:
         from silicast.composition.engines.engine_options import ALIASES, QUEUE_OPTIONS
 
-        said += [
+        remarks += [
             f"engine.options.{name} changes nothing here: nothing queues in task {task}"
             for name in stated
             if ALIASES.get(name, name) in QUEUE_OPTIONS
         ]
     if stated and engine.serving is not None:
-        said += _unread(scenario, engine)
+        remarks += _unread(scenario, engine)
     for name, value in stated.items():
-        places = engine.options_on.get(name, [])
+        positions = engine.options_on.get(name, [])
         if value in (False, "off"):
             continue
         if name == "cuda_graph" and device.execution_model in IN_LINE:
-            said.append(
+            remarks.append(
                 f"engine.options.cuda_graph: {device.name} runs an operation in the thread that "
                 "calls it: there is nothing to capture, and the option changes nothing"
             )
-        elif not runs_on(device, places):
-            said.append(
-                f"engine.options.{name}: {engine.name} has it on {listed(places)}, "
+        elif not runs_on(device, positions):
+            remarks.append(
+                f"engine.options.{name}: {engine.name} has it on {listed(positions)}, "
                 f"not on {device.name}"
             )
-    return said
+    return remarks
 
 
 def _unread(scenario: Scenario, engine: Engine) -> list[str]:
@@ -87,12 +87,12 @@ def _unread(scenario: Scenario, engine: Engine) -> list[str]:
     assert engine.serving is not None
     known = {ALIASES.get(name, name): name for name in scenario.engine.options}
     policy, options = engine.serving.policy, engine.serving.options
-    found = unread(policy, {name: options[name] for name in known if name in POLICY_SWITCHES})
+    result = unread(policy, {name: options[name] for name in known if name in POLICY_SWITCHES})
     if scenario.raw.task not in QUEUES:
         return []
     return [
         f"engine.options.{known[name]} changes nothing here: policy {policy} does not read it"
-        for name in found
+        for name in result
     ]
 
 

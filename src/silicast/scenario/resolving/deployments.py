@@ -62,16 +62,16 @@ def pools_of(scenario: Scenario) -> dict[str, Pool]:
         SilicastError: as :func:`deployment_of`; the field names the pool.
     """
     if not scenario.pools:
-        deployment, said = deployment_of(scenario)
-        return {"": Pool(deployment, warnings=tuple(said))}
-    found = {}
+        deployment, remark = deployment_of(scenario)
+        return {"": Pool(deployment, warnings=tuple(remark))}
+    pools = {}
     for name, table in scenario.pools.items():
         try:
-            deployment, said = deployment_of(of_pool(scenario, table))
+            deployment, remark = deployment_of(of_pool(scenario, table))
         except SilicastError as error:
             raise error.at(f"pools.{name}") from None
-        found[name] = Pool(deployment, table.count, table.role, tuple(said))
-    return found
+        pools[name] = Pool(deployment, table.count, table.role, tuple(remark))
+    return pools
 
 
 def deployment_of(
@@ -90,9 +90,9 @@ def deployment_of(
     if trains:
         machine, warnings = machine_of(scenario, options, trains=True)
         model = model_of(scenario)
-        precision, said = precision_of(scenario, model, machine.device)
+        precision, remark = precision_of(scenario, model, machine.device)
         plan = Plan(tp=scenario.raw.parallel.tp)
-        return Deployment(machine, model, plan, precision), [*said, *warnings]
+        return Deployment(machine, model, plan, precision), [*remark, *warnings]
     degrees = scenario.raw.parallel
     for name in ("dp", "cp", "virtual_stages"):
         if (getattr(degrees, name) or 1) > 1:
@@ -102,9 +102,9 @@ def deployment_of(
     machine, warnings = machine_of(scenario, options, trains=trains)
     plan = plan_of(scenario)
     model, assumed = with_copies(model_of(scenario), plan, machine.engine)
-    precision, said = precision_of(scenario, model, machine.device)
-    said += _in_32_bits(scenario, model, machine)
-    return Deployment(machine, model, plan, precision), [*said, *assumed, *warnings]
+    precision, remark = precision_of(scenario, model, machine.device)
+    remark += _in_32_bits(scenario, model, machine)
+    return Deployment(machine, model, plan, precision), [*remark, *assumed, *warnings]
 
 
 def machine_of(
@@ -114,7 +114,7 @@ def machine_of(
     of_training = () if trains else ("lora", "cluster.slow_gpus", "cluster.failures")
     refuse_unmodelled(scenario, "speculative", "colocation", "pools", "links", *of_training)
     raw = scenario.raw
-    engine, said = chosen_engine(scenario, options)
+    engine, remark = chosen_engine(scenario, options)
     if trains and engine.kind == "serving":
         raise SilicastError(
             f"{engine.name} serves models",
@@ -138,10 +138,10 @@ def machine_of(
         clock_hz=raw.limits.clock_mhz * 1e6 if raw.limits.clock_mhz else None,
         evidence=evidence,
     )
-    said += options_elsewhere(scenario, engine, device)
+    remark += options_elsewhere(scenario, engine, device)
     if raw.limits.power_w is not None and not is_modelled(machine):
-        said.append(POWER_NOT_MODELLED)
-    return machine, [*namesake_warnings(device), *limit_warnings(scenario), *said, *measured]
+        remark.append(POWER_NOT_MODELLED)
+    return machine, [*namesake_warnings(device), *limit_warnings(scenario), *remark, *measured]
 
 
 def framework_of(scenario: Scenario, engine: Engine) -> tuple[Framework, list[str]]:
@@ -155,21 +155,26 @@ def framework_of(scenario: Scenario, engine: Engine) -> tuple[Framework, list[st
             field="engine.options.attention",
         )
     if engine.kind != "framework":
-        said = f"{engine.name} serves: its kernels run here in one pass with logits of all tokens"
-        return Framework(compiled=True, attention="fused"), [said]
+        message = (
+            f"{engine.name} serves: its kernels run here in one pass with logits of all tokens"
+        )
+        return Framework(compiled=True, attention="fused"), [message]
     attention = cast("AttentionCode", stated or "math")
-    said = "attention is taken as products and softmax one by one (engine.options.attention)"
-    return Framework(engine.compiles, attention), [] if stated else [said]
+    message = "attention is taken as products and softmax one by one (engine.options.attention)"
+    return Framework(engine.compiles, attention), [] if stated else [message]
 
 
 def description(machine: Machine, model: str, devices: int, number_format: str) -> dict[str, Any]:
     """What ran where, for people."""
     engine, device = machine.engine, machine.device
     return {
-        "model": model, "device": device.name, "devices": devices,
+        "model": model,
+        "device": device.name,
+        "devices": devices,
         "largest_clock_mhz": device.clocks.max_hz / 1e6,
-        "engine": f"{engine.name} {engine.version}".strip(), "format": number_format,
-    }  # fmt: skip
+        "engine": f"{engine.name} {engine.version}".strip(),
+        "format": number_format,
+    }
 
 
 def precision_of(
@@ -180,10 +185,10 @@ def precision_of(
     A bf16 checkpoint runs in fp16 (else fp32) on a device without bf16, as engines run it, unless
     the scenario asks for bf16; between kernels also where it asks for a quantised format.
     """
-    table, own = scenario.raw.precision, model.default_precision
-    default, said = _without_bf16(own, device)
+    table, default_precision = scenario.raw.precision, model.default_precision
+    default, remark = _without_bf16(default_precision, device)
     if table is None:
-        return default, said
+        return default, remark
     from silicast.scenario.reading.dtype_names import dtype_name
 
     def canonical(name: str) -> str | None:
@@ -192,19 +197,23 @@ def precision_of(
 
     stated = any(getattr(table, name) for name in ("weights", "activations", "recipe"))
     try:
-        found = Precision.of(
-            weights=canonical("weights"), activations=canonical("activations"),
-            kv_cache=canonical("kv_cache"), recipe=canonical("recipe"), group_size=table.group_size,
-            experts=canonical("experts"), attention=canonical("attention"),
-            default=own if stated else default,
-        )  # fmt: skip
+        result = Precision.from_formats(
+            weights=canonical("weights"),
+            activations=canonical("activations"),
+            kv_cache=canonical("kv_cache"),
+            recipe=canonical("recipe"),
+            group_size=table.group_size,
+            experts=canonical("experts"),
+            attention=canonical("attention"),
+            default=default_precision if stated else default,
+        )
     except SilicastError as error:
         raise (error if error.field.startswith("precision.") else error.at("precision")) from None
-    if stated and found.recipe != "bf16":
-        found, said = _without_bf16(found, device)
+    if stated and result.recipe != "bf16":
+        result, remark = _without_bf16(result, device)
     elif stated:
-        said = []
-    return found, [*said, *_other_groups(found, table.group_size)]
+        remark = []
+    return result, [*remark, *_other_groups(result, table.group_size)]
 
 
 def _in_32_bits(scenario: Scenario, model: ModelConfig, machine: Machine) -> list[str]:
@@ -231,29 +240,32 @@ GROUPS = (
 
 def _other_groups(precision: Precision, stated: int | None) -> list[str]:
     """A remark where scales are of other groups than those that kernels are timed with."""
-    own = RECIPES[precision.recipe].scale_group
-    if not stated or own <= 0 or stated == own:
+    scale_group = RECIPES[precision.recipe].scale_group
+    if not stated or scale_group <= 0 or stated == scale_group:
         return []
-    return [GROUPS.format(stated, own, precision.recipe)]
+    return [GROUPS.format(stated, scale_group, precision.recipe)]
 
 
-def _without_bf16(own: Precision, device: Device) -> tuple[Precision, list[str]]:
+def _without_bf16(precision: Precision, device: Device) -> tuple[Precision, list[str]]:
     """A checkpoint's formats on a device, and what was assumed where that has no bf16."""
-    if own.hidden != "bf16" or _computes(device, "bf16"):
-        return own, []
+    if precision.hidden != "bf16" or _computes(device, "bf16"):
+        return precision, []
     other = "fp16" if _computes(device, "fp16") else "fp32"
     if not _computes(device, other):
-        return own, []
-    if own.recipe == "bf16":
-        found = Precision.of(
-            weights=other, experts=own.experts or None, attention=own.attention or None,
-            group_size=own.group_size, default=own,
-        )  # fmt: skip
-        return found, [f"{device.name} has no bf16: {other} is assumed"]
+        return precision, []
+    if precision.recipe == "bf16":
+        result = Precision.from_formats(
+            weights=other,
+            experts=precision.experts or None,
+            attention=precision.attention or None,
+            group_size=precision.group_size,
+            default=precision,
+        )
+        return result, [f"{device.name} has no bf16: {other} is assumed"]
     experts, attention = (
-        other if name == "bf16" else name for name in (own.experts, own.attention)
+        other if name == "bf16" else name for name in (precision.experts, precision.attention)
     )
-    changed = dataclasses.replace(own, hidden=other, experts=experts, attention=attention)
+    changed = dataclasses.replace(precision, hidden=other, experts=experts, attention=attention)
     return changed, [f"{device.name} has no bf16: {other} is assumed between kernels"]
 
 

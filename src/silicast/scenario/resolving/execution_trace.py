@@ -69,12 +69,11 @@ def trace_of(scenario: Scenario) -> AskedTrace:
     for field in ("batch", "seq_len", "optimizer"):
         if getattr(work, field) is not None:
             raise SilicastError(
-                "a trace holds its sizes and passes", field=f"workload.{field}",
-                hint="leave it out",
-            )  # fmt: skip
+                "a trace holds its sizes and passes", field=f"workload.{field}", hint="leave it out"
+            )
     if scenario.raw.model is not None:
         raise SilicastError("a trace is given as well", field="model", hint="leave one out")
-    machine, said = machine_of(scenario)
+    machine, remark = machine_of(scenario)
     dtype = _dtype(scenario)
     world = scenario.raw.cluster.gpus or 0 if scenario.raw.cluster is not None else 0
     try:
@@ -89,15 +88,17 @@ def trace_of(scenario: Scenario) -> AskedTrace:
         raise error.located(where) from None
     bound = min(least_seconds(program.activities, prices.bound_s.tolist()), replay.total_s)
     time = Quantity(
-        replay.total_s, max(min(low.total_s, replay.total_s), bound),
+        replay.total_s,
+        max(min(low.total_s, replay.total_s), bound),
         max(high.total_s, replay.total_s),
-    )  # fmt: skip
+    )
     if not replay.total_s:
         raise SilicastError(
-            "nothing in the trace takes time", field="workload.graph",
+            "nothing in the trace takes time",
+            field="workload.graph",
             hint="nodes state num_ops and tensor_size, comm_size, or duration_micros",
-        )  # fmt: skip
-    said += _remarks(program, prices)
+        )
+    remark += _remarks(program, prices)
     return AskedTrace(
         machine,
         program,
@@ -106,7 +107,7 @@ def trace_of(scenario: Scenario) -> AskedTrace:
         time,
         bound,
         dtype,
-        [*said, *ignored(scenario, "parallel")],
+        [*remark, *ignored(scenario, "parallel")],
     )
 
 
@@ -116,24 +117,27 @@ def trace_answer(scenario: Scenario) -> Answer:
     Raises:
         SilicastError: as :func:`trace_of`.
     """
-    asked = trace_of(scenario)
+    requested = trace_of(scenario)
     bound_only = scenario.raw.tier == "bound"
-    time = asked.time_s
+    time = requested.time_s
     if bound_only:
-        time = Quantity(asked.bound_s, asked.bound_s, time.p95)
-    measured = load_physics("communication").is_measured(asked.machine.device.architecture)
-    domain: Domain = "near" if asked.prices.counted or not measured else "in"
+        time = Quantity(requested.bound_s, requested.bound_s, time.p95)
+    measured = load_physics("communication").is_measured(requested.machine.device.architecture)
+    domain: Domain = "near" if requested.prices.counted or not measured else "in"
     return answer(
-        metrics={"e2e_ms": time.times(MILLI)}, bound={"e2e_ms": asked.bound_s * MILLI},
-        tier="bound" if bound_only else weakest_tier(asked.prices.tiers), domain=domain,
-        warnings=asked.warnings, why=_why(asked),
-    )  # fmt: skip
+        metrics={"e2e_ms": time.times(MILLI)},
+        bound={"e2e_ms": requested.bound_s * MILLI},
+        tier="bound" if bound_only else weakest_tier(requested.prices.tiers),
+        domain=domain,
+        warnings=requested.warnings,
+        why=_why(requested),
+    )
 
 
 def trace_timeline(scenario: Scenario) -> Trace:
     """The timeline of a trace: a process a rank, arrows from senders to receivers."""
-    asked = trace_of(scenario)
-    replay, program = asked.replay, asked.program
+    requested = trace_of(scenario)
+    replay, program = requested.replay, requested.program
     slices: list[Slice] = []
     arrows: list[Arrow] = []
     for index, work in enumerate(program.work):
@@ -144,17 +148,21 @@ def trace_timeline(scenario: Scenario) -> Trace:
         if isinstance(work, Call):
             thread = f"{COMMUNICATION} {work.group or 'of all'}"
             args = {"op": work.op, "bytes": work.size_bytes, "ranks": len(work.ranks)}
-        own = [
+        current = [
             Slice(Track(f"rank {m.rank}", thread), m.node.name or work_name(work), start, end, args)
             for m in members_of(work)
         ]
-        slices += own
-        if isinstance(work, Call) and work.op == "send_recv" and len(own) == 2:
-            arrows.append(Arrow(own[0], own[1]))
+        slices += current
+        if isinstance(work, Call) and work.op == "send_recv" and len(current) == 2:
+            arrows.append(Arrow(current[0], current[1]))
     return Trace(
-        program.trace.name, tuple(slices), tuple(arrows), (), to_picoseconds(replay.total_s),
-        {"device": asked.machine.device.name, "ranks": len(program.trace.ranks)},
-    )  # fmt: skip
+        program.trace.name,
+        tuple(slices),
+        tuple(arrows),
+        (),
+        to_picoseconds(replay.total_s),
+        {"device": requested.machine.device.name, "ranks": len(program.trace.ranks)},
+    )
 
 
 def work_name(work: object) -> str:
@@ -172,43 +180,47 @@ def _dtype(scenario: Scenario) -> str:
 
 
 def _remarks(program: Program, prices: Prices) -> list[str]:
-    said = [f"{each.kind}: {each.text}" for each in program.defects]
-    if len(said) > MOST_WARNED:
-        said = summarised(program.defects, 2)
-    said += prices.warnings
+    remarks = [f"{each.kind}: {each.text}" for each in program.defects]
+    if len(remarks) > MOST_WARNED:
+        remarks = summarised(program.defects, 2)
+    remarks += prices.warnings
     if prices.counted:
-        said.append(
+        remarks.append(
             f"{prices.counted} operations are known by num_ops and tensor_size only: products of "
             "square operands, or movements of their bytes, stand for them"
         )
     if prices.recorded:
-        said.append(f"{prices.recorded} operations take the time that the trace states")
+        remarks.append(f"{prices.recorded} operations take the time that the trace states")
     if prices.free:
-        said.append(f"{prices.free} operations state neither sizes nor a time: they take none")
+        remarks.append(f"{prices.free} operations state neither sizes nor a time: they take none")
     alone = [each for each in program.work if isinstance(each, Call) and each.missing]
     if alone:
         silent = len({rank for each in alone for rank in each.missing})
-        said.append(f"{silent} ranks have no file: they are taken to be there when others are")
-    if any(_is_partial(node.attribute("involved_dim")) for own in program.trace.ranks.values()
-           for node in own.nodes if node.type == COLL):  # fmt: skip
-        said.append("involved_dim is not read: groups of ranks come from pg_name")
-    return said
+        remarks.append(f"{silent} ranks have no file: they are taken to be there when others are")
+    if any(
+        _is_partial(node.attribute("involved_dim"))
+        for item in program.trace.ranks.values()
+        for node in item.nodes
+        if node.type == COLL
+    ):
+        remarks.append("involved_dim is not read: groups of ranks come from pg_name")
+    return remarks
 
 
 def _is_partial(value: object) -> bool:
     return isinstance(value, tuple) and not all(value)
 
 
-def _why(asked: AskedTrace) -> dict[str, Any]:
-    replay, trace = asked.replay, asked.program.trace
+def _why(requested: AskedTrace) -> dict[str, Any]:
+    replay, trace = requested.replay, requested.program.trace
     rank = replay.last_rank
     total = to_picoseconds(replay.total_s)
     children, left = [], total
     for name, seconds in replay.shares_s(rank).items():
-        own = min(to_picoseconds(seconds), left)
-        left -= own
-        if own:
-            children.append(Part(name, own))
+        current = min(to_picoseconds(seconds), left)
+        left -= current
+        if current:
+            children.append(Part(name, current))
     if left:  # roundings of a picosecond each
         last = children.pop() if children else Part("waiting", 0)
         children.append(Part(last.name, last.exposed_ps + left))
@@ -217,10 +229,8 @@ def _why(asked: AskedTrace) -> dict[str, Any]:
         "rank": rank,
         "ranks": len(trace.ranks),
         "operations": {
-            name: getattr(asked.prices, name) for name in ("counted", "recorded", "free")
+            name: getattr(requested.prices, name) for name in ("counted", "recorded", "free")
         },
-        "defects": summarised(asked.program.defects),
-        "deployment": description(
-            asked.machine, trace.name, len(trace.ranks), asked.dtype
-        ),
-    }  # fmt: skip
+        "defects": summarised(requested.program.defects),
+        "deployment": description(requested.machine, trace.name, len(trace.ranks), requested.dtype),
+    }

@@ -36,7 +36,8 @@ def routing_name(
     shares = name.count(",") + 1
     if experts is not None and name.startswith("histogram:") and shares != experts:
         raise SilicastError(
-            f"expected one share for each of {experts} experts, found {shares}", field=field,
+            f"expected one share for each of {experts} experts, found {shares}",
+            field=field,
             hint="of one rank's experts, where ranks share them",
-        )  # fmt: skip
+        )
     return name

@@ -43,25 +43,28 @@ def fleet_of(scenario: Scenario, expected: Expected) -> tuple[Fleet, list[str]]:
         SilicastError: an unknown name, pools of several models, or something not modelled.
     """
     deployed, replicas = _deployed(_bare(scenario))
-    said = [f"{f'{name}: ' if name else ''}{text}" for name, p in deployed.items()
-            for text in p.warnings]  # fmt: skip
+    remarks = [
+        f"{f'{name}: ' if name else ''}{text}"
+        for name, p in deployed.items()
+        for text in p.warnings
+    ]
     pools = tuple(
         Pool(pool.deployment, _spec(pool, expected), pool.count, name, _price(scenario, name))
         for name, pool in deployed.items()
     )
-    said += dict.fromkeys(filter(None, (_launched(pool) for pool in pools)))
+    remarks += dict.fromkeys(filter(None, (_launched(pool) for pool in pools)))
     _decodes(scenario, pools)
     if scenario.raw.lora is not None:
         pools = _adapted(scenario, scenario.raw.lora, pools)
-        said.append(LORA)
+        remarks.append(LORA)
     plain, (pools, drafts) = pools, _drafting(scenario, pools)
-    said += drafts
+    remarks += drafts
     if len({without_copies(pool.deployment.model) for pool in pools}) > 1:
         raise not_yet_of(PARTS["models"], "pools")
     router = _router(scenario, replicas)
     link, assumed = _link(scenario, pools)
     fleet = Fleet(pools, router, scenario.raw.seed or 0, link, plain)
-    return fleet, [*said, *assumed, *check_host_memory(fleet)]
+    return fleet, [*remarks, *assumed, *check_host_memory(fleet)]
 
 
 def _deployed(scenario: Scenario) -> tuple[Mapping[str, Deployed], int]:
@@ -71,8 +74,8 @@ def _deployed(scenario: Scenario) -> tuple[Mapping[str, Deployed], int]:
     count = scenario.raw.parallel.dp or 1
     parallel = msgspec.structs.replace(scenario.raw.parallel, dp=None)
     raw = msgspec.structs.replace(scenario.raw, parallel=parallel)
-    deployment, said = deployment_of(msgspec.structs.replace(scenario, raw=raw))
-    return {"": Deployed(deployment, count, "", tuple(said))}, count
+    deployment, remark = deployment_of(msgspec.structs.replace(scenario, raw=raw))
+    return {"": Deployed(deployment, count, "", tuple(remark))}, count
 
 
 def _bare(scenario: Scenario) -> Scenario:
@@ -88,9 +91,10 @@ def _decodes(scenario: Scenario, pools: tuple[Pool, ...]) -> None:
             if pool.spec.policy.one_pass and getattr(scenario.raw, field) is not None:
                 raise SilicastError(
                     f"{pool.deployment.engine.name} answers a request in one pass of a whole graph",
-                    kind="unsupported", field=field,
+                    kind="unsupported",
+                    field=field,
                     hint="leave it out, or name an engine that generates tokens",
-                )  # fmt: skip
+                )
 
 
 def _adapted(scenario: Scenario, table: LoraTable, pools: tuple[Pool, ...]) -> tuple[Pool, ...]:
@@ -109,7 +113,7 @@ def _drafting(scenario: Scenario, pools: tuple[Pool, ...]) -> tuple[tuple[Pool, 
     """The pools with what drafts their tokens, where they decode."""
     from silicast.scenario.resolving.speculation import drafting_of
 
-    found, said = [], dict[str, None]()
+    items, details = [], dict[str, None]()
     for pool in pools:
         drafting, assumed = drafting_of(scenario, pool.deployment)
         spec = pool.spec
@@ -117,9 +121,9 @@ def _drafting(scenario: Scenario, pools: tuple[Pool, ...]) -> tuple[tuple[Pool, 
             from silicast.serving.simulation.drafting import drafted
 
             spec = drafted(spec, pool.deployment, drafting)
-        found.append(replace(pool, spec=spec))
-        said |= dict.fromkeys(assumed)
-    return tuple(found), list(said)
+        items.append(replace(pool, spec=spec))
+        details |= dict.fromkeys(assumed)
+    return tuple(items), list(details)
 
 
 def _launched(pool: Pool) -> str:
@@ -135,8 +139,8 @@ def _launched(pool: Pool) -> str:
 
 
 def _spec(pool: Deployed, expected: Expected) -> ReplicaSpec:
-    own = replace(expected, clients=-(-expected.clients // pool.count))
-    return replace(replica_spec(pool.deployment, own), role=cast("Role", pool.role))
+    current = replace(expected, clients=-(-expected.clients // pool.count))
+    return replace(replica_spec(pool.deployment, current), role=cast("Role", pool.role))
 
 
 def _price(scenario: Scenario, name: str) -> float | None:
@@ -188,14 +192,17 @@ def _stated_kind(link: PoolLinkTable, cluster: Cluster, field: str) -> tuple[flo
         if link.kind in known:
             entry = known.get(link.kind)
             return (
-                entry.bandwidth_gb_per_s * 1e9, entry.latency_us * 1e-6, known.canonical(link.kind),
-            )  # fmt: skip
+                entry.bandwidth_gb_per_s * 1e9,
+                entry.latency_us * 1e-6,
+                known.canonical(link.kind),
+            )
         if link.bandwidth_gb_per_s is None:
-            own = [inside.name] if inside is not None else []
+            current = [inside.name] if inside is not None else []
             raise unknown_name(
-                f"no link or network {shown(link.kind)}", field,
-                f"{near(link.kind, [*own, *known.names])}; or state bandwidth_gb_per_s",
-            )  # fmt: skip
+                f"no link or network {shown(link.kind)}",
+                field,
+                f"{near(link.kind, [*current, *known.names])}; or state bandwidth_gb_per_s",
+            )
     return network.bandwidth_bytes_per_s, network.latency_s, network.name
 
 

@@ -16,7 +16,7 @@ def check_host_memory(fleet: Fleet) -> list[str]:
     Raises:
         SilicastError: they take more than a node has.
     """
-    said: list[str] = []
+    remarks: list[str] = []
     for pool in fleet.pools:
         taken, machine = _node_gb(pool), pool.deployment.machine
         known = machine.host.memory_gb
@@ -24,15 +24,16 @@ def check_host_memory(fleet: Fleet) -> list[str]:
             continue
         share = f"the KV cache takes {taken:.4g} GB of the host's memory on each node"
         if not known:
-            said.append(f"{share}; how much {machine.host.cpu} has is not known: host.memory_gb")
+            remarks.append(f"{share}; how much {machine.host.cpu} has is not known: host.memory_gb")
         elif taken > known:
             raise SilicastError(
-                f"{share}, which has {known:.4g} GB", field="engine.options",
+                f"{share}, which has {known:.4g} GB",
+                field="engine.options",
                 hint="a smaller size of the host's cache or swap space, or host.memory_gb",
-            )  # fmt: skip
+            )
         elif taken > KEPT * known:
-            said.append(f"{share}, which has {known:.4g} GB in all")
-    return list(dict.fromkeys(said))
+            remarks.append(f"{share}, which has {known:.4g} GB in all")
+    return list(dict.fromkeys(remarks))
 
 
 def _node_gb(pool: Pool) -> float:

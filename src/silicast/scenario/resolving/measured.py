@@ -39,17 +39,17 @@ def with_measured(
         return engine, evidence, []
     from silicast.composition.engines.measured_host import with_measured_host
 
-    stated, said = host_of(scenario), []
+    stated, remarks = host_of(scenario), []
     known = [each.calibration for each in evidence.calibrators]
-    asked = (scenario.engine.version if scenario.engine else "") or engine.version
+    requested = (scenario.engine.version if scenario.engine else "") or engine.version
     versions: dict[str, None] = {}
     for calibration in reversed(known):  # the first of them counts, so it goes last
         measured_on = _host(calibration)
-        found = with_measured_host(engine, calibration.constants, measured_on, stated)
-        engine = found.engine
-        versions |= {each.version: None for each in found.used if each.engine}
-        if found.used and stated is not None and stated != measured_on:
-            said.append(
+        measured_host = with_measured_host(engine, calibration.constants, measured_on, stated)
+        engine = measured_host.engine
+        versions |= {each.version: None for each in measured_host.used if each.engine}
+        if measured_host.used and stated is not None and stated != measured_on:
+            remarks.append(
                 f"host times were measured on {measured_on.cpu}: taken to {stated.cpu} by their "
                 f"speed factors ({measured_on.factor:g} and {stated.factor:g})"
             )
@@ -57,13 +57,13 @@ def with_measured(
     if model is not None:
         evidence = replace(evidence, whole=WholeModels(model.log_ratio, model.log_sd))
         versions[model.version] = None
-    others = [version for version in versions if version and not _same(version, asked)]
-    said += [
-        f"calibrated with {engine.name} {other}, asked for {asked}: host times and whole models "
+    others = [version for version in versions if version and not _same(version, requested)]
+    remarks += [
+        f"calibrated with {engine.name} {other}, asked for {requested}: host times and whole models "
         "may differ between versions"
         for other in others
     ]
-    return engine, evidence, said
+    return engine, evidence, remarks
 
 
 def _host(calibration: Calibration) -> Host:
@@ -123,24 +123,28 @@ def _used(
         offset = calibration.offset_for(op.family, op.variant.dtype)
         if offset is not None:
             kernels[f"{op.family} {op.variant.dtype}"] = offset.rows
-    found: dict[str, Any] = {
-        "device": calibration.scope.device, "source": calibration.source, "hash": calibration.hash,
-    }  # fmt: skip
+    used: dict[str, Any] = {
+        "device": calibration.scope.device,
+        "source": calibration.source,
+        "hash": calibration.hash,
+    }
     if kernels:
-        found["kernels"] = dict(sorted(kernels.items()))
+        used["kernels"] = dict(sorted(kernels.items()))
     constants = _constants(calibration, engine)
     if constants:
-        found["host_constants"] = {each.constant: each.value_us for each in constants}
+        used["host_constants"] = {each.constant: each.value_us for each in constants}
     families = {op.family for op in ops}
     curves = [_curve(each) for each in calibration.collectives if each.op in families]
     if curves:
-        found["collectives"] = curves
+        used["collectives"] = curves
     model = _whole([calibration], engine, kind) if engine is not None and kind else None
     if model is not None:
-        found["whole_models"] = {
-            "runs": model.rows, "log_ratio": model.log_ratio, "log_sd": model.log_sd
-        }  # fmt: skip
-    return found
+        used["whole_models"] = {
+            "runs": model.rows,
+            "log_ratio": model.log_ratio,
+            "log_sd": model.log_sd,
+        }
+    return used
 
 
 def _constants(calibration: Calibration, engine: Engine | None) -> tuple[HostConstant, ...]:

@@ -78,11 +78,13 @@ def program_in(scenario: Scenario, *, compiles: bool) -> ProgramFile:
                 field=name,
                 hint="its nodes say what runs in which format: leave this out, or workload.graph",
             )
-    read, said = _packaged(scenario, work) if packaged else _read(scenario, work)
+    read, remark = _packaged(scenario, work) if packaged else _read(scenario, work)
     graph, states = _in_mode(read, work), (0, 0)
     if graph.phase == "training":
         graph, states = _trained(graph, work.optimizer)
-    return ProgramFile(fused_graph(graph) if compiles else graph, states, (said,) if said else ())
+    return ProgramFile(
+        fused_graph(graph) if compiles else graph, states, (remark,) if remark else ()
+    )
 
 
 def _sizes(work: GraphWorkload) -> Mapping[str, int]:
@@ -98,8 +100,9 @@ def _packaged(scenario: Scenario, work: GraphWorkload) -> tuple[Graph, str]:
     if precision is not None and precision != PrecisionTable(recipe=recipe):
         raise SilicastError(
             "a program's weights, activations and products have one format",
-            field="precision", hint='recipe = "bf16", fp16, fp32 or tf32',
-        )  # fmt: skip
+            field="precision",
+            hint='recipe = "bf16", fp16, fp32 or tf32',
+        )
     try:
         return packaged_graph(
             str(work.graph), _sizes(work), training=work.mode == "training", dtype=recipe
@@ -115,9 +118,12 @@ def _read(scenario: Scenario, work: GraphWorkload) -> tuple[Graph, str]:
     try:
         if path.suffix.casefold() == OP_GRAPH:
             file = read_graph_file(path)
-            said = (each.remark(name, given[name])
-                    for name, each in file.open_sizes.items() if name in given)  # fmt: skip
-            return graph_of_file(file, path.stem, given), "; ".join(x for x in said if x)
+            remark = (
+                each.remark(name, given[name])
+                for name, each in file.open_sizes.items()
+                if name in given
+            )
+            return graph_of_file(file, path.stem, given), "; ".join(x for x in remark if x)
         return read_program(path, given, training=work.mode == "training"), ""
     except SilicastError as error:
         field = f"workload.graph:{error.field}" if error.field else "workload.graph"
@@ -144,5 +150,5 @@ def _trained(graph: Graph, optimizer: str | None) -> tuple[Graph, tuple[int, int
     if optimizer is None or not weights:
         return graph, (weights, 0)
     rule, dtype = update_rule(optimizer), format_of_weights(graph)
-    kept = weights * 8 // int(BITS[dtype]) * optimizer_bytes(rule, dtype)
-    return with_update(graph, rule), (weights, kept)
+    remaining = weights * 8 // int(BITS[dtype]) * optimizer_bytes(rule, dtype)
+    return with_update(graph, rule), (weights, remaining)

@@ -42,11 +42,11 @@ def drafting_of(scenario: Scenario, deployment: Deployment) -> tuple[Drafting | 
             field="speculative.tree",
             hint=f"at least k + 1 = {table.k + 1}, or leave it out",
         )
-    drafter, said = _drafter(scenario, table, deployment)
+    drafter, remark = _drafter(scenario, table, deployment)
     acceptance, assumed = _acceptance(table, scenario.raw.seed or 0)
     verified = max(table.tree or 0, table.k + 1)
     shares = drafter is not None and table.draft is None
-    return Drafting(acceptance, drafter, shares, verified), [*said, *assumed]
+    return Drafting(acceptance, drafter, shares, verified), [*remark, *assumed]
 
 
 def _drafter(
@@ -55,15 +55,16 @@ def _drafter(
     model, plan = deployment.model, dataclasses.replace(deployment.plan, pp=1)
     if table.method in ("mtp", "ngram") and table.draft is not None:
         raise SilicastError(
-            f"method {table.method} needs no model that drafts", field="speculative.draft",
+            f"method {table.method} needs no model that drafts",
+            field="speculative.draft",
             hint="leave it out, or choose method draft or eagle",
-        )  # fmt: skip
+        )
     if table.method == "ngram":
         return None, [HOST]
     if table.draft is not None:
         draft = find_any_model(table.draft, scenario.folder, "speculative.draft")
         raw = msgspec.structs.replace(scenario.raw, precision=None)
-        precision, said = precision_of(
+        precision, remark = precision_of(
             msgspec.structs.replace(scenario, raw=raw), draft, deployment.device
         )
     elif table.method == "draft":
@@ -71,12 +72,12 @@ def _drafter(
     else:
         dense = table.method == "eagle"
         draft, precision = layers_of(model, dense=dense), deployment.precision
-        said = [DENSE.format(model.name)] if dense else []
+        remark = [DENSE.format(model.name)] if dense else []
         if table.method == "mtp" and not model.mtp_layers:
-            said = [LAYER.format(model.name)]
+            remark = [LAYER.format(model.name)]
     if draft.moe is None:
         plan = dataclasses.replace(plan, ep=1)
-    return Deployment(deployment.machine, draft, plan, precision), said
+    return Deployment(deployment.machine, draft, plan, precision), remark
 
 
 def _acceptance(table: SpeculativeTable, seed: int) -> tuple[Acceptance, list[str]]:
@@ -84,9 +85,10 @@ def _acceptance(table: SpeculativeTable, seed: int) -> tuple[Acceptance, list[st
     if isinstance(stated, list):
         if len(stated) != table.k:
             raise SilicastError(
-                f"{len(stated)} rates for {table.k} drafted tokens", field="speculative.acceptance",
+                f"{len(stated)} rates for {table.k} drafted tokens",
+                field="speculative.acceptance",
                 hint="a rate for all, or one for each",
-            )  # fmt: skip
+            )
         return Acceptance(tuple(stated), seed), []
     if stated is not None:
         return Acceptance((stated,) * table.k, seed), []
@@ -100,6 +102,6 @@ def _acceptance(table: SpeculativeTable, seed: int) -> tuple[Acceptance, list[st
     first, decay, log_sd = (
         constants[f"{table.method}_{name}"] for name in ("first", "decay", "log_sd")
     )
-    rates = tuple(first * decay**place for place in range(table.k))
-    found = Acceptance(rates, seed, log_sd)
-    return found, [ASSUMED.format(table.method, found.mean)]
+    rates = tuple(first * decay**index for index in range(table.k))
+    acceptance = Acceptance(rates, seed, log_sd)
+    return acceptance, [ASSUMED.format(table.method, acceptance.mean)]

@@ -69,9 +69,14 @@ def _traffic(w: ServingWorkload, seed: int, folder: Path, field: str) -> Traffic
         else _arrivals(w.arrival, turns, count, seed, field)
     )
     made = Requests(
-        arrival_ns, turns.prompts(new, outputs), outputs, after, pause_ns,
-        0 if turns.users else w.arrival.concurrency or 0, content,
-    )  # fmt: skip
+        arrival_ns,
+        turns.prompts(new, outputs),
+        outputs,
+        after,
+        pause_ns,
+        0 if turns.users else w.arrival.concurrency or 0,
+        content,
+    )
     return Traffic(made, _remarks(w, trace))
 
 
@@ -84,10 +89,10 @@ def _count(w: ServingWorkload) -> int:
 def _remarks(w: ServingWorkload, trace: Traffic | None) -> tuple[str, ...]:
     if trace is None:
         return ()
-    found = len(trace.requests)
-    if w.requests is None or found >= w.requests:
+    result = len(trace.requests)
+    if w.requests is None or result >= w.requests:
         return trace.remarks
-    return (*trace.remarks, f"the trace has {found} requests, {w.requests} were asked for")
+    return (*trace.remarks, f"the trace has {result} requests, {w.requests} were asked for")
 
 
 def _lengths(
@@ -160,10 +165,14 @@ def _arrivals(a: ArrivalTable, turns: Turns, count: int, seed: int, field: str) 
         ramp = Ramp(a.ramp_to_per_s * per_turn, exponential=a.ramp == "exponential")
     try:
         starts = arrivals(
-            -(-count // turns.count), a.rate_per_s * per_turn, seed,
-            cv=1.0 if a.cv is None else a.cv, burst=a.burst or 1, ramp=ramp,
+            -(-count // turns.count),
+            a.rate_per_s * per_turn,
+            seed,
+            cv=1.0 if a.cv is None else a.cv,
+            burst=a.burst or 1,
+            ramp=ramp,
             exact_rate=bool(a.exact_rate),
-        )  # fmt: skip
+        )
     except SilicastError as error:
         raise error.at(f"{field}.arrival") from None
     return turns.starts(starts, count)

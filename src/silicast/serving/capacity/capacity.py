@@ -120,9 +120,9 @@ class Loads:
     def at_rate(self, rate_per_s: float) -> Requests:
         """The requests at another rate."""
         arrival = self.requests.arrival_ns
-        own = len(arrival) / max(int(arrival.max()), 1) * SECOND_NS
+        current = len(arrival) / max(int(arrival.max()), 1) * SECOND_NS
         return replace(
-            self.requests, arrival_ns=np.rint(arrival * (own / rate_per_s)).astype(np.int64)
+            self.requests, arrival_ns=np.rint(arrival * (current / rate_per_s)).astype(np.int64)
         )
 
     def of_clients(self, clients: int) -> Requests:
@@ -161,9 +161,16 @@ class Loads:
         return not (records.done_ns < 0).any() and not self.objective.broken(records)
 
     def most(
-        self, load: Callable[[float], Requests], start: float, *, least: float, most: float,
-        whole: bool = False, specs: Specs = None, factor: float = 2.0,
-    ) -> Bracket:  # fmt: skip
+        self,
+        load: Callable[[float], Requests],
+        start: float,
+        *,
+        least: float,
+        most: float,
+        whole: bool = False,
+        specs: Specs = None,
+        factor: float = 2.0,
+    ) -> Bracket:
         """The largest load that is carried.
 
         Args:
@@ -210,9 +217,12 @@ def first(requests: Requests, count: int) -> Requests:
     if content is not None:
         end = int(content.offsets[count])
         content = replace(
-            content, segments=content.segments[:end], tokens=content.tokens[:end],
-            offsets=content.offsets[: count + 1], outputs=content.outputs[:count],
-        )  # fmt: skip
+            content,
+            segments=content.segments[:end],
+            tokens=content.tokens[:end],
+            offsets=content.offsets[: count + 1],
+            outputs=content.outputs[:count],
+        )
     lora = None if requests.lora is None else requests.lora[:count]
     return replace(
         requests,

@@ -63,14 +63,14 @@ def estimated_knee(spec: ReplicaSpec, requests: Requests, replicas: int = 1) -> 
     prefill_s = _prefill_s(spec, prompt)
     priced = sorted({min(1 << power, most) for power in range(most.bit_length() + 1)})
     steps_s = [_step_s(spec, flight, middle) for flight in priced]
-    found = []
+    items = []
     for flight in _flights(most):  # straight between doublings
         step_s = float(np.interp(flight, priced, steps_s))
         rate = 1.0 / (prefill_s + steps * step_s / flight)
-        found.append((rate * rate / flight, rate, flight))
+        items.append((rate * rate / flight, rate, flight))
     scale = spec.groups * replicas
-    _, rate, flight = max(found)
-    top, full = max((rate, -flight) for _, rate, flight in found)
+    _, rate, flight = max(items)
+    top, full = max((rate, -flight) for _, rate, flight in items)
     return Knee(rate * scale, flight * scale, top * scale, -full * scale)
 
 

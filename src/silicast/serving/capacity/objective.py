@@ -36,10 +36,10 @@ class Objective:
     growth: float = 0.05
 
     @staticmethod
-    def of(fields: Mapping[str, float | None]) -> Objective:
+    def from_fields(fields: Mapping[str, float | None]) -> Objective:
         """From the fields of a scenario's ``slo``.
 
-        >>> Objective.of({"ttft_ms": 100.0, "tpot_p99_ms": 20.0, "quantile": 0.9}).each
+        >>> Objective.from_fields({"ttft_ms": 100.0, "tpot_p99_ms": 20.0, "quantile": 0.9}).each
         {'ttft': 100.0}
         """
         given = {name: value for name, value in fields.items() if value is not None}
@@ -50,8 +50,8 @@ class Objective:
 
     def values(self, records: Records) -> dict[str, float]:
         """The statistics that it limits, as they are; of ``each`` the quantile."""
-        found = statistics_ms(records)
-        values = {name: found[name] for name in self.named if name in found}
+        result = statistics_ms(records)
+        values = {name: result[name] for name in self.named if name in result}
         for name in self.each:
             if name == "itl":
                 gaps, counts = records.gaps.table()
@@ -132,16 +132,16 @@ def _so_far_ms(records: Records, latency: str, now_ns: int) -> F64:
     ends = records.first_ns if latency == "ttft" else records.done_ns
     sent: I64 = records.sent_ns
     until = np.where(ends >= 0, ends, now_ns)
-    found: F64 = np.where(sent >= 0, np.maximum(until - sent, 0), 0) * MILLI
-    return found
+    so_far_ms: F64 = np.where(sent >= 0, np.maximum(until - sent, 0), 0) * MILLI
+    return so_far_ms
 
 
 def _each_tpot_ms(records: Records) -> F64:
     """Time per further token of each finished request; 0 of those with one token."""
     rows = records.finished
     tokens = np.maximum(records.requests.output_tokens[rows] - 1, 1)
-    found: F64 = (records.done_ns[rows] - records.first_ns[rows]) * MILLI / tokens
-    return found
+    tpot_ms: F64 = (records.done_ns[rows] - records.first_ns[rows]) * MILLI / tokens
+    return tpot_ms
 
 
 def _taken_ms(records: Records, latency: str) -> F64:

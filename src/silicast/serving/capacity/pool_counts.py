@@ -54,8 +54,8 @@ class CountSearch:
         if roomy is None:
             return None
         for most in (self._cost(roomy), math.inf):
-            if (found := self._cheapest(most)) is not None:
-                return found
+            if (counts := self._cheapest(most)) is not None:
+                return counts
         return None
 
     def _cheapest(self, most: float) -> Counts | None:
@@ -66,17 +66,17 @@ class CountSearch:
         least = tuple(self._least(pool, largest) for pool in range(len(largest)))
         waiting, seen = [(self._cost(least), least)], {least}
         while waiting:
-            cost, places = heapq.heappop(waiting)
-            counts = self._counts(places)
+            cost, positions = heapq.heappop(waiting)
+            counts = self._counts(positions)
             if cost > most or not self._within(counts):
                 continue
-            if places not in self._refused and self._carries(places):
+            if positions not in self._refused and self._carries(positions):
                 if self._confirms(counts):
                     return counts
-                self._refused.add(places)
-            for pool, place in enumerate(places):
-                more = _with(places, pool, place + 1)
-                if place < largest[pool] and more not in seen:
+                self._refused.add(positions)
+            for pool, position in enumerate(positions):
+                more = _with(positions, pool, position + 1)
+                if position < largest[pool] and more not in seen:
                     seen.add(more)
                     heapq.heappush(waiting, (self._cost(more), more))
         return None
@@ -88,21 +88,21 @@ class CountSearch:
         first, low, high = (0,) * len(self._last), -1, self._last[pool] + 1
         while high - low > 1:
             middle = (low + high) // 2
-            places = _with(first, pool, middle)
-            fits = self._cost(places) <= most and self._within(self._counts(places))
+            positions = _with(first, pool, middle)
+            fits = self._cost(positions) <= most and self._within(self._counts(positions))
             low, high = (middle, high) if fits else (low, middle)
         return low
 
     def _roomy(self) -> Counts | None:
         """Places of numbers that carry the load, not many times what is needed."""
-        places = (0,) * len(self._last)
-        while not self._carries(places):
-            if places == self._last:
+        positions = (0,) * len(self._last)
+        while not self._carries(positions):
+            if positions == self._last:
                 return None
-            places = tuple(
-                min(2 * at + 1, last) for at, last in zip(places, self._last, strict=True)
+            positions = tuple(
+                min(2 * at + 1, last) for at, last in zip(positions, self._last, strict=True)
             )
-        return places
+        return positions
 
     def _least(self, pool: int, largest: Counts) -> int:
         """The least place of one pool where the others have all that they may have."""
@@ -113,26 +113,26 @@ class CountSearch:
             low, high = (low, middle) if carried else (middle, high)
         return high
 
-    def _carries(self, places: Counts) -> bool:
+    def _carries(self, positions: Counts) -> bool:
         """From what was tried already where that is enough."""
-        counts = self._counts(places)
+        counts = self._counts(positions)
         for other, met in self.tried.items():
             smaller, larger = (other, counts) if met else (counts, other)
             if all(a <= b for a, b in zip(smaller, larger, strict=True)):
                 return met
-        found = self.tried[counts] = self._ask(counts)
-        return found
+        carries = self.tried[counts] = self._ask(counts)
+        return carries
 
-    def _counts(self, places: Counts) -> Counts:
-        return tuple(own[at] for own, at in zip(self._allowed, places, strict=True))
+    def _counts(self, counts: Counts) -> Counts:
+        return tuple(item[at] for item, at in zip(self._allowed, counts, strict=True))
 
-    def _cost(self, places: Counts) -> float:
-        return sum(p * n for p, n in zip(self._prices, self._counts(places), strict=True))
+    def _cost(self, counts: Counts) -> float:
+        return sum(p * n for p, n in zip(self._prices, self._counts(counts), strict=True))
 
 
 def _always(_: Counts) -> bool:
     return True
 
 
-def _with(places: Counts, pool: int, place: int) -> Counts:
-    return (*places[:pool], place, *places[pool + 1 :])
+def _with(counts: Counts, pool: int, index: int) -> Counts:
+    return (*counts[:pool], index, *counts[pool + 1 :])

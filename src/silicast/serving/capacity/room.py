@@ -38,7 +38,10 @@ def room_of(deployment: Deployment, prompt_tokens: int, output_tokens: int) -> R
     Raises:
         SilicastError: the engine does not serve, or the model does not fit.
     """
-    limits, layout = limits_of(deployment, Expected(prompt_tokens)), KvLayout.of(deployment)
+    limits, layout = (
+        limits_of(deployment, Expected(prompt_tokens)),
+        KvLayout.from_deployment(deployment),
+    )
     return room_under(limits, layout, deployment, prompt_tokens + output_tokens)
 
 

@@ -28,8 +28,10 @@ class DynamicBatching(Scheduler):
 
     name: ClassVar[str] = "dynamic-batching"
     switches: ClassVar[Mapping[str, Switch]] = {
-        "preferred_batch_size": "", "max_queue_delay_us": 0.0, "instance_count": 1.0
-    }  # fmt: skip
+        "preferred_batch_size": "",
+        "max_queue_delay_us": 0.0,
+        "instance_count": 1.0,
+    }
     timed: ClassVar[bool] = True
     one_pass: ClassVar[bool] = True
 
@@ -45,7 +47,6 @@ class DynamicBatching(Scheduler):
             )
 
     def schedule(self) -> StepPlan:
-        """See :class:`~silicast.serving.simulation.scheduler.Scheduler`."""
         group, plan, self.ask_ns = self.group, self.empty(), -1
         if group.running or not group.waiting:
             return plan
@@ -67,13 +68,13 @@ class DynamicBatching(Scheduler):
 def _sizes(stated: str, most: int) -> list[int]:
     """Preferred sizes in ascending order."""
     try:
-        found = sorted({int(each) for each in stated.split(",") if each.strip()})
+        sizes = sorted({int(each) for each in stated.split(",") if each.strip()})
     except ValueError:
-        found = [0]
-    if found and not 1 <= found[0] <= found[-1] <= most:
+        sizes = [0]
+    if sizes and not 1 <= sizes[0] <= sizes[-1] <= most:
         raise SilicastError(
             f"expected sizes from 1 to {most}, found {str(stated)[:40]!r}",
             field="engine.options.preferred_batch_size",
             hint='one number, or several as "4,8"',
         )
-    return found
+    return sizes

@@ -31,7 +31,6 @@ class LightLlm(Scheduler):
         self._left = 0
 
     def schedule(self) -> StepPlan:
-        """See :class:`~silicast.serving.simulation.scheduler.Scheduler`."""
         group = self.group
         plan, self._preempted = self.empty(), False
         self._left -= self.decoded()
@@ -53,26 +52,26 @@ class LightLlm(Scheduler):
         return min(steps, self._left - 1) if self.group.waiting else steps
 
     def _admit(self, plan: StepPlan) -> None:
-        group, own = self.group, self.group.sequences
+        group, sequences = self.group, self.group.sequences
         while group.waiting and len(group.running) < group.limits.sequences:
             request = group.waiting[0]
             reused, shared = group.lookup(request)
-            new = int(own.todo[request]) - reused
+            new = int(sequences.todo[request]) - reused
             if plan.prefill and plan.tokens + new > group.limits.step_tokens:
                 break
             if self._peak([*group.running, request]) - shared > group.limits.blocks:
                 break
-            if group.layout.of_one(int(own.todo[request])) - shared > group.free:
+            if group.layout.of_one(int(sequences.todo[request])) - shared > group.free:
                 break
             self.admit(plan, new, reused)
             group.publish(request, reused + new)
 
     def _peak(self, requests: list[int]) -> int:
         """Most blocks that sequences hold at the same time, the one with the most to come last."""
-        own, rows = self.group.sequences, np.array(requests)
-        left = np.maximum(own.limit[rows] - own.made[rows], 0)
+        sequences, rows = self.group.sequences, np.array(requests)
+        left = np.maximum(sequences.limit[rows] - sequences.made[rows], 0)
         order = np.argsort(-left, kind="stable")
-        left, there = left[order], (own.prompt[rows] + own.made[rows])[order]
+        left, there = left[order], (sequences.prompt[rows] + sequences.made[rows])[order]
         size = self.group.layout.block_tokens
         tokens = np.cumsum(there + size - 1) + left * np.arange(1, len(left) + 1)
         return int(tokens.max()) // size

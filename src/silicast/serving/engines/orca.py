@@ -20,15 +20,14 @@ class Orca(Scheduler):
     name: ClassVar[str] = "orca"
 
     def schedule(self) -> StepPlan:
-        """See :class:`~silicast.serving.simulation.scheduler.Scheduler`."""
-        group, own = self.group, self.group.sequences
+        group, sequences = self.group, self.group.sequences
         plan = self.empty()
         self.decode(plan)
         while group.waiting and len(group.running) < group.limits.sequences:
             request = group.waiting[0]
             reused, shared = group.lookup(request)
-            most = int(own.prompt[request] + own.limit[request])
-            new = int(own.todo[request]) - reused
+            most = int(sequences.prompt[request] + sequences.limit[request])
+            new = int(sequences.todo[request]) - reused
             if plan.tokens and plan.tokens + new > group.limits.step_tokens:
                 break
             if group.layout.of_one(most) - shared > group.free:

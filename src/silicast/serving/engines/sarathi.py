@@ -28,24 +28,23 @@ class Sarathi(Scheduler):
         self._kept = int(self.number("watermark") * group.limits.blocks)
 
     def schedule(self) -> StepPlan:
-        """See :class:`~silicast.serving.simulation.scheduler.Scheduler`."""
-        group, own = self.group, self.group.sequences
+        group, sequences = self.group, self.group.sequences
         plan, self._preempted = self.empty(), False
         self.decode(plan)
         budget = group.limits.step_tokens - plan.tokens
         for request in list(group.filling):
             if request in group.flying or budget < 1:
                 continue
-            new = min(int(own.todo[request] - own.cached[request]), budget)
+            new = min(int(sequences.todo[request] - sequences.cached[request]), budget)
             if self.run(plan, request, new):
                 budget -= new
-                group.publish(request, int(own.cached[request]) + new)
+                group.publish(request, int(sequences.cached[request]) + new)
         while group.waiting and budget > 0 and len(group.running) < group.limits.sequences:
             request = group.waiting[0]
             reused, shared = group.lookup(request)
-            todo = int(own.todo[request])
-            kept = self._kept if group.running else 0
-            if group.layout.of_one(todo) - shared + kept > group.free:
+            todo = int(sequences.todo[request])
+            remaining = self._kept if group.running else 0
+            if group.layout.of_one(todo) - shared + remaining > group.free:
                 break
             new = min(todo - reused, budget)
             self.admit(plan, new, reused, hold=todo)

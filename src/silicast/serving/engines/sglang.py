@@ -56,11 +56,17 @@ class Sglang(Scheduler):
 
     name: ClassVar[str] = "sglang"
     switches: ClassVar[Mapping[str, Switch]] = {
-        "schedule_policy": ("fcfs", "lpm"), "schedule_conservativeness": 1.0, "ignore_eos": 1,
-        "enable_mixed_chunk": 0, "clip_max_new_tokens": 4096, "scheduler_recv_interval": 1,
-        "enable_hierarchical_cache": 0, "hicache_ratio": 2.0, "hicache_size": 0.0,
+        "schedule_policy": ("fcfs", "lpm"),
+        "schedule_conservativeness": 1.0,
+        "ignore_eos": 1,
+        "enable_mixed_chunk": 0,
+        "clip_max_new_tokens": 4096,
+        "scheduler_recv_interval": 1,
+        "enable_hierarchical_cache": 0,
+        "hicache_ratio": 2.0,
+        "hicache_size": 0.0,
         "hicache_write_policy": tuple(_HITS),
-    }  # fmt: skip
+    }
 
     def __init__(self, group: Group) -> None:
         super().__init__(group)
@@ -82,12 +88,10 @@ class Sglang(Scheduler):
         self._fresh: list[tuple[int, int]] = []
 
     def together(self, groups: int) -> Lockstep | None:  # noqa: ARG002
-        """See :class:`~silicast.serving.simulation.scheduler.Scheduler`."""
         every = int(self.number("scheduler_recv_interval"))
         return Polls(every) if every > 1 else None
 
     def schedule(self) -> StepPlan:
-        """See :class:`~silicast.serving.simulation.scheduler.Scheduler`."""
         group, plan = self.group, self.empty()
         self._arrive()
         if not group.holding and (group.filling or (group.waiting and not self._full)):
@@ -100,7 +104,6 @@ class Sglang(Scheduler):
         return plan
 
     def steady(self, plan: StepPlan) -> int:  # noqa: ARG002
-        """See :class:`~silicast.serving.simulation.scheduler.Scheduler`."""
         group = self.group
         if group.holding:  # prompts do not start anyway; who was retracted left room for others
             retracted = any(group.sequences.preemptions[each] for each in group.waiting)
@@ -109,9 +112,9 @@ class Sglang(Scheduler):
 
     def _arrive(self) -> None:
         """What the steps since the last plan have changed."""
-        group, own = self.group, self.group.sequences
+        group, sequences = self.group, self.group.sequences
         for request, tokens in self._fresh:
-            if own.held[request]:
+            if sequences.held[request]:
                 group.publish(request, tokens)
         decay = (self._first - self._least) / _DECAY_STEPS
         self._ratio = max(self._ratio - decay * self.decoded(), self._least)
@@ -122,12 +125,12 @@ class Sglang(Scheduler):
 
     def _to_come(self, requests: list[int]) -> int:
         """Tokens that running sequences are reckoned to generate yet."""
-        own, rows = self.group.sequences, np.array(requests, dtype=np.int64)
-        left = np.clip(own.limit[rows] - own.made[rows], 0, self._most)
+        sequences, rows = self.group.sequences, np.array(requests, dtype=np.int64)
+        left = np.clip(sequences.limit[rows] - sequences.made[rows], 0, self._most)
         return int(left.sum() * (1.0 if self._exact else self._ratio))
 
     def _prefill(self, plan: StepPlan) -> None:
-        group, own = self.group, self.group.sequences
+        group, sequences = self.group, self.group.sequences
         page = group.layout.block_tokens
         decoding = group.decoding()
         chunk = group.limits.step_tokens - (len(decoding) * plan.each if self._mixed else 0)
@@ -135,14 +138,18 @@ class Sglang(Scheduler):
         for request in list(group.filling):
             if request in group.flying:
                 return  # the batch before holds it
-            room = group.free * page + int(own.held[request]) * page - int(own.cached[request])
-            new = min(int(own.todo[request] - own.cached[request]), chunk, room)
+            room = (
+                group.free * page
+                + int(sequences.held[request]) * page
+                - int(sequences.cached[request])
+            )
+            new = min(int(sequences.todo[request] - sequences.cached[request]), chunk, room)
             if new < 1:
                 return
-            group.grow(request, int(own.cached[request]) + new)
+            group.grow(request, int(sequences.cached[request]) + new)
             plan.prefill.append((request, new))
             chunk -= -(-new // page) * page
-            if own.cached[request] + new < own.todo[request]:
+            if sequences.cached[request] + new < sequences.todo[request]:
                 return
             reckoned += self._to_come_of(request)
         if self._longest_first:
@@ -153,7 +160,7 @@ class Sglang(Scheduler):
                 return
             request = group.waiting[0]
             reused, shared = group.lookup(request)
-            new = int(own.todo[request]) - reused
+            new = int(sequences.todo[request]) - reused
             most = self._to_come_of(request)
             pinned = group.layout.of_one(reused) - shared
             room = (group.free - pinned) * page - reckoned
@@ -168,18 +175,18 @@ class Sglang(Scheduler):
                     return
             self.admit(plan, new, reused)
             chunk -= -(-new // page) * page
-            if own.cached[request] + new < own.todo[request]:
+            if sequences.cached[request] + new < sequences.todo[request]:
                 return
             reckoned += most
 
     def _to_come_of(self, request: int) -> int:
-        own = self.group.sequences
-        return min(max(int(own.limit[request] - own.made[request]), 0), self._most)
+        sequences = self.group.sequences
+        return min(max(int(sequences.limit[request] - sequences.made[request]), 0), self._most)
 
     def _sort(self) -> None:
         """Longest cached prefix first; of those that share one not yet cached, the first alone."""
-        group, own = self.group, self.group.sequences
-        content = own.content
+        group, sequences = self.group, self.group.sequences
+        content = sequences.content
         if len(group.waiting) > _SORTED or content is None:
             return
         seen: set[int] = set()
@@ -197,27 +204,29 @@ class Sglang(Scheduler):
 
     def _decode(self, plan: StepPlan) -> None:
         """Each decoding sequence a token; without the pages for it, some are retracted."""
-        group, own = self.group, self.group.sequences
+        group, sequences = self.group, self.group.sequences
         fresh = {request for request, _ in plan.prefill}
         decoding = [each for each in group.decoding() if each not in fresh]
         retracted = False
         while not group.advance(decoding):
             if len(decoding) < 2:
                 # the engine would abort it; the prompt in chunks gives way instead
-                kept = group.flying.union(decoding)
-                others = [each for each in group.running if each not in kept]
+                remaining = group.flying.union(decoding)
+                others = [each for each in group.running if each not in remaining]
                 if not others:  # what a step under way holds is not free yet
                     decoding = []
                     break
                 last = others[-1]
                 plan.prefill = [pair for pair in plan.prefill if pair[0] != last]
             else:
-                last = min(decoding, key=lambda each: (own.made[each], -own.prompt[each]))
+                last = min(
+                    decoding, key=lambda each: (sequences.made[each], -sequences.prompt[each])
+                )
                 decoding.remove(last)
             group.preempt(last, keep=False, last=True)
             retracted = True
         if retracted:
-            made, limit = (int(each[decoding].sum()) for each in (own.made, own.limit))
+            made, limit = (int(each[decoding].sum()) for each in (sequences.made, sequences.limit))
             self._ratio = min((made + _RETRACT_STEPS * len(decoding)) / (limit + 1), 1.0)
             self._full = False
         plan.decode = decoding
@@ -228,5 +237,4 @@ class Polls(Lockstep):
     """New requests are looked for now and then; those that wait already wait for that too."""
 
     def releases(self, groups: Sequence[Group]) -> bool:
-        """See :class:`~silicast.serving.simulation.scheduler.Lockstep`."""
         return not any(group.running for group in groups) or any(g.filling for g in groups)

@@ -20,8 +20,7 @@ class Static(Scheduler):
     name: ClassVar[str] = "static"
 
     def schedule(self) -> StepPlan:
-        """See :class:`~silicast.serving.simulation.scheduler.Scheduler`."""
-        group, own = self.group, self.group.sequences
+        group, sequences = self.group, self.group.sequences
         plan = self.empty()
         if group.running:
             self.decode(plan)
@@ -29,8 +28,8 @@ class Static(Scheduler):
         while group.waiting and len(group.running) < group.limits.sequences:
             request = group.waiting[0]
             reused, shared = group.lookup(request)
-            most = int(own.prompt[request] + own.limit[request])
-            new = int(own.todo[request]) - reused
+            most = int(sequences.prompt[request] + sequences.limit[request])
+            new = int(sequences.todo[request]) - reused
             if plan.prefill and plan.tokens + new > group.limits.step_tokens:
                 break
             if group.layout.of_one(most) - shared > group.free:

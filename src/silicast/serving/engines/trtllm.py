@@ -42,8 +42,10 @@ class TrtLlm(Scheduler):
     name: ClassVar[str] = "trtllm"
     switches: ClassVar[Mapping[str, Switch]] = {
         "capacity_scheduler_policy": ("GUARANTEED_NO_EVICT", "MAX_UTILIZATION"),
-        "enable_chunked_prefill": 0, "enable_balance": 0, "timeout_iters": 50,
-    }  # fmt: skip
+        "enable_chunked_prefill": 0,
+        "enable_balance": 0,
+        "timeout_iters": 50,
+    }
 
     def __init__(self, group: Group) -> None:
         super().__init__(group)
@@ -51,15 +53,13 @@ class TrtLlm(Scheduler):
         self._chunks = bool(self.number("enable_chunked_prefill"))
 
     def together(self, groups: int) -> Lockstep | None:
-        """See :class:`~silicast.serving.simulation.scheduler.Scheduler`."""
         held = int(self.number("timeout_iters")) - 1
         if groups == 1 or not self.number("enable_balance") or held < 1:
             return None
         return Balance(held)
 
     def schedule(self) -> StepPlan:
-        """See :class:`~silicast.serving.simulation.scheduler.Scheduler`."""
-        group, own = self.group, self.group.sequences
+        group, sequences = self.group, self.group.sequences
         plan, self._preempted = self.empty(), False
         self.decode(plan)
         if group.holding:
@@ -68,35 +68,35 @@ class TrtLlm(Scheduler):
         for request in list(group.filling):
             if request in group.flying:
                 continue
-            new = self._cut(int(own.todo[request] - own.cached[request]), budget, plan)
+            new = self._cut(int(sequences.todo[request] - sequences.cached[request]), budget, plan)
             if new > 0 and self.run(plan, request, new):
                 budget -= new
-                group.publish(request, int(own.cached[request]) + new)
+                group.publish(request, int(sequences.cached[request]) + new)
         if not self._preempted:
             self._admit(plan, budget)
         return plan
 
     def _admit(self, plan: StepPlan, budget: int) -> None:
-        group, own = self.group, self.group.sequences
+        group, sequences = self.group, self.group.sequences
         promised = -1
         while group.waiting and len(group.running) < group.limits.sequences:
             request = group.waiting[0]
             reused, shared = group.lookup(request)
-            new = self._cut(int(own.todo[request]) - reused, budget, plan)
+            new = self._cut(int(sequences.todo[request]) - reused, budget, plan)
             if new < 1:
                 return
             if self._evicts:
-                wanted, promised = int(own.todo[request]) + 1, 0
+                wanted, promised = int(sequences.todo[request]) + 1, 0
             else:
-                wanted = int(own.prompt[request] + own.limit[request])
+                wanted = int(sequences.prompt[request] + sequences.limit[request])
                 promised = group.promised() if promised < 0 else promised
             blocks = group.layout.of_one(wanted)
             if blocks - shared + promised > group.free:
                 return
-            self.admit(plan, new, reused, hold=int(own.todo[request]))
+            self.admit(plan, new, reused, hold=int(sequences.todo[request]))
             group.publish(request, reused + new)
             if not self._evicts:
-                promised += max(blocks - int(own.held[request]), 0)
+                promised += max(blocks - int(sequences.held[request]), 0)
             budget -= new
 
     def _cut(self, new: int, budget: int, plan: StepPlan) -> int:
@@ -114,7 +114,6 @@ class Balance(Lockstep):
     """Contexts of all groups start together."""
 
     def releases(self, groups: Sequence[Group]) -> bool:
-        """See :class:`~silicast.serving.simulation.scheduler.Lockstep`."""
         return all(map(_has_context, groups)) or not all(map(_generates, groups))
 
 

@@ -29,8 +29,10 @@ class VllmV0(Scheduler):
 
     name: ClassVar[str] = "vllm-v0"
     switches: ClassVar[Mapping[str, Switch]] = {
-        "watermark": 0.01, "preemption_mode": ("recompute", "swap"), "swap_space": 4.0
-    }  # fmt: skip
+        "watermark": 0.01,
+        "preemption_mode": ("recompute", "swap"),
+        "swap_space": 4.0,
+    }
 
     def __init__(self, group: Group) -> None:
         super().__init__(group)
@@ -41,7 +43,6 @@ class VllmV0(Scheduler):
             )
 
     def give_way(self, plan: StepPlan, request: int) -> None:
-        """See :class:`~silicast.serving.simulation.scheduler.Scheduler`."""
         blocks = self.group.swap_out(request)
         if blocks:
             plan.copy_ns += self.group.host.time_ns(blocks, singly=True)
@@ -49,19 +50,20 @@ class VllmV0(Scheduler):
             self.group.preempt(request)
 
     def schedule(self) -> StepPlan:
-        """See :class:`~silicast.serving.simulation.scheduler.Scheduler`."""
-        group, own = self.group, self.group.sequences
+        group, sequences = self.group, self.group.sequences
         plan, self._preempted = self.empty(), False
         budget = group.limits.step_tokens
         while self._takes_prompts():
             request = group.waiting[0]
             reused, shared = group.lookup(request)
-            todo = int(own.todo[request])
+            todo = int(sequences.todo[request])
             new = todo - reused
-            kept = self._kept if group.running else 0  # what the engine would refuse runs alone
+            remaining = (
+                self._kept if group.running else 0
+            )  # what the engine would refuse runs alone
             if new > budget and plan.prefill:
                 break
-            if group.layout.of_one(todo) - shared + kept > group.free:
+            if group.layout.of_one(todo) - shared + remaining > group.free:
                 break
             self.admit(plan, new, reused)
             group.publish(request, todo)

@@ -30,9 +30,11 @@ class VllmV1(Scheduler):
 
     name: ClassVar[str] = "vllm-v1"
     switches: ClassVar[Mapping[str, Switch]] = {
-        "reserve_full_isl": 1, "long_prefill_token_threshold": 0, "enable_chunked_prefill": 1,
+        "reserve_full_isl": 1,
+        "long_prefill_token_threshold": 0,
+        "enable_chunked_prefill": 1,
         "kv_offloading_size": 0.0,
-    }  # fmt: skip
+    }
 
     def __init__(self, group: Group) -> None:
         super().__init__(group)
@@ -44,8 +46,7 @@ class VllmV1(Scheduler):
             group.keep_on_host(group.host.blocks(size * GIB))
 
     def schedule(self) -> StepPlan:
-        """See :class:`~silicast.serving.simulation.scheduler.Scheduler`."""
-        group, own = self.group, self.group.sequences
+        group, sequences = self.group, self.group.sequences
         plan, self._preempted = self.empty(), False
         budget = group.limits.step_tokens
         decoding = group.decoding()[: max(budget // plan.each, 1)]
@@ -63,20 +64,20 @@ class VllmV1(Scheduler):
                 if budget >= plan.each or not plan.tokens:
                     budget -= plan.each * self.run(plan, request, plan.each, decodes=True)
                 continue
-            new = min(int(own.todo[request] - own.cached[request]), self._most, budget)
+            new = min(int(sequences.todo[request] - sequences.cached[request]), self._most, budget)
             if self.run(plan, request, new):
                 budget -= new
-                group.publish(request, int(own.cached[request]) + new)
+                group.publish(request, int(sequences.cached[request]) + new)
         if not self._preempted:
             self._admit(plan, budget)
         return plan
 
     def _admit(self, plan: StepPlan, budget: int) -> None:
-        group, own = self.group, self.group.sequences
+        group, sequences = self.group, self.group.sequences
         while group.waiting and budget > 0 and len(group.running) < group.limits.sequences:
             request = group.waiting[0]
             reused, shared = group.lookup(request)
-            todo = int(own.todo[request])
+            todo = int(sequences.todo[request])
             new = min(todo - reused, self._most)
             if self._chunks:
                 new = min(new, budget)

@@ -59,7 +59,6 @@ class HostTraffic:
 
     @property
     def by_name(self) -> dict[str, int]:
-        """The numbers."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 

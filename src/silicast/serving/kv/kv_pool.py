@@ -39,7 +39,7 @@ class KvLayout:
 
     @staticmethod
     @lru_cache(maxsize=256)
-    def of(deployment: Deployment) -> KvLayout:
+    def from_deployment(deployment: Deployment) -> KvLayout:
         """The layout of a deployment's cache."""
         model, plan, policy = deployment.model, deployment.plan, deployment.policy
         size = max(1, deployment.engine.memory.page_tokens)
@@ -55,10 +55,10 @@ class KvLayout:
         while open_spans:  # halved until the middle of a span lies on its line
             first, last = open_spans.pop()
             middle = (first + last) // 2
-            found = bytes_of(middle)
+            result = bytes_of(middle)
             line = knots[first] + (knots[last] - knots[first]) * (middle - first) // (last - first)
-            if abs(found - line) > max(unit // 100, 1) and last - first > size:
-                knots[middle] = found
+            if abs(result - line) > max(unit // 100, 1) and last - first > size:
+                knots[middle] = result
                 open_spans += [(first, middle), (middle, last)]
         if not unit:  # nothing is kept: of a model that generates nothing
             return KvLayout(size, 1, np.array([0, size, LONGEST]), np.zeros(3, dtype=np.int64))
@@ -83,8 +83,8 @@ class KvLayout:
         whole = -(-tokens // self.block_tokens)
         if len(self.lengths) == 2:
             return whole
-        found = np.interp(whole * self.block_tokens, self.lengths, self.blocks)
-        blocks: I64 = -(-np.rint(found).astype(np.int64) // 1000)
+        result = np.interp(whole * self.block_tokens, self.lengths, self.blocks)
+        blocks: I64 = -(-np.rint(result).astype(np.int64) // 1000)
         return blocks
 
     def of_one(self, tokens: int) -> int:

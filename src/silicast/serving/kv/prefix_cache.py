@@ -91,8 +91,8 @@ class PrefixCache:
         if self._content is None:
             return 0
         chain = self._chain(request)
-        own = 1 + (len(chain) > 1 and chain[-2][0] < 0)
-        return chain[-own - 1][1] if len(chain) > own else 0
+        current = 1 + (len(chain) > 1 and chain[-2][0] < 0)
+        return chain[-current - 1][1] if len(chain) > current else 0
 
     def lookup(self, request: int, todo: int) -> tuple[int, int]:
         """Tokens of the first ``todo`` that are there, on the device or in the host's memory, one
@@ -119,8 +119,8 @@ class PrefixCache:
         if self.host is None:
             return 0
         here = (node.end for node in self._path(request, tokens) if node.here)
-        place = max(here, default=0) // self._layout.block_tokens * self._layout.block_tokens
-        return max(tokens - place, 0)
+        position = max(here, default=0) // self._layout.block_tokens * self._layout.block_tokens
+        return max(tokens - position, 0)
 
     def pin(self, request: int, tokens: int) -> int:
         """A request refers to the first ``tokens`` that were found for it; returns how many free
@@ -153,25 +153,25 @@ class PrefixCache:
     def _publish(self, request: int, tokens: int, made: list[_Node]) -> int:
         """As :meth:`publish`; ``made``: takes the nodes that are there for the request now."""
         node = self._ends.get(request, self._root)
-        place, freed = node.end, 0
+        position, freed = node.end, 0
         self._clock += 1
         for name, end in self._chain(request):
-            while place < min(end, tokens):
+            while position < min(end, tokens):
                 child = node.children.get(name)
                 if child is None:
-                    child = _Node(node, name, place, min(end, tokens))
+                    child = _Node(node, name, position, min(end, tokens))
                     self._measure(child)
                     node.children[name] = child
                     self._come(child)
-                elif child.start != place or child.end > min(end, tokens):
+                elif child.start != position or child.end > min(end, tokens):
                     return freed
                 elif child.here:
                     freed += child.blocks - self._lock(child)
                 else:  # its own copy is the one that is here
                     self._come(child)
                 made.append(child)
-                node, place = child, child.end
-                self._ends[request], self.tokens[request] = node, place
+                node, position = child, child.end
+                self._ends[request], self.tokens[request] = node, position
         return freed
 
     def blocks(self, request: int) -> int:
@@ -180,12 +180,12 @@ class PrefixCache:
 
     def referenced(self) -> int:
         """Blocks here to which somebody refers."""
-        found, todo = 0, [self._root]
+        referenced, todo = 0, [self._root]
         while todo:
             node = todo.pop()
-            found += node.blocks if node.locks else 0
+            referenced += node.blocks if node.locks else 0
             todo += node.children.values()
-        return found
+        return referenced
 
     def unpin(self, request: int) -> int:
         """A request refers to nothing any more; returns how many blocks are idle now."""
@@ -219,37 +219,37 @@ class PrefixCache:
 
     def _chain(self, request: int) -> list[tuple[int, int]]:
         """(name, end) of the segments of a request: of its prompt, what is its own, its output."""
-        found = self._chains.get(request)
-        if found is None:
-            found = self._chains[request] = self._segments(request)
-        return found
+        chain = self._chains.get(request)
+        if chain is None:
+            chain = self._chains[request] = self._segments(request)
+        return chain
 
     def _segments(self, request: int) -> list[tuple[int, int]]:
-        prompt, place = int(self._prompt[request]), 0
+        prompt, position = int(self._prompt[request]), 0
         chain: list[tuple[int, int]] = []
         content = self._content
         for name, size in content.prompt(request) if content is not None else ():
-            place = min(place + size, prompt)
-            chain.append((name, place))
-        own = -2 - request
+            position = min(position + size, prompt)
+            chain.append((name, position))
+        current = -2 - request
         output = int(content.outputs[request]) if content is not None else -1
-        if place < prompt and output >= 0:
-            chain.append((own, prompt))
-        chain.append((own if output < 0 else output, _OPEN))
+        if position < prompt and output >= 0:
+            chain.append((current, prompt))
+        chain.append((current if output < 0 else output, _OPEN))
         return chain
 
     def _path(self, request: int, tokens: int) -> list[_Node]:
         """Nodes that hold the first ``tokens`` of a request, as far as they are there."""
-        node, place = self._root, 0
+        node, position = self._root, 0
         path: list[_Node] = []
         for name, end in self._chain(request):
-            while place < min(end, tokens):
+            while position < min(end, tokens):
                 child = node.children.get(name)
-                if child is None or child.start != place:
+                if child is None or child.start != position:
                     return path
                 path.append(child)
-                node, place = child, child.end
-                if place > end:
+                node, position = child, child.end
+                if position > end:
                     return path
         return path
 
@@ -313,9 +313,9 @@ class PrefixCache:
         if node.blocks > room:
             if room < 1 or len(self._layout.lengths) > 2:
                 return
-            rest = self._tail(node, node.blocks - room)
-            if not rest.here:
-                self._lose(rest)
+            remaining = self._tail(node, node.blocks - room)
+            if not remaining.here:
+                self._lose(remaining)
         node.stored = True
         node.parent.stored_below += 1
         host.take(node.blocks)
@@ -360,25 +360,29 @@ class PrefixCache:
         size = self._layout.block_tokens
         return self._split(node, (node.end // size - blocks) * size)
 
-    def _split(self, node: _Node, place: int) -> _Node:
+    def _split(self, node: _Node, index: int) -> _Node:
         """What follows a place becomes a node of its own, which is returned."""
-        rest = _Node(node, node.name, place, node.end)
-        rest.children, rest.locks, rest.released = node.children, node.locks, node.released
-        rest.here, rest.stored, rest.hits = node.here, node.stored, node.hits
-        rest.here_below, rest.stored_below = node.here_below, node.stored_below
-        for child in rest.children.values():
-            child.parent = rest
-        node.children, node.end = {node.name: rest}, place
-        node.here_below, node.stored_below = int(rest.here), int(rest.stored)
+        remaining = _Node(node, node.name, index, node.end)
+        remaining.children, remaining.locks, remaining.released = (
+            node.children,
+            node.locks,
+            node.released,
+        )
+        remaining.here, remaining.stored, remaining.hits = node.here, node.stored, node.hits
+        remaining.here_below, remaining.stored_below = node.here_below, node.stored_below
+        for child in remaining.children.values():
+            child.parent = remaining
+        node.children, node.end = {node.name: remaining}, index
+        node.here_below, node.stored_below = int(remaining.here), int(remaining.stored)
         self._measure(node)
-        self._measure(rest)
-        if rest.locks:
+        self._measure(remaining)
+        if remaining.locks:
             for request, end in self._ends.items():
                 if end is node:
-                    self._ends[request] = rest
+                    self._ends[request] = remaining
         else:
-            self._offer(rest)
-        return rest
+            self._offer(remaining)
+        return remaining
 
     def _offer(self, node: _Node) -> None:
         """An idle end of a path may be evicted; one without a block goes at once."""

@@ -67,7 +67,9 @@ def adapted(spec: ReplicaSpec, deployment: Deployment, adapters: Adapters) -> Re
     model, plan = deployment.model, replace(deployment.plan, pp=1)
     graph = _graph(deployment, adapters)
     stages = StageGraph(graph, deployment.machine, plan, deployment.policy)
-    own = StepPrices(StepModel(deployment.machine, stages, captured=deployment.policy.captured))
+    step_prices = StepPrices(
+        StepModel(deployment.machine, stages, captured=deployment.policy.captured)
+    )
     size = _bytes(graph, deployment)
     taken = -(-adapters.count * size // deployment.plan.pp // spec.layout.block_bytes)
     blocks = spec.limits.blocks - taken
@@ -81,7 +83,7 @@ def adapted(spec: ReplicaSpec, deployment: Deployment, adapters: Adapters) -> Re
     bandwidth = deployment.device.dram.bandwidth_bytes_per_s
     return replace(
         spec,
-        prices=AdaptedPrices(spec.prices, own, adapters, size / bandwidth),
+        prices=AdaptedPrices(spec.prices, step_prices, adapters, size / bandwidth),
         limits=replace(spec.limits, blocks=blocks),
     )
 
@@ -102,10 +104,10 @@ def _graph(deployment: Deployment, adapters: Adapters) -> Graph:
         for together in TOGETHER:
             ranks = plan.tp if together[0] in ATTENTION else make.shard.dense_tp
             sizes = [
-                found
+                result
                 for name in together
                 if name in targets
-                and (found := _sizes(model, kind, name, stated=bool(adapters.targets)))
+                and (result := _sizes(model, kind, name, stated=bool(adapters.targets)))
             ]
             if not sizes:
                 continue
@@ -185,22 +187,20 @@ class AdaptedPrices:
 
     @property
     def gap_s(self) -> float:
-        """Between two passes."""
         return self.target.gap_s
 
     def price(
         self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
     ) -> StepPrice:
-        """One step."""
-        found = self.target.price(prefill, decode_kv, elsewhere)
-        more = self.added_s(prefill, len(decode_kv)) / len(found.stages_s)
-        return replace(found, stages_s=tuple(each + more for each in found.stages_s))
+        price = self.target.price(prefill, decode_kv, elsewhere)
+        more = self.added_s(prefill, len(decode_kv)) / len(price.stages_s)
+        return replace(price, stages_s=tuple(each + more for each in price.stages_s))
 
     def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
         """Decode steps one after another."""
-        found = self.target.run(decode_kv, steps, elsewhere)
-        more = self.added_s((), len(decode_kv)) / len(found.stages_s)
-        return replace(found, stages_s=found.stages_s + more)
+        result = self.target.run(decode_kv, steps, elsewhere)
+        more = self.added_s((), len(decode_kv)) / len(result.stages_s)
+        return replace(result, stages_s=result.stages_s + more)
 
     def added_s(self, prefill: Sequence[tuple[int, int]], decoding: int) -> float:
         """What adapters add to a step; their kernels see tokens, not lengths."""

@@ -92,8 +92,8 @@ class Progress:
         self._rate, self._since = rate, now_ns
         work = self.replica.under_way
         assert work is not None
-        kept = zip(work.times, (self._starts, self._ends), strict=True)
-        starts, ends = (self._moved(old, alone[: work.steps]) for old, alone in kept)
+        remaining = zip(work.times, (self._starts, self._ends), strict=True)
+        starts, ends = (self._moved(old, alone[: work.steps]) for old, alone in remaining)
         self.replica.retime(starts, ends)
         return True
 
@@ -101,8 +101,8 @@ class Progress:
         """When so much work is done; what is done already stays when it was."""
         left = alone_ns * UNIT - self.done
         later: I64 = self._since - (-left // self._rate)
-        found: I64 = np.where(left > 0, later, old_ns)
-        return found
+        moved: I64 = np.where(left > 0, later, old_ns)
+        return moved
 
 
 @final
@@ -136,20 +136,20 @@ class Colocation:
             now = min(time if time >= 0 else NEVER for time in times)
             if now == NEVER:
                 return [each.close() for each in simulations]
-            place = times.index(now)
-            simulations[place].advance()
-            times[place] = simulations[place].next_ns
+            index = times.index(now)
+            simulations[index].advance()
+            times[index] = simulations[index].next_ns
             for device in self._devices:
-                if device[place].looked_at(now):
+                if device[index].looked_at(now):
                     for other in self._share(device, now):
                         times[other] = simulations[other].next_ns
 
     def _share(self, device: Sequence[Progress], now_ns: int) -> list[int]:
         """The rates on a device change; returns the tenants whose steps end at other times."""
-        found = rates(self.law, [each.load for each in device])
+        result = rates(self.law, [each.load for each in device])
         moved = []
-        for place, (each, rate) in enumerate(zip(device, found, strict=True)):
+        for index, (each, rate) in enumerate(zip(device, result, strict=True)):
             if each.at_rate(rate, now_ns):
                 each.tenant.simulation.reschedule(each.replica)
-                moved.append(place)
+                moved.append(index)
         return moved

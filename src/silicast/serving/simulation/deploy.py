@@ -52,7 +52,7 @@ def replica_spec(
         prices=_prices(deployment, one_pass=policy.one_pass),
         policy=policy,
         limits=limits_of(deployment, expected, **limits),
-        layout=KvLayout.of(deployment),
+        layout=KvLayout.from_deployment(deployment),
         groups=deployment.plan.attention_dp,
         front_ns=round(table.front_us * 1e3 / host),
         front_token_ns=round(table.front_token_us * 1e3 / host),

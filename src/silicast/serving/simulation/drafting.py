@@ -126,23 +126,26 @@ def drafted(spec: ReplicaSpec, deployment: Deployment, drafting: Drafting) -> Re
     return replace(
         spec,
         prices=SpeculativePrices(
-            spec.prices, prices, drafting.drafts, drafting.verified,
+            spec.prices,
+            prices,
+            drafting.drafts,
+            drafting.verified,
             seen_share(deployment, drafting.verified),
         ),
         limits=replace(spec.limits, blocks=blocks, drafted=drafting.verified - 1),
         layout=replace(spec.layout, block_bytes=size),
         accepted=drafting.acceptance,
-    )  # fmt: skip
+    )
 
 
 def _weights(drafter: Deployment, *, shares_head: bool) -> int:
     """Bytes of a drafter's weights on a device, beside those that are the model's."""
     plan, precision, policy = drafter.plan, drafter.precision, drafter.policy
-    found = weight_bytes(drafter.model, plan, precision, policy=policy)
+    weights = weight_bytes(drafter.model, plan, precision, policy=policy)
     if not shares_head:
-        return found
+        return weights
     double = layers_of(drafter.model, 2 * drafter.model.layers)
-    return weight_bytes(double, plan, precision, policy=policy) - found
+    return weight_bytes(double, plan, precision, policy=policy) - weights
 
 
 def seen_share(deployment: Deployment, tokens: int) -> float:
@@ -154,7 +157,7 @@ def seen_share(deployment: Deployment, tokens: int) -> float:
     >>> from silicast.hardware.catalog import find_device
     >>> from silicast.workload.models.lookup import find_model
     >>> model, engine = find_model("Llama-3.1-8B"), find_engine("vllm")
-    >>> seen_share(Deployment.of(model, find_device("H100"), engine), 4)
+    >>> seen_share(Deployment.from_model(model, find_device("H100"), engine), 4)
     0.25
     """
     model, plan, device = deployment.model, deployment.plan, deployment.device
@@ -200,7 +203,6 @@ class SpeculativePrices:
 
     @property
     def gap_s(self) -> float:
-        """Between two passes."""
         return self.target.gap_s
 
     def price(
@@ -211,11 +213,11 @@ class SpeculativePrices:
         Args:
             elsewhere: new tokens of the other groups of attention_dp, drafts included.
         """
-        found = self.target.price(prefill, self.rows(decode_kv), elsewhere)
-        *before, last = found.stages_s
+        price = self.target.price(prefill, self.rows(decode_kv), elsewhere)
+        *before, last = price.stages_s
         last += self.drafting_s(prefill, decode_kv, elsewhere)
         work_s = self._work_s(prefill, len(decode_kv))
-        return replace(found, stages_s=(*before, last), work_s=work_s)
+        return replace(price, stages_s=(*before, last), work_s=work_s)
 
     def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
         """Steps one after another in which no draft is kept."""
@@ -267,15 +269,15 @@ class SpeculativePrices:
         first = drafter.price(
             prefill, np.full(sequences * self.verified, mean // self.verified), elsewhere
         )
-        found: float = first.pass_s + drafter.gap_s
+        drafting_s: float = first.pass_s + drafter.gap_s
         if self.drafts > 1:
             ends = sum(total for _, total in prefill)
             sequences += len(prefill)
             mean = (int(decode_kv.sum()) + ends) // sequences + self.drafts // 2
             beside = elsewhere // self.verified if elsewhere > 0 else elsewhere
             later = drafter.price((), np.full(sequences, mean), beside)
-            found += (self.drafts - 1) * (later.pass_s + drafter.gap_s)
-        return found
+            drafting_s += (self.drafts - 1) * (later.pass_s + drafter.gap_s)
+        return drafting_s
 
     def _work_s(self, prefill: Sequence[tuple[int, int]], sequences: int) -> float:
         """The host's work, which knows sequences and prompts, not drafts."""

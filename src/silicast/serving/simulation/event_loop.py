@@ -78,7 +78,6 @@ class KvLink:
     block_bytes: int
 
     def time_ns(self, blocks: int) -> int:
-        """One cache alone."""
         return self.latency_ns + round(blocks * self.block_bytes / self.bytes_per_s * 1e9)
 
 
@@ -242,15 +241,15 @@ class Simulation:
 
     def _next_arrival_ns(self) -> int:
         """The next request that is known to come; -1 = none."""
-        found = -1
+        next_arrival_ns = -1
         for time_ns, kind, _ in self._events[:3]:
-            if kind != _END and (found < 0 or time_ns < found):
-                found = time_ns
+            if kind != _END and (next_arrival_ns < 0 or time_ns < next_arrival_ns):
+                next_arrival_ns = time_ns
         if self._next < len(self._order) and not self.requests.concurrency:
             time_ns = int(self.requests.arrival_ns[self._order[self._next]])
-            if found < 0 or time_ns < found:
-                found = time_ns
-        return found
+            if next_arrival_ns < 0 or time_ns < next_arrival_ns:
+                next_arrival_ns = time_ns
+        return next_arrival_ns
 
     def _push(self, replica: Replica) -> None:
         if replica.next_ns >= 0:

@@ -54,12 +54,10 @@ class Fleet:
 
     @property
     def specs(self) -> list[ReplicaSpec]:
-        """Of each replica, pool by pool."""
         return [pool.spec for pool in self.pools for _ in range(pool.count)]
 
     @property
     def gpus(self) -> int:
-        """Devices in all."""
         return sum(pool.gpus for pool in self.pools)
 
     @property
@@ -74,13 +72,14 @@ class Fleet:
         """With so many replicas of each pool."""
         pools, plain = (
             tuple(replace(pool, count=n) for pool, n in zip(each, counts, strict=True))
-            if each else ()
+            if each
+            else ()
             for each in (self.pools, self.undrafted)
-        )  # fmt: skip
+        )
         return replace(self, pools=pools, undrafted=plain)
 
     @staticmethod
-    def of(deployment: Deployment, spec: ReplicaSpec, replicas: int = 1) -> Fleet:
+    def from_deployment(deployment: Deployment, spec: ReplicaSpec, replicas: int = 1) -> Fleet:
         """Replicas of one deployment."""
         return Fleet((Pool(deployment, spec, replicas),))
 
@@ -91,8 +90,8 @@ class Fleet:
 
     def replicas_of(self, pool: Pool) -> list[int]:
         """Numbers of a pool's replicas."""
-        place = next(i for i, each in enumerate(self.pools) if each is pool)
-        first = sum(each.count for each in self.pools[:place])
+        index = next(i for i, each in enumerate(self.pools) if each is pool)
+        first = sum(each.count for each in self.pools[:index])
         return list(range(first, first + pool.count))
 
     def simulation(

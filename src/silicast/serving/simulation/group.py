@@ -91,9 +91,10 @@ class Group:
         """
         if self.limits.host is None:
             raise SilicastError(
-                "the device has no link to its host's memory", field="device",
+                "the device has no link to its host's memory",
+                field="device",
                 hint="links.pcie of the device file",
-            )  # fmt: skip
+            )
         return self.limits.host
 
     def keep_on_host(self, blocks: int, hits: int = 1) -> None:
@@ -127,13 +128,13 @@ class Group:
         """Takes the blocks for one more token of each, and for what is drafted; False, and none, if
         they are not free.
         """
-        own, rows = self.sequences, np.array(requests, dtype=np.int64)
-        tokens = own.cached[rows] + 1 + self.limits.drafted
-        wanted = np.maximum(self.layout.of_tokens(tokens), own.held[rows])
-        more = int((wanted - own.held[rows]).sum())
+        sequences, rows = self.sequences, np.array(requests, dtype=np.int64)
+        tokens = sequences.cached[rows] + 1 + self.limits.drafted
+        wanted = np.maximum(self.layout.of_tokens(tokens), sequences.held[rows])
+        more = int((wanted - sequences.held[rows]).sum())
         if more > self.free:
             return False
-        own.held[rows] = wanted
+        sequences.held[rows] = wanted
         self.free -= more
         return True
 
@@ -155,28 +156,28 @@ class Group:
         Args:
             reused: tokens of it that :meth:`lookup` has just found.
         """
-        own, load_ns = self.sequences, 0
+        sequences, load_ns = self.sequences, 0
         self.running.append(request)
         self.filling.append(request)
         if request in self.fetched:
             self.fetched.discard(request)
         elif reused and self.prefix is not None:
             load_ns = self._refer(self.prefix, request, reused)
-        if not own.preemptions[request]:
-            own.reused[request] = reused
+        if not sequences.preemptions[request]:
+            sequences.reused[request] = reused
         return load_ns
 
     def _refer(self, prefix: PrefixCache, request: int, reused: int) -> int:
         """Takes the blocks that were found; returns how long those of the host take to load."""
-        own, absent, load_ns = self.sequences, prefix.absent(request, reused), 0
+        sequences, absent, load_ns = self.sequences, prefix.absent(request, reused), 0
         if absent:
             blocks = self.layout.of_one(reused) - self.layout.of_one(reused - absent)
-            own.traffic.loaded_bytes += self.host.bytes_of(blocks)
+            sequences.traffic.loaded_bytes += self.host.bytes_of(blocks)
             load_ns = self.host.time_ns(blocks)
-        if not own.preemptions[request]:
-            own.loaded[request] = absent
+        if not sequences.preemptions[request]:
+            sequences.loaded[request] = absent
         self.free -= prefix.pin(request, reused)
-        own.cached[request], own.held[request] = reused, self.layout.of_one(reused)
+        sequences.cached[request], sequences.held[request] = reused, self.layout.of_one(reused)
         return load_ns
 
     def fetch(self, request: int, reused: int) -> bool:
@@ -229,33 +230,33 @@ class Group:
         Args:
             keep: later ones may find its computed tokens, until its blocks are needed.
         """
-        own, prefix = self.sequences, self.prefix
-        held = int(own.held[request])
+        sequences, prefix = self.sequences, self.prefix
+        held = int(sequences.held[request])
         if prefix is not None and (prefix.shares or prefix.idle or prefix.blocks(request)):
             self._leave(prefix, request, keep=keep)
             return
         self.free += held
-        own.held[request] = 0
+        sequences.held[request] = 0
 
     def _leave(self, prefix: PrefixCache, request: int, *, keep: bool) -> None:
-        own = self.sequences
+        sequences = self.sequences
         self._settle(prefix)
         if keep:
-            self.free += prefix.publish(request, int(own.cached[request]))
-        self.free += int(own.held[request]) - prefix.blocks(request)
-        own.held[request] = 0
+            self.free += prefix.publish(request, int(sequences.cached[request]))
+        self.free += int(sequences.held[request]) - prefix.blocks(request)
+        sequences.held[request] = 0
         self.free += prefix.unpin(request)
 
     def hand(self, request: int) -> int:
         """A sequence goes on elsewhere; returns its own blocks, which stay until it has moved."""
-        own, prefix = self.sequences, self.prefix
-        blocks = int(own.held[request])
+        sequences, prefix = self.sequences, self.prefix
+        blocks = int(sequences.held[request])
         if prefix is not None:
             self._settle(prefix)
             if prefix.shares:
-                self.free += prefix.publish(request, int(own.cached[request]))
+                self.free += prefix.publish(request, int(sequences.cached[request]))
             blocks -= prefix.blocks(request)
-        own.held[request] = 0
+        sequences.held[request] = 0
         return blocks
 
     def handed(self, request: int, blocks: int) -> None:
@@ -278,7 +279,7 @@ class Group:
             keep: as of :meth:`release`.
             last: it waits behind all others; else before them.
         """
-        own = self.sequences
+        sequences = self.sequences
         if self.prefix is not None:
             self._leave(self.prefix, request, keep=keep)
         else:
@@ -286,9 +287,9 @@ class Group:
         self.running.remove(request)
         if request in self.filling:
             self.filling.remove(request)
-        own.cached[request] = 0
-        own.todo[request] = own.prompt[request] + own.made[request]
-        own.preemptions[request] += 1
+        sequences.cached[request] = 0
+        sequences.todo[request] = sequences.prompt[request] + sequences.made[request]
+        sequences.preemptions[request] += 1
         if last:
             self.waiting.append(request)
         else:
@@ -298,8 +299,8 @@ class Group:
         """A decoding sequence loses its blocks, of which the host has copies until it goes on;
         returns how many, 0 if there is no room for them.
         """
-        own = self.sequences
-        tokens = int(own.cached[request])
+        sequences = self.sequences
+        tokens = int(sequences.cached[request])
         blocks = self.layout.of_one(tokens)
         if request in self.filling or blocks > self.swap_free:
             return 0
@@ -307,52 +308,52 @@ class Group:
         self.running.remove(request)
         self.swap_free -= blocks
         self.swapped.append(request)
-        own.preemptions[request] += 1
-        own.swaps[request] += 1
-        own.traffic.swapped_out_bytes += self.host.bytes_of(blocks)
+        sequences.preemptions[request] += 1
+        sequences.swaps[request] += 1
+        sequences.traffic.swapped_out_bytes += self.host.bytes_of(blocks)
         return blocks
 
-    def swap_in(self, kept: int) -> int:
+    def swap_in(self, remaining: int) -> int:
         """The first that was swapped out goes on; returns its blocks, 0 if they are not free.
 
         Args:
-            kept: blocks that stay free.
+            remaining: blocks that stay free.
         """
-        own, request = self.sequences, self.swapped[0]
-        tokens = int(own.cached[request])
+        sequences, request = self.sequences, self.swapped[0]
+        tokens = int(sequences.cached[request])
         wanted = self.layout.of_one(tokens + 1 + self.limits.drafted)
-        if wanted + kept > self.free:
+        if wanted + remaining > self.free:
             return 0
         self.swapped.popleft()
         self.running.append(request)
         self.grow(request, tokens + 1 + self.limits.drafted)
         blocks = self.layout.of_one(tokens)
         self.swap_free += blocks
-        own.traffic.swapped_in_bytes += self.host.bytes_of(blocks)
+        sequences.traffic.swapped_in_bytes += self.host.bytes_of(blocks)
         return blocks
 
     def decoding(self) -> list[int]:
         """Running sequences whose prompts are complete and that no step under way holds."""
         if not self.filling and not self.flying:
             return self.running
-        kept = self.flying.union(self.filling)
-        return [each for each in self.running if each not in kept]
+        remaining = self.flying.union(self.filling)
+        return [each for each in self.running if each not in remaining]
 
     def promised(self) -> int:
         """Blocks that running sequences would still take if each came to its limit."""
-        own, rows = self.sequences, np.array(self.running, dtype=np.int64)
-        final_ = self.layout.of_tokens(own.prompt[rows] + own.limit[rows])
-        return int(np.maximum(final_ - own.held[rows], 0).sum())
+        sequences, rows = self.sequences, np.array(self.running, dtype=np.int64)
+        final_ = self.layout.of_tokens(sequences.prompt[rows] + sequences.limit[rows])
+        return int(np.maximum(final_ - sequences.held[rows], 0).sum())
 
     def wasted_tokens(self) -> int:
         """Room of held blocks that holds no token: the ends of last blocks, and reservations."""
-        own, rows = self.sequences, np.array(self.running, dtype=np.int64)
-        return int((own.held[rows] * self.layout.block_tokens - own.cached[rows]).sum())
+        sequences, rows = self.sequences, np.array(self.running, dtype=np.int64)
+        return int((sequences.held[rows] * self.layout.block_tokens - sequences.cached[rows]).sum())
 
     def steps_to_full(self, decode: I64, most: int) -> int:
         """Decode steps, up to ``most``, for which blocks are free."""
-        own, layout = self.sequences, self.layout
-        cached, held = own.cached[decode], own.held[decode]
+        sequences, layout = self.sequences, self.layout
+        cached, held = sequences.cached[decode], sequences.held[decode]
 
         def fits(steps: int) -> bool:
             more = np.maximum(layout.of_tokens(cached + steps) - held, 0)

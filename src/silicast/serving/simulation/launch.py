@@ -81,7 +81,7 @@ def limits_of(
         share = _share(table, board, deployment, tokens)
         if memory_share < 1.0:
             share = (share or memory.usable_fraction) * memory_share
-        layout = KvLayout.of(deployment)
+        layout = KvLayout.from_deployment(deployment)
         blocks = blocks_of(deployment, layout, tokens, min(sequences, tokens), share)
     if blocks < 1:
         raise SilicastError(
@@ -91,11 +91,12 @@ def limits_of(
             hint="more or larger devices, or a smaller format of the weights; `silicast compare` "
             "finds the smallest plan that fits",
         )
-    kept: dict[str, Any] = {
-        "prefix_caching": table.prefix_caching, "options": table.options,
+    remaining: dict[str, Any] = {
+        "prefix_caching": table.prefix_caching,
+        "options": table.options,
         "host": host_link(deployment),
-    }  # fmt: skip
-    return Limits(sequences, tokens, blocks, **(kept | stated))
+    }
+    return Limits(sequences, tokens, blocks, **(remaining | stated))
 
 
 def host_link(deployment: Deployment) -> HostLink | None:
@@ -108,7 +109,7 @@ def host_link(deployment: Deployment) -> HostLink | None:
         return None
     layers = -(-deployment.model.layers // plan.pp)
     return HostLink(
-        KvLayout.of(deployment).block_bytes,
+        KvLayout.from_deployment(deployment).block_bytes,
         plan.gpus // plan.attention_dp,
         link.bandwidth_bytes_per_s * table.host_link_share,
         2 * layers * table.host_call_us * 1e3,
@@ -129,13 +130,13 @@ def serving_table(deployment: Deployment) -> ServingTable:
 
 def _board(table: ServingTable, deployment: Deployment) -> BoardTable:
     """The defaults for a device: of the last entry that is about it."""
-    device, found = deployment.device, BoardTable(0.0)
+    device, board_table = deployment.device, BoardTable(0.0)
     for board in table.boards:
         if device.dram.capacity_bytes < board.from_gib * GIB:
             continue
         if not device.name.startswith(tuple(board.not_on)):
-            found = board
-    return found
+            board_table = board
+    return board_table
 
 
 def _share(

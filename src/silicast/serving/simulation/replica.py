@@ -80,9 +80,9 @@ class Replica:
     @property
     def ask_ns(self) -> int:
         """When to wake it though nothing happens: a policy waits for more; -1 = never."""
-        asked = [each.ask_ns for each in self.schedulers if each.ask_ns >= 0]
-        asked += [ready for group in self.groups for ready in group.loading.values()]
-        return min(asked) if asked and not self._work else -1
+        requested = [each.ask_ns for each in self.schedulers if each.ask_ns >= 0]
+        requested += [ready for group in self.groups for ready in group.loading.values()]
+        return min(requested) if requested and not self._work else -1
 
     @property
     def under_way(self) -> Work | None:
@@ -228,11 +228,11 @@ class Replica:
 
     def _join(self) -> None:
         """Sequences whose prompts were computed elsewhere run as soon as there is room."""
-        own = self.sequences
+        sequences = self.sequences
         while self._joining:
             group, request = self._joining[0]
             room = len(group.running) < group.limits.sequences
-            if not room or not group.grow(request, int(own.cached[request])):
+            if not room or not group.grow(request, int(sequences.cached[request])):
                 return
             self._joining.popleft()
             group.running.append(request)
@@ -250,18 +250,22 @@ class Replica:
         return max(range(len(plans)), key=load)
 
     def _step(self, plans: list[StepPlan], decided_ns: int) -> Work:
-        own, chosen = self.sequences, self._heaviest(plans)
+        sequences, chosen = self.sequences, self._heaviest(plans)
         plan = plans[chosen]
-        prefill = [(new, int(own.cached[request]) + new) for request, new in plan.prefill]
-        decode = own.cached[plan.rows] if plan.decode else NOTHING
+        prefill = [(new, int(sequences.cached[request]) + new) for request, new in plan.prefill]
+        decode = sequences.cached[plan.rows] if plan.decode else NOTHING
         elsewhere = -1
         if len(plans) > 1:
             elsewhere = sum(each.tokens for each in plans) - plan.tokens
         pipelined = decided_ns if self.stepper.in_flight > 1 else 0
         step = self.stepper.step(
-            prefill, decode, elsewhere, pipelined,
-            max(each.copy_ns for each in plans), max(each.load_ns for each in plans),
-        )  # fmt: skip
+            prefill,
+            decode,
+            elsewhere,
+            pipelined,
+            max(each.copy_ns for each in plans),
+            max(each.load_ns for each in plans),
+        )
         scheduled = self._records.scheduled_ns
         for each in plans:
             for request, _ in each.prefill:
@@ -274,7 +278,7 @@ class Replica:
 
     def _stretch(self, plans: list[StepPlan], until_ns: int) -> Work:
         """Decode steps until something is to be decided."""
-        own, stepper = self.sequences, self.stepper
+        sequences, stepper = self.sequences, self.stepper
         most = 1 << 40
         ended = [group for group, _ in self._ended]
         if self._lockstep is not None and ended:  # what a group runs decides for all of them
@@ -286,13 +290,13 @@ class Replica:
         for plan, scheduler in zip(plans, self.schedulers, strict=True):
             most = min(most, 1 + scheduler.steady(plan))
             if plan.decode:
-                left = int((self._goals[plan.rows] - own.made[plan.rows]).min())
+                left = int((self._goals[plan.rows] - sequences.made[plan.rows]).min())
                 most = min(most, left)
         plan = plans[self._heaviest(plans)]
         elsewhere = -1
         if len(plans) > 1:
             elsewhere = sum(each.tokens for each in plans) - plan.tokens
-        cached = own.cached[plan.rows]
+        cached = sequences.cached[plan.rows]
         if until_ns >= 0 and most > FIRST_LEAP:
             # no longer than until an arrival that may change it; an estimate, cut later
             price = stepper.prices.price((), cached, elsewhere)
@@ -327,8 +331,8 @@ class Replica:
 
     def _results(self, work: Work) -> list[tuple[Group, int]]:
         """What a step brings; returns the sequences that ended."""
-        own, records, ended, grown = self.sequences, self._records, [], 0
-        counts = work.counts(own.cached)
+        sequences, records, ended, grown = self.sequences, self._records, [], 0
+        counts = work.counts(sequences.cached)
         if work.run is not None:
             self.stepper.take(work.run, work.steps)
         for plan, group in zip(work.plans, self.groups, strict=True):
@@ -336,21 +340,21 @@ class Replica:
                 group.flying.difference_update(plan.decode, (pair[0] for pair in plan.prefill))
             first: list[int] = []
             for request, new in plan.prefill:
-                own.cached[request] += new
-                if own.cached[request] == own.todo[request]:
+                sequences.cached[request] += new
+                if sequences.cached[request] == sequences.todo[request]:
                     group.filling.remove(request)
                     first.append(request)
             if first:
                 rows = np.array(first)
-                fresh = rows[own.made[rows] == 0]
-                again = rows[own.made[rows] > 0]
+                fresh = rows[sequences.made[rows] == 0]
+                again = rows[sequences.made[rows] > 0]
                 records.first_ns[fresh] = work.end_ns + self._back_ns
                 self._gap(again, work.end_ns)
-                own.made[rows] += 1
+                sequences.made[rows] += 1
                 self._token_ns[rows] = work.end_ns
                 ended += self._done(rows, group, work.end_ns)
                 if self.role == "prefill":
-                    self._hand(rows[own.made[rows] < self._goals[rows]], group, work.end_ns)
+                    self._hand(rows[sequences.made[rows] < self._goals[rows]], group, work.end_ns)
             if plan.decode:
                 rows = plan.rows
                 ends = work.run.end_ns[: work.steps] if work.run is not None else None
@@ -360,14 +364,16 @@ class Replica:
                 tokens: int | I64 = work.steps
                 if self._accepted is not None:
                     tokens = self._drawn(rows)
-                own.cached[rows] += tokens
-                own.made[rows] += tokens
+                sequences.cached[rows] += tokens
+                sequences.made[rows] += tokens
                 if work.steps > 1:
-                    wanted = np.maximum(group.layout.of_tokens(own.cached[rows]), own.held[rows])
-                    more = int((wanted - own.held[rows]).sum())
+                    wanted = np.maximum(
+                        group.layout.of_tokens(sequences.cached[rows]), sequences.held[rows]
+                    )
+                    more = int((wanted - sequences.held[rows]).sum())
                     group.free -= more
                     grown += more
-                    own.held[rows] = wanted
+                    sequences.held[rows] = wanted
                 self._token_ns[rows] = work.end_ns
                 ended += self._done(rows, group, work.end_ns)
         self._log(work, counts, grown)

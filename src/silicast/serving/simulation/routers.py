@@ -40,7 +40,6 @@ class RoundRobin(Router):
     _turn = 0
 
     def choose(self, request: int, replicas: Sequence[Replica]) -> Replica:  # noqa: ARG002
-        """See :class:`Router`."""
         self._turn += 1
         return replicas[(self._turn - 1) % len(replicas)]
 
@@ -52,7 +51,6 @@ class Random(Router):
     name: ClassVar[str] = "random"
 
     def choose(self, request: int, replicas: Sequence[Replica]) -> Replica:  # noqa: ARG002
-        """See :class:`Router`."""
         return replicas[int(self.rng.integers(len(replicas)))]
 
 
@@ -63,7 +61,6 @@ class LeastLoaded(Router):
     name: ClassVar[str] = "least_loaded"
 
     def choose(self, request: int, replicas: Sequence[Replica]) -> Replica:  # noqa: ARG002
-        """See :class:`Router`."""
         return min(replicas, key=lambda each: each.outstanding)
 
 
@@ -78,11 +75,10 @@ class Session(Router):
         self._place: dict[int, int] = {}
 
     def choose(self, request: int, replicas: Sequence[Replica]) -> Replica:
-        """See :class:`Router`."""
         before = int(self.requests.after[request])
-        place = self._place[before] if before >= 0 else len(self._place)
-        self._place[request] = place
-        return replicas[place % len(replicas)]
+        position = self._place[before] if before >= 0 else len(self._place)
+        self._place[request] = position
+        return replicas[position % len(replicas)]
 
 
 @final
@@ -102,12 +98,11 @@ class PrefixAware(Router):
         self._served: dict[int, int] = {}
 
     def choose(self, request: int, replicas: Sequence[Replica]) -> Replica:
-        """See :class:`Router`."""
         least = min(range(len(replicas)), key=lambda each: replicas[each].outstanding)
         load = replicas[least].outstanding
         chain = self._chain(request)
-        places = [self._served[link] for link in reversed(chain) if link in self._served]
-        chosen = places[0] if places else least
+        indices = [self._served[link] for link in reversed(chain) if link in self._served]
+        chosen = indices[0] if indices else least
         if replicas[chosen].outstanding > max(load + self.SLACK, load * self.SHARE):
             chosen = least
         self._served |= dict.fromkeys(chain, chosen)
@@ -118,11 +113,11 @@ class PrefixAware(Router):
         content = self.requests.content
         if content is None:
             return []
-        found, link = [], 0
+        chain, link = [], 0
         for segment, tokens in content.prompt(request):
             link = hash((link, segment, tokens))
-            found.append(link)
-        return found
+            chain.append(link)
+        return chain
 
 
 ROUTERS: dict[str, type[Router]] = {

@@ -174,10 +174,10 @@ class Scheduler(ABC):
         """A running sequence gets new tokens; False if it was preempted, now or before, since no
         block was left.
         """
-        group, own = self.group, self.group.sequences
-        if not own.held[request]:
+        group, sequences = self.group, self.group.sequences
+        if not sequences.held[request]:
             return False
-        while not group.grow(request, int(own.cached[request]) + new):
+        while not group.grow(request, int(sequences.cached[request]) + new):
             last = next(each for each in reversed(group.running) if each not in group.flying)
             if last in plan.decode:
                 plan.decode.remove(last)
@@ -250,15 +250,15 @@ def unread(policy: str, options: Mapping[str, float | str]) -> list[str]:
     >>> unread("static", {"watermark": 0.1}), unread("vllm-v0", {"watermark": 0.1})
     (['watermark'], [])
     """
-    own, found = scheduler_named(policy).switches, []
+    switches, unread = scheduler_named(policy).switches, []
     for option, value in options.items():
-        every = [own, *(scheduler_named(name).switches for name in policies())]
+        every = [switches, *(scheduler_named(name).switches for name in policies())]
         known = next((each[option] for each in every if option in each), None)
         if known is not None:
             checked(option, value, known)
-        if option not in own:
-            found.append(option)
-    return found
+        if option not in switches:
+            unread.append(option)
+    return unread
 
 
 _REGISTRY: dict[str, type[Scheduler]] = {}

@@ -75,15 +75,14 @@ class Slices(Law):
     turn_ns: float = 1.0
 
     def slowdowns(self, present: Sequence[float], loads: Sequence[Load]) -> list[float]:
-        """See :class:`Law`."""
         turns = [self._turn_ns(*pair) for pair in zip(self.weights, loads, strict=True)]
-        found = []
-        for own, turn in enumerate(turns):
-            others = [each for each in range(len(loads)) if each != own]
+        slowdowns = []
+        for current, turn in enumerate(turns):
+            others = [each for each in range(len(loads)) if each != current]
             waits = math.fsum(present[each] * (turns[each] + self.switch_ns) for each in others)
             alone = math.prod(1.0 - present[each] for each in others)
-            found.append(1.0 + (waits + (1.0 - alone) * self.switch_ns) / turn)
-        return found
+            slowdowns.append(1.0 + (waits + (1.0 - alone) * self.switch_ns) / turn)
+        return slowdowns
 
     def _turn_ns(self, weight: float, load: Load) -> float:
         """Mean length of an engine's turns."""
@@ -106,17 +105,16 @@ class Together(Law):
     """
 
     def slowdowns(self, present: Sequence[float], loads: Sequence[Load]) -> list[float]:
-        """See :class:`Law`."""
-        found = []
-        for own, load in enumerate(loads):
-            others = [each for each in range(len(loads)) if each != own]
+        slowdowns = []
+        for current, load in enumerate(loads):
+            others = [each for each in range(len(loads)) if each != current]
             totals = (
-                need + math.fsum(present[each] * loads[each].needs[place] for each in others)
-                for place, need in enumerate(load.needs)
+                need + math.fsum(present[each] * loads[each].needs[index] for each in others)
+                for index, need in enumerate(load.needs)
             )
             beside = max((present[each] for each in others), default=0.0)
-            found.append(slowdown(totals) if beside > 0.0 else 1.0)
-        return found
+            slowdowns.append(slowdown(totals) if beside > 0.0 else 1.0)
+        return slowdowns
 
 
 def rates(law: Law, loads: Sequence[Load]) -> list[int]:
@@ -126,10 +124,10 @@ def rates(law: Law, loads: Sequence[Load]) -> list[int]:
     for _ in range(ROUNDS):
         longer = [1.0 + b * (s - 1.0) for b, s in zip(busy, slower, strict=True)]
         present = [b * s / each for b, s, each in zip(busy, slower, longer, strict=True)]
-        found = law.slowdowns(present, loads)
-        if found == slower:
+        slowdowns = law.slowdowns(present, loads)
+        if slowdowns == slower:
             break
-        slower = found
+        slower = slowdowns
     return [
         max(math.floor(UNIT / (1.0 + b * (s - 1.0))), 1) for b, s in zip(busy, slower, strict=True)
     ]

@@ -57,26 +57,29 @@ class Acceptance:
         """
         start = _mixed(np.full(len(requests), self.seed, dtype=np.int64).view(np.uint64))
         state = _mixed(_mixed(start ^ requests.view(np.uint64)) ^ made.view(np.uint64))
-        kept, found = np.ones(len(requests), dtype=bool), np.ones(len(requests), dtype=np.int64)
+        remaining, tokens = (
+            np.ones(len(requests), dtype=bool),
+            np.ones(len(requests), dtype=np.int64),
+        )
         for rate in self.rates:
             state = _mixed(state)
-            kept &= _uniform(state) < rate
-            found += kept
-        return found
+            remaining &= _uniform(state) < rate
+            tokens += remaining
+        return tokens
 
 
 def _mixed(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Integers whose bits look independent of each other and of those of ``state`` (SplitMix64,
     Steele, Lea and Flood 2014).
     """
-    found = state + _GOLDEN
+    value = state + _GOLDEN
     for shift, factor in zip(_SHIFTS, _MIXES, strict=False):
-        found = (found ^ (found >> shift)) * factor
-    mixed: NDArray[np.uint64] = found ^ (found >> _SHIFTS[2])
+        value = (value ^ (value >> shift)) * factor
+    mixed: NDArray[np.uint64] = value ^ (value >> _SHIFTS[2])
     return mixed
 
 
 def _uniform(state: NDArray[np.uint64]) -> F64:
     """From 0, to below 1."""
-    found: F64 = (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    return found
+    uniform: F64 = (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return uniform

@@ -30,8 +30,8 @@ def power(records: Records, fleet: Fleet) -> dict[str, tuple[float, float, float
     seconds, table, first = span_s(records), records.log.table(), 0
     whole_w, whole_j = 0.0, 0.0
     for pool in fleet.pools:
-        own = (table[:, 0] >= first) & (table[:, 0] < first + pool.count)
-        each = _drawn(table[own], pool, seconds)
+        current = (table[:, 0] >= first) & (table[:, 0] < first + pool.count)
+        each = _drawn(table[current], pool, seconds)
         whole_w += each.power_w * pool.gpus
         whole_j += each.energy_j * pool.gpus
         first += pool.count

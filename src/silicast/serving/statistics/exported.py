@@ -64,11 +64,11 @@ class MetricNames(Strict, frozen=True):
 
 @cache
 def _known() -> Mapping[str, MetricNames]:
-    found: dict[str, MetricNames] = {}
+    table: dict[str, MetricNames] = {}
     for path in catalog_files(FOLDER, ".toml"):
         names = read_table(path, MetricNames, "docs/reference/serving-metrics.md")
-        found |= dict.fromkeys(names.engines, names)
-    return found
+        table |= dict.fromkeys(names.engines, names)
+    return table
 
 
 def metric_names(engine: str) -> MetricNames:
@@ -77,13 +77,15 @@ def metric_names(engine: str) -> MetricNames:
     Raises:
         SilicastError: the catalog has no names of it.
     """
-    found = _known().get(engine)
-    if found is None:
+    metric_names = _known().get(engine)
+    if metric_names is None:
         raise SilicastError(
-            f"the metrics that {engine} exports are not known", kind="unsupported",
-            field="--metrics-out", hint=f"known of {', '.join(_known())}",
-        )  # fmt: skip
-    return found
+            f"the metrics that {engine} exports are not known",
+            kind="unsupported",
+            field="--metrics-out",
+            hint=f"known of {', '.join(_known())}",
+        )
+    return metric_names
 
 
 def exposition(records: Records, names: MetricNames, model: str, blocks: Sequence[int]) -> str:
@@ -110,9 +112,9 @@ def _histogram(
 ) -> Iterator[str]:
     order = np.argsort(values, kind="stable")
     running = np.concatenate(([0], np.cumsum(counts[order])))
-    places = np.searchsorted(values[order], buckets, side="right")
-    for end, place in zip(buckets, places.tolist(), strict=True):
-        yield f"{name}_bucket{_labels({**labels, 'le': _shown(end)})} {running[place]}"
+    indices = np.searchsorted(values[order], buckets, side="right")
+    for end, position in zip(buckets, indices.tolist(), strict=True):
+        yield f"{name}_bucket{_labels({**labels, 'le': _shown(end)})} {running[position]}"
     total = int(running[-1])
     yield f"{name}_bucket{_labels({**labels, 'le': '+Inf'})} {total}"
     yield f"{name}_sum{_labels(labels)} {_shown(float((values * counts).sum()))}"
@@ -168,8 +170,11 @@ def _numbers(records: Records, blocks: Sequence[int]) -> dict[str, float]:
     prompt, cached = int(requests.input_tokens[rows].sum()), int(records.reused[rows].sum())
     held = int(records.sequences.loaded[rows].sum())
     return {
-        "requests": len(rows), "input_tokens": prompt, "cached_tokens": cached,
-        "host_tokens": held, "device_tokens": cached - held,
+        "requests": len(rows),
+        "input_tokens": prompt,
+        "cached_tokens": cached,
+        "host_tokens": held,
+        "device_tokens": cached - held,
         "loaded_bytes": records.sequences.traffic.loaded_bytes,
         "stored_bytes": records.sequences.traffic.stored_bytes,
         "output_tokens": int(requests.output_tokens[rows].sum()),
@@ -179,4 +184,4 @@ def _numbers(records: Records, blocks: Sequence[int]) -> dict[str, float]:
         "kv_usage": kv_use(records, blocks, [1] * len(blocks))["kv_utilisation"],
         "output_tokens_per_s": rates(records)["output_tokens_per_s"],
         "cache_hit_rate": cached / prompt,
-    }  # fmt: skip
+    }

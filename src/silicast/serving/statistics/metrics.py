@@ -23,15 +23,15 @@ def statistics_ms(records: Records) -> dict[str, float]:
     """Mean and quantiles of ttft, tpot, itl and e2e, as ``ttft_p99_ms``; what does not occur (gaps
     of single tokens) is left out.
     """
-    found: dict[str, float] = {}
+    statistics_ms: dict[str, float] = {}
     values = {"ttft": records.ttft_s(), "tpot": records.tpot_s(), "e2e": records.e2e_s()}
     for name, each in values.items():
         if len(each):
-            found |= _statistics(name, each * 1e3)
+            statistics_ms |= _statistics(name, each * 1e3)
     gaps, counts = records.gaps.table()
     if len(gaps):
-        found |= _of_counts("itl", seconds(gaps) * 1e3, counts)
-    return found
+        statistics_ms |= _of_counts("itl", seconds(gaps) * 1e3, counts)
+    return statistics_ms
 
 
 def span_s(records: Records) -> float:
@@ -102,18 +102,18 @@ def host_use(records: Records) -> dict[str, float]:
     """Share of the answered requests' prompt tokens that were in the host's memory alone, bytes
     that moved to devices and to hosts, and preemptions by swapping; nothing where nothing moved.
     """
-    own, rows = records.sequences, records.finished
-    moved = own.traffic
+    sequences, rows = records.sequences, records.finished
+    moved = sequences.traffic
     there = moved.loaded_bytes + moved.swapped_in_bytes
     back = moved.stored_bytes + moved.swapped_out_bytes
     if not there + back:
         return {}
     prompt = int(records.requests.input_tokens[rows].sum())
     return {
-        "host_hit_rate": int(own.loaded[rows].sum()) / prompt,
+        "host_hit_rate": int(sequences.loaded[rows].sum()) / prompt,
         "host_to_device_bytes": float(there),
         "device_to_host_bytes": float(back),
-        "swaps": float(own.swaps.sum()),
+        "swaps": float(sequences.swaps.sum()),
     }
 
 
@@ -127,17 +127,17 @@ def kv_use(
         blocks: of all groups of each replica; ``block_tokens``: tokens of each of them.
     """
     log, size = records.log.columns(), np.array(block_tokens)
-    own = size[log["replica"]]
-    spans = (log["end_ns"] - log["start_ns"]) * own
+    current = size[log["replica"]]
+    spans = (log["end_ns"] - log["start_ns"]) * current
     held_ns = float((0.5 * (log["blocks"] + log["blocks_end"]) * spans).sum())
     there, most = np.array(blocks)[log["replica"]], np.maximum(log["blocks"], log["blocks_end"])
-    found = {
+    kv_use = {
         "kv_utilisation": min(held_ns / max(float((there * spans).sum()), 1.0), 1.0),
         "kv_utilisation_max": min(float((most / there).max(initial=0.0)), 1.0),
     }
     if held_ns:
-        found["kv_fragmentation"] = min(_empty_ns(records, size) / held_ns, 1.0)
-    return found
+        kv_use["kv_fragmentation"] = min(_empty_ns(records, size) / held_ns, 1.0)
+    return kv_use
 
 
 def _empty_ns(records: Records, block_tokens: I64) -> float:
@@ -159,19 +159,19 @@ def _emptiness(tokens: I64, block_tokens: I64) -> I64:
     >>> _emptiness(np.array([0, 3, 4, 5]), np.array(4)).tolist()
     [0, 6, 6, 9]
     """
-    whole, rest = tokens // block_tokens, tokens % block_tokens
-    found: I64 = (
+    whole, remainder = tokens // block_tokens, tokens % block_tokens
+    emptiness: I64 = (
         whole * (block_tokens * (block_tokens - 1) // 2)
-        + rest * block_tokens
-        - rest * (rest + 1) // 2
+        + remainder * block_tokens
+        - remainder * (remainder + 1) // 2
     )
-    return found
+    return emptiness
 
 
 def _statistics(name: str, values: F64) -> dict[str, float]:
-    found = {f"{name}_mean_ms": float(values.mean())}
+    table = {f"{name}_mean_ms": float(values.mean())}
     at = np.quantile(values, list(QUANTILES.values()))
-    return found | {
+    return table | {
         f"{name}_{label}_ms": float(value) for label, value in zip(QUANTILES, at, strict=True)
     }
 
@@ -179,9 +179,9 @@ def _statistics(name: str, values: F64) -> dict[str, float]:
 def _of_counts(name: str, values: F64, counts: I64) -> dict[str, float]:
     """The same of values that occur several times each; the quantile is the value at that rank."""
     total = int(counts.sum())
-    found = {f"{name}_mean_ms": float((values * counts).sum() / total)}
+    table = {f"{name}_mean_ms": float((values * counts).sum() / total)}
     running = np.cumsum(counts)
     for label, quantile in QUANTILES.items():
-        place = int(np.searchsorted(running, quantile * (total - 1) + 1))
-        found[f"{name}_{label}_ms"] = float(values[min(place, len(values) - 1)])
-    return found
+        index = int(np.searchsorted(running, quantile * (total - 1) + 1))
+        table[f"{name}_{label}_ms"] = float(values[min(index, len(values) - 1)])
+    return table

@@ -53,8 +53,8 @@ class Gaps:
         values, counts = (
             np.concatenate(each) for each in zip(self._known, (values, counts), strict=True)
         )
-        found, place = np.unique(values, return_inverse=True)
-        self._known = found, np.bincount(place, weights=counts).astype(np.int64)
+        result, position = np.unique(values, return_inverse=True)
+        self._known = result, np.bincount(position, weights=counts).astype(np.int64)
         self._values, self._counts = array("q"), array("q")
 
 
@@ -140,5 +140,5 @@ class Records:
         rows = self.finished
         rows = rows[self.requests.output_tokens[rows] > 1]
         tokens = self.requests.output_tokens[rows] - 1
-        found: F64 = (self.done_ns[rows] - self.first_ns[rows]) * 1e-9 / tokens
-        return found
+        tpot_s: F64 = (self.done_ns[rows] - self.first_ns[rows]) * 1e-9 / tokens
+        return tpot_s

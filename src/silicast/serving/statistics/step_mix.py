@@ -59,17 +59,20 @@ def mix_of(table: I64, kind: Kind, groups: int = 1) -> Mix | None:
         return None
     seen = cached + decoding * (steps - 1) // 2  # in the middle of a run
     numbers = np.stack([prompts, new, past, decoding, seen])[:, rows]
-    _, place = np.unique(
+    _, position = np.unique(
         np.searchsorted(_POWERS, numbers, side="right"), axis=1, return_inverse=True
     )
-    place = place.reshape(-1)
+    position = position.reshape(-1)
     spans, counts = (end - start)[rows].astype(np.float64), steps[rows].astype(np.float64)
-    spent = np.bincount(place, weights=spans)
-    kept = np.argsort(-spent, kind="stable")[:MOST_STATES]
-    runs = np.bincount(place, weights=counts)
-    means = [np.bincount(place, weights=each * counts)[kept] / runs[kept] for each in numbers]
+    spent = np.bincount(position, weights=spans)
+    remaining = np.argsort(-spent, kind="stable")[:MOST_STATES]
+    runs = np.bincount(position, weights=counts)
+    means = [
+        np.bincount(position, weights=each * counts)[remaining] / runs[remaining]
+        for each in numbers
+    ]
     states = _states(np.rint(np.array(means) / groups).astype(np.int64))
-    return Mix(states, runs[kept] * (spent.sum() / spent[kept].sum()))
+    return Mix(states, runs[remaining] * (spent.sum() / spent[remaining].sum()))
 
 
 def breakdown_of(model: StepModel, mix: Mix) -> Breakdown:
@@ -103,13 +106,13 @@ class Spent:
 
     def between(self, replica: I64, start_ns: I64, end_ns: I64) -> F64:
         """Nanoseconds in each of :data:`KINDS`, shape (2, n)."""
-        found = np.zeros((len(KINDS), len(start_ns)))
+        between = np.zeros((len(KINDS), len(start_ns)))
         for number, (knots, sums) in self._knots.items():
             rows = np.flatnonzero(replica == number)
             for kind, each in enumerate(sums):
                 later, earlier = (np.interp(t[rows], knots, each) for t in (end_ns, start_ns))
-                found[kind, rows] = later - earlier
-        return found
+                between[kind, rows] = later - earlier
+        return between
 
     def whole(self) -> F64:
         """Nanoseconds in each of :data:`KINDS`, the mean over replicas, shape (2,)."""

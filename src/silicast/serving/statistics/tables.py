@@ -52,42 +52,48 @@ STEPS: Mapping[str, str] = {
 
 def requests_table(records: Records) -> dict[str, I64 | F64]:
     """Columns of :data:`REQUESTS` of all requests that were sent; NaN = did not happen."""
-    requests, kept = records.requests, np.flatnonzero(records.sent_ns >= 0)
+    requests, remaining = records.requests, np.flatnonzero(records.sent_ns >= 0)
     tokens = requests.output_tokens - 1
     sent, first, done = records.sent_ns, records.first_ns, records.done_ns
     tpot = _between(first, done) / np.where(tokens > 0, tokens, 1)
-    found: dict[str, Any] = {
-        "request": np.arange(len(requests)), "replica": records.replica,
-        "input_tokens": requests.input_tokens, "output_tokens": requests.output_tokens,
-        "cached_tokens": records.reused, "host_tokens": records.sequences.loaded,
+    table: dict[str, Any] = {
+        "request": np.arange(len(requests)),
+        "replica": records.replica,
+        "input_tokens": requests.input_tokens,
+        "output_tokens": requests.output_tokens,
+        "cached_tokens": records.reused,
+        "host_tokens": records.sequences.loaded,
         "sent_s": _seconds(sent),
-        "arrived_s": _seconds(records.arrived_ns), "scheduled_s": _seconds(records.scheduled_ns),
-        "first_token_s": _seconds(first), "done_s": _seconds(done),
+        "arrived_s": _seconds(records.arrived_ns),
+        "scheduled_s": _seconds(records.scheduled_ns),
+        "first_token_s": _seconds(first),
+        "done_s": _seconds(done),
         "queue_ms": _between(records.arrived_ns, records.scheduled_ns) * 1e-6,
         "ttft_ms": _between(sent, first) * 1e-6,
         "tpot_ms": np.where(tokens > 0, tpot * 1e-6, np.nan),
-        "e2e_ms": _between(sent, done) * 1e-6, "preemptions": records.sequences.preemptions,
+        "e2e_ms": _between(sent, done) * 1e-6,
+        "preemptions": records.sequences.preemptions,
         "swaps": records.sequences.swaps,
-    }  # fmt: skip
-    return {name: values[kept] for name, values in found.items()}
+    }
+    return {name: values[remaining] for name, values in table.items()}
 
 
 def steps_table(records: Records) -> dict[str, I64 | F64]:
     """Columns of :data:`STEPS`, in order of their ends."""
     log = records.log.columns()
-    found: dict[str, I64 | F64] = {}
+    steps_table: dict[str, I64 | F64] = {}
     for name in STEPS:
         nanoseconds = name.removesuffix("_s") + "_ns"
-        found[name] = _seconds(log[nanoseconds]) if nanoseconds in log else log[name]
-    return found
+        steps_table[name] = _seconds(log[nanoseconds]) if nanoseconds in log else log[name]
+    return steps_table
 
 
 def _seconds(times_ns: I64) -> F64:
-    found: F64 = np.where(times_ns >= 0, seconds(times_ns), np.nan)
-    return found
+    result: F64 = np.where(times_ns >= 0, seconds(times_ns), np.nan)
+    return result
 
 
 def _between(start_ns: I64, end_ns: I64) -> F64:
     """Nanoseconds from one to the other; NaN where one is missing."""
-    found: F64 = np.where((start_ns >= 0) & (end_ns >= 0), end_ns - start_ns, np.nan)
-    return found
+    between: F64 = np.where((start_ns >= 0) & (end_ns >= 0), end_ns - start_ns, np.nan)
+    return between

@@ -78,10 +78,8 @@ def _spans(records: Records) -> Iterator[Span]:
     for row in records.finished.tolist():
         sent, begun, first, done = (
             int(times[row]) * PICO
-            for times in (
-                records.sent_ns, records.scheduled_ns, records.first_ns, records.done_ns,
-            )
-        )  # fmt: skip
+            for times in (records.sent_ns, records.scheduled_ns, records.first_ns, records.done_ns)
+        )
         process = replica_name(int(records.replica[row]))
         begun = min(max(begun, sent), first)
         args = {

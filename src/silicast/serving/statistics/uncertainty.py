@@ -76,17 +76,19 @@ class PaceError:
         """Error of the time of all steps."""
         return self.of(self.weights)
 
-    def of(self, shares: Mapping[Kind, float]) -> ErrorFactors:
+    def factors(self, shares: Mapping[Kind, float]) -> ErrorFactors:
         """Error of a time that consists of so much of each kind; the rest, up to 1, is certain."""
         terms = [(share, self.kinds[kind]) for kind, share in shares.items() if kind in self.kinds]
-        rest = max(1.0 - math.fsum(share for share, _ in terms), 0.0)
-        return ErrorFactors.of_sum([*terms, (rest, ErrorFactors())])
+        remaining = max(1.0 - math.fsum(share for share, _ in terms), 0.0)
+        return ErrorFactors.of_sum([*terms, (remaining, ErrorFactors())])
 
     def along(self, kind: Kind) -> float:
         """Log pace of a kind where all steps together are one sd slow."""
-        total, own = self.total, self.kinds[kind]
-        shared = math.fsum(x * total.loadings.get(name, 0.0) for name, x in own.loadings.items())
-        both = shared + self.weights[kind] * own.independent**2
+        total, current = self.total, self.kinds[kind]
+        shared = math.fsum(
+            x * total.loadings.get(name, 0.0) for name, x in current.loadings.items()
+        )
+        both = shared + self.weights[kind] * current.independent**2
         return both / total.log_sd if total.log_sd > 0.0 else 0.0
 
     def pace(self, deviations: float) -> Pace:
@@ -96,8 +98,8 @@ class PaceError:
         >>> PaceError({"decode": one}, {"decode": 1.0}).pace(1.0).decode
         1.1051709180756477
         """
-        found = {kind: math.exp(deviations * self.along(kind)) for kind in self.kinds}
-        return Pace(**found, host=math.exp(deviations * self.host_log_sd))
+        table = {kind: math.exp(deviations * self.along(kind)) for kind in self.kinds}
+        return Pace(**table, host=math.exp(deviations * self.host_log_sd))
 
     def beyond_of(self, latency: str, first: float) -> float:
         """Log sd of a latency beyond its steps.
@@ -226,24 +228,24 @@ def intervals(
         else metrics_of(again(error.pace(deviations)))
         for deviations in (Z90, -Z90)
     ]
-    found: dict[str, Quantity] = {}
+    table: dict[str, Quantity] = {}
     for name, value in base.items():
         values = [value, *(each.get(name, value) for each in ends)]
         latency, statistic = _parsed(name)
         if not latency:
-            found[name] = Quantity(value, min(values), max(values))
+            table[name] = Quantity(value, min(values), max(values))
             continue
         shares, host = consists.shares(latency, statistic)
         spent = math.fsum(shares.values())
         if waits_for_answers(records) and spent > 0.0:  # what a request waits for stretches too
             shares = {kind: each * (1.0 - host) / spent for kind, each in shares.items()}
-        own, moved = error.of(shares), error.of_host(host)
+        current, moved = error.of(shares), error.of_host(host)
         known = math.fsum(share * error.along(kind) for kind, share in shares.items() if share)
         beyond = error.beyond_of(latency, first)
-        rest = Z90 * math.hypot(math.sqrt(max(own.variance - known * known, 0.0)), beyond)
-        alone = Z90 * math.hypot(own.log_sd, beyond)
-        found[name] = _around(values, rest, alone, moved, bound.get(name, 0.0))
-    return _ordered(found)
+        remainder = Z90 * math.hypot(math.sqrt(max(current.variance - known * known, 0.0)), beyond)
+        alone = Z90 * math.hypot(current.log_sd, beyond)
+        table[name] = _around(values, remainder, alone, moved, bound.get(name, 0.0))
+    return _ordered(table)
 
 
 def waits_for_answers(records: Records) -> bool:
@@ -262,30 +264,31 @@ def stretched(metrics: Metrics, log_pace: float) -> dict[str, float]:
     {'mfu': 1.0}
     """
     factor = math.exp(log_pace)
-    found = {}
+    stretched = {}
     for name, value in metrics.items():
         falls = "_per_s" in name or name in USES or name == "output_tokens_per_cost"
         rises = name.startswith(("energy_", "cost_", "queue_mean_ms", "kv_transfer"))
-        found[name] = value / factor if falls else value * factor if rises else value
+        stretched[name] = value / factor if falls else value * factor if rises else value
         if name in USES:
-            found[name] = min(found[name], 1.0)
-    return found
+            stretched[name] = min(stretched[name], 1.0)
+    return stretched
 
 
 def _parsed(name: str) -> tuple[str, str]:
     """("ttft", "p99") of ``ttft_p99_ms``; ("", "") of what is no latency."""
-    latency, _, rest = name.partition("_")
-    statistic, _, unit = rest.partition("_")
+    latency, _, remainder = name.partition("_")
+    statistic, _, unit = remainder.partition("_")
     return (latency, statistic) if latency in LATENCIES and unit == "ms" else ("", "")
 
 
 def _around(
-    values: list[float], rest: float, alone: float, host: tuple[float, float], least: float
+    values: list[float], remaining: float, alone: float, host: tuple[float, float], least: float
 ) -> Quantity:
     """An interval around the first of ``values``, which the others, at both ends, are in.
 
     Args:
-        rest: what is added in quadrature, in logs; ``alone``: the least width if nothing queued.
+        remaining: what is added in quadrature, in logs; ``alone``: the least width if nothing
+        queued.
         host: what the host moves below and above, in ``values`` already but not in quadrature.
         least: physical limit.
     """
@@ -294,23 +297,23 @@ def _around(
         return Quantity(value, max(low, least), max(high, value))
     steps = (abs(math.log(each / value)) for each in (min(low, value), high))
     below, above = (
-        math.hypot(max(math.hypot(max(moved - own, 0.0), rest), alone), own)
-        for moved, own in zip(steps, host, strict=True)
+        math.hypot(max(math.hypot(max(moved - item, 0.0), remaining), alone), item)
+        for moved, item in zip(steps, host, strict=True)
     )
     return Quantity(value, max(value * math.exp(-below), least), value * math.exp(above))
 
 
-def _ordered(found: dict[str, Quantity]) -> dict[str, Quantity]:
+def _ordered(table: dict[str, Quantity]) -> dict[str, Quantity]:
     """A higher quantile of a latency lies nowhere below a lower one."""
     for latency in LATENCIES:
         low, high = 0.0, 0.0
         for statistic in QUANTILES:
             name = f"{latency}_{statistic}_ms"
-            if name in found:
-                one = found[name]
+            if name in table:
+                one = table[name]
                 low, high = max(low, one.p05), max(high, one.p95)
-                found[name] = Quantity(one.estimate, min(low, one.estimate), high)
-    return found
+                table[name] = Quantity(one.estimate, min(low, one.estimate), high)
+    return table
 
 
 def seed_spread(records: Records) -> dict[str, float]:
@@ -335,7 +338,7 @@ def seed_spread(records: Records) -> dict[str, float]:
     whole = records.done_ns[rows] - records.sent_ns[rows]
     many = tokens > 1
     later = (whole - first)[many] / (tokens[many] - 1)
-    found: dict[str, float] = {}
+    table: dict[str, float] = {}
     for name, values in (("ttft", first), ("tpot", later), ("e2e", whole)):
         start = min(records.requests.concurrency, len(values) // 2)
         if len(values) < 2 * BLOCKS:
@@ -343,11 +346,11 @@ def seed_spread(records: Records) -> dict[str, float]:
         cut = np.array_split(values[start:].astype(np.float64), BLOCKS)
         burst = values[:start].astype(np.float64)
         drawn = [np.concatenate([burst, *(cut[block] for block in draw)]) for draw in draws]
-        found[f"{name}_mean_ms"] = _log_sd([float(each.mean()) for each in drawn])
+        table[f"{name}_mean_ms"] = _log_sd([float(each.mean()) for each in drawn])
         at = np.array([np.quantile(each, list(QUANTILES.values())) for each in drawn])
         for statistic, column in zip(QUANTILES, at.T, strict=True):
-            found[f"{name}_{statistic}_ms"] = _log_sd(column.tolist())
-    return found | _rates_spread(records, draws, found["e2e_mean_ms"])
+            table[f"{name}_{statistic}_ms"] = _log_sd(column.tolist())
+    return table | _rates_spread(records, draws, table["e2e_mean_ms"])
 
 
 def _rates_spread(records: Records, draws: list[I64], e2e: float) -> dict[str, float]:
@@ -361,11 +364,11 @@ def _rates_spread(records: Records, draws: list[I64], e2e: float) -> dict[str, f
     times = np.array_split(records.sent_ns[rows], BLOCKS)
     spans = np.diff(np.array([each[-1] for each in times]), prepend=int(times[0][0]))
     prompts, outputs = records.requests.input_tokens[rows], records.requests.output_tokens[rows]
-    found = {}
+    rates_spread = {}
     for name, values in zip(names, (np.ones(len(rows)), outputs, prompts + outputs), strict=True):
         sums = np.array([each.sum() for each in np.array_split(values, BLOCKS)])
-        found[name] = _log_sd([float(sums[d].sum() / max(spans[d].sum(), 1)) for d in draws])
-    return found
+        rates_spread[name] = _log_sd([float(sums[d].sum() / max(spans[d].sum(), 1)) for d in draws])
+    return rates_spread
 
 
 def _log_sd(values: list[float]) -> float:

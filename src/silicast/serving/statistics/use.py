@@ -63,12 +63,12 @@ def device_use(records: Records, fleet: Fleet) -> dict[str, float]:
     """
     seconds, first = span_s(records), fleet.pools[0]
     peak = sum(_peak_per_s(pool.deployment) * pool.gpus for pool in fleet.pools)
-    found = {"mfu": min(model_flops(records, first.deployment) / (seconds * peak), 1.0)}
+    device_use = {"mfu": min(model_flops(records, first.deployment) / (seconds * peak), 1.0)}
     if len(fleet.pools) > 1:
-        return found
+        return device_use
     rate = first.deployment.device.dram.bandwidth_bytes_per_s * first.count
     read = _bytes_read(records, first.deployment) / (seconds * rate)
-    return found | {"memory_bandwidth_utilisation": min(read, 1.0)}
+    return device_use | {"memory_bandwidth_utilisation": min(read, 1.0)}
 
 
 def _peak_per_s(deployment: Deployment) -> float:
@@ -95,11 +95,11 @@ def _bytes_read(records: Records, deployment: Deployment) -> float:
     weights = float((log["steps"] * (1.0 - missed)).sum())
     rows = records.finished
     prompt, more = records.requests.input_tokens[rows], records.requests.output_tokens[rows] - 1
-    kept = _over_lengths(
+    remaining = _over_lengths(
         lambda n: kv_cache_bytes(model, plan, precision, [n], policy=policy),
         int((prompt + more).max()),
     )
-    seen = float((kept(prompt + more / 2.0) * more).sum()) / plan.attention_dp
+    seen = float((remaining(prompt + more / 2.0) * more).sum()) / plan.attention_dp
     return weights * weight_bytes(model, plan, precision, policy=policy) + seen
 
 
@@ -124,19 +124,19 @@ def limited_by(records: Records, spec: ReplicaSpec, prompt_blocks: int) -> dict[
     full = log["running"] >= limits.sequences * groups
     budget = log["decoding"] + log["prefill_tokens"] >= limits.step_tokens
     lacking = limits.blocks * groups - log["blocks"] < prompt_blocks * groups
-    found = {"waiting": float(spans[waits].sum()) / total}
+    table = {"waiting": float(spans[waits].sum()) / total}
     left = waits
     for name, held in (("sequences", full), ("kv_cache", lacking), ("step_tokens", budget)):
-        found[name] = float(spans[left & held].sum()) / total
+        table[name] = float(spans[left & held].sum()) / total
         left = left & ~held
-    return found | {"order": float(spans[left].sum()) / total}
+    return table | {"order": float(spans[left].sum()) / total}
 
 
 def _entering(records: Records) -> Mapping[str, I64]:
     """Steps of replicas that take in requests: those with prompts."""
     log = records.log.columns()
-    kept = np.isin(log["replica"], np.unique(log["replica"][log["prefill_tokens"] > 0]))
-    return {name: values[kept] for name, values in log.items()}
+    remaining = np.isin(log["replica"], np.unique(log["replica"][log["prefill_tokens"] > 0]))
+    return {name: values[remaining] for name, values in log.items()}
 
 
 def step_shares(records: Records) -> Mapping[str, float]:

@@ -138,6 +138,12 @@ def _values(_: np.random.Generator, count: int, numbers: Numbers) -> F64:
 
 
 _KINDS: dict[str, Callable[[np.random.Generator, int, Numbers], F64]] = {
-    "fixed": _fixed, "uniform": _uniform, "normal": _normal, "lognormal": _lognormal,
-    "gamma": _gamma, "exponential": _exponential, "zipf": _zipf, "values": _values,
-}  # fmt: skip
+    "fixed": _fixed,
+    "uniform": _uniform,
+    "normal": _normal,
+    "lognormal": _lognormal,
+    "gamma": _gamma,
+    "exponential": _exponential,
+    "zipf": _zipf,
+    "values": _values,
+}

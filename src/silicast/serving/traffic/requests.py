@@ -90,7 +90,7 @@ class Requests:
         return len(self.arrival_ns)
 
     @staticmethod
-    def of(
+    def from_arrays(
         arrival_ns: I64,
         input_tokens: I64,
         output_tokens: I64,
@@ -108,4 +108,6 @@ class Requests:
     def closed(concurrency: int, input_tokens: list[int], output_tokens: list[int]) -> Requests:
         """Clients that each send a request when the last one is answered, from time 0 on."""
         first, second = (np.array(each, dtype=np.int64) for each in (input_tokens, output_tokens))
-        return Requests.of(np.zeros(len(first), dtype=np.int64), first, second, concurrency)
+        return Requests.from_arrays(
+            np.zeros(len(first), dtype=np.int64), first, second, concurrency
+        )

@@ -56,8 +56,8 @@ def read_trace(path: Path, rule: Rule | None = None, *, timed: bool = True) -> T
             raise SilicastError(what, kind="io", file=name)
         names, rows = opener(path)
         columns = Columns.among((each.strip().casefold() for each in names), timed=timed)
-        own = {each.strip().casefold(): each for each in names}
-        wanted = [own.get(each, each) for each in columns.names]
+        table = {each.strip().casefold(): each for each in names}
+        wanted = [table.get(each, each) for each in columns.names]
         return read_rows(rows(wanted), columns, rule)
     except OSError as error:
         raise SilicastError(
@@ -99,12 +99,12 @@ def _csv(path: Path) -> Table:
     header = [cell.removeprefix("\ufeff") for cell in next(read(), (0, [""]))[1]]
 
     def rows(columns: Sequence[str]) -> Rows:
-        places = [header.index(each) if each in header else -1 for each in columns]
+        indices = [header.index(each) if each in header else -1 for each in columns]
         lines = read()
         next(lines, None)
         for number, cells in lines:
             width = len(cells)
-            row = tuple(cells[at].strip() if 0 <= at < width else None for at in places)
+            row = tuple(cells[at].strip() if 0 <= at < width else None for at in indices)
             yield number, (*row[:3], _listed(row[3]), *row[4:])
 
     return header, rows
@@ -129,17 +129,19 @@ def _json_lines(path: Path) -> Table:
                 if not line.strip():
                     continue
                 try:
-                    found = decoder.decode(line)
+                    result = decoder.decode(line)
                 except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-                    found = None
-                yield number, found if isinstance(found, dict) else None
+                    result = None
+                yield number, result if isinstance(result, dict) else None
 
     number, first = next(read(), (0, {}))
     if first is None:
         raise SilicastError(
-            "is no JSON object", field=f"line {number}", file=str(path),
+            "is no JSON object",
+            field=f"line {number}",
+            file=str(path),
             hint='one request a line, as {"arrival_s": 0.5, "input_len": 100, "output_len": 9}',
-        )  # fmt: skip
+        )
 
     def rows(columns: Sequence[str]) -> Rows:
         for number, values in read():
@@ -162,19 +164,19 @@ def _parquet(path: Path) -> Table:
     def column(batch: Any, name: str) -> list[Any]:
         if name not in batch.schema.names:
             return [None] * batch.num_rows
-        found = batch.column(name)
-        if pa.types.is_timestamp(found.type):  # nanoseconds have no Python type
-            found = found.cast(pa.timestamp("us", tz=found.type.tz), safe=False)
-        elif pa.types.is_duration(found.type):
-            found = found.cast(pa.duration("us"), safe=False)
-        return list(found.to_pylist())
+        result = batch.column(name)
+        if pa.types.is_timestamp(result.type):  # nanoseconds have no Python type
+            result = result.cast(pa.timestamp("us", tz=result.type.tz), safe=False)
+        elif pa.types.is_duration(result.type):
+            result = result.cast(pa.duration("us"), safe=False)
+        return list(result.to_pylist())
 
     def rows(columns: Sequence[str]) -> Rows:
         number = 0
         try:
             with pq.ParquetFile(path) as table:
-                own = [name for name in columns if name in table.schema_arrow.names]
-                for batch in table.iter_batches(_PARQUET_ROWS, columns=own):
+                current = [name for name in columns if name in table.schema_arrow.names]
+                for batch in table.iter_batches(_PARQUET_ROWS, columns=current):
                     for row in zip(*(column(batch, name) for name in columns), strict=True):
                         number += 1
                         yield number, row

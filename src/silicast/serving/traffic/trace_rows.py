@@ -31,16 +31,22 @@ _LAST_NS = 1 << 62
 _DATE = 0
 
 _TIMES = {
-    "arrival_s": SECOND_NS, "arrival_ms": 1_000_000, "arrival_ns": 1, "arrived_at": SECOND_NS,
+    "arrival_s": SECOND_NS,
+    "arrival_ms": 1_000_000,
+    "arrival_ns": 1,
+    "arrived_at": SECOND_NS,
     "arrival_time_ns": 1,
-}  # fmt: skip
+}
 """Column -> nanoseconds of its unit."""
 _LENGTHS = {
-    ("input_len", "output_len"): None, ("input_tokens", "output_tokens"): None,
-    ("input_toks", "output_toks"): None, ("num_prefill_tokens", "num_decode_tokens"): None,
-    ("input_length", "output_length"): 1_000_000, ("contexttokens", "generatedtokens"): _DATE,
+    ("input_len", "output_len"): None,
+    ("input_tokens", "output_tokens"): None,
+    ("input_toks", "output_toks"): None,
+    ("num_prefill_tokens", "num_decode_tokens"): None,
+    ("input_length", "output_length"): 1_000_000,
+    ("contexttokens", "generatedtokens"): _DATE,
     ("request tokens", "response tokens"): SECOND_NS,
-}  # fmt: skip
+}
 """Columns of lengths -> nanoseconds of the ``timestamp`` beside them; None = unknown."""
 
 Row = tuple[Any, ...] | None
@@ -81,11 +87,11 @@ class Columns:
         Columns(time='timestamp', unit_ns=1000000, input='input_length', output='output_length')
         """
         known = set(names)
-        found = ", ".join(sorted(known)[:12]) or "none"
+        value = ", ".join(sorted(known)[:12]) or "none"
         pair = next((pair for pair in _LENGTHS if known.issuperset(pair)), None)
         if pair is None:
             raise SilicastError(
-                f"no columns of lengths; found {found}",
+                f"no columns of lengths; found {value}",
                 hint="name them input_len and output_len (tokens)",
             )
         if not timed:
@@ -94,7 +100,7 @@ class Columns:
         unit = _LENGTHS[pair] if not time and "timestamp" in known else _TIMES.get(time)
         if unit is None:
             raise SilicastError(
-                f"no column of times whose unit is known; found {found}",
+                f"no column of times whose unit is known; found {value}",
                 hint=f"name it {', '.join(list(_TIMES)[:3])}",
             )
         return Columns(time or "timestamp", unit, *pair)
@@ -123,9 +129,9 @@ class Rule:
 class _BadRowError(Exception):
     """Why a row is not used: the column, what is wrong in general, and what was found."""
 
-    def __init__(self, column: str, wrong: str, found: object = None) -> None:
-        super().__init__(column, wrong, found)
-        self.column, self.wrong, self.found = column, wrong, found
+    def __init__(self, column: str, wrong: str, result: object = None) -> None:
+        super().__init__(column, wrong, result)
+        self.column, self.wrong, self.found = column, wrong, result
 
 
 def read_rows(rows: Iterable[tuple[int, Row]], columns: Columns, rule: Rule) -> Traffic:
@@ -178,12 +184,12 @@ class _Trace:
         if row is None:
             raise _BadRowError("row", "is not readable")
         columns = self.columns
-        time, given, said, blocks, prefix, prefix_len = row
+        time, given, remark, blocks, prefix, prefix_len = row
         at = _time_ns(time, columns) if columns.time else 0
         if self.times and at < self.times[-1]:
             raise _BadRowError(columns.time, "is before that of the row above", time)
         tokens = _tokens(given, columns.input)
-        output = _tokens(said, columns.output)
+        output = _tokens(remark, columns.output)
         shared = self._blocks(blocks, tokens) if blocks is not None else 0
         if not shared and prefix not in (None, ""):
             self._prefix(str(prefix), prefix_len, tokens)
@@ -203,9 +209,10 @@ class _Trace:
         missing = prompt - BLOCK_TOKENS * (len(names) - 1)  # what the last one may hold
         if names and missing < 1:
             raise _BadRowError(
-                "hash_ids", f"names more blocks of {BLOCK_TOKENS} tokens than the prompt has",
+                "hash_ids",
+                f"names more blocks of {BLOCK_TOKENS} tokens than the prompt has",
                 f"{len(names)} blocks in a prompt of {prompt} tokens",
-            )  # fmt: skip
+            )
         if names:
             self.segments.extend(names)
             self.tokens.extend([BLOCK_TOKENS] * (len(names) - 1))
@@ -248,17 +255,19 @@ class _Trace:
             ends = _array(self.ends)
             content = Content(_array(self.segments), _array(self.tokens), ends, unnamed)
         inputs, outputs = _array(self.inputs), _array(self.outputs)
-        return Traffic(Requests.of(times - times[0], inputs, outputs, content=content), remarks)
+        return Traffic(
+            Requests.from_arrays(times - times[0], inputs, outputs, content=content), remarks
+        )
 
     def _refuse(self, number: int, bad: _BadRowError) -> NoReturn:
-        found = "" if bad.found is None else f", found {str(bad.found)[:80]!r}"
+        value = "" if bad.found is None else f", found {str(bad.found)[:80]!r}"
         leave = (
             ""
             if self.rule.skip
             else '; mend them, or skip them (bad_rows = "skip", --skip-bad-rows)'
         )
         raise SilicastError(
-            f"{bad.wrong}{found}",
+            f"{bad.wrong}{value}",
             field=self.rule.place(number, bad.column),
             file=self.rule.file,
             hint=self._counted("bad") + leave,

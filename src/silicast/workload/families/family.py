@@ -21,9 +21,14 @@ from silicast.workload.models.precision import Precision
 
 Structure = Literal["experts", "latent", "sparse", "mamba", "linear", "vision", "encoder", "sizes"]
 PARTS: dict[str, type] = {
-    "moe": MoE, "mla": MLA, "sparse": Sparse, "recurrent": Recurrent, "precision": Precision,
-    "window_sizes": LayerSizes, "full_sizes": LayerSizes,
-}  # fmt: skip
+    "moe": MoE,
+    "mla": MLA,
+    "sparse": Sparse,
+    "recurrent": Recurrent,
+    "precision": Precision,
+    "window_sizes": LayerSizes,
+    "full_sizes": LayerSizes,
+}
 """Parts of a model, whose fields a table names as "part.field"; "window_sizes" are those of layers
 with a window, "full_sizes" those of layers without."""
 
@@ -35,7 +40,7 @@ TYPES: dict[str, str] = {
     for prefix, kind in (("", ModelConfig), *((f"{name}.", part) for name, part in PARTS.items()))
     for field in fields(kind)
     if str(field.type) in _TYPES
-} | {"activation": "activation"}  # fmt: skip
+} | {"activation": "activation"}
 """Fields that a table can state -> int, bool, text or activation."""
 
 
@@ -236,20 +241,20 @@ def families() -> dict[str, Family]:
     Raises:
         SilicastError: a file is wrong, or two read the same; names file and field.
     """
-    found: dict[str, Family] = {}
+    families: dict[str, Family] = {}
     for path in catalog_files("families", ".toml"):
         family = _family(path)
         for key in (*family.architectures, *family.model_types):
-            if found.setdefault(key, family) is not family:
-                raise SilicastError(f"{found[key].name} reads {key} too", file=str(path))
-    return found
+            if families.setdefault(key, family) is not family:
+                raise SilicastError(f"{families[key].name} reads {key} too", file=str(path))
+    return families
 
 
 @cache
 def _family(path: Path) -> Family:
     """The family of one file, over those that it is like."""
     family, seen = _table(path), {path.stem}
-    files = {found.stem: found for found in catalog_files("families", ".toml")}
+    files = {catalog_file.stem: catalog_file for catalog_file in catalog_files("families", ".toml")}
     while family.like:
         if family.like not in files or family.like in seen:
             raise SilicastError(

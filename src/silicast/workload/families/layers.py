@@ -109,8 +109,8 @@ def _block_configs(read: Reader) -> dict[str, Any]:
         "mixers": tuple(mixing),
         "feeds": tuple(feeds),
         "sizes": tuple(sizes),
-        "kv_heads": max(own.kv_heads for own in sizes) or heads,
-        "intermediate": max(own.intermediate for own in sizes),
+        "kv_heads": max(size.kv_heads for size in sizes) or heads,
+        "intermediate": max(size.intermediate for size in sizes),
     }
 
 

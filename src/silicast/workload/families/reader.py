@@ -19,8 +19,11 @@ _ACTIVATIONS = {
 }  # fmt: skip
 """Names of activation functions in configurations -> ours."""
 _OPERATORS: dict[str, Callable[[int, int], int]] = {
-    "*": operator.mul, "+": operator.add, "//": operator.floordiv, "/": divided,
-}  # fmt: skip
+    "*": operator.mul,
+    "+": operator.add,
+    "//": operator.floordiv,
+    "/": divided,
+}
 """Operators of formulas, applied from left to right; "/" must leave no remainder."""
 
 
@@ -77,9 +80,9 @@ class Reader:
             return self._fixed(rule, kind)
         if rule.values is None:
             return self._stated(rule, kind)
-        own = {bool: "bool", int: "int"}.get(type(rule.default), "text")
-        stated = str(self._stated(rule, own))
-        stated = stated.lower() if own == "bool" else stated
+        current = {bool: "bool", int: "int"}.get(type(rule.default), "text")
+        stated = str(self._stated(rule, current))
+        stated = stated.lower() if current == "bool" else stated
         meant = rule.values.get(stated, rule.other)
         if meant is None:
             raise layers.not_modelled(rule.keys[0], stated, rule.values)
@@ -88,8 +91,10 @@ class Reader:
     def _stated(self, rule: Rule, kind: str) -> Any:
         """What the configuration states, or the rule's default."""
         fields = self.fields
-        found = ((key, fields.get(key)) for key in rule.keys)
-        key = next((k for k, v in found if v is not None and (v is False or v != rule.unset)), None)
+        result = ((key, fields.get(key)) for key in rule.keys)
+        key = next(
+            (k for k, v in result if v is not None and (v is False or v != rule.unset)), None
+        )
         if key is None and rule.default is not None:
             return self._fixed(rule.default, kind)
         if key is None or kind == "int":
@@ -127,29 +132,29 @@ class Reader:
             SilicastError: see :func:`read_model`.
         """
         family = self._family
-        found: dict[str, Any] = {"family": family.name, "encoder": encoder}
+        table: dict[str, Any] = {"family": family.name, "encoder": encoder}
         if family.layers:
             described = layers.READERS[family.layers](self)
             self._values |= described
-            found |= described
+            table |= described
         stated = {rule: self[rule] for rule in self._rules if "." not in rule}
-        found |= {rule: value for rule, value in stated.items() if rule in TYPES}
-        found |= self._windows()
+        table |= {rule: value for rule, value in stated.items() if rule in TYPES}
+        table |= self._windows()
         if family.mixers is not None:
-            found["mixers"] = layers.mixers(self, family.mixers)
-        without_experts = "feeds" in found and "experts" not in found["feeds"]
+            table["mixers"] = layers.mixers(self, family.mixers)
+        without_experts = "feeds" in table and "experts" not in table["feeds"]
         for part in ("mla", "sparse", "recurrent", *(() if without_experts else ("moe",))):
             if values := self._part(part):
-                found[part] = PARTS[part](**values)
+                table[part] = PARTS[part](**values)
         if family.vision:
             from silicast.workload.families.vision import encoder_parameters
 
-            found["encoder_parameters"] = encoder_parameters(family.vision, self.fields)
-        if found.get("position") == "learned":
-            found.setdefault("position_rows", found["max_positions"])
-        if found.get("embedding_width") == found["hidden"]:
-            found["embedding_width"] = 0  # no product leads from the embedding
-        return ModelConfig(name=name, default_precision=self._formats(precision), **found)
+            table["encoder_parameters"] = encoder_parameters(family.vision, self.fields)
+        if table.get("position") == "learned":
+            table.setdefault("position_rows", table["max_positions"])
+        if table.get("embedding_width") == table["hidden"]:
+            table["embedding_width"] = 0  # no product leads from the embedding
+        return ModelConfig(name=name, default_precision=self._formats(precision), **table)
 
     def _part(self, part: str) -> dict[str, Any]:
         """Values of a part of the model; none where the model does not have it."""
@@ -164,17 +169,17 @@ class Reader:
 
     def _windows(self) -> dict[str, Any]:
         """Windows of the layers, and sizes of the layers with and without one."""
-        rule, found = self._family.windows, dict[str, Any]()
+        rule, windows = self._family.windows, dict[str, Any]()
         if rule is None or not self.value(rule.when, "bool"):
-            return found
+            return windows
         size, marks = layers.window_size(self, rule), layers.have_window(self, rule)
         if size and any(marks):
-            found["windows"] = tuple(size if mark else 0 for mark in marks)
+            windows["windows"] = tuple(size if mark else 0 for mark in marks)
         full, windowed = self._part("full_sizes"), self._part("window_sizes")
         if full or windowed:
             sizes = LayerSizes(**full), LayerSizes(**windowed)
-            found["sizes"] = tuple(sizes[mark] for mark in marks)
-        return found
+            windows["sizes"] = tuple(sizes[mark] for mark in marks)
+        return windows
 
     def _formats(self, precision: Precision) -> Precision:
         """Number formats of the checkpoint, with those that the family adds."""
@@ -183,7 +188,7 @@ class Reader:
             return precision
         if precision.experts:
             formats.pop("experts", None)
-        return Precision.of(**formats, default=precision)
+        return Precision.from_formats(**formats, default=precision)
 
 
 def _activation(fields: Fields, name: str) -> str:

@@ -27,12 +27,12 @@ def _moon_vit(vision: Fields, _: Fields) -> int:
     """
     width, layers = _stack(vision)
     patch = vision.integer("patch_size", default=14)
-    places = vision.integer("init_pos_emb_height", default=64)
-    places *= vision.integer("init_pos_emb_width", default=64)
+    positions = vision.integer("init_pos_emb_height", default=64)
+    positions *= vision.integer("init_pos_emb_width", default=64)
     out = vision.integer("text_hidden_size", default=7168)
     sides = vision.integers("merge_kernel_size") or (2, 2)
     merged = width * sides[0] * sides[-1]
-    stem = (3 * patch * patch + 1) * width + places * width
+    stem = (3 * patch * patch + 1) * width + positions * width
     return stem + layers + 4 * width + _mlp(merged, merged, out)
 
 
@@ -111,6 +111,9 @@ def _mlp(width: int, inner: int, out: int) -> int:
 
 
 _COUNTS: Mapping[str, Callable[[Fields, Fields], int]] = {
-    "moon_vit": _moon_vit, "qwen3": _qwen3, "llama4": _llama4, "siglip": _siglip,
+    "moon_vit": _moon_vit,
+    "qwen3": _qwen3,
+    "llama4": _llama4,
+    "siglip": _siglip,
     "gemma4": _gemma4,
-}  # fmt: skip
+}

@@ -51,8 +51,8 @@ class _Cast:
             if family in NARROWED:
                 yield from self._narrowed(node)
                 continue
-            kept = self._known(node) if family in _PASSES else WIDE
-            yield self._put(node, kept)
+            remaining = self._known(node) if family in _PASSES else WIDE
+            yield self._put(node, remaining)
 
     def _narrowed(self, node: Node) -> Iterator[Node]:
         """A product: its weights and what comes in 32 bits are cast."""
@@ -73,10 +73,10 @@ class _Cast:
 
     def _known(self, node: Node) -> str:
         """The widest format of what a pass reads; what comes from outside the block is wide."""
-        found = {self.formats.get(name, WIDE) for name in node.inputs}
+        distinct = {self.formats.get(name, WIDE) for name in node.inputs}
         reads = dict(node.op.dims).get("inputs", 1)
         sums = isinstance(reads, int) and len(node.inputs) < reads and node.op.variant.flag("add")
-        return WIDE if not found or WIDE in found or sums else self.dtype
+        return WIDE if not distinct or WIDE in distinct or sums else self.dtype
 
     def _put(self, node: Node, dtype: str) -> Node:
         op = node.op
@@ -91,6 +91,9 @@ class _Cast:
 def _cast(size: int, share: float) -> Op:
     """From 32 bits, of which there are ``size`` bytes."""
     return Op.make(
-        "data_movement", Variant(dtype=WIDE), read_bytes=size,
-        written_bytes=max(int(size * share), 1), operations=size // 4,
-    )  # fmt: skip
+        "data_movement",
+        Variant(dtype=WIDE),
+        read_bytes=size,
+        written_bytes=max(int(size * share), 1),
+        operations=size // 4,
+    )

@@ -57,12 +57,12 @@ def fused_graph(graph: Graph, *, epilogues: bool = False) -> Graph:
     """
     readers: dict[str, set[str]] = {}
     for block in graph.blocks:
-        own = {node.name for node in block.nodes}
-        own |= {value.name for node in block.nodes for value in node.writes}
+        current = {node.name for node in block.nodes}
+        current |= {value.name for node in block.nodes for value in node.writes}
         for node in block.nodes:
             # the inputs of a node that states its tensors keep memory alive, no more
             for name in [value.name for value in node.reads] or node.inputs:
-                if name not in own:
+                if name not in current:
                     readers.setdefault(name, set()).add(block.name)
     before: frozenset[str] = frozenset()
     renamed: dict[str, str] = {}
@@ -71,9 +71,11 @@ def fused_graph(graph: Graph, *, epilogues: bool = False) -> Graph:
         outside = frozenset(name for name, blocks_ in readers.items() if blocks_ - {block.name})
         fused = _Fused(block, outside, epilogues=epilogues)
         made = tuple(fused.nodes())
-        own = {node.name for node in made}
+        current = {node.name for node in made}
         nodes = [
-            replace(node, inputs=_unique(x if x in own else renamed.get(x, x) for x in node.inputs))
+            replace(
+                node, inputs=_unique(x if x in current else renamed.get(x, x) for x in node.inputs)
+            )
             if renamed.keys() & node.inputs
             else node
             for node in made
@@ -90,8 +92,8 @@ def _unique(names: Iterable[str]) -> tuple[str, ...]:
 
 def _unknown(nodes: Sequence[Node]) -> frozenset[str]:
     """Names among inputs that no node of a block has: of layers that run before it."""
-    own = {node.name for node in nodes}
-    return frozenset(name for node in nodes for name in node.inputs if name not in own)
+    current = {node.name for node in nodes}
+    return frozenset(name for node in nodes for name in node.inputs if name not in current)
 
 
 Reads = dict[tuple[str, int], Value]
@@ -99,12 +101,12 @@ Reads = dict[tuple[str, int], Value]
 
 
 def _reads(values: Iterable[Value]) -> Reads:
-    found: Reads = {}
+    reads: Reads = {}
     for value in values:
         key = value.name, value.offset
-        if key not in found or found[key].nbytes < value.nbytes:
-            found[key] = value
-    return found
+        if key not in reads or reads[key].nbytes < value.nbytes:
+            reads[key] = value
+    return reads
 
 
 @final
@@ -179,9 +181,9 @@ class _Fused:
         self.all = with_layout(tuple(with_tensors(block.nodes)))
         self.outside, self.epilogues = outside, epilogues
         self.users: dict[str, list[int]] = {}
-        for place, node in enumerate(self.all):
+        for index, node in enumerate(self.all):
             for name in dict.fromkeys(value.name for value in node.reads):
-                self.users.setdefault(name, []).append(place)
+                self.users.setdefault(name, []).append(index)
         self.whole_bytes = {v.name: v.nbytes for node in self.all for v in node.writes if v.nbytes}
         self.inlined: dict[str, _Inlined] = {}
         self.kernels: dict[int, _Kernel] = {}
@@ -190,33 +192,33 @@ class _Fused:
         self.reader: dict[str, list[int]] = {}
         self.names = frozenset(node.name for node in self.all)
         operator = 0
-        for place, node in enumerate(self.all):
+        for index, node in enumerate(self.all):
             if node.loops == "joined":
-                self._join(place, operator)
+                self._join(index, operator)
                 continue
-            operator = place
+            operator = index
             whole = self._with_sources(node)
             if self._is_inlined(whole):
                 self.inlined[node.writes[0].name] = whole
             else:
-                self._add(place, whole)
+                self._add(index, whole)
         self.read_by = self._readers()
         self.renamed = self._new_names()
 
     def _with_sources(self, node: Node) -> _Inlined:
         """A node and what it reads once results that are not stored are computed in it."""
-        found: list[Value] = []
+        values: list[Value] = []
         operations, kind = _elements(node) if node.loops else 0, _kind(node)
         for value in node.reads:
             inner = self.inlined.get(value.name)
             if inner is None:
-                found.append(value)
+                values.append(value)
                 continue
             share = min(value.nbytes / max(inner.node.writes[0].nbytes, 1), 1.0)
-            found.extend(_part(source, share, value.offset) for source in inner.reads.values())
+            values.extend(_part(source, share, value.offset) for source in inner.reads.values())
             operations += int(inner.operations * share)
             kind = min(kind, inner.kind)
-        return _Inlined(node, _reads(found), operations, kind)
+        return _Inlined(node, _reads(values), operations, kind)
 
     def _is_inlined(self, whole: _Inlined) -> bool:
         """Whether a result is computed where it is read instead of stored."""
@@ -235,28 +237,28 @@ class _Fused:
             return False
         return len(whole.reads) <= MOST_READS and each <= MOST_OPERATIONS
 
-    def _add(self, place: int, whole: _Inlined) -> None:
+    def _add(self, index: int, whole: _Inlined) -> None:
         node = whole.node
-        kernel = _Kernel(place, whole, node.loops if _elements(node) else "")
+        kernel = _Kernel(index, whole, node.loops if _elements(node) else "")
         self._depend(kernel)
-        self.kernels[place] = kernel
-        self.kernel_at[place] = place
+        self.kernels[index] = kernel
+        self.kernel_at[index] = index
         for value in node.writes:
-            self.writer[value.name] = place
+            self.writer[value.name] = index
         for name in kernel.needs:
-            self.reader.setdefault(name, []).append(place)
+            self.reader.setdefault(name, []).append(index)
         if kernel.loops:
             for other in self._candidates(kernel):
                 joined = self.kernels.get(other)
                 if joined is not None and joined is not kernel and self._fits(joined, kernel):
                     kernel = self._merged(joined, kernel)
 
-    def _join(self, place: int, operator: int) -> None:
+    def _join(self, index: int, operator: int) -> None:
         """The rest of an operator goes with the kernel that does all of it, if there is one."""
         if operator in self.kernel_at:
             number = self.kernel_at[operator]
-            self.kernels[number].places.append(place)
-            self.kernel_at[place] = number
+            self.kernels[number].places.append(index)
+            self.kernel_at[index] = number
 
     def _depend(self, kernel: _Kernel) -> None:
         for name in kernel.needs:
@@ -337,28 +339,28 @@ class _Fused:
         return kernel
 
     def _readers(self) -> dict[str, set[int]]:
-        found: dict[str, set[int]] = {}
+        readers: dict[str, set[int]] = {}
         for kernel in self.kernels.values():
             for value in kernel.reads.values():
-                found.setdefault(value.name, set()).add(kernel.number)
-        return found
+                readers.setdefault(value.name, set()).add(kernel.number)
+        return readers
 
     def _new_names(self) -> dict[str, str]:
         """Node -> the last node of its kernel; of an inlined one, of what it reads."""
         last = {n: self.all[kernel.places[-1]].name for n, kernel in self.kernels.items()}
-        found = {self.all[place].name: last[n] for place, n in self.kernel_at.items()}
+        new_names = {self.all[index].name: last[n] for index, n in self.kernel_at.items()}
         for whole in self.inlined.values():
             names = {value.name for value in whole.reads.values()}
             writers = [self.writer[name] for name in names if name in self.writer]
             if writers:
-                found[whole.node.name] = last[max(writers)]
+                new_names[whole.node.name] = last[max(writers)]
         operator = ""
-        for place, node in enumerate(self.all):
+        for index, node in enumerate(self.all):
             if node.loops != "joined":
                 operator = node.name
-            elif place not in self.kernel_at:
-                found[node.name] = found.get(operator, operator)
-        return found
+            elif index not in self.kernel_at:
+                new_names[node.name] = new_names.get(operator, operator)
+        return new_names
 
     def nodes(self) -> Iterator[Node]:
         """All kernels, each with what it waits for."""
@@ -383,29 +385,31 @@ class _Fused:
             more = {self.writer[name] for name in node.inputs if name in self.writer} - numbers
             numbers |= more
             waiting.extend(more)
-        own = [self.all[self.kernels[n].places[-1]].name for n in sorted(numbers - {kernel.number})]
-        rest = [
+        current = [
+            self.all[self.kernels[n].places[-1]].name for n in sorted(numbers - {kernel.number})
+        ]
+        remaining = [
             self.renamed.get(name, name)
-            for place in kernel.places
-            for node in (self.all[place], *self._inside(self.all[place]))
+            for position in kernel.places
+            for node in (self.all[position], *self._inside(self.all[position]))
             for name in node.inputs
             # within a block data edges suffice
             if name not in self.writer and not (node.reads and name in self.names)
         ]
-        inside = {self.all[place].name for place in kernel.places}
-        return tuple(name for name in _unique((*own, *rest)) if name not in inside)
+        inside = {self.all[position].name for position in kernel.places}
+        return tuple(name for name in _unique((*current, *remaining)) if name not in inside)
 
     def _inside(self, node: Node) -> Iterable[Node]:
         """Nodes that are computed in a node instead of stored."""
-        found: dict[str, Node] = {}
+        table: dict[str, Node] = {}
         waiting = [node]
         while waiting:
             for value in waiting.pop().reads:
                 whole = self.inlined.get(value.name)
-                if whole is not None and value.name not in found:
-                    found[value.name] = whole.node
+                if whole is not None and value.name not in table:
+                    table[value.name] = whole.node
                     waiting.append(whole.node)
-        return found.values()
+        return table.values()
 
     def _plain(self, kernel: _Kernel) -> Node:
         """A kernel as the library has it."""
@@ -413,7 +417,7 @@ class _Fused:
 
     def _loop(self, kernel: _Kernel) -> Node:
         """A kernel that the compiler generates."""
-        members = [self.all[place] for place in kernel.places]
+        members = [self.all[position] for position in kernel.places]
         last = members[-1]
         reads = self._once(v for v in kernel.reads.values() if v.name not in kernel.writes)
         firsts = {node.writes[0].name for node in members if node.writes}
@@ -422,12 +426,16 @@ class _Fused:
         ] or list(kernel.writes.values())[-1:]
         op = members[0].op if kernel.product else _op(members, reads, writes, kernel)
         return replace(
-            last, op=op, inputs=self._waits(kernel),
+            last,
+            op=op,
+            inputs=self._waits(kernel),
             output_bytes=sum(value.nbytes for value in writes),
             parameter_bytes=sum(value.nbytes for value in reads if value.parameter)
             or sum(node.parameter_bytes for node in members),
-            reads=tuple(reads), writes=tuple(writes), loops=kernel.loops,
-        )  # fmt: skip
+            reads=tuple(reads),
+            writes=tuple(writes),
+            loops=kernel.loops,
+        )
 
     def _once(self, values: Iterable[Value]) -> list[Value]:
         """Reads whose parts of one tensor are together no larger than it: parts may overlap."""
@@ -437,14 +445,14 @@ class _Fused:
             return given
         left, counted = dict.fromkeys(names, 0), {}
         left |= {name: self.whole_bytes[name] for name in left if name in self.whole_bytes}
-        for place, value in sorted(enumerate(given), key=lambda each: -each[1].nbytes):
+        for position, value in sorted(enumerate(given), key=lambda each: -each[1].nbytes):
             known = value.name in self.whole_bytes
-            counted[place] = min(value.nbytes, left[value.name]) if known else value.nbytes
-            left[value.name] -= counted[place]
+            counted[position] = min(value.nbytes, left[value.name]) if known else value.nbytes
+            left[value.name] -= counted[position]
         return [
-            replace(value, nbytes=counted[place])
-            for place, value in enumerate(given)
-            if counted[place] or not value.nbytes
+            replace(value, nbytes=counted[position])
+            for position, value in enumerate(given)
+            if counted[position] or not value.nbytes
         ]
 
     def _is_written(self, name: str, kernel: _Kernel, firsts: set[str]) -> bool:
@@ -512,9 +520,9 @@ def _op(members: Sequence[Node], reads: list[Value], writes: list[Value], kernel
         if len(large) == 2 and anchor.family != "softmax":
             return replace(anchor, dims=_residual(anchor))
     if len(writes) == 1:
-        found = pointwise((*_DEAREST, "add")[kernel.kind], reads, writes[0])
-        if found.family == "elementwise" and anchor is None:
-            return found
+        result = pointwise((*_DEAREST, "add")[kernel.kind], reads, writes[0])
+        if result.family == "elementwise" and anchor is None:
+            return result
     written = sum(value.nbytes for value in writes)
     return movement(sum(value.nbytes for value in reads), written, kernel.operations)
 

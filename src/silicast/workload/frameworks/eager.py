@@ -303,10 +303,10 @@ class _Lowering:
         if node.op.family == "attention_prefill" or self.shape.decodes or self._steps_behind:
             yield node
             return
-        kept = dict(node.op.dims) | {"q_len": PREFILL_Q, "kv_len": PREFILL_KV}
+        remaining = dict(node.op.dims) | {"q_len": PREFILL_Q, "kv_len": PREFILL_KV}
         causal = CROSS_KV not in [dim for _, dim in node.op.dims]
         variant = replace(node.op.variant, flags=(("causal", causal),))
-        yield replace(node, op=Op.make("attention_prefill", variant, **kept))
+        yield replace(node, op=Op.make("attention_prefill", variant, **remaining))
 
     @property
     def _steps_behind(self) -> bool:
@@ -361,8 +361,8 @@ class _Lowering:
             copied = []
         if copied:
             for name, length in copied:
-                own = f"{prefix}{name}_in_head_order"
-                yield self._pass(own, "copy", count * width * length, *inputs)
+                current = f"{prefix}{name}_in_head_order"
+                yield self._pass(current, "copy", count * width * length, *inputs)
             inputs = tuple(f"{prefix}{name}_in_head_order" for name, _ in copied)
         product = Op.make("gemm", plain, batch=count, m=rows, n=keys, k=width)
         last = f"{prefix}attention_scores"

@@ -39,23 +39,25 @@ def expert_loop(node: Node, model: ModelConfig, batch: int, one_pass: _Pass) -> 
     last = node.inputs
     chosen = min(_size(op, "experts"), tokens * _size(op, "topk"))
     for number in range(max(chosen // _size(op, "ep"), 1)):
-        own = f"{node.name}_{number}"
-        found = f"{own}_which"
-        yield _asked(found, tokens, *last)
+        current = f"{node.name}_{number}"
+        text = f"{current}_which"
+        yield _asked(text, tokens, *last)
         if fills:  # a buffer of the capacity, filled as far as there are tokens
-            yield _asked(f"{own}_count", tokens, found)
-            found = f"{own}_count"
-        yield one_pass(f"{own}_take", "copy", rows * hidden, found)
+            yield _asked(f"{current}_count", tokens, text)
+            text = f"{current}_count"
+        yield one_pass(f"{current}_take", "copy", rows * hidden, text)
         for half in range(ups):
-            yield Node(f"{own}_up_{half}", up, (f"{own}_take",))
-        yield one_pass(f"{own}_act", kind, rows * inner, f"{own}_up_0")
+            yield Node(f"{current}_up_{half}", up, (f"{current}_take",))
+        yield one_pass(f"{current}_act", kind, rows * inner, f"{current}_up_0")
         if ups > 1:
-            yield one_pass(f"{own}_mul", "mul2", rows * inner, f"{own}_act", f"{own}_up_1")
-        yield Node(f"{own}_down", down, (f"{own}_mul" if ups > 1 else f"{own}_act",))
-        last = (f"{own}_down",)
+            yield one_pass(
+                f"{current}_mul", "mul2", rows * inner, f"{current}_act", f"{current}_up_1"
+            )
+        yield Node(f"{current}_down", down, (f"{current}_mul" if ups > 1 else f"{current}_act",))
+        last = (f"{current}_down",)
         if fills:
-            yield _asked(f"{own}_back", tokens, *last)
-            last = (f"{own}_back",)
+            yield _asked(f"{current}_back", tokens, *last)
+            last = (f"{current}_back",)
     yield one_pass(node.name, "add2", rows * hidden, *last)
 
 
@@ -63,9 +65,12 @@ def _asked(name: str, tokens: int, *inputs: str) -> Node:
     """Indices of the tokens that a mask selects; the host waits for how many they are."""
     index = int(BITS["int64"]) // 8
     op = Op.make(
-        "data_movement", Variant(dtype="fp32", flags=((HOST_WAITS, True),)), read_bytes=tokens,
-        written_bytes=index * tokens, operations=tokens,
-    )  # fmt: skip
+        "data_movement",
+        Variant(dtype="fp32", flags=((HOST_WAITS, True),)),
+        read_bytes=tokens,
+        written_bytes=index * tokens,
+        operations=tokens,
+    )
     return Node(name, op, inputs)
 
 

@@ -35,9 +35,12 @@ KINDS = {"where": "add", "max": "add"}
 
 _EVERYWHERE = frozenset(("embedding", "attention", "residual"))
 DROPOUTS: Mapping[str, frozenset[str]] = {
-    "gpt2": _EVERYWHERE, "bert": _EVERYWHERE, "opt": frozenset(("residual",)),
-    "t5": _EVERYWHERE | {"mlp"}, "switch": _EVERYWHERE | {"mlp"},
-}  # fmt: skip
+    "gpt2": _EVERYWHERE,
+    "bert": _EVERYWHERE,
+    "opt": frozenset(("residual",)),
+    "t5": _EVERYWHERE | {"mlp"},
+    "switch": _EVERYWHERE | {"mlp"},
+}
 """Where a family's published configurations drop; families that are not named drop nothing."""
 
 DROPPED = "dropout"
@@ -52,10 +55,15 @@ CACHED_BYTES = 32 << 20
 """Sectors of one head that a large cache still has when the next head passes over them."""
 
 _PLACES = {
-    "scores_softmax": "attention", "cross_scores_softmax": "attention", "o": "residual",
-    "cross_o": "residual", "down": "residual", "experts": "residual", "relu": "mlp",
+    "scores_softmax": "attention",
+    "cross_scores_softmax": "attention",
+    "o": "residual",
+    "cross_o": "residual",
+    "down": "residual",
+    "experts": "residual",
+    "relu": "mlp",
     "gelu_mul": "mlp",
-}  # fmt: skip
+}
 
 
 def with_dropout(node: Node, model: ModelConfig, elements: int, dtype: str) -> Iterator[Node]:
@@ -68,14 +76,17 @@ def with_dropout(node: Node, model: ModelConfig, elements: int, dtype: str) -> I
     if _place(node, model) not in DROPOUTS.get(model.family, frozenset()) or not elements:
         yield node
         return
-    kept = f"{node.name}_kept"
-    yield replace(node, name=kept)
+    remaining = f"{node.name}_kept"
+    yield replace(node, name=remaining)
     size = int(BITS[dtype]) // 8
     op = Op.make(
-        "data_movement", Variant(dtype=dtype), read_bytes=elements * size,
-        written_bytes=elements * (size + MASK_BYTES), operations=4 * elements,
-    )  # fmt: skip
-    yield Node(node.name, op, (kept,), output_bytes=elements * size, source=DROPPED)
+        "data_movement",
+        Variant(dtype=dtype),
+        read_bytes=elements * size,
+        written_bytes=elements * (size + MASK_BYTES),
+        operations=4 * elements,
+    )
+    yield Node(node.name, op, (remaining,), output_bytes=elements * size, source=DROPPED)
 
 
 def _place(node: Node, model: ModelConfig) -> str:
@@ -149,7 +160,10 @@ def scattered_sum(
         return None
     elements = heads * rows
     op = Op.make(
-        "data_movement", Variant(dtype=dtype), read_bytes=elements * (size + sector),
-        written_bytes=elements * size, operations=elements,
-    )  # fmt: skip
+        "data_movement",
+        Variant(dtype=dtype),
+        read_bytes=elements * (size + sector),
+        written_bytes=elements * size,
+        operations=elements,
+    )
     return Node(name, op, inputs, output_bytes=elements * size)

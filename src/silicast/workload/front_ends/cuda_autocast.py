@@ -93,11 +93,11 @@ class CudaAutocast:
         def convert(x: Any) -> Any:
             if not isinstance(x, torch.Tensor) or x.dtype not in eligible or x.dtype == wanted:
                 return x
-            kept = isinstance(x, torch.nn.Parameter) and wanted == self.dtype
-            if kept and id(x) in self._cast_weights:
+            remaining = isinstance(x, torch.nn.Parameter) and wanted == self.dtype
+            if remaining and id(x) in self._cast_weights:
                 return self._cast_weights[id(x)][1]
             cast = x.to(wanted)
-            if kept:
+            if remaining:
                 self._cast_weights[id(x)] = (x, cast)
             return cast
 

@@ -10,42 +10,44 @@ USUAL = {"batch": 0, "seq_len": 1}
 """Names of axes as workloads use them."""
 
 
-def sizes_of_places(places: Mapping[str, str], given: Mapping[str, int]) -> dict[str, int]:
+def sizes_of_places(positions: Mapping[str, str], given: Mapping[str, int]) -> dict[str, int]:
     """Sizes of dynamic dimensions by their place.
 
     Args:
-        places: input and axis ("tokens.0") -> name of the dimension in the program, "" = none.
+        positions: input and axis ("tokens.0") -> name of the dimension in the program, "" = none.
         given: size by such a name, by place, or as "batch" and "seq_len": the only dynamic
             dimension that is first, or second, in inputs.
 
     Raises:
         SilicastError: a name in ``given`` is unknown, or its size is below 1.
     """
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for name, size in given.items():
         if size < 1:
             raise SilicastError(f"expected at least 1, found {size}", field=name)
-        hit = [place for place, own in places.items() if name == own]
-        hit = hit or [place for place in places if name == place]
+        hit = [position for position, item in positions.items() if name == item]
+        hit = hit or [position for position in positions if name == position]
         if not hit and name in USUAL:
-            hit = [place for place in places if place.endswith(f".{USUAL[name]}")]
-            if len({places[place] for place in hit}) != 1:
+            hit = [position for position in positions if position.endswith(f".{USUAL[name]}")]
+            if len({positions[position] for position in hit}) != 1:
                 continue  # a workload may state sizes that a program does not leave open
         if not hit:
             raise unknown_name(
                 f"the program has no dynamic dimension {name!r}",
                 "dynamic",
-                f"it has: {listed(places, places)}",
+                f"it has: {listed(positions, positions)}",
             )
-        found |= dict.fromkeys(hit, size)
-    return found
+        sizes |= dict.fromkeys(hit, size)
+    return sizes
 
 
-def listed(places: Mapping[str, str], shown: Iterable[str]) -> str:
+def listed(indices: Mapping[str, str], shown: Iterable[str]) -> str:
     """Places with their names, for errors.
 
     >>> listed({"tokens.0": "s77", "mask.0": ""}, ["tokens.0", "mask.0"])
     'tokens.0 (s77), mask.0'
     """
-    found = (f"{place} ({places[place]})" if places[place] else place for place in shown)
-    return ", ".join(found) or "none"
+    result = (
+        f"{position} ({indices[position]})" if indices[position] else position for position in shown
+    )
+    return ", ".join(result) or "none"

@@ -42,9 +42,16 @@ class ExportedOpen(OpenProgram):
     """
 
     def __init__(
-        self, name: str, make: Make, start: Sizes, *, named: Callable[[str], bool],
-        training: bool = False, dtype: str | None = None, autocast: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        make: Make,
+        start: Sizes,
+        *,
+        named: Callable[[str], bool],
+        training: bool = False,
+        dtype: str | None = None,
+        autocast: str = "",
+    ) -> None:
         self.name = name
         self._make, self._start, self._named = make, dict(start), named
         self._training, self._dtype, self._autocast = training, dtype, autocast
@@ -59,30 +66,41 @@ class ExportedOpen(OpenProgram):
         self.stated = self._bounds()
 
     def graph(self, sizes: Sizes) -> Graph:
-        """See :class:`OpenProgram`."""
-        values = {own: sizes[name] for own, name in self._symbols.items()}
+        values = {current: sizes[name] for current, name in self._symbols.items()}
         fixed = {name for name in self._places if name not in self._symbols.values()}
         for name in fixed:
             if sizes[name] != self._start[name]:
                 raise SilicastError(f"{name} is fixed at {self._start[name]}", field=name)
         with torch_export.quiet():
             return exported.graph_of_program(
-                self._program, self.name, training=self._training, dynamic=values,
-                dtype=self._dtype or "", autocast=self._autocast, bounded=False,
-            )  # fmt: skip
+                self._program,
+                self.name,
+                training=self._training,
+                dynamic=values,
+                dtype=self._dtype or "",
+                autocast=self._autocast,
+                bounded=False,
+            )
 
     def traced(self, sizes: Sizes) -> Graph:
-        """See :class:`OpenProgram`."""
         module, args, kwargs = self._call(sizes)
         program = torch_export.export(
-            module, args, kwargs, training=self._training, dtype=self._dtype,
+            module,
+            args,
+            kwargs,
+            training=self._training,
+            dtype=self._dtype,
             autocast=self._autocast,
-        )  # fmt: skip
+        )
         with torch_export.quiet():
             return exported.graph_of_program(
-                program, self.name, training=self._training, dynamic={}, dtype=self._dtype or "",
+                program,
+                self.name,
+                training=self._training,
+                dynamic={},
+                dtype=self._dtype or "",
                 autocast=self._autocast,
-            )  # fmt: skip
+            )
 
     def _call(self, sizes: Sizes) -> Call:
         """The call at some sizes; axes of names that ``make`` does not know are put in."""
@@ -92,10 +110,10 @@ class ExportedOpen(OpenProgram):
             return module, args, kwargs
         leaves, spec = tree_flatten((args, kwargs))
         for name in unknown:
-            for place, axis in axes_named(name, [_shape(x) for x in leaves]):
-                leaf = leaves[place]
+            for position, axis in axes_named(name, [_shape(x) for x in leaves]):
+                leaf = leaves[position]
                 shape = [*leaf.shape[:axis], sizes[name], *leaf.shape[axis + 1 :]]
-                leaves[place] = torch.empty(shape, dtype=leaf.dtype, device="meta")
+                leaves[position] = torch.empty(shape, dtype=leaf.dtype, device="meta")
         args, kwargs = tree_unflatten(leaves, spec)
         return module, args, kwargs
 
@@ -106,31 +124,32 @@ class ExportedOpen(OpenProgram):
             SilicastError: no input has it.
         """
         base = [_shape(x) for x in tree_leaves((args, kwargs))]
-        found: dict[str, list[tuple[int, int]]] = {}
+        axes: dict[str, list[tuple[int, int]]] = {}
         for name, value in self._start.items():
             _, more_args, more_kwargs = self._call({**self._start, name: value + 1})
             other = [_shape(x) for x in tree_leaves((more_args, more_kwargs))]
-            found[name] = [
+            axes[name] = [
                 (i, axis)
                 for i, (one, two) in enumerate(zip(base, other, strict=False))
                 for axis, (a, b) in enumerate(zip(one, two, strict=False))
                 if a == value and b == value + 1
             ]
-            if not found[name]:
+            if not axes[name]:
                 raise unknown_name(
-                    f"no input has a size {name!r}", "--dynamic",
+                    f"no input has a size {name!r}",
+                    "--dynamic",
                     "give the function a parameter of that name that sizes of inputs are equal to",
-                )  # fmt: skip
-        return found
+                )
+        return axes
 
     def _opened(self, args: Any, kwargs: Any) -> tuple[Any, ...]:
         leaves, spec = tree_flatten((*args, *kwargs.values()))
         opened: list[Any] = [None] * len(leaves)
-        for places in self._places.values():
-            for place, axis in places:
-                opened[place] = {**(opened[place] or {}), axis: Dim.AUTO}
-        found: tuple[Any, ...] = tree_unflatten(opened, spec)
-        return found
+        for positions in self._places.values():
+            for position, axis in positions:
+                opened[position] = {**(opened[position] or {}), axis: Dim.AUTO}
+        items: tuple[Any, ...] = tree_unflatten(opened, spec)
+        return items
 
     def _own_symbols(self) -> dict[str, str]:
         """The program's symbol -> the name of the size."""
@@ -141,42 +160,48 @@ class ExportedOpen(OpenProgram):
             for node in self._program.graph.nodes
             if node.op == "placeholder"
         }
-        found: dict[str, str] = {}
-        for name, places in self._places.items():
-            for place, axis in places:
-                size = values[names[place]].shape[axis]
+        symbols: dict[str, str] = {}
+        for name, positions in self._places.items():
+            for position, axis in positions:
+                size = values[names[position]].shape[axis]
                 if isinstance(size, torch.SymInt) and size.node.expr.is_symbol:
-                    found[str(size.node.expr)] = name
-        return found
+                    symbols[str(size.node.expr)] = name
+        return symbols
 
     def _made(self) -> list[str]:
         """Sizes that the program makes of open ones, each of one of them."""
-        own = {symbol: sympy.Symbol(name) for symbol, name in self._symbols.items()}
-        found: dict[str, None] = {}
+        current = {symbol: sympy.Symbol(name) for symbol, name in self._symbols.items()}
+        table: dict[str, None] = {}
         for node in self._program.graph.nodes:
             for value in tree_leaves(node.meta.get("val")):
                 for size in _shape(value):
                     if isinstance(size, torch.SymInt):
-                        text = _text(size.node.expr, own)
-                        found |= {text: None} if text else {}
-        return sorted(found, key=len)
+                        text = _text(size.node.expr, current)
+                        table |= {text: None} if text else {}
+        return sorted(table, key=len)
 
     def _bounds(self) -> dict[str, tuple[int, int | None]]:
-        found: dict[str, tuple[int, int | None]] = {}
+        table: dict[str, tuple[int, int | None]] = {}
         for symbol, bounds in self._program.range_constraints.items():
             name = self._symbols.get(str(symbol))
             if name is not None:
-                lower, upper = found.get(name, (1, None))
+                lower, upper = table.get(name, (1, None))
                 high = int(bounds.upper) if bounds.upper < _LARGEST else None
                 ends = [end for end in (upper, high) if end is not None]
-                found[name] = (max(lower, int(bounds.lower)), min(ends) if ends else None)
-        return found
+                table[name] = (max(lower, int(bounds.lower)), min(ends) if ends else None)
+        return table
 
 
 def open_graph_of(
-    name: str, make: Make, usual: Sizes, *, named: Callable[[str], bool], training: bool = False,
-    dtype: str | None = None, autocast: str = "",
-) -> GraphFile:  # fmt: skip
+    name: str,
+    make: Make,
+    usual: Sizes,
+    *,
+    named: Callable[[str], bool],
+    training: bool = False,
+    dtype: str | None = None,
+    autocast: str = "",
+) -> GraphFile:
     """The work of a module at any of its open sizes; see :class:`ExportedOpen`.
 
     Args:
@@ -194,12 +219,12 @@ def _shape(x: Any) -> tuple[Any, ...]:
     return tuple(x.shape) if isinstance(x, torch.Tensor) else ()
 
 
-def _text(expression: Any, own: Mapping[str, Any]) -> str:
+def _text(expression: Any, table: Mapping[str, Any]) -> str:
     """An expression of one open size in our own words; "" = not of that form."""
     symbols = [str(each) for each in expression.free_symbols]
-    if len(symbols) != 1 or expression.is_symbol or symbols[0] not in own:
+    if len(symbols) != 1 or expression.is_symbol or symbols[0] not in table:
         return ""
-    text = str(expression.subs({next(iter(expression.free_symbols)): own[symbols[0]]}))
+    text = str(expression.subs({next(iter(expression.free_symbols)): table[symbols[0]]}))
     try:
         symbols_of(text)
     except SilicastError:

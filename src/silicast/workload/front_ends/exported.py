@@ -27,9 +27,15 @@ ASSERTIONS = "aten._assert_tensor_metadata"
 
 
 def graph_of_program(
-    program: Any, name: str, *, training: bool, dynamic: Mapping[str, int], dtype: str = "",
-    autocast: str = "", bounded: bool = True,
-) -> Graph:  # fmt: skip
+    program: Any,
+    name: str,
+    *,
+    training: bool,
+    dynamic: Mapping[str, int],
+    dtype: str = "",
+    autocast: str = "",
+    bounded: bool = True,
+) -> Graph:
     """The graph of an exported program; see :func:`silicast.workload.front_ends.graph_of`.
 
     Args:
@@ -63,26 +69,26 @@ def stated_ranges(program: Any, names: Iterable[str]) -> dict[str, tuple[int, in
     Raises:
         SilicastError: a name is unknown.
     """
-    places, bounds = _places(program), program.range_constraints
+    positions, bounds = _places(program), program.range_constraints
     ranges = {str(symbol): (each.lower, each.upper) for symbol, each in bounds.items()}
-    found = {}
+    stated_ranges = {}
     for name in names:
-        symbols = {places[place] for place in sizes_of_places(places, {name: 1})}
+        symbols = {positions[size] for size in sizes_of_places(positions, {name: 1})}
         for lower, upper in (ranges[symbol] for symbol in symbols if symbol in ranges):
-            found[name] = (int(lower), int(upper) if upper.is_finite else None)
-    return found
+            stated_ranges[name] = (int(lower), int(upper) if upper.is_finite else None)
+    return stated_ranges
 
 
 def _places(program: Any) -> dict[str, str]:
     """Axes of inputs ("x.0") and symbols that stand alone -> the symbol."""
-    places: dict[str, str] = {}
+    positions: dict[str, str] = {}
     for node in program.graph_module.graph.nodes:
         value = node.meta.get("val") if node.op == "placeholder" else None
         for axis, size in enumerate(value.size()) if isinstance(value, torch.Tensor) else ():
             if isinstance(size, torch.SymInt) and size.node.expr.is_symbol:
-                places[f"{node.name}.{axis}"] = str(size.node.expr)
+                positions[f"{node.name}.{axis}"] = str(size.node.expr)
     symbols = map(str, program.range_constraints)
-    return places | {symbol: symbol for symbol in symbols if symbol not in places.values()}
+    return positions | {symbol: symbol for symbol in symbols if symbol not in positions.values()}
 
 
 def _sizes_of(program: Any, given: Mapping[str, int], *, bounded: bool) -> Callable[[Any], int]:
@@ -92,18 +98,21 @@ def _sizes_of(program: Any, given: Mapping[str, int], *, bounded: bool) -> Calla
         SilicastError: a name in ``given`` is unknown or its value is out of the program's range;
             later, from the function, a dimension without a value.
     """
-    places = _places(program)
+    positions = _places(program)
     ranges = {str(symbol): bounds for symbol, bounds in program.range_constraints.items()}
-    values = {places[place]: size for place, size in sizes_of_places(places, given).items()}
-    for place, symbol in places.items():
+    values = {
+        positions[position]: size for position, size in sizes_of_places(positions, given).items()
+    }
+    for position, symbol in positions.items():
         size, bounds = values.get(symbol), ranges.get(symbol)
         if size is None or bounds is None or not bounded:
             continue
         if not bounds.lower <= size <= bounds.upper:
             raise SilicastError(
-                f"{place} = {size} is outside {bounds.lower} to {bounds.upper}",
-                field="dynamic", hint="the program was exported for that range",
-            )  # fmt: skip
+                f"{position} = {size} is outside {bounds.lower} to {bounds.upper}",
+                field="dynamic",
+                hint="the program was exported for that range",
+            )
 
     def size_of(size: Any) -> int:
         if not isinstance(size, torch.SymInt):
@@ -111,11 +120,12 @@ def _sizes_of(program: Any, given: Mapping[str, int], *, bounded: bool) -> Calla
         expression = size.node.expr
         missing = sorted(str(x) for x in expression.free_symbols if str(x) not in values)
         if missing:
-            named = listed(places, [x for x, own in places.items() if own == missing[0]])
+            named = listed(positions, [x for x, item in positions.items() if item == missing[0]])
             raise SilicastError(
-                f"dynamic dimension {missing[0]} has no value", field="dynamic",
+                f"dynamic dimension {missing[0]} has no value",
+                field="dynamic",
                 hint=f"give one of: {named} = a size",
-            )  # fmt: skip
+            )
         return int(expression.subs({x: values[str(x)] for x in expression.free_symbols}))
 
     return size_of
@@ -127,21 +137,21 @@ def _inputs(
     """Tensors without data for weights, constants and arguments, in the program's order, and the
     bytes of weights and buffers, each storage once.
     """
-    places = [node for node in program.graph_module.graph.nodes if node.op == "placeholder"]
+    indices = [node for node in program.graph_module.graph.nodes if node.op == "placeholder"]
     made: dict[object, torch.Tensor] = {}
     values: list[Any] = []
     parameter_bytes = 0
-    for spec, node in zip(program.graph_signature.input_specs, places, strict=True):
+    for spec, node in zip(program.graph_signature.input_specs, indices, strict=True):
         value = node.meta.get("val")
         if not isinstance(value, torch.Tensor):
             values.append(_plain_input(spec, value, sizes))
             continue
         memory = _memory_of(program, spec.target) or node.name
         if memory not in made:
-            own = made[memory] = _tensor(spec, value, sizes, training=training)
+            tensor = made[memory] = _tensor(spec, value, sizes, training=training)
             weight = spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)
-            recorder.known(own, parameter=weight)
-            parameter_bytes += own.untyped_storage().nbytes() if weight else 0
+            recorder.known(tensor, parameter=weight)
+            parameter_bytes += tensor.untyped_storage().nbytes() if weight else 0
         values.append(made[memory])
     return values, parameter_bytes
 
@@ -171,12 +181,12 @@ def _plain_input(spec: Any, value: Any, sizes: Callable[[Any], int]) -> Any:
 
 def _tensor(spec: Any, value: Any, sizes: Callable[[Any], int], *, training: bool) -> torch.Tensor:
     shape, stride = (tuple(map(sizes, each)) for each in (value.size(), value.stride()))
-    own = torch.empty_strided(shape, stride, dtype=value.dtype, device=CPU)
-    if training and own.is_floating_point() and value.requires_grad:
-        own.requires_grad_()
+    empty_strided = torch.empty_strided(shape, stride, dtype=value.dtype, device=CPU)
+    if training and empty_strided.is_floating_point() and value.requires_grad:
+        empty_strided.requires_grad_()
     if spec.kind is InputKind.PARAMETER:
-        return torch.nn.Parameter(own, requires_grad=own.requires_grad)
-    return own
+        return torch.nn.Parameter(empty_strided, requires_grad=empty_strided.requires_grad)
+    return empty_strided
 
 
 @final
@@ -243,11 +253,13 @@ class _Runner(torch.fx.Interpreter):
     def _after_mark(self) -> None:
         self.casts = self._outer_casts.pop()
 
-    def _region(self, _: Any, dtype: Any, enabled: bool, __: Any, module: Any, *rest: Any) -> Any:
+    def _region(
+        self, _: Any, dtype: Any, enabled: bool, __: Any, module: Any, *remaining: Any
+    ) -> Any:
         """A graph under autocast of its own."""
         before, self.casts = self.casts, CudaAutocast(_narrow(dtype) if enabled else None)
         try:
-            return self._inner(module, *rest)
+            return self._inner(module, *remaining)
         finally:
             self.casts = before
 
@@ -303,9 +315,10 @@ def _backward(results: Any, recorder: Recorder) -> None:
     ends = [x for x in tree_leaves(results) if isinstance(x, torch.Tensor) and x.requires_grad]
     if not ends:
         raise SilicastError(
-            "no result depends on a parameter that is trained", field="training",
+            "no result depends on a parameter that is trained",
+            field="training",
             hint="a result with a gradient is needed; requires_grad is off or outputs are integers",
-        )  # fmt: skip
+        )
     loss = [x for x in ends if x.numel() == 1][:1]
     recorder.direction = "backward"
 

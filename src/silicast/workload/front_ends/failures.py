@@ -68,9 +68,9 @@ _HINTS = (
 def line_of(error: BaseException, *, not_in: tuple[str, ...] = _NOT_USERS) -> str:
     """The innermost line of the user's code in the traceback, as file:line; "" = none."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [x for x in frames if not any(part in x.filename for part in not_in)]
-    own = [x for x in own if str(Path(x.filename).parent) != _PYTHON]
-    return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
+    current = [x for x in frames if not any(part in x.filename for part in not_in)]
+    current = [x for x in current if str(Path(x.filename).parent) != _PYTHON]
+    return f"{current[-1].filename}:{current[-1].lineno}" if current else ""
 
 
 def export_failure(name: str, error: Exception) -> SilicastError:
@@ -86,15 +86,17 @@ def export_failure(name: str, error: Exception) -> SilicastError:
         message = forbidden[1].strip()
     hint = _hint(error, f"{name}: {text}", VALUES)
     return import_failure(error) or unsupported(
-        f"cannot be exported: {type(error).__name__}: {message[:300]}", name, hint,
+        f"cannot be exported: {type(error).__name__}: {message[:300]}",
+        name,
+        hint,
         file=line_of(error),
-    )  # fmt: skip
+    )
 
 
 def _hint(error: Exception, text: str, otherwise: str) -> str:
     """What to change, by what an error says."""
-    said = f"{type(error).__name__}: {text}".casefold()
-    return next((hint for pattern, hint in _HINTS if re.search(pattern, said)), otherwise)
+    remark = f"{type(error).__name__}: {text}".casefold()
+    return next((hint for pattern, hint in _HINTS if re.search(pattern, remark)), otherwise)
 
 
 def operator_failure(what: str, node: str, stack: str, error: Exception) -> SilicastError:
@@ -106,13 +108,14 @@ def operator_failure(what: str, node: str, stack: str, error: Exception) -> Sili
         stack: the traceback of the user's code that the program holds; "" = none.
         error: what PyTorch raised.
     """
-    said = str(error).strip() or type(error).__name__
+    remark = str(error).strip() or type(error).__name__
     lines = [x for x in _LINE.findall(stack) if not any(part in x[0] for part in _NOT_USERS)]
     return unsupported(
-        f"{what} does not run on tensors without data: {said.splitlines()[0][:200]}", node,
-        _hint(error, said, FAKE),
+        f"{what} does not run on tensors without data: {remark.splitlines()[0][:200]}",
+        node,
+        _hint(error, remark, FAKE),
         file=f"{lines[-1][0]}:{lines[-1][1]}" if lines else "",
-    )  # fmt: skip
+    )
 
 
 def import_failure(error: BaseException) -> SilicastError | None:
@@ -141,9 +144,11 @@ def import_failure(error: BaseException) -> SilicastError | None:
         name = built[1] if built else named
         return unsupported(
             f"{name}{_release(name)} was built for another PyTorch than the installed torch"
-            f"{_release('torch')}", name,
-            f"install both from one index in one command: pip install -U torch {name}", file=where,
-        )  # fmt: skip
+            f"{_release('torch')}",
+            name,
+            f"install both from one index in one command: pip install -U torch {name}",
+            file=where,
+        )
     return None
 
 

@@ -40,9 +40,10 @@ def read_onnx(path: Path, sizes: Mapping[str, int]) -> Graph:
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:  # protobuf's errors have no common type
         raise SilicastError(
-            f"is not an ONNX file ({type(error).__name__})", field="graph",
+            f"is not an ONNX file ({type(error).__name__})",
+            field="graph",
             hint="expected a serialised ModelProto, as torch.onnx.export writes it",
-        ) from None  # fmt: skip
+        ) from None
     if not model.graph.node:
         raise SilicastError("holds no nodes", field="graph", hint="export a model, not weights")
     newest = onnx.defs.onnx_opset_version()
@@ -88,8 +89,8 @@ class _Reader:
         written_out = {
             each for node in self.source if node.op_type == "Constant" for each in node.output
         }
-        kept = self.weights | (self.constants & written_out)
-        weights = sum(self.values[each].nbytes for each in kept)
+        remaining = self.weights | (self.constants & written_out)
+        weights = sum(self.values[each].nbytes for each in remaining)
         blocks = (Block("forward", tuple(self.nodes)),)
         return Graph(name, blocks, "inference", parameter_bytes=weights)
 
@@ -123,8 +124,8 @@ class _Reader:
         return all(self.values[each].elements <= HOST_ELEMENTS for each in node.output if each)
 
     def _alias(self, node: Any) -> None:
-        found = tuple(maker for each in node.input for maker in self.makers.get(each, ()))
-        self.makers |= dict.fromkeys(node.output, tuple(dict.fromkeys(found)))
+        result = tuple(maker for each in node.input for maker in self.makers.get(each, ()))
+        self.makers |= dict.fromkeys(node.output, tuple(dict.fromkeys(result)))
 
     def _note_weights(self, node: Any) -> None:
         """Remembers in which format weights are stored that are widened before a product."""

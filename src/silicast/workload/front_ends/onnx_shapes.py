@@ -66,9 +66,10 @@ def _inferred(model: Any) -> Any:
     except Exception as error:
         message = (str(error).strip().splitlines() or [type(error).__name__])[0][:240]
         raise SilicastError(
-            f"shapes do not fit together: {message}", field="graph",
+            f"shapes do not fit together: {message}",
+            field="graph",
             hint="check the sizes that were given, and the file with onnx.checker",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def _drop_contents(graph: Any) -> None:
@@ -89,26 +90,28 @@ def in_order(graph: Any) -> list[Any]:
     """
     held = {tensor.name for tensor in graph.initializer} | {x.name for x in graph.input} | {""}
     held |= {tensor.values.name for tensor in graph.sparse_initializer}
-    made = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
+    made = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     needs: dict[int, set[int]] = {}
-    for place, node in enumerate(graph.node):
+    for index, node in enumerate(graph.node):
         wanted = set(node.input) - held
         if lost := sorted(wanted - made.keys()):
             raise SilicastError(
-                f"reads {lost[0]!r}, which nothing makes", field=label(node),
+                f"reads {lost[0]!r}, which nothing makes",
+                field=label(node),
                 hint="add it to the inputs or initializers",
-            )  # fmt: skip
-        needs[place] = {made[name] for name in wanted}
-    if all(max(before, default=-1) < place for place, before in needs.items()):
+            )
+        needs[index] = {made[name] for name in wanted}
+    if all(max(before, default=-1) < index for index, before in needs.items()):
         return list(graph.node)
     try:
-        return [graph.node[place] for place in TopologicalSorter(needs).static_order()]
+        return [graph.node[index] for index in TopologicalSorter(needs).static_order()]
     except CycleError as error:
-        first, *others = (label(graph.node[place]) for place in sorted(set(error.args[1])))
+        first, *others = (label(graph.node[index]) for index in sorted(set(error.args[1])))
         raise SilicastError(
-            f"waits for itself through {', '.join(others[:3]) or 'itself'}", field=first,
+            f"waits for itself through {', '.join(others[:3]) or 'itself'}",
+            field=first,
             hint="a graph without cycles is needed: write loops out",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def label(node: Any) -> str:
@@ -119,7 +122,7 @@ def label(node: Any) -> str:
 def _fix_inputs(graph: Any, given: Mapping[str, int]) -> None:
     """Writes the given sizes into the inputs."""
     held = {tensor.name for tensor in graph.initializer}
-    places: dict[str, Any] = {}
+    positions: dict[str, Any] = {}
     for value in graph.input:
         if value.name in held:
             continue
@@ -133,18 +136,19 @@ def _fix_inputs(graph: Any, given: Mapping[str, int]) -> None:
             )
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if not dim.HasField("dim_value") or dim.dim_value <= 0:
-                places[f"{value.name}.{axis}"] = dim
-    sizes = sizes_of_places({place: dim.dim_param for place, dim in places.items()}, given)
-    for place, dim in places.items():
-        if place not in sizes:
-            name, _, number = place.rpartition(".")
-            own = dim.dim_param or place
+                positions[f"{value.name}.{axis}"] = dim
+    sizes = sizes_of_places({position: dim.dim_param for position, dim in positions.items()}, given)
+    for position, dim in positions.items():
+        if position not in sizes:
+            name, _, number = position.rpartition(".")
+            current = dim.dim_param or position
             raise SilicastError(
-                f"dimension {number} ({own}) has no value", field=name,
-                hint=f'give {own} a size: {{"{own}": 8}}',
-            )  # fmt: skip
+                f"dimension {number} ({current}) has no value",
+                field=name,
+                hint=f'give {current} a size: {{"{current}": 8}}',
+            )
         dim.ClearField("dim_param")
-        dim.dim_value = sizes[place]
+        dim.dim_value = sizes[position]
 
 
 def _value(kind: int, shape: tuple[int, ...], *, parameter: bool = False) -> Value:
@@ -170,16 +174,16 @@ def _check_known(graph: Any, values: Mapping[str, Value]) -> None:
                 where = f"{node.domain}." if node.domain else ""
                 raise SilicastError(
                     f"the sizes of {name!r} are not known: {where}{node.op_type} has no rule of "
-                    "shapes, or they depend on the content of a tensor", field=label(node),
+                    "shapes, or they depend on the content of a tensor",
+                    field=label(node),
                     hint="export with fixed sizes, or write the shape into the file's value_info",
-                )  # fmt: skip
+                )
 
 
 Shapes = list[tuple[int, ...]]
 
 
 def _number(node: Any, name: str) -> int:
-    """An attribute."""
     return next(int(entry.i) for entry in node.attribute if entry.name == name)
 
 

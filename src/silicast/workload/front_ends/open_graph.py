@@ -89,11 +89,11 @@ class _Search:
         # odd multiples: what a program divides by must not divide all samples
         apart = {n: way * (self.start[n] // (SPREAD * abs(way)) | 1) for n, way in ways.items()}
         samples: list[Sample] = []
-        for place in range(len(STRIDES[0])):
+        for index in range(len(STRIDES[0])):
             sizes = {
-                name: self.start[name] + STRIDES[i % len(STRIDES)][place] * apart[name]
+                name: self.start[name] + STRIDES[i % len(STRIDES)][index] * apart[name]
                 for i, name in enumerate(names)
-            }  # fmt: skip
+            }
             tree = self._tree(sizes)
             if tree is not None:
                 samples.append(Sample(sizes, tree))
@@ -108,8 +108,8 @@ class _Search:
             raise error.at(self.program.name) from None
         symbols = {name: self._range(name, steps[name]) for name in names}
         self._check(steps, symbols)
-        found = msgspec.convert(self.merged, GraphFile)
-        return msgspec.structs.replace(found, symbols=dict(symbols))
+        result = msgspec.convert(self.merged, GraphFile)
+        return msgspec.structs.replace(result, symbols=dict(symbols))
 
     def _tree(self, sizes: Sizes) -> Any:
         """The graph as plain tables; None = the program does not run at these sizes."""
@@ -133,8 +133,8 @@ class _Search:
         return tree is not None and self._same(tree, self._with(name, value))
 
     def _same(self, tree: Any, sizes: Sizes) -> bool:
-        found = at_sizes(self.merged, sizes, tree)
-        return bool(_without_zeros(found) == _without_zeros(tree))
+        result = at_sizes(self.merged, sizes, tree)
+        return bool(_without_zeros(result) == _without_zeros(tree))
 
     def _way(self, name: str) -> int:
         """The least step to the next size at which the program runs, below 0 where that is smaller.
@@ -152,9 +152,12 @@ class _Search:
             self.program.traced(self._with(name, start + 1))
         except SilicastError as error:
             raise SilicastError(
-                f"{name} is fixed at {start}; at {start + 1}: {error.message}", kind=error.kind,
-                field=name, file=error.file, hint="leave it out of --dynamic, or change that line",
-            ) from None  # fmt: skip
+                f"{name} is fixed at {start}; at {start + 1}: {error.message}",
+                kind=error.kind,
+                field=name,
+                file=error.file,
+                hint="leave it out of --dynamic, or change that line",
+            ) from None
         raise unsupported(
             f"torch.export fixes {name} at {start}", name, "trace it at each size: --shape"
         )
@@ -213,8 +216,9 @@ class _Search:
             raise unsupported(
                 f"its operations at {where} are others than its one trace says"
                 + _difference(at_sizes(self.merged, sizes, tree), tree),
-                self.program.name, "trace it at each size: --shape instead of --dynamic",
-            )  # fmt: skip
+                self.program.name,
+                "trace it at each size: --shape instead of --dynamic",
+            )
 
 
 @final
@@ -236,11 +240,9 @@ class OpenFile(OpenProgram):
         self._path, self._fixed, self._training = path, fixed, training
 
     def graph(self, sizes: Sizes) -> Graph:
-        """See :class:`OpenProgram`."""
         return read_program(self._path, {**self._fixed, **sizes}, training=self._training)
 
     def traced(self, sizes: Sizes) -> Graph:
-        """See :class:`OpenProgram`."""
         return self.graph(sizes)
 
 

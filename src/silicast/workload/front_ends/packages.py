@@ -85,9 +85,10 @@ class PackagedModel:
         for name in (*sizes, *names):
             if name not in self.sizes:
                 raise unknown_name(
-                    f"its inputs have no size {name!r}", name,
+                    f"its inputs have no size {name!r}",
+                    name,
                     f"they have: {', '.join(f'{k}={v}' for k, v in self.sizes.items())}",
-                )  # fmt: skip
+                )
         return {**self.sizes, **sizes}
 
 
@@ -130,28 +131,36 @@ def packaged_model(name: str) -> PackagedModel:
         SilicastError: PyTorch or the package is not installed, was built for another PyTorch, or
             has no such model: then the nearest names are offered.
     """
-    package, _, own = name.partition(":")
-    found = _package(package)
+    package, _, current = name.partition(":")
+    result = _package(package)
     try:
         with offline():
-            model = made_without_data(lambda: found.model(own))
+            model = made_without_data(lambda: result.model(current))
     except SilicastError as error:
         raise error.located(error.field or name) from None
     except Exception as error:
-        said = (str(error).strip().splitlines() or [""])[0][:200]
+        remark = (str(error).strip().splitlines() or [""])[0][:200]
         raise import_failure(error) or unsupported(
-            f"{package} does not make it: {type(error).__name__}: {said}", name, FACTORY,
+            f"{package} does not make it: {type(error).__name__}: {remark}",
+            name,
+            FACTORY,
             file=line_of(error),
-        ) from error  # fmt: skip
+        ) from error
     if model is None:
-        raise unknown_name(f"{package} has no model {own!r:.60}", name, nearest(own, found.names()))
+        raise unknown_name(
+            f"{package} has no model {current!r:.60}", name, nearest(current, result.names())
+        )
     return model
 
 
 def packaged_graph(
-    name: str, sizes: Mapping[str, int] | None = None, *, training: bool = False,
-    dtype: str | None = None, autocast: str = "",
-) -> tuple[Graph, str]:  # fmt: skip
+    name: str,
+    sizes: Mapping[str, int] | None = None,
+    *,
+    training: bool = False,
+    dtype: str | None = None,
+    autocast: str = "",
+) -> tuple[Graph, str]:
     """The work of one call of a packaged model, and what was assumed of it ("" = nothing).
 
     Args:
@@ -173,9 +182,14 @@ def packaged_graph(
 
 
 def packaged_open_graph(
-    name: str, opened: Sequence[str], sizes: Mapping[str, int] | None = None, *,
-    training: bool = False, dtype: str | None = None, autocast: str = "",
-) -> tuple[GraphFile, str]:  # fmt: skip
+    name: str,
+    opened: Sequence[str],
+    sizes: Mapping[str, int] | None = None,
+    *,
+    training: bool = False,
+    dtype: str | None = None,
+    autocast: str = "",
+) -> tuple[GraphFile, str]:
     """The work of a packaged model at any of its open sizes; see :func:`packaged_graph`.
 
     Args:
@@ -191,9 +205,14 @@ def packaged_open_graph(
             return (model.module, *model.call({**(sizes or {}), **values}))
 
         graph = open_graph_of(
-            name, make, {each: usual[each] for each in opened}, named=usual.__contains__,
-            training=training, dtype=dtype, autocast=autocast,
-        )  # fmt: skip
+            name,
+            make,
+            {each: usual[each] for each in opened},
+            named=usual.__contains__,
+            training=training,
+            dtype=dtype,
+            autocast=autocast,
+        )
     except SilicastError as error:
         raise error.at(name) if name not in error.field else error from None
     return graph, model.said
@@ -252,36 +271,37 @@ def without_data() -> Iterator[None]:
     """
     import torch
 
-    own = torch.nn.Module.register_parameter
+    register_parameter = torch.nn.Module.register_parameter
 
     def register(module: Any, name: str, parameter: Any) -> None:
         if parameter is not None and not parameter.is_meta:
             parameter = torch.nn.Parameter(
                 parameter.detach().to("meta"), requires_grad=parameter.requires_grad
             )
-        own(module, name, parameter)
+        register_parameter(module, name, parameter)
 
     torch.nn.Module.register_parameter = register
     try:
         yield
     finally:
-        torch.nn.Module.register_parameter = own
+        torch.nn.Module.register_parameter = register_parameter
 
 
 def _package(name: str) -> ModelPackage:
     """What reads a package; the package itself can be imported."""
     require_torch()
-    place, _, kind = PACKAGES[name].partition(":")
+    position, _, kind = PACKAGES[name].partition(":")
     try:
         importlib.import_module(name)
     except Exception as error:
-        said = (str(error).strip().splitlines() or [""])[0][:200]
+        remark = (str(error).strip().splitlines() or [""])[0][:200]
         raise import_failure(error) or unsupported(
-            f"{name} is installed, but cannot be imported: {type(error).__name__}: {said}", name,
+            f"{name} is installed, but cannot be imported: {type(error).__name__}: {remark}",
+            name,
             f"install it again: pip install -U {name}",
-        ) from error  # fmt: skip
-    found: ModelPackage = getattr(importlib.import_module(place), kind)()
-    return found
+        ) from error
+    model_package: ModelPackage = getattr(importlib.import_module(position), kind)()
+    return model_package
 
 
 def _filled(tree: Any, values: Mapping[str, int]) -> Any:

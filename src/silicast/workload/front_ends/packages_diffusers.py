@@ -41,7 +41,6 @@ class Diffusers(ModelPackage):
         return list(INPUTS)
 
     def model(self, name: str) -> PackagedModel | None:
-        """See :class:`ModelPackage`."""
         stated = _config_in(Path(name)) if Path(name).exists() else {}
         kind = _class(stated.get("_class_name", name))
         if kind is None:
@@ -54,27 +53,29 @@ class Diffusers(ModelPackage):
             )
         module = kind.from_config(stated) if stated else kind()
         args, sizes = inputs(dict(module.config))
-        said = "" if stated else f"sizes are the defaults of {kind.__name__}"
-        return PackagedModel(module, (), {**args, "return_dict": False}, sizes, said)
+        remark = "" if stated else f"sizes are the defaults of {kind.__name__}"
+        return PackagedModel(module, (), {**args, "return_dict": False}, sizes, remark)
 
 
 def _class(name: str) -> Any:
     """A class of models of the package; None = it has none of that name."""
     import diffusers
 
-    found = getattr(diffusers, name, None)
-    return found if isinstance(found, type) and issubclass(found, diffusers.ModelMixin) else None
+    result = getattr(diffusers, name, None)
+    return result if isinstance(result, type) and issubclass(result, diffusers.ModelMixin) else None
 
 
 def _config_in(path: Path) -> dict[str, Any]:
     file = path / "config.json" if path.is_dir() else path
-    found = json_object(file)
-    if "_class_name" not in found:
+    config = json_object(file)
+    if "_class_name" not in config:
         raise SilicastError(
-            "is no configuration of a model", field="_class_name", file=str(file),
+            "is no configuration of a model",
+            field="_class_name",
+            file=str(file),
             hint="a pipeline is several models: give the folder of one (unet, transformer, vae)",
-        )  # fmt: skip
-    return found
+        )
+    return config
 
 
 def _latent(config: Config) -> tuple[Input, dict[str, int]]:
@@ -104,8 +105,9 @@ def _conditioned(config: Config) -> Inputs:
         given = config["projection_class_embeddings_input_dim"]
         pooled = given - TIME_IDS * config["addition_time_embed_dim"]
         args["added_cond_kwargs"] = {
-            "text_embeds": Input(("batch", pooled)), "time_ids": Input(("batch", TIME_IDS)),
-        }  # fmt: skip
+            "text_embeds": Input(("batch", pooled)),
+            "time_ids": Input(("batch", TIME_IDS)),
+        }
     return args, {**sizes, "text": TEXT}
 
 
@@ -122,13 +124,15 @@ def _dit(config: Config) -> Inputs:
 def _pixart(config: Config) -> Inputs:
     image, sizes = _latent(config)
     args: dict[str, Any] = {
-        "hidden_states": image, "timestep": _TIME,
+        "hidden_states": image,
+        "timestep": _TIME,
         "encoder_hidden_states": _text(config["caption_channels"] or config["cross_attention_dim"]),
-    }  # fmt: skip
+    }
     if config.get("use_additional_conditions") or sizes["latent"] == 128:
         args["added_cond_kwargs"] = {
-            "resolution": Input(("batch", 2)), "aspect_ratio": Input(("batch", 1)),
-        }  # fmt: skip
+            "resolution": Input(("batch", 2)),
+            "aspect_ratio": Input(("batch", 1)),
+        }
     else:
         args["added_cond_kwargs"] = {"resolution": None, "aspect_ratio": None}
     return args, {**sizes, "text": 120}
@@ -137,10 +141,11 @@ def _pixart(config: Config) -> Inputs:
 def _sd3(config: Config) -> Inputs:
     image, sizes = _latent(config)
     args = {
-        "hidden_states": image, "timestep": _TIME,
+        "hidden_states": image,
+        "timestep": _TIME,
         "encoder_hidden_states": _text(config["joint_attention_dim"]),
         "pooled_projections": Input(("batch", config["pooled_projection_dim"])),
-    }  # fmt: skip
+    }
     return args, {**sizes, "text": 333}
 
 
@@ -150,8 +155,9 @@ def _flux(config: Config) -> Inputs:
         "encoder_hidden_states": _text(config["joint_attention_dim"]),
         "pooled_projections": Input(("batch", config["pooled_projection_dim"])),
         "timestep": Input(("batch",)),
-        "img_ids": Input(("image_tokens", 3)), "txt_ids": Input(("text", 3)),
-    }  # fmt: skip
+        "img_ids": Input(("image_tokens", 3)),
+        "txt_ids": Input(("text", 3)),
+    }
     if config.get("guidance_embeds"):
         args["guidance"] = Input(("batch",))
     return args, {"batch": 1, "image_tokens": 4096, "text": 512}
@@ -170,8 +176,10 @@ def _film(width: str) -> Callable[[Config], Inputs]:
     def inputs(config: Config) -> Inputs:
         film = Input(("batch", config["in_channels"], "frames", "latent", "latent"))
         args = {
-            "hidden_states": film, "encoder_hidden_states": _text(config[width]), "timestep": _TIME,
-        }  # fmt: skip
+            "hidden_states": film,
+            "encoder_hidden_states": _text(config[width]),
+            "timestep": _TIME,
+        }
         return args, {"batch": 1, "frames": FRAMES, "latent": LATENT, "text": 512}
 
     return inputs

@@ -45,25 +45,27 @@ class Transformers(ModelPackage):
         return list(CONFIG_MAPPING_NAMES)
 
     def model(self, name: str) -> PackagedModel | None:
-        """See :class:`ModelPackage`."""
         import transformers
 
         kind: Any = None
         if Path(name).exists():
-            config, said = transformers.AutoConfig.from_pretrained(name, local_files_only=True), ""
+            config, message = (
+                transformers.AutoConfig.from_pretrained(name, local_files_only=True),
+                "",
+            )
         elif _is_class(name):
             kind = getattr(transformers, name)
-            config, said = kind.config_class(), "sizes are the defaults of its configuration"
+            config, message = kind.config_class(), "sizes are the defaults of its configuration"
         else:
-            found = self._named(name)
-            if found is None:
+            result = self._named(name)
+            if result is None:
                 return None
-            config, said = found
+            config, message = result
         if hasattr(config, "use_cache"):
             config.use_cache = False
         module = kind(config) if kind is not None else transformers.AutoModel.from_config(config)
         args, sizes = _inputs(module, config, name)
-        return PackagedModel(module, (), args, sizes, said)
+        return PackagedModel(module, (), args, sizes, message)
 
     def _named(self, name: str) -> tuple[Any, str] | None:
         """The configuration of a type, or of the checkpoint that its defaults are of."""
@@ -71,8 +73,8 @@ class Transformers(ModelPackage):
 
         types = self.names()
         if name in types:
-            said = f"sizes are the defaults of {CONFIG_MAPPING[name].__name__}"
-            return CONFIG_MAPPING[name](), said
+            message = f"sizes are the defaults of {CONFIG_MAPPING[name].__name__}"
+            return CONFIG_MAPPING[name](), message
         short = _plain(name.rpartition("/")[2])
         likely = sorted((x for x in types if _plain(x) in short), key=len, reverse=True)
         defaults = {}
@@ -90,10 +92,11 @@ class Transformers(ModelPackage):
             return held, ""
         raise unsupported(
             f"its sizes are known from its config.json only, which is not loaded from the network;"
-            f" {nearest(name, types)}", f"transformers:{name}",
+            f" {nearest(name, types)}",
+            f"transformers:{name}",
             "give transformers:FOLDER with its config.json"
             + (f", or transformers:{known}" if known else ""),
-        )  # fmt: skip
+        )
 
 
 def _held(name: str) -> Any:
@@ -110,8 +113,8 @@ def _is_class(name: str) -> bool:
     """Whether it is the name of a model's class in the package."""
     import transformers
 
-    found = getattr(transformers, name, None) if name.isidentifier() else None
-    return isinstance(found, type) and getattr(found, "config_class", None) is not None
+    value = getattr(transformers, name, None) if name.isidentifier() else None
+    return isinstance(value, type) and getattr(value, "config_class", None) is not None
 
 
 def _plain(name: str) -> str:

@@ -23,7 +23,6 @@ class Timm(ModelPackage):
     package: ClassVar[str] = "timm"
 
     def names(self) -> Sequence[str]:
-        """See :class:`ModelPackage`."""
         import timm
 
         return list(timm.list_models())
@@ -50,13 +49,11 @@ class Torchvision(ModelPackage):
     package: ClassVar[str] = "torchvision"
 
     def names(self) -> Sequence[str]:
-        """See :class:`ModelPackage`."""
         from torchvision import models
 
         return list(models.list_models())
 
     def model(self, name: str) -> PackagedModel | None:
-        """See :class:`ModelPackage`."""
         from torchvision import models
 
         if name not in models.list_models():
@@ -84,5 +81,5 @@ def _side(weights: Any) -> int:
     """Side of the images that weights were made for; nothing is loaded for it."""
     options = getattr(weights.transforms, "keywords", {})
     least = max(weights.meta.get("min_size", (1, 1)))
-    found = options.get("crop_size") or options.get("resize_size") or max(least, SIDE)
-    return int(found[0] if isinstance(found, list | tuple) else found)
+    value = options.get("crop_size") or options.get("resize_size") or max(least, SIDE)
+    return int(value[0] if isinstance(value, list | tuple) else value)

@@ -51,10 +51,16 @@ def require_torch() -> Any:
 
 
 def graph_of(
-    module: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *,
-    training: bool = False, dynamic: Mapping[str, int] | None = None, dtype: str | None = None,
-    autocast: str = "", name: str = "",
-) -> Graph:  # fmt: skip
+    module: Any,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    training: bool = False,
+    dynamic: Mapping[str, int] | None = None,
+    dtype: str | None = None,
+    autocast: str = "",
+    name: str = "",
+) -> Graph:
     """The work of one call of a module, or of one step of training it (without the optimizer).
 
     Args:
@@ -83,22 +89,31 @@ def graph_of(
 
     if dtype is not None and dtype not in torch_export.CASTS:
         raise SilicastError(
-            f"unknown format {dtype!r}", field="dtype",
+            f"unknown format {dtype!r}",
+            field="dtype",
             hint=f"one of {', '.join(torch_export.CASTS)}",
-        )  # fmt: skip
+        )
     if autocast:
         torch_export.check_autocast(autocast, dtype)
     program = module
     if not isinstance(module, torch.export.ExportedProgram):
         program = torch_export.export(
-            module, tuple(args), dict(kwargs or {}), training=training, dtype=dtype,
+            module,
+            tuple(args),
+            dict(kwargs or {}),
+            training=training,
+            dtype=dtype,
             autocast=autocast,
-        )  # fmt: skip
+        )
     with torch_export.quiet():
         return exported.graph_of_program(
-            program, name or type(module).__name__, training=training, dynamic=dynamic or {},
-            dtype=dtype or "", autocast=autocast,
-        )  # fmt: skip
+            program,
+            name or type(module).__name__,
+            training=training,
+            dynamic=dynamic or {},
+            dtype=dtype or "",
+            autocast=autocast,
+        )
 
 
 def _read_pt2(path: Path, sizes: Mapping[str, int], training: bool) -> Graph:
@@ -125,8 +140,9 @@ def _read_onnx(path: Path, sizes: Mapping[str, int], training: bool) -> Graph:
 
 
 READERS: Mapping[str, Callable[[Path, Mapping[str, int], bool], Graph]] = {
-    ".onnx": _read_onnx, ".pt2": _read_pt2,
-}  # fmt: skip
+    ".onnx": _read_onnx,
+    ".pt2": _read_pt2,
+}
 """Suffix -> what reads such files."""
 RANGES: Mapping[str, Callable[[Path, Iterable[str]], Ranges]] = {".pt2": _ranges_pt2}
 """Suffix -> what reads the ranges of sizes that such files state; ONNX states none."""
@@ -179,9 +195,11 @@ def _named(path: Path) -> Iterator[None]:
     """Refuses what is no program's file; errors inside name it."""
     if path.suffix.casefold() not in READERS:
         raise SilicastError(
-            f"no front end reads {path.suffix or 'files without a suffix'}", field="graph",
-            file=str(path), hint=f"expected one of {', '.join(suffixes())}",
-        )  # fmt: skip
+            f"no front end reads {path.suffix or 'files without a suffix'}",
+            field="graph",
+            file=str(path),
+            hint=f"expected one of {', '.join(suffixes())}",
+        )
     if not path.is_file():
         raise SilicastError("does not exist", kind="io", field="graph", file=str(path))
     try:

@@ -101,10 +101,10 @@ def _rejected(message: str, hint: str = "") -> SilicastError:
 
 
 def _member(archive: zipfile.ZipFile, end: str) -> Any:
-    found = [name for name in archive.namelist() if f"/{name}".endswith(end)]
-    if len(found) != 1:
+    items = [name for name in archive.namelist() if f"/{name}".endswith(end)]
+    if len(items) != 1:
         raise _rejected(f"the archive holds no {end.strip('/')}")
-    return json.loads(archive.read(found[0]))
+    return json.loads(archive.read(items[0]))
 
 
 def _program(document: dict[str, Any], weights: dict[str, Any]) -> SavedProgram:

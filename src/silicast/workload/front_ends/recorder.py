@@ -149,36 +149,42 @@ class Recorder(TorchDispatchMode):
         read = [replace(v, name=self._held(t)) for t, v in zip(inputs, call.inputs, strict=True)]
         tensors = made or written
         last = ""
-        for place, (kernel, own) in enumerate(zip(kernels, shares, strict=True)):
+        for index, (kernel, current) in enumerate(zip(kernels, shares, strict=True)):
             name = self._unique(f"{stem}.{kernel.role}" if kernel.role else stem)
-            size = self._allocated([made[i] for i in own], name)
+            size = self._allocated([made[i] for i in current], name)
             size += sum(self._wrote(tensor, name) for tensor in written)
-            if not own:  # it goes on with what the kernels before it have written
+            if not current:  # it goes on with what the kernels before it have written
                 for tensor in made:
                     self._wrote(tensor, name)
             before = (last,) if last and last not in waits else ()
-            reads, writes = self._edges(call, kernel, loops[place], read, tensors, own, name)
+            reads, writes = self._edges(call, kernel, loops[index], read, tensors, current, name)
             node = Node(
                 name, kernel.op, (*waits, *before), 0, size,
                 0 if last else sum(weights.values()), call.name,
-                reads=reads, writes=writes, loops=loops[place],
+                reads=reads, writes=writes, loops=loops[index],
             )  # fmt: skip
             self.nodes[self.direction].append(node)
             last = name
 
     def _edges(
-        self, call: Call, kernel: Kernel, loops: Loops, read: list[Value],
-        tensors: list[Any], own: list[int], name: str,
-    ) -> tuple[tuple[Value, ...], tuple[Value, ...]]:  # fmt: skip
+        self,
+        call: Call,
+        kernel: Kernel,
+        loops: Loops,
+        read: list[Value],
+        tensors: list[Any],
+        current: list[int],
+        name: str,
+    ) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
         """What one kernel of a call reads and writes; storages learn what they hold."""
         if loops == "joined":
             return (), ()
         values = [self._value(tensor) for tensor in tensors]
-        if kernel.role == "bias" and not own:  # a sum in place, behind a library's kernel
+        if kernel.role == "bias" and not current:  # a sum in place, behind a library's kernel
             before = replace(values[0], name=self._held(tensors[0]))
             return (before, *read[2:3]), (self._holds(tensors[0], values[0], name, 0),)
         apart = not loops or kernel.role == "bias"  # else one loop does all that the operator does
-        kept = own if own and apart else range(len(tensors))
+        remaining = current if current and apart else range(len(tensors))
         if kernel.role == "bias":
             read = read[:1]
         elif "convolution" in call.name and "backward" not in call.name:
@@ -187,7 +193,7 @@ class Recorder(TorchDispatchMode):
         reads = tuple(read[1:] if overwrites else read)
         if overwrites and _is_part(tensors[0]):
             reads = (replace(read[0], nbytes=0), *reads)  # waits for what it does not read
-        return reads, tuple(self._holds(tensors[i], values[i], name, i) for i in kept)
+        return reads, tuple(self._holds(tensors[i], values[i], name, i) for i in remaining)
 
     def _held(self, tensor: Any) -> str:
         """Name of what a tensor's storage holds."""
@@ -195,10 +201,10 @@ class Recorder(TorchDispatchMode):
         entry.value = entry.value or self._outside()
         return entry.value
 
-    def _holds(self, tensor: Any, value: Value, name: str, place: int) -> Value:
+    def _holds(self, tensor: Any, value: Value, name: str, index: int) -> Value:
         """Notes that a storage holds a node's result from now on."""
         entry = self._storages.setdefault(key_of(tensor), _Storage(tensor.untyped_storage()))
-        entry.value = name if place == 0 else f"{name}:{place}"
+        entry.value = name if index == 0 else f"{name}:{index}"
         return replace(value, name=entry.value)
 
     def _outside(self) -> str:
@@ -208,9 +214,9 @@ class Recorder(TorchDispatchMode):
 
     def _allocated(self, tensors: list[Any], name: str) -> int:
         """Makes a node the owner of its results; their bytes, each storage once."""
-        own = {key_of(tensor): tensor.untyped_storage() for tensor in tensors}
-        size = sum(int(storage.nbytes()) for storage in own.values())
-        for key, storage in own.items():
+        table = {key_of(tensor): tensor.untyped_storage() for tensor in tensors}
+        size = sum(int(storage.nbytes()) for storage in table.values())
+        for key, storage in table.items():
             share = storage.nbytes() / max(size, 1)
             before = self._storages.get(key)
             entry = self._storages[key] = _Storage(storage, name, share, self.direction)
@@ -232,12 +238,12 @@ class Recorder(TorchDispatchMode):
         A backward operator that reads only the lesser results of a forward one (row statistics, a
         mask) does not name it: the greater result, which nothing reads, would seem to be kept.
         """
-        found = [self._storages[key_of(t)] for t in inputs if key_of(t) in self._storages]
+        items = [self._storages[key_of(t)] for t in inputs if key_of(t) in self._storages]
         shares: dict[str, float] = {}
-        for key in {id(entry): entry for entry in found}.values():
+        for key in {id(entry): entry for entry in items}.values():
             shares[key.owner] = shares.get(key.owner, 0.0) + key.share
         seen = {""}
-        for entry in found:
+        for entry in items:
             lesser = entry.direction != self.direction and shares[entry.owner] < KEPT
             for name in () if lesser else (entry.owner, entry.writer):
                 if name not in seen:
@@ -274,11 +280,13 @@ class Recorder(TorchDispatchMode):
 def _shares(kernels: Sequence[Kernel], results: int) -> list[list[int]]:
     """Results that each kernel allocates: those it claims; the first that claims none, the rest."""
     claimed = {index for kernel in kernels for index in kernel.results or ()}
-    rest = [index for index in range(results) if index not in claimed]
+    remaining = [index for index in range(results) if index not in claimed]
     shares = []
     for kernel in kernels:
-        own, rest = (rest, []) if kernel.results is None else (list(kernel.results), rest)
-        shares.append([index for index in own if index < results])
+        current, remaining = (
+            (remaining, []) if kernel.results is None else (list(kernel.results), remaining)
+        )
+        shares.append([index for index in current if index < results])
     return shares
 
 
@@ -309,9 +317,9 @@ def _tensors(tree: Any) -> list[Any]:
 def _written(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
     """The arguments that an operator writes in place, by its schema."""
     schema = getattr(func, "_schema", None)
-    found: list[Any] = []
+    items: list[Any] = []
     for position, argument in enumerate(schema.arguments if schema else ()):
         if argument.alias_info is not None and argument.alias_info.is_write:
             given = args[position] if position < len(args) else kwargs.get(argument.name)
-            found.extend(_tensors(given))
-    return found
+            items.extend(_tensors(given))
+    return items

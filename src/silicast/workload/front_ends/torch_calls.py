@@ -71,8 +71,11 @@ and softmax, since PyTorch 2.5 in fp32 (``allow_fp16_bf16_reduction_math_sdp``).
 def _sdpa(recorder: Recorder, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
     given = {
-        "attn_mask": None, "is_causal": False, **dict(zip(names, args, strict=False)), **kwargs,
-    }  # fmt: skip
+        "attn_mask": None,
+        "is_causal": False,
+        **dict(zip(names, args, strict=False)),
+        **kwargs,
+    }
     q, k, v, mask = (given[name] for name in names[:4])
     if q.dim() != FUSED_AXES:
         math = torch.ops.aten._scaled_dot_product_attention_math  # noqa: SLF001  (no public name)
@@ -154,17 +157,19 @@ class _Recurrence(torch.autograd.Function):
     def forward(ctx: Any, recorder: Recorder, kind: str, through: Any, *weights: Any) -> Any:
         width = weights[-1].shape[0] if len(weights) > 1 else weights[0].shape[1]
         out = through.new_empty(*through.shape[:2], width)
-        kept = torch.empty_like(through)  # the states, and gates for the backward pass
-        recorder.record("silicast.recurrence", None, (through, *weights, kind), {}, (out, kept))
-        ctx.save_for_backward(through, *weights, out, kept)
+        remaining = torch.empty_like(through)  # the states, and gates for the backward pass
+        recorder.record(
+            "silicast.recurrence", None, (through, *weights, kind), {}, (out, remaining)
+        )
+        ctx.save_for_backward(through, *weights, out, remaining)
         ctx.recorder, ctx.kind = recorder, kind
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        through, *weights, out, kept = ctx.saved_tensors
+        through, *weights, out, remaining = ctx.saved_tensors
         results = tuple(torch.empty_like(x) for x in (through, *weights))
-        operands = (through, *weights, out, kept, gradient, len(weights) > 1, ctx.kind)
+        operands = (through, *weights, out, remaining, gradient, len(weights) > 1, ctx.kind)
         ctx.recorder.record("silicast.recurrence_backward", None, operands, {}, results)
         return None, None, *results
 
@@ -180,11 +185,11 @@ def _recurrent(recorder: Recorder, target: Any, args: tuple[Any, ...], __: dict[
     for layer in range(layers):
         outs = []
         for side in range(layer * directions, (layer + 1) * directions):
-            own = weights[side * per : (side + 1) * per]
-            projection = own[4 if biased else 2 :]  # of an LSTM's states
-            bias = own[2] if biased else None
-            through = torch.nn.functional.linear(rows, own[0], bias)
-            outs.append(_Recurrence.apply(recorder, kind, through, own[1], *projection))
+            weight = weights[side * per : (side + 1) * per]
+            projection = weight[4 if biased else 2 :]  # of an LSTM's states
+            bias = weight[2] if biased else None
+            through = torch.nn.functional.linear(rows, weight[0], bias)
+            outs.append(_Recurrence.apply(recorder, kind, through, weight[1], *projection))
         rows = outs[0] if directions == 1 else torch.cat(outs, dim=-1)
     out = rows.transpose(0, 1) if batch_first else rows
     last = tuple(torch.empty_like(h) for h in (hidden if kind == "lstm" else (hidden,)))
@@ -197,22 +202,25 @@ Inner = Callable[..., Any]
 
 def _inline(run: Inner, *args: Any) -> Any:
     """A graph that is wrapped, behind flags or without: it runs."""
-    place = next(i for i, x in enumerate(args) if isinstance(x, torch.nn.Module))
-    return run(*args[place:])
+    index = next(i for i, x in enumerate(args) if isinstance(x, torch.nn.Module))
+    return run(*args[index:])
 
 
-def _recomputed(run: Inner, module: Any, *rest: Any) -> Any:
+def _recomputed(run: Inner, module: Any, *remaining: Any) -> Any:
     """A checkpointed graph: it keeps its inputs, and runs again in the backward pass."""
     if not torch.is_grad_enabled():
-        return run(module, *rest)
+        return run(module, *remaining)
     return torch.utils.checkpoint.checkpoint(
-        lambda *given: run(module, *given), *rest, use_reentrant=False, preserve_rng_state=False
+        lambda *given: run(module, *given),
+        *remaining,
+        use_reentrant=False,
+        preserve_rng_state=False,
     )
 
 
-def _without_gradients(run: Inner, enabled: bool, module: Any, *rest: Any) -> Any:
+def _without_gradients(run: Inner, enabled: bool, module: Any, *remaining: Any) -> Any:
     with torch.set_grad_enabled(enabled and torch.is_grad_enabled()):
-        return run(module, *rest)
+        return run(module, *remaining)
 
 
 def _branches(run: Inner, _: Any, yes: Any, no: Any, operands: Any) -> Any:
@@ -229,18 +237,18 @@ def _loop(*_: Any) -> Any:
     )
 
 
-def _mapped(run: Inner, body: Any, slices: Any, rest: Any) -> Any:
+def _mapped(run: Inner, body: Any, slices: Any, remaining: Any) -> Any:
     """The body once for each slice along the first axis."""
-    made = [run(body, *(x[i] for x in slices), *rest) for i in range(slices[0].shape[0])]
+    made = [run(body, *(x[i] for x in slices), *remaining) for i in range(slices[0].shape[0])]
     return tree_map(lambda *parts: torch.stack(parts), *made)
 
 
-def _scanned(run: Inner, body: Any, state: Any, slices: Any, *rest: Any) -> Any:
+def _scanned(run: Inner, body: Any, state: Any, slices: Any, *remaining: Any) -> Any:
     """The body once for each slice, which passes its state on."""
     made = []
     for i in range(slices[0].shape[0]):
-        found = run(body, *state, *(x[i] for x in slices), *(rest[0] if rest else ()))
-        state, out = found[: len(state)], found[len(state) :]
+        result = run(body, *state, *(x[i] for x in slices), *(remaining[0] if remaining else ()))
+        state, out = result[: len(state)], result[len(state) :]
         made.append(out)
     return [*state, *(torch.stack(parts) for parts in zip(*made, strict=True))]
 
@@ -252,6 +260,9 @@ LOOPS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("wrap", "invoke_subgraph", "strict_mode", "hints_wrapper"), _inline),
     **dict.fromkeys(("wrap_activation_checkpoint", "tag_activation_checkpoint"), _recomputed),
     "wrap_with_set_grad_enabled": _without_gradients,
-    "cond": _branches, "while_loop": _loop, "map_impl": _mapped, "scan": _scanned,
-}  # fmt: skip
+    "cond": _branches,
+    "while_loop": _loop,
+    "map_impl": _mapped,
+    "scan": _scanned,
+}
 """Higher-order operator -> how it runs its graphs."""

@@ -24,16 +24,25 @@ from silicast.workload.front_ends.failures import export_failure
 CPU = torch.device("cpu")
 """Where tensors without data stand: what an operator launches is read from its name and sizes."""
 CASTS = {
-    "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64,
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp64": torch.float64,
     "tf32": None,
-}  # fmt: skip
+}
 """Format that floating-point tensors may be cast to -> PyTorch's; tf32 keeps them."""
 
 
 def export(
-    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, training: bool,
-    dtype: str | None, autocast: str = "", opened: tuple[Any, ...] | None = None,
-) -> Any:  # fmt: skip
+    module: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    training: bool,
+    dtype: str | None,
+    autocast: str = "",
+    opened: tuple[Any, ...] | None = None,
+) -> Any:
     """An exported program of a copy of the module without data.
 
     Args:
@@ -47,9 +56,10 @@ def export(
     """
     if not isinstance(module, torch.nn.Module):
         raise SilicastError(
-            f"expected a torch.nn.Module, found {type(module).__name__}", field="module",
+            f"expected a torch.nn.Module, found {type(module).__name__}",
+            field="module",
             hint="wrap a function in a Module whose forward calls it",
-        )  # fmt: skip
+        )
     try:
         shapes = ShapeEnv(tracked_fakes=[]) if opened is not None else None
         tensors = FakeTensorMode(allow_non_fake_inputs=True, shape_env=shapes)
@@ -77,9 +87,10 @@ def check_autocast(autocast: str, dtype: str | None) -> None:
         )
     if dtype not in (None, "fp32", "tf32"):
         raise SilicastError(
-            f"autocast casts tensors in 32 bits, and dtype makes them {dtype}", field="autocast",
+            f"autocast casts tensors in 32 bits, and dtype makes them {dtype}",
+            field="autocast",
             hint="leave out one of the two",
-        )  # fmt: skip
+        )
 
 
 @contextmanager
@@ -113,22 +124,23 @@ def _own_autocast() -> Iterator[None]:
     Without a GPU ``torch.autocast("cuda")`` turns itself off. And ``torch.export`` makes a graph of
     each region, in a time that grows with the square of their number (timm has one a norm).
     """
-    found = (
+    items = (
         (torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
         (torch.cuda, "is_bf16_supported", lambda *_, **__: True),
         (
-            replace_autocast_with_hop_pass, "replace_autocast_with_hop_pass",
+            replace_autocast_with_hop_pass,
+            "replace_autocast_with_hop_pass",
             lambda module, signature: (module, signature),
         ),
-    )  # fmt: skip
-    before = [getattr(place, name) for place, name, _ in found]
+    )
+    before = [getattr(position, name) for position, name, _ in items]
     try:
-        for place, name, instead in found:
-            setattr(place, name, instead)
+        for position, name, instead in items:
+            setattr(position, name, instead)
         yield
     finally:
-        for (place, name, _), usual in zip(found, before, strict=True):
-            setattr(place, name, usual)
+        for (position, name, _), usual in zip(items, before, strict=True):
+            setattr(position, name, usual)
 
 
 @contextmanager
@@ -162,8 +174,8 @@ class _TensorsOf(torch.nn.Module):
         if self.by_name:
             first = len(args) - len(self.by_name)
             args, kwargs = args[:first], dict(zip(self.by_name, args[first:], strict=True))
-        found = self.inner(*args, **kwargs)
-        return [leaf for leaf in tree_leaves(found) if isinstance(leaf, torch.Tensor)]
+        inner = self.inner(*args, **kwargs)
+        return [leaf for leaf in tree_leaves(inner) if isinstance(leaf, torch.Tensor)]
 
 
 @final

@@ -21,7 +21,6 @@ class Step(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """New tokens."""
         return sum(new for new, _ in self.prefill) + len(self.decode)
 
     def pairs(self, window: int = 0, *, chunked: bool = False) -> tuple[int, int]:
@@ -59,8 +58,8 @@ def attention_pairs(new: int, total: int, window: int = 0, chunk: int = 0) -> in
 
 def _chunked_pairs(tokens: int, chunk: int) -> int:
     """Pairs of all of ``tokens``, each with the keys of its chunk up to itself."""
-    full, rest = divmod(tokens, chunk)
-    return full * (chunk * (chunk + 1) // 2) + rest * (rest + 1) // 2
+    full, remainder = divmod(tokens, chunk)
+    return full * (chunk * (chunk + 1) // 2) + remainder * (remainder + 1) // 2
 
 
 def visible(new: int, total: int, ratio: int = 1, cap: int = 0) -> int:
@@ -76,8 +75,8 @@ def visible(new: int, total: int, ratio: int = 1, cap: int = 0) -> int:
 def _visible_to_first(tokens: int, ratio: int, cap: int) -> int:
     """Pairs of the first ``tokens`` queries and the entries that they see."""
     growing = min(tokens, cap * ratio) if cap else tokens
-    whole, rest = divmod(growing, ratio)
-    pairs = ratio * (whole * (whole - 1) // 2) + whole * (rest + 1)
+    whole, remainder = divmod(growing, ratio)
+    pairs = ratio * (whole * (whole - 1) // 2) + whole * (remainder + 1)
     return pairs + cap * (tokens - growing)
 
 

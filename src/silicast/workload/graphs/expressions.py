@@ -18,9 +18,12 @@ MAX_BITS = 256
 """Of a value on the way: sizes have 63, products that are divided again somewhat more."""
 
 _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv, ast.Pow: operator.pow,
-}  # fmt: skip
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Pow: operator.pow,
+}
 
 
 def symbols_of(text: str) -> frozenset[str]:
@@ -79,10 +82,10 @@ def _value(node: ast.expr, values: Mapping[str, int], text: str) -> int:
         raise _wrong(text, f"a power of {right}: 0 to {MAX_POWER} are read")
     if isinstance(node.op, ast.FloorDiv) and right == 0:
         raise _wrong(text, "divides by 0")
-    found = _OPERATORS[type(node.op)](left, right)
-    if found.bit_length() > MAX_BITS:
+    value = _OPERATORS[type(node.op)](left, right)
+    if value.bit_length() > MAX_BITS:
         raise _wrong(text, "its value is too large")
-    return found
+    return value
 
 
 def _wrong(text: str, why: str = "") -> SilicastError:

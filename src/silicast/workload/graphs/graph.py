@@ -139,7 +139,7 @@ class Graph:
         pass runs the other way: its first blocks are on the last stage, and the first stage sends
         nothing.
         """
-        kept: list[Block] = []
+        remaining: list[Block] = []
         backward = any(block.direction == "backward" for block in self.blocks)
         at_start, at_end = (
             (last == layers, first == 0) if backward else (first == 0, last == layers)
@@ -150,14 +150,14 @@ class Graph:
                 seen_layer = True
                 inside = tuple(i for i in block.layers if first <= i < last)
                 if inside:
-                    kept.append(replace(block, layers=inside))
+                    remaining.append(replace(block, layers=inside))
             elif at_end if seen_layer else at_start:
-                kept.append(block)
+                remaining.append(block)
         if self.boundary and not at_end:
             direction: Direction = "backward" if backward else "forward"
             name = "stage_send_backward" if backward else "stage_send"
-            kept.append(Block(name, self.boundary, direction=direction))
-        return replace(self, blocks=tuple(kept), boundary=())
+            remaining.append(Block(name, self.boundary, direction=direction))
+        return replace(self, blocks=tuple(remaining), boundary=())
 
 
 def parameter_bytes_of(graph: Graph) -> int:
@@ -216,8 +216,8 @@ def _linear(low: Op, high: Op, symbol: str, low_at: int, high_at: int) -> Op | N
             continue
         if not isinstance(small, int) or not isinstance(large, int):
             return None
-        factor, rest = divmod(large - small, high_at - low_at)
-        if rest:
+        factor, remainder = divmod(large - small, high_at - low_at)
+        if remainder:
             return None
         dims.append((name, Affine(symbol, factor, small - factor * low_at)))
     return replace(low, dims=tuple(dims))

@@ -66,9 +66,13 @@ class Nodes:
     def norm(self, name: str, *inputs: str, residual: bool) -> Node:
         """A norm over the hidden states of all tokens."""
         return self.node(
-            name, self.model.norm, *inputs, tokens=TOKENS, hidden=self.model.hidden,
+            name,
+            self.model.norm,
+            *inputs,
+            tokens=TOKENS,
+            hidden=self.model.hidden,
             residual=int(residual),
-        )  # fmt: skip
+        )
 
     def row_norm(self, name: str, rows: int, width: int, *inputs: str) -> Node:
         """A norm of ``rows`` rows a token, without a residual."""
@@ -76,7 +80,6 @@ class Nodes:
         return self.node(name, self.model.norm, *inputs, tokens=tokens, hidden=width, residual=0)
 
     def gemm(self, name: str, n: int, k: int, *inputs: str, rows: str = TOKENS) -> Node:
-        """A linear layer."""
         return self._linear(name, self.precision.linear, n, k, rows, inputs)
 
     def projection(self, name: str, n: int, k: int, *inputs: str, rows: str = TOKENS) -> Node:
@@ -101,9 +104,14 @@ class Nodes:
     def rope(self, name: str, heads: int, kv_heads: int, width: int, *inputs: str) -> Node:
         """Rotation of queries and keys."""
         return self.node(
-            name, "rope", *inputs, tokens=TOKENS, num_heads=heads, num_kv_heads=kv_heads,
+            name,
+            "rope",
+            *inputs,
+            tokens=TOKENS,
+            num_heads=heads,
+            num_kv_heads=kv_heads,
             head_dim=width,
-        )  # fmt: skip
+        )
 
     def kv_copy(self, name: str, heads: int, width: int, *inputs: str, rows: str = TOKENS) -> Node:
         """New keys and values of ``width`` each into the cache."""

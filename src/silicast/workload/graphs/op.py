@@ -27,7 +27,7 @@ between, and the device is not waiting for it."""
 class Affine:
     """The size ``factor * symbol + constant`` of a batch-state symbol; integers, exact.
 
-    >>> Affine("tokens", 8192).of(3)
+    >>> Affine("tokens", 8192).evaluate(3)
     24576
     """
 
@@ -36,10 +36,10 @@ class Affine:
     constant: int = 0
 
     @overload
-    def of(self, value: int) -> int: ...
+    def evaluate(self, value: int) -> int: ...
     @overload
-    def of(self, value: I64) -> I64: ...
-    def of(self, value: int | I64) -> int | I64:
+    def evaluate(self, value: I64) -> I64: ...
+    def evaluate(self, value: int | I64) -> int | I64:
         """The size for one value of the symbol, or for an array of values."""
         return self.factor * value + self.constant
 
@@ -214,12 +214,12 @@ class OpBatch(Struct, frozen=True):
         ragged = frozenset(name for name, value in op.dims if isinstance(value, tuple))
         if not ragged:
             return OpBatch(op.family, op.variant, dict(op.dims), numbers=True)  # type: ignore[arg-type]
-        flat = OpBatch.of([op])
+        flat = OpBatch.from_ops([op])
         dims = {n: v if n in ragged else int(v[0]) for n, v in flat.dims.items()}
         return OpBatch(op.family, op.variant, dims, flat.offsets, ragged, numbers=True)  # type: ignore[arg-type]
 
     @staticmethod
-    def of(ops: Sequence[Op]) -> OpBatch:
+    def from_ops(ops: Sequence[Op]) -> OpBatch:
         """Ops that share family, variant and dimension names, as one batch.
 
         A dimension is ragged if any op gives it as a tuple; an op's ragged dimensions have equal

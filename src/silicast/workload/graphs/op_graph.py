@@ -174,9 +174,9 @@ def read_op_graph(path: Path, symbols: Mapping[str, int] | None = None) -> Graph
             cycle, or a size without a value, or with one that it does not take; names file and
             node.
     """
-    found = read_graph_file(path)
+    graph_file = read_graph_file(path)
     try:
-        return graph_of_file(found, path.stem, symbols or {})
+        return graph_of_file(graph_file, path.stem, symbols or {})
     except SilicastError as error:
         raise error.located(file=str(path)) from None
 
@@ -191,35 +191,37 @@ def read_graph_file(path: Path) -> GraphFile:
     return decode_json(content, GraphFile, file=str(path), page="docs/reference/op-graph.md")
 
 
-def graph_of_file(found: GraphFile, name: str, symbols: Mapping[str, int]) -> Graph:
+def graph_of_file(graph_file: GraphFile, name: str, symbols: Mapping[str, int]) -> Graph:
     """The graph that a decoded file describes; raises as :func:`read_op_graph`."""
-    if found.format != FORMAT:
+    if graph_file.format != FORMAT:
         raise SilicastError(
-            f"expected {FORMAT}, found {found.format}", field="format", hint="a newer Silicast?"
+            f"expected {FORMAT}, found {graph_file.format}",
+            field="format",
+            hint="a newer Silicast?",
         )
-    if (found.nodes is None) == (found.blocks is None):
+    if (graph_file.nodes is None) == (graph_file.blocks is None):
         raise SilicastError("expected either nodes or blocks", field="nodes")
-    entries = found.blocks or [BlockEntry("forward", found.nodes or [])]
+    entries = graph_file.blocks or [BlockEntry("forward", graph_file.nodes or [])]
     if not any(entry.nodes for entry in entries):
         raise SilicastError("holds no operation", field="nodes")
-    opened = found.open_sizes
+    opened = graph_file.open_sizes
     values = {key: each.usual for key, each in opened.items() if each.usual is not None}
     for key in symbols:
-        if key not in found.symbols:
+        if key not in graph_file.symbols:
             raise SilicastError(
                 f"the program leaves no size {key!r} open",
                 field=f"symbols.{key}",
-                hint=f"it leaves open: {', '.join(found.symbols) or 'none'}",
+                hint=f"it leaves open: {', '.join(graph_file.symbols) or 'none'}",
             )
     values |= symbols
     for key, value in symbols.items():
         each = opened[key]
         require_open(key, value, each.least, each.most, each.step)
-    declared = frozenset(found.symbols)
+    declared = frozenset(graph_file.symbols)
     blocks = _in_order([_block(entry, values, declared) for entry in entries])
     phase = "training" if any(b.direction != "forward" for b in blocks) else "inference"
-    weights = _number("parameter_bytes", found.parameter_bytes, values, declared)
-    return Graph(found.name or name, blocks, phase, parameter_bytes=weights)
+    weights = _number("parameter_bytes", graph_file.parameter_bytes, values, declared)
+    return Graph(graph_file.name or name, blocks, phase, parameter_bytes=weights)
 
 
 def write_op_graph(graph: Graph, path: Path) -> None:
@@ -244,9 +246,12 @@ def file_of(graph: Graph) -> GraphFile:
     ]
     one = len(blocks) == 1 and blocks[0].times == 1 and blocks[0].direction == "forward"
     return GraphFile(
-        FORMAT, graph.name, nodes=blocks[0].nodes if one else None, blocks=None if one else blocks,
+        FORMAT,
+        graph.name,
+        nodes=blocks[0].nodes if one else None,
+        blocks=None if one else blocks,
         parameter_bytes=graph.parameter_bytes,
-    )  # fmt: skip
+    )
 
 
 def in_order(nodes: Iterable[Node], outside: frozenset[str] = frozenset()) -> tuple[Node, ...]:
@@ -266,13 +271,13 @@ def in_order(nodes: Iterable[Node], outside: frozenset[str] = frozenset()) -> tu
                 raise unknown_name(
                     f"node {node.name!r} waits for {name!r}, which is no node", "inputs"
                 )
-    places = {name: place for place, name in enumerate(left)}
+    positions = {name: index for index, name in enumerate(left)}
     open_inputs = {node.name: len(set(node.inputs) - outside) for node in left.values()}
     readers: dict[str, list[str]] = {}
     for node in left.values():
         for name in set(node.inputs) - outside:
             readers.setdefault(name, []).append(node.name)
-    ready = [places[name] for name, count in open_inputs.items() if count == 0]
+    ready = [positions[name] for name, count in open_inputs.items() if count == 0]
     heapq.heapify(ready)
     names = list(left)
     ordered: list[Node] = []
@@ -282,7 +287,7 @@ def in_order(nodes: Iterable[Node], outside: frozenset[str] = frozenset()) -> tu
         for name in readers.get(node.name, ()):
             open_inputs[name] -= 1
             if open_inputs[name] == 0:
-                heapq.heappush(ready, places[name])
+                heapq.heappush(ready, positions[name])
     if len(ordered) < len(left):
         waiting = ", ".join(repr(name) for name, count in open_inputs.items() if count)
         raise SilicastError(
@@ -319,11 +324,17 @@ def _node(entry: NodeEntry, values: Mapping[str, int], declared: frozenset[str])
         flags=tuple(sorted(entry.flags.items())),
     )
     return Node(
-        entry.name, Op.make(entry.op, variant, **dims), tuple(entry.inputs), numbers["stream"],
-        numbers["output_bytes"], numbers["parameter_bytes"], entry.source,
+        entry.name,
+        Op.make(entry.op, variant, **dims),
+        tuple(entry.inputs),
+        numbers["stream"],
+        numbers["output_bytes"],
+        numbers["parameter_bytes"],
+        entry.source,
         reads=_tensors(entry, "reads", values, declared),
-        writes=_tensors(entry, "writes", values, declared), loops=entry.loops,
-    )  # fmt: skip
+        writes=_tensors(entry, "writes", values, declared),
+        loops=entry.loops,
+    )
 
 
 def _tensors(
@@ -334,26 +345,35 @@ def _tensors(
 
 
 def _value(
-    entry: NodeEntry, field: str, tensor: TensorEntry, values: Mapping[str, int],
+    entry: NodeEntry,
+    field: str,
+    tensor: TensorEntry,
+    values: Mapping[str, int],
     declared: frozenset[str],
-) -> Value:  # fmt: skip
+) -> Value:
     where = f"node {entry.name!r}: {field}: tensor {tensor.name!r}"
     if not tensor.name:
         raise SilicastError(f"{where} has no name", field=field, hint="name what it holds")
     if tensor.strides and len(tensor.strides) != len(tensor.shape):
         raise SilicastError(
-            f"{where} has {len(tensor.strides)} strides for {len(tensor.shape)} axes", field=field,
+            f"{where} has {len(tensor.strides)} strides for {len(tensor.shape)} axes",
+            field=field,
             hint="give one an axis, in elements, or leave them out",
-        )  # fmt: skip
+        )
 
     def number(count: Count) -> int:
         return _number(field, count, values, declared, f"{where}: ")
 
     shape, strides = (tuple(map(number, each)) for each in (tensor.shape, tensor.strides))
     return Value(
-        shape, tensor.dtype, number(tensor.nbytes), tensor.parameter, strides, tensor.name,
+        shape,
+        tensor.dtype,
+        number(tensor.nbytes),
+        tensor.parameter,
+        strides,
+        tensor.name,
         number(tensor.offset),
-    )  # fmt: skip
+    )
 
 
 def _size(
@@ -361,30 +381,30 @@ def _size(
 ) -> Dim:
     where = f"node {entry.name!r}: {key}"
     if isinstance(size, int):
-        found: Dim = size
+        dim: Dim = size
     elif isinstance(size, list):
-        found = tuple(size)
+        dim = tuple(size)
     elif isinstance(size, str):
-        found = _evaluated(where, size, values, declared)
+        dim = _evaluated(where, size, values, declared)
     else:
         value = _evaluated(where, size.symbol, values, declared)
-        found = Affine(size.symbol, size.factor, size.constant).of(value)
-    if any(each < 0 for each in (found if isinstance(found, tuple) else (found,))):  # type: ignore[operator]
-        raise SilicastError(f"node {entry.name!r}: {key} = {found} is below 0", field=f"dims.{key}")
-    return found
+        dim = Affine(size.symbol, size.factor, size.constant).of(value)
+    if any(each < 0 for each in (dim if isinstance(dim, tuple) else (dim,))):  # type: ignore[operator]
+        raise SilicastError(f"node {entry.name!r}: {key} = {dim} is below 0", field=f"dims.{key}")
+    return dim
 
 
 def _number(
     field: str, size: Count, values: Mapping[str, int], declared: frozenset[str], where: str = ""
 ) -> int:
     """A count of a node or of the program."""
-    found = size
+    number = size
     if isinstance(size, str):
-        found = _evaluated(f"{where}{field}", size, values, declared)
-    assert isinstance(found, int)
-    if found < 0:
+        number = _evaluated(f"{where}{field}", size, values, declared)
+    assert isinstance(number, int)
+    if number < 0:
         raise SilicastError(f"{where}{field} is below 0", field=field)
-    return found
+    return number
 
 
 def _evaluated(where: str, text: str, values: Mapping[str, int], declared: frozenset[str]) -> int:
@@ -417,11 +437,11 @@ def _in_order(blocks: Sequence[Block]) -> tuple[Block, ...]:
         twice = next(name for name, count in Counter(names).items() if count > 1)
         raise SilicastError(f"two nodes are called {twice!r}", field="name")
     before: frozenset[str] = frozenset()
-    found: list[Block] = []
+    items: list[Block] = []
     for block in blocks:
-        found.append(replace(block, nodes=in_order(block.nodes, before)))
+        items.append(replace(block, nodes=in_order(block.nodes, before)))
         before |= {node.name for node in block.nodes}
-    return tuple(found)
+    return tuple(items)
 
 
 def _entry(node: Node) -> NodeEntry:
@@ -437,9 +457,14 @@ def _entry(node: Node) -> NodeEntry:
 
 def _tensor(value: Value) -> TensorEntry:
     return TensorEntry(
-        value.name, list(value.shape), value.dtype, value.nbytes, list(value.strides),
-        value.parameter, value.offset,
-    )  # fmt: skip
+        value.name,
+        list(value.shape),
+        value.dtype,
+        value.nbytes,
+        list(value.strides),
+        value.parameter,
+        value.offset,
+    )
 
 
 def _written(dim: Dim) -> Size:

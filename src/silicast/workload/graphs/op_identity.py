@@ -21,9 +21,7 @@ OTHER_FUNCTIONS = frozenset(("grouped_mm",))
 """Names of kernels that compute another function of operands of the same sizes: the rows of each
 group are data. All other names only tell which library runs the op."""
 
-Identity = tuple[
-    str, tuple[tuple[str, Dim], ...], str, str, tuple[tuple[str, bool], ...], str, str
-]  # fmt: skip
+Identity = tuple[str, tuple[tuple[str, Dim], ...], str, str, tuple[tuple[str, bool], ...], str, str]
 
 
 def identity(op: Op) -> Identity:

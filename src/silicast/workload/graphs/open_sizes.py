@@ -52,13 +52,13 @@ class Expressions:
         self._terms = _monomials(points, atoms)
         self._found: dict[tuple[int, ...], str | None] = {}
 
-    def of(self, values: Sequence[int]) -> str | None:
+    def expression(self, values: Sequence[int]) -> str | None:
         """The simplest expression that has these values at the points; None = there is none.
 
         >>> points = [{"n": n} for n in (2, 3, 5, 8, 13)]
-        >>> Expressions(points, ["n"]).of([3 * n * n + 7 for n in (2, 3, 5, 8, 13)])
+        >>> Expressions(points, ["n"]).expression([3 * n * n + 7 for n in (2, 3, 5, 8, 13)])
         '3*n**2 + 7'
-        >>> Expressions(points, ["n"]).of([4, 8, 32, 256, 8192])
+        >>> Expressions(points, ["n"]).expression([4, 8, 32, 256, 8192])
         """
         key = tuple(values)
         if key not in self._found:
@@ -74,11 +74,11 @@ class Expressions:
                 continue
             share = gcd(rise, run)
             factor, divisor = rise // share, run // share
-            rest, left = divmod(low * divisor - factor * at[first], divisor)
+            remainder, left = divmod(low * divisor - factor * at[first], divisor)
             if left == 0 and all(
-                factor * x == (y - rest) * divisor for x, y in zip(at, values, strict=True)
+                factor * x == (y - remainder) * divisor for x, y in zip(at, values, strict=True)
             ):
-                yield _sum([_term(text, factor, divisor)], rest)
+                yield _sum([_term(text, factor, divisor)], remainder)
 
     def _double(self, values: tuple[int, ...]) -> Iterator[str]:
         """Sums of two products and a number: least squares for all pairs at once, then exactly."""
@@ -94,19 +94,20 @@ class Expressions:
         size = np.abs(target).max()
         solved = (np.linalg.pinv(columns) @ (target / size)[:, None])[:, :, 0]
         error = np.abs((columns @ solved[:, :, None])[:, :, 0] - target / size).max(axis=1)
-        for place in np.flatnonzero(error < 1e-9):
-            pair = [self._terms[i] for i in pairs[place]]
+        for position in np.flatnonzero(error < 1e-9):
+            pair = [self._terms[i] for i in pairs[position]]
             factors = [
-                round(solved[place, side] * size / scale[pairs[place][side], 0]) for side in (0, 1)
+                round(solved[position, side] * size / scale[pairs[position][side], 0])
+                for side in (0, 1)
             ]
-            rest = values[0] - sum(f * t[1][0] for f, t in zip(factors, pair, strict=True))
+            remainder = values[0] - sum(f * t[1][0] for f, t in zip(factors, pair, strict=True))
             made = [
-                sum(f * t[1][i] for f, t in zip(factors, pair, strict=True)) + rest
+                sum(f * t[1][i] for f, t in zip(factors, pair, strict=True)) + remainder
                 for i in range(len(values))
             ]
             if all(factors) and made == list(values):
                 terms = [_term(t[0], f) for f, t in zip(factors, pair, strict=True)]
-                yield _sum(terms, rest)
+                yield _sum(terms, remainder)
 
 
 def merged(samples: Sequence[Sample], atoms: Sequence[str]) -> Any:
@@ -127,8 +128,8 @@ def merged(samples: Sequence[Sample], atoms: Sequence[str]) -> Any:
 def at_sizes(tree: Any, sizes: Sizes, like: Any) -> Any:
     """Merged tables at some sizes, text that ``like`` has as a number evaluated."""
     if isinstance(tree, dict):
-        found = like if isinstance(like, dict) else {}
-        return {key: at_sizes(each, sizes, found.get(key)) for key, each in tree.items()}
+        value = like if isinstance(like, dict) else {}
+        return {key: at_sizes(each, sizes, value.get(key)) for key, each in tree.items()}
     if isinstance(tree, list):
         others = like if isinstance(like, list) else []
         others = others + [None] * (len(tree) - len(others))
@@ -142,7 +143,7 @@ class _Merge:
         self.samples = samples
         self.expressions = Expressions([sample.sizes for sample in samples], atoms)
 
-    def of(self, trees: Sequence[Any], where: str) -> Any:
+    def merge(self, trees: Sequence[Any], where: str) -> Any:
         first = trees[0]
         if all(tree == first for tree in trees):
             return first
@@ -154,11 +155,12 @@ class _Merge:
         if all(isinstance(tree, list) and len(tree) == len(first) for tree in trees):
             return [self.of(each, where) for each in zip(*trees, strict=True)]
         if all(type(tree) is int for tree in trees):
-            found = self.expressions.of(trees)
-            if found is not None:
-                return found
-            values = ", ".join(f"{t} at {_said(s.sizes)}" for t, s in zip(trees, self.samples,
-                                                                        strict=True))  # fmt: skip
+            result = self.expressions.of(trees)
+            if result is not None:
+                return result
+            values = ", ".join(
+                f"{t} at {_said(s.sizes)}" for t, s in zip(trees, self.samples, strict=True)
+            )
             raise unsupported(f"{where} follows no expression of the sizes: {values[:300]}")
         other = next(i for i, tree in enumerate(trees) if tree != first)
         raise unsupported(
@@ -181,13 +183,14 @@ def _monomials(points: Sequence[Sizes], atoms: Sequence[str]) -> list[tuple[str,
         by_symbols.setdefault(symbols_of(atom), []).append(atom)
     choices: list[list[tuple[int, str]]] = []
     for group in by_symbols.values():
-        own = [(power, _power(atom, power)) for power in range(1, MAX_POWER + 1) for atom in group]
+        current = [
+            (power, _power(atom, power)) for power in range(1, MAX_POWER + 1) for atom in group
+        ]
         for one, two in combinations(group, 2):
-            own += [
-                (i + j, f"{_power(one, i)}*{_power(two, j)}")
-                for i, j in product((1, 2), repeat=2)
-            ]  # fmt: skip
-        choices.append([(0, ""), *own])
+            current += [
+                (i + j, f"{_power(one, i)}*{_power(two, j)}") for i, j in product((1, 2), repeat=2)
+            ]
+        choices.append([(0, ""), *current])
     combined = sorted(
         (
             (sum(degree for degree, _ in chosen), "*".join(text for _, text in chosen if text))
@@ -212,9 +215,9 @@ def _term(text: str, factor: int, divisor: int = 1) -> str:
     return f"{head}{text}" + (f"//{divisor}" if divisor != 1 else "")
 
 
-def _sum(terms: Sequence[str], rest: int) -> str:
+def _sum(terms: Sequence[str], remaining: int) -> str:
     text = " + ".join(terms).replace("+ -", "- ")
-    return text + (f" {'+' if rest > 0 else '-'} {abs(rest)}" if rest else "")
+    return text + (f" {'+' if remaining > 0 else '-'} {abs(remaining)}" if remaining else "")
 
 
 def require_open(name: str, value: int, least: int, most: int | None, step: int) -> None:
@@ -234,5 +237,6 @@ def require_open(name: str, value: int, least: int, most: int | None, step: int)
         raise SilicastError(
             f"{name} = {value:,}: the program takes {least:,}, {least + step:,}, "
             f"{least + 2 * step:,}, ... (steps of {step:,})",
-            field=field, hint=f"{below:,} or {below + step:,}",
-        )  # fmt: skip
+            field=field,
+            hint=f"{below:,} or {below + step:,}",
+        )

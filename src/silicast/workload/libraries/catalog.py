@@ -36,8 +36,8 @@ _NONE = Library(name="", about="")
 @cache
 def library_names() -> NameIndex[str]:
     """All libraries by name and alias."""
-    found = {name: each for name, each in names_of(FOLDER).items() if name != ANY}
-    return NameIndex("library", found, listed="docs/reference/libraries.md")
+    table = {name: each for name, each in names_of(FOLDER).items() if name != ANY}
+    return NameIndex("library", table, listed="docs/reference/libraries.md")
 
 
 @lru_cache(maxsize=256)
@@ -53,10 +53,10 @@ def library(name: str) -> Library:
     """
     if name not in entries(FOLDER):
         return _NONE
-    found = content_of(FOLDER, name, Library)
+    library = content_of(FOLDER, name, Library)
     if file := entries(FOLDER)[name].file:  # tests check the package's files
-        check_library(found, file)
-    return found
+        check_library(library, file)
+    return library
 
 
 def check_library(of: Library, file: str) -> None:
@@ -66,21 +66,21 @@ def check_library(of: Library, file: str) -> None:
         SilicastError: names the file and the rule.
     """
     others = [content_of(FOLDER, name, Library) for name in entries(FOLDER)]
-    for place, rule in enumerate(of.kernels):
+    for index, rule in enumerate(of.kernels):
         for op in rule.op:
             known = {name for each in (*others, of) for name in each.styles_of(op)}
             if known and not rule.like and rule.style not in known:
                 raise unknown_name(
                     f"{op} has no style {rule.style!r}",
-                    f"kernels[{place}].style",
+                    f"kernels[{index}].style",
                     f"one of {', '.join(sorted(known))}",
                     file=file,
                 )
     for rules in ("kernels", "attention", "absorbed"):
-        for place, rule in enumerate(getattr(of, rules)):
+        for index, rule in enumerate(getattr(of, rules)):
             if rule.like and (rule.like not in entries(FOLDER) or rule.like == of.name):
                 raise unknown_name(
-                    f"no other library {rule.like!r}", f"{rules}[{place}].like", file=file
+                    f"no other library {rule.like!r}", f"{rules}[{index}].like", file=file
                 )
 
 
@@ -93,19 +93,21 @@ R = TypeVar("R", bound=Rule)
 
 
 def first_rule(
-    facts: Facts, own: Callable[[Library], Sequence[R]], by_name: Callable[[Library], Sequence[R]]
+    facts: Facts,
+    current: Callable[[Library], Sequence[R]],
+    by_name: Callable[[Library], Sequence[R]],
 ) -> tuple[str, R] | None:
     """The first rule that holds and the library that states it: among those by names of kernels,
     those of the named library and of the ones that it is like, and those of any.
     """
     anything, name = library(ANY), facts.library
-    rules: Sequence[R] = [*by_name(anything), *own(library(name)), *own(anything)]
+    rules: Sequence[R] = [*by_name(anything), *current(library(name)), *current(anything)]
     for _ in range(len(entries(FOLDER))):
-        found = next((rule for rule in rules if rule.hold(facts)), None)
-        if found is None or not found.like:
-            return None if found is None else (name, found)
-        name = found.like
-        rules = [*own(library(name)), *own(anything)]
+        result = next((rule for rule in rules if rule.hold(facts)), None)
+        if result is None or not result.like:
+            return None if result is None else (name, result)
+        name = result.like
+        rules = [*current(library(name)), *current(anything)]
     raise SilicastError(
         f"the libraries {facts.library!r} and {name!r} are like each other", field="like"
     )
@@ -124,15 +126,16 @@ def kernel_rule(op: str, facts: Facts, kind: str = "") -> KernelRule | None:
         return [
             rule
             for rule in rules
-            if op in rule.op and rule.kind in ("", kind)
+            if op in rule.op
+            and rule.kind in ("", kind)
             and (replaced in rule.instead_of if replaced else not rule.instead_of)
-        ]  # fmt: skip
+        ]
 
-    found = first_rule(facts, lambda of: about(of.kernels), lambda of: about(of.by_name))
-    if found is None:
+    result = first_rule(facts, lambda of: about(of.kernels), lambda of: about(of.by_name))
+    if result is None:
         return None
-    later = about(library(facts.library).kernels, found[1].style)
-    return next((rule for rule in later if rule.hold(facts)), found[1])
+    later = about(library(facts.library).kernels, result[1].style)
+    return next((rule for rule in later if rule.hold(facts)), result[1])
 
 
 @lru_cache(maxsize=1024)
@@ -142,10 +145,10 @@ def absorbed_up_to(op: str, facts: Facts) -> int:
     >>> absorbed_up_to("mla_prefill", Facts("vllm", kernel="vllm_flashmla"))
     128
     """
-    found = first_rule(
+    result = first_rule(
         facts, lambda of: [rule for rule in of.absorbed if op in rule.op], lambda _: ()
     )
-    return found[1].tokens if found else 0
+    return result[1].tokens if result else 0
 
 
 @cache

@@ -45,7 +45,7 @@ class Facts(msgspec.Struct, frozen=True):
     host: str = ""
 
     @staticmethod
-    def of(
+    def from_variant(
         variant: Variant,
         architecture: str = "",
         *,
@@ -55,9 +55,15 @@ class Facts(msgspec.Struct, frozen=True):
     ) -> Facts:
         """The facts that a variant states, and others beside them."""
         return Facts(
-            variant.library, variant.kernel, variant.version, architecture, variant.dtype,
-            phase, narrow, host,
-        )  # fmt: skip
+            variant.library,
+            variant.kernel,
+            variant.version,
+            architecture,
+            variant.dtype,
+            phase,
+            narrow,
+            host,
+        )
 
 
 class Conditions(_Strict, frozen=True):
@@ -86,9 +92,12 @@ class Conditions(_Strict, frozen=True):
     def hold(self, facts: Facts) -> bool:
         """Whether all conditions hold."""
         named = (
-            (self.library, facts.library), (self.architecture, facts.architecture),
-            (self.dtype, facts.dtype), (self.phase, facts.phase), (self.host, facts.host),
-        )  # fmt: skip
+            (self.library, facts.library),
+            (self.architecture, facts.architecture),
+            (self.dtype, facts.dtype),
+            (self.phase, facts.phase),
+            (self.host, facts.host),
+        )
         return (
             all(not wanted or value in wanted for wanted, value in named)
             and facts.library not in self.except_library

@@ -28,7 +28,6 @@ class Blocks(Mixer):
     name: ClassVar[str] = "msa"
 
     def nodes(self, make: Nodes, source: str, kind: LayerKind) -> Iterator[Node]:
-        """See :meth:`Mixer.nodes`."""
         s = sparse_of(make.model)
         heads, width = make.shard.kv_heads_of(s.index_heads), s.index_dim
         yield make.projection("index_qk", (heads + 1) * width, make.model.hidden, source)
@@ -38,7 +37,6 @@ class Blocks(Mixer):
         yield from mixer_named("heads").nodes(make, source, _selected(make.model, kind))
 
     def weights(self, model: ModelConfig, kind: LayerKind) -> list[Weight]:
-        """See :meth:`Mixer.weights`."""
         s, h = sparse_of(model), model.hidden
         queries = s.index_heads * s.index_dim
         return [
@@ -54,7 +52,6 @@ class Blocks(Mixer):
         return mixer_named("heads").token_bytes(rank, kind) + index
 
     def live_elements(self, rank: Nodes, kind: LayerKind) -> list[int]:
-        """See :meth:`Mixer.live_elements`."""
         s = sparse_of(rank.model)
         index = (rank.shard.kv_heads_of(s.index_heads) + 1) * s.index_dim
         return [index + n for n in mixer_named("heads").live_elements(rank, kind)]
@@ -66,7 +63,6 @@ class Blocks(Mixer):
         return attention + 2 * s.index_heads * s.index_dim * step.visible()
 
     def check(self, model: ModelConfig) -> None:
-        """See :meth:`Mixer.check`."""
         sparse_of(model)
 
 

@@ -37,7 +37,6 @@ class Compressed(Mixer):
         return 0
 
     def nodes(self, make: Nodes, source: str, kind: LayerKind) -> Iterator[Node]:
-        """See :meth:`Mixer.nodes`."""
         model, s = make.model, sparse_of(make.model)
         heads, width = make.shard.heads_of(kind.heads), kind.head_dim
         groups, ratio = make.shard.heads_of(s.out_groups), self.ratio(s)
@@ -59,15 +58,24 @@ class Compressed(Mixer):
         if self.selects:
             yield from index_nodes(make, source, "q_a_norm", s.q_rank, ratio, 4)
         sizes: dict[str, Dim] = {
-            "num_heads": heads, "head_dim": width, "value_dim": width, "window": s.window,
-            "selected": s.selected if self.selects else 0, "ratio": ratio or NEVER,
-        }  # fmt: skip
+            "num_heads": heads,
+            "head_dim": width,
+            "value_dim": width,
+            "window": s.window,
+            "selected": s.selected if self.selects else 0,
+            "ratio": ratio or NEVER,
+        }
         for phase, flags, lengths in PHASES:
             chosen = (f"select_{phase}",) if self.selects else ()
             yield make.node(
-                f"attention_{phase}", "sparse_attention", *before, *chosen,
-                variant=make.cached(*flags), **lengths, **sizes,
-            )  # fmt: skip
+                f"attention_{phase}",
+                "sparse_attention",
+                *before,
+                *chosen,
+                variant=make.cached(*flags),
+                **lengths,
+                **sizes,
+            )
         ends = ("attention_prefill", "attention_decode")
         yield make.product("o_a", s.out_rank, heads * width // groups, *ends, batch=groups)
         yield make.projection(OUTPUT, model.hidden, groups * s.out_rank, "o_a")
@@ -76,7 +84,7 @@ class Compressed(Mixer):
         """See :meth:`Mixer.weights`; compressors and hyper-connections stay in 16 bits."""
         s, h, width = sparse_of(model), model.hidden, kind.head_dim
         out, group = s.out_groups * s.out_rank, kind.heads * width // s.out_groups
-        found = [
+        weights = [
             Weight("q_a", s.q_rank, h, "none", "projection"),
             Weight("q_a_norm", s.q_rank),
             Weight("q_b", kind.heads * width, s.q_rank, "outputs", "projection"),
@@ -88,16 +96,16 @@ class Compressed(Mixer):
         ]
         if s.streams:
             mixing = s.streams * (s.streams + 2)
-            found.append(Weight("mixing", mixing, s.streams * h, "none", "router", 2))
-            found.append(Weight("mixing_bias", mixing + 3, count=2))
+            weights.append(Weight("mixing", mixing, s.streams * h, "none", "router", 2))
+            weights.append(Weight("mixing_bias", mixing + 3, count=2))
         if ratio := self.ratio(s):
-            found += _compressor("compress", self.series, width, h, ratio)
+            weights += _compressor("compress", self.series, width, h, ratio)
         if self.selects:
             queries = s.index_heads * s.index_dim
-            found.append(Weight("index_q", queries, s.q_rank, "none", "projection"))
-            found.append(Weight("index_weights", s.index_heads, h, "none", "router"))
-            found += _compressor("index", 2, s.index_dim, h, ratio)
-        return found
+            weights.append(Weight("index_q", queries, s.q_rank, "none", "projection"))
+            weights.append(Weight("index_weights", s.index_heads, h, "none", "router"))
+            weights += _compressor("index", 2, s.index_dim, h, ratio)
+        return weights
 
     def cache_bytes(self, rank: Nodes, kind: LayerKind, tokens: int) -> int:
         """See :meth:`Mixer.cache_bytes`: the window, and an entry for every whole group."""
@@ -139,7 +147,6 @@ class Compressed(Mixer):
         return 4 * kind.heads * kind.head_dim * pairs + 2 * s.index_heads * s.index_dim * scores
 
     def check(self, model: ModelConfig) -> None:
-        """See :meth:`Mixer.check`."""
         s = sparse_of(model)
         for field in ("q_rank", "out_groups", "out_rank", "window"):
             require(getattr(s, field) > 0, "missing", f"sparse.{field}", "at least 1")
@@ -147,7 +154,6 @@ class Compressed(Mixer):
         require(model.heads % s.out_groups == 0, text, "sparse.out_groups")
 
     def divides(self, kind: LayerKind, model: ModelConfig, tp: int) -> bool:
-        """See :meth:`Mixer.divides`: whole groups of heads."""
         return kind.heads % tp == 0 and sparse_of(model).out_groups % tp == 0
 
 
@@ -159,7 +165,6 @@ class Near(Compressed):
     name: ClassVar[str] = "near"
 
     def counted(self) -> Mapping[str, Callable[[Op], int]]:
-        """See :meth:`Mixer.counted`."""
         return {"mhc": _stream_flops}
 
 
@@ -175,7 +180,6 @@ class Csa(Compressed):
     selects: ClassVar[bool] = True
 
     def ratio(self, sparse: Sparse) -> int:
-        """See :meth:`Compressed.ratio`."""
         return sparse.csa_ratio
 
 
@@ -188,7 +192,6 @@ class Hca(Compressed):
     series: ClassVar[int] = 1
 
     def ratio(self, sparse: Sparse) -> int:
-        """See :meth:`Compressed.ratio`."""
         return sparse.hca_ratio
 
 

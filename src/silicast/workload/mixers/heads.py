@@ -28,10 +28,9 @@ class Heads(Mixer):
     name: ClassVar[str] = "heads"
 
     def nodes(self, make: Nodes, source: str, kind: LayerKind) -> Iterator[Node]:
-        """See :meth:`Mixer.nodes`."""
         model, shard, width = make.model, make.shard, kind.head_dim
-        own, groups = shard.heads_of(kind.heads), shard.kv_heads_of(kind.kv_heads)
-        q, kv, out = own * width, groups * width, own * kind.value_dim
+        heads, groups = shard.heads_of(kind.heads), shard.kv_heads_of(kind.kv_heads)
+        q, kv, out = heads * width, groups * width, heads * kind.value_dim
         values = 0 if kind.shared_kv else groups * kind.value_dim
         gate = out if model.output_gate else 0
         yield make.projection("qkv", q + kv + values + gate, model.hidden, source)
@@ -40,7 +39,7 @@ class Heads(Mixer):
             yield node
             last = ("q_norm", "k_norm")
         if kind.rope:
-            yield make.rope("rope", own, groups, width, *last)
+            yield make.rope("rope", heads, groups, width, *last)
             last = ("rope",)
         # keys and values of other widths take as many products and bytes as two of their mean
         mean = (width + kind.value_dim) // 2
@@ -48,8 +47,11 @@ class Heads(Mixer):
             yield make.kv_copy("kv_copy", groups, mean, *last)
             last = ("kv_copy",)
         sizes: dict[str, Dim] = {
-            "num_heads": own, "num_kv_heads": groups, "head_dim": mean, "window": kind.window
-        }  # fmt: skip
+            "num_heads": heads,
+            "num_kv_heads": groups,
+            "head_dim": mean,
+            "window": kind.window,
+        }
         chunks = (("chunked", True),) if kind.window and model.chunked else ()
         prefill = make.cached(("causal", model.causal), *chunks)
         if not model.causal:
@@ -83,40 +85,39 @@ class Heads(Mixer):
             yield make.row_norm("k_norm", kv // kind.head_dim, kind.head_dim, last)
 
     def weights(self, model: ModelConfig, kind: LayerKind) -> list[Weight]:
-        """See :meth:`Mixer.weights`."""
         h, q, kv = model.hidden, kind.heads * kind.head_dim, kind.kv_heads * kind.head_dim
         groups, values = kind.kv_heads, kind.kv_heads * kind.value_dim
         out = kind.heads * kind.value_dim
         # a shared projection is one tensor, equal ones are two of a kind
         each = 1 if kind.shared_kv or values != kv else 2
-        found = [
+        weights = [
             Weight("q", q, h, "outputs", "projection"),
             Weight("kv", kv, h, "kv_heads", "projection", each, heads=groups),
             Weight("o", h, out, "inputs", "projection"),
         ]
         if values != kv:
-            found.append(Weight("v", values, h, "kv_heads", "projection", heads=groups))
+            weights.append(Weight("v", values, h, "kv_heads", "projection", heads=groups))
         if model.output_gate:
-            found.append(Weight("output_gate", out, h, "outputs", "projection"))
+            weights.append(Weight("output_gate", out, h, "outputs", "projection"))
         if model.qkv_bias:
             biased = each if model.k_bias else 1
-            found.append(Weight("q_bias", q, cut="outputs"))
-            found.append(Weight("kv_bias", kv, cut="kv_heads", count=biased, heads=groups))
+            weights.append(Weight("q_bias", q, cut="outputs"))
+            weights.append(Weight("kv_bias", kv, cut="kv_heads", count=biased, heads=groups))
         if model.o_bias:
-            found.append(Weight("o_bias", h))
+            weights.append(Weight("o_bias", h))
         if model.qk_norm and model.qk_norm_over == "head":
-            found.append(Weight("qk_norms", kind.head_dim, count=2))
+            weights.append(Weight("qk_norms", kind.head_dim, count=2))
         if model.qk_norm and model.qk_norm_over == "all_heads":
-            found.append(Weight("q_norm", q, cut="outputs"))
-            found.append(Weight("k_norm", kv, cut="kv_heads", heads=groups))
+            weights.append(Weight("q_norm", q, cut="outputs"))
+            weights.append(Weight("k_norm", kv, cut="kv_heads", heads=groups))
         if kind.sinks:
-            found.append(Weight("sinks", kind.heads, cut="outputs"))
-        return found
+            weights.append(Weight("sinks", kind.heads, cut="outputs"))
+        return weights
 
     def cache_bytes(self, rank: Nodes, kind: LayerKind, tokens: int) -> int:
         """See :meth:`Mixer.cache_bytes`; of a window only what it sees is kept."""
-        kept = min(tokens, kind.window) if kind.window else tokens
-        return kept * self.token_bytes(rank, kind)
+        remaining = min(tokens, kind.window) if kind.window else tokens
+        return remaining * self.token_bytes(rank, kind)
 
     def token_bytes(self, rank: Nodes, kind: LayerKind) -> int:
         """See :meth:`Mixer.token_bytes`: a key and a value of each head; nothing where every token
@@ -126,11 +127,10 @@ class Heads(Mixer):
         return rank.cached_bytes(heads * (kind.head_dim + kind.value_dim))
 
     def live_elements(self, rank: Nodes, kind: LayerKind) -> list[int]:
-        """See :meth:`Mixer.live_elements`."""
         hidden, shard = rank.model.hidden, rank.shard
-        own, both = shard.heads_of(kind.heads), kind.head_dim + kind.value_dim
-        out = own * kind.value_dim
-        qkv = own * kind.head_dim + shard.kv_heads_of(kind.kv_heads) * both
+        heads, both = shard.heads_of(kind.heads), kind.head_dim + kind.value_dim
+        out = heads * kind.value_dim
+        qkv = heads * kind.head_dim + shard.kv_heads_of(kind.kv_heads) * both
         qkv += out if rank.model.output_gate else 0
         return [2 * hidden + qkv, hidden + qkv + out, 2 * hidden + out]
 

@@ -60,9 +60,14 @@ def scored(make: Nodes, variant: Variant, heads: int, shared: dict[str, Dim]) ->
     for phase, flags, lengths in PHASES:
         logits, sizes = f"index_logits_{phase}", lengths | shared
         yield make.node(
-            logits, "indexer_logits", "index_rope", variant=replace(variant, flags=flags),
-            heads=heads, head_dim=sparse.index_dim, **sizes,
-        )  # fmt: skip
+            logits,
+            "indexer_logits",
+            "index_rope",
+            variant=replace(variant, flags=flags),
+            heads=heads,
+            head_dim=sparse.index_dim,
+            **sizes,
+        )
         rows = Variant(dtype="fp32", flags=flags)
         yield make.node(f"select_{phase}", "topk", logits, variant=rows, k=sparse.selected, **sizes)
 

@@ -79,20 +79,27 @@ class Latent(Mixer):
     name: ClassVar[str] = "latent"
 
     def nodes(self, make: Nodes, source: str, kind: LayerKind) -> Iterator[Node]:
-        """See :meth:`Mixer.nodes`."""
         model, heads, mla = make.model, make.shard.heads_of(kind.heads), latent_of(make.model)
         rank, nope, value = mla.kv_lora_rank, mla.qk_nope_head_dim, mla.v_head_dim
         yield from to_latent(make, source, kind)
         sizes: dict[str, Dim] = {
-            "num_heads": heads, "kv_lora_rank": rank, "qk_nope_head_dim": nope,
-            "qk_rope_head_dim": mla.qk_rope_head_dim, "v_head_dim": value,
-        }  # fmt: skip
+            "num_heads": heads,
+            "kv_lora_rank": rank,
+            "qk_nope_head_dim": nope,
+            "qk_rope_head_dim": mla.qk_rope_head_dim,
+            "v_head_dim": value,
+        }
         up = heads * (nope + value)
         yield make.projection("kv_b", up, rank, "kv_copy", rows=PREFILL_KV_TOKENS)
         yield make.node(
-            "mla_prefill", "mla_prefill", "kv_b", variant=make.cached(("causal", True)),
-            q_len=PREFILL_Q, kv_len=PREFILL_KV, **sizes,
-        )  # fmt: skip
+            "mla_prefill",
+            "mla_prefill",
+            "kv_b",
+            variant=make.cached(("causal", True)),
+            q_len=PREFILL_Q,
+            kv_len=PREFILL_KV,
+            **sizes,
+        )
         rows = DECODE_TOKENS
         yield make.product("q_absorb", rank, nope, "kv_copy", rows=rows, batch=heads)
         yield make.node(
@@ -110,7 +117,7 @@ class Latent(Mixer):
         """See :meth:`Mixer.weights`: the way down is whole on every rank."""
         h, heads, mla = model.hidden, kind.heads, latent_of(model)
         rank, out = mla.kv_lora_rank, heads * mla.v_head_dim
-        found = [
+        weights = [
             Weight("kv_a", mla.cached, h, "none", "projection"),
             Weight("kv_a_norm", rank),
             Weight("kv_b", heads * mla.qk_nope_head_dim + out, rank, "outputs", "projection"),
@@ -118,20 +125,19 @@ class Latent(Mixer):
             Weight("q", heads * mla.qk_head_dim, mla.q_lora_rank or h, "outputs", "projection"),
         ]
         if mla.q_lora_rank:
-            found.append(Weight("q_a", mla.q_lora_rank, h, "none", "projection"))
-            found.append(Weight("q_a_norm", mla.q_lora_rank))
+            weights.append(Weight("q_a", mla.q_lora_rank, h, "none", "projection"))
+            weights.append(Weight("q_a_norm", mla.q_lora_rank))
         if model.output_gate:
-            found.append(Weight("gate", out, h, "outputs", "projection"))
+            weights.append(Weight("gate", out, h, "outputs", "projection"))
         if model.o_bias:
-            found.append(Weight("o_bias", h))
-        return found
+            weights.append(Weight("o_bias", h))
+        return weights
 
     def token_bytes(self, rank: Nodes, kind: LayerKind) -> int:  # noqa: ARG002
         """See :meth:`Mixer.token_bytes`: the latent is whole on every rank."""
         return rank.cached_bytes(latent_of(rank.model).cached)
 
     def live_elements(self, rank: Nodes, kind: LayerKind) -> list[int]:
-        """See :meth:`Mixer.live_elements`."""
         model, mla, heads = rank.model, latent_of(rank.model), rank.shard.heads_of(kind.heads)
         hidden, q, out = model.hidden, heads * mla.qk_head_dim, heads * mla.v_head_dim
         latent = mla.q_lora_rank + mla.cached + (out if model.output_gate else 0)
@@ -149,12 +155,11 @@ class Latent(Mixer):
         return 2 * kind.heads * (first * wide + second * narrow + past * up)
 
     def check(self, model: ModelConfig) -> None:
-        """See :meth:`Mixer.check`."""
         widths = {"kv_heads": model.heads, "head_dim": latent_of(model).qk_head_dim}
         for field, wanted in widths.items():
-            found = getattr(model, field)
-            text = f"expected {wanted} with latent attention, found {found}"
-            require(found == wanted, text, field, "leave it out")
+            result = getattr(model, field)
+            text = f"expected {wanted} with latent attention, found {result}"
+            require(result == wanted, text, field, "leave it out")
         rotated = model.position in ("rope", "none")
         require(
             rotated and not (model.windows or model.qkv_bias or model.qk_norm),
@@ -181,7 +186,6 @@ class SharedSelection(Latent):
     indexed: ClassVar[bool] = False
 
     def nodes(self, make: Nodes, source: str, kind: LayerKind) -> Iterator[Node]:
-        """See :meth:`Mixer.nodes`."""
         model, heads, mla = make.model, make.shard.heads_of(kind.heads), latent_of(make.model)
         rank, value = mla.kv_lora_rank, mla.v_head_dim
         queries = yield from to_latent(make, source, kind)
@@ -202,8 +206,8 @@ class SharedSelection(Latent):
     def weights(self, model: ModelConfig, kind: LayerKind) -> list[Weight]:
         """See :meth:`Mixer.weights`: latent attention's, and the indexer's."""
         rank = latent_of(model).q_lora_rank
-        own = index_weights(model, rank) if self.indexed else []
-        return super().weights(model, kind) + own
+        current = index_weights(model, rank) if self.indexed else []
+        return super().weights(model, kind) + current
 
     def token_bytes(self, rank: Nodes, kind: LayerKind) -> int:
         """See :meth:`Mixer.token_bytes`: the latent and an index key, whole on every rank."""
@@ -216,9 +220,11 @@ class SharedSelection(Latent):
         heads = rank.shard.heads_of(kind.heads)
         latent, q = mla.q_lora_rank + mla.cached, heads * mla.cached
         return [
-            2 * hidden + latent, hidden + latent + heads * mla.qk_head_dim + q,
-            hidden + latent + q + heads * mla.kv_lora_rank, 2 * hidden + heads * mla.v_head_dim,
-        ]  # fmt: skip
+            2 * hidden + latent,
+            hidden + latent + heads * mla.qk_head_dim + q,
+            hidden + latent + q + heads * mla.kv_lora_rank,
+            2 * hidden + heads * mla.v_head_dim,
+        ]
 
     def flops(self, model: ModelConfig, kind: LayerKind, step: Step) -> int:
         """See :meth:`Mixer.flops`: two products in the latent's width with what is selected, one
@@ -226,12 +232,11 @@ class SharedSelection(Latent):
         """
         mla, sparse = latent_of(model), sparse_of(model)
         pairs = step.visible(cap=sparse.selected)
-        found = 2 * kind.heads * pairs * (mla.cached + mla.kv_lora_rank)
+        value = 2 * kind.heads * pairs * (mla.cached + mla.kv_lora_rank)
         index = 2 * sparse.index_heads * sparse.index_dim * step.visible()
-        return found + (index if self.indexed else 0)
+        return value + (index if self.indexed else 0)
 
     def check(self, model: ModelConfig) -> None:
-        """See :meth:`Mixer.check`."""
         super().check(model)
         sparse_of(model)
         text = "the indexer's queries come out of the queries' latent"
@@ -247,5 +252,4 @@ class Dsa(SharedSelection):
     indexed: ClassVar[bool] = True
 
     def counted(self) -> Mapping[str, Callable[[Op], int]]:
-        """See :meth:`Mixer.counted`."""
         return {"sparse_attention": attention_flops, "indexer_logits": logits_flops}

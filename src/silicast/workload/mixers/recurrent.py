@@ -27,13 +27,17 @@ from silicast.workload.models.model_parts import STATE_BYTES, Recurrent
 from silicast.workload.models.weight_tensor import Weight
 
 _PHASES: tuple[tuple[str, tuple[tuple[str, bool], ...], dict[str, Dim]], ...] = (
-    ("", (), {
-        "batch_size": PREFILL_SEQUENCES, "seq_len": PREFILL_LONGEST, "num_tokens": PREFILL_TOKENS,
-    }),
-    ("_step", (("generation", True),), {
-        "batch_size": DECODE_TOKENS, "seq_len": 1, "num_tokens": DECODE_TOKENS,
-    }),
-)  # fmt: skip
+    (
+        "",
+        (),
+        {"batch_size": PREFILL_SEQUENCES, "seq_len": PREFILL_LONGEST, "num_tokens": PREFILL_TOKENS},
+    ),
+    (
+        "_step",
+        (("generation", True),),
+        {"batch_size": DECODE_TOKENS, "seq_len": 1, "num_tokens": DECODE_TOKENS},
+    ),
+)
 """End of a node's name, flags and lengths of the kernels of prefills and of decode steps."""
 
 
@@ -78,7 +82,6 @@ class RecurrentMixer(Mixer):
         return {**dict(heads), "d_conv": r.taps}
 
     def nodes(self, make: Nodes, source: str, kind: LayerKind) -> Iterator[Node]:  # noqa: ARG002
-        """See :meth:`Mixer.nodes`."""
         r = recurrent_of(make.model)
         keys, values = _heads(make, r)
         projections = list(self.projections(make, r, keys, values, source))
@@ -116,7 +119,6 @@ class RecurrentMixer(Mixer):
         return taps + values * r.key_dim * r.value_dim * STATE_BYTES
 
     def token_bytes(self, rank: Nodes, kind: LayerKind) -> int:  # noqa: ARG002
-        """See :meth:`Mixer.token_bytes`: nothing grows."""
         return 0
 
     def live_elements(self, rank: Nodes, kind: LayerKind) -> list[int]:  # noqa: ARG002
@@ -134,7 +136,6 @@ class RecurrentMixer(Mixer):
         return 2 * step.tokens * (self.products * r.state + taps)
 
     def counted(self) -> Mapping[str, Callable[[Op], int]]:
-        """See :meth:`Mixer.counted`."""
         return {self.name: self._op_flops}
 
     def _op_flops(self, op: Op) -> int:
@@ -146,7 +147,6 @@ class RecurrentMixer(Mixer):
         return 2 * self.products * sizes["num_tokens"] * values * key_dim * value_dim
 
     def check(self, model: ModelConfig) -> None:
-        """See :meth:`Mixer.check`."""
         recurrent_of(model)
 
     def divides(self, kind: LayerKind, model: ModelConfig, tp: int) -> bool:  # noqa: ARG002
@@ -170,8 +170,11 @@ class _DeltaRule(RecurrentMixer):
 
     products: ClassVar[int] = 3
     dims: ClassVar[tuple[str, str, str, str]] = (
-        "num_k_heads", "head_k_dim", "num_v_heads", "head_v_dim"
-    )  # fmt: skip
+        "num_k_heads",
+        "head_k_dim",
+        "num_v_heads",
+        "head_v_dim",
+    )
 
 
 @register
@@ -186,17 +189,14 @@ class Gdn(_DeltaRule):
     def projections(
         self, make: Nodes, r: Recurrent, keys: int, values: int, source: str
     ) -> Iterator[Node]:
-        """See :meth:`RecurrentMixer.projections`."""
         wide, hidden = _channels(r, keys, values) + values * r.value_dim, make.model.hidden
         yield make.projection("qkvz", wide, hidden, source)
         yield make.projection("decay_rate", 2 * values, hidden, source)
 
     def projected(self, r: Recurrent, keys: int, values: int) -> int:
-        """See :meth:`RecurrentMixer.projected`."""
         return _channels(r, keys, values) + values * r.value_dim + 2 * values
 
     def weights(self, model: ModelConfig, kind: LayerKind) -> list[Weight]:  # noqa: ARG002
-        """See :meth:`Mixer.weights`."""
         r, hidden = recurrent_of(model), model.hidden
         keys, wide = r.key_heads * r.key_dim, r.value_heads * r.value_dim
         return [
@@ -221,7 +221,6 @@ class Kda(_DeltaRule):
     def projections(
         self, make: Nodes, r: Recurrent, keys: int, values: int, source: str
     ) -> Iterator[Node]:
-        """See :meth:`RecurrentMixer.projections`."""
         hidden, narrow, wide = make.model.hidden, keys * r.key_dim, values * r.value_dim
         yield make.projection("qkv", 2 * narrow + wide, hidden, source)
         yield make.projection("rate", values, hidden, source)
@@ -239,10 +238,9 @@ class Kda(_DeltaRule):
         return _channels(r, keys, values) + decay_and_gate + values
 
     def weights(self, model: ModelConfig, kind: LayerKind) -> list[Weight]:  # noqa: ARG002
-        """See :meth:`Mixer.weights`."""
         r, hidden = recurrent_of(model), model.hidden
         narrow, wide = r.key_heads * r.key_dim, r.value_heads * r.value_dim
-        found = [
+        items = [
             Weight("qk", 2 * narrow, hidden, "kv_heads", "projection", heads=r.key_heads),
             Weight("v", wide, hidden, "outputs", "projection"),
             Weight("rate", r.value_heads, hidden, "outputs", "projection"),
@@ -254,9 +252,9 @@ class Kda(_DeltaRule):
             *self.kernel_weights(r, hidden),
         ]
         if r.gate_rank:
-            found.append(Weight("gate_a", r.gate_rank, hidden, "none", "projection"))
+            items.append(Weight("gate_a", r.gate_rank, hidden, "none", "projection"))
         width = r.gate_rank or hidden
-        return [*found, Weight("gate", wide, width, "outputs", "projection")]
+        return [*items, Weight("gate", wide, width, "outputs", "projection")]
 
 
 @register
@@ -272,17 +270,14 @@ class Mamba2(RecurrentMixer):
     dims: ClassVar[tuple[str, str, str, str]] = ("n_groups", "d_state", "nheads", "head_dim")
 
     def sizes(self, r: Recurrent, keys: int, values: int) -> dict[str, Dim]:
-        """See :meth:`RecurrentMixer.sizes`."""
         return super().sizes(r, keys, values) | {"chunk_size": r.chunk}
 
     def projections(
         self, make: Nodes, r: Recurrent, keys: int, values: int, source: str
     ) -> Iterator[Node]:
-        """See :meth:`RecurrentMixer.projections`."""
         yield make.projection("in", self.projected(r, keys, values), make.model.hidden, source)
 
     def projected(self, r: Recurrent, keys: int, values: int) -> int:
-        """See :meth:`RecurrentMixer.projected`."""
         return _channels(r, keys, values) + values * r.value_dim + values
 
     def weights(self, model: ModelConfig, kind: LayerKind) -> list[Weight]:  # noqa: ARG002

@@ -30,7 +30,7 @@ def checkpoint_precision(data: Mapping[str, Any]) -> Precision:
     if not isinstance(stated, str):
         raise SilicastError(f"expected text, found {str(stated)[:40]!r}", field="torch_dtype")
     try:
-        hidden = Precision.of(weights=stated if stated != "auto" else "bf16")
+        hidden = Precision.from_formats(weights=stated if stated != "auto" else "bf16")
     except SilicastError as error:
         raise SilicastError(error.message, field="torch_dtype", hint=error.hint) from None
     if hidden.hidden not in HIDDEN_FORMATS:
@@ -45,15 +45,19 @@ def checkpoint_precision(data: Mapping[str, Any]) -> Precision:
     try:
         recipe, group = _recipe(quantisation)
         cache = "fp8" if _fp8_cache(quantisation) else None
-        own = str(quantisation.get("moe_quant_algo") or "").upper()
-        if own in _ALGORITHMS:  # the routed experts in a format of their own
-            experts = _ALGORITHMS[own]
-            return Precision.of(recipe=recipe, experts=experts, kv_cache=cache, default=hidden)
+        upper = str(quantisation.get("moe_quant_algo") or "").upper()
+        if upper in _ALGORITHMS:  # the routed experts in a format of their own
+            experts = _ALGORITHMS[upper]
+            return Precision.from_formats(
+                recipe=recipe, experts=experts, kv_cache=cache, default=hidden
+            )
         left_out = _left_out(quantisation)
         attention = hidden.recipe if "attention" in left_out else _of_attention(quantisation)
         if "mlp" in left_out:  # only the routed experts are quantised
-            return Precision.of(experts=recipe, group_size=group, kv_cache=cache, default=hidden)
-        return Precision.of(
+            return Precision.from_formats(
+                experts=recipe, group_size=group, kv_cache=cache, default=hidden
+            )
+        return Precision.from_formats(
             recipe=recipe, group_size=group, kv_cache=cache, attention=attention, default=hidden
         )
     except SilicastError as error:
@@ -106,17 +110,17 @@ def _of_attention(q: Mapping[str, Any]) -> str | None:
 
 def _attention_groups(groups: Fields) -> list[str]:
     """Groups whose targets all are parts of token mixers, if there are others too."""
-    found = []
+    items = []
     for name in groups.names():
         targets = groups.table(name).words("targets")
         if targets and all("_attn" in target[:200] for target in targets):
-            found.append(name)
-    return found if len(found) < len(groups.names()) else []
+            items.append(name)
+    return items if len(items) < len(groups.names()) else []
 
 
 def _agreed(groups: Fields, names: list[str]) -> tuple[str, int]:
     """The one recipe and group size of some groups."""
-    found: set[tuple[str, int]] = set()
+    distinct: set[tuple[str, int]] = set()
     for name in names:
         group = groups.table(name)
         weights, inputs = group.table("weights"), group.table("input_activations")
@@ -124,37 +128,39 @@ def _agreed(groups: Fields, names: list[str]) -> tuple[str, int]:
         size = max(weights.integer("group_size", default=0), 0)
         quantised_inputs = bool(inputs.names())
         if kind == "float" and bits == 8:
-            found.add(("fp8" if inputs.flag("dynamic", default=False) else "fp8_static", 0))
+            distinct.add(("fp8" if inputs.flag("dynamic", default=False) else "fp8_static", 0))
         elif kind == "float" and bits == 4 and group.text("format", default="")[:5] == "mxfp4":
-            found.add(("w4a8_mxfp4_mxfp8" if quantised_inputs else "w4a16_mxfp4", 0))
+            distinct.add(("w4a8_mxfp4_mxfp8" if quantised_inputs else "w4a16_mxfp4", 0))
         elif kind == "float" and bits == 4:
-            found.add(("nvfp4" if quantised_inputs else "nvfp4_wo", 0))
+            distinct.add(("nvfp4" if quantised_inputs else "nvfp4_wo", 0))
         elif kind == "int" and bits == 8:
-            found.add(("int8" if quantised_inputs else "int8_wo", 0 if quantised_inputs else size))
+            distinct.add(
+                ("int8" if quantised_inputs else "int8_wo", 0 if quantised_inputs else size)
+            )
         elif kind == "int" and bits == 4 and not quantised_inputs:
-            found.add(("int4_wo", size))
+            distinct.add(("int4_wo", size))
         else:
             raise unmodelled(f"{bits}-bit {kind[:20]} weights are not known", "config_groups")
-    if len(found) != 1:
+    if len(distinct) != 1:
         raise unmodelled(
-            f"expected one quantisation for all layers, found {len(found)}", "config_groups"
+            f"expected one quantisation for all layers, found {len(distinct)}", "config_groups"
         )
-    return found.pop()
+    return distinct.pop()
 
 
 def _left_out(q: Mapping[str, Any]) -> set[str]:
     """Parts that a quantised checkpoint keeps in 16 bits: "attention", "mlp" (what all tokens
     pass, so that only routed experts are quantised); heads and routers always are.
     """
-    found = {"mlp"} if str(q.get("quant_method") or "").casefold() == "mxfp4" else set()
+    left_out = {"mlp"} if str(q.get("quant_method") or "").casefold() == "mxfp4" else set()
     for field in ("ignore", "modules_to_not_convert", "exclude_modules"):
         entries = q.get(field)
         for entry in entries if isinstance(entries, list) else ():
             if re.search(r"self_attn\W*$", str(entry)[:200]):
-                found.add("attention")
+                left_out.add("attention")
             elif re.search(r"shared_experts?\W*$", str(entry)[:200]):
-                found.add("mlp")
-    return found
+                left_out.add("mlp")
+    return left_out
 
 
 def _fp8_cache(q: Mapping[str, Any]) -> bool:

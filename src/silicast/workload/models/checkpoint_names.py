@@ -87,27 +87,27 @@ def understood(name: str, canonical: Callable[[str], str | None]) -> Understood 
     >>> found.model, found.format.precision.recipe
     ('Qwen2.5-7B', 'int4_wo')
     """
-    rest, found = _plain(name.rsplit("/", 1)[-1].strip()), None
+    remaining, result = _plain(name.rsplit("/", 1)[-1].strip()), None
     while True:
-        model = _known(rest, canonical)
+        model = _known(remaining, canonical)
         if model is not None:
-            own = None if found is None else canonical(f"{model}-{found.own}")
-            return Understood(own, None) if own is not None else Understood(model, found)
-        match = _end().search(rest)
+            current = None if result is None else canonical(f"{model}-{result.own}")
+            return Understood(current, None) if current is not None else Understood(model, result)
+        match = _end().search(remaining)
         if match is None:
             return None
-        if found is None or found.vague:
-            found = _formats().get(match.group(1), found)
-        rest = rest[: match.start()]
+        if result is None or result.vague:
+            result = _formats().get(match.group(1), result)
+        remaining = remaining[: match.start()]
 
 
-def _known(rest: str, canonical: Callable[[str], str | None]) -> str | None:
+def _known(remaining: str, canonical: Callable[[str], str | None]) -> str | None:
     """The model of a name, also without its publisher."""
-    found = canonical(rest)
+    result = canonical(remaining)
     for word in _suffixes().before:
-        if found is None and rest.startswith(f"{word}-"):
-            found = canonical(rest.removeprefix(f"{word}-"))
-    return found
+        if result is None and remaining.startswith(f"{word}-"):
+            result = canonical(remaining.removeprefix(f"{word}-"))
+    return result
 
 
 def _plain(text: str) -> str:

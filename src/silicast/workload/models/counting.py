@@ -129,11 +129,11 @@ def kv_cache_bytes(
     """Bytes of the cache of sequences of ``lengths`` tokens on one rank: layers with a window keep
     only what it sees, recurrent ones a state. Of the fullest stage if none is given.
     """
-    rank, found = Nodes(model, shard_of(model, plan, policy), precision), list(lengths)
+    rank, result = Nodes(model, shard_of(model, plan, policy), precision), list(lengths)
 
     def kept(kind: LayerKind) -> int:
         mixer = mixer_named(kind.mixer)
-        return sum(mixer.cache_bytes(rank, kind, length) for length in found)
+        return sum(mixer.cache_bytes(rank, kind, length) for length in result)
 
     return _over_stages(model, plan, stage, kept, policy)
 
@@ -368,14 +368,14 @@ def _stage_weights(
     model: ModelConfig, plan: Plan, stage: int, policy: Policy
 ) -> list[tuple[Weight, int]]:
     """Weights of one stage and how often they occur; a tied head is a copy on the last stage."""
-    found = list(weights_of_layers(model, range(*policy.stages(model.layers, plan)[stage])))
+    stage_weights = list(weights_of_layers(model, range(*policy.stages(model.layers, plan)[stage])))
     if stage == 0:
-        found += [(weight, 1) for weight in input_weights(model)]
+        stage_weights += [(weight, 1) for weight in input_weights(model)]
     if stage == plan.pp - 1:
-        found += [(weight, 1) for weight in output_weights(model)]
+        stage_weights += [(weight, 1) for weight in output_weights(model)]
         if model.tied and plan.pp > 1:
-            found.append((input_weights(model)[0], 1))
-    return found
+            stage_weights.append((input_weights(model)[0], 1))
+    return stage_weights
 
 
 def _number(dim: Dim) -> int:

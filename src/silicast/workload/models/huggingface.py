@@ -24,26 +24,36 @@ from silicast.workload.models.model import LIMITS, ModelConfig
 from silicast.workload.models.model_file import HF_NAMES
 
 _NEEDED = (
-    "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size"
-)  # fmt: skip
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "intermediate_size",
+    "vocab_size",
+)
 """What every decoder states under some name."""
 
 _STRUCTURES: dict[str, tuple[str, ...]] = {
     "latent": ("multi-head latent attention (MLA)", "kv_lora_rank", "q_lora_rank"),
     "sparse": ("sparse attention", "index_topk", "sparse_attention_config"),
     "experts": (
-        "mixture of experts (MoE)", "num_experts", "num_local_experts", "n_routed_experts",
+        "mixture of experts (MoE)",
+        "num_experts",
+        "num_local_experts",
+        "n_routed_experts",
         "moe_intermediate_size",
     ),
     "mamba": (
-        "Mamba layers", "hybrid_override_pattern", "ssm_state_size", "mamba_num_heads",
+        "Mamba layers",
+        "hybrid_override_pattern",
+        "ssm_state_size",
+        "mamba_num_heads",
         "state_size",
     ),
     "linear": ("linear attention layers", "linear_num_value_heads", "linear_attn_config"),
     "vision": ("a vision or audio encoder", "vision_config", "audio_config"),
     "encoder": ("an encoder", "is_encoder_decoder", "num_decoder_layers"),
     "sizes": ("layers of different sizes", "block_configs", "swa_head_dim", "global_head_dim"),
-}  # fmt: skip
+}
 """Structures beyond a dense decoder: key -> name for messages, and the fields that belong to it."""
 
 
@@ -95,9 +105,9 @@ def _read(family: Family, data: dict[str, Any], name: str) -> tuple[ModelConfig,
         text, assumed = _with_fitting_heads(text, error)
         fields = Fields(text)
         model = read_model(family, fields, name, precision)
-    asked = fields.names_read() | set(family.ignored)
-    model = replace(model, ignored_fields=ignored_config_fields(text, asked), assumed=assumed)
-    return model, sum(1 for field in asked if text.get(field) is None)
+    requested = fields.names_read() | set(family.ignored)
+    model = replace(model, ignored_fields=ignored_config_fields(text, requested), assumed=assumed)
+    return model, sum(1 for field in requested if text.get(field) is None)
 
 
 def _with_fitting_heads(
@@ -149,17 +159,21 @@ def _nearest(
         if not needed <= set(candidate.structures):
             continue
         try:
-            found, missing = _read(candidate, data, name)
+            result, missing = _read(candidate, data, name)
         except SilicastError as error:
             problem = error if candidate is family else problem
             continue
         extra = len(set(candidate.structures) - needed)
         rank = (
-            _invented(found, data, needed), len(found.ignored_fields), candidate is not common,
-            extra, missing, candidate.name,
-        )  # fmt: skip
+            _invented(result, data, needed),
+            len(result.ignored_fields),
+            candidate is not common,
+            extra,
+            missing,
+            candidate.name,
+        )
         if best is None or rank < best[0]:
-            best = (rank, candidate, found)
+            best = (rank, candidate, result)
     if best is None:
         raise problem
     _, chosen, model = best
@@ -294,9 +308,9 @@ def _structures(data: Mapping[str, Any], known: Collection[str] = ()) -> dict[st
 def _unknown(architecture: str, data: Mapping[str, Any]) -> SilicastError:
     if not architecture:
         return _nameless(data)
-    found = _structures(data)
+    structures = _structures(data)
     known = sorted(name for name in families() if name[0].isupper())
-    missing = f": it needs {', '.join(found.values())}" if found else ""
+    missing = f": it needs {', '.join(structures.values())}" if structures else ""
     return unmodelled(
         f"the architecture {architecture[:60]!r} is not modelled yet{missing}",
         "architectures",
@@ -305,9 +319,9 @@ def _unknown(architecture: str, data: Mapping[str, Any]) -> SilicastError:
 
 
 def _foreign(data: Mapping[str, Any], family: Family) -> SilicastError:
-    found = _structures(data, family.structures)
+    structures = _structures(data, family.structures)
     return unmodelled(
-        f"fields of {', '.join(found.values())} in an architecture without them",
+        f"fields of {', '.join(structures.values())} in an architecture without them",
         "architectures",
         "remove those fields or state the right architecture",
     )
@@ -315,5 +329,5 @@ def _foreign(data: Mapping[str, Any], family: Family) -> SilicastError:
 
 def _named(error: SilicastError, data: Mapping[str, Any], file: str) -> SilicastError:
     """The same error with the configuration's own name of the field, and the file."""
-    own = [hf for hf, ours in HF_NAMES.items() if ours == error.field and hf in data]
-    return error.located(own[0] if own else "", error.file or file)
+    current = [hf for hf, ours in HF_NAMES.items() if ours == error.field and hf in data]
+    return error.located(current[0] if current else "", error.file or file)

@@ -56,8 +56,8 @@ class ModelEntry(Strict, frozen=True):
 def model_index() -> NameIndex[ModelEntry]:
     """All names of models, those that are not modelled yet included."""
     entries = msgspec.json.decode(INDEX.read_bytes(), type=list[ModelEntry])
-    own = os.environ.get("SILICAST_CATALOG")
-    for path, table in _tables(Path(own) / "models") if own else ():
+    current = os.environ.get("SILICAST_CATALOG")
+    for path, table in _tables(Path(current) / "models") if current else ():
         entries.append(ModelEntry(table.name or path.stem, table.aliases, str(path.resolve())))
     return NameIndex("model", {entry.name: (entry, entry.aliases) for entry in entries})
 
@@ -162,23 +162,24 @@ def _named_model(name: str) -> ModelConfig:
 
     from silicast.workload.models.checkpoint_names import understood
 
-    found = understood(name, canonical)
-    if found is None:
+    result = understood(name, canonical)
+    if result is None:
         if os.sep in name and Path(name).is_dir():
             raise SilicastError(
-                f"the folder {name} has no config.json", field="model",
+                f"the folder {name} has no config.json",
+                field="model",
                 hint="name the folder of a checkpoint, or a model of Hugging Face's cache",
-            )  # fmt: skip
+            )
         index.canonical(name)  # raises, with the nearest names
-    assert found is not None
-    model = _catalog_model(found.model)
-    if found.format is None:
+    assert result is not None
+    model = _catalog_model(result.model)
+    if result.format is None:
         return model
     shown = name.rsplit("/", 1)[-1]
-    stated = {k: v for k, v in msgspec.structs.asdict(found.format.precision).items() if v}
-    precision = Precision.of(**stated, default=model.default_precision)
-    said = f"{shown}: taken from its name as {model.name}, {found.format.means}"
-    return replace(model, name=shown, default_precision=precision, implied=said)
+    stated = {k: v for k, v in msgspec.structs.asdict(result.format.precision).items() if v}
+    precision = Precision.from_formats(**stated, default=model.default_precision)
+    message = f"{shown}: taken from its name as {model.name}, {result.format.means}"
+    return replace(model, name=shown, default_precision=precision, implied=message)
 
 
 @cache
@@ -245,9 +246,12 @@ def _with_neighbour(error: SilicastError, data: dict[str, Any]) -> SilicastError
     if not near:
         return error
     return SilicastError(
-        error.message, kind=error.kind, field=error.field, file=error.file,
+        error.message,
+        kind=error.kind,
+        field=error.field,
+        file=error.file,
         hint=f"is it {near[0]!r}? It is not understood",
-    )  # fmt: skip
+    )
 
 
 def _tables(folder: Path) -> list[tuple[Path, ModelHeader]]:

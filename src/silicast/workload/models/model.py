@@ -42,10 +42,13 @@ LIMITS: dict[str, tuple[int, int]] = {
 """Smallest and largest sensible sizes; outside them the input is a mistake."""
 
 _CHOICES: dict[str, tuple[str, ...]] = {
-    "norm": get_args(Norm), "norm_at": get_args(NormAt), "position": get_args(Position),
-    "residual": get_args(Residual), "qk_norm_over": get_args(QkNorm),
+    "norm": get_args(Norm),
+    "norm_at": get_args(NormAt),
+    "position": get_args(Position),
+    "residual": get_args(Residual),
+    "qk_norm_over": get_args(QkNorm),
     "activation": get_args(Activation),
-}  # fmt: skip
+}
 
 
 @final
@@ -243,11 +246,11 @@ class ModelConfig:
     @property
     def caveats(self) -> tuple[str, ...]:
         """Assumptions about its configuration, and fields of it that were ignored."""
-        said = (self.implied, *self.assumed) if self.implied else self.assumed
+        remark = (self.implied, *self.assumed) if self.implied else self.assumed
         if not self.ignored_fields:
-            return said
+            return remark
         fields = ", ".join(self.ignored_fields)
-        return (*said, f"fields of {self.name} that were not understood: {fields}")
+        return (*remark, f"fields of {self.name} that were not understood: {fields}")
 
     @property
     def mlp_layers(self) -> int:
@@ -332,18 +335,18 @@ def _kind_counts(model: ModelConfig, layers: range) -> tuple[tuple[LayerKind, in
 
 def _kind(model: ModelConfig, layer: int) -> LayerKind:
     mixer, feed = model.mixer(layer), model.feed(layer)
-    own = model.sizes[layer] if model.sizes else LayerSizes()
-    sinks = model.sinks if own.sinks is None else own.sinks
+    current = model.sizes[layer] if model.sizes else LayerSizes()
+    sinks = model.sinks if current.sinks is None else current.sinks
     return LayerKind(
         mixer=mixer,
         feed=feed,
         window=model.window(layer) if mixer else 0,
         rope=model.has_rope(layer) if mixer else True,
-        heads=(own.heads or model.heads) if mixer else 0,
-        kv_heads=(own.kv_heads or model.kv_heads) if mixer else 0,
-        head_dim=(own.head_dim or model.head_dim) if mixer else 0,
-        intermediate=(own.intermediate or model.intermediate) if feed == "mlp" else 0,
-        v_head_dim=own.v_head_dim if mixer else 0,
-        shared_kv=bool(mixer) and own.shared_kv,
+        heads=(current.heads or model.heads) if mixer else 0,
+        kv_heads=(current.kv_heads or model.kv_heads) if mixer else 0,
+        head_dim=(current.head_dim or model.head_dim) if mixer else 0,
+        intermediate=(current.intermediate or model.intermediate) if feed == "mlp" else 0,
+        v_head_dim=current.v_head_dim if mixer else 0,
+        shared_kv=bool(mixer) and current.shared_kv,
         sinks=bool(mixer) and sinks,
     )

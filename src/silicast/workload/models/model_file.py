@@ -40,9 +40,14 @@ HF_NAMES: dict[str, str] = {
 _REQUIRED = ("layers", "hidden", "heads", "vocab")
 _PARTS: dict[str, type] = {"moe": MoE, "mla": MLA, "sparse": Sparse, "recurrent": Recurrent}
 _NOT_STATED = (
-    "name", "source", "default_precision", "published_parameters", "assumed", "ignored_fields",
+    "name",
+    "source",
+    "default_precision",
+    "published_parameters",
+    "assumed",
+    "ignored_fields",
     "implied",
-)  # fmt: skip
+)
 
 
 class PrecisionTable(Terse, frozen=True):
@@ -99,11 +104,11 @@ def _table(kind: type, base: type, types: dict[str, Any]) -> Any:
     Args:
         types: fields whose type is another one in the table; None = not in it.
     """
-    found = get_type_hints(kind) | types
+    value = get_type_hints(kind) | types
     members: list[tuple[str, Any, Any]] = [
-        (field.name, found[field.name] | None, None)
+        (field.name, value[field.name] | None, None)
         for field in fields(kind)
-        if found[field.name] is not None
+        if value[field.name] is not None
     ]
     name = f"{kind.__name__}Table"
     return msgspec.defstruct(name, members, bases=(base,), module=__name__, frozen=True)
@@ -152,7 +157,7 @@ def build_model(
         raise error.located(file=error.file or file) from None
     default = Precision() if base is None else base.default_precision
     try:
-        precision = Precision.of(**_stated(table.precision), default=default)
+        precision = Precision.from_formats(**_stated(table.precision), default=default)
     except SilicastError as error:
         raise error.at("precision", file) from None
     same = precision == model.default_precision
@@ -161,8 +166,8 @@ def build_model(
 
 def _stated(table: msgspec.Struct) -> dict[str, Any]:
     """The fields that a table states."""
-    found = {name: getattr(table, name) for name in table.__struct_fields__}
-    return {name: value for name, value in found.items() if value is not None}
+    entries = {name: getattr(table, name) for name in table.__struct_fields__}
+    return {name: value for name, value in entries.items() if value is not None}
 
 
 def _changes(table: ModelHeader) -> dict[str, Any]:
@@ -171,7 +176,7 @@ def _changes(table: ModelHeader) -> dict[str, Any]:
     header = {*ModelHeader.__struct_fields__, *_PARTS, "encoder"} - {"source"}
     changes = {name: value for name, value in stated.items() if name not in header}
     if "sizes" in changes:
-        changes["sizes"] = tuple(LayerSizes(**_stated(own)) for own in changes["sizes"])
+        changes["sizes"] = tuple(LayerSizes(**_stated(change)) for change in changes["sizes"])
     if table.name:
         changes["name"] = table.name
     if table.parameters is not None and table.parameters.exact is not None:
@@ -214,32 +219,32 @@ def changed_model(base: ModelConfig, changes: dict[str, Any]) -> ModelConfig:
     for name in follows & {"windows", "mixers", "feeds", "sizes"}:
         values[name] = values[name][:layers]
     if base.moe is not None and "moe" in follows:
-        kept = tuple(layer for layer in base.moe.dense_layers if layer < layers)
-        values["moe"] = replace(base.moe, dense_layers=kept)
+        remaining = tuple(layer for layer in base.moe.dense_layers if layer < layers)
+        values["moe"] = replace(base.moe, dense_layers=remaining)
     return ModelConfig(**values)
 
 
 def _parts(table: Any, base: ModelConfig | None) -> dict[str, Any]:
     """Experts, latent attention and further parts that the table states, each over the base's."""
-    found: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
     for name, kind in _PARTS.items():
-        own, old = getattr(table, name), getattr(base, name, None)
-        if own is None:
+        current, old = getattr(table, name), getattr(base, name, None)
+        if current is None:
             continue
-        stated = _stated(own)
+        stated = _stated(current)
         if old is None:
             for field in fields(kind):
                 if field.default is MISSING and field.name not in stated:
                     raise SilicastError("missing", field=f"{name}.{field.name}")
-            found[name] = kind(**stated)
+            parts[name] = kind(**stated)
             continue
         if name == "moe" and table.layers is not None:
             cut = tuple(layer for layer in old.dense_layers if layer < table.layers)
             stated.setdefault("dense_layers", cut)
-        found[name] = replace(old, **stated)
+        parts[name] = replace(old, **stated)
     if table.encoder is not None:
-        found["encoder"] = _whole(table.encoder)
-    return found
+        parts["encoder"] = _whole(table.encoder)
+    return parts
 
 
 def _window(table: ModelHeader, changes: dict[str, Any], layers: int) -> dict[str, Any]:

@@ -60,9 +60,13 @@ class MoE:
     copies: int = 0
 
     LIMITS: ClassVar[dict[str, tuple[int, int]]] = {
-        "experts": (1, 1 << 16), "topk": (1, 1 << 16), "intermediate": (1, 1 << 22),
-        "shared_intermediate": (0, 1 << 22), "latent": (0, 1 << 20), "copies": (0, 1 << 16),
-    }  # fmt: skip
+        "experts": (1, 1 << 16),
+        "topk": (1, 1 << 16),
+        "intermediate": (1, 1 << 22),
+        "shared_intermediate": (0, 1 << 22),
+        "latent": (0, 1 << 20),
+        "copies": (0, 1 << 16),
+    }
 
     def __post_init__(self) -> None:
         check_sizes(self, self.LIMITS, "moe.")
@@ -117,9 +121,12 @@ class MLA:
     q_lora_rank: int = 0
 
     LIMITS: ClassVar[dict[str, tuple[int, int]]] = {
-        "kv_lora_rank": (1, 1 << 16), "qk_nope_head_dim": (1, 1 << 16),
-        "qk_rope_head_dim": (1, 1 << 16), "v_head_dim": (1, 1 << 16), "q_lora_rank": (0, 1 << 16),
-    }  # fmt: skip
+        "kv_lora_rank": (1, 1 << 16),
+        "qk_nope_head_dim": (1, 1 << 16),
+        "qk_rope_head_dim": (1, 1 << 16),
+        "v_head_dim": (1, 1 << 16),
+        "q_lora_rank": (0, 1 << 16),
+    }
 
     def __post_init__(self) -> None:
         check_sizes(self, self.LIMITS, "mla.")
@@ -237,10 +244,15 @@ class Recurrent:
     gate_rank: int = 0
 
     LIMITS: ClassVar[dict[str, tuple[int, int]]] = {
-        "key_heads": (1, 1 << 12), "key_dim": (1, 1 << 12), "value_heads": (1, 1 << 12),
-        "value_dim": (1, 1 << 12), "taps": (1, 64), "chunk": (1, 1 << 12),
-        "decay_rank": (0, 1 << 16), "gate_rank": (0, 1 << 16),
-    }  # fmt: skip
+        "key_heads": (1, 1 << 12),
+        "key_dim": (1, 1 << 12),
+        "value_heads": (1, 1 << 12),
+        "value_dim": (1, 1 << 12),
+        "taps": (1, 64),
+        "chunk": (1, 1 << 12),
+        "decay_rank": (0, 1 << 16),
+        "gate_rank": (0, 1 << 16),
+    }
 
     def __post_init__(self) -> None:
         check_sizes(self, self.LIMITS, "recurrent.")

@@ -15,19 +15,19 @@ def layer_weights(model: ModelConfig, kind: LayerKind) -> tuple[Weight, ...]:
     parts = (kind.mixer != "") + (kind.feed != "")
     norms = 1 if model.residual == "parallel" else parts
     norms += parts if model.output_norms else 0
-    found: list[Weight] = []
+    weights: list[Weight] = []
     if kind.mixer:
-        found += mixer_named(kind.mixer).weights(model, kind)
+        weights += mixer_named(kind.mixer).weights(model, kind)
     if kind.feed == "experts" and model.moe is not None:
-        found += _expert_weights(model, model.moe)
+        weights += _expert_weights(model, model.moe)
     elif kind.feed:
-        found += _mlp_weights(model, kind)
+        weights += _mlp_weights(model, kind)
     if kind.mixer and model.encoder is not None:
         from silicast.workload.transformers.encoder_nodes import cross_weights
 
-        found += cross_weights(model, model.encoder, kind)
+        weights += cross_weights(model, model.encoder, kind)
         norms += 1
-    return (*found, Weight("norms", model.hidden, count=norms * _norm_vectors(model)))
+    return (*weights, Weight("norms", model.hidden, count=norms * _norm_vectors(model)))
 
 
 def weights_of_layers(
@@ -41,83 +41,84 @@ def weights_of_layers(
 
 def _mlp_weights(model: ModelConfig, kind: LayerKind) -> list[Weight]:
     h, f, ups = model.hidden, kind.intermediate, 2 if model.gated else 1
-    found = [
+    weights = [
         Weight("up", f, h, "dense_outputs", "linear", ups),
         Weight("down", h, f, "dense_inputs", "linear"),
     ]
     if model.mlp_bias:
-        found.append(Weight("up_bias", f, cut="dense_outputs", count=ups))
-        found.append(Weight("down_bias", h))
-    return found
+        weights.append(Weight("up_bias", f, cut="dense_outputs", count=ups))
+        weights.append(Weight("down_bias", h))
+    return weights
 
 
 def _expert_weights(model: ModelConfig, moe: MoE) -> list[Weight]:
     h, f, ups = model.hidden, moe.intermediate, 2 if model.gated else 1
     count, topk = moe.held, moe.topk
     inside = moe.latent or h
-    found = [
+    weights = [
         Weight("router", moe.experts, h, "none", "router"),
         Weight("expert_up", f, inside, "expert_outputs", "expert", ups * count, ups * topk),
         Weight("expert_down", inside, f, "expert_inputs", "expert", count, topk),
     ]
     if moe.latent:
-        found.append(Weight("latent_down", moe.latent, h, "none", "linear"))
-        found.append(Weight("latent_up", h, moe.latent, "none", "linear"))
+        weights.append(Weight("latent_down", moe.latent, h, "none", "linear"))
+        weights.append(Weight("latent_up", h, moe.latent, "none", "linear"))
     if moe.router_bias:
-        found.append(Weight("router_bias", moe.experts))
+        weights.append(Weight("router_bias", moe.experts))
     if model.mlp_bias:
-        found.append(Weight("expert_up_bias", f, 1, "expert_outputs", "vector", ups * count,
-                            ups * topk))  # fmt: skip
-        found.append(Weight("expert_down_bias", h, 1, "experts", "vector", count, topk))
+        weights.append(
+            Weight("expert_up_bias", f, 1, "expert_outputs", "vector", ups * count, ups * topk)
+        )
+        weights.append(Weight("expert_down_bias", h, 1, "experts", "vector", count, topk))
     if moe.shared_intermediate:
         s = moe.shared_intermediate
-        found.append(Weight("shared_up", s, h, "outputs", "linear", ups))
-        found.append(Weight("shared_down", h, s, "inputs", "linear"))
+        weights.append(Weight("shared_up", s, h, "outputs", "linear", ups))
+        weights.append(Weight("shared_down", h, s, "inputs", "linear"))
         if moe.shared_gate:
-            found.append(Weight("shared_gate", 1, h, "none", "router"))
-    return found
+            weights.append(Weight("shared_gate", 1, h, "none", "router"))
+    return weights
 
 
 def input_weights(model: ModelConfig) -> tuple[Weight, ...]:
     """Weights before the first layer of a decoder, an encoder before it included."""
     width = model.embedding_width or model.hidden
-    found = [Weight("embedding", model.vocab, width, "vocab", "table")]
+    items = [Weight("embedding", model.vocab, width, "vocab", "table")]
     if model.embedding_width:
-        found.append(Weight("project_in", model.hidden, width, "none", "table"))
-    found += _stem_weights(model)
+        items.append(Weight("project_in", model.hidden, width, "none", "table"))
+    items += _stem_weights(model)
     if model.encoder_parameters:
-        found.append(Weight("encoder", model.encoder_parameters))
+        items.append(Weight("encoder", model.encoder_parameters))
     if model.encoder is not None:
-        found += encoder_weights(model.encoder)
-    return tuple(found)
+        items += encoder_weights(model.encoder)
+    return tuple(items)
 
 
 def encoder_weights(encoder: ModelConfig) -> list[Weight]:
     """Weights of a whole encoder, which shares the decoder's embedding."""
     from silicast.workload.transformers.encoder_nodes import frontend_weights
 
-    found = frontend_weights(encoder) if encoder.mel_bins else []
-    found += _stem_weights(encoder)
-    found += [
+    value = frontend_weights(encoder) if encoder.mel_bins else []
+    value += _stem_weights(encoder)
+    value += [
         replace(weight, count=count * weight.count, per_token=count * weight.per_token)
         for weight, count in weights_of_layers(encoder)
     ]
-    found += _final_norm(encoder)
-    return [replace(weight, name=f"encoder_{weight.name}") for weight in found]
+    value += _final_norm(encoder)
+    return [replace(weight, name=f"encoder_{weight.name}") for weight in value]
 
 
 def _stem_weights(model: ModelConfig) -> list[Weight]:
     """Tables of positions, segments and distances, and the norm behind the embedding."""
-    found: list[Weight] = []
+    weights: list[Weight] = []
     if model.position == "learned":
-        found.append(Weight("positions", model.position_rows, model.hidden, "none", "table"))
+        weights.append(Weight("positions", model.position_rows, model.hidden, "none", "table"))
     if model.embedding_norm:
-        found.append(Weight("embedding_norm", model.hidden, count=_norm_vectors(model)))
+        weights.append(Weight("embedding_norm", model.hidden, count=_norm_vectors(model)))
     if model.type_rows:
-        found.append(Weight("types", model.type_rows, model.hidden, "none", "table"))
+        weights.append(Weight("types", model.type_rows, model.hidden, "none", "table"))
     if model.relative_buckets:
-        found.append(Weight("distances", model.heads, model.relative_buckets, "none", "table"))
-    return found
+        weights.append(Weight("distances", model.heads, model.relative_buckets, "none", "table"))
+    return weights
 
 
 def _final_norm(model: ModelConfig) -> list[Weight]:
@@ -129,19 +130,19 @@ def _final_norm(model: ModelConfig) -> list[Weight]:
 
 def output_weights(model: ModelConfig) -> tuple[Weight, ...]:
     """Weights after the last layer; a tied head is the embedding's and not listed."""
-    found = _final_norm(model)
+    final_norm = _final_norm(model)
     if model.pooler:
-        found.append(Weight("pooler", model.hidden, model.hidden, "none", "table"))
-        found.append(Weight("pooler_bias", model.hidden))
-        return tuple(found)
+        final_norm.append(Weight("pooler", model.hidden, model.hidden, "none", "table"))
+        final_norm.append(Weight("pooler_bias", model.hidden))
+        return tuple(final_norm)
     width = model.embedding_width or model.hidden
     if model.embedding_width:
-        found.append(Weight("project_out", width, model.hidden, "none", "table"))
+        final_norm.append(Weight("project_out", width, model.hidden, "none", "table"))
     if not model.tied:
-        found.append(Weight("head", model.vocab, width, "vocab", "table"))
+        final_norm.append(Weight("head", model.vocab, width, "vocab", "table"))
     if model.head_bias:
-        found.append(Weight("head_bias", model.vocab, cut="vocab"))
-    return tuple(found)
+        final_norm.append(Weight("head_bias", model.vocab, cut="vocab"))
+    return tuple(final_norm)
 
 
 def mtp_weights(model: ModelConfig) -> tuple[Weight, ...]:

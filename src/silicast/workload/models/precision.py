@@ -41,9 +41,9 @@ class Precision:
         experts, attention: recipes of the routed experts and of attention's projections, where
             they differ; "" = as the other linear layers.
 
-    >>> Precision.of(weights="fp8").recipe
+    >>> Precision.from_formats(weights="fp8").recipe
     'fp8'
-    >>> Precision.of(weights="int4", group_size=128).activations
+    >>> Precision.from_formats(weights="int4", group_size=128).activations
     'bf16'
     """
 
@@ -56,7 +56,6 @@ class Precision:
 
     @property
     def linear(self) -> Recipe:
-        """The recipe itself."""
         return RECIPES[self.recipe]
 
     @property
@@ -73,11 +72,11 @@ class Precision:
     def label(self) -> str:
         """The recipes in words.
 
-        >>> Precision.of(experts="w4a16_mxfp4").label
+        >>> Precision.from_formats(experts="w4a16_mxfp4").label
         'bf16, experts w4a16_mxfp4'
         """
-        own = (("experts", self.experts), ("attention", self.attention))
-        return ", ".join([self.recipe, *(f"{part} {name}" for part, name in own if name)])
+        current = (("experts", self.experts), ("attention", self.attention))
+        return ", ".join([self.recipe, *(f"{part} {name}" for part, name in current if name)])
 
     @property
     def weights(self) -> str:
@@ -95,7 +94,7 @@ class Precision:
         return int(BITS[self.hidden]) // 8
 
     @staticmethod
-    def of(
+    def from_formats(
         *,
         weights: str | None = None,
         activations: str | None = None,
@@ -132,12 +131,15 @@ class Precision:
                 f"expected 0 to 1048576 weights per scale, found {group_size}", field="group_size"
             )
         group = base.group_size if group_size is None and name == base.recipe else group_size or 0
-        kept = name == base.recipe
+        remaining = name == base.recipe
         return Precision(
-            name, cache, hidden, group,
-            _own(experts, base.experts if kept else "", name, "experts"),
-            _own(attention, base.attention if kept else "", name, "attention"),
-        )  # fmt: skip
+            name,
+            cache,
+            hidden,
+            group,
+            _own(experts, base.experts if remaining else "", name, "experts"),
+            _own(attention, base.attention if remaining else "", name, "attention"),
+        )
 
 
 def require_agreeing(recipe: str | None, weights: str | None, activations: str | None) -> None:
@@ -150,16 +152,17 @@ def require_agreeing(recipe: str | None, weights: str | None, activations: str |
     """
     if recipe is None:
         return
-    own = _recipe(recipe, "recipe")
+    current = _recipe(recipe, "recipe")
     for field, stated, meant in (
-        ("weights", weights, own.weights), ("activations", activations, own.activations)
-    ):  # fmt: skip
+        ("weights", weights, current.weights),
+        ("activations", activations, current.activations),
+    ):
         if stated is None:
             continue
         plain = _plain(stated)
-        pair = (own.weights, plain) if field == "activations" else (plain, own.activations)
-        agrees = plain == meant or _BY_FORMATS.get(pair) == own.name
-        if not (agrees if plain in BITS else _recipe(stated, field) is own):
+        pair = (current.weights, plain) if field == "activations" else (plain, current.activations)
+        agrees = plain == meant or _BY_FORMATS.get(pair) == current.name
+        if not (agrees if plain in BITS else _recipe(stated, field) is current):
             raise SilicastError(
                 f"{stated} contradicts recipe = {recipe}, whose {field} are {meant}",
                 field=field,
@@ -210,15 +213,15 @@ def _recipe_name(
         activation = _USUAL_ACTIVATIONS.get(weight, weight)
     if (weight, activation) == (base.weights, base.activations):
         return base.recipe
-    found = _BY_FORMATS.get((weight, activation))
-    if found is None:
+    recipe_name = _BY_FORMATS.get((weight, activation))
+    if recipe_name is None:
         known = sorted(a for w, a in _BY_FORMATS if w == weight)
         raise SilicastError(
             f"no recipe multiplies {weight} weights with {activation} activations",
             field="activations",
             hint=f"with {weight} weights: {', '.join(known)}" if known else "",
         )
-    return found
+    return recipe_name
 
 
 def _hidden_format(recipe: Recipe, default: str) -> str:

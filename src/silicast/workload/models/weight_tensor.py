@@ -80,9 +80,10 @@ class Weight:
         outputs, inputs = self.local(shard)
         count = self.local_count(shard)
         recipes = {
-            "linear": precision.linear, "projection": precision.projection,
+            "linear": precision.linear,
+            "projection": precision.projection,
             "expert": precision.expert,
-        }  # fmt: skip
+        }
         recipe = recipes.get(self.kind)
         if recipe is not None:
             return count * linear_bytes(recipe, outputs, inputs, precision.group_size)

@@ -19,19 +19,30 @@ GRADIENT_PASSES = 5
 CAUSAL = {
     f"aten.{name}": place
     for name, place in {
-        "scaled_dot_product_attention": 5, "_scaled_dot_product_flash_attention": 4,
+        "scaled_dot_product_attention": 5,
+        "_scaled_dot_product_flash_attention": 4,
         "_scaled_dot_product_flash_attention_for_cpu": 4,
-        "_scaled_dot_product_efficient_attention": 6, "_scaled_dot_product_cudnn_attention": 6,
+        "_scaled_dot_product_efficient_attention": 6,
+        "_scaled_dot_product_cudnn_attention": 6,
         "_scaled_dot_product_fused_attention_overrideable": 5,
     }.items()
-}  # fmt: skip
+}
 """Operators of PyTorch's attention -> place of ``is_causal``."""
 
 
 def attention(  # the sizes of one call
-    batch: int, heads: int, kv_heads: int, q_len: int, kv_len: int, widths: tuple[int, int],
-    dtype: str, *, causal: bool, backward: bool = False, mask_bytes: int = 0,
-) -> Op:  # fmt: skip
+    batch: int,
+    heads: int,
+    kv_heads: int,
+    q_len: int,
+    kv_len: int,
+    widths: tuple[int, int],
+    dtype: str,
+    *,
+    causal: bool,
+    backward: bool = False,
+    mask_bytes: int = 0,
+) -> Op:
     """Scores, softmax and weighted values in one kernel.
 
     Args:
@@ -64,9 +75,16 @@ def attention(  # the sizes of one call
 
 
 def _plain_attention(
-    batch: int, heads: int, q_len: int, kv_len: int, width: int, dtype: str, *, backward: bool,
+    batch: int,
+    heads: int,
+    q_len: int,
+    kv_len: int,
+    width: int,
+    dtype: str,
+    *,
+    backward: bool,
     mask_bytes: int,
-) -> Op:  # fmt: skip
+) -> Op:
     """Attention in a format or size that no fused kernel takes, by bytes and operations."""
     size = 8 if dtype == "fp64" else 4
     scores = batch * heads * q_len * kv_len
@@ -99,9 +117,9 @@ def _attention(call: Call) -> Op:
 
 @lowers(*CAUSAL)
 def _library_attention(call: Call) -> Op:
-    place = CAUSAL[".".join(call.name.split(".")[:2])]
+    position = CAUSAL[".".join(call.name.split(".")[:2])]
     mask = None if "flash" in call.name else call.arg(3, "attn_mask")
-    return _of_tensors(call.inputs[:3], mask, causal=call.arg(place, "is_causal") is True)
+    return _of_tensors(call.inputs[:3], mask, causal=call.arg(position, "is_causal") is True)
 
 
 @lowers("onnx: Attention", "com.microsoft: MultiHeadAttention GroupQueryAttention")
@@ -121,16 +139,22 @@ def _heads_attention(call: Call) -> Op:
     causal = bool(given.get("is_causal", given.get("unidirectional", 0)))
     causal = causal or call.name.endswith("GroupQueryAttention")
     return attention(
-        batch, heads, groups, q_len, kv_len + _past(call), (width, of_values), q.dtype,
+        batch,
+        heads,
+        groups,
+        q_len,
+        kv_len + _past(call),
+        (width, of_values),
+        q.dtype,
         causal=causal,
-    )  # fmt: skip
+    )
 
 
 def _past(call: Call) -> int:
     """Tokens already in the cache that is handed in, of shape (batch, heads, tokens, width)."""
-    places = {"onnx.Attention": 4, "com.microsoft.MultiHeadAttention": 6}
-    place = places.get(call.name, 3)
-    cache: Any = call.args[place] if place < len(call.args) else None
+    positions = {"onnx.Attention": 4, "com.microsoft.MultiHeadAttention": 6}
+    position = positions.get(call.name, 3)
+    cache: Any = call.args[position] if position < len(call.args) else None
     return int(cache.shape[2]) if isinstance(cache, Value) and len(cache.shape) == 4 else 0
 
 

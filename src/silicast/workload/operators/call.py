@@ -53,7 +53,6 @@ class Call:
 
     @property
     def out(self) -> Value:
-        """The first result."""
         return self.outputs[0]
 
     @property

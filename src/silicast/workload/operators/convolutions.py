@@ -31,9 +31,13 @@ class Window:
 
 
 def convolution(
-    images: tuple[int, ...], filters: tuple[int, ...], results: tuple[int, ...], window: Window,
-    dtype: str, direction: str = "forward",
-) -> Op:  # fmt: skip
+    images: tuple[int, ...],
+    filters: tuple[int, ...],
+    results: tuple[int, ...],
+    window: Window,
+    dtype: str,
+    direction: str = "forward",
+) -> Op:
     """A convolution of one, two or three axes, or one of its gradients.
 
     One axis is an image one row high. Of three, each slice of the results is an image whose
@@ -74,13 +78,13 @@ def _as_product(
 
     ``results`` and ``filters`` are those of the plain convolution.
     """
-    places, channels = results[0] * math.prod(results[2:]), results[1] // groups
+    positions, channels = results[0] * math.prod(results[2:]), results[1] // groups
     taps = math.prod(filters[1:])
     if direction == "data":
-        return product(places, taps, channels, groups, dtype)
+        return product(positions, taps, channels, groups, dtype)
     if direction == "weights":
-        return product(channels, taps, places, groups, dtype)
-    return product(places, channels, taps, groups, dtype)
+        return product(channels, taps, positions, groups, dtype)
+    return product(positions, channels, taps, groups, dtype)
 
 
 def _sizes(
@@ -98,18 +102,18 @@ def _sizes(
     if len(taps) == 1:
         taps, stride, padding = [1, *taps], [1, *stride], [0, *padding]
     given, shown = (1, 1, *images[2:])[-2:], (1, 1, *results[2:])[-2:]
-    found = {"batch": batch, "in_channels": channels, "out_channels": results[1]}
+    table = {"batch": batch, "in_channels": channels, "out_channels": results[1]}
     sides = zip("hw", given, shown, taps, stride, padding, strict=True)
     for side, whole, count, r, s, p in sides:
         size, around = _side(whole, count, r, s, p)
-        found["height" if side == "h" else "width"] = size
-        found |= {f"kernel_{side}": r, f"stride_{side}": s, f"padding_{side}": around}
+        table["height" if side == "h" else "width"] = size
+        table |= {f"kernel_{side}": r, f"stride_{side}": s, f"padding_{side}": around}
     for name in ("kernel", "stride", "padding"):
-        pair = found[f"{name}_h"], found[f"{name}_w"]
-        found[name] = max(pair)
+        pair = table[f"{name}_h"], table[f"{name}_w"]
+        table[name] = max(pair)
         if pair[0] == pair[1]:
-            del found[f"{name}_h"], found[f"{name}_w"]
-    return {**found, "groups": window.groups}
+            del table[f"{name}_h"], table[f"{name}_w"]
+    return {**table, "groups": window.groups}
 
 
 def _side(size: int, results: int, taps: int, stride: int, padding: int) -> tuple[int, int]:
@@ -141,12 +145,12 @@ def _convolution(call: Call) -> Iterable[Kernel]:
 
 def _in_layout(op: Op, *images: Value) -> Op:
     """Marked where images have their channels beside each other in memory."""
-    kept = op.family == "conv2d" and any(value.channels_last for value in images)
-    return with_channels_last(op) if kept else op
+    remaining = op.family == "conv2d" and any(value.channels_last for value in images)
+    return with_channels_last(op) if remaining else op
 
 
-def _window(rest: tuple[Any, ...]) -> Window:
-    stride, padding, dilation, transposed, _, groups = rest[:6]
+def _window(remaining: tuple[Any, ...]) -> Window:
+    stride, padding, dilation, transposed, _, groups = remaining[:6]
     return Window(tuple(stride), tuple(padding), tuple(dilation), groups, transposed)
 
 
@@ -156,13 +160,13 @@ def _convolution_backward(call: Call) -> Iterable[Kernel]:
     gradient, images, filters = call.inputs[:3]
     window, dtype = _window(call.args[4:]), format_of(call, images)
     kinds = zip(("data", "weights", "bias"), call.args[-1], strict=True)
-    for place, kind in enumerate(kind for kind, wanted in kinds if wanted):
+    for index, kind in enumerate(kind for kind, wanted in kinds if wanted):
         if kind == "bias":
-            op = movement(gradient.nbytes, call.outputs[place].nbytes, gradient.elements)
+            op = movement(gradient.nbytes, call.outputs[index].nbytes, gradient.elements)
         else:
             op = convolution(images.shape, filters.shape, gradient.shape, window, dtype, kind)
             op = _in_layout(op, images, gradient)
-        yield Kernel(op, kind, (place,))
+        yield Kernel(op, kind, (index,))
 
 
 @lowers("onnx: Conv ConvTranspose ConvInteger QLinearConv")
@@ -171,10 +175,12 @@ def _conv(call: Call) -> Op:
     images, filters = call.args[0], call.args[3 if "QLinear" in call.name else 1]
     axes, given = len(images.shape) - 2, call.kwargs
     window = Window(
-        tuple(given.get("strides", (1,) * axes)), tuple(given.get("pads", (0,) * axes))[:axes],
-        tuple(given.get("dilations", (1,) * axes)), int(given.get("group", 1)),
+        tuple(given.get("strides", (1,) * axes)),
+        tuple(given.get("pads", (0,) * axes))[:axes],
+        tuple(given.get("dilations", (1,) * axes)),
+        int(given.get("group", 1)),
         call.name.endswith("Transpose"),
-    )  # fmt: skip
+    )
     quantized = call.name in ("onnx.ConvInteger", "onnx.QLinearConv")
     dtype = "int8" if quantized or format_of(call, images) == "sq" else images.dtype
     return convolution(images.shape, filters.shape, call.out.shape, window, dtype)

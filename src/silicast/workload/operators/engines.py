@@ -16,17 +16,17 @@ from silicast.workload.operators.rows import row_norm
 from silicast.workload.operators.table import lowers
 from silicast.workload.operators.traffic import STREAMED, movement
 
-LIBRARIES = {
-    "_C": "vllm", "_C_cache_ops": "vllm", "sgl_kernel": "sglang", "flash_attn": "fa2",
-}  # fmt: skip
+LIBRARIES = {"_C": "vllm", "_C_cache_ops": "vllm", "sgl_kernel": "sglang", "flash_attn": "fa2"}
 
 
 def _own(call: Call, op: Op, **flags: bool) -> Op:
     """The op as the engine's own kernel."""
     if op.family == "data_movement":
         return op
-    library, own = LIBRARIES[call.name.partition(".")[0]], tuple(sorted(flags.items()))
-    return replace(op, variant=replace(op.variant, library=library, flags=op.variant.flags + own))
+    library, current = LIBRARIES[call.name.partition(".")[0]], tuple(sorted(flags.items()))
+    return replace(
+        op, variant=replace(op.variant, library=library, flags=op.variant.flags + current)
+    )
 
 
 def _streamed(call: Call, family: str, x: Value, dtype: str = "", **sizes: int) -> Op:

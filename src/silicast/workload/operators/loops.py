@@ -56,8 +56,8 @@ def loops_of(call: Call, kernels: tuple[Kernel, ...]) -> tuple[Loops, ...]:
     first = _of(name, call) or _of(name.removesuffix("_"), call)
     if not first:
         return tuple(_of_bias(kernel) if kernel.role == "bias" else "" for kernel in kernels)
-    rest: list[Loops] = ["joined"] * (len(kernels) - 1)
-    return (first, *rest)
+    remainder: list[Loops] = ["joined"] * (len(kernels) - 1)
+    return (first, *remainder)
 
 
 def _of_bias(kernel: Kernel) -> Loops:

@@ -140,10 +140,10 @@ def _einsum(call: Call) -> Op:
         return movement(call.read_bytes, call.written_bytes, unmodelled=True)
     sizes = dict(zip(terms[0], call.args[0].shape, strict=True))
     sizes |= dict(zip(terms[1], call.args[1].shape, strict=True))
-    first, second, kept = (set(x) for x in (*terms, right))
+    first, second, remaining = (set(x) for x in (*terms, right))
 
     def of(letters: set[str]) -> int:
         return math.prod(sizes[x] for x in letters)
 
-    batch, k = of(first & second & kept), of((first & second) - kept)
+    batch, k = of(first & second & remaining), of((first & second) - remaining)
     return product(of(first - second), of(second - first), k, batch, call.args[0].dtype)

@@ -172,19 +172,19 @@ lowers("onnx: RotaryEmbedding", "com.microsoft: RotaryEmbedding")(
 )
 def _scattered(call: Call) -> Iterable[Kernel]:
     """Out of place the target is copied first; then each source is read, added and written."""
-    target, *rest = call.inputs
+    target, *remaining = call.inputs
     if not call.name.split(".")[1].endswith("_"):
         yield Kernel(pointwise("copy", (target,), call.out), "copy")
-    named = sum(value.nbytes for value in rest)
-    sources = max((v.nbytes for v in rest if v.dtype == target.dtype), default=target.nbytes)
+    named = sum(value.nbytes for value in remaining)
+    sources = max((v.nbytes for v in remaining if v.dtype == target.dtype), default=target.nbytes)
     yield Kernel(movement(named + sources, sources, sources // 4))
 
 
 @lowers("onnx: ScatterND ScatterElements TensorScatter")
 def _scattered_slices(call: Call) -> Iterable[Kernel]:
-    target, rest = call.inputs[0], sum(value.nbytes for value in call.inputs[1:])
+    target, remaining = call.inputs[0], sum(value.nbytes for value in call.inputs[1:])
     yield Kernel(pointwise("copy", (target,), call.out), "copy")
-    yield Kernel(movement(rest, min(rest, target.nbytes)))
+    yield Kernel(movement(remaining, min(remaining, target.nbytes)))
 
 
 @lowers(

@@ -50,8 +50,8 @@ def full_names(names: Iterable[str]) -> Iterator[str]:
     ['aten.mm', 'aten.addmm', 'onnx.Conv']
     """
     for text in names:
-        namespace, several, rest = text.partition(": ")
-        yield from (f"{namespace}.{each}" for each in rest.split()) if several else (text,)
+        namespace, several, remainder = text.partition(": ")
+        yield from (f"{namespace}.{each}" for each in remainder.split()) if several else (text,)
 
 
 def kernels_of(call: Call) -> tuple[Kernel, ...]:
@@ -62,8 +62,8 @@ def kernels_of(call: Call) -> tuple[Kernel, ...]:
     """
     lower = _found(call.name)
     if lower is not None:
-        found = lower(call)
-        kernels = (Kernel(found),) if isinstance(found, Op) else tuple(found)
+        result = lower(call)
+        kernels = (Kernel(result),) if isinstance(result, Op) else tuple(result)
         return kernels or (Kernel(movement(call.read_bytes, call.written_bytes)),)
     if "pointwise" in call.tags and len(call.outputs) == 1:
         return (Kernel(pointwise("add", call.inputs, call.out)),)
@@ -76,7 +76,7 @@ def kernels_of(call: Call) -> tuple[Kernel, ...]:
 def _found(name: str) -> Lowering | None:
     """The function of an operator: of the overload, else of all, else of the form out of place."""
     plain = name.rsplit(".", 1)[0] if name.count(".") > 1 else name
-    found = _TABLE.get(name) or _TABLE.get(plain)
-    if found is None and plain.endswith("_") and not plain.endswith("__"):
+    lowering = _TABLE.get(name) or _TABLE.get(plain)
+    if lowering is None and plain.endswith("_") and not plain.endswith("__"):
         return _TABLE.get(plain[:-1])
-    return found
+    return lowering

@@ -21,9 +21,14 @@ counts them.
 
 
 def movement(
-    read_bytes: int, written_bytes: int, operations: int = 0, *, looped_trips: int = 0,
-    flag: str = "", unmodelled: bool = False,
-) -> Op:  # fmt: skip
+    read_bytes: int,
+    written_bytes: int,
+    operations: int = 0,
+    *,
+    looped_trips: int = 0,
+    flag: str = "",
+    unmodelled: bool = False,
+) -> Op:
     """An op of which bytes and operations are all that counts.
 
     Args:
@@ -34,10 +39,13 @@ def movement(
     flags = tuple((name, True) for name in (flag, "unmodelled" * unmodelled) if name)
     loop = {"looped_trips": looped_trips} if looped_trips else {}
     return Op.make(
-        "data_movement", Variant("fp32", flags=flags),
-        read_bytes=int(read_bytes), written_bytes=max(int(written_bytes), 1),
-        operations=int(operations), **loop,
-    )  # fmt: skip
+        "data_movement",
+        Variant("fp32", flags=flags),
+        read_bytes=int(read_bytes),
+        written_bytes=max(int(written_bytes), 1),
+        operations=int(operations),
+        **loop,
+    )
 
 
 def moved(
@@ -62,8 +70,8 @@ def pointwise(kind: str, inputs: Sequence[Value], out: Value) -> Op:
     """
     whole = [v for v in inputs if v.dtype == out.dtype and v.nbytes == out.nbytes]
     read = sum(value.nbytes for value in inputs)
-    rest = read - sum(v.nbytes for v in whole)
-    if whole and out.dtype in STREAMED and rest * SMALL <= out.nbytes and len(whole) <= 8:
+    remainder = read - sum(v.nbytes for v in whole)
+    if whole and out.dtype in STREAMED and remainder * SMALL <= out.nbytes and len(whole) <= 8:
         variant = Variant(out.dtype, flags=((kind, True),))
         return Op.make("elementwise", variant, elements=out.elements, inputs=len(whole))
     return movement(read, out.nbytes, OPERATIONS[kind] * out.elements)

@@ -63,8 +63,8 @@ def backward_graph(graph: Graph, training: Training = Training()) -> Graph:
     """
     forward = [block for block in graph.blocks if block.direction == "forward"]
     blocks = [_reversed(block, training) for block in reversed(forward)]
-    kept = tuple(block for block in blocks if block.nodes)
-    return replace(graph, blocks=kept, phase="training", boundary=graph.boundary)
+    remaining = tuple(block for block in blocks if block.nodes)
+    return replace(graph, blocks=remaining, phase="training", boundary=graph.boundary)
 
 
 def _reversed(block: Block, training: Training) -> Block:
@@ -88,7 +88,6 @@ class _Backward:
         self.again = frozenset(node.name for node in run_again(block, training.recompute))
 
     def nodes(self) -> Iterator[Node]:
-        """Of all nodes, the last first."""
         for node in reversed(self.block.nodes):
             yield from self._of(node)
         shared = [node for node in self.block.nodes if not node.inputs and not node.of_weights]

@@ -51,28 +51,28 @@ def with_gradient_sums(
     }
     filling, stage, last = 0, len(stages) - 1, (-1, -1)
     left: dict[tuple[int, int], int] = {}
-    place_of = {id(block): place for place, block in enumerate(graph.blocks)}
+    place_of = {id(block): index for index, block in enumerate(graph.blocks)}
     full: dict[int, dict[int, int]] = {}
     for block, repeat in graph.runs():
         if block.direction == "backward":
-            own = _stage_of(block, repeat, stages, stage)
-            if own != stage:  # the stage before this one has all its gradients
-                left[last], filling, stage = filling, 0, own
+            item = _stage_of(block, repeat, stages, stage)
+            if item != stage:  # the stage before this one has all its gradients
+                left[last], filling, stage = filling, 0, item
             more, filling = divmod(filling + weights.get(block.name, 0), bucket_bytes)
             last = (place_of[id(block)], repeat)
             full.setdefault(last[0], {})[repeat] = more
     left[last] = filling
-    found: list[Block] = []
-    for place, block in enumerate(graph.blocks):
-        alone = {repeat for own, repeat in left if own == place}
-        for count, repeats in _alike(block, full.get(place, {}), alone):
+    blocks: list[Block] = []
+    for index, block in enumerate(graph.blocks):
+        alone = {repeat for item, repeat in left if item == index}
+        for count, repeats in _alike(block, full.get(index, {}), alone):
             sums = [bucket_bytes] * count
-            if repeats[0] in alone and (rest := left[place, repeats[0]]):
-                sums.append(rest)
-            found.append(_summing(block, repeats, sums, ranks, bucket_bytes))
+            if repeats[0] in alone and (remaining := left[index, repeats[0]]):
+                sums.append(remaining)
+            blocks.append(_summing(block, repeats, sums, ranks, bucket_bytes))
         if block.direction != "backward":
-            found.append(block)
-    return replace(graph, blocks=tuple(found))
+            blocks.append(block)
+    return replace(graph, blocks=tuple(blocks))
 
 
 def _stage_of(block: Block, repeat: int, stages: Sequence[tuple[int, int]], before: int) -> int:
@@ -93,7 +93,7 @@ def _alike(block: Block, full: dict[int, int], alone: set[int]) -> Iterator[tupl
     groups: list[tuple[tuple[int, int], list[int]]] = []
     for repeat, count in full.items():
         key = (count, repeat if repeat in alone else -1)
-        same = next((own for known, own in groups if known == key), None)
+        same = next((item for known, item in groups if known == key), None)
         if same is None or not (block.layers or groups[-1][0] == key):
             groups.append((key, [repeat]))
         elif block.layers:  # their numbers say when they run

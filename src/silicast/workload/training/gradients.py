@@ -29,13 +29,15 @@ DROPOUT = "dropout"
 
 _NO_GRADIENT = frozenset(
     ("sampling", "topk", "kv_copy", "quantize", "optimizer", "attention_decode", "indexer_logits")
-)  # fmt: skip
+)
 """Integers come out of them, or they belong to generation."""
 
 _CONJUGATE = {
-    "all_gather": "reduce_scatter", "reduce_scatter": "all_gather", "dispatch": "combine",
+    "all_gather": "reduce_scatter",
+    "reduce_scatter": "all_gather",
+    "dispatch": "combine",
     "combine": "dispatch",
-}  # fmt: skip
+}
 _UNARY = frozenset(("relu", "sqrt", "exp", "sigmoid", "silu", "tanh", "gelu"))
 
 
@@ -47,8 +49,8 @@ def words(node: Node) -> frozenset[str]:
     ['aten', 'self', 'where']
     """
     name = node.source or node.name.rpartition(".")[2]
-    found = re.split(r"[^a-z]+", name.lower())
-    return frozenset("max" if word == "maximum" else word for word in found if word)
+    result = re.split(r"[^a-z]+", name.lower())
+    return frozenset("max" if word == "maximum" else word for word in result if word)
 
 
 def gradients(node: Node) -> Gradients:
@@ -79,12 +81,12 @@ def _product(node: Node) -> Gradients:
         return [("input", first), ("values", replace(op, dims=_with(op, m=n, n=k, k=m)))]
     if not isinstance(m, (int, tuple)):  # rows of a batch state: the same work the other way around
         return [("input", first), ("weight", first)]
-    found: Gradients = [("input", first)]
-    found.append(("weight", replace(op, dims=_with(op, m=n, n=k, k=m))))
+    product: Gradients = [("input", first)]
+    product.append(("weight", replace(op, dims=_with(op, m=n, n=k, k=m))))
     if _has_bias(node):
         rows, columns = _sizes(op, "m", "n")
-        found.append(("bias", _moved(op, rows * columns, columns)))
-    return found
+        product.append(("bias", _moved(op, rows * columns, columns)))
+    return product
 
 
 def _has_bias(node: Node) -> bool:
@@ -113,8 +115,11 @@ def _elementwise(node: Node) -> Gradients:
     if kind in _UNARY:
         return [("input", _pass(op, kind, 2))]
     if kind == "pow":  # the smaller power, times the exponent, times the gradient
-        return [("power", _pass(op, "pow", 1)), ("factor", _pass(op, "mul", 1)),
-                ("input", _pass(op, "mul", 2))]  # fmt: skip
+        return [
+            ("power", _pass(op, "pow", 1)),
+            ("factor", _pass(op, "mul", 1)),
+            ("input", _pass(op, "mul", 2)),
+        ]
     if two:  # a product or quotient of two tensors
         return [("input", _pass(op, kind, 2)), ("values", _pass(op, "mul", 2))]
     return [("input", _pass(op, kind, 1))]
@@ -131,8 +136,8 @@ def _norm(node: Node) -> Gradients:
     """Of the input: three tensors; of weight and bias: gradient and input once more."""
     op = node.op
     if op.variant.dtype != "fp32":  # kernels of 16 bits were measured as one call
-        kept = tuple((n, v) for n, v in op.dims if n != "residual")
-        return [("input", replace(op, family="norm_backward", dims=kept))]
+        remaining = tuple((n, v) for n, v in op.dims if n != "residual")
+        return [("input", replace(op, family="norm_backward", dims=remaining))]
     plain = replace(op, dims=tuple((n, 0 if n == "residual" else v) for n, v in op.dims))
     tokens, hidden = op.dim("tokens"), op.dim("hidden")
     if isinstance(tokens, int) and isinstance(hidden, int):
@@ -215,21 +220,22 @@ _RULES: Mapping[str, Callable[[Node], Gradients]] = {
 def _kind(op: Op, kind: str) -> Variant:
     """An elementwise variant in the format of the op's result."""
     recipe = RECIPES.get(op.variant.dtype)
-    return Variant(dtype=op.variant.dtype if recipe is None else recipe.output,
-                   flags=((kind, True),))  # fmt: skip
+    return Variant(
+        dtype=op.variant.dtype if recipe is None else recipe.output, flags=((kind, True),)
+    )
 
 
 def _sizes(op: Op, *names: str) -> tuple[int, ...]:
     """Sizes of an op that has no symbols."""
-    found = [op.dim(name) for name in names]
-    for name, size in zip(names, found, strict=True):
+    items = [op.dim(name) for name in names]
+    for name, size in zip(names, items, strict=True):
         if not isinstance(size, int):
             raise SilicastError(
                 f"the backward pass of {op.family} needs a number for {name}, found {size!r}",
                 field=name,
                 hint="bind the batch's symbols first",
             )
-    return tuple(size for size in found if isinstance(size, int))
+    return tuple(size for size in items if isinstance(size, int))
 
 
 def _pass(op: Op, kind: str, inputs: int) -> Op:
@@ -246,9 +252,12 @@ def _moved(op: Op, read: int, written: int, operations: int = 0) -> Op:
     variant = Variant(dtype=_kind(op, "copy").dtype)
     size = int(BITS.get(variant.dtype, 16))
     return Op.make(
-        "data_movement", variant, read_bytes=read * size // 8,
-        written_bytes=max(written * size // 8, 1), operations=operations,
-    )  # fmt: skip
+        "data_movement",
+        variant,
+        read_bytes=read * size // 8,
+        written_bytes=max(written * size // 8, 1),
+        operations=operations,
+    )
 
 
 def _with(op: Op, **changes: Dim) -> tuple[tuple[str, Dim], ...]:

@@ -67,9 +67,10 @@ def recomputed_parts(recompute: Recompute) -> frozenset[Part]:
     if policy != "selective" or any(name not in MODULES for name in names):
         known = ", ".join(MODULES)
         raise unknown_name(
-            f"unknown recomputation {recompute[:60]!r}", "recompute",
+            f"unknown recomputation {recompute[:60]!r}",
+            "recompute",
             f"none, selective, full, or selective: and modules joined by +, of {known}",
-        )  # fmt: skip
+        )
     return frozenset(part for name in names for part in MODULES[name])
 
 
@@ -86,14 +87,16 @@ def run_again(block: Block, recompute: Recompute) -> Iterator[Node]:
     if not layer:
         parts = parts & {"core"}
     latent = any(node.name in _LATENT for node in block.nodes)
-    own = {node.name: recompute == "full" or part_of(node, latent) in parts for node in block.nodes}
+    table = {
+        node.name: recompute == "full" or part_of(node, latent) in parts for node in block.nodes
+    }
     gathers = {node.name for node in block.nodes if node.op.family == "all_gather"}
     for node in reversed(block.nodes):
-        if node.name not in gathers and own[node.name]:
-            own |= {name: True for name in node.inputs if name in gathers}
+        if node.name not in gathers and table[node.name]:
+            table |= {name: True for name in node.inputs if name in gathers}
     for node in block.nodes:
-        if own[node.name]:
-            inputs = tuple(f"{name}_again" for name in node.inputs if own.get(name, False))
+        if table[node.name]:
+            inputs = tuple(f"{name}_again" for name in node.inputs if table.get(name, False))
             yield replace(node, name=f"{node.name}_again", inputs=inputs)
         elif node.op.family == "moe" and "moe_act" in parts:
             yield Node(f"{node.name}_act_again", _activation(node.op), (), node.stream)
@@ -109,10 +112,10 @@ def part_of(node: Node, latent: bool) -> Part | None:
     family = node.op.family
     if family.startswith(("attention_", "mla_")):
         return "core"
-    found = next((part for part, names in _NAMES if names.fullmatch(node.name)), None)
-    if found == "mla_up" and not latent:
+    result = next((part for part, names in _NAMES if names.fullmatch(node.name)), None)
+    if result == "mla_up" and not latent:
         return None
-    return "core" if found is None and family == "softmax" else found
+    return "core" if result is None and family == "softmax" else result
 
 
 def _activation(op: Op) -> Op:

@@ -42,15 +42,15 @@ def on_prompt(nodes: Iterator[Node]) -> tuple[Node, ...]:
 
 def on_step(nodes: Iterator[Node]) -> tuple[Node, ...]:
     """Nodes of a decoder behind an encoder: one token a sequence; its own prefill is left out."""
-    kept: list[Node] = []
+    remaining: list[Node] = []
     gone: set[str] = set()
     for node in nodes:
         if {PREFILL_Q, PREFILL_KV} & {dim for _, dim in node.op.dims if isinstance(dim, str)}:
             gone.add(node.name)
             continue
         inputs = tuple(name for name in node.inputs if name not in gone)
-        kept.append(_renamed(replace(node, inputs=inputs), _ON_STEP))
-    return tuple(kept)
+        remaining.append(_renamed(replace(node, inputs=inputs), _ON_STEP))
+    return tuple(remaining)
 
 
 def _renamed(node: Node, names: Mapping[str, str]) -> Node:
@@ -66,33 +66,35 @@ def _renamed(node: Node, names: Mapping[str, str]) -> Node:
 def cross_nodes(make: Nodes, encoder: ModelConfig, kind: LayerKind, source: str) -> Iterator[Node]:
     """From the normed input to the output of one rank: keys and values are the encoder's."""
     shard, width, hidden = make.shard, kind.head_dim, make.model.hidden
-    own, groups = shard.heads_of(kind.heads), shard.kv_heads_of(kind.kv_heads)
+    heads, groups = shard.heads_of(kind.heads), shard.kv_heads_of(kind.kv_heads)
     both = 2 * groups * width
-    yield make.projection("cross_q", own * width, hidden, source)
+    yield make.projection("cross_q", heads * width, hidden, source)
     yield make.projection("cross_kv", both, encoder.hidden, rows=PREFILL_TOKENS)
     yield make.kv_copy("cross_kv_copy", groups, width, "cross_kv", rows=PREFILL_TOKENS)
     yield make.node(
         "cross_attention", "attention_decode", "cross_q", "cross_kv_copy", variant=make.cached(),
-        kv_len=CROSS_KV, window=0, num_heads=own, num_kv_heads=groups, head_dim=width,
+        kv_len=CROSS_KV, window=0, num_heads=heads, num_kv_heads=groups, head_dim=width,
     )  # fmt: skip
-    yield make.projection(CROSS, hidden, own * width, "cross_attention")
+    yield make.projection(CROSS, hidden, heads * width, "cross_attention")
 
 
 def cross_weights(model: ModelConfig, encoder: ModelConfig, kind: LayerKind) -> list[Weight]:
     """Weights of one layer's cross-attention."""
     h, q, kv = model.hidden, kind.heads * kind.head_dim, kind.kv_heads * kind.head_dim
-    found = [
+    weights = [
         Weight("cross_q", q, h, "outputs", "projection"),
         Weight("cross_kv", kv, encoder.hidden, "kv_heads", "projection", 2, heads=kind.kv_heads),
         Weight("cross_o", h, q, "inputs", "projection"),
     ]
     if model.qkv_bias:
         biased = 2 if model.k_bias else 1
-        found.append(Weight("cross_q_bias", q, cut="outputs"))
-        found.append(Weight("cross_kv_bias", kv, cut="kv_heads", count=biased, heads=kind.kv_heads))
+        weights.append(Weight("cross_q_bias", q, cut="outputs"))
+        weights.append(
+            Weight("cross_kv_bias", kv, cut="kv_heads", count=biased, heads=kind.kv_heads)
+        )
     if model.o_bias:
-        found.append(Weight("cross_o_bias", h))
-    return found
+        weights.append(Weight("cross_o_bias", h))
+    return weights
 
 
 def cross_flops(model: ModelConfig, kind: LayerKind, prompts: int, seen: int) -> int:

@@ -83,8 +83,8 @@ def stage_bounds(
     if not 1 <= stages <= layers:
         raise ValueError(f"{stages} stages of {layers} layers")
     sizes = [layers // stages] * stages
-    for place in range(layers % stages):
-        sizes[place if extra == "first" else -2 - place] += 1
+    for index in range(layers % stages):
+        sizes[index if extra == "first" else -2 - index] += 1
     bounds: list[tuple[int, int]] = []
     first = 0
     for size in sizes:

@@ -104,16 +104,16 @@ def _check_dense(model: ModelConfig, ranks: int) -> None:
 
 def _sizes(model: ModelConfig) -> str:
     """The sizes that tp must divide, in words."""
-    found: list[str] = []
+    items: list[str] = []
     for kind in model.kinds:
         if kind.mixer:
-            found += [f"{kind.heads} heads", f"{kind.kv_heads} key-value heads"]
+            items += [f"{kind.heads} heads", f"{kind.kv_heads} key-value heads"]
         if kind.feed == "mlp":
-            found.append(f"an MLP of width {kind.intermediate}")
+            items.append(f"an MLP of width {kind.intermediate}")
     if model.moe and model.moe.shared_intermediate:
-        found.append(f"shared experts of width {model.moe.shared_intermediate}")
-    found = list(dict.fromkeys(found))
-    return f"{', '.join(found[:-1])} and {found[-1]}" if len(found) > 1 else found[0]
+        items.append(f"shared experts of width {model.moe.shared_intermediate}")
+    items = list(dict.fromkeys(items))
+    return f"{', '.join(items[:-1])} and {items[-1]}" if len(items) > 1 else items[0]
 
 
 def _check_experts(model: ModelConfig, plan: Plan) -> None:

@@ -27,19 +27,19 @@ def costed(
     loops: str, einsum: Einsum = PRODUCT, chip: Architecture = CHIP, keeps: str = "WIO"
 ) -> Cost:
     """``"dram K2 M4 / array N2"``: loops of each place, outermost first."""
-    found: list[Loop] = []
-    for place in loops.split("/"):
-        name, *rest = place.split()
+    items: list[Loop] = []
+    for position in loops.split("/"):
+        name, *remaining = position.split()
         axis = 0 if name == "array" else -1
-        found.extend(Loop(name, word[0], int(word[1:]), axis) for word in rest)
+        items.extend(Loop(name, word[0], int(word[1:]), axis) for word in remaining)
     names = frozenset(n for n in einsum.names if n[0] in keeps)
-    nest = LoopNest(tuple(found), {"buffer": names})
-    return cost(einsum, chip, MappingBatch.of(nest, einsum, chip))
+    nest = LoopNest(tuple(items), {"buffer": names})
+    return cost(einsum, chip, MappingBatch.from_nest(nest, einsum, chip))
 
 
-def counts(found: Cost, level: int, tensor: str) -> tuple[float, float, float]:
-    t = found.einsum.names.index(tensor)
-    traffic = found.traffic
+def counts(result: Cost, level: int, tensor: str) -> tuple[float, float, float]:
+    t = result.einsum.names.index(tensor)
+    traffic = result.traffic
     return tuple(
         float(getattr(traffic, kind)[level, t, 0]) for kind in ("reads", "fills", "updates")
     )  # type: ignore[return-value]
@@ -53,22 +53,22 @@ def test_a_tensor_stays_while_loops_inside_do_not_index_it() -> None:
 
 
 def test_partial_sums_go_out_and_come_back() -> None:
-    found = costed("dram K2 M2 / buffer M2 N2 K4")
+    result = costed("dram K2 M2 / buffer M2 N2 K4")
     # 8 outputs leave after each half of K; only the second time are they read back.
-    assert counts(found, 0, "Outputs") == (8, 0, 16)
-    assert counts(found, 1, "Outputs") == (64 - 8, 8, 64)
+    assert counts(result, 0, "Outputs") == (8, 0, 16)
+    assert counts(result, 1, "Outputs") == (64 - 8, 8, 64)
 
 
 def test_a_fan_out_reads_once_and_adds_on_the_way() -> None:
-    found = costed("dram M4 / buffer N2 K2 / array K4")
-    assert counts(found, 1, "Outputs")[2] == 64 / 4
+    result = costed("dram M4 / buffer N2 K2 / array K4")
+    assert counts(result, 1, "Outputs")[2] == 64 / 4
     shared = costed("dram K8 / buffer N2 / array M4")
     assert counts(shared, 1, "Weights")[0] == 64 / 4
     alone = dataclasses.replace(
         CHIP, nodes=(DRAM, BUFFER, FanOut("array", (4,), multicast=False, reduction=False))
     )
-    found = costed("dram K8 / buffer N2 / array M4", chip=alone)
-    assert counts(found, 1, "Weights")[0] == 64
+    result = costed("dram K8 / buffer N2 / array M4", chip=alone)
+    assert counts(result, 1, "Weights")[0] == 64
 
 
 def test_a_window_keeps_what_the_step_before_had() -> None:
@@ -84,28 +84,28 @@ def test_a_window_slides_by_the_step_of_the_innermost_of_its_loops() -> None:
     inner = Memory("line", read_pj=1.0, fill_pj=1.0, update_pj=1.0)
     chip = dataclasses.replace(CHIP, nodes=(DRAM, BUFFER, inner))
     row = conv2d(c=1, m=1, p=8, q=1, r=3, s=1)
-    found = costed("dram P4 / buffer P2 / line R3", row, chip)
-    assert counts(found, 1, "Inputs")[:2] == (3 + 7, 4 + 3 * 2)
+    result = costed("dram P4 / buffer P2 / line R3", row, chip)
+    assert counts(result, 1, "Inputs")[:2] == (3 + 7, 4 + 3 * 2)
 
 
 def test_energy_is_accesses_times_energy() -> None:
-    found = costed("dram K2 N2 M2 / buffer M2 K4")
+    result = costed("dram K2 N2 M2 / buffer M2 K4")
     reads = 16 + 32 * 2
     partial = 8
-    assert found.access_pj[0].sum() == (reads + partial) / 4 * 8.0 + 16 / 4 * 8.0
-    assert found.compute_pj[0] == 64 * 0.5
-    assert found.energy_pj[0] == found.access_pj.sum() + 32.0
+    assert result.access_pj[0].sum() == (reads + partial) / 4 * 8.0 + 16 / 4 * 8.0
+    assert result.compute_pj[0] == 64 * 0.5
+    assert result.energy_pj[0] == result.access_pj.sum() + 32.0
 
 
 def test_time_is_the_busiest_port() -> None:
-    found = costed("dram K2 N2 M2 / buffer M2 K4")
+    result = costed("dram K2 N2 M2 / buffer M2 K4")
     read = (64 + 64 + 64 - 8) / 2.0
-    assert found.port_cycles["buffer", "read"][0] == read
-    assert found.cycles[0] == max(64, read)
+    assert result.port_cycles["buffer", "read"][0] == read
+    assert result.cycles[0] == max(64, read)
     ramp = dataclasses.replace(CHIP, ramps=True)
     tiles = 4 * 1 + 2 * 4 + 2 * 1
     later = costed("dram K2 N2 M2 / buffer M2 K4", chip=ramp)
-    assert later.cycles[0] == found.cycles[0] + -(-tiles // 4)
+    assert later.cycles[0] == result.cycles[0] + -(-tiles // 4)
 
 
 def test_a_tile_that_overflows_does_not_fit() -> None:

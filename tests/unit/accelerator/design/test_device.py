@@ -60,11 +60,11 @@ def test_a_device_hashes_its_memory_and_compute_tree() -> None:
 
 
 def test_a_kernel_of_a_design_has_time_energy_and_named_errors() -> None:
-    found = time_of(Op.make("gemm", Variant("bf16"), m=64, n=64, k=64), device_from(chip()))
-    assert found.bound_s <= found.p05_s <= found.estimate_s <= found.p95_s
-    assert found.energy_j is not None
-    assert found.energy_j.estimate > 64**3 * 1e-12
-    assert {"unbuilt:test-chip", "mapper:test-chip"} <= found.shared_log_sd.keys()
+    time = time_of(Op.make("gemm", Variant("bf16"), m=64, n=64, k=64), device_from(chip()))
+    assert time.bound_s <= time.p05_s <= time.estimate_s <= time.p95_s
+    assert time.energy_j is not None
+    assert time.energy_j.estimate > 64**3 * 1e-12
+    assert {"unbuilt:test-chip", "mapper:test-chip"} <= time.shared_log_sd.keys()
 
 
 def test_what_a_library_was_compiled_to_takes_its_operations() -> None:
@@ -95,11 +95,11 @@ def test_unknown_kinds_and_no_operations_are_refused(
 
 
 def test_energy_is_left_out_where_an_action_has_none() -> None:
-    found = time_of(
+    time = time_of(
         Op.make("gemm", Variant("bf16"), m=64, n=64, k=64), device_from(chip(compute={}))
     )
-    assert found.energy_j is None
-    assert any("mac.energy_pj has no energy" in said for said in found.warnings)
+    assert time.energy_j is None
+    assert any("mac.energy_pj has no energy" in warning for warning in time.warnings)
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,8 @@ def test_validate_takes_a_design(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["validate", str(good)]) == 0
     assert "no problems" in capsys.readouterr().out
     assert main(["validate", str(bad)]) == 2
-    said = capsys.readouterr().out
-    assert "density.Weights: expected a density above 0 and at most 1, found 1.5" in said
+    remark = capsys.readouterr().out
+    assert "density.Weights: expected a density above 0 and at most 1, found 1.5" in remark
 
 
 def test_nothing_is_near_what_nobody_has_built() -> None:

@@ -125,8 +125,8 @@ def written(folder: Path, name: str, text: str) -> Path:
 
 
 def test_scale_sim(tmp_path: Path) -> None:
-    found = read_hardware(written(tmp_path, "small.cfg", SCALE))
-    chip = found.architecture
+    hardware = read_hardware(written(tmp_path, "small.cfg", SCALE))
+    chip = hardware.architecture
     array = next(node for node in chip.nodes if isinstance(node, FanOut))
     assert (array.mesh, array.systolic, chip.name) == ((8, 4), "Weights", "small")
     assert [m.usable_words for m in chip.memories[1:4]] == [32768, 16384, 8192]
@@ -140,15 +140,15 @@ def test_scale_sim(tmp_path: Path) -> None:
 
 
 def test_zigzag(tmp_path: Path) -> None:
-    found = read_hardware(written(tmp_path, "chip.yaml", ZIGZAG))
-    chip = found.architecture
+    hardware = read_hardware(written(tmp_path, "chip.yaml", ZIGZAG))
+    chip = hardware.architecture
     assert [node.name for node in chip.nodes] == ["dram", "D1", "rf", "D2"]
     rf = chip.nodes[2]
     assert isinstance(rf, Memory)
     assert (rf.capacity_words, rf.keeps, rf.read_pj, rf.fill_pj) == (8, ("Weights",), 0.1, 0.2)
     assert [port.actions for port in rf.ports] == [("read",), ("fill",)]
     assert chip.memories[0].ports[0].words_per_cycle == 8
-    assert found.constraints.rules["D2", 0].most["Q"] == 2
+    assert hardware.constraints.rules["D2", 0].most["Q"] == 2
     work = read_workload(written(tmp_path, "layers.yaml", ZIGZAG_LAYERS))
     assert work.left == {"Add": 1}
     einsum = work.layers[0].einsum
@@ -249,9 +249,9 @@ def test_a_graph_of_ours_is_layers(tmp_path: Path) -> None:
     )  # fmt: skip
     path = tmp_path / "small.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), str(path))
-    found = workload_of(path, {})
-    assert [layer.einsum.points for layer in found.layers] == [64 * 6 * 4 * 9]
-    assert sum(found.left.values()) == 1
+    workload = workload_of(path, {})
+    assert [layer.einsum.points for layer in workload.layers] == [64 * 6 * 4 * 9]
+    assert sum(workload.left.values()) == 1
 
 
 OP_GRAPH = """{"format": 1, "name": "mlp", "symbols": {"batch": 4}, "nodes": [
@@ -270,11 +270,11 @@ def test_neighbours_of_an_op_graph_run_tile_by_tile(tmp_path: Path) -> None:
     workload = workload_of(path, {})
     assert [feed.names for feed in workload.feeds] == [("up", "down")]
     plain = mapped_layers("systolic-128", workload)
-    found = mapped_layers("systolic-128", workload, fuse=True)
-    assert [each.feed.names for each in found.fused] == [("up", "down")]
-    saved = found.fused[0].saved_pj
+    result = mapped_layers("systolic-128", workload, fuse=True)
+    assert [each.feed.names for each in result.fused] == [("up", "down")]
+    saved = result.fused[0].saved_pj
     assert saved > 0
-    assert found.energy_pj == pytest.approx(plain.energy_pj - saved)
+    assert result.energy_pj == pytest.approx(plain.energy_pj - saved)
 
 
 def test_precisions_of_layers_are_named(tmp_path: Path) -> None:

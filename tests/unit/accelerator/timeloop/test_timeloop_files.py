@@ -34,11 +34,11 @@ def test_the_given_mapping(folder: Folder) -> None:
 
 
 def test_tensors_that_a_mapping_does_not_name_are_kept(folder: Folder) -> None:
-    said = [
+    remarks = [
         ("keep: [A, B], bypass: [Z]}", "bypass: [Z]}"),
         ("keep: [Z], bypass: [A, B]}", "bypass: [A, B]}"),
     ]
-    nest, cost = given_mapping(str(folder(*said)))
+    nest, cost = given_mapping(str(folder(*remarks)))
     assert nest.keeps["Buf"] == {"A", "B"}
     assert nest.keeps["Reg"] == {"Z"}
     assert cost.energy_pj[0] == given_mapping(str(folder()))[1].energy_pj[0]
@@ -47,12 +47,12 @@ def test_tensors_that_a_mapping_does_not_name_are_kept(folder: Folder) -> None:
 def test_entries_of_one_target_are_merged(folder: Folder) -> None:
     two = ["factors: 'K=4'", "permutation: KNM"]
     apart = ruled(*(f"{{target: Buf, type: temporal, {each}}}" for each in two))
-    found = described(folder(constraints=apart)).constraints.rules
+    rules = described(folder(constraints=apart)).constraints.rules
     once = folder(
         constraints=ruled("{target: Buf, type: temporal, factors: 'K=4', permutation: KNM}")
     )
-    assert found == described(once).constraints.rules
-    assert found["Buf", -1].innermost == ("K", "N", "M")
+    assert rules == described(once).constraints.rules
+    assert rules["Buf", -1].innermost == ("K", "N", "M")
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_entries_of_one_target_are_merged(folder: Folder) -> None:
     ],
 )
 def test_spellings(folder: Folder, attributes: str, words: float, block: int) -> None:
-    found = described(folder((BUFFER, attributes)))
-    buffer = found.architecture.memories[1]
+    result = described(folder((BUFFER, attributes)))
+    buffer = result.architecture.memories[1]
     assert (buffer.capacity_words, buffer.block_words, buffer.word_bits) == (words, block, 16)
-    assert found.notes == ()
+    assert result.notes == ()
 
 
 @pytest.mark.parametrize("spelling", ["read-bandwidth", "read_bandwidth"])
@@ -119,8 +119,8 @@ NESTED = """architecture:
 def test_ranges_of_names_say_how_many_there_are(folder: Folder) -> None:
     here = folder()
     text = (here / "parsed-processed-input.yaml").read_text()
-    rest = text[text.index("problem:") :]
-    (here / "parsed-processed-input.yaml").write_text(NESTED + rest)
+    remaining = text[text.index("problem:") :]
+    (here / "parsed-processed-input.yaml").write_text(NESTED + remaining)
     architecture = described(here).architecture
     assert architecture.units == 4
     assert [node.name for node in architecture.nodes] == ["DRAM", "Buf", "Buf.fan_out", "Reg"]
@@ -173,12 +173,12 @@ def test_hyphens_of_the_problem(folder: Folder) -> None:
     assert einsum == described(folder()).einsum
 
 
-def refused(here: Path, *said: str) -> None:
+def refused(here: Path, *message: str) -> None:
     """Both readers refuse: a file, and these words."""
     with pytest.raises(SilicastError) as caught:
         given_mapping(str(here))
     assert str(here) in caught.value.file
-    for word in said:
+    for word in message:
         assert word in str(caught.value)
 
 
@@ -259,10 +259,10 @@ SPARSE = """sparse_optimizations:
 
 
 def test_spellings_of_zeros(folder: Folder) -> None:
-    found = described(folder(sparse=SPARSE)).architecture
-    assert found.memories[1].eliminations[0].conditions == ("A",)
-    assert len(found.memories[1].formats) == 1
-    assert found.compute.on_zero == "gate"
+    architecture = described(folder(sparse=SPARSE)).architecture
+    assert architecture.memories[1].eliminations[0].conditions == ("A",)
+    assert len(architecture.memories[1].formats) == 1
+    assert architecture.compute.on_zero == "gate"
 
 
 @pytest.mark.parametrize(

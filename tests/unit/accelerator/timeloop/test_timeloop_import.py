@@ -34,11 +34,11 @@ def test_import_and_map(folder: Callable[..., Path], capsys: Capture) -> None:
     assert main(["design", "map", str(here), "--json"]) == 0
     captured = capsys.readouterr()
     assert "A is Inputs, B is Weights, Z is Outputs" in captured.err
-    own = json.loads(captured.out.partition("\n")[2])
+    loads = json.loads(captured.out.partition("\n")[2])
     assert main(["design", "map", str(target), "matmul", "m=8", "n=6", "k=4", "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
-    assert again["energy_pj"] == own["energy_pj"]
-    assert again["cycles"] == own["cycles"]
+    assert again["energy_pj"] == loads["energy_pj"]
+    assert again["cycles"] == loads["cycles"]
 
 
 def test_zeros_are_written_too(folder: Callable[..., Path], capsys: Capture) -> None:

@@ -28,8 +28,8 @@ PUBLISHED = {
 @pytest.mark.parametrize("op", OPERATIONS)
 def test_the_published_numbers_are_exact(op: str) -> None:
     system = read_system(FOLDER / "system.json")
-    found = tuple(astra_time(op, 1 << 20, HGX, system, backend) for backend in BACKENDS)
-    assert found == PUBLISHED[op]
+    result = tuple(astra_time(op, 1 << 20, HGX, system, backend) for backend in BACKENDS)
+    assert result == PUBLISHED[op]
 
 
 @pytest.mark.data

@@ -100,9 +100,9 @@ def test_one_dimension_is_waves_of_one_ring(
     message = chunk if op == "all_gather" else chunk // npus
     step = int(2 * 936.25 + message / network.dimensions[0].bytes_per_ns) + delay
     reduced = npus - 1 if op in ("all_reduce", "reduce_scatter") and memory else 0
-    kept = 3 * int(message / memory) * reduced if memory else 0
+    remaining = 3 * int(message / memory) * reduced if memory else 0
     waves = math.ceil(math.ceil(size / chunk) / active)
-    assert unaware(op, size, system, network) == waves * (delay + around * step + kept)
+    assert unaware(op, size, system, network) == waves * (delay + around * step + remaining)
 
 
 @given(size=st.integers(1 << 10, 1 << 24), op=st.sampled_from(("all_gather", "reduce_scatter")))
@@ -116,12 +116,12 @@ def test_what_is_not_modelled_is_refused() -> None:
     assert NETWORK.npus == 8
     with pytest.raises(SilicastError, match="2 dimensions; ASTRA-sim counts contention in one"):
         astra_time("all_reduce", 8000, NETWORK, PLAIN, BACKENDS[0])
-    for change, said in (
+    for change, remarks in (
         ({"all_reduce_implementation": ("ring", "direct")}, "all_reduce by ring, direct"),
         ({"all_reduce_implementation": ("ring",)}, "has 1 entries, and the network 2 dimensions"),
         ({"inter_dimension_scheduling": "themis"}, "inter-dimension-scheduling: 'themis'"),
     ):
-        with pytest.raises(SilicastError, match=said):
+        with pytest.raises(SilicastError, match=remarks):
             unaware("all_reduce", 8000, msgspec.structs.replace(PLAIN, **change))
     with pytest.raises(SilicastError, match="at least one byte"):
         unaware("reduce_scatter", 7, PLAIN)

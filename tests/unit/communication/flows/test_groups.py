@@ -18,7 +18,7 @@ NETWORK, SIZE = 50e9, 1e9
 
 def pods(gpus: int, oversubscription: float, pod: int = 32) -> Topology:
     """H100 in nodes of 8 under switches of ``pod`` devices."""
-    whole = Topology.of(find_device("H100"), gpus, inter=Link("network", NETWORK))
+    whole = Topology.from_device(find_device("H100"), gpus, inter=Link("network", NETWORK))
     return replace(whole, uplink=Link("uplink", NETWORK / oversubscription, domain=pod))
 
 

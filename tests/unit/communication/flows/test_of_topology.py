@@ -25,7 +25,7 @@ CASES: list[tuple[str, str, Method]] = [
 @pytest.mark.parametrize("device", ["H100", "A100", "L40S"])
 def test_flows_are_never_below_the_bound(device: str, gpus: int) -> None:
     """Without latency they are what the links alone allow for an algorithm."""
-    topology = Topology.of(find_device(device), gpus, gpus_per_node=min(gpus, 8))
+    topology = Topology.from_device(find_device(device), gpus, gpus_per_node=min(gpus, 8))
     fabric = fabric_of(topology)
     for op, name, method in CASES:
         job = Job("a", tuple(range(gpus)), rounds_of(name, method, gpus, 1e8))
@@ -34,7 +34,7 @@ def test_flows_are_never_below_the_bound(device: str, gpus: int) -> None:
 
 
 def test_a_ring_inside_a_node_is_the_wire_of_its_closed_form() -> None:
-    topology = Topology.of(find_device("H100"), 8)
+    topology = Topology.from_device(find_device("H100"), 8)
     job = Job("a", tuple(range(8)), rounds_of("all_gather", "ring", 8, 1e8))
     bound = float(link_bound("all_gather", np.array([1e8]), topology)[0])
     assert simulate(fabric_of(topology), [job]).end_s == pytest.approx(bound, rel=1e-9)
@@ -43,13 +43,13 @@ def test_a_ring_inside_a_node_is_the_wire_of_its_closed_form() -> None:
 def test_what_has_no_such_network_is_refused() -> None:
     h100 = find_device("H100")
     with pytest.raises(SilicastError, match="12 devices in nodes of 8"):
-        fabric_of(Topology.of(h100, 12))
+        fabric_of(Topology.from_device(h100, 12))
     with pytest.raises(SilicastError, match="links of a cube"):
-        fabric_of(Topology.of(find_device("V100-SXM2-32GB"), 8))
+        fabric_of(Topology.from_device(find_device("V100-SXM2-32GB"), 8))
 
 
 def test_a_mesh_has_a_link_for_each_peer() -> None:
-    topology = Topology.of(find_device("H100"), 4, gpus_per_node=4)
+    topology = Topology.from_device(find_device("H100"), 4, gpus_per_node=4)
     assert topology.fabric == "mesh"
     (inside,) = fabric_of(topology).dimensions
     assert (inside.kind, inside.bytes_per_s) == ("full", 150e9)
@@ -59,7 +59,7 @@ def test_pods_share_their_uplinks() -> None:
     from dataclasses import replace
 
     topology = replace(
-        Topology.of(find_device("H100"), 64, inter=Link("network", 50e9)),
+        Topology.from_device(find_device("H100"), 64, inter=Link("network", 50e9)),
         uplink=Link("uplink", 12.5e9, domain=32),
     )
     _, rails = fabric_of(topology).dimensions

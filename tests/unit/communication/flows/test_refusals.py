@@ -14,7 +14,7 @@ from silicast.communication.flows.simulation import simulate
 from silicast.core.errors import SilicastError
 
 PAIR = Product((Dimension("switch", 2, 1e9),))
-ONE = (Round.of([0], [1], 1.0),)
+ONE = (Round.from_messages([0], [1], 1.0),)
 
 
 @pytest.mark.parametrize(
@@ -26,17 +26,19 @@ ONE = (Round.of([0], [1], 1.0),)
         ([Job("a", (0, 0), ONE)], "jobs.a.ranks: rank 0 stands twice"),
         ([Job("a", (), ONE)], "jobs.a.ranks: a job without ranks"),
         (
-            [Job("a", (0, 1), (Round.of([0], [2], 1.0),))],
+            [Job("a", (0, 1), (Round.from_messages([0], [2], 1.0),))],
             "jobs.a.rounds.0.target: rank 2 of a job of 2 (0 to 1: the other end of its message",
         ),
         (
-            [Job("a", (0, 1), (*ONE, Round.of([0, 1], [1], [1.0, 1.0])))],
+            [Job("a", (0, 1), (*ONE, Round.from_messages([0, 1], [1], [1.0, 1.0])))],
             "jobs.a.rounds.1: 2 senders, 1 receivers, 2 sizes (every message has one of each)",
         ),
-        ([Job("a", (0, 1), (Round.of([1], [1], 1.0),))], "jobs.a.rounds.0: rank 1 sends to itself"),
-        ([Job("a", (0, 1), (Round.of([0], [1], -1.0),))], "a message of -1 bytes"),
-        ([Job("a", (0, 1), (Round.of([0], [1], np.nan),))], "a message of nan bytes"),
-        ([Job("a", (0, 1), (Round.of([0], [1], 1.0, 0),))], "jobs.a.rounds.0.repeat: runs 0 times"),
+        ([Job("a", (0, 1), (Round.from_messages([1], [1], 1.0),))],
+        "jobs.a.rounds.0: rank 1 sends to itself"),
+        ([Job("a", (0, 1), (Round.from_messages([0], [1], -1.0),))], "a message of -1 bytes"),
+        ([Job("a", (0, 1), (Round.from_messages([0], [1], np.nan),))], "a message of nan bytes"),
+        ([Job("a", (0, 1), (Round.from_messages([0], [1], 1.0, 0),))],
+        "jobs.a.rounds.0.repeat: runs 0 times"),
         ([Job("a", (0, 1), ONE, -1.0)], "jobs.a.delay_s: starts at -1 s"),
         (
             [Job("a", (0, 1), ONE, after=("b",))],
@@ -58,7 +60,7 @@ def test_jobs_that_cannot_run(jobs: list[Job], said: str) -> None:
 
 
 def test_dimensions_that_are_none() -> None:
-    for fields, said in (
+    for fields, remarks in (
         ({"bytes_per_s": 0.0}, "bandwidth of 0"),
         ({"size": 0}, "dimension.size"),
         ({"pod": 3}, "pods of 3 in a switch of 4"),
@@ -66,7 +68,7 @@ def test_dimensions_that_are_none() -> None:
         ({"latency_s": -1.0}, "latency"),
         ({"kind": "bus"}, "unknown kind of dimension 'bus'"),
     ):
-        with pytest.raises(SilicastError, match=said):
+        with pytest.raises(SilicastError, match=remarks):
             Dimension(**({"kind": "switch", "size": 4, "bytes_per_s": 1.0} | fields))  # type: ignore[arg-type]
     with pytest.raises(SilicastError, match="without dimensions"):
         Product(())
@@ -75,13 +77,13 @@ def test_dimensions_that_are_none() -> None:
 
 
 def test_collectives_without_rounds() -> None:
-    for op, method, gpus, said in (
+    for op, method, gpus, remarks in (
         ("all_reduce", "halving_doubling", 6, "a power of two"),
         ("all_to_all", "tree", 4, "all_to_all goes by direct"),
         ("sing", "ring", 4, "unknown operation"),
         ("all_reduce", "ring", 0, "at least 1"),
     ):
-        with pytest.raises(SilicastError, match=said):
+        with pytest.raises(SilicastError, match=remarks):
             rounds_of(op, method, gpus, 1.0)  # type: ignore[arg-type]
     assert rounds_of("all_reduce", "ring", 1, 1e6) == ()
 

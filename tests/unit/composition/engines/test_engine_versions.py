@@ -20,10 +20,10 @@ from silicast.core.releases import release_of
     ],
 )  # fmt: skip
 def test_versions_of_vllm(version: str, name: str, asynchronous: bool, fused: bool) -> None:
-    found = as_of(find_engine("vllm"), version)
-    assert found.name == name
-    assert found.host.asynchronous == asynchronous
-    assert bool(found.fusion.all_reduce_mb) == fused
+    result = as_of(find_engine("vllm"), version)
+    assert result.name == name
+    assert result.host.asynchronous == asynchronous
+    assert bool(result.fusion.all_reduce_mb) == fused
 
 
 def test_what_a_version_lacks_is_named() -> None:
@@ -37,8 +37,8 @@ def test_what_a_version_lacks_is_named() -> None:
     [("0.2.0", "nccl", "stream"), ("0.2.7", "nccl", "graph"), ("0.3.0", "vllm", "graph")],
 )
 def test_first_versions_of_vllm(version: str, collectives: str, decode: str) -> None:
-    found = as_of(find_engine("vllm"), version)
-    assert (found.collectives, found.launch.decode) == (collectives, decode)
+    result = as_of(find_engine("vllm"), version)
+    assert (result.collectives, result.launch.decode) == (collectives, decode)
 
 
 def test_a_release_that_nothing_was_measured_of_is_less_certain() -> None:

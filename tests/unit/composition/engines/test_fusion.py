@@ -26,8 +26,8 @@ def model(
     name: str, device: str, engine: str, options: dict[str, Any] | None = None, **plan: Any
 ) -> StepModel:
     chosen = with_options(find_engine(engine), options or {})
-    return StepModel.of(
-        Deployment.of(find_model(name), find_device(device), chosen, plan=Plan(**plan))
+    return StepModel.from_deployment(
+        Deployment.from_model(find_model(name), find_device(device), chosen, plan=Plan(**plan))
     )
 
 
@@ -127,11 +127,11 @@ def test_what_runs_together_takes_as_long_as_two_queues(
             shares.of(region.main),
             shares.of(region.side),
         )
-        places = [*region.main, *region.side]
-        counts = [whole.graph.nodes[place].count for place in places]
+        indices = [*region.main, *region.side]
+        counts = [whole.graph.nodes[position].count for position in indices]
         for row in range(len(states)):
-            shown = sum(times.exposed_s[places, row] / counts)
-            alone = sum(times.nodes.time_s[places, row])
+            shown = sum(times.exposed_s[indices, row] / counts)
+            alone = sum(times.nodes.time_s[indices, row])
             beside = region.any_step or replayed[row]
             beside = beside and states.tokens[row] <= region.max_tokens
             assert shown == pytest.approx(both_s[row] if beside else alone, rel=1e-9)
@@ -144,8 +144,8 @@ def test_what_runs_together_takes_as_long_as_two_queues(
 def test_both_kinds_of_region_are_there() -> None:
     experts = model("DeepSeek-V3", "B200", "sglang", tp=8).graph
     (region, *_) = experts.regions
-    assert {experts.nodes[place].name for place in region.main} >= {"router", "experts"}
-    assert {experts.nodes[place].name for place in region.side} >= {"shared_down"}
+    assert {experts.nodes[position].name for position in region.main} >= {"router", "experts"}
+    assert {experts.nodes[position].name for position in region.side} >= {"shared_down"}
     assert not region.any_step
     attention = model("Llama-3.1-70B", "H100", "vllm", tp=4).graph
     for region in attention.regions:

@@ -32,7 +32,7 @@ from silicast.workload.transformers.plan import Plan
 def deployment(
     engine: str = "vllm", options: dict[str, Any] | None = None, **plan: Any
 ) -> Deployment:
-    return Deployment.of(
+    return Deployment.from_model(
         find_model("Llama-3.1-8B"),
         find_device("H100"),
         with_options(find_engine(engine), options or {}),
@@ -41,7 +41,7 @@ def deployment(
 
 
 def model(engine: str = "vllm", options: dict[str, Any] | None = None, **plan: Any) -> StepModel:
-    return StepModel.of(deployment(engine, options, **plan))
+    return StepModel.from_deployment(deployment(engine, options, **plan))
 
 
 def launched_s(times: StepTimes) -> float:
@@ -83,7 +83,7 @@ def test_asynchronous_work_hides_beside_the_device() -> None:
     assert times.between_hidden_s[0] == pytest.approx((host.step_us + 4 * host.request_us) * 1e-6)
     usual = deployment()
     machine = replace(usual.machine, host=Host("slow", 0.01))
-    slow = StepModel.of(replace(usual, machine=machine)).steps(decode(4))
+    slow = StepModel.from_deployment(replace(usual, machine=machine)).steps(decode(4))
     work = (host.step_us + 4 * host.request_us) * 1e-4
     assert slow.between_s[0] == pytest.approx(host.gap_us * 1e-4 + work - slow.device_s[0])
     assert slow.total_s[0] == pytest.approx(host.gap_us * 1e-4 + work), "the host sets the pace"
@@ -125,8 +125,8 @@ def moved(name: str, *, read: bool = False, direction: Direction = "forward") ->
 
 def idle_us(machine: Machine, *blocks: Block) -> list[float]:
     """Before each kernel, the time in which the device waits for the host."""
-    found = predict_program(machine, Graph("blocks", blocks)).timeline
-    waits: list[float] = (found.waited_s * 1e6).tolist()
+    timeline = predict_program(machine, Graph("blocks", blocks)).timeline
+    waits: list[float] = (timeline.waited_s * 1e6).tolist()
     return waits
 
 
@@ -141,10 +141,10 @@ def test_a_launch_is_a_call_and_what_python_does_before_it() -> None:
 
 def machine_launches(machine: Machine, *blocks: Block) -> list[float]:
     """Host time of each launch, microseconds."""
-    found = predict_program(machine, Graph("blocks", blocks))
-    by_direction = found.times.launches_s[:, 0]
-    assert by_direction.sum() == pytest.approx(found.timeline.launch_s.sum())
-    launches: list[float] = (found.timeline.launch_s * 1e6).tolist()
+    program = predict_program(machine, Graph("blocks", blocks))
+    by_direction = program.times.launches_s[:, 0]
+    assert by_direction.sum() == pytest.approx(program.timeline.launch_s.sum())
+    launches: list[float] = (program.timeline.launch_s * 1e6).tolist()
     return launches
 
 
@@ -153,8 +153,8 @@ def test_the_host_goes_on_a_round_trip_behind_a_result_that_it_reads() -> None:
     usual = framework(dispatch_us=6.0, between_us=10.0)
     trip = load_physics(PHYSICS).default["round_trip_us"]
     assert idle_us(usual, *blocks) == pytest.approx([8.0, 0.0, trip / 2.0, 0.0], abs=1e-6)
-    own = framework(dispatch_us=6.0, between_us=10.0, round_trip_us=60.0)
-    assert idle_us(own, *blocks) == pytest.approx([8.0, 0.0, 30.0, 0.0], abs=1e-6)
+    current = framework(dispatch_us=6.0, between_us=10.0, round_trip_us=60.0)
+    assert idle_us(current, *blocks) == pytest.approx([8.0, 0.0, 30.0, 0.0], abs=1e-6)
     slow = framework(dispatch_us=90.0, between_us=10.0, round_trip_us=60.0)
     assert idle_us(slow, *blocks) == pytest.approx([50.0, 0.0, 50.0, 0.0], abs=1e-6)
 

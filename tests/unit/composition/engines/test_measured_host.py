@@ -70,7 +70,7 @@ def test_a_graph_is_launched_only_where_one_is_replayed() -> None:
 
 
 def deployment(evidence: Evidence = Evidence(), engine: str = "vllm", tp: int = 2) -> Deployment:
-    return Deployment.of(
+    return Deployment.from_model(
         find_model("Llama-3.1-8B"), H100, find_engine(engine), Plan(tp=tp), evidence=evidence
     )
 
@@ -92,34 +92,34 @@ def states() -> BatchStates:
     )
 
 
-def under(found: Deployment, engine: Engine) -> Deployment:
+def under(table: Deployment, engine: Engine) -> Deployment:
     """The deployment under another engine."""
-    return replace(found, machine=replace(found.machine, engine=engine))
+    return replace(table, machine=replace(table.machine, engine=engine))
 
 
 @pytest.mark.parametrize("engine", ["vllm", "torch-eager"])
 def test_calibrated_steps_are_slower_and_the_same_alone_and_in_a_batch(engine: str) -> None:
-    found = deployment(everything(), engine)
+    result = deployment(everything(), engine)
     dispatch = constant("dispatch_us", 19.0, engine)
-    found = under(found, measured(found.engine, dispatch, constant("step_us", 90.0, engine)))
-    model = StepModel.of(found)
+    result = under(result, measured(result.engine, dispatch, constant("step_us", 90.0, engine)))
+    model = StepModel.from_deployment(result)
     full = model.steps(states())
     for row in range(len(states())):
         alone = model.steps(states().chosen(np.array([row])))
         assert alone.total_s[0] == full.total_s[row]
-    plain = StepModel.of(deployment(engine=engine)).steps(states())
+    plain = StepModel.from_deployment(deployment(engine=engine)).steps(states())
     assert np.all(full.total_s > plain.total_s)
 
 
 def test_kernels_of_whole_models_take_the_factor_and_say_so() -> None:
     plain = predict_static_batch(deployment(tp=1), [512] * 8, 16)
     factor = Evidence(whole=WholeModels(0.1, 0.02))
-    found = predict_static_batch(deployment(factor, tp=1), [512] * 8, 16)
-    ratio = found.prefill.seconds / plain.prefill.seconds
+    static_batch = predict_static_batch(deployment(factor, tp=1), [512] * 8, 16)
+    ratio = static_batch.prefill.seconds / plain.prefill.seconds
     assert 1.05 < ratio < 1.12  # the clock that is held may be a little higher
-    assert found.total.tier == "calibrated"
+    assert static_batch.total.tier == "calibrated"
     assert plain.total.tier != "calibrated"
-    assert found.prefill.error.causes["composition"] == 0.02
+    assert static_batch.prefill.error.causes["composition"] == 0.02
 
 
 def test_a_measured_host_narrows_the_interval_of_a_pass_of_launches() -> None:

@@ -41,52 +41,52 @@ def gemm(n: int, m: int | str = 64) -> Op:
 
 def sum_of(
     seconds: list[float],
-    own: list[float],
+    current: list[float],
     *shared: Mapping[str, float],
     tier: int = KNOWN,
     host_s: float = 0.0,
 ) -> Sum:
     factors = shared or ({},)
     each = factors * len(seconds) if len(factors) == 1 else factors
-    return Sum(np.array(seconds), np.array(own), each, np.full(len(seconds), tier), host_s)
+    return Sum(np.array(seconds), np.array(current), each, np.full(len(seconds), tier), host_s)
 
 
 def test_equal_ops_of_two_blocks_share_their_whole_error() -> None:
     twice = nodes(gemm(4096), replace(gemm(4096)))
-    found = Uncertainty(twice, MACHINE).of(sum_of([1.0, 3.0], [0.1, 0.1]))
-    assert found.causes["shapes:gemm"] == pytest.approx(0.1)
+    result = Uncertainty(twice, MACHINE).of(sum_of([1.0, 3.0], [0.1, 0.1]))
+    assert result.causes["shapes:gemm"] == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(("tier", "kind"), [(LEARNED, "learned"), (KNOWN, "known")])
 def test_neighbouring_shapes_share_by_their_distance(tier: int, kind: str) -> None:
     two = nodes(gemm(4096), gemm(16384))  # two octaves apart
-    found = Uncertainty(two, MACHINE).of(sum_of([1.0, 1.0], [0.1, 0.1], tier=tier))
+    result = Uncertainty(two, MACHINE).of(sum_of([1.0, 1.0], [0.1, 0.1], tier=tier))
     alike, reach = CONSTANTS[f"{kind}.alike"], CONSTANTS[f"{kind}.reach_octaves"]
     expected = 0.05 * math.sqrt(2.0 + 2.0 * alike * math.exp(-2.0 / reach))
-    assert found.causes["shapes:gemm"] == pytest.approx(expected)
+    assert result.causes["shapes:gemm"] == pytest.approx(expected)
 
 
 def test_different_variants_share_less() -> None:
     other = replace(gemm(4096), variant=Variant(library="cutlass"))
     two, total = nodes(gemm(4096), other), sum_of([1.0, 1.0], [0.1, 0.1])
-    found = Uncertainty(two, MACHINE).of(total)
+    result = Uncertainty(two, MACHINE).of(total)
     shared = CONSTANTS["known.alike"] * CONSTANTS["known.variants"]
     expected = 0.05 * math.sqrt(2.0 + 2.0 * shared)
-    assert found.causes["shapes:gemm"] == pytest.approx(expected)
+    assert result.causes["shapes:gemm"] == pytest.approx(expected)
 
 
 def test_shapes_of_two_families_are_strangers() -> None:
     two = nodes(gemm(4096), Op.make("rmsnorm", tokens=64, hidden=4096))
-    found = Uncertainty(two, MACHINE).of(sum_of([1.0, 1.0], [0.1, 0.1]))
-    assert found.causes["shapes:gemm"] == found.causes["shapes:rmsnorm"] == pytest.approx(0.05)
+    result = Uncertainty(two, MACHINE).of(sum_of([1.0, 1.0], [0.1, 0.1]))
+    assert result.causes["shapes:gemm"] == result.causes["shapes:rmsnorm"] == pytest.approx(0.05)
 
 
 def test_what_a_device_shares_is_mostly_a_family_s() -> None:
     share = CONSTANTS["known.device_share"]
-    found = split({"device:H100": 0.08, "device": 0.06, "campaign:gemm": 0.05}, "gemm", "known")
-    assert found["device"] == pytest.approx(0.1 * math.sqrt(share))
-    assert found["device:gemm"] == pytest.approx(0.1 * math.sqrt(1.0 - share))
-    assert found["campaign:gemm"] == 0.05
+    result = split({"device:H100": 0.08, "device": 0.06, "campaign:gemm": 0.05}, "gemm", "known")
+    assert result["device"] == pytest.approx(0.1 * math.sqrt(share))
+    assert result["device:gemm"] == pytest.approx(0.1 * math.sqrt(1.0 - share))
+    assert result["campaign:gemm"] == 0.05
     two = nodes(gemm(4096), Op.make("rmsnorm", tokens=64, hidden=4096))
     factors = {"device": 0.1}, {"device": 0.1}
     whole = Uncertainty(two, MACHINE).of(sum_of([1.0, 1.0], [0.0, 0.0], *factors))
@@ -108,10 +108,10 @@ def test_neighbours_are_as_alike_as_what_was_measured_of_the_device_says() -> No
     total = sum_of([1.0, 1.0], [0.1, 0.1], {"device": 0.01})
     for name, kind in (("H100", "known"), ("H20", "sister"), ("Rubin", "unmeasured")):
         two = nodes(gemm(4096), gemm(16384))
-        found = Uncertainty(two, replace(MACHINE, device=find_device(name))).of(total)
+        result = Uncertainty(two, replace(MACHINE, device=find_device(name))).of(total)
         alike, reach = CONSTANTS[f"{kind}.alike"], CONSTANTS[f"{kind}.reach_octaves"]
         expected = 0.05 * math.sqrt(2.0 + 2.0 * alike * math.exp(-2.0 / reach))
-        assert found.causes["shapes:gemm"] == pytest.approx(expected)
+        assert result.causes["shapes:gemm"] == pytest.approx(expected)
 
 
 def test_composition_depends_on_the_way_of_execution() -> None:
@@ -123,15 +123,15 @@ def test_composition_depends_on_the_way_of_execution() -> None:
     ):
         engine = find_engine(name)
         assert mode_of(engine) == mode
-        found = Uncertainty(one, replace(MACHINE, engine=engine)).of(sum_of([1.0], [0.0]))
-        assert found.log_sd == CONSTANTS[f"{mode}.composition_log_sd"]
+        result = Uncertainty(one, replace(MACHINE, engine=engine)).of(sum_of([1.0], [0.0]))
+        assert result.log_sd == CONSTANTS[f"{mode}.composition_log_sd"]
 
 
 def test_host_experts_and_assumed_structure_have_factors() -> None:
     moe = nodes(gemm(4096), Op.make("moe", tokens=8, experts=8, topk=2, hidden=64, intermediate=64))
     total = sum_of([1.0, 1.0], [0.0, 0.0], host_s=2.0)
-    found = Uncertainty(moe, MACHINE, assumed=True).of(total)
-    assert found.loadings == pytest.approx(
+    result = Uncertainty(moe, MACHINE, assumed=True).of(total)
+    assert result.loadings == pytest.approx(
         {
             "host": 0.5 * MACHINE.engine.host.log_sd,
             "experts": 0.25 * CONSTANTS["experts_log_sd"],
@@ -145,13 +145,13 @@ def test_a_measured_family_has_the_spread_of_a_calibration() -> None:
     two = nodes(gemm(4096), Op.make("rmsnorm", tokens=64, hidden=4096))
     factors = {"device": 0.2, "family:gemm": 0.1}, {"device": 0.2}
     total = sum_of([1.0, 1.0], [0.3, 0.3], *factors)
-    found = Uncertainty(two, MACHINE).of(total, frozenset(("gemm",)))
-    assert found.causes["shapes:gemm"] == pytest.approx(0.5 * CONSTANTS["calibrated.gemm.log_sd"])
+    result = Uncertainty(two, MACHINE).of(total, frozenset(("gemm",)))
+    assert result.causes["shapes:gemm"] == pytest.approx(0.5 * CONSTANTS["calibrated.gemm.log_sd"])
     shared = CONSTANTS["calibrated.gemm.shared_log_sd"]
-    assert found.loadings["device:gemm"] == pytest.approx(0.5 * shared)
-    assert "family:gemm" not in found.loadings
-    assert found.causes["shapes:rmsnorm"] == pytest.approx(0.15)
-    assert found.loadings["device:rmsnorm"] > found.loadings["device:gemm"]
+    assert result.loadings["device:gemm"] == pytest.approx(0.5 * shared)
+    assert "family:gemm" not in result.loadings
+    assert result.causes["shapes:rmsnorm"] == pytest.approx(0.15)
+    assert result.loadings["device:rmsnorm"] > result.loadings["device:gemm"]
     certain = sum_of([1.0, 1.0], [0.01, 0.01])
     same = Uncertainty(two, MACHINE).of(certain, frozenset(("gemm",)))
     assert same == Uncertainty(two, MACHINE).of(certain)
@@ -189,8 +189,8 @@ def test_many_shapes_are_told_apart_by_octaves() -> None:
     many = nodes(*(gemm(64 + i) for i in range(count)))
     assert len(many.nodes) == count
     total = sum_of([1.0] * count, [0.1] * count)
-    found = Uncertainty(many, MACHINE).of(total).causes["shapes:gemm"]
-    assert 0.06 < found <= 0.1 + 1e-12
+    cause = Uncertainty(many, MACHINE).of(total).causes["shapes:gemm"]
+    assert 0.06 < cause <= 0.1 + 1e-12
 
 
 def test_terms_of_a_sum_are_its_times_and_the_whole_error_of_each() -> None:
@@ -205,17 +205,19 @@ def test_terms_of_a_sum_are_its_times_and_the_whole_error_of_each() -> None:
 
 def test_a_static_batch_says_what_would_narrow_it() -> None:
     device = find_device("H20")
-    deployment = Deployment.of(find_model("DeepSeek-V3"), device, MACHINE.engine, plan=Plan(tp=8))
-    found = predict_static_batch(deployment, [512] * 2, 8)
-    for prediction in (found.prefill, found.decode_step, found.total):
+    deployment = Deployment.from_model(
+        find_model("DeepSeek-V3"), device, MACHINE.engine, plan=Plan(tp=8)
+    )
+    static_batch = predict_static_batch(deployment, [512] * 2, 8)
+    for prediction in (static_batch.prefill, static_batch.decode_step, static_batch.total):
         assert prediction is not None
         assert "moe" in prediction.narrowed
         assert all(e.variance < prediction.error.variance for e in prediction.narrowed.values())
 
 
 def test_other_constants_are_used_where_they_are_put() -> None:
-    own = load_physics("uncertainty")
-    default = {**own.default, "serving.composition_log_sd": 0.5}
-    with replaced({"uncertainty": msgspec.structs.replace(own, default=default)}):
+    physics = load_physics("uncertainty")
+    default = {**physics.default, "serving.composition_log_sd": 0.5}
+    with replaced({"uncertainty": msgspec.structs.replace(physics, default=default)}):
         assert Uncertainty(nodes(gemm(64)), MACHINE).of(sum_of([1.0], [0.0])).log_sd == 0.5
     assert Uncertainty(nodes(gemm(64)), MACHINE).of(sum_of([1.0], [0.0])).log_sd < 0.1

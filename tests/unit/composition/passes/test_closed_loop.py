@@ -16,16 +16,18 @@ from silicast.workload.transformers.plan import Plan
 
 
 def deployment(engine: str = "vllm") -> Deployment:
-    return Deployment.of(find_model("Llama-3.1-8B"), find_device("H100"), find_engine(engine))
+    return Deployment.from_model(
+        find_model("Llama-3.1-8B"), find_device("H100"), find_engine(engine)
+    )
 
 
 def test_one_client_sees_decode_steps_alone() -> None:
     where = deployment()
-    found = closed_loop(where, 1, 1000, 100)
+    result = closed_loop(where, 1, 1000, 100)
     state = BatchStates.decode([1050], np.array([1]))
-    step_s = float(StepModel.of(where).steps(state).total_s[0])
-    assert found.tpot_s.estimate == pytest.approx(step_s, rel=1e-3)
-    assert found.stretch_s == 0.0
+    step_s = float(StepModel.from_deployment(where).steps(state).total_s[0])
+    assert result.tpot_s.estimate == pytest.approx(step_s, rel=1e-3)
+    assert result.stretch_s == 0.0
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
@@ -42,13 +44,13 @@ def test_prompts_of_others_stretch_steps(engine: str) -> None:
 
 def test_an_engine_that_does_not_mix_stops_for_the_whole_prefill() -> None:
     where = deployment("sglang")
-    whole = StepModel.of(where).steps(BatchStates.prefill([2048])).total_s[0]
+    whole = StepModel.from_deployment(where).steps(BatchStates.prefill([2048])).total_s[0]
     assert closed_loop(where, 2, 2048, 64).stretch_s == pytest.approx(whole, rel=0.2)
 
 
 def test_groups_of_data_parallel_attention_share_the_clients() -> None:
     def found(clients: int, groups: int) -> float:
-        where = Deployment.of(
+        where = Deployment.from_model(
             find_model("DeepSeek-V3"), find_device("B200"), find_engine("trtllm"),
             plan=Plan(attention_dp=groups, ep=groups),
         )  # fmt: skip
@@ -58,8 +60,8 @@ def test_groups_of_data_parallel_attention_share_the_clients() -> None:
 
 
 def test_quantiles_enclose_the_estimate() -> None:
-    found = closed_loop(deployment(), 4, 1000, 1000).tpot_s
-    assert found.p05 <= found.estimate <= found.p95
+    tpot_s = closed_loop(deployment(), 4, 1000, 1000).tpot_s
+    assert tpot_s.p05 <= tpot_s.estimate <= tpot_s.p95
 
 
 @pytest.mark.parametrize(("clients", "output"), [(0, 10), (1, 1)])

@@ -29,19 +29,23 @@ def asked(
     host: Host = Host(),
     batch: int = 4,
 ) -> ProgramPass:
-    deployment = Deployment.of(
+    deployment = Deployment.from_model(
         model=find_model(model),
         device=find_device(device),
         engine=find_engine("torch-compile" if framework.compiled else "torch-eager"),
         plan=plan,
         host=host,
-        precision=Precision.of(recipe=weights),
+        precision=Precision.from_formats(recipe=weights),
     )
     return predict_framework_pass(deployment, batch, 512, framework)
 
 
-def seconds(found: ProgramPass) -> tuple[float, float, float]:
-    three = (found.directions["forward"], found.directions["backward"], found.total)
+def seconds(program_pass: ProgramPass) -> tuple[float, float, float]:
+    three = (
+        program_pass.directions["forward"],
+        program_pass.directions["backward"],
+        program_pass.total,
+    )
     first, second, third = (one.latency_s.estimate for one in three)
     return first, second, third
 
@@ -53,13 +57,13 @@ def moved_bytes(node: StageNode) -> int:
 
 
 def test_halves_add_up() -> None:
-    found = asked()
-    assert list(found.directions) == ["forward", "backward"]
-    whole = found.total.part.exposed_ps
-    halves = sum(half.part.exposed_ps for half in found.directions.values())
+    result = asked()
+    assert list(result.directions) == ["forward", "backward"]
+    whole = result.total.part.exposed_ps
+    halves = sum(half.part.exposed_ps for half in result.directions.values())
     between = find_engine("torch-eager").host.step_us * 1e6
     assert whole == pytest.approx(halves + between, abs=2)
-    assert sum(child.exposed_ps for child in found.total.part.children) == whole
+    assert sum(child.exposed_ps for child in result.total.part.children) == whole
 
 
 def test_inference_has_one_half() -> None:
@@ -112,8 +116,8 @@ def test_ranks_share_a_batch_and_sum_their_gradients() -> None:
 
 
 def test_a_cut_model_sums_over_its_ranks_both_ways() -> None:
-    found = asked("gpt2_large", plan=Plan(tp=4))
-    blocks = {child.name: child for half in found.total.part.children for child in half.children}
+    result = asked("gpt2_large", plan=Plan(tp=4))
+    blocks = {child.name: child for half in result.total.part.children for child in half.children}
     for name in ("layer", "layer_backward"):
         assert any("all_reduce" in leaf.name for leaf in blocks[name].children)
 

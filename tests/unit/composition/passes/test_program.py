@@ -49,9 +49,9 @@ def chain(count: int, m: int) -> Graph:
 
 def test_long_kernels_hide_the_host_and_short_ones_wait_for_it() -> None:
     for m, waits in ((8192, False), (1, True)):
-        found = predict_program(machine(dispatch_us=100.0 if waits else 5.0), chain(10, m))
-        line = found.timeline
-        kernel = float(found.times.nodes.time_s[0, 0])
+        program = predict_program(machine(dispatch_us=100.0 if waits else 5.0), chain(10, m))
+        line = program.timeline
+        kernel = float(program.times.nodes.time_s[0, 0])
         step = 100e-6 if waits else 5e-6
         expected = 10 * step + kernel if waits else step + 10 * kernel
         assert line.total_s == pytest.approx(expected, rel=1e-9)
@@ -59,19 +59,19 @@ def test_long_kernels_hide_the_host_and_short_ones_wait_for_it() -> None:
 
 
 def test_a_graph_launch_has_no_gaps() -> None:
-    found = predict_program(machine(launch="graph", dispatch_us=100.0), chain(10, 1))
-    assert found.timeline.idle_s == 0.0
+    program = predict_program(machine(launch="graph", dispatch_us=100.0), chain(10, 1))
+    assert program.timeline.idle_s == 0.0
 
 
 def test_equal_work_is_timed_once_and_counted_as_often_as_it_runs() -> None:
     layer = Block("layer", (gemm("up", 64), gemm("down", 64, "up")), layers=tuple(range(12)))
-    found = predict_program(machine(), Graph("model", (layer,)))
-    assert len(found.model.graph.nodes) == 2
-    assert [node.count for node in found.model.graph.nodes] == [12, 12]
-    (block, *_) = found.total.part.children
+    program = predict_program(machine(), Graph("model", (layer,)))
+    assert len(program.model.graph.nodes) == 2
+    assert [node.count for node in program.model.graph.nodes] == [12, 12]
+    (block, *_) = program.total.part.children
     assert block.name == "layer"
     assert block.count == 12
-    assert sum(c.exposed_ps for c in found.total.part.children) == found.total.part.exposed_ps
+    assert sum(c.exposed_ps for c in program.total.part.children) == program.total.part.exposed_ps
 
 
 def test_unrolling_a_block_changes_nothing() -> None:
@@ -90,18 +90,18 @@ def test_unrolling_a_block_changes_nothing() -> None:
 
 def test_no_operation_costs_nothing_and_unknown_ones_are_named() -> None:
     graph = Graph("g", (Block("forward", (gemm("a", 512), unknown("b", "a"))),))
-    found = predict_program(machine(), graph)
-    assert found.coverage.unmodelled == {"custom::op": 1}
-    assert (found.coverage.operations, found.coverage.modelled) == (2, 1)
-    assert 0.0 < found.coverage.time_share < 1.0
-    assert any("custom::op" in line for line in found.total.warnings)
-    assert (found.times.nodes.time_s > 0.0).all()
+    program = predict_program(machine(), graph)
+    assert program.coverage.unmodelled == {"custom::op": 1}
+    assert (program.coverage.operations, program.coverage.modelled) == (2, 1)
+    assert 0.0 < program.coverage.time_share < 1.0
+    assert any("custom::op" in line for line in program.total.warnings)
+    assert (program.times.nodes.time_s > 0.0).all()
 
 
 def test_what_is_mostly_unknown_is_out_of_the_domain() -> None:
     nodes = tuple(unknown(f"u{i}", size=1 << 26) for i in range(4))
-    found = predict_program(machine(), Graph("g", (Block("forward", nodes),)))
-    assert found.total.domain == "out"
+    program = predict_program(machine(), Graph("g", (Block("forward", nodes),)))
+    assert program.total.domain == "out"
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_what_no_model_takes_names_the_node(node: Node, message: str) -> None:
 @pytest.mark.parametrize("dtype", ["fp8_block", "w4a16_mxfp4", "nvfp4", "int8", "fp32"])
 def test_the_clock_of_a_program_is_that_of_what_it_computes_in(dtype: str) -> None:
     op = Op.make("gemm", Variant(dtype=dtype), m=512, n=4096, k=4096)
-    found = predict_program(machine(), Graph("g", (Block("forward", (Node("x", op),)),)))
-    assert found.total.seconds > 0.0
+    program = predict_program(machine(), Graph("g", (Block("forward", (Node("x", op),)),)))
+    assert program.total.seconds > 0.0
 
 
 def test_a_program_without_products_has_a_clock() -> None:
@@ -156,11 +156,11 @@ def test_streams_overlap_what_does_not_fill_the_device() -> None:
     side = replace(gemm("side", 8, n=512, k=8192), stream=1)
     main = gemm("main", 8, n=512, k=8192)
     apart = Graph("g", (Block("forward", (main, side)),))
-    found = predict_program(machine(launch="graph"), apart)
+    program = predict_program(machine(launch="graph"), apart)
     alone = Graph("g", (Block("forward", (main, replace(side, stream=0))),))
     serial = predict_program(machine(launch="graph"), alone)
-    assert found.timeline.total_s < 0.75 * serial.timeline.total_s
-    assert found.total.part.children[0].hidden_ps > 0
+    assert program.timeline.total_s < 0.75 * serial.timeline.total_s
+    assert program.total.part.children[0].hidden_ps > 0
 
 
 def test_peak_memory_by_hand() -> None:
@@ -169,36 +169,39 @@ def test_peak_memory_by_hand() -> None:
     b = replace(gemm("b", 8, "a"), output_bytes=3 * size)
     c = replace(gemm("c", 8, "b"), output_bytes=size)
     d = replace(gemm("d", 8, "a", "c"), output_bytes=size)
-    peak, where = peak_bytes(Executions.of(Graph("g", (Block("forward", (a, b, c, d)),))))
+    peak, where = peak_bytes(Executions.from_graph(Graph("g", (Block("forward", (a, b, c, d)),))))
     assert (peak, where) == (5 * size, "c")  # a, b and c; b goes after c
-    assert peak_bytes(Executions.of(Graph("g", (Block("forward", (a, b)),))), 7)[0] == 4 * size + 7
+    assert (
+        peak_bytes(Executions.from_graph(Graph("g", (Block("forward", (a, b)),))), 7)[0]
+        == 4 * size + 7
+    )
 
 
 def test_training_keeps_activations_until_their_gradients_and_recompute_does_not() -> None:
     layer = Block("layer", (gemm("up", 512), gemm("down", 512, "up")), layers=tuple(range(16)))
     graph = Graph("model", (layer,))
     each = 2 * 512 * 4096
-    forward = peak_bytes(Executions.of(graph))[0]
-    kept = peak_bytes(Executions.of(training_graph(graph)))[0]
-    again = peak_bytes(Executions.of(training_graph(graph, Training(recompute="full"))))[0]
+    forward = peak_bytes(Executions.from_graph(graph))[0]
+    remaining = peak_bytes(Executions.from_graph(training_graph(graph)))[0]
+    again = peak_bytes(Executions.from_graph(training_graph(graph, Training(recompute="full"))))[0]
     assert forward == 2 * each
-    assert kept >= 16 * 2 * each
-    assert 16 * each <= again < 0.75 * kept
+    assert remaining >= 16 * 2 * each
+    assert 16 * each <= again < 0.75 * remaining
 
 
 def test_backward_layers_run_from_the_last_one() -> None:
     layer = Block("layer", (gemm("up", 64),), layers=(0, 1, 2))
-    order = Executions.of(training_graph(Graph("m", (layer,)))).sequence
+    order = Executions.from_graph(training_graph(Graph("m", (layer,)))).sequence
     backward = [each.repeat for each in order if each.block.direction == "backward"]
     assert backward == sorted(backward, reverse=True)
     assert set(backward) == {0, 1, 2}
 
 
 def test_directions_are_predicted_apart_and_add_up() -> None:
-    found = predict_program(machine(), training_graph(chain(4, 2048)))
-    parts = [found.directions[name].part.exposed_ps for name in ("forward", "backward")]
-    between = found.total.part.children[-1].exposed_ps
-    assert sum(parts) + between == found.total.part.exposed_ps
+    program = predict_program(machine(), training_graph(chain(4, 2048)))
+    parts = [program.directions[name].part.exposed_ps for name in ("forward", "backward")]
+    between = program.total.part.children[-1].exposed_ps
+    assert sum(parts) + between == program.total.part.exposed_ps
     assert 1.5 < parts[1] / parts[0] < 3.0
 
 
@@ -216,4 +219,6 @@ def test_sizes_of_results_follow_from_sizes_of_operations() -> None:
     stated = chain(3, 256)
     nodes = tuple(replace(node, output_bytes=0) for node in stated.blocks[0].nodes)
     silent = Graph("chain", (Block("forward", nodes),))
-    assert np.array_equal(Executions.of(stated).result_bytes, Executions.of(silent).result_bytes)
+    assert np.array_equal(
+        Executions.from_graph(stated).result_bytes, Executions.from_graph(silent).result_bytes
+    )

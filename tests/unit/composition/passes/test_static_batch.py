@@ -28,7 +28,7 @@ from silicast.workload.transformers.plan import Plan
 def deployment(
     model: str = "Llama-3.1-8B", device: str = "H100", engine: str = "sglang", **plan: Any
 ) -> Deployment:
-    return Deployment.of(
+    return Deployment.from_model(
         find_model(model), find_device(device), find_engine(engine), plan=Plan(**plan)
     )
 
@@ -95,15 +95,19 @@ def test_memory_of_llama_8b_by_hand() -> None:
 
 
 def test_what_does_not_fit_is_predicted_and_said() -> None:
-    found = predict_static_batch(deployment("Llama-3.1-70B"), [1024] * 4, 16)
-    assert found.memory.excess > 0
-    assert any("does not fit by" in line and "tp = " in line for line in found.total.warnings)
-    assert found.total.seconds > 0
+    static_batch = predict_static_batch(deployment("Llama-3.1-70B"), [1024] * 4, 16)
+    assert static_batch.memory.excess > 0
+    assert any(
+        "does not fit by" in line and "tp = " in line for line in static_batch.total.warnings
+    )
+    assert static_batch.total.seconds > 0
 
 
 def test_a_batch_that_no_degree_makes_fit_is_still_predicted() -> None:
-    found = predict_static_batch(deployment(), [1024] * 10_000, 8)
-    assert any("does not fit by" in line and "a batch of" in line for line in found.total.warnings)
+    static_batch = predict_static_batch(deployment(), [1024] * 10_000, 8)
+    assert any(
+        "does not fit by" in line and "a batch of" in line for line in static_batch.total.warnings
+    )
 
 
 @pytest.mark.parametrize("tp", [2, 4, 8])
@@ -156,7 +160,7 @@ def test_a_clock_limit_is_kept() -> None:
 def test_a_states_result_is_the_same_alone_and_in_any_batch(
     lengths: list[int], steps: list[int]
 ) -> None:
-    model = StepModel.of(deployment(tp=2))
+    model = StepModel.from_deployment(deployment(tp=2))
     together = model.steps(BatchStates.decode(lengths, np.array(steps)))
     for index, step in enumerate(steps):
         alone = model.steps(BatchStates.decode(lengths, np.array([step])))
@@ -166,7 +170,7 @@ def test_a_states_result_is_the_same_alone_and_in_any_batch(
 
 
 def test_mixed_states_keep_prefill_and_decode_apart() -> None:
-    model = StepModel.of(deployment())
+    model = StepModel.from_deployment(deployment())
     both = BatchStates.prefill([700]).then(BatchStates.decode([900, 30], np.array([5])))
     times = model.steps(both)
     assert times.total_s[0] == model.steps(BatchStates.prefill([700])).total_s[0]
@@ -180,9 +184,9 @@ def test_every_engine_of_the_catalog_has_sources() -> None:
         assert {"host", "launch", "memory"} <= set(engine.sources), name
         for table in ("libraries", "formats", "calls", "calls_on", "names"):
             assert not getattr(engine.kernels, table) or f"kernels.{table}" in engine.sources, name
-        own = tuple(path.split(".")[0] for path in engine.sources)
-        assert engine.fusion == FusionTable() or "fusion" in own, name
-        assert not engine.overlap or "overlap" in own, name
+        current = tuple(path.split(".")[0] for path in engine.sources)
+        assert engine.fusion == FusionTable() or "fusion" in current, name
+        assert not engine.overlap or "overlap" in current, name
         assert all(len(text) > 10 for text in engine.sources.values()), name
 
 
@@ -201,9 +205,9 @@ def test_groups_attend_to_their_own_sequences() -> None:
 
 def test_experts_beyond_a_node_get_their_tokens_one_by_one() -> None:
     names = {
-        ranks: {leaf.name for leaf in leaves(found.prefill.part)}
+        ranks: {leaf.name for leaf in leaves(items.prefill.part)}
         for ranks in (8, 16)
-        for found in (
+        for items in (
             predict_static_batch(
                 deployment("Qwen3-30B-A3B", attention_dp=ranks, ep=ranks), [256] * 16, 3
             ),
@@ -216,8 +220,8 @@ def test_experts_beyond_a_node_get_their_tokens_one_by_one() -> None:
 
 def test_more_ranks_than_choices_dispatch_inside_a_domain_too() -> None:
     def dispatches(**plan: Any) -> bool:
-        found = deployment("Qwen3-30B-A3B", device="GB200", **plan)
-        return found.policy.dispatches(found.plan)
+        result = deployment("Qwen3-30B-A3B", device="GB200", **plan)
+        return result.policy.dispatches(result.plan)
 
     even = [dispatches(attention_dp=ranks, ep=ranks) for ranks in (8, 16)]
     assert even == [False, True], "a token has eight choices: a gather moves no more"
@@ -242,25 +246,25 @@ def test_more_ranks_than_choices_dispatch_inside_a_domain_too() -> None:
 def test_experts_run_as_the_engine_runs_them(
     device: str, engine: str, library: str, dtype: str
 ) -> None:
-    nodes = StepModel.of(deployment("gpt-oss-20b", device, engine)).graph.nodes
+    nodes = StepModel.from_deployment(deployment("gpt-oss-20b", device, engine)).graph.nodes
     variants = {node.op.variant for node in nodes if node.op.family == "moe"}
     assert {(v.library, v.dtype, v.cache) for v in variants} == {(library, dtype, "cold")}
 
 
 def test_experts_make_a_step_of_every_size() -> None:
-    found = predict_static_batch(deployment("Mixtral-8x7B", tp=4, ep=2), [64, 9], 5)
-    parts = {leaf.name: leaf for leaf in leaves(found.total.part)}
+    static_batch = predict_static_batch(deployment("Mixtral-8x7B", tp=4, ep=2), [64, 9], 5)
+    parts = {leaf.name: leaf for leaf in leaves(static_batch.total.part)}
     assert parts["experts"].exposed_ps >= parts["experts"].bound_ps > 0
-    assert found.decode_step is not None
-    assert found.decode_step.part.exposed_ps < found.prefill.part.exposed_ps
+    assert static_batch.decode_step is not None
+    assert static_batch.decode_step.part.exposed_ps < static_batch.prefill.part.exposed_ps
 
 
 def test_latent_attention_is_answered_or_named() -> None:
     families = ("mla_prefill", "mla_decode")
     wanted = deployment("DeepSeek-V2-Lite")
     if all(implementation_for(family, "simt") for family in families):
-        found = predict_static_batch(wanted, [64], 5)
-        assert found.total.part.exposed_ps >= found.total.part.bound_ps > 0
+        static_batch = predict_static_batch(wanted, [64], 5)
+        assert static_batch.total.part.exposed_ps >= static_batch.total.part.bound_ps > 0
         return
     with pytest.raises(SilicastError) as caught:
         predict_static_batch(wanted, [64], 5)

@@ -35,17 +35,17 @@ def test_power_stays_between_idle_and_the_limit(
     machine = Machine(find_device(name), VLLM)
     time_s = Quantity(seconds, seconds * low, seconds * high)
     limit = machine.device.power_cap_w or 0.0
-    found = work_energy(machine, time_s, share * limit * seconds, devices)
-    assert found is not None
+    result = work_energy(machine, time_s, share * limit * seconds, devices)
+    assert result is not None
     idle = energies(machine.device, "gemm", Variant("fp32")).static_w
-    for one in (found.energy_j, found.power_w):
+    for one in (result.energy_j, result.power_w):
         assert one.p05 <= one.estimate <= one.p95
-    assert idle * (1 - 1e-9) <= found.power_w.p05
-    assert found.power_w.p95 <= limit
-    watts, joules = found.power_w.estimate, found.energy_j.estimate
+    assert idle * (1 - 1e-9) <= result.power_w.p05
+    assert result.power_w.p95 <= limit
+    watts, joules = result.power_w.estimate, result.energy_j.estimate
     assert joules == pytest.approx(watts * seconds * devices)
-    assert found.energy_j.p95 <= limit * time_s.p95 * devices * (1 + 1e-9)
-    assert found.energy_j.p05 >= idle * time_s.p05 * devices * (1 - 1e-9)
+    assert result.energy_j.p95 <= limit * time_s.p95 * devices * (1 + 1e-9)
+    assert result.energy_j.p05 >= idle * time_s.p05 * devices * (1 - 1e-9)
 
 
 @given(seconds=st.floats(1e-6, 1e3), share=st.floats(0.0, 20.0))
@@ -54,14 +54,14 @@ def test_a_design_takes_what_its_actions_take_however_quick(seconds: float, shar
     limit, idle = machine.device.power_cap_w, machine.device.idle_power_w or 0.0
     assert limit is not None
     actions_j = share * limit * seconds
-    found = work_energy(machine, Quantity.exact(seconds), actions_j, 1)
-    if found is None:  # nothing is drawn
+    result = work_energy(machine, Quantity.exact(seconds), actions_j, 1)
+    if result is None:  # nothing is drawn
         assert idle == actions_j == 0.0
         return
-    assert found.power_w.estimate <= limit * (1 + 1e-9)
+    assert result.power_w.estimate <= limit * (1 + 1e-9)
     least_s = actions_j / (limit - idle)
     expected = actions_j + idle * max(seconds, least_s)
-    assert found.energy_j.estimate == pytest.approx(expected)
+    assert result.energy_j.estimate == pytest.approx(expected)
 
 
 def test_no_model_no_energy() -> None:
@@ -71,15 +71,17 @@ def test_no_model_no_energy() -> None:
 
 def test_a_batch_takes_what_its_steps_take() -> None:
     """Static power over the whole time, and more with each token."""
-    own = Deployment.of(find_model("Llama-3.1-8B"), find_device("h100"), VLLM)
-    idle = energies(own.device, "gemm", Variant("fp32")).static_w
+    current = Deployment.from_model(find_model("Llama-3.1-8B"), find_device("h100"), VLLM)
+    idle = energies(current.device, "gemm", Variant("fp32")).static_w
     joules = []
     for output in (1, 16, 64, 200):
-        found = predict_static_batch(own, [512] * 4, output)
-        energy = work_energy(own.machine, found.total.latency_s, found.kernels_j(), 1)
+        static_batch = predict_static_batch(current, [512] * 4, output)
+        energy = work_energy(
+            current.machine, static_batch.total.latency_s, static_batch.kernels_j(), 1
+        )
         assert energy is not None
         joules.append(energy.energy_j.estimate)
-        assert joules[-1] > idle * found.total.seconds
+        assert joules[-1] > idle * static_batch.total.seconds
     assert joules == sorted(joules)
     each = (joules[2] - joules[1]) / 48, (joules[3] - joules[2]) / 136
     assert each[1] == pytest.approx(each[0], rel=0.05)

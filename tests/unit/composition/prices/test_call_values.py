@@ -24,8 +24,8 @@ NONE = np.zeros(0, dtype=np.int64)
 
 @cache
 def prices(model: str, device: str, engine: str) -> StepPrices:
-    where = Deployment.of(find_model(model), find_device(device), find_engine(engine))
-    return StepPrices(StepModel.of(where))
+    where = Deployment.from_model(find_model(model), find_device(device), find_engine(engine))
+    return StepPrices(StepModel.from_deployment(where))
 
 
 @given(st.integers(0, 1 << 20))
@@ -47,9 +47,9 @@ def test_a_full_dictionary_starts_anew() -> None:
 )
 def test_one_prompt_takes_what_the_full_model_says(model: str, engine: str) -> None:
     """A prompt alone, with a past or without, has the bits of a batch of many states."""
-    found = prices(model, "H100", engine)
-    assert found._prefills
-    for _, surface in found._prefills:
+    result = prices(model, "H100", engine)
+    assert result._prefills
+    for _, surface in result._prefills:
         calls = surface._calls
         pairs = [[(7, 7)], [(1000, 1000)], [(1, 900)], [(513, 4096)], [(5, 5), (800, 900)]]
         many = calls.of(0, pairs, [NONE] * len(pairs))
@@ -59,21 +59,21 @@ def test_one_prompt_takes_what_the_full_model_says(model: str, engine: str) -> N
 
 
 def test_symbols_of_one_state_are_those_of_many() -> None:
-    found = prices("Qwen3-0.6B", "H100", "vllm")
+    result = prices("Qwen3-0.6B", "H100", "vllm")
     for prefill, decoding, elsewhere in (
         ([(5, 9), (700, 700)], [3, 8000], -1), ([], [1] * 70, -1), ([(1, 1)], [], 12),
         ([], [5], 3), ([], [9] * 600, -1),
     ):  # fmt: skip
         state = one_state(prefill, np.array(decoding, dtype=np.int64), elsewhere)
-        wanted = {name: int(value[0]) for name, value in found.timer.symbols(state).items()}
+        wanted = {name: int(value[0]) for name, value in result.timer.symbols(state).items()}
         longest = max(decoding, default=-1) + 1
-        assert wanted == found.timer.symbols_of_one(prefill, len(decoding), longest, elsewhere)
+        assert wanted == result.timer.symbols_of_one(prefill, len(decoding), longest, elsewhere)
 
 
 def test_nodes_of_prompts_are_all_described() -> None:
-    found = prices("Qwen3-0.6B", "H100", "vllm")
-    lengthy = [group for group in found.timer.groups if group.phase == "prefill"]
+    result = prices("Qwen3-0.6B", "H100", "vllm")
+    lengthy = [group for group in result.timer.groups if group.phase == "prefill"]
     assert lengthy
     for group in lengthy:
-        for index in found.timer.groups[group]:
-            assert PrefillSurface.describes(found.timer, group, index)
+        for index in result.timer.groups[group]:
+            assert PrefillSurface.describes(result.timer, group, index)

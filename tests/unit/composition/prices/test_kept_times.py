@@ -19,31 +19,31 @@ GEMM: Any = implementation_for("gemm", "simt")
 
 
 def _products(*sizes: int) -> OpBatch:
-    return OpBatch.of([Op.make("gemm", m=size, n=512, k=128) for size in sizes])
+    return OpBatch.from_ops([Op.make("gemm", m=size, n=512, k=128) for size in sizes])
 
 
 def test_times_are_kept_only_inside(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+    requested: list[int] = []
 
     def counted(*given: Any) -> Any:
-        asked.append(len(given[1]))
+        requested.append(len(given[1]))
         return kernel_times(*given)
 
     monkeypatch.setattr(kept_times, "kernel_times", counted)
     for _ in range(2):
         times_of(GEMM, _products(1, 2), H100, ALL_SHIPPED)
-    assert asked == [2, 2]
+    assert requested == [2, 2]
     with keeping_times():
         for _ in range(3):
             times_of(GEMM, _products(1, 2, 3), H100, ALL_SHIPPED)
     times_of(GEMM, _products(1, 2, 3), H100, ALL_SHIPPED)
-    assert asked == [2, 2, 3, 3]
+    assert requested == [2, 2, 3, 3]
 
 
 def test_what_differs_is_kept_apart() -> None:
     a100 = find_device("a100").in_state("boost")
     analytic = Evidence(learned=False)
-    asked = [
+    requested = [
         (batch, device, evidence)
         for batch in (_products(1, 2), _products(1, 3), _products(64))
         for device in (H100, a100, H100.at_clock(1e9))
@@ -51,11 +51,11 @@ def test_what_differs_is_kept_apart() -> None:
     ]
     with keeping_times():
         for _ in range(2):
-            for batch, device, evidence in asked:
-                found = times_of(GEMM, batch, device, evidence)
+            for batch, device, evidence in requested:
+                result = times_of(GEMM, batch, device, evidence)
                 expected = kernel_times(GEMM, batch, device, evidence)
-                assert np.array_equal(found.estimate_s, expected.estimate_s)
-                assert np.array_equal(found.p95_s, expected.p95_s)
+                assert np.array_equal(result.estimate_s, expected.estimate_s)
+                assert np.array_equal(result.p95_s, expected.p95_s)
                 slow = analysis_of(GEMM, batch, device)
                 assert np.array_equal(slow.time_s, GEMM.analysed(batch, device).time_s)
 
@@ -64,6 +64,6 @@ def test_too_many_start_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_times, "ROWS", 3)
     with keeping_times():
         for size in range(1, 9):
-            found = times_of(GEMM, _products(size), H100, ALL_SHIPPED)
+            result = times_of(GEMM, _products(size), H100, ALL_SHIPPED)
             expected = kernel_times(GEMM, _products(size), H100, ALL_SHIPPED)
-            assert found.estimate_s == expected.estimate_s
+            assert result.estimate_s == expected.estimate_s

@@ -29,25 +29,25 @@ State = tuple[int, float, float]
 
 def surface_of(jump_at: float, tolerance: float) -> tuple[Surface[State], list[State]]:
     """Of a time in proportion to sequences and mean, which jumps at a mean."""
-    asked: list[State] = []
+    requested: list[State] = []
 
     def states(count: int, mean: F64, ratio: F64) -> list[State]:
         return [(count, m, r) for m, r in zip(mean.tolist(), ratio.tolist(), strict=True)]
 
-    def evaluated(place: int, steps: Sequence[State]) -> F64:
-        asked.extend(steps)
-        return np.array([[exact(place, *each, jump_at)] for each in steps])
+    def evaluated(index: int, steps: Sequence[State]) -> F64:
+        requested.extend(steps)
+        return np.array([[exact(index, *each, jump_at)] for each in steps])
 
-    def near(found: F64, right: F64, count: int, mean: F64) -> Flags:
-        assert len(found) == len(mean)
+    def near(result: F64, right: F64, count: int, mean: F64) -> Flags:
+        assert len(result) == len(mean)
         assert count >= 1
-        return np.asarray((np.abs(found / right - 1.0) <= tolerance).all(axis=1))
+        return np.asarray((np.abs(result / right - 1.0) <= tolerance).all(axis=1))
 
-    return Surface(states, lambda state: state[1:], evaluated, near), asked
+    return Surface(states, lambda state: state[1:], evaluated, near), requested
 
 
-def exact(place: int, count: int, mean: float, ratio: float, jump_at: float) -> float:
-    return (place + 1) * (100.0 + count * mean + 3.0 * ratio + 500.0 * (mean > jump_at))
+def exact(index: int, count: int, mean: float, ratio: float, jump_at: float) -> float:
+    return (index + 1) * (100.0 + count * mean + 3.0 * ratio + 500.0 * (mean > jump_at))
 
 
 @given(
@@ -55,8 +55,8 @@ def exact(place: int, count: int, mean: float, ratio: float, jump_at: float) -> 
 )  # fmt: skip
 def test_what_is_smooth_is_found(count: int, mean: float, ratio: float, place: int) -> None:
     surface, _ = surface_of(1e9, 0.01)
-    found = surface.at(place, count, mean, ratio)
-    assert found[0] == pytest.approx(exact(place, count, mean, ratio, 1e9), rel=1e-9)
+    result = surface.at(place, count, mean, ratio)
+    assert result[0] == pytest.approx(exact(place, count, mean, ratio, 1e9), rel=1e-9)
 
 
 def test_a_jump_lies_in_the_smallest_cells() -> None:
@@ -73,22 +73,24 @@ def test_a_jump_lies_in_the_smallest_cells() -> None:
 
 def test_the_order_of_questions_changes_nothing() -> None:
     rng = np.random.default_rng(0)
-    asked = [
+    requested = [
         (int(rng.integers(1, 200)), float(m), float(r))
         for m, r in zip(rng.uniform(1, 3000, 100), rng.uniform(1, 9, 100), strict=True)
     ]
     one, other = surface_of(1000.0, 0.01)[0], surface_of(1000.0, 0.01)[0]
-    forward = [one.at(number % 3, *each) for number, each in enumerate(asked)]
-    backward = [other.at(number % 3, *each) for number, each in reversed(list(enumerate(asked)))]
+    forward = [one.at(number % 3, *each) for number, each in enumerate(requested)]
+    backward = [
+        other.at(number % 3, *each) for number, each in reversed(list(enumerate(requested)))
+    ]
     assert forward == backward[::-1]
 
 
 def test_a_box_is_evaluated_once() -> None:
-    surface, asked = surface_of(1e9, 0.01)
+    surface, requested = surface_of(1e9, 0.01)
     surface.at(0, 5, 100.0, 1.1)
-    before = len(asked)
+    before = len(requested)
     surface.at(0, 5, 101.0, 1.1)
-    assert len(asked) == before
+    assert len(requested) == before
 
 
 def test_a_full_surface_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,11 +110,11 @@ def test_counts_ascend_and_small_ones_are_exact(level: int) -> None:
 
 @given(st.integers(1, 300), st.floats(2.0, 5000.0), st.floats(1.0, 16.0))
 def test_sequences_have_the_numbers_asked_for(count: int, mean: float, ratio: float) -> None:
-    (found,) = _sequences(count, np.array([mean]), np.array([ratio]))
-    assert len(found) == count
-    assert (found >= 0).all()
-    own, longest = _numbers(found)
-    assert own * count == pytest.approx(mean * count, abs=0.3 * count + 2.0)
+    (result,) = _sequences(count, np.array([mean]), np.array([ratio]))
+    assert len(result) == count
+    assert (result >= 0).all()
+    current, longest = _numbers(result)
+    assert current * count == pytest.approx(mean * count, abs=0.3 * count + 2.0)
     if mean > 50.0 and ratio <= count / 2:
         assert longest == pytest.approx(ratio, rel=0.05)
 
@@ -121,19 +123,19 @@ def test_sequences_have_the_numbers_asked_for(count: int, mean: float, ratio: fl
 def test_prompts_have_the_numbers_asked_for(count: int, mean: float, ratio: float) -> None:
     (fresh,) = _prompts(count, np.array([mean]), np.array([ratio]))
     assert all(new == total for new, total in fresh)
-    own, moment = numbers_of_prompts(fresh)
-    assert own == pytest.approx(mean, abs=1.0)
+    current, moment = numbers_of_prompts(fresh)
+    assert current == pytest.approx(mean, abs=1.0)
     assert moment == pytest.approx(ratio, rel=0.05)
     (past,) = _alike(count, np.array([mean]), np.array([ratio]))
-    own, seen = _numbers_of_past(past)
-    assert own == pytest.approx(mean, abs=1.0)
+    current, seen = _numbers_of_past(past)
+    assert current == pytest.approx(mean, abs=1.0)
     assert seen == pytest.approx(ratio, rel=0.02)
 
 
 @cache
 def prices(model: str) -> StepPrices:
-    where = Deployment.of(find_model(model), find_device("H100"), find_engine("vllm"))
-    return StepPrices(StepModel.of(where))
+    where = Deployment.from_model(find_model(model), find_device("H100"), find_engine("vllm"))
+    return StepPrices(StepModel.from_deployment(where))
 
 
 @settings(max_examples=30, deadline=None)
@@ -151,5 +153,5 @@ def test_a_window_ends_inside_some_sequences() -> None:
     assert window > 0
     cached = np.array([100, 2 * window, window // 2], dtype=np.int64)
     seen = np.array([100, window - 1, window // 2], dtype=np.int64)
-    found = surface.at(0, cached, int(cached.sum()) + 3, 2 * window + 1)
-    assert found == surface.at(0, seen, int(seen.sum()) + 3, window)
+    result = surface.at(0, cached, int(cached.sum()) + 3, 2 * window + 1)
+    assert result == surface.at(0, seen, int(seen.sum()) + 3, window)

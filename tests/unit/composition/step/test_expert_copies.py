@@ -25,9 +25,9 @@ def wide(ranks: int) -> Plan:
 
 
 def held(engine: str, options: dict[str, int], plan: Plan, model: ModelConfig = MODEL) -> int:
-    found, _ = with_copies(model, plan, with_options(find_engine(engine), options))
-    assert found.moe is not None
-    return found.moe.held
+    result, _ = with_copies(model, plan, with_options(find_engine(engine), options))
+    assert result.moe is not None
+    return result.moe.held
 
 
 @pytest.mark.parametrize(
@@ -43,12 +43,12 @@ def test_each_engine_says_it_by_its_own_flag(engine: str, option: str, value: in
 @pytest.mark.parametrize("ranks", [3, 8, 48, 72, 320])
 def test_without_options_the_fewest_that_ranks_share_evenly(ranks: int) -> None:
     engine = find_engine("sglang")
-    found, said = with_copies(MODEL, wide(ranks), engine)
-    assert found.moe is not None
-    assert found.moe.held % ranks == 0
-    assert found.moe.copies < ranks
-    assert bool(said) == bool(found.moe.copies)
-    assert without_copies(found) == MODEL
+    result, remark = with_copies(MODEL, wide(ranks), engine)
+    assert result.moe is not None
+    assert result.moe.held % ranks == 0
+    assert result.moe.copies < ranks
+    assert bool(remark) == bool(result.moe.copies)
+    assert without_copies(result) == MODEL
 
 
 def test_copies_take_memory_of_every_rank() -> None:

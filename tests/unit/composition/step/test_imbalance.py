@@ -20,7 +20,7 @@ from silicast.workload.transformers.plan import Plan
 
 
 def deployment(model: str, engine: str = "vllm", **plan: Any) -> Deployment:
-    return Deployment.of(
+    return Deployment.from_model(
         find_model(model), find_device("H100"), find_engine(engine), plan=Plan(**plan)
     )
 
@@ -35,8 +35,8 @@ def test_nobody_waits_alone() -> None:
 
 
 def test_the_busiest_group_by_hand() -> None:
-    found = imbalance(deployment("Llama-3.1-8B", attention_dp=2), [100, 700, 20, 30])
-    assert found == {"prefill_tokens": pytest.approx(730 * 2 / 850)}
+    result = imbalance(deployment("Llama-3.1-8B", attention_dp=2), [100, 700, 20, 30])
+    assert result == {"prefill_tokens": pytest.approx(730 * 2 / 850)}
 
 
 def test_more_ranks_and_fewer_tokens_are_less_even() -> None:
@@ -51,7 +51,7 @@ def test_more_ranks_and_fewer_tokens_are_less_even() -> None:
 
 
 def test_other_groups_bring_their_own_tokens_to_the_experts() -> None:
-    model = StepModel.of(deployment("Qwen3-30B-A3B", attention_dp=2, ep=2))
+    model = StepModel.from_deployment(deployment("Qwen3-30B-A3B", attention_dp=2, ep=2))
     experts = next(i for i, p in enumerate(model.graph.nodes) if p.op.family == "moe")
 
     def seconds(elsewhere: int) -> float:
@@ -63,7 +63,7 @@ def test_other_groups_bring_their_own_tokens_to_the_experts() -> None:
 
 
 def test_decode_batches_are_padded_to_captured_graphs() -> None:
-    model = StepModel.of(deployment("Llama-3.1-8B"))
+    model = StepModel.from_deployment(deployment("Llama-3.1-8B"))
     sizes = find_engine("vllm").launch.graph_batch_sizes
 
     def tokens(count: int) -> int:
@@ -74,7 +74,7 @@ def test_decode_batches_are_padded_to_captured_graphs() -> None:
     assert tokens(sizes[-1] + 1) == sizes[-1] + 1
     prefill = BatchStates.prefill([9])
     assert model.timer.run_tokens(prefill).tolist() == [16], "piecewise graphs are padded too"
-    eager = StepModel.of(deployment("Llama-3.1-8B", "sglang"))
+    eager = StepModel.from_deployment(deployment("Llama-3.1-8B", "sglang"))
     assert eager.timer.run_tokens(prefill).tolist() == [9]
     large = model.steps(BatchStates.decode([100] * (sizes[-1] + 1), np.array([1])))
     assert large.launches_s[:, 0].sum() > 0.0, (
@@ -89,7 +89,7 @@ def test_stages_of_an_uneven_pipeline_by_engine() -> None:
             for stage in range(3)
         ]
         for engine in ("vllm", "sglang", "trtllm")
-        for model in [StepModel.of(deployment("Llama-3.1-8B", engine, pp=3))]
+        for model in [StepModel.from_deployment(deployment("Llama-3.1-8B", engine, pp=3))]
     }
     assert layers == {"vllm": [11, 11, 10], "sglang": [11, 11, 10], "trtllm": [11, 11, 10]}
     five = [
@@ -101,7 +101,7 @@ def test_stages_of_an_uneven_pipeline_by_engine() -> None:
 
 def test_dispatched_tokens_meet_a_kernel_of_their_phase() -> None:
     where = deployment("Qwen3-30B-A3B", attention_dp=16, ep=16)
-    model = StepModel.of(where)
+    model = StepModel.from_deployment(where)
     states = BatchStates.prefill([256]).then(BatchStates.decode([100] * 8, np.array([1])))
     kernels = {
         key.variant.kernel: rows.tolist()
@@ -117,13 +117,13 @@ def test_dispatched_tokens_meet_a_kernel_of_their_phase() -> None:
 def test_the_policy_follows_from_links_and_plan() -> None:
     """A deployment asks its engine again whenever its plan or machine changes."""
     for engine, plan in (("sglang", {"tp": 4, "attention_dp": 2}), ("vllm", {"tp": 2, "ep": 2})):
-        found = deployment("Qwen3-235B-A22B", engine, **plan)
-        assert found.plan == Plan(**plan)
-        assert found.policy.gathers_dense is (engine == "sglang")
-        wider = replace(found, plan=Plan(attention_dp=16, ep=16))
+        result = deployment("Qwen3-235B-A22B", engine, **plan)
+        assert result.plan == Plan(**plan)
+        assert result.policy.gathers_dense is (engine == "sglang")
+        wider = replace(result, plan=Plan(attention_dp=16, ep=16))
         assert wider.policy.all_to_all
-        assert not found.policy.all_to_all
+        assert not result.policy.all_to_all
         assert wider.policy == deployment("Qwen3-235B-A22B", engine, attention_dp=16, ep=16).policy
-        linked = replace(found.machine, cluster=cluster_of(found.device, gpus_per_node=2))
-        apart = replace(found, machine=linked)
+        linked = replace(result.machine, cluster=cluster_of(result.device, gpus_per_node=2))
+        apart = replace(result, machine=linked)
         assert apart.policy.all_to_all is (plan["tp"] * plan.get("attention_dp", 1) > 2)

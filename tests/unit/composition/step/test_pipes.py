@@ -44,12 +44,12 @@ def test_exposed_pipes_sum_to_the_kernel_in_whole_picoseconds(
 def test_what_needs_most_is_exposed_and_the_rest_hidden_under_it() -> None:
     needs = {"dram": np.array([3e-6]), "tensor": np.array([5e-6]), "launch": np.array([2e-6])}
     parts = pipe_parts(needs, np.array([9e-6]), np.ones(1), 9_000_000, {"dram": 1e12}, slowdown=1.1)
-    found = {part.name: (part.exposed_ps, part.hidden_ps) for part in parts}
-    assert found["tensor"] == (5_000_000, 0)
-    assert found["dram"] == (0, 3_000_000)
-    assert found["launch"] == (2_000_000, 0)
-    assert found[CLOCK] == (500_000, 0)  # a tenth of what the matrix pipes need
-    assert found[REST] == (1_500_000, 0)
+    table = {part.name: (part.exposed_ps, part.hidden_ps) for part in parts}
+    assert table["tensor"] == (5_000_000, 0)
+    assert table["dram"] == (0, 3_000_000)
+    assert table["launch"] == (2_000_000, 0)
+    assert table[CLOCK] == (500_000, 0)  # a tenth of what the matrix pipes need
+    assert table[REST] == (1_500_000, 0)
     assert next(part.work for part in parts if part.name == "dram") == pytest.approx(3e6)
 
 

@@ -74,9 +74,9 @@ def test_a_layer_keeps_what_the_lowered_graph_saves(name: str) -> None:
     nodes = {node.name: node for node in layer.nodes}
     saved = {name for node in nodes.values() for name in saved_by(node)}
     elements = model.hidden * tokens + sum(_elements(nodes[each], model) for each in saved)
-    own = kept_tensors(model, model.kind(model.layers - 1))
-    kept = sum(each.width * tokens for each in own if each.bits == 16)
-    assert kept == pytest.approx(elements, rel=0.03)
+    tensors = kept_tensors(model, model.kind(model.layers - 1))
+    remaining = sum(each.width * tokens for each in tensors if each.bits == 16)
+    assert remaining == pytest.approx(elements, rel=0.03)
 
 
 def _elements(node: Node, model: ModelConfig) -> int:
@@ -148,7 +148,7 @@ def test_zero_shares_states_exactly(dp: int, name: str) -> None:
     model = find_model(name)
     each = [plan_memory(model, TrainingPlan(dp=dp, zero=z), 512, 1) for z in range(4)]
     for parts, sharded in (("optimizer", 1), ("gradients", 2), ("weights", 3)):
-        sizes = [int(getattr(found, parts)[0]) for found in each]
+        sizes = [int(getattr(item, parts)[0]) for item in each]
         assert len(set(sizes[:sharded])) == len(set(sizes[sharded:])) == 1
         per_parameter = sizes[0] // int(each[0].parameters[0])
         assert 0 <= sizes[-1] * dp - sizes[0] < 2 * dp * per_parameter
@@ -164,8 +164,8 @@ def test_more_work_needs_no_less(
     model, plan, rules = find_model(name), TrainingPlan(), Rules(recompute=recompute)
 
     def total(seq: int, micro: int, flight: int) -> int:
-        found = plan_memory(model, plan, seq, micro, rules=rules, in_flight=[flight])
-        return int(found.total[0])
+        result = plan_memory(model, plan, seq, micro, rules=rules, in_flight=[flight])
+        return int(result.total[0])
 
     base = total(seq, micro, flight)
     assert total(2 * seq, micro, flight) > base
@@ -176,13 +176,13 @@ def test_more_work_needs_no_less(
 @pytest.mark.parametrize("name", MODELS)
 def test_more_recomputation_keeps_less(name: str) -> None:
     levels = ("none", "selective", "selective:core_attn+layernorm", "full")
-    kept = [
+    remaining = [
         int(plan_memory(find_model(name), TrainingPlan(), 4096, 1, 1, Rules(recompute=each))
             .activations[0])
         for each in levels
     ]  # fmt: skip
-    assert kept == sorted(kept, reverse=True)
-    assert kept[-1] < kept[0] / 4
+    assert remaining == sorted(remaining, reverse=True)
+    assert remaining[-1] < remaining[0] / 4
 
 
 @given(st.lists(st.tuples(
@@ -192,7 +192,8 @@ def test_more_recomputation_keeps_less(name: str) -> None:
 def test_a_row_is_the_same_alone(shapes: list[tuple[int, int, int, int, bool, int]]) -> None:
     model, rules = find_model("Mixtral-8x7B"), Rules(recompute="selective")
     rows = [
-        Rows.of(model, TrainingPlan(tp=t, pp=p, cp=c, dp=8, ep=2, zero=z, sequence_parallel=s),
+        Rows.from_model(model, TrainingPlan(tp=t, pp=p, cp=c, dp=8, ep=2, zero=z,
+        sequence_parallel=s),
                 4096, m)
         for t, p, c, z, s, m in shapes
     ]  # fmt: skip
@@ -205,13 +206,13 @@ def test_a_row_is_the_same_alone(shapes: list[tuple[int, int, int, int, bool, in
 
 def test_a_search_takes_the_fullest_rank() -> None:
     model = find_model("DeepSeek-V2-Lite")
-    found = candidates(Space(model, 16, 8, 4096, 64, {}))
-    needed = candidates_memory(found)
-    for row in range(0, len(found), max(len(found) // 20, 1)):
-        plan, micro, recompute = found.plan(row)
-        passes = int(found.micro_batches[row])
-        own = plan_memory(model, plan, 4096, micro, passes, Rules(recompute=recompute))
-        assert needed[row] == own.total.max()
+    result = candidates(Space(model, 16, 8, 4096, 64, {}))
+    needed = candidates_memory(result)
+    for row in range(0, len(result), max(len(result) // 20, 1)):
+        plan, micro, recompute = result.plan(row)
+        passes = int(result.micro_batches[row])
+        current = plan_memory(model, plan, 4096, micro, passes, Rules(recompute=recompute))
+        assert needed[row] == current.total.max()
 
 
 def test_interleaved_stages_keep_more() -> None:
@@ -239,11 +240,13 @@ def test_frozen_weights_need_no_states() -> None:
 def test_quantised_products_keep_narrow_inputs() -> None:
     model, plan = find_model("Llama-3.1-8B"), TrainingPlan()
     of = {
-        name: plan_memory(model, plan, 4096, 1, 1, Rules(style=Style(Precision.of(recipe=name))))
+        name: plan_memory(
+            model, plan, 4096, 1, 1, Rules(style=Style(Precision.from_formats(recipe=name)))
+        )
         for name in ("bf16", "fp8", "mxfp8", "nvfp4")
     }
-    kept = {name: int(each.activations[0]) for name, each in of.items()}
-    assert kept["nvfp4"] < kept["fp8"] < kept["mxfp8"] < kept["bf16"]
+    remaining = {name: int(each.activations[0]) for name, each in of.items()}
+    assert remaining["nvfp4"] < remaining["fp8"] < remaining["mxfp8"] < remaining["bf16"]
     assert of["fp8"].weights[0] > of["bf16"].weights[0]
     assert of["fp8"].optimizer[0] == of["bf16"].optimizer[0]
 
@@ -261,11 +264,11 @@ def test_offload_takes_its_share() -> None:
 
 def test_remedies_fit() -> None:
     model, plan, usable = find_model("Llama-3.1-8B"), TrainingPlan(dp=8), 76e9
-    found = remedies(model, plan, 2048, 1, 4, Rules(), usable)
-    assert found == ("zero = 1", "offload.optimizer = 1", "tp = 4", "pp = 4")
+    result = remedies(model, plan, 2048, 1, 4, Rules(), usable)
+    assert result == ("zero = 1", "offload.optimizer = 1", "tp = 4", "pp = 4")
     away = Rules(offload=Offload(optimizer=1.0))
     assert plan_memory(model, plan, 2048, 1, 4, away).total.max() <= usable
-    for text in (each for each in found if not each.startswith("offload.")):
+    for text in (each for each in result if not each.startswith("offload.")):
         axis, _, value = text.partition(" = ")
         changes: dict[str, Any] = {axis: int(value)}
         if axis != "zero":
@@ -290,5 +293,5 @@ def test_one_rank_alone_shards_nothing() -> None:
     model = find_model("Llama-3.2-1B")
     alone = plan_memory(model, TrainingPlan(pp=2), 2048, 1)
     for zero in (1, 2, 3):
-        found = plan_memory(model, TrainingPlan(pp=2, zero=zero), 2048, 1)
-        assert (found.total == alone.total).all()
+        result = plan_memory(model, TrainingPlan(pp=2, zero=zero), 2048, 1)
+        assert (result.total == alone.total).all()

@@ -42,21 +42,21 @@ def rank(
     offload: Offload = Offload(), plan: TrainingPlan = TrainingPlan(), device: str = "H100",
     host: Host = Host(), adapters: Adapters | None = None,
 ) -> Rank:  # fmt: skip
-    own = Deployment.of(
+    current = Deployment.from_model(
         MODEL, find_device(device), find_engine("megatron"), Plan(tp=plan.tp),
-        Precision.of(weights="bf16"),
+        Precision.from_formats(weights="bf16"),
     )  # fmt: skip
-    own = replace(own, machine=replace(own.machine, host=host))
+    current = replace(current, machine=replace(current.machine, host=host))
     framework = Framework(
         compiled=True, attention="fused", fused_layers=True, training=Training(dropout=False)
     )
-    return Rank(own, plan, framework, 2048, 1, adapters, offload)
+    return Rank(current, plan, framework, 2048, 1, adapters, offload)
 
 
 def size(node: Node, name: str) -> int:
-    found = node.op.dim(name)
-    assert isinstance(found, int)
-    return found
+    size = node.op.dim(name)
+    assert isinstance(size, int)
+    return size
 
 
 def moved(graph: Graph, name: str) -> int:
@@ -79,12 +79,12 @@ def test_the_host_holds_what_the_device_does_not(
     plan = TrainingPlan(dp=4, pp=pp, zero=zero)
     away = Offload(activations, optimizer, weights, "device")
     here = plan_memory(MODEL, plan, 2048, 1, 4)
-    found = plan_memory(MODEL, plan, 2048, 1, 4, Rules(offload=away))
+    result = plan_memory(MODEL, plan, 2048, 1, 4, Rules(offload=away))
     left = sum(
-        getattr(here, n) - getattr(found, n) for n in ("activations", "optimizer", "weights")
+        getattr(here, n) - getattr(result, n) for n in ("activations", "optimizer", "weights")
     )
-    assert (left == found.host).all()
-    assert (found.gradients == here.gradients).all()
+    assert (left == result.host).all()
+    assert (result.gradients == here.gradients).all()
     assert (here.host == 0).all()
 
 
@@ -100,12 +100,14 @@ def test_a_cpu_that_updates_holds_gradients_too() -> None:
     "plan", [TrainingPlan(), TrainingPlan(tp=2, dp=2, zero=1, sequence_parallel=True)]
 )
 def test_what_goes_down_comes_up(plan: TrainingPlan) -> None:
-    own = rank(ALL, plan)
-    graph = chunk_graph(own, 0, MODEL.layers, MicroBatches.of(own, Overlap()).last)
-    kept = sum(host_moves(own).kept[MODEL.kinds.index(MODEL.kind(i))] for i in range(MODEL.layers))
+    current = rank(ALL, plan)
+    graph = chunk_graph(current, 0, MODEL.layers, MicroBatches.from_rank(current, Overlap()).last)
+    remaining = sum(
+        host_moves(current).kept[MODEL.kinds.index(MODEL.kind(i))] for i in range(MODEL.layers)
+    )
     here = plan_memory(MODEL, plan, 2048, 1, 1)
-    assert moved(graph, "activations_down") == moved(graph, "activations_up") == kept
-    assert 0.9 * here.activations[0] < kept < here.activations[0]
+    assert moved(graph, "activations_down") == moved(graph, "activations_up") == remaining
+    assert 0.9 * here.activations[0] < remaining < here.activations[0]
     layers = layer_parameters(
         replace(graph, blocks=tuple(block for block in graph.blocks if block.layers)), MODEL
     )
@@ -115,7 +117,7 @@ def test_what_goes_down_comes_up(plan: TrainingPlan) -> None:
 
 
 def test_gradients_go_down_once_a_step() -> None:
-    kinds = MicroBatches.of(rank(ALL), Overlap())
+    kinds = MicroBatches.from_rank(rank(ALL), Overlap())
     assert kinds.last.gradients_down
     assert not kinds.first.gradients_down
     assert not kinds.between.gradients_down
@@ -169,10 +171,10 @@ def test_a_slower_link_is_slower_and_none_is_refused(name: str) -> None:
 
 def test_copies_hide_behind_work() -> None:
     for device, hidden in (("GB200", 0.6), ("A100", 0.1)):
-        own = rank(Offload(activations=1.0), device=device)
-        both = 2 * 2 * host_moves(own).kept[0] * MODEL.layers
-        copies = both / link_bytes_per_s(own.deployment.machine) / 0.85
-        more = predict_step(own, 2, "adamw").step.seconds - seconds(Offload(), device=device)
+        current = rank(Offload(activations=1.0), device=device)
+        both = 2 * 2 * host_moves(current).kept[0] * MODEL.layers
+        copies = both / link_bytes_per_s(current.deployment.machine) / 0.85
+        more = predict_step(current, 2, "adamw").step.seconds - seconds(Offload(), device=device)
         assert 0.0 < more < (1.0 - hidden) * copies
 
 
@@ -186,17 +188,17 @@ def test_every_kind_of_plan_takes_it(plan: TrainingPlan) -> None:
 def test_adapters_leave_little_to_offload() -> None:
     adapters = Adapters(16, ("qkv", "o"))
     lora = rank(Offload(optimizer=1.0), adapters=adapters)
-    graph = chunk_graph(lora, 0, MODEL.layers, MicroBatches.of(lora, Overlap()).last)
+    graph = chunk_graph(lora, 0, MODEL.layers, MicroBatches.from_rank(lora, Overlap()).last)
     full = rank(Offload(optimizer=1.0))
-    whole = chunk_graph(full, 0, MODEL.layers, MicroBatches.of(full, Overlap()).last)
+    whole = chunk_graph(full, 0, MODEL.layers, MicroBatches.from_rank(full, Overlap()).last)
     assert 0 < moved(graph, "gradients_down") < 0.02 * moved(whole, "gradients_down")
 
 
 def test_offload_is_a_remedy() -> None:
     usable = 14e9
-    found = remedies(MODEL, TrainingPlan(), 2048, 1, 1, Rules(), usable)
-    assert "offload.optimizer = 1" in found
-    for text in found:
+    result = remedies(MODEL, TrainingPlan(), 2048, 1, 1, Rules(), usable)
+    assert "offload.optimizer = 1" in result
+    for text in result:
         if text.startswith("offload."):
             name = text.removeprefix("offload.").partition(" = ")[0]
             rules = Rules(offload=Offload(**{name: 1.0}))  # type: ignore[arg-type]

@@ -15,13 +15,13 @@ from tests.unit.report.trace_format import check_trace
 
 def test_one_rank_takes_the_plain_sum_bit_for_bit() -> None:
     order = schedule("1f1b").order(1, 7)
-    found = pipeline_times(order, Durations.equal(order.placement, 0.1, 0.2, 0.07), 3.0)
+    result = pipeline_times(order, Durations.equal(order.placement, 0.1, 0.2, 0.07), 3.0)
     total = 0.0
     for _ in range(7):
         total = total + 0.1
         total = total + (0.2 + 0.07)
-    assert found.makespan == total
-    assert found.idle_share == pytest.approx(0.0, abs=1e-15)
+    assert result.makespan == total
+    assert result.idle_share == pytest.approx(0.0, abs=1e-15)
 
 
 def test_ranks_that_wait_for_each_other_are_named() -> None:
@@ -29,7 +29,7 @@ def test_ranks_that_wait_for_each_other_are_named() -> None:
         [(FORWARD, 0, 0), (BACKWARD, 0, 0), (FORWARD, 1, 0), (BACKWARD, 1, 0)],
         [(FORWARD, 0, 0), (FORWARD, 1, 0), (BACKWARD, 0, 0), (BACKWARD, 1, 0)],
     ]
-    order = Order.of(Placement.interleaved(2), 2, lists)
+    order = Order.from_actions(Placement.interleaved(2), 2, lists)
     with pytest.raises(SilicastError) as caught:
         pipeline_times(order, Durations.equal(order.placement, 1, 1, 1))
     text = str(caught.value)
@@ -79,10 +79,10 @@ def test_times_that_are_none_are_refused() -> None:
 def test_the_slow_stage_is_on_the_critical_path() -> None:
     order = schedule("1f1b").order(4, 32)
     slow = np.array([1.0, 1.0, 1.5, 1.0])
-    found = pipeline_times(order, Durations.of_stages(order.placement, slow, slow, slow))
-    assert found.critical.rank == 2
-    assert found.critical.by_kind[:2].sum() == pytest.approx(found.makespan)
-    assert found.idle_share == pytest.approx(1 - 32 * 3 * 4.5 / (4 * found.makespan))
+    result = pipeline_times(order, Durations.of_stages(order.placement, slow, slow, slow))
+    assert result.critical.rank == 2
+    assert result.critical.by_kind[:2].sum() == pytest.approx(result.makespan)
+    assert result.idle_share == pytest.approx(1 - 32 * 3 * 4.5 / (4 * result.makespan))
 
 
 @pytest.mark.parametrize("name", ["1f1b", "zbv", "dualpipe"])

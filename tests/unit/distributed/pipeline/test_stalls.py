@@ -23,10 +23,10 @@ def step(ps: int) -> Prediction:
 @given(st.integers(10**6, 10**13), st.floats(0.0, 100.0), st.booleans())
 def test_parts_add_up_to_what_a_step_waits(ps: int, load_s: float, overlaps: bool) -> None:
     loading = Loading(load_s, overlaps)
-    found = loading.beside(step(ps))
-    assert found.seconds == pytest.approx(loading.total_s(ps * 1e-12), rel=1e-9, abs=1e-12)
-    assert sum(each.exposed_ps for each in found.part.children) == found.part.exposed_ps
-    assert found.part.children[-1].hidden_ps + found.part.children[-1].exposed_ps == round(
+    beside = loading.beside(step(ps))
+    assert beside.seconds == pytest.approx(loading.total_s(ps * 1e-12), rel=1e-9, abs=1e-12)
+    assert sum(each.exposed_ps for each in beside.part.children) == beside.part.exposed_ps
+    assert beside.part.children[-1].hidden_ps + beside.part.children[-1].exposed_ps == round(
         load_s * 1e12
     )
 
@@ -43,8 +43,8 @@ def test_a_loader_that_keeps_up_costs_nothing(own: float, load: float) -> None:
 def test_writing_beside_never_stalls_longer(
     size: int, ranks: int, storage: float, link: float, interval: float
 ) -> None:
-    beside = Checkpoint.of(size, ranks, storage * 1e9, link * 1e9)
-    blocking = Checkpoint.of(size, ranks, storage * 1e9)
+    beside = Checkpoint.from_sizes(size, ranks, storage * 1e9, link * 1e9)
+    blocking = Checkpoint.from_sizes(size, ranks, storage * 1e9)
     assert blocking.stall_s(interval) == blocking.write_s == size / (storage * 1e9)
     assert beside.stall_s(interval) <= max(blocking.stall_s(interval), beside.copy_s)
     assert beside.stall_s(beside.least_interval_s) == pytest.approx(
@@ -54,7 +54,7 @@ def test_writing_beside_never_stalls_longer(
 
 
 def test_the_share_of_checkpoints_is_that_of_goodput() -> None:
-    one = Checkpoint.of(10**12, 8, 10e9)
+    one = Checkpoint.from_sizes(10**12, 8, 10e9)
     run = Failures(math.inf, one.stall_s(900.0), 0.0, 900.0)
     assert run.goodput == pytest.approx(900.0 / 1000.0)
 
@@ -64,7 +64,7 @@ def test_the_share_of_checkpoints_is_that_of_goodput() -> None:
 )
 def test_rates_of_nothing_are_refused(rates: tuple[float, float | None], field: str) -> None:
     with pytest.raises(SilicastError) as caught:
-        Checkpoint.of(1, 1, *rates)
+        Checkpoint.from_sizes(1, 1, *rates)
     assert caught.value.field == field
 
 

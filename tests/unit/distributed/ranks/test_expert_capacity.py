@@ -43,7 +43,7 @@ def run(routing: str = "power_law_1.2", **more: Any) -> TrainingRun:
 
 
 def of(routing: str, factor: float, tokens: int = 4096, *, padded: bool = False) -> Capacity:
-    return Capacity.of(MOE, routing, tokens, 8, factor, padded=padded)
+    return Capacity.from_routing(MOE, routing, tokens, 8, factor, padded=padded)
 
 
 @settings(max_examples=60)
@@ -57,31 +57,31 @@ def test_kept_and_dropped_are_all(
     moe = MoE(experts=sizes[0], topk=sizes[1], intermediate=64)
     if routing.startswith("histogram:") and sizes[0] != 8:
         routing = "uniform"
-    found = Capacity.of(moe, routing, tokens, 4, factor)
-    assert 0.0 <= found.dropped < 1.0
-    assert found.rows == pytest.approx(1.0 - found.dropped)
-    padded = Capacity.of(moe, routing, tokens, 4, factor, padded=True)
-    assert padded.dropped == found.dropped
-    assert padded.rows >= found.rows * (1.0 - 1e-9)
+    result = Capacity.from_routing(moe, routing, tokens, 4, factor)
+    assert 0.0 <= result.dropped < 1.0
+    assert result.rows == pytest.approx(1.0 - result.dropped)
+    padded = Capacity.from_routing(moe, routing, tokens, 4, factor, padded=True)
+    assert padded.dropped == result.dropped
+    assert padded.rows >= result.rows * (1.0 - 1e-9)
     assert padded.rows == padded.tokens_each * sizes[0] / (tokens * sizes[1])
-    more = Capacity.of(moe, routing, tokens, 4, 2.0 * factor)
-    assert more.dropped <= found.dropped + 1e-9
+    more = Capacity.from_routing(moe, routing, tokens, 4, 2.0 * factor)
+    assert more.dropped <= result.dropped + 1e-9
 
 
 @pytest.mark.parametrize("routing", ROUTINGS)
 def test_no_expert_takes_more(routing: str) -> None:
-    found = of(routing, 1.1)
-    tokens = found.tokens(4096)
+    result = of(routing, 1.1)
+    tokens = result.tokens(4096)
     for ranks in (1, 2, 8):
         sizes = (np.array([each]) for each in (tokens, 8, 2, ranks))
-        loads = busiest_loads(found.routing, *sizes)
-        assert loads.tokens_each.max() <= found.tokens_each * 1.001 + 1.0
+        loads = busiest_loads(result.routing, *sizes)
+        assert loads.tokens_each.max() <= result.tokens_each * 1.001 + 1.0
 
 
 def test_a_factor_that_drops_nothing_changes_nothing() -> None:
     for routing in ROUTINGS:
-        found = of(routing, 8.0)
-        assert (found.dropped, found.rows, found.routing) == (0.0, 1.0, routing)
+        result = of(routing, 8.0)
+        assert (result.dropped, result.rows, result.routing) == (0.0, 1.0, routing)
     plain, limited = run(), run(capacity_factor=100.0)
     assert limited.step.seconds == plain.step.seconds
     assert limited.memory.quantity == plain.memory.quantity
@@ -92,21 +92,21 @@ def test_time_and_memory_follow_capacity() -> None:
     dropping = [run(capacity_factor=each) for each in limits]
     padding = [run(capacity_factor=each, pad_to_capacity=True) for each in limits]
     for each in (dropping, padding):
-        times = [found.step.seconds for found in each]
-        sizes = [found.memory.quantity.estimate for found in each]
+        times = [item.step.seconds for item in each]
+        sizes = [item.memory.quantity.estimate for item in each]
         assert times == sorted(times)
         assert sizes == sorted(sizes)
         assert len(set(times)) == len(set(sizes)) == 3
-    for kept, padded in zip(dropping, padding, strict=True):
-        assert kept.step.seconds < 1.01 * padded.step.seconds
+    for remaining, padded in zip(dropping, padding, strict=True):
+        assert remaining.step.seconds < 1.01 * padded.step.seconds
     assert dropping[-1].step.seconds < run().step.seconds
 
 
 def test_exchanges_send_what_is_kept() -> None:
-    def sent(found: TrainingRun) -> int:
+    def sent(training_run: TrainingRun) -> int:
         nodes = {
             f"{block.direction}_{node.name}": node
-            for block, node in chunk_graph(found.rank, 0, 1).nodes()
+            for block, node in chunk_graph(training_run.rank, 0, 1).nodes()
         }
         size = nodes["forward_experts_dispatch"].op.dim("bytes")
         assert isinstance(size, int)
@@ -118,16 +118,16 @@ def test_exchanges_send_what_is_kept() -> None:
 
 
 def test_memory_of_routed_rows_follows_them() -> None:
-    plan, found = TrainingPlan(), []
+    plan, items = TrainingPlan(), []
     for routed in (1.0, 0.5, 2.0):
         rank: Rank = replace(run().rank, capacity=replace(of("balanced", 8.0), rows=routed))
-        found.append(int(plan_memory(MIXTRAL, plan, 512, 1, 1, Rules(rank.style)).activations[0]))
-    assert found[0] - found[1] == (found[2] - found[0]) // 2 > 0
+        items.append(int(plan_memory(MIXTRAL, plan, 512, 1, 1, Rules(rank.style)).activations[0]))
+    assert items[0] - items[1] == (items[2] - items[0]) // 2 > 0
 
 
 def test_one_device_drops_too() -> None:
-    own = run().rank
-    alone = replace(own, plan=TrainingPlan(), capacity=of("balanced", 0.5))
+    rank = run().rank
+    alone = replace(rank, plan=TrainingPlan(), capacity=of("balanced", 0.5))
     whole = predict_step(replace(alone, capacity=of("balanced", 1.0)), 1)
     assert predict_step(alone, 1).step.seconds < whole.step.seconds
 

@@ -36,17 +36,17 @@ F, B, G, W = ((kind, 0, 0) for kind in (FORWARD, BACKWARD, INPUT, WEIGHT))
 )
 def test_orders_that_lose_or_repeat_an_action_are_refused(actions: list[Action], text: str) -> None:
     if not text:
-        Order.of(Placement.interleaved(1), 1, [actions])
+        Order.from_actions(Placement.interleaved(1), 1, [actions])
         return
     with pytest.raises(SilicastError) as caught:
-        Order.of(Placement.interleaved(1), 1, [actions])
+        Order.from_actions(Placement.interleaved(1), 1, [actions])
     assert text in str(caught.value)
 
 
 def test_a_micro_batch_stays_on_its_path() -> None:
     both = [(FORWARD, 0, 0), (FORWARD, 0, 1), (BACKWARD, 0, 0), (BACKWARD, 0, 1)]
     with pytest.raises(SilicastError, match="micro-batch 0 is on 2 paths"):
-        Order.of(Placement.both_ends(2), 1, [both, both])
+        Order.from_actions(Placement.both_ends(2), 1, [both, both])
 
 
 def test_what_is_held_is_counted_in_bytes() -> None:
@@ -76,11 +76,11 @@ def test_the_interleaved_order_is_megatrons() -> None:
     """Two ranks, two chunks, four micro-batches: the table of Megatron-core's schedule."""
     order = schedule("interleaved").order(2, 4, 2)
     last = slice(order.first[1], order.first[2])
-    found = list(
+    result = list(
         zip(
             order.kind[last].tolist(), order.micro_batch[last].tolist(),
             order.chunk[last].tolist(), strict=True,
         )
     )  # fmt: skip
-    assert found[:6] == [(0, 0, 0), (0, 1, 0), (0, 0, 1), (1, 0, 1), (0, 1, 1), (1, 1, 1)]
-    assert found[-2:] == [(1, 2, 0), (1, 3, 0)]
+    assert result[:6] == [(0, 0, 0), (0, 1, 0), (0, 0, 1), (1, 0, 1), (0, 1, 1), (1, 1, 1)]
+    assert result[-2:] == [(1, 2, 0), (1, 3, 0)]

@@ -39,9 +39,9 @@ def rank(
     plan: TrainingPlan, model: str = SMALL, *, seq_len: int = 2048, accumulates: bool = True,
     device: str = "H100", adapters: Adapters | None = None,
 ) -> Rank:  # fmt: skip
-    deployment = Deployment.of(
+    deployment = Deployment.from_model(
         find_model(model), find_device(device), find_engine("megatron"), Plan(tp=plan.tp),
-        Precision.of(weights="bf16"),
+        Precision.from_formats(weights="bf16"),
     )  # fmt: skip
     framework = Framework(
         compiled=True, attention="fused", fused_layers=True,
@@ -52,26 +52,26 @@ def rank(
 
 def sent(graph: Graph, family: str, part: str = "") -> int:
     """Bytes of a family of collectives over all blocks, as often as they run."""
-    found = 0
+    sent = 0
     for block, node in graph.nodes():
         if node.op.family == family and part in node.name:
             size = node.op.dim("bytes")
             assert isinstance(size, int)
-            found += size * block.count
-    return found
+            sent += size * block.count
+    return sent
 
 
-def whole(own: Rank, **exchanges: Any) -> Graph:
-    return chunk_graph(own, 0, own.deployment.model.layers, Exchanges(**exchanges))
+def whole(current: Rank, **exchanges: Any) -> Graph:
+    return chunk_graph(current, 0, current.deployment.model.layers, Exchanges(**exchanges))
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_one_device_takes_what_one_device_takes(count: int) -> None:
-    own = rank(TrainingPlan(), accumulates=count > 1)
+    current = rank(TrainingPlan(), accumulates=count > 1)
     alone = predict_training_step(
-        own.deployment, Batch(2048, 1, count), "adamw", "none", framework=own.framework
+        current.deployment, Batch(2048, 1, count), "adamw", "none", framework=current.framework
     )
-    many = predict_step(own, count, "adamw")
+    many = predict_step(current, count, "adamw")
     assert many.step.part.exposed_ps == alone.step.part.exposed_ps
     assert many.step.part.bound_ps == alone.step.part.bound_ps
     assert many.step.error == alone.step.error
@@ -83,16 +83,16 @@ def test_shards_add_up_to_the_model() -> None:
         dense, experts = layer_parameters(whole(rank(TrainingPlan(tp=tp))), model)
         assert experts == 0
         assert 0 <= dense * tp - parameters(model) <= (tp - 1) * 40 * model.layers * model.hidden
-    own = rank(TrainingPlan(dp=4, ep=4), EXPERTS)
-    dense, experts = layer_parameters(whole(own), own.deployment.model)
-    assert dense + 4 * experts == parameters(own.deployment.model)
+    current = rank(TrainingPlan(dp=4, ep=4), EXPERTS)
+    dense, experts = layer_parameters(whole(current), current.deployment.model)
+    assert dense + 4 * experts == parameters(current.deployment.model)
 
 
 def test_sequence_parallelism_sends_what_sums_send() -> None:
     """An all-reduce is a reduce-scatter and an all-gather; the backward pass gathers once more."""
-    own = rank(TrainingPlan(tp=2, sequence_parallel=True))
-    graph, layers = whole(own), own.deployment.model.layers
-    hidden = 2048 * own.deployment.model.hidden * 2
+    current = rank(TrainingPlan(tp=2, sequence_parallel=True))
+    graph, layers = whole(current), current.deployment.model.layers
+    hidden = 2048 * current.deployment.model.hidden * 2
     gathers = sent(graph, "all_gather") - sent(graph, "all_gather", "_regathered")
     scatters = sent(graph, "reduce_scatter")
     assert gathers == scatters == (4 * layers + 2) * hidden
@@ -103,25 +103,25 @@ def test_sequence_parallelism_sends_what_sums_send() -> None:
 
 
 def test_sharded_weights_are_gathered_twice_and_summed_once() -> None:
-    own = rank(TrainingPlan(dp=8, zero=3))
-    graph = whole(own, gathers_forward=True, gathers_backward=True, sums=True, gradient_bits=32)
-    dense, _ = layer_parameters(graph, own.deployment.model)
+    current = rank(TrainingPlan(dp=8, zero=3))
+    graph = whole(current, gathers_forward=True, gathers_backward=True, sums=True, gradient_bits=32)
+    dense, _ = layer_parameters(graph, current.deployment.model)
     assert sent(graph, "all_gather") == 2 * 2 * dense
     assert sent(graph, "reduce_scatter") == 4 * dense
 
 
 def test_tokens_go_to_their_experts_and_back() -> None:
-    own = rank(TrainingPlan(dp=8, ep=8), EXPERTS)
-    model = own.deployment.model
+    current = rank(TrainingPlan(dp=8, ep=8), EXPERTS)
+    model = current.deployment.model
     assert model.moe is not None
     each = 2048 * model.moe.topk * model.hidden * 2
-    assert sent(whole(own), "all_to_all") == 4 * model.layers * each  # there and back, twice
+    assert sent(whole(current), "all_to_all") == 4 * model.layers * each  # there and back, twice
 
 
-def pairs_seen(own: Rank) -> int:
+def pairs_seen(current: Rank) -> int:
     """Pairs of queries and keys of the first layer's attention on one rank."""
     pairs = 0
-    for _, node in chunk_graph(own, 0, 1).nodes():
+    for _, node in chunk_graph(current, 0, 1).nodes():
         if node.op.family == "attention_prefill":
             new, keys = node.op.dim("q_len"), node.op.dim("kv_len")
             assert isinstance(new, tuple)
@@ -132,16 +132,16 @@ def pairs_seen(own: Rank) -> int:
 
 
 def test_a_library_launches_small_kernels_and_single_experts() -> None:
-    own = rank(TrainingPlan(dp=8, ep=4), EXPERTS)
-    machine = own.deployment.machine
-    table, graph = machine.engine.experts, chunk_graph(own, 0, 32)
+    current = rank(TrainingPlan(dp=8, ep=4), EXPERTS)
+    machine = current.deployment.machine
+    table, graph = machine.engine.experts, chunk_graph(current, 0, 32)
     for direction, wanted in (("forward", table.routing), ("backward", table.routing_back)):
-        found = [
+        items = [
             (block.name, node.name)
             for block, node in graph.nodes()
             if "experts_choice" in node.name and block.direction == direction
         ]
-        assert len(found) == wanted * len({block for block, _ in found})
+        assert len(items) == wanted * len({block for block, _ in items})
     lowered = StageGraph(graph, machine)
     reads = [node.name for node, waits in zip(lowered.nodes, lowered.host_waits, strict=True)
              if waits]  # fmt: skip
@@ -156,22 +156,22 @@ def test_a_library_launches_small_kernels_and_single_experts() -> None:
 
 
 def test_chunks_are_built_once() -> None:
-    own = rank(TrainingPlan(dp=8, ep=4), EXPERTS)
-    assert chunk_graph(own, 0, 32) is chunk_graph(own, 0, 32)
+    current = rank(TrainingPlan(dp=8, ep=4), EXPERTS)
+    assert chunk_graph(current, 0, 32) is chunk_graph(current, 0, 32)
 
 
 def test_pieces_of_a_ring_hold_all_causal_pairs() -> None:
     cp, length = 4, 16384
-    own = rank(TrainingPlan(cp=cp), seq_len=length)
-    assert pairs_seen(own) * cp == length * length // 2
+    current = rank(TrainingPlan(cp=cp), seq_len=length)
+    assert pairs_seen(current) * cp == length * length // 2
 
 
 @pytest.mark.parametrize("context", ["ring", "all_gather"])
 def test_context_ranks_see_all_pairs_of_attention_that_is_not_causal(
     context: ContextExchange,
 ) -> None:
-    own = rank(TrainingPlan(cp=4, context=context), "BERT-large", seq_len=512)
-    assert pairs_seen(own) * 4 == 512 * 512
+    current = rank(TrainingPlan(cp=4, context=context), "BERT-large", seq_len=512)
+    assert pairs_seen(current) * 4 == 512 * 512
 
 
 def test_an_encoder_is_not_spread_over_context_ranks() -> None:
@@ -180,13 +180,13 @@ def test_an_encoder_is_not_spread_over_context_ranks() -> None:
 
 
 def test_frozen_weights_have_no_gradients() -> None:
-    own = rank(TrainingPlan(tp=2, sequence_parallel=True), adapters=Adapters(16, ("qkv", "o")))
-    names = {node.name for _, node in whole(own).nodes()}
+    current = rank(TrainingPlan(tp=2, sequence_parallel=True), adapters=Adapters(16, ("qkv", "o")))
+    names = {node.name for _, node in whole(current).nodes()}
     assert not any(name.startswith(("gate_up_grad_weight", "down_grad_weight")) for name in names)
     assert {"qkv_adapter_down_grad_weight", "o_adapter_up_grad_weight"} <= names
     assert {"gate_up_grad_input", "qkv_frozen_grad_input"} <= names
-    dense, _ = layer_parameters(whole(own), own.deployment.model, own.adapters)
-    assert 0 < dense < parameters(own.deployment.model) // 100
+    dense, _ = layer_parameters(whole(current), current.deployment.model, current.adapters)
+    assert 0 < dense < parameters(current.deployment.model) // 100
 
 
 def test_frozen_weights_are_gathered_only_where_they_are_sharded() -> None:
@@ -205,22 +205,22 @@ def test_frozen_weights_are_gathered_only_where_they_are_sharded() -> None:
 
 def test_stages_without_bubbles_add_up() -> None:
     """One micro-batch through two stages takes what both take, one after the other."""
-    own = rank(TrainingPlan(pp=2), accumulates=False)
-    found = predict_step(own, 1)
+    current = rank(TrainingPlan(pp=2), accumulates=False)
+    step = predict_step(current, 1)
     each = [
         sum(one.directions[way].part.exposed_ps for way in ("forward", "backward"))
-        for one in found.passes
+        for one in step.passes
     ]
-    assert found.run is not None
-    send = 2 * found.run.transfer
-    assert int(found.run.makespan) == sum(each) + int(send)
+    assert step.run is not None
+    send = 2 * step.run.transfer
+    assert int(step.run.makespan) == sum(each) + int(send)
 
 
 def test_more_to_hide_is_never_quicker() -> None:
-    own = rank(TrainingPlan(dp=16, zero=1, tp=2, sequence_parallel=True))
-    hidden = predict_step(own, 4, overlap=Overlap(tensor=True)).step.seconds
-    usual = predict_step(own, 4).step.seconds
-    exposed = predict_step(own, 4, overlap=Overlap(False, False, False)).step.seconds
+    current = rank(TrainingPlan(dp=16, zero=1, tp=2, sequence_parallel=True))
+    hidden = predict_step(current, 4, overlap=Overlap(tensor=True)).step.seconds
+    usual = predict_step(current, 4).step.seconds
+    exposed = predict_step(current, 4, overlap=Overlap(False, False, False)).step.seconds
     assert hidden < usual < exposed
 
 
@@ -248,11 +248,11 @@ def test_ends_hold_a_layer_less_where_only_that_divides() -> None:
 
 def test_candidates_are_all_that_divide() -> None:
     space = Space(find_model(SMALL), 8, 8, 4096, 16, {"recompute": 0})
-    found = candidates(space)
-    rows = {tuple(row) for row in found.table.T.tolist()}
-    assert len(rows) == len(found)
-    for number in range(len(found)):
-        plan, micro, _ = found.plan(number)
+    result = candidates(space)
+    rows = {tuple(row) for row in result.table.T.tolist()}
+    assert len(rows) == len(result)
+    for number in range(len(result)):
+        plan, micro, _ = result.plan(number)
         assert plan.gpus == 8
         assert 16 % (micro * plan.dp) == 0
     degrees = {
@@ -261,39 +261,39 @@ def test_candidates_are_all_that_divide() -> None:
         if tp * pp * cp <= 8
     }  # fmt: skip
     names = [FIELDS.index(name) for name in ("tp", "pp", "cp")]
-    assert {tuple(row[place] for place in names) for row in rows} == degrees
+    assert {tuple(row[position] for position in names) for row in rows} == degrees
 
 
 def test_a_search_keeps_what_is_stated_and_ranks_by_the_full_prediction() -> None:
-    own = rank(TrainingPlan())
-    legal = candidates(Space(own.deployment.model, 8, 8, 2048, 16, {"pp": 2, "micro_batch": 1}))
-    found = search(own, legal, lambda plans: np.zeros(len(plans)), 1.0, finalists=6)
-    assert [each.plan.pp for each in found.finalists] == [2] * len(found.finalists)
-    seconds = [each.seconds for each in found.finalists]
+    current = rank(TrainingPlan())
+    legal = candidates(Space(current.deployment.model, 8, 8, 2048, 16, {"pp": 2, "micro_batch": 1}))
+    match = search(current, legal, lambda plans: np.zeros(len(plans)), 1.0, finalists=6)
+    assert [each.plan.pp for each in match.finalists] == [2] * len(match.finalists)
+    seconds = [each.seconds for each in match.finalists]
     assert seconds == sorted(seconds)
-    for each in found.finalists:
+    for each in match.finalists:
         assert each.estimate_s == pytest.approx(each.seconds, rel=0.3)
     with pytest.raises(SilicastError, match="fits into"):
-        search(own, legal, lambda plans: np.full(len(plans), 2.0), 1.0)
+        search(current, legal, lambda plans: np.full(len(plans), 2.0), 1.0)
 
 
 def test_the_closed_form_of_one_plan_is_that_of_many() -> None:
-    own = rank(TrainingPlan())
-    legal = candidates(Space(own.deployment.model, 4, 8, 2048, 8, {"recompute": 0}))
-    together = closed_form(own, legal)
+    current = rank(TrainingPlan())
+    legal = candidates(Space(current.deployment.model, 4, 8, 2048, 8, {"recompute": 0}))
+    together = closed_form(current, legal)
     for row in range(0, len(legal), 7):
-        assert closed_form(own, legal.chosen(np.array([row])))[0] == together[row]
+        assert closed_form(current, legal.chosen(np.array([row])))[0] == together[row]
 
 
 @pytest.mark.filterwarnings("error")
 def test_plans_without_a_price_are_slower_than_any() -> None:
-    own = rank(TrainingPlan(), device="M2 Ultra")
-    legal = candidates(Space(own.deployment.model, 4, 8, 2048, 8, {"recompute": 0, "tp": 4}))
-    assert np.isposinf(closed_form(own, legal)).all()
+    current = rank(TrainingPlan(), device="M2 Ultra")
+    legal = candidates(Space(current.deployment.model, 4, 8, 2048, 8, {"recompute": 0, "tp": 4}))
+    assert np.isposinf(closed_form(current, legal)).all()
 
 
 def test_chunks_of_the_same_layers_are_one() -> None:
-    own = rank(TrainingPlan(pp=4), accumulates=True)
-    found = predict_step(own, 4)
-    assert found.passes[1] is found.passes[2]
-    assert predict_chunk(own, 0, 4) is predict_chunk(replace(own), 0, 4)
+    current = rank(TrainingPlan(pp=4), accumulates=True)
+    step = predict_step(current, 4)
+    assert step.passes[1] is step.passes[2]
+    assert predict_chunk(current, 0, 4) is predict_chunk(replace(current), 0, 4)

@@ -26,20 +26,20 @@ def test_the_slowest_is_that_of_devices_drawn_one_by_one(spread: Spread, count: 
     trials = max(1000, 400_000 // count)
     each = np.exp(random.normal(0, spread.log_sd, (trials, count)))
     each[random.random(each.shape) < spread.straggler_share] *= spread.straggler_slowdown
-    drawn, found = each.max(axis=1), spread.slowest(count)
+    drawn, slowest = each.max(axis=1), spread.slowest(count)
     error = drawn.std() / math.sqrt(trials)
-    assert abs(found.mean - drawn.mean()) < 4 * error
+    assert abs(slowest.mean - drawn.mean()) < 4 * error
     for share in (0.05, 0.5, 0.95):
-        assert abs((drawn < found.quantile(share)).mean() - share) < 4 * math.sqrt(0.25 / trials)
-    again = found.sampled((trials,), random)
-    assert abs(again.mean() - found.mean) < 5 * error
+        assert abs((drawn < slowest.quantile(share)).mean() - share) < 4 * math.sqrt(0.25 / trials)
+    again = slowest.sampled((trials,), random)
+    assert abs(again.mean() - slowest.mean) < 5 * error
 
 
 @pytest.mark.parametrize("log_sd", [0.005, 0.015, 0.1])
 @pytest.mark.parametrize("count", [8, 64, 1024, 16384, 100_000])
 def test_extreme_value_theory_agrees(log_sd: float, count: int) -> None:
-    found = Spread(log_sd).slowest(count)
-    assert found.extreme_mean - 1 == pytest.approx(found.mean - 1, rel=0.04)
+    slowest = Spread(log_sd).slowest(count)
+    assert slowest.extreme_mean - 1 == pytest.approx(slowest.mean - 1, rel=0.04)
 
 
 def test_devices_that_are_alike_take_what_one_takes() -> None:

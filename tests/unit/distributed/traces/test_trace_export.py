@@ -52,17 +52,17 @@ def test_a_collective_of_all_ranks_names_no_group() -> None:
 
 
 def test_each_operation_states_its_work_and_time() -> None:
-    found = predicted(Plan())
-    (own,) = chakra_of(found, name="p").ranks.values()
-    assert len(own.nodes) == len(found.model.graph.executions.sequence)
-    assert all(node.number("tensor_size") > 0 for node in own.nodes)
-    products = [node for node in own.nodes if node.name.endswith(".gate_up")]
+    result = predicted(Plan())
+    (current,) = chakra_of(result, name="p").ranks.values()
+    assert len(current.nodes) == len(result.model.graph.executions.sequence)
+    assert all(node.number("tensor_size") > 0 for node in current.nodes)
+    products = [node for node in current.nodes if node.name.endswith(".gate_up")]
     assert products
     assert all(node.number("num_ops") > 0 for node in products)
-    line = found.timeline
-    total_us = sum(node.duration_us for node in own.nodes)
+    line = result.timeline
+    total_us = sum(node.duration_us for node in current.nodes)
     busy_us = float((line.end_s - line.start_s).sum()) * 1e6
-    assert abs(total_us - busy_us) <= 0.5 * len(own.nodes)
+    assert abs(total_us - busy_us) <= 0.5 * len(current.nodes)
 
 
 def test_pipeline_stages_are_refused() -> None:

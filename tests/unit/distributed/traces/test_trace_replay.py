@@ -22,18 +22,18 @@ def _replay(made: ChakraTrace, call_s: float = 1.0, **compute_s: float) -> Repla
 
 
 def test_a_collective_waits_for_its_slowest_rank() -> None:
-    found = _replay(trace(*([[compute(0), collective(1, 0)]] * 3)), 2.0, r0=1.0, r1=5.0, r2=3.0)
-    assert found.total_s == 7.0
-    assert found.shares_s(0) == {
+    replay = _replay(trace(*([[compute(0), collective(1, 0)]] * 3)), 2.0, r0=1.0, r1=5.0, r2=3.0)
+    assert replay.total_s == 7.0
+    assert replay.shares_s(0) == {
         "compute": 1.0, "host": 0.0, "communication": 2.0, "waiting": 4.0,
     }  # fmt: skip
-    assert found.last_rank == 0
+    assert replay.last_rank == 0
 
 
 def test_communication_runs_beside_computation() -> None:
-    found = _replay(trace(*([[compute(0), collective(1, 0), compute(2, 0)]] * 2)), 4.0)
-    assert found.total_s == 5.0
-    assert found.shares_s(1)["communication"] == 3.0
+    replay = _replay(trace(*([[compute(0), collective(1, 0), compute(2, 0)]] * 2)), 4.0)
+    assert replay.total_s == 5.0
+    assert replay.shares_s(1)["communication"] == 3.0
 
 
 def test_groups_talk_at_the_same_time() -> None:

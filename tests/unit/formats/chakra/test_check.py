@@ -55,8 +55,8 @@ def test_a_sound_trace_has_none() -> None:
     ],
 )  # fmt: skip
 def test_each_defect_is_named(made: ChakraTrace, kind: str, words: list[str]) -> None:
-    (found, *_) = [each for each in defects_of(made) if each.kind == kind]
-    assert all(word in found.text for word in words), found.text
+    (items, *_) = [each for each in defects_of(made) if each.kind == kind]
+    assert all(word in items.text for word in words), items.text
 
 
 def test_ranks_without_a_file_are_not_missed() -> None:
@@ -66,20 +66,20 @@ def test_ranks_without_a_file_are_not_missed() -> None:
 
 def test_many_defects_are_summed_up() -> None:
     made = trace([compute(n, 1000 + n) for n in range(20)])
-    said = summarised(defects_of(made), 2)
-    assert len(said) == 3
-    assert said[-1] == "missing parent: and 18 more"
+    remark = summarised(defects_of(made), 2)
+    assert len(remark) == 3
+    assert remark[-1] == "missing parent: and 18 more"
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=25))
 def test_a_cycle_is_found_where_there_is_one(edges: list[tuple[int, int]]) -> None:
     """Against repeated removal of nodes that wait for nothing."""
     waits = {n: {b for a, b in edges if a == n} for n in range(10)}
-    own = RankTrace(tuple(compute(n, *sorted(waits[n])) for n in range(10)))
+    rank_trace = RankTrace(tuple(compute(n, *sorted(waits[n])) for n in range(10)))
     left = set(waits)
     while free := {n for n in left if not waits[n] & left}:
         left -= free
-    found = [node.id for node in cycle_of(own)]
-    assert bool(found) == bool(left)
-    for number, following in zip(found, found[1:] + found[:1], strict=True):
+    items = [node.id for node in cycle_of(rank_trace)]
+    assert bool(items) == bool(left)
+    for number, following in zip(items, items[1:] + items[:1], strict=True):
         assert following in waits[number]

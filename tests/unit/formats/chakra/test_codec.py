@@ -74,9 +74,9 @@ def test_damaged_bytes_are_refused_or_read(trace: RankTrace, data: st.DataObject
     written = bytearray(encode_trace(trace))
     if not written:
         return
-    place = data.draw(st.integers(0, len(written) - 1))
-    written[place] = data.draw(st.integers(0, 255))
-    for content in (bytes(written), bytes(written[:place])):
+    position = data.draw(st.integers(0, len(written) - 1))
+    written[position] = data.draw(st.integers(0, 255))
+    for content in (bytes(written), bytes(written[:position])):
         assert _said(content) is None or "message" in str(_said(content))
 
 
@@ -95,19 +95,19 @@ def test_known_bytes() -> None:
         0x52, 0x0D, 0x0A, 0x09, *b"comm_size", 0x48, 0x40,  # attr: int64_val = 64
     ])  # fmt: skip
     head = bytes([0x0A, 0x05, *b"0.0.4"])
-    found = decode_trace(bytes([len(head), *head, len(node), *node]))
-    assert found.version == "0.0.4"
+    trace = decode_trace(bytes([len(head), *head, len(node), *node]))
+    assert trace.version == "0.0.4"
     expected = ChakraNode(
         5, "a", 7, data_deps=(1, 2), attributes=(Attribute("comm_size", "int64", 64),)
     )
-    assert found.nodes == (expected,)
+    assert trace.nodes == (expected,)
 
 
 def test_numbers_of_a_list_may_stand_alone() -> None:
     """Writers of older versions do not pack them."""
     node = bytes([0x28, 0x01, 0x28, 0x02, 0x20, 0x03])
-    (found,) = decode_trace(bytes([0, len(node), *node])).nodes
-    assert (found.data_deps, found.ctrl_deps) == ((1, 2), (3,))
+    (result,) = decode_trace(bytes([0, len(node), *node])).nodes
+    assert (result.data_deps, result.ctrl_deps) == ((1, 2), (3,))
 
 
 def test_fields_that_the_schema_lacks_are_counted() -> None:

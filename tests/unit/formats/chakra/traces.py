@@ -44,5 +44,5 @@ def trace(
     *ranks: list[ChakraNode], groups: Mapping[str, tuple[int, ...]] | None = None
 ) -> ChakraTrace:
     """What ranks 0, 1, ... run."""
-    own = {rank: RankTrace(tuple(nodes)) for rank, nodes in enumerate(ranks)}
-    return ChakraTrace("program", own, groups or {})
+    table = {rank: RankTrace(tuple(nodes)) for rank, nodes in enumerate(ranks)}
+    return ChakraTrace("program", table, groups or {})

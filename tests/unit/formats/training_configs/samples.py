@@ -89,10 +89,10 @@ SYSTEM_OF_SIMUMAX: dict[str, Any] = {
 
 def written(folder: Path, **tables: Any) -> list[Path]:
     """Files of texts (``run_sh``) and tables (``app_json``)."""
-    found = []
+    paths = []
     for name, content in tables.items():
         stem, _, suffix = name.rpartition("_")
         path = folder / f"{stem}.{suffix}"
         path.write_text(content if isinstance(content, str) else json.dumps(content))
-        found.append(path)
-    return found
+        paths.append(path)
+    return paths

@@ -24,18 +24,18 @@ def understood(tree: dict[str, Any]) -> ModelConfig:
 
 def test_arguments_of_a_script(tmp_path: Path) -> None:
     (path,) = s.written(tmp_path, run_sh=s.SCRIPT)
-    found, remarks = read_training_config(path)
-    assert found["parallel"] == {
+    result, remarks = read_training_config(path)
+    assert result["parallel"] == {
         "tp": 4, "pp": 2, "dp": 4, "sp": True, "zero": 1, "virtual_stages": 4,
     }  # fmt: skip
-    assert found["cluster"] == {"gpus": 32, "gpus_per_node": 8}
-    assert found["precision"] == {"recipe": "bf16"}
-    assert found["workload"] == {
+    assert result["cluster"] == {"gpus": 32, "gpus_per_node": 8}
+    assert result["precision"] == {"recipe": "bf16"}
+    assert result["workload"] == {
         "seq_len": 8192, "micro_batch": 1, "global_batch": 128, "recompute": "selective",
         "optimizer": "adamw",
         "overlap": {"gradients": True, "weights": False, "transfers": True, "tensor": False},
     }  # fmt: skip
-    model = understood(found)
+    model = understood(result)
     assert (model.layers, model.hidden, model.kv_heads, model.intermediate) == (32, 4096, 8, 14336)
     assert model.vocab == 128512  # 128,256 padded to a multiple of 4 x 128
     assert model.gated
@@ -69,10 +69,10 @@ def test_an_argument_changes_its_field(
     tmp_path: Path, more: str, place: tuple[str, ...], value: object
 ) -> None:
     (path,) = s.written(tmp_path, run_sh=s.SCRIPT.replace("--data-path $DATA", more))
-    found, remarks = read_training_config(path)
+    result, remarks = read_training_config(path)
     for name in place:
-        found = found[name]
-    assert found == value
+        result = result[name]
+    assert result == value
     name = more.split(maxsplit=1)[0].partition("=")[0].removeprefix("--")
     assert not any(name in line for line in remarks)
 
@@ -88,9 +88,9 @@ def test_experts_and_latent_attention(tmp_path: Path) -> None:
         "--expert-model-parallel-size 8 --untie-embeddings-and-output-weights"
     )
     (path,) = s.written(tmp_path, arguments_txt=arguments)
-    found, _ = read_training_config(path)
-    assert found["parallel"] == {"ep": 8, "etp": 1, "dp": 8, "zero": 0}
-    model = understood(found)
+    result, _ = read_training_config(path)
+    assert result["parallel"] == {"ep": 8, "etp": 1, "dp": 8, "zero": 0}
+    model = understood(result)
     assert model.mla is not None
     assert model.moe is not None
     assert (model.moe.experts, model.moe.topk, model.moe.intermediate) == (64, 6, 1408)
@@ -104,27 +104,27 @@ def test_a_gpt_of_old(tmp_path: Path) -> None:
         "--max-position-embeddings 1024 --micro-batch-size 4 --global-batch-size 8 --fp16"
     )
     (path,) = s.written(tmp_path, arguments_txt=arguments)
-    found, remarks = read_training_config(path)
-    model = understood(found)
+    result, remarks = read_training_config(path)
+    model = understood(result)
     assert (model.norm, model.position, model.gated, model.tied) == (
         "layernorm", "learned", False, True,
     )  # fmt: skip
     assert (model.intermediate, model.vocab) == (8192, 50304)
     assert any("state them: --set cluster.gpus=8" in line for line in remarks)
     assert "vocabulary: not stated; 50257 of GPT-2 are assumed" in remarks
-    assert found["precision"] == {"recipe": "fp16"}
+    assert result["precision"] == {"recipe": "fp16"}
 
 
 def test_a_job_in_toml(tmp_path: Path) -> None:
     (path,) = s.written(tmp_path, job_toml=s.JOB)
-    found, remarks = read_training_config(path)
-    assert found["model"] == "Llama-3.1-8B"
-    assert found["parallel"] == {"dp": 8, "zero": 3}
-    assert found["precision"] == {"recipe": "fp8"}
-    assert found["workload"]["global_batch"] == 16
-    assert found["workload"]["recompute"] == "full"
+    result, remarks = read_training_config(path)
+    assert result["model"] == "Llama-3.1-8B"
+    assert result["parallel"] == {"dp": 8, "zero": 3}
+    assert result["precision"] == {"recipe": "fp8"}
+    assert result["workload"]["global_batch"] == 16
+    assert result["workload"]["recompute"] == "full"
     assert "not used: job.description = a run, optimizer.lr = 0.0003" in remarks
-    understood(found)
+    understood(result)
 
 
 def test_stages_of_a_job(tmp_path: Path) -> None:
@@ -134,13 +134,13 @@ def test_stages_of_a_job(tmp_path: Path) -> None:
         'pipeline_parallel_schedule = "Interleaved1F1B"\npipeline_parallel_microbatch_size = 1',
     )
     (path,) = s.written(tmp_path, job_toml=text)
-    found, _ = read_training_config(path)
-    assert found["parallel"] == {
+    result, _ = read_training_config(path)
+    assert result["parallel"] == {
         "tp": 2, "pp": 2, "dp": 4, "sp": True, "zero": 2, "virtual_stages": 2,
         "schedule": "interleaved",
     }  # fmt: skip
-    assert found["cluster"] == {"gpus": 16}
-    assert found["workload"]["micro_batch"] == 1
+    assert result["cluster"] == {"gpus": 16}
+    assert result["workload"]["micro_batch"] == 1
 
 
 def test_copies_of_a_sharded_job(tmp_path: Path) -> None:
@@ -149,43 +149,43 @@ def test_copies_of_a_sharded_job(tmp_path: Path) -> None:
         "data_parallel_shard_degree = 4\ndata_parallel_replicate_degree = 3",
     )
     (path,) = s.written(tmp_path, job_toml=text)
-    found, _ = read_training_config(path)
-    assert found["parallel"] == {"dp": 12, "zero": 3, "shard": 4}
+    result, _ = read_training_config(path)
+    assert result["parallel"] == {"dp": 12, "zero": 3, "shard": 4}
 
 
 def test_three_files_of_calculon(tmp_path: Path) -> None:
     paths = s.written(
         tmp_path, app_json=s.APPLICATION, exe_json=s.EXECUTION, a100_80g_json=s.SYSTEM
     )
-    found, remarks = read_training_config(*paths)
-    assert read_training_config(tmp_path) == (found, remarks)
-    assert found["device"] == "A100-SXM-80GB"
-    assert found["parallel"] == {
+    result, remarks = read_training_config(*paths)
+    assert read_training_config(tmp_path) == (result, remarks)
+    assert result["device"] == "A100-SXM-80GB"
+    assert result["parallel"] == {
         "tp": 4, "pp": 2, "dp": 2, "sp": True, "zero": 1, "virtual_stages": 3,
     }  # fmt: skip
-    assert found["cluster"] == {
+    assert result["cluster"] == {
         "gpus": 16, "gpus_per_node": 8,
         "inter_node": {"bandwidth_gb_per_s": 25.0, "latency_us": 20.0},
     }  # fmt: skip
-    assert found["workload"]["recompute"] == "selective"
-    assert found["workload"]["overlap"] == {"gradients": True, "tensor": True}
+    assert result["workload"]["recompute"] == "selective"
+    assert result["workload"]["overlap"] == {"gradients": True, "tensor": True}
     assert any("weight_offload = True" in line for line in remarks)
-    assert understood(found).intermediate == 8192
+    assert understood(result).intermediate == 8192
 
 
 def test_three_files_of_simumax(tmp_path: Path) -> None:
     paths = s.written(
         tmp_path, m_json=s.MODEL, s_json=s.STRATEGY, x_json=s.SYSTEM_OF_SIMUMAX
     )  # fmt: skip
-    found, remarks = read_training_config(*paths)
-    assert found["device"] == "A100-PCIE-80GB"
-    assert found["parallel"] == {"tp": 2, "ep": 8, "dp": 8, "sp": True, "zero": 1, "etp": 1}
-    assert found["workload"] == {
+    result, remarks = read_training_config(*paths)
+    assert result["device"] == "A100-PCIE-80GB"
+    assert result["parallel"] == {"tp": 2, "ep": 8, "dp": 8, "sp": True, "zero": 1, "etp": 1}
+    assert result["workload"] == {
         "seq_len": 4096, "micro_batch": 1, "global_batch": 64, "recompute": "full",
         "routing": "balanced",
     }  # fmt: skip
     assert "not used: mem_factor = 0.9" in remarks
-    model = understood(found)
+    model = understood(result)
     assert model.moe is not None
     assert (model.moe.experts, model.moe.intermediate, model.kv_heads) == (8, 1408, 4)
 
@@ -248,20 +248,20 @@ def test_arguments_in_yaml(tmp_path: Path, text: str) -> None:
     """As the tool's own tests write them, flags with true or false."""
     (path,) = s.written(tmp_path, model_yaml=text)
     assert is_training_config(path)
-    found, remarks = read_training_config(path, devices=16)
-    assert found["parallel"] == {"pp": 2, "dp": 8, "zero": 0}
-    assert found["cluster"] == {"gpus": 16}
-    assert found["precision"] == {"recipe": "bf16"}
-    assert found["workload"]["recompute"] == "selective:moe_act+layernorm"
-    assert understood(found).kv_heads == 16
+    result, remarks = read_training_config(path, devices=16)
+    assert result["parallel"] == {"pp": 2, "dp": 8, "zero": 0}
+    assert result["cluster"] == {"gpus": 16}
+    assert result["precision"] == {"recipe": "bf16"}
+    assert result["workload"]["recompute"] == "selective:moe_act+layernorm"
+    assert understood(result).kv_heads == 16
     assert "--tensorboard-dir: its value '${OUT}/board' is left to the shell" in remarks
 
 
 def test_devices_that_the_user_states_win_over_those_of_a_script(tmp_path: Path) -> None:
     (path,) = s.written(tmp_path, run_sh=s.SCRIPT)
-    found, _ = read_training_config(path, devices=64)
-    assert found["cluster"] == {"gpus": 64, "gpus_per_node": 8}
-    assert found["parallel"]["dp"] == 64 // 8
+    result, _ = read_training_config(path, devices=64)
+    assert result["cluster"] == {"gpus": 64, "gpus_per_node": 8}
+    assert result["parallel"]["dp"] == 64 // 8
 
 
 SHARDED = s.JOB.replace("shard_degree = 8", "shard_degree = -1\ntensor_parallel_degree = 2")
@@ -269,9 +269,9 @@ SHARDED = s.JOB.replace("shard_degree = 8", "shard_degree = -1\ntensor_parallel_
 
 def test_a_job_over_all_devices_has_the_ranks_that_are_left(tmp_path: Path) -> None:
     (path,) = s.written(tmp_path, job_toml=SHARDED)
-    found, remarks = read_training_config(path, devices=16)
-    assert found["parallel"] == {"tp": 2, "dp": 8, "sp": True, "zero": 3}
-    assert found["workload"]["global_batch"] == 16  # two on each data rank
+    result, remarks = read_training_config(path, devices=16)
+    assert result["parallel"] == {"tp": 2, "dp": 8, "sp": True, "zero": 3}
+    assert result["workload"]["global_batch"] == 16  # two on each data rank
     assert not any("data_parallel_shard_degree" in line for line in remarks)
     with pytest.raises(SilicastError, match="7 devices do not divide") as caught:
         read_training_config(path, devices=7)
@@ -283,8 +283,8 @@ def test_a_job_over_all_devices_has_the_ranks_that_are_left(tmp_path: Path) -> N
 def test_a_job_of_an_early_version_has_its_degrees_elsewhere(tmp_path: Path) -> None:
     job = s.JOB.replace("[parallelism]\n", "").replace("local_batch_size", "batch_size")
     (path,) = s.written(tmp_path, job_toml=f"{job}[experimental]\ncontext_parallel_degree = 2\n")
-    found, _ = read_training_config(path)
-    assert found["parallel"] == {"cp": 2, "dp": 8, "zero": 3}
+    result, _ = read_training_config(path)
+    assert result["parallel"] == {"cp": 2, "dp": 8, "zero": 3}
 
 
 @pytest.mark.parametrize(
@@ -298,6 +298,6 @@ def test_a_job_of_an_early_version_has_its_degrees_elsewhere(tmp_path: Path) -> 
 )
 def test_what_a_job_computes_again(tmp_path: Path, lines: str, recompute: str, remark: str) -> None:
     (path,) = s.written(tmp_path, job_toml=s.JOB.replace('mode = "full"', lines))
-    found, remarks = read_training_config(path)
-    assert found["workload"]["recompute"] == recompute
+    result, remarks = read_training_config(path)
+    assert result["workload"]["recompute"] == recompute
     assert any(remark in line for line in remarks)

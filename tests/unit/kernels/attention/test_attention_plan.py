@@ -25,7 +25,7 @@ def ragged(*ops: list[int]) -> Sequences:
     offsets = np.cumsum([0, *(len(op) for op in ops)])
     dims = {"q_len": np.ones_like(lengths), "kv_len": lengths}
     batch = OpBatch("attention_prefill", Variant(), dims, offsets, frozenset(dims))
-    return Sequences.of(batch, decode=False)
+    return Sequences.from_batch(batch, decode=False)
 
 
 def tried(tiles: list[int], kv: list[int], heads: int) -> float:
@@ -47,15 +47,15 @@ SEQUENCES = st.lists(st.tuples(st.integers(1, 20), st.integers(1, 9_000)), min_s
 def test_the_shortest_chunk_that_fits(sequences: list[tuple[int, int]], heads: int) -> None:
     tiles, kv = ([each[n] for each in sequences] for n in (0, 1))
     work = ragged(kv)
-    found = chunk_keys(np.array(tiles, float), work.kv, np.array([float(heads)]), work, CORES)
-    assert found.tolist() == [tried(tiles, kv, heads)]
+    result = chunk_keys(np.array(tiles, float), work.kv, np.array([float(heads)]), work, CORES)
+    assert result.tolist() == [tried(tiles, kv, heads)]
 
 
 @given(tiles=st.integers(1, 60), kv=st.integers(1, 50_000), count=st.integers(1, 40))
 def test_equal_sequences_in_either_form(tiles: int, kv: int, count: int) -> None:
     dims = {name: np.array([value]) for name, value in
             (("q_len", 1), ("kv_len", kv), ("batch", count))}  # fmt: skip
-    alike = Sequences.of(OpBatch("attention_prefill", Variant(), dims), decode=False)
+    alike = Sequences.from_batch(OpBatch("attention_prefill", Variant(), dims), decode=False)
     each = ragged([kv] * count)
     heads = np.array([4.0])
     # an entry of equal sequences stands for all of them
@@ -75,5 +75,5 @@ def test_an_op_does_not_see_its_neighbours() -> None:
 
 @pytest.mark.parametrize(("rows", "mean"), [([10, 20, 33], 21), ([64], 64)])
 def test_rows_of_a_batch_on_average(rows: list[int], mean: int) -> None:
-    found = mean_rows(np.array(rows), ragged([9] * len(rows)))
-    assert found.tolist() == [mean] * len(rows)
+    result = mean_rows(np.array(rows), ragged([9] * len(rows)))
+    assert result.tolist() == [mean] * len(rows)

@@ -30,11 +30,11 @@ def block(kind: Variant, **sizes: object) -> Op:
 
 
 def us(op: Op, device: Device = H200) -> float:
-    return 1e6 * float(MlaModule().times(OpBatch.of([op]), device).estimate_s[0])
+    return 1e6 * float(MlaModule().times(OpBatch.from_ops([op]), device).estimate_s[0])
 
 
 def names(op: Op, device: Device | None = H200) -> list[str]:
-    return [part.batch.family for part in MlaModule().work(OpBatch.of([op]), device).parts]
+    return [part.batch.family for part in MlaModule().work(OpBatch.from_ops([op]), device).parts]
 
 
 def product(m: int, n: int, k: int) -> int:
@@ -96,7 +96,7 @@ def test_the_phase_chooses_how_keys_are_seen() -> None:
 def test_vllms_decode_kernels_take_short_prefills_on_hopper() -> None:
     def runs(q_len: int, kv: str, device: Device) -> dict[str, bool]:
         op = block(variant(library="vllm", kv_dtype=kv), q_len=q_len, kv_len=2000)
-        parts = MlaModule().work(OpBatch.of([op]), device).parts
+        parts = MlaModule().work(OpBatch.from_ops([op]), device).parts
         counts = [(p.batch.family, p.count if isinstance(p.count, int) else int(p.count[0]))
                   for p in parts]  # fmt: skip
         return {name: count > 0 for name, count in counts if name.startswith("mla_")}
@@ -113,8 +113,10 @@ def test_formats_of_linear_layers_change_their_time_only() -> None:
         for linear in ("bf16", "fp8_block")
     )
     assert narrow < wide
-    nvfp4 = MlaModule().times(OpBatch.of([block(variant("nvfp4", generation=True), q_len=1)]), H200)
-    assert any("nvfp4" in said for said in nvfp4.warnings)
+    nvfp4 = MlaModule().times(
+        OpBatch.from_ops([block(variant("nvfp4", generation=True), q_len=1)]), H200
+    )
+    assert any("nvfp4" in warning for warning in nvfp4.warnings)
 
 
 def test_older_builds_of_vllm_are_told_apart_on_blackwell() -> None:
@@ -137,11 +139,11 @@ def test_wide_expert_prefills_wait_for_the_host() -> None:
 
 @pytest.mark.parametrize("device", ["TPU v5p", "Xeon 8480", "MI300X", "A100", "RTX PRO 6000 S"])
 def test_every_execution_model_answers(device: str) -> None:
-    found = find_device(device)
-    model = implementation_for("mla_module", found.execution_model)
+    result = find_device(device)
+    model = implementation_for("mla_module", result.execution_model)
     assert model is not None
     for op in (block(variant()), block(variant(generation=True), q_len=1)):
-        times = model.times(OpBatch.of([op]), found)
+        times = model.times(OpBatch.from_ops([op]), result)
         assert 0 < times.bound_s[0] <= times.p05_s[0] <= times.estimate_s[0] <= times.p95_s[0]
 
 
@@ -149,11 +151,11 @@ def test_the_bound_is_that_of_the_cheaper_way_whichever_runs() -> None:
     """vLLM brings few queries to a long cache, and expands the cache for many."""
     few, many = (
         MlaModule().times(
-            OpBatch.of([block(variant(library="vllm"), q_len=q, kv_len=40_000)]), H200
+            OpBatch.from_ops([block(variant(library="vllm"), q_len=q, kv_len=40_000)]), H200
         )
         for q in (512, 513)
     )
-    tensor = [float(found.analysis.resource_s["tensor"][0]) for found in (few, many)]
+    tensor = [float(items.analysis.resource_s["tensor"][0]) for items in (few, many)]
     assert tensor[0] < tensor[1] < 1.01 * tensor[0]
     # way of the few: queries to the latent and results back, and scores of the latent's width
     scores = 2 * (512 * (40_000 - 512) + 512 * 513 // 2)
@@ -170,6 +172,6 @@ def test_the_bound_is_that_of_the_cheaper_way_whichever_runs() -> None:
 def test_occupancy_is_of_kernels_that_run() -> None:
     long, short = (block(variant(library="vllm"), q_len=q, kv_len=q) for q in (5000, 100))
     model = MlaModule()
-    alone = model.times(OpBatch.of([long]), H200).analysis.demand.occupancy[0]
-    beside = model.times(OpBatch.of([long, short]), H200).analysis.demand.occupancy[0]
+    alone = model.times(OpBatch.from_ops([long]), H200).analysis.demand.occupancy[0]
+    beside = model.times(OpBatch.from_ops([long, short]), H200).analysis.demand.occupancy[0]
     assert alone == beside

@@ -25,7 +25,7 @@ def conv(variant: Variant = Variant("fp32"), **dims: int) -> Op:
 
 
 def predict(op: Op, device: Device = V100) -> KernelTimes:
-    return Conv2d().times(OpBatch.of([op]), device)
+    return Conv2d().times(OpBatch.from_ops([op]), device)
 
 
 def estimate(op: Op, device: Device = V100) -> float:
@@ -43,7 +43,7 @@ def test_windows_that_leave_gaps_do_not_read_them() -> None:
     """A 1x1 filter in steps of two touches every other row and column."""
     op = conv(kernel=1, stride=2)
     moved = 8 * 64 * 27 * 27 + 64 * 128 + 8 * 128 * 14 * 14
-    assert Shape.of(dict(op.dims)).p == 14
+    assert Shape.from_dims(dict(op.dims)).p == 14
     # between the first and the last window lie 27 positions, 14 of them read
     assert Conv2d().compulsory_bytes(op) <= 4 * moved
     assert Conv2d().compulsory_bytes(op) == 4 * (8 * 64 * 14 * 14 + 64 * 128 + 8 * 128 * 14 * 14)
@@ -54,12 +54,14 @@ def test_windows_that_leave_gaps_do_not_read_them() -> None:
 ])  # fmt: skip
 def test_sizes_of_results(size: int, kernel: int, stride: int, padding: int, results: int) -> None:
     op = conv(height=size, width=size, kernel=kernel, stride=stride, padding=padding)
-    shape = Shape.of(dict(op.dims))
+    shape = Shape.from_dims(dict(op.dims))
     assert (shape.p, shape.q) == (results, results)
 
 
 def test_sides_may_differ() -> None:
-    shape = Shape.of(dict(conv(height=161, width=700, kernel_h=5, kernel_w=20, stride=2).dims))
+    shape = Shape.from_dims(
+        dict(conv(height=161, width=700, kernel_h=5, kernel_w=20, stride=2).dims)
+    )
     assert (shape.p, shape.q) == (79, 341)
     assert shape.macs == 8 * 79 * 341 * 128 * 64 * 100
 
@@ -78,10 +80,10 @@ def test_a_unit_filter_is_a_matrix_product() -> None:
 
 
 def test_fast_algorithms_save_at_most_a_factor_per_tap() -> None:
-    shape = Shape.of(OpBatch.of([conv(kernel=3, padding=1)]).dims).floats()
+    shape = Shape.from_dims(OpBatch.from_ops([conv(kernel=3, padding=1)]).dims).floats()
     assert float(shape.macs[0] / fewest_products(shape, "fp32")[0]) == 9.0
     assert float(shape.macs[0] / fewest_products(shape, "int8")[0]) == 1.0
-    strided = Shape.of(OpBatch.of([conv(kernel=5, stride=2)]).dims).floats()
+    strided = Shape.from_dims(OpBatch.from_ops([conv(kernel=5, stride=2)]).dims).floats()
     assert float(strided.macs[0] / fewest_products(strided, "fp32")[0]) == 6.25
 
 
@@ -91,9 +93,9 @@ def test_winograd_beats_the_direct_sum_where_it_applies() -> None:
         batch=32, in_channels=256, out_channels=256, height=56, width=56, kernel=3, padding=1
     )
     direct_s = Conv2d().flops(big) / V100.peak_per_s("fma", "fp32")
-    found = predict(big)
-    assert found.analysis.choice()[0].startswith("winograd")
-    assert float(found.bound_s[0]) < float(found.estimate_s[0]) < direct_s
+    result = predict(big)
+    assert result.analysis.choice()[0].startswith("winograd")
+    assert float(result.bound_s[0]) < float(result.estimate_s[0]) < direct_s
 
 
 def test_matrix_units_take_the_product_itself() -> None:

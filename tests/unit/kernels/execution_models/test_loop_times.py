@@ -19,10 +19,10 @@ GEMM = {"op": "gemm", "m": 512, "n": 512, "k": 512, "dtype": "fp32"}
 
 def latency(device: str, **changes: Any) -> float:
     kernel = {**GEMM, "configuration": {**LOOPS, **changes}}
-    found = silicast.predict(task="kernel", device=device, workload={"kernel": kernel})
-    belief = found["latency_us"]
-    assert found.bound["latency_us"] <= belief.p05 <= belief.estimate <= belief.p95
-    assert found.why["configuration"].startswith("loops 32x128x128")
+    result = silicast.predict(task="kernel", device=device, workload={"kernel": kernel})
+    belief = result["latency_us"]
+    assert result.bound["latency_us"] <= belief.p05 <= belief.estimate <= belief.p95
+    assert result.why["configuration"].startswith("loops 32x128x128")
     return belief.estimate
 
 

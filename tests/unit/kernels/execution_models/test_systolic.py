@@ -27,10 +27,10 @@ ONE = np.ones(1)
 
 
 def cycles(rows: float, columns: float, depth: float, arrays: float = 1.0) -> float:
-    found = array_cycles(
+    result = array_cycles(
         MatrixArray(128, 128), arrays, rows * ONE, columns * ONE, depth * ONE, ONE, 1.0
     )
-    return float(found[0])
+    return float(result[0])
 
 
 @pytest.mark.parametrize(

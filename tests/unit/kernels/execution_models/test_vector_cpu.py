@@ -64,7 +64,7 @@ def test_matrix_tiles_beat_vectors() -> None:
 def test_results_of_a_framework_that_outgrow_its_heap_pay_for_their_pages() -> None:
     device = find_device("EPYC 9654")
     sizes = [(8 << 20) - 1, 8 << 20]  # elements of 4 bytes: glibc maps 32 MiB and more anew
-    own, other = (
+    current, other = (
         [
             time.estimate_s
             for time in times(
@@ -77,9 +77,9 @@ def test_results_of_a_framework_that_outgrow_its_heap_pay_for_their_pages() -> N
         ]
         for library in ("torch", "onednn")
     )
-    assert own[0] == other[0]
+    assert current[0] == other[0]
     pages = sizes[1] * 4 / 4096
-    assert own[1] - other[1] == pytest.approx(pages * 2e-6 / 8)
+    assert current[1] - other[1] == pytest.approx(pages * 2e-6 / 8)
 
 
 def test_a_larger_working_set_is_no_quicker_a_byte() -> None:

@@ -204,15 +204,15 @@ def test_flags_of_a_scenario() -> None:
 
 def test_a_layer_counts_padded_tiles() -> None:
     numbers = (np.array([x]) for x in (100, 8, 2, 1))
-    found = Layer.of(
+    result = Layer.from_loads(
         busiest_loads("balanced", *numbers), *(np.array([x]) for x in (100, 2, 64, 32, 1))
     )
     # 25 tokens an expert: four tiles of 8, two of 16, one of any larger size, on 8 experts
-    assert dict(zip(expert_sizes(), found.tiles[:, 0].tolist(), strict=True)) == {
+    assert dict(zip(expert_sizes(), result.tiles[:, 0].tolist(), strict=True)) == {
         8: 32.0, 16: 16.0, 32: 8.0, 64: 8.0, 128: 8.0,
     }  # fmt: skip
-    assert found.assigned[0] == 200.0
-    assert found.hit[0] == 8.0
+    assert result.assigned[0] == 200.0
+    assert result.hit[0] == 8.0
 
 
 def test_tiles_are_limited_by_the_style() -> None:
@@ -249,9 +249,9 @@ def test_constants_grow_with_rates_where_nothing_was_measured() -> None:
     table = {"tensor_efficiency": 0.6, "around_s": 1e-5}
     assert grown(table, rates) == table
     # 4,096 operations a clock and core, twice an A100's; 1.98 GHz over 1.75
-    found = grown({**table, "tensor_growth": -0.5, "around_growth": -1.0}, rates)
-    assert found["tensor_efficiency"] == pytest.approx(0.6 / 2**0.5)
-    assert found["around_s"] == pytest.approx(1e-5 * 1.75e9 / rates.clock_hz)
+    result = grown({**table, "tensor_growth": -0.5, "around_growth": -1.0}, rates)
+    assert result["tensor_efficiency"] == pytest.approx(0.6 / 2**0.5)
+    assert result["around_s"] == pytest.approx(1e-5 * 1.75e9 / rates.clock_hz)
     slow = replace(rates, core_rate=rates.core_rate / 64)
     most = grown({**table, "tensor_growth": -0.5}, slow)
     assert most["tensor_efficiency"] == 1.0
@@ -265,9 +265,9 @@ def test_shares_of_a_rate_do_not_rise_with_it() -> None:
     powers = [x for name, x in physics.default.items() if name.endswith("tensor_growth")]
     assert powers
     assert all(-1.0 < x <= 0.0 for x in powers)
-    own = [
+    current = [
         x for table in physics.architectures.values() for name, x in table.items()
         if name.rpartition(".")[2] in GROWTHS
     ]  # fmt: skip
-    assert own
-    assert set(own) == {0.0}
+    assert current
+    assert set(current) == {0.0}

@@ -103,7 +103,7 @@ def test_a_product_is_the_sum_of_its_terms(case: str) -> None:
     tiles, n, k, changed = CASES[case]
     rates, x = replace(H100, part="w13", **changed), layer(tiles)
     products = grouped_products(
-        x, np.array([[n]]), np.array([[k]]), rates, CONSTANTS, Steps.of(rates, CONSTANTS)
+        x, np.array([[n]]), np.array([[k]]), rates, CONSTANTS, Steps.from_rates(rates, CONSTANTS)
     )
     whole = float(x.hit[0]) * n * k * rates.b_bytes  # the part's weights alone
     assert float(products.time[0, 0]) == pytest.approx(by_hand_s(x, n, k, rates, whole), rel=1e-12)

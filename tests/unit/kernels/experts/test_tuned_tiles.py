@@ -23,9 +23,9 @@ def choice(tokens: F64 = TOKENS, dtype: str = "bf16") -> TileChances:
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp8", "fp8_block", "int8_wo", "int8", "nvfp4"])
 def test_probabilities_sum_to_one(dtype: str) -> None:
-    found = choice(dtype=dtype)
+    result = choice(dtype=dtype)
     for side, sizes in tuned_sides().items():
-        chances = getattr(found, side)
+        chances = getattr(result, side)
         assert chances.shape == (len(sizes), len(TOKENS))
         assert (chances >= 0.0).all()
         np.testing.assert_allclose(chances.sum(axis=0), 1.0, rtol=1e-12)
@@ -54,9 +54,9 @@ def test_every_term_has_weights() -> None:
 def test_choices_of_unseen_files_beat_the_commonest_and_the_default_rule() -> None:
     scores = load_physics(PHYSICS).card.scores
     for side in tuned_sides():
-        found = scores[f"block_{side}"]
-        assert found["accuracy"] > found["commonest"] + 0.1
-        assert found["rows"] > 1000
+        score = scores[f"block_{side}"]
+        assert score["accuracy"] > score["commonest"] + 0.1
+        assert score["rows"] > 1000
     assert scores["block_m"]["accuracy"] > scores["block_m"]["default_rule"] + 0.1
 
 
@@ -68,7 +68,7 @@ def test_only_kernels_that_read_a_table_name_its_tile() -> None:
     sizes = {"tokens": 64, "experts": 128, "topk": 8, "hidden": 2048, "intermediate": 768}
     device = find_device("H100-SXM-80GB")
     for library, tuned in (("vllm", True), ("trtllm", False)):
-        batch = OpBatch.of([Op.make("moe", Variant(dtype="bf16", library=library), **sizes)])
-        found = Moe().analyse(batch, device)
-        assert ("tuned_m" in found.features) is tuned
-        assert (found.choice()[0].count("x") == 2) is tuned
+        batch = OpBatch.from_ops([Op.make("moe", Variant(dtype="bf16", library=library), **sizes)])
+        analyse = Moe().analyse(batch, device)
+        assert ("tuned_m" in analyse.features) is tuned
+        assert (analyse.choice()[0].count("x") == 2) is tuned

@@ -23,7 +23,7 @@ def update(kind: str, dtype: str = "bf16", elements: int = 1000, **flags: bool) 
 def predict(op: Op, device: Device = H100) -> KernelTimes:
     model = implementation_for("optimizer", device.execution_model)
     assert model is not None
-    return model.times(OpBatch.of([op]), device)
+    return model.times(OpBatch.from_ops([op]), device)
 
 
 @pytest.mark.parametrize(

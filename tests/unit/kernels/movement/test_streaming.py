@@ -22,13 +22,13 @@ H100 = find_device("H100")
 
 
 def model(op: Op) -> Implementation:
-    found = implementation_for(op.family, "simt")
-    assert found is not None
-    return found
+    implementation = implementation_for(op.family, "simt")
+    assert implementation is not None
+    return implementation
 
 
 def predict(op: Op, device: Device = H100) -> KernelTimes:
-    return model(op).times(OpBatch.of([op]), device)
+    return model(op).times(OpBatch.from_ops([op]), device)
 
 
 def estimate(op: Op, device: Device = H100) -> float:
@@ -146,7 +146,7 @@ def test_rows_fill_cores_in_whole_rounds() -> None:
 def test_sweeps_find_in_the_cache_what_the_one_before_left() -> None:
     """Two sweeps again over a row hold no more in the cache than one does."""
     constants = load_physics("streaming").constants("volta")
-    machine = StreamingRates.of(find_device("V100-PCIE-32GB"), "softmax", constants)
+    machine = StreamingRates.from_device(find_device("V100-PCIE-32GB"), "softmax", constants)
     rows, cols = np.array([100_000]), 3000
     moved = rows * cols * 4
     first = Stream(moved, moved, flops=rows, fma=rows, xu=rows, tasks=rows, blocks_per_core=1.0)
@@ -160,7 +160,9 @@ def test_sweeps_find_in_the_cache_what_the_one_before_left() -> None:
 
 
 def test_products_between_sweeps_add_their_time() -> None:
-    machine = StreamingRates.of(H100, "optimizer", load_physics("streaming").constants("hopper"))
+    machine = StreamingRates.from_device(
+        H100, "optimizer", load_physics("streaming").constants("hopper")
+    )
     elements = np.array([10**8])
     plain = Stream(elements, elements, flops=elements, fma=elements, xu=elements, tasks=elements)
     products = structs.replace(plain, matrix=np.array([10**15]))
@@ -174,14 +176,14 @@ def test_boards_with_other_memory_than_their_architecture_have_a_share_of_their_
     plain = {**table, "gddr.dram_fraction": 1.0}
     rates = []
     for device in (find_device("P4"), find_device("P100")):
-        held, free = (StreamingRates.of(device, "elementwise", t) for t in (table, plain))
+        held, free = (StreamingRates.from_device(device, "elementwise", t) for t in (table, plain))
         rates.append(held.dram_per_s / free.dram_per_s)
     assert rates == [0.5, 1.0]
 
 
 def test_reread_bytes_count_where_the_rows_in_flight_exceed_the_cache() -> None:
     constants = load_physics("streaming").constants("volta")
-    machine = StreamingRates.of(find_device("V100-PCIE-32GB"), "layernorm", constants)
+    machine = StreamingRates.from_device(find_device("V100-PCIE-32GB"), "layernorm", constants)
     rows, row_bytes = np.array([100_000]), 8 * 16384
     moved = rows * row_bytes
     once = Stream(moved, moved, flops=rows, fma=rows, xu=rows, tasks=rows)
@@ -214,7 +216,7 @@ def test_an_architecture_without_data_borrows_and_widens() -> None:
     op = Op.make("rmsnorm", tokens=64, hidden=4096)
     unmeasured = find_device("RTX PRO 6000 S")
     assert not physics.is_measured(unmeasured.architecture)
-    batch = OpBatch.of([op])
+    batch = OpBatch.from_ops([op])
     wide, narrow = (model(op).times(batch, device) for device in (unmeasured, H100))
     assert wide.p95_s / wide.estimate_s > narrow.p95_s / narrow.estimate_s
     assert set(narrow.shared_log_sd) == {"device:H100-SXM-80GB", "family:rmsnorm"}

@@ -20,7 +20,7 @@ PLAIN = {
 
 def launch_s(factors: dict[str, float], family: str = "rmsnorm", style: str = "") -> float:
     """Of an H100 where only these factors stand beside the plain constants."""
-    return StreamingRates.of(H100, family, PLAIN | factors, style=style).launch_s
+    return StreamingRates.from_device(H100, family, PLAIN | factors, style=style).launch_s
 
 
 def test_factors_of_memory_family_and_style_multiply() -> None:
@@ -36,9 +36,9 @@ def test_factors_of_memory_family_and_style_multiply() -> None:
 
 def test_factors_of_another_memory_are_not_taken() -> None:
     assert launch_s({"gddr.launch_cycles": 2.0}) == launch_s({})
-    on_boards = StreamingRates.of(L40S, "rmsnorm", PLAIN | {"gddr.launch_cycles": 2.0})
+    on_boards = StreamingRates.from_device(L40S, "rmsnorm", PLAIN | {"gddr.launch_cycles": 2.0})
     assert on_boards.launch_s == pytest.approx(
-        2.0 * StreamingRates.of(L40S, "rmsnorm", PLAIN).launch_s
+        2.0 * StreamingRates.from_device(L40S, "rmsnorm", PLAIN).launch_s
     )
 
 

@@ -33,14 +33,14 @@ def energy_of(batch: OpBatch, device: Device) -> tuple[KernelTimes, KernelEnergy
     model = implementation_for(batch.family, device.execution_model)
     assert model is not None
     times = model.times(batch, device)
-    found = kernel_energy(times, batch, device)
-    assert found is not None
-    return times, found
+    result = kernel_energy(times, batch, device)
+    assert result is not None
+    return times, result
 
 
 def product(m: int, device: Device = H200, dtype: str = "bf16") -> tuple[KernelTimes, KernelEnergy]:
     op = Op.make("gemm", Variant(dtype, library="vllm"), m=m, n=8192, k=8192)
-    return energy_of(OpBatch.of([op]), device)
+    return energy_of(OpBatch.from_ops([op]), device)
 
 
 @pytest.mark.parametrize("family", families())
@@ -51,19 +51,19 @@ def test_energy_lies_between_a_waiting_board_and_its_limit(board: str, family: s
     assert model is not None
     batch = draw_batch(model, Variant("fp16"), 40, np.random.default_rng(3))
     try:
-        times, found = energy_of(batch, device)
+        times, result = energy_of(batch, device)
     except SilicastError:  # it does not compute the format
         return
-    cap, own = device.power_cap_w, energies(device, family, batch.variant)
+    cap, current = device.power_cap_w, energies(device, family, batch.variant)
     assert cap is not None
-    for values in (found.estimate_j, found.p05_j, found.p95_j, found.power_w):
+    for values in (result.estimate_j, result.p05_j, result.p95_j, result.power_w):
         assert np.isfinite(values).all()
-    assert (found.p05_j <= found.estimate_j).all()
-    assert (found.estimate_j <= found.p95_j).all()
-    assert (found.p05_j >= own.static_w * times.p05_s * (1 - 1e-12)).all()
-    assert (found.p95_j <= cap * times.p95_s).all()
-    assert (found.power_w >= own.static_w * (1 - 1e-12)).all()
-    assert (found.power_w <= cap).all()
+    assert (result.p05_j <= result.estimate_j).all()
+    assert (result.estimate_j <= result.p95_j).all()
+    assert (result.p05_j >= current.static_w * times.p05_s * (1 - 1e-12)).all()
+    assert (result.p95_j <= cap * times.p95_s).all()
+    assert (result.power_w >= current.static_w * (1 - 1e-12)).all()
+    assert (result.power_w <= cap).all()
 
 
 @pytest.mark.parametrize("family", ["gemm", "moe", "attention_decode", "rmsnorm", "dsa_module"])
@@ -89,7 +89,7 @@ def test_large_products_reach_the_limit_and_idle_kernels_do_not() -> None:
     assert cap is not None
     _, large = product(16384)
     tiny = Op.make("gemm", Variant("bf16", library="vllm"), m=1, n=512, k=512)
-    _, small = energy_of(OpBatch.of([tiny]), H200)
+    _, small = energy_of(OpBatch.from_ops([tiny]), H200)
     assert large.power_w[0] > 0.95 * cap
     assert small.power_w[0] < 0.5 * cap
 
@@ -113,8 +113,8 @@ def test_a_slower_clock_saves_energy_of_products() -> None:
 
 
 def test_at_the_limit_energy_is_as_uncertain_as_time() -> None:
-    times, found = product(16384)
-    above = found.p95_j[0] / found.estimate_j[0]
+    times, result = product(16384)
+    above = result.p95_j[0] / result.estimate_j[0]
     assert above == pytest.approx(times.p95_s[0] / times.estimate_s[0], rel=0.05)
 
 

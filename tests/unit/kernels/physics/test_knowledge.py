@@ -58,9 +58,9 @@ def test_a_board_without_a_stated_cap_is_said_near_and_wider() -> None:
     plain = find_device("L4")
     vague = dataclasses.replace(plain, name="vague", power_cap_w=None, unknowns=(NO_CAP,))
     op = Op.make("gemm", m=4096, n=4096, k=4096)
-    known, found = times([op], plain)[0], times([op], vague)[0]
-    assert (known.domain, found.domain) == ("in", "near")
-    assert any("power.cap_w" in text for text in found.warnings)
+    known, time = times([op], plain)[0], times([op], vague)[0]
+    assert (known.domain, time.domain) == ("in", "near")
+    assert any("power.cap_w" in text for text in time.warnings)
     assert spread(vague, op) > 1.1 * spread(plain.in_state("boost"), op)
     assert spread(vague, op) > 276 / 219  # what the cap costs a prefill of an 8B model on an L4
 
@@ -96,8 +96,8 @@ def test_each_term_of_a_quality_adds_what_it_says() -> None:
     tasks, cores = np.array([10.0, 101.0]), 50
 
     def time(stream: bool = False, **terms: float) -> list[float]:
-        found = Quality(**terms).applied(base, peak, tasks, cores, stream=stream)
-        return [round(seconds * 1e6, 6) for seconds in found]
+        applied = Quality(**terms).applied(base, peak, tasks, cores, stream=stream)
+        return [round(seconds * 1e6, 6) for seconds in applied]
 
     assert time() == [10.0, 40.0]
     assert time(slowdown=2.0) == [20.0, 80.0]
@@ -112,8 +112,8 @@ def test_each_term_of_a_quality_adds_what_it_says() -> None:
 def test_what_a_rows_shape_leaves_open_can_be_measured() -> None:
     op = Op.make("attention_decode", batch=8, q_len=1, kv_len=4096, num_heads=32, num_kv_heads=8)
     device = find_device("B60")
-    own = software_quality(device, "attention_decode").independent_log_sd
-    assert times([op], device)[0].independent_log_sd == pytest.approx(own)
+    independent_log_sd = software_quality(device, "attention_decode").independent_log_sd
+    assert times([op], device)[0].independent_log_sd == pytest.approx(independent_log_sd)
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_narrow_formats_without_a_unit_are_computed_in_wider_ones(
     name: str, dtype: str, substitute: str
 ) -> None:
     device = find_device(name)
-    able, said = with_format(device, dtype)
-    assert said == f"{device.name} has no {dtype} units: computed in {substitute}"
+    able, remark = with_format(device, dtype)
+    assert remark == f"{device.name} has no {dtype} units: computed in {substitute}"
     pipe = device.matrix_pipe(substitute)
     assert able.rate_per_core(pipe, dtype) == device.rate_per_core(pipe, substitute)
     assert with_format(able, dtype) == (able, "")

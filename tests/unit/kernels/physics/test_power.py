@@ -31,15 +31,15 @@ H100 = find_device("H100-SXM-80GB")
 BUDGET = Board(350.0, 50.0, 900.0, 400.0, 5e-11, 1e-3, 0.7)
 
 
-def share(own: Board, core_w: object, memory_w: object = 0.0) -> F64:
-    return clock_share(own, np.asarray(core_w, dtype=float), np.asarray(memory_w, dtype=float))
+def share(current: Board, core_w: object, memory_w: object = 0.0) -> F64:
+    return clock_share(current, np.asarray(core_w, dtype=float), np.asarray(memory_w, dtype=float))
 
 
 def draw_of(device: Device, op: Op) -> tuple[float, float]:
-    model, batch = implementation_for(op.family, "simt"), OpBatch.of([op])
+    model, batch = implementation_for(op.family, "simt"), OpBatch.from_ops([op])
     assert model is not None
-    found = model.times(batch, device.in_state("boost"))
-    draw = drawn(found.analysis, op.variant.dtype, device, found.estimate_s)
+    result = model.times(batch, device.in_state("boost"))
+    draw = drawn(result.analysis, op.variant.dtype, device, result.estimate_s)
     return float(draw.core_w[0]), float(draw.memory_w[0])
 
 
@@ -127,11 +127,11 @@ def test_wide_cores_of_unmeasured_architectures_spend_less_an_operation() -> Non
 
 def test_a_share_lies_between_two_clocks() -> None:
     for each in (1.0, 0.9999, 0.9, 0.5, 0.31, 0.1):
-        place = place_of(each)
-        assert CLOCKS[place] >= each >= CLOCKS[place + 1]
-        weight = float(weight_of(place, np.float64(each)))  # type: ignore[arg-type]
+        position = place_of(each)
+        assert CLOCKS[position] >= each >= CLOCKS[position + 1]
+        weight = float(weight_of(position, np.float64(each)))  # type: ignore[arg-type]
         assert 0.0 <= weight <= 1.0
-        between = (1.0 - weight) / CLOCKS[place] + weight / CLOCKS[place + 1]
+        between = (1.0 - weight) / CLOCKS[position] + weight / CLOCKS[position + 1]
         assert 1.0 / between == pytest.approx(each)
 
 
@@ -140,7 +140,7 @@ def test_a_hot_board_is_slower_than_a_cool_one_the_more_the_shorter_the_kernel()
     assert model is not None
     ratio = []
     for size in (4096, 6144, 16384):
-        batch = OpBatch.of([product(size=size)])
+        batch = OpBatch.from_ops([product(size=size)])
         boost, cool, hot = (
             float(model.times(batch, H100.in_state(state)).estimate_s[0])
             for state in ("boost", "cool", "hot")

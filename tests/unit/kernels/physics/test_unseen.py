@@ -37,10 +37,10 @@ def test_what_was_measured_of_a_board() -> None:
 
 def test_a_measured_board_errs_as_its_family_says() -> None:
     assert unseen_errors("gemm", "bf16", H100, measured=True) == SEEN
-    found = {"device:H100": 0.03, "family:gemm": 0.02, "format:gemm": 0.1}
-    assert SEEN.shared(found, "gemm") == found
-    own = np.array([0.1, 0.2])
-    assert SEEN.independent_log_sd(own, own, own) is own
+    table = {"device:H100": 0.03, "family:gemm": 0.02, "format:gemm": 0.1}
+    assert SEEN.shared(table, "gemm") == table
+    current = np.array([0.1, 0.2])
+    assert SEEN.independent_log_sd(current, current, current) is current
 
 
 def test_a_sister_errs_more_the_farther_it_is() -> None:
@@ -97,7 +97,7 @@ def test_intervals_widen_where_the_architecture_is_left_out(family: str) -> None
         "attention_decode": {"batch": 8, "kv_len": 4096, "num_heads": 32, "num_kv_heads": 8,
                              "head_dim": 128, "q_len": 1, "window": 0},
     }  # fmt: skip
-    batch = OpBatch.of([Op.make(family, Variant(), **sizes[family])])
+    batch = OpBatch.from_ops([Op.make(family, Variant(), **sizes[family])])
     known = model.times(batch, H100)
     with unmeasured("hopper"):
         unknown = model.times(batch, H100)

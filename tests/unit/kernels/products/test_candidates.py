@@ -31,11 +31,11 @@ ACCUMULATORS, MOST_BLOCKS = 32768, 8
 
 
 def tables() -> Iterator[TileTable]:
-    found = tile_tables()
-    yield from found.matrix.values()
-    yield from (getattr(found.fma, name) for name in found.fma.__struct_fields__)
-    yield from found.tables.values()
-    yield found.experts
+    result = tile_tables()
+    yield from result.matrix.values()
+    yield from (getattr(result.fma, name) for name in result.fma.__struct_fields__)
+    yield from result.tables.values()
+    yield result.experts
 
 
 def test_every_table_has_a_source_and_positive_tiles_once() -> None:

@@ -27,12 +27,12 @@ def microseconds(
     m: int, n: int, k: int, device: Device = H100, batch: int = 1, **variant: Any
 ) -> float:
     op = Op.make("gemm", Variant(**variant), m=m, n=n, k=k, batch=batch)
-    return float(MODEL.times(OpBatch.of([op]), device).estimate_s[0] * 1e6)
+    return float(MODEL.times(OpBatch.from_ops([op]), device).estimate_s[0] * 1e6)
 
 
 def bound_us(m: int, n: int, k: int, **variant: Any) -> float:
     op = Op.make("gemm", Variant(**variant), m=m, n=n, k=k)
-    return float(MODEL.times(OpBatch.of([op]), H100).bound_s[0] * 1e6)
+    return float(MODEL.times(OpBatch.from_ops([op]), H100).bound_s[0] * 1e6)
 
 
 def test_flops_and_bytes_by_hand() -> None:
@@ -59,14 +59,14 @@ def test_cold_bound_is_bytes_over_bandwidth_and_warm_bound_lets_l2_help() -> Non
     moved = operands + 2 * 16384  # the result may stay in L2
     bandwidth = H100.dram.bandwidth_bytes_per_s
     assert bound_us(1, 16384, 16384, cache="cold") == pytest.approx(operands / bandwidth * 1e6)
-    kept = H100.l2.capacity_bytes
-    assert bound_us(1, 16384, 16384) == pytest.approx((moved - kept) / bandwidth * 1e6)
+    remaining = H100.l2.capacity_bytes
+    assert bound_us(1, 16384, 16384) == pytest.approx((moved - remaining) / bandwidth * 1e6)
     assert bound_us(1, 256, 256, cache="warm") < bound_us(1, 256, 256, cache="cold")
 
 
 def test_batch_defaults_to_one_product() -> None:
-    with_batch = OpBatch.of([Op.make("gemm", m=64, n=512, k=512, batch=1)])
-    without = OpBatch.of([Op.make("gemm", m=64, n=512, k=512)])
+    with_batch = OpBatch.from_ops([Op.make("gemm", m=64, n=512, k=512, batch=1)])
+    without = OpBatch.from_ops([Op.make("gemm", m=64, n=512, k=512)])
     a, b = MODEL.times(with_batch, H100), MODEL.times(without, H100)
     assert a.estimate_s[0] == b.estimate_s[0]
 
@@ -98,13 +98,13 @@ def test_small_token_counts_share_the_weight_traffic() -> None:
 
 
 def test_deep_narrow_products_split_k() -> None:
-    op = OpBatch.of([Op.make("gemm", m=16, n=256, k=65536)])
+    op = OpBatch.from_ops([Op.make("gemm", m=16, n=256, k=65536)])
     demand = MODEL.times(op, H100).analysis.demand
     assert demand.tasks[0] > 16
 
 
 def test_padding_counts_in_the_demand_but_not_in_the_bound() -> None:
-    result = MODEL.times(OpBatch.of([Op.make("gemm", m=129, n=4096, k=4096)]), H100)
+    result = MODEL.times(OpBatch.from_ops([Op.make("gemm", m=129, n=4096, k=4096)]), H100)
     assert result.analysis.demand.pipe_work["tensor"][0] > 2 * 129 * 4096 * 4096
 
 
@@ -129,14 +129,14 @@ def test_the_power_cap_slows_large_products_whatever_the_cache() -> None:
 
 def test_devices_without_data_say_so_in_their_interval() -> None:
     other = find_device("RTX PRO 6000 Blackwell Server")
-    batch = OpBatch.of([Op.make("gemm", m=64, n=4096, k=4096)])
+    batch = OpBatch.from_ops([Op.make("gemm", m=64, n=4096, k=4096)])
     known, unknown = (MODEL.times(batch, device) for device in (H100, other))
     assert unknown.shared_log_sd["device"] > known.shared_log_sd["device"]
     assert unknown.p95_s / unknown.estimate_s > 1.1 * known.p95_s / known.estimate_s
 
 
 def test_formats_that_the_device_lacks_are_refused() -> None:
-    batch = OpBatch.of([Op.make("gemm", Variant(dtype="bf16"), m=8, n=8, k=8)])
+    batch = OpBatch.from_ops([Op.make("gemm", Variant(dtype="bf16"), m=8, n=8, k=8)])
     with pytest.raises(SilicastError, match="bf16") as caught:
         MODEL.times(batch, find_device("V100"))
     assert caught.value.kind == "unsupported"
@@ -177,7 +177,7 @@ def test_tiles_follow_the_instruction_of_the_architecture() -> None:
 
 
 def test_rows_of_a_chunk_do_not_depend_on_where_chunks_end() -> None:
-    setting = Setting.of(Variant(), H100)
+    setting = Setting.from_variant(Variant(), H100)
     m, n, k = np.random.default_rng(1).integers(1, 8192, (3, 2500)).astype(np.float64)
     ones = np.ones(2500)
     whole, _ = estimate(setting, m, n, k, ones)
@@ -187,7 +187,7 @@ def test_rows_of_a_chunk_do_not_depend_on_where_chunks_end() -> None:
 
 def analysis(m: int, n: int, k: int, device: Device, batch: int = 1, **variant: Any) -> Any:
     op = Op.make("gemm", Variant(**variant), m=m, n=n, k=k, batch=batch)
-    return MODEL.times(OpBatch.of([op]), device)
+    return MODEL.times(OpBatch.from_ops([op]), device)
 
 
 @pytest.mark.parametrize(
@@ -197,17 +197,17 @@ def analysis(m: int, n: int, k: int, device: Device, batch: int = 1, **variant: 
 def test_a_vector_on_fma_pipes_streams_its_weights(name: str, dtype: str) -> None:
     device = find_device(name)
     for n, k in ((14336, 4096), (4096, 14336)):
-        found = analysis(1, n, k, device, dtype=dtype, cache="cold")
-        assert found.estimate_s[0] < 1.75 * found.bound_s[0], (n, k)
+        result = analysis(1, n, k, device, dtype=dtype, cache="cold")
+        assert result.estimate_s[0] < 1.75 * result.bound_s[0], (n, k)
 
 
 def test_few_rows_do_not_pay_for_a_tile_of_128() -> None:
     """NeuSight's A100 ran 3 x 12479 x 1554 in fp32 in 1.7 times what its bytes take."""
     a100 = find_device("A100-SXM-80GB")
     for m in (2, 4, 8, 16, 32):
-        found = analysis(m, 14336, 4096, a100, dtype="fp32", cache="cold")
-        assert found.estimate_s[0] < 3.2 * 4 * 14336 * 4096 / a100.dram.bandwidth_bytes_per_s
-        assert "sliced" in found.analysis.choice()[0]
+        result = analysis(m, 14336, 4096, a100, dtype="fp32", cache="cold")
+        assert result.estimate_s[0] < 3.2 * 4 * 14336 * 4096 / a100.dram.bandwidth_bytes_per_s
+        assert "sliced" in result.analysis.choice()[0]
     large = analysis(4096, 4096, 4096, a100, dtype="fp32").analysis.choice()[0]
     assert "sliced" not in large
 
@@ -251,8 +251,8 @@ def test_a_float_slower_than_a_wider_one_is_computed_in_the_wider_one() -> None:
 
 def test_a_slow_format_keeps_its_own_traffic() -> None:
     p4 = find_device("P4")
-    found = [analysis(1, 8192, 8192, p4, dtype=d, cache="cold") for d in ("fp16", "fp32")]
-    assert found[0].bound_s[0] == pytest.approx(found[1].bound_s[0] / 2)
+    items = [analysis(1, 8192, 8192, p4, dtype=d, cache="cold") for d in ("fp16", "fp32")]
+    assert items[0].bound_s[0] == pytest.approx(items[1].bound_s[0] / 2)
 
 
 @pytest.mark.parametrize("family", ["attention_prefill", "attention_decode"])
@@ -262,10 +262,10 @@ def test_attention_follows_the_wider_format(family: str) -> None:
     dims = {"batch": 4, "kv_len": 2048, "num_heads": 32, "num_kv_heads": 8, "head_dim": 128}
     model = implementation_for(family, "simt")
     assert model is not None
-    batch = OpBatch.of([Op.make(family, Variant(dtype="fp16"), **dims, **query)])
-    found = model.times(batch, p4)
-    assert any("computed in fp32" in said for said in found.warnings)
-    assert found.estimate_s[0] < 0.2 * model.analyse(batch, p4).time_s[0]
+    batch = OpBatch.from_ops([Op.make(family, Variant(dtype="fp16"), **dims, **query)])
+    result = model.times(batch, p4)
+    assert any("computed in fp32" in warning for warning in result.warnings)
+    assert result.estimate_s[0] < 0.2 * model.analyse(batch, p4).time_s[0]
 
 
 @pytest.mark.parametrize("name", ["P100-PCIE-16GB", "T4", "V100-SXM2-32GB", "A100", "M2 Max"])
@@ -313,8 +313,8 @@ def test_what_was_measured_on_which_architecture(name: str, dtype: str, expected
 
 def test_formats_that_were_fitted_nowhere_say_so_in_their_interval() -> None:
     def width(dtype: str) -> float:
-        found = analysis(4096, 4096, 4096, H100, dtype=dtype)
-        return float(found.p95_s[0] / found.estimate_s[0])
+        result = analysis(4096, 4096, 4096, H100, dtype=dtype)
+        return float(result.p95_s[0] / result.estimate_s[0])
 
     for unfitted in ("mxfp8", "fp64", "tf32"):
         shared = analysis(64, 64, 64, H100, dtype=unfitted).shared_log_sd

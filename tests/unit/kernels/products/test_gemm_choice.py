@@ -33,8 +33,8 @@ def problems(rows: int = ROWS) -> tuple[F64, F64, F64, F64]:
 
 
 def nearness(rows: int = ROWS) -> F64:
-    found = RNG.uniform(0.05, 1.0, (len(amd_sides()), rows))
-    near: F64 = found / found.max(axis=0)
+    uniform = RNG.uniform(0.05, 1.0, (len(amd_sides()), rows))
+    near: F64 = uniform / uniform.max(axis=0)
     return near
 
 
@@ -59,11 +59,11 @@ def test_a_row_has_the_same_bits_alone() -> None:
 def test_terms_are_finite_in_the_corners() -> None:
     for size in (1.0, float(1 << 24)):
         side = np.array([size])
-        found = terms_of(
+        terms = terms_of(
             side, side, side, side, np.array([CORES]), np.full((len(amd_sides()), 1), 1e-9)
         )
-        assert found.shape == (len(TERMS), len(amd_sides()), 1)
-        assert np.isfinite(found).all()
+        assert terms.shape == (len(TERMS), len(amd_sides()), 1)
+        assert np.isfinite(terms).all()
 
 
 def test_large_products_take_large_tiles() -> None:
@@ -101,7 +101,7 @@ def test_every_weight_is_there_and_the_file_is_small() -> None:
 def test_the_learned_choice_beats_the_fastest_and_the_commonest() -> None:
     scores = load_physics(PHYSICS).card.scores
     for architecture in ("cdna", "cdna2", "cdna3", "rdna3"):
-        found = scores[architecture]
-        others = max(found[name]["top1"] for name in ("fastest", "commonest"))
-        assert found["learned"]["top1"] > others
+        score = scores[architecture]
+        others = max(score[name]["top1"] for name in ("fastest", "commonest"))
+        assert score["learned"]["top1"] > others
         assert is_tuned(architecture, "fp16")

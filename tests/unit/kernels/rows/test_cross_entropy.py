@@ -18,7 +18,7 @@ def loss(library: str = "", dtype: str = "bf16", *, backward: bool = False) -> O
 
 
 def seconds(op: Op) -> float:
-    return float(CrossEntropy().times(OpBatch.of([op]), H100).estimate_s[0])
+    return float(CrossEntropy().times(OpBatch.from_ops([op]), H100).estimate_s[0])
 
 
 @pytest.mark.parametrize("library", ["", "torch"])

@@ -69,14 +69,14 @@ def test_a_gpus_draws_can_be_predicted(op: str) -> None:
 def test_named_attention_has_the_library_of_its_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "installed", lambda module: module == "flash_attn")
     bench = BENCHES["attention_prefill"]
-    found = {
+    distinct = {
         (kernel.get("variant"), kernel.get("library")) for kernel in drawn_kernels(bench, GPU, 200)
     }
-    assert ("sdpa_flash", "fa2") in found
-    assert ("sdpa_cudnn", "cudnn") in found
-    assert (None, None) in found
-    assert ("flash_attn", "fa2") in found
-    assert len(found) == 6
+    assert ("sdpa_flash", "fa2") in distinct
+    assert ("sdpa_cudnn", "cudnn") in distinct
+    assert (None, None) in distinct
+    assert ("flash_attn", "fa2") in distinct
+    assert len(distinct) == 6
 
 
 @pytest.mark.parametrize("op", ["attention_prefill", "attention_decode"])
@@ -141,18 +141,18 @@ def test_what_a_call_leaves_alone_does_not_count(
 def test_tf32_is_for_rows_that_say_so(op: str, dtype: str) -> None:
     import torch
 
-    places = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = [place.allow_tf32 for place in places]
+    indices = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [position.allow_tf32 for position in indices]
     with BENCHES[op].context({"op": op, "dtype": dtype}, GPU):
-        assert [place.allow_tf32 for place in places] == [dtype == "tf32"] * 2
-    assert [place.allow_tf32 for place in places] == before
+        assert [position.allow_tf32 for position in indices] == [dtype == "tf32"] * 2
+    assert [position.allow_tf32 for position in indices] == before
 
 
 @pytest.mark.parametrize("has", [True, False])
 def test_triton_is_asked_for_where_it_is(monkeypatch: pytest.MonkeyPatch, *, has: bool) -> None:
     monkeypatch.setattr(bench, "installed", lambda _: has)
-    found = {kernel["library"] for kernel in drawn_kernels(BENCHES["rope"], GPU, 40)}
-    assert found == ({"triton", "torch"} if has else {"torch"})
+    distinct = {kernel["library"] for kernel in drawn_kernels(BENCHES["rope"], GPU, 40)}
+    assert distinct == ({"triton", "torch"} if has else {"torch"})
     assert {k["library"] for k in drawn_kernels(BENCHES["rope"], CPU, 20)} == {"torch"}
 
 
@@ -197,8 +197,8 @@ def test_what_cannot_be_measured_says_why(columns: dict[str, Any], said: str) ->
 def test_products_of_other_formats_are_traced_alike(columns: dict[str, Any]) -> None:
     kernel = {"op": "gemm", "m": 32, "n": 64, "k": 48, "batch": 1, "library": "torch", **columns}
     bench, machine = BENCHES["gemm"], replace(CPU, dtypes=("fp32", "bf16", "int8", "fp8"))
-    if said := bench.why_unsupported(kernel, machine):
-        pytest.skip(said)
+    if remark := bench.why_unsupported(kernel, machine):
+        pytest.skip(remark)
     (op,) = traced_ops(bench, kernel, machine)
     # how the call is launched, and by whom, a trace leaves open
     assert identity(op) == identity(kernel_case(kernel).op)
@@ -225,10 +225,10 @@ def test_experts_one_after_the_other_are_right() -> None:
     factors = torch.rand(tokens, 2, dtype=torch.float64)
     expected = torch.zeros_like(x)
     for t in range(tokens):
-        for place in range(2):
-            e = int(chosen[t, place])
+        for index in range(2):
+            e = int(chosen[t, index])
             gate, up = (w13[e] @ x[t]).split(inner)
-            expected[t] += factors[t, place] * (w2[e] @ (torch.nn.functional.silu(gate) * up))
+            expected[t] += factors[t, index] * (w2[e] @ (torch.nn.functional.silu(gate) * up))
     assert torch.allclose(looped(x, w13, w2, chosen, factors), expected)
 
 
@@ -286,8 +286,8 @@ class Sharing(Sound):
 
     def operands(self, kernel: dict[str, Any], machine: MeasuredMachine) -> tuple[Any, ...]:
         key, fresh = (kernel["rows"], kernel["cols"]), super().operands(kernel, machine)
-        found: tuple[Any, ...] = self.kept.setdefault(key, fresh)
-        return found
+        operands: tuple[Any, ...] = self.kept.setdefault(key, fresh)
+        return operands
 
 
 class Growing(Sound):
@@ -319,9 +319,9 @@ class Restless(Sound):
     """Settles to something else every time."""
 
     def ranges(self, machine: MeasuredMachine) -> Ranges:
-        found = super().ranges(machine)
+        ranges = super().ranges(machine)
         return Ranges(
-            found.op, found.sizes, found.choices, lambda k: {**k, "rows": max(1, k["rows"] - 1)}
+            ranges.op, ranges.sizes, ranges.choices, lambda k: {**k, "rows": max(1, k["rows"] - 1)}
         )
 
 

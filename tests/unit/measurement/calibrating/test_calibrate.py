@@ -39,11 +39,11 @@ def rows(factor: float = 1.4) -> list[dict[str, Any]]:
 
 
 def test_it_comes_to_what_was_measured(tmp_path: Path) -> None:
-    found = calibrate(written(tmp_path / "rows.jsonl", rows()), "H100")
-    (offset,) = found.calibration.offsets
+    result = calibrate(written(tmp_path / "rows.jsonl", rows()), "H100")
+    (offset,) = result.calibration.offsets
     assert (offset.family, offset.dtype, offset.rows) == ("gemm", "bf16", len(SHAPES))
     path = tmp_path / "h100.json"
-    save_calibration(found.calibration, path)
+    save_calibration(result.calibration, path)
     other = {"op": "gemm", "m": 256, "n": 2048, "k": 2048}  # not measured itself
     before, after = predicted(other), predicted(other, calibration=str(path))
     assert after.tier == "calibrated"
@@ -88,13 +88,13 @@ def test_whole_models_take_it(tmp_path: Path) -> None:
         for shape in every
     ]
     save_calibration(calibrate(written(tmp_path / "r.jsonl", table), "H100").calibration, path)
-    asked: dict[str, Any] = {
+    requested: dict[str, Any] = {
         "task": "inference", "device": "H100", "model": "Llama-3.1-8B",
         "workload": {"batch": 8, "input_len": 256, "output_len": 8},
     }  # fmt: skip
-    plain, own = predict(asked), predict({**asked, "calibration": str(path)})
-    assert own.tier == "calibrated"
-    ratio = own.metrics["prefill_ms"].estimate / plain.metrics["prefill_ms"].estimate
+    plain, current = predict(requested), predict({**requested, "calibration": str(path)})
+    assert current.tier == "calibrated"
+    ratio = current.metrics["prefill_ms"].estimate / plain.metrics["prefill_ms"].estimate
     assert 1.6 < ratio < 2.1
 
 
@@ -132,9 +132,9 @@ def test_a_row_that_cannot_be_right_is_named(tmp_path: Path, reason: str) -> Non
     assert "1 row " in text
     assert "row 31" in text
     assert str(path) in text
-    found = calibrate(path, "H100", skip_bad=True)
-    assert found.rejected.count == 1
-    assert sum(offset.rows for offset in found.calibration.offsets) == len(good) - 1
+    result = calibrate(path, "H100", skip_bad=True)
+    assert result.rejected.count == 1
+    assert sum(offset.rows for offset in result.calibration.offsets) == len(good) - 1
 
 
 def test_copies_are_named_and_counted_once(tmp_path: Path) -> None:
@@ -226,12 +226,12 @@ def test_few_rows_move_physical_quantities_many_learn_the_rest(tmp_path: Path) -
         for shape in few
     ]  # fmt: skip
     path = tmp_path / "c.json"
-    found = calibrate(written(tmp_path / "r.jsonl", table), "H100").calibration
-    (offset,) = found.offsets
+    calibration = calibrate(written(tmp_path / "r.jsonl", table), "H100").calibration
+    (offset,) = calibration.offsets
     assert offset.correction is None
     assert offset.interpolation is not None
     assert offset.interpolation.trend["share:dram"] > offset.interpolation.trend["share:tensor"]
-    save_calibration(found, path)
+    save_calibration(calibration, path)
 
     def moved(kernel: dict[str, Any]) -> float:
         after = predicted(kernel, calibration=str(path)).metrics["latency_us"].estimate
@@ -262,10 +262,10 @@ def test_groups_of_rows_and_batches_of_products_are_two_ops(tmp_path: Path) -> N
         for kernel, factor in ((batch, 1.0), (group, 1.8))
     ]
     path = tmp_path / "c.json"
-    found = calibrate(written(tmp_path / "r.jsonl", [*rows(1.0), *table]), "H100").calibration
-    (offset,) = found.offsets
+    calibration = calibrate(written(tmp_path / "r.jsonl", [*rows(1.0), *table]), "H100").calibration
+    (offset,) = calibration.offsets
     assert len(offset.repeats) == len(SHAPES) + 2
-    save_calibration(found, path)
+    save_calibration(calibration, path)
     moved = [
         predicted(kernel, calibration=str(path)).metrics["latency_us"].estimate
         / predicted(kernel).metrics["latency_us"].estimate

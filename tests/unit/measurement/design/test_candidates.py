@@ -19,24 +19,24 @@ PRODUCTS = Ranges(
 
 @pytest.mark.parametrize("seed", [0, 7])
 def test_they_are_different_understood_and_within_the_ranges(seed: int) -> None:
-    found = candidates_from(PRODUCTS, 200, seed)
-    assert len(found) == 200
-    assert len({kernel_case(kernel).op for kernel in found}) == 200
-    for kernel in found:
+    candidates = candidates_from(PRODUCTS, 200, seed)
+    assert len(candidates) == 200
+    assert len({kernel_case(kernel).op for kernel in candidates}) == 200
+    for kernel in candidates:
         assert 1 <= kernel["m"] <= 8192
         assert kernel["n"] % 64 == 0
         assert kernel["k"] % 64 == 0
         assert kernel.get("library", "torch") == "torch"
-    assert found == candidates_from(PRODUCTS, 200, seed)
-    assert found != candidates_from(PRODUCTS, 200, seed + 1)
+    assert candidates == candidates_from(PRODUCTS, 200, seed)
+    assert candidates != candidates_from(PRODUCTS, 200, seed + 1)
 
 
 def test_every_first_part_fills_every_octave_and_choice() -> None:
-    found = candidates_from(PRODUCTS, 400, 0)[:65]
-    octaves = [math.floor(math.log2(kernel["m"])) for kernel in found]
+    result = candidates_from(PRODUCTS, 400, 0)[:65]
+    octaves = [math.floor(math.log2(kernel["m"])) for kernel in result]
     # 13 octaves: five each if perfectly even
     assert all(2 <= octaves.count(octave) <= 9 for octave in range(13)), octaves
-    assert 24 <= sum(kernel["dtype"] == "bf16" for kernel in found) <= 41
+    assert 24 <= sum(kernel["dtype"] == "bf16" for kernel in result) <= 41
 
 
 def test_sizes_are_usual_ones_and_odd_ones() -> None:
@@ -49,5 +49,5 @@ def test_sizes_are_usual_ones_and_odd_ones() -> None:
 def test_ranges_that_hold_few_kernels_give_those() -> None:
     few = Ranges("softmax", {"rows": Size(1, 3, scale="linear"), "cols": Size(8, 8)},
                  {"dtype": ("fp32",)})  # fmt: skip
-    found = candidates_from(few, 50, 0)
-    assert sorted(kernel["rows"] for kernel in found) == [1, 2, 3]
+    candidates = candidates_from(few, 50, 0)
+    assert sorted(kernel["rows"] for kernel in candidates) == [1, 2, 3]

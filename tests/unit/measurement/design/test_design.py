@@ -37,14 +37,14 @@ def took(kernel: Columns) -> float:
 
 
 def swept(design: Design, count: int) -> list[Columns]:
-    found = []
+    columns = []
     for _ in range(count):
         kernel = design.next()
         if kernel is None:
             break
         design.tell(kernel, took(kernel))
-        found.append(kernel)
-    return found
+        columns.append(kernel)
+    return columns
 
 
 def test_the_same_results_give_the_same_sweep() -> None:
@@ -110,9 +110,9 @@ def test_failures_are_not_tried_again() -> None:
     kernel = design.next()
     assert kernel is not None
     design.failed(kernel)
-    rest = swept(design, 400)
-    assert kernel not in rest
-    assert len({kernel_case(k).op for k in rest}) == len(CANDIDATES) - 1
+    remaining = swept(design, 400)
+    assert kernel not in remaining
+    assert len({kernel_case(k).op for k in remaining}) == len(CANDIDATES) - 1
 
 
 def test_what_is_as_large_as_what_did_not_fit_is_not_tried() -> None:
@@ -120,8 +120,8 @@ def test_what_is_as_large_as_what_did_not_fit_is_not_tried() -> None:
              for m in (64, 128, 256) for n in (64, 128, 256)]  # fmt: skip
     design = Design(DEVICE, sizes)
     design.failed({**sizes[0], "m": 128, "n": 128}, "out_of_memory")
-    rest = {(kernel["m"], kernel["n"]) for kernel in swept(design, 100)}
-    assert rest == {(m, n) for m in (64, 128, 256) for n in (64, 128, 256) if min(m, n) < 128}
+    remaining = {(kernel["m"], kernel["n"]) for kernel in swept(design, 100)}
+    assert remaining == {(m, n) for m in (64, 128, 256) for n in (64, 128, 256) if min(m, n) < 128}
 
 
 def test_a_variant_that_never_succeeds_is_given_up() -> None:
@@ -215,22 +215,24 @@ def test_points_crowd_where_errors_are_large() -> None:
             best = design.best()
             assert best is not None
             design.tell(best.place, float(rough[best.place]))
-        inside[local] = sum(place >= 300 for place in design.rows)
+        inside[local] = sum(row >= 300 for row in design.rows)
     assert inside[True] > 1.1 * inside[False]
 
 
 def test_what_is_left_open_is_what_a_whole_fit_leaves() -> None:
     points = _line(30)
     law = Process.prior(points)
-    places, rows = np.arange(30), np.array([3, 11, 25])
-    stepwise = Posterior(points, law, places, rows[:1])
-    for place in rows[1:].tolist():
-        stepwise.measured(place)
-    whole = Posterior(points, law, places, rows)
-    own = law.covariance(points, rows, rows) + law.noise**2 * np.eye(3)
-    shared = law.covariance(points, rows, places)
-    exact = law.covariance(points, places, places) - shared.T @ np.linalg.solve(own, shared)
-    for found in (stepwise, whole):
-        np.testing.assert_allclose(found.all(places), exact, atol=1e-9)
-        np.testing.assert_allclose(found.variance, np.diag(exact), atol=1e-9)
-        np.testing.assert_allclose(found.covariance(7), exact[7], atol=1e-9)
+    positions, rows = np.arange(30), np.array([3, 11, 25])
+    stepwise = Posterior(points, law, positions, rows[:1])
+    for position in rows[1:].tolist():
+        stepwise.measured(position)
+    whole = Posterior(points, law, positions, rows)
+    current = law.covariance(points, rows, rows) + law.noise**2 * np.eye(3)
+    shared = law.covariance(points, rows, positions)
+    exact = law.covariance(points, positions, positions) - shared.T @ np.linalg.solve(
+        current, shared
+    )
+    for items in (stepwise, whole):
+        np.testing.assert_allclose(items.all(positions), exact, atol=1e-9)
+        np.testing.assert_allclose(items.variance, np.diag(exact), atol=1e-9)
+        np.testing.assert_allclose(items.covariance(7), exact[7], atol=1e-9)

@@ -294,8 +294,8 @@ def guidellm(*strategies: dict[str, Any]) -> dict[str, Any]:
 
     def summary(mean: float, **others: float) -> dict[str, Any]:
         percentiles = {"p50": mean, "p90": 2 * mean, "p95": 3 * mean, "p99": 4 * mean}
-        own = {"mean": mean, "median": mean, "min": 0.0, "percentiles": percentiles, **others}
-        return {"successful": own, "errored": {"mean": 1.0}}
+        table = {"mean": mean, "median": mean, "min": 0.0, "percentiles": percentiles, **others}
+        return {"successful": table, "errored": {"mean": 1.0}}
 
     metrics = {
         "requests_per_second": summary(3.2), "request_concurrency": summary(7.9),

@@ -123,8 +123,8 @@ def test_a_device_is_no_path(tmp_path: Path) -> None:
     """A name in a file opens no other file."""
     (tmp_path / "x.toml").write_text("name = 1")
     trace = s.kineto(s.gpu_trace()["traceEvents"], (str(tmp_path / "x.toml"),))
-    (found,) = import_files([s.written(tmp_path, "t.json", trace)])
-    assert found.reading.session.device == ""
+    (result,) = import_files([s.written(tmp_path, "t.json", trace)])
+    assert result.reading.session.device == ""
 
 
 def test_a_pipe_is_refused(capsys: Capture, tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ from tests.unit.measurement.importers import samples as s
 def read(path: Path, expected: str, **options: Any) -> Reading:
     """A file through the importer that recognises it, which must be the one expected."""
     source = Source(path)
-    found = importer_of(source)
-    assert found.name == expected
-    return found.read(source, Options(**options))
+    importer = importer_of(source)
+    assert importer.name == expected
+    return importer.read(source, Options(**options))
 
 
 def kernels(reading: Reading) -> list[KernelRow]:
@@ -380,12 +380,12 @@ def test_a_step_of_training(tmp_path: Path) -> None:
         s.on_device(s.GEMM, 120, 9.0, 5, 103), nccl("AllGather", 100, 1 << 20, 1 << 22),
         nccl("ReduceScatter", 140, 1 << 22, 1 << 20), nccl("AllReduce", 180, 4096, 4096),
     ]  # fmt: skip
-    found = read(s.written(tmp_path, "t.json", s.kineto(events)), "kineto")
-    assert_nothing_lost(found, 141.0, 6)
-    sizes = {(r.kernel["m"], r.kernel["n"], r.kernel["k"]): r.latency_us for r in kernels(found)}
+    result = read(s.written(tmp_path, "t.json", s.kineto(events)), "kineto")
+    assert_nothing_lost(result, 141.0, 6)
+    sizes = {(r.kernel["m"], r.kernel["n"], r.kernel["k"]): r.latency_us for r in kernels(result)}
     assert sizes == {(8, 32, 64): 5.0, (64, 32, 8): 7.0, (8, 64, 32): 9.0}
-    calls = [row for row in found.records if isinstance(row, CollectiveRow)]
+    calls = [row for row in result.records if isinstance(row, CollectiveRow)]
     assert {tuple(row.collective[name] for name in ("op", "bytes", "gpus")) for row in calls} == {
         ("all_gather", 1 << 23, 4), ("reduce_scatter", 1 << 23, 4), ("all_reduce", 8192, 4),
     }  # fmt: skip
-    assert found.rejected == ()
+    assert result.rejected == ()

@@ -84,8 +84,8 @@ NAMES = [
 
 @pytest.mark.parametrize(("name", "family", "dtype", "library"), NAMES)
 def test_names(name: str, family: str, dtype: str, library: str) -> None:
-    found = parse_name(name)
-    assert (found.family, found.dtype, found.library) == (family, dtype, library)
+    result = parse_name(name)
+    assert (result.family, result.dtype, result.library) == (family, dtype, library)
     assert library in (*library_names().names, "")
 
 

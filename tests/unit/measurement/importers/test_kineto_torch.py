@@ -28,9 +28,9 @@ def profiled(folder: Path, run: Any, name: str = "trace.json.gz") -> Reading:
                 run()
     profiler.export_chrome_trace(str(folder / name))
     source = Source(folder / name)
-    found = importer_of(source)
-    assert found.name == "kineto"
-    reading = found.read(source, Options())
+    importer = importer_of(source)
+    assert importer.name == "kineto"
+    reading = importer.read(source, Options())
     top = sum(
         event.cpu_time_total
         for event in profiler.events()
@@ -62,10 +62,10 @@ def test_products(tmp_path: Path) -> None:
         torch.bmm(batch, batch.transpose(1, 2))
         x[0] @ x[1].T
 
-    found = tables(profiled(tmp_path, run))
-    assert {"op": "gemm", "m": 64, "n": 128, "k": 256, "dtype": "fp32"} in found
-    assert {"op": "gemm", "m": 8, "n": 8, "k": 64, "batch": 3, "dtype": "fp32"} in found
-    assert {"op": "gemm", "m": 16, "n": 16, "k": 256, "dtype": "fp32"} in found
+    result = tables(profiled(tmp_path, run))
+    assert {"op": "gemm", "m": 64, "n": 128, "k": 256, "dtype": "fp32"} in result
+    assert {"op": "gemm", "m": 8, "n": 8, "k": 64, "batch": 3, "dtype": "fp32"} in result
+    assert {"op": "gemm", "m": 16, "n": 16, "k": 256, "dtype": "fp32"} in result
 
 
 def test_rows_and_elements(tmp_path: Path) -> None:
@@ -79,14 +79,14 @@ def test_rows_and_elements(tmp_path: Path) -> None:
         x + 1.0
         table(tokens)
 
-    found = tables(profiled(tmp_path, run))
+    result = tables(profiled(tmp_path, run))
     elements = {"op": "elementwise", "elements": 16384, "dtype": "fp32"}
-    assert {"op": "layernorm", "tokens": 32, "hidden": 512, "dtype": "fp32"} in found
-    assert {"op": "softmax", "rows": 32, "cols": 512, "dtype": "fp32"} in found
-    assert {"op": "embedding", "tokens": 40, "hidden": 64, "vocab": 1000, "dtype": "fp32"} in found
-    assert {**elements, "kind": "silu", "inputs": 1} in found
-    assert {**elements, "kind": "mul", "inputs": 2} in found
-    assert {**elements, "kind": "add", "inputs": 1} in found
+    assert {"op": "layernorm", "tokens": 32, "hidden": 512, "dtype": "fp32"} in result
+    assert {"op": "softmax", "rows": 32, "cols": 512, "dtype": "fp32"} in result
+    assert {"op": "embedding", "tokens": 40, "hidden": 64, "vocab": 1000, "dtype": "fp32"} in result
+    assert {**elements, "kind": "silu", "inputs": 1} in result
+    assert {**elements, "kind": "mul", "inputs": 2} in result
+    assert {**elements, "kind": "add", "inputs": 1} in result
 
 
 def test_attention_and_convolution(tmp_path: Path) -> None:
@@ -99,16 +99,16 @@ def test_attention_and_convolution(tmp_path: Path) -> None:
         attend(q[:, :, :1], kv, kv)
         conv(images)
 
-    found = {table["op"]: table for table in tables(profiled(tmp_path, run))}
-    assert found["attention_prefill"]["causal"] is True
-    assert found["attention_prefill"]["q_len"] == 32
-    assert found["attention_decode"]["kv_len"] == 99
-    convolution = found["conv2d"]
+    entries = {table["op"]: table for table in tables(profiled(tmp_path, run))}
+    assert entries["attention_prefill"]["causal"] is True
+    assert entries["attention_prefill"]["q_len"] == 32
+    assert entries["attention_decode"]["kv_len"] == 99
+    convolution = entries["conv2d"]
     assert (convolution["stride"], convolution["padding"], convolution["kernel"]) == (2, 1, 3)
     assert (convolution["batch"], convolution["out_channels"], convolution["height"]) == (2, 16, 32)
 
 
 def test_a_format_of_half_the_bits(tmp_path: Path) -> None:
     x = torch.randn(64, 64, dtype=torch.bfloat16)
-    found = tables(profiled(tmp_path, lambda: x @ x, "plain.json"))
-    assert {"op": "gemm", "m": 64, "n": 64, "k": 64, "dtype": "bf16"} in found
+    result = tables(profiled(tmp_path, lambda: x @ x, "plain.json"))
+    assert {"op": "gemm", "m": 64, "n": 64, "k": 64, "dtype": "bf16"} in result

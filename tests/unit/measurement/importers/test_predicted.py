@@ -18,7 +18,7 @@ def test_every_metric_is_predicted(tmp_path: Path, content: dict[str, Any]) -> N
     fields = {} if "backend" in content or "engine" in content else {"engine.name": "vllm"}
     rows = tmp_path / "rows.jsonl"
     save(import_files([source], device="h100", fields=fields), rows)
-    found = score_measured([rows])
-    assert found.groups
-    assert not found.reasons
-    assert not any(group.unanswered for group in found.groups)
+    result = score_measured([rows])
+    assert result.groups
+    assert not result.reasons
+    assert not any(group.unanswered for group in result.groups)

@@ -23,9 +23,11 @@ MODEL = {"model": "Llama-3.1-8B"}
 
 def read(path: Path, expected: str, device: str = "", **fields: Any) -> Reading:
     source = Source(path)
-    found = importer_of(source)
-    assert found.name == expected
-    return found.read(source, Options(device, {k.replace("__", "."): v for k, v in fields.items()}))
+    importer = importer_of(source)
+    assert importer.name == expected
+    return importer.read(
+        source, Options(device, {k.replace("__", "."): v for k, v in fields.items()})
+    )
 
 
 def run(reading: Reading) -> RunRow:
@@ -337,8 +339,8 @@ class TestRequestsThatFailed:
     ) -> None:
         reading = read(s.written(tmp_path, "x", {**s.VLLM, **change}), "vllm-bench", "h100")
         assert run(reading).flags == flags
-        said = [text for text in reading.session.notes if "failed" in text]
-        assert [note in text for text in said] == [True] * bool(note)
+        remarks = [text for text in reading.session.notes if "failed" in text]
+        assert [note in text for text in remarks] == [True] * bool(note)
 
     def test_a_cancelled_run_says_so(self, tmp_path: Path) -> None:
         errors = {"unit": "requests", "avg": 5}

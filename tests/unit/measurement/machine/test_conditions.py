@@ -56,9 +56,9 @@ def test_load_is_what_others_compute(
     watch = Watch(tmp_path, lambda: next(times), lambda: next(owns))
     with watch:
         stat(tmp_path, user, steal)
-    conditions, found = watch.read()
+    conditions, result = watch.read()
     assert conditions.load == pytest.approx(load)
-    assert found == flags
+    assert result == flags
 
 
 def test_a_span_shorter_than_the_counters_step_says_nothing(tmp_path: Path) -> None:
@@ -204,12 +204,12 @@ def test_a_clock_that_stands_still_is_locked(
 
 def test_another_process_on_the_gpu_is_asked_for_now_and_then(tmp_path: Path) -> None:
     sampler = sampler_of(tmp_path, ["1980, 3201, 100.0, 40, 0x0"])
-    asked: list[int] = []
+    requested: list[int] = []
     now = [0.0]
 
     def others() -> tuple[str, ...]:
-        asked.append(1)
-        return ("trainer (99)",) if len(asked) == 2 else ()
+        requested.append(1)
+        return ("trainer (99)",) if len(requested) == 2 else ()
 
     watch = Watch(clock=lambda: now[0], sampler=sampler, others=others)
     for seconds, flags in ((0.0, []), (1.0, []), (ASKED_EVERY_S + 1.0, ["busy"])):
@@ -217,7 +217,7 @@ def test_another_process_on_the_gpu_is_asked_for_now_and_then(tmp_path: Path) ->
         with watch:
             pass
         assert watch.read()[1] == flags
-    assert len(asked) == 2
+    assert len(requested) == 2
     watch.close()
 
 

@@ -33,15 +33,15 @@ def system(
     for cpu in range(cpus):
         core = cpu // threads_per_core
         first = core * threads_per_core
-        place = f"sys/devices/system/cpu/cpu{cpu}"
+        location = f"sys/devices/system/cpu/cpu{cpu}"
         siblings = ",".join(str(first + each) for each in range(threads_per_core))
-        put(root, f"{place}/topology/physical_package_id", str(cpu * sockets // cpus))
-        put(root, f"{place}/topology/core_id", str(core))
-        put(root, f"{place}/topology/thread_siblings_list", siblings)
+        put(root, f"{location}/topology/physical_package_id", str(cpu * sockets // cpus))
+        put(root, f"{location}/topology/core_id", str(core))
+        put(root, f"{location}/topology/thread_siblings_list", siblings)
         caches = (("1", "Data", "32K", siblings), ("1", "Instruction", "64K", siblings),
                   ("2", "Unified", "512K", siblings), ("3", "Unified", "32768K", l3))  # fmt: skip
         for index, (level, kind, size, shared) in enumerate(caches):
-            cache = f"{place}/cache/index{index}"
+            cache = f"{location}/cache/index{index}"
             for key, value in (("level", level), ("type", kind), ("size", size),
                                ("shared_cpu_list", shared)):  # fmt: skip
                 put(root, f"{cache}/{key}", value)
@@ -49,8 +49,8 @@ def system(
     return root
 
 
-def put(root: Path, place: str, text: str) -> None:
-    path = root / place
+def put(root: Path, location: str, text: str) -> None:
+    path = root / location
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text + "\n")
 

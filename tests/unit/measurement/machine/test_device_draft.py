@@ -97,9 +97,9 @@ def check(draft: Draft, folder: Path) -> None:
     device = load_device_file(path)
     assert device == draft.device
     for dotted, _ in numbers_of(draft.table):
-        place = dotted.removeprefix(".")
-        if not place.startswith(("sources", "unknown", "compute.count")):
-            assert source_of(device.sources, place), place
+        position = dotted.removeprefix(".")
+        if not position.startswith(("sources", "unknown", "compute.count")):
+            assert source_of(device.sources, position), position
     tree = {"task": "kernel", "device": str(path),
             "kernel": {"op": "gemm", "m": 512, "n": 512, "k": 512, "dtype": "fp32"}}  # fmt: skip
     answer = answerer_for("kernel").answer_many([decode(tree)])[0]
@@ -150,9 +150,9 @@ def test_measured_rates_raise_a_draft_and_never_lower_it() -> None:
     assert device.dram.bandwidth_bytes_per_s >= 80.04e9
     assert device.memory["l3"].bandwidth_bytes_per_s >= 300e9
     assert device.clocks.max_hz * device.cores * 32.0 >= 280e9
-    said = source_of(device.sources, "memory.dram.bandwidth_gb_per_s")
-    assert said.startswith("measured")
-    assert "51.2" in said
+    remark = source_of(device.sources, "memory.dram.bandwidth_gb_per_s")
+    assert remark.startswith("measured")
+    assert "51.2" in remark
     assert device.clocks.boost_hz == draft.device.clocks.boost_hz
 
 

@@ -61,27 +61,27 @@ def facts(smi: Smi | None = None, free: int = 149_000_000_000) -> GpuFacts:
 
 
 def test_reads_a_gpu() -> None:
-    found = facts()
-    assert (found.name, found.capability, found.sms) == ("NVIDIA H200", "9.0", 132)
-    assert found.memory_gb_per_s == pytest.approx(4916.7, abs=0.1)
-    assert (found.max_mhz, found.power_w, found.driver) == (1980.0, 700.0, "570.1")
-    assert found.ecc
-    assert not found.mig
-    assert found.notes() == ()
-    assert "free_bytes" not in found.table()
+    result = facts()
+    assert (result.name, result.capability, result.sms) == ("NVIDIA H200", "9.0", 132)
+    assert result.memory_gb_per_s == pytest.approx(4916.7, abs=0.1)
+    assert (result.max_mhz, result.power_w, result.driver) == (1980.0, 700.0, "570.1")
+    assert result.ecc
+    assert not result.mig
+    assert result.notes() == ()
+    assert "free_bytes" not in result.table()
 
 
 def test_fields_that_a_driver_does_not_know_are_left_out() -> None:
-    found = facts(Smi(H200, refuses="mig.mode.current"))
-    assert found.max_mhz == 1980.0
-    assert not found.mig
+    result = facts(Smi(H200, refuses="mig.mode.current"))
+    assert result.max_mhz == 1980.0
+    assert not result.mig
 
 
 def test_a_gpu_without_nvidia_smi() -> None:
-    found = gpu_facts(PROPERTIES, 0, 1, lambda _: "", 0, "12.8")
-    assert (found.max_mhz, found.power_w, found.others) == (None, None, ())
-    assert found.memory_gb_per_s == 0.0
-    assert catalog_gpu(found) is not None
+    result = gpu_facts(PROPERTIES, 0, 1, lambda _: "", 0, "12.8")
+    assert (result.max_mhz, result.power_w, result.others) == (None, None, ())
+    assert result.memory_gb_per_s == 0.0
+    assert catalog_gpu(result) is not None
 
 
 def test_other_processes_are_noted_and_this_one_is_not() -> None:
@@ -143,8 +143,8 @@ def test_gpus_of_the_catalog(
     name: str, capability: str, sms: int, memory: float, known: str
 ) -> None:
     gpu = GpuFacts(name, capability=capability, sms=sms, memory_bytes=int(memory))
-    found = catalog_gpu(gpu)
-    assert (found.name if found else "") == known
+    result = catalog_gpu(gpu)
+    assert (result.name if result else "") == known
     assert (as_gpu(gpu).draft is None) == bool(known)
 
 
@@ -211,10 +211,10 @@ def test_without_a_gpu_none_can_be_asked_for(wanted: str) -> None:
 
 @pytest.mark.usefixtures("no_gpu")
 def test_a_device_that_is_stated() -> None:
-    found = find_machine("EPYC 7742", need_torch=False)
-    assert found.draft is None
-    assert found.machine.named == "EPYC 7742"
-    assert any("64 cores" in note for note in found.machine.notes)
+    machine = find_machine("EPYC 7742", need_torch=False)
+    assert machine.draft is None
+    assert machine.machine.named == "EPYC 7742"
+    assert any("64 cores" in note for note in machine.machine.notes)
     with pytest.raises(SilicastError, match="is no CPU"):
         find_machine("H100", need_torch=False)
     with pytest.raises(SilicastError, match="unknown device"):

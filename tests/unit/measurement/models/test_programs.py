@@ -28,15 +28,15 @@ def tiny(name: str) -> ModelCase:
     return replace(model_cases()[name], sizes=TINY[name])
 
 
-def graph(case: ModelCase, place: Place = META) -> Graph:
-    program = case.program(place)
+def graph(case: ModelCase, position: Place = META) -> Graph:
+    program = case.program(position)
     return graph_of(program.traced or program.module, program.args)
 
 
 def test_every_model_has_cases_for_a_cpu_and_for_a_gpu() -> None:
-    found = model_cases()
+    result = model_cases()
     for scale in (SMALL, LARGE):
-        models = {name.partition("-")[0] for name, case in found.items() if case.scale == scale}
+        models = {name.partition("-")[0] for name, case in result.items() if case.scale == scale}
         assert models == {"decoder", "vit", "resnet50", "mixture"}
 
 
@@ -61,22 +61,22 @@ def test_decoding_with_the_cache_gives_what_a_prefill_of_all_tokens_gives() -> N
         expected = whole.module(tokens, cos, sin, caches)
         cut = caches.clone()
         cut[:, :, :, :, 5:] = 0.0
-        found = last.module(tokens[:, 5:], *last.args[1:3], cut)
-    torch.testing.assert_close(found, expected)
+        module = last.module(tokens[:, 5:], *last.args[1:3], cut)
+    torch.testing.assert_close(module, expected)
     torch.testing.assert_close(cut, caches)
 
 
 def test_a_decoder_does_not_look_ahead() -> None:
     program = tiny("decoder-prefill-b1").program(CPU)
-    tokens, *rest = program.args
+    tokens, *remaining = program.args
     with torch.no_grad():
         first = program.module.layers[0](
-            program.module.embed(tokens), *rest[:2], rest[2][0].clone(), 0
+            program.module.embed(tokens), *remaining[:2], remaining[2][0].clone(), 0
         )
         tokens = tokens.clone()
         tokens[:, -1] = 7
         other = program.module.layers[0](
-            program.module.embed(tokens), *rest[:2], rest[2][0].clone(), 0
+            program.module.embed(tokens), *remaining[:2], remaining[2][0].clone(), 0
         )
     torch.testing.assert_close(first[:, :-1], other[:, :-1])
     assert not torch.allclose(first[:, -1], other[:, -1])
@@ -120,8 +120,8 @@ def test_the_cache_is_written_in_place() -> None:
     copies = [node for node in nodes if node.source == "aten.copy_.default"]
     assert len(copies) == 4
     assert all(node.output_bytes == 0 for node in copies)
-    (heads, places, width), batch = (2, 1, 8), 2
-    assert {node.op.dim("elements") for node in copies} == {batch * heads * places * width}
+    (heads, positions, width), batch = (2, 1, 8), 2
+    assert {node.op.dim("elements") for node in copies} == {batch * heads * positions * width}
     read = [node.op.dim("kv_len") for node in nodes if node.op.family == "attention_decode"]
     assert read == [5, 5]
 
@@ -138,8 +138,8 @@ def test_a_traced_mixture_shares_its_tokens_evenly_and_runs_what_the_model_runs(
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["resnet50-b1", "decoder-8b-decode-b1", "mixture-8x7b-t16"])
 def test_cases_as_they_are_measured_trace_without_memory(name: str) -> None:
-    found = graph(model_cases()[name], Place("meta", "bf16"))
-    assert not [n for _, n in found.nodes() if n.op.variant.flag("unmodelled")]
+    result = graph(model_cases()[name], Place("meta", "bf16"))
+    assert not [n for _, n in result.nodes() if n.op.variant.flag("unmodelled")]
 
 
 def test_a_format_without_a_name_in_torch_is_refused() -> None:

@@ -37,14 +37,14 @@ MACHINE = MeasuredMachine(
 )
 
 
-def linear(place: Place, sizes: Sizes) -> Program:
-    module = torch.nn.Linear(sizes["width"], sizes["width"], dtype=place.torch_dtype())
+def linear(position: Place, sizes: Sizes) -> Program:
+    module = torch.nn.Linear(sizes["width"], sizes["width"], dtype=position.torch_dtype())
     return Program(module, (torch.randn(2, sizes["width"]),))
 
 
-def broken(place: Place, sizes: Sizes) -> Program:
-    if place.device == "meta":
-        return linear(place, sizes)
+def broken(position: Place, sizes: Sizes) -> Program:
+    if position.device == "meta":
+        return linear(position, sizes)
     raise RuntimeError("out of memory: no room for it")
 
 
@@ -56,15 +56,15 @@ LARGE_ONE = ModelCase("toy-large", linear, SIZES, "large")
 
 @pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {case.name: case for case in (BAD, GOOD, LARGE_ONE)}
-    monkeypatch.setattr(runner, "model_cases", lambda: found)
+    table = {case.name: case for case in (BAD, GOOD, LARGE_ONE)}
+    monkeypatch.setattr(runner, "model_cases", lambda: table)
     monkeypatch.setattr(runner, "SHORTEST_S", 0.0)
     monkeypatch.setattr(runner, "LONGEST_S", 0.0)
 
 
-def measured(path: Path, **asked: Any) -> list[runner.Row]:
+def measured(path: Path, **requested: Any) -> list[runner.Row]:
     with MeasurementFile.open(path, Session("one", "2026-01-01T00:00:00")) as file:
-        return runner.measure_models(MACHINE, file, modes=["eager"], **asked)
+        return runner.measure_models(MACHINE, file, modes=["eager"], **requested)
 
 
 def test_a_row_is_a_scenario_that_is_answered_where_the_file_is(tmp_path: Path) -> None:
@@ -114,11 +114,11 @@ def test_a_lost_device_ends_the_models_and_they_are_tried_again(tmp_path: Path) 
     path, clock = tmp_path / "here.jsonl", iter(range(10_000))
     tried: list[str] = []
 
-    def lost(place: Place, sizes: Sizes) -> Program:
-        if place.device != "meta":
-            tried.append(place.device)
+    def lost(position: Place, sizes: Sizes) -> Program:
+        if position.device != "meta":
+            tried.append(position.device)
             raise RuntimeError(LOST)
-        return linear(place, sizes)
+        return linear(position, sizes)
 
     def session() -> Outcome:
         def models(file: MeasurementFile, seconds: float, tell: Any) -> object:
@@ -136,8 +136,8 @@ def test_a_lost_device_ends_the_models_and_they_are_tried_again(tmp_path: Path) 
             return MeasuringSession(file, tools, 1000.0, clock=lambda: float(next(clock))).run()
 
     with pytest.MonkeyPatch.context() as patch:
-        found = {case.name: case for case in (ModelCase("toy-lost", lost, SIZES, "small"), GOOD)}
-        patch.setattr(runner, "model_cases", lambda: found)
+        table = {case.name: case for case in (ModelCase("toy-lost", lost, SIZES, "small"), GOOD)}
+        patch.setattr(runner, "model_cases", lambda: table)
         for attempt in (1, 2):
             assert "run the command again" in session().ended
             assert len(tried) == attempt
@@ -185,9 +185,9 @@ def test_python_between_operations_is_measured_once(tmp_path: Path) -> None:
 def test_the_layer_between_whose_calls_python_is_measured_has_these_calls() -> None:
     """26 operations, as the trace of the decoder's layer has (test_programs)."""
     threads = torch.get_num_threads()
-    found = python_overhead()
-    assert found.operations == 26
-    assert found.p05_us <= found.p95_us
+    result = python_overhead()
+    assert result.operations == 26
+    assert result.p05_us <= result.p95_us
     assert torch.get_num_threads() == threads
 
 
@@ -203,8 +203,8 @@ def test_a_cpu_takes_small_models_and_a_gpu_large_ones() -> None:
 def test_models_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("a-1", "a-2", "a-3", "b-1", "c-1", "c-2")
     monkeypatch.setattr(runner, "model_cases", lambda: {n: replace(GOOD, name=n) for n in names})
-    found = [case.name for case in runner.chosen(MACHINE)]
-    assert found == ["a-1", "b-1", "c-1", "a-2", "c-2", "a-3"]
+    items = [case.name for case in runner.chosen(MACHINE)]
+    assert items == ["a-1", "b-1", "c-1", "a-2", "c-2", "a-3"]
 
 
 def test_modes_that_a_machine_has_not_say_why(monkeypatch: pytest.MonkeyPatch) -> None:

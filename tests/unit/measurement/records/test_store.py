@@ -51,13 +51,19 @@ def test_reads_what_was_written(path: Path) -> None:
     with MeasurementFile.open(path, SESSION) as file:
         assert not file.resumed
         file.append(*rows)
-    found = read_measurements(path)
-    assert found.sessions == (SESSION,)
-    kinds = (found.kernels, found.hosts, found.runs, found.failed, found.unread)
+    measurements = read_measurements(path)
+    assert measurements.sessions == (SESSION,)
+    kinds = (
+        measurements.kernels,
+        measurements.hosts,
+        measurements.runs,
+        measurements.failed,
+        measurements.unread,
+    )
     assert kinds == tuple((row,) for row in rows)
-    assert found.rows_of("one") == 5
-    assert found.session("one") == SESSION
-    assert found.notes == ()
+    assert measurements.rows_of("one") == 5
+    assert measurements.session("one") == SESSION
+    assert measurements.notes == ()
 
 
 def test_goes_on_where_it_stopped(path: Path) -> None:
@@ -111,9 +117,9 @@ def test_a_session_and_its_rows_are_one_write(path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(os, "write", write)
     MeasurementFile.add(path, [(AGAIN, ROWS), (msgspec.structs.replace(AGAIN, id="three"), ())])
     assert len(writes) == 1
-    found = read_measurements(path)
-    assert [session.id for session in found.sessions] == ["one", "two", "three"]
-    assert found.rows_of("two") == 3
+    measurements = read_measurements(path)
+    assert [session.id for session in measurements.sessions] == ["one", "two", "three"]
+    assert measurements.rows_of("two") == 3
 
 
 @pytest.mark.parametrize("lines", range(4))
@@ -148,9 +154,9 @@ def test_a_last_line_that_was_cut_off_is_moved_aside(path: Path, cut: int) -> No
     path.write_bytes(content[:-cut])
 
     complete = 3 if cut == 1 else 2  # only the newline is gone
-    found = read_measurements(path)
-    assert len(found.kernels) == complete
-    assert bool(found.notes) == (cut > 1)
+    measurements = read_measurements(path)
+    assert len(measurements.kernels) == complete
+    assert bool(measurements.notes) == (cut > 1)
     with MeasurementFile.open(path, AGAIN) as file:
         assert bool(file.notes) == (cut > 1)
         file.append(kernel("t9"))
@@ -168,9 +174,9 @@ def test_every_cut_leaves_the_lines_before_it(path: Path) -> None:
         path.write_bytes(content[:end])
         with MeasurementFile.open(path, SESSION):
             pass
-        kept = path.read_bytes()
+        remaining = path.read_bytes()
         whole = content[: content[:end].rfind(b"\n") + 1]
-        assert kept.startswith(whole), end
+        assert remaining.startswith(whole), end
         read_measurements(path)
 
 
@@ -205,9 +211,9 @@ def test_places_are_refused_before_anything_is_measured(tmp_path: Path, path: Pa
     check_output(path)
     other = tmp_path / "notes.txt"
     other.write_text("my notes\n")
-    for place in (other, tmp_path, tmp_path / "no" / "folder.jsonl", Path("/dev/null")):
+    for position in (other, tmp_path, tmp_path / "no" / "folder.jsonl", Path("/dev/null")):
         with pytest.raises(SilicastError):
-            check_output(place)
+            check_output(position)
 
 
 def test_a_broken_line_within_is_named_and_nothing_is_changed(path: Path) -> None:
@@ -286,9 +292,9 @@ def test_a_full_disk_leaves_whole_lines(path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
-    for place in (tmp_path, tmp_path / "no" / "folder.jsonl", Path("/dev/null")):
+    for position in (tmp_path, tmp_path / "no" / "folder.jsonl", Path("/dev/null")):
         with pytest.raises(SilicastError) as raised:
-            MeasurementFile.open(place, SESSION)
+            MeasurementFile.open(position, SESSION)
         assert raised.value.kind == "io"
     with pytest.raises(SilicastError, match="cannot read"):
         read_measurements(tmp_path / "none.jsonl")

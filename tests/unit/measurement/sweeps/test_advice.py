@@ -57,19 +57,19 @@ def _sds(advice: Advice) -> list[float]:
 
 
 def test_each_step_narrows_the_interval(scenario: Path) -> None:
-    found = advise(scenario)
-    assert found.metric == "total_ms"
-    sds = _sds(found)
+    result = advise(scenario)
+    assert result.metric == "total_ms"
+    sds = _sds(result)
     assert len(sds) >= 3
     assert all(after < before for before, after in itertools.pairwise(sds))
-    assert found.after == sds[-1]
-    tables = [step.what for step in found.steps if step.kind == "kernel"]
+    assert result.after == sds[-1]
+    tables = [step.what for step in result.steps if step.kind == "kernel"]
     assert len({kernel_case(table).op for table in tables}) == len(tables)
 
 
 def test_the_first_step_is_the_best_of_all(scenario: Path) -> None:
-    found = advise(scenario)
-    drops = [before**2 - after**2 for before, after in itertools.pairwise(_sds(found))]
+    result = advise(scenario)
+    drops = [before**2 - after**2 for before, after in itertools.pairwise(_sds(result))]
     # each is the best that is left; what families share may make a later one worth more
     assert drops[0] >= 0.7 * max(drops)
 
@@ -79,8 +79,8 @@ def test_all_kernels_measured_leave_what_the_answer_says(scenario: Path) -> None
 
     why = run_file(scenario).why["uncertainty"]["total_ms"]
     least = min(each["log_sd"] for each in why["would_narrow"])
-    found = advise(scenario, top=50)
-    assert least <= found.after < 0.5 * (found.log_sd + least)
+    result = advise(scenario, top=50)
+    assert least <= result.after < 0.5 * (result.log_sd + least)
 
 
 def test_fewer_steps_are_the_first_ones_and_a_budget_is_kept(scenario: Path) -> None:
@@ -94,10 +94,10 @@ def test_fewer_steps_are_the_first_ones_and_a_budget_is_kept(scenario: Path) -> 
 def test_host_and_links_are_named_where_they_matter(tmp_path: Path) -> None:
     path = tmp_path / "spread.toml"
     path.write_text(SPREAD)
-    found = advise(path, top=30)
-    kinds = {step.kind for step in found.steps}
+    result = advise(path, top=30)
+    kinds = {step.kind for step in result.steps}
     assert "collective" in kinds
-    (first, *_) = [step.what for step in found.steps if step.kind == "collective"]
+    (first, *_) = [step.what for step in result.steps if step.kind == "collective"]
     assert first["gpus"] == 4
     small = tmp_path / "small.toml"
     small.write_text('task = "graph"\ndevice = "A100-SXM-80GB"\nmodel = "gpt2"\n'
@@ -109,10 +109,10 @@ def test_host_and_links_are_named_where_they_matter(tmp_path: Path) -> None:
 def test_a_kernel_is_best_measured_itself(tmp_path: Path) -> None:
     path = tmp_path / "kernel.toml"
     path.write_text(KERNEL)
-    found = advise(path)
-    assert [step.what["m"] for step in found.steps] == [8]
-    assert found.after < 0.5 * found.log_sd
-    assert interval(found.estimate, found.log_sd)[0] < found.estimate
+    result = advise(path)
+    assert [step.what["m"] for step in result.steps] == [8]
+    assert result.after < 0.5 * result.log_sd
+    assert interval(result.estimate, result.log_sd)[0] < result.estimate
 
 
 def test_what_was_measured_is_not_asked_for_first(scenario: Path, tmp_path: Path) -> None:
@@ -135,16 +135,16 @@ def test_what_was_measured_is_not_asked_for_first(scenario: Path, tmp_path: Path
 
 
 def test_another_device_can_be_asked_about(scenario: Path) -> None:
-    found = advise(scenario, device="H20")
-    assert found.device.startswith("H20")
-    assert found.estimate != advise(scenario).estimate
+    result = advise(scenario, device="H20")
+    assert result.device.startswith("H20")
+    assert result.estimate != advise(scenario).estimate
 
 
 def test_what_cannot_be_answered_is_said(scenario: Path, tmp_path: Path) -> None:
-    for problem, said in (
+    for problem, remarks in (
         ({"top": 0}, "1 or more"), ({"budget": "soon"}, "a duration"), ({"metric": "x"}, "'x'"),
     ):  # fmt: skip
-        with pytest.raises(SilicastError, match=said):
+        with pytest.raises(SilicastError, match=remarks):
             advise(scenario, **problem)
     with pytest.raises(SilicastError, match="cannot read"):
         advise(tmp_path / "none.toml")
@@ -158,22 +158,22 @@ def test_what_cannot_be_answered_is_said(scenario: Path, tmp_path: Path) -> None
 def test_it_is_told_in_lines_that_can_be_pasted(scenario: Path) -> None:
     import tomllib
 
-    found = advise(scenario, top=6)
-    first, *_ = advice_parts(found)
+    result = advise(scenario, top=6)
+    first, *_ = advice_parts(result)
     assert str(first).startswith("total_ms on L40S: ")
-    for step, line in zip(found.steps, pasted(found), strict=True):
+    for step, line in zip(result.steps, pasted(result), strict=True):
         if step.kind == "kernel":
             assert tomllib.loads(line)["kernel"] == step.what
-    assert math.isfinite(found.seconds)
+    assert math.isfinite(result.seconds)
 
 
 def test_what_is_expected_of_some_kernels_is_what_their_calibration_leaves(
     scenario: Path, tmp_path: Path
 ) -> None:
-    asked = advise(scenario, top=2)
+    requested = advise(scenario, top=2)
     device = find_device("L40S")
     rows = []
-    for step in asked.steps:
+    for step in requested.steps:
         assert step.kind == "kernel"
         seconds = 1.03 * time_of(kernel_case(step.what).op, device).estimate_s
         rows.append(KernelRow("s", step.what, seconds * 1e6))
@@ -181,34 +181,37 @@ def test_what_is_expected_of_some_kernels_is_what_their_calibration_leaves(
     records = [Session("s", "2026-01-01T00:00:00Z", device="L40S"), *rows]
     file.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
     left = advise(scenario, measured=[file]).log_sd
-    assert 0.85 * asked.after < left < 1.05 * asked.after
+    assert 0.85 * requested.after < left < 1.05 * requested.after
 
 
 def test_tables_count_as_measured_and_bad_rows_do_not(scenario: Path, tmp_path: Path) -> None:
-    asked = [step.what for step in advise(scenario, top=6).steps if step.kind == "kernel"]
+    requested = [step.what for step in advise(scenario, top=6).steps if step.kind == "kernel"]
     device = find_device("L40S")
-    names = sorted({name for table in asked for name in table})
+    names = sorted({name for table in requested for name in table})
     lines = [",".join([*names, "latency_us"])]
-    for table in asked:
+    for table in requested:
         us = 1.05e6 * time_of(kernel_case(table).op, device).estimate_s
         lines.append(",".join([*(str(table.get(name, "")) for name in names), repr(us)]))
     file = tmp_path / "measured.csv"
     file.write_text("\n".join(lines) + "\n")
     after = advise(scenario, measured=[file])
     assert after.log_sd < advise(scenario).log_sd
-    assert {op for op, _ in _known(file)} == {kernel_case(table).op for table in asked}
+    assert {op for op, _ in _known(file)} == {kernel_case(table).op for table in requested}
     flagged = tmp_path / "flagged.jsonl"
-    asked += [{"op": "gemm", "m": m, "n": 4096, "k": 4096} for m in (8, 64, 512)]
-    first, second = asked[:2]
-    each_us = [1e6 * time_of(kernel_case(table).op, device).estimate_s for table in asked]
+    requested += [{"op": "gemm", "m": m, "n": 4096, "k": 4096} for m in (8, 64, 512)]
+    first, second = requested[:2]
+    each_us = [1e6 * time_of(kernel_case(table).op, device).estimate_s for table in requested]
     records = [
         Session("s", "2026-01-01T00:00:00Z", device="L40S"),
         KernelRow("s", first, each_us[0], flags=["throttled"]),
-        *(KernelRow("s", table, time) for table, time in zip(asked[2:], each_us[2:], strict=True)),
+        *(
+            KernelRow("s", table, time)
+            for table, time in zip(requested[2:], each_us[2:], strict=True)
+        ),
         KernelRow("s", second, 1e3 * each_us[1]),
     ]
     flagged.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
-    assert {op for op, _ in _known(flagged)} == {kernel_case(table).op for table in asked[2:]}
+    assert {op for op, _ in _known(flagged)} == {kernel_case(table).op for table in requested[2:]}
 
 
 def _known(file: Path) -> list[MeasuredOp]:

@@ -75,11 +75,11 @@ def test_rows_speak_for_the_collectives_of_models(monkeypatch: pytest.MonkeyPatc
     )  # fmt: skip
     dims = {"bytes": np.array([1 << 20]), "gpus": np.array([2])}
     batch = OpBatch(table["op"], Variant("bf16", launch="stream", library="nccl"), dims)
-    plain, found = (
+    plain, result = (
         collective_batch_times(batch, find_device("H100"), measured=measured)
         for measured in ((), (curve,))
     )
-    assert found.estimate_s / plain.estimate_s == pytest.approx([np.exp(0.3)])
+    assert result.estimate_s / plain.estimate_s == pytest.approx([np.exp(0.3)])
 
 
 @pytest.mark.parametrize("broken", [(0,), (1,)])

@@ -66,19 +66,21 @@ def test_no_durations(text: str) -> None:
 
 
 def test_candidates_are_of_what_is_wanted() -> None:
-    found = candidates_of(ZEN3.machine, KernelSelection(("gemm", "softmax"), ("fp32",)))
-    assert {kernel["op"] for kernel in found} == {"gemm", "softmax"}
-    assert {kernel["dtype"] for kernel in found} == {"fp32"}
-    assert {kernel["cache"] for kernel in found} == {"cold", "warm"}
-    assert 2 * CANDIDATES >= len(found) > CANDIDATES
-    assert found == candidates_of(ZEN3.machine, KernelSelection(("gemm", "softmax"), ("fp32",)))
+    candidates = candidates_of(ZEN3.machine, KernelSelection(("gemm", "softmax"), ("fp32",)))
+    assert {kernel["op"] for kernel in candidates} == {"gemm", "softmax"}
+    assert {kernel["dtype"] for kernel in candidates} == {"fp32"}
+    assert {kernel["cache"] for kernel in candidates} == {"cold", "warm"}
+    assert 2 * CANDIDATES >= len(candidates) > CANDIDATES
+    assert candidates == candidates_of(
+        ZEN3.machine, KernelSelection(("gemm", "softmax"), ("fp32",))
+    )
 
 
 def test_a_longer_sweep_chooses_from_more() -> None:
     wanted = KernelSelection(("gemm", "softmax"), ("fp32",))
     short, long = (candidates_of(ZEN3.machine, wanted, seconds) for seconds in (60.0, 300.0))
     assert len(short) < len(long) <= 2 * MOST_CANDIDATES
-    shares = [[kernel["op"] for kernel in found].count("gemm") for found in (short, long)]
+    shares = [[kernel["op"] for kernel in items].count("gemm") for items in (short, long)]
     assert 3 * shares[0] < shares[1]
 
 
@@ -115,20 +117,20 @@ def test_a_chooser_asks_for_what_fits() -> None:
 
 @needs_torch
 def test_a_draft_is_written_once(tmp_path: Path) -> None:
-    said: list[str] = []
+    remarks: list[str] = []
     output = tmp_path / "own.jsonl"
-    machine = with_device(ZEN3, output, said.append)
+    machine = with_device(ZEN3, output, remarks.append)
     path = tmp_path / "own.device.toml"
     assert machine.named == path.name
     assert machine.device == load_device_file(path)
-    assert str(path) in said[0]
+    assert str(path) in remarks[0]
     before = path.stat().st_mtime_ns
-    assert with_device(ZEN3, output, said.append).device == machine.device
+    assert with_device(ZEN3, output, remarks.append).device == machine.device
     assert path.stat().st_mtime_ns == before
-    assert len(said) == 1
+    assert len(remarks) == 1
     path.write_text(path.read_text().replace("count = 2", "count = 4"))
     with pytest.raises(SilicastError, match="4 cores"):
-        with_device(ZEN3, output, said.append)
+        with_device(ZEN3, output, remarks.append)
 
 
 def test_a_summary_counts_noise_errors_and_doubts(tmp_path: Path) -> None:
@@ -145,16 +147,16 @@ def test_a_summary_counts_noise_errors_and_doubts(tmp_path: Path) -> None:
             HostRow("one", "sync", 5.0),
             RunRow("one", {"task": "graph"}, {"e2e_ms": 3.0}, name="vit"),
         )
-    found = summary_of(read_measurements(path), "one", "H100")
-    gemms, softmax = found.families
+    summary = summary_of(read_measurements(path), "one", "H100")
+    gemms, softmax = summary.families
     assert (gemms.name, gemms.rows, gemms.failed, gemms.faster) == ("gemm bf16", 2, 0, 1)
     assert gemms.noise == pytest.approx(0.15)
     assert gemms.flags == {"busy": 1}
     assert gemms.error is not None
     assert (softmax.rows, softmax.failed, softmax.error) == (0, 1, None)
-    assert found.reasons == {"unsupported": 1, "out_of_memory": 1}
-    assert found.noise == pytest.approx(0.0476, abs=1e-3)
-    assert (len(found.hosts), len(found.runs), found.faster) == (1, 1, 1)
+    assert summary.reasons == {"unsupported": 1, "out_of_memory": 1}
+    assert summary.noise == pytest.approx(0.0476, abs=1e-3)
+    assert (len(summary.hosts), len(summary.runs), summary.faster) == (1, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -241,11 +243,11 @@ def test_a_signal_ends_it_cleanly_and_it_goes_on(tmp_path: Path) -> None:
     out, _ = measured_until(path, 6)
     assert "SIGTERM" in out
     assert "softmax fp32" in out
-    found = read_measurements(path)
-    assert found.notes == ()
-    assert {row.kernel["op"] for row in found.kernels} == {"softmax", "gemm"}
-    assert found.hosts
-    (session,) = found.sessions
+    measurements = read_measurements(path)
+    assert measurements.notes == ()
+    assert {row.kernel["op"] for row in measurements.kernels} == {"softmax", "gemm"}
+    assert measurements.hosts
+    (session,) = measurements.sessions
     assert session.protocol is not None
     assert "torch" in session.stack
     if session.device.endswith(".toml"):
@@ -255,6 +257,6 @@ def test_a_signal_ends_it_cleanly_and_it_goes_on(tmp_path: Path) -> None:
     assert "continues after" in error
     again = read_measurements(path)
     assert again.sessions == (session,)
-    assert again.hosts == found.hosts
-    assert again.kernels[: len(found.kernels)] == found.kernels
-    assert len(again.kernels) >= len(found.kernels) + 2
+    assert again.hosts == measurements.hosts
+    assert again.kernels[: len(measurements.kernels)] == measurements.kernels
+    assert len(again.kernels) >= len(measurements.kernels) + 2

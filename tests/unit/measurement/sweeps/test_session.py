@@ -106,9 +106,9 @@ def test_goes_on_with_what_is_not_there_yet(path: Path) -> None:
     first = len(read_measurements(path).kernels)
     assert 0 < first < 9
     run(path, Tools(timed(clock), gemms(9)), clock)
-    found = read_measurements(path)
-    assert [row.kernel["m"] for row in found.kernels] == list(range(1, 10))
-    assert len(found.sessions) == 1
+    measurements = read_measurements(path)
+    assert [row.kernel["m"] for row in measurements.kernels] == list(range(1, 10))
+    assert len(measurements.sessions) == 1
 
 
 def test_rows_that_are_no_kernels_to_choose_from_do_not_stop_it(path: Path) -> None:
@@ -155,10 +155,14 @@ def test_failures_are_rows_and_are_not_tried_again(path: Path) -> None:
         return KernelRow("", kernel, 1.0)
 
     outcome = run(path, Tools(measure, gemms(5)), clock)
-    found = read_measurements(path)
-    assert [row.reason for row in found.failed] == ["out_of_memory", "out_of_memory", "error"]
-    assert found.failed[2].message == "ValueError: odd sizes"
-    assert [row.kernel["m"] for row in found.kernels] == [4, 5]
+    measurements = read_measurements(path)
+    assert [row.reason for row in measurements.failed] == [
+        "out_of_memory",
+        "out_of_memory",
+        "error",
+    ]
+    assert measurements.failed[2].message == "ValueError: odd sizes"
+    assert [row.kernel["m"] for row in measurements.kernels] == [4, 5]
     assert outcome.ended == ""
     again = gemms(5)
     run(path, Tools(measure, again), clock)
@@ -208,8 +212,8 @@ def test_only_some_errors_say_that_the_gpu_is_lost(
 ) -> None:
     clock = Clock()
     message = f"CUDA error: {said}{TRAILER.format(name)}"
-    reason, kept = reason_of(RuntimeError(message))
-    assert is_fatal(FailedRow("", {}, reason, kept)) is fatal  # as a row keeps it
+    reason, remaining = reason_of(RuntimeError(message))
+    assert is_fatal(FailedRow("", {}, reason, remaining)) is fatal  # as a row keeps it
 
     def measure(kernel: Columns) -> KernelRow | FailedRow:
         clock.now += 1.0
@@ -250,9 +254,9 @@ def test_a_gpu_lost_before_the_kernels_ends_the_session_and_the_row_is_measured_
     measured: dict[str, Any] = {}
 
     def rows() -> Iterator[FailedRow]:
-        said = LOST if lost.pop(0) else "no such symbol"
-        yield FailedRow("", what, "error", said)
-        after.append(said)
+        remark = LOST if lost.pop(0) else "no such symbol"
+        yield FailedRow("", what, "error", remark)
+        after.append(remark)
 
     measured[kind] = rows
     ended = run(path, Tools(timed(clock), gemms(2), **measured), clock).ended
@@ -261,9 +265,9 @@ def test_a_gpu_lost_before_the_kernels_ends_the_session_and_the_row_is_measured_
     assert read_measurements(path).kernels == ()
     lost.append(False)
     assert run(path, Tools(timed(clock), gemms(2), **measured), clock).ended == ""
-    found = read_measurements(path)
-    assert [row.message for row in found.failed] == [LOST, "no such symbol"]
-    assert len(found.kernels) == 2
+    measurements = read_measurements(path)
+    assert [row.message for row in measurements.failed] == [LOST, "no such symbol"]
+    assert len(measurements.kernels) == 2
 
 
 def test_a_reference_that_fails_is_a_row(path: Path) -> None:
@@ -276,9 +280,11 @@ def test_a_reference_that_fails_is_a_row(path: Path) -> None:
         return KernelRow("", kernel, 1.0)
 
     run(path, Tools(measure, gemms(3), reference=REFERENCE_KERNEL), clock)
-    found = read_measurements(path)
-    assert [(row.what, row.reason) for row in found.failed] == [(REFERENCE_KERNEL, "out_of_memory")]
-    assert len(found.kernels) == 3
+    measurements = read_measurements(path)
+    assert [(row.what, row.reason) for row in measurements.failed] == [
+        (REFERENCE_KERNEL, "out_of_memory")
+    ]
+    assert len(measurements.kernels) == 3
 
 
 def test_ends_when_somebody_asks(path: Path) -> None:
@@ -319,8 +325,12 @@ def test_host_and_collectives_come_once(path: Path) -> None:
 
     for _ in range(2):
         run(path, Tools(timed(clock), gemms(1), hosts, collectives), clock)
-    found = read_measurements(path)
-    assert (len(found.hosts), len(found.collectives), len(found.failed)) == (2, 1, 1)
+    measurements = read_measurements(path)
+    assert (len(measurements.hosts), len(measurements.collectives), len(measurements.failed)) == (
+        2,
+        1,
+        1,
+    )
     assert len(calls) == 1
 
 
@@ -333,9 +343,9 @@ def test_host_times_that_a_kill_cut_short_are_completed(path: Path) -> None:
 
     run(path, Tools(timed(clock), gemms(1), cut), clock)
     run(path, Tools(timed(clock), gemms(1), hosts), clock)
-    found = read_measurements(path)
-    assert [row.value_us for row in found.hosts] == [9.0, 3.0]
-    assert (len(found.failed), len(found.kernels)) == (1, 1)
+    measurements = read_measurements(path)
+    assert [row.value_us for row in measurements.hosts] == [9.0, 3.0]
+    assert (len(measurements.failed), len(measurements.kernels)) == (1, 1)
 
 
 def test_collectives_leave_time_for_kernels(path: Path) -> None:
@@ -347,9 +357,9 @@ def test_collectives_leave_time_for_kernels(path: Path) -> None:
             yield CollectiveRow("", {"op": "all_reduce", "bytes": size, "gpus": 2}, 4.0)
 
     run(path, Tools(timed(clock), gemms(999), collectives=collectives), clock, budget_s=100.0)
-    found = read_measurements(path)
-    assert 30 <= len(found.collectives) <= 32
-    assert len(found.kernels) >= 60
+    measurements = read_measurements(path)
+    assert 30 <= len(measurements.collectives) <= 32
+    assert len(measurements.kernels) >= 60
 
 
 def test_models_get_the_rest_of_the_time(path: Path) -> None:
@@ -374,13 +384,13 @@ def test_the_reference_says_when_the_machine_slows_down(path: Path) -> None:
     run(path, tools, clock)
     rows = read_measurements(path).kernels
     assert sum(row.name == REFERENCE for row in rows) >= 5
-    own = [row for row in rows if row.name != REFERENCE]
-    assert own[0].conditions is not None
-    assert own[0].conditions.reference == 1.0
-    assert own[0].flags == []
-    assert own[-1].conditions is not None
-    assert own[-1].conditions.reference == 2.0
-    assert own[-1].flags == ["drift"]
+    current = [row for row in rows if row.name != REFERENCE]
+    assert current[0].conditions is not None
+    assert current[0].conditions.reference == 1.0
+    assert current[0].flags == []
+    assert current[-1].conditions is not None
+    assert current[-1].conditions.reference == 2.0
+    assert current[-1].flags == ["drift"]
 
     clock.now = 1000.0  # another process, the same session: the first time is that of the file
     run(path, tools, clock)

@@ -48,8 +48,8 @@ def test_steady_samples_end_at_the_repeats() -> None:
 def test_unsteady_samples_end_with_the_time() -> None:
     values = count(1)
     protocol = Protocol("perf_counter", repeats=5, seconds=0.5)
-    found = collected(lambda: [float(next(values) % 7)], protocol, clock_of(0.01))
-    assert 40 <= len(found) <= 60
+    result = collected(lambda: [float(next(values) % 7)], protocol, clock_of(0.01))
+    assert 40 <= len(result) <= 60
 
 
 def test_slow_samples_are_at_least_three() -> None:

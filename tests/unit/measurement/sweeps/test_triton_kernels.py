@@ -24,8 +24,8 @@ FORMATS = (
 WITHIN = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 2e-2}
 
 
-def apart(found: object, expected: object) -> float:
-    one, other = found.double().cpu(), expected.double().cpu()  # type: ignore[attr-defined]
+def apart(result: object, expected: object) -> float:
+    one, other = result.double().cpu(), expected.double().cpu()  # type: ignore[attr-defined]
     return float((one - other).norm() / other.norm())
 
 
@@ -45,8 +45,8 @@ def test_rope(dtype: object, width: int) -> None:
     angles = torch.rand(3, 1, width // 2, device=ON).repeat(1, 1, 2) * 6.0
     tables = angles.cos().to(dtype), angles.sin().to(dtype)
     expected = rotated(q.double(), k.double(), *(table.double() for table in tables))
-    found = triton_kernels.rope(q.clone(), k.clone(), *tables)
-    for one, other in zip(found, expected, strict=True):
+    rope = triton_kernels.rope(q.clone(), k.clone(), *tables)
+    for one, other in zip(rope, expected, strict=True):
         assert apart(one, other) < WITHIN[dtype]
 
 

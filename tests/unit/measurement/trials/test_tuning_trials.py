@@ -37,13 +37,13 @@ class Timed:
 
 def test_the_fastest_trial_is_written(plan: TuningPlan, tmp_path: Path) -> None:
     timed = Timed()
-    found = measured_plan(plan, 12, tmp_path, lambda _: timed)
+    result = measured_plan(plan, 12, tmp_path, lambda _: timed)
     trials = read_trials(tmp_path / FILE)
     assert timed.calls == len(trials) == 24
-    (path,) = found.write(tmp_path)
+    (path,) = result.write(tmp_path)
     for tokens, one in read_tuned_file(path).items():
-        own = [t for t in trials if t.tokens == tokens and not t.error]
-        assert one == min(own, key=lambda t: t.measured_us).what
+        current = [t for t in trials if t.tokens == tokens and not t.error]
+        assert one == min(current, key=lambda t: t.measured_us).what
     assert all(t.measured_us == 0.0 and "out of resource" in t.error
                for t in trials if t.what.number("warps") == 8)  # fmt: skip
 

@@ -51,11 +51,11 @@ def test_a_page_is_whole_and_needs_nothing_else(
     main([*COMMANDS[name].split(), "--html", str(path)])
     assert "page.html" in capsys.readouterr().err
     text = path.read_text(encoding="utf-8")
-    found = Checked()
-    found.feed(text)
-    found.close()
-    assert found.open == []
-    assert found.outside == []
+    checked = Checked()
+    checked.feed(text)
+    checked.close()
+    assert checked.open == []
+    assert checked.outside == []
     assert "url(" not in text
     assert "<script" not in text
     assert "90 %" in text
@@ -68,8 +68,8 @@ def test_a_page_is_whole_and_needs_nothing_else(
 
 
 def test_a_page_of_a_sweep_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = "serve --model Llama-3.1-8B --device h100 --sweep concurrency=1,2 --html"
-    assert main([*asked.split(), str(tmp_path / "x.html")]) == 2
+    requested = "serve --model Llama-3.1-8B --device h100 --sweep concurrency=1,2 --html"
+    assert main([*requested.split(), str(tmp_path / "x.html")]) == 2
     assert "--html: is the page of one load" in capsys.readouterr().err
 
 

@@ -216,8 +216,8 @@ def test_the_check_finds_overlaps_arrows_without_ends_and_wrong_types() -> None:
 
 def test_neighbours_of_one_layer_are_one_slice() -> None:
     pieces = [("a", 0, 2), ("a", 2, 5), ("b", 4, 7), ("a", 7, 8)]
-    found = [(s.name, s.start_ps, s.end_ps) for s in in_layers(TRACK, pieces)]
-    assert found == [("a", 0, 5), ("b", 5, 7), ("a", 7, 8)]
+    items = [(s.name, s.start_ps, s.end_ps) for s in in_layers(TRACK, pieces)]
+    assert items == [("a", 0, 5), ("b", 5, 7), ("a", 7, 8)]
 
 
 @given(st.lists(st.tuples(*(st.integers(0, 5) for _ in range(4))), max_size=12))

@@ -102,8 +102,8 @@ def test_causes_sum_to_the_change_and_mirror(a: Side, b: Side) -> None:
 def test_twice_the_bandwidth_is_the_devices_doing() -> None:
     a = answer(block(kernel("qkv", dram=8 * MS, rest=2 * MS)))
     b = answer(block(kernel("qkv", dram=4 * MS, rest=1 * MS)), device="H300")
-    found = difference(a, b)
-    assert found.causes() == {"rate": -5 * MS}
+    result = difference(a, b)
+    assert result.causes() == {"rate": -5 * MS}
 
 
 def test_twice_the_bytes_are_work() -> None:
@@ -127,16 +127,16 @@ def test_the_same_work_done_worse_is_efficiency_and_a_short_kernel_has_latency()
 def test_parts_of_one_side_and_the_host_are_named() -> None:
     a = answer(block(kernel("qkv", dram=MS, rest=0), kernel("old", dram=MS, rest=0)), host=MS)
     b = answer(block(kernel("qkv", dram=MS, rest=0), kernel("new", dram=MS, rest=0)), host=3 * MS)
-    found = difference(a, b)
-    assert found.causes() == {"host": 2 * MS, "only_in_a": -MS, "only_in_b": MS}
-    assert sum(part.change for part in found.parts) == found.change == 2 * MS
+    result = difference(a, b)
+    assert result.causes() == {"host": 2 * MS, "only_in_a": -MS, "only_in_b": MS}
+    assert sum(part.change for part in result.parts) == result.change == 2 * MS
 
 
 def test_an_answer_does_not_differ_from_itself() -> None:
     a = answer(block(kernel("qkv", dram=8 * MS, rest=2 * MS)), host=MS)
-    found = difference(a, a)
-    assert (found.change, found.causes()) == (0, {})
-    ratio = found.metrics["total_ms"]
+    result = difference(a, a)
+    assert (result.change, result.causes()) == (0, {})
+    ratio = result.metrics["total_ms"]
     assert (ratio.ratio, ratio.p05, ratio.p95, ratio.is_certain) == (1.0, 1.0, 1.0, False)
 
 
@@ -162,9 +162,9 @@ def _compare_devices(a: dict[str, Any]) -> Any:
 def test_answers_without_pipes_are_compared_by_part_alone() -> None:
     a = answer(Part("layer", 4 * MS))
     b = answer(Part("layer", 6 * MS))
-    found = difference(a, b)
-    assert not found.detailed
-    assert found.causes() == {"other": 2 * MS}
+    result = difference(a, b)
+    assert not result.detailed
+    assert result.causes() == {"other": 2 * MS}
 
 
 def test_a_part_that_is_not_there_is_named_with_those_that_are() -> None:
@@ -183,15 +183,15 @@ def test_answers_of_two_tasks_cannot_be_compared() -> None:
 def test_text_markdown_and_json_say_the_same() -> None:
     a = answer(block(kernel("qkv", dram=8 * MS, rest=2 * MS)), host=MS)
     b = answer(block(kernel("qkv", dram=4 * MS, rest=MS)), host=2 * MS, device="H300")
-    found = difference(a, b)
+    result = difference(a, b)
     changed = {"device": ("h100", "h300")}
     file = io.StringIO()
-    Console(file=file, width=120).print(difference_report(found, changed))
-    shown, markdown = file.getvalue(), difference_markdown(found, changed)
+    Console(file=file, width=120).print(difference_report(result, changed))
+    shown, markdown = file.getvalue(), difference_markdown(result, changed)
     for words in ("device: h100 → h300", "4.00 ms shorter", "the device's rates", "layer / qkv"):
         assert words in shown
         assert words in markdown
-    tables = difference_tables(found, changed)
+    tables = difference_tables(result, changed)
     assert sum(tables["causes_ms"].values()) == pytest.approx(tables["change_ms"], abs=1e-12)
     assert sum(part["change_ms"] for part in tables["parts"]) == pytest.approx(-4.0)
 

@@ -39,9 +39,9 @@ def found(name: str, share: float) -> dict[str, Any]:
 def test_every_kind_of_factor_has_words() -> None:
     factors = ("device", "device:gemm", "family:gemm", "shapes:moe", "campaign:moe", "host")
     for factor in (*factors, "network", "composition", "structure", "experts"):
-        said = words_of(factor)
-        assert ":" not in said
-        assert "{" not in said
+        remark = words_of(factor)
+        assert ":" not in remark
+        assert "{" not in remark
     assert words_of("new_thing") == "new thing"
     assert words_of("specification:Rubin").endswith("Rubin")
 

@@ -106,8 +106,8 @@ FULL = why_tree(
 
 
 def test_what_a_tree_waits_for_adds_up_and_counts_pipes_not_kernels() -> None:
-    found = dict(waits(FULL))
-    assert found == {"dram": 0.6, "host": 0.2, "inefficiency": 0.1, "launch": 0.1}
+    table = dict(waits(FULL))
+    assert table == {"dram": 0.6, "host": 0.2, "inefficiency": 0.1, "launch": 0.1}
     assert dict(time_by_cause(FULL)) == {"dram": 0.8, "host": 0.2}
 
 

@@ -44,18 +44,18 @@ def reported(candidates: list[Candidate], word: str | None = None) -> str:
     return text(comparison_report("head", in_order(candidates, chosen), chosen, TODAY))
 
 
-def test_each_device_gets_the_smallest_plan_that_fits(found: list[Candidate]) -> None:
-    assert [one.plan for one in found] == [{"tp": 2}, {"tp": 8}, {"tp": 2}, {}]
-    assert [one.label for one in found] == ["h100 tp=2", "l4 tp=8", "h200 tp=2", "h1000"]
-    for one in found[:3]:
+def test_each_device_gets_the_smallest_plan_that_fits(candidates: list[Candidate]) -> None:
+    assert [one.plan for one in candidates] == [{"tp": 2}, {"tp": 8}, {"tp": 2}, {}]
+    assert [one.label for one in candidates] == ["h100 tp=2", "l4 tp=8", "h200 tp=2", "h1000"]
+    for one in candidates[:3]:
         assert one.fits
         smaller = {**one.scenario, "parallel": {"tp": one.plan["tp"] // 2}}
         (less,) = compared(smaller, [one.scenario["device"]], [{"tp": one.plan["tp"] // 2}])
         assert not less.fits
 
 
-def test_the_cheapest_is_first_where_prices_are_known(found: list[Candidate]) -> None:
-    shown = reported(found)
+def test_the_cheapest_is_first_where_prices_are_known(candidates: list[Candidate]) -> None:
+    shown = reported(candidates)
     assert shown.index("\nh200") < shown.index("\nh100") < shown.index("\nl4")
     assert "h1000: unknown device" in shown
     assert "no price, no cost: l4" in shown
@@ -72,13 +72,13 @@ def test_what_does_not_fit_comes_after_what_does_with_the_reason() -> None:
     assert "USD" not in shown
 
 
-def test_cost_is_price_over_throughput(found: list[Candidate]) -> None:
-    reply = found[0].reply
+def test_cost_is_price_over_throughput(candidates: list[Candidate]) -> None:
+    reply = candidates[0].reply
     assert isinstance(reply, Answer)
     rate = reply.metrics["output_tokens_per_s"].estimate
     cost = reply.metrics["cost_per_million_output_tokens"].estimate
     assert cost == pytest.approx(2 * 2.5 / 3600 / rate * 1e6)
-    unpriced = found[1].reply
+    unpriced = candidates[1].reply
     assert isinstance(unpriced, Answer)
     assert "cost_per_million_output_tokens" not in unpriced.metrics
 
@@ -94,11 +94,11 @@ def test_every_order_is_one(word: str, found: list[Candidate]) -> None:
     assert values == sorted(values, reverse=word.startswith("throughput"))
 
 
-def test_orders_that_are_none_are_refused(found: list[Candidate]) -> None:
+def test_orders_that_are_none_are_refused(candidates: list[Candidate]) -> None:
     with pytest.raises(SilicastError, match="unknown: 'beauty'"):
-        sort_word("beauty", found)
+        sort_word("beauty", candidates)
     with pytest.raises(SilicastError, match="no candidate has gpus"):
-        sort_word("gpus", found)
+        sort_word("gpus", candidates)
     with pytest.raises(SilicastError, match="--price"):
         sort_word("cost", list(compared(BATCH, ["h200"])))
 
@@ -112,26 +112,26 @@ def test_old_prices_warn(tmp_path: Path) -> None:
     assert "h100 tp=2: its price has no date" in shown
 
 
-def test_a_table_for_programs_has_every_metric(found: list[Candidate], tmp_path: Path) -> None:
+def test_a_table_for_programs_has_every_metric(candidates: list[Candidate], tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
-    write_csv(path, found)
+    write_csv(path, candidates)
     rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
-    assert [row["case"] for row in rows] == [one.label for one in found]
+    assert [row["case"] for row in rows] == [one.label for one in candidates]
     assert float(rows[0]["prefill_ms_p05"]) <= float(rows[0]["prefill_ms"])
     assert (rows[0]["currency"], rows[0]["plan"], rows[0]["devices"]) == ("USD", "tp=2", "2")
     assert rows[3]["prefill_ms"] == ""
     assert "unknown device" in rows[3]["reason"]
-    tree = plain(found)[0]
+    tree = plain(candidates)[0]
     assert (tree["case"], tree["fits"], tree["plan"]) == ("h100 tp=2", True, {"tp": 2})
 
 
-def test_a_drawing(found: list[Candidate], tmp_path: Path) -> None:
+def test_a_drawing(candidates: list[Candidate], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "plot.svg"
-    write_plot(path, found, "head")
+    write_plot(path, candidates, "head")
     assert path.read_text(encoding="utf-8").lstrip().startswith("<?xml")
     with pytest.raises(SilicastError, match="nothing to draw"):
-        write_plot(path, found[3:], "head")
+        write_plot(path, candidates[3:], "head")
 
 
 def test_users_get_their_speed_at_the_least_cost() -> None:

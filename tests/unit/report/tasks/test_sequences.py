@@ -51,18 +51,18 @@ def test_pages_speak_of_sequences(
 
 
 def test_notebooks_speak_of_sequences() -> None:
-    found = silicast.infer(model="bert-base", device="a100", dtype="fp16").predicted
-    assert _words_of_tokens(found._repr_html_()) == []
-    assert "sequences_per_s" in found._repr_html_()
+    predicted = silicast.infer(model="bert-base", device="a100", dtype="fp16").predicted
+    assert _words_of_tokens(predicted._repr_html_()) == []
+    assert "sequences_per_s" in predicted._repr_html_()
 
 
 def test_a_server_counts_sequences_as_requests_and_keeps_every_metric() -> None:
     workload = {"arrival": {"kind": "closed", "concurrency": 4}, "requests": 40, "input_len": 64}
     tree = {"task": "serving", "model": "bert-base", "device": "a100", "workload": workload}
-    found = silicast.predict(tree).metrics
-    assert found["sequences_per_s"] == found["requests_per_s"]
-    assert found["energy_per_sequence_j"] == found["energy_per_request_j"]
-    assert {"ttft_p99_ms", "output_tokens_per_s", "kv_utilisation"} <= set(found)
+    metrics = silicast.predict(tree).metrics
+    assert metrics["sequences_per_s"] == metrics["requests_per_s"]
+    assert metrics["energy_per_sequence_j"] == metrics["energy_per_request_j"]
+    assert {"ttft_p99_ms", "output_tokens_per_s", "kv_utilisation"} <= set(metrics)
 
 
 def test_an_engine_of_one_pass_is_asked_for_one_token(capsys: pytest.CaptureFixture[str]) -> None:

@@ -89,5 +89,5 @@ def test_the_cost_of_a_die_needs_its_node(file: str) -> None:
 def test_a_die_too_large_for_a_wafer_is_infeasible(file: str) -> None:
     table = {**SPACE, "parameter": [{"name": "side", "path": "level.array.mesh[0]",
                                      "values": [32, 10_000_000]}]}  # fmt: skip
-    found = design_problem(space_of(table, file)).evaluation.outcome(np.array([1]))
-    assert found.cause.startswith("no die")
+    outcome = design_problem(space_of(table, file)).evaluation.outcome(np.array([1]))
+    assert outcome.cause.startswith("no die")

@@ -233,5 +233,5 @@ def test_the_usual_format_of_an_exchange_is_said_by_default() -> None:
 def test_uneven_groups_of_heads_are_said() -> None:
     even = {**DECODE, "kv_len": 9}
     assert kernel_case(even).warnings == ()
-    (said,) = kernel_case({**even, "num_heads": 9}).warnings
-    assert "num_heads = 9 is no multiple of num_kv_heads = 2" in said
+    (remark,) = kernel_case({**even, "num_heads": 9}).warnings
+    assert "num_heads = 9 is no multiple of num_kv_heads = 2" in remark

@@ -119,8 +119,8 @@ OFF: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize(("case", "said"), IDLE, ids=[said.split(" = ")[0] for _, said in IDLE])
 def test_a_switch_that_changes_nothing_is_remarked(case: dict[str, Any], said: str) -> None:
-    (found,) = remarks(case)
-    assert found.startswith(said)
+    (result,) = remarks(case)
+    assert result.startswith(said)
 
 
 @pytest.mark.parametrize("case", [*WORKING, *OFF])
@@ -130,8 +130,8 @@ def test_one_that_does_or_is_off_is_not(case: dict[str, Any]) -> None:
 
 def test_what_is_remarked_already_is_not_said_twice() -> None:
     case = {**BATCH, "device": "MI300X", "parallel": {"tp": 8}, **engine("vllm", nvls=True)}
-    found = silicast.predict(case).warnings
-    assert [line for line in found if "engine.options.nvls" in line] == [
+    warnings = silicast.predict(case).warnings
+    assert [line for line in warnings if "engine.options.nvls" in line] == [
         "engine.options.nvls: vllm has it on NVIDIA, not on MI300X"
     ]
 
@@ -158,8 +158,8 @@ def test_a_degree_that_one_device_has_not_is_refused() -> None:
 
 
 def test_the_version_of_a_collectives_engine_is_remarked() -> None:
-    (said,) = silicast.predict({**SUM, "engine": {"name": "vllm", "version": "0.11"}}).warnings
-    assert said.startswith("engine.version = 0.11: vllm is modelled as of")
+    (remark,) = silicast.predict({**SUM, "engine": {"name": "vllm", "version": "0.11"}}).warnings
+    assert remark.startswith("engine.version = 0.11: vllm is modelled as of")
 
 
 def test_a_schedule_that_is_the_usual_one_by_another_name_is_remarked() -> None:

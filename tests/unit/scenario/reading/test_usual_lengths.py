@@ -31,17 +31,17 @@ def _case(task: str, workload: dict[str, Any], model: str = "bert-base-uncased")
 
 @pytest.mark.parametrize("model", ["Llama-3.1-8B", "bert-base-uncased", "gpt2", "t5-base"])
 def test_no_command_warns_about_its_own_lengths(model: str) -> None:
-    found = silicast.infer(model=model, device="h100")
-    assert not [line for line in found.warnings if "made for" in line]
+    result = silicast.infer(model=model, device="h100")
+    assert not [line for line in result.warnings if "made for" in line]
 
 
 def test_every_way_in_takes_the_same_lengths_of_an_encoder() -> None:
     batch = inference_scenario(BatchFlags(model=OF["model"]), {}, "h100")["workload"]
-    asked = ServeFlags(**OF, rate=5.0, slo="e2e_p99=1s")
-    traffic = serving_scenario(asked, {})["workload"]
-    carried = capacity_scenario(asked, {})["workload"]["traffic"]
-    for found in (batch, traffic, carried):
-        assert {name: found[name] for name in ENCODER} == ENCODER
+    requested = ServeFlags(**OF, rate=5.0, slo="e2e_p99=1s")
+    traffic = serving_scenario(requested, {})["workload"]
+    carried = capacity_scenario(requested, {})["workload"]["traffic"]
+    for items in (batch, traffic, carried):
+        assert {name: items[name] for name in ENCODER} == ENCODER
     stated = silicast.infer(**OF, **ENCODER)
     assert silicast.infer(**OF).predicted == stated.predicted
     assert silicast.sweep(**OF)[0].predicted == stated.predicted
@@ -64,8 +64,8 @@ def test_every_way_in_takes_the_same_lengths_of_an_encoder() -> None:
 def test_a_scenario_of_an_encoder_need_not_say_that_it_generates_nothing(
     task: str, workload: dict[str, Any], place: str
 ) -> None:
-    found: Any = decode(_case(task, workload)).workload
-    assert (getattr(found, place) if place else found).output_len == 1
+    result: Any = decode(_case(task, workload)).workload
+    assert (getattr(result, place) if place else result).output_len == 1
 
 
 def test_a_pool_says_the_model_too() -> None:
@@ -73,15 +73,15 @@ def test_a_pool_says_the_model_too() -> None:
         "task": "inference", "workload": {"batch": 2, "input_len": 8},
         "pools": {"all": {"device": "h100", "model": "bert-base-uncased"}},
     }  # fmt: skip
-    found: Any = decode(tree).workload
-    assert found.output_len == 1
+    workload: Any = decode(tree).workload
+    assert workload.output_len == 1
 
 
 @pytest.mark.parametrize("model", ["Llama-3.1-8B", "t5-base", "no-such-model"])
 def test_a_scenario_of_another_model_must_say_it(model: str) -> None:
-    found = reply_to(_case("inference", {"batch": 2, "input_len": 8}, model))
-    assert isinstance(found, Refusal)
-    assert (found.error.field, found.error.message) == ("workload.output_len", "is missing")
+    reply = reply_to(_case("inference", {"batch": 2, "input_len": 8}, model))
+    assert isinstance(reply, Refusal)
+    assert (reply.error.field, reply.error.message) == ("workload.output_len", "is missing")
 
 
 def test_tokens_that_are_asked_of_an_encoder_are_refused() -> None:
@@ -109,13 +109,13 @@ def test_a_design_is_compiled_for_an_encoder(tmp_path: Path) -> None:
 
 
 def test_room_names_no_batch_that_is_refused() -> None:
-    found = reply_to(_case("inference", {"batch": 1, "input_len": 512}))
-    assert isinstance(found, Answer)
-    most = found.why["room"]["batch"]
+    reply = reply_to(_case("inference", {"batch": 1, "input_len": 512}))
+    assert isinstance(reply, Answer)
+    most = reply.why["room"]["batch"]
     assert isinstance(reply_to(_case("inference", {"batch": most, "input_len": 512})), Answer)
     assert isinstance(reply_to(_case("inference", {"batch": most + 1, "input_len": 512})), Refusal)
 
 
 def test_what_is_no_length_goes_on_to_where_it_is_refused() -> None:
-    found: Any = usual_lengths("gpt2", output_len="many")  # type: ignore[arg-type]
-    assert found == {"input_len": 1024, "output_len": "many"}
+    result: Any = usual_lengths("gpt2", output_len="many")  # type: ignore[arg-type]
+    assert result == {"input_len": 1024, "output_len": "many"}

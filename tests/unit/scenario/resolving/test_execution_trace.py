@@ -32,10 +32,10 @@ def answered(made: ChakraTrace, folder: Path, **more: Any) -> Answer:
 
 def test_times_and_where_they_go(tmp_path: Path) -> None:
     ranks = [[compute(0), collective(1, 0, size=1 << 28), compute(2, 1)] for _ in range(4)]
-    found = answered(trace(*ranks), tmp_path)
-    belief = found.metrics["e2e_ms"]
-    assert found.bound["e2e_ms"] <= belief.p05 <= belief.estimate <= belief.p95
-    parts = {part["name"]: part["exposed_ms"] for part in found.why["parts"]}
+    result = answered(trace(*ranks), tmp_path)
+    belief = result.metrics["e2e_ms"]
+    assert result.bound["e2e_ms"] <= belief.p05 <= belief.estimate <= belief.p95
+    parts = {part["name"]: part["exposed_ms"] for part in result.why["parts"]}
     assert set(parts) == {"compute", "communication"}
     assert sum(parts.values()) == pytest.approx(belief.estimate, rel=1e-9)
     assert parts["compute"] > 2 * 1e12 / 989.4e12 * 1e3
@@ -52,12 +52,12 @@ def test_times_and_where_they_go(tmp_path: Path) -> None:
 
 def test_gathers_count_each_rank_s_part(tmp_path: Path) -> None:
     """A gather's ``comm_size`` is of a rank: it takes as long as one of their sum."""
-    found = answered(trace(*([[collective(0, kind=2, size=1 << 24)]] * 8)), tmp_path)
+    result = answered(trace(*([[collective(0, kind=2, size=1 << 24)]] * 8)), tmp_path)
     call = answerer_for("collective").answer(
         decode({"task": "collective", "device": "h100",
                 "workload": {"op": "all_gather", "bytes": 1 << 27, "gpus": 8}})
     )  # fmt: skip
-    assert found.metrics["e2e_ms"].estimate == pytest.approx(
+    assert result.metrics["e2e_ms"].estimate == pytest.approx(
         call.metrics["latency_us"].estimate / 1e3, rel=1e-6
     )
 
@@ -65,9 +65,9 @@ def test_gathers_count_each_rank_s_part(tmp_path: Path) -> None:
 def test_recorded_times_and_hosts_count(tmp_path: Path) -> None:
     host = ChakraNode(1, "host", 4, data_deps=(0,), duration_us=300,
                       attributes=(Attribute("is_cpu_op", "bool", True),))  # fmt: skip
-    found = answered(trace([compute(0, operations=0, size=0, us=500), host]), tmp_path)
-    assert found.metrics["e2e_ms"].estimate == pytest.approx(0.8)
-    assert found.why["operations"] == {"counted": 0, "recorded": 2, "free": 0}
+    result = answered(trace([compute(0, operations=0, size=0, us=500), host]), tmp_path)
+    assert result.metrics["e2e_ms"].estimate == pytest.approx(0.8)
+    assert result.why["operations"] == {"counted": 0, "recorded": 2, "free": 0}
 
 
 def test_groups_across_nodes_take_the_network(tmp_path: Path) -> None:
@@ -77,14 +77,14 @@ def test_groups_across_nodes_take_the_network(tmp_path: Path) -> None:
         ranks = {rank: [collective(0, group="g", size=1 << 28)] for rank in (0, other)}
         lists = [ranks.get(rank, []) for rank in range(9)]
         made = trace(*lists, groups={"g": (0, other)})
-        found = answered(made, tmp_path / str(other), cluster={"gpus_per_node": 8})
-        times.append(found.metrics["e2e_ms"].estimate)
+        result = answered(made, tmp_path / str(other), cluster={"gpus_per_node": 8})
+        times.append(result.metrics["e2e_ms"].estimate)
     assert times[1] > 2 * times[0]
 
 
 def test_one_rank_of_many(tmp_path: Path) -> None:
-    found = answered(trace([collective(0)]), tmp_path, cluster={"gpus": 16, "gpus_per_node": 8})
-    assert "15 ranks have no file: they are taken to be there when others are" in found.warnings
+    result = answered(trace([collective(0)]), tmp_path, cluster={"gpus": 16, "gpus_per_node": 8})
+    assert "15 ranks have no file: they are taken to be there when others are" in result.warnings
 
 
 def test_a_timeline_with_arrows(tmp_path: Path) -> None:
@@ -113,9 +113,9 @@ def test_what_cannot_be_answered_says_why(
 
 
 def test_defects_that_do_not_matter_are_told(tmp_path: Path) -> None:
-    found = answered(trace([compute(0, 99)]), tmp_path)
+    result = answered(trace([compute(0, 99)]), tmp_path)
     assert "missing parent: rank 0 'compute 0' (node 0) waits for node 99, not there" in (
-        found.warnings
+        result.warnings
     )
 
 
@@ -134,5 +134,7 @@ def test_a_predicted_pass_is_written_and_read_again(tmp_path: Path, tp: int) -> 
         "all_reduce" in e.node.op.family or "all_gather" in e.node.op.family
         for e in predicted.model.graph.executions.sequence
     ))  # fmt: skip
-    found = answered(made, tmp_path)
-    assert found.metrics["e2e_ms"].estimate == pytest.approx(1e3 * predicted.total.seconds, rel=0.3)
+    result = answered(made, tmp_path)
+    assert result.metrics["e2e_ms"].estimate == pytest.approx(
+        1e3 * predicted.total.seconds, rel=0.3
+    )

@@ -24,9 +24,9 @@ NDR, HDR, NVLINK = 50e9, 25e9, 450e9
 
 
 def joined(**fields: Any) -> tuple[KvLink, list[str]]:
-    fleet, said = fleet_of(decode({**SPLIT, **fields}), Expected(500, 2))
+    fleet, remark = fleet_of(decode({**SPLIT, **fields}), Expected(500, 2))
     assert fleet.link is not None
-    return fleet.link, said
+    return fleet.link, remark
 
 
 @pytest.mark.parametrize(

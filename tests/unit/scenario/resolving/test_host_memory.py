@@ -41,7 +41,7 @@ def test_conversations_find_in_the_host_what_the_device_has_evicted(
     metrics, answer = served(engine, {"memory_gb": 512}, **options)
     assert metrics["host_hit_rate"] > 0.1
     assert metrics["host_hit_rate"] <= metrics["prefix_hit_rate"]
-    assert not [said for said in answer.warnings if "host's memory" in said]
+    assert not [warning for warning in answer.warnings if "host's memory" in warning]
     moved = answer.why["host_memory"]
     assert moved["loaded_bytes"] == metrics["host_to_device_bytes"]
     alone = {n: v for n, v in options.items() if n in ("num_gpu_blocks", "max_total_tokens")}
@@ -50,12 +50,12 @@ def test_conversations_find_in_the_host_what_the_device_has_evicted(
 
 def test_memory_of_an_unknown_host_is_said() -> None:
     _, answer = served("vllm", kv_offloading_size=10)
-    assert any("10.74 GB of the host's memory" in said for said in answer.warnings)
+    assert any("10.74 GB of the host's memory" in warning for warning in answer.warnings)
 
 
 def test_nearly_all_of_it_is_said() -> None:
     _, answer = served("vllm", {"memory_gb": 12}, kv_offloading_size=10)
-    assert any("10.74 GB" in said and "12 GB in all" in said for said in answer.warnings)
+    assert any("10.74 GB" in warning and "12 GB in all" in warning for warning in answer.warnings)
 
 
 def test_more_than_there_is_is_refused() -> None:
@@ -83,6 +83,6 @@ def test_what_devices_of_a_node_take_together_counts() -> None:
     ],
 )
 def test_values_that_mean_nothing_are_refused(engine: str, option: str, value: Any) -> None:
-    with pytest.raises(SilicastError) as found:
+    with pytest.raises(SilicastError) as raises:
         served(engine, **{option: value})
-    assert found.value.field == f"engine.options.{option}"
+    assert raises.value.field == f"engine.options.{option}"

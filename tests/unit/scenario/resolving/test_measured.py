@@ -42,19 +42,19 @@ def test_the_last_of_several_files_counts(tmp_path: Path) -> None:
 
 def test_another_version_of_the_engine_is_said(tmp_path: Path) -> None:
     name = calibration(tmp_path / "c.json", version="2.9.1")
-    found = asked(calibration=name)
-    assert any("calibrated with torch-eager 2.9.1, asked for 2.13" in w for w in found.warnings)
+    result = asked(calibration=name)
+    assert any("calibrated with torch-eager 2.9.1, asked for 2.13" in w for w in result.warnings)
     same = calibration(tmp_path / "d.json", version="2.13.0+cpu")
     assert not any("calibrated with" in w for w in asked(calibration=same).warnings)
 
 
 def test_another_host_is_said_and_scaled(tmp_path: Path) -> None:
     name = calibration(tmp_path / "c.json", host="measured host")
-    own = asked(calibration=name, host={"cpu": "measured host", "factor": 1.0})
+    current = asked(calibration=name, host={"cpu": "measured host", "factor": 1.0})
     twice = asked(calibration=name, host={"cpu": "faster", "factor": 2.0})
-    assert not any("speed factors" in w for w in own.warnings)
+    assert not any("speed factors" in w for w in current.warnings)
     assert any("taken to faster by their speed factors (1 and 2)" in w for w in twice.warnings)
-    assert own["e2e_ms"].estimate / twice["e2e_ms"].estimate == pytest.approx(2.0, rel=0.05)
+    assert current["e2e_ms"].estimate / twice["e2e_ms"].estimate == pytest.approx(2.0, rel=0.05)
 
 
 def test_runs_of_one_task_say_nothing_of_another(tmp_path: Path) -> None:
@@ -63,23 +63,23 @@ def test_runs_of_one_task_say_nothing_of_another(tmp_path: Path) -> None:
     large = {"workload": {"batch": 64, "seq_len": 512}}
     assert asked(calibration=name, **large).tier != "calibrated"
     batch = {"batch": 64, "input_len": 512, "output_len": 1}
-    found = asked(task="inference", calibration=name, workload=batch)
-    assert found.tier == "calibrated"
-    assert found.why["calibration"]["whole_models"]["runs"] == 9
+    result = asked(task="inference", calibration=name, workload=batch)
+    assert result.tier == "calibrated"
+    assert result.why["calibration"]["whole_models"]["runs"] == 9
 
 
 @pytest.mark.parametrize("tier", ["analytic", "bound", "cross-device"])
 def test_a_lower_tier_leaves_all_of_it_out(tmp_path: Path, tier: str) -> None:
     name = calibration(tmp_path / "c.json")
-    found = asked(calibration=name, tier=tier)
-    assert found.metrics == asked(tier=tier).metrics
-    assert "calibration" not in found.why
+    result = asked(calibration=name, tier=tier)
+    assert result.metrics == asked(tier=tier).metrics
+    assert "calibration" not in result.why
 
 
 def test_another_engine_is_not_changed(tmp_path: Path) -> None:
     name = calibration(tmp_path / "c.json")
-    own = asked(engine="torch-compile", calibration=name)
-    assert own.metrics == asked(engine="torch-compile").metrics
+    current = asked(engine="torch-compile", calibration=name)
+    assert current.metrics == asked(engine="torch-compile").metrics
 
 
 def test_a_file_that_was_changed_is_refused(tmp_path: Path) -> None:

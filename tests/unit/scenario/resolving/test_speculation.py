@@ -58,13 +58,13 @@ def test_what_cannot_draft_is_refused(table: dict[str, Any], field: str, text: s
 
 def test_an_answer_says_what_drafts_gain() -> None:
     answer = answerer_for("serving").answer(scenario(method="mtp", k=2))
-    found = answer.why["speculation"]
+    result = answer.why["speculation"]
     length = answer.metrics["acceptance_length"]
     assert length.p05 < length.estimate < length.p95 <= 3.0
-    assert abs(length.estimate - found["acceptance_length_expected"]) < 0.3
+    assert abs(length.estimate - result["acceptance_length_expected"]) < 0.3
     tpot = answer.metrics["tpot_mean_ms"]
-    assert found["tpot_without_mean_ms"] > tpot.estimate
-    assert found["tpot_speedup"]["p10"] <= found["tpot_speedup"]["p90"] < length.p95
+    assert result["tpot_without_mean_ms"] > tpot.estimate
+    assert result["tpot_speedup"]["p10"] <= result["tpot_speedup"]["p90"] < length.p95
     assert answer.bound["tpot_mean_ms"] < tpot.p05
     assert "drafting" in [part["name"] for part in answer.why["parts"]]
     shares = {part["name"]: part["share"] for part in answer.why["parts"]}

@@ -72,21 +72,21 @@ def test_a_ramp_and_a_burst_are_read() -> None:
 
 
 def test_rows_of_a_scenario_are_a_trace() -> None:
-    found = traffic({"arrival": {"kind": "trace", "rows": ROWS}}).requests
-    assert found.arrival_ns.tolist() == [0, 500_000_000]
-    assert (found.input_tokens.tolist(), found.output_tokens.tolist()) == ([30, 40], [3, 4])
+    requests = traffic({"arrival": {"kind": "trace", "rows": ROWS}}).requests
+    assert requests.arrival_ns.tolist() == [0, 500_000_000]
+    assert (requests.input_tokens.tolist(), requests.output_tokens.tolist()) == ([30, 40], [3, 4])
 
 
 def test_lengths_of_a_trace_serve_any_arrival_and_may_be_replaced() -> None:
-    found = traffic({"arrival": {**CLOSED, "rows": ROWS}}).requests
-    assert (found.concurrency, found.input_tokens.tolist()) == (4, [30, 40])
-    found = traffic({"arrival": {"kind": "trace", "rows": ROWS}, "output_len": 77}).requests
-    assert (found.input_tokens.tolist(), found.output_tokens.tolist()) == ([30, 40], [77, 77])
+    requests = traffic({"arrival": {**CLOSED, "rows": ROWS}}).requests
+    assert (requests.concurrency, requests.input_tokens.tolist()) == (4, [30, 40])
+    requests = traffic({"arrival": {"kind": "trace", "rows": ROWS}, "output_len": 77}).requests
+    assert (requests.input_tokens.tolist(), requests.output_tokens.tolist()) == ([30, 40], [77, 77])
 
 
 def test_a_trace_shorter_than_asked_for_is_remarked() -> None:
-    found = traffic({"arrival": {"kind": "trace", "rows": ROWS}, "requests": 5})
-    assert found.remarks == ("the trace has 2 requests, 5 were asked for",)
+    result = traffic({"arrival": {"kind": "trace", "rows": ROWS}, "requests": 5})
+    assert result.remarks == ("the trace has 2 requests, 5 were asked for",)
     assert traffic({"arrival": {"kind": "trace", "rows": ROWS}, "requests": 1}).remarks == ()
 
 
@@ -107,8 +107,8 @@ def test_trace_files_start_at_the_folder_of_the_scenario(tmp_path: Path) -> None
     arrival = {"kind": "trace", "path": "t.csv"}
     error = error_of({"arrival": arrival}, tmp_path)
     assert (error.file, error.field) == (str(tmp_path / "t.csv"), "line 3, arrival_s")
-    found = traffic({"arrival": {**arrival, "bad_rows": "skip"}}, tmp_path)
-    assert (len(found.requests), len(found.remarks)) == (1, 1)
+    result = traffic({"arrival": {**arrival, "bad_rows": "skip"}}, tmp_path)
+    assert (len(result.requests), len(result.remarks)) == (1, 1)
 
 
 @pytest.mark.parametrize(

@@ -19,26 +19,26 @@ from tests.property.serving_cases import PlainPrices
 def test_the_knee_of_a_queue_is_half_its_capacity(service_s: float, points: int) -> None:
     """M/M/1: throughput r, latency s / (1 - r s): their ratio is largest at r s = 1/2."""
     loads = np.arange(1, points) / points
-    place = knee_of((loads / service_s).tolist(), (service_s / (1.0 - loads)).tolist())
-    assert abs(loads[place] - 0.5) <= 0.5 / points + 1e-9
+    position = knee_of((loads / service_s).tolist(), (service_s / (1.0 - loads)).tolist())
+    assert abs(loads[position] - 0.5) <= 0.5 / points + 1e-9
 
 
 def test_the_estimate_is_that_of_straight_step_times() -> None:
     """Steps of a + bB, prefill p: X = 1 / (p + nb + na / B), the knee at B = na / (p + nb)."""
     prices = PlainPrices(step_s=10e-3, token_s=1e-4, cached_s=0.0, work_s=0.0, gap_s=0.0)
     count = 20
-    requests = Requests.of(
+    requests = Requests.from_arrays(
         np.zeros(count, dtype=np.int64), np.full(count, 100), np.full(count, 101)
     )
     spec = ReplicaSpec(
         prices, scheduler_named("vllm-v1"), Limits(512, 100, 10**6), KvLayout.plain()
     )
-    found = estimated_knee(spec, requests)
+    result = estimated_knee(spec, requests)
     prefill = 10e-3 + 100 * 1e-4
     fixed, each = 100 * 10e-3, prefill + 100 * 1e-4
-    assert found.concurrency == pytest.approx(fixed / each, rel=0.1)
-    assert found.rate_per_s == pytest.approx(0.5 / each, rel=0.05)
-    assert found.most_concurrency == 512
-    assert found.most_per_s == pytest.approx(1.0 / (each + fixed / 512), rel=1e-6)
+    assert result.concurrency == pytest.approx(fixed / each, rel=0.1)
+    assert result.rate_per_s == pytest.approx(0.5 / each, rel=0.05)
+    assert result.most_concurrency == 512
+    assert result.most_per_s == pytest.approx(1.0 / (each + fixed / 512), rel=1e-6)
     twice = estimated_knee(spec, requests, replicas=2)
-    assert twice.rate_per_s == pytest.approx(2 * found.rate_per_s)
+    assert twice.rate_per_s == pytest.approx(2 * result.rate_per_s)

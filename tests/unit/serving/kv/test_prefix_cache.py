@@ -24,18 +24,18 @@ def content(*chains: list[tuple[int, int]], outputs: list[int] | None = None) ->
 
 
 def group(prompts: list[int], shared: Content | None, blocks: int = 1000, size: int = 16) -> Group:
-    own = Sequences(np.array(prompts), np.full(len(prompts), 100), shared)
-    return Group(own, KvLayout.plain(size), Limits(64, 8192, blocks, prefix_caching=True))
+    sequences = Sequences(np.array(prompts), np.full(len(prompts), 100), shared)
+    return Group(sequences, KvLayout.plain(size), Limits(64, 8192, blocks, prefix_caching=True))
 
 
 def serve(g: Group, request: int) -> int:
     """A request runs from its prompt to its first token and ends; returns what it reused."""
-    own = g.sequences
+    sequences = g.sequences
     reused, _ = g.lookup(request)
     g.start(request, reused)
-    assert g.grow(request, int(own.todo[request]))
-    own.cached[request] = own.todo[request]
-    g.publish(request, int(own.todo[request]))
+    assert g.grow(request, int(sequences.todo[request]))
+    sequences.cached[request] = sequences.todo[request]
+    g.publish(request, int(sequences.todo[request]))
     end(g, request)
     return reused
 
@@ -67,13 +67,13 @@ def test_what_a_prompt_has_for_itself_is_found_by_nobody() -> None:
 
 def test_a_later_turn_finds_the_answer_of_the_one_before() -> None:
     g = group([64, 200], content([(1, 64)], [(1, 64), (9, 48), (2, 88)], outputs=[9, -1]))
-    own = g.sequences
+    sequences = g.sequences
     reused, _ = g.lookup(0)
     g.start(0, reused)
     g.grow(0, 64)
-    own.cached[0], own.made[0] = 64, 1
+    sequences.cached[0], sequences.made[0] = 64, 1
     g.grow(0, 64 + 47)
-    own.cached[0], own.made[0] = 64 + 47, 48  # of the last token nothing is cached
+    sequences.cached[0], sequences.made[0] = 64 + 47, 48  # of the last token nothing is cached
     end(g, 0)
     assert g.lookup(1)[0] == 64 + 32
 
@@ -105,13 +105,13 @@ def test_the_end_of_what_was_released_first_is_evicted_first() -> None:
 
 def test_a_preempted_sequence_finds_what_is_left_of_it() -> None:
     g = group([160, 160], None, blocks=30)
-    own = g.sequences
+    sequences = g.sequences
     for request in (0, 1):
         g.start(request)
         g.grow(request, 160)
-        own.cached[request] = 160
+        sequences.cached[request] = 160
         g.filling.remove(request)
-    own.made[:] = 5
+    sequences.made[:] = 5
     g.preempt(1)
     assert g.lookup(1)[0] == 160
     assert g.grow(0, 160 + 16 * 13)  # of twenty free blocks seven are left
@@ -133,20 +133,20 @@ class Naive:
         self.seen: set[tuple[tuple[int, int], ...]] = set()
 
     def chains(self, request: int) -> list[tuple[tuple[int, int], ...]]:
-        tokens = [(name, place) for name, n in self.shared.prompt(request) for place in range(n)]
-        own = range(int(self.prompts[request]) - len(tokens))
-        tokens += [(-1 - request, place) for place in own]
+        tokens = [(name, index) for name, n in self.shared.prompt(request) for index in range(n)]
+        current = range(int(self.prompts[request]) - len(tokens))
+        tokens += [(-1 - request, index) for index in current]
         blocks = len(tokens) // self.size
         return [tuple(tokens[: (each + 1) * self.size]) for each in range(blocks)]
 
     def serve(self, request: int) -> int:
-        chains, found = self.chains(request), 0
+        chains, result = self.chains(request), 0
         for chain in chains:
             if chain not in self.seen or len(chain) > self.prompts[request] - 1:
                 break
-            found = len(chain)
+            result = len(chain)
         self.seen.update(chains)
-        return found
+        return result
 
 
 @given(seed=st.integers(0, 1 << 30), size=st.sampled_from([1, 4, 16]))
@@ -168,7 +168,9 @@ def test_shared_prompts_are_served_faster(policy: str) -> None:
 
     def mean_ttft(shared: Content | None) -> float:
         arrival = np.arange(count) * 20_000_000
-        requests = Requests.of(arrival, np.full(count, 1000), np.full(count, 10), content=shared)
+        requests = Requests.from_arrays(
+            arrival, np.full(count, 1000), np.full(count, 10), content=shared
+        )
         limits = Limits(16, 2048, 4000, prefix_caching=True)
         records = ServingCase(requests, PlainPrices(token_s=5e-5), limits, policy).run()
         assert shared is None or records.reused.sum() >= 960 * (count - 3)

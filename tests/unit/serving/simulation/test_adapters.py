@@ -20,22 +20,22 @@ NONE = np.zeros(0, dtype=np.int64)
 
 
 def deployed(name: str = "Llama-3.1-8B", plan: Plan = Plan()) -> Deployment:
-    return Deployment.of(find_model(name), find_device("H100"), find_engine("vllm"), plan)
+    return Deployment.from_model(find_model(name), find_device("H100"), find_engine("vllm"), plan)
 
 
 def prices(adapters: Adapters, deployment: Deployment | None = None) -> AdaptedPrices:
     deployment = deployment or deployed()
-    found = adapted(replica_spec(deployment), deployment, adapters).prices
-    assert isinstance(found, AdaptedPrices)
-    return found
+    adapted_prices = adapted(replica_spec(deployment), deployment, adapters).prices
+    assert isinstance(adapted_prices, AdaptedPrices)
+    return adapted_prices
 
 
 def test_an_adapter_takes_the_memory_of_its_weights() -> None:
     deployment = deployed()
     plain = replica_spec(deployment)
-    found = adapted(plain, deployment, Adapters(16, count=10))
+    result = adapted(plain, deployment, Adapters(16, count=10))
     parameters = 41_943_040  # rank 16 on all products of Llama-3.1-8B
-    lost = (plain.limits.blocks - found.limits.blocks) * plain.layout.block_bytes
+    lost = (plain.limits.blocks - result.limits.blocks) * plain.layout.block_bytes
     assert 0 <= lost - 10 * 2 * parameters < plain.layout.block_bytes
     with pytest.raises(SilicastError, match="no room") as caught:
         adapted(plain, deployment, Adapters(16, count=10_000))
@@ -62,11 +62,11 @@ def test_more_adapters_targets_and_rank_cost_more() -> None:
 
 
 def test_a_run_is_its_steps() -> None:
-    own = prices(Adapters(16, count=4))
+    current = prices(Adapters(16, count=4))
     lengths = np.full(20, 300)
-    run, step = own.run(lengths, 3), own.price((), lengths)
+    run, step = current.run(lengths, 3), current.price((), lengths)
     assert run.pass_s[0] == pytest.approx(step.pass_s, rel=1e-9)
-    assert own.price([(64, 64)], NONE).pass_s > own.target.price([(64, 64)], NONE).pass_s
+    assert current.price([(64, 64)], NONE).pass_s > current.target.price([(64, 64)], NONE).pass_s
 
 
 def test_requests_of_adapters_are_served_slower() -> None:

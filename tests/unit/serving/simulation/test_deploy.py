@@ -20,7 +20,9 @@ from silicast.workload.transformers.plan import Plan
 
 def limits(engine: str, device: str, plan: Plan = Plan(), **options: Any) -> Limits:
     chosen = with_options(find_engine(engine), options)
-    return limits_of(Deployment.of(find_model("Llama-3.1-8B"), find_device(device), chosen, plan))
+    return limits_of(
+        Deployment.from_model(find_model("Llama-3.1-8B"), find_device(device), chosen, plan)
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,8 +38,8 @@ def limits(engine: str, device: str, plan: Plan = Plan(), **options: Any) -> Lim
     ],
 )
 def test_defaults_follow_the_board(engine: str, device: str, sequences: int, tokens: int) -> None:
-    found = limits(engine, device)
-    assert (found.sequences, found.step_tokens) == (sequences, tokens)
+    result = limits(engine, device)
+    assert (result.sequences, result.step_tokens) == (sequences, tokens)
 
 
 def test_one_option_has_the_names_of_all_engines() -> None:
@@ -66,8 +68,8 @@ def test_the_printed_number_of_blocks_stands() -> None:
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
 def test_more_memory_holds_more_blocks(engine: str) -> None:
-    found = [limits(engine, "H100", gpu_memory_utilization=each).blocks for each in (0.5, 0.7, 0.9)]
-    assert 0 < found[0] < found[1] < found[2]
+    items = [limits(engine, "H100", gpu_memory_utilization=each).blocks for each in (0.5, 0.7, 0.9)]
+    assert 0 < items[0] < items[1] < items[2]
 
 
 def test_a_share_means_what_the_engine_means() -> None:

@@ -44,8 +44,8 @@ def played(steps: list[tuple[float, float]], until: float, switch: float = 0.0) 
 def predicted(steps: list[tuple[float, float]], switch: float = 0.0) -> list[float]:
     law = Slices((1.0,) * len(steps), switch, TURN)
     loads = [Load(device / (device + host), step_ns=device) for device, host in steps]
-    found = rates(law, loads)
-    return [sum(step) * UNIT / rate for step, rate in zip(steps, found, strict=True)]
+    result = rates(law, loads)
+    return [sum(step) * UNIT / rate for step, rate in zip(steps, result, strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -60,19 +60,19 @@ def predicted(steps: list[tuple[float, float]], switch: float = 0.0) -> list[flo
     ],
 )
 def test_rates_are_the_mean_of_turns(steps: list[tuple[float, float]]) -> None:
-    for own, turns in zip(predicted(steps), played(steps, 60_000.0), strict=True):
-        assert own == pytest.approx(turns, rel=0.06)
+    for item, turns in zip(predicted(steps), played(steps, 60_000.0), strict=True):
+        assert item == pytest.approx(turns, rel=0.06)
 
 
 def test_a_switch_takes_its_share_of_a_turn() -> None:
     steps = [(8.0, 0.0), (12.0, 0.0)]
-    for own, turns in zip(predicted(steps, 0.04), played(steps, 60_000.0, 0.04), strict=True):
-        assert own == pytest.approx(turns, rel=0.01)
+    for item, turns in zip(predicted(steps, 0.04), played(steps, 60_000.0, 0.04), strict=True):
+        assert item == pytest.approx(turns, rel=0.01)
 
 
 def test_weights_divide_the_time() -> None:
-    found = rates(Slices((1.0, 3.0)), [Load(1.0), Load(1.0)])
-    assert [round(rate / UNIT, 4) for rate in found] == [0.25, 0.75]
+    result = rates(Slices((1.0, 3.0)), [Load(1.0), Load(1.0)])
+    assert [round(rate / UNIT, 4) for rate in result] == [0.25, 0.75]
 
 
 def test_an_idle_neighbour_slows_nobody() -> None:

@@ -35,11 +35,11 @@ def test_as_many_are_kept_as_the_rates_say(rates: tuple[float, ...]) -> None:
     assert tokens.min() >= 1
     assert tokens.max() <= len(rates) + 1
     alive = np.ones(len(tokens), dtype=bool)
-    for place, rate in enumerate(rates):
-        kept = tokens > place + 1
+    for index, rate in enumerate(rates):
+        remaining = tokens > index + 1
         error = 4.5 * np.sqrt(max(rate * (1.0 - rate), 1e-9) / max(alive.sum(), 1))
-        assert abs(kept[alive].mean() - rate) <= error if alive.any() else not kept.any()
-        alive = kept
+        assert abs(remaining[alive].mean() - rate) <= error if alive.any() else not remaining.any()
+        alive = remaining
     assert abs(tokens.mean() - law.mean) < 0.03
 
 
@@ -72,7 +72,7 @@ def test_a_layer_of_every_model_is_a_model() -> None:
 
 @pytest.fixture(scope="module")
 def deployment() -> Deployment:
-    return Deployment.of(
+    return Deployment.from_model(
         find_model("Llama-3.1-8B"), find_device("H100"), find_engine("vllm"), Plan()
     )
 
@@ -88,9 +88,9 @@ def test_a_stated_number_of_blocks_is_beside_the_drafter(deployment: Deployment)
     machine = dataclasses.replace(deployment.machine, engine=engine)
     stated = dataclasses.replace(deployment, machine=machine)
     plain = replica_spec(stated)
-    found = drafted(plain, stated, drafts_of(stated, "Llama-3.2-1B"))
-    assert found.limits.blocks == plain.limits.blocks == 100
-    assert found.layout.block_bytes > plain.layout.block_bytes
+    result = drafted(plain, stated, drafts_of(stated, "Llama-3.2-1B"))
+    assert result.limits.blocks == plain.limits.blocks == 100
+    assert result.layout.block_bytes > plain.layout.block_bytes
 
 
 def test_a_drafter_takes_room_from_the_cache(deployment: Deployment) -> None:
@@ -127,7 +127,8 @@ def test_arithmetic_of_latent_attention_is_paid_for_every_draft() -> None:
     device, engine = find_device("H200"), find_engine("vllm")
     model = find_model("DeepSeek-V3")
     cut, whole = (
-        Deployment.of(model, device, engine, plan) for plan in (Plan(8), Plan(attention_dp=8, ep=8))
+        Deployment.from_model(model, device, engine, plan)
+        for plan in (Plan(8), Plan(attention_dp=8, ep=8))
     )
     assert seen_share(cut, 4) == pytest.approx(0.25)
     assert seen_share(whole, 4) > 0.9

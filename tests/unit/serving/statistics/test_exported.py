@@ -30,9 +30,9 @@ def test_names_are_of_engines_and_buckets_grow(engine: str) -> None:
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_a_scrape_is_well_formed_and_adds_up(engine: str) -> None:
-    found = records_of([(0, 0, 0, 10, 30, 3), (5, 5, 10, 25, 25, 1)])
-    found.log.add(0, 0, 30_000_000, 1, *[0] * (len(found.log.COLUMNS) - 4))
-    text = exposition(found, metric_names(engine), 'a "model"', blocks=[10])
+    records = records_of([(0, 0, 0, 10, 30, 3), (5, 5, 10, 25, 25, 1)])
+    records.log.add(0, 0, 30_000_000, 1, *[0] * (len(records.log.COLUMNS) - 4))
+    text = exposition(records, metric_names(engine), 'a "model"', blocks=[10])
     last: dict[str, float] = {}
     for written in text.splitlines():
         line = written.replace(r"\"", "")
@@ -40,11 +40,11 @@ def test_a_scrape_is_well_formed_and_adds_up(engine: str) -> None:
             assert re.fullmatch(r"# (HELP|TYPE) \S+ .+", line)
             continue
         assert SAMPLE.fullmatch(line), line
-        name, _, rest = line.partition("{")
-        value = float(rest.rpartition(" ")[2])
+        name, _, remainder = line.partition("{")
+        value = float(remainder.rpartition(" ")[2])
         if name.endswith("_bucket"):  # cumulative
             base = name.removesuffix("_bucket")
-            assert value >= last.get(base, 0.0) or 'le="0' in rest
+            assert value >= last.get(base, 0.0) or 'le="0' in remainder
             last[base] = value
         elif name.endswith("_count"):
             assert value == last[name.removesuffix("_count")]

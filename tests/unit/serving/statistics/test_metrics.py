@@ -29,33 +29,33 @@ def records_of(rows: list[tuple[int, int, int, int, int, int]], prompt: int = 10
     """Requests as (sent, arrived, scheduled, first, done) in milliseconds and output tokens."""
     count = len(rows)
     outputs = [row[5] for row in rows]
-    requests = Requests.of(
+    requests = Requests.from_arrays(
         np.array([row[0] for row in rows]) * MS, np.full(count, prompt), np.array(outputs)
     )
-    found = Records(requests, Sequences(requests.input_tokens, requests.output_tokens))
-    for place, name in enumerate(("sent_ns", "arrived_ns", "scheduled_ns", "first_ns", "done_ns")):
-        getattr(found, name)[:] = np.array([row[place] for row in rows]) * MS
-    found.replica[:] = 0
-    return found
+    records = Records(requests, Sequences(requests.input_tokens, requests.output_tokens))
+    for index, name in enumerate(("sent_ns", "arrived_ns", "scheduled_ns", "first_ns", "done_ns")):
+        getattr(records, name)[:] = np.array([row[index] for row in rows]) * MS
+    records.replica[:] = 0
+    return records
 
 
 TWO = records_of([(0, 0, 0, 10, 30, 3), (5, 5, 10, 25, 25, 1)])
 
 
 def test_times_are_those_of_the_benchmark_tools() -> None:
-    found = statistics_ms(TWO)
-    assert found["ttft_mean_ms"] == pytest.approx((10 + 20) / 2)
-    assert found["tpot_mean_ms"] == pytest.approx(20 / 2)  # of the request with two and more
-    assert found["e2e_p50_ms"] == pytest.approx((30 + 20) / 2)
-    assert "itl_mean_ms" not in found
+    result = statistics_ms(TWO)
+    assert result["ttft_mean_ms"] == pytest.approx((10 + 20) / 2)
+    assert result["tpot_mean_ms"] == pytest.approx(20 / 2)  # of the request with two and more
+    assert result["e2e_p50_ms"] == pytest.approx((30 + 20) / 2)
+    assert "itl_mean_ms" not in result
 
 
 def test_throughput_counts_from_the_first_request_to_the_last_token() -> None:
     assert span_s(TWO) == pytest.approx(0.030)
-    found = rates(TWO)
-    assert found["output_tokens_per_s"] == pytest.approx(4 / 0.030)
-    assert found["total_tokens_per_s"] == pytest.approx(24 / 0.030)
-    assert found["requests_per_s"] == pytest.approx(2 / 0.030)
+    result = rates(TWO)
+    assert result["output_tokens_per_s"] == pytest.approx(4 / 0.030)
+    assert result["total_tokens_per_s"] == pytest.approx(24 / 0.030)
+    assert result["requests_per_s"] == pytest.approx(2 / 0.030)
 
 
 @pytest.mark.parametrize(
@@ -82,58 +82,59 @@ def test_goodput_of_a_slower_run_is_lower() -> None:
 )
 def test_the_mean_queue_is_littles_law(rows: list[tuple[int, ...]]) -> None:
     """Mean depth = rate x mean wait; never more wait at once than there are."""
-    found = records_of([(*np.cumsum(row[:5]).tolist(), row[5]) for row in rows])
-    if not span_s(found):
+    records = records_of([(*np.cumsum(row[:5]).tolist(), row[5]) for row in rows])
+    if not span_s(records):
         return
-    said = queue(found)
-    rate = len(rows) / span_s(found)
-    assert said["queue_depth_mean"] == pytest.approx(rate * said["queue_mean_ms"] * 1e-3)
-    assert 0 <= said["queue_depth_max"] <= len(rows)
-    moments = np.sort(np.concatenate((found.arrived_ns, found.scheduled_ns)))
+    remark = queue(records)
+    rate = len(rows) / span_s(records)
+    assert remark["queue_depth_mean"] == pytest.approx(rate * remark["queue_mean_ms"] * 1e-3)
+    assert 0 <= remark["queue_depth_max"] <= len(rows)
+    moments = np.sort(np.concatenate((records.arrived_ns, records.scheduled_ns)))
     depth = [
-        int(((found.arrived_ns <= t) & (t < found.scheduled_ns)).sum()) for t in moments.tolist()
+        int(((records.arrived_ns <= t) & (t < records.scheduled_ns)).sum())
+        for t in moments.tolist()
     ]
-    assert said["queue_depth_max"] == max(depth)
+    assert remark["queue_depth_max"] == max(depth)
 
 
 @given(st.integers(1, 40), st.integers(2, 60), st.sampled_from([1, 4, 16]))
 def test_fragmentation_is_what_last_blocks_lack(prompt: int, output: int, size: int) -> None:
     """Against a count of every token of one sequence that grows evenly."""
-    found = records_of([(0, 0, 0, 0, output - 1, output)], prompt)
+    records = records_of([(0, 0, 0, 0, output - 1, output)], prompt)
     lengths = np.arange(prompt + 1, prompt + output)  # of each decode step of a millisecond
     blocks = -(-lengths // size)
     for step, used in enumerate(blocks.tolist()):
-        found.log.add(*_row(step * MS, (step + 1) * MS, blocks=used))
-    said = kv_use(found, blocks=[1000], block_tokens=[size])
+        records.log.add(*_row(step * MS, (step + 1) * MS, blocks=used))
+    remark = kv_use(records, blocks=[1000], block_tokens=[size])
     empty = (blocks * size - lengths).sum() / (blocks.sum() * size)
-    assert said["kv_fragmentation"] == pytest.approx(empty)
-    assert said["kv_utilisation"] == pytest.approx(blocks.mean() / 1000)
-    assert said["kv_utilisation_max"] == pytest.approx(blocks.max() / 1000)
+    assert remark["kv_fragmentation"] == pytest.approx(empty)
+    assert remark["kv_utilisation"] == pytest.approx(blocks.mean() / 1000)
+    assert remark["kv_utilisation_max"] == pytest.approx(blocks.max() / 1000)
 
 
 def test_no_more_is_in_use_on_average_than_at_most() -> None:
-    found = records_of([(0, 0, 0, 10, 30, 3)])
-    found.log.add(*_row(0, MS, blocks=8, blocks_end=2))
-    said = kv_use(found, blocks=[10], block_tokens=[16])
-    assert said["kv_utilisation"] == pytest.approx(0.5)
-    assert said["kv_utilisation_max"] == pytest.approx(0.8)
+    records = records_of([(0, 0, 0, 10, 30, 3)])
+    records.log.add(*_row(0, MS, blocks=8, blocks_end=2))
+    remark = kv_use(records, blocks=[10], block_tokens=[16])
+    assert remark["kv_utilisation"] == pytest.approx(0.5)
+    assert remark["kv_utilisation_max"] == pytest.approx(0.8)
 
 
 def test_what_kept_requests_out_is_named() -> None:
-    found = records_of([(0, 0, 0, 10, 30, 3)])
+    records = records_of([(0, 0, 0, 10, 30, 3)])
     for row in (
         _row(0, 10 * MS, running=4, waiting=1),  # as many as may run
         _row(10 * MS, 20 * MS, running=2, waiting=1, blocks=95),  # no room for ten blocks
         _row(20 * MS, 30 * MS, running=2, waiting=1, prefill_tokens=64),  # the whole budget
         _row(30 * MS, 40 * MS, running=2, waiting=0),
     ):
-        found.log.add(*row)
+        records.log.add(*row)
     spec = SimpleNamespace(limits=Limits(4, 64, 100), groups=1)
-    shares = limited_by(found, spec, prompt_blocks=10)  # type: ignore[arg-type]
+    shares = limited_by(records, spec, prompt_blocks=10)  # type: ignore[arg-type]
     assert shares == {
         "waiting": 0.75, "sequences": 0.25, "kv_cache": 0.25, "step_tokens": 0.25, "order": 0.0,
     }  # fmt: skip
-    assert step_shares(found)["running_mean"] == pytest.approx((4 + 2 + 2 + 2) * 10 / 30)
+    assert step_shares(records)["running_mean"] == pytest.approx((4 + 2 + 2 + 2) * 10 / 30)
 
 
 def _row(start_ns: int, end_ns: int, **values: int) -> tuple[int, ...]:

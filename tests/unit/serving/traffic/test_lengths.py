@@ -33,9 +33,9 @@ def drawn(kind: str, numbers: dict[str, Any], count: int = COUNT, seed: int = 1)
 @pytest.mark.parametrize("kind", CASES)
 def test_mean_and_deviation_are_those_asked_for(kind: str) -> None:
     numbers, mean, std = CASES[kind]
-    found = drawn(kind, numbers)
-    assert found.mean() == pytest.approx(mean, abs=5 * std / COUNT**0.5 + 1e-3)
-    assert found.std() == pytest.approx(std, rel=0.02, abs=1e-3)
+    result = drawn(kind, numbers)
+    assert result.mean() == pytest.approx(mean, abs=5 * std / COUNT**0.5 + 1e-3)
+    assert result.std() == pytest.approx(std, rel=0.02, abs=1e-3)
 
 
 @pytest.mark.parametrize("kind", [*CASES, "zipf"])
@@ -45,10 +45,10 @@ def test_more_lengths_begin_with_the_same_ones(kind: str) -> None:
 
 
 def test_lengths_beyond_a_bound_count_as_the_bound() -> None:
-    found = drawn("lognormal", {"median": 1024.0, "sigma": 0.8, "min": 500, "max": 3584})
+    result = drawn("lognormal", {"median": 1024.0, "sigma": 0.8, "min": 500, "max": 3584})
     free = drawn("lognormal", {"median": 1024.0, "sigma": 0.8})
-    assert (found == np.clip(free, 500, 3584)).all()
-    assert (found == 3584).mean() == pytest.approx(0.0587, abs=0.003)
+    assert (result == np.clip(free, 500, 3584)).all()
+    assert (result == 3584).mean() == pytest.approx(0.0587, abs=0.003)
 
 
 def test_no_length_is_below_one() -> None:
@@ -58,15 +58,15 @@ def test_no_length_is_below_one() -> None:
 
 @pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0, 6.0])
 def test_zipf_follows_its_power(exponent: float) -> None:
-    found = drawn("zipf", {"min": 10, "max": 10_009, "exponent": exponent})
+    result = drawn("zipf", {"min": 10, "max": 10_009, "exponent": exponent})
     weights = np.arange(1.0, 10_001.0) ** -exponent
     weights /= weights.sum()
     expected = (weights * np.arange(10, 10_010)).sum()
     deviation = np.sqrt((weights * (np.arange(10, 10_010) - expected) ** 2).sum() / COUNT)
-    assert found.mean() == pytest.approx(expected, abs=5 * deviation)
-    assert (found == 10).mean() == pytest.approx(weights[0], abs=0.006)
-    assert found.min() >= 10
-    assert found.max() <= 10_009
+    assert result.mean() == pytest.approx(expected, abs=5 * deviation)
+    assert (result == 10).mean() == pytest.approx(weights[0], abs=0.006)
+    assert result.min() >= 10
+    assert result.max() <= 10_009
 
 
 def test_zipf_over_too_many_lengths_is_refused() -> None:
@@ -77,9 +77,9 @@ def test_zipf_over_too_many_lengths_is_refused() -> None:
 @pytest.mark.parametrize(("ratio", "low"), [(0.0, 1), (0.8, 819), (0.999, 1022), (1.0, 1024)])
 def test_a_range_goes_from_its_share_up_to_the_length(ratio: float, low: int) -> None:
     """``compute_random_lens`` of SGLang's client: randint(max(int(L r), 1), L + 1)."""
-    found = in_range(1024, ratio, COUNT, stream(0, INPUTS))
-    assert (found.min(), found.max()) == (low, 1024)
-    assert found.mean() == pytest.approx((low + 1024) / 2, rel=0.01)
+    result = in_range(1024, ratio, COUNT, stream(0, INPUTS))
+    assert (result.min(), result.max()) == (low, 1024)
+    assert result.mean() == pytest.approx((low + 1024) / 2, rel=0.01)
 
 
 def test_streams_are_apart_and_seeds_tell() -> None:

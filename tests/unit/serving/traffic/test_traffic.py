@@ -31,9 +31,9 @@ def shared(content: Content, one: int, other: int) -> int:
 
 @pytest.mark.parametrize("cv", [0.2, 1.0, 3.0])
 def test_gaps_have_the_rate_and_the_variation_asked_for(cv: float) -> None:
-    found = gaps(arrivals(COUNT, 4.0, 7, cv=cv))
-    assert found.mean() == pytest.approx(0.25, rel=5 * cv / COUNT**0.5)
-    assert found.std() / found.mean() == pytest.approx(cv, rel=0.05)
+    result = gaps(arrivals(COUNT, 4.0, 7, cv=cv))
+    assert result.mean() == pytest.approx(0.25, rel=5 * cv / COUNT**0.5)
+    assert result.std() / result.mean() == pytest.approx(cv, rel=0.05)
 
 
 def test_poisson_counts_have_the_variance_of_their_mean() -> None:
@@ -55,10 +55,10 @@ def test_bursts_come_together_and_keep_the_rate() -> None:
 
 @pytest.mark.parametrize("exponential", [False, True])
 def test_a_ramp_goes_from_one_rate_to_the_other(exponential: bool) -> None:
-    found = gaps(arrivals(COUNT, 2.0, ramp=Ramp(32.0, exponential)))
-    ends = 1 / found[:2000].mean(), 1 / found[-2000:].mean()
+    result = gaps(arrivals(COUNT, 2.0, ramp=Ramp(32.0, exponential)))
+    ends = 1 / result[:2000].mean(), 1 / result[-2000:].mean()
     assert ends == pytest.approx((2.0, 32.0), rel=0.2)
-    middle = 1 / found[COUNT // 2 - 1000 : COUNT // 2 + 1000].mean()
+    middle = 1 / result[COUNT // 2 - 1000 : COUNT // 2 + 1000].mean()
     assert middle == pytest.approx(8.0 if exponential else 17.0, rel=0.1)
 
 
@@ -75,12 +75,12 @@ def test_arrivals_beyond_any_run_are_refused() -> None:
 
 
 def test_conversations_repeat_what_was_said() -> None:
-    new, said = np.array([10, 20, 30, 40]), np.array([1, 2, 3, 4])
+    new, remark = np.array([10, 20, 30, 40]), np.array([1, 2, 3, 4])
     turns = Turns(3, think_ns=7)
-    assert turns.prompts(new, said).tolist() == [10, 31, 63, 40]
+    assert turns.prompts(new, remark).tolist() == [10, 31, 63, 40]
     after, pause = turns.waits(4)
     assert (after.tolist(), pause.tolist()) == ([-1, 0, 1, -1], [0, 7, 7, 0])
-    content = turns.content(new, said, None)
+    content = turns.content(new, remark, None)
     assert content is not None
     assert (shared(content, 0, 1), shared(content, 1, 2), shared(content, 0, 3)) == (10, 31, 0)
     assert content.outputs[0] == content.prompt(1)[1][0]

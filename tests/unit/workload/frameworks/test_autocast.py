@@ -17,7 +17,7 @@ PLAIN = Variant(dtype="fp32")
 
 
 def lowered(name: str = "GPT-2", **fields: object) -> Graph:
-    model, precision = find_model(name), Precision.of(weights="fp32")
+    model, precision = find_model(name), Precision.from_formats(weights="fp32")
     framework = Framework(autocast="bf16", **fields)  # type: ignore[arg-type]
     graph = build_graph(model, Plan(), precision)
     return framework_graph(graph, model, PassShape(2, 128), framework, "fp32")
@@ -32,10 +32,10 @@ def test_products_are_narrow_and_reductions_wide() -> None:
 
 
 def test_passes_run_in_what_they_are_given() -> None:
-    found = {node.name: node.op.variant.dtype for _, node in lowered().nodes()}
-    assert found["scores_1_div"] == "bf16", "behind a product"
-    assert found["gelu"] == "bf16"
-    assert found["post_norm_residual"] == "fp32", "the residual stream"
+    table = {node.name: node.op.variant.dtype for _, node in lowered().nodes()}
+    assert table["scores_1_div"] == "bf16", "behind a product"
+    assert table["gelu"] == "bf16"
+    assert table["post_norm_residual"] == "fp32", "the residual stream"
 
 
 def test_every_weight_is_cast_once_and_wide_results_where_products_read_them() -> None:

@@ -89,8 +89,8 @@ def test_fusing_never_adds_bytes(length: int, skip: int) -> None:
         inputs = {f"n{number - 1}", f"n{max(number - skip, 0)}"}
         nodes.append(passed(f"n{number}", *sorted(inputs)))
 
-    def moved(found: list[Node]) -> int:
-        reads = [node.op.dim("inputs") for node in found]
+    def moved(result: list[Node]) -> int:
+        reads = [node.op.dim("inputs") for node in result]
         return sum(SIZE * (count + 1) for count in reads if isinstance(count, int))
 
     assert moved(fused(*nodes)) <= moved(nodes)
@@ -170,9 +170,9 @@ def test_much_that_several_read_is_stored() -> None:
 
 def test_the_rest_of_an_operator_goes_with_its_loop() -> None:
     sums = replace(loop("statistics", tensor("x"), loops="rows"), op=row_op())
-    rest = Node("apply", Op.make("data_movement", read_bytes=1, written_bytes=1),
+    remaining = Node("apply", Op.make("data_movement", read_bytes=1, written_bytes=1),
                 ("statistics",), loops="joined")  # fmt: skip
-    (one,) = fused(sums, rest)
+    (one,) = fused(sums, remaining)
     assert one.name == "apply"
     assert moved(one) == (2 * SIZE, 2 * SIZE)
 
@@ -198,12 +198,12 @@ def test_no_kernel_waits_for_itself_and_no_byte_is_added(data: st.DataObject) ->
         reads = data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True))
         kind: Loops = data.draw(st.sampled_from(["pointwise", "pointwise", "rows", ""]))
         nodes.append(loop(f"n{number}", *(tensor(name) for name in reads), loops=kind))
-    found = fused(*nodes)  # in_order raises on a cycle
-    assert {n.name for n in nodes if not n.loops} <= {n.name for n in found}
-    before, after = (sum(sum(moved(node)) for node in some) for some in (nodes, found))
+    result = fused(*nodes)  # in_order raises on a cycle
+    assert {n.name for n in nodes if not n.loops} <= {n.name for n in result}
+    before, after = (sum(sum(moved(node)) for node in some) for some in (nodes, result))
     assert after <= before
     unread = {n.name for n in nodes} - {v.name for n in nodes for v in n.reads}
-    assert unread <= {v.name for node in found for v in node.writes}, "results are written"
+    assert unread <= {v.name for node in result for v in node.writes}, "results are written"
 
 
 def test_halves_of_a_result_are_two_reads() -> None:
@@ -254,6 +254,6 @@ def test_parts_that_overlap_are_no_more_than_their_tensor() -> None:
 def test_the_rest_of_an_operator_goes_with_its_first_node() -> None:
     first = loop("mean", tensor("x"), loops="rows")
     other = library("other", tensor("y"))
-    rest = [replace(loop(name, tensor("x")), loops="joined") for name in ("scale", "shift")]
-    nodes = fused(first, *rest, loop("behind", tensor("mean")), other)
+    remaining = [replace(loop(name, tensor("x")), loops="joined") for name in ("scale", "shift")]
+    nodes = fused(first, *remaining, loop("behind", tensor("mean")), other)
     assert [node.name for node in nodes] == ["behind", "other"]

@@ -20,10 +20,10 @@ def lowered(name: str, framework: Framework = Framework(), tp: int = 1) -> Graph
 
 
 def ops(graph: Graph, block: str) -> dict[str, Op]:
-    found = next(b for b in graph.blocks if b.name == block)
-    names = [node.name for node in found.nodes]
+    result = next(b for b in graph.blocks if b.name == block)
+    names = [node.name for node in result.nodes]
     assert len(names) == len(set(names)), "two nodes of one name"
-    return {node.name: node.op for node in found.nodes}
+    return {node.name: node.op for node in result.nodes}
 
 
 @pytest.mark.parametrize(
@@ -42,12 +42,12 @@ def test_products_hold_the_flops_of_the_pass(name: str, compiled: bool) -> None:
 
 
 def test_attention_by_hand() -> None:
-    found = ops(lowered("GPT-2"), "layer")
-    scores, values = found["attention_scores"], found["attention_values"]
+    result = ops(lowered("GPT-2"), "layer")
+    scores, values = result["attention_scores"], result["attention_values"]
     assert dict(scores.dims) == {"batch": 36, "m": 128, "n": 128, "k": 64}
     assert dict(values.dims) == {"batch": 36, "m": 128, "n": 64, "k": 128}
-    assert dict(found["scores_softmax"].dims) == {"rows": 36 * 128, "cols": 128}
-    passes = [op for name, op in found.items() if name.startswith("scores_") and "inputs" in
+    assert dict(result["scores_softmax"].dims) == {"rows": 36 * 128, "cols": 128}
+    passes = [op for name, op in result.items() if name.startswith("scores_") and "inputs" in
               dict(op.dims)]  # fmt: skip
     assert [dict(op.dims)["elements"] for op in passes] == [36 * 128 * 128] * 2
 
@@ -85,8 +85,8 @@ def test_fused_attention_stays_one_kernel() -> None:
 
 def test_experts_share_the_tokens_evenly() -> None:
     graph = lowered("Mixtral-8x7B")
-    found = ops(graph, "layer")
-    downs = [op for name, op in found.items() if name.endswith("_down")]
+    result = ops(graph, "layer")
+    downs = [op for name, op in result.items() if name.endswith("_down")]
     assert len(downs) == 8
     assert all(dict(op.dims)["m"] == BATCH * LENGTH * 2 // 8 for op in downs)
 

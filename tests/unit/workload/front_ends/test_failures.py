@@ -58,9 +58,9 @@ def raised(error: Exception) -> Exception:
     ],
 )
 def test_the_hint_fits_what_failed(error: Exception, hint: str) -> None:
-    found = export_failure("Net", raised(error))
-    assert (found.field, found.hint, found.kind) == ("Net", hint, "unsupported")
-    name, _, line = found.file.rpartition(":")
+    result = export_failure("Net", raised(error))
+    assert (result.field, result.hint, result.kind) == ("Net", hint, "unsupported")
+    name, _, line = result.file.rpartition(":")
     assert name == __file__
     assert int(line) > 0
 
@@ -77,13 +77,13 @@ def test_the_line_is_the_users_not_that_of_the_standard_library() -> None:
     try:
         copy.deepcopy([Stubborn()])
     except RuntimeError as error:
-        found = export_failure("Net", error)
-    assert found.file.rpartition(":")[0] == __file__
+        result = export_failure("Net", error)
+    assert result.file.rpartition(":")[0] == __file__
 
 
 def test_a_dynamic_size_that_is_forbidden_is_named() -> None:
-    found = export_failure("Net", raised(ValueError(CONSTRAINTS)))
-    assert "batch % 8 == 0" in found.message
+    result = export_failure("Net", raised(ValueError(CONSTRAINTS)))
+    assert "batch % 8 == 0" in result.message
 
 
 @pytest.mark.parametrize(
@@ -95,10 +95,10 @@ def test_a_dynamic_size_that_is_forbidden_is_named() -> None:
     ],
 )
 def test_a_package_that_is_not_installed_is_named(module: str, field: str, hint: str) -> None:
-    found = import_failure(raised(ModuleNotFoundError(f"No module named {module!r}", name=module)))
-    assert found is not None
-    assert (found.field, found.hint) == (field, hint)
-    assert module in found.message
+    result = import_failure(raised(ModuleNotFoundError(f"No module named {module!r}", name=module)))
+    assert result is not None
+    assert (result.field, result.hint) == (field, hint)
+    assert module in result.message
 
 
 @pytest.mark.parametrize(
@@ -110,11 +110,11 @@ def test_a_package_that_is_not_installed_is_named(module: str, field: str, hint:
     ],
 )
 def test_torchvision_of_another_torch_is_told(error: Exception) -> None:
-    found = import_failure(raised(error))
-    assert found is not None
-    assert found.field == "torchvision"
-    assert "was built for another PyTorch" in found.message
-    assert found.hint.endswith("pip install -U torch torchvision")
+    result = import_failure(raised(error))
+    assert result is not None
+    assert result.field == "torchvision"
+    assert "was built for another PyTorch" in result.message
+    assert result.hint.endswith("pip install -U torch torchvision")
 
 
 def test_other_errors_are_not_about_packages() -> None:
@@ -125,7 +125,7 @@ def test_other_errors_are_not_about_packages() -> None:
 def test_an_operator_is_placed_in_the_users_code() -> None:
     stack = 'File "net/blocks.py", line 7, in forward\n  y = x[x > 0]\n'
     stack += 'File "/venv/torch/nn/functional.py", line 9, in f\n  pass'
-    found = operator_failure("index at blocks.0", "index", stack, RuntimeError("aten.nonzero"))
-    assert (found.file, found.hint) == ("net/blocks.py:7", VALUES)
+    result = operator_failure("index at blocks.0", "index", stack, RuntimeError("aten.nonzero"))
+    assert (result.file, result.hint) == ("net/blocks.py:7", VALUES)
     other = operator_failure("mine.op at the top", "op", "", RuntimeError("no kernel"))
     assert (other.file, "register_fake" in other.hint) == ("", True)

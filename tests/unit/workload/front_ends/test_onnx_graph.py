@@ -67,8 +67,8 @@ def nodes_of(path: Path, sizes: Mapping[str, int] | None = None) -> list[Node]:
     return [each for _, each in graph.nodes()]
 
 
-def dims(found: Node) -> dict[str, Any]:
-    return dict(found.op.dims)
+def dims(result: Node) -> dict[str, Any]:
+    return dict(result.op.dims)
 
 
 class TestOperators:
@@ -96,8 +96,8 @@ class TestOperators:
 
     def test_stacks_of_products(self, tmp_path: Path) -> None:
         path = save(tmp_path, [node("MatMul", "a b", "y")], {"a": (2, 4, 5, 8), "b": (2, 4, 8, 7)})
-        (found,) = nodes_of(path)
-        assert dims(found) == {"batch": 8, "m": 5, "n": 7, "k": 8}
+        (result,) = nodes_of(path)
+        assert dims(result) == {"batch": 8, "m": 5, "n": 7, "k": 8}
 
     def test_convolutions(self, tmp_path: Path) -> None:
         path = save(
@@ -119,23 +119,23 @@ class TestOperators:
     def test_attention_of_either_domain(self, tmp_path: Path) -> None:
         heads = {"q": (2, 4, 32, 16), "k": (2, 2, 48, 16), "v": (2, 2, 48, 16)}
         path = save(tmp_path, [node("Attention", "q k v", "y", is_causal=1)], heads, opset=23)
-        (found,) = nodes_of(path)
+        (result,) = nodes_of(path)
         expected = {
             "batch": 2, "q_len": 32, "kv_len": 48, "num_heads": 4, "num_kv_heads": 2,
             "head_dim": 16,
         }  # fmt: skip
-        assert dims(found) == expected
-        assert found.op.variant.flag("causal")
+        assert dims(result) == expected
+        assert result.op.variant.flag("causal")
         path = save(
             tmp_path,
             [node("Attention", "x w b", "y", "com.microsoft", num_heads=4, unidirectional=1)],
             {"x": (2, 32, 64)},
             weights=[tensor("w", 64, 192), tensor("b", 192)],
         )
-        made, found = nodes_of(path)
+        made, result = nodes_of(path)
         assert dims(made) == {"batch": 1, "m": 64, "n": 192, "k": 64}
-        assert dims(found)["head_dim"] == 16
-        assert found.inputs == (made.name,)
+        assert dims(result)["head_dim"] == 16
+        assert result.inputs == (made.name,)
 
     def test_queries_in_groups_with_a_cache(self, tmp_path: Path) -> None:
         path = save(
@@ -148,9 +148,9 @@ class TestOperators:
              "pv": (1, 2, 100, 16), "n": (1,), "t": ()},
             outputs=("y",),
         )  # fmt: skip
-        (found,) = nodes_of(path)
-        assert found.op.family == "attention_decode"
-        assert dims(found) == {
+        (result,) = nodes_of(path)
+        assert result.op.family == "attention_decode"
+        assert dims(result) == {
             "batch": 1, "kv_len": 100, "num_heads": 8, "num_kv_heads": 2, "head_dim": 16
         }  # fmt: skip
 
@@ -161,10 +161,10 @@ class TestOperators:
             {"x": (2, 5, 64)},
             weights=[tensor("w", 32, 2, 16, kind=UINT8), tensor("s", 64)],
         )
-        (found,) = nodes_of(path)
-        assert found.op.variant.dtype == "int4_wo"
-        assert dims(found) == {"batch": 1, "m": 10, "n": 32, "k": 64}
-        assert found.parameter_bytes == 32 * 32 + 64 * 4
+        (result,) = nodes_of(path)
+        assert result.op.variant.dtype == "int4_wo"
+        assert dims(result) == {"batch": 1, "m": 10, "n": 32, "k": 64}
+        assert result.parameter_bytes == 32 * 32 + 64 * 4
 
     @pytest.mark.parametrize(("quantised", "dtype"), [(True, "sq"), (False, "int8_wo")])
     def test_quantised_pairs_belong_to_their_product(
@@ -184,10 +184,10 @@ class TestOperators:
                 tensor("z", kind=INT8, values=[0]),
             ],
         )  # fmt: skip
-        found = nodes_of(path)
-        assert found[-1].op.variant.dtype == dtype
-        assert found[-1].parameter_bytes == 8 * 16
-        assert [each.source for each in found[:-1]] == ["onnx.QuantizeLinear"] * quantised
+        nodes = nodes_of(path)
+        assert nodes[-1].op.variant.dtype == dtype
+        assert nodes[-1].parameter_bytes == 8 * 16
+        assert [each.source for each in nodes[:-1]] == ["onnx.QuantizeLinear"] * quantised
 
     def test_gelu_written_out_is_one_kernel(self, tmp_path: Path) -> None:
         chain = [
@@ -205,16 +205,16 @@ class TestOperators:
             tmp_path, [node("Gather", "w i", "y")], {"i": (2, 7)},
             weights=[tensor("w", 100, 8)], kinds={"i": INT64},
         )  # fmt: skip
-        (found,) = nodes_of(path)
-        assert found.op.family == "embedding"
-        assert dims(found) == {"tokens": 14, "hidden": 8, "vocab": 100}
+        (result,) = nodes_of(path)
+        assert result.op.family == "embedding"
+        assert dims(result) == {"tokens": 14, "hidden": 8, "vocab": 100}
 
     def test_an_unknown_operator_is_named(self, tmp_path: Path) -> None:
         path = save(tmp_path, [node("Hardmax", "x", "y")], {"x": (4, 8)})
-        (found,) = nodes_of(path)
-        assert found.op.variant.flag("unmodelled")
-        assert found.source == "onnx.Hardmax"
-        assert time_of(found.op, find_device("h100")).estimate_s > 0
+        (result,) = nodes_of(path)
+        assert result.op.variant.flag("unmodelled")
+        assert result.source == "onnx.Hardmax"
+        assert time_of(result.op, find_device("h100")).estimate_s > 0
 
     def test_shapes_are_arithmetic_of_the_host(self, tmp_path: Path) -> None:
         path = save(
@@ -231,8 +231,8 @@ class TestOperators:
                 tensor("rest", 1, kind=INT64, values=[-1]),
             ],
         )  # fmt: skip
-        (found,) = nodes_of(path, {"batch": 3})
-        assert (found.source, dims(found)["elements"]) == ("onnx.Relu", 48)
+        (result,) = nodes_of(path, {"batch": 3})
+        assert (result.source, dims(result)["elements"]) == ("onnx.Relu", 48)
 
 
 class TestDynamicDimensions:
@@ -243,8 +243,8 @@ class TestDynamicDimensions:
         "sizes", [{"n": 3, "width": 5}, {"batch": 3, "seq_len": 5}, {"n": 3, "seq_len": 5}]
     )
     def test_values_by_name_or_place(self, tmp_path: Path, sizes: dict[str, int]) -> None:
-        (found,) = nodes_of(self.path(tmp_path), sizes)
-        assert dims(found)["elements"] == 15
+        (result,) = nodes_of(self.path(tmp_path), sizes)
+        assert dims(result)["elements"] == 15
 
     def test_a_dimension_without_a_name(self, tmp_path: Path) -> None:
         path = save(tmp_path, [node("Relu", "x", "y")], {"x": (None, 4)})
@@ -320,5 +320,5 @@ class TestRefusals:
         entry = weight.external_data.add()
         entry.key, entry.value = "location", "weights.bin"
         path = save(tmp_path, [node("MatMul", "x w", "y")], {"x": (2, 8)}, weights=[weight])
-        (found,) = nodes_of(path)
-        assert found.parameter_bytes == 8 * 16 * 4
+        (result,) = nodes_of(path)
+        assert result.parameter_bytes == 8 * 16 * 4

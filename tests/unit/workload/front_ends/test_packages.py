@@ -114,9 +114,9 @@ class TestWithTorch:
         assert made.weight.is_meta
 
     def test_a_model_is_traced_at_its_usual_sizes_and_others(self, toys: None) -> None:
-        graph, said = packaged_graph("toys:linear")
+        graph, remark = packaged_graph("toys:linear")
         (node,) = (node for _, node in graph.nodes())
-        assert said == "a toy"
+        assert remark == "a toy"
         assert dict(node.op.dims) == {"batch": 1, "m": 4, "n": 32, "k": 64}
         assert parameter_bytes_of(graph) == 4 * (64 * 32 + 32)
         wide, _ = packaged_graph("toys:linear", {"batch": 7}, dtype="bf16")

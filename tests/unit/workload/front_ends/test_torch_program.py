@@ -34,7 +34,7 @@ def flops(node: Node) -> int:
     if op.family == "gemm":
         return 2 * math.prod(d[name] for name in ("batch", "m", "n", "k"))  # type: ignore[misc]
     if op.family == "conv2d":
-        return 2 * int(Shape.of(d).macs)
+        return 2 * int(Shape.from_dims(d).macs)
     if op.family.startswith("attention"):
         seen = d.get("window") or d["kv_len"]
         return 4 * d["batch"] * d["num_heads"] * d["q_len"] * seen * d["head_dim"]  # type: ignore
@@ -119,8 +119,8 @@ class TestWork:
         steps = [n for n in forward if n.source == "silicast.recurrence"]
         assert [n.op.variant.flag(IN_CALL) for n in steps] == [False] + [True] * 9
         backward = [n for block, n in graph.nodes() if block.direction == "backward"]
-        own = [n for n in backward if n.source == "silicast.recurrence_backward"]
-        assert sum(flops(n) for n in own) == 2 * sum(flops(n) for n in steps)
+        current = [n for n in backward if n.source == "silicast.recurrence_backward"]
+        assert sum(flops(n) for n in current) == 2 * sum(flops(n) for n in steps)
 
     def test_a_projected_recurrent_layer_multiplies_its_states(self) -> None:
         graph = graph_of(nn.LSTM(8, 16, proj_size=4), (torch.zeros(5, 3, 8),))
@@ -165,15 +165,15 @@ def peak_of(name: str, *, training: bool) -> int:
 def most_alive(graph: Graph) -> int:
     """Bytes of results at the worst point; what nobody reads (a gradient) stays."""
     nodes = [node for _, node in graph.nodes()]
-    last = {name: place for place, node in enumerate(nodes) for name in node.inputs}
+    last = {name: index for index, node in enumerate(nodes) for name in node.inputs}
     alive = most = 0
     freed: dict[int, int] = {}
-    for place, node in enumerate(nodes):
+    for index, node in enumerate(nodes):
         alive += node.output_bytes
         most = max(most, alive)
         end = last.get(node.name, len(nodes))
         freed[end] = freed.get(end, 0) + node.output_bytes
-        alive -= freed.pop(place, 0)
+        alive -= freed.pop(index, 0)
     return most
 
 
@@ -193,9 +193,9 @@ def tracked_peak(name: str, *, training: bool) -> int:
             out = module(*args)
             if training:
                 out.backward(torch.empty_like(out))
-    found = {str(k).split(".")[-1]: v for k, v in
+    table = {str(k).split(".")[-1]: v for k, v in
              next(iter(tracker.get_tracker_snapshot("peak").values())).items()}  # fmt: skip
-    return int(found["Total"] - found["PARAM"] - found["BUFFER"])
+    return int(table["Total"] - table["PARAM"] - table["BUFFER"])
 
 
 class Wrapped(torch.nn.Module):  # type: ignore[name-defined]
@@ -279,9 +279,9 @@ class TestGraph:
         make, args = models.zoo()["dit"]
         graph = graph_of(make(), args, training=True, name="dit")
         write_op_graph(graph, tmp_path / "dit.graph.json")
-        found = read_op_graph(tmp_path / "dit.graph.json")
-        assert [x.nodes for x in found.blocks] == [x.nodes for x in graph.blocks]
-        assert found.parameter_bytes == graph.parameter_bytes
+        op_graph = read_op_graph(tmp_path / "dit.graph.json")
+        assert [x.nodes for x in op_graph.blocks] == [x.nodes for x in graph.blocks]
+        assert op_graph.parameter_bytes == graph.parameter_bytes
 
     def test_nodes_are_named_by_their_module(self) -> None:
         make, args = models.zoo()["vit"]
@@ -373,8 +373,8 @@ def test_a_branch_that_depends_on_values_counts_as_the_longer_one() -> None:
     def run(_: Any, x: Any) -> Any:
         return torch.cond(x.sum() > 0, lambda x: x.sin().cos().exp(), lambda x: x + 1, (x,))
 
-    found = sources(graph_of(Wrapped(run), (torch.zeros(4, 8),)))
-    assert found[-3:] == ["aten.sin.default", "aten.cos.default", "aten.exp.default"]
+    result = sources(graph_of(Wrapped(run), (torch.zeros(4, 8),)))
+    assert result[-3:] == ["aten.sin.default", "aten.cos.default", "aten.exp.default"]
 
 
 def test_a_softmax_in_fp32_is_one_kernel() -> None:
@@ -437,11 +437,11 @@ class TestSavedPrograms:
     def test_as_from_the_module(self, tmp_path: Path, name: str) -> None:
         from silicast.workload.front_ends import read_program
 
-        found = read_program(self.saved(tmp_path), {name: 8})
+        program = read_program(self.saved(tmp_path), {name: 8})
         module = models.GPT(width=64, depth=1, heads=2, vocab=100)
         expected = graph_of(module, (torch.zeros(8, 32, dtype=torch.int64),))
-        assert [n.op for _, n in found.nodes()] == [n.op for _, n in expected.nodes()]
-        assert found.parameter_bytes == expected.parameter_bytes
+        assert [n.op for _, n in program.nodes()] == [n.op for _, n in expected.nodes()]
+        assert program.parameter_bytes == expected.parameter_bytes
 
     def test_dimensions_without_a_value_are_named(self, tmp_path: Path) -> None:
         from silicast.workload.front_ends import read_program
@@ -499,8 +499,8 @@ class TestProgramsWithGraphsInside:
 
             return scan(lambda state, y: (state + y, (state * y).exp()), x[0].clone(), x)[1]
 
-        found = sources(graph_of(Wrapped(run), (torch.zeros(3, 8),)))
-        assert found.count("aten.exp.default") == 3
+        result = sources(graph_of(Wrapped(run), (torch.zeros(3, 8),)))
+        assert result.count("aten.exp.default") == 3
 
     def test_how_often_a_loop_runs_is_not_guessed(self) -> None:
         def run(_: Any, x: Any) -> Any:
@@ -626,9 +626,9 @@ class TestAutocast:
                 return scores.softmax(-1), scores.sum(0), scores.log_softmax(-1), scores.cumsum(0)
 
         nodes = self.traced(Scored(), torch.empty(4, 4), torch.empty(4, 4))
-        found = [(n.source.split(".")[1], n.reads[0].dtype, n.writes[0].dtype) for n in nodes]
+        items = [(n.source.split(".")[1], n.reads[0].dtype, n.writes[0].dtype) for n in nodes]
         names = ("softmax", "sum", "softmax", "cumsum")
-        assert found[3:] == [(name, "fp16", "fp32") for name in names]
+        assert items[3:] == [(name, "fp16", "fp32") for name in names]
 
     def test_a_format_that_the_program_names_stays(self) -> None:
         class Named(nn.Module):

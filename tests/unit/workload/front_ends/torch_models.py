@@ -108,8 +108,8 @@ class GPT(nn.Module):
         self.head.weight = self.wte.weight
 
     def forward(self, tokens: Any, labels: Any = None) -> Any:
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        x = self.wte(tokens) + self.wpe(places)
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.wte(tokens) + self.wpe(positions)
         for layer in self.layers:
             x = layer(x)
         logits = self.head(self.norm(x))

@@ -18,10 +18,10 @@ def test_symbols_bind_to_integers() -> None:
 
 def test_symbols_resolve_to_arrays() -> None:
     states = {"tokens": np.array([1, 5], dtype=np.int64)}
-    found = resolve(Affine("tokens", 10), states)
-    assert isinstance(found, np.ndarray)
-    assert found.tolist() == [10, 50]
-    assert found.dtype == np.int64
+    result = resolve(Affine("tokens", 10), states)
+    assert isinstance(result, np.ndarray)
+    assert result.tolist() == [10, 50]
+    assert result.dtype == np.int64
     assert resolve(7, states) == 7
     assert resolve("tokens", states) is states["tokens"]
     with pytest.raises(ValueError, match="ragged"):

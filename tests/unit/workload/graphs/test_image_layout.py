@@ -30,9 +30,9 @@ def test_grouped_convolutions_stay_as_they_are(op: Op, last: bool) -> None:
 
 
 def test_few_convolutions_among_much_else_stay_as_they_are() -> None:
-    rest = [Op.make("softmax", rows=64, cols=64)] * 400
-    assert not prefers_channels_last(nodes_of(convolution(), *rest))
-    assert not prefers_channels_last(nodes_of(*rest))
+    remainder = [Op.make("softmax", rows=64, cols=64)] * 400
+    assert not prefers_channels_last(nodes_of(convolution(), *remainder))
+    assert not prefers_channels_last(nodes_of(*remainder))
 
 
 def test_a_compiled_program_says_so() -> None:

@@ -78,8 +78,8 @@ def graph(*nodes: dict[str, Any], **more: Any) -> dict[str, Any]:
 def test_sizes_that_are_open_take_the_values_given(tmp_path: Path) -> None:
     node = {**NODE, "dims": {"m": {"symbol": "batch", "factor": 128, "constant": 1}, "n": "width"}}
     tree = graph(node, symbols={"batch": 2, "width": None})
-    found = read(tmp_path, tree, width=7)
-    assert dict(found.blocks[0].nodes[0].op.dims) == {"m": 257, "n": 7}
+    result = read(tmp_path, tree, width=7)
+    assert dict(result.blocks[0].nodes[0].op.dims) == {"m": 257, "n": 7}
     assert dict(read(tmp_path, tree, width=7, batch=4).blocks[0].nodes[0].op.dims)["m"] == 513
 
 
@@ -89,8 +89,8 @@ def test_a_size_that_is_not_open_is_refused(tmp_path: Path) -> None:
 
 
 def test_nodes_in_any_order_are_put_behind_their_inputs(tmp_path: Path) -> None:
-    found = read(tmp_path, graph({**NODE, "name": "b", "inputs": ["a"]}, NODE))
-    assert [node.name for node in found.blocks[0].nodes] == ["a", "b"]
+    result = read(tmp_path, graph({**NODE, "name": "b", "inputs": ["a"]}, NODE))
+    assert [node.name for node in result.blocks[0].nodes] == ["a", "b"]
 
 
 @pytest.mark.parametrize(

@@ -71,10 +71,10 @@ def test_what_was_put_in_is_found(factor: int, rest: int, b: int, power: int, at
     if b == power == 0:
         return  # what does not change needs no expression
     values = [value(sizes) for sizes in POINTS]
-    found = FINDS.of(values)
-    assert found is not None
+    result = FINDS.of(values)
+    assert result is not None
     beyond = {"batch": 512, "image": 1023}
-    assert size_of(found, beyond) == value(beyond)
+    assert size_of(result, beyond) == value(beyond)
 
 
 def test_sums_of_two_products_are_found() -> None:
@@ -84,10 +84,10 @@ def test_sums_of_two_products_are_found() -> None:
         batch, side = sizes["batch"], (sizes["image"] - 1) // 2 + 1
         return 147 * batch * sizes["image"] ** 2 + 256 * batch * side**2 + 37632
 
-    found = FINDS.of([value(sizes) for sizes in POINTS])
-    assert found is not None
+    result = FINDS.of([value(sizes) for sizes in POINTS])
+    assert result is not None
     beyond = {"batch": 3, "image": 97}
-    assert size_of(found, beyond) == value(beyond)
+    assert size_of(result, beyond) == value(beyond)
 
 
 def test_what_follows_nothing_is_not_made_up() -> None:

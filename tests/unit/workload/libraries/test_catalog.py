@@ -131,12 +131,12 @@ def test_a_release_chooses_its_style_and_none_the_newest() -> None:
 
 def test_a_kernels_name_goes_before_its_library_and_a_library_before_any() -> None:
     named = Facts("vllm", "vllm_x_marlinexperts", "", "blackwell", "bf16")
-    assert (found := kernel_rule("moe", named)) is not None
-    assert found.style == "marlin"
-    for asked, style in (("cutlass", "cutlass"), ("", "triton"), ("liger", "triton")):
-        found = kernel_rule("moe", Facts(asked, "a_kernel", "", "ampere", "bf16"))
-        assert found is not None
-        assert found.style == style
+    assert (result := kernel_rule("moe", named)) is not None
+    assert result.style == "marlin"
+    for requested, style in (("cutlass", "cutlass"), ("", "triton"), ("liger", "triton")):
+        result = kernel_rule("moe", Facts(requested, "a_kernel", "", "ampere", "bf16"))
+        assert result is not None
+        assert result.style == style
     assert kernel_rule("rope", Facts("triton")) == kernel_rule("rope", Facts())
     assert kernel_rule("sampling", Facts("triton")) is None
     assert absorbed_up_to("mla_prefill", Facts("triton", "vllm_flashmla")) == 0

@@ -76,14 +76,16 @@ def test_window_of_mistral() -> None:
 def test_weight_bytes_by_hand() -> None:
     assert weight_bytes(LLAMA, Plan(), BF16) == 2 * 8_030_261_248
     linear = 32 * (4096 * 6144 + 4096 * 4096 + 3 * 4096 * 14336)
-    rest = 8_030_261_248 - linear
+    remainder = 8_030_261_248 - linear
     outputs = 32 * (6144 + 4096 + 2 * 14336 + 4096)
-    fp8 = weight_bytes(LLAMA, Plan(), Precision.of(recipe="fp8"))
-    assert fp8 == linear + 4 * outputs + 2 * rest
-    block = weight_bytes(LLAMA, Plan(), Precision.of(recipe="fp8_block"))
-    assert block == linear + 4 * linear // (128 * 128) + 2 * rest
-    int4 = weight_bytes(LLAMA, Plan(), Precision.of(recipe="int4_wo", group_size=128))
-    assert int4 == linear // 2 + (2 * linear + linear // 2) // 128 + 2 * rest  # and zero points
+    fp8 = weight_bytes(LLAMA, Plan(), Precision.from_formats(recipe="fp8"))
+    assert fp8 == linear + 4 * outputs + 2 * remainder
+    block = weight_bytes(LLAMA, Plan(), Precision.from_formats(recipe="fp8_block"))
+    assert block == linear + 4 * linear // (128 * 128) + 2 * remainder
+    int4 = weight_bytes(LLAMA, Plan(), Precision.from_formats(recipe="int4_wo", group_size=128))
+    assert (
+        int4 == linear // 2 + (2 * linear + linear // 2) // 128 + 2 * remainder
+    )  # and zero points
 
 
 def test_scales_round_up_at_the_edges() -> None:
@@ -116,7 +118,7 @@ def test_cache_of_copied_heads_and_formats() -> None:
     model = find_model("Llama-3.1-70B")
     assert kv_bytes_per_token(model, Plan(tp=8), BF16) == 80 * 2 * 128 * 2
     assert kv_bytes_per_token(model, Plan(tp=16), BF16) == 80 * 2 * 128 * 2
-    fp8 = Precision.of(kv_cache="fp8")
+    fp8 = Precision.from_formats(kv_cache="fp8")
     assert kv_bytes_per_token(model, Plan(tp=8), fp8) == 80 * 2 * 128
 
 

@@ -155,8 +155,8 @@ def test_where_the_experts_are() -> None:
     ],
 )  # fmt: skip
 def test_parts_that_a_checkpoint_leaves_unquantised(quantisation: dict, recipes: tuple) -> None:
-    found = checkpoint_precision({"quantization_config": quantisation})
-    assert (found.projection.name, found.linear.name, found.expert.name) == recipes
+    result = checkpoint_precision({"quantization_config": quantisation})
+    assert (result.projection.name, result.linear.name, result.expert.name) == recipes
 
 
 def test_structure_of_families() -> None:
@@ -198,8 +198,8 @@ def test_structure_of_families() -> None:
     ],
 )  # fmt: skip
 def test_checkpoint_precision(quantisation: dict, recipe: str, cache: str) -> None:
-    found = checkpoint_precision({"quantization_config": quantisation})
-    assert (found.recipe, found.kv_cache, found.hidden) == (recipe, cache, "bf16")
+    result = checkpoint_precision({"quantization_config": quantisation})
+    assert (result.recipe, result.kv_cache, result.hidden) == (recipe, cache, "bf16")
 
 
 def test_precision_without_quantisation() -> None:
@@ -268,14 +268,14 @@ def test_architectures_without_a_known_structure_say_what_is_missing() -> None:
 
 
 def test_an_unknown_architecture_is_read_as_the_nearest() -> None:
-    found = read_config(changed(architectures=["FancyForCausalLM"], gadgets=3, widget_size=0))
-    same = replace(read_config(LLAMA), name=found.name, family=found.family)
-    assert replace(found, assumed=(), ignored_fields=()) == same
-    assert found.ignored_fields == ("gadgets",)
-    assert len(found.assumed) == 1
-    assert "FancyForCausalLM" in found.assumed[0]
-    assert "the common structure of decoders" in found.assumed[0]
-    assert "with 32 layers and 8.03 billion parameters" in found.assumed[0]
+    config = read_config(changed(architectures=["FancyForCausalLM"], gadgets=3, widget_size=0))
+    same = replace(read_config(LLAMA), name=config.name, family=config.family)
+    assert replace(config, assumed=(), ignored_fields=()) == same
+    assert config.ignored_fields == ("gadgets",)
+    assert len(config.assumed) == 1
+    assert "FancyForCausalLM" in config.assumed[0]
+    assert "the common structure of decoders" in config.assumed[0]
+    assert "with 32 layers and 8.03 billion parameters" in config.assumed[0]
 
 
 @pytest.mark.parametrize(
@@ -287,9 +287,9 @@ def test_an_unknown_architecture_is_read_as_the_nearest() -> None:
     ],
 )
 def test_the_nearest_has_the_structures_that_fields_give_away(fields: dict, family: str) -> None:
-    found = read_config(changed(architectures=["FancyForCausalLM"], **fields))
-    assert found.family == family
-    assert found.assumed
+    config = read_config(changed(architectures=["FancyForCausalLM"], **fields))
+    assert config.family == family
+    assert config.assumed
 
 
 ROUTED = {"num_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 768}
@@ -316,13 +316,13 @@ ROUTED = {"num_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 
 def test_an_unknown_architecture_has_the_parts_that_are_stated_and_no_others(
     fields: dict, shared: int, dense: int, windows: int
 ) -> None:
-    found = read_config(changed(architectures=["FancyForCausalLM"], **ROUTED, **fields))
-    assert found.moe is not None
-    assert (found.moe.experts, found.moe.topk, found.moe.intermediate) == (64, 8, 768)
-    assert (found.moe.shared_intermediate, len(found.moe.dense_layers)) == (shared, dense)
-    assert sum(map(bool, found.windows)) == windows
-    assert (found.kv_heads, found.head_dim) == (8, 128)
-    assert "64 experts of which 8 run" in found.assumed[0]
+    config = read_config(changed(architectures=["FancyForCausalLM"], **ROUTED, **fields))
+    assert config.moe is not None
+    assert (config.moe.experts, config.moe.topk, config.moe.intermediate) == (64, 8, 768)
+    assert (config.moe.shared_intermediate, len(config.moe.dense_layers)) == (shared, dense)
+    assert sum(map(bool, config.windows)) == windows
+    assert (config.kv_heads, config.head_dim) == (8, 128)
+    assert "64 experts of which 8 run" in config.assumed[0]
 
 
 @pytest.mark.parametrize(
@@ -342,14 +342,14 @@ def test_a_size_that_an_unknown_architecture_lacks_is_named(lacking: str, fields
 
 
 def test_fields_of_another_structure_in_a_known_architecture() -> None:
-    found = read_config(changed(num_local_experts=8))
-    assert found.moe is not None
-    assert "does not have all" in found.assumed[0]
+    config = read_config(changed(num_local_experts=8))
+    assert config.moe is not None
+    assert "does not have all" in config.assumed[0]
 
 
 def test_an_encoder_that_is_left_out_is_said() -> None:
-    found = read_config(changed(architectures=["FancyForCausalLM"], vision_config={"depth": 3}))
-    assert any("encoder" in said for said in found.assumed)
+    config = read_config(changed(architectures=["FancyForCausalLM"], vision_config={"depth": 3}))
+    assert any("encoder" in remark for remark in config.assumed)
 
 
 @pytest.mark.parametrize(
@@ -357,21 +357,21 @@ def test_an_encoder_that_is_left_out_is_said() -> None:
 )
 def test_heads_that_do_not_divide_are_mended_and_said(heads: int, groups: int, taken: int) -> None:
     config = changed(num_attention_heads=heads, num_key_value_heads=groups, head_dim=128)
-    found = read_config(config)
-    assert found.kv_heads == taken
-    assert str(groups) in found.assumed[0]
-    assert f"{taken} key-value heads are taken" in found.assumed[0]
+    result = read_config(config)
+    assert result.kv_heads == taken
+    assert str(groups) in result.assumed[0]
+    assert f"{taken} key-value heads are taken" in result.assumed[0]
 
 
 def test_a_hidden_size_that_heads_do_not_divide_is_mended_and_said() -> None:
-    found = read_config(changed(hidden_size=4100))
-    assert (found.hidden, found.head_dim) == (4100, 128)
-    assert "4100" in found.assumed[0]
+    config = read_config(changed(hidden_size=4100))
+    assert (config.hidden, config.head_dim) == (4100, 128)
+    assert "4100" in config.assumed[0]
 
 
 def test_what_is_understood_is_neither_assumed_nor_unread() -> None:
-    found = read_config(LLAMA)
-    assert (found.assumed, found.ignored_fields) == ((), ())
+    config = read_config(LLAMA)
+    assert (config.assumed, config.ignored_fields) == ((), ())
 
 
 def test_files(tmp_path: Path) -> None:

@@ -35,33 +35,33 @@ from silicast.workload.models.precision import Precision
     ],
 )
 def test_fields_mean_a_recipe(given: dict, recipe: str, cache: str, hidden: str) -> None:
-    found = Precision.of(**given)
-    assert (found.recipe, found.kv_cache, found.hidden) == (recipe, cache, hidden)
+    result = Precision.from_formats(**given)
+    assert (result.recipe, result.kv_cache, result.hidden) == (recipe, cache, hidden)
 
 
 def test_every_recipe_keeps_its_name() -> None:
     for name in RECIPES:
-        assert Precision.of(recipe=name).recipe == name
+        assert Precision.from_formats(recipe=name).recipe == name
 
 
 def test_defaults_come_from_the_checkpoint() -> None:
-    checkpoint = Precision.of(recipe="fp8_block", kv_cache="fp8")
-    assert Precision.of(default=checkpoint) == checkpoint
-    assert Precision.of(weights="fp8", default=checkpoint).recipe == "fp8_block"
-    assert Precision.of(weights="bf16", default=checkpoint).recipe == "bf16"
-    assert Precision.of(weights="bf16", default=checkpoint).kv_cache == "fp8"
+    checkpoint = Precision.from_formats(recipe="fp8_block", kv_cache="fp8")
+    assert Precision.from_formats(default=checkpoint) == checkpoint
+    assert Precision.from_formats(weights="fp8", default=checkpoint).recipe == "fp8_block"
+    assert Precision.from_formats(weights="bf16", default=checkpoint).recipe == "bf16"
+    assert Precision.from_formats(weights="bf16", default=checkpoint).kv_cache == "fp8"
 
 
 def test_cache_follows_the_format_between_kernels_unless_quantised() -> None:
-    assert Precision.of(weights="fp32", default=Precision()).kv_cache == "fp32"
-    half = Precision.of(weights="fp16")
-    assert Precision.of(weights="fp8", default=half) == Precision("fp8", "fp16", "fp16")
+    assert Precision.from_formats(weights="fp32", default=Precision()).kv_cache == "fp32"
+    half = Precision.from_formats(weights="fp16")
+    assert Precision.from_formats(weights="fp8", default=half) == Precision("fp8", "fp16", "fp16")
 
 
 def test_group_size_is_kept_only_with_its_recipe() -> None:
-    checkpoint = Precision.of(recipe="int4_wo", group_size=64)
-    assert Precision.of(default=checkpoint).group_size == 64
-    assert Precision.of(recipe="bf16", default=checkpoint).group_size == 0
+    checkpoint = Precision.from_formats(recipe="int4_wo", group_size=64)
+    assert Precision.from_formats(default=checkpoint).group_size == 64
+    assert Precision.from_formats(recipe="bf16", default=checkpoint).group_size == 0
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_group_size_is_kept_only_with_its_recipe() -> None:
 )
 def test_wrong_formats_name_the_field(given: dict, field: str) -> None:
     with pytest.raises(SilicastError) as caught:
-        Precision.of(**given)
+        Precision.from_formats(**given)
     assert caught.value.field == field
 
 
@@ -96,21 +96,25 @@ def test_wrong_formats_name_the_field(given: dict, field: str) -> None:
     ],
 )
 def test_formats_beside_their_recipe_say_the_same(beside: dict) -> None:
-    assert Precision.of(**beside) == Precision.of(recipe=beside["recipe"])
+    assert Precision.from_formats(**beside) == Precision.from_formats(recipe=beside["recipe"])
 
 
 def test_experts_and_attention_have_their_own_recipe() -> None:
-    checkpoint = Precision.of(experts="w4a16_mxfp4")
+    checkpoint = Precision.from_formats(experts="w4a16_mxfp4")
     assert (checkpoint.recipe, checkpoint.expert.name) == ("bf16", "w4a16_mxfp4")
-    assert Precision.of(default=checkpoint) == checkpoint
-    assert Precision.of(weights="mxfp4", default=checkpoint) == checkpoint
-    assert Precision.of(recipe="w4a16_mxfp4", default=checkpoint) == checkpoint
-    assert Precision.of(weights="fp8", default=checkpoint) == Precision.of(weights="fp8")
-    assert Precision.of(kv_cache="fp8", default=checkpoint).experts == "w4a16_mxfp4"
-    split = Precision.of(recipe="nvfp4", attention="bf16", kv_cache="fp8")
+    assert Precision.from_formats(default=checkpoint) == checkpoint
+    assert Precision.from_formats(weights="mxfp4", default=checkpoint) == checkpoint
+    assert Precision.from_formats(recipe="w4a16_mxfp4", default=checkpoint) == checkpoint
+    assert Precision.from_formats(weights="fp8", default=checkpoint) == Precision.from_formats(
+        weights="fp8"
+    )
+    assert Precision.from_formats(kv_cache="fp8", default=checkpoint).experts == "w4a16_mxfp4"
+    split = Precision.from_formats(recipe="nvfp4", attention="bf16", kv_cache="fp8")
     assert (split.linear.name, split.projection.name, split.expert.name) == (
         "nvfp4", "bf16", "nvfp4",
     )  # fmt: skip
-    assert Precision.of(weights="nvfp4", default=split) == split
-    assert Precision.of(weights="fp8", default=split).attention == ""
-    assert Precision.of(recipe="fp8", experts="fp8") == Precision.of(recipe="fp8")
+    assert Precision.from_formats(weights="nvfp4", default=split) == split
+    assert Precision.from_formats(weights="fp8", default=split).attention == ""
+    assert Precision.from_formats(recipe="fp8", experts="fp8") == Precision.from_formats(
+        recipe="fp8"
+    )

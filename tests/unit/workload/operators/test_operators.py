@@ -53,7 +53,7 @@ class TestConvolutions:
     ) -> None:
         images, filters, results, window = case
         op = convolution(images, filters, results, window, "fp32")
-        shape = Shape.of(dict(op.dims))
+        shape = Shape.from_dims(dict(op.dims))
         assert shape.macs == math.prod(results) * math.prod(filters[1:])
         assert shape.elements_out == math.prod(results)
         assert shape.elements_filter == math.prod(filters)
@@ -155,8 +155,8 @@ class TestStreams:
         last = replace(image, strides=(7 * 7 * 32, 1, 7 * 32, 32))
 
         def trips(kind: str, value: Value) -> object:
-            found = kernels_of(Call(f"aten.{kind}.default", (value,), {}, (value,), (out,)))
-            return dict(found[0].op.dims).get("looped_trips", 0)
+            kernels = kernels_of(Call(f"aten.{kind}.default", (value,), {}, (value,), (out,)))
+            return dict(kernels[0].op.dims).get("looped_trips", 0)
 
         assert trips("upsample_bilinear2d", image) == 2 * 32
         assert trips("upsample_bilinear2d", last) == 0

@@ -151,9 +151,9 @@ def test_an_encoder_trains_on_masked_words() -> None:
 def test_recomputation_runs_forward_nodes_again(recompute: str, again: int) -> None:
     graph = trained("GPT-2", Training(dropout=False, recompute=recompute))
     layer = next(block for block in graph.blocks if block.name == "layer_backward")
-    found = [node.name for node in layer.nodes if node.name.endswith("_again")]
+    items = [node.name for node in layer.nodes if node.name.endswith("_again")]
     forward = next(block for block in graph.blocks if block.name == "layer")
-    assert len(found) == (len(forward.nodes) if recompute == "full" else again)
+    assert len(items) == (len(forward.nodes) if recompute == "full" else again)
     assert len({node.name for node in layer.nodes}) == len(layer.nodes)
 
 
@@ -176,12 +176,12 @@ def test_any_program_trains() -> None:
     odd = Op.make("gdn", tokens=128, hidden=64)
     nodes = (Node("conv", conv), Node("pool", moved, ("conv",)), Node("odd", odd, ("pool",)))
     graph = training_graph(Graph("net", (Block("forward", nodes),)))
-    found = [(node.name, node.op) for _, node in graph.nodes()][3:]
-    assert [name for name, _ in found] == [
+    result = [(node.name, node.op) for _, node in graph.nodes()][3:]
+    assert [name for name, _ in result] == [
         "odd_grad_input", "odd_grad_weight", "pool_grad_input", "conv_grad_input",
         "conv_grad_weight",
     ]  # fmt: skip
-    assert (found[2][1].dim("read_bytes"), found[2][1].dim("written_bytes")) == (1024, 4096)
+    assert (result[2][1].dim("read_bytes"), result[2][1].dim("written_bytes")) == (1024, 4096)
 
 
 def test_sizes_that_are_symbols_are_named() -> None:

@@ -49,16 +49,16 @@ def again(model: str, recompute: str, *, fused: bool = True) -> dict[str, list[s
     ],
 )
 def test_a_module_is_these_nodes(model: str, modules: str, names: list[str]) -> None:
-    found = again(model, f"selective:{modules}")
-    assert found["layer_backward"] == names
-    assert not found.get("head_backward")
+    result = again(model, f"selective:{modules}")
+    assert result["layer_backward"] == names
+    assert not result.get("head_backward")
 
 
 def test_modules_of_a_layer_with_a_latent_and_shared_experts() -> None:
-    found = again("DeepSeek-V3", "selective:mla_up_proj")["layer_moe_backward"]
-    assert found == ["q_b", "rope", "kv_b"]
-    found = again("DeepSeek-V3", "selective:shared_experts")["layer_moe_backward"]
-    assert found == ["shared_gate_up", "shared_silu_mul", "shared_down", "shared_add"]
+    result = again("DeepSeek-V3", "selective:mla_up_proj")["layer_moe_backward"]
+    assert result == ["q_b", "rope", "kv_b"]
+    result = again("DeepSeek-V3", "selective:shared_experts")["layer_moe_backward"]
+    assert result == ["shared_gate_up", "shared_silu_mul", "shared_down", "shared_add"]
     assert again("DeepSeek-V3", "selective")["layer_moe_backward"] == ["mla_prefill"]
 
 
@@ -76,10 +76,10 @@ def test_every_module_is_a_part_of_everything(model: str, *, fused: bool) -> Non
 def test_what_a_module_saves_and_what_it_runs_again_belong_together(model: str) -> None:
     known = find_model(model)
     kinds = {known.kind(layer) for layer in range(known.layers)}
-    kept = {each.part for kind in kinds for each in kept_tensors(known, kind)}
+    remaining = {each.part for kind in kinds for each in kept_tensors(known, kind)}
     for module, parts in MODULES.items():
         runs = any(again(model, f"selective:{module}").values())
-        assert runs == bool(kept & parts), module
+        assert runs == bool(remaining & parts), module
 
 
 @pytest.mark.parametrize(

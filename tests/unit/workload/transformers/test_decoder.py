@@ -97,9 +97,9 @@ def test_gpt_has_positions_layernorms_and_no_gate() -> None:
 
 def test_parallel_residual_adds_once_and_never_in_a_norm() -> None:
     graph = build_graph(find_model("GPT-J-6B"), Plan(tp=2))
-    found = names(graph, "layer")
-    assert "post_norm" not in found
-    assert found[-1] == "residual_add"
+    result = names(graph, "layer")
+    assert "post_norm" not in result
+    assert result[-1] == "residual_add"
     assert node(graph, "layer", "input_norm").dim("residual") == 0
     assert node(graph, "head", "final_norm").dim("residual") == 0
     two = build_graph(find_model("GPT-NeoX-20B"))
@@ -118,7 +118,7 @@ def test_parallel_residual_adds_once_and_never_in_a_norm() -> None:
     ],
 )
 def test_precision_reaches_the_ops(recipe: str, dtype: str, head: str, quantises: bool) -> None:
-    precision = Precision.of(recipe=recipe, kv_cache="fp8")
+    precision = Precision.from_formats(recipe=recipe, kv_cache="fp8")
     graph = build_graph(find_model("Llama-3.1-8B"), Plan(), precision)
     qkv = node(graph, "layer", "qkv").variant
     assert (qkv.dtype, qkv.flag("includes_quantize")) == (dtype, quantises)
@@ -193,7 +193,7 @@ def test_bound_ops_make_batches() -> None:
     assert ops["lm_head"].dim("m") == 3
     assert ops["sampling"].dims == (("rows", 3), ("vocab", 151936))
     assert ops["logit_gather"].dim("elements") == 3 * 1024
-    prefill = OpBatch.of([ops["attention_prefill"]])
+    prefill = OpBatch.from_ops([ops["attention_prefill"]])
     assert prefill.dims["q_len"].tolist() == [5, 3]
     assert prefill.dims["kv_len"].tolist() == [5, 10]
     assert prefill.offsets is not None
@@ -213,8 +213,8 @@ def test_inputs_name_earlier_nodes_of_the_block() -> None:
 def test_groups_share_dense_layers_or_have_their_own() -> None:
     model = find_model("Llama-3.1-8B")
     plan, gathers = Plan(tp=2, attention_dp=2), Policy(gathers_dense=True)
-    own, gathered = build_graph(model, plan), build_graph(model, plan, policy=gathers)
-    alone, shared = ({n.name: n.op for n in g.blocks[2].nodes} for g in (own, gathered))
+    graph, gathered = build_graph(model, plan), build_graph(model, plan, policy=gathers)
+    alone, shared = ({n.name: n.op for n in g.blocks[2].nodes} for g in (graph, gathered))
     assert alone["gate_up"].dim("n") == 2 * 14336 // 2
     assert "dense_all_gather" not in alone
     assert shared["gate_up"].dim("n") == 2 * 14336 // 4
@@ -225,7 +225,7 @@ def test_groups_share_dense_layers_or_have_their_own() -> None:
         assert shared[name].dim("gpus") == 2
     # the same products in all, however they are spread
     symbols = step_symbols([(100, 100)], groups=2)
-    assert graph_flops(own, symbols) == graph_flops(gathered, symbols)
+    assert graph_flops(graph, symbols) == graph_flops(gathered, symbols)
     # a rank that shares holds half of what one that does not holds of the MLP
     half, whole = (
         weight_bytes(model, plan, Precision(), policy=policy) for policy in (gathers, Policy())

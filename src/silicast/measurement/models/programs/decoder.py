@@ -16,13 +16,22 @@ from torch.nn import functional
 from silicast.measurement.models.model_case import Place, Program, Sizes, measured
 
 SMALL_MODEL = {
-    "hidden": 768, "layers": 12, "heads": 12, "kv_heads": 4, "intermediate": 2048, "vocab": 32000,
-}  # fmt: skip
+    "hidden": 768,
+    "layers": 12,
+    "heads": 12,
+    "kv_heads": 4,
+    "intermediate": 2048,
+    "vocab": 32000,
+}
 """125 million parameters."""
 LLAMA_8B = {
-    "hidden": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "intermediate": 14336,
+    "hidden": 4096,
+    "layers": 32,
+    "heads": 32,
+    "kv_heads": 8,
+    "intermediate": 14336,
     "vocab": 128256,
-}  # fmt: skip
+}
 """Llama-3.1-8B (its config.json)."""
 
 
@@ -76,7 +85,6 @@ class GatedMlp(nn.Module):
         self.down_proj = nn.Linear(intermediate, hidden, bias=False, dtype=dtype)
 
     def forward(self, x: Any) -> Any:
-        """The same shape."""
         return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
@@ -92,7 +100,6 @@ class Layer(nn.Module):
         self.mlp = GatedMlp(sizes["hidden"], sizes["intermediate"], dtype)
 
     def forward(self, x: Any, cos: Any, sin: Any, cache: Any, past: int) -> Any:
-        """The same shape."""
         x = x + self.self_attn(self.input_norm(x), cos, sin, cache, past)
         return x + self.mlp(self.post_norm(x))
 
@@ -118,8 +125,8 @@ class Decoder(nn.Module):
         return self.head(self.norm(x[:, -1:]))
 
 
-def _decoder(place: Place, sizes: Sizes) -> Program:
-    dtype, batch, new, past = place.torch_dtype(), sizes["batch"], sizes["new"], sizes["past"]
+def _decoder(position: Place, sizes: Sizes) -> Program:
+    dtype, batch, new, past = position.torch_dtype(), sizes["batch"], sizes["new"], sizes["past"]
     width = sizes["hidden"] // sizes["heads"]
     model = Decoder(sizes, dtype, past)
     tokens = torch.zeros((batch, new), dtype=torch.int64)
@@ -140,8 +147,10 @@ def _batch(model: Sizes, batch: int, new: int, past: int) -> Sizes:
 measured(
     "decoder",
     {
-        "prefill-b1": _batch(SMALL_MODEL, 1, 128, 0), "prefill-b4": _batch(SMALL_MODEL, 4, 32, 0),
-        "decode-b1": _batch(SMALL_MODEL, 1, 1, 512), "decode-b8": _batch(SMALL_MODEL, 8, 1, 512),
+        "prefill-b1": _batch(SMALL_MODEL, 1, 128, 0),
+        "prefill-b4": _batch(SMALL_MODEL, 4, 32, 0),
+        "decode-b1": _batch(SMALL_MODEL, 1, 1, 512),
+        "decode-b8": _batch(SMALL_MODEL, 8, 1, 512),
     },
     {
         "8b-prefill-b1": _batch(LLAMA_8B, 1, 2048, 0),
@@ -150,4 +159,4 @@ measured(
         "8b-decode-b16": _batch(LLAMA_8B, 16, 1, 2048),
         "8b-decode-b64": _batch(LLAMA_8B, 64, 1, 1024),
     },
-)(_decoder)  # fmt: skip
+)(_decoder)

@@ -40,7 +40,6 @@ class Mixture(nn.Module):
         )
 
     def forward(self, x: Any) -> Any:
-        """The same shape, (tokens, hidden)."""
         y = self.norm(x)
         weights, chosen = torch.topk(functional.softmax(self.router(y), dim=-1), self.topk, dim=-1)
         weights = weights / weights.sum(dim=-1, keepdim=True)
@@ -50,9 +49,9 @@ class Mixture(nn.Module):
         start = 0
         for expert, count in zip(self.experts, self._counts(flat), strict=True):
             if count:
-                places = order[start : start + count]
-                rows = places // self.topk
-                made = expert(y[rows]) * weights.flatten()[places].unsqueeze(-1)
+                positions = order[start : start + count]
+                rows = positions // self.topk
+                made = expert(y[rows]) * weights.flatten()[positions].unsqueeze(-1)
                 out.index_add_(0, rows, made)
             start += count
         return x + out
@@ -76,9 +75,9 @@ MIXTRAL = {"hidden": 4096, "intermediate": 14336, "experts": 8, "topk": 2}
     {"t256": {**SMALL_MOE, "tokens": 256}, "t16": {**SMALL_MOE, "tokens": 16}},
     {"8x7b-t2048": {**MIXTRAL, "tokens": 2048}, "8x7b-t16": {**MIXTRAL, "tokens": 16}},
 )
-def mixture(place: Place, sizes: Sizes) -> Program:
+def mixture(position: Place, sizes: Sizes) -> Program:
     """One block; large: of Mixtral-8x7B (its config.json)."""
-    dtype = place.torch_dtype()
+    dtype = position.torch_dtype()
     model = Mixture(sizes, dtype, even=False)
     with torch.device("meta"):
         traced = Mixture(sizes, dtype, even=True)

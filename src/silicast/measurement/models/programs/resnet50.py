@@ -62,7 +62,6 @@ class ResNet50(nn.Module):
         self.head = nn.Linear(channels, 1000, dtype=dtype)
 
     def forward(self, images: Any) -> Any:
-        """Logits (batch, 1000)."""
         return self.head(torch.flatten(self.pool(self.blocks(self.stem(images))), 1))
 
 
@@ -71,7 +70,7 @@ class ResNet50(nn.Module):
     {"b1": {"batch": 1}, "b4": {"batch": 4}},
     {"b8": {"batch": 8}, "b128": {"batch": 128}},
 )
-def resnet50(place: Place, sizes: Sizes) -> Program:
+def resnet50(position: Place, sizes: Sizes) -> Program:
     """Images of 224 x 224, channels first."""
-    dtype = place.torch_dtype()
+    dtype = position.torch_dtype()
     return Program(ResNet50(dtype), (torch.randn(sizes["batch"], 3, 224, 224, dtype=dtype),))

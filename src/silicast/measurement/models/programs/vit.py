@@ -25,7 +25,6 @@ class Layer(nn.Module):
         self.down = nn.Linear(4 * width, width, dtype=dtype)
 
     def forward(self, x: Any) -> Any:
-        """The same shape, (batch, tokens, width)."""
         batch, tokens, width = x.shape
         qkv = self.qkv(self.norm1(x)).view(batch, tokens, 3, self.heads, width // self.heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
@@ -48,7 +47,6 @@ class VisionTransformer(nn.Module):
         self.head = nn.Linear(width, 1000, dtype=dtype)
 
     def forward(self, images: Any) -> Any:
-        """Logits (batch, 1000)."""
         x = self.patch(images).flatten(2).transpose(1, 2)
         x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], dim=1) + self.position
         return self.head(self.norm(self.layers(x)[:, 0]))
@@ -63,8 +61,8 @@ BASE_VIT = {"width": 768, "depth": 12, "heads": 12}
     {"s16-b1": {**SMALL_VIT, "batch": 1}, "s16-b4": {**SMALL_VIT, "batch": 4}},
     {"b16-b8": {**BASE_VIT, "batch": 8}, "b16-b128": {**BASE_VIT, "batch": 128}},
 )
-def vit(place: Place, sizes: Sizes) -> Program:
+def vit(position: Place, sizes: Sizes) -> Program:
     """ViT-S/16 and ViT-B/16."""
-    dtype = place.torch_dtype()
+    dtype = position.torch_dtype()
     model = VisionTransformer(sizes["width"], sizes["depth"], sizes["heads"], dtype)
     return Program(model, (torch.randn(sizes["batch"], 3, 224, 224, dtype=dtype),))

@@ -30,32 +30,31 @@ class CapacityAnswerer(Answerer):
     searches: ClassVar[bool] = True
 
     def answer(self, scenario: Scenario) -> Answer:
-        """See :class:`~silicast.scenario.answerer.Answerer`."""
         work = scenario.workload
         assert isinstance(work, CapacityWorkload)
         refuse_unmodelled(scenario, "colocation")
         if scenario.raw.tier == "bound":
             raise not_yet_of(PARTS["bound"], "tier", "capacity")
-        found, refused = [], []
+        items, refused = [], []
         for fields, candidate in _candidates(scenario, work):
             try:
-                found.append(Search(candidate, fields, work))
+                items.append(Search(candidate, fields, work))
             except SilicastError as error:
                 if not fields:
                     raise
                 refused.append((fields, error))
-        if not found:
+        if not items:
             raise SilicastError(
                 f"none of {len(refused)} candidates can run: {refused[0][1]}",
                 kind=refused[0][1].kind,
                 field="workload.search.vary",
             )
-        best = min(found, key=lambda each: each.rank)
+        best = min(items, key=lambda each: each.rank)
         reply = best.answer()
-        if len(found) + len(refused) > 1:
+        if len(items) + len(refused) > 1:
             reply.why["candidates"] = [
-                *(each.summary() for each in sorted(found, key=lambda each: each.rank)),
-                *({"fields": fields, "refused": str(said)} for fields, said in refused),
+                *(each.summary() for each in sorted(items, key=lambda each: each.rank)),
+                *({"fields": fields, "refused": str(remark)} for fields, remark in refused),
             ]
         return reply
 

@@ -51,9 +51,12 @@ COARSE = 4
 """A long traffic is searched with this part of its requests first."""
 FEWEST = 200
 LOADS = {
-    "max_rate": "max_rate_per_s", "max_concurrency": "max_concurrency", "min_gpus": "gpus",
-    "min_cost": "gpus", "max_tokens_per_joule": "output_tokens_per_joule",
-}  # fmt: skip
+    "max_rate": "max_rate_per_s",
+    "max_concurrency": "max_concurrency",
+    "min_gpus": "gpus",
+    "min_cost": "gpus",
+    "max_tokens_per_joule": "output_tokens_per_joule",
+}
 """Objective of a search -> the metric that it finds."""
 COUNTED = ("min_gpus", "min_cost")
 """Objectives that choose how many replicas each pool has."""
@@ -92,7 +95,7 @@ class Search:
         if work.objective == "min_cost":
             fleet = self._priced(fleet)
         self._fleet = fleet
-        self._objective = Objective.of(msgspec.to_builtins(work.slo))
+        self._objective = Objective.from_fields(msgspec.to_builtins(work.slo))
         traffic = self._traffic()
         self._loads = self._on(fleet, traffic)
         self._longest = int((traffic.input_tokens + traffic.output_tokens).max())
@@ -122,23 +125,23 @@ class Search:
         """One line of a comparison of candidates."""
         name = LOADS[self.work.objective]
         value = self.gpus if name == "gpus" and self.load else self._per_joule or self.load
-        found: dict[str, Any] = {"fields": self.fields, name: value, "gpus": self.gpus}
+        summary: dict[str, Any] = {"fields": self.fields, name: value, "gpus": self.gpus}
         if self.work.objective == "min_cost":
-            found["cost_per_hour"] = self.found.fleet.cost_per_hour
-        return found
+            summary["cost_per_hour"] = self.found.fleet.cost_per_hour
+        return summary
 
     def answer(self) -> Answer:
         """The capacity with the statistics there."""
-        found = self.found
-        served = Served(found.fleet, found.requests, self.work.slo)
-        simulated = Simulated(found.fleet, served.simulate)
-        said = [*self._warnings, *self._said(simulated.records)]
-        reply = simulated.answer(served.metrics_of, said)
+        result = self.found
+        served = Served(result.fleet, result.requests, self.work.slo)
+        simulated = Simulated(result.fleet, served.simulate)
+        remarks = [*self._warnings, *self._said(simulated.records)]
+        reply = simulated.answer(served.metrics_of, remarks)
         reply.why.update(served.why())
         pace = simulated.error.pace
-        ends = [[paced(spec, pace(z)) for spec in found.fleet.specs] for z in (Z90, -Z90)]
-        own = self._metrics(ends) | served.power()
-        metrics = {name: Belief.of(value) for name, value in own.items()}
+        ends = [[paced(spec, pace(z)) for spec in result.fleet.specs] for z in (Z90, -Z90)]
+        current = self._metrics(ends) | served.power()
+        metrics = {name: Belief.from_quantity(value) for name, value in current.items()}
         reply.why["capacity"] = self._why(simulated.records)
         return msgspec.structs.replace(reply, metrics=metrics | reply.metrics)
 
@@ -171,10 +174,10 @@ class Search:
         if not self.load:
             return 0.0
         records = self._loads.run_whole(self.found.requests)
-        found = power(records, self.found.fleet)
-        if not found:
+        result = power(records, self.found.fleet)
+        if not result:
             raise not_yet_of(PARTS["power"], "workload.objective")
-        return 1.0 / found["energy_per_output_token_j"][0]
+        return 1.0 / result["energy_per_output_token_j"][0]
 
     def _traffic(self) -> Requests:
         """What is asked, at the rate that the scenario states."""
@@ -275,14 +278,18 @@ class Search:
         most = max(users_that_fit(specs, self._longest), 1)
         bracket = loads.most(
             lambda clients: loads.of_clients(int(clients)),
-            min(8.0, most), least=1.0, most=float(most), whole=True,
-        )  # fmt: skip
+            min(8.0, most),
+            least=1.0,
+            most=float(most),
+            whole=True,
+        )
         if not bracket.carried:
             return self._none()
         limited = "objective"
         if math.isinf(bracket.broken):
-            together = (spec.limits.sequences * spec.groups for spec in specs
-                        if spec.role != "prefill")  # fmt: skip
+            together = (
+                spec.limits.sequences * spec.groups for spec in specs if spec.role != "prefill"
+            )
             full = sum(together) <= most
             limited = "sequences" if full else "kv_cache"
         clients = int(bracket.carried)
@@ -295,41 +302,44 @@ class Search:
     def _metrics(self, ends: Sequence[Sequence[ReplicaSpec]]) -> dict[str, Quantity]:
         """What was found, at the predicted pace and at a slow and a quick one."""
         name, load, fleet = LOADS[self.work.objective], self.load, self.found.fleet
-        found: dict[str, Quantity] = {}
+        metrics: dict[str, Quantity] = {}
         if name == "gpus" and load:
             assert self._size is not None
-            found |= self._size.metrics(fleet, *ends)
+            metrics |= self._size.metrics(fleet, *ends)
         elif name == "output_tokens_per_joule":
-            found["gpus"] = Quantity.exact(float(self.gpus))
+            metrics["gpus"] = Quantity.exact(float(self.gpus))
         elif name != "gpus":
             values = [load, *(self._at(specs) for specs in ends)] if load else [0.0]
-            found[name] = Quantity(load, min(values), max(values))
-            found["gpus"] = Quantity.exact(float(self.gpus))
+            metrics[name] = Quantity(load, min(values), max(values))
+            metrics["gpus"] = Quantity.exact(float(self.gpus))
         else:
-            found[name] = Quantity.exact(0.0)
+            metrics[name] = Quantity.exact(0.0)
         fit = users_that_fit(fleet.specs, self._longest)
-        found["users_that_fit"] = Quantity.exact(float(fit))
+        metrics["users_that_fit"] = Quantity.exact(float(fit))
         longest = longest_context(fleet.specs, fleet.entry.deployment.model.max_positions)
-        found["longest_context_tokens"] = Quantity.exact(float(longest))
-        return found
+        metrics["longest_context_tokens"] = Quantity.exact(float(longest))
+        return metrics
 
     def _at(self, specs: Sequence[ReplicaSpec]) -> float:
-        """The same at another pace."""
         loads, load = self._loads, self.load
         if self.work.objective == "max_concurrency":
             most = float(max(users_that_fit(self._fleet.specs, self._longest), 1))
             return loads.most(
                 lambda clients: loads.of_clients(int(clients)),
-                load, least=1.0, most=most, whole=True, specs=specs,
-            ).carried  # fmt: skip
-        coarse, own, most = self._coarse(), load, self._saturation(self._fleet.specs)
+                load,
+                least=1.0,
+                most=most,
+                whole=True,
+                specs=specs,
+            ).carried
+        coarse, current, most = self._coarse(), load, self._saturation(self._fleet.specs)
         if coarse is not loads:  # of fewer requests both, at this pace and at the predicted one
-            found = coarse.most(coarse.at_rate, load, least=LEAST_RATE, most=most, factor=1.1)
-            own = found.carried or load
+            result = coarse.most(coarse.at_rate, load, least=LEAST_RATE, most=most, factor=1.1)
+            current = result.carried or load
         most = self._saturation(specs)
-        start = min(own, most)
+        start = min(current, most)
         moved = coarse.most(coarse.at_rate, start, least=LEAST_RATE, most=most, specs=specs)
-        return load * moved.carried / own
+        return load * moved.carried / current
 
     def _said(self, records: Records) -> list[str]:
         """That the objective is out of reach, and what is the nearest."""
@@ -353,15 +363,15 @@ class Search:
         taken_s = float(records.e2e_s().mean())
         if arrives_s >= SHORT * taken_s:
             return []
-        said = f"{len(records.requests)} requests arrive in {arrives_s:.3g} s, an answer takes "
+        message = f"{len(records.requests)} requests arrive in {arrives_s:.3g} s, an answer takes "
         return [
-            f"{said}{taken_s:.3g} s: queues have no time to build up, a longer run carries less"
+            f"{message}{taken_s:.3g} s: queues have no time to build up, a longer run carries less"
         ]
 
     def _why(self, records: Records) -> dict[str, Any]:
-        found, bracket, loads = self.found, self.found.bracket, self._coarse()
+        result, bracket, loads = self.found, self.found.bracket, self._coarse()
         values = self._objective.values(records)
-        loads = replace(loads, requests=found.requests) if self._size is None else loads
+        loads = replace(loads, requests=result.requests) if self._size is None else loads
         return {
             "objective": self.work.objective,
             "limited_by": self.found.limited_by,
@@ -371,7 +381,7 @@ class Search:
             "not_carried": bracket.broken if np.isfinite(bracket.broken) else None,
             "tolerance": TOLERANCE,
             "tried": self._tried(),
-        } | of_pools(found.fleet, records, loads, self.work.search.vary)
+        } | of_pools(result.fleet, records, loads, self.work.search.vary)
 
     def _tried(self) -> list[list[Any]]:
         """Loads, or numbers of replicas, and whether they are carried."""
@@ -381,5 +391,5 @@ class Search:
 
 
 def _with(traffic: ServingWorkload, **fields: Any) -> ServingWorkload:
-    found: ServingWorkload = msgspec.structs.replace(traffic, **fields)
-    return found
+    serving_workload: ServingWorkload = msgspec.structs.replace(traffic, **fields)
+    return serving_workload

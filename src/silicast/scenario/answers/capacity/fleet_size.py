@@ -62,30 +62,30 @@ class FleetSize:
         return [[dict(zip(names, counts, strict=True)), met] for counts, met in tried]
 
     def metrics(
-        self, own: Fleet, slow: Sequence[ReplicaSpec], quick: Sequence[ReplicaSpec]
+        self, current: Fleet, slow: Sequence[ReplicaSpec], quick: Sequence[ReplicaSpec]
     ) -> dict[str, Quantity]:
         """Devices and their cost; a slow machine needs as many and more, a quick one no more.
 
         Args:
-            own: that carries the traffic; slow, quick: its replicas at another pace.
+            current: that carries the traffic; slow, quick: its replicas at another pace.
         """
-        fleets = [own]
+        fleets = [current]
         for specs, more in ((slow, True), (quick, False)):
             tries = []
-            for pool in own.pools:
+            for pool in current.pools:
                 near = range(pool.count, 4 * pool.count + 5) if more else range(1, pool.count + 1)
                 stated = allowed_counts(self._work.search.vary, pool.name)
                 tries.append([n for n in stated or near if n in near])
-            kinds = [specs[own.replicas_of(pool)[0]] for pool in own.pools]
+            kinds = [specs[current.replicas_of(pool)[0]] for pool in current.pools]
             counts = self._over(tries, kinds).cheapest() or [each[-1] for each in tries]
-            fleets.append(own.counted(counts))
+            fleets.append(current.counted(counts))
         gpus = [float(fleet.gpus) for fleet in fleets]
-        found = {"gpus": Quantity(gpus[0], min(gpus), max(gpus))}
+        metrics = {"gpus": Quantity(gpus[0], min(gpus), max(gpus))}
         costs = [fleet.cost_per_hour for fleet in fleets]
         known = [cost for cost in costs if cost is not None]
         if len(known) == len(costs):
-            found["cost_per_hour"] = Quantity(known[0], min(known), max(known))
-        return found
+            metrics["cost_per_hour"] = Quantity(known[0], min(known), max(known))
+        return metrics
 
     def _over(
         self, allowed: Sequence[Sequence[int]], kinds: Sequence[ReplicaSpec] = ()
@@ -126,21 +126,19 @@ def of_pools(
         return {}
     start, end, replica = columns(records.log.table(), "start_ns", "end_ns", "replica")
     span = max(records.end_ns - int(records.sent_ns.min()), 1)
-    found = {}
+    table = {}
     for pool in fleet.pools:
-        own = np.isin(replica, fleet.replicas_of(pool))
-        busy = float((end - start)[own].sum()) / (span * pool.count)
-        about: dict[str, Any] = {
-            "replicas": pool.count, "gpus": pool.gpus, "busy": round(busy, 6),
-        }  # fmt: skip
+        isin = np.isin(replica, fleet.replicas_of(pool))
+        busy = float((end - start)[isin].sum()) / (span * pool.count)
+        about: dict[str, Any] = {"replicas": pool.count, "gpus": pool.gpus, "busy": round(busy, 6)}
         stated = allowed_counts(vary, pool.name) or [pool.count - 1]
         if less := max((n for n in stated if n < pool.count), default=0):
             counts = [less if each is pool else each.count for each in fleet.pools]
             fewer = replace(loads, simulation=fleet.counted(counts).simulation)
             broken = loads.objective.broken(fewer.run_whole(loads.requests))
             about["fewer"] = {"replicas": less, "breaks": sorted(broken)}
-        found[pool.name] = about
-    return {"pools": found}
+        table[pool.name] = about
+    return {"pools": table}
 
 
 def allowed_counts(vary: Mapping[str, Sequence[Any]], pool: str) -> list[int]:

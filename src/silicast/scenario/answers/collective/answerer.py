@@ -47,29 +47,40 @@ class CollectiveAnswerer(Answerer):
     task: ClassVar[str] = "collective"
 
     def answer(self, scenario: Scenario) -> Answer:
-        """See :class:`~silicast.scenario.answerer.Answerer`."""
         work = scenario.workload
         assert isinstance(work, CollectiveWorkload)
         refuse_unmodelled(
-            scenario, "speculative", "lora", "colocation", "pools", "links",
-            "cluster.slow_gpus", "cluster.failures",
-        )  # fmt: skip
+            scenario,
+            "speculative",
+            "lora",
+            "colocation",
+            "pools",
+            "links",
+            "cluster.slow_gpus",
+            "cluster.failures",
+        )
         device = device_of(scenario)
         evidence = evidence_of(scenario, device)
         cluster = cluster_of(scenario, device)
-        engine, said = chosen_engine(scenario) if scenario.engine is not None else (None, [])
+        engine, remark = chosen_engine(scenario) if scenario.engine is not None else (None, [])
         groups = groups_of(work)
         topology = topology_of_a_group(cluster, groups)
         if engine is not None:
             topology = replace(topology, nvls=engine.nvls)
-        found = collective_times(
-            work.op, np.array([work.bytes], dtype=np.int64), work.gpus, topology,
+        result = collective_times(
+            work.op,
+            np.array([work.bytes], dtype=np.int64),
+            work.gpus,
+            topology,
             work.implementation or (engine.collectives if engine else ""),
-            work.launch or "graph", work.dtype, work.implementation_version or "",
-            learned=evidence.learned, measured=evidence.collectives,
-        )  # fmt: skip
+            work.launch or "graph",
+            work.dtype,
+            work.implementation_version or "",
+            learned=evidence.learned,
+            measured=evidence.collectives,
+        )
         estimate, low, high, bound = (
-            float(row[0]) for row in (found.estimate_s, found.p05_s, found.p95_s, found.bound_s)
+            float(row[0]) for row in (result.estimate_s, result.p05_s, result.p95_s, result.bound_s)
         )
         bound_only = scenario.raw.tier == "bound"
         latency = Quantity(bound, bound, high) if bound_only else Quantity(estimate, low, high)
@@ -81,8 +92,8 @@ class CollectiveAnswerer(Answerer):
         moved = work.bytes * _bus_factor(work.op, work.gpus) / 1e9
         bandwidth = Quantity(moved / latency.estimate, moved / latency.p95, moved / latency.p05)
         warnings = ignored(scenario, "model", "precision", "parallel", "host", "limits")
-        warnings += [*namesake_warnings(device), *said, *found.warnings]
-        warnings += _unused(scenario, found)
+        warnings += [*namesake_warnings(device), *remark, *result.warnings]
+        warnings += _unused(scenario, result)
         if engine is not None:
             warnings += _elsewhere(scenario, engine, device)
         if "inter_node" in cluster.assumed and topology.nodes > 1:
@@ -94,39 +105,39 @@ class CollectiveAnswerer(Answerer):
         return answer(
             metrics={"latency_us": latency.times(1e6), "bus_bandwidth_gbs": bandwidth},
             bound={"latency_us": bound * 1e6},
-            tier="bound" if bound_only else found.tiers()[0],
+            tier="bound" if bound_only else result.tiers()[0],
             domain=domain,
             warnings=warnings,
             why={
-                **_why(work, latency, found, sharing, detailed=scenario.raw.why == "full"),
+                **_why(work, latency, result, sharing, detailed=scenario.raw.why == "full"),
                 "device": device.name,
-                **_calibrated(work, found, evidence),
+                **_calibrated(work, result, evidence),
             },
         )
 
 
 def _calibrated(
-    work: CollectiveWorkload, found: CollectiveTimes, evidence: Evidence
+    work: CollectiveWorkload, result: CollectiveTimes, evidence: Evidence
 ) -> dict[str, Any]:
     """By what, if by anything."""
-    if found.calibrated is None or float(found.calibrated[0]) <= 0.0:
+    if result.calibrated is None or float(result.calibrated[0]) <= 0.0:
         return {}
     return calibrated_by(evidence, [Op.make(work.op, Variant(dtype=work.dtype))])
 
 
 def _elsewhere(scenario: Scenario, engine: Engine, device: Device) -> list[str]:
     """Remarks that the engine, or one of its options, does not exist on the device."""
-    said = options_elsewhere(scenario, engine, device)
+    remark = options_elsewhere(scenario, engine, device)
     if not runs_on(device, engine.runs_on):
-        said.append(ELSEWHERE.format(engine.name, device.name, listed(engine.runs_on), "it"))
-    return said
+        remark.append(ELSEWHERE.format(engine.name, device.name, listed(engine.runs_on), "it"))
+    return remark
 
 
-def _unused(scenario: Scenario, found: CollectiveTimes) -> list[str]:
+def _unused(scenario: Scenario, result: CollectiveTimes) -> list[str]:
     """A warning where a calibration is given that does not apply to the call."""
     if scenario.raw.calibration is None or scenario.raw.tier not in ("auto", "calibrated"):
         return []
-    if found.calibrated is not None and float(found.calibrated[0]) > 0.0:
+    if result.calibrated is not None and float(result.calibrated[0]) > 0.0:
         return []
     return ["the calibration holds no such collective of this device, size and number of devices"]
 
@@ -138,7 +149,7 @@ def _bus_factor(op: str, gpus: int) -> float:
 
 def topology_between(cluster: Cluster, gpus: int) -> Topology:
     """The links between the participants; no link joins more devices than the cluster has."""
-    return Topology.of(
+    return Topology.from_device(
         cluster.linked_device,
         gpus,
         gpus_per_node=max(min(cluster.domain, cluster.gpus), cluster.gpus_per_node),
@@ -169,7 +180,7 @@ def topology_of_a_group(cluster: Cluster, groups: Groups) -> Topology:
 def _why(
     work: CollectiveWorkload,
     latency: Quantity,
-    found: CollectiveTimes,
+    result: CollectiveTimes,
     sharing: Sharing | None,
     *,
     detailed: bool,
@@ -178,25 +189,27 @@ def _why(
     part = Part(
         work.op,
         exposed,
-        bound_ps=to_picoseconds(float(found.bound_s[0])),
-        bound_by=found.bound_by()[0],
-        children=_pipes(latency.estimate, found, sharing) if detailed else (),
+        bound_ps=to_picoseconds(float(result.bound_s[0])),
+        bound_by=result.bound_by()[0],
+        children=_pipes(latency.estimate, result, sharing) if detailed else (),
     )
-    errors = {name: round(value, 6) for name, value in sorted(found.shared_log_sd.items())}
-    errors["independent"] = round(float(found.independent_log_sd[0]), 6)
-    why = {**why_tree(part), "algorithm": found.choice[0], "log_sd": errors}
+    errors = {name: round(value, 6) for name, value in sorted(result.shared_log_sd.items())}
+    errors["independent"] = round(float(result.independent_log_sd[0]), 6)
+    why = {**why_tree(part), "algorithm": result.choice[0], "log_sd": errors}
     if sharing is not None:
         why["sharing"] = {
-            "groups": work.groups, "waited_us": sharing.extra_s * 1e6,
-            "busiest_link": sharing.busiest, "busy_share": sharing.busy_share,
-        }  # fmt: skip
+            "groups": work.groups,
+            "waited_us": sharing.extra_s * 1e6,
+            "busiest_link": sharing.busiest,
+            "busy_share": sharing.busy_share,
+        }
     return why
 
 
-def _pipes(seconds: float, found: CollectiveTimes, sharing: Sharing | None) -> tuple[Part, ...]:
+def _pipes(seconds: float, result: CollectiveTimes, sharing: Sharing | None) -> tuple[Part, ...]:
     """What the time goes to, waiting for other groups last."""
     waited_s = sharing.extra_s if sharing is not None else 0.0
     waited = to_picoseconds(waited_s)
-    own = np.array([seconds - waited_s])
-    parts = pipe_parts(found.resource_s, own, np.ones(1), to_picoseconds(seconds) - waited)
+    current = np.array([seconds - waited_s])
+    parts = pipe_parts(result.resource_s, current, np.ones(1), to_picoseconds(seconds) - waited)
     return (*parts, Part(SHARED, waited, kind="pipe")) if waited else parts

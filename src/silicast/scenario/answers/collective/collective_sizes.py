@@ -32,10 +32,10 @@ def size_of(text: str) -> int:
     Raises:
         SilicastError: not a size, or no whole number of bytes.
     """
-    found = _SIZE.fullmatch(text.strip().lower())
-    if found is None or found.group(2) not in UNITS:
+    match = _SIZE.fullmatch(text.strip().lower())
+    if match is None or match.group(2) not in UNITS:
         raise _wrong(f"{text[:40]!r} is not a size")
-    value = float(found.group(1)) * UNITS[found.group(2)]
+    value = float(match.group(1)) * UNITS[match.group(2)]
     if value != int(value) or value < 1.0:
         raise _wrong(f"{text[:40]!r} is not a whole number of bytes from 1 on")
     return int(value)
@@ -71,11 +71,11 @@ def _going_on(sizes: list[int], last: int) -> list[int]:
     ratio = now / sizes[-2] if len(sizes) > 1 else 2.0
     if not ratio > 1.0:
         raise _wrong("sizes must grow")
-    found: list[int] = []
-    while round(now * ratio) < last and len(found) <= MOST:
+    items: list[int] = []
+    while round(now * ratio) < last and len(items) <= MOST:
         now = round(now * ratio)
-        found.append(now)
-    return [*found, last]
+        items.append(now)
+    return [*items, last]
 
 
 def _wrong(message: str) -> SilicastError:
@@ -112,15 +112,16 @@ def astra_points(
 
     joined, layer = read_network(network), read_system(system)
     aware = "aware" in backends_of(joined)
-    found = [
+    items = [
         Peer(
-            size, whole_bytes(op, size, joined.npus),
+            size,
+            whole_bytes(op, size, joined.npus),
             astra_time(op, size, joined, layer) if aware else None,
             astra_time(op, size, joined, layer, "unaware"),
         )
         for size in sizes
-    ]  # fmt: skip
-    return joined.npus, found
+    ]
+    return joined.npus, items
 
 
 def without_launch(scenario: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -137,5 +138,5 @@ def usual_gpus(scenario: Mapping[str, Any]) -> int:
     from silicast.scenario.resolve import cluster_of, device_of
 
     workload = {**scenario["workload"], "gpus": 2, "bytes": 1}
-    asked = decode({**scenario, "workload": workload})
-    return max(cluster_of(asked, device_of(asked)).gpus_per_node, 2)
+    requested = decode({**scenario, "workload": workload})
+    return max(cluster_of(requested, device_of(requested)).gpus_per_node, 2)

@@ -38,7 +38,6 @@ class DiagnoseAnswerer(Answerer):
     task: ClassVar[str] = "diagnose"
 
     def answer(self, scenario: Scenario) -> Answer:
-        """See :class:`~silicast.scenario.answerer.Answerer`."""
         refuse_unmodelled(scenario, "speculative", "lora", "colocation", "pools", "links")
         work = scenario.workload
         assert isinstance(work, DiagnoseWorkload)
@@ -51,22 +50,26 @@ def _measured(scenario: Scenario, one: DiagnoseWorkload | MeasuredTable) -> Meas
     device, given = scenario.raw.device, one.measured_us
     assert device is not None
     values = given if isinstance(given, list) else [given]
-    return Measured.of(one.kernel, device, values, folder=scenario.folder)
+    return Measured.from_table(one.kernel, device, values, folder=scenario.folder)
 
 
 def _answer(scenario: Scenario, one: Measured, error: GroupError | None) -> Answer:
-    found = diagnose_measured(one, error)
-    bound = found.bound_us
-    metrics = {"best_us": Quantity(found.measured_us, found.measured_us, found.measured_us)}
+    result = diagnose_measured(one, error)
+    bound = result.bound_us
+    metrics = {"best_us": Quantity(result.measured_us, result.measured_us, result.measured_us)}
     metrics["gain_pct"] = Quantity(0.0, 0.0, 0.0)
-    best = found.faster
+    best = result.faster
     if best is not None:
         metrics["best_us"] = Quantity(best.estimate_us, best.p05_us, best.p95_us)
         metrics["gain_pct"] = Quantity(best.gain_pct, best.gain_p05_pct, best.gain_p95_pct)
     return answer(
-        metrics=metrics, bound={"best_us": bound}, tier="cross-device", domain=_domain(one),
-        warnings=[*ignored(scenario, *UNUSED), *found.warnings], why=_why(scenario, one, found),
-    )  # fmt: skip
+        metrics=metrics,
+        bound={"best_us": bound},
+        tier="cross-device",
+        domain=_domain(one),
+        warnings=[*ignored(scenario, *UNUSED), *result.warnings],
+        why=_why(scenario, one, result),
+    )
 
 
 def _domain(one: Measured) -> Domain:
@@ -74,18 +77,18 @@ def _domain(one: Measured) -> Domain:
     return "in" if swept and one.op.variant.dtype in SWEPT_FORMATS else "near"
 
 
-def _why(scenario: Scenario, one: Measured, found: Diagnosis) -> dict[str, Any]:
-    data = diagnosis_data(found)
+def _why(scenario: Scenario, one: Measured, result: Diagnosis) -> dict[str, Any]:
+    data = diagnosis_data(result)
     why = {name: value for name, value in data.items() if name != "warnings"}
     why["device"] = one.device.name
     why["ran"] = why.pop("configuration")
-    if found.faster is not None:
-        why["configuration"] = found.faster.configuration.label
+    if result.faster is not None:
+        why["configuration"] = result.faster.configuration.label
     model = scenario.raw.model
     if model is not None:
         tokens = dict(one.op.dims).get("tokens", 1)
         assert isinstance(tokens, int)
         why["model"] = gain_in_model(
-            model, one.device.name, tokens, saved_us(found), folder=scenario.folder
+            model, one.device.name, tokens, saved_us(result), folder=scenario.folder
         )
     return why

@@ -130,11 +130,13 @@ class Measured:
     values_us: tuple[float, ...]
 
     @staticmethod
-    def of(
-        kernel: Mapping[str, Any], device: str | dict[str, Any], measured_us: Sequence[float],
-        configuration: Mapping[str, Any] | None = None, folder: Path = Path(),
-    ) -> Measured:  # fmt: skip
-        """See :func:`diagnose`."""
+    def from_table(
+        kernel: Mapping[str, Any],
+        device: str | dict[str, Any],
+        measured_us: Sequence[float],
+        configuration: Mapping[str, Any] | None = None,
+        folder: Path = Path(),
+    ) -> Measured:
         op, board = kernel_case(kernel).op, find_any_device(device, folder)
         stated = op.variant.config
         op = replace(op, variant=replace(op.variant, config=()))
@@ -174,7 +176,7 @@ class Usual:
     over_best: float
 
     @staticmethod
-    def of(op: Op, every: Sequence[Ranked]) -> Usual:
+    def from_op(op: Op, every: Sequence[Ranked]) -> Usual:
         """Of an op with the rankings of its products."""
         ranker, device = shipped_ranker(), every[0].steps.device
         tuned = tuned_problem(op)
@@ -219,7 +221,7 @@ def diagnose(
         SilicastError: no such kernel or device, no measurement, one that is faster than its bound,
             or a configuration that the device cannot run.
     """
-    return diagnose_measured(Measured.of(kernel, device, measured_us, configuration))
+    return diagnose_measured(Measured.from_table(kernel, device, measured_us, configuration))
 
 
 def diagnose_measured(one: Measured, error: GroupError | None = None) -> Diagnosis:
@@ -229,12 +231,12 @@ def diagnose_measured(one: Measured, error: GroupError | None = None) -> Diagnos
         error: what kernels like it are off by on this device; see :func:`group_errors`.
     """
     every = _ranked(one)
-    usual = Usual.of(one.op, every)
-    kernel, measured, said = _checked(one, usual)
+    usual = Usual.from_op(one.op, every)
+    kernel, measured, remark = _checked(one, usual)
     stated = one.configuration is not None
     ran = one.configuration or _likeliest(every, measured)
     check_legal(ran, every[0].steps.device, every[0].steps.recipe)
-    parts = [_part(found.product, found, ran) for found in every]
+    parts = [_part(item.product, item, ran) for item in every]
     predicted = sum(seconds for seconds, _ in parts)
     causes = summed([causes for _, causes in parts])
     causes["unexplained"] = measured - predicted
@@ -244,7 +246,7 @@ def diagnose_measured(one: Measured, error: GroupError | None = None) -> Diagnos
         belief = _alone(every, measured, _spread(one.values_us), error)
     limit = _limit(one, kernel, measured)
     if limit.state.startswith(CACHED):
-        said.append(COUNTED)
+        remark.append(COUNTED)
     best_s = max(measured * math.exp(-belief.middle), limit.seconds)
     usual_held_s = best_s * usual.over_best
     faster = _faster(every, one.configuration, belief, measured, limit.seconds)
@@ -255,7 +257,7 @@ def diagnose_measured(one: Measured, error: GroupError | None = None) -> Diagnos
         ceiling_us=_ceiling_us(kernel.ceiling_s, usual_held_s, faster, limit),
         causes_us={name: US * value for name, value in causes.items()}, faster=faster,
         warnings=(
-            *said, *kernel.warnings, *_doubts(one.device, error), *_quicker(usual, measured),
+            *remark, *kernel.warnings, *_doubts(one.device, error), *_quicker(usual, measured),
         ),
     )  # fmt: skip
 
@@ -303,28 +305,28 @@ def group_errors(kernels: Sequence[Measured]) -> list[GroupError | None]:
     be diagnosed, or fewer than :data:`GROUP` kernels are alike: on one device, in one format, their
     products in one regime.
     """
-    places: dict[tuple[object, ...], list[int]] = {}
+    positions: dict[tuple[object, ...], list[int]] = {}
     logs: dict[int, float] = {}
     card = shipped_ranker().card
-    for place, one in enumerate(kernels):
+    for index, one in enumerate(kernels):
         if one.configuration is not None or one.device.name in card.devices:
             continue
         try:
             every = _ranked(one)
-            _, measured, _ = _checked(one, Usual.of(one.op, every))
+            _, measured, _ = _checked(one, Usual.from_op(one.op, every))
         except SilicastError:  # named where it is diagnosed
             continue
-        logs[place] = math.log(measured / sum(found.estimate_s for found in every))
+        logs[index] = math.log(measured / sum(item.estimate_s for item in every))
         group = one.device, one.op.variant.dtype, every[0].regime
-        places.setdefault(group, []).append(place)
+        positions.setdefault(group, []).append(index)
     errors: list[GroupError | None] = [None] * len(kernels)
-    for some in places.values():
+    for some in positions.values():
         if len(some) < GROUP:
             continue
-        own = [logs[place] for place in some]
-        log, sd = shared_error(own, card.device_log_sd, card.group_sd, card.usual_gain)
-        for place in some:
-            errors[place] = GroupError(log, sd, card.group_sd, len(some))
+        current = [logs[index] for index in some]
+        log, sd = shared_error(current, card.device_log_sd, card.group_sd, card.usual_gain)
+        for index in some:
+            errors[index] = GroupError(log, sd, card.group_sd, len(some))
     return errors
 
 
@@ -333,8 +335,8 @@ def _checked(one: Measured, usual: Usual) -> tuple[KernelTime, float, list[str]]
     it.
     """
     (kernel,) = times([one.op], one.device, Evidence(ceilings=True))
-    measured, said = _measured(one.values_us, kernel, usual, one.op.variant.cache)
-    return kernel, measured, said
+    measured, remark = _measured(one.values_us, kernel, usual, one.op.variant.cache)
+    return kernel, measured, remark
 
 
 def _ranked(one: Measured) -> list[Ranked]:
@@ -347,15 +349,17 @@ def _products(op: Op, device: Device) -> tuple[Product, ...]:
     of = PRODUCTS.get(op.family)
     if of is None or device.execution_model != "simt":
         raise unmodelled(
-            f"{op.family} on {device.execution_model} devices cannot be diagnosed", "kernel.op",
+            f"{op.family} on {device.execution_model} devices cannot be diagnosed",
+            "kernel.op",
             f"families with configurations: {', '.join(PRODUCTS)}, on GPUs",
-        )  # fmt: skip
+        )
     flags = dict(op.variant.flags)
     if op.family == "moe" and not (flags.get("w13") or flags.get("w2")):
         raise SilicastError(
-            "a whole layer is several kernels", field="kernel.part",
+            "a whole layer is several kernels",
+            field="kernel.part",
             hint='diagnose part = "w13" (before the activation) or "w2" (after it)',
-        )  # fmt: skip
+        )
     sizes = {name: size for name, size in op.dims if isinstance(size, int)}
     return of(sizes, op.variant)
 
@@ -380,7 +384,7 @@ def _measured(
             field="measured_us",
             hint=_other_unit(middle, usual, kernel.bound_s)
             or "is it the time of this kernel on this device?",
-        )  # fmt: skip
+        )
     return middle / US, list(_odd(values, middle))
 
 
@@ -419,9 +423,11 @@ def _likeliest(every: Sequence[Ranked], measured: float) -> Configuration:
     """Of the configurations that rank first, the one whose time comes nearest: what ran is not
     known, and tuned tables hold what came near the best.
     """
-    places: list[int] = every[0].order[:LIKELY].tolist()
-    seconds = {place: sum(float(found.time_s[place]) for found in every) for place in places}
-    nearest: int = min(places, key=lambda place: abs(math.log(seconds[place] / measured)))
+    indices: list[int] = every[0].order[:LIKELY].tolist()
+    seconds = {
+        position: sum(float(item.time_s[position]) for item in every) for position in indices
+    }
+    nearest: int = min(indices, key=lambda place: abs(math.log(seconds[place] / measured)))
     return every[0].grid[nearest]
 
 
@@ -429,11 +435,11 @@ LIKELY = 40
 """Configurations that a tuned table may have held."""
 
 
-def _part(product: Product, found: Ranked, one: Configuration) -> tuple[float, dict[str, float]]:
+def _part(product: Product, result: Ranked, one: Configuration) -> tuple[float, dict[str, float]]:
     """Predicted seconds of a product and their causes."""
-    steps = configured_steps(one, found)
+    steps = configured_steps(one, result)
     analytic = tile_times(product, steps, tile_constants())
-    seconds = learned_s(product, steps, found)
+    seconds = learned_s(product, steps, result)
     return seconds, product_causes(analytic, 0, seconds)
 
 
@@ -445,7 +451,7 @@ def _beside(
     """
     ranker, device = shipped_ranker(), every[0].steps.device
     shared = ranker.shared(device)
-    seconds = sum(found.estimate_s for found in every) * (measured / predicted) ** shared
+    seconds = sum(item.estimate_s for item in every) * (measured / predicted) ** shared
     sd = math.sqrt(ranker.log_sd(device) ** 2 * (1.0 - shared * shared) + repeats_sd**2)
     return gain_belief(math.log(measured / seconds), sd, ranker.card.usual_gain)
 
@@ -455,7 +461,7 @@ def _alone(
 ) -> GainBelief:
     """The gain where what ran is not known."""
     ranker = shipped_ranker()
-    log = math.log(measured / sum(found.estimate_s for found in every))
+    log = math.log(measured / sum(item.estimate_s for item in every))
     sd = ranker.log_sd(every[0].steps.device)
     if error is not None:
         log, sd = log + error.log, math.hypot(error.own_sd, error.sd)
@@ -463,9 +469,12 @@ def _alone(
 
 
 def _faster(
-    every: Sequence[Ranked], ran: Configuration | None, belief: GainBelief, measured: float,
+    every: Sequence[Ranked],
+    ran: Configuration | None,
+    belief: GainBelief,
+    measured: float,
     bound_s: float,
-) -> Faster | None:  # fmt: skip
+) -> Faster | None:
     """The best configuration and its gain over the measured time.
 
     Args:
@@ -483,9 +492,15 @@ def _faster(
         return 100.0 * max(1.0 - time / measured, 0.0)
 
     return Faster(
-        best, US * middle, US * low, US * high, gain(middle), gain(high), gain(low),
+        best,
+        US * middle,
+        US * low,
+        US * high,
+        gain(middle),
+        gain(high),
+        gain(low),
         belief.chance(-math.log1p(-WORTH_PCT / 100.0)),
-    )  # fmt: skip
+    )
 
 
 def _doubts(device: Device, error: GroupError | None) -> Iterator[str]:
@@ -523,30 +538,37 @@ def _quicker(usual: Usual, measured: float) -> Iterator[str]:
         )
 
 
-def diagnosis_data(found: Diagnosis) -> dict[str, Any]:
+def diagnosis_data(diagnosis: Diagnosis) -> dict[str, Any]:
     """As plain tables, for JSON."""
     data: dict[str, Any] = {
-        "measured_us": found.measured_us, "predicted_us": found.predicted_us,
-        "usual_us": found.usual_us,
-        "bound_us": found.bound_us, "bound_by": found.bound_by,
-        "bound_state": found.bound_state, "ceiling_us": found.ceiling_us,
-        "achieved": found.achieved,
-        "configuration": {**dict(found.configuration.pairs), "assumed": found.assumed},
-        "causes_us": dict(found.causes_us), "faster": None, "warnings": list(found.warnings),
-    }  # fmt: skip
-    best = found.faster
+        "measured_us": diagnosis.measured_us,
+        "predicted_us": diagnosis.predicted_us,
+        "usual_us": diagnosis.usual_us,
+        "bound_us": diagnosis.bound_us,
+        "bound_by": diagnosis.bound_by,
+        "bound_state": diagnosis.bound_state,
+        "ceiling_us": diagnosis.ceiling_us,
+        "achieved": diagnosis.achieved,
+        "configuration": {**dict(diagnosis.configuration.pairs), "assumed": diagnosis.assumed},
+        "causes_us": dict(diagnosis.causes_us),
+        "faster": None,
+        "warnings": list(diagnosis.warnings),
+    }
+    best = diagnosis.faster
     if best is not None:
         data["faster"] = {
             "configuration": dict(best.configuration.pairs),
             "latency_us": {"estimate": best.estimate_us, "p05": best.p05_us, "p95": best.p95_us},
             "gain_pct": {
-                "estimate": best.gain_pct, "p05": best.gain_p05_pct, "p95": best.gain_p95_pct
+                "estimate": best.gain_pct,
+                "p05": best.gain_p05_pct,
+                "p95": best.gain_p95_pct,
             },
             "chance_above_5_pct": best.chance,
-        }  # fmt: skip
+        }
     return data
 
 
-def saved_us(found: Diagnosis) -> float:
+def saved_us(diagnosis: Diagnosis) -> float:
     """What the faster configuration saves of one run; 0 where there is none."""
-    return 0.0 if found.faster is None else found.measured_us - found.faster.estimate_us
+    return 0.0 if diagnosis.faster is None else diagnosis.measured_us - diagnosis.faster.estimate_us

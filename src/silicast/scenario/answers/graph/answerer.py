@@ -74,7 +74,6 @@ class GraphAnswerer(Answerer):
     task: ClassVar[str] = "graph"
 
     def answer(self, scenario: Scenario) -> Answer:
-        """See :class:`~silicast.scenario.answerer.Answerer`."""
         if is_execution_trace(scenario):
             from silicast.scenario.resolving.execution_trace import trace_answer
 
@@ -82,15 +81,14 @@ class GraphAnswerer(Answerer):
         return _answer(pass_of(scenario), bound_only=scenario.raw.tier == "bound")
 
     def trace(self, scenario: Scenario) -> Trace:
-        """See :class:`~silicast.scenario.answerer.Answerer`."""
         if is_execution_trace(scenario):
             from silicast.scenario.resolving.execution_trace import trace_timeline
 
             return trace_timeline(scenario)
         from silicast.composition.timeline.trace import trace_program
 
-        asked = pass_of(scenario)
-        return trace_program(asked.found, asked.update)
+        requested = pass_of(scenario)
+        return trace_program(requested.found, requested.update)
 
 
 def pass_of(scenario: Scenario) -> AskedPass:
@@ -106,21 +104,29 @@ def pass_of(scenario: Scenario) -> AskedPass:
 
 def _of_model(scenario: Scenario, work: GraphWorkload) -> AskedPass:
     deployment, warnings = deployment_of(scenario, options=FRAMEWORK_OPTIONS)
-    framework, said = framework_of(scenario, deployment.engine)
+    framework, remark = framework_of(scenario, deployment.engine)
     framework = replace(framework, autocast=_autocast(scenario, deployment))
     trains = work.mode == "training"
     if work.optimizer is not None and not trains:
         raise SilicastError("an optimizer in a pass without training", field="workload.optimizer")
     if trains:
         framework = replace(framework, training=Training())
-    found = predict_framework_pass(deployment, work.batch or 1, work.seq_len or 1, framework)
+    framework_pass = predict_framework_pass(
+        deployment, work.batch or 1, work.seq_len or 1, framework
+    )
     update = None
     if trains:
-        found, update = _trained(found, deployment, work.optimizer, framework.autocast)
+        framework_pass, update = _trained(
+            framework_pass, deployment, work.optimizer, framework.autocast
+        )
     return AskedPass(
-        found, [*said, *warnings], deployment.model.name, deployment.plan.gpus,
-        deployment.precision.label, update,
-    )  # fmt: skip
+        framework_pass,
+        [*remark, *warnings],
+        deployment.model.name,
+        deployment.plan.gpus,
+        deployment.precision.label,
+        update,
+    )
 
 
 def _of_file(scenario: Scenario) -> AskedPass:
@@ -129,10 +135,10 @@ def _of_file(scenario: Scenario) -> AskedPass:
         raise not_yet_of(PARTS["program"], "parallel")
     machine, warnings = machine_of(scenario)
     program = program_in(scenario, compiles=machine.engine.compiles)
-    found = predict_program(machine, program.graph, state_bytes=program.state_bytes)
-    formats = dict.fromkeys(node.op.variant.dtype for node in found.model.graph.nodes)
+    result = predict_program(machine, program.graph, state_bytes=program.state_bytes)
+    formats = dict.fromkeys(node.op.variant.dtype for node in result.model.graph.nodes)
     warnings = [*warnings, *program.said]
-    return AskedPass(found, warnings, found.model.graph.name, 1, " and ".join(formats))
+    return AskedPass(result, warnings, result.model.graph.name, 1, " and ".join(formats))
 
 
 def _autocast(scenario: Scenario, deployment: Deployment) -> str:
@@ -155,13 +161,13 @@ def _autocast(scenario: Scenario, deployment: Deployment) -> str:
 
 
 def _trained(
-    found: ProgramPass, deployment: Deployment, optimizer: str | None, autocast: str
+    program_pass: ProgramPass, deployment: Deployment, optimizer: str | None, autocast: str
 ) -> tuple[ProgramPass, ProgramPass | None]:
     """With what training keeps in memory, and what is not known of backward kernels; and the update
     of an optimizer, if one is named.
     """
     products = autocast or deployment.precision.hidden
-    total, directions, update = found.total, dict(found.directions), None
+    total, directions, update = program_pass.total, dict(program_pass.directions), None
     rule = None if optimizer is None else update_rule(optimizer)
     if rule is not None:
         update = predict_program(deployment.machine, update_graph(deployment, rule))
@@ -170,58 +176,60 @@ def _trained(
     directions["backward"] = unmeasured_backward(directions["backward"], products, board)
     total = unmeasured_backward(total, products, board)
     held = state_bytes(deployment, rule)
-    return replace(found, total=total, directions=directions, state_bytes=held), update
+    return replace(program_pass, total=total, directions=directions, state_bytes=held), update
 
 
-def _answer(asked: AskedPass, *, bound_only: bool) -> Answer:
-    found = asked.found
-    named = {"e2e_ms": found.total}
-    named |= {f"{way}_ms": each for way, each in found.directions.items() if way != "optimizer"}
-    tier: Tier = "bound" if bound_only else found.total.tier
+def _answer(requested: AskedPass, *, bound_only: bool) -> Answer:
+    result = requested.found
+    named = {"e2e_ms": result.total}
+    named |= {f"{way}_ms": each for way, each in result.directions.items() if way != "optimizer"}
+    tier: Tier = "bound" if bound_only else result.total.tier
     return answer(
         metrics={
             name: latency_of(prediction, bound_only=bound_only).times(MILLI)
             for name, prediction in named.items()
         }
-        | ({} if bound_only else _energy(asked)),
+        | ({} if bound_only else _energy(requested)),
         bound={name: prediction.bound_seconds * MILLI for name, prediction in named.items()},
         tier=tier,
-        domain=found.total.domain,
-        warnings=[*found.total.warnings, *asked.warnings, *_too_large(found)],
-        why=_why(asked),
+        domain=result.total.domain,
+        warnings=[*result.total.warnings, *requested.warnings, *_too_large(result)],
+        why=_why(requested),
     )
 
 
-def _energy(asked: AskedPass) -> dict[str, Quantity]:
+def _energy(requested: AskedPass) -> dict[str, Quantity]:
     """Of the pass on all devices, where power is modelled."""
-    found = asked.found
-    kernels_j = found.kernels_j + (asked.update.kernels_j if asked.update else 0.0)
-    stages = found.model.graph.plan.pp
+    result = requested.found
+    kernels_j = result.kernels_j + (requested.update.kernels_j if requested.update else 0.0)
+    stages = result.model.graph.plan.pp
     energy = work_energy(
-        found.model.machine, found.total.latency_s, kernels_j / stages, asked.devices
+        result.model.machine, result.total.latency_s, kernels_j / stages, requested.devices
     )
     return {} if energy is None else {"energy_j": energy.energy_j, "power_w": energy.power_w}
 
 
-def _too_large(found: ProgramPass) -> list[str]:
+def _too_large(program_pass: ProgramPass) -> list[str]:
     """A warning where it does not fit into the device's memory."""
-    device = found.model.machine.device
-    if found.memory.total <= device.dram.capacity_bytes:
+    device = program_pass.model.machine.device
+    if program_pass.memory.total <= device.dram.capacity_bytes:
         return []
-    needs = f"needs {found.memory.total / GB:.1f} GB of {device.dram.capacity_bytes / GB:.1f} GB"
+    needs = (
+        f"needs {program_pass.memory.total / GB:.1f} GB of {device.dram.capacity_bytes / GB:.1f} GB"
+    )
     return [f"{needs} on {device.name}: it does not fit"]
 
 
-def _why(asked: AskedPass) -> dict[str, Any]:
-    found, machine = asked.found, asked.found.model.machine
-    memory, coverage = found.memory, found.coverage
+def _why(requested: AskedPass) -> dict[str, Any]:
+    result, machine = requested.found, requested.found.model.machine
+    memory, coverage = result.memory, result.coverage
     names = ("weights", "gradients", "optimizer", "activations", "fragmentation", "framework")
     sizes = {name: getattr(memory, name) / GB for name in names}
     usable = machine.device.dram.capacity_bytes / GB
     return {
-        **why_tree(found.total.part),
-        "uncertainty": uncertainty_of({"e2e_ms": found.total}),
-        "clock_mhz": found.clock_hz / 1e6,
+        **why_tree(result.total.part),
+        "uncertainty": uncertainty_of({"e2e_ms": result.total}),
+        "clock_mhz": result.clock_hz / 1e6,
         "memory_gb": {
             **{name: size for name, size in sizes.items() if size},
             "usable": usable,
@@ -229,12 +237,16 @@ def _why(asked: AskedPass) -> dict[str, Any]:
         },
         "memory_peak_at": memory.peak_node,
         "coverage": {
-            "operations": coverage.operations, "modelled": coverage.modelled,
-            "time_share": round(coverage.time_share, 6), "unmodelled": dict(coverage.unmodelled),
+            "operations": coverage.operations,
+            "modelled": coverage.modelled,
+            "time_share": round(coverage.time_share, 6),
+            "unmodelled": dict(coverage.unmodelled),
         },
         **calibrated_by(
-            machine.evidence, [node.op for node in found.model.graph.nodes], machine.engine,
-            "graph training" if "backward" in found.directions else "graph",
+            machine.evidence,
+            [node.op for node in result.model.graph.nodes],
+            machine.engine,
+            "graph training" if "backward" in result.directions else "graph",
         ),
-        "deployment": description(machine, asked.model, asked.devices, asked.format),
-    }  # fmt: skip
+        "deployment": description(machine, requested.model, requested.devices, requested.format),
+    }

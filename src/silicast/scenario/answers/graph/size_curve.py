@@ -43,7 +43,7 @@ class SizeCurve:
     @property
     def answered(self) -> list[tuple[int, Answer]]:
         """Values with an answer."""
-        return [(value, found) for value, found in self.points if isinstance(found, Answer)]
+        return [(value, item) for value, item in self.points if isinstance(item, Answer)]
 
 
 def sizes_of(words: Sequence[str]) -> dict[str, tuple[int, ...]]:
@@ -55,26 +55,26 @@ def sizes_of(words: Sequence[str]) -> dict[str, tuple[int, ...]]:
     >>> sizes_of(["batch=1,2,4..32", "image=288"])
     {'batch': (1, 2, 4, 8, 16, 32), 'image': (288,)}
     """
-    found: dict[str, tuple[int, ...]] = {}
+    sizes: dict[str, tuple[int, ...]] = {}
     for word in words:
         name, equals, text = (part.strip() for part in word.partition("="))
         if not equals or not name.isidentifier():
             raise _wrong(f"expected name=value, found {word[:60]!r}")
-        if name in found:
+        if name in sizes:
             raise _wrong(f"{name!r} is given twice")
         values = [int(value) for value in series(text, _size, MOST, _wrong)]
         if values != sorted(set(values)):
             raise _wrong(f"{text[:60]!r}: values must grow", "from the smallest to the largest")
         if len(values) > MOST:
             raise _wrong(f"{len(values)} values, and at most {MOST} are answered", "state a ratio")
-        found[name] = tuple(values)
-    several = [name for name, values in found.items() if len(values) > 1]
+        sizes[name] = tuple(values)
+    several = [name for name, values in sizes.items() if len(values) > 1]
     if len(several) > 1:
         raise _wrong(
             f"several values of {' and of '.join(several)}",
             "one size makes a curve, others one value",
         )
-    return found
+    return sizes
 
 
 def fits(answer: Answer) -> bool:
@@ -109,7 +109,7 @@ def curve_of(
     Memory grows with a size; where it does not, the value found is one that fits below one that
     does not.
     """
-    answered = [(value, found) for value, found in points if isinstance(found, Answer)]
+    answered = [(value, item) for value, item in points if isinstance(item, Answer)]
     rule = _rule(scenario, name)
     known = dict(answered)
     refused: dict[int, SilicastError] = {}
@@ -169,8 +169,8 @@ def _answer(scenario: Mapping[str, Any], name: str, value: int) -> Answer:
     from silicast.scenario.decode import decode
     from silicast.scenario.run import run
 
-    place = "workload.sizes" if "graph" in scenario["workload"] else "workload"
-    return run(decode(with_fields(scenario, {f"{place}.{name}": value})))
+    position = "workload.sizes" if "graph" in scenario["workload"] else "workload"
+    return run(decode(with_fields(scenario, {f"{position}.{name}": value})))
 
 
 def _size(text: str) -> float:

@@ -49,31 +49,30 @@ class InferenceAnswerer(Answerer):
     task: ClassVar[str] = "inference"
 
     def answer(self, scenario: Scenario) -> Answer:
-        """See :class:`~silicast.scenario.answerer.Answerer`."""
         return _answered(_prepared(scenario))
 
     def answer_many(self, scenarios: Sequence[Scenario]) -> list[Answer | SilicastError]:
         """See :class:`~silicast.scenario.answerer.Answerer`: batches of one deployment are
         evaluated together.
         """
-        found: dict[int, Answer | SilicastError] = {}
+        table: dict[int, Answer | SilicastError] = {}
         groups: dict[Deployment, list[tuple[int, _Prepared]]] = {}
-        for place, scenario in enumerate(scenarios):
+        for index, scenario in enumerate(scenarios):
             try:
                 one = _prepared(scenario)
             except SilicastError as error:
-                found[place] = error
+                table[index] = error
                 continue
-            groups.setdefault(one.deployment, []).append((place, one))
+            groups.setdefault(one.deployment, []).append((index, one))
         for group in groups.values():
             for part in _parts(group):
                 steps = _steps_of([one for _, one in part])
-                for (place, one), known in zip(part, steps, strict=True):
+                for (index, one), known in zip(part, steps, strict=True):
                     try:
-                        found[place] = _answered(one, known)
+                        table[index] = _answered(one, known)
                     except SilicastError as error:
-                        found[place] = error
-        return [found[place] for place in range(len(scenarios))]
+                        table[index] = error
+        return [table[index] for index in range(len(scenarios))]
 
     def trace(self, scenario: Scenario) -> Trace:
         """See :class:`~silicast.scenario.answerer.Answerer`: prefill and the first decode steps."""
@@ -120,8 +119,10 @@ def _prepared(scenario: Scenario) -> _Prepared:
 def _answered(one: _Prepared, steps: _Steps | None = None) -> Answer:
     """The answer; ``steps``: those of its batch, if they are known."""
     deployment, lengths, warnings = one.deployment, one.lengths, list(one.warnings)
-    found = predict_static_batch(deployment, lengths, one.work.output_len, one.framework, steps)
-    near = any(steps.model.kernels_domain != "in" for steps in found.steps)
+    static_batch = predict_static_batch(
+        deployment, lengths, one.work.output_len, one.framework, steps
+    )
+    near = any(steps.model.kernels_domain != "in" for steps in static_batch.steps)
     if near and deployment.device.structure is None:  # else its models say so
         warnings.append(not_measured(deployment.device))
     bound_only = one.scenario.raw.tier == "bound"
@@ -129,8 +130,8 @@ def _answered(one: _Prepared, steps: _Steps | None = None) -> Answer:
     if not bound_only:
         cluster = one.scenario.raw.cluster
         price = deployment.machine.links.price_per_gpu_hour if cluster else None
-        figures = figures_of(found, deployment, len(lengths), one.work.output_len, price)
-    reply = _answer(found, deployment, warnings, figures, bound_only=bound_only)
+        figures = figures_of(static_batch, deployment, len(lengths), one.work.output_len, price)
+    reply = _answer(static_batch, deployment, warnings, figures, bound_only=bound_only)
     if room := batch_room(deployment, lengths, one.work.output_len, one.framework):
         reply.why["room"] = room
     if deployment.model.moe is not None or deployment.plan.attention_dp > 1:
@@ -146,12 +147,12 @@ def _parts(group: list[tuple[int, _Prepared]]) -> Iterator[list[tuple[int, _Prep
     part: list[tuple[int, _Prepared]] = []
     size = 0
     for each in group:
-        own = len(each[1].lengths) * (1 + min(each[1].work.output_len, MAX_EVALUATED_STEPS))
-        if part and size + own > MOST_LENGTHS:
+        current = len(each[1].lengths) * (1 + min(each[1].work.output_len, MAX_EVALUATED_STEPS))
+        if part and size + current > MOST_LENGTHS:
             yield part
             part, size = [], 0
         part.append(each)
-        size += own
+        size += current
     yield part
 
 
@@ -178,12 +179,12 @@ def batch_deployment(scenario: Scenario) -> tuple[Deployment, Framework | None, 
     deployment, warnings = deployment_of(scenario, options=("attention",))
     if deployment.engine.kind != "framework":
         return deployment, None, warnings
-    framework, said = framework_of(scenario, deployment.engine)
+    framework, remark = framework_of(scenario, deployment.engine)
     work = scenario.workload
     assert isinstance(work, InferenceWorkload)
     if len(set(lengths_of(work))) > 1:
-        said.append(f"{deployment.engine.name} pads all prompts to the longest")
-    return deployment, framework, [*said, *warnings]
+        remark.append(f"{deployment.engine.name} pads all prompts to the longest")
+    return deployment, framework, [*remark, *warnings]
 
 
 def _too_long(model: ModelConfig, prompt: int, output: int) -> list[str]:
@@ -192,12 +193,12 @@ def _too_long(model: ModelConfig, prompt: int, output: int) -> list[str]:
     if not 0 < model.max_positions < prompt + out:
         return []
     longest = f"{model.name} is made for at most {model.max_positions}{' together' * bool(out)}"
-    said = f"{prompt} tokens in and {out} out" if out else f"{prompt} tokens in"
-    return [f"{said}: {longest}"]
+    remark = f"{prompt} tokens in and {out} out" if out else f"{prompt} tokens in"
+    return [f"{remark}: {longest}"]
 
 
 def _answer(
-    found: StaticBatch,
+    static_batch: StaticBatch,
     deployment: Deployment,
     warnings: list[str],
     figures: Mapping[str, Quantity],
@@ -206,53 +207,59 @@ def _answer(
 ) -> Answer:
     metrics: dict[str, Quantity] = {}
     bound: dict[str, float] = {}
-    for name, prediction in _predictions(found).items():
+    for name, prediction in _predictions(static_batch).items():
         metrics[name] = latency_of(prediction, bound_only=bound_only).times(MILLI)
         bound[name] = prediction.bound_seconds * MILLI
-    memory = found.memory_gb
+    memory = static_batch.memory_gb
     if deployment.model.assumed:
         from silicast.composition.errors.assumed_structure import with_assumed_structure
 
         memory = with_assumed_structure(memory)
     metrics["memory_gb"] = memory
     metrics |= figures
-    domain = found.total.domain
+    domain = static_batch.total.domain
     if domain == "in" and unknown_cap(deployment.device):
         domain = "near"
     if stored := unmeasured_cache(deployment.precision.kv_cache):
         domain = "near" if domain == "in" else domain
         warnings = [*warnings, UNMEASURED_CACHE.format(stored)]
-    tier: Tier = "bound" if bound_only else found.total.tier
+    tier: Tier = "bound" if bound_only else static_batch.total.tier
     return answer(
-        metrics=metrics, bound=bound, tier=tier, domain=domain,
-        warnings=[*found.total.warnings, *warnings], why=_why(found, deployment),
-    )  # fmt: skip
+        metrics=metrics,
+        bound=bound,
+        tier=tier,
+        domain=domain,
+        warnings=[*static_batch.total.warnings, *warnings],
+        why=_why(static_batch, deployment),
+    )
 
 
-def _predictions(found: StaticBatch) -> dict[str, Prediction]:
+def _predictions(static_batch: StaticBatch) -> dict[str, Prediction]:
     """Metric -> its prediction; without decode steps where nothing is decoded."""
     named = {
-        "prefill_ms": found.prefill, "decode_step_ms": found.decode_step, "total_ms": found.total,
-    }  # fmt: skip
+        "prefill_ms": static_batch.prefill,
+        "decode_step_ms": static_batch.decode_step,
+        "total_ms": static_batch.total,
+    }
     return {name: prediction for name, prediction in named.items() if prediction is not None}
 
 
-def _why(found: StaticBatch, deployment: Deployment) -> dict[str, Any]:
-    tree = why_tree(found.total.part)
-    if found.decode_step is not None:
-        tree["decode_step"] = why_tree(found.decode_step.part)
-    tree["uncertainty"] = uncertainty_of(_predictions(found))
-    tree["clock_mhz"] = {"prefill": found.clock_hz[0] / 1e6}
-    if found.decode_step is not None:
-        tree["clock_mhz"]["decode"] = found.clock_hz[1] / 1e6
-    memory = found.memory
+def _why(result: StaticBatch, deployment: Deployment) -> dict[str, Any]:
+    tree = why_tree(result.total.part)
+    if result.decode_step is not None:
+        tree["decode_step"] = why_tree(result.decode_step.part)
+    tree["uncertainty"] = uncertainty_of(_predictions(result))
+    tree["clock_mhz"] = {"prefill": result.clock_hz[0] / 1e6}
+    if result.decode_step is not None:
+        tree["clock_mhz"]["decode"] = result.clock_hz[1] / 1e6
+    memory = result.memory
     tree["memory_gb"] = {
         name: getattr(memory, name) / 1e9
         for name in ("weights", "kv_cache", "activations", "framework", "usable", "excess")
     }
     if deployment.model.assumed:
         tree["assumed_of_model"] = list(deployment.model.assumed)
-    ops = dict.fromkeys(node.op for steps in found.steps for node in steps.model.graph.nodes)
+    ops = dict.fromkeys(node.op for steps in result.steps for node in steps.model.graph.nodes)
     tree |= calibrated_by(deployment.machine.evidence, ops, deployment.engine, "inference")
     tree["deployment"] = description(
         deployment.machine, deployment.model.name, deployment.plan.gpus, deployment.precision.label

@@ -15,7 +15,7 @@ MILLION = 1e6
 
 
 def figures_of(
-    found: StaticBatch,
+    static_batch: StaticBatch,
     deployment: Deployment,
     sequences: int,
     output_len: int,
@@ -29,13 +29,13 @@ def figures_of(
     Args:
         price_per_gpu_hour: None = not stated, and no cost.
     """
-    devices, time_s = deployment.plan.gpus, found.total.latency_s
+    devices, time_s = deployment.plan.gpus, static_batch.total.latency_s
     what, units = ("output_token", sequences * output_len)
     if not deployment.model.causal and output_len == 1:
         what, units = ("sequence", sequences)
     metrics = dict(_rates(f"{what}s", units, time_s, devices))
     energy = work_energy(
-        deployment.machine, time_s, found.kernels_j() / deployment.plan.pp, devices
+        deployment.machine, time_s, static_batch.kernels_j() / deployment.plan.pp, devices
     )
     if energy is not None:
         metrics["energy_j"], metrics["power_w"] = energy.energy_j, energy.power_w

@@ -127,26 +127,26 @@ def carrying(
                 demand = Demand(
                     users, 1.0 / tokens_per_user_s, max(lengths_of(work)), work.output_len
                 )
-                found = fewest_devices(deployment, demand, searches=searches)
+                result = fewest_devices(deployment, demand, searches=searches)
             except SilicastError as error:
                 label = _label(device, plan, {}, named=len(plans) > 1)
                 yield _priced(Candidate(label, tree, refusal(error)), prices)
                 continue
-            chosen = found.deployment.plan
+            chosen = result.deployment.plan
             tree["parallel"] = {**plan, "tp": chosen.tp, "pp": chosen.pp}
             label = _label(device, plan, tree["parallel"], named=len(plans) > 1)
-            yield _priced(Candidate(label, tree, _answer(found, demand, warnings)), prices)
+            yield _priced(Candidate(label, tree, _answer(result, demand, warnings)), prices)
 
 
-def _answer(found: Carried, demand: Demand, warnings: Sequence[str]) -> Answer:
-    loop, deployment = found.loop, found.deployment
-    rate, gpus = found.tokens_per_s, found.gpus.estimate
+def _answer(static_batch: Carried, demand: Demand, warnings: Sequence[str]) -> Answer:
+    loop, deployment = static_batch.loop, static_batch.deployment
+    rate, gpus = static_batch.tokens_per_s, static_batch.gpus.estimate
     wait_s = loop.prompt_wait_s()
     first_s = Quantity(
         loop.first_s.estimate + wait_s, loop.first_s.p05, loop.first_s.p95 + 2.0 * wait_s
     )
     metrics = {
-        "gpus": found.gpus,
+        "gpus": static_batch.gpus,
         "ttft_mean_ms": first_s.times(MILLI),
         "tpot_mean_ms": loop.tpot_s.times(MILLI),
         "output_tokens_per_s": rate,
@@ -159,19 +159,26 @@ def _answer(found: Carried, demand: Demand, warnings: Sequence[str]) -> Answer:
         metrics["power_w"], metrics["energy_per_output_token_j"] = energy.power_w, energy.energy_j
     why = {
         "users": {
-            "asked": demand.users, "a_replica": loop.clients, "replicas": found.replicas,
-            "room_of_a_replica": found.room, "tpot_limit_ms": demand.tpot_s * MILLI,
+            "asked": demand.users,
+            "a_replica": loop.clients,
+            "replicas": static_batch.replicas,
+            "room_of_a_replica": static_batch.room,
+            "tpot_limit_ms": demand.tpot_s * MILLI,
         },
         "deployment": description(
             deployment.machine, deployment.model.name, int(gpus), deployment.precision.label
         ),
-    }  # fmt: skip
+    }
     prediction = loop.decode
-    said = [*prediction.warnings, *warnings]
+    remarks = [*prediction.warnings, *warnings]
     return answer(
-        metrics=metrics, bound={}, tier=prediction.tier, domain=prediction.domain, warnings=said,
+        metrics=metrics,
+        bound={},
+        tier=prediction.tier,
+        domain=prediction.domain,
+        warnings=remarks,
         why=why,
-    )  # fmt: skip
+    )
 
 
 def _deployment(scenario: Scenario) -> tuple[Deployment, list[str]]:
@@ -184,8 +191,9 @@ def _deployment(scenario: Scenario) -> tuple[Deployment, list[str]]:
     if framework is not None or not deployment.model.causal or deployment.model.encoder is not None:
         raise SilicastError(
             f"users of {deployment.model.name} under {deployment.engine.name} have no closed form",
-            field="--users", hint="silicast serve simulates them, compare --batch takes a batch",
-        )  # fmt: skip
+            field="--users",
+            hint="silicast serve simulates them, compare --batch takes a batch",
+        )
     return deployment, warnings
 
 
@@ -207,9 +215,9 @@ def _smallest(tree: Tree) -> dict[str, int]:
 
 def _label(device: str, stated: Mapping[str, int], plan: Mapping[str, int], *, named: bool) -> str:
     """The device with what was found for it, and what was stated where plans are compared."""
-    own = {**stated} if named else {}
-    own |= {name: n for name, n in plan.items() if n != 1 and (named or name not in stated)}
-    return " ".join((device, *(f"{name}={degree}" for name, degree in own.items())))
+    current = {**stated} if named else {}
+    current |= {name: n for name, n in plan.items() if n != 1 and (named or name not in stated)}
+    return " ".join((device, *(f"{name}={degree}" for name, degree in current.items())))
 
 
 def _priced(candidate: Candidate, prices: PriceList | None) -> Candidate:
@@ -233,5 +241,5 @@ def _priced(candidate: Candidate, prices: PriceList | None) -> Candidate:
     for what in ("output_tokens", "sequences"):
         if (rate := metrics.get(f"{what}_per_s")) is not None:
             cost = cost_per_million(rate, count, price.per_hour)
-            metrics[f"cost_per_million_{what}"] = Belief.of(cost)
+            metrics[f"cost_per_million_{what}"] = Belief.from_quantity(cost)
     return replace(candidate, reply=msgspec.structs.replace(reply, metrics=metrics), price=price)

@@ -86,37 +86,36 @@ class KernelAnswerer(Answerer):
     task: ClassVar[str] = "kernel"
 
     def answer(self, scenario: Scenario) -> Answer:
-        """See :class:`~silicast.scenario.answerer.Answerer`."""
-        (found,) = _answers([_prepare(scenario)])
-        if isinstance(found, SilicastError):
-            raise found
-        return found
+        (answer,) = _answers([_prepare(scenario)])
+        if isinstance(answer, SilicastError):
+            raise answer
+        return answer
 
     def answer_many(self, scenarios: Sequence[Scenario]) -> list[Answer | SilicastError]:
         """All cases of a device in one vectorised call, which changes no answer."""
-        found: list[Answer | SilicastError | None] = [None] * len(scenarios)
+        items: list[Answer | SilicastError | None] = [None] * len(scenarios)
         by_device: dict[tuple[Device, Evidence], list[tuple[int, _Prepared]]] = {}
         for i, scenario in enumerate(scenarios):
             try:
                 case = _prepare(scenario)
             except SilicastError as error:
-                found[i] = error
+                items[i] = error
             else:
                 by_device.setdefault((case.device, case.evidence), []).append((i, case))
         for rows in by_device.values():
             answers = _answers([case for _, case in rows])
             for (i, _), each in zip(rows, answers, strict=True):
-                found[i] = each
+                items[i] = each
         if len(scenarios) >= MANY:
             forget()
-        return [row for row in found if row is not None]
+        return [row for row in items if row is not None]
 
 
 def _answers(cases: list[_Prepared]) -> list[Answer | SilicastError]:
     """Answers of cases of one device."""
-    found = _times(cases)
-    said = _idle_names(cases, found)
-    return [_guarded(*each) for each in zip(cases, found, said, strict=True)]
+    result = _times(cases)
+    remark = _idle_names(cases, result)
+    return [_guarded(*each) for each in zip(cases, result, remark, strict=True)]
 
 
 def _times(cases: list[_Prepared]) -> list[KernelTime | SilicastError]:
@@ -129,32 +128,32 @@ def _times(cases: list[_Prepared]) -> list[KernelTime | SilicastError]:
     by_family: dict[tuple[object, ...], list[int]] = {}
     for i, case in enumerate(cases):
         by_family.setdefault((case.op.family, case.op.variant), []).append(i)
-    found: dict[int, KernelTime | SilicastError] = {}
+    table: dict[int, KernelTime | SilicastError] = {}
     for rows in by_family.values():
         if len(rows) == len(cases):
-            found |= {i: _times([cases[i]])[0] for i in rows}
+            table |= {i: _times([cases[i]])[0] for i in rows}
         else:
-            found |= dict(zip(rows, _times([cases[i] for i in rows]), strict=True))
-    return [found[i] for i in range(len(cases))]
+            table |= dict(zip(rows, _times([cases[i] for i in rows]), strict=True))
+    return [table[i] for i in range(len(cases))]
 
 
-def _idle_names(cases: list[_Prepared], found: list[KernelTime | SilicastError]) -> list[list[str]]:
+def _idle_names(cases: list[_Prepared], items: list[KernelTime | SilicastError]) -> list[list[str]]:
     """Warnings of texts that change nothing about each case's time."""
-    said: list[list[str]] = [[] for _ in cases]
+    remarks: list[list[str]] = [[] for _ in cases]
     for name, field in STATED.items():
-        asked = [i for i, case in enumerate(cases) if _is_asked(case.op, name)]
-        plain = [_without(cases[i], name) for i in asked]
-        for i, other in zip(asked, _times(plain) if plain else (), strict=True):
-            time = found[i]
+        requested = [i for i, case in enumerate(cases) if _is_asked(case.op, name)]
+        plain = [_without(cases[i], name) for i in requested]
+        for i, other in zip(requested, _times(plain) if plain else (), strict=True):
+            time = items[i]
             if isinstance(time, SilicastError) or isinstance(other, SilicastError):
                 continue
             if replace(time, op=other.op) == other:
                 text = getattr(cases[i].op.variant, name)
-                said[i].append(
+                remarks[i].append(
                     f"{field} {shown(text)} changes nothing: no kernels of this op and these sizes "
                     "are told apart by it"
                 )
-    return said
+    return remarks
 
 
 def _is_asked(op: Op, name: str) -> bool:
@@ -168,18 +167,18 @@ def _is_asked(op: Op, name: str) -> bool:
 
 
 def _without(case: _Prepared, name: str) -> _Prepared:
-    own = case.op.variant
-    variant = replace(own, version="") if name == "version" else replace(own, kernel="")
+    current = case.op.variant
+    variant = replace(current, version="") if name == "version" else replace(current, kernel="")
     return replace(case, op=replace(case.op, variant=variant))
 
 
 def _guarded(
-    case: _Prepared, time: KernelTime | SilicastError, said: list[str]
+    case: _Prepared, time: KernelTime | SilicastError, remarks: list[str]
 ) -> Answer | SilicastError:
     if isinstance(time, SilicastError):
         return time
     try:
-        return _answer(replace(case, warnings=[*case.warnings, *said]), time)
+        return _answer(replace(case, warnings=[*case.warnings, *remarks]), time)
     except SilicastError as error:
         return error
 
@@ -193,11 +192,11 @@ def _prepare(scenario: Scenario) -> _Prepared:
     warnings = [*ignored(scenario, *UNUSED), *kernel.warnings]
     warnings += [f"{name} is not modelled and changes nothing" for name in kernel.words]
     warnings += [*namesake_warnings(device), *limit_warnings(scenario)]
-    facts = Facts.of(kernel.op.variant, device.architecture)
-    places = library(facts.library).runs_on
-    if not runs_on(device, places):
-        said = ELSEWHERE.format(facts.library, device.name, listed(places), "its kernels")
-        warnings.append(said)
+    facts = Facts.from_variant(kernel.op.variant, device.architecture)
+    positions = library(facts.library).runs_on
+    if not runs_on(device, positions):
+        message = ELSEWHERE.format(facts.library, device.name, listed(positions), "its kernels")
+        warnings.append(message)
     elif name := unmodelled_library(kernel.op, device):
         warnings.append(
             f"library {name} has no model of its own for {kernel.op.family}: it counts as the "
@@ -221,9 +220,14 @@ def _prepare(scenario: Scenario) -> _Prepared:
         elif not states_energy(device):
             warnings.append(POWER_NOT_MODELLED)
     return _Prepared(
-        op=kernel.op, device=device, bound_only=raw.tier == "bound", evidence=evidence,
-        detailed=scenario.raw.why == "full", warnings=warnings, limit_w=limit_w,
-    )  # fmt: skip
+        op=kernel.op,
+        device=device,
+        bound_only=raw.tier == "bound",
+        evidence=evidence,
+        detailed=scenario.raw.why == "full",
+        warnings=warnings,
+        limit_w=limit_w,
+    )
 
 
 def unmodelled_library(op: Op, device: Device) -> str:
@@ -305,9 +309,13 @@ def _answer(case: _Prepared, time: KernelTime) -> Answer:
             warnings.append(UNMEASURED.format(case.device.architecture))
     metrics |= _memory(case)
     return answer(
-        metrics=metrics, bound={"latency_us": time.bound_s * MICRO}, tier=tier, domain=time.domain,
-        warnings=warnings, why=_why(case, time, latency),
-    )  # fmt: skip
+        metrics=metrics,
+        bound={"latency_us": time.bound_s * MICRO},
+        tier=tier,
+        domain=time.domain,
+        warnings=warnings,
+        why=_why(case, time, latency),
+    )
 
 
 def _memory(case: _Prepared) -> dict[str, Quantity]:
@@ -342,27 +350,27 @@ def _why(case: _Prepared, time: KernelTime, latency: Quantity) -> dict[str, Any]
     if case.detailed:
         waits = kernel_pipes(case.op, case.device, case.evidence, part.exposed_ps)
         part = replace(part, children=waits)
-    found = why_tree(part)
+    why = why_tree(part)
     if time.waves > 0.0:
-        found["waves"] = round(time.waves, 4)
+        why["waves"] = round(time.waves, 4)
     if time.memory_s > 0.0:
-        found["of_memory"] = round(time.memory_s / time.estimate_s, 4)
+        why["of_memory"] = round(time.memory_s / time.estimate_s, 4)
     likely = implementation_of(case.op, case.device).configurations(case.op, case.device)
     if likely:
-        found["configuration"] = next(iter(likely))
-        found["likely_configurations"] = dict(likely)
+        why["configuration"] = next(iter(likely))
+        why["likely_configurations"] = dict(likely)
     elif time.choice:
-        found["configuration"] = time.choice
+        why["configuration"] = time.choice
     shares = {name: round(value, 6) for name, value in sorted(time.shared_log_sd.items())}
-    found["log_sd"] = {**shares, "independent": round(time.independent_log_sd, 6)}
-    found["device"] = case.device.name
+    why["log_sd"] = {**shares, "independent": round(time.independent_log_sd, 6)}
+    why["device"] = case.device.name
     if time.tier == "calibrated" and not case.bound_only:
-        found |= calibrated_by(case.evidence, [case.op])
+        why |= calibrated_by(case.evidence, [case.op])
     if power.limits(case.device):
-        found["board"] = case.device.power_state
+        why["board"] = case.device.power_state
     if time.clock_share < 1.0:
-        found["clock_mhz"] = {"kernel": _clock_mhz(case, time)}
-    return found
+        why["clock_mhz"] = {"kernel": _clock_mhz(case, time)}
+    return why
 
 
 def _clock_mhz(case: _Prepared, time: KernelTime) -> float:

@@ -36,11 +36,9 @@ class PlanAnswerer(Answerer):
     searches: ClassVar[bool] = True
 
     def answer(self, scenario: Scenario) -> Answer:
-        """See :class:`~silicast.scenario.answerer.Answerer`."""
         return best_plan(scenario)[0]
 
     def watched(self, scenario: Scenario, watch: Watch) -> Answer:
-        """See :class:`~silicast.scenario.answerer.Answerer`."""
         return best_plan(scenario, watch)[0]
 
 
@@ -64,8 +62,8 @@ def best_plan(
         raise SilicastError(
             "a step has no latency", field="workload.objective", hint="step_time, or mfu"
         )
-    asked = prepared(scenario, work.training)
-    rank, plan = asked.rank, asked.rank.plan
+    requested = prepared(scenario, work.training)
+    rank, plan = requested.rank, requested.rank.plan
     links = rank.deployment.machine.links
     pinned = {
         name: getattr(plan, name)
@@ -81,64 +79,78 @@ def best_plan(
     pinned |= {"etp": table.etp} if table.etp else {}
     if work.training.micro_batch > 1:
         pinned["micro_batch"] = work.training.micro_batch
-    if asked.recompute is not None:
-        if asked.recompute not in RECOMPUTES:
+    if requested.recompute is not None:
+        if requested.recompute not in RECOMPUTES:
             field = "workload.training.recompute"
             raise not_yet_of(PARTS["plan search"], field, "module that is computed again")
-        pinned["recompute"] = RECOMPUTES.index(asked.recompute)
+        pinned["recompute"] = RECOMPUTES.index(requested.recompute)
     gpus = scenario.raw.cluster.gpus if scenario.raw.cluster is not None else None
     legal = candidates(
         Space(
-            rank.deployment.model, gpus or links.gpus, max(links.domain, links.gpus_per_node),
-            rank.seq_len, work.training.global_batch, pinned, table.sp not in (0, False),
+            rank.deployment.model,
+            gpus or links.gpus,
+            max(links.domain, links.gpus_per_node),
+            rank.seq_len,
+            work.training.global_batch,
+            pinned,
+            table.sp not in (0, False),
         )
-    )  # fmt: skip
-    kept = None
+    )
+    remaining = None
     if told.resume is not None:
-        kept = SearchFile.open(told.resume, search_inputs(scenario, asked))
-    own = rank.deployment
-    usable = own.device.dram.capacity_bytes * own.engine.memory.usable_fraction
-    bits = asked.overlap.gradient_bits
+        remaining = SearchFile.open(told.resume, search_inputs(scenario, requested))
+    deployment = rank.deployment
+    usable = deployment.device.dram.capacity_bytes * deployment.engine.memory.usable_fraction
+    bits = requested.overlap.gradient_bits
 
     def needed(plans: Candidates) -> F64:
-        return needed_bytes(rank, asked.optimizer, bits, plans)
+        return needed_bytes(rank, requested.optimizer, bits, plans)
 
-    found = search(
-        rank, legal, needed, usable, optimizer=asked.optimizer,
-        overlap=asked.overlap, done=told.searched, finalists=finalists, kept=kept,
+    match = search(
+        rank, legal, needed, usable, optimizer=requested.optimizer,
+        overlap=requested.overlap, done=told.searched, finalists=finalists, kept=remaining,
     )  # fmt: skip
-    return answer_of(scenario, _run(asked, found), more=_candidates(found)), found
+    return answer_of(scenario, _run(requested, match), more=_candidates(match)), match
 
 
-def _run(asked: Prepared, found: Found) -> TrainingRun:
-    best = found.finalists[0]
+def _run(requested: Prepared, result: Found) -> TrainingRun:
+    best = result.finalists[0]
     batch = Batch(best.rank.seq_len, best.rank.micro_batch, best.micro_batches)
     return TrainingRun(
-        best.rank, batch, asked.optimizer, None, found.best, asked.overlap, asked.warnings
+        best.rank,
+        batch,
+        requested.optimizer,
+        None,
+        result.best,
+        requested.overlap,
+        requested.warnings,
     )
 
 
-def _candidates(found: Found) -> dict[str, Any]:
+def _candidates(result: Found) -> dict[str, Any]:
     """What else was tried, for an answer's reasons."""
-    best = found.finalists[0]
+    best = result.finalists[0]
     return {
         "search": {
-            "legal": found.legal, "fitting": found.fitting, "predicted": len(found.finalists),
-            "refused": list(found.unplaced[:SHOWN]),
+            "legal": result.legal,
+            "fitting": result.fitting,
+            "predicted": len(result.finalists),
+            "refused": list(result.unplaced[:SHOWN]),
         },
         "candidates": [
             {
                 "plan": words(each.plan, each.rank.micro_batch, _recompute(each)),
-                "step_time_s": each.seconds, "memory_gb": each.memory_bytes / 1e9,
+                "step_time_s": each.seconds,
+                "memory_gb": each.memory_bytes / 1e9,
                 "why_not": "" if each is best else why_slower(best, each),
             }
-            for each in found.finalists[:SHOWN]
+            for each in result.finalists[:SHOWN]
         ],
         "frontier": [
             {"plan": words(plan, micro, how), "step_time_s": seconds, "memory_gb": size / 1e9}
-            for plan, micro, how, seconds, size in found.frontier[:SHOWN]
+            for plan, micro, how, seconds, size in result.frontier[:SHOWN]
         ],
-    }  # fmt: skip
+    }
 
 
 def _recompute(each: Finalist) -> str:

@@ -18,7 +18,7 @@ ANSWER_ONLY = ("id",)
 """Fields of a scenario that only its answer repeats."""
 
 
-def search_inputs(scenario: Scenario, asked: Prepared) -> dict[str, Any]:
+def search_inputs(scenario: Scenario, prepared: Prepared) -> dict[str, Any]:
     """The scenario, what the files that it names say, and the code and numbers that answer it.
 
     Returns:
@@ -31,14 +31,16 @@ def search_inputs(scenario: Scenario, asked: Prepared) -> dict[str, Any]:
     files = [scenario.folder / name for name in ([named] if isinstance(named, str) else named)]
     return {
         "scenario": {name: each for name, each in tree.items() if name not in ANSWER_ONLY},
-        "calibrations": files_hash(files), "resolved": _resolved(asked),
-        "version": silicast.__version__, "package": package_hash(),
-    }  # fmt: skip
+        "calibrations": files_hash(files),
+        "resolved": _resolved(prepared),
+        "version": silicast.__version__,
+        "package": package_hash(),
+    }
 
 
-def _resolved(asked: Prepared) -> str:
+def _resolved(prepared: Prepared) -> str:
     """Of all that is not measured by the user, which the calibrations' files state."""
-    own = asked.rank.deployment
-    machine = replace(own.machine, evidence=Evidence())
-    rank = replace(asked.rank, deployment=replace(own, machine=machine))
-    return content_hash(replace(asked, rank=rank))
+    deployment = prepared.rank.deployment
+    machine = replace(deployment.machine, evidence=Evidence())
+    rank = replace(prepared.rank, deployment=replace(deployment, machine=machine))
+    return content_hash(replace(prepared, rank=rank))

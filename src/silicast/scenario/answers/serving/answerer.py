@@ -33,11 +33,9 @@ class ServingAnswerer(Answerer):
     task: ClassVar[str] = "serving"
 
     def answer(self, scenario: Scenario) -> Answer:
-        """See :class:`~silicast.scenario.answerer.Answerer`."""
         return self.watched(scenario, Watch())
 
     def watched(self, scenario: Scenario, watch: Watch) -> Answer:
-        """See :class:`~silicast.scenario.answerer.Answerer`."""
         only_bounds = scenario.raw.tier == "bound"
         if scenario.raw.colocation is not None:
             from silicast.scenario.answers.serving.colocated import answer_of
@@ -50,7 +48,6 @@ class ServingAnswerer(Answerer):
         return ready.answer(only_bounds=only_bounds)
 
     def trace(self, scenario: Scenario) -> Trace:
-        """See :class:`~silicast.scenario.answerer.Answerer`: steps and requests."""
         refuse_unmodelled(scenario, "colocation")
         served = prepared(scenario).served
         served.simulate()
@@ -69,16 +66,15 @@ class Prepared:
         self.served, self._warnings = served, warnings
 
     def answer(self, *, only_bounds: bool = False) -> Answer:
-        """Simulates, and answers."""
         served = self.served
-        found = Simulated(served.fleet, served.simulate)
-        reply = found.answer(served.metrics_of, self._warnings)
+        simulated = Simulated(served.fleet, served.simulate)
+        reply = simulated.answer(served.metrics_of, self._warnings)
         if only_bounds:
             return bounds_alone(reply)
         reply.why.update(served.why())
-        power = {name: Belief.of(value) for name, value in served.power().items()}
-        said = [*reply.warnings, *served.held_back()]
-        return msgspec.structs.replace(reply, metrics=reply.metrics | power, warnings=said)
+        power = {name: Belief.from_quantity(value) for name, value in served.power().items()}
+        remarks = [*reply.warnings, *served.held_back()]
+        return msgspec.structs.replace(reply, metrics=reply.metrics | power, warnings=remarks)
 
 
 def prepared(scenario: Scenario) -> Prepared:
@@ -95,9 +91,9 @@ def prepared(scenario: Scenario) -> Prepared:
     fleet, warnings = fleet_of(scenario, Expected(longest, requests.concurrency))
     served = Served(fleet, requests, work.slo)
     _check_generates(served)
-    said = [*warnings, *traffic.remarks, *_too_long(served), *_of_passes(served)]
-    said += [*_unshared(work, served), *_unrouted(scenario.raw.router or "", served)]
-    return Prepared(served, said)
+    remarks = [*warnings, *traffic.remarks, *_too_long(served), *_of_passes(served)]
+    remarks += [*_unshared(work, served), *_unrouted(scenario.raw.router or "", served)]
+    return Prepared(served, remarks)
 
 
 def _check_generates(served: Served) -> None:
@@ -125,10 +121,12 @@ def _unshared(work: ServingWorkload, served: Served) -> list[str]:
         or any(pool.spec.limits.prefix_caching for pool in entries)
     ):
         return []
-    said = f"workload.prefix.{field} changes nothing here: {served.deployment.engine.name} "
+    message = f"workload.prefix.{field} changes nothing here: {served.deployment.engine.name} "
     if served.spec.policy.one_pass:
-        return [f"{said}computes whole requests in one pass"]
-    return [f"{said}keeps no prefixes; engine.options.enable_prefix_caching = true makes it do so"]
+        return [f"{message}computes whole requests in one pass"]
+    return [
+        f"{message}keeps no prefixes; engine.options.enable_prefix_caching = true makes it do so"
+    ]
 
 
 def _unrouted(router: str, served: Served) -> list[str]:

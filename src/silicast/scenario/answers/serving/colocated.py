@@ -32,9 +32,13 @@ from silicast.serving.statistics.uncertainty import paced
 INTERFERENCE: Final = "co-location"
 LATENCIES: Final = ("ttft", "tpot", "e2e")
 SUMS: Final = (
-    "output_tokens_per_s", "output_tokens_per_s_per_gpu", "total_tokens_per_s", "requests_per_s",
-    "goodput_per_s", "preemptions",
-)  # fmt: skip
+    "output_tokens_per_s",
+    "output_tokens_per_s_per_gpu",
+    "total_tokens_per_s",
+    "requests_per_s",
+    "goodput_per_s",
+    "preemptions",
+)
 
 
 def answer_of(scenario: Scenario) -> Answer:
@@ -54,66 +58,66 @@ class Colocated:
         work, seed = scenario.workload, scenario.raw.seed or 0
         assert isinstance(work, ServingWorkload)
         traffic = [
-            traffic_of(work, seed + place, scenario.folder) for place in range(len(scenario.pools))
+            traffic_of(work, seed + index, scenario.folder) for index in range(len(scenario.pools))
         ]
         self._requests = [each.requests for each in traffic]
         longest = max(int(each.input_tokens.max()) for each in self._requests)
         expected = Expected(longest, self._requests[0].concurrency)
-        self._shared, said = shared_of(scenario, expected)
+        self._shared, remark = shared_of(scenario, expected)
         neighbours = self._shared.neighbours
         self.warnings = [
-            *said,
+            *remark,
             "colocation: every pool serves the workload as stated, by a seed of its own",
             *dict.fromkeys(text for each in traffic for text in each.remarks),
         ]
         pairs = list(zip(neighbours, self._requests, strict=True))
-        self._served = [Served(each.fleet, own, work.slo) for each, own in pairs]
-        self._alone = [each.alone.serve(own) for each, own in pairs]
+        self._served = [Served(each.fleet, item, work.slo) for each, item in pairs]
+        self._alone = [each.alone.serve(item) for each, item in pairs]
         together = self._together(0.0)
-        self._found = [self._simulated(place, own) for place, own in enumerate(together)]
+        self._found = [self._simulated(index, item) for index, item in enumerate(together)]
         self._paced: dict[float, list[Records]] = {}
 
-    def _simulated(self, place: int, records: Records) -> Simulated:
-        self._served[place].observe(records)
+    def _simulated(self, index: int, records: Records) -> Simulated:
+        self._served[index].observe(records)
         return Simulated(
-            self._shared.neighbours[place].fleet,
+            self._shared.neighbours[index].fleet,
             lambda _: records,
-            lambda pace: self._again(place, pace),
+            lambda pace: self._again(index, pace),
             {INTERFERENCE: self._shared.log_sd},
         )
 
-    def _again(self, place: int, pace: Pace) -> Records:
+    def _again(self, index: int, pace: Pace) -> Records:
         """One model's requests at one of the two paces that its interval asks for; the others are
         as slow or quick as they would be then, since all share one device.
         """
-        slow = pace == self._found[place].error.pace(Z90)
+        slow = pace == self._found[index].error.pace(Z90)
         deviations = Z90 if slow else -Z90
         if deviations not in self._paced:
             self._paced[deviations] = self._together(deviations)
-        return self._paced[deviations][place]
+        return self._paced[deviations][index]
 
     def _together(self, deviations: float) -> list[Records]:
         specs = [each.fleet.specs for each in self._shared.neighbours]
         if deviations:
             paces = [each.error.pace(deviations) for each in self._found]
             specs = [
-                [paced(spec, pace) for spec in own] for own, pace in zip(specs, paces, strict=True)
+                [paced(spec, pace) for spec in item]
+                for item, pace in zip(specs, paces, strict=True)
             ]
         return self._shared.simulate(self._requests, specs)
 
     def answer(self) -> Answer:
-        """See :func:`answer_of`."""
         neighbours = self._shared.neighbours
         replies = [
-            found.answer(served.metrics_of)
-            for found, served in zip(self._found, self._served, strict=True)
+            item.answer(served.metrics_of)
+            for item, served in zip(self._found, self._served, strict=True)
         ]
         metrics, bound = self._of_all(replies)
-        for place, (each, reply) in enumerate(zip(neighbours, replies, strict=True)):
+        for index, (each, reply) in enumerate(zip(neighbours, replies, strict=True)):
             for name, belief in reply.metrics.items():
                 metrics[f"{each.name}.{name}"] = Quantity(belief.estimate, belief.p05, belief.p95)
             bound |= {f"{each.name}.{name}": value for name, value in reply.bound.items()}
-            metrics |= self._ratios(place, metrics)
+            metrics |= self._ratios(index, metrics)
         warnings = dict.fromkeys(
             text for text in (*self.warnings, *(w for reply in replies for w in reply.warnings))
         )
@@ -136,7 +140,7 @@ class Colocated:
         """Metrics of all requests of all models: rates add up; a latency errs as that of the model
         that errs most.
         """
-        found, bound = {}, {}
+        table, bound = {}, {}
         for latency in LATENCIES:
             values = self._values(latency)
             if not len(values):
@@ -145,59 +149,59 @@ class Colocated:
             named |= {name: float(np.quantile(values, at)) for name, at in QUANTILES.items()}
             for statistic, value in named.items():
                 name = f"{latency}_{statistic}_ms"
-                own = [reply.metrics[name] for reply in replies if name in reply.metrics]
-                low = min(each.p05 / each.estimate for each in own)
-                high = max(each.p95 / each.estimate for each in own)
+                current = [reply.metrics[name] for reply in replies if name in reply.metrics]
+                low = min(each.p05 / each.estimate for each in current)
+                high = max(each.p95 / each.estimate for each in current)
                 least = min(reply.bound.get(name, 0.0) for reply in replies)
                 bound[name] = least
-                found[name] = Quantity(
+                table[name] = Quantity(
                     value, max(value * min(low, 1.0), min(least, value)), value * max(high, 1.0)
                 )
         for name in SUMS:
-            own = [reply.metrics[name] for reply in replies if name in reply.metrics]
-            if own:
-                found[name] = Quantity(
-                    sum(each.estimate for each in own),
-                    sum(each.p05 for each in own),
-                    sum(each.p95 for each in own),
+            current = [reply.metrics[name] for reply in replies if name in reply.metrics]
+            if current:
+                table[name] = Quantity(
+                    sum(each.estimate for each in current),
+                    sum(each.p05 for each in current),
+                    sum(each.p95 for each in current),
                 )
-        return found, bound
+        return table, bound
 
     def _values(self, latency: str) -> F64:
         """Of every request of every model, milliseconds."""
-        each = [getattr(found.records, f"{latency}_s")() * 1e3 for found in self._found]
+        each = [getattr(item.records, f"{latency}_s")() * 1e3 for item in self._found]
         return np.concatenate(each)
 
-    def _ratios(self, place: int, metrics: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    def _ratios(self, index: int, metrics: Mapping[str, Quantity]) -> dict[str, Quantity]:
         """Latencies over those alone. Both err alike in what steps take, so that the ratio errs as
         the slowdown does, which is judged.
         """
-        name, served = self._shared.neighbours[place].name, self._served[place]
-        alone = served.metrics_of(self._alone[place])
+        name, served = self._shared.neighbours[index].name, self._served[index]
+        alone = served.metrics_of(self._alone[index])
         spread = math.exp(Z90 * self._shared.log_sd)
-        found = {}
+        ratios = {}
         for latency in LATENCIES:
             for statistic in ("mean", *QUANTILES):
                 key = f"{latency}_{statistic}_ms"
-                own = metrics.get(f"{name}.{key}")
-                if own is None or alone.get(key, 0.0) <= 0.0:
+                metric = metrics.get(f"{name}.{key}")
+                if metric is None or alone.get(key, 0.0) <= 0.0:
                     continue
-                ratio = own.estimate / alone[key]
+                ratio = metric.estimate / alone[key]
                 low, high = ratio / spread, ratio * spread
-                found[f"{name}.{latency}_{statistic}_ratio"] = Quantity(
+                ratios[f"{name}.{latency}_{statistic}_ratio"] = Quantity(
                     ratio, max(low, min(ratio, 1.0)), high
                 )
-        return found
+        return ratios
 
     def _why(self, replies: Sequence[Answer]) -> dict[str, Any]:
         neighbours = self._shared.neighbours
         parts = [
-            replace(found.part(), name=each.name)
-            for found, each in zip(self._found, neighbours, strict=True)
+            replace(item.part(), name=each.name)
+            for item, each in zip(self._found, neighbours, strict=True)
         ]
         pools = [
-            self._pool(place, each, reply)
-            for place, (each, reply) in enumerate(zip(neighbours, replies, strict=True))
+            self._pool(index, each, reply)
+            for index, (each, reply) in enumerate(zip(neighbours, replies, strict=True))
         ]
         tree = why_tree(Part.group("serving", parts))
         tree["colocation"] = {
@@ -210,10 +214,10 @@ class Colocated:
         }
         return tree
 
-    def _pool(self, place: int, each: Neighbour, reply: Answer) -> dict[str, Any]:
+    def _pool(self, index: int, each: Neighbour, reply: Answer) -> dict[str, Any]:
         """One model: its part of the device, what it takes alone, and what its queue says."""
-        served = self._served[place]
-        alone = served.metrics_of(self._alone[place])
+        served = self._served[index]
+        alone = served.metrics_of(self._alone[index])
         told = served.why()
         told.pop("knee", None)  # it is of a model alone
         return {

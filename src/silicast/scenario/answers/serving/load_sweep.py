@@ -40,7 +40,7 @@ class Loads:
         return {"kind": kind, FIELDS[self.what]: value if self.what == "rate" else int(value)}
 
     @staticmethod
-    def of(text: str) -> Loads:
+    def parse(text: str) -> Loads:
         """Loads as a user writes them: values with commas between; two points go on from the two
         values before, by their ratio if the next is the same ratio away, else by their difference,
         and by 1 after a single one.
@@ -48,9 +48,9 @@ class Loads:
         Raises:
             SilicastError: not of that form, no load at all, or more than :data:`MOST`.
 
-        >>> Loads.of("rate=1..4").values, Loads.of("concurrency=1,2,4..20").values
+        >>> Loads.parse("rate=1..4").values, Loads.parse("concurrency=1,2,4..20").values
         ((1.0, 2.0, 3.0, 4.0), (1.0, 2.0, 4.0, 8.0, 16.0, 20.0))
-        >>> Loads.of("rate=0.5,1..3").values
+        >>> Loads.parse("rate=0.5,1..3").values
         (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
         """
         what, equals, words = (part.strip() for part in text.partition("="))
@@ -82,18 +82,18 @@ class Curve:
     @property
     def answered(self) -> list[tuple[float, Answer]]:
         """Loads with an answer."""
-        return [(load, found) for load, found in self.points if isinstance(found, Answer)]
+        return [(load, item) for load, item in self.points if isinstance(item, Answer)]
 
     @property
     def knee(self) -> int | None:
         """The place of the knee among the answered; None where it is not inside."""
-        found = self.answered
-        if len(found) < 3:
+        answered = self.answered
+        if len(answered) < 3:
             return None
-        rates = [answer.metrics["requests_per_s"].estimate for _, answer in found]
-        waits = [answer.metrics["e2e_mean_ms"].estimate for _, answer in found]
-        place = knee_of(rates, waits)
-        return place if 0 < place < len(found) - 1 else None
+        rates = [answer.metrics["requests_per_s"].estimate for _, answer in answered]
+        waits = [answer.metrics["e2e_mean_ms"].estimate for _, answer in answered]
+        position = knee_of(rates, waits)
+        return position if 0 < position < len(answered) - 1 else None
 
     @property
     def saturated(self) -> int | None:
@@ -102,10 +102,10 @@ class Curve:
         """
         if self.what != "rate":
             return None
-        for place, (load, answer) in enumerate(self.answered):
+        for index, (load, answer) in enumerate(self.answered):
             grows = answer.why["requests"]["queue_growth"] > Objective.growth
             if grows or load > answer.why["knee"]["most_per_s"]:
-                return place
+                return index
         return None
 
 

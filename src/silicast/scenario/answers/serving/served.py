@@ -58,12 +58,10 @@ class Served:
 
     @property
     def deployment(self) -> Deployment:
-        """Of that pool."""
         return self.entry.deployment
 
     @property
     def spec(self) -> ReplicaSpec:
-        """Of its replicas."""
         return self.entry.spec
 
     @property
@@ -114,49 +112,49 @@ class Served:
 
     def metrics_of(self, records: Records) -> dict[str, float]:
         """Every metric of a run."""
-        found = {**statistics_ms(records), **transfers_ms(records), **rates(records)}
-        found["output_tokens_per_s_per_gpu"] = found["output_tokens_per_s"] / self.fleet.gpus
+        metrics = {**statistics_ms(records), **transfers_ms(records), **rates(records)}
+        metrics["output_tokens_per_s_per_gpu"] = metrics["output_tokens_per_s"] / self.fleet.gpus
         if not self.deployment.model.causal:
-            found["sequences_per_s"] = found["requests_per_s"]
-            found["sequences_per_s_per_gpu"] = found["requests_per_s"] / self.fleet.gpus
+            metrics["sequences_per_s"] = metrics["requests_per_s"]
+            metrics["sequences_per_s_per_gpu"] = metrics["requests_per_s"] / self.fleet.gpus
         if self.slo is not None:
-            found["goodput_per_s"] = self.goodput(records, found)
+            metrics["goodput_per_s"] = self.goodput(records, metrics)
         if records.verified:
-            found["acceptance_length"] = records.accepted / records.verified
+            metrics["acceptance_length"] = records.accepted / records.verified
         if self.requests.content is not None:
-            held, asked = records.reused, self.requests.input_tokens
+            held, requested = records.reused, self.requests.input_tokens
             rows = records.finished
-            found["prefix_hit_rate"] = float(held[rows].sum() / max(asked[rows].sum(), 1))
-        found |= host_use(records)
-        found["preemptions"] = float(records.sequences.preemptions.sum())
+            metrics["prefix_hit_rate"] = float(held[rows].sum() / max(requested[rows].sum(), 1))
+        metrics |= host_use(records)
+        metrics["preemptions"] = float(records.sequences.preemptions.sum())
         sizes = [spec.layout.block_tokens for spec in self.fleet.specs]
-        found |= kv_use(records, self.blocks, sizes)
-        found |= queue(records)
-        found |= device_use(records, self.fleet)
+        metrics |= kv_use(records, self.blocks, sizes)
+        metrics |= queue(records)
+        metrics |= device_use(records, self.fleet)
         if (hourly := self.fleet.cost_per_hour) is not None:
-            each = hourly / 3600.0 / found["output_tokens_per_s"]
-            found["cost_per_million_output_tokens"] = each * 1e6
+            each = hourly / 3600.0 / metrics["output_tokens_per_s"]
+            metrics["cost_per_million_output_tokens"] = each * 1e6
             if not self.deployment.model.causal:
-                million_s = 1e6 / found["sequences_per_s"]
-                found["cost_per_million_sequences"] = hourly / 3600.0 * million_s
+                million_s = 1e6 / metrics["sequences_per_s"]
+                metrics["cost_per_million_sequences"] = hourly / 3600.0 * million_s
             if each:
-                found["output_tokens_per_cost"] = 1.0 / each
-        return found
+                metrics["output_tokens_per_cost"] = 1.0 / each
+        return metrics
 
     def power(self) -> dict[str, Quantity]:
         """Power and energy of the first run, where power is modelled."""
         pools = self.fleet.pools
-        found = {
+        table = {
             name: with_model_error(value, log_sd(pools, least / value), least, most)
             for name, (value, least, most) in power(self.records, self.fleet).items()
         }
-        each = found.get("energy_per_output_token_j")
+        each = table.get("energy_per_output_token_j")
         if each is not None and each.p05:
             per = Quantity(1.0 / each.estimate, 1.0 / each.p95, 1.0 / each.p05)
-            found["output_tokens_per_joule"] = per
-        if not self.deployment.model.causal and "energy_per_request_j" in found:
-            found["energy_per_sequence_j"] = found["energy_per_request_j"]
-        return found
+            table["output_tokens_per_joule"] = per
+        if not self.deployment.model.causal and "energy_per_request_j" in table:
+            table["energy_per_sequence_j"] = table["energy_per_request_j"]
+        return table
 
     def goodput(self, records: Records, metrics: Mapping[str, float]) -> float:
         """Requests a second that keep the objective: a limit on a quantile is a limit on each
@@ -172,7 +170,7 @@ class Served:
     @property
     def _objective(self) -> Objective:
         slo = self.slo or SloTable()
-        return Objective.of({name: getattr(slo, name) for name in slo.__struct_fields__})
+        return Objective.from_fields({name: getattr(slo, name) for name in slo.__struct_fields__})
 
     def trace(self) -> Trace:
         """The timeline of what was simulated."""
@@ -195,7 +193,7 @@ class Served:
         """What held requests back, how steps were filled, and where the knee is."""
         records, spec = self.records, self.spec
         prompt = int(np.median(self.requests.input_tokens))
-        found: dict[str, Any] = {
+        why: dict[str, Any] = {
             "requests": {"sent": len(self.requests), "answered": len(records.finished)}
             | self._offered(),
             "queued": limited_by(records, spec, spec.layout.of_one(prompt)),
@@ -203,20 +201,20 @@ class Served:
             "engine_limits": self._limits(),
         }
         if self.deployment.model.causal and not spec.policy.one_pass:
-            found["room"] = self._room()
+            why["room"] = self._room()
         moved = records.sequences.traffic.by_name
         if any(moved.values()):
-            found["host_memory"] = moved
+            why["host_memory"] = moved
         if len(self.fleet.pools) == 1 and not spec.policy.one_pass:
             knee = estimated_knee(spec, self.requests, self.replicas)
-            found["knee"] = {n: getattr(knee, n) for n in knee.__dataclass_fields__}
-        found["queued"] = {n: round(v, 6) for n, v in found["queued"].items()}
+            why["knee"] = {n: getattr(knee, n) for n in knee.__dataclass_fields__}
+        why["queued"] = {n: round(v, 6) for n, v in why["queued"].items()}
         lengths = [pool.spec.tokens_a_step for pool in self.fleet.pools if pool.spec.accepted]
         if lengths:
-            found["speculation"] = self._speedup(lengths[0])
+            why["speculation"] = self._speedup(lengths[0])
         if self.slo is not None:
-            found["slo"] = self._verdicts(self._objective)
-        return found
+            why["slo"] = self._verdicts(self._objective)
+        return why
 
     def _room(self) -> dict[str, Any]:
         """Of all replicas of the pool that decodes, for sequences like the longest request."""
@@ -229,7 +227,7 @@ class Served:
         """What the engines are started with, all replicas of a pool; by pool where there are
         several.
         """
-        found = {
+        table = {
             pool.name: {
                 "sequences": pool.spec.limits.sequences * pool.spec.groups * pool.count,
                 "step_tokens": pool.spec.limits.step_tokens,
@@ -238,23 +236,23 @@ class Served:
             }
             for pool in self.fleet.pools
         }
-        return found[self.fleet.entry.name] if len(found) == 1 else found
+        return table[self.fleet.entry.name] if len(table) == 1 else table
 
     def _speedup(self, expected: float) -> dict[str, Any]:
         """The same requests without drafts: how much longer each waits for a token."""
         drafted, alone = self.records, self._undrafted()
-        found: dict[str, Any] = {"acceptance_length_expected": round(expected, 6)}
+        table: dict[str, Any] = {"acceptance_length_expected": round(expected, 6)}
         rows = drafted.finished[self.requests.output_tokens[drafted.finished] > 1]
         if len(rows):
             spans = [(each.done_ns - each.first_ns)[rows] for each in (alone, drafted)]
             quicker = spans[0] / np.maximum(spans[1], 1)
-            found["tpot_without_mean_ms"] = float(alone.tpot_s().mean()) * 1e3
-            found["tpot_speedup"] = {
+            table["tpot_without_mean_ms"] = float(alone.tpot_s().mean()) * 1e3
+            table["tpot_speedup"] = {
                 name: round(float(np.quantile(quicker, at)), 6)
                 for name, at in (("p10", 0.1), ("p50", 0.5), ("p90", 0.9))
             }
         rate, plain = (rates(each)["output_tokens_per_s"] for each in (drafted, alone))
-        return found | {"throughput_speedup": round(rate / plain, 6)}
+        return table | {"throughput_speedup": round(rate / plain, 6)}
 
     def _undrafted(self) -> Records:
         return replace(self.fleet, pools=self.fleet.undrafted).serve(self.requests)
@@ -267,11 +265,11 @@ class Served:
         offered = _rate(self.requests.arrival_ns)
         if int(self.requests.after.max()) >= 0 or not offered:
             return {}
-        found = {"offered_per_s": round(offered, 6)}
+        table = {"offered_per_s": round(offered, 6)}
         if self.requests.concurrency:
             sent = self.records.sent_ns
-            return found | {"sent_per_s": round(_rate(sent[sent >= 0]), 6)}
-        return found | {"queue_growth": round(max(queue_growth(self.records), 0.0), 6)}
+            return table | {"sent_per_s": round(_rate(sent[sent >= 0]), 6)}
+        return table | {"queue_growth": round(max(queue_growth(self.records), 0.0), 6)}
 
     def held_back(self) -> list[str]:
         """A remark where requests are sent later than they come, since all clients wait."""
@@ -289,14 +287,14 @@ class Served:
 
     def _verdicts(self, limits: Objective) -> dict[str, dict[str, Any]]:
         """Statistic -> its limit, its value and whether it is kept."""
-        found = {}
+        verdicts = {}
         for name, value in limits.values(self.records).items():
             limit = limits.limit(name)
             shown = name
             if name not in limits.named:
                 shown = f"{name.removesuffix('_ms')}_p{limits.quantile * 100:g}_ms"
-            found[shown] = {"limit": limit, "value": value, "kept": value <= limit}
-        return found
+            verdicts[shown] = {"limit": limit, "value": value, "kept": value <= limit}
+        return verdicts
 
 
 def _rate(times_ns: I64) -> float:
@@ -308,13 +306,13 @@ def _rate(times_ns: I64) -> float:
 def limits_a_request(limits: Objective) -> dict[str, float]:
     """Latency -> the lowest limit on a request or on a quantile, milliseconds.
 
-    >>> limits = Objective.of({"ttft_ms": 500.0, "ttft_p99_ms": 400.0, "e2e_mean_ms": 1.0})
+    >>> limits = Objective.from_fields({"ttft_ms": 500.0, "ttft_p99_ms": 400.0, "e2e_mean_ms": 1.0})
     >>> limits_a_request(limits)
     {'ttft': 400.0}
     """
-    found = dict(limits.each)
+    limits_a_request = dict(limits.each)
     for name, limit in limits.named.items():
         latency, statistic, _ = name.split("_")
         if statistic in QUANTILES:
-            found[latency] = min(limit, found.get(latency, limit))
-    return found
+            limits_a_request[latency] = min(limit, limits_a_request.get(latency, limit))
+    return limits_a_request

@@ -36,9 +36,11 @@ def check_pools(pools: Mapping[str, PoolTable], links: Mapping[str, PoolLinkTabl
     for role, missing in ROLES.items():
         for name in by_role.get(role, [])[:1]:
             require(
-                missing in by_role, f"no other pool has role {missing!r}", f"pools.{name}.role",
+                missing in by_role,
+                f"no other pool has role {missing!r}",
+                f"pools.{name}.role",
                 f'add a pool with role = "{missing}", or leave role out for a pool that does both',
-            )  # fmt: skip
+            )
     _links(pools, links, by_role)
 
 
@@ -47,38 +49,46 @@ def _links(
     links: Mapping[str, PoolLinkTable],
     by_role: Mapping[str, list[str]],
 ) -> None:
-    for place, (name, link) in enumerate(links.items()):
+    for index, (name, link) in enumerate(links.items()):
         for end, pool, role in (("from", link.source, "prefill"), ("to", link.target, "decode")):
             field = f"links.{name}.{end}"
             if pool is not None and pool not in pools:
                 raise unknown_name(f"no pool {shown(pool)}", field, near(pool, pools))
             ends = by_role.get(role, [])
             require(
-                bool(ends) or not pools, f"no pool has role {role!r}: no cache moves", field,
+                bool(ends) or not pools,
+                f"no pool has role {role!r}: no cache moves",
+                field,
                 "add roles prefill and decode to pools, or leave the link out",
-            )  # fmt: skip
+            )
             if pool is None or not ends:
                 continue
             require(
-                pool in ends, f"pool {shown(pool)} has not role {role!r}", field,
+                pool in ends,
+                f"pool {shown(pool)} has not role {role!r}",
+                field,
                 f"caches move from prefill to decode: {' or '.join(ends)}",
-            )  # fmt: skip
+            )
             if len(ends) > 1:
                 raise not_yet_of(PARTS["links"], field)
-        if place:
+        if index:
             raise not_yet_of(PARTS["links"], f"links.{name}")
     require(
-        bool(pools) or not links, "there are no pools to join", "links",
+        bool(pools) or not links,
+        "there are no pools to join",
+        "links",
         "a link joins a pool with role = prefill and one with role = decode",
-    )  # fmt: skip
+    )
 
 
 _TRACE = ("path", "rows", "bad_rows")
 _RATE = ("rate_per_s", "burst", "ramp_to_per_s", "ramp", "exact_rate", "concurrency", *_TRACE)
 _ARRIVAL: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "closed": (("concurrency",), ("concurrency", *_TRACE)), "poisson": (("rate_per_s",), _RATE),
-    "gamma": (("rate_per_s",), ("cv", *_RATE)), "trace": ((), ("concurrency", *_TRACE)),
-}  # fmt: skip
+    "closed": (("concurrency",), ("concurrency", *_TRACE)),
+    "poisson": (("rate_per_s",), _RATE),
+    "gamma": (("rate_per_s",), ("cv", *_RATE)),
+    "trace": ((), ("concurrency", *_TRACE)),
+}
 """kind -> (fields it needs, fields it may have)."""
 
 
@@ -88,13 +98,17 @@ def check_arrival(w: ArrivalTable, field: str) -> None:
     for name in w.__struct_fields__[1:]:
         given = getattr(w, name) is not None
         require(
-            given or name not in needed, "is missing", f"{field}.{name}",
+            given or name not in needed,
+            "is missing",
+            f"{field}.{name}",
             f"arrival of kind {w.kind} needs it",
-        )  # fmt: skip
+        )
         require(
-            not given or name in allowed, f"is not part of arrival kind {w.kind}",
-            f"{field}.{name}", f"{w.kind} takes {' or '.join(allowed)}",
-        )  # fmt: skip
+            not given or name in allowed,
+            f"is not part of arrival kind {w.kind}",
+            f"{field}.{name}",
+            f"{w.kind} takes {' or '.join(allowed)}",
+        )
     traced = (w.path is not None) + (w.rows is not None)
     require(
         traced < 2 and (traced == 1 or w.kind != "trace"), "expected either path or rows", field
@@ -111,10 +125,15 @@ def check_arrival(w: ArrivalTable, field: str) -> None:
 
 
 _DISTRIBUTION: dict[str, tuple[str, ...]] = {
-    "fixed": ("value",), "uniform": ("min", "max"), "normal": ("mean", "std"),
-    "lognormal": ("median", "sigma"), "gamma": ("mean", "std"), "exponential": ("mean",),
-    "zipf": ("min", "max", "exponent"), "values": ("values",),
-}  # fmt: skip
+    "fixed": ("value",),
+    "uniform": ("min", "max"),
+    "normal": ("mean", "std"),
+    "lognormal": ("median", "sigma"),
+    "gamma": ("mean", "std"),
+    "exponential": ("mean",),
+    "zipf": ("min", "max", "exponent"),
+    "values": ("values",),
+}
 """kind -> fields it needs; min and max may bound any of them."""
 
 
@@ -126,9 +145,11 @@ def check_length(w: Length | None, field: str) -> None:
     for name in ("value", "mean", "std", "min", "max", "median", "sigma", "exponent", "values"):
         given = getattr(w, name) is not None
         require(
-            given or name not in needed, "is missing", f"{field}.{name}",
+            given or name not in needed,
+            "is missing",
+            f"{field}.{name}",
             f"a {w.kind} distribution needs {', '.join(needed)}",
-        )  # fmt: skip
+        )
         require(
             not given or name in (*needed, "min", "max"),
             f"is not part of a {w.kind} distribution",
@@ -168,14 +189,18 @@ def check_serving(w: ServingWorkload, field: str) -> None:
             f"{field}.prefix",
         )
         require(
-            w.prefix.groups == 1 or w.prefix.hit_ratio is None, "goes with length",
-            f"{field}.prefix.groups", "a hit ratio holds for all requests alike",
-        )  # fmt: skip
+            w.prefix.groups == 1 or w.prefix.hit_ratio is None,
+            "goes with length",
+            f"{field}.prefix.groups",
+            "a hit ratio holds for all requests alike",
+        )
     if w.sessions is not None:
         require(
-            w.sessions.turns > 1 or not w.sessions.think_time_s, "goes with several turns",
-            f"{field}.sessions.think_time_s", "turns = 2 or more; nobody thinks after the last one",
-        )  # fmt: skip
+            w.sessions.turns > 1 or not w.sessions.think_time_s,
+            "goes with several turns",
+            f"{field}.sessions.think_time_s",
+            "turns = 2 or more; nobody thinks after the last one",
+        )
         traced = w.arrival.path is not None or w.arrival.rows is not None
         require(not traced, "go with lengths, not with a trace", f"{field}.sessions")
         require(

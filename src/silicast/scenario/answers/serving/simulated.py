@@ -93,8 +93,8 @@ class Simulated:
         self._breakdowns: dict[Kind, Breakdown] = {}
         self._beside: dict[Kind, list[Prediction]] = {}
         for kind, pool in self._pools.items():
-            own = table[np.isin(table[:, 0], fleet.replicas_of(pool))]
-            if (mix := mix_of(own, kind, pool.spec.groups)) is not None:
+            current = table[np.isin(table[:, 0], fleet.replicas_of(pool))]
+            if (mix := mix_of(current, kind, pool.spec.groups)) is not None:
                 prices = pool.spec.prices
                 if pool.spec.policy.one_pass:
                     self._breakdowns[kind] = _passes(prices, mix)
@@ -129,30 +129,33 @@ class Simulated:
 
     @property
     def _accepted(self) -> Acceptance | None:
-        """Of the pools that draft."""
         return next((p.spec.accepted for p in self._fleet.pools if p.spec.accepted), None)
 
     def _error(self, kind: Kind) -> ErrorFactors:
         """Error of the pace of steps of a kind; more tokens a step are a quicker pace."""
         parts = [self._steps[kind], *self._beside.get(kind, ())]
-        found = ErrorFactors.of_sum((each.part.exposed_ps, each.error) for each in parts)
+        error_factors = ErrorFactors.of_sum((each.part.exposed_ps, each.error) for each in parts)
         if self._further:
-            found = replace(found, loadings={**found.loadings, **self._further})
+            error_factors = replace(
+                error_factors, loadings={**error_factors.loadings, **self._further}
+            )
         accepted = self._accepted
         if accepted is None or kind != "decode" or not accepted.log_sd:
-            return found
-        return replace(found, loadings={**found.loadings, ACCEPTANCE: accepted.log_sd})
+            return error_factors
+        return replace(
+            error_factors, loadings={**error_factors.loadings, ACCEPTANCE: accepted.log_sd}
+        )
 
     def metrics(self, metrics_of: Callable[[Records], Metrics]) -> dict[str, Quantity]:
         """Every metric with its interval."""
-        found = intervals(
+        metrics = intervals(
             self.records, self._consists, self.error, metrics_of, self._again, self.bound()
         )
-        if (accepted := self._accepted) is not None and ACCEPTANCE in found:
-            length, most = found[ACCEPTANCE].estimate, 1.0 + len(accepted.rates)
+        if (accepted := self._accepted) is not None and ACCEPTANCE in metrics:
+            length, most = metrics[ACCEPTANCE].estimate, 1.0 + len(accepted.rates)
             wide = Quantity.around(length, accepted.log_sd, bound=1.0)
-            found[ACCEPTANCE] = Quantity(length, wide.p05, min(wide.p95, most))
-        return found
+            metrics[ACCEPTANCE] = Quantity(length, wide.p05, min(wide.p95, most))
+        return metrics
 
     def answer(
         self, metrics_of: Callable[[Records], Metrics], warnings: Sequence[str] = ()
@@ -161,7 +164,7 @@ class Simulated:
         metrics, bound = self.metrics(metrics_of), self.bound()
         every = [*self._steps.values(), *(p for each in self._beside.values() for p in each)]
         domain = worst_domain(each.domain for each in every)
-        said = [*warnings]
+        remarks = [*warnings]
         if domain == "in" and any(p.part.name == ADAPTERS for p in every):
             domain = "near"  # their kernels were not measured
         for deployment in {pool.deployment for pool in self._fleet.pools}:
@@ -169,13 +172,17 @@ class Simulated:
                 domain = "near"
             if stored := unmeasured_cache(deployment.precision.kv_cache):
                 domain = "near" if domain == "in" else domain
-                said.append(UNMEASURED_CACHE.format(stored))
-        said = [*dict.fromkeys((*(w for p in every for w in p.warnings), *said))]
+                remarks.append(UNMEASURED_CACHE.format(stored))
+        remarks = [*dict.fromkeys((*(w for p in every for w in p.warnings), *remarks))]
         tier = weakest_tier(each.tier for each in every)
         return answer(
-            metrics=metrics, bound={name: b for name, b in bound.items() if name in metrics},
-            tier=tier, domain=domain, warnings=said, why=self.why(),
-        )  # fmt: skip
+            metrics=metrics,
+            bound={name: b for name, b in bound.items() if name in metrics},
+            tier=tier,
+            domain=domain,
+            warnings=remarks,
+            why=self.why(),
+        )
 
     def bound(self) -> dict[str, float]:
         """Metric -> its physical limit: the shortest prompt alone, one sequence in decode alone,
@@ -201,18 +208,18 @@ class Simulated:
         self, unless: Role, prefill: Sequence[tuple[int, int]], cached: np.ndarray[Any, Any]
     ) -> float:
         """Of a step, on the quickest pool that has not the role ``unless``."""
-        state, found = one_state(prefill, cached, -1), []
+        state, items = one_state(prefill, cached, -1), []
         for pool in self._fleet.pools:
             if pool.spec.policy.one_pass:
                 if prefill:
                     passes = _pass_prices(pool.spec.prices)
                     step = passes.breakdown(len(prefill), prefill[0][1], 1.0).part("step")
-                    found.append(step.bound_ps * 1e-9)
+                    items.append(step.bound_ps * 1e-9)
             elif pool.spec.role != unless:
                 model = step_model(pool.deployment)
                 step = Breakdown(model, model.steps(state), np.ones(1)).part("step")
-                found.append(step.bound_ps * 1e-9)
-        return min(found, default=0.0)
+                items.append(step.bound_ps * 1e-9)
+        return min(items, default=0.0)
 
     def why(self) -> dict[str, Any]:
         """Where the replicas' time goes: kinds of steps and their parts, and idle time."""
@@ -246,8 +253,8 @@ class Simulated:
         parts = [self._steps[kind].part for kind in ("prefill", "decode") if kind in self._steps]
         beside = [p.part for each in self._beside.values() for p in each]
         for name in dict.fromkeys(part.name for part in beside):
-            own = [child for part in beside if part.name == name for child in part.children]
-            parts.append(Part.group(name, own))
+            current = [child for part in beside if part.name == name for child in part.children]
+            parts.append(Part.group(name, current))
         idle = to_picoseconds(span_ns * 1e-9) - sum(each.exposed_ps for each in parts)
         if idle > 0:
             parts.append(Part(IDLE, idle))
@@ -291,13 +298,13 @@ def _drafts(prices: SpeculativePrices, mix: Mix) -> list[Prediction]:
     mixes = [prices.verifying(mix)]
     if prices.drafts > 1:
         mixes.append(prices.drafting(mix))
-    found = []
+    predictions = []
     for each in mixes:
         passes = breakdown_of(prices.drafter.model, each)
         part = passes.part(DRAFTING)
         kernels = [child for child in part.children if child.kind != "host"]
-        found.append(passes.prediction(Part.group(DRAFTING, kernels)))
-    return found
+        predictions.append(passes.prediction(Part.group(DRAFTING, kernels)))
+    return predictions
 
 
 def _adapters(prices: AdaptedPrices, mix: Mix) -> Prediction:

@@ -83,8 +83,8 @@ class Shared:
     ) -> list[Records]:
         """Each model's requests on replicas of these kinds, all together."""
         every = [
-            each.fleet.simulation(own, kinds)
-            for each, own, kinds in zip(self.neighbours, requests, specs, strict=True)
+            each.fleet.simulation(item, kinds)
+            for each, item, kinds in zip(self.neighbours, requests, specs, strict=True)
         ]
         if self.law is None:
             return [each.run() for each in every]
@@ -120,8 +120,8 @@ def shared_of(scenario: Scenario, expected: Expected) -> tuple[Shared, list[str]
     device = _one_device(pools, table.mode)
     shares = _shares(table, list(pools))
     stated = table.shares is not None
-    said = [f"{name}: {text}" for name, pool in pools.items() for text in pool.warnings]
-    said.append(UNMEASURED.format(BASIS[table.mode]))
+    remarks = [f"{name}: {text}" for name, pool in pools.items() for text in pool.warnings]
+    remarks.append(UNMEASURED.format(BASIS[table.mode]))
     parts: list[tuple[Device, float]]
     known = sharing()
     law: Law | None = None
@@ -130,7 +130,7 @@ def shared_of(scenario: Scenario, expected: Expected) -> tuple[Shared, list[str]
         parts, log_sd = [(isolated(device, each), 1.0) for each in profiles], known.mig.log_sd
         if len({each.name for each in profiles} | {device.name}) > 1:
             chosen = zip(pools, profiles, strict=True)
-            said.append(f"colocation: parts {', '.join(f'{n}: {p.name}' for n, p in chosen)}")
+            remarks.append(f"colocation: parts {', '.join(f'{n}: {p.name}' for n, p in chosen)}")
     elif table.mode == "mps":
         if not runs_on(device, known.mps.on):
             raise SilicastError(
@@ -153,38 +153,43 @@ def shared_of(scenario: Scenario, expected: Expected) -> tuple[Shared, list[str]
         law = Slices(weights, slices.switch_s(device) * 1e9, slices.slice_us * 1e3)
         log_sd = slices.log_sd
         if max(shares) - min(shares) > ROUNDING:
-            said.append(
+            remarks.append(
                 "colocation.shares: turns of unequal length, which a scheduler above the driver "
                 "must give: the driver's own are equal"
             )
-    found = tuple(
+    result = tuple(
         _neighbour(name, pool, expected, *part)
         for (name, pool), part in zip(pools.items(), parts, strict=True)
     )
-    return Shared(table.mode, found, law, log_sd), said
+    return Shared(table.mode, result, law, log_sd), remarks
 
 
 def _neighbour(
     name: str, pool: Deployed, expected: Expected, part: Device, memory_share: float
 ) -> Neighbour:
-    own = pool.deployment
-    beside = own
-    if part is not own.device:
-        beside = Deployment(replace(own.machine, device=part), own.model, own.plan, own.precision)
+    deployment = pool.deployment
+    beside = deployment
+    if part is not deployment.device:
+        beside = Deployment(
+            replace(deployment.machine, device=part),
+            deployment.model,
+            deployment.plan,
+            deployment.precision,
+        )
     router = LeastLoaded if pool.count > 1 else RoundRobin
-    whole = replica_spec(own, expected)
+    whole = replica_spec(deployment, expected)
     try:
         spec = replica_spec(beside, expected, memory_share=memory_share)
     except SilicastError as error:
         raise error.located(f"pools.{name}") from None
-    if part is not own.device and not spec.policy.one_pass:
+    if part is not deployment.device and not spec.policy.one_pass:
         spec = replace(spec, prices=SlowerPrices(spec.prices, whole.prices))
     return Neighbour(
         name,
         Fleet((Pool(beside, spec, pool.count),), router),
-        Fleet((Pool(own, whole, pool.count),), router),
-        part.cores / own.device.cores,
-        part.name.removeprefix(own.device.name).strip(),
+        Fleet((Pool(deployment, whole, pool.count),), router),
+        part.cores / deployment.device.cores,
+        part.name.removeprefix(deployment.device.name).strip(),
     )
 
 
@@ -192,10 +197,10 @@ def _one_device(pools: Mapping[str, Deployed], mode: str) -> Device:
     """That all pools run on."""
     first = next(iter(pools.values()))
     for name, pool in pools.items():
-        own, plan = pool.deployment, pool.deployment.plan
-        if own.device != first.deployment.device:
+        deployment, plan = pool.deployment, pool.deployment.plan
+        if deployment.device != first.deployment.device:
             raise SilicastError(
-                f"{own.device.name} beside {first.deployment.device.name}",
+                f"{deployment.device.name} beside {first.deployment.device.name}",
                 field=f"pools.{name}.device",
                 hint="models that share a device name the same one",
             )
@@ -235,19 +240,19 @@ def _shares(table: ColocationTable, names: Sequence[str]) -> list[float]:
         for name in names:
             if name not in stated:
                 raise SilicastError("is missing", field=f"colocation.shares.{name}")
-        found = [stated[name] for name in names]
+        shares = [stated[name] for name in names]
     else:
-        found = list(stated)
-    if len(found) != len(names):
+        shares = list(stated)
+    if len(shares) != len(names):
         raise SilicastError(
-            f"{len(found)} shares for {len(names)} pools", field="colocation.shares"
+            f"{len(shares)} shares for {len(names)} pools", field="colocation.shares"
         )
-    if min(found) <= 0.0 or sum(found) > 1.0 + ROUNDING:
-        nothing = [name for name, share in zip(names, found, strict=True) if share <= 0.0]
+    if min(shares) <= 0.0 or sum(shares) > 1.0 + ROUNDING:
+        nothing = [name for name, share in zip(names, shares, strict=True) if share <= 0.0]
         what = f"the share of {nothing[0]} is" if nothing else "shares add up to"
         raise SilicastError(
-            f"{what} {min(found) if nothing else sum(found):g}",
+            f"{what} {min(shares) if nothing else sum(shares):g}",
             field="colocation.shares",
             hint="each above 0, together at most 1",
         )
-    return found
+    return shares

@@ -38,7 +38,6 @@ class TrainingAnswerer(Answerer):
     task: ClassVar[str] = "training"
 
     def answer(self, scenario: Scenario) -> Answer:
-        """See :class:`~silicast.scenario.answerer.Answerer`."""
         return answer_of(scenario, run_of(scenario), bound_only=scenario.raw.tier == "bound")
 
     def trace(self, scenario: Scenario) -> Trace:
@@ -47,65 +46,67 @@ class TrainingAnswerer(Answerer):
         """
         from silicast.distributed.step.step_trace import trace_alone, trace_step
 
-        found = run_of(scenario)
-        count = found.batch.accumulation
-        if found.many is not None:
-            return trace_step(found.many, found.rank, count, found.overlap, found.again_share)
-        assert found.one is not None
-        return trace_alone(found.one, count)
+        result = run_of(scenario)
+        count = result.batch.accumulation
+        if result.many is not None:
+            return trace_step(result.many, result.rank, count, result.overlap, result.again_share)
+        assert result.one is not None
+        return trace_alone(result.one, count)
 
 
 def answer_of(
     scenario: Scenario,
-    found: TrainingRun,
+    training_run: TrainingRun,
     *,
     bound_only: bool = False,
     more: Mapping[str, Any] | None = None,
 ) -> Answer:
     """The answer that a step means; ``more`` is added to its reasons."""
-    step = latency_of(found.without_loading, bound_only=bound_only)
-    if found.loading is not None:
-        step = Quantity(*map(found.loading.total_s, (step.estimate, step.p05, step.p95)))
-    own, plan = found.rank.deployment, found.rank.plan
-    compute = RECIPES[own.precision.recipe].compute
-    device, _ = with_format(own.device, compute)
+    step = latency_of(training_run.without_loading, bound_only=bound_only)
+    if training_run.loading is not None:
+        step = Quantity(*map(training_run.loading.total_s, (step.estimate, step.p05, step.p95)))
+    deployment, plan = training_run.rank.deployment, training_run.rank.plan
+    compute = RECIPES[deployment.precision.recipe].compute
+    device, _ = with_format(deployment.device, compute)
     peak = device.peak_per_s(device.matrix_pipe(compute), compute)
-    flops = found.model_flops / plan.gpus
-    memory = found.memory
-    less = lost(scenario, found, step)
-    tier: Tier = "bound" if bound_only else found.step.tier
+    flops = training_run.model_flops / plan.gpus
+    memory = training_run.memory
+    less = lost(scenario, training_run, step)
+    tier: Tier = "bound" if bound_only else training_run.step.tier
     size = memory.quantity
-    size = with_assumed_structure(size) if own.model.assumed else size
-    energy = {} if bound_only else _energy(found, step)
+    size = with_assumed_structure(size) if deployment.model.assumed else size
+    energy = {} if bound_only else _energy(training_run, step)
     return answer(
         metrics={
             "step_time_s": step,
-            "tokens_per_s_per_gpu": per(step, found.tokens / plan.gpus),
+            "tokens_per_s_per_gpu": per(step, training_run.tokens / plan.gpus),
             "model_tflops_per_gpu": per(step, flops / 1e12),
             "mfu": _at_most_one(per(step, flops / peak)),
-            "memory_gb": size, **_of_host(memory), **_of_experts(found),
+            "memory_gb": size, **_of_host(memory), **_of_experts(training_run),
             **less.metrics, **energy,
         },
-        bound={"step_time_s": found.step.bound_seconds}, tier=tier, domain=found.step.domain,
-        warnings=[*found.step.warnings, *found.warnings, *_bubble(found), *memory.advice],
-        why={**_why(found), **less.why, **(more or {})},
+        bound={"step_time_s": training_run.step.bound_seconds}, tier=tier,
+        domain=training_run.step.domain,
+        warnings=[*training_run.step.warnings, *training_run.warnings, *_bubble(training_run),
+        *memory.advice],
+        why={**_why(training_run), **less.why, **(more or {})},
     )  # fmt: skip
 
 
-def _bubble(found: TrainingRun) -> tuple[str, ...]:
+def _bubble(training_run: TrainingRun) -> tuple[str, ...]:
     """That a pipeline waits for much of the step."""
-    if found.many is None:
+    if training_run.many is None:
         return ()
-    return bubble_advice(found.many, found.rank, found.batch.accumulation)
+    return bubble_advice(training_run.many, training_run.rank, training_run.batch.accumulation)
 
 
-def _energy(found: TrainingRun, step: Quantity) -> dict[str, Quantity]:
+def _energy(training_run: TrainingRun, step: Quantity) -> dict[str, Quantity]:
     """Of a step on all devices, where power is modelled."""
-    gpus = found.rank.plan.gpus
-    energy = work_energy(found.rank.deployment.machine, step, found.kernels_j, gpus)
+    gpus = training_run.rank.plan.gpus
+    energy = work_energy(training_run.rank.deployment.machine, step, training_run.kernels_j, gpus)
     if energy is None:
         return {}
-    each = energy.energy_j.times(1.0 / found.tokens)
+    each = energy.energy_j.times(1.0 / training_run.tokens)
     return {"energy_j": energy.energy_j, "power_w": energy.power_w, "energy_per_token_j": each}
 
 
@@ -115,9 +116,9 @@ def _of_host(memory: RunMemory) -> dict[str, Quantity]:
     return {"host_memory_gb": Quantity(needed, needed, needed)} if needed else {}
 
 
-def _of_experts(found: TrainingRun) -> dict[str, Quantity]:
+def _of_experts(training_run: TrainingRun) -> dict[str, Quantity]:
     """What experts with a capacity drop; counted."""
-    limit = found.rank.capacity
+    limit = training_run.rank.capacity
     if limit is None:
         return {}
     return {"dropped_share": Quantity(limit.dropped, limit.dropped, limit.dropped)}
@@ -128,8 +129,8 @@ def per(step: Quantity, amount: float) -> Quantity:
     return Quantity(amount / step.estimate, amount / step.p95, amount / step.p05)
 
 
-def _experts(found: TrainingRun) -> dict[str, Any]:
-    limit = found.rank.capacity
+def _experts(training_run: TrainingRun) -> dict[str, Any]:
+    limit = training_run.rank.capacity
     if limit is None:
         return {}
     return {"experts": {"capacity_tokens": limit.tokens_each, "rows_share": limit.rows}}
@@ -140,17 +141,21 @@ def _at_most_one(share: Quantity) -> Quantity:
     return Quantity(min(share.estimate, 1.0), min(share.p05, 1.0), min(share.p95, 1.0))
 
 
-def _why(found: TrainingRun) -> dict[str, Any]:
-    own, plan = found.rank.deployment, found.rank.plan
-    nodes = [node.op for each, _ in found.weighted_passes for node in each.model.graph.nodes]
+def _why(result: TrainingRun) -> dict[str, Any]:
+    deployment, plan = result.rank.deployment, result.rank.plan
+    nodes = [node.op for each, _ in result.weighted_passes for node in each.model.graph.nodes]
     return {
-        **why_tree(found.step.part), "uncertainty": uncertainty_of({"step_time_s": found.step}),
-        **_experts(found), "recompute": found.recompute,
-        **({"recompute_share": found.again_share} if found.again_share < 1.0 else {}),
-        "clock_mhz": found.clock_hz / 1e6,
-        **found.spread, "memory_gb": found.memory.parts, "memory_peak_at": found.memory.peak_at,
-        **calibrated_by(own.machine.evidence, nodes, own.engine, "training"),
+        **why_tree(result.step.part),
+        "uncertainty": uncertainty_of({"step_time_s": result.step}),
+        **_experts(result),
+        "recompute": result.recompute,
+        **({"recompute_share": result.again_share} if result.again_share < 1.0 else {}),
+        "clock_mhz": result.clock_hz / 1e6,
+        **result.spread,
+        "memory_gb": result.memory.parts,
+        "memory_peak_at": result.memory.peak_at,
+        **calibrated_by(deployment.machine.evidence, nodes, deployment.engine, "training"),
         "deployment": description(
-            own.machine, own.model.name, plan.gpus, own.precision.label
+            deployment.machine, deployment.model.name, plan.gpus, deployment.precision.label
         ),
-    }  # fmt: skip
+    }

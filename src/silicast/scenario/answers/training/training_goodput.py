@@ -39,7 +39,7 @@ class Lost:
     why: Mapping[str, Any]
 
 
-def lost(scenario: Scenario, found: TrainingRun, step: Quantity) -> Lost:
+def lost(scenario: Scenario, training_run: TrainingRun, step: Quantity) -> Lost:
     """Metrics of a step with the slow devices, failures and checkpoints that a scenario states.
 
     Metrics: with ``workload.checkpoint`` ``checkpoint_gb``, ``checkpoint_stall_s`` (for which one
@@ -65,42 +65,45 @@ def lost(scenario: Scenario, found: TrainingRun, step: Quantity) -> Lost:
     metrics: dict[str, Quantity] = {}
     about: dict[str, Any] = {"seed": seed}
     if slow is not None:
-        drawn = slowed_steps(found.many, found.rank.plan, _spread(slow), seed)
+        drawn = slowed_steps(training_run.many, training_run.rank.plan, _spread(slow), seed)
         step = _times(step, drawn)
         metrics["step_time_slowed_s"] = step
-        about["step_time_slowed_s"] = _quantiles(drawn * found.step.seconds)
+        about["step_time_slowed_s"] = _quantiles(drawn * training_run.step.seconds)
         about["steps_drawn"] = len(drawn)
     if failing is None and saving is None:
         return Lost(metrics, {"goodput": about})
     if saving is not None:
-        one = _checkpoint(saving, found)
-        failures, best = _with_checkpoints(failing, saving, one, found.rank.plan.gpus, step)
+        one = _checkpoint(saving, training_run)
+        failures, best = _with_checkpoints(failing, saving, one, training_run.rank.plan.gpus, step)
         stalls = failures.write_s
         metrics |= {
-            "checkpoint_gb": _known(one.size / 1e9), "checkpoint_stall_s": _known(stalls),
+            "checkpoint_gb": _known(one.size / 1e9),
+            "checkpoint_stall_s": _known(stalls),
             "step_time_with_checkpoints_s": _scaled(step, 1.0 + stalls / failures.interval_s),
-        }  # fmt: skip
+        }
         about |= {"checkpoint_write_s": one.write_s, "checkpoint_copy_s": one.copy_s}
         stated = not best
     else:
         assert failing is not None
-        failures = _failures(failing, found.rank.plan.gpus)
+        failures = _failures(failing, training_run.rank.plan.gpus)
         stated = failing.checkpoint_interval_s is not None
     if failing is not None:
         about["mtbf_hours"] = failures.mtbf_s / HOUR_S
     goodput, runs = _goodput(failures, seed)
     metrics |= {
-        "goodput": goodput, "checkpoint_interval_s": _known(failures.interval_s),
+        "goodput": goodput,
+        "checkpoint_interval_s": _known(failures.interval_s),
         f"tokens_per_s_with_{'checkpoints' if failing is None else 'failures'}": Quantity(
-            found.tokens / step.estimate * goodput.estimate,
-            found.tokens / step.p95 * goodput.p05,
-            found.tokens / step.p05 * goodput.p95,
+            training_run.tokens / step.estimate * goodput.estimate,
+            training_run.tokens / step.p95 * goodput.p05,
+            training_run.tokens / step.p05 * goodput.p95,
         ),
-    }  # fmt: skip
+    }
     about |= {
         "shares_of_time": failures.losses,
-        "checkpoint_interval": "stated" if stated else "the best", **runs,
-    }  # fmt: skip
+        "checkpoint_interval": "stated" if stated else "the best",
+        **runs,
+    }
     if failing is not None and saving is None and failures.write_s > 0.0:
         interval = best_interval_s(failures.write_s, failures.mtbf_s)
         about["best_checkpoint_interval_s"] = interval
@@ -116,14 +119,16 @@ def _scaled(step: Quantity, by: float) -> Quantity:
     return Quantity(step.estimate * by, step.p05 * by, step.p95 * by)
 
 
-def _checkpoint(saving: CheckpointTable, found: TrainingRun) -> Checkpoint:
+def _checkpoint(saving: CheckpointTable, training_run: TrainingRun) -> Checkpoint:
     """One of all ranks."""
-    machine = found.rank.deployment.machine
+    machine = training_run.rank.deployment.machine
     link = None
     if saving.asynchronous:
         link = link_bytes_per_s(machine) * machine.engine.parallel.host_link_share
-    size = checkpoint_size(found.rank, found.optimizer)
-    return Checkpoint.of(size, found.rank.plan.gpus, saving.storage_gb_per_s * 1e9, link)
+    size = checkpoint_size(training_run.rank, training_run.optimizer)
+    return Checkpoint.from_sizes(
+        size, training_run.rank.plan.gpus, saving.storage_gb_per_s * 1e9, link
+    )
 
 
 def _with_checkpoints(
@@ -146,9 +151,10 @@ def _with_checkpoints(
         )
     every = saving.interval_steps
     stated = [
-        saving.interval_s, None if every is None else every * step.estimate,
+        saving.interval_s,
+        None if every is None else every * step.estimate,
         None if failing is None else failing.checkpoint_interval_s,
-    ]  # fmt: skip
+    ]
     intervals = [each for each in stated if each is not None]
     if len(intervals) > 1 or not (intervals or failing is not None):
         raise SilicastError(
@@ -181,9 +187,12 @@ def _failures(stated: FailureTable, gpus: int) -> Failures:
             hint="state how long one holds up the run, or checkpoint_interval_s",
         )
     return Failures.of_gpus(
-        gpus, stated.mtbf_hours_per_gpu * HOUR_S, stated.checkpoint_s, stated.restart_s,
+        gpus,
+        stated.mtbf_hours_per_gpu * HOUR_S,
+        stated.checkpoint_s,
+        stated.restart_s,
         stated.checkpoint_interval_s,
-    )  # fmt: skip
+    )
 
 
 def _goodput(failures: Failures, seed: int) -> tuple[Quantity, dict[str, Any]]:
@@ -195,19 +204,22 @@ def _goodput(failures: Failures, seed: int) -> tuple[Quantity, dict[str, Any]]:
     if useful < failures.interval_s:  # hardly any interval ends without a failure
         return Quantity(mean, mean, mean), {"goodput": {"mean": mean}}
     drawn = np.minimum(useful / failures.drawn_wall_s(useful, RUNS, seed), 1.0)
-    found = _quantiles(drawn)
-    said = {
-        "goodput": {**found, "mean": mean}, "runs_drawn": RUNS,
+    quantiles = _quantiles(drawn)
+    details = {
+        "goodput": {**quantiles, "mean": mean},
+        "runs_drawn": RUNS,
         "useful_days_of_a_run": useful / DAY_S,
-    }  # fmt: skip
-    return Quantity(mean, min(found["p05"], mean), max(found["p95"], mean)), said
+    }
+    return Quantity(mean, min(quantiles["p05"], mean), max(quantiles["p95"], mean)), details
 
 
 def _times(step: Quantity, drawn: F64) -> Quantity:
     """A step so many times as long as drawn."""
-    found, mean = _quantiles(drawn), float(drawn.mean())
+    quantiles, mean = _quantiles(drawn), float(drawn.mean())
     return Quantity(
-        step.estimate * mean, step.p05 * min(found["p05"], mean), step.p95 * max(found["p95"], mean)
+        step.estimate * mean,
+        step.p05 * min(quantiles["p05"], mean),
+        step.p95 * max(quantiles["p95"], mean),
     )
 
 

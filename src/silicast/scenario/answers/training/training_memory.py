@@ -52,14 +52,16 @@ def counted_on_operations(rank: Rank) -> bool:
     return rank.deployment.engine.kind == "framework"
 
 
-def memory_of_one(found: TrainingStep, rank: Rank) -> RunMemory:
+def memory_of_one(training_step: TrainingStep, rank: Rank) -> RunMemory:
     """Of one device, counted on the operations that it runs."""
-    memory, own = found.memory, rank.deployment
+    memory, deployment = training_step.memory, rank.deployment
     known = memory.weights + memory.gradients + memory.optimizer
     names = ("weights", "gradients", "optimizer", "activations", "fragmentation", "framework")
     parts = {name: getattr(memory, name) / 1e9 for name in names}
-    usable = own.device.dram.capacity_bytes * own.engine.memory.usable_fraction
-    return _memory(known, memory.total - known, usable, parts, found.recompute, memory.peak_node)
+    usable = deployment.device.dram.capacity_bytes * deployment.engine.memory.usable_fraction
+    return _memory(
+        known, memory.total - known, usable, parts, training_step.recompute, memory.peak_node
+    )
 
 
 def memory_of_many(
@@ -70,33 +72,45 @@ def memory_of_many(
     Args:
         again_share: of the layers, those that run again where the rank says all.
     """
-    own, plan = rank.deployment, rank.plan
-    found = rank_memory(rank, micro_batches, optimizer, gradient_bits)
+    deployment, plan = rank.deployment, rank.plan
+    result = rank_memory(rank, micro_batches, optimizer, gradient_bits)
     if again_share < 1.0:
         without = rank_memory(rank, micro_batches, optimizer, gradient_bits, "none")
-        found = mixed_memory(without, found, again_share)
-    most = int(found.total.argmax())
+        result = mixed_memory(without, result, again_share)
+    most = int(result.total.argmax())
     names = (
-        "weights", "gradients", "optimizer", "activations", "transient", "buffers",
-        "fragmentation", "framework",
-    )  # fmt: skip
-    parts = {name: float(getattr(found, name)[most]) / GB for name in names}
-    usable = own.device.dram.capacity_bytes * own.engine.memory.usable_fraction
-    states = float((found.weights + found.gradients + found.optimizer)[most])
+        "weights",
+        "gradients",
+        "optimizer",
+        "activations",
+        "transient",
+        "buffers",
+        "fragmentation",
+        "framework",
+    )
+    parts = {name: float(getattr(result, name)[most]) / GB for name in names}
+    usable = deployment.device.dram.capacity_bytes * deployment.engine.memory.usable_fraction
+    states = float((result.weights + result.gradients + result.optimizer)[most])
     where = f"pipeline rank {most}" if plan.pp > 1 else ""
-    kept = _memory(states, float(found.total[most]) - states, usable, parts, rank.recompute, where)
+    remaining = _memory(
+        states, float(result.total[most]) - states, usable, parts, rank.recompute, where
+    )
     if rank.offload.any:
-        host_gb = int(found.host.max()) * min(own.machine.links.gpus_per_node, plan.gpus) / GB
-        kept = replace(kept, host_gb=host_gb)
-    if not kept.advice:
-        return replace(kept, advice=_host_advice(rank, kept.host_gb))
+        host_gb = (
+            int(result.host.max()) * min(deployment.machine.links.gpus_per_node, plan.gpus) / GB
+        )
+        remaining = replace(remaining, host_gb=host_gb)
+    if not remaining.advice:
+        return replace(remaining, advice=_host_advice(rank, remaining.host_gb))
     rules = _rules(rank, optimizer, gradient_bits, rank.recompute)
-    ways = remedies(own.model, plan, rank.seq_len, rank.micro_batch, micro_batches, rules, usable)
-    if not own.device.links.keys() & HOST_LINKS:
+    ways = remedies(
+        deployment.model, plan, rank.seq_len, rank.micro_batch, micro_batches, rules, usable
+    )
+    if not deployment.device.links.keys() & HOST_LINKS:
         ways = tuple(way for way in ways if not way.startswith(OFFLOAD))
-    said = f"it would fit with {' or '.join(ways)}" if ways else "no single change makes it fit"
-    said = f"{kept.advice[0]}; {said}"
-    return replace(kept, advice=(said, *_host_advice(rank, kept.host_gb)))
+    remark = f"it would fit with {' or '.join(ways)}" if ways else "no single change makes it fit"
+    remark = f"{remaining.advice[0]}; {remark}"
+    return replace(remaining, advice=(remark, *_host_advice(rank, remaining.host_gb)))
 
 
 def _host_advice(rank: Rank, needed_gb: float) -> tuple[str, ...]:
@@ -104,11 +118,11 @@ def _host_advice(rank: Rank, needed_gb: float) -> tuple[str, ...]:
     if not needed_gb:
         return ()
     host = node_host(rank.deployment.machine)
-    said = f"offloading takes {needed_gb:.4g} GB of the host's memory on each node"
+    message = f"offloading takes {needed_gb:.4g} GB of the host's memory on each node"
     if not host.memory_gb:
-        return (f"{said}; how much {host.cpu} has is not known: host.memory_gb",)
+        return (f"{message}; how much {host.cpu} has is not known: host.memory_gb",)
     if needed_gb > host.memory_gb:
-        return (f"{said}, which has {host.memory_gb:.4g} GB",)
+        return (f"{message}, which has {host.memory_gb:.4g} GB",)
     return ()
 
 
@@ -116,16 +130,21 @@ def rank_memory(
     rank: Rank, micro_batches: int, optimizer: str, gradient_bits: int, recompute: str = ""
 ) -> RankMemory:
     """Memory of each pipeline rank; ``recompute``: another than the rank's own."""
-    own, plan = rank.deployment, rank.plan
+    deployment, plan = rank.deployment, rank.plan
     order = schedule_of(rank).order(plan.pp, micro_batches, plan.virtual_stages)
-    bounds = chunk_bounds(own.model.layers, order.placement.stages)
+    bounds = chunk_bounds(deployment.model.layers, order.placement.stages)
     chunks = [[bounds[stage] for stage in row] for row in order.placement.stage.tolist()]
-    rows = Rows.of(
-        own.model, plan, rank.seq_len, rank.micro_batch, micro_batches, chunks=chunks,
+    rows = Rows.from_model(
+        deployment.model,
+        plan,
+        rank.seq_len,
+        rank.micro_batch,
+        micro_batches,
+        chunks=chunks,
         in_flight=[int(each) for each in order.peak()],
-    )  # fmt: skip
+    )
     return rows_memory(
-        own.model, rows, _rules(rank, optimizer, gradient_bits, recompute or rank.recompute)
+        deployment.model, rows, _rules(rank, optimizer, gradient_bits, recompute or rank.recompute)
     )
 
 
@@ -140,12 +159,16 @@ def checkpoint_size(rank: Rank, optimizer: str) -> int:
 
 
 def _rules(rank: Rank, optimizer: str, gradient_bits: int, recompute: str) -> Rules:
-    own = rank.deployment
+    deployment = rank.deployment
     return Rules(
-        style=rank.style, offload=rank.offload, recompute=recompute, optimizer=optimizer,
+        style=rank.style,
+        offload=rank.offload,
+        recompute=recompute,
+        optimizer=optimizer,
         gradient_bytes=gradient_bits // 8,
-        in_line=own.machine.in_line, framework_bytes=round(own.machine.framework_gb * GB),
-    )  # fmt: skip
+        in_line=deployment.machine.in_line,
+        framework_bytes=round(deployment.machine.framework_gb * GB),
+    )
 
 
 def _memory(
@@ -160,9 +183,11 @@ def _memory(
     excess = max(total - usable, 0.0)
     advice: tuple[str, ...] = ()
     if excess:
-        said = f"does not fit by {excess / 1e9:.1f} GB with recompute = {recompute}"
-        advice = (said,)
+        message = f"does not fit by {excess / 1e9:.1f} GB with recompute = {recompute}"
+        advice = (message,)
     return RunMemory(
         Quantity(total / 1e9, (known + LOWEST * rough) / 1e9, (known + HIGHEST * rough) / 1e9),
-        {**parts, "usable": usable / 1e9, "excess": excess / 1e9}, advice, peak_at,
-    )  # fmt: skip
+        {**parts, "usable": usable / 1e9, "excess": excess / 1e9},
+        advice,
+        peak_at,
+    )

@@ -44,52 +44,54 @@ def training_plan_of(
             "attention_dp belongs to serving", field="parallel.attention_dp", hint="dp copies"
         )
     gpus = cluster.gpus if cluster is not None else None
-    said: list[str] = []
-    own, context = 1, "ring"
+    remarks: list[str] = []
+    current, context = 1, "ring"
     if p.sp is not True and p.sp > 1 and p.sp != p.tp:
-        own, context = p.sp, "all_to_all"
-    cp = p.cp * own
+        current, context = p.sp, "all_to_all"
+    cp = p.cp * current
     unit = p.tp * p.pp * cp
     dp = p.dp or max((gpus or unit) // unit, 1)
     zero = p.zero
     if zero is None:
         zero = engine.parallel.zero if dp * cp > 1 else 0
         if zero:
-            said.append(SHARDED.format(zero, engine.name))
+            remarks.append(SHARDED.format(zero, engine.name))
     sequence = p.sp not in (0, False) and p.tp > 1
     if sequence and p.sp is not True and p.sp != p.tp:
-        said.append(SEQUENCE.format(p.tp, engine.name))
+        remarks.append(SEQUENCE.format(p.tp, engine.name))
     experts = model.moe is not None
     for name in ("ep", "etp"):
         if not experts and (getattr(p, name) or 1) > 1:
             raise SilicastError(
                 f"{name} = {getattr(p, name)}, but {model.name} has no experts",
-                field=f"parallel.{name}", hint="leave it out",
-            )  # fmt: skip
+                field=f"parallel.{name}",
+                hint="leave it out",
+            )
     etp = p.etp or (1 if p.ep > 1 or not experts else p.tp)
-    virtual = _virtual_stages(p, model.layers, said)
+    virtual = _virtual_stages(p, model.layers, remarks)
     schedule = (p.schedule or "") if p.pp > 1 else ""  # one stage has nothing to order
     options = scenario.engine.options if scenario.engine is not None else {}
     stated = options.get("context_exchange", context)
     if stated not in get_args(ContextExchange):
         raise unknown_name(
-            f"unknown exchange {stated!r:.40}", "engine.options.context_exchange",
+            f"unknown exchange {stated!r:.40}",
+            "engine.options.context_exchange",
             ", ".join(get_args(ContextExchange)),
-        )  # fmt: skip
+        )
     shard = (p.shard or 0) if zero else 0  # without sharded states there is no group of it
     return TrainingPlan(
         tp=p.tp, pp=p.pp, cp=cp, dp=dp, ep=p.ep, etp=etp, sequence_parallel=sequence, zero=zero,
         shard=shard, virtual_stages=virtual, schedule=schedule, context=stated,
         dispatch=engine.parallel.dispatch,
-    ), said  # fmt: skip
+    ), remarks  # fmt: skip
 
 
-def _virtual_stages(p: ParallelTable, layers: int, said: list[str]) -> int:
+def _virtual_stages(p: ParallelTable, layers: int, remarks: list[str]) -> int:
     """Chunks of each pipeline rank: as stated, or as many as the stated schedule needs; of one
     that takes any number, the most that hold alike many layers.
 
     Args:
-        said: is told what was assumed.
+        remarks: is told what was assumed.
 
     Raises:
         SilicastError: an unknown schedule, another number than it needs, or none that divides.
@@ -107,7 +109,7 @@ def _virtual_stages(p: ParallelTable, layers: int, said: list[str]) -> int:
     if p.pp == 1 or stated == known.chunks:
         return stated
     if known.chunks is None:
-        return p.virtual_stages or _most_chunks(p.schedule, p.pp, layers, said)
+        return p.virtual_stages or _most_chunks(p.schedule, p.pp, layers, remarks)
     if stated > 1:
         raise SilicastError(
             f"schedule {p.schedule} holds {known.chunks} chunks a rank, not {stated}",
@@ -117,7 +119,7 @@ def _virtual_stages(p: ParallelTable, layers: int, said: list[str]) -> int:
     return known.chunks
 
 
-def _most_chunks(schedule: str, stages: int, layers: int, said: list[str]) -> int:
+def _most_chunks(schedule: str, stages: int, layers: int, remarks: list[str]) -> int:
     """The most chunks a rank that share the layers evenly.
 
     Raises:
@@ -131,7 +133,7 @@ def _most_chunks(schedule: str, stages: int, layers: int, said: list[str]) -> in
             field="parallel.virtual_stages",
             hint="state how many chunks each rank holds, or schedule 1f1b",
         )
-    said.append(CHUNKS.format(each, schedule, layers))
+    remarks.append(CHUNKS.format(each, schedule, layers))
     return each
 
 
@@ -153,9 +155,9 @@ def overlap_of(work: TrainingWorkload, engine: Engine) -> Overlap:
 
 
 def _overlap(name: str) -> str:
-    found = OVERLAPS.get(name)
-    if found is None:
+    overlap = OVERLAPS.get(name)
+    if overlap is None:
         raise unknown_name(
             f"nothing called {name!r:.40} overlaps", "workload.overlap", ", ".join(OVERLAPS)
         )
-    return found
+    return overlap

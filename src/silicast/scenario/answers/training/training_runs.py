@@ -88,9 +88,8 @@ class TrainingRun:
 
     @cached_property
     def step(self) -> Prediction:
-        """All of it."""
-        found = self.without_loading
-        return found if self.loading is None else self.loading.beside(found)
+        without_loading = self.without_loading
+        return without_loading if self.loading is None else self.loading.beside(without_loading)
 
     @property
     def without_loading(self) -> Prediction:
@@ -133,13 +132,15 @@ class TrainingRun:
 
     @property
     def memory(self) -> RunMemory:
-        """Of the rank that needs most."""
         if self.one is not None and counted_on_operations(self.rank):
             return memory_of_one(self.one, self.rank)
         return memory_of_many(
-            self.rank, self.batch.accumulation, self.optimizer, self.overlap.gradient_bits,
+            self.rank,
+            self.batch.accumulation,
+            self.optimizer,
+            self.overlap.gradient_bits,
             self.again_share,
-        )  # fmt: skip
+        )
 
     @property
     def spread(self) -> dict[str, Any]:
@@ -153,9 +154,10 @@ class TrainingRun:
         }
         return {
             "plan": {**degrees, "sequence_parallel": plan.sequence_parallel},
-            "schedule": self.many.schedule, "pipeline_bubble": self.many.bubble,
+            "schedule": self.many.schedule,
+            "pipeline_bubble": self.many.bubble,
             "layers_of_chunks": [last - first for first, last in self.many.bounds],
-        }  # fmt: skip
+        }
 
     @property
     def recompute(self) -> Recompute:
@@ -195,7 +197,6 @@ class Prepared:
     warnings: tuple[str, ...]
 
     def run(self) -> TrainingRun:
-        """Predicts the step."""
         rank, work = self.rank, self.work
         share = work.global_batch // work.micro_batch // rank.plan.dp
         batch = Batch(work.seq_len, work.micro_batch, share)
@@ -211,18 +212,24 @@ class Prepared:
                 rank.deployment, batch, self.optimizer, chosen, framework=rank.framework
             )
             return TrainingRun(
-                again(rank, one.recompute), batch, self.optimizer, one, None, self.overlap,
-                self.warnings, loading=self.loading,
-            )  # fmt: skip
+                again(rank, one.recompute),
+                batch,
+                self.optimizer,
+                one,
+                None,
+                self.overlap,
+                self.warnings,
+                loading=self.loading,
+            )
         rank, again_share = self._fitting(share)
         many = predict_step(rank, share, self.optimizer, self.overlap)
-        said = self.warnings
+        remark = self.warnings
         if 0.0 < again_share < 1.0:
-            kept = predict_step(again(rank, "none"), share, self.optimizer, self.overlap)
-            many = mixed_step(kept, many, again_share)
-            said = (*said, PARTLY.format(again_share))
+            remaining = predict_step(again(rank, "none"), share, self.optimizer, self.overlap)
+            many = mixed_step(remaining, many, again_share)
+            remark = (*remark, PARTLY.format(again_share))
         return TrainingRun(
-            rank, batch, self.optimizer, None, many, self.overlap, said, again_share, self.loading
+            rank, batch, self.optimizer, None, many, self.overlap, remark, again_share, self.loading
         )
 
     @property
@@ -234,11 +241,12 @@ class Prepared:
         stated = [table.seconds_per_batch, table.tokens_per_s]
         if stated.count(None) != 1:
             raise SilicastError(
-                "states both seconds_per_batch and tokens_per_s" if None not in stated
+                "states both seconds_per_batch and tokens_per_s"
+                if None not in stated
                 else "states no rate",
                 field="workload.data_loading",
                 hint="one of seconds_per_batch, tokens_per_s",
-            )  # fmt: skip
+            )
         seconds = table.seconds_per_batch
         if seconds is None:
             assert table.tokens_per_s is not None
@@ -249,18 +257,18 @@ class Prepared:
         """The rank with the least recomputation that fits, or with what is stated, and the share
         of its layers that run again.
         """
-        own, bits, plan = self.rank.deployment, self.overlap.gradient_bits, self.rank.plan
+        deployment, bits, plan = self.rank.deployment, self.overlap.gradient_bits, self.rank.plan
         if self.recompute is not None:
             return again(self.rank, self.recompute), 1.0
-        usable = own.device.dram.capacity_bytes * own.engine.memory.usable_fraction
-        found = []
+        usable = deployment.device.dram.capacity_bytes * deployment.engine.memory.usable_fraction
+        items = []
         for each in LEAST_FIRST:
             rank = again(self.rank, each)
-            found.append(rank_memory(rank, micro_batches, self.optimizer, bits))
-            if each != "full" and found[-1].total.max() <= usable:
+            items.append(rank_memory(rank, micro_batches, self.optimizer, bits))
+            if each != "full" and items[-1].total.max() <= usable:
                 return rank, 1.0
-        layers = max(own.model.layers // plan.pp, 1)
-        return rank, min(least_share(found[0], found[-1], usable, layers), 1.0)
+        layers = max(deployment.model.layers // plan.pp, 1)
+        return rank, min(least_share(items[0], items[-1], usable, layers), 1.0)
 
 
 def again(rank: Rank, recompute: Recompute) -> Rank:
@@ -289,22 +297,32 @@ def prepared(scenario: Scenario, work: TrainingWorkload) -> Prepared:
     """
     check_names(scenario)
     deployment, warnings = deployment_of(scenario, OPTIONS, trains=True)
-    plan, said = training_plan_of(scenario, deployment.model, deployment.engine)
+    plan, remark = training_plan_of(scenario, deployment.model, deployment.engine)
     deployment = _routed(deployment, work)
-    warnings += said + _checked(deployment, work)
+    warnings += remark + _checked(deployment, work)
     if scenario.raw.lora is not None and work.task != "lora":
         warnings.append(UNUSED_ADAPTERS.format(work.task))
-    framework, said = _framework(scenario, deployment)
+    framework, remark = _framework(scenario, deployment)
     accumulates = work.global_batch > work.micro_batch * plan.dp
     training = Training(dropout=False, accumulates=accumulates)
     rank = Rank(
-        deployment, plan, replace(framework, training=training), work.seq_len, work.micro_batch,
-        _adapters(scenario, work), _offload(work), _capacity(deployment, plan, work),
-    )  # fmt: skip
+        deployment,
+        plan,
+        replace(framework, training=training),
+        work.seq_len,
+        work.micro_batch,
+        _adapters(scenario, work),
+        _offload(work),
+        _capacity(deployment, plan, work),
+    )
     return Prepared(
-        rank, work, update_rule(work.optimizer or DEFAULT_OPTIMIZER),
-        overlap_of(work, deployment.engine), work.recompute, tuple(warnings + said),
-    )  # fmt: skip
+        rank,
+        work,
+        update_rule(work.optimizer or DEFAULT_OPTIMIZER),
+        overlap_of(work, deployment.engine),
+        work.recompute,
+        tuple(warnings + remark),
+    )
 
 
 def _capacity(
@@ -319,17 +337,21 @@ def _capacity(
     if factor is None:
         if work.pad_to_capacity:
             raise SilicastError(
-                "means nothing without workload.capacity_factor", field="workload.pad_to_capacity",
+                "means nothing without workload.capacity_factor",
+                field="workload.pad_to_capacity",
                 hint="state capacity_factor",
-            )  # fmt: skip
+            )
         return None
     if moe is None:
         raise SilicastError(
-            f"{deployment.model.name} has no experts", field="workload.capacity_factor",
+            f"{deployment.model.name} has no experts",
+            field="workload.capacity_factor",
             hint="leave it out",
-        )  # fmt: skip
+        )
     tokens = own_tokens(plan, work.micro_batch * work.seq_len // plan.cp)
-    return Capacity.of(moe, moe.spread, tokens, plan.ep, factor, padded=work.pad_to_capacity)
+    return Capacity.from_routing(
+        moe, moe.spread, tokens, plan.ep, factor, padded=work.pad_to_capacity
+    )
 
 
 def _offload(work: TrainingWorkload) -> Offload:
@@ -346,9 +368,10 @@ def _framework(scenario: Scenario, deployment: Deployment) -> tuple[Framework, l
     attention = options.get("attention", "fused")
     if attention not in get_args(AttentionCode):
         raise unknown_name(
-            f"unknown attention {attention!r:.40}", "engine.options.attention",
+            f"unknown attention {attention!r:.40}",
+            "engine.options.attention",
             ", ".join(get_args(AttentionCode)),
-        )  # fmt: skip
+        )
     engine = deployment.engine
     stated = str(options.get("attention_library", ""))
     known = library_names().names
@@ -367,9 +390,10 @@ def _routed(deployment: Deployment, work: TrainingWorkload) -> Deployment:
     if moe is None:
         if stated not in (None, "balanced"):
             raise SilicastError(
-                f"{deployment.model.name} has no experts", field="workload.routing",
+                f"{deployment.model.name} has no experts",
+                field="workload.routing",
                 hint="leave it out",
-            )  # fmt: skip
+            )
         return deployment
     routing = routing_name(stated, field="workload.routing")
     return replace(deployment, model=replace(deployment.model, moe=replace(moe, routing=routing)))

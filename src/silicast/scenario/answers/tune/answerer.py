@@ -38,13 +38,16 @@ class TuneAnswerer(Answerer):
     task: ClassVar[str] = "tune"
 
     def answer(self, scenario: Scenario) -> Answer:
-        """See :class:`~silicast.scenario.answerer.Answerer`."""
         refuse_unmodelled(scenario, "speculative", "lora", "colocation", "pools", "links")
         plan = plan_of(scenario)
         return answer(
-            metrics=_times(plan.files), bound={}, tier="cross-device", domain=_domain(plan),
-            warnings=[*ignored(scenario, *UNUSED), *plan.warnings], why=plan_data(plan),
-        )  # fmt: skip
+            metrics=_times(plan.files),
+            bound={},
+            tier="cross-device",
+            domain=_domain(plan),
+            warnings=[*ignored(scenario, *UNUSED), *plan.warnings],
+            why=plan_data(plan),
+        )
 
 
 def plan_of(scenario: Scenario) -> TuningPlan:
@@ -60,18 +63,23 @@ def plan_of(scenario: Scenario) -> TuningPlan:
     existing = None if work.existing is None else scenario.folder / work.existing
     named = engines()[0] if engine is None else engine.name
     device, model = device_of(scenario), model_of(scenario)
-    own = raw.precision or PrecisionTable()
+    current = raw.precision or PrecisionTable()
     if work.kernel == "gemm":
         if work.routing is not None:
             raise SilicastError(
                 "is of experts alone", field="workload.routing", hint="leave it out"
             )
         return tune_products(
-            model, device, named, dtype=own.recipe or BLOCK_SCALED, tp=(raw.parallel.tp,),
-            tokens=work.tokens, existing=existing,
-        )  # fmt: skip
+            model,
+            device,
+            named,
+            dtype=current.recipe or BLOCK_SCALED,
+            tp=(raw.parallel.tp,),
+            tokens=work.tokens,
+            existing=existing,
+        )
     return tune_experts(
-        model, device, named, dtype=own.experts or own.recipe or "",
+        model, device, named, dtype=current.experts or current.recipe or "",
         tp=(_experts_degree(raw.parallel),), ep=raw.parallel.ep, tokens=work.tokens,
         existing=existing, compiler=work.compiler, routing=work.routing,
     )  # fmt: skip
@@ -93,8 +101,8 @@ def _times(files: Sequence[TunedFile]) -> dict[str, Quantity]:
     for one in files:
         for each in one.entries:
             total = sums.setdefault(f"tokens_{each.tokens}_us", [0.0, 0.0, 0.0])
-            for place, value in enumerate((each.estimate_us, each.p05_us, each.p95_us)):
-                total[place] += value
+            for index, value in enumerate((each.estimate_us, each.p05_us, each.p95_us)):
+                total[index] += value
     return {name: Quantity(*values) for name, values in sums.items()}
 
 

@@ -15,9 +15,14 @@ CONTEXT = 1024
 
 
 def gain_in_model(
-    model: str | dict[str, Any], device: str, tokens: int, saved_us: float,
-    *, folder: Path = Path(), **fields: Any,
-) -> dict[str, float]:  # fmt: skip
+    model: str | dict[str, Any],
+    device: str,
+    tokens: int,
+    saved_us: float,
+    *,
+    folder: Path = Path(),
+    **fields: Any,
+) -> dict[str, float]:
     """Step time and TPOT of a static batch before and after.
 
     Args:
@@ -34,16 +39,22 @@ def gain_in_model(
         raise unsupported(f"{config.name} has no experts", "model")
     try:
         tree = {
-            "task": "inference", "model": model, "device": device,
-            "workload": {"batch": tokens, "input_len": CONTEXT, "output_len": 8}, **fields,
-        }  # fmt: skip
+            "task": "inference",
+            "model": model,
+            "device": device,
+            "workload": {"batch": tokens, "input_len": CONTEXT, "output_len": 8},
+            **fields,
+        }
         metrics = run(decode(tree, folder=folder)).metrics
     except SilicastError as error:
         raise error.at("model") from None
     step_us = metrics["decode_step_ms"].estimate * 1e3
     saved = min(saved_us * layers, step_us)
     return {
-        "layers": float(layers), "saved_us": saved, "step_us": step_us,
-        "saved_pct": 100.0 * saved / step_us, "tpot_ms": step_us / 1e3,
+        "layers": float(layers),
+        "saved_us": saved,
+        "step_us": step_us,
+        "saved_pct": 100.0 * saved / step_us,
+        "tpot_ms": step_us / 1e3,
         "tpot_then_ms": (step_us - saved) / 1e3,
-    }  # fmt: skip
+    }

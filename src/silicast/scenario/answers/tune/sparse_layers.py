@@ -77,8 +77,8 @@ def sparse_layers(model: str, device: str, tokens: int, dtype: str = "") -> list
             key = (node.name, _concrete(node.op, tokens, dtype))
             counts[key] = counts.get(key, 0) + block.count
     dense = [op for _, op in counts]
-    found = times([*dense, *(_sparse(op) for op in dense)], board)
-    rows = zip(counts.items(), found[: len(dense)], found[len(dense) :], strict=True)
+    result = times([*dense, *(_sparse(op) for op in dense)], board)
+    rows = zip(counts.items(), result[: len(dense)], result[len(dense) :], strict=True)
     return [_layer(name, count, one, other, board) for ((name, _), count), one, other in rows]
 
 

@@ -62,19 +62,19 @@ class FileLayout(Strict, frozen=True):
         return self.moe.format(**named, device=device, **self._marks(recipe))
 
     def gemm_name(self, about: Tuned, device: str, recipe: str) -> str:
-        """The same of a plain product."""
         named = {"rows": about.first, "depth": about.second}
         return self.gemm.format(**named, device=device, **self._marks(recipe))
 
     def _marks(self, recipe: str) -> dict[str, str]:
         if recipe not in self.tags:
             raise unsupported(
-                f"has no files of tuned configurations for {recipe}", "dtype",
+                f"has no files of tuned configurations for {recipe}",
+                "dtype",
                 f"it has them for {', '.join(self.tags)}",
-            )  # fmt: skip
-        own = recipe_for(recipe)
-        square = own.scale_rows > 1
-        block = self.block.format(own.scale_rows, own.scale_group) if square else ""
+            )
+        current = recipe_for(recipe)
+        square = current.scale_rows > 1
+        block = self.block.format(current.scale_rows, current.scale_group) if square else ""
         return {"tag": self.tags[recipe], "block": block}
 
     @property
@@ -117,13 +117,13 @@ def file_layout(engine: str) -> FileLayout:
     Raises:
         SilicastError: an engine that reads none.
     """
-    found = _catalog().engine.get(engine.strip().casefold())
-    if found is None:
+    file_layout = _catalog().engine.get(engine.strip().casefold())
+    if file_layout is None:
         known = ", ".join(_catalog().engine)
         raise unknown_name(
             f"no files of tuned configurations are known of {engine!r}", "engine", f"one of {known}"
         )
-    return found
+    return file_layout
 
 
 def driver_name(device: Device) -> str:
@@ -133,8 +133,8 @@ def driver_name(device: Device) -> str:
     >>> driver_name(find_device("h100"))
     'NVIDIA_H100_80GB_HBM3'
     """
-    found = _catalog().devices.get(device.name)
-    return found or f"{device.vendor}_{device.name}".replace(" ", "_")
+    result = _catalog().devices.get(device.name)
+    return result or f"{device.vendor}_{device.name}".replace(" ", "_")
 
 
 def device_of_driver(name: str) -> Device | None:
@@ -175,19 +175,20 @@ def read_tuned_file(path: Path) -> Entries:
     content = read_bounded(path, MOST_BYTES, "a file of tuned kernels")
     page = "docs/how-to/tune-a-kernel.md"
     table = decode_json(content, dict[str, Any], file=str(path), page=page)
-    found = {}
+    entries = {}
     for key, values in table.items():
         if key in (_catalog().compiler_key,):
             continue
         if not key.isdigit() or int(key) < 1:
             raise SilicastError(
-                f"expected numbers of tokens as keys, found {key[:40]!r}", file=str(path),
+                f"expected numbers of tokens as keys, found {key[:40]!r}",
+                file=str(path),
                 hint="another version of the engine may have written it; known: " + _versions(),
-            )  # fmt: skip
-        found[int(key)] = _entry(values, path, key)
-    if not found:
+            )
+        entries[int(key)] = _entry(values, path, key)
+    if not entries:
         raise SilicastError("holds no entries", file=str(path))
-    return dict(sorted(found.items()))
+    return dict(sorted(entries.items()))
 
 
 def _versions() -> str:
@@ -199,13 +200,18 @@ def _entry(values: object, path: Path, key: str) -> Configuration:
         raise SilicastError("expected an object of values", file=str(path), field=key)
     names = {theirs: ours for ours, theirs in _catalog().values.items()}
     table = {names[name]: value for name, value in values.items() if name in names}
-    missing = [theirs for ours, theirs in _catalog().values.items()
-               if ours.startswith("tile") and ours not in table]  # fmt: skip
+    missing = [
+        theirs
+        for ours, theirs in _catalog().values.items()
+        if ours.startswith("tile") and ours not in table
+    ]
     if missing:
         raise SilicastError(
-            f"has no {', '.join(missing)}", file=str(path), field=key,
+            f"has no {', '.join(missing)}",
+            file=str(path),
+            field=key,
             hint="another version of the engine may have written it; known: " + _versions(),
-        )  # fmt: skip
+        )
     try:
         return read_configuration(table, key)
     except SilicastError as error:

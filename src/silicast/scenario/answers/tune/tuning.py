@@ -147,16 +147,17 @@ class TuningPlan:
         """Writes all files, each whole or not at all; returns their paths."""
         paths = []
         for one in self.files:
-            place = folder / one.folder
+            position = folder / one.folder
             try:
-                place.mkdir(parents=True, exist_ok=True)
+                position.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise SilicastError(
-                    f"cannot make the folder: {error.strerror or error}", kind="io",
-                    file=str(place),
-                ) from None  # fmt: skip
-            write_atomically(place / one.name, one.content)
-            paths.append(place / one.name)
+                    f"cannot make the folder: {error.strerror or error}",
+                    kind="io",
+                    file=str(position),
+                ) from None
+            write_atomically(position / one.name, one.content)
+            paths.append(position / one.name)
         return paths
 
 
@@ -192,9 +193,10 @@ def tune_experts(
     engine = engine.strip().casefold()
     if compiler and not VERSION.fullmatch(compiler):
         raise SilicastError(
-            f"expected a version, found {compiler[:40]!r}", field="compiler",
+            f"expected a version, found {compiler[:40]!r}",
+            field="compiler",
             hint="for example 3.5.1",
-        )  # fmt: skip
+        )
     layout, board, config = _found(engine, device, model)
     recipe = recipe_for(dtype or config.default_precision.expert.name)
     known = read_tuned_file(existing) if existing else None
@@ -204,10 +206,15 @@ def tune_experts(
         for parallel, layer in _layers(config, tp, ep, routing)
     )
     return TuningPlan(
-        config.name, board.name, engine, recipe.name, layout.environment, files,
+        config.name,
+        board.name,
+        engine,
+        recipe.name,
+        layout.environment,
+        files,
         (*_warnings(board, recipe, files[0].layer), *_impossible(existing, known, board, recipe)),
         compiler or layout.stated_compiler,
-    )  # fmt: skip
+    )
 
 
 def tune_products(
@@ -242,17 +249,23 @@ def tune_products(
     for degree in _stated(tp):
         for rows, depth in _products(config, degree):
             name = layout.gemm_name(Tuned(rows, depth), driver_name(board), recipe.name)
-            own = known if existing and existing.name == name else None
+            current = known if existing and existing.name == name else None
             entries = tuple(
-                _product_entry(x, rows, depth, board, recipe, own, ChosenBy(engine)) for x in counts
+                _product_entry(x, rows, depth, board, recipe, current, ChosenBy(engine))
+                for x in counts
             )
             content = encoded({x.tokens: x.configuration for x in entries}, layout)
             files.append(TunedFile(name, "", f"tp {degree}", entries, content))
     unique = {one.name: one for one in files}
     return TuningPlan(
-        config.name, board.name, engine, recipe.name, layout.environment, tuple(unique.values()),
+        config.name,
+        board.name,
+        engine,
+        recipe.name,
+        layout.environment,
+        tuple(unique.values()),
         (*_warnings(board, recipe), *_impossible(existing, known, board, recipe)),
-    )  # fmt: skip
+    )
 
 
 def _found(
@@ -268,33 +281,43 @@ def _found(
 
 def _products(config: ModelConfig, tp: int) -> list[tuple[int, int]]:
     """Rows and depth of the weights of a rank's plain products, the head's left out."""
-    found: dict[tuple[int, int], None] = {}
+    table: dict[tuple[int, int], None] = {}
     for _, node in build_graph(config, Plan(tp=tp)).nodes():
         sizes = dict(node.op.dims)
         n, k = sizes.get("n"), sizes.get("k")
         plain = node.op.family == "gemm" and sizes.get("m") == "tokens"
         if plain and isinstance(n, int) and isinstance(k, int):
-            found[n, k] = None
-    return list(found)
+            table[n, k] = None
+    return list(table)
 
 
 def _product_entry(
-    count: int, rows: int, depth: int, device: Device, recipe: Recipe, known: Entries | None,
+    count: int,
+    rows: int,
+    depth: int,
+    device: Device,
+    recipe: Recipe,
+    known: Entries | None,
     chosen: ChosenBy,
-) -> TunedEntry:  # fmt: skip
+) -> TunedEntry:
     product = Product.plain(count, rows, depth)
-    found = ranked(product, device, recipe)
+    result = ranked(product, device, recipe)
     about = Tuning("gemm", count, 1, rows, depth)
-    score = found.log_odds + tuners_log_odds(found, about, chosen)
-    place = int(np.where(found.steps.tiles.k == recipe.scale_group, score, -np.inf).argmax())
-    seconds = float(found.time_s[place])
-    share = seconds / found.estimate_s
-    low, high = (share * bound for bound in found.interval())
+    score = result.log_odds + tuners_log_odds(result, about, chosen)
+    index = int(np.where(result.steps.tiles.k == recipe.scale_group, score, -np.inf).argmax())
+    seconds = float(result.time_s[index])
+    share = seconds / result.estimate_s
+    low, high = (share * bound for bound in result.interval())
     existing = nearest_entry(known, count) if known else None
     return TunedEntry(
-        count, found.grid[place], US * seconds, US * low, US * high, existing,
-        _existing_us(existing, device, recipe, lambda one: configured_s(product, one, found)),
-    )  # fmt: skip
+        count,
+        result.grid[index],
+        US * seconds,
+        US * low,
+        US * high,
+        existing,
+        _existing_us(existing, device, recipe, lambda one: configured_s(product, one, result)),
+    )
 
 
 def _checked(tokens: Sequence[int]) -> tuple[int, ...]:
@@ -328,22 +351,31 @@ def _layers(
         yield (
             f"tp {tp} ep {ep}",
             ExpertLayer(
-                experts=experts.experts // ep, topk=experts.topk,
-                hidden=experts.latent or config.hidden, width=experts.intermediate // tp,
-                gated=config.gated, distribution=name,
+                experts=experts.experts // ep,
+                topk=experts.topk,
+                hidden=experts.latent or config.hidden,
+                width=experts.intermediate // tp,
+                gated=config.gated,
+                distribution=name,
             ),
-        )  # fmt: skip
+        )
 
 
 def _file(
-    layer: ExpertLayer, parallel: str, device: Device, recipe: Recipe, engine: str,
-    counts: Sequence[int], known: Entries | None, compiler: str,
-) -> TunedFile:  # fmt: skip
+    layer: ExpertLayer,
+    parallel: str,
+    device: Device,
+    recipe: Recipe,
+    engine: str,
+    counts: Sequence[int],
+    known: Entries | None,
+    compiler: str,
+) -> TunedFile:
     layout = file_layout(engine)
     name = layout.moe_name(Tuned(layer.experts, layer.width), driver_name(device), recipe.name)
     chosen = ChosenBy(engine, compiler or layout.stated_compiler)
-    found = [tuned_layer(layer, count, device, recipe, chosen=chosen) for count in counts]
-    entries = tuple(_entry(one, known, device, recipe) for one in found)
+    items = [tuned_layer(layer, count, device, recipe, chosen=chosen) for count in counts]
+    entries = tuple(_entry(one, known, device, recipe) for one in items)
     content = encoded({x.tokens: x.configuration for x in entries}, layout, compiler)
     return TunedFile(name, layout.place(compiler), parallel, entries, content, layer)
 
@@ -351,9 +383,14 @@ def _file(
 def _entry(one: TunedLayer, known: Entries | None, device: Device, recipe: Recipe) -> TunedEntry:
     existing = nearest_entry(known, one.tokens) if known else None
     return TunedEntry(
-        one.tokens, one.best, US * one.estimate_s, US * one.p05_s, US * one.p95_s, existing,
+        one.tokens,
+        one.best,
+        US * one.estimate_s,
+        US * one.p05_s,
+        US * one.p95_s,
+        existing,
         _existing_us(existing, device, recipe, one.seconds_of),
-    )  # fmt: skip
+    )
 
 
 def _warnings(device: Device, recipe: Recipe, layer: ExpertLayer | None = None) -> Iterator[str]:
@@ -390,9 +427,11 @@ def _impossible(
 
 
 def _existing_us(
-    one: Configuration | None, device: Device, recipe: Recipe,
+    one: Configuration | None,
+    device: Device,
+    recipe: Recipe,
     seconds_of: Callable[[Configuration], float],
-) -> float | None:  # fmt: skip
+) -> float | None:
     """Microseconds of an existing entry; None where there is none, or the device cannot run it."""
     if one is None or any(excesses(one, device, recipe)):
         return None
@@ -404,19 +443,19 @@ def first_candidates(
 ) -> dict[int, list[tuple[Configuration, float]]]:
     """Tokens -> the first configurations of a file's entries with their predicted microseconds."""
     device, recipe = find_any_device(plan.device, Path()), recipe_for(plan.dtype)
-    found: dict[int, list[tuple[Configuration, float]]] = {}
+    first_candidates: dict[int, list[tuple[Configuration, float]]] = {}
     if one.layer is None:
-        return found
+        return first_candidates
     for entry in one.entries:
         layer = tuned_layer(
             one.layer, entry.tokens, device, recipe, chosen=ChosenBy(plan.engine, plan.compiler)
         )
-        places = layer.order[:count].tolist()
-        found[entry.tokens] = [
-            (layer.ranked[0].grid[place], US * float(seconds))
-            for place, seconds in zip(places, layer.seconds(layer.order[:count]), strict=True)
+        positions = layer.order[:count].tolist()
+        first_candidates[entry.tokens] = [
+            (layer.ranked[0].grid[position], US * float(seconds))
+            for position, seconds in zip(positions, layer.seconds(layer.order[:count]), strict=True)
         ]
-    return found
+    return first_candidates
 
 
 def plan_data(plan: TuningPlan) -> dict[str, Any]:
@@ -435,13 +474,15 @@ def plan_data(plan: TuningPlan) -> dict[str, Any]:
 
 
 def _entry_data(each: TunedEntry) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "tokens": each.tokens, "configuration": dict(each.configuration.values),
+    entry_data: dict[str, Any] = {
+        "tokens": each.tokens,
+        "configuration": dict(each.configuration.values),
         "latency_us": {"estimate": each.estimate_us, "p05": each.p05_us, "p95": each.p95_us},
-    }  # fmt: skip
+    }
     if each.existing is not None:
-        found["existing"] = {
-            "configuration": dict(each.existing.values), "latency_us": each.existing_us,
+        entry_data["existing"] = {
+            "configuration": dict(each.existing.values),
+            "latency_us": each.existing_us,
             "left_pct": each.left_pct,
-        }  # fmt: skip
-    return found
+        }
+    return entry_data

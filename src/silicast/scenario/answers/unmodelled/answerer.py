@@ -19,6 +19,5 @@ class UnmodelledAnswerer(Answerer):
     task: ClassVar[str] = "unmodelled"
 
     def answer(self, scenario: Scenario) -> Answer:
-        """See :class:`~silicast.scenario.answerer.Answerer`."""
         check_names(scenario)
         raise not_yet_of(TASKS[scenario.raw.task], "task")

@@ -55,9 +55,11 @@ def stated_phase(case: Lowering, op_name: str) -> str:
     """
     stated, named = str(case.words.pop("phase", "")), _phase_in(op_name)
     require(
-        not (stated and named) or stated == named, f"{stated} contradicts op_name = {op_name}",
-        "phase", "leave one of them out",
-    )  # fmt: skip
+        not (stated and named) or stated == named,
+        f"{stated} contradicts op_name = {op_name}",
+        "phase",
+        "leave one of them out",
+    )
     return stated or named or _phase_in(str(case.table.get("variant", "")))
 
 
@@ -69,5 +71,5 @@ def guessed(case: Lowering, phase: str) -> str:
 
 def _phase_in(name: str) -> str:
     words = frozenset(re.split(r"[^a-z]+", name.casefold()))
-    found = [phase for phase, known in _WORDS.items() if known & words]
-    return found[0] if len(found) == 1 else ""
+    items = [phase for phase, known in _WORDS.items() if known & words]
+    return items[0] if len(items) == 1 else ""

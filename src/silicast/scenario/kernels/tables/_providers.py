@@ -37,7 +37,7 @@ def as_provided(op: Op, direction: str) -> Op:
     """
     plain = implementation_for(op.family, "simt")
     family = op.family if isinstance(plain, ChainedKernel) else op.family + SUFFIX
-    known = kernel_rule(family, Facts.of(op.variant)) is not None
+    known = kernel_rule(family, Facts.from_variant(op.variant)) is not None
     if family != op.family and (not direction or (not known and direction == "forward")):
         return op
     flag = FLAGS[direction or "forward"]

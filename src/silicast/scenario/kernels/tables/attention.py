@@ -22,9 +22,11 @@ def _layout(case: Lowering) -> None:
     groups = case.whole("num_kv_heads")
     # need not be a multiple: ranks of an uneven split hold such counts, and tables have them
     require(
-        heads >= groups, f"num_heads = {heads} is less than num_kv_heads = {groups}",
-        "num_kv_heads", "every key-value head serves at least one query head",
-    )  # fmt: skip
+        heads >= groups,
+        f"num_heads = {heads} is less than num_kv_heads = {groups}",
+        "num_kv_heads",
+        "every key-value head serves at least one query head",
+    )
     if heads % groups:
         case.warnings.append(
             f"num_heads = {heads} is no multiple of num_kv_heads = {groups}: an uneven split, "
@@ -56,15 +58,19 @@ def require_past(case: Lowering) -> None:
         assert isinstance(a, int)
         assert isinstance(b, int)
         require(
-            b >= a, f"kv_len = {b} is less than q_len = {a} (sequence {i})", "kv_len",
+            b >= a,
+            f"kv_len = {b} is less than q_len = {a} (sequence {i})",
+            "kv_len",
             "kv_len counts past and new tokens",
-        )  # fmt: skip
+        )
 
 
 _OPTIONAL: dict[str, tuple[Range, int | None]] = {
-    "batch": (BATCH, None), "num_kv_heads": (HEADS, None), "window": (LENGTH, 0),
+    "batch": (BATCH, None),
+    "num_kv_heads": (HEADS, None),
+    "window": (LENGTH, 0),
     "page_size": ((1, 65_536), None),
-}  # fmt: skip
+}
 _REQUIRED = {"num_heads": HEADS, "head_dim": (1, 4096), "kv_len": LENGTH}
 _LISTS = frozenset({"q_len", "kv_len"})
 _WORDS = {"kv_layout": ("paged", "ragged")}

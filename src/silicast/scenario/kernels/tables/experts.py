@@ -60,9 +60,11 @@ def _distribution(value: object, experts: int) -> object:
         return tuple(value)
     sound = isinstance(value, str) and re.fullmatch(DISTRIBUTIONS, value) is not None
     require(
-        sound, f"unknown distribution {shown(value)}", "distribution",
+        sound,
+        f"unknown distribution {shown(value)}",
+        "distribution",
         "balanced, uniform, power_law_1.01, power_law_1.2, ... or one share an expert",
-    )  # fmt: skip
+    )
     return value
 
 

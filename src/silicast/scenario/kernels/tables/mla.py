@@ -71,9 +71,11 @@ def _require_phase(case: Lowering, phase: str) -> None:
     take_names(case, OP_NAMES[phase])
     stated = str(case.words.pop("phase", phase))
     require(
-        stated == phase, f"this op is of {phase}, not of {stated}", "phase",
+        stated == phase,
+        f"this op is of {phase}, not of {stated}",
+        "phase",
         "mla_prefill is of context, mla_decode of generation",
-    )  # fmt: skip
+    )
 
 
 def _phase(case: Lowering) -> str:
@@ -93,9 +95,11 @@ def _lengths(case: Lowering, *, decode: bool) -> None:
     stated = dims.pop("batch", None)
     if "q_len" in dims or "kv_len" in dims:
         require(
-            isl is None and step is None, "both isl/step and lengths are given",
-            "isl" if isl is not None else "step", "keep one of the two ways",
-        )  # fmt: skip
+            isl is None and step is None,
+            "both isl/step and lengths are given",
+            "isl" if isl is not None else "step",
+            "keep one of the two ways",
+        )
         kv = dims.setdefault("kv_len", dims.get("q_len", 0))
         if not decode:
             dims.setdefault("q_len", kv)
@@ -121,16 +125,16 @@ def _lengths(case: Lowering, *, decode: bool) -> None:
 
 def _widths(case: Lowering, names: Mapping[str, int]) -> dict[str, Dim]:
     """Stated widths, else those of the model, else DeepSeek-V3's."""
-    found: dict[str, Dim] = dict(names)
+    table: dict[str, Dim] = dict(names)
     name = str(case.words.pop("model", "") or "")
     if name:
         model = find_model(name)
         mla = model.mla
         require(mla is not None, f"{model.name} has no latent attention", "model")
         assert mla is not None
-        own = {n: getattr(mla, n) for n in (*WIDTHS, "q_lora_rank")} | {"hidden": model.hidden}
-        found = {n: int(own[n] or 0) for n in names}
-    return found | {n: case.dims[n] for n in names if n in case.dims}
+        current = {n: getattr(mla, n) for n in (*WIDTHS, "q_lora_rank")} | {"hidden": model.hidden}
+        table = {n: int(current[n] or 0) for n in names}
+    return table | {n: case.dims[n] for n in names if n in case.dims}
 
 
 def _formats(case: Lowering) -> None:
@@ -140,21 +144,26 @@ def _formats(case: Lowering) -> None:
 
 
 _LENGTHS: Mapping[str, tuple[Range, int | None]] = {
-    "batch_size": (BATCH, None), "batch": (BATCH, None), "isl": (LENGTH, None),
-    "step": (LENGTH, None), "q_len": (TOKENS, None), "kv_len": (LENGTH, None),
-    "tp_size": (DEGREE, 1), **dict.fromkeys(WIDTHS, ((1, 1 << 16), None)),
-}  # fmt: skip
+    "batch_size": (BATCH, None),
+    "batch": (BATCH, None),
+    "isl": (LENGTH, None),
+    "step": (LENGTH, None),
+    "q_len": (TOKENS, None),
+    "kv_len": (LENGTH, None),
+    "tp_size": (DEGREE, 1),
+    **dict.fromkeys(WIDTHS, ((1, 1 << 16), None)),
+}
 _WORDS = {"phase": PHASES, "model": (), "architecture": (), "op_name": ()}
 
 
 def _spec(meaning: str, lower: object, *, block: bool = False) -> OpSpec:
-    own: dict[str, tuple[Range, int | None]] = {}
+    table: dict[str, tuple[Range, int | None]] = {}
     if block:
-        own = {"hidden": (WIDTH, None), "q_lora_rank": ((0, 1 << 24), None)}
+        table = {"hidden": (WIDTH, None), "q_lora_rank": ((0, 1 << 24), None)}
     return OpSpec(
         meaning,
         {"num_heads": HEADS},
-        {**_LENGTHS, **own},
+        {**_LENGTHS, **table},
         lists=frozenset({"q_len", "kv_len"}),
         words=_WORDS,
         dtypes=("mla_dtype", "kv_cache_dtype", "gemm_type"),

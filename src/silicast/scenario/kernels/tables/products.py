@@ -55,9 +55,11 @@ def _convolution(case: Lowering) -> None:
         )
         room = case.whole(size) + 2 * padding
         require(
-            taps <= room, f"a filter of {taps} does not fit into {size} = {room} with padding",
-            "kernel", "a convolution gives at least one result",
-        )  # fmt: skip
+            taps <= room,
+            f"a filter of {taps} does not fit into {size} = {room} with padding",
+            "kernel",
+            "a convolution gives at least one result",
+        )
     for name in ("in_channels", "out_channels"):
         groups = case.whole("groups")
         require(

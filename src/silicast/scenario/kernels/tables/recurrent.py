@@ -8,9 +8,12 @@ from silicast.core.errors import require
 from silicast.scenario.kernels.tables._spec import BATCH, TOKENS, Lowering, OpSpec, Range
 
 PHASES: Mapping[str, str] = {
-    "context": "context", "prefill": "context", "generation": "generation",
-    "decode": "generation", "verify": "verify",
-}  # fmt: skip
+    "context": "context",
+    "prefill": "context",
+    "generation": "generation",
+    "decode": "generation",
+    "verify": "verify",
+}
 """Phase -> the phase of the kernel models."""
 
 _OF_STEPS = ("update", "recurrent", "decode")
@@ -29,9 +32,11 @@ def _lower(case: Lowering) -> None:
     if length is None:
         tokens = count if tokens is None else tokens
         require(
-            tokens >= count, f"num_tokens = {tokens} of {count} sequences", "num_tokens",
+            tokens >= count,
+            f"num_tokens = {tokens} of {count} sequences",
+            "num_tokens",
             "each sequence has at least one",
-        )  # fmt: skip
+        )
         length = -(-tokens // count)
     if tokens is not None:
         require(
@@ -69,13 +74,18 @@ def _phase(case: Lowering, length: int) -> str:
 
 def _mixer(meaning: str, dims: tuple[str, ...]) -> OpSpec:
     optional: dict[str, tuple[Range, int | None]] = {
-        "batch_size": (BATCH, None), "seq_len": (TOKENS, None), "num_tokens": (TOKENS, None),
+        "batch_size": (BATCH, None),
+        "seq_len": (TOKENS, None),
+        "num_tokens": (TOKENS, None),
         "d_model": ((1, 1 << 20), None),
-    }  # fmt: skip
+    }
     return OpSpec(
-        meaning, dict.fromkeys(dims, (1, 1 << 20)), optional,
-        words={"phase": tuple(PHASES), "model_name": ()}, lower=_lower,
-    )  # fmt: skip
+        meaning,
+        dict.fromkeys(dims, (1, 1 << 20)),
+        optional,
+        words={"phase": tuple(PHASES), "model_name": ()},
+        lower=_lower,
+    )
 
 
 _DELTA = ("d_conv", "head_k_dim", "head_v_dim", "num_k_heads", "num_v_heads")

@@ -63,15 +63,15 @@ def _lower(widths: Widths, kind: str) -> Callable[[Lowering], None]:
         ranks = dims.pop("tp_size", 1)
         dims.pop("local_num_heads", None)
         if model := str(words.pop("model", "") or ""):
-            found = find_model(model)
+            result = find_model(model)
             require(
-                any(kind in mixer for mixer in found.mixers),
-                f"{found.name} has no {kind.upper()} layers",
+                any(kind in mixer for mixer in result.mixers),
+                f"{result.name} has no {kind.upper()} layers",
                 "model",
                 "leave it out for the sizes of a usual model",
             )
             assert isinstance(ranks, int)
-            for size, value in widths(found, ranks).items():
+            for size, value in widths(result, ranks).items():
                 dims.setdefault(size, value)
 
     return lower
@@ -83,22 +83,32 @@ def _latent(model: ModelConfig, ranks: int) -> Mapping[str, int]:
     assert sparse is not None
     del ranks  # num_heads is the rank's already
     return {
-        "hidden": model.hidden, "q_rank": mla.q_lora_rank, "kv_rank": mla.kv_lora_rank,
-        "nope": mla.qk_nope_head_dim, "rope": mla.qk_rope_head_dim, "value": mla.v_head_dim,
-        "index_heads": sparse.index_heads, "index_dim": sparse.index_dim,
+        "hidden": model.hidden,
+        "q_rank": mla.q_lora_rank,
+        "kv_rank": mla.kv_lora_rank,
+        "nope": mla.qk_nope_head_dim,
+        "rope": mla.qk_rope_head_dim,
+        "value": mla.v_head_dim,
+        "index_heads": sparse.index_heads,
+        "index_dim": sparse.index_dim,
         "selected": sparse.selected,
-    }  # fmt: skip
+    }
 
 
 def _compressed(model: ModelConfig, ranks: int) -> Mapping[str, int]:
     sparse = model.sparse
     assert sparse is not None
     return {
-        "hidden": model.hidden, "q_rank": sparse.q_rank, "head_dim": model.head_dim,
-        "out_groups": max(sparse.out_groups // ranks, 1), "out_rank": sparse.out_rank,
-        "index_heads": sparse.index_heads, "index_dim": sparse.index_dim,
-        "selected": sparse.selected, "window": sparse.window,
-    }  # fmt: skip
+        "hidden": model.hidden,
+        "q_rank": sparse.q_rank,
+        "head_dim": model.head_dim,
+        "out_groups": max(sparse.out_groups // ranks, 1),
+        "out_rank": sparse.out_rank,
+        "index_heads": sparse.index_heads,
+        "index_dim": sparse.index_dim,
+        "selected": sparse.selected,
+        "window": sparse.window,
+    }
 
 
 def _blocks(model: ModelConfig, ranks: int) -> Mapping[str, int]:
@@ -106,18 +116,25 @@ def _blocks(model: ModelConfig, ranks: int) -> Mapping[str, int]:
     assert sparse is not None
     del ranks
     return {
-        "hidden": model.hidden, "head_dim": model.head_dim, "group": model.heads // model.kv_heads,
-        "index_heads": sparse.index_heads, "index_dim": sparse.index_dim,
-        "selected": sparse.selected, "block": sparse.block,
-    }  # fmt: skip
+        "hidden": model.hidden,
+        "head_dim": model.head_dim,
+        "group": model.heads // model.kv_heads,
+        "index_heads": sparse.index_heads,
+        "index_dim": sparse.index_dim,
+        "selected": sparse.selected,
+        "block": sparse.block,
+    }
 
 
 def _module(meaning: str, widths: Widths, kind: str, *names: str) -> OpSpec:
     optional: dict[str, tuple[Range, int | None]] = {
-        "step": (LENGTH, None), "isl": (LENGTH, None), "tp_size": (DEGREE, 1),
-        "compress_ratio": ((0, 65_536), None), "local_num_heads": ((0, 65_536), None),
+        "step": (LENGTH, None),
+        "isl": (LENGTH, None),
+        "tp_size": (DEGREE, 1),
+        "compress_ratio": ((0, 65_536), None),
+        "local_num_heads": ((0, 65_536), None),
         **dict.fromkeys(names, (WIDTH, None)),
-    }  # fmt: skip
+    }
     return OpSpec(
         meaning,
         {"batch_size": BATCH, "num_heads": HEADS},
@@ -134,10 +151,14 @@ def _kernel(meaning: str, dtype: str, names: Mapping[str, tuple[Range, int | Non
     without the new ones.
     """
     return OpSpec(
-        meaning, {"kv_len": LENGTH}, {"batch": (BATCH, None), "q_len": (TOKENS, 1), **names},
-        lists=frozenset({"q_len", "kv_len"}), flags={"decode": False}, dtypes=("kv_dtype",),
+        meaning,
+        {"kv_len": LENGTH},
+        {"batch": (BATCH, None), "q_len": (TOKENS, 1), **names},
+        lists=frozenset({"q_len", "kv_len"}),
+        flags={"decode": False},
+        dtypes=("kv_dtype",),
         default_dtype=dtype,
-    )  # fmt: skip
+    )
 
 
 _RATIO: Mapping[str, tuple[Range, int | None]] = {"ratio": (WIDTH, None), "pool": (WIDTH, None)}

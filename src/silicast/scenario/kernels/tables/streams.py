@@ -46,19 +46,23 @@ def _rope(case: Lowering) -> None:
 
 
 _NORM = OpSpec(
-    "normalisation of rows; residual = fused add", {"tokens": TOKENS, "hidden": WIDTH},
-    flags={"residual": False}, words={DIRECTION: PASSES}, lower=_norm,
-)  # fmt: skip
+    "normalisation of rows; residual = fused add",
+    {"tokens": TOKENS, "hidden": WIDTH},
+    flags={"residual": False},
+    words={DIRECTION: PASSES},
+    lower=_norm,
+)
 
 OPS: Mapping[str, OpSpec] = {
     "rmsnorm": _NORM,
     "layernorm": _NORM,
-    "softmax": OpSpec(
-        "softmax of rows", {"rows": TOKENS, "cols": SIZE}, words={DIRECTION: PASSES}
-    ),
+    "softmax": OpSpec("softmax of rows", {"rows": TOKENS, "cols": SIZE}, words={DIRECTION: PASSES}),
     "elementwise": OpSpec(
-        "one result an element from `inputs` tensors", {"elements": ELEMENTS},
-        {"inputs": ((0, 16), None)}, words={"kind": tuple(KINDS)}, lower=_elementwise,
+        "one result an element from `inputs` tensors",
+        {"elements": ELEMENTS},
+        {"inputs": ((0, 16), None)},
+        words={"kind": tuple(KINDS)},
+        lower=_elementwise,
     ),
     "silu_mul": OpSpec(
         "silu(gate) * up; width is the input's: gate and up together",
@@ -67,7 +71,9 @@ OPS: Mapping[str, OpSpec] = {
         lower=_even_width,
     ),
     "embedding": OpSpec(
-        "rows of a table gathered", {"tokens": TOKENS, "hidden": WIDTH}, {"vocab": (SIZE, None)},
+        "rows of a table gathered",
+        {"tokens": TOKENS, "hidden": WIDTH},
+        {"vocab": (SIZE, None)},
         words={DIRECTION: PASSES},
     ),
     "rope": OpSpec(
@@ -90,4 +96,4 @@ OPS: Mapping[str, OpSpec] = {
         {"tokens": TOKENS, "num_kv_heads": HEADS, "head_dim": (1, 4096)},
         dtypes=("kv_dtype",),
     ),
-}  # fmt: skip
+}

@@ -25,9 +25,11 @@ def _optimizer(case: Lowering) -> None:
     shape = [name for name in ("rows", "cols") if name in case.dims]
     for name in shape:
         require(
-            kind == "muon", f"{kind} does not depend on {name}", name,
+            kind == "muon",
+            f"{kind} does not depend on {name}",
+            name,
             "only muon multiplies matrices",
-        )  # fmt: skip
+        )
     case.flags[kind] = True
     case.flags["assumed_shape"] = kind == "muon" and not shape
     if len(shape) == 1:  # square

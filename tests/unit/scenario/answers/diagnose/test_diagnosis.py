@@ -27,18 +27,18 @@ def test_causes_add_up_and_gains_are_in_order(
     device: str, kernel: dict[str, Any], slow: float
 ) -> None:
     usual = diagnose(kernel, device, [1e6]).predicted_us
-    found = diagnose(kernel, device, [slow * usual])
-    assert sum(found.causes_us.values()) == pytest.approx(found.measured_us, rel=1e-9)
-    assert all(value >= 0.0 for name, value in found.causes_us.items()
+    result = diagnose(kernel, device, [slow * usual])
+    assert sum(result.causes_us.values()) == pytest.approx(result.measured_us, rel=1e-9)
+    assert all(value >= 0.0 for name, value in result.causes_us.items()
                if name not in ("unexplained", "learned"))  # fmt: skip
-    assert 0.0 < found.achieved <= 1.0
-    best = found.faster
+    assert 0.0 < result.achieved <= 1.0
+    best = result.faster
     if best is not None:
         assert best.gain_p05_pct <= best.gain_pct <= best.gain_p95_pct
         assert best.p05_us <= best.estimate_us <= best.p95_us
         assert 0.0 <= best.chance <= 1.0
     assert slow < 9.0 or best is not None
-    json.dumps(diagnosis_data(found))
+    json.dumps(diagnosis_data(result))
 
 
 GEMM = {"op": "gemm", "m": 64, "n": 4096, "k": 4096}
@@ -52,11 +52,11 @@ LAYER = {**MOE, "tokens": 4096, "distribution": "balanced"}
 def test_bound_ceiling_usual_and_proposed_times_stand_in_order(
     kernel: dict[str, Any], device: str, measured_us: float
 ) -> None:
-    found = diagnose(kernel, device, [measured_us])
-    assert found.ceiling_us is not None
-    proposed = found.faster
+    result = diagnose(kernel, device, [measured_us])
+    assert result.ceiling_us is not None
+    proposed = result.faster
     assert proposed is not None
-    assert found.bound_us <= found.ceiling_us <= proposed.estimate_us <= found.usual_us
+    assert result.bound_us <= result.ceiling_us <= proposed.estimate_us <= result.usual_us
 
 
 def test_a_bound_says_where_operands_are() -> None:
@@ -74,18 +74,18 @@ def test_a_bound_says_where_operands_are() -> None:
 
 
 def test_a_slower_measurement_gains_more() -> None:
-    found = [diagnose(MOE, "A40", [us]).faster for us in (1500.0, 2000.0, 3000.0)]
-    gains = [0.0 if one is None else one.gain_pct for one in found]
+    items = [diagnose(MOE, "A40", [us]).faster for us in (1500.0, 2000.0, 3000.0)]
+    gains = [0.0 if one is None else one.gain_pct for one in items]
     assert gains == sorted(gains)
     assert gains[-1] > 0.0
 
 
 def test_padding_is_named_where_it_is() -> None:
-    found = diagnose(MOE, "H20", [900.0], configuration={**POOR, "stages": 2})
-    assert not found.assumed
-    assert found.causes_us["pipelining"] + found.causes_us["padding"] > 0.0
-    assert found.faster is not None
-    assert found.faster.configuration.number("tile_m") < 128
+    result = diagnose(MOE, "H20", [900.0], configuration={**POOR, "stages": 2})
+    assert not result.assumed
+    assert result.causes_us["pipelining"] + result.causes_us["padding"] > 0.0
+    assert result.faster is not None
+    assert result.faster.configuration.number("tile_m") < 128
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,9 @@ def test_other_kernels_are_refused() -> None:
 
 
 def test_a_model_gains_what_its_layers_do() -> None:
-    found = diagnose(MOE, "H20", [420.0])
-    gain = gain_in_model("qwen3-30b-a3b", "H20", 64, saved_us(found))
-    assert gain["saved_us"] == pytest.approx(48 * saved_us(found))
+    result = diagnose(MOE, "H20", [420.0])
+    gain = gain_in_model("qwen3-30b-a3b", "H20", 64, saved_us(result))
+    assert gain["saved_us"] == pytest.approx(48 * saved_us(result))
     assert gain["tpot_then_ms"] < gain["tpot_ms"]
 
 

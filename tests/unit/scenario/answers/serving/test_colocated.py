@@ -20,8 +20,8 @@ def scenario(mode: str = "time_slice", shares: Any = None, **changes: Any) -> di
         "chat": {"device": "H100", "model": "Llama-3.2-3B", "engine": "vllm"},
         "code": {"device": "H100", "model": "Llama-2-7B", "engine": "vllm"},
     }
-    for name, own in changes.pop("pools", {}).items():
-        pools.setdefault(name, {}).update(own)
+    for name, item in changes.pop("pools", {}).items():
+        pools.setdefault(name, {}).update(item)
     sharing = {"mode": mode} | ({} if shares is None else {"shares": shares})
     return {
         "task": "serving", "colocation": sharing, "pools": pools, "workload": WORKLOAD, "seed": 3,
@@ -50,9 +50,9 @@ def test_every_model_has_its_metrics_beside_those_alone(mode: str, shares: Any) 
         ratio = reply.metrics[f"{name}.tpot_mean_ratio"]
         assert ratio.p05 <= ratio.estimate <= ratio.p95
         assert ratio.estimate >= 1.0
-        own, alone = reply.metrics[f"{name}.tpot_p99_ms"], reply.why["colocation"]["pools"][name]
+        metric, alone = reply.metrics[f"{name}.tpot_p99_ms"], reply.why["colocation"]["pools"][name]
         p99 = reply.metrics[f"{name}.tpot_p99_ratio"].estimate
-        assert own.estimate / alone["alone"]["tpot_p99_ms"] == pytest.approx(p99)
+        assert metric.estimate / alone["alone"]["tpot_p99_ms"] == pytest.approx(p99)
     assert reply.tier == "analytic"
     assert reply.domain == ("near" if mode == "mig" else "out")
     assert any("no measurement of models beside each other" in text for text in reply.warnings)
@@ -64,9 +64,9 @@ def test_parts_of_their_own_do_not_see_the_neighbour() -> None:
     shares = [3 / 7, 4 / 7]
     one = answered(scenario("mig", shares))
     other = answered(scenario("mig", shares, pools={"code": {"model": "Qwen3-8B"}}))
-    own = [name for name in one.metrics if name.startswith("chat.")]
-    assert own
-    assert all(one.metrics[name] == other.metrics[name] for name in own)
+    current = [name for name in one.metrics if name.startswith("chat.")]
+    assert current
+    assert all(one.metrics[name] == other.metrics[name] for name in current)
     turns = answered(scenario("time_slice", shares))
     others = answered(scenario("time_slice", shares, pools={"code": {"model": "Qwen3-8B"}}))
     assert turns.metrics["chat.tpot_mean_ms"] != others.metrics["chat.tpot_mean_ms"]

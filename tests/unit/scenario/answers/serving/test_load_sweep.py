@@ -24,22 +24,22 @@ from silicast.scenario.answers.serving.load_sweep import MOST, Curve, Loads
     ],
 )
 def test_loads_go_on_as_they_began(text: str, values: list[float]) -> None:
-    assert list(Loads.of(text).values) == list(values)
+    assert list(Loads.parse(text).values) == list(values)
 
 
 @given(st.text("0123456789.,=rateconcurrency ", max_size=24))
 def test_any_text_is_loads_or_an_error_with_an_example(text: str) -> None:
-    found: Loads | SilicastError
+    loads: Loads | SilicastError
     try:
-        found = Loads.of(text)
+        loads = Loads.parse(text)
     except SilicastError as error:
-        found = error
-    if isinstance(found, Loads):
-        assert 0 < len(found.values) <= MOST
-        assert list(found.values) == sorted(set(found.values))
+        loads = error
+    if isinstance(loads, Loads):
+        assert 0 < len(loads.values) <= MOST
+        assert list(loads.values) == sorted(set(loads.values))
     else:
-        assert found.field == "--sweep"
-        assert found.hint
+        assert loads.field == "--sweep"
+        assert loads.hint
 
 
 def answer(rate: float, wait_ms: float, growth: float = 0.0) -> Answer:

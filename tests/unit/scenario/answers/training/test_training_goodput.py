@@ -53,20 +53,20 @@ def test_x4_answers_every_metric_of_its_file() -> None:
     assert reply.metrics["checkpoint_interval_s"].estimate == 1800.0
     # without a failure 30 s of every 1830 are checkpoints
     assert 0.97 < reply.metrics["goodput"].estimate < 1800 / 1830
-    found = reply.why["goodput"]
-    assert found["goodput"]["p05"] < found["goodput"]["p50"] < found["goodput"]["p95"] <= 1.0
-    assert found["step_time_slowed_s"]["p05"] < found["step_time_slowed_s"]["p95"]
-    assert sum(found["shares_of_time"].values()) == pytest.approx(1.0)
+    result = reply.why["goodput"]
+    assert result["goodput"]["p05"] < result["goodput"]["p50"] < result["goodput"]["p95"] <= 1.0
+    assert result["step_time_slowed_s"]["p05"] < result["step_time_slowed_s"]["p95"]
+    assert sum(result["shares_of_time"].values()) == pytest.approx(1.0)
     assert encode(reply_to(tree)) == encode(reply)
     other = reply_to(tree | {"seed": 2})
     assert isinstance(other, Answer)
-    assert other.why["goodput"]["goodput"] != found["goodput"]
+    assert other.why["goodput"]["goodput"] != result["goodput"]
 
 
 def test_nothing_is_said_where_nothing_is_stated() -> None:
-    found = lost(scenario({"tp": 2}), run(1), STEP)
-    assert not found.metrics
-    assert not found.why
+    result = lost(scenario({"tp": 2}), run(1), STEP)
+    assert not result.metrics
+    assert not result.why
 
 
 def test_the_best_interval_is_taken_where_none_is_stated() -> None:
@@ -126,11 +126,11 @@ def test_goodput_falls_with_failures(
         return answered(seed=seed, failures=failing)
 
     often, seldom = at(hours), at(hours * fewer)
-    for found in (often, seldom):
-        goodput = found["goodput"]
+    for items in (often, seldom):
+        goodput = items["goodput"]
         assert 0.0 <= goodput.p05 <= goodput.estimate <= goodput.p95 <= 1.0
         assert goodput.estimate <= interval / (interval + write)
-        rate = found["tokens_per_s_with_failures"]
+        rate = items["tokens_per_s_with_failures"]
         assert rate.p05 <= rate.estimate <= rate.p95
     assert often["goodput"].estimate <= seldom["goodput"].estimate
     never = at(1e12)["goodput"]
@@ -153,7 +153,7 @@ def test_a_slower_device_makes_no_step_shorter(
         slow = {"fraction": fraction, "slowdown": factor}
         return answered(pp, slow_gpus=slow)["step_time_slowed_s"]
 
-    found, slower = at(slowdown), at(slowdown * more)
-    assert found.p05 <= found.estimate <= found.p95
-    assert STEP.estimate * (1 - 1e-12) <= found.estimate <= slowdown * STEP.estimate * (1 + 1e-9)
-    assert found.estimate <= slower.estimate * (1 + 1e-9)
+    result, slower = at(slowdown), at(slowdown * more)
+    assert result.p05 <= result.estimate <= result.p95
+    assert STEP.estimate * (1 - 1e-12) <= result.estimate <= slowdown * STEP.estimate * (1 + 1e-9)
+    assert result.estimate <= slower.estimate * (1 + 1e-9)

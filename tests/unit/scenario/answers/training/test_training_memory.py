@@ -38,9 +38,9 @@ def test_one_device_keeps_what_the_closed_form_says(model: str, recompute: str) 
 
 
 def test_one_device_recomputes_the_least_that_fits_by_the_same_count() -> None:
-    found = ran("OLMoE-1B-7B", "megatron", None)
-    assert found.recompute == "none"
-    assert found.memory.parts["excess"] == 0.0
+    result = ran("OLMoE-1B-7B", "megatron", None)
+    assert result.recompute == "none"
+    assert result.memory.parts["excess"] == 0.0
 
 
 def test_an_encoder_and_attention_to_its_results_are_kept() -> None:
@@ -59,16 +59,16 @@ def test_an_encoder_and_attention_to_its_results_are_kept() -> None:
 def test_only_the_first_pipeline_rank_keeps_what_an_encoder_keeps() -> None:
     model, plan = find_model("T5-base"), TrainingPlan(pp=2)
     assert model.encoder is not None
-    found = plan_memory(model, plan, 512, 1, 1, chunks=(((0, 6),), ((6, 12),))).activations
-    assert found[0] > 1.5 * found[1]
+    activations = plan_memory(model, plan, 512, 1, 1, chunks=(((0, 6),), ((6, 12),))).activations
+    assert activations[0] > 1.5 * activations[1]
 
 
 def test_a_models_own_code_is_counted_on_its_operations() -> None:
-    found = ran("GPT-2", "pytorch", seed=0)
-    assert found.memory.peak_at
-    assert "transient" not in found.memory.parts
+    result = ran("GPT-2", "pytorch", seed=0)
+    assert result.memory.peak_at
+    assert "transient" not in result.memory.parts
 
 
 def test_a_model_far_too_large_for_one_device_does_not_fit() -> None:
-    found = ran("DeepSeek-V3", "megatron")
-    assert found.memory.parts["excess"] > 10_000.0
+    result = ran("DeepSeek-V3", "megatron")
+    assert result.memory.parts["excess"] > 10_000.0

@@ -62,8 +62,8 @@ def searched(**more: Any) -> dict[str, Any]:
 
 
 def test_the_best_plan_asked_for_alone_takes_what_the_search_says() -> None:
-    best, found = best_plan(decode(searched()), finalists=3)
-    first = found.finalists[0]
+    best, result = best_plan(decode(searched()), finalists=3)
+    first = result.finalists[0]
     assert first.micro_batches == 1  # nothing is accumulated, unlike in the plan asked for
     work = {"seq_len": 512, "global_batch": 64, "micro_batch": first.rank.micro_batch}
     degrees = {name: getattr(first.plan, name) for name in ("tp", "pp", "dp", "zero")}
@@ -84,25 +84,25 @@ def test_copies_that_share_nothing_have_no_shard_group() -> None:
 def test_energy_of_a_step_of_which_some_layers_run_again_is_between() -> None:
     """In proportion, as its time is; the answer says the share."""
     parallel = {"dp": 8, "zero": 1}
-    found = {
+    table = {
         how: answered(
             "Llama-3.1-8B", parallel=parallel,
             workload={"seq_len": 4096, "global_batch": 64, "recompute": how},
         )
         for how in ("none", None, "full")
     }  # fmt: skip
-    share = found[None].why["recompute_share"]
+    share = table[None].why["recompute_share"]
     assert 0.0 < share < 1.0
-    assert "recompute_share" not in found["full"].why
+    assert "recompute_share" not in table["full"].why
     for name in ("step_time_s", "energy_j"):
-        kept, mixed, again = (each.metrics[name].estimate for each in found.values())
-        assert mixed == pytest.approx(kept + share * (again - kept), rel=2e-3), name
+        remaining, mixed, again = (each.metrics[name].estimate for each in table.values())
+        assert mixed == pytest.approx(remaining + share * (again - remaining), rel=2e-3), name
 
 
 @pytest.mark.parametrize("targets", [["q_proj", "v_proj"], ["o_proj", "gate_proj", "down_proj"]])
 def test_frozen_weights_have_no_gradients_in_the_models_operations(targets: list[str]) -> None:
     """All products of the graph that runs, forward and backward, and the scores of attention."""
-    found = run_of(
+    result = run_of(
         decode({
             "format": 1, "task": "training", "model": "Llama-3.2-1B", "device": "h100",
             "parallel": {"dp": 2}, "lora": {"rank": 16, "targets": targets},
@@ -111,8 +111,8 @@ def test_frozen_weights_have_no_gradients_in_the_models_operations(targets: list
             },
         })
     )  # fmt: skip
-    model = found.rank.deployment.model
-    graph = chunk_graph(found.rank, 0, model.layers)
+    model = result.rank.deployment.model
+    graph = chunk_graph(result.rank, 0, model.layers)
     products = sum(
         op_flops(node.op) * block.count
         for block in graph.blocks
@@ -120,7 +120,7 @@ def test_frozen_weights_have_no_gradients_in_the_models_operations(targets: list
         if node.op.family == "gemm"
     )
     scores = 3 * attention_flops(model, [(2048, 2048)])
-    assert found.model_flops == 8 * (products + scores)
+    assert result.model_flops == 8 * (products + scores)
 
 
 def test_an_interleaved_schedule_has_several_chunks_a_rank() -> None:
@@ -129,7 +129,7 @@ def test_an_interleaved_schedule_has_several_chunks_a_rank() -> None:
     left_out = answered(parallel=parallel)
     stated = answered(parallel={**parallel, "virtual_stages": 4})
     assert left_out.metrics == stated.metrics
-    assert any("parallel.virtual_stages = 4" in said for said in left_out.warnings)
+    assert any("parallel.virtual_stages = 4" in warning for warning in left_out.warnings)
     assert left_out.metrics != answered(parallel={"pp": 4}).metrics
     with pytest.raises(SilicastError, match="16 layers are shared evenly by no multiple") as no:
         answered(parallel={"pp": 5, "schedule": "interleaved"}, workload={"global_batch": 10})
@@ -138,11 +138,11 @@ def test_an_interleaved_schedule_has_several_chunks_a_rank() -> None:
 
 def test_a_large_bubble_is_said_with_the_fields_that_make_it_smaller() -> None:
     def bubble(**parallel: Any) -> list[str]:
-        found = answered(parallel={"pp": 8, **parallel}, workload={"global_batch": 8})
-        return [said for said in found.warnings if "bubble takes" in said]
+        result = answered(parallel={"pp": 8, **parallel}, workload={"global_batch": 8})
+        return [warning for warning in result.warnings if "bubble takes" in warning]
 
-    (said,) = bubble()
-    assert "parallel.virtual_stages = 2 or workload.global_batch = 16" in said
+    (warning,) = bubble()
+    assert "parallel.virtual_stages = 2 or workload.global_batch = 16" in warning
     many = {"seq_len": 2048, "global_batch": 128}
-    found = answered("Llama-3.1-8B", parallel={"pp": 2}, workload=many)
-    assert not any("bubble takes" in said for said in found.warnings)
+    result = answered("Llama-3.1-8B", parallel={"pp": 2}, workload=many)
+    assert not any("bubble takes" in warning for warning in result.warnings)
