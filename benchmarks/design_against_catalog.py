@@ -17,7 +17,8 @@ import numpy as np
 from silicast.core.files import write_atomically
 from silicast.core.numerics import F64, I64
 from silicast.hardware.catalog import find_device
-from silicast.kernels.implementation import KernelTimes, implementation_for
+from silicast.kernels.implementation import KernelTimes
+from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import OpBatch, Variant
 
 OUTPUT = Path(__file__).parent / "results" / "design_against_catalog.json"

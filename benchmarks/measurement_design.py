@@ -126,7 +126,7 @@ def cell_of(table: UserTable) -> Cell:
         plain = [model.times(part.batch, device) for part in scored.parts]
         ops = [op_at(part.batch, i) for part in candidates.parts for i in range(len(part.batch))]
         maker = KernelPoints(model, ops, device, np.ones_like, Evidence(learned=False))
-        points, seconds = maker.of(ops, np.ones(len(ops)))
+        points, seconds = maker.points(ops, np.ones(len(ops)))
     name = f"{table.family} {table.dtype} {table.library} {table.device}".replace("  ", " ")
     ratio = np.log(candidates.seconds / seconds)
     return Cell(name, candidates, scored, plain, points, ratio)

@@ -25,7 +25,7 @@ from silicast.composition.passes.static_batch import predict_static_batch
 from silicast.hardware.catalog import find_device
 from silicast.kernels.check import draw_batch, op_at
 from silicast.kernels.composite import Composite
-from silicast.kernels.implementation import families, implementation_for
+from silicast.kernels.registry import families, implementation_for
 from silicast.learning import dispatch
 from silicast.learning.artefact import load_artefact
 from silicast.learning.tiers import ALL_SHIPPED, Evidence, kernel_times

@@ -30,7 +30,7 @@ from silicast.composition.passes.program import predict_program
 from silicast.composition.step.machine import Machine
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
-from silicast.kernels.implementation import implementation_for
+from silicast.kernels.registry import implementation_for
 from silicast.workload.front_ends import graph_of
 from silicast.workload.graphs.graph import Graph
 

@@ -29,8 +29,8 @@ from silicast.kernels.attention.sparse_attention import style_of
 from silicast.kernels.attention.sparse_constants import GROUP, library_style, sparse_constants
 from silicast.kernels.attention.sparse_constants import MODULES as GROUP_OF_MODULES
 from silicast.kernels.composite import Composite, is_decode
-from silicast.kernels.implementation import implementation_for
 from silicast.kernels.physics.constants import load_physics, replaced
+from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import OpBatch
 
 ROWS = 40
@@ -365,7 +365,7 @@ class SparseModules(Fitter[Rows]):
     split = SPLIT
 
     def rows(self, data: Path) -> Rows:
-        return Rows.from_model(data, MODULES, ROWS, ROWS)
+        return Rows.of(data, MODULES, ROWS, ROWS)
 
     def fit(self, rows: Rows) -> Body:
         # kernels inside modules start from those measured alone, not from what was shipped before

@@ -24,8 +24,8 @@ from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import implementation_for
 from silicast.kernels.physics.constants import load_physics
+from silicast.kernels.registry import implementation_for
 from silicast.learning.dispatch import times
 from silicast.workload.graphs.op import Op, Variant
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from silicast.core.numerics import F64, I64
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Implementation, implementation_for
+from silicast.kernels.implementation import Implementation
+from silicast.kernels.registry import implementation_for
 from silicast.learning.training import MeasuredKernels
 from silicast.workload.graphs.op import OpBatch
 

@@ -15,7 +15,7 @@ from typing import final
 from lab.scorecard import collectives
 from lab.scorecard.rows import MeasuredRows
 from silicast.communication.correction import FAMILY as COLLECTIVE
-from silicast.kernels.implementation import implementation_for
+from silicast.kernels.registry import implementation_for
 from silicast.learning.artefact import Learned, Trained
 from silicast.learning.boosting import Settings
 from silicast.learning.training import train_family

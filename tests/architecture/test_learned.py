@@ -12,7 +12,7 @@ from lab.scorecard.training import sources, trainers
 from silicast.communication.correction import FAMILY as COLLECTIVE
 from silicast.hardware.catalog import find_device
 from silicast.kernels.check import default_variants, draw_batch
-from silicast.kernels.implementation import implementation_for
+from silicast.kernels.registry import implementation_for
 from silicast.learning.artefact import folder, read_artefact
 from silicast.learning.tiers import kernel_times
 from silicast.workload.graphs.op import OpBatch

@@ -21,6 +21,10 @@ VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager"
 YAML_NAMES = {"parse", "SafeLoader", "YAMLError"}
 """What of PyYAML may be named: events of its safe parser; nothing that builds objects."""
 TEXT_SUFFIXES = {".py", ".toml", ".json", ".md", ".txt", ".cfg", ".rst", ".jsonl", ""}
+EMPTY_DOCSTRING = re.compile(
+    r"See :\w+:`[^`]+`\.|As given\.|(Of|That of|Those of) (\w+ ){0,3}\w+\."
+)
+"""Docstrings of which a reader who does not know the code learns nothing."""
 
 
 def is_long(path: Path) -> Iterator[str]:
@@ -88,16 +92,20 @@ def lacks_docstrings(path: Path) -> Iterator[str]:
             yield f"line {node.lineno}: {node.name} has no docstring"
 
 
-def _public_definitions(tree: ast.Module | ast.ClassDef) -> list[ast.FunctionDef | ast.ClassDef]:
-    class_defs: list[ast.FunctionDef | ast.ClassDef] = []
+def has_empty_docstrings(path: Path) -> Iterator[str]:
+    """Docstrings that only point elsewhere, or are no sentence of their own."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            text = ast.get_docstring(node) or ""
+            if EMPTY_DOCSTRING.fullmatch(text):
+                yield f"line {node.lineno}: {node.name}: {text!r} says nothing: write it or drop it"
+
+
+def _public_definitions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.ClassDef]:
+    """Public functions and classes of a module; methods may do without a docstring."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
-            if any(ast.unparse(decorator) == "overload" for decorator in node.decorator_list):
-                continue
-            class_defs.append(node)
-            if isinstance(node, ast.ClassDef):
-                class_defs.extend(_public_definitions(node))
-    return class_defs
+            yield node
 
 
 def has_dataclasses_that_change(path: Path) -> Iterator[str]:
@@ -153,6 +161,7 @@ RULES: dict[Callable[[Path], Iterator[str]], str] = {
     prints_or_exits: "import sys\nprint(sys.argv)",
     calculates_in_the_application: "total = price * count",
     lacks_docstrings: "def public(): pass",
+    has_empty_docstrings: "def _cost():\n    'Of that.'",
     has_dataclasses_that_change: "@dataclass\nclass Point: pass",
     words_what_the_decoder_refuses: "try: pass\nexcept msgspec.ValidationError: pass",
     has_a_strict_table_of_its_own: "class A(Struct, forbid_unknown_fields=True): pass",

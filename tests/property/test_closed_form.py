@@ -159,8 +159,8 @@ def test_a_formula_is_the_accounting_of_any_mapping(seed: int) -> None:
         inputs += [float(batch.factors[loop][0]) for loop in nest.loops]
         inputs += [] if main is None else main[:, 0].tolist()
         form = closed_form(einsum, arch, nest)
-        alone = form.of(inputs)
-        rows = form.of([np.full(3, value) for value in inputs])
+        alone = form.evaluate(inputs)
+        rows = form.evaluate([np.full(3, value) for value in inputs])
         wanted = exact(einsum, arch, batch, shares, main)[:, 0]
         assert len(alone) == Layout.from_einsum(arch, einsum).size
         np.testing.assert_allclose(alone, wanted, rtol=CLOSE, atol=0)

@@ -15,7 +15,7 @@ from silicast.accelerator.counting.mapping import Loop, LoopNest, MappingBatch
 from silicast.accelerator.design.architecture_file import build
 from silicast.hardware.catalog import device_from, find_device
 from silicast.kernels.check import check_kernel
-from silicast.kernels.implementation import implementation_for
+from silicast.kernels.registry import implementation_for
 from silicast.learning.dispatch import time_of, times
 from silicast.workload.graphs.op import Op, Variant
 

@@ -17,7 +17,7 @@ from silicast.hardware.catalog import device_from
 from silicast.hardware.check import check_device
 from silicast.hardware.device import Device
 from silicast.hardware.index import DEVICES
-from silicast.kernels.implementation import implementation_for
+from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch
 
 FILES = ("nvidia-h100-sxm-80gb", "amd-mi300x", "google-tpu-v6e", "amd-epyc-9654")

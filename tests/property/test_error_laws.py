@@ -69,7 +69,7 @@ def uncertainty(placed: Sequence[Block]) -> Uncertainty:
 
 
 def error(placed: Sequence[Block], total: Sum) -> ErrorFactors:
-    return uncertainty(placed).of(total)
+    return uncertainty(placed).factors(total)
 
 
 def without_composition(error_factors: ErrorFactors) -> float:
@@ -148,7 +148,7 @@ def test_shares_of_the_variance_add_up(case: tuple[list[Block], Sum]) -> None:
 def test_measurements_only_narrow(case: tuple[list[Block], Sum]) -> None:
     placed, total = case
     model = uncertainty(placed)
-    now = model.of(total)
+    now = model.factors(total)
     narrowed = model.narrowed(total)
     assert all(left.variance < now.variance for left in narrowed.values())
     assert [e.variance for e in narrowed.values()] == sorted(e.variance for e in narrowed.values())
@@ -167,7 +167,7 @@ def test_narrowed_errors_of_a_sum_are_below_its_own(
     parts = []
     for placed, total in (a, b):
         model = uncertainty(placed)
-        parts.append((float(total.seconds.sum()), model.of(total), model.narrowed(total)))
+        parts.append((float(total.seconds.sum()), model.factors(total), model.narrowed(total)))
     whole = ErrorFactors.of_sum([(time, item) for time, item, _ in parts])
     for left in narrowed_sum(parts).values():
         assert left.variance <= whole.variance * (1.0 + 1e-9)

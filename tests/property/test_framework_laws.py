@@ -44,7 +44,7 @@ MODELS = (
 def at(dim: Dim, length: int) -> Dim:
     """A size whose symbol of the length has a value."""
     if isinstance(dim, Affine) and dim.symbol == DECODE_LONGEST:
-        return dim.of(length)
+        return dim.evaluate(length)
     return dim
 
 

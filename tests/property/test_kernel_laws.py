@@ -7,7 +7,7 @@ import pytest
 from silicast.hardware.catalog import device_index
 from silicast.hardware.device import Device
 from silicast.kernels.check import check_kernel
-from silicast.kernels.implementation import families, implementation_for
+from silicast.kernels.registry import families, implementation_for
 from silicast.workload.graphs.op import Variant
 
 DEVICES: list[Device] = [

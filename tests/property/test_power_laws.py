@@ -20,8 +20,9 @@ from silicast.composition.step.step import StepModel
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Implementation, implementation_for
+from silicast.kernels.implementation import Implementation
 from silicast.kernels.physics import power
+from silicast.kernels.registry import implementation_for
 from silicast.learning.dispatch import time_of
 from silicast.learning.tiers import kernel_times
 from silicast.workload.graphs.graph import Block, Graph, Node

@@ -18,7 +18,7 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_index, find_device
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import implementation_for
+from silicast.kernels.registry import implementation_for
 from silicast.learning.tiers import Evidence, kernel_times
 from silicast.workload.graphs.op import OpBatch, Variant
 

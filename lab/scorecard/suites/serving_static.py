@@ -172,7 +172,7 @@ def _queued(device: str, concurrency: int) -> dict[str, Believed]:
     records = Simulation(Requests.from_arrays(0 * ones, ones, ones, concurrency), [spec]).run()
     beside_ms = _beside_ms(device, _IMAGE_BYTES)
     late = records.e2e_s()[2 * concurrency :] * 1e3 + beside_ms
-    usual = prices.of(min(concurrency, _MOST), 1)
+    usual = prices.program_pass(min(concurrency, _MOST), 1)
     pass_ms, low, high, bound = _believed(usual, 0.0)
     return {
         f"latency_{name}_ms": (value, value * low / pass_ms, value * high / pass_ms, bound)

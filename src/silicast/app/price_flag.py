@@ -50,7 +50,7 @@ def price_of(text: str | None, where: str | None, device: str) -> Price | None:
         )
     alone = _ALONE.fullmatch(text.strip())
     prices = price_list([f"{device}={text}" if alone else text], where, [device])
-    price = prices.of(name)
+    price = prices.price(name)
     if price is None:
         requested = f" ({where})" if where else ""
         raise SilicastError(

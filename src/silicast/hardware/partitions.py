@@ -127,8 +127,8 @@ def chosen_profiles(device: Device, shares: Sequence[float]) -> list[Profile]:
     compute, memory = sum(one.compute for one in profiles), sum(one.memory for one in profiles)
     if compute > COMPUTE_SLICES or memory > MEMORY_SLICES:
         raise SilicastError(
-            f"{' + '.join(one.name for one in profiles)} take {compute} of {COMPUTE_SLICES} slices of "
-            f"computing and {memory} of {MEMORY_SLICES} of memory",
+            f"{' + '.join(one.name for one in profiles)} take {compute} of {COMPUTE_SLICES} slices "
+            f"of computing and {memory} of {MEMORY_SLICES} of memory",
             field="colocation.shares",
             hint=f"parts of {device.name}: {', '.join(one.name for one in known)}",
         )

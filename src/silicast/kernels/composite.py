@@ -27,11 +27,12 @@ from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.attention.attention_memory import L2_BYTES_PER_CLOCK_AND_CORE
 from silicast.kernels.check import op_at
-from silicast.kernels.implementation import Analysis, Demand, Implementation, implementation_for
+from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.physics.constants import load_physics, shared_errors
 from silicast.kernels.physics.formats import with_format
 from silicast.kernels.physics.knowledge import substitute_error
 from silicast.kernels.physics.roofline import UNCERTAIN_BANDWIDTH, on_chip
+from silicast.kernels.registry import implementation_for
 from silicast.kernels.timed_parts import PartBatch, TimedPart, model_of, queued, timed
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 from silicast.workload.libraries.catalog import kernel_rule

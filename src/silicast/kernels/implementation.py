@@ -1,6 +1,7 @@
 """The one interface of all kernel models: op x execution model x library -> demand, bound, time.
 
-A family is one file that subclasses :class:`Implementation`; :func:`implementation_for` finds it.
+A family is one file that subclasses :class:`Implementation`; :mod:`silicast.kernels.registry` finds
+it.
 :mod:`silicast.kernels.check` holds the battery that each must pass.
 """
 
@@ -9,9 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cache, lru_cache
-from importlib import import_module
-from pathlib import Path
+from functools import lru_cache
 from typing import Any, ClassVar, TypeVar, final
 
 import numpy as np
@@ -21,7 +20,6 @@ from silicast.core import xp
 from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90, Domain, Tier
-from silicast.core.providers import providers
 from silicast.hardware.device import Device
 from silicast.kernels.physics import power
 from silicast.kernels.physics.constants import has_physics, is_measured
@@ -531,86 +529,6 @@ def matrix_seconds(analysis: Analysis) -> F64:
     resource = analysis.resource_s.get("tensor", analysis.resource_s.get("fma"))
     none: F64 = xp.full_like(analysis.time_s, 0.0)
     return none if resource is None else resource
-
-
-MODULES = {
-    "combine": "moe_exchange", "dispatch": "moe_exchange", "gdn": "recurrent_mixer",
-    "hca_module": "csa_module", "kda": "recurrent_mixer", "layernorm_chain": "norm_chains",
-    "linear_cross_entropy": "linear_loss_chains", "linear_preference_loss": "linear_loss_chains",
-    "mamba2": "recurrent_mixer", "rmsnorm_chain": "norm_chains", "silu_mul_chain": "gated_chains",
-}  # fmt: skip
-"""Families whose module has another name than theirs, because it holds several."""
-ELSEWHERE = "execution_models"
-"""The room of other devices' kernels; :mod:`silicast.core.providers` imports those."""
-
-_REGISTRY: dict[tuple[str, str], Implementation] = {}
-_ADAPTERS: dict[str, Callable[[Implementation], Implementation]] = {}
-
-
-def register(cls: type[Implementation]) -> type[Implementation]:
-    """Class decorator: makes a family known. One instance serves all calls (it has no state)."""
-    key = (cls.family, cls.execution_model)
-    if key in _REGISTRY:
-        raise ValueError(f"two implementations for {key}")
-    _REGISTRY[key] = cls()
-    return cls
-
-
-def register_adapter(
-    execution_model: str, adapt: Callable[[Implementation], Implementation]
-) -> None:
-    """Makes every SIMT family known on ``execution_model``, unless it has a model of its own.
-
-    ``adapt`` makes a model out of the SIMT one; see
-    :mod:`silicast.kernels.execution_models.fallback_kernels`.
-    """
-    if execution_model in _ADAPTERS:
-        raise ValueError(f"two adapters for {execution_model}")
-    _ADAPTERS[execution_model] = adapt
-
-
-def families(execution_model: str = "simt") -> tuple[str, ...]:
-    """Names of all op families with a model for ``execution_model``, sorted."""
-    models = {execution_model}
-    if execution_model == "simt" or execution_model in providers():
-        models.add("simt")
-    if "simt" in models:
-        for module in modules_by_name().values():
-            import_module(module)
-    return tuple(sorted({family for family, model in _REGISTRY if model in models}))
-
-
-@cache
-def modules_by_name() -> Mapping[str, str]:
-    """Every module of the rooms of this package by its own name; a family's file is found so."""
-    return {
-        path.stem: f"silicast.kernels.{path.parent.name}.{path.stem}"
-        for path in sorted(Path(__file__).parent.glob("*/*.py"))
-        if path.stem != "__init__" and path.parent.name != ELSEWHERE
-    }
-
-
-def implementation_for(family: str, execution_model: str) -> Implementation | None:
-    """The kernel model for a family on an execution model, or None."""
-    implementation = _REGISTRY.get((family, execution_model))
-    if implementation is None:
-        _load(family, execution_model)
-        implementation = _REGISTRY.get((family, execution_model))
-    if implementation is None and execution_model in _ADAPTERS:
-        original = implementation_for(family, "simt")
-        if original is not None:
-            implementation = _ADAPTERS[execution_model](original)
-            _REGISTRY[family, execution_model] = implementation
-    return implementation
-
-
-def _load(family: str, execution_model: str) -> None:
-    """Imports what may register a model: the family's module, or an execution model's."""
-    if execution_model == "simt":
-        if module := modules_by_name().get(MODULES.get(family, family)):
-            import_module(module)
-    elif execution_model in providers():
-        import_module(providers()[execution_model].kernels)
 
 
 def positive(values: F64 | I64) -> F64:

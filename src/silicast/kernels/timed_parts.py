@@ -17,13 +17,9 @@ from msgspec import Struct, structs
 from silicast.core import xp
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import (
-    Demand,
-    Implementation,
-    implementation_for,
-    matrix_seconds,
-)
+from silicast.kernels.implementation import Demand, Implementation, matrix_seconds
 from silicast.kernels.movement.streaming import StreamingKernel
+from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import OpBatch, Variant
 
 APART = 4

@@ -52,7 +52,8 @@ def configured_times(model: Implementation, batch: OpBatch, device: Device) -> K
             f"{one.kind} configurations of {batch.family} on {device.execution_model} devices are "
             "not modelled",
             "workload.kernel.configuration",
-            f"families with configurations: {', '.join(PRODUCTS)}; {one.kind} ones run on {execution_model}",
+            f"families with configurations: {', '.join(PRODUCTS)}; {one.kind} ones run on "
+            f"{execution_model}",
         )
     if execution_model == LOOPS:
         told = _scheduled(rows, variant, one, device, usual)

@@ -17,13 +17,9 @@ from silicast.core import xp
 from silicast.core.errors import unmodelled
 from silicast.core.prediction import Domain, Quantity, Tier
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import (
-    Implementation,
-    KernelTimes,
-    families,
-    implementation_for,
-)
+from silicast.kernels.implementation import Implementation, KernelTimes
 from silicast.kernels.physics.energy import kernel_energy
+from silicast.kernels.registry import families, implementation_for
 from silicast.learning.tiers import ALL_SHIPPED, Evidence, kernel_times
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 

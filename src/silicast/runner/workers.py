@@ -180,7 +180,7 @@ class Workers:
             if not lines.waiting:
                 return piece
             line = lines.waiting[0]
-            cost, size = cost + self._cost.of(line), size + len(line[1] or b"")
+            cost, size = cost + self._cost.estimate(line), size + len(line[1] or b"")
             if piece and (cost > PIECE_S or size > MOST_BYTES or len(piece) == MOST_LINES):
                 return piece
             piece.append(lines.waiting.popleft())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.design_models import DESIGNS, SCENARIOS, cell, resnet50
-from silicast.kernels.implementation import implementation_for
+from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op_graph import read_op_graph
 
 QUICK = (("hbm-pim", "static batch"), ("hbm-pim", "training step"))

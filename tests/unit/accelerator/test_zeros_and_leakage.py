@@ -20,7 +20,8 @@ from silicast.accelerator.mapper.refit import Asked, Work, _of_one, work_of
 from silicast.accelerator.mapper.task import einsum_of, mapped, task_on
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_from
-from silicast.kernels.implementation import KernelTimes, implementation_for
+from silicast.kernels.implementation import KernelTimes
+from silicast.kernels.registry import implementation_for
 from silicast.learning.dispatch import time_of
 from silicast.scenario.run import reply_to
 from silicast.workload.graphs.op import Op, OpBatch, Variant

@@ -165,7 +165,7 @@ def test_power_state_counts_matrix_work_and_memory_traffic() -> None:
 
 def error(model: StepModel, times: StepTimes) -> ErrorFactors:
     """Of the sum of all states."""
-    return model.uncertainty.of(Breakdown(model, times, np.ones(len(times.total_s))).sum())
+    return model.uncertainty.factors(Breakdown(model, times, np.ones(len(times.total_s))).sum())
 
 
 def test_error_of_a_step_holds_kernels_host_and_composition() -> None:

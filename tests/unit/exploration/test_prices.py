@@ -29,17 +29,17 @@ def file(tmp_path: Path) -> Path:
 
 def test_the_least_price_counts_and_says_whose_it_is(file: Path) -> None:
     result = price_list([str(file)])
-    h100 = result.of("H100-SXM-80GB")
+    h100 = result.price("H100-SXM-80GB")
     assert h100 is not None
     assert (h100.per_hour, h100.provider, result.currency) == (2.0, "b", "USD")
-    assert result.of("H200-SXM-141GB") is None
+    assert result.price("H200-SXM-141GB") is None
 
 
 def test_conditions_leave_others_out(file: Path) -> None:
-    price = price_list([str(file)], "term=On-Demand").of("H100-SXM-80GB")
+    price = price_list([str(file)], "term=On-Demand").price("H100-SXM-80GB")
     assert price is not None
     assert price.provider == "a"
-    assert price_list([str(file)], "provider=nobody").of("H100-SXM-80GB") is None
+    assert price_list([str(file)], "provider=nobody").price("H100-SXM-80GB") is None
 
 
 def test_old_and_undated_prices_are_doubted(file: Path) -> None:
@@ -53,7 +53,7 @@ def test_old_and_undated_prices_are_doubted(file: Path) -> None:
 
 
 def test_a_price_on_the_line_goes_beside_a_file(file: Path) -> None:
-    price = price_list([f"h100=1,{file}"], "provider=a").of("H100-SXM-80GB")
+    price = price_list([f"h100=1,{file}"], "provider=a").price("H100-SXM-80GB")
     assert price is not None
     assert price.per_hour == 1.0
 

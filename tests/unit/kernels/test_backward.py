@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from silicast.hardware.catalog import find_device
-from silicast.kernels.implementation import implementation_for
+from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 

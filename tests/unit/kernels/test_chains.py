@@ -9,7 +9,7 @@ import pytest
 
 from silicast.hardware.catalog import find_device
 from silicast.kernels.check import check_kernel
-from silicast.kernels.implementation import implementation_for
+from silicast.kernels.registry import implementation_for
 from silicast.kernels.rows.chain_model import (
     ACCUMULATED,
     BACKWARD,

@@ -14,8 +14,9 @@ from silicast.hardware.device import Device
 from silicast.kernels.check import check_kernel
 from silicast.kernels.composite import Composite, ModuleWork
 from silicast.kernels.execution_models.fallback_kernels import ModuleFallback
-from silicast.kernels.implementation import Implementation, implementation_for
+from silicast.kernels.implementation import Implementation
 from silicast.kernels.physics.constants import Physics, PhysicsCard, replaced
+from silicast.kernels.registry import implementation_for
 from silicast.kernels.timed_parts import PartBatch
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
@@ -149,7 +150,7 @@ def test_other_execution_models_run_the_parts_as_they_do(
 
 
 def _twin(execution_model: str) -> Implementation:
-    from silicast.kernels import implementation as registry
+    from silicast.kernels import registry
 
     implementation_for("gemm", execution_model)  # loads the adapters
     return registry._ADAPTERS[execution_model](Block())

@@ -8,7 +8,7 @@ import pytest
 from silicast.kernels.check import op_at
 from silicast.kernels.execution_models.fallback_kernels import counts_of
 from silicast.kernels.execution_models.row_counts import CountsRows
-from silicast.kernels.implementation import implementation_for
+from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import OpBatch, Variant
 
 ROWS = 40

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from silicast.kernels import implementation as registry
+from silicast.kernels import registry
 
 
 def test_every_family_is_found_by_its_file() -> None:

@@ -11,11 +11,12 @@ from silicast.core.dtypes import BITS, RECIPES
 from silicast.hardware.catalog import device_index, find_device
 from silicast.hardware.device import Device
 from silicast.kernels.check import check_kernel
-from silicast.kernels.implementation import KernelTimes, implementation_for
+from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.physics.formats import with_format
 from silicast.kernels.products.candidates import product_tiles
 from silicast.kernels.products.gemm import Gemm, Setting
 from silicast.kernels.products.gemm_constants import constants_for, lineage, run_as
+from silicast.kernels.registry import implementation_for
 from silicast.learning import dispatch
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 

@@ -10,7 +10,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.attention.mla_decode import MlaDecode
 from silicast.kernels.attention.mla_prefill import MlaPrefill
 from silicast.kernels.attention.mla_schemes import EVERY_LENGTH, mla_scheme
-from silicast.kernels.implementation import implementation_for
+from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 H200 = find_device("H200")

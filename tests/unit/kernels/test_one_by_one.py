@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from silicast.hardware.catalog import find_device
-from silicast.kernels.implementation import implementation_for
 from silicast.kernels.physics.constants import load_physics
+from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 SIZES = {"read_bytes": 3 << 20, "written_bytes": 3 << 18, "operations": 9 << 18}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from silicast.hardware.catalog import find_device
-from silicast.kernels.implementation import implementation_for
 from silicast.kernels.physics.constants import load_physics, replaced
+from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch
 
 

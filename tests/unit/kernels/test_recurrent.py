@@ -7,11 +7,12 @@ import pytest
 
 from silicast.hardware.catalog import find_device
 from silicast.kernels.check import check_kernel
-from silicast.kernels.implementation import Implementation, implementation_for
+from silicast.kernels.implementation import Implementation
 from silicast.kernels.recurrent.recurrent_mixer import constants_of, kinds_of, phase_of
 from silicast.kernels.recurrent.recurrent_model import chunks_of
 from silicast.kernels.recurrent.recurrent_styles import Kind, Phase, style_of
 from silicast.kernels.recurrent.recurrent_work import Shape, delta_shape
+from silicast.kernels.registry import implementation_for
 from silicast.learning.dispatch import time_of
 from silicast.learning.tiers import Evidence
 from silicast.workload.graphs.op import Op, Variant

@@ -11,7 +11,7 @@ from silicast.hardware.catalog import find_device
 from silicast.kernels.attention.sparse_attention import runs_dense
 from silicast.kernels.check import check_kernel, default_variants
 from silicast.kernels.composite import Composite
-from silicast.kernels.implementation import implementation_for
+from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 H200, B200 = find_device("H200"), find_device("B200")

@@ -3,7 +3,6 @@
 import pytest
 
 from silicast.hardware.catalog import find_device
-from silicast.kernels.implementation import implementation_for
 from silicast.kernels.physics.constants import (
     NO_CONSTANTS,
     WHOLE_MODELS,
@@ -13,6 +12,7 @@ from silicast.kernels.physics.constants import (
     is_measured,
     replaced,
 )
+from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 PRODUCT = Op.make("gemm", Variant("fp16"), m=65536, n=4096, k=4096)

@@ -11,7 +11,8 @@ import pytest
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.kernels.check import default_variants, draw_batch
-from silicast.kernels.implementation import Implementation, KernelTimes, implementation_for
+from silicast.kernels.implementation import Implementation, KernelTimes
+from silicast.kernels.registry import implementation_for
 from silicast.learning.boosting import Settings, bin_tables, train_quantile
 from silicast.learning.ceiling import without_who
 from silicast.learning.tiers import Evidence, kernel_times

@@ -11,8 +11,9 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.core.provenance import Provenance
 from silicast.hardware.catalog import find_device
-from silicast.kernels.implementation import Implementation, KernelTimes, implementation_for
+from silicast.kernels.implementation import Implementation, KernelTimes
 from silicast.kernels.physics.constants import load_physics
+from silicast.kernels.registry import implementation_for
 from silicast.learning.artefact import (
     FORMAT,
     Artefact,

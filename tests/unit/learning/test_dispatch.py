@@ -8,8 +8,8 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
-from silicast.kernels.implementation import implementation_for
 from silicast.kernels.movement.elementwise import elementwise_op
+from silicast.kernels.registry import implementation_for
 from silicast.learning import dispatch
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 

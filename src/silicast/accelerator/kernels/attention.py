@@ -35,8 +35,9 @@ from silicast.kernels.attention.attention_work import (
     live_scores,
     windows,
 )
-from silicast.kernels.implementation import Analysis, Implementation, implementation_for, register
+from silicast.kernels.implementation import Analysis, Implementation
 from silicast.kernels.physics.constants import load_physics
+from silicast.kernels.registry import implementation_for, register
 from silicast.workload.graphs.op import OpBatch
 
 BLOCK_ROWS, BLOCK_KEYS = 64.0, 256.0

@@ -25,7 +25,8 @@ from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.convolution.conv2d_shapes import Shape
 from silicast.kernels.execution_models.conv2d_elsewhere import Conv2dElsewhere
-from silicast.kernels.implementation import Analysis, register
+from silicast.kernels.implementation import Analysis
+from silicast.kernels.registry import register
 from silicast.workload.graphs.op import OpBatch
 
 

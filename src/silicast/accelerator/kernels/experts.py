@@ -23,7 +23,8 @@ from silicast.hardware.device import Device
 from silicast.kernels.experts.moe import Moe, distribution_of
 from silicast.kernels.experts.moe_recipes import is_gated
 from silicast.kernels.experts.routing import Loads, busiest_loads
-from silicast.kernels.implementation import Analysis, implementation_for, register
+from silicast.kernels.implementation import Analysis
+from silicast.kernels.registry import implementation_for, register
 from silicast.workload.graphs.op import OpBatch
 
 _ON_GPUS = cast("Moe", implementation_for("moe", "simt"))

@@ -18,9 +18,10 @@ from silicast.accelerator.zeros.zero_costs import Densities
 from silicast.core import xp
 from silicast.core.dtypes import BITS, Recipe, recipe_for
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Analysis, Implementation, implementation_for, register
+from silicast.kernels.implementation import Analysis, Implementation
 from silicast.kernels.products.gemm_constants import widen_ops
 from silicast.kernels.products.sparsity import is_sparse, sparse_rate
+from silicast.kernels.registry import implementation_for, register
 from silicast.workload.graphs.op import OpBatch, Variant
 
 TWO_IN_FOUR = "2:4:0"

@@ -11,10 +11,10 @@ from silicast.accelerator.kernels.mapped import PICO, byte_j
 from silicast.core.errors import SilicastError
 from silicast.hardware.device import Device
 from silicast.kernels.execution_models.fallback_kernels import adapter
-from silicast.kernels.implementation import register_adapter
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.energy import most_w, waiting_w
 from silicast.kernels.physics.roofline import Energies, Rates
+from silicast.kernels.registry import register_adapter
 
 
 @lru_cache(maxsize=1024)

@@ -44,7 +44,7 @@ class Facts:
         self.keep = keep
         self.objective = objective
         self.slots = architecture.slots
-        self.rules = [rules.of(architecture, slot) for slot in range(len(self.slots))]
+        self.rules = [rules.rule(architecture, slot) for slot in range(len(self.slots))]
         self.extents = np.array([float(size) for size in einsum.bounds.values()])[:, None]
         self.points = float(einsum.points)
         self.tensors = tuple(_without_ones(tensor, einsum) for tensor in einsum.tensors)

@@ -372,10 +372,10 @@ class Outside:
         self, outer: int, dims: tuple[int, ...], cells: Cells
     ) -> Iterator[tuple[Target, dict[int, F64], F64]]:
         for target in cells.ways(dims):
-            ratios = {d: cells.of(d, self.lattice.ratio[d], target) for d in dims}
+            ratios = {d: cells.lookup(d, self.lattice.ratio[d], target) for d in dims}
             allowed = np.zeros(1)
             for d in dims:
-                allowed = allowed + cells.of(d, self._barred(outer, d), target)
+                allowed = allowed + cells.lookup(d, self._barred(outer, d), target)
             if (allowed < np.inf).any():
                 yield target, ratios, allowed
 

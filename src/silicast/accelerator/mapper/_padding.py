@@ -44,7 +44,7 @@ def padded(
         better = {
             _fuller(size, int(slot.limit))
             for number, slot in enumerate(architecture.slots)
-            if fills and slot.is_spatial and rules.of(architecture, number).fixed.get(dim, 0) == 0
+            if fills and slot.is_spatial and rules.rule(architecture, number).fixed.get(dim, 0) == 0
         }
         if size > SMALL and len(divisors_of(size)) <= FEW:
             better.add(_rounder(size))

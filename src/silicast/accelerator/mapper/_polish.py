@@ -79,7 +79,7 @@ def _allowed(
     allowed = np.ones(factors.shape[2], dtype=bool)
     for number, slot in enumerate(architecture.slots):
         allowed &= factors[number].prod(axis=0) <= slot.limit
-        rule = rules.of(architecture, number)
+        rule = rules.rule(architecture, number)
         for dim, bound in rule.fixed.items():
             if dim in einsum.bounds:
                 wanted = min(bound, einsum.bounds[dim])

@@ -224,7 +224,7 @@ def _splits(einsum: Einsum, dim: int, architecture: Architecture, rules: Constra
     name, size = einsum.dims[dim], einsum.bounds[einsum.dims[dim]]
     parts: list[tuple[tuple[int, ...], int]] = [((), size)]
     for slot in range(len(architecture.slots) - 1, -1, -1):
-        rule = rules.of(architecture, slot)
+        rule = rules.rule(architecture, slot)
         fixed = rule.fixed.get(name)
         most = min(rule.most.get(name, size), architecture.slots[slot].limit)
         longer = []
@@ -283,7 +283,7 @@ def _orders(
     choices: dict[int, list[tuple[int, ...]]] = {}
     for slot in architecture.memory_slots:
         turns = {d for d in range(len(einsum.dims)) if (factors[slot, d] > 1).any()}
-        rule = rules.of(architecture, slot)
+        rule = rules.rule(architecture, slot)
         inner = [d for d in rule.innermost if d in einsum.bounds]
         fixed = [d for d in inner if rule.fixed.get(d, 2) != 1 and einsum.bounds[d] > 1]
         some = worthwhile_orders(einsum, fixed)

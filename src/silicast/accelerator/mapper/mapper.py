@@ -406,7 +406,7 @@ def no_mapping(einsum: Einsum, architecture: Architecture, rules: Constraints) -
         position = architecture.memory_slots[level]
         tile = dict.fromkeys(einsum.dims, 1)
         for slot in range(position, len(architecture.slots)):
-            for dim, bound in rules.of(architecture, slot).fixed.items():
+            for dim, bound in rules.rule(architecture, slot).fixed.items():
                 if dim in tile:
                     tile[dim] = min(tile[dim] * bound, einsum.bounds[dim])
         names = [t.name for t in einsum.tensors if level == 0 or memory.must_keep(t.name)]

@@ -379,7 +379,7 @@ def _of_template(
     loops = tuple([position for position in template.places if fitted.get(position, 1.0) > 1.0])
     nest = Nest(loops, template.batch.keep, work.shares, bool(main_shares))
     inputs = [*sizes, *[fitted[position] for position in loops], *main_shares]
-    return work.formula(template, nest).of(inputs)
+    return work.formula(template, nest).evaluate(inputs)
 
 
 def _of_rows(work: Work, sizes: F64, main_shares: Sequence[F64] | F64 | None) -> Counted:
@@ -405,7 +405,7 @@ def _of_rows(work: Work, sizes: F64, main_shares: Sequence[F64] | F64 | None) ->
         bounds = _together([item for *_, item in parts])
         end = start + len(at)
         values = [*inputs[: len(sizes)], *bounds, *inputs[len(sizes) :]]
-        for result, value in enumerate(work.formula(parts[0][0], nest).of(values)):
+        for result, value in enumerate(work.formula(parts[0][0], nest).evaluate(values)):
             every[result, start:end] = value
         position[at] = np.arange(start, end)
         start = end

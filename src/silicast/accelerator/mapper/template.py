@@ -85,7 +85,7 @@ class Template:
             current = [
                 (0.0 if self.arch.slots[slot].is_spatial else -bound, slot)
                 for (slot, d), bound in self.bounds.items()
-                if slot and d == dim and name not in rules.of(self.arch, slot).fixed
+                if slot and d == dim and name not in rules.rule(self.arch, slot).fixed
             ]
             in_time = [(bound, slot) for bound, slot in current if bound < 0.0]
             in_space = [(bound, slot) for bound, slot in current if bound == 0.0]
@@ -97,7 +97,7 @@ class Template:
         """Longest loops that rules allow."""
         rules, dims = self.rules.on(self.einsum), self.einsum.dims
         return {
-            (slot, dim): float(rules.of(self.arch, slot).most.get(dims[dim], math.inf))
+            (slot, dim): float(rules.rule(self.arch, slot).most.get(dims[dim], math.inf))
             for row in self.growing
             for slot, dim in row
         }

@@ -391,7 +391,7 @@ def check_engine(engine: Engine, path: Path) -> Engine:
         SilicastError: a family, library, call or recipe that does not exist; names file and field.
     """
     from silicast.communication.library import collective_libraries
-    from silicast.kernels.implementation import families
+    from silicast.kernels.registry import families
 
     known_collectives = collective_libraries()
     _known("collectives", "communication library", engine.collectives, known_collectives, path)

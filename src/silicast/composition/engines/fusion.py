@@ -14,7 +14,7 @@ from typing import final
 from silicast.composition.engines.engine import Engine
 from silicast.composition.step.machine import Machine
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import implementation_for
+from silicast.kernels.registry import implementation_for
 from silicast.learning.tiers import Evidence, kernel_times
 from silicast.workload.graphs.graph import Block, Node
 from silicast.workload.graphs.op import Affine, Op, OpBatch, Variant

@@ -119,7 +119,8 @@ class HostLaunches:
             prefill, decode, fitting = bool(number & 1), bool(number & 2), bool(number & 4)
             rows = np.flatnonzero((prefills == prefill) & (decodes == decode) & (fits == fitting))
             if len(rows):
-                yield self.of(int(states.tokens[rows[0]]), prefill=prefill, decode=decode), rows
+                tokens = int(states.tokens[rows[0]])
+                yield self.launches(tokens, prefill=prefill, decode=decode), rows
 
     def launches(self, tokens: int, *, prefill: bool, decode: bool) -> Launches:
         """The launches of a pass of ``tokens`` tokens with sequences in prefill, in decode."""

@@ -24,10 +24,10 @@ from silicast.composition.step.stage_graph import StageNode
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import TIERS
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import implementation_for
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.formats import with_format
 from silicast.kernels.physics.unseen import Seen, seen_of
+from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Affine, Dim, Op
 
 GROUP = "uncertainty"

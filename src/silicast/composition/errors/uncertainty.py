@@ -259,7 +259,7 @@ class Uncertainty:
         Args:
             now: the error of the sum, if it is known.
         """
-        now = now or self.of(total)
+        now = now or self.factors(total)
         gain: dict[str, float] = {}
         for name, value in (*now.loadings.items(), *now.causes.items()):
             _, _, family = name.partition(":")

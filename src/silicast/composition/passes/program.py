@@ -26,7 +26,7 @@ from silicast.composition.timeline.timeline import Timeline
 from silicast.core.dtypes import BITS, recipe_for
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Prediction
-from silicast.kernels.implementation import implementation_for
+from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.graph import Direction, Graph, parameter_bytes_of
 
 GB = 1e9

@@ -83,7 +83,7 @@ class DecodeSurface:
     def _values(self, index: int, states: Sequence[I64]) -> F64:
         each = max(MOST // max(len(states[0]), len(states[-1])), 1)
         parts = [states[start : start + each] for start in range(0, len(states), each)]
-        return np.concatenate([self._calls.of(index, [()] * len(part), part) for part in parts])
+        return np.concatenate([self._calls.values(index, [()] * len(part), part) for part in parts])
 
     def _near(self, result: F64, exact: F64, count: int, mean: F64) -> Flags:  # noqa: ARG002
         return self._calls.near(result, exact, self._rest_s(0, count), TOLERANCE)

@@ -60,7 +60,7 @@ class PassPrices:
         """One pass; raises SilicastError where something is to be decoded."""
         if len(decode_kv) or elsewhere >= 0:
             raise SilicastError(DECODES, field="workload.output_len", hint="output_len = 1")
-        result = self.of(len(prefill), max(total for _, total in prefill))
+        result = self.program_pass(len(prefill), max(total for _, total in prefill))
         times = result.times
         return StepPrice(
             (float(times.device_s[0]),),
@@ -75,7 +75,7 @@ class PassPrices:
 
     def breakdown(self, batch: int, tokens: int, passes: float) -> Breakdown:
         """Where the time of so many passes goes, all like one."""
-        result = self.of(batch, tokens)
+        result = self.program_pass(batch, tokens)
         return Breakdown(result.model, result.times, np.array([passes]))
 
 

@@ -105,7 +105,7 @@ class PrefillSurface:
         return tuple([max(one + other, 0.0) for one, other in zip(values, more, strict=True)])
 
     def _values(self, index: int, states: Sequence[Pairs]) -> F64:
-        return self._calls.of(index, states, [_NONE] * len(states))
+        return self._calls.values(index, states, [_NONE] * len(states))
 
     def _added(self, index: int, states: Sequence[Pairs]) -> F64:
         """What a past adds."""
@@ -119,7 +119,7 @@ class PrefillSurface:
         return self._calls.near(result, exact, np.array(remaining), TOLERANCE)
 
     def _of_lengths(self, index: int, lengths: range) -> F64:
-        return self._calls.of(index, [[(new, new)] for new in lengths], [_NONE] * len(lengths))
+        return self._calls.values(index, [[(new, new)] for new in lengths], [_NONE] * len(lengths))
 
 
 def _symbols(timer: Timer, index: int) -> set[str]:

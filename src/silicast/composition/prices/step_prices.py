@@ -257,7 +257,7 @@ class StepPrices:
             times = self.model.steps(middle_state(key))
             total = Breakdown(self.model, times, np.ones(1)).sum()
             error_factors = remember(
-                self._errors, key, self.model.uncertainty.of(total), REMEMBERED
+                self._errors, key, self.model.uncertainty.factors(total), REMEMBERED
             )
         return error_factors
 
@@ -273,7 +273,7 @@ class StepPrices:
         symbols = self.timer.symbols_of_one(prefill, count, longest, elsewhere)
         tokens = count + symbols[PREFILL_TOKENS]
         values = tuple([symbols[s] if s else 0 for s in self._parts[starts]])
-        launches = self.model.launches.of(tokens, prefill=starts, decode=count > 0)
+        launches = self.model.launches.launches(tokens, prefill=starts, decode=count > 0)
         calls: tuple[tuple[_Alike, Call], ...] = ()
         if exact:
             state = one_state(prefill, decode_kv, elsewhere)

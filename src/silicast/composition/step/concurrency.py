@@ -40,7 +40,7 @@ class Shares:
         """In the order of :data:`RESOURCES`, each of shape (nodes, n)."""
         return self.cores, self.dram, self.links, self.network
 
-    def shares(self, indices: tuple[int, ...]) -> F64:
+    def of_nodes(self, indices: tuple[int, ...]) -> F64:
         """Those of some nodes, shape (resources, len(places), n)."""
         rows = list(indices)
         return np.stack([table[rows] for table in self.tables])

@@ -29,7 +29,8 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import PICOSECONDS, Part, to_picoseconds
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import NO_BOUND, implementation_for
+from silicast.kernels.implementation import NO_BOUND
+from silicast.kernels.registry import implementation_for
 from silicast.learning.tiers import Evidence, kernel_times
 from silicast.workload.graphs.op import Op, OpBatch
 

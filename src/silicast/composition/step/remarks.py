@@ -11,9 +11,9 @@ from silicast.composition.engines.engine_lowering import COLLECTIVES
 from silicast.composition.step.stage_graph import topology
 from silicast.core.prediction import Domain
 from silicast.hardware.platforms import listed, runs_on
-from silicast.kernels.implementation import implementation_for
 from silicast.kernels.physics.formats import with_format
 from silicast.kernels.physics.knowledge import stand_ins
+from silicast.kernels.registry import implementation_for
 from silicast.workload.libraries.catalog import library
 
 if TYPE_CHECKING:

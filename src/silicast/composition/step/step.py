@@ -270,7 +270,10 @@ class StepModel:
         )
         shares = nodes.shares
         both = together_s(
-            main_s, side_s, shares.of(region.main)[:, :, rows], shares.of(region.side)[:, :, rows]
+            main_s,
+            side_s,
+            shares.of_nodes(region.main)[:, :, rows],
+            shares.of_nodes(region.side)[:, :, rows],
         )
         alone = rows_summed(side_s)
         under = np.minimum(np.maximum(rows_summed(main_s) + alone - both, 0.0), alone)

@@ -20,12 +20,8 @@ from silicast.composition.step.states import BatchStates
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import (
-    Analysis,
-    Implementation,
-    KernelTimes,
-    implementation_for,
-)
+from silicast.kernels.implementation import Analysis, Implementation, KernelTimes
+from silicast.kernels.registry import implementation_for
 from silicast.learning.tiers import in_whole_models
 from silicast.workload.graphs.op import Affine, Op, OpBatch
 from silicast.workload.graphs.symbols import (

@@ -155,7 +155,7 @@ class Breakdown:
             raise ValueError(f"{node.name} is predicted below its bound")
         pipes: Sequence[Part] = ()
         if self._resources is not None and exposed:
-            pipes = self._resources.of(
+            pipes = self._resources.parts(
                 index, self.times.exposed_s[index], self._runs[index], self.weights, exposed
             )
         return Part(
@@ -244,7 +244,7 @@ class Breakdown:
             caveats: what a reader must know beside :meth:`warnings`.
         """
         total, uncertainty = self.sum(direction), self.model.uncertainty
-        error = uncertainty.of(total)
+        error = uncertainty.factors(total)
         return Prediction(
             part=part,
             error=error,

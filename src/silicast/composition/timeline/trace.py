@@ -202,7 +202,7 @@ class StepDrawing:
         }
         if self.machine.evidence.ceilings:
             single = np.ones(len(self.states))
-            pipes = nodes.resources().of(
+            pipes = nodes.resources().parts(
                 index, nodes.time_s[index], single, once(row, len(single)), to_picoseconds(time_s)
             )
             args["waits_for_us"] = {p.name: p.exposed_ps / 1e6 for p in pipes if p.exposed_ps}

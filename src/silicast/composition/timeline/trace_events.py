@@ -173,7 +173,7 @@ def _size(dim: Dim, symbols: Mapping[str, int], lengths: Mapping[str, Sequence[i
         return summary(lengths[name])
     if name not in symbols:
         return str(name)
-    return symbols[name] if isinstance(dim, str) else int(dim.of(symbols[name]))
+    return symbols[name] if isinstance(dim, str) else int(dim.evaluate(symbols[name]))
 
 
 def summary(values: Sequence[int]) -> Any:

@@ -16,7 +16,7 @@ from silicast.composition.step.executions import Execution
 from silicast.core.errors import SilicastError, unmodelled
 from silicast.formats.chakra.files import ChakraTrace
 from silicast.formats.chakra.schema import COLL, COMP, Attribute, ChakraNode, RankTrace
-from silicast.kernels.implementation import implementation_for
+from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op
 
 TYPES = {"all_reduce": 0, "all_gather": 2, "broadcast": 5, "all_to_all": 6, "reduce_scatter": 7}

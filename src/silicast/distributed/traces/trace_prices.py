@@ -26,8 +26,8 @@ from silicast.distributed.traces.trace_replay import Program
 from silicast.formats.chakra.calls import Call
 from silicast.formats.chakra.schema import COMP, MEM_LOAD, MEM_STORE, ChakraNode
 from silicast.hardware.device import Link
-from silicast.kernels.implementation import implementation_for
 from silicast.kernels.physics.formats import with_format
+from silicast.kernels.registry import implementation_for
 from silicast.learning.tiers import kernel_times
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 

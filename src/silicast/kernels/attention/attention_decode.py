@@ -32,8 +32,9 @@ from silicast.kernels.attention.attention_work import (
     useful,
     windows,
 )
-from silicast.kernels.implementation import Analysis, Demand, register
+from silicast.kernels.implementation import Analysis, Demand
 from silicast.kernels.physics.device_rates import cache_rate, softmax_rates
+from silicast.kernels.registry import register
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 KEY_TILE = 64

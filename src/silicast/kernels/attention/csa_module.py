@@ -16,7 +16,7 @@ from silicast.core.numerics import I64
 from silicast.hardware.device import Device
 from silicast.kernels.attention.sparse_module import Sizes, SparseModule
 from silicast.kernels.composite import is_decode, kind_of, moves, products
-from silicast.kernels.implementation import register
+from silicast.kernels.registry import register
 from silicast.kernels.timed_parts import PartBatch
 
 V4_FLASH: Mapping[str, int] = {

@@ -23,8 +23,9 @@ from silicast.kernels.attention.sparse_constants import (
     sparse_errors,
 )
 from silicast.kernels.attention.sparse_work import in_rounds, seen
-from silicast.kernels.implementation import Analysis, Demand, Implementation, register
+from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.physics.device_rates import data_rate
+from silicast.kernels.registry import register
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 ROWS = 128

@@ -28,8 +28,9 @@ from silicast.kernels.attention.mla_work import (
 )
 from silicast.kernels.attention.sparse_work import whole_rounds
 from silicast.kernels.execution_models.row_counts import CountsRows
-from silicast.kernels.implementation import Analysis, Demand, register
+from silicast.kernels.implementation import Analysis, Demand
 from silicast.kernels.physics.device_rates import cache_rate, data_rate
+from silicast.kernels.registry import register
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 GROUP = "mla_decode"

@@ -28,8 +28,8 @@ from silicast.kernels.composite import (
     weight_bytes,
 )
 from silicast.kernels.engine_kernels import kernels_of
-from silicast.kernels.implementation import register
 from silicast.kernels.physics.formats import with_format
+from silicast.kernels.registry import register
 from silicast.kernels.timed_parts import PartBatch
 from silicast.workload.graphs.op import OpBatch, Variant
 from silicast.workload.libraries.catalog import absorbed_up_to

@@ -36,8 +36,9 @@ from silicast.kernels.attention.mla_work import (
     useful_rows,
 )
 from silicast.kernels.execution_models.row_counts import CountsRows
-from silicast.kernels.implementation import Analysis, register
+from silicast.kernels.implementation import Analysis
 from silicast.kernels.physics.device_rates import cache_rate, data_rate
+from silicast.kernels.registry import register
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 from silicast.workload.libraries.library_file import AttentionRule, Facts
 

@@ -24,7 +24,7 @@ from silicast.kernels.attention.attention_work import (
     exact_sum,
     live_scores,
 )
-from silicast.kernels.implementation import implementation_for
+from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 MLA_DIMS = {

@@ -18,7 +18,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.attention.attention_work import element_bytes
 from silicast.kernels.attention.sparse_module import Sizes, SparseModule
 from silicast.kernels.composite import is_decode, kind_of, moves, products
-from silicast.kernels.implementation import register
+from silicast.kernels.registry import register
 from silicast.kernels.timed_parts import PartBatch
 from silicast.workload.graphs.op import Variant
 

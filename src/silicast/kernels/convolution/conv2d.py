@@ -26,9 +26,10 @@ from silicast.kernels.convolution.conv2d_model import (
     setting_of,
 )
 from silicast.kernels.convolution.conv2d_shapes import Shape, fewest_products
-from silicast.kernels.implementation import Analysis, Demand, Implementation, positive, register
+from silicast.kernels.implementation import Analysis, Demand, Implementation, positive
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.products.gemm_model import ROWS_PER_CHUNK
+from silicast.kernels.registry import register
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 FAR = 16.0

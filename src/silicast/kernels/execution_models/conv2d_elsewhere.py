@@ -6,7 +6,7 @@ from typing import ClassVar, cast
 
 from silicast.kernels.convolution.conv2d import Conv2d
 from silicast.kernels.execution_models.fallback_kernels import Fallback
-from silicast.kernels.implementation import implementation_for
+from silicast.kernels.registry import implementation_for
 
 _ON_GPUS = cast("Conv2d", implementation_for("conv2d", "simt"))
 

@@ -25,9 +25,10 @@ from silicast.kernels.attention.attention_work import (
     useful,
     windows,
 )
-from silicast.kernels.implementation import Analysis, register
+from silicast.kernels.implementation import Analysis
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.roofline import Rates, RooflineKernel, Work, analyse_work
+from silicast.kernels.registry import register
 from silicast.workload.graphs.op import Op, OpBatch
 
 

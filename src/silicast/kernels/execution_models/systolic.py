@@ -18,9 +18,10 @@ from silicast.kernels.execution_models.conv2d_elsewhere import Conv2dElsewhere
 from silicast.kernels.execution_models.fallback_kernels import adapter
 from silicast.kernels.execution_models.roofline_attention import RooflineAttention, register_both
 from silicast.kernels.execution_models.roofline_gemm import RooflineGemm
-from silicast.kernels.implementation import Analysis, register, register_adapter
+from silicast.kernels.implementation import Analysis
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.roofline import Rates, Work, analyse_work
+from silicast.kernels.registry import register, register_adapter
 from silicast.workload.graphs.op import OpBatch
 
 GROUP = "systolic"

@@ -40,8 +40,9 @@ from silicast.kernels.experts.routing import (
     experts_used,
     histogram_name,
 )
-from silicast.kernels.implementation import Analysis, Demand, Implementation, register
+from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.physics.constants import constants_of
+from silicast.kernels.registry import register
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 from silicast.workload.libraries.catalog import expert_styles
 

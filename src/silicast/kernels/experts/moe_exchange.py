@@ -32,8 +32,9 @@ from silicast.core.dtypes import BITS, recipe_for
 from silicast.core.errors import unsupported
 from silicast.core.numerics import F64, I64, exp_fixed, log_fixed
 from silicast.hardware.device import Device, Link
-from silicast.kernels.implementation import Analysis, Demand, Implementation, register
+from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.physics.constants import load_physics
+from silicast.kernels.registry import register
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 from silicast.workload.libraries.catalog import kernel_rule, library
 from silicast.workload.libraries.library_file import Facts

@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import ClassVar, final
 
 from silicast.core.errors import unknown_name
-from silicast.kernels.implementation import register
 from silicast.kernels.movement.streaming import Sizes, Stream, StreamingKernel, element_bytes
+from silicast.kernels.registry import register
 from silicast.workload.graphs.op import Op, Variant
 
 PER_BLOCK = 1024

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import ClassVar, final
 
 from silicast.core.dtypes import BITS
-from silicast.kernels.implementation import register
 from silicast.kernels.movement.streaming import Sizes, Stream, StreamingKernel, element_bytes
+from silicast.kernels.registry import register
 from silicast.workload.graphs.op import Variant
 
 

@@ -23,8 +23,8 @@ from typing import Any, ClassVar, final
 
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import register
 from silicast.kernels.movement.streaming import Sizes, Stream, StreamingKernel, element_bytes
+from silicast.kernels.registry import register
 from silicast.workload.graphs.op import Variant
 
 CHUNK = 65_536

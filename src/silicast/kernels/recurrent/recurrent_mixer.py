@@ -19,7 +19,7 @@ from silicast.core import xp
 from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Analysis, Demand, Implementation, register
+from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.movement.streaming import element_bytes
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.recurrent.recurrent_model import Constants, Estimate, estimate
@@ -33,6 +33,7 @@ from silicast.kernels.recurrent.recurrent_work import (
     recurrence_work,
     ssm_shape,
 )
+from silicast.kernels.registry import register
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 from silicast.workload.libraries.library_file import RecurrentStyle
 

@@ -39,12 +39,12 @@ from silicast.kernels.implementation import (
     Estimates,
     Implementation,
     Lazy,
-    implementation_for,
     matrix_seconds,
 )
 from silicast.kernels.movement.streaming import element_bytes
 from silicast.kernels.movement.streaming_rates import StreamingRates, rates_of
 from silicast.kernels.physics.constants import load_physics, shared_errors
+from silicast.kernels.registry import implementation_for
 from silicast.kernels.rows.pass_chain import SMALL, Chain, Pass, Sizes
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 from silicast.workload.libraries.catalog import kernel_rule
@@ -191,7 +191,7 @@ class ChainedKernel(Implementation):
         chain = self.chain(batch.dims, call)
         rates = rates_of(device, "elementwise")
         least = self.least(batch.dims, variant)
-        first, read, written, flops = least.of(variant)
+        first, read, written, flops = least.amounts(variant)
         none = xp.float64(read) * 0.0
         products = _Products(batch, device)
         walk = _Walk(rates, device, c, products, cold=variant.cache == "cold", none=none)
@@ -261,11 +261,11 @@ class ChainedKernel(Implementation):
     def flops(self, op: Op) -> int:
         least = self.least(dict(op.dims), op.variant)
         products = sum(2 * m * n * k for m, n, k in least.products_of(op.variant))
-        return int(least.of(op.variant)[3] + products)
+        return int(least.amounts(op.variant)[3] + products)
 
     @final
     def compulsory_bytes(self, op: Op) -> int:
-        _, read, written, _ = self.least(dict(op.dims), op.variant).of(op.variant)
+        _, read, written, _ = self.least(dict(op.dims), op.variant).amounts(op.variant)
         return int(read + written)
 
 

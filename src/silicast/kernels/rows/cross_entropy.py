@@ -14,8 +14,8 @@ from typing import ClassVar, final
 from msgspec.structs import replace
 
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import register
 from silicast.kernels.movement.streaming import Sizes, Stream, StreamingKernel, element_bytes
+from silicast.kernels.registry import register
 from silicast.workload.graphs.op import Variant
 
 FP32_BYTES = 4

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, final
 
-from silicast.kernels.implementation import register
 from silicast.kernels.movement.streaming import Sizes, Stream, StreamingKernel, element_bytes
+from silicast.kernels.registry import register
 from silicast.workload.graphs.op import Variant
 
 

@@ -12,8 +12,8 @@ from typing import ClassVar, final
 
 from silicast.core import xp
 from silicast.core.numerics import exp_fixed
-from silicast.kernels.implementation import register
 from silicast.kernels.movement.streaming import element_bytes
+from silicast.kernels.registry import register
 from silicast.kernels.rows.chain_model import ACCUMULATED, EAGER, Call, ChainedKernel, Least
 from silicast.kernels.rows.pass_chain import Chain, Sizes, Tensor
 from silicast.workload.graphs.op import Variant

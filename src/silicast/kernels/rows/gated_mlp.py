@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
-from silicast.kernels.implementation import register
 from silicast.kernels.movement.streaming import element_bytes
+from silicast.kernels.registry import register
 from silicast.kernels.rows.chain_model import BY_HAND, COMPILED, Call, ChainedKernel, Least
 from silicast.kernels.rows.pass_chain import Chain, Sizes
 from silicast.workload.graphs.op import Variant

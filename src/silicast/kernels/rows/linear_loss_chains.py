@@ -13,8 +13,8 @@ from typing import Any, ClassVar, final
 
 from silicast.core import xp
 from silicast.core.numerics import ceil_div
-from silicast.kernels.implementation import register
 from silicast.kernels.movement.streaming import element_bytes
+from silicast.kernels.registry import register
 from silicast.kernels.rows.chain_model import BY_HAND, Call, ChainedKernel, Least
 from silicast.kernels.rows.pass_chain import Chain, Sizes, Tensor
 from silicast.kernels.rows.softmax_chain import log_softmax, softmax_gradient

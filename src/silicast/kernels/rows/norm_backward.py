@@ -15,10 +15,11 @@ from silicast.core import xp
 from silicast.core.numerics import smooth_max
 from silicast.hardware.device import Device
 from silicast.kernels.attention.attention_work import column
-from silicast.kernels.implementation import Analysis, Demand, Implementation, register
+from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.movement.streaming import element_bytes
 from silicast.kernels.physics.constants import load_physics, shared_errors
 from silicast.kernels.physics.device_rates import data_rate
+from silicast.kernels.registry import register
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 FLOPS = 12

@@ -13,8 +13,8 @@ from typing import ClassVar, final
 
 from msgspec.structs import replace
 
-from silicast.kernels.implementation import register
 from silicast.kernels.movement.streaming import Sizes, Stream, StreamingKernel
+from silicast.kernels.registry import register
 from silicast.workload.graphs.op import Variant
 
 INPUT_BYTES = 2

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
 from silicast.core import xp
-from silicast.kernels.implementation import register
 from silicast.kernels.movement.streaming import element_bytes
+from silicast.kernels.registry import register
 from silicast.kernels.rows.chain_model import (
     BY_HAND,
     COMPILED,

@@ -43,7 +43,7 @@ class FormatVariance:
     ) -> None:
         ops = [*(each.op for each in used), *(op for op, _ in measured)]
         maker = KernelPoints(implementation_of(ops[0], device), ops, device, np.ones_like)
-        points, seconds = maker.of(ops, np.ones(len(ops)))
+        points, seconds = maker.points(ops, np.ones(len(ops)))
         count = len(used)
         rows: I64 = np.arange(count, len(ops))
         process = Process.prior(points)

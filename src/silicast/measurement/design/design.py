@@ -16,7 +16,7 @@ import numpy as np
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import implementation_for
+from silicast.kernels.registry import implementation_for
 from silicast.measurement.design.point_design import Choice, PointDesign
 from silicast.measurement.design.points import Cost, KernelPoints
 from silicast.measurement.records.records import Columns
@@ -130,7 +130,7 @@ class Design:
         if model is not None:
             try:
                 points = KernelPoints(model, ops, self._device, self._cost)
-                placed, seconds = points.of(ops, np.ones(len(ops)))
+                placed, seconds = points.points(ops, np.ones(len(ops)))
             except SilicastError:  # a format that the device does not compute: measured anyway
                 pass
             else:
@@ -250,7 +250,7 @@ class _Group:
         if self._design is None or self._points is None:
             self._seconds = np.append(self._seconds, seconds)
             return self._place[op]
-        point, predicted = self._points.of([op], np.zeros(1))
+        point, predicted = self._points.points([op], np.zeros(1))
         self._seconds = np.append(self._seconds, predicted)
         return self._design.add(point)
 

@@ -50,8 +50,8 @@ def draw_layers(mapped_layers: MappedLayers, path: Path) -> None:
     for axes in (energy, time):
         axes.spines[["top", "right"]].set_visible(False)
     figure.suptitle(
-        f"{sum(times)} layers on {mapped_layers.architecture.name}: {mapped_layers.energy_pj / 1e6:,.4g} uJ, "
-        f"{mapped_layers.cycles:,.0f} cycles",
+        f"{sum(times)} layers on {mapped_layers.architecture.name}: "
+        f"{mapped_layers.energy_pj / 1e6:,.4g} uJ, {mapped_layers.cycles:,.0f} cycles",
         fontsize=11,
     )
     save_plot(figure, path)

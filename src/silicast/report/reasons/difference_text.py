@@ -138,8 +138,8 @@ def headline(difference: Difference) -> str:
     more = "longer" if difference.change > 0 else "shorter"
     ratio = f" ({rounded(difference.b / difference.a)} x)" if difference.a else ""
     return (
-        f"{difference.of}: {duration(abs(difference.change) * PICO)} {more}, {duration(difference.a * PICO)} → "
-        f"{duration(difference.b * PICO)}{ratio}"
+        f"{difference.of}: {duration(abs(difference.change) * PICO)} {more}, "
+        f"{duration(difference.a * PICO)} → {duration(difference.b * PICO)}{ratio}"
     )
 
 

@@ -59,8 +59,8 @@ def with_measured(
         versions[model.version] = None
     others = [version for version in versions if version and not _same(version, requested)]
     remarks += [
-        f"calibrated with {engine.name} {other}, asked for {requested}: host times and whole models "
-        "may differ between versions"
+        f"calibrated with {engine.name} {other}, asked for {requested}: host times and whole "
+        "models may differ between versions"
         for other in others
     ]
     return engine, evidence, remarks

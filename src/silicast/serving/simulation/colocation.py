@@ -46,7 +46,7 @@ class Tenant:
         decoding, new, prompts, past, there = work.counts(replica.sequences.cached)
         groups = len(replica.groups)
         numbers = (each // groups for each in (prompts, new, past + new, decoding, there))
-        cores, dram, links = self._needs.of(*numbers)
+        cores, dram, links = self._needs.needs(*numbers)
         return cores * self._cores, dram, links
 
 

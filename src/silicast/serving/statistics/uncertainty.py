@@ -74,7 +74,7 @@ class PaceError:
     @property
     def total(self) -> ErrorFactors:
         """Error of the time of all steps."""
-        return self.of(self.weights)
+        return self.factors(self.weights)
 
     def factors(self, shares: Mapping[Kind, float]) -> ErrorFactors:
         """Error of a time that consists of so much of each kind; the rest, up to 1, is certain."""
@@ -239,7 +239,7 @@ def intervals(
         spent = math.fsum(shares.values())
         if waits_for_answers(records) and spent > 0.0:  # what a request waits for stretches too
             shares = {kind: each * (1.0 - host) / spent for kind, each in shares.items()}
-        current, moved = error.of(shares), error.of_host(host)
+        current, moved = error.factors(shares), error.of_host(host)
         known = math.fsum(share * error.along(kind) for kind, share in shares.items() if share)
         beyond = error.beyond_of(latency, first)
         remainder = Z90 * math.hypot(math.sqrt(max(current.variance - known * known, 0.0)), beyond)

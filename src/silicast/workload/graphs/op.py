@@ -56,7 +56,7 @@ def resolve(dim: Dim, symbols: Mapping[str, I64]) -> int | I64:
         KeyError: the symbol has no value; ValueError: ``dim`` is a list of lengths.
     """
     if isinstance(dim, Affine):
-        return dim.of(symbols[dim.symbol])
+        return dim.evaluate(symbols[dim.symbol])
     if isinstance(dim, str):
         return symbols[dim]
     if isinstance(dim, tuple):
@@ -146,7 +146,7 @@ def _bound(dim: Dim, symbols: Mapping[str, Dim]) -> Dim:
         value = symbols[dim.symbol]
         if not isinstance(value, int):
             raise ValueError(f"a multiple of {dim.symbol!r}, which is not one number")
-        return dim.of(value)
+        return dim.evaluate(value)
     return dim
 
 

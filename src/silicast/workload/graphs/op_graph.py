@@ -388,7 +388,7 @@ def _size(
         dim = _evaluated(where, size, values, declared)
     else:
         value = _evaluated(where, size.symbol, values, declared)
-        dim = Affine(size.symbol, size.factor, size.constant).of(value)
+        dim = Affine(size.symbol, size.factor, size.constant).evaluate(value)
     if any(each < 0 for each in (dim if isinstance(dim, tuple) else (dim,))):  # type: ignore[operator]
         raise SilicastError(f"node {entry.name!r}: {key} = {dim} is below 0", field=f"dims.{key}")
     return dim

@@ -122,7 +122,7 @@ def merged(samples: Sequence[Sample], atoms: Sequence[str]) -> Any:
     >>> merged(samples, ["n"])
     {'name': 'a', 'dims': {'m': '4*n', 'k': 3}}
     """
-    return _Merge(samples, atoms).of([sample.tree for sample in samples], "")
+    return _Merge(samples, atoms).merge([sample.tree for sample in samples], "")
 
 
 def at_sizes(tree: Any, sizes: Sizes, like: Any) -> Any:
@@ -151,11 +151,13 @@ class _Merge:
             where = str(first.get("name") or where)
             keys = list(dict.fromkeys(key for tree in trees for key in tree))
             # a number that is 0 is left out of a file
-            return {key: self.of([t.get(key, 0) for t in trees], f"{where}: {key}") for key in keys}
+            return {
+                key: self.merge([t.get(key, 0) for t in trees], f"{where}: {key}") for key in keys
+            }
         if all(isinstance(tree, list) and len(tree) == len(first) for tree in trees):
-            return [self.of(each, where) for each in zip(*trees, strict=True)]
+            return [self.merge(each, where) for each in zip(*trees, strict=True)]
         if all(type(tree) is int for tree in trees):
-            result = self.expressions.of(trees)
+            result = self.expressions.expression(trees)
             if result is not None:
                 return result
             values = ", ".join(

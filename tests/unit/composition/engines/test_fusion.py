@@ -124,8 +124,8 @@ def test_what_runs_together_takes_as_long_as_two_queues(
         both_s = together_s(
             times.nodes.time_s[list(region.main)],
             times.nodes.time_s[list(region.side)],
-            shares.of(region.main),
-            shares.of(region.side),
+            shares.of_nodes(region.main),
+            shares.of_nodes(region.side),
         )
         indices = [*region.main, *region.side]
         counts = [whole.graph.nodes[position].count for position in indices]

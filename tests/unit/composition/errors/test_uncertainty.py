@@ -53,14 +53,14 @@ def sum_of(
 
 def test_equal_ops_of_two_blocks_share_their_whole_error() -> None:
     twice = nodes(gemm(4096), replace(gemm(4096)))
-    result = Uncertainty(twice, MACHINE).of(sum_of([1.0, 3.0], [0.1, 0.1]))
+    result = Uncertainty(twice, MACHINE).factors(sum_of([1.0, 3.0], [0.1, 0.1]))
     assert result.causes["shapes:gemm"] == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(("tier", "kind"), [(LEARNED, "learned"), (KNOWN, "known")])
 def test_neighbouring_shapes_share_by_their_distance(tier: int, kind: str) -> None:
     two = nodes(gemm(4096), gemm(16384))  # two octaves apart
-    result = Uncertainty(two, MACHINE).of(sum_of([1.0, 1.0], [0.1, 0.1], tier=tier))
+    result = Uncertainty(two, MACHINE).factors(sum_of([1.0, 1.0], [0.1, 0.1], tier=tier))
     alike, reach = CONSTANTS[f"{kind}.alike"], CONSTANTS[f"{kind}.reach_octaves"]
     expected = 0.05 * math.sqrt(2.0 + 2.0 * alike * math.exp(-2.0 / reach))
     assert result.causes["shapes:gemm"] == pytest.approx(expected)
@@ -69,7 +69,7 @@ def test_neighbouring_shapes_share_by_their_distance(tier: int, kind: str) -> No
 def test_different_variants_share_less() -> None:
     other = replace(gemm(4096), variant=Variant(library="cutlass"))
     two, total = nodes(gemm(4096), other), sum_of([1.0, 1.0], [0.1, 0.1])
-    result = Uncertainty(two, MACHINE).of(total)
+    result = Uncertainty(two, MACHINE).factors(total)
     shared = CONSTANTS["known.alike"] * CONSTANTS["known.variants"]
     expected = 0.05 * math.sqrt(2.0 + 2.0 * shared)
     assert result.causes["shapes:gemm"] == pytest.approx(expected)
@@ -77,7 +77,7 @@ def test_different_variants_share_less() -> None:
 
 def test_shapes_of_two_families_are_strangers() -> None:
     two = nodes(gemm(4096), Op.make("rmsnorm", tokens=64, hidden=4096))
-    result = Uncertainty(two, MACHINE).of(sum_of([1.0, 1.0], [0.1, 0.1]))
+    result = Uncertainty(two, MACHINE).factors(sum_of([1.0, 1.0], [0.1, 0.1]))
     assert result.causes["shapes:gemm"] == result.causes["shapes:rmsnorm"] == pytest.approx(0.05)
 
 
@@ -89,7 +89,7 @@ def test_what_a_device_shares_is_mostly_a_family_s() -> None:
     assert result["campaign:gemm"] == 0.05
     two = nodes(gemm(4096), Op.make("rmsnorm", tokens=64, hidden=4096))
     factors = {"device": 0.1}, {"device": 0.1}
-    whole = Uncertainty(two, MACHINE).of(sum_of([1.0, 1.0], [0.0, 0.0], *factors))
+    whole = Uncertainty(two, MACHINE).factors(sum_of([1.0, 1.0], [0.0, 0.0], *factors))
     assert whole.loadings["device"] == pytest.approx(0.1 * math.sqrt(share))
     assert whole.loadings["device:gemm"] == pytest.approx(0.05 * math.sqrt(1.0 - share))
 
@@ -108,7 +108,7 @@ def test_neighbours_are_as_alike_as_what_was_measured_of_the_device_says() -> No
     total = sum_of([1.0, 1.0], [0.1, 0.1], {"device": 0.01})
     for name, kind in (("H100", "known"), ("H20", "sister"), ("Rubin", "unmeasured")):
         two = nodes(gemm(4096), gemm(16384))
-        result = Uncertainty(two, replace(MACHINE, device=find_device(name))).of(total)
+        result = Uncertainty(two, replace(MACHINE, device=find_device(name))).factors(total)
         alike, reach = CONSTANTS[f"{kind}.alike"], CONSTANTS[f"{kind}.reach_octaves"]
         expected = 0.05 * math.sqrt(2.0 + 2.0 * alike * math.exp(-2.0 / reach))
         assert result.causes["shapes:gemm"] == pytest.approx(expected)
@@ -123,14 +123,14 @@ def test_composition_depends_on_the_way_of_execution() -> None:
     ):
         engine = find_engine(name)
         assert mode_of(engine) == mode
-        result = Uncertainty(one, replace(MACHINE, engine=engine)).of(sum_of([1.0], [0.0]))
+        result = Uncertainty(one, replace(MACHINE, engine=engine)).factors(sum_of([1.0], [0.0]))
         assert result.log_sd == CONSTANTS[f"{mode}.composition_log_sd"]
 
 
 def test_host_experts_and_assumed_structure_have_factors() -> None:
     moe = nodes(gemm(4096), Op.make("moe", tokens=8, experts=8, topk=2, hidden=64, intermediate=64))
     total = sum_of([1.0, 1.0], [0.0, 0.0], host_s=2.0)
-    result = Uncertainty(moe, MACHINE, assumed=True).of(total)
+    result = Uncertainty(moe, MACHINE, assumed=True).factors(total)
     assert result.loadings == pytest.approx(
         {
             "host": 0.5 * MACHINE.engine.host.log_sd,
@@ -138,14 +138,14 @@ def test_host_experts_and_assumed_structure_have_factors() -> None:
             "structure": CONSTANTS["structure_log_sd"],
         }
     )
-    assert Uncertainty(moe, MACHINE).of(sum_of([0.0, 0.0], [0.1, 0.1])) == ErrorFactors()
+    assert Uncertainty(moe, MACHINE).factors(sum_of([0.0, 0.0], [0.1, 0.1])) == ErrorFactors()
 
 
 def test_a_measured_family_has_the_spread_of_a_calibration() -> None:
     two = nodes(gemm(4096), Op.make("rmsnorm", tokens=64, hidden=4096))
     factors = {"device": 0.2, "family:gemm": 0.1}, {"device": 0.2}
     total = sum_of([1.0, 1.0], [0.3, 0.3], *factors)
-    result = Uncertainty(two, MACHINE).of(total, frozenset(("gemm",)))
+    result = Uncertainty(two, MACHINE).factors(total, frozenset(("gemm",)))
     assert result.causes["shapes:gemm"] == pytest.approx(0.5 * CONSTANTS["calibrated.gemm.log_sd"])
     shared = CONSTANTS["calibrated.gemm.shared_log_sd"]
     assert result.loadings["device:gemm"] == pytest.approx(0.5 * shared)
@@ -153,8 +153,8 @@ def test_a_measured_family_has_the_spread_of_a_calibration() -> None:
     assert result.causes["shapes:rmsnorm"] == pytest.approx(0.15)
     assert result.loadings["device:rmsnorm"] > result.loadings["device:gemm"]
     certain = sum_of([1.0, 1.0], [0.01, 0.01])
-    same = Uncertainty(two, MACHINE).of(certain, frozenset(("gemm",)))
-    assert same == Uncertainty(two, MACHINE).of(certain)
+    same = Uncertainty(two, MACHINE).factors(certain, frozenset(("gemm",)))
+    assert same == Uncertainty(two, MACHINE).factors(certain)
 
 
 def test_what_is_certain_already_is_not_worth_measuring() -> None:
@@ -168,7 +168,7 @@ def test_links_are_measured_by_themselves() -> None:
     model, total = Uncertainty(two, MACHINE), sum_of([1.0, 1.0], [0.1, 0.3], *factors)
     after = model.narrowed(total)["network"]
     assert after.loadings["network"] == 0.5 * CONSTANTS["calibrated.network.shared_log_sd"]
-    assert after.causes["shapes:gemm"] == model.of(total).causes["shapes:gemm"]
+    assert after.causes["shapes:gemm"] == model.factors(total).causes["shapes:gemm"]
 
 
 def test_distances_are_octaves_of_all_sizes() -> None:
@@ -189,7 +189,7 @@ def test_many_shapes_are_told_apart_by_octaves() -> None:
     many = nodes(*(gemm(64 + i) for i in range(count)))
     assert len(many.nodes) == count
     total = sum_of([1.0] * count, [0.1] * count)
-    cause = Uncertainty(many, MACHINE).of(total).causes["shapes:gemm"]
+    cause = Uncertainty(many, MACHINE).factors(total).causes["shapes:gemm"]
     assert 0.06 < cause <= 0.1 + 1e-12
 
 
@@ -219,5 +219,5 @@ def test_other_constants_are_used_where_they_are_put() -> None:
     physics = load_physics("uncertainty")
     default = {**physics.default, "serving.composition_log_sd": 0.5}
     with replaced({"uncertainty": msgspec.structs.replace(physics, default=default)}):
-        assert Uncertainty(nodes(gemm(64)), MACHINE).of(sum_of([1.0], [0.0])).log_sd == 0.5
-    assert Uncertainty(nodes(gemm(64)), MACHINE).of(sum_of([1.0], [0.0])).log_sd < 0.1
+        assert Uncertainty(nodes(gemm(64)), MACHINE).factors(sum_of([1.0], [0.0])).log_sd == 0.5
+    assert Uncertainty(nodes(gemm(64)), MACHINE).factors(sum_of([1.0], [0.0])).log_sd < 0.1

@@ -20,7 +20,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.prediction import Part
 from silicast.hardware.catalog import find_device
 from silicast.hardware.host import Host
-from silicast.kernels.implementation import implementation_for
+from silicast.kernels.registry import implementation_for
 from silicast.workload.models.lookup import find_model
 from silicast.workload.transformers.plan import Plan
 

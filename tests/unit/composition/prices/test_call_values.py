@@ -52,9 +52,9 @@ def test_one_prompt_takes_what_the_full_model_says(model: str, engine: str) -> N
     for _, surface in result._prefills:
         calls = surface._calls
         pairs = [[(7, 7)], [(1000, 1000)], [(1, 900)], [(513, 4096)], [(5, 5), (800, 900)]]
-        many = calls.of(0, pairs, [NONE] * len(pairs))
+        many = calls.values(0, pairs, [NONE] * len(pairs))
         for each, row in zip(pairs, many, strict=True):
-            assert calls.of(0, [each], [NONE]).tolist() == [row.tolist()]
+            assert calls.values(0, [each], [NONE]).tolist() == [row.tolist()]
         assert surface.at(0, [(1000, 1000)]) == tuple(many[1].tolist())
 
 

@@ -10,7 +10,7 @@ import pytest
 from silicast.composition.prices import kept_times
 from silicast.composition.prices.kept_times import analysis_of, keeping_times, times_of
 from silicast.hardware.catalog import find_device
-from silicast.kernels.implementation import implementation_for
+from silicast.kernels.registry import implementation_for
 from silicast.learning.tiers import ALL_SHIPPED, Evidence, kernel_times
 from silicast.workload.graphs.op import Op, OpBatch
 

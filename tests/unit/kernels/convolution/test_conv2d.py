@@ -11,7 +11,8 @@ from silicast.kernels.check import check_kernel
 from silicast.kernels.convolution.conv2d import Conv2d
 from silicast.kernels.convolution.conv2d_model import closest
 from silicast.kernels.convolution.conv2d_shapes import Shape, fewest_products
-from silicast.kernels.implementation import KernelTimes, implementation_for
+from silicast.kernels.implementation import KernelTimes
+from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 V100 = find_device("V100-SXM2-16GB")

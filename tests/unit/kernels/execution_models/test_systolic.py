@@ -14,7 +14,7 @@ from silicast.kernels.execution_models.systolic import (
     issued_by_arrays,
     systolic_rates,
 )
-from silicast.kernels.implementation import families, implementation_for
+from silicast.kernels.registry import families, implementation_for
 from silicast.learning.dispatch import times
 from silicast.workload.graphs.op import Op, Variant
 

@@ -11,7 +11,7 @@ from silicast.hardware.catalog import device_index, find_device
 from silicast.hardware.device import Device
 from silicast.kernels.check import check_kernel
 from silicast.kernels.execution_models.vector_cpu import padded_ops
-from silicast.kernels.implementation import families, implementation_for
+from silicast.kernels.registry import families, implementation_for
 from silicast.learning.dispatch import times
 from silicast.workload.graphs.op import Op, Variant
 

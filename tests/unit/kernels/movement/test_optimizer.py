@@ -8,8 +8,9 @@ from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.check import check_kernel
-from silicast.kernels.implementation import KernelTimes, implementation_for
+from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.movement.optimizer import RULES, Optimizer, optimizer_flags
+from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 H100 = find_device("H100")

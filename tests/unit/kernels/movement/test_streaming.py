@@ -11,11 +11,12 @@ from msgspec import structs
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Implementation, KernelTimes, implementation_for
+from silicast.kernels.implementation import Implementation, KernelTimes
 from silicast.kernels.movement.elementwise import KINDS, elementwise_op, kind_of
 from silicast.kernels.movement.streaming import Stream, analyse_stream, element_bytes
 from silicast.kernels.movement.streaming_rates import StreamingRates, memory_latency_s
 from silicast.kernels.physics.constants import load_physics
+from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 H100 = find_device("H100")

@@ -12,7 +12,7 @@ from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.check import draw_batch
-from silicast.kernels.implementation import KernelTimes, families, implementation_for
+from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.energy import (
     KernelEnergy,
@@ -22,6 +22,7 @@ from silicast.kernels.physics.energy import (
     energies,
     kernel_energy,
 )
+from silicast.kernels.registry import families, implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 BOARDS = ("H200", "GB200", "L40S", "T4", "A100", "MI300X", "P100-PCIE-16GB")

@@ -11,7 +11,6 @@ import pytest
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import implementation_for
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.power import (
     CLOCKS,
@@ -25,6 +24,7 @@ from silicast.kernels.physics.power import (
     place_of,
     weight_of,
 )
+from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 H100 = find_device("H100-SXM-80GB")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lab.scorecard.held_out import unmeasured
 from silicast.hardware.catalog import find_device
-from silicast.kernels.implementation import implementation_for, shared_of
+from silicast.kernels.implementation import shared_of
 from silicast.kernels.physics.constants import NO_CONSTANTS, load_physics, replaced
 from silicast.kernels.physics.unseen import (
     SEEN,
@@ -19,6 +19,7 @@ from silicast.kernels.physics.unseen import (
     seen_of,
     unseen_errors,
 )
+from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 H100, H20, H200 = (find_device(name) for name in ("H100", "H20", "H200"))

@@ -12,11 +12,11 @@ from silicast.core.dtypes import RECIPES, recipe_for
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import implementation_for
 from silicast.kernels.physics.formats import with_format
 from silicast.kernels.products.candidates import product_tiles
 from silicast.kernels.products.gemm import Gemm, Setting, estimate
 from silicast.kernels.products.gemm_constants import measured_format, selected
+from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 H100 = find_device("H100-SXM-80GB")

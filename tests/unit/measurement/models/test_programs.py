@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="measuring models needs torch (extra `torch`)")
 
-from silicast.kernels.implementation import implementation_for  # noqa: E402
+from silicast.kernels.registry import implementation_for  # noqa: E402
 from silicast.measurement.models.model_case import LARGE, SMALL, ModelCase, Place, model_cases  # noqa: E402
 from silicast.workload.front_ends import graph_of  # noqa: E402
 from silicast.workload.graphs.graph import Graph  # noqa: E402

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.kernels.implementation import families, implementation_for
+from silicast.kernels.registry import families, implementation_for
 from silicast.scenario.kernels.kernel_case import kernel_case
 from silicast.scenario.kernels.kernel_ops import OPS
 from silicast.scenario.kernels.tables.streams import KINDS

@@ -71,7 +71,7 @@ def test_what_was_put_in_is_found(factor: int, rest: int, b: int, power: int, at
     if b == power == 0:
         return  # what does not change needs no expression
     values = [value(sizes) for sizes in POINTS]
-    result = FINDS.of(values)
+    result = FINDS.expression(values)
     assert result is not None
     beyond = {"batch": 512, "image": 1023}
     assert size_of(result, beyond) == value(beyond)
@@ -84,14 +84,14 @@ def test_sums_of_two_products_are_found() -> None:
         batch, side = sizes["batch"], (sizes["image"] - 1) // 2 + 1
         return 147 * batch * sizes["image"] ** 2 + 256 * batch * side**2 + 37632
 
-    result = FINDS.of([value(sizes) for sizes in POINTS])
+    result = FINDS.expression([value(sizes) for sizes in POINTS])
     assert result is not None
     beyond = {"batch": 3, "image": 97}
     assert size_of(result, beyond) == value(beyond)
 
 
 def test_what_follows_nothing_is_not_made_up() -> None:
-    assert FINDS.of([3, 1, 4, 1, 5, 9]) is None
+    assert FINDS.expression([3, 1, 4, 1, 5, 9]) is None
 
 
 def test_numbers_that_follow_nothing_are_named() -> None:

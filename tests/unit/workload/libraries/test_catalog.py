@@ -17,8 +17,8 @@ from silicast.core.dtypes import RECIPES
 from silicast.core.errors import SilicastError
 from silicast.core.releases import release_of
 from silicast.hardware.catalog import device_index
-from silicast.kernels.implementation import families
 from silicast.kernels.physics.constants import has_physics, load_physics
+from silicast.kernels.registry import families
 from silicast.workload.libraries.catalog import (
     ANY,
     absorbed_up_to,

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
-from silicast.kernels.implementation import implementation_for
+from silicast.kernels.registry import implementation_for
 from silicast.workload.frameworks.eager import Framework, PassShape, framework_graph
 from silicast.workload.graphs.graph import Block, Graph, Node
 from silicast.workload.graphs.op import Op, Variant

@@ -225,7 +225,7 @@ def _priced(candidate: Candidate, prices: PriceList | None) -> Candidate:
     if prices is None:
         return candidate
     try:
-        price = prices.of(device_of(candidate.scenario["device"]).name)
+        price = prices.price(device_of(candidate.scenario["device"]).name)
     except SilicastError:
         return candidate
     reply = candidate.reply

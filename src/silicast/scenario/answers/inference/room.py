@@ -48,7 +48,7 @@ def batch_room(
 
 
 def served_room(room: Room) -> dict[str, Any]:
-    """Of a server."""
+    """How many more requests a server has room for, and how long one may be."""
     return {
         "concurrency": room.sequences,
         "concurrency_limited_by": room.by,

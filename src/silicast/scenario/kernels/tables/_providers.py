@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from silicast.core.errors import SilicastError
-from silicast.kernels.implementation import implementation_for
+from silicast.kernels.registry import implementation_for
 from silicast.kernels.rows.chain_model import BACKWARD, BOTH, RESIDUAL, SUFFIX, ChainedKernel
 from silicast.workload.graphs.op import Op
 from silicast.workload.libraries.catalog import kernel_rule
