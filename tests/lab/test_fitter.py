@@ -45,7 +45,7 @@ class Transferred(Means):
 
 
 @pytest.fixture
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     monkeypatch.setenv("SILICAST_DATA", str(tmp_path))
     monkeypatch.setattr(fitting, "PHYSICS", tmp_path / "physics")
     monkeypatch.setattr(fitting, "HELD_OUT", tmp_path / "held_out")

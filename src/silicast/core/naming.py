@@ -94,6 +94,10 @@ class NameIndex(Generic[T]):
         return list(fromkeys)[:count]
 
 
+SHOWN = 40
+"""Names that a hint lists at most."""
+
+
 def near(name: object, known: Iterable[str], count: int = 3) -> str:
     """A hint that offers the nearest of ``known``, or all of them where they are few.
 
@@ -104,7 +108,9 @@ def near(name: object, known: Iterable[str], count: int = 3) -> str:
     folded = {other.casefold(): other for other in names}
     if matches := _close(str(name).casefold(), folded, count):
         return f"did you mean {' or '.join(folded[match] for match in matches)}?"
-    return f"known: {', '.join(names[:24])}{', …' if len(names) > 24 else ''}" if names else ""
+    return (
+        f"known: {', '.join(names[:SHOWN])}{', …' if len(names) > SHOWN else ''}" if names else ""
+    )
 
 
 def _close(name: str, known: Iterable[str], count: int) -> list[str]:

@@ -167,7 +167,7 @@ def test_a_broken_artefact_is_named(artefact: Artefact, tmp_path: Path) -> None:
     with pytest.raises(SilicastError, match="not what its card says"):
         read_artefact(path)
     path.write_text("{")
-    with pytest.raises(SilicastError, match="no card"):
+    with pytest.raises(SilicastError, match="not valid JSON"):
         read_artefact(path)
 
 

@@ -24,8 +24,8 @@ SIZES = {
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for families of the user's own."""
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for families of the user."""
     folder = tmp_path / "families"
     folder.mkdir()
     monkeypatch.setenv("SILICAST_CATALOG", str(tmp_path))
@@ -109,12 +109,12 @@ def test_layers(path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "field"),
     [
-        ("colour = 1", ""),
+        ("colour = 1", "colour"),
         ("text_part = 1", "text_part"),
         ('[fields]\nhiden = "hidden_size"', "hiden"),
         ('[structure]\n"moe.expert" = 1', "moe.expert"),
         ('[encoder.fields]\nhiden = "x"', "hiden"),
-        ('[fields]\nhidden = { name = "x" }', "fields[...]"),
+        ('[fields]\nhidden = { name = "x" }', "fields.hidden.name"),
         ('like = "nobody"', "like"),
         ('like = "mine"', "like"),
         ('[structure]\nkv_heads = "groups"', "groups"),
@@ -123,9 +123,9 @@ def test_layers(path: Path) -> None:
         ("= 1", ""),
     ],
 )
-def test_wrong_tables_name_file_and_field(own: Path, table: str, field: str) -> None:
+def test_wrong_tables_name_file_and_field(path: Path, table: str, field: str) -> None:
     with pytest.raises(SilicastError) as caught:
-        read(own, table)
+        read(path, table)
     assert caught.value.file.endswith("mine.toml")
     assert caught.value.field == field
 

@@ -35,7 +35,7 @@ PRICES = ["h100=2.5,h200=1.0"]
 
 
 @pytest.fixture(scope="module")
-def found() -> list[Candidate]:
+def candidates() -> list[Candidate]:
     return list(compared(BATCH, DEVICES, prices=price_list(PRICES)))
 
 
@@ -84,8 +84,8 @@ def test_cost_is_price_over_throughput(candidates: list[Candidate]) -> None:
 
 
 @pytest.mark.parametrize("word", ["throughput", "throughput-per-gpu", "time", "tpot", "energy"])
-def test_every_order_is_one(word: str, found: list[Candidate]) -> None:
-    ordered = [one for one in in_order(found, word) if one.fits]
+def test_every_order_is_one(word: str, candidates: list[Candidate]) -> None:
+    ordered = [one for one in in_order(candidates, word) if one.fits]
     name = {
         "throughput": "output_tokens_per_s", "throughput-per-gpu": "output_tokens_per_s_per_gpu",
         "time": "total_ms", "tpot": "decode_step_ms", "energy": "energy_per_output_token_j",
