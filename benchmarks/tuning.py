@@ -36,9 +36,10 @@ from lab.scorecard.tuning_scores import (
 from silicast.core.dtypes import recipe_for
 from silicast.hardware.catalog import find_device
 from silicast.learning.configuration_ranking import ranked, shipped_ranker
-from silicast.learning.tuning_gain import GainBelief
-from silicast.scenario.answers.diagnose.diagnosis import Measured, diagnose_measured, group_errors
-from silicast.scenario.answers.tune.tuning import tune_experts
+from silicast.scenario.answers.diagnose.named import measured_kernel
+from silicast.tuning.diagnosis import diagnose_measured, group_errors
+from silicast.tuning.gain import GainBelief
+from silicast.tuning.plan import tune_experts
 
 F = NDArray[np.float64]
 RESULT = Path(__file__).parent / "results" / "tuning.json"
@@ -112,8 +113,7 @@ def flagged(device: str, *, as_a_file: bool = False) -> dict[str, float]:
     table = read_arrow(data_folder() / FLAGGED, ("gpu", *SIZES, *times))
     rows = [row for row in table.to_pylist() if row["gpu"] == device]
     every = [
-        Measured.from_table(flagged_kernel(row), device, [row["default_latency_us"]])
-        for row in rows
+        measured_kernel(flagged_kernel(row), device, [row["default_latency_us"]]) for row in rows
     ]
     errors = group_errors(every) if as_a_file else [None] * len(every)
     items = [diagnose_measured(one, error) for one, error in zip(every, errors, strict=True)]

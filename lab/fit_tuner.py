@@ -21,7 +21,7 @@ from lab.scorecard.tuned_file_rows import TABLES, FileEntry, file_entries
 from silicast.core.catalog import CATALOG
 from silicast.learning.boosting import Settings, train_odds
 from silicast.learning.oblivious import Trees
-from silicast.learning.tuner_choice import (
+from silicast.tuning.tuner_choice import (
     FORMAT,
     NAMES,
     SIDES,

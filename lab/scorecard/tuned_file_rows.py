@@ -14,8 +14,8 @@ from zlib import crc32
 from lab.scorecard.tables import csv_records
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.learning.tuner_choice import Tuning
-from silicast.scenario.answers.tune.tuned_files import device_of_driver
+from silicast.tuning.files import device_of_driver
+from silicast.tuning.tuner_choice import Tuning
 
 EXPERTS = "kernels/fused_moe_tuned_configs.csv.gz"
 PRODUCTS = "kernels/blockscaled_gemm_tuned_configs.csv.gz"

@@ -24,7 +24,7 @@ from silicast.learning.configuration_ranking import (
     rank_steps,
     shipped_ranker,
 )
-from silicast.learning.tuning_gain import GainBelief, gain_belief, shared_error
+from silicast.tuning.gain import GainBelief, gain_belief, shared_error
 
 TEN = 10
 SPLITS = ("layers", "device")

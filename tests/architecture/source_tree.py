@@ -20,6 +20,7 @@ LAYERS = (
     "communication",
     "composition",
     "distributed",
+    "tuning",
     "serving",
     "accelerator",
     "exploration",

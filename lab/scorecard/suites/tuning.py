@@ -28,8 +28,8 @@ from lab.scorecard.tuning_scores import TEN, Choice, choices, default_gains, gro
 from silicast.core.dtypes import recipe_for
 from silicast.core.numerics import F64
 from silicast.kernels.products.candidates import SWEEP, grid, legal
-from silicast.learning.tuner_choice import SIDES, tuner_chances
-from silicast.learning.tuning_gain import GainBelief
+from silicast.tuning.gain import GainBelief
+from silicast.tuning.tuner_choice import SIDES, tuner_chances
 
 US = 1e6
 SPLIT_NAMES = {"layers": "layers", "device": "device"}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from silicast.core.errors import SilicastError, unknown_name
 
 if TYPE_CHECKING:
-    from silicast.scenario.answers.diagnose.diagnosis import Diagnosis
-    from silicast.scenario.answers.tune.tuning import TuningPlan
+    from silicast.tuning.diagnosis import Diagnosis
+    from silicast.tuning.plan import TuningPlan
 
 
 def diagnose(
@@ -35,7 +35,7 @@ def diagnose(
     >>> found.bound_us < found.measured_us, found.faster.gain_pct > 5.0
     (True, True)
     """
-    from silicast.scenario.answers.diagnose.diagnosis import diagnose as diagnosed
+    from silicast.scenario.answers.diagnose.named import diagnose as diagnosed
 
     given = measured_us if isinstance(measured_us, Iterable) else [measured_us]
     try:
@@ -92,8 +92,8 @@ def tune(
     >>> plan.files[0].name, [entry.tokens for entry in plan.files[0].entries]
     ('E=128,N=768,device_name=NVIDIA_H20.json', [1, 64])
     """
-    from silicast.scenario.answers.tune.tuning import BLOCK_SCALED, tune_experts, tune_products
     from silicast.scenario.resolve import find_any_device, find_any_model
+    from silicast.tuning.plan import BLOCK_SCALED, tune_experts, tune_products
 
     if kernel not in ("moe", "gemm"):
         raise unknown_name(f"no tuned files of {kernel!r}", "kernel", "one of moe, gemm")

@@ -19,6 +19,7 @@ from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.configuration import Configuration, kinds, of_pairs
 from silicast.kernels.execution_models.loop_times import FORMAT, scheduled_s
+from silicast.kernels.experts.expert_layer import ExpertLayer
 from silicast.kernels.experts.moe import distribution_of
 from silicast.kernels.experts.moe_recipes import is_gated
 from silicast.kernels.implementation import Analysis, Implementation, KernelTimes, one_row
@@ -26,7 +27,6 @@ from silicast.kernels.physics.formats import with_format
 from silicast.kernels.products.blocks import check_legal
 from silicast.kernels.products.tile_times import Product, tile_constants
 from silicast.learning.configuration_ranking import configured_s, ranked
-from silicast.learning.expert_tuning import ExpertLayer
 from silicast.workload.graphs.op import OpBatch, Variant
 
 Sizes = Mapping[str, int]

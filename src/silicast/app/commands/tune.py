@@ -12,7 +12,9 @@ from silicast.app.console import show, warn, write_json
 from silicast.app.flags import Json
 
 if TYPE_CHECKING:
-    from silicast.scenario.answers.tune.tuning import TuningPlan
+    from silicast.hardware.device import Device
+    from silicast.tuning.plan import TuningPlan
+    from silicast.workload.models.model import ModelConfig
 
 tune = App(
     name="tune",
@@ -64,13 +66,19 @@ def moe(
     """
     from silicast.app.number_lists import name_or_shares, whole_numbers
     from silicast.measurement.trials.tuned_plan import measured_plan
-    from silicast.scenario.answers.tune.tuning import tune_experts
+    from silicast.tuning.plan import tune_experts
 
     plan = tune_experts(
-        model, device, engine, dtype=dtype, tp=whole_numbers(tp, "tp"), ep=ep,
-        tokens=whole_numbers(tokens, "tokens"), existing=existing, compiler=triton,
+        *_resolved(model, device),
+        engine,
+        dtype=dtype,
+        tp=whole_numbers(tp, "tp"),
+        ep=ep,
+        tokens=whole_numbers(tokens, "tokens"),
+        existing=existing,
+        compiler=triton,
         routing=name_or_shares(routing, "routing"),
-    )  # fmt: skip
+    )
     if measure:
         plan = measured_plan(plan, trials, output or Path())
     if plot:
@@ -107,11 +115,10 @@ def gemm(
         json: print JSON instead of tables.
     """
     from silicast.app.number_lists import whole_numbers
-    from silicast.scenario.answers.tune.tuning import tune_products
+    from silicast.tuning.plan import tune_products
 
     plan = tune_products(
-        model,
-        device,
+        *_resolved(model, device),
         engine,
         dtype=dtype,
         tp=whole_numbers(tp, "tp"),
@@ -137,9 +144,9 @@ def sparsity(
     from dataclasses import asdict
 
     from silicast.report.tasks.tuning import sparse_report
-    from silicast.scenario.answers.tune.sparse_layers import sparse_layers
+    from silicast.tuning.sparse_layers import sparse_layers
 
-    rows = sparse_layers(model, device, tokens, dtype)
+    rows = sparse_layers(*_resolved(model, device), tokens, dtype)
     if json:
         write_json([{**asdict(row), "saved_pct": row.saved_pct, "pays": row.pays} for row in rows])
     else:
@@ -150,7 +157,7 @@ def sparsity(
 def _answered(plan: TuningPlan, output: Path | None, *, as_json: bool) -> int:
     """Writes a plan's files where a folder is given, and shows the plan."""
     from silicast.report.tasks.tuning import plan_report
-    from silicast.scenario.answers.tune.tuning import plan_data
+    from silicast.tuning.plan import plan_data
 
     written = plan.write(output) if output else []
     if as_json:
@@ -160,3 +167,10 @@ def _answered(plan: TuningPlan, output: Path | None, *, as_json: bool) -> int:
     for path in written:
         warn(f"wrote {path}")
     return status.ANSWERED
+
+
+def _resolved(model: str, device: str) -> tuple[ModelConfig, Device]:
+    """A model and a device by names or paths."""
+    from silicast.scenario.resolve import find_any_device, find_any_model
+
+    return find_any_model(model, Path()), find_any_device(device, Path())

@@ -19,7 +19,7 @@ points, whatever the number of experts. Everything here is elementwise or in a f
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import final
 
@@ -296,6 +296,38 @@ def histogram_name(shares: Iterable[float]) -> str:
     'histogram:3,1.5'
     """
     return "histogram:" + ",".join(f"{share:.9g}" for share in shares)
+
+
+def routing_name(
+    stated: str | Sequence[float] | None, experts: int | None = None, field: str = "routing"
+) -> str:
+    """The name of a distribution as a user states it.
+
+    Args:
+        stated: a name, or one share an expert; None = balanced.
+        experts: that a histogram must have shares for, where they are known.
+        field: where it is stated.
+
+    Raises:
+        SilicastError: no such distribution, shares that are none, or of another number of experts.
+
+    >>> routing_name(None), routing_name([3, 1])
+    ('balanced', 'histogram:3,1')
+    """
+    name = stated or "balanced"
+    name = name.strip().casefold() if isinstance(name, str) else histogram_name(name)
+    try:
+        check_distribution(name)
+    except SilicastError as error:
+        raise SilicastError(error.message, field=field, hint=error.hint) from None
+    shares = name.count(",") + 1
+    if experts is not None and name.startswith("histogram:") and shares != experts:
+        raise SilicastError(
+            f"expected one share for each of {experts} experts, found {shares}",
+            field=field,
+            hint="of one rank's experts, where ranks share them",
+        )
+    return name
 
 
 @lru_cache(maxsize=256)

@@ -16,7 +16,8 @@ from silicast.measurement.records.dataset import (
     dataset_device,
     read_dataset,
 )
-from silicast.scenario.answers.diagnose.diagnosis import (
+from silicast.scenario.answers.diagnose.named import measured_kernel
+from silicast.tuning.diagnosis import (
     Diagnosis,
     GroupError,
     Measured,
@@ -97,7 +98,7 @@ def _measured(rows: Sequence[DatasetRow[TableKernel]], device: str) -> Measured 
     """A kernel of the files, or why there is none."""
     times = [float(row.row.values[TIME]) for row in rows]
     try:
-        return Measured.from_table(_kernel(rows), device, [median(times)])
+        return measured_kernel(_kernel(rows), device, [median(times)])
     except SilicastError as error:
         return error
 

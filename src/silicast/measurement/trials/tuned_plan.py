@@ -8,7 +8,7 @@ from pathlib import Path
 
 from silicast.core.errors import SilicastError, unsupported
 from silicast.measurement.trials.tuning_trials import Timer, best_measured, gpu_timer, run_trials
-from silicast.scenario.answers.tune.tuning import TuningPlan, first_candidates
+from silicast.tuning.plan import TuningPlan, first_candidates
 
 MOST_TRIALS = 1000
 TIMED_ROUTINGS = ("", "balanced", "uniform")

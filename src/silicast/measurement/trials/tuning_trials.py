@@ -20,7 +20,7 @@ import msgspec
 from silicast.core.decode import Strict, decode_json
 from silicast.core.errors import SilicastError, unsupported
 from silicast.kernels.configuration import Configuration, read_configuration
-from silicast.learning.expert_tuning import ExpertLayer
+from silicast.kernels.experts.expert_layer import ExpertLayer
 
 FILE = "trials.jsonl"
 PAGE = "docs/how-to/tune-a-kernel.md"

@@ -11,10 +11,10 @@ import numpy as np
 
 from silicast.core.numerics import F64
 from silicast.learning.configuration_ranking import Ranked
-from silicast.learning.kernel_causes import CAUSES
 from silicast.report.drawing.plot_file import check_plot, figure_class, save_plot
-from silicast.scenario.answers.diagnose.diagnosis import Diagnosis
-from silicast.scenario.answers.tune.tuning import TuningPlan
+from silicast.tuning.causes import CAUSES
+from silicast.tuning.diagnosis import Diagnosis
+from silicast.tuning.plan import TuningPlan
 
 DARK, LIGHT, MARK = "#1f4e79", "#9dbfdd", "#c0504d"
 

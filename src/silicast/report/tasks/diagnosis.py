@@ -8,10 +8,10 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from silicast.learning.kernel_causes import CAUSES
 from silicast.measurement.trials.diagnosed import DiagnosedRow
 from silicast.report.drawing.tables import Facts, figure, listing
-from silicast.scenario.answers.diagnose.diagnosis import Diagnosis, diagnosis_data
+from silicast.tuning.causes import CAUSES
+from silicast.tuning.diagnosis import Diagnosis, diagnosis_data
 
 SMALLEST_SHARE = 0.0005
 """Causes of less are not shown."""

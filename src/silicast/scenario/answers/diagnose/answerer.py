@@ -6,10 +6,13 @@ from typing import Any, ClassVar, final
 
 from silicast.core.prediction import Domain, Quantity
 from silicast.learning.configuration_ranking import shipped_ranker
-from silicast.learning.expert_tuning import SWEPT_FORMATS
 from silicast.scenario.answer import Answer, answer
 from silicast.scenario.answerer import Answerer, ignored, refuse_unmodelled, register
-from silicast.scenario.answers.diagnose.diagnosis import (
+from silicast.scenario.answers.diagnose.model_gain import gain_in_model
+from silicast.scenario.answers.diagnose.named import measured_kernel
+from silicast.scenario.decode import Scenario
+from silicast.scenario.workloads import DiagnoseWorkload, MeasuredTable
+from silicast.tuning.diagnosis import (
     Diagnosis,
     GroupError,
     Measured,
@@ -18,9 +21,7 @@ from silicast.scenario.answers.diagnose.diagnosis import (
     group_errors,
     saved_us,
 )
-from silicast.scenario.answers.tune.model_gain import gain_in_model
-from silicast.scenario.decode import Scenario
-from silicast.scenario.workloads import DiagnoseWorkload, MeasuredTable
+from silicast.tuning.expert_layers import SWEPT_FORMATS
 
 UNUSED = (
     "cluster", "host", "limits", "seed", "tier", "calibration", "router", "precision", "parallel",
@@ -50,7 +51,7 @@ def _measured(scenario: Scenario, one: DiagnoseWorkload | MeasuredTable) -> Meas
     device, given = scenario.raw.device, one.measured_us
     assert device is not None
     values = given if isinstance(given, list) else [given]
-    return Measured.from_table(one.kernel, device, values, folder=scenario.folder)
+    return measured_kernel(one.kernel, device, values, folder=scenario.folder)
 
 
 def _answer(scenario: Scenario, one: Measured, error: GroupError | None) -> Answer:

@@ -28,6 +28,7 @@ from silicast.distributed.ranks.expert_ranks import own_tokens
 from silicast.distributed.ranks.plan import TrainingPlan
 from silicast.distributed.step.partial_recompute import least_share, mixed_step
 from silicast.distributed.step.step import DistributedStep, Overlap, predict_step, schedule_of
+from silicast.kernels.experts.routing import routing_name
 from silicast.scenario.answers.training.training_memory import (
     RunMemory,
     counted_on_operations,
@@ -38,7 +39,6 @@ from silicast.scenario.answers.training.training_memory import (
 from silicast.scenario.answers.training.training_plans import overlap_of, training_plan_of
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.deployments import deployment_of, framework_of
-from silicast.scenario.resolving.expert_routing import routing_name
 from silicast.scenario.resolving.named import check_names
 from silicast.scenario.resolving.update_rule import update_rule
 from silicast.scenario.workloads import TrainingWorkload

@@ -8,11 +8,15 @@ from typing import ClassVar, final
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Domain, Quantity
 from silicast.learning.configuration_ranking import shipped_ranker
-from silicast.learning.expert_tuning import SWEPT_FORMATS
 from silicast.scenario.answer import Answer, answer
 from silicast.scenario.answerer import Answerer, ignored, refuse_unmodelled, register
-from silicast.scenario.answers.tune.tuned_files import engines
-from silicast.scenario.answers.tune.tuning import (
+from silicast.scenario.decode import Scenario
+from silicast.scenario.resolve import device_of, model_of
+from silicast.scenario.schema import ParallelTable, PrecisionTable
+from silicast.scenario.workloads import TuneWorkload
+from silicast.tuning.expert_layers import SWEPT_FORMATS
+from silicast.tuning.files import engines
+from silicast.tuning.plan import (
     BLOCK_SCALED,
     TunedFile,
     TuningPlan,
@@ -20,10 +24,6 @@ from silicast.scenario.answers.tune.tuning import (
     tune_experts,
     tune_products,
 )
-from silicast.scenario.decode import Scenario
-from silicast.scenario.resolve import device_of, model_of
-from silicast.scenario.schema import ParallelTable, PrecisionTable
-from silicast.scenario.workloads import TuneWorkload
 
 UNUSED = ("cluster", "host", "limits", "seed", "tier", "calibration", "router")
 
@@ -54,7 +54,7 @@ def plan_of(scenario: Scenario) -> TuningPlan:
     """The files that a scenario asks for.
 
     Raises:
-        SilicastError: see :func:`~silicast.scenario.answers.tune.tuning.tune_experts`; an
+        SilicastError: see :func:`~silicast.tuning.plan.tune_experts`; an
         existing file that
             cannot be read.
     """

@@ -1,11 +1,5 @@
 """One reason for a slow kernel: what a measured kernel reached, where its time goes, which
-configuration is faster, and what a model gains by it.
-
->>> kernel = {"op": "moe", "tokens": 64, "experts": 128, "topk": 8, "hidden": 2048,
-...           "intermediate": 768, "part": "w13"}
->>> found = diagnose(kernel, "H20", [420.0, 421.0, 423.0])
->>> abs(sum(found.causes_us.values()) - found.measured_us) < 1e-6
-True
+configuration is faster.
 """
 
 from __future__ import annotations
@@ -13,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 from typing import Any, final
 
@@ -21,7 +14,7 @@ from silicast.core.dtypes import recipe_for
 from silicast.core.errors import SilicastError, unmodelled
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
-from silicast.kernels.configuration import Configuration, of_pairs, read_configuration
+from silicast.kernels.configuration import Configuration
 from silicast.kernels.experts.moe import distribution_of
 from silicast.kernels.physics.formats import with_format
 from silicast.kernels.products.blocks import check_legal
@@ -35,12 +28,10 @@ from silicast.learning.configuration_ranking import (
 )
 from silicast.learning.configured import PRODUCTS
 from silicast.learning.dispatch import KernelTime, times
-from silicast.learning.kernel_causes import product_causes, summed
 from silicast.learning.tiers import Evidence
-from silicast.learning.tuning_gain import NONE, GainBelief, gain_belief, shared_error
-from silicast.learning.usual_choice import tuned_problem, usual_s
-from silicast.scenario.kernels.kernel_case import kernel_case
-from silicast.scenario.resolve import find_any_device
+from silicast.tuning.causes import product_causes, summed
+from silicast.tuning.gain import NONE, GainBelief, gain_belief, shared_error
+from silicast.tuning.usual_choice import tuned_problem, usual_s
 from silicast.workload.graphs.op import Op
 
 US = 1e6
@@ -129,22 +120,6 @@ class Measured:
     device: Device
     values_us: tuple[float, ...]
 
-    @staticmethod
-    def from_table(
-        kernel: Mapping[str, Any],
-        device: str | dict[str, Any],
-        measured_us: Sequence[float],
-        configuration: Mapping[str, Any] | None = None,
-        folder: Path = Path(),
-    ) -> Measured:
-        op, board = kernel_case(kernel).op, find_any_device(device, folder)
-        stated = op.variant.config
-        op = replace(op, variant=replace(op.variant, config=()))
-        one = read_configuration(configuration) if configuration else None
-        if one is None and stated:
-            one = of_pairs(stated)
-        return Measured(op, one, board, tuple(measured_us))
-
 
 @final
 @dataclass(frozen=True)
@@ -202,33 +177,15 @@ class GroupError:
     kernels: int
 
 
-def diagnose(
-    kernel: Mapping[str, Any],
-    device: str,
-    measured_us: Sequence[float],
-    *,
-    configuration: Mapping[str, Any] | None = None,
-) -> Diagnosis:
+def diagnose_measured(one: Measured, error: GroupError | None = None) -> Diagnosis:
     """Diagnoses one measured kernel.
 
     Args:
-        kernel: as a scenario's ``kernel`` table: moe (w13 or w2) or gemm.
-        device: catalog name, or path to a device file.
-        measured_us: repeats.
-        configuration: that ran; None = what the kernel's table states, else the likeliest.
+        error: what kernels like it are off by on this device; see :func:`group_errors`.
 
     Raises:
-        SilicastError: no such kernel or device, no measurement, one that is faster than its bound,
-            or a configuration that the device cannot run.
-    """
-    return diagnose_measured(Measured.from_table(kernel, device, measured_us, configuration))
-
-
-def diagnose_measured(one: Measured, error: GroupError | None = None) -> Diagnosis:
-    """:func:`diagnose` of a kernel whose names are resolved.
-
-    Args:
-        error: what kernels like it are off by on this device; see :func:`group_errors`.
+        SilicastError: no such kernel, no measurement, one that is faster than its bound, or a
+            configuration that the device cannot run.
     """
     every = _ranked(one)
     usual = Usual.from_op(one.op, every)

@@ -9,8 +9,9 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
-from silicast.learning.expert_tuning import ChosenBy
-from silicast.learning.tuner_choice import (
+from silicast.tuning.expert_layers import ChosenBy
+from silicast.tuning.plan import tune_products
+from silicast.tuning.tuner_choice import (
     NAMES,
     SIDES,
     Tuning,
@@ -21,7 +22,6 @@ from silicast.learning.tuner_choice import (
     tuner_features,
     write_tuner,
 )
-from silicast.scenario.answers.tune.tuning import tune_products
 
 
 @pytest.mark.parametrize("device", ["H20", "A40", "L40S", "B200", "RTX PRO 6000 S"])

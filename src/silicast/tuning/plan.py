@@ -1,6 +1,6 @@
 """Files of tuned configurations for a model on a device, and what an existing one leaves.
 
->>> from silicast.scenario.answers.tune.tuned_files import engines
+>>> from silicast.tuning.files import engines
 >>> plan = tune_experts("qwen3-30b-a3b", "H20", engines()[0], tp=[1], tokens=[1, 64])
 >>> plan.files[0].name
 'E=128,N=768,device_name=NVIDIA_H20.json'
@@ -19,22 +19,23 @@ import numpy as np
 from silicast.core.dtypes import Recipe, recipe_for
 from silicast.core.errors import SilicastError, unsupported
 from silicast.core.files import write_atomically
+from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.configuration import Configuration
+from silicast.kernels.experts.expert_layer import ExpertLayer
+from silicast.kernels.experts.routing import routing_name
 from silicast.kernels.products.blocks import excesses
 from silicast.kernels.products.tile_times import Product
 from silicast.learning.configuration_ranking import configured_s, ranked, shipped_ranker
-from silicast.learning.expert_tuning import (
+from silicast.tuning.expert_layers import (
     SWEPT_FORMATS,
     ChosenBy,
-    ExpertLayer,
     TunedLayer,
     routing_log_sd,
     tuned_layer,
     tuners_log_odds,
 )
-from silicast.learning.tuner_choice import Tuning
-from silicast.scenario.answers.tune.tuned_files import (
+from silicast.tuning.files import (
     Entries,
     FileLayout,
     Tuned,
@@ -45,8 +46,7 @@ from silicast.scenario.answers.tune.tuned_files import (
     read_tuned_file,
     usual_tokens,
 )
-from silicast.scenario.resolve import find_any_device
-from silicast.scenario.resolving.expert_routing import routing_name
+from silicast.tuning.tuner_choice import Tuning
 from silicast.workload.models.lookup import find_model
 from silicast.workload.models.model import ModelConfig
 from silicast.workload.transformers.decoder import build_graph
@@ -127,6 +127,7 @@ class TuningPlan:
         environment: the variable that tells the engine of the folder.
         compiler: version that the files are for, "" where they do not depend on it.
         files: to write; warnings: what a reader must know.
+        hardware: the device itself.
     """
 
     model: str
@@ -136,6 +137,7 @@ class TuningPlan:
     environment: str
     files: tuple[TunedFile, ...]
     warnings: tuple[str, ...]
+    hardware: Device
     compiler: str = ""
 
     @property
@@ -177,7 +179,7 @@ def tune_experts(
     """Files of tuned configurations of a model's experts.
 
     Args:
-        model, device: catalog names or paths; engine: one that reads such files.
+        model, device: or their names in the catalog; engine: one that reads such files.
         dtype: recipe of the experts; "" = as the checkpoint says.
         tp: tensor parallel degrees, one file each; ep: ranks that share the experts.
         tokens: numbers of tokens to make entries for; () = those that tuners use.
@@ -213,6 +215,7 @@ def tune_experts(
         layout.environment,
         files,
         (*_warnings(board, recipe, files[0].layer), *_impossible(existing, known, board, recipe)),
+        board,
         compiler or layout.stated_compiler,
     )
 
@@ -265,6 +268,7 @@ def tune_products(
         layout.environment,
         tuple(unique.values()),
         (*_warnings(board, recipe), *_impossible(existing, known, board, recipe)),
+        board,
     )
 
 
@@ -274,7 +278,7 @@ def _found(
     """What the names mean."""
     return (
         file_layout(engine),
-        find_any_device(device, Path()) if isinstance(device, str) else device,
+        find_device(device) if isinstance(device, str) else device,
         find_model(model) if isinstance(model, str) else model,
     )
 
@@ -442,7 +446,7 @@ def first_candidates(
     one: TunedFile, plan: TuningPlan, count: int
 ) -> dict[int, list[tuple[Configuration, float]]]:
     """Tokens -> the first configurations of a file's entries with their predicted microseconds."""
-    device, recipe = find_any_device(plan.device, Path()), recipe_for(plan.dtype)
+    device, recipe = plan.hardware, recipe_for(plan.dtype)
     first_candidates: dict[int, list[tuple[Configuration, float]]] = {}
     if one.layer is None:
         return first_candidates

@@ -16,7 +16,7 @@ import numpy as np
 
 from silicast.core.numerics import F64
 from silicast.learning.configuration_ranking import Ranked
-from silicast.learning.tuner_choice import Tuning, tuner_chances
+from silicast.tuning.tuner_choice import Tuning, tuner_chances
 from silicast.workload.graphs.op import Op
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.core.prediction import Z90
-from silicast.learning.tuning_gain import gain_belief, predictions_share, shared_error
+from silicast.tuning.gain import gain_belief, predictions_share, shared_error
 
 LOGS = st.floats(-2.0, 2.0)
 SDS = st.floats(0.005, 0.4)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.scenario.answers.tune.tuned_files import read_tuned_file
-from silicast.scenario.answers.tune.tuning import plan_data, tune_experts, tune_products
+from silicast.tuning.files import read_tuned_file
+from silicast.tuning.plan import plan_data, tune_experts, tune_products
 
 MODEL, DEVICE = "qwen3-30b-a3b", "H20"
 

@@ -8,18 +8,18 @@ True
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import final
 
 from silicast.core.dtypes import recipe_for
 from silicast.core.errors import SilicastError
+from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.products.gemm_shapes import gemm_sizes
 from silicast.kernels.products.sparsity import FLAG, compression_s
 from silicast.learning.dispatch import KernelTime, times
-from silicast.scenario.resolve import find_any_device
 from silicast.workload.graphs.op import Op
 from silicast.workload.models.lookup import find_model
+from silicast.workload.models.model import ModelConfig
 from silicast.workload.transformers.decoder import build_graph
 
 US = 1e6
@@ -59,10 +59,13 @@ class SparseLayer:
         return self.p95_us < self.dense_us
 
 
-def sparse_layers(model: str, device: str, tokens: int, dtype: str = "") -> list[SparseLayer]:
+def sparse_layers(
+    model: str | ModelConfig, device: str | Device, tokens: int, dtype: str = ""
+) -> list[SparseLayer]:
     """Products of one pass over ``tokens`` new tokens, dense and with 2:4 sparse weights.
 
     Args:
+        model, device: or their names in the catalog.
         dtype: recipe of the products; "" = as the checkpoint says.
 
     Raises:
@@ -70,7 +73,8 @@ def sparse_layers(model: str, device: str, tokens: int, dtype: str = "") -> list
     """
     if not 1 <= tokens <= MOST_TOKENS:
         raise SilicastError(f"expected 1 to {MOST_TOKENS}, found {tokens}", field="tokens")
-    config, board = find_model(model), find_any_device(device, Path())
+    config = find_model(model) if isinstance(model, str) else model
+    board = find_device(device) if isinstance(device, str) else device
     counts: dict[tuple[str, Op], int] = {}
     for block, node in build_graph(config).nodes():
         if node.op.family == "gemm" and "m" in dict(node.op.dims):

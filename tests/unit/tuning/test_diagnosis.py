@@ -10,8 +10,9 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.measurement.trials.diagnosed import diagnose_files
-from silicast.scenario.answers.diagnose.diagnosis import diagnose, diagnosis_data, saved_us
-from silicast.scenario.answers.tune.model_gain import gain_in_model
+from silicast.scenario.answers.diagnose.model_gain import gain_in_model
+from silicast.scenario.answers.diagnose.named import diagnose
+from silicast.tuning.diagnosis import diagnosis_data, saved_us
 
 MOE = {
     "op": "moe", "tokens": 64, "experts": 128, "topk": 8, "hidden": 2048, "intermediate": 768,
