@@ -12,8 +12,8 @@ from silicast.core.errors import SilicastError
 from silicast.hardware.device import Device
 from silicast.kernels.execution_models.fallback_kernels import adapter
 from silicast.kernels.physics.constants import load_physics
-from silicast.kernels.physics.energy import most_w, waiting_w
-from silicast.kernels.physics.roofline import Energies, Rates
+from silicast.kernels.physics.energy import Energies, most_w, waiting_w
+from silicast.kernels.physics.roofline import Rates
 from silicast.kernels.registry import register_adapter
 
 

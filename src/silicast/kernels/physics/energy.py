@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import final
 
 import numpy as np
@@ -42,29 +42,37 @@ NOMINAL = {"tensor": 0.7, "dram": 0.2}
 @final
 @dataclass(frozen=True)
 class Energies:
-    """What power is made of on one board for one variant of a family; watts and joules.
+    """What power is made of on one device for one variant of a family; watts and joules.
 
     Attributes:
-        limit_w: what the board reaches under its limit.
+        limit_w: what the device reaches under its limit, infinite where nothing limits it.
         static_w: while it runs nothing but launches.
         core_w: of all cores busy with nothing else.
-        operation_j: of a matrix operation.
-        dram_byte_j, l2_byte_j, special_j: of a byte and of a transcendental.
+        operation_j, simple_j, special_j: of an operation of the matrix units, of the vector units
+            (0 = part of ``core_w``), and of a transcendental.
+        main_byte_j, chip_byte_j: of a byte of main and of on-chip memory.
         activity: factor on all but ``static_w``.
-        spread: factor between power before the limit and either end of its 90 % interval.
-        measured: power of kernels of this very architecture was measured.
+        log_sd: error of power before the limit.
+        measured: the device's file states it, or power of kernels of this very architecture was
+            measured.
     """
 
     limit_w: float
     static_w: float
-    core_w: float
     operation_j: float
-    dram_byte_j: float
-    l2_byte_j: float
     special_j: float
-    activity: float
-    spread: float
-    measured: bool
+    main_byte_j: float
+    chip_byte_j: float
+    log_sd: float
+    simple_j: float = 0.0
+    core_w: float = 0.0
+    activity: float = 1.0
+    measured: bool = True
+
+    @cached_property
+    def spread(self) -> float:
+        """Factor between power before the limit and either end of its 90 % interval."""
+        return float(exp_fixed(np.array([Z90 * self.log_sd]))[0])
 
 
 @final
@@ -242,11 +250,11 @@ def free_power(current: Energies, work: Actions, seconds: F64, device: Device) -
     """Watts of kernels that take ``seconds``, as if the board had no limit; shape (n,)."""
     rate = 1.0 / seconds
     dram = xp.minimum(work.dram_bytes * rate, device.dram.bandwidth_bytes_per_s)
-    dynamic = work.operations * rate * current.operation_j + dram * current.dram_byte_j
+    dynamic = work.operations * rate * current.operation_j + dram * current.main_byte_j
     cache = device.l2 if device.execution_model == "simt" else device.memory.get("l2")
     if cache is not None and cache.bandwidth_bytes_per_s > 0.0:
         l2 = xp.minimum(work.l2_bytes * rate, cache.bandwidth_bytes_per_s)
-        dynamic = dynamic + l2 * current.l2_byte_j
+        dynamic = dynamic + l2 * current.chip_byte_j
     dynamic = dynamic + work.special * rate * current.special_j + work.busy * current.core_w
     return current.static_w + current.activity * dynamic
 
@@ -312,11 +320,11 @@ def energies_from(
         static_w=min(current.static_w, c["limit_share"] * current.cap_w),
         core_w=current.core_w * scale,
         operation_j=c["operation_j"] * relative * growth,
-        dram_byte_j=dram_byte_j(device, c),
-        l2_byte_j=c["l2_byte_j"] * growth,
+        main_byte_j=dram_byte_j(device, c),
+        chip_byte_j=c["l2_byte_j"] * growth,
         special_j=c["special_j"] * growth,
         activity=activity(family, variant, c),
-        spread=float(exp_fixed(np.array([Z90 * log_sd]))[0]),
+        log_sd=log_sd,
         measured=measured,
     )
 

@@ -20,6 +20,7 @@ from silicast.core.numerics import F64, smooth_max
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.physics.constants import load_physics
+from silicast.kernels.physics.energy import Energies
 from silicast.kernels.physics.power import held, power_s
 from silicast.workload.graphs.op import Variant
 from silicast.workload.libraries.catalog import library
@@ -70,29 +71,6 @@ class Work:
     packed_bytes: F64 | float = 0.0
     dram_passes: F64 | float = 1.0
     blocks: F64 | None = None
-
-
-@final
-@dataclass(frozen=True)
-class Energies:
-    """Joules of the actions of streams, of devices whose file states them.
-
-    Attributes:
-        operation_j, simple_j, special_j: of an operation of the matrix units, of the vector units,
-            and of a transcendental.
-        main_byte_j, chip_byte_j: of a byte of main and of on-chip memory.
-        static_w: drawn all the time; ``limit_w``: at most, infinite where nothing limits it.
-        log_sd: error of their sum.
-    """
-
-    operation_j: float
-    simple_j: float
-    special_j: float
-    main_byte_j: float
-    chip_byte_j: float
-    static_w: float
-    limit_w: float
-    log_sd: float
 
 
 @final

@@ -131,7 +131,7 @@ def test_energy_an_action_does_not_change_with_a_users_limits() -> None:
     card = find_device("L40S")
     slow = card.at_clock(0.5 * card.clocks.boost_hz)
     full, half = (energies(device, "gemm", Variant()) for device in (card, slow))
-    assert half.dram_byte_j == full.dram_byte_j
+    assert half.main_byte_j == full.main_byte_j
     assert half.operation_j < full.operation_j
     assert half.core_w < 0.5 * full.core_w
 
