@@ -100,8 +100,9 @@ def closed_form(einsum: Einsum, arch: Architecture, nest: Nest) -> Compiled:
         factors[loop] = formula.input()
     main_shares = [formula.input() for _ in einsum.tensors if nest.less_of_main]
     count = Count(einsum, arch, nest.turning(factors.shape), sizes, factors)
-    shares = Shares.from_einsum(einsum, nest.keep, nest.shares, main_shares)
-    traffic = shares.traffic(count.traffic())
+    traffic = count.traffic()
+    if nest.shares or main_shares:
+        traffic = Shares.from_einsum(einsum, nest.keep, nest.shares, main_shares).traffic(traffic)
     return formula.compiled(row_of(cost_of(einsum, arch, traffic, sizes)))
 
 

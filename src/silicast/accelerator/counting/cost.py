@@ -122,22 +122,31 @@ class Cost:
         utilisation: F64 = self.products / (self.cycles * peak)
         return utilisation
 
+    def held(self, level: int) -> tuple[F64, F64]:
+        """Words of one instance of a memory: values of all tiles, and what describes them."""
+        described = np.zeros(len(self.traffic))
+        memory = self.architecture.memories[level]
+        if self.zeros is None:
+            return memory.taken(self.traffic.tiles[level]).sum(axis=0), described
+        for t in range(len(self.einsum.tensors)):
+            if (level, t) in self.zeros.formats:
+                described = described + self.zeros.formats[level, t].total("stored")
+        return memory.taken(self.zeros.stored[level]).sum(axis=0), described
+
+    def left(self, level: int) -> F64:
+        """Words that one instance of a memory has left; below zero, that are missing."""
+        values, described = self.held(level)
+        memory = self.architecture.memories[level]
+        if self.zeros is not None:
+            return holds(memory, values, described)
+        return memory.usable_words - values
+
     @cached_property
     def fits(self) -> NDArray[np.bool_]:
         """Whether the tiles of all tensors fit every memory together, (mappings,)."""
         fits: NDArray[np.bool_] = np.ones(len(self.traffic), dtype=bool)
-        for level, memory in enumerate(self.architecture.memories):
-            if self.zeros is None:
-                if memory.capacity_words is not None:
-                    taken = memory.taken(self.traffic.tiles[level])
-                    fits &= taken.sum(axis=0) <= memory.usable_words
-                continue
-            described = np.zeros(len(self.traffic))
-            for t in range(len(self.einsum.tensors)):
-                if (level, t) in self.zeros.formats:
-                    described = described + self.zeros.formats[level, t].total("stored")
-            taken = memory.taken(self.zeros.stored[level]).sum(axis=0)
-            fits &= holds(memory, taken, described) >= 0
+        for level in range(len(self.architecture.memories)):
+            fits &= self.left(level) >= 0
         return fits
 
 

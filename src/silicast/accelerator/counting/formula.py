@@ -128,19 +128,21 @@ class Formula:
 
     def apply(self, name: str, a: Value | float, b: Value | float) -> Value | float:
         """What an operation gives; a constant where all that it takes is constant."""
-        if not isinstance(a, Value) and not isinstance(b, Value):
-            value: float = _NUMBERS[name](float(a), float(b))
-            return value
+        if a.__class__ is not Value and b.__class__ is not Value:
+            constant: float = _NUMBERS[name](_argument(a), _argument(b))
+            return constant
         if (same := _unchanged(name, a, b)) is not None:
             return same
-        key = (name, _argument(a), _argument(b))
-        if name in _COMMUTE and _rank(key[1]) > _rank(key[2]):
-            key = (name, key[2], key[1])
-        kinds = (*key, isinstance(key[1], float), isinstance(key[2], float))
-        if kinds not in self.known:
-            self.steps.append(key)
-            self.known[kinds] = Value(self, len(self.steps) - 1)
-        return self.known[kinds]
+        if name in _COMMUTE and _later(a, b):
+            a, b = b, a
+        step = (name, _argument(a), _argument(b))
+        # The first quantity equals the constant one, as a key.
+        key = (*step, a.__class__ is Value, b.__class__ is Value)
+        value = self.known.get(key)
+        if value is None:
+            self.steps.append(step)
+            value = self.known[key] = Value(self, len(self.steps) - 1)
+        return value
 
     def compiled(self, results: Sequence[Value | float]) -> Compiled:
         """The steps that these results need."""
@@ -193,23 +195,26 @@ def _argument(x: Value | float) -> int | float:
     return x.index if isinstance(x, Value) else float(x)
 
 
-def _rank(x: int | float) -> tuple[bool, float]:
-    return isinstance(x, float), x
+def _later(a: Value | float, b: Value | float) -> bool:
+    """Of arguments that commute, whether the second comes first: quantities in order, then the
+    constant.
+    """
+    if not isinstance(b, Value):
+        return False
+    return not isinstance(a, Value) or a.index > b.index
 
 
 def _unchanged(name: str, a: Value | float, b: Value | float) -> Value | float | None:
     """What multiplying by one, adding nothing and the like leave as it is."""
-    if name in ("multiply", "divide") and isinstance(b, float) and b == 1.0:
-        return a
-    if name in ("add", "subtract") and isinstance(b, float) and b == 0.0:
-        return a
-    if isinstance(a, Value):
-        if name == "multiply" and isinstance(b, float) and b == 0.0:
-            return 0.0
-        return None
-    if (name, a) in (("multiply", 1.0), ("add", 0.0)):
-        return b
-    return 0.0 if a == 0.0 and name in ("multiply", "divide") else None
+    if isinstance(b, Value):
+        if isinstance(a, Value):
+            return None
+        if name in ("multiply", "divide"):
+            return 0.0 if a == 0.0 else b if a == 1.0 and name == "multiply" else None
+        return b if a == 0.0 and name == "add" else None
+    if name in ("multiply", "divide"):
+        return a if b == 1.0 else 0.0 if b == 0.0 and name == "multiply" else None
+    return a if b == 0.0 and name in ("add", "subtract") else None
 
 
 @final

@@ -13,7 +13,7 @@ from silicast.accelerator.counting.einsum import INPUTS, OUTPUTS, WEIGHTS
 from silicast.accelerator.design.architecture import ACTIONS, Architecture, Memory
 from silicast.accelerator.design.architecture_file import ArchitectureFile, Design, StoredTable
 from silicast.accelerator.mapper.constraints import Constraints
-from silicast.accelerator.zeros.zero_costs import Densities, least_share
+from silicast.accelerator.zeros.density import Densities, least_share
 from silicast.core.errors import unsupported
 from silicast.core.hashing import content_hash
 from silicast.hardware.device import Device, Structure

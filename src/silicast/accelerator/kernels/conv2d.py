@@ -19,7 +19,7 @@ from silicast.accelerator.kernels.mapped import (
     products,
 )
 from silicast.accelerator.mapper.refit import Counted, counted
-from silicast.accelerator.zeros.zero_costs import Densities
+from silicast.accelerator.zeros.density import Densities
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device

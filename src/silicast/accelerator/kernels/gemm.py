@@ -14,7 +14,7 @@ from silicast.accelerator.kernels.mapped import (
     products,
     vector_cost,
 )
-from silicast.accelerator.zeros.zero_costs import Densities
+from silicast.accelerator.zeros.density import Densities
 from silicast.core import xp
 from silicast.core.dtypes import BITS, Recipe, recipe_for
 from silicast.hardware.device import Device

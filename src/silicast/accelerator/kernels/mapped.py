@@ -16,7 +16,7 @@ from silicast.accelerator.design.chip import GROUP, Chip, chip_of
 from silicast.accelerator.design.device import main_bytes_per_s
 from silicast.accelerator.mapper.refit import Counted, counted, listening
 from silicast.accelerator.mapper.stored import stored_templates, template_of
-from silicast.accelerator.zeros.zero_costs import Densities
+from silicast.accelerator.zeros.density import Densities
 from silicast.core import xp
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.errors import SilicastError

@@ -18,7 +18,7 @@ from silicast.accelerator.design.architecture_file import StoredTable
 from silicast.accelerator.design.chip import Chip
 from silicast.accelerator.mapper.refit import Asked
 from silicast.accelerator.mapper.stored import key_of, loops_text, searched, time_gap
-from silicast.accelerator.zeros.zero_costs import in_words
+from silicast.accelerator.zeros.density import in_words
 from silicast.core.numerics import F64, I64
 
 FEW = 12

@@ -23,12 +23,8 @@ from silicast.accelerator.counting.problems import Problem
 from silicast.accelerator.design.chip import Chip
 from silicast.accelerator.mapper.stored import is_compiled_for, stored_templates, template_of
 from silicast.accelerator.mapper.template import Template
-from silicast.accelerator.zeros.zero_costs import (
-    Densities,
-    changes_anything,
-    cost_without_zeros,
-    with_densities,
-)
+from silicast.accelerator.zeros.density import Densities, changes_anything, with_densities
+from silicast.accelerator.zeros.zero_mapping import cost_without_zeros
 from silicast.core import xp
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64

@@ -15,7 +15,7 @@ from silicast.accelerator.design.architecture_file import StoredTable
 from silicast.accelerator.design.chip import Chip
 from silicast.accelerator.mapper.mapper import Mapped, best_mapping
 from silicast.accelerator.mapper.template import Template
-from silicast.accelerator.zeros.zero_costs import (
+from silicast.accelerator.zeros.density import (
     Densities,
     changes_anything,
     in_words,

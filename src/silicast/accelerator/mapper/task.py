@@ -18,7 +18,7 @@ from silicast.accelerator.mapper.constraints import Constraints
 from silicast.accelerator.mapper.mapper import EFFORT, Mapped, best_mapping
 from silicast.accelerator.mapper.policy import Policy, mapping_by_policy
 from silicast.accelerator.timeloop.files import Description, read_description, read_mapping
-from silicast.accelerator.zeros import zero_costs
+from silicast.accelerator.zeros import density
 from silicast.accelerator.zeros.zero_mapping import mapped_zeros, overflow
 from silicast.core.errors import SilicastError, unknown_name
 
@@ -156,7 +156,7 @@ def with_densities(
             )
         einsum.tensor(name)
         given[name] = value
-    return zero_costs.with_densities(einsum, given)
+    return density.with_densities(einsum, given)
 
 
 def einsum_of(op: str, sizes: Sequence[str]) -> Einsum:

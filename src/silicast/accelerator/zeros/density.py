@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,16 @@ from numpy.typing import NDArray
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 
+if TYPE_CHECKING:
+    from silicast.accelerator.counting.einsum import Einsum
+    from silicast.accelerator.design.architecture import Architecture
+
 Extents = tuple[int, ...]
 """Words along each index of a tensor."""
+
+Densities = tuple[tuple[str, str | float], ...]
+"""(tensor, density as a user writes it)."""
+ANY_SHAPE = (1, 1, 1, 1)
 
 Drawn = tuple[tuple[int, float], ...]
 """(values that are not zero, weight), in any order; weights need not add to one."""
@@ -316,7 +324,7 @@ def check_density(text: str | float, field: str = "density") -> None:
         if words.endswith(".npy"):
             Given.from_values(_values_of(Path(words)))
         else:
-            _density_of(words, (2, 2) if words.startswith("banded") else (1, 1, 1, 1))
+            _density_of(words, (2, 2) if words.startswith("banded") else ANY_SHAPE)
     except SilicastError as error:
         raise error.located(field) from None
 
@@ -377,6 +385,76 @@ def _from_file(path: Path, shape: Extents) -> Given:
             f"the array is of shape {tuple(values.shape)}, the tensor of {shape}", file=str(path)
         )
     return Given.from_values(values)
+
+
+def changes_anything(arch: Architecture, densities: Densities) -> bool:
+    """Whether counts are others than with all zeros: a tensor has some that the design leaves out,
+    or a format describes it.
+
+    Raises:
+        SilicastError: a density that is none.
+    """
+    if not arch.knows_zeros:
+        return False
+    if any(memory.formats for memory in arch.memories):
+        return True
+    return any(least_share(value, name) < 1.0 for name, value in densities)
+
+
+def least_share(value: str | float, name: str = "density") -> float:
+    """Share of values that are not zero; 0 where only the tensor tells.
+
+    Raises:
+        SilicastError: no density.
+
+    >>> least_share("2:4"), least_share(0.3), least_share("banded:2")
+    (0.5, 0.3, 0.0)
+    """
+    text = str(value).strip()
+    if text.endswith(".npy") or text.startswith("banded"):
+        return 0.0
+    return density_of(value, ANY_SHAPE, f"density.{name}").share
+
+
+def with_densities(einsum: Einsum, densities: Mapping[str, str | float]) -> Einsum:
+    """The einsum with densities of the tensors that it has.
+
+    Raises:
+        SilicastError: one does not belong to its tensor.
+    """
+    table = {name: value for name, value in densities.items() if name in einsum.names}
+    if not table:
+        return einsum
+    return einsum.with_densities(
+        {
+            name: density_of(value, einsum.tensor(name).shape(einsum.bounds), f"density.{name}")
+            for name, value in table.items()
+        }
+    )
+
+
+def in_words(densities: Densities) -> tuple[tuple[str, str], ...]:
+    """Densities as a file has them, of tensors that have zeros.
+
+    >>> in_words((("Inputs", 1), ("Weights", 0.5)))
+    (('Weights', '0.5'),)
+    """
+    return tuple((name, str(value)) for name, value in densities if least_share(value, name) < 1.0)
+
+
+def with_known_densities(einsum: Einsum, densities: Densities) -> Einsum:
+    """An einsum of another size than the tensors have: densities that hold for one size only (a
+    given tensor) are left out, and so are all if nothing is zero.
+
+    Raises:
+        SilicastError: one that is none.
+    """
+    for name, value in in_words(densities):
+        try:
+            einsum = with_densities(einsum, {name: value})
+        except SilicastError:
+            continue
+    return einsum
 
 
 @lru_cache(maxsize=32)
