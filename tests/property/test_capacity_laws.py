@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from silicast.composition.prices.paced import Pace
+from silicast.core.monotone import bracketed
 from silicast.core.prediction import Z90, ErrorFactors
-from silicast.serving.capacity.capacity import Loads, Simulate, bracketed
+from silicast.serving.capacity.capacity import Loads, Simulate
 from silicast.serving.capacity.objective import Objective
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.serving.simulation.event_loop import ReplicaSpec, Simulation

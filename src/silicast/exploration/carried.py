@@ -12,18 +12,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from functools import cached_property
 from typing import Final, final
 
 from silicast.composition.passes.closed_loop import ClosedLoop, closed_loop
 from silicast.composition.passes.deployment import Deployment
 from silicast.core.errors import SilicastError
+from silicast.core.monotone import largest
 from silicast.core.prediction import Quantity
 from silicast.exploration.smallest_plan import plans_by_size
 from silicast.serving.capacity.room import room_of
 
-TOLERANCE: Final = 0.02
-"""Between the most users of a replica and the fewest that are too many."""
 WIDER: Final = 3
 """Plans beyond the smallest that fits that are looked at."""
 
@@ -51,17 +50,39 @@ class Carried:
     """A deployment and how many of it.
 
     Attributes:
-        deployment: of a replica.
+        replica: one of them, with any number of users.
+        replicas: that carry the demand.
         loop: of the users of the fullest replica.
-        gpus: of all replicas; slow devices need more, quick ones fewer.
-        room: users of a replica that fit beside the weights.
     """
 
-    deployment: Deployment
+    replica: Replica
     replicas: int
     loop: ClosedLoop
-    gpus: Quantity
-    room: int
+
+    @property
+    def deployment(self) -> Deployment:
+        return self.replica.deployment
+
+    @property
+    def room(self) -> int:
+        """Users of a replica that fit beside the weights."""
+        return self.replica.room
+
+    @property
+    def devices(self) -> int:
+        return self.replicas * self.deployment.plan.gpus
+
+    @cached_property
+    def gpus(self) -> Quantity:
+        """Devices of all replicas; slow ones need more, quick ones fewer."""
+        demand, tpot_s = self.replica.demand, self.loop.tpot_s
+        # as many as a slow and a quick machine's users are under the same limit
+        limits = [demand.tpot_s * tpot_s.estimate / end for end in (tpot_s.p95, tpot_s.p05)]
+        many, few = (math.ceil(demand.users / max(self.replica.most(limit), 1)) for limit in limits)
+        count = self.deployment.plan.gpus
+        return Quantity(
+            self.devices, min(few, self.replicas) * count, max(many, self.replicas) * count
+        )
 
     @property
     def tokens_per_s(self) -> Quantity:
@@ -77,22 +98,22 @@ def fewest_devices(deployment: Deployment, demand: Demand, *, searches: bool) ->
     Raises:
         SilicastError: the model fits under none, or no user sees the speed under any.
     """
-    carrieds: list[Carried] = []
+    candidates: list[Carried] = []
     refusal: SilicastError | None = None
     for each in _plans(deployment) if searches else (deployment,):
-        if carrieds and each.plan.gpus > min(one.gpus.estimate for one in carrieds):
+        if candidates and each.plan.gpus > min(one.devices for one in candidates):
             break
         try:
-            carrieds.append(_carried(each, demand))
+            candidates.append(Replica.from_deployment(each, demand).carried())
         except SilicastError as error:
             refusal = error
             continue
-        if each.plan.gpus >= carrieds[0].deployment.plan.gpus << WIDER:
+        if each.plan.gpus >= candidates[0].deployment.plan.gpus << WIDER:
             break
-    if not carrieds:
+    if not candidates:
         assert refusal is not None
         raise refusal
-    return min(carrieds, key=lambda one: (one.gpus.estimate, one.loop.tpot_s.estimate))
+    return min(candidates, key=lambda one: (one.devices, one.loop.tpot_s.estimate))
 
 
 def _plans(deployment: Deployment) -> Iterator[Deployment]:
@@ -100,79 +121,70 @@ def _plans(deployment: Deployment) -> Iterator[Deployment]:
         yield replace(deployment, plan=plan)
 
 
-def _carried(deployment: Deployment, demand: Demand) -> Carried:
-    room = room_of(deployment, demand.prompt_tokens, demand.output_tokens).sequences
-    if not room:
-        raise SilicastError(
-            f"no request of {demand.prompt_tokens + demand.output_tokens:,} tokens fits beside the "
-            f"weights on {deployment.plan.gpus} x {deployment.device.name}",
-            field="parallel",
-        )
-    search = _Search(deployment, demand, min(room, demand.users))
-    most = search.most(demand.tpot_s)
-    if not most:
-        alone_s = search.at(1).tpot_s.estimate
-        raise SilicastError(
-            f"one user alone has {1.0 / alone_s:.3g} tokens/s on {deployment.plan.gpus} x "
-            f"{deployment.device.name}, not {1.0 / demand.tpot_s:.3g}",
-            field="parallel",
-            hint="more devices a replica, or a smaller format",
-        )
-    replicas = math.ceil(demand.users / most)
-    loop = search.at(math.ceil(demand.users / replicas))
-    tpot_s = loop.tpot_s
-    # as many as a slow and a quick machine's users are under the same limit
-    ends = [search.read(demand.tpot_s * tpot_s.estimate / end) for end in (tpot_s.p95, tpot_s.p05)]
-    many, few = (math.ceil(demand.users / max(each, 1)) for each in ends)
-    count = deployment.plan.gpus
-    gpus = Quantity(replicas * count, min(few, replicas) * count, max(many, replicas) * count)
-    return Carried(deployment, replicas, loop, gpus, room)
-
-
 @final
-class _Search:
-    """Times per token of a replica, by its users."""
+@dataclass(frozen=True, eq=False)
+class Replica:
+    """One deployment with any number of users.
 
-    def __init__(self, deployment: Deployment, demand: Demand, room: int) -> None:
-        self._deployment, self._demand, self._room = deployment, demand, room
-        self._known: dict[int, ClosedLoop] = {}
+    Attributes:
+        room: users that fit beside the weights.
+    """
+
+    deployment: Deployment
+    demand: Demand
+    room: int
+
+    @staticmethod
+    def from_deployment(deployment: Deployment, demand: Demand) -> Replica:
+        """With room for at least one user.
+
+        Raises:
+            SilicastError: for none.
+        """
+        room = room_of(deployment, demand.prompt_tokens, demand.output_tokens).sequences
+        if not room:
+            raise SilicastError(
+                f"no request of {demand.prompt_tokens + demand.output_tokens:,} tokens fits beside "
+                f"the weights on {deployment.plan.gpus} x {deployment.device.name}",
+                field="parallel",
+            )
+        return Replica(deployment, demand, room)
+
+    def carried(self) -> Carried:
+        """As many as the demand needs.
+
+        Raises:
+            SilicastError: one user alone does not see the speed.
+        """
+        demand = self.demand
+        most = self.most(demand.tpot_s)
+        if not most:
+            alone_s = self.at(1).tpot_s.estimate
+            raise SilicastError(
+                f"one user alone has {1.0 / alone_s:.3g} tokens/s on {self.deployment.plan.gpus} x "
+                f"{self.deployment.device.name}, not {1.0 / demand.tpot_s:.3g}",
+                field="parallel",
+                hint="more devices a replica, or a smaller format",
+            )
+        replicas = math.ceil(demand.users / most)
+        return Carried(self, replicas, self.at(math.ceil(demand.users / replicas)))
+
+    @cached_property
+    def _known(self) -> dict[int, ClosedLoop]:
+        return {}
 
     def at(self, users: int) -> ClosedLoop:
+        """With so many users."""
         if users not in self._known:
-            requested = self._demand
+            demand = self.demand
             self._known[users] = closed_loop(
-                self._deployment, users, requested.prompt_tokens, max(requested.output_tokens, 2)
+                self.deployment, users, demand.prompt_tokens, max(demand.output_tokens, 2)
             )
         return self._known[users]
 
     def most(self, tpot_s: float) -> int:
-        """The most users under a limit, up to what fits; 0 = not even one."""
-        low, high = 1, self._room
-        if self.at(high).tpot_s.estimate <= tpot_s:
-            return high
-        if self.at(low).tpot_s.estimate > tpot_s:
-            return 0
-        while high - low > max(1.0, TOLERANCE * low):
-            # nearly a straight line; not so near an end that the other one never moves
-            ends = [self.at(each).tpot_s.estimate for each in (low, high)]
-            share = (tpot_s - ends[0]) / (ends[1] - ends[0])
-            gap = high - low
-            middle = low + round(gap * min(max(share, 0.02), 0.98))
-            middle = min(max(middle, low + 1), high - 1)
-            low, high = (
-                (middle, high) if self.at(middle).tpot_s.estimate <= tpot_s else (low, middle)
-            )
-            if high - low > gap // 2 and high - low > 2:
-                half = (low + high) // 2
-                low, high = (half, high) if self.at(half).tpot_s.estimate <= tpot_s else (low, half)
-        return low
-
-    def read(self, tpot_s: float) -> int:
-        """The same by straight lines between the numbers that are known."""
-        knots = sorted((users, loop.tpot_s.estimate) for users, loop in self._known.items())
-        if tpot_s >= knots[-1][1]:
-            return knots[-1][0]
-        for (few, quick), (many, slow) in pairwise(knots):
-            if quick <= tpot_s < slow:
-                return few + int((many - few) * (tpot_s - quick) / (slow - quick))
-        return 0
+        """The most users under a limit, up to what fits and is asked for; 0 = not even one."""
+        most = min(self.room, self.demand.users)
+        if self.at(most).tpot_s.estimate <= tpot_s:
+            return most
+        return largest(lambda users: tpot_s - self.at(users).tpot_s.estimate, most - 1, guess=1)

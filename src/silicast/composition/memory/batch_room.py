@@ -4,12 +4,12 @@ closed form under engines with layers of their own, by trial where a framework r
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from silicast.composition.memory.memory import static_batch_memory
 from silicast.composition.passes.deployment import Deployment
+from silicast.core.monotone import largest
 from silicast.workload.models.counting import activation_bytes
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def largest_padded_batch(
         memory = framework_memory(deployment, count, prompt_tokens, output_tokens, framework)
         return memory.usable - memory.total
 
-    return most_with_room(free, MOST) * deployment.plan.attention_dp
+    return largest(free, MOST, guess=1) * deployment.plan.attention_dp
 
 
 @lru_cache(maxsize=1024)
@@ -52,7 +52,8 @@ def longest_prompt(
         return memory.usable - memory.total
 
     made_for = deployment.model.max_positions
-    return most_with_room(free, max(made_for - output_tokens + 1, 1) if made_for else LONGEST)
+    most = max(made_for - output_tokens + 1, 1) if made_for else LONGEST
+    return largest(free, most, guess=1)
 
 
 def largest_batch(deployment: Deployment, prompt_tokens: int, output_tokens: int) -> int:
@@ -81,66 +82,4 @@ def largest_batch(deployment: Deployment, prompt_tokens: int, output_tokens: int
     guess = max(free - one.activations, 0) // each
     if one.kv_cache and model.encoder is None:
         guess = max(free - results(guess), 0) // each
-    return most_that(fits, guess) * plan.attention_dp
-
-
-def most_that(fits: Callable[[int], bool], guess: int, most: int = MOST) -> int:
-    """The largest number up to ``most`` that fits, where smaller ones do too; 0 = none.
-
-    Args:
-        guess: near which it is looked for.
-
-    >>> [most_that(lambda n: n <= 37, guess) for guess in (0, 1, 36, 37, 38, 500)]
-    [37, 37, 37, 37, 37, 37]
-    >>> most_that(lambda n: False, 9), most_that(lambda n: True, 9, most=12)
-    (0, 12)
-    """
-    low, high = 0, most + 1
-    at, step = guess, 1
-    while high - low > 1:
-        at = min(max(at, low + 1), high - 1)
-        if fits(at):
-            low = at
-        else:
-            high = at
-        if low and high <= most:
-            at = low + 1 if at == low and step == 1 else (low + high) // 2
-        else:
-            at = low + step if low else high - step
-        step *= 2
-    return low
-
-
-def most_with_room(free: Callable[[int], int], most: int) -> int:
-    """The largest number up to ``most`` that leaves something free, where larger ones leave less; 0
-    = none. Tries where a straight line between what is known crosses zero, and now and then halves.
-
-    >>> [most_with_room(lambda n: 1000 - n * n, most) for most in (9, 1 << 20)]
-    [9, 31]
-    >>> most_with_room(lambda n: -1, 9)
-    0
-    """
-    left = free(1)
-    if left < 0:
-        return 0
-    low, high, missing = 1, min(2, most), free(min(2, most))
-    slope = max(left - missing, 1)
-    while (
-        missing >= 0 and high < most
-    ):  # out to where nothing is free, a little further than it seems
-        low, left = high, missing
-        high = min(low + max(left * 9 // (8 * slope), low), most)
-        missing = free(high)
-        slope = max((left - missing) // (high - low), 1)
-    if missing >= 0:
-        return high
-    tries = 0
-    while high - low > 1:
-        tries += 1
-        at = (low + high) // 2 if tries % 4 == 0 else low + (high - low) * left // (left - missing)
-        at = min(max(at, low + 1), high - 1)
-        if (result := free(at)) >= 0:
-            low, left = at, result
-        else:
-            high, missing = at, result
-    return low
+    return largest(fits, MOST, guess=guess) * plan.attention_dp

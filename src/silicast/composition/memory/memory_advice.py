@@ -9,6 +9,7 @@ from silicast.composition.memory.memory import GB, MemoryUse
 from silicast.composition.passes.deployment import Deployment
 from silicast.composition.passes.static_batch import batch_memory
 from silicast.core.errors import SilicastError
+from silicast.core.monotone import largest
 from silicast.workload.frameworks.eager import Framework
 
 MAX_SUGGESTED_TP = 64
@@ -62,12 +63,10 @@ def _more_devices(
 def _fewer_sequences(
     deployment: Deployment, input_lens: Sequence[int], output_len: int, framework: Framework | None
 ) -> str:
-    low, high = 0, len(input_lens) - 1
     ordered = sorted(input_lens)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if _fits(deployment, ordered[-middle:], output_len, framework):
-            low = middle
-        else:
-            high = middle - 1
-    return f"a batch of {low}" if low else ""
+
+    def fits(count: int) -> bool:
+        return _fits(deployment, ordered[-count:], output_len, framework)
+
+    count = largest(fits, len(ordered) - 1)
+    return f"a batch of {count}" if count else ""

@@ -1,8 +1,8 @@
-"""The most load that replicas carry under an objective, by bisection.
+"""The most load that replicas carry under an objective, by bisection (:mod:`.monotone`).
 
 All loads see the same requests: arrivals of one pattern, faster or slower, with the same lengths.
-What a load does is then nearly monotone, and a bracket of two loads, one kept and one broken, is
-narrowed until they are 2 % apart. A run ends as soon as it will break the objective for certain.
+What a load does is then nearly monotone. A run ends as soon as it will break the objective for
+certain.
 """
 
 from __future__ import annotations
@@ -13,84 +13,16 @@ from typing import final
 
 import numpy as np
 
+from silicast.core.monotone import TOLERANCE, Bracket, bracketed
 from silicast.serving.capacity.objective import Objective
-from silicast.serving.capacity.room import held_by_cache, longest_sequence
 from silicast.serving.simulation.event_loop import ReplicaSpec, Simulation
 from silicast.serving.statistics.metrics import rates
 from silicast.serving.statistics.records import Records
 from silicast.serving.traffic.requests import SECOND_NS, Requests
 
-TOLERANCE = 0.02
-"""Between the largest load that is carried and the smallest that is not."""
 LEAST_RATE, MOST_RATE = 1e-4, 1e6
 ALONE = 50
 """Requests, one at a time, that say whether an objective can be kept at all."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Bracket:
-    """A load that is carried (0 = none was found) and one that is not (infinite = none was)."""
-
-    carried: float
-    broken: float
-
-
-def bracketed(
-    carries: Callable[[float], bool],
-    start: float,
-    *,
-    least: float,
-    most: float,
-    whole: bool = False,
-    factor: float = 2.0,
-    tolerance: float = TOLERANCE,
-) -> Bracket:
-    """The largest load that is carried, and the smallest that is not.
-
-    Args:
-        carries: of a load; taken as monotone.
-        start: first to be tried; ``factor``: between those tried until one is carried and one not.
-        least, most: loads between which it looks.
-        whole: loads are whole numbers.
-
-    >>> bracketed(lambda load: load <= 77, 1.0, least=1.0, most=1000.0, whole=True)
-    Bracket(carried=77.0, broken=78.0)
-    >>> bracketed(lambda load: False, 8.0, least=1.0, most=1000.0)
-    Bracket(carried=0.0, broken=1.0)
-    >>> bracketed(lambda load: True, 8.0, least=1.0, most=100.0)
-    Bracket(carried=100.0, broken=inf)
-    """
-
-    def rounded(load: float) -> float:
-        return float(round(load)) if whole else load
-
-    load, carried, broken = min(max(rounded(start), least), most), 0.0, np.inf
-    while not (carried and np.isfinite(broken)):
-        if carries(load):
-            carried = load
-            if load >= most:
-                break
-            after = min(rounded(load * factor), most)
-            load = max(after, load + 1.0) if whole else after
-        else:
-            broken = load
-            if load <= least:
-                break
-            before = max(rounded(load / factor), least)
-            load = min(before, load - 1.0) if whole else before
-        if whole:
-            load = min(max(load, least), most)
-    while carried and np.isfinite(broken) and broken > carried * (1.0 + tolerance):
-        middle = rounded(float(np.sqrt(carried * broken)))
-        if whole and broken - carried < 1.5:
-            break
-        if middle in (carried, broken):
-            middle = rounded((carried + broken) / 2.0)
-            if middle in (carried, broken):
-                break
-        carried, broken = (middle, broken) if carries(middle) else (carried, middle)
-    return Bracket(carried, float(broken))
 
 
 Specs = Sequence[ReplicaSpec] | None
@@ -189,26 +121,6 @@ class Loads:
         return bracketed(
             carries, start, least=least, most=most, whole=whole, factor=factor, tolerance=tolerance
         )
-
-
-def users_that_fit(specs: Sequence[ReplicaSpec], tokens: int) -> int:
-    """Sequences of so many tokens that run at once on replicas: what their KV caches and engines
-    allow, where tokens are decoded.
-    """
-    return sum(
-        min(held_by_cache(spec.limits, spec.layout, tokens), spec.limits.sequences) * spec.groups
-        for spec in specs
-        if spec.role != "prefill"
-    )
-
-
-def longest_context(specs: Sequence[ReplicaSpec], model_tokens: int = 0) -> int:
-    """Tokens of the longest sequence that fits the KV cache of every kind of replica.
-
-    Args:
-        model_tokens: what the model is made for; 0 = no limit.
-    """
-    return min(longest_sequence(spec.limits, spec.layout, model_tokens) for spec in specs)
 
 
 def first(requests: Requests, count: int) -> Requests:

@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import final
 
+from silicast.core.monotone import largest
+
 Counts = tuple[int, ...]
 """Replicas of each pool."""
 
@@ -60,10 +62,10 @@ class CountSearch:
 
     def _cheapest(self, most: float) -> Counts | None:
         """The cheapest that cost no more than this."""
-        largest = tuple(self._affordable(pool, most) for pool in range(len(self._last)))
-        if min(largest) < 0 or not self._carries(largest):
+        ends = tuple(self._affordable(pool, most) for pool in range(len(self._last)))
+        if min(ends) < 0 or not self._carries(ends):
             return None
-        least = tuple(self._least(pool, largest) for pool in range(len(largest)))
+        least = tuple(self._least(pool, ends) for pool in range(len(ends)))
         waiting, seen = [(self._cost(least), least)], {least}
         while waiting:
             cost, positions = heapq.heappop(waiting)
@@ -76,7 +78,7 @@ class CountSearch:
                 self._refused.add(positions)
             for pool, position in enumerate(positions):
                 more = _with(positions, pool, position + 1)
-                if position < largest[pool] and more not in seen:
+                if position < ends[pool] and more not in seen:
                     seen.add(more)
                     heapq.heappush(waiting, (self._cost(more), more))
         return None
@@ -85,13 +87,13 @@ class CountSearch:
         """The largest place of one pool, beside the fewest of the others, that costs no more than
         this and may be chosen; -1 = none.
         """
-        first, low, high = (0,) * len(self._last), -1, self._last[pool] + 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            positions = _with(first, pool, middle)
-            fits = self._cost(positions) <= most and self._within(self._counts(positions))
-            low, high = (middle, high) if fits else (low, middle)
-        return low
+        first = (0,) * len(self._last)
+
+        def fits(count: int) -> bool:
+            positions = _with(first, pool, count - 1)
+            return self._cost(positions) <= most and self._within(self._counts(positions))
+
+        return largest(fits, self._last[pool] + 1) - 1
 
     def _roomy(self) -> Counts | None:
         """Places of numbers that carry the load, not many times what is needed."""
@@ -104,14 +106,9 @@ class CountSearch:
             )
         return positions
 
-    def _least(self, pool: int, largest: Counts) -> int:
+    def _least(self, pool: int, ends: Counts) -> int:
         """The least place of one pool where the others have all that they may have."""
-        low, high = -1, largest[pool]
-        while high - low > 1:
-            middle = (low + high) // 2
-            carried = self._carries(_with(largest, pool, middle))
-            low, high = (low, middle) if carried else (middle, high)
-        return high
+        return largest(lambda few: not self._carries(_with(ends, pool, few - 1)), ends[pool])
 
     def _carries(self, positions: Counts) -> bool:
         """From what was tried already where that is enough."""

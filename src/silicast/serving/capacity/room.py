@@ -4,13 +4,18 @@ limits with which its engine starts and what its cache holds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, final
+from typing import TYPE_CHECKING, Final, Literal, final
 
 from silicast.composition.passes.deployment import Deployment
+from silicast.core.monotone import largest
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.serving.simulation.launch import Expected, limits_of
 from silicast.serving.simulation.limits import Limits
+
+if TYPE_CHECKING:
+    from silicast.serving.simulation.event_loop import ReplicaSpec
 
 LONGEST: Final = 1 << 24
 """Tokens."""
@@ -55,6 +60,26 @@ def room_under(limits: Limits, layout: KvLayout, deployment: Deployment, tokens:
     )
 
 
+def users_that_fit(specs: Sequence[ReplicaSpec], tokens: int) -> int:
+    """Sequences of so many tokens that run at once on replicas: what their KV caches and engines
+    allow, where tokens are decoded.
+    """
+    return sum(
+        min(held_by_cache(spec.limits, spec.layout, tokens), spec.limits.sequences) * spec.groups
+        for spec in specs
+        if spec.role != "prefill"
+    )
+
+
+def longest_context(specs: Sequence[ReplicaSpec], model_tokens: int = 0) -> int:
+    """Tokens of the longest sequence that fits the KV cache of every kind of replica.
+
+    Args:
+        model_tokens: what the model is made for; 0 = no limit.
+    """
+    return min(longest_sequence(spec.limits, spec.layout, model_tokens) for spec in specs)
+
+
 def held_by_cache(limits: Limits, layout: KvLayout, tokens: int) -> int:
     """Sequences of so many tokens that the cache of a group of ranks holds."""
     return limits.blocks // max(layout.of_one(tokens), 1)
@@ -66,8 +91,5 @@ def longest_sequence(limits: Limits, layout: KvLayout, model_tokens: int = 0) ->
     Args:
         model_tokens: what the model is made for; 0 = no limit.
     """
-    low, high = 0, min(model_tokens or LONGEST, limits.model_tokens) + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if layout.of_one(middle) <= limits.blocks else (low, middle)
-    return low
+    most = min(model_tokens or LONGEST, limits.model_tokens)
+    return largest(lambda tokens: limits.blocks - layout.of_one(tokens), most)

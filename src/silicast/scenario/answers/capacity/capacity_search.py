@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from silicast.core.errors import SilicastError
+from silicast.core.monotone import TOLERANCE, Bracket
 from silicast.core.prediction import Z90, Quantity
 from silicast.scenario.answer import Answer, Belief
 from silicast.scenario.answers.capacity.fleet_size import FleetSize, of_pools
@@ -21,18 +22,10 @@ from silicast.scenario.resolving.fleets import fleet_of
 from silicast.scenario.resolving.traffic import traffic_of
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.workloads import ArrivalTable, CapacityWorkload, ServingWorkload
-from silicast.serving.capacity.capacity import (
-    LEAST_RATE,
-    MOST_RATE,
-    TOLERANCE,
-    Bracket,
-    Loads,
-    first,
-    longest_context,
-    users_that_fit,
-)
+from silicast.serving.capacity.capacity import LEAST_RATE, MOST_RATE, Loads, first
 from silicast.serving.capacity.knee import estimated_knee
 from silicast.serving.capacity.objective import Objective
+from silicast.serving.capacity.room import longest_context, users_that_fit
 from silicast.serving.simulation.event_loop import ReplicaSpec
 from silicast.serving.simulation.fleet import Fleet
 from silicast.serving.simulation.launch import Expected

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from silicast.core.errors import SilicastError
+from silicast.core.monotone import largest
 from silicast.scenario.answer import Answer
 from silicast.scenario.reading.limits import MAX_SIZE
 from silicast.scenario.reading.series import series
@@ -142,19 +143,19 @@ def _largest(at: Callable[[int], bool], values: Sequence[int], rule: OpenSize) -
             return None
         good = rule.least
     bad = next((value for value in values if value > good and not at(value)), None)
-    while bad is None:
-        beyond = min(_on_grid(2 * good, rule), top - (top - rule.least) % rule.step)
-        if beyond <= good:
-            return good
-        good, bad = (beyond, None) if at(beyond) else (good, beyond)
-    while (middle := _on_grid((good + bad) // 2, rule)) > good:
-        good, bad = (middle, bad) if at(middle) else (good, middle)
-    return good
+    known, most = _steps(good, rule), _steps(top if bad is None else bad - 1, rule)
+    steps = largest(
+        lambda n: at(rule.least + (n - 1) * rule.step),
+        most,
+        known=known,
+        guess=2 * known if bad is None else None,
+    )
+    return rule.least + (steps - 1) * rule.step
 
 
-def _on_grid(value: int, rule: OpenSize) -> int:
-    """The value, or the next below it that the program takes."""
-    return value - (value - rule.least) % rule.step
+def _steps(value: int, rule: OpenSize) -> int:
+    """How many sizes up to a value the program takes."""
+    return (value - rule.least) // rule.step + 1
 
 
 def _rule(scenario: Mapping[str, Any], name: str) -> OpenSize:
