@@ -7,6 +7,7 @@
 #   make format     let ruff reformat
 #   make record     rewrite the recorded outputs of documentation and examples
 #   make artefacts  make every shipped number that is stale from measured tables (up to an hour)
+#   make accuracy   run the scorecard's suites that are stale and quick (10 CPU minutes if all are)
 #   make coverage   answer new pairs of model and device; rewrites docs/reference/coverage.md
 #   make docs       build the documentation site into docs/_build/html
 
@@ -22,7 +23,7 @@ CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11 python
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: help demo test test-full lint format record artefacts coverage docs clean
+.PHONY: help demo test test-full lint format record artefacts accuracy coverage docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -93,6 +94,9 @@ record: $(DEV)
 
 artefacts: $(DEV)
 	$(BIN)/python -m lab.artefacts
+
+accuracy: $(DEV)
+	$(BIN)/python -m lab.scorecard --stale --jobs 2
 
 coverage: $(DEV)
 	$(BIN)/python benchmarks/coverage.py

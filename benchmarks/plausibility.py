@@ -50,11 +50,11 @@ class Published:
 TABLES: Final = (
     Published(
         "MLPerf Inference 4.1, closed, offline (a replica)", "2024-08", mlperf.cases,
-        mlperf.answer, (mlperf.METRIC,), 5,
+        mlperf.SCORE.answer, (mlperf.METRIC,), 5,
     ),
     Published(
         "NVIDIA TensorRT-LLM 1.0, performance overview", "2025", serving_throughput.cases,
-        serving_throughput.answer, (serving_throughput.METRIC,), 7,
+        serving_throughput.SCORE.answer, (serving_throughput.METRIC,), 7,
     ),
     Published(
         "Splitwise (Patel et al., ISCA 2024), perf_model.csv", "2023-11", splitwise.cases,

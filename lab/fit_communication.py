@@ -33,10 +33,10 @@ from lab import fitting
 from lab.communication_stages import FITTED, Stage, stages
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Tables
+from lab.scorecard.collective_points import predict as predicted
 from lab.scorecard.collectives import SPLIT, TABLES, CollectiveRows, read_collectives, train_on
 from lab.scorecard.held_out import OF_DEVICES, SHORT
 from lab.scorecard.rows import Mask
-from lab.scorecard.suites.communication import predict as predicted
 from silicast.communication.collective import collective_times
 from silicast.communication.selection import constants_of, sections, select, waits
 from silicast.core.prediction import Z90

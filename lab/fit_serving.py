@@ -18,7 +18,9 @@ import numpy as np
 
 from lab import fitting
 from lab.fitter import Body, Fitter
-from lab.scorecard.suites.serving import PEER, TABLE, answers, cases
+from lab.scorecard.model_suite import answers_of
+from lab.scorecard.silicon_runs import PEER, TABLE
+from lab.scorecard.suites.serving import BLOCK, answer, cases
 from silicast.core.prediction import Z90
 from silicast.scenario.answers.serving.simulated import PHYSICS, beyond_steps
 
@@ -47,12 +49,12 @@ class ServingErrors(Fitter[Rows]):
 
     def rows(self, data: Path) -> Rows:
         chosen = [case for case in cases(data) if case.labels["pair"] == "train"]
-        result, shipped = answers(chosen), beyond_steps()
+        answers, shipped = answers_of(chosen, answer, BLOCK), beyond_steps()
         rows: Rows = {}
         for name, metric in LATENCIES.items():
             pairs = [
                 (case.measured[metric], *each[metric][:3])
-                for case, each in zip(chosen, result, strict=True)
+                for case, each in zip(chosen, answers, strict=True)
                 if each
             ]
             measured, estimate, low, high = np.array(pairs).T

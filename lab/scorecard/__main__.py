@@ -1,11 +1,12 @@
 """Runs suites and commits their figures: a summary and a page each, the README's table and picture.
 
-    python -m lab.scorecard             run the quick suites that are stale
+    python -m lab.scorecard --stale     run the quick suites that are stale
     python -m lab.scorecard gemm moe    run these, stale or not, quick or not
     python -m lab.scorecard --check     say what is stale; status 1 if any is quick
     python -m lab.scorecard --pages     write pages and tables anew, run nothing
-    python -m lab.scorecard --within 60 only those that take up to 60 CPU s
-    python -m lab.scorecard --jobs 2    suites at a time
+
+    --within 60    quick are suites that take up to 60 CPU s
+    --jobs 2       suites at a time
 
 A suite is stale when a table, a file of numbers or a module that its last run read has changed.
 Summaries go to ``docs/accuracy``; whole results, with every group and every row, to
@@ -96,11 +97,13 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("suites", nargs="*")
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--pages", action="store_true")
+    for action in ("--stale", "--check", "--pages"):
+        parser.add_argument(action, action="store_true")
     parser.add_argument("--within", type=float, default=QUICK_S)
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
+    if not (given.suites or given.stale or given.check or given.pages):
+        parser.error("name suites, or --stale, --check or --pages")
     if given.pages:
         for name in suite_facts():
             write_page(name)

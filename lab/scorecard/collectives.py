@@ -15,6 +15,7 @@ from typing import Any, final
 
 import numpy as np
 
+from lab.scorecard.collective_points import Points
 from lab.scorecard.collective_training import Made, MeasuredCalls, train_collectives
 from lab.scorecard.rows import Labels, Mask
 from lab.scorecard.tables import read_records
@@ -22,7 +23,7 @@ from silicast.communication.collective import analytic_model
 from silicast.communication.features import Call
 from silicast.communication.topology import Topology
 from silicast.core.hashing import content_hash
-from silicast.core.numerics import F64, I64
+from silicast.core.numerics import I64
 from silicast.hardware.catalog import find_device
 from silicast.hardware.cluster import Paths
 from silicast.kernels.physics.constants import Physics, load_physics
@@ -51,53 +52,33 @@ _LAUNCH = {"nccl-tests": "graph", "unknown": "graph"}
 
 
 @final
-@dataclass(frozen=True)
-class CollectiveRows:
-    """Distinct measured points, arrays of shape (n,).
+@dataclass(frozen=True, kw_only=True)
+class CollectiveRows(Points):
+    """Distinct measured points within a server, arrays of shape (n,); only the dtype of all_reduce
+    counts, points of the others are merged.
 
     Attributes:
-        per_node: devices of the server.
         library, version: "nccl", "vllm", "sglang", "trtllm" and its version or "".
         launch: "graph", "eager" or "torch".
-        dtype: element format; only all_reduce depends on it, all else is merged into one.
-        seconds: median over repeats.
-        noise: half the relative range over repeats of the point, NaN if measured once.
         fitted: constants may be fitted on the row; the others are for scoring only.
     """
 
-    device: Labels
-    op: Labels
-    gpus: I64
-    per_node: I64
-    size: I64
     library: Labels
     version: Labels
     launch: Labels
-    dtype: Labels
-    seconds: F64
-    noise: F64
     fitted: Mask
 
-    def __len__(self) -> int:
-        return len(self.seconds)
-
-    def take(self, rows: np.ndarray) -> CollectiveRows:
-        """The rows selected by a mask or by indices."""
-        return CollectiveRows(**{name: column[rows] for name, column in vars(self).items()})
-
     def calls(self) -> Iterator[tuple[Call, I64]]:
-        """Calls, and the rows of each, which one vectorised call can predict."""
-        columns = (self.device, self.op, self.gpus, self.per_node, self.library, self.version,
-                   self.launch, self.dtype)  # fmt: skip
-        table: dict[tuple[Any, ...], list[int]] = defaultdict(list)
-        for row, key in enumerate(zip(*(x.tolist() for x in columns), strict=True)):
-            table[key].append(row)
-        for (name, op, gpus, per_node, library, version, launch, dtype), rows in table.items():
+        """See :meth:`Points.calls`."""
+        names = ("device", "op", "gpus", "per_node", "library", "version", "launch", "dtype")
+        for (name, op, gpus, per_node, library, version, launch, dtype), rows in self.grouped(
+            *names
+        ):
             paths: Paths = "own" if (name, library, version) in _OWN_PATHS else "shared"
             topology = Topology.from_device(
                 find_device(name), gpus, gpus_per_node=per_node, paths=paths
             )
-            yield Call(op, topology, library, launch, dtype, version), np.array(rows)
+            yield Call(op, topology, library, launch, dtype, version), rows
 
     def fold(self) -> I64:
         """0, 1 or 2 for every point; all versions, libraries and launches of it have the same."""
@@ -138,19 +119,10 @@ def read_collectives(data: Path, *, thin: int = 12) -> CollectiveRows:
         )
         if _hash(*key) % thin == 0:
             points[(*key, "nccl", "", "torch", "bf16")].append(row["t_median_ms"] * 1e-3)
-    keys = sorted(points)
-    repeats = [points[key] for key in keys]
-    medians = [float(np.median(times)) for times in repeats]
-    spread = [
-        (max(times) - min(times)) / 2 / median if len(times) > 1 else np.nan
-        for times, median in zip(repeats, medians, strict=True)
-    ]
     # half of the points of each device, the same half for all versions
-    fitted = [_hash(*key[:3], key[4]) % 2 == 0 for key in keys]
-    names = list(CollectiveRows.__dataclass_fields__)[:9]
-    columns: dict[str, Any] = dict(zip(names, map(np.array, zip(*keys, strict=True)), strict=True))
-    columns |= {"seconds": np.array(medians), "noise": np.array(spread)}
-    return CollectiveRows(**columns, fitted=np.array(fitted))
+    fitted = np.array([_hash(*key[:3], key[4]) % 2 == 0 for key in sorted(points)])
+    names = ("device", "op", "gpus", "per_node", "size", "library", "version", "launch", "dtype")
+    return CollectiveRows.of_repeats(points, names, fitted=fitted)
 
 
 def _aiconfigurator_key(row: dict[str, Any]) -> tuple[Any, ...]:

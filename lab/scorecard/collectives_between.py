@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-import numpy as np
-
+from lab.scorecard.collective_points import Points
 from lab.scorecard.rows import Labels
 from lab.scorecard.tables import read_records
 from silicast.communication.features import Call
 from silicast.communication.topology import Topology
-from silicast.core.numerics import F64, I64
+from silicast.core.numerics import I64
 from silicast.hardware.catalog import find_device
 from silicast.hardware.cluster import cluster_of
 
@@ -48,38 +47,20 @@ _FORCED = {"tree": "tree", "ring": "ring"}
 
 
 @final
-@dataclass(frozen=True)
-class MultinodeRows:
-    """Distinct measured points, arrays of shape (n,).
+@dataclass(frozen=True, kw_only=True)
+class MultinodeRows(Points):
+    """Distinct measured points, arrays of shape (n,); repeats are in place and out of place.
 
     Attributes:
         network: name in the catalog; kind: of it.
-        per_node: devices of a node.
         forced: the algorithm that the library was told to run, "" = none.
         run: where the row was published.
-        seconds: median over repeats, in place and out of place.
-        noise: half the relative range over them, NaN if measured once.
     """
 
     provider: Labels
     network: Labels
-    device: Labels
-    op: Labels
-    gpus: I64
-    per_node: I64
     forced: Labels
-    dtype: Labels
     run: Labels
-    size: I64
-    seconds: F64
-    noise: F64
-
-    def __len__(self) -> int:
-        return len(self.seconds)
-
-    def take(self, rows: np.ndarray) -> MultinodeRows:
-        """The rows selected by a mask or by indices."""
-        return MultinodeRows(**{name: column[rows] for name, column in vars(self).items()})
 
     @property
     def nodes(self) -> I64:
@@ -87,17 +68,13 @@ class MultinodeRows:
         return -(-self.gpus // self.per_node)
 
     def calls(self) -> Iterator[tuple[Call, I64]]:
-        """Calls, and the rows of each, which one vectorised call can predict."""
-        columns = (self.device, self.network, self.op, self.gpus, self.per_node, self.forced,
-                   self.dtype)  # fmt: skip
-        table: dict[tuple[Any, ...], list[int]] = defaultdict(list)
-        for row, key in enumerate(zip(*(x.tolist() for x in columns), strict=True)):
-            table[key].append(row)
-        for (name, network, op, gpus, per_node, forced, dtype), rows in table.items():
+        """See :meth:`Points.calls`."""
+        names = ("device", "network", "op", "gpus", "per_node", "forced", "dtype")
+        for (name, network, op, gpus, per_node, forced, dtype), rows in self.grouped(*names):
             device = find_device(name)
             link = cluster_of(device, inter_node=network).inter_node.link
             topology = Topology.from_device(device, gpus, gpus_per_node=per_node, inter=link)
-            yield Call(op, topology, dtype=dtype, forced=forced), np.array(rows)
+            yield Call(op, topology, dtype=dtype, forced=forced), rows
 
 
 def read_multinode(data: Path, *, least: int = 0) -> MultinodeRows:
@@ -107,15 +84,10 @@ def read_multinode(data: Path, *, least: int = 0) -> MultinodeRows:
         good = row["multi_node"] and str(row["quality"]).startswith("good")
         if good and row["bytes"] >= least:
             points[_key(row)].append(row["time_us"] * 1e-6)
-    keys = sorted(points)
-    repeats = [points[key] for key in keys]
-    names = list(MultinodeRows.__dataclass_fields__)[:10]
-    columns: dict[str, Any] = dict(zip(names, map(np.array, zip(*keys, strict=True)), strict=True))
-    seconds = np.array([float(np.median(times)) for times in repeats])
-    spread = [
-        (max(x) - min(x)) / 2 / float(np.median(x)) if len(x) > 1 else np.nan for x in repeats
-    ]
-    return MultinodeRows(**columns, seconds=seconds, noise=np.array(spread))
+    names = (
+        "provider", "network", "device", "op", "gpus", "per_node", "forced", "dtype", "run", "size",
+    )  # fmt: skip
+    return MultinodeRows.of_repeats(points, names)
 
 
 def _key(row: dict[str, Any]) -> tuple[Any, ...]:

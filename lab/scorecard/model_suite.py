@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 
+from lab import reads
+from lab.scorecard.rows import subsample
 from lab.scorecard.suite import EVIDENCE, Scored
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
@@ -32,6 +39,7 @@ class Case:
         labels: group to report by -> label.
         noise: metric -> relative run-to-run noise.
         peers: metric -> name -> another tool's prediction.
+        detail: what an answer needs that no scenario states.
     """
 
     scenario: Mapping[str, Any]
@@ -39,18 +47,17 @@ class Case:
     labels: Mapping[str, str]
     noise: Mapping[str, float] = field(default_factory=dict)
     peers: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    detail: Any = None
+
+
+Answer = Callable[[Case], Mapping[str, Believed]]
+"""Metric -> our prediction; empty where something of the case has no model."""
 
 
 def answered(case: Case) -> dict[str, Believed]:
-    """Metric -> our prediction, on the evidence that suites are scored with.
-
-    Empty where something of the case has no model yet.
-    """
-    scenario = dict(case.scenario)
-    if not EVIDENCE.get().learned:
-        scenario["tier"] = "analytic"
+    """The public answer, on the evidence that suites are scored with."""
     try:
-        reply = run(decode(scenario))
+        reply = run(decode(on_evidence(case)))
     except SilicastError as error:
         if error.kind != "not_yet":
             raise
@@ -61,12 +68,169 @@ def answered(case: Case) -> dict[str, Believed]:
     }
 
 
+def on_evidence(case: Case) -> dict[str, Any]:
+    """The scenario of a case in the tier that suites are scored in."""
+    return {**case.scenario, **({} if EVIDENCE.get().learned else {"tier": "analytic"})}
+
+
+def simulated(case: Case, metrics: Sequence[str], *, server: bool = True) -> dict[str, Believed]:
+    """Some metrics of served traffic, without what the public answer adds to explain them.
+
+    Args:
+        server: False = requests are handed to the engine in its own process.
+    """
+    from silicast.scenario.answers.serving.answerer import prepared
+    from silicast.scenario.answers.serving.simulated import Simulated
+    from silicast.serving.simulation.fleet import Fleet
+
+    try:
+        served = prepared(decode(on_evidence(case))).served
+        spec = (
+            served.spec if server else replace(served.spec, front_ns=0, front_token_ns=0, back_ns=0)
+        )
+        fleet = served.fleet if server else Fleet.from_deployment(served.deployment, spec)
+        outcome = Simulated(fleet, served.simulate)
+        beliefs, bound = outcome.metrics(served.metrics_of), outcome.bound()
+    except SilicastError as error:
+        if error.kind == "internal":
+            raise
+        return {}
+    return {
+        name: (belief.estimate, belief.p05, belief.p95, bound.get(name, NAN))
+        for name in metrics
+        for belief in (beliefs[name],)
+    }
+
+
 def believed(prediction: Prediction | None, factor: float) -> Believed:
     """A prediction of a time in another unit."""
     if prediction is None:
         return UNANSWERED
     result = prediction.latency_s.times(factor)
     return result.estimate, result.p05, result.p95, prediction.bound_seconds * factor
+
+
+@final
+@dataclass(frozen=True)
+class Metric:
+    """A metric that a suite of runs reports.
+
+    Attributes:
+        name: as reported.
+        of: as measured and answered; the same if left out.
+        where: label -> pattern that the whole label matches, of the runs that count.
+        answer: how it is predicted, where not as the suite's others are.
+        quiet: without the runs' noise.
+    """
+
+    name: str
+    of: str = ""
+    where: Mapping[str, str] = field(default_factory=dict)
+    answer: Answer | None = None
+    quiet: bool = False
+
+    @property
+    def measured(self) -> str:
+        """The metric of cases and answers."""
+        return self.of or self.name
+
+    def counts(self, case: Case) -> bool:
+        """Whether a run measured it and has the wanted labels."""
+        return bool(np.isfinite(case.measured.get(self.measured, NAN))) and all(
+            re.fullmatch(pattern, case.labels[label]) for label, pattern in self.where.items()
+        )
+
+
+@final
+@dataclass(frozen=True)
+class RunsScore:
+    """What a suite of runs scores.
+
+    Attributes:
+        cases: the runs of a data folder.
+        metrics: reported, in this order; those that no run has are left out.
+        answer: how a run is predicted.
+        hidden: labels that select runs and are not reported by.
+        block: runs that a process takes at a time; 0 = all in this one.
+        more: further rows, from all runs and their answers.
+    """
+
+    cases: Callable[[Path], Sequence[Case]]
+    metrics: Sequence[Metric]
+    answer: Answer = answered
+    hidden: Sequence[str] = ()
+    block: int = 0
+    more: Callable[[Sequence[Case], Sequence[Mapping[str, Believed]]], Iterable[Scored]] | None = (
+        None
+    )
+
+    def __call__(self, data: Path, limit: int | None) -> Iterator[Scored]:
+        """All metrics of all runs, or of so many of them."""
+        yield from self.score(self.sample(data, limit))
+
+    def sample(self, data: Path, limit: int | None) -> list[Case]:
+        """The runs that count for any metric, or so many of them."""
+        every = [case for case in self.cases(data) if self._counts(case)]
+        return [every[index] for index in subsample(len(every), limit)]
+
+    def _counts(self, case: Case) -> bool:
+        return any(metric.counts(case) for metric in self.metrics)
+
+    def score(self, cases: Sequence[Case]) -> Iterator[Scored]:
+        """The metrics of some runs."""
+        answers: dict[Answer, dict[int, Mapping[str, Believed]]] = {}
+        for metric in self.metrics:
+            rows = [row for row, case in enumerate(cases) if metric.counts(case)]
+            if not rows:
+                continue
+            answer = metric.answer or self.answer
+            known = answers.setdefault(answer, {})
+            missing = [row for row in rows if row not in known]
+            result = answers_of([cases[row] for row in missing], answer, self.block)
+            known.update(zip(missing, result, strict=True))
+            yield self._scored(metric, [cases[row] for row in rows], [known[row] for row in rows])
+        if self.more:
+            known = answers.get(self.answer, {})
+            yield from self.more([cases[row] for row in known], list(known.values()))
+
+    def _scored(
+        self, metric: Metric, cases: Sequence[Case], answers: Sequence[Mapping[str, Believed]]
+    ) -> Scored:
+        scored = score_cases(metric.name, cases, answers, of=metric.measured)
+        groups = {name: x for name, x in scored.groups.items() if name not in self.hidden}
+        return replace(scored, groups=groups, noise=None if metric.quiet else scored.noise)
+
+
+def answers_of(
+    cases: Sequence[Case], answer: Answer, block: int = 0
+) -> list[Mapping[str, Believed]]:
+    """Every answer, in order; runs of one scenario that measured the same metrics have one.
+
+    Args:
+        block: neighbours that a process takes at a time, which share deployments; 0 = none does.
+    """
+    keys = [_key(case) for case in cases]
+    distinct = dict(zip(keys, cases, strict=True))
+    if not block:
+        known = {key: answer(case) for key, case in distinct.items()}
+        return [known[key] for key in keys]
+    with ProcessPoolExecutor(initializer=EVIDENCE.set, initargs=(EVIDENCE.get(),)) as pool:
+        result = list(pool.map(partial(_with_reads, answer), distinct.values(), chunksize=block))
+    for _, files in result:
+        reads.add(files)
+    known = dict(zip(distinct, (one for one, _ in result), strict=True))
+    return [known[key] for key in keys]
+
+
+def _with_reads(answer: Answer, case: Case) -> tuple[Mapping[str, Believed], reads.Reads]:
+    return answer(case), reads.of_worker()
+
+
+def _key(case: Case) -> str:
+    measured = sorted(name for name, value in case.measured.items() if np.isfinite(value))
+    if case.detail is not None:
+        return f"{id(case)}"
+    return json.dumps([case.scenario, measured], sort_keys=True)
 
 
 def score_cases(

@@ -42,6 +42,5 @@ def kept(name: str, of: str, trace: Callable[[], Graph], packages: Sequence[str]
 @cache
 def _code() -> str:
     folder = CATALOG.parent / "workload"
-    parts = ("front_ends", "operators")
-    files = [path for part in parts for path in sorted((folder / part).glob("*.py"))]
-    return files_hash([*files, folder / "op_graph.py", folder / "tensor.py"])
+    parts = ("front_ends", "operators", "graphs")
+    return files_hash(path for part in parts for path in sorted((folder / part).glob("*.py")))

@@ -6,16 +6,15 @@ of the denoiser and the decoder of the images, each an eager program.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, final
 
 from lab.scorecard.diffusion_models import pipelines
-from lab.scorecard.model_suite import Believed, Case, score_cases
-from lab.scorecard.rows import subsample
-from lab.scorecard.suite import EVIDENCE, Scored, Suite
+from lab.scorecard.model_suite import Believed, Case, Metric, RunsScore
+from lab.scorecard.suite import EVIDENCE, Suite
 from lab.scorecard.tables import read_records
 from silicast.composition.engines.engine import find_engine
 from silicast.composition.passes.program import ProgramPass, predict_program
@@ -97,7 +96,7 @@ def _case(row: Mapping[str, Any]) -> Case:
     )
 
 
-def answer(case: Case, campaign: Campaign) -> dict[str, Believed]:
+def answer(case: Case, campaign: Campaign = Campaign()) -> dict[str, Believed]:
     """Seconds a batch and joules an image; empty where something has no model."""
     run = case.scenario
     machine = machine_of(run["device"], campaign)
@@ -153,15 +152,17 @@ def _joules(
     return joules, max(joules * low / estimate, bound), joules * high / estimate, bound
 
 
-def _score(data: Path, limit: int | None) -> Iterator[Scored]:
-    every = cases(data)
-    chosen = [every[i] for i in subsample(len(every), limit)]
-    current = [case for case in chosen if case.labels["half"] == "scored"]
-    for prefix, some, constants in (("", chosen, {}), ("fitted_", current, fitted())):
-        if some:
-            answers = [answer(c, constants.get(c.scenario["device"], Campaign())) for c in some]
-            for metric in METRICS:
-                yield score_cases(f"{prefix}{metric}", some, answers, of=metric)
+def as_fitted(case: Case) -> dict[str, Believed]:
+    """With the campaign's constants of the device."""
+    return answer(case, fitted()[case.scenario["device"]])
 
 
-SUITES = (Suite("diffusion", (TABLE,), _score, both_tiers=False),)
+SCORE = RunsScore(
+    cases,
+    [
+        *(Metric(name) for name in METRICS),
+        *(Metric(f"fitted_{n}", n, {"half": "scored"}, as_fitted) for n in METRICS),
+    ],
+    answer,
+)
+SUITES = (Suite("diffusion", (TABLE,), SCORE, both_tiers=False),)

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from lab.scorecard.model_suite import NAN, Case, answered, score_cases
-from lab.scorecard.suite import Scored, Suite
+from lab.scorecard.model_suite import NAN, Case, Metric, RunsScore
+from lab.scorecard.suite import Suite
 from lab.scorecard.tables import read_records
 
 METRICS = {
@@ -96,10 +96,5 @@ def _truth(runs: Sequence[_Row], column: str) -> tuple[float, float]:
     return median, (max(known) - min(known)) / 2 / median
 
 
-def _score(data: Path, limit: int | None) -> list[Scored]:
-    chosen = cases(data)[:limit]
-    answers = [answered(case) for case in chosen]
-    return [score_cases(metric, chosen, answers) for metric in METRICS]
-
-
-SUITES = (Suite("end-to-end", (*MEASURED, WORKLOADS, PEERS, SERVERS), _score),)
+SCORE = RunsScore(cases, [Metric(name) for name in METRICS])
+SUITES = (Suite("end-to-end", (*MEASURED, WORKLOADS, PEERS, SERVERS), SCORE),)

@@ -5,15 +5,15 @@ Attention as products and softmax one by one, TF32 off, logits of all tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from lab.scorecard.model_suite import NAN, Believed, Case, answered, believed, score_cases
+from lab.scorecard.model_suite import NAN, Believed, Case, Metric, RunsScore, answered, believed
 from lab.scorecard.neusight_graph import read_neusight_graph
-from lab.scorecard.rows import subsample
-from lab.scorecard.suite import EVIDENCE, Scored, Suite
+from lab.scorecard.suite import EVIDENCE, Suite
 from lab.scorecard.tables import read_records
 from silicast.composition.engines.engine import find_engine
 from silicast.composition.passes.deployment import Deployment
@@ -49,10 +49,10 @@ def rows_of(data: Path) -> list[_Row]:
 
 def cases(data: Path) -> list[Case]:
     """All measured models."""
-    return [_case(row) for row in rows_of(data)]
+    return [_case(data, row) for row in rows_of(data)]
 
 
-def _case(row: _Row) -> Case:
+def _case(data: Path, row: _Row) -> Case:
     trains, kind = row["mode"] == "train", _kind(row)
     scenario = {
         "task": "graph",
@@ -78,6 +78,7 @@ def _case(row: _Row) -> Case:
             metric: {name: _number(row[f"{name}_{part}_ms"]) for name in PEERS}
             for metric, part in metrics.items()
         },
+        detail=partial(_from_op_graph, data, row),
         labels={
             "device": str(row["gpu"]),
             "model": str(row["model"]),
@@ -88,6 +89,7 @@ def _case(row: _Row) -> Case:
             "plain NVIDIA without P4 and T4": (
                 PLAIN if kind == PLAIN and row["gpu"] not in _UNSTEADY else OTHERS
             ),
+            "op graph": "joined" if row["has_opgraph"] and kind != PARALLEL else "none",
             "self-consistent NVIDIA": "self-consistent NVIDIA" if consistent else OTHERS,
         },
     )
@@ -134,17 +136,8 @@ def answer(case: Case) -> dict[str, Believed]:
     return {"e2e_ms": believed(framework_pass.total, 1e3)}
 
 
-def _from_op_graphs(data: Path, rows: Sequence[_Row]) -> list[dict[str, Believed]]:
-    """The same passes out of NeuSight's own op graphs: what their graphs hold, in our kernels."""
-    tables: dict[str, list[dict[str, Any]]] = {}
-    for line in read_records(data / OP_GRAPHS):
-        tables.setdefault(line["config"], []).append(line)
-    return [
-        {"e2e_ms": believed(_from_op_graph(row, tables.get(row["config"])), 1e3)} for row in rows
-    ]
-
-
-def _from_op_graph(row: _Row, table: list[dict[str, Any]] | None) -> Prediction | None:
+def _from_op_graph(data: Path, row: _Row) -> Prediction | None:
+    table = _op_graphs(data).get(row["config"])
     if table is None:
         return None
     layers = 0 if row["option"] == "fusion" else int(row["num_layer"] or 0)
@@ -162,31 +155,37 @@ def _from_op_graph(row: _Row, table: list[dict[str, Any]] | None) -> Prediction 
         return None
 
 
-def _score(data: Path, limit: int | None) -> Iterator[Scored]:
-    rows = rows_of(data)
-    rows = [rows[index] for index in subsample(len(rows), limit)]
-    chosen = [_case(row) for row in rows]
-    quiet = [replace(case, noise={}) for case in chosen]
-    answers = [answer(case) for case in chosen]
-    yield score_cases("e2e_ms", chosen, answers)
-    plain = [i for i, case in enumerate(quiet) if case.labels["set"] == PLAIN]
-    steady = [i for i in plain if quiet[i].labels["labels"] == "consistent"]
-    current = [quiet[i] for i in plain]
-    if plain:
-        items = [answers[i] for i in plain]
-        yield score_cases("plain_nvidia_ms", current, items, of="e2e_ms")
-    if steady:
-        items = [answers[i] for i in steady]
-        current = [quiet[i] for i in steady]
-        yield score_cases("self_consistent_nvidia_ms", current, items, of="e2e_ms")
-    if any("forward_ms" in case.measured for case in quiet):
-        yield score_cases("forward_ms", quiet, answers)
-        yield score_cases("backward_ms", quiet, answers)
-    # their op graphs of parallel models are of one rank, whose parts our programs do not join
-    theirs = [i for i, row in enumerate(rows) if row["has_opgraph"] and _kind(row) != PARALLEL]
-    if theirs:
-        items = _from_op_graphs(data, [rows[i] for i in theirs])
-        yield score_cases("op_graph_e2e_ms", [quiet[i] for i in theirs], items, of="e2e_ms")
+@lru_cache(maxsize=1)
+def _op_graphs(data: Path) -> Mapping[str, list[dict[str, Any]]]:
+    """Configuration -> lines of NeuSight's op graph of it."""
+    tables: dict[str, list[dict[str, Any]]] = {}
+    for line in read_records(data / OP_GRAPHS):
+        tables.setdefault(line["config"], []).append(line)
+    return tables
 
 
-SUITES = (Suite("graph", (LABELS, OP_GRAPHS), _score),)
+def answer_of_op_graph(case: Case) -> dict[str, Believed]:
+    """The same pass out of NeuSight's own op graph: what that holds, in our kernels."""
+    return {"e2e_ms": believed(case.detail(), 1e3)}
+
+
+SCORE = RunsScore(
+    cases,
+    [
+        Metric("e2e_ms"),
+        Metric("plain_nvidia_ms", "e2e_ms", {"set": PLAIN}, quiet=True),
+        Metric(
+            "self_consistent_nvidia_ms",
+            "e2e_ms",
+            {"set": PLAIN, "labels": "consistent"},
+            quiet=True,
+        ),
+        Metric("forward_ms", quiet=True),
+        Metric("backward_ms", quiet=True),
+        # their op graphs of parallel models are of one rank, whose parts our programs do not join
+        Metric("op_graph_e2e_ms", "e2e_ms", {"op graph": "joined"}, answer_of_op_graph, quiet=True),
+    ],
+    answer,
+    hidden=("op graph",),
+)
+SUITES = (Suite("graph", (LABELS, OP_GRAPHS), SCORE),)

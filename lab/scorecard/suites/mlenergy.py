@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from lab.scorecard.model_suite import Case, answered, score_cases
-from lab.scorecard.rows import subsample
-from lab.scorecard.suite import Scored, Suite
+from lab.scorecard.model_suite import Case, Metric, RunsScore
+from lab.scorecard.suite import Suite
 from lab.scorecard.tables import read_records
 
 TABLE = "energy/mlenergy_v2_llm.parquet"
@@ -115,11 +114,5 @@ def _band(running: int) -> str:
     return "> 256"
 
 
-def _score(data: Path, limit: int | None) -> list[Scored]:
-    every = cases(data)
-    chosen = [every[i] for i in subsample(len(every), limit)]
-    answers = [answered(case) for case in chosen]
-    return [score_cases(metric, chosen, answers) for metric in METRICS]
-
-
-SUITES = (Suite("mlenergy", (TABLE,), _score, both_tiers=False),)
+SCORE = RunsScore(cases, [Metric(name) for name in METRICS])
+SUITES = (Suite("mlenergy", (TABLE,), SCORE, both_tiers=False),)

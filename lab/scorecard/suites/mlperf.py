@@ -6,23 +6,16 @@ is in front; what one replica gives counts as often as a system has replicas.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lab.scorecard.model_suite import NAN, Believed, Case, score_cases
-from lab.scorecard.rows import subsample
-from lab.scorecard.suite import EVIDENCE, Scored, Suite
+from lab.scorecard.model_suite import Case, Metric, RunsScore, simulated
+from lab.scorecard.suite import Suite
 from lab.scorecard.tables import read_records
-from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
-from silicast.scenario.answers.serving.answerer import prepared
-from silicast.scenario.answers.serving.simulated import Simulated
-from silicast.scenario.decode import decode
-from silicast.serving.simulation.fleet import Fleet
 
 TABLE = "serving/mlperf_inference_llm.parquet"
 METRIC = "output_tokens_per_s"
@@ -124,39 +117,9 @@ def _ranks(weight_bytes: float, device: str, gpus: int) -> int:
     return ranks
 
 
-def answer(case: Case) -> dict[str, Believed]:
-    """Simulated without a server in front; empty where something has no model yet."""
-    scenario = dict(case.scenario)
-    if not EVIDENCE.get().learned:
-        scenario["tier"] = "analytic"
-    try:
-        served = prepared(decode(scenario)).served
-        spec = replace(served.spec, front_ns=0, front_token_ns=0, back_ns=0)
-        simulated = Simulated(Fleet.from_deployment(served.deployment, spec), served.simulate)
-        value = simulated.metrics(served.metrics_of)[METRIC]
-    except SilicastError as error:
-        if error.kind == "internal":
-            raise
-        return {}
-    return {METRIC: (value.estimate, value.p05, value.p95, simulated.bound().get(METRIC, NAN))}
-
-
-def _score(data: Path, limit: int | None) -> list[Scored]:
-    every = cases(data)
-    chosen = [every[i] for i in subsample(len(every), limit)]
-    answers = _answers(chosen)
-    return [
-        score_cases(metric, [chosen[i] for i in rows], [answers[i] for i in rows], of=METRIC)
-        for metric, model in METRICS.items()
-        if (rows := [i for i, case in enumerate(chosen) if case.labels["model"] == model])
-    ]
-
-
-def _answers(chosen: Sequence[Case]) -> list[dict[str, Believed]]:
-    """Every answer, in order; systems that differ in name alone are one."""
-    keys = [json.dumps(case.scenario, sort_keys=True) for case in chosen]
-    table = {key: answer(case) for key, case in dict(zip(keys, chosen, strict=True)).items()}
-    return [table[key] for key in keys]
-
-
-SUITES = (Suite("mlperf", (TABLE,), _score, both_tiers=False),)
+SCORE = RunsScore(
+    cases,
+    [Metric(metric, METRIC, {"model": model}) for metric, model in METRICS.items()],
+    partial(simulated, metrics=(METRIC,), server=False),
+)
+SUITES = (Suite("mlperf", (TABLE,), SCORE, both_tiers=False),)

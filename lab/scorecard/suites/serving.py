@@ -9,26 +9,26 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lab.scorecard.model_suite import NAN, Believed, Case, score_cases
+from lab.scorecard.model_suite import NAN, Believed, Case, Metric, RunsScore, simulated
 from lab.scorecard.plan_ranking import ranked
-from lab.scorecard.rows import subsample
-from lab.scorecard.suite import EVIDENCE, Scored, Suite
+from lab.scorecard.silicon_runs import (
+    CONTRADICTS,
+    DEVICES,
+    PEER,
+    TABLE,
+    Row,
+    checkpoint,
+    configuration,
+    plan,
+    sane_rows,
+)
+from lab.scorecard.suite import Scored, Suite
 from lab.scorecard.tables import read_records
-from silicast.core.errors import SilicastError
-from silicast.scenario.answers.serving.answerer import prepared
-from silicast.scenario.answers.serving.simulated import Simulated
-from silicast.scenario.decode import decode
-from silicast.workload.models.lookup import find_model
 
-TABLE = "aiconfigurator/silicon_sample.parquet"
-PEER = "aiconfigurator/aiconfigurator_predictions_0.12.0.parquet"
-CONTRADICTS = 1.3
-"""Repeats of one configuration that differ by more were not the same configuration."""
 RANGE_RATIO = {"InferenceX": 0.8, "NVIDIA": 1.0}
 """Clients draw lengths evenly between this share of the nominal length and all of it. InferenceX
 states it; NVIDIA does not: of 1, 0.95, 0.9 and 0.8 it is the one nearest to the train pairs' TTFT.
@@ -38,43 +38,6 @@ BLOCK = 8
 SALT = 3
 """The first with which every engine has a pair on either side."""
 METRICS = ("ttft_mean_ms", "tpot_mean_ms", "rate_tokens_per_s")
-_DEVICES = {
-    "b200_sxm": "B200",
-    "b300_sxm": "B300",
-    "gb200": "GB200",
-    "gb300": "GB300",
-    "h100_sxm": "H100",
-    "h200_sxm": "H200",
-}
-_SAME = {"deepseek-ai/DeepSeek-V3": "deepseek-ai/DeepSeek-R1"}
-"""The source lists runs of the second under the name of the first too: the architecture is one."""
-_FORMATS = {"fp4": "nvfp4", "int4": "int4", "fp8": "fp8", "bf16": "bf16"}
-_QUANTISED = {"fp4": "NVFP4", "fp8": "FP8"}
-_CHECKPOINTS = {("meta-llama/Llama-3.1-70B", "fp4"): "Llama-3.3-70B-NVFP4"}
-_CONFIGURATION = (
-    "model_path", "system", "backend", "precision", "isl", "osl", "concurrency", "tp_size",
-    "attention_dp_size", "moe_tp_size", "moe_ep_size",
-)  # fmt: skip
-_FLAGS = ("flag_zero_parallel", "flag_tp_gt_node", "flag_disagg_incomplete")
-
-Row = dict[str, Any]
-
-
-def sane_rows(data: Path) -> list[Row]:
-    """Rows to score, sorted; see the suite's description."""
-    table: dict[tuple[Any, ...], Row] = {}
-    for row in read_records(data / TABLE, mode="agg"):
-        if (row["concurrency"] or 0) < 1 or any(row[flag] for flag in _FLAGS):
-            continue
-        row["model_path"] = _SAME.get(row["model_path"], row["model_path"])
-        key = (*_key(row), row["silicon_ttft_ms"], row["silicon_tpot_ms"])
-        if key not in table or row["id"] < table[key]["id"]:
-            table[key] = row
-    return sorted(table.values(), key=lambda row: tuple(map(str, (*_key(row), row["id"]))))
-
-
-def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[name] for name in _CONFIGURATION)
 
 
 def _campaign(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -90,7 +53,7 @@ def _repeats(rows: Sequence[Row]) -> list[str]:
     """
     same: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
-        same[_key(row)].append(row)
+        same[configuration(row)].append(row)
     quicker = {
         _campaign(one)
         for group in same.values()
@@ -100,7 +63,7 @@ def _repeats(rows: Sequence[Row]) -> list[str]:
     }
     kinds = []
     for row in rows:
-        others = [each for each in same[_key(row)] if _campaign(each) not in quicker]
+        others = [each for each in same[configuration(row)] if _campaign(each) not in quicker]
         if _campaign(row) in quicker:
             kinds.append("quicker campaign")
         elif any(_contradict(one, other) for one in others for other in others):
@@ -125,21 +88,16 @@ def cases(data: Path) -> list[Case]:
 
 
 def _case(row: Row, repeats: str, peer: Mapping[str, Any]) -> Case:
-    model, device = row["model_path"], _DEVICES[row["system"]]
+    model, device = row["model_path"], DEVICES[row["system"]]
     clients, output = int(row["concurrency"]), int(row["osl"])
-    checkpoint, weights = _checkpoint(model, row["precision"])
+    served, weights = checkpoint(model, row["precision"])
     source = "NVIDIA" if row["silicon_data_source"].startswith("source_file=/") else "InferenceX"
     scenario: dict[str, Any] = {
         "task": "serving",
         "device": device,
-        "model": checkpoint,
+        "model": served,
         "engine": {"name": row["backend"], "version": row["backend_version"] or ""},
-        "parallel": {
-            "tp": int(row["tp_size"]),
-            "pp": int(row["pp_size"] or 1),
-            "ep": int(row["moe_ep_size"] or 1),
-            "attention_dp": int(row["attention_dp_size"] or 1),
-        },
+        "parallel": plan(row),
         "workload": {
             "arrival": {"kind": "closed", "concurrency": clients},
             "input_len": int(row["isl"]),
@@ -211,25 +169,8 @@ def _of(clients: int, output: float, ttft_ms: float, tpot_ms: float) -> tuple[fl
 
 
 def answer(case: Case) -> dict[str, Believed]:
-    """The metrics of the scenario's answer, without what explains them; empty where something has
-    no model yet, or cannot run.
-    """
-    scenario = dict(case.scenario)
-    if not EVIDENCE.get().learned:
-        scenario["tier"] = "analytic"
-    try:
-        served = prepared(decode(scenario)).served
-        simulated = Simulated(served.fleet, served.simulate)
-        metrics, bound = simulated.metrics(served.metrics_of), simulated.bound()
-    except SilicastError as error:
-        if error.kind == "internal":
-            raise
-        return {}
-    return {
-        name: (found_.estimate, found_.p05, found_.p95, bound.get(name, NAN))
-        for name in METRICS[:2]
-        for found_ in (metrics[name],)
-    }
+    """TTFT and TPOT, and the throughput that follows from them."""
+    return with_rate(case, simulated(case, METRICS[:2]))
 
 
 def with_rate(case: Case, table: Mapping[str, Believed]) -> dict[str, Believed]:
@@ -261,62 +202,27 @@ def trains(model: str, device: str) -> bool:
     return hashlib.sha256(f"{name} {device} {SALT}".encode()).digest()[0] % 3 == 0
 
 
-def _checkpoint(name: str, stated: str | None) -> tuple[str, str]:
-    """The catalog's model with the formats that a run's precision means, and the format of weights
-    where none has them.
-    """
-    default_precision = find_model(name).default_precision
-    wanted = _FORMATS.get(stated or "", "")
-    held = {default_precision.linear.weights, default_precision.expert.weights}
-    if not wanted or wanted in held or (wanted[-3:] == "fp4" and "mxfp4" in held):
-        return name, ""
-    plain = re.sub(r"-(FP8|Instruct)$", "", name)
-    listed = (_CHECKPOINTS.get((name, stated or "")), f"{plain}-{_QUANTISED.get(stated or '')}")
-    for other in filter(None, listed):
-        try:
-            find_model(other)
-        except SilicastError:
-            continue
-        return other, ""
-    return name, wanted
+def _plans(cases: Sequence[Case], answers: Sequence[Mapping[str, Believed]]) -> Iterable[Scored]:
+    """Whether the best plan is told, of runs that do not contradict each other."""
+    rows = [row for row, case in enumerate(cases) if CONSISTENT.counts(case)]
+    return ranked([cases[row] for row in rows], [answers[row] for row in rows], METRICS[2])
 
 
-def _score(data: Path, limit: int | None) -> list[Scored]:
-    """Rows of held-out pairs, those of them that do not contradict each other, and train pairs."""
-    every = cases(data)
-    chosen = [every[i] for i in subsample(len(every), limit)]
-    result = answers(chosen)
-    held_out, consistent, trained = (
-        [i for i, case in enumerate(chosen) if wanted(case)]
-        for wanted in (_held_out, _consistent, lambda case: not _held_out(case))
-    )
-    consistent_rows = ([chosen[i] for i in consistent], [result[i] for i in consistent])
-    return [
-        score_cases(
-            f"{remarks}{name}", [chosen[i] for i in rows], [result[i] for i in rows], of=name
+HELD_OUT, TRAINED = {"pair": "held out"}, {"pair": "train"}
+CONSISTENT = Metric("", METRICS[2], {**HELD_OUT, "repeats": "one run|agree"})
+SCORE = RunsScore(
+    cases,
+    [
+        Metric(f"{prefix}{name}", name, where)
+        for prefix, where in (
+            ("", HELD_OUT),
+            ("consistent_", CONSISTENT.where),
+            ("train_", TRAINED),
         )
-        for remarks, rows in (("", held_out), ("consistent_", consistent), ("train_", trained))
         for name in METRICS
-        if rows
-    ] + ranked(*consistent_rows, METRICS[2])
-
-
-def answers(chosen: Sequence[Case]) -> list[dict[str, Believed]]:
-    """Every answer, in order; each core takes blocks of neighbours, which share deployments."""
-    with ProcessPoolExecutor(initializer=EVIDENCE.set, initargs=(EVIDENCE.get(),)) as pool:
-        return list(pool.map(_answered, chosen, chunksize=BLOCK))
-
-
-def _answered(case: Case) -> dict[str, Believed]:
-    return with_rate(case, answer(case))
-
-
-def _held_out(case: Case) -> bool:
-    return case.labels["pair"] == "held out"
-
-
-def _consistent(case: Case) -> bool:
-    return _held_out(case) and case.labels["repeats"] in ("one run", "agree")
-
-
-SUITES = (Suite("serving", (TABLE, PEER), _score, both_tiers=False),)
+    ],
+    answer,
+    block=BLOCK,
+    more=_plans,
+)
+SUITES = (Suite("serving", (TABLE, PEER), SCORE, both_tiers=False),)

@@ -5,14 +5,13 @@ Rows, clients and checkpoints are those of the suite ``serving``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lab.scorecard.model_suite import NAN, Believed, Case, score_cases
-from lab.scorecard.rows import subsample
-from lab.scorecard.suite import EVIDENCE, Scored, Suite
+from lab.scorecard.model_suite import NAN, Case, Metric, RunsScore
+from lab.scorecard.silicon_runs import FLAGS, PEER, TABLE, plan
+from lab.scorecard.suite import Suite
 from lab.scorecard.suites import serving
 from lab.scorecard.tables import read_records
 
@@ -32,17 +31,16 @@ _CHECKPOINTS = {
 }
 """Model and format -> model; the source lists DeepSeek-R1 under either name."""
 _ROLES = ("prefill", "decode")
-_FLAGS = ("flag_zero_parallel", "flag_tp_gt_node", "flag_disagg_incomplete")
 
 
 def cases(data: Path) -> list[Case]:
     """One case a run whose pools are known, sorted."""
-    peers = {row["id"]: row for row in read_records(data / serving.PEER)}
+    peers = {row["id"]: row for row in read_records(data / PEER)}
     rows = [
         row
-        for row in read_records(data / serving.TABLE, mode="disagg")
+        for row in read_records(data / TABLE, mode="disagg")
         if 1 <= (row["concurrency"] or 0) <= MOST_CLIENTS
-        and not any(row[flag] for flag in _FLAGS)
+        and not any(row[flag] for flag in FLAGS)
         and _fits(row)
     ]
     return [_case(row, peers.get(row["id"], {})) for row in sorted(rows, key=lambda r: r["id"])]
@@ -109,35 +107,14 @@ def _pool(row: Mapping[str, Any], role: str, device: str) -> dict[str, Any]:
         "device": device,
         "role": role,
         "count": int(row[f"{role}_num_workers"]),
-        "parallel": {
-            "tp": int(row[f"{role}_tp_size"]),
-            "pp": int(row[f"{role}_pp_size"] or 1),
-            "ep": int(row[f"{role}_moe_ep_size"] or 1),
-            "attention_dp": int(row[f"{role}_attention_dp_size"] or 1),
-        },
+        "parallel": plan(row, f"{role}_"),
     }
 
 
 def _label(pool: Mapping[str, Any]) -> str:
-    plan = pool["parallel"]
-    return f"{pool['count']} x tp{plan['tp']} dp{plan['attention_dp']} ep{plan['ep']}"
+    degrees = pool["parallel"]
+    return f"{pool['count']} x tp{degrees['tp']} dp{degrees['attention_dp']} ep{degrees['ep']}"
 
 
-def _answered(case: Case) -> dict[str, Believed]:
-    return serving.with_rate(case, serving.answer(case))
-
-
-def _score(data: Path, limit: int | None) -> list[Scored]:
-    every = cases(data)
-    chosen = [every[i] for i in subsample(len(every), limit)]
-    answers = _answers(chosen)
-    return [score_cases(metric, chosen, answers) for metric in serving.METRICS]
-
-
-def _answers(chosen: Sequence[Case]) -> list[dict[str, Believed]]:
-    """Every answer, in order; every core takes cases."""
-    with ProcessPoolExecutor(initializer=EVIDENCE.set, initargs=(EVIDENCE.get(),)) as pool:
-        return list(pool.map(_answered, chosen))
-
-
-SUITES = (Suite("serving-disaggregated", (serving.TABLE, serving.PEER), _score, both_tiers=False),)
+SCORE = RunsScore(cases, [Metric(name) for name in serving.METRICS], serving.answer, block=1)
+SUITES = (Suite("serving-disaggregated", (TABLE, PEER), SCORE, both_tiers=False),)

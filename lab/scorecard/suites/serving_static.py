@@ -9,7 +9,7 @@ ONNX Runtime runs the file's operators one by one from C++, PyTorch its own from
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,10 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from lab.scorecard.model_suite import Believed, Case, score_cases
-from lab.scorecard.rows import subsample
+from lab.scorecard.model_suite import Believed, Case, Metric, RunsScore
 from lab.scorecard.static_networks import bert, resnet50
-from lab.scorecard.suite import EVIDENCE, Scored, Suite
+from lab.scorecard.suite import EVIDENCE, Suite
 from lab.scorecard.tables import read_records
 from silicast.composition.engines.engine import find_engine
 from silicast.composition.passes.deployment import Deployment
@@ -197,22 +196,13 @@ def _resnet_prices(device: str, evidence: Evidence) -> PassPrices:
     )
 
 
-def _score(data: Path, limit: int | None) -> Iterator[Scored]:
-    every = cases(data)
-    chosen: Sequence[Case] = [every[i] for i in subsample(len(every), limit)]
-    answers = [answer(case) for case in chosen]
-    for metric in (*(f"latency_{name}_ms" for name in QUANTILES), STATIC):
-        if any(metric in case.measured for case in chosen):
-            yield score_cases(metric, chosen, answers)
-    ends = [case.labels["back end"] for case in chosen]
-    for metric, of, wanted in (
-        ("named_static_avg_ms", STATIC, ["TF" not in end for end in ends]),
-        ("compiled_p50_ms", "latency_p50_ms", ["TensorRT" in end for end in ends]),
-    ):
-        current = [i for i, case in enumerate(chosen) if of in case.measured and wanted[i]]
-        if current:
-            cases_, items = [chosen[i] for i in current], [answers[i] for i in current]
-            yield score_cases(metric, cases_, items, of=of)
-
-
-SUITES = (Suite("serving-static", (TABLE,), _score, both_tiers=False),)
+SCORE = RunsScore(
+    cases,
+    [
+        *(Metric(name) for name in (*(f"latency_{q}_ms" for q in QUANTILES), STATIC)),
+        Metric("named_static_avg_ms", STATIC, {"back end": "(?!.*TF).*"}),
+        Metric("compiled_p50_ms", "latency_p50_ms", {"back end": ".*TensorRT.*"}),
+    ],
+    answer,
+)
+SUITES = (Suite("serving-static", (TABLE,), SCORE, both_tiers=False),)

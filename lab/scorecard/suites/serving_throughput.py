@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lab.scorecard.model_suite import NAN, Believed, Case, score_cases
-from lab.scorecard.rows import subsample
-from lab.scorecard.suite import EVIDENCE, Scored, Suite
+from lab.scorecard.model_suite import Case, Metric, RunsScore, simulated
+from lab.scorecard.suite import Suite
 from lab.scorecard.tables import read_records
-from silicast.core.errors import SilicastError
-from silicast.scenario.answers.serving.answerer import prepared
-from silicast.scenario.answers.serving.simulated import Simulated
-from silicast.scenario.decode import decode
-from silicast.serving.simulation.fleet import Fleet
 
 TABLE = "serving/trtllm_throughput_v1.parquet"
 METRIC = "output_tokens_per_s"
@@ -95,27 +89,5 @@ def _case(row: Mapping[str, Any]) -> Case:
     )
 
 
-def answer(case: Case) -> dict[str, Believed]:
-    """Simulated without a server in front; empty where something has no model yet."""
-    scenario = dict(case.scenario)
-    if not EVIDENCE.get().learned:
-        scenario["tier"] = "analytic"
-    try:
-        served = prepared(decode(scenario)).served
-    except SilicastError as error:
-        if error.kind == "internal":
-            raise
-        return {}
-    spec = dataclasses.replace(served.spec, front_ns=0, front_token_ns=0, back_ns=0)
-    simulated = Simulated(Fleet.from_deployment(served.deployment, spec), served.simulate)
-    value = simulated.metrics(served.metrics_of)[METRIC]
-    return {METRIC: (value.estimate, value.p05, value.p95, simulated.bound().get(METRIC, NAN))}
-
-
-def _score(data: Path, limit: int | None) -> list[Scored]:
-    every = cases(data)
-    chosen = [every[i] for i in subsample(len(every), limit)]
-    return [score_cases(METRIC, chosen, [answer(case) for case in chosen])]
-
-
-SUITES = (Suite("serving-throughput", (TABLE,), _score, both_tiers=False),)
+SCORE = RunsScore(cases, [Metric(METRIC)], partial(simulated, metrics=(METRIC,), server=False))
+SUITES = (Suite("serving-throughput", (TABLE,), SCORE, both_tiers=False),)

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from lab.scorecard.model_suite import NAN, Believed, Case, answered, score_cases
-from lab.scorecard.rows import subsample
-from lab.scorecard.suite import Scored, Suite
+from lab.scorecard.model_suite import NAN, Believed, Case, Metric, RunsScore, answered
+from lab.scorecard.suite import Suite
 from lab.scorecard.tables import read_records
 
 TABLE = "serving/splitwise_perf_model.parquet"
@@ -108,11 +107,5 @@ def _as_traffic(scenario: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _score(data: Path, limit: int | None) -> list[Scored]:
-    every = cases(data)
-    chosen = [every[i] for i in subsample(len(every), limit)]
-    answers = [answer(case) for case in chosen]
-    return [score_cases(metric, chosen, answers) for metric in (*TIMES, POWER)]
-
-
-SUITES = (Suite("splitwise", (TABLE,), _score),)
+SCORE = RunsScore(cases, [Metric(name) for name in (*TIMES, POWER)], answer)
+SUITES = (Suite("splitwise", (TABLE,), SCORE),)

@@ -7,13 +7,11 @@ that were published more than once the newest release counts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lab.scorecard.model_suite import NAN, Case, answered, score_cases
-from lab.scorecard.rows import subsample
-from lab.scorecard.suite import Scored, Suite
+from lab.scorecard.model_suite import NAN, Case, Metric, RunsScore
+from lab.scorecard.suite import Suite
 from lab.scorecard.tables import csv_records, read_records
 
 TABLE = "training/training_measured.parquet"
@@ -198,33 +196,16 @@ def _band(gpus: int) -> str:
     return "more than 512"
 
 
-def _score(data: Path, limit: int | None) -> list[Scored]:
-    every = [case for case in cases(data) if case.labels["split"] != "fitted"]
-    chosen = [every[index] for index in subsample(len(every), limit)]
-    answers = [answered(case) for case in chosen]
-    scoreds = []
-    groups = {
-        "dense": ("dense", "scored"),
-        "experts": ("experts", "scored"),
-        "context": (None, "context"),
-    }
-    for metric, wanted in groups.items():
-        rows = [
-            number
-            for number, case in enumerate(chosen)
-            if wanted[0] in (None, case.labels["model"]) and case.labels["split"] == wanted[1]
-        ]
-        if rows:
-            current = [replace(chosen[n], labels=_shown(chosen[n].labels)) for n in rows]
-            told = [answers[n] for n in rows]
-            scoreds.append(score_cases(f"{metric}_step_time_s", current, told, of="step_time_s"))
-    return scoreds
-
-
-def _shown(labels: Mapping[str, str]) -> dict[str, str]:
-    """Labels to report by."""
-    return {name: labels[name] for name in _SHOWN}
-
-
-_SHOWN = ("source", "device", "format", "gpus", "recompute")
-SUITES = (Suite("training", (TABLE, PEER), _score),)
+SCORE = RunsScore(
+    cases,
+    [
+        Metric(f"{name}_step_time_s", "step_time_s", where)
+        for name, where in {
+            "dense": {"model": "dense", "split": "scored"},
+            "experts": {"model": "experts", "split": "scored"},
+            "context": {"split": "context"},
+        }.items()
+    ],
+    hidden=("model", "split", "name"),
+)
+SUITES = (Suite("training", (TABLE, PEER), SCORE),)

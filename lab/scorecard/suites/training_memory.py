@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lab.scorecard.model_suite import Believed, Case, score_cases
-from lab.scorecard.rows import subsample
-from lab.scorecard.suite import Scored, Suite
+from lab.scorecard.model_suite import Believed, Case, Metric, RunsScore
+from lab.scorecard.suite import Suite
 from lab.scorecard.tables import read_records
 from silicast.distributed.memory.memory import Rules, plan_memory
 from silicast.distributed.ranks.plan import TrainingPlan
@@ -95,16 +94,12 @@ def answer(case: Case) -> dict[str, Believed]:
     return {"memory_gb": (estimate, low, high, bound)}
 
 
-def _score(data: Path, limit: int | None) -> list[Scored]:
-    every = cases(data)
-    chosen = [every[index] for index in subsample(len(every), limit)]
-    scored = []
-    for source, metric in ((_SIMUMAX, "memory_gb"), ("Megatron-Bridge", "bridge_memory_gb")):
-        current = [case for case in chosen if case.labels["source"] == source]
-        if current:
-            answers = [answer(case) for case in current]
-            scored.append(score_cases(metric, current, answers, of="memory_gb"))
-    return scored
-
-
-SUITES = (Suite("training-memory", (TABLE,), _score),)
+SCORE = RunsScore(
+    cases,
+    [
+        Metric("memory_gb", where={"source": _SIMUMAX}),
+        Metric("bridge_memory_gb", "memory_gb", {"source": "Megatron-Bridge"}),
+    ],
+    answer,
+)
+SUITES = (Suite("training-memory", (TABLE,), SCORE),)

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lab.scorecard.model_suite import Believed, Case, believed, score_cases
-from lab.scorecard.rows import subsample
-from lab.scorecard.suite import EVIDENCE, Scored, Suite
+from lab.scorecard.model_suite import Believed, Case, Metric, RunsScore, believed
+from lab.scorecard.suite import EVIDENCE, Suite
 from lab.scorecard.tables import read_records
 from silicast.composition.engines.engine import find_engine
 from silicast.composition.passes.deployment import Deployment
@@ -91,10 +90,5 @@ def answer(case: Case) -> dict[str, Believed]:
     return {"step_time_s": believed(training_step.step, 1.0)}
 
 
-def _score(data: Path, limit: int | None) -> list[Scored]:
-    every = cases(data)
-    chosen = [every[index] for index in subsample(len(every), limit)]
-    return [score_cases("step_time_s", chosen, [answer(case) for case in chosen])]
-
-
-SUITES = (Suite("training-step", (TABLE,), _score),)
+SCORE = RunsScore(cases, [Metric("step_time_s")], answer)
+SUITES = (Suite("training-step", (TABLE,), SCORE),)

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import final
 
 import numpy as np
 
 from lab.scorecard.baselines.neusight import NeuSight
 from lab.scorecard.baselines.wave_scaling import WaveScaling
+from lab.scorecard.collective_points import predict
 from lab.scorecard.collectives import read_collectives
 from lab.scorecard.held_out import groups, held_out, unknown_architecture, unmeasured
 from lab.scorecard.kernel_suite import scored_part
-from lab.scorecard.model_suite import NAN, Believed, Case, answered, score_cases
+from lab.scorecard.model_suite import Metric, RunsScore
 from lab.scorecard.rows import MeasuredRows, shares_of, subsample
 from lab.scorecard.suite import Scored, Suite, predicted
 from lab.scorecard.suites import communication, end_to_end, graph, silicon_sample, vllm_steps
@@ -133,34 +133,15 @@ Scores = Callable[[Path, int | None, Callable[[str], bool]], Iterable[Scored]]
 """A data folder, a limit of rows and which boards -> one metric after the other."""
 
 
-@final
-@dataclass(frozen=True)
-class _Runs:
-    """Runs of whole models that one source measured: cases of a model suite.
+def _runs(score: RunsScore, *metrics: Metric) -> Scores:
+    """Some metrics of a suite of whole models, on some boards."""
+    chosen = replace(score, metrics=metrics)
 
-    Attributes:
-        metrics: as reported -> as measured.
-        cases: of a data folder.
-        answer: of a case.
-        kept: which cases.
-    """
+    def of_boards(data: Path, limit: int | None, on: Callable[[str], bool]) -> Iterator[Scored]:
+        sample = chosen.sample(data, limit)
+        yield from chosen.score([case for case in sample if on(case.labels["device"])])
 
-    metrics: Mapping[str, str]
-    cases: Callable[[Path], Sequence[Case]]
-    answer: Callable[[Case], Mapping[str, Believed]] = answered
-    kept: Callable[[Case], bool] = lambda _: True
-
-    def __call__(
-        self, data: Path, limit: int | None, on: Callable[[str], bool]
-    ) -> Iterator[Scored]:
-        """One metric after the other."""
-        cases = [case for case in self.cases(data) if self.kept(case)]
-        sample = [cases[i] for i in subsample(len(cases), limit)]
-        chosen = [case for case in sample if on(case.labels["device"])]
-        answers = [self.answer(case) for case in chosen]
-        for metric, of in self.metrics.items():
-            if any(np.isfinite(case.measured.get(of, NAN)) for case in chosen):
-                yield score_cases(metric, chosen, answers, of=of)
+    return of_boards
 
 
 def _collectives(data: Path, limit: int | None, on: Callable[[str], bool]) -> Iterator[Scored]:
@@ -170,7 +151,7 @@ def _collectives(data: Path, limit: int | None, on: Callable[[str], bool]) -> It
     rows = rows.take(subsample(len(rows), limit))
     rows = rows.take(np.array([on(name) for name in rows.device.tolist()]))
     if len(rows):
-        yield communication.scored("collective_us", rows, communication.predict(rows))
+        yield communication.scored("collective_us", rows, predict(rows))
 
 
 def _steps(data: Path, limit: int | None, on: Callable[[str], bool]) -> Iterator[Scored]:
@@ -181,33 +162,21 @@ def _steps(data: Path, limit: int | None, on: Callable[[str], bool]) -> Iterator
             yield replace(scored, metric="engine_step_ms").take(np.flatnonzero(mine))
 
 
+_GRAPHS = {
+    "plain_nvidia": graph.PLAIN,
+    "mi100": "MI100",
+    "parallel_or_compiled": f"{graph.PARALLEL}|{graph.COMPILED}",
+}
 OF_MODELS: tuple[tuple[Scores, str], ...] = (
-    (_Runs({f"static_batch_{n}": n for n in end_to_end.METRICS}, end_to_end.cases), "bf16"),
-    *(
-        (
-            _Runs(
-                {f"graph_{name}_ms": "e2e_ms"},
-                graph.cases,
-                graph.answer,
-                lambda case, sets=sets: case.labels["set"] in sets,  # type: ignore[misc]
-            ),
-            "fp32",
-        )
-        for name, sets in {
-            "plain_nvidia": {graph.PLAIN},
-            "mi100": {"MI100"},
-            "parallel_or_compiled": {graph.PARALLEL, graph.COMPILED},
-        }.items()
-    ),
     (
-        _Runs(
-            {"tpot_consistent_ms": "tpot_ms"},
-            silicon_sample.cases,
-            silicon_sample.answer,
-            lambda case: case.labels["repeats"] != "contradictory",
-        ),
+        _runs(end_to_end.SCORE, *(Metric(f"static_batch_{n}", n) for n in end_to_end.METRICS)),
         "bf16",
     ),
+    *(
+        (_runs(graph.SCORE, Metric(f"graph_{name}_ms", "e2e_ms", {"set": sets})), "fp32")
+        for name, sets in _GRAPHS.items()
+    ),
+    (_runs(silicon_sample.SCORE, silicon_sample.CONSISTENT), "bf16"),
     (_steps, "bf16"),
 )
 """Sources of whole models, and the format of most of their products."""
