@@ -120,7 +120,7 @@ DEPLOYMENTS: dict[str, tuple[tuple[str, str, str], dict[str, int], int]] = {
 
 def simulated(name: str, requests_file: str, warm: int) -> dict[str, float]:
     """One deployment, in a process that has priced nothing yet."""
-    from silicast.report.drawing.table_file import write_table
+    from silicast.formats.table_writer import write_table
     from silicast.serving.statistics.tables import requests_table
 
     remaining = np.load(requests_file)

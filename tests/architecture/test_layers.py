@@ -23,7 +23,7 @@ RUNTIME = {"numpy", "msgspec", "cyclopts", "rich"}
 OPTIONAL = {
     "yaml": {"formats"},
     "google": {"formats"},  # protobuf
-    "pyarrow": {"validation", "measurement", "serving", "report"},
+    "pyarrow": {"formats"},
     "matplotlib": {"report"},
     "pandas": {"app"},  # a user's own: no extra installs it
     "torch": {"workload", "measurement"},

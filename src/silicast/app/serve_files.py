@@ -52,7 +52,7 @@ def check_outputs(wanted: OutputFlags, engine: str) -> None:
 
     for flag, path in (("--requests-out", wanted.requests_out), ("--steps-out", wanted.steps_out)):
         if path is not None:
-            from silicast.report.drawing.table_file import check_ending
+            from silicast.formats.table_writer import check_ending
 
             check_ending(path, flag)
 
@@ -66,7 +66,7 @@ def write_outputs(served: Served, wanted: OutputFlags) -> None:
     if not wanted.asked:
         return
     from silicast.core.files import write_atomically
-    from silicast.report.drawing.table_file import write_table
+    from silicast.formats.table_writer import write_table
     from silicast.serving.statistics.tables import requests_table, steps_table
 
     if wanted.requests_out is not None:

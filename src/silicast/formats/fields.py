@@ -107,7 +107,7 @@ class Fields:
         most: float = math.inf,
         above: float | None = None,
     ) -> float:
-        """A finite number.
+        """A finite number; one that is written without a point stays whole.
 
         Args:
             above: it must be more than this; without it, at least ``least``.
@@ -128,7 +128,7 @@ class Fields:
             low = f"{least:g} or more" if above is None else f"more than {above:g}"
             expected = low if most == math.inf else f"{low}, at most {most:g}"
             raise self._unexpected(names, expected, value)
-        return number
+        return value if type(value) is int and not self._loose else number
 
     def flag(self, *names: str, default: bool = False) -> bool:
         """A yes or no."""

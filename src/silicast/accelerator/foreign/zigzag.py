@@ -6,6 +6,7 @@ I1 are taken as inputs and I2 as weights, which is how its own files link them.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,8 +25,8 @@ from silicast.accelerator.design.architecture import (
 )
 from silicast.accelerator.foreign.reader import READERS, ForeignReader, Hardware, Workload
 from silicast.accelerator.mapper.constraints import Constraints, SlotRule
-from silicast.accelerator.timeloop._fields import above, number, rows, table, word
-from silicast.core.errors import SilicastError, unsupported
+from silicast.core.errors import SilicastError
+from silicast.formats.fields import Fields
 from silicast.formats.yaml_file import read_yaml
 
 ARRAY = "operational_array"
@@ -70,7 +71,8 @@ class ZigZag(ForeignReader):
         )
 
     def hardware(self, path: Path) -> Hardware:
-        return _Build(table(read_yaml(path), "", str(path)), str(path)).hardware()
+        content = Fields({"": read_yaml(path)}, file=str(path)).table("", needed=True)
+        return _Build(content).hardware()
 
     def workload(self, path: Path) -> Workload:
         """Layers that multiply; poolings and sums are counted among those that are left."""
@@ -78,18 +80,16 @@ class ZigZag(ForeignReader):
         layers: list[Layer] = []
         left: dict[str, int] = {}
         other: dict[str, None] = {}
-        for index, entry in enumerate(rows(read_yaml(path), "", file)):
-            where = f"[{index}]"
-            layer = table(entry, where, file)
-            kind = word(layer.get("operator_type"), f"{where}.operator_type", file)
-            equation = word(layer.get("equation"), f"{where}.equation", file)
+        for index, layer in enumerate(Fields({"": read_yaml(path)}, file=file).tables("")):
+            kind = layer.text("operator_type", default=None)
+            equation = layer.text("equation", default=None)
             match = MULTIPLY.match(equation)
             if match is None or "Pool" in kind or kind == "Add":
                 left[kind] = left.get(kind, 0) + 1
                 continue
-            name = str(layer.get("name") or f"{kind} {layer.get('id', index)}")
-            layers.append(Layer(name, _einsum(layer, match, where, file)))
-            given = table(layer.get("operand_precision") or {}, f"{where}.operand_precision", file)
+            name = str(layer.get("name") or f"{kind} {layer.values.get('id', index)}")
+            layers.append(Layer(name, _einsum(layer, match)))
+            given = layer.table("operand_precision").values
             other |= {f"{key} {bits}": None for key, bits in given.items() if bits != WORD_BITS}
         note = (
             f"operand_precision ({', '.join(other)}) is not used: words are as wide as the "
@@ -108,95 +108,78 @@ def _content(path: Path) -> Any:
 class _Build:
     """Memories from the outermost inwards, and the fan-outs between them."""
 
-    def __init__(self, content: Mapping[str, Any], file: str) -> None:
-        self.content, self.file = content, file
-        array = table(content.get(ARRAY), ARRAY, file)
+    def __init__(self, content: Fields) -> None:
+        self.content, self.file = content, content.file
+        array = content.table(ARRAY, needed=True)
         if array.get("is_imc"):
-            raise unsupported(
+            raise array.error(
                 "computes in memory",
-                f"{ARRAY}.is_imc",
+                "is_imc",
                 "arrays of multipliers below memories are read",
-                file=file,
+                "unsupported",
             )
-        dims = [str(d) for d in rows(array.get("dimensions"), f"{ARRAY}.dimensions", file)]
-        sizes = rows(array.get("sizes"), f"{ARRAY}.sizes", file)
-        if len(dims) != len(sizes) or not dims:
-            raise SilicastError(
-                f"has {len(dims)} dimensions and {len(sizes)} sizes", field=ARRAY, file=file
-            )
-        self.sizes = {
-            dim: int(number(size, f"{ARRAY}.sizes", file))
-            for dim, size in zip(dims, sizes, strict=True)
-        }
+        dims = [str(dim) for dim in array.rows("dimensions")]
+        if len(dims) != len(array.rows("sizes")) or not dims:
+            sizes = len(array.rows("sizes"))
+            raise array.error(f"has {len(dims)} dimensions and {sizes} sizes", "")
+        self.sizes = dict(zip(dims, _integers(array, "sizes"), strict=True))
         self.array = array
         self.notes = [f"words are taken to be {WORD_BITS} bits; precisions are of layers there"]
 
     def hardware(self) -> Hardware:
-        memories = list(table(self.content.get("memories"), "memories", self.file).items())
+        stated = self.content.table("memories", needed=True)
+        memories = [stated.table(name, needed=True) for name in stated.names()]
         if not memories:
-            raise SilicastError("has no memories", field="memories", file=self.file)
+            raise self.content.error("has no memories", "memories")
         nodes: list[Node] = []
         served = set(self.sizes)
         # The file lists the innermost first.
         memories.reverse()
-        for name, entry in sorted(memories, key=lambda m: -len(self.served(str(m[0]), m[1]))):
-            where = f"memories.{name}"
-            serves = self.served(str(name), entry)
+        for entry in sorted(memories, key=lambda memory: -len(self.served(memory))):
+            serves = self.served(entry)
             if not serves <= served:
-                raise unsupported(
+                raise entry.error(
                     f"serves {', '.join(sorted(serves - served))}, which a memory outside does not",
-                    where,
+                    "",
                     "memories that stand one below the other are read",
-                    file=self.file,
+                    "unsupported",
                 )
             nodes += self.fans(served - serves)
             served = serves
-            nodes.append(self.memory(str(name), table(entry, where, self.file), bool(nodes)))
+            nodes.append(self.memory(entry, bool(nodes)))
         nodes += self.fans(served)
         if self.array.get("systolic_dimensions"):
             self.notes.append("systolic_dimensions: filling and emptying the mesh is not counted")
         compute = Compute(
             "mac",
-            energy_pj=self.amount(self.array, "unit_energy", ARRAY),
-            area_um2=self.amount(self.array, "unit_area", ARRAY),
+            energy_pj=_amount(self.array, "unit_energy"),
+            area_um2=_amount(self.array, "unit_area"),
         )
         name = str(self.content.get("name") or Path(self.file).stem)
         architecture = Architecture(name, tuple(nodes), compute, source=self.file)
         self.notes.append("areas have no unit there: they are taken as um2")
         return Hardware(architecture, self.constraints(), tuple(self.notes))
 
-    def served(self, name: str, entry: Any) -> set[str]:
-        where = f"memories.{name}"
-        some = rows(
-            table(entry, where, self.file).get("served_dimensions"),
-            f"{where}.served_dimensions",
-            self.file,
-        )
-        unknown = sorted({str(dim) for dim in some} - set(self.sizes))
+    def served(self, entry: Fields) -> set[str]:
+        some = {str(dim) for dim in entry.rows("served_dimensions")}
+        unknown = sorted(some - set(self.sizes))
         if unknown:
-            raise SilicastError(
-                f"no dimension {unknown[0]!r}",
-                field=f"{where}.served_dimensions",
-                file=self.file,
-                hint=f"there are {', '.join(self.sizes)}",
-            )
-        return {str(dim) for dim in some}
+            known = f"there are {', '.join(self.sizes)}"
+            raise entry.error(f"no dimension {unknown[0]!r}", "served_dimensions", known)
+        return some
 
     def fans(self, dims: set[str]) -> list[Node]:
         return [FanOut(dim, (size,)) for dim, size in self.sizes.items() if dim in dims]
 
-    def amount(self, entry: Mapping[str, Any], key: str, where: str) -> float | None:
-        value = entry.get(key)
-        return None if value is None else float(number(value, f"{where}.{key}", self.file))
-
-    def memory(self, name: str, entry: Mapping[str, Any], inside: bool) -> Memory:
-        where = f"memories.{name}"
+    def memory(self, entry: Fields, inside: bool) -> Memory:
+        name = entry.path.removeprefix("memories.")
         if entry.get("auto_cost_extraction"):
             self.notes.append(f"{name}: its costs come from CACTI there; give them here")
-        operands = self.tensors(rows(entry.get("operands"), f"{where}.operands", self.file), where)
-        ports, widest = self.ports(entry, where)
-        read, write = self.amount(entry, "r_cost", where), self.amount(entry, "w_cost", where)
-        size = above(entry.get("size"), f"{where}.size", self.file)
+        names = entry.known("operands", OPERANDS)
+        operands = tuple(dict.fromkeys(OPERANDS[name] for name in names))
+        ports, widest = self.ports(entry)
+        read, write = _amount(entry, "r_cost"), _amount(entry, "w_cost")
+        size = entry.number("size", above=0.0)
         return Memory(
             name,
             capacity_words=size / WORD_BITS if inside else None,
@@ -208,44 +191,22 @@ class _Build:
             read_pj=read,
             fill_pj=write,
             update_pj=write,
-            area_um2=self.amount(entry, "area", where) if inside else None,
+            area_um2=_amount(entry, "area") if inside else None,
         )
 
-    def tensors(self, names: list[Any], where: str) -> tuple[str, ...]:
-        for name in names:
-            if name not in OPERANDS:
-                raise SilicastError(
-                    f"no operand {name!r}",
-                    field=f"{where}.operands",
-                    file=self.file,
-                    hint="I1, I2 and O",
-                )
-        return tuple(dict.fromkeys(OPERANDS[name] for name in names))
-
-    def ports(self, entry: Mapping[str, Any], where: str) -> tuple[tuple[Port, ...], float]:
+    def ports(self, entry: Fields) -> tuple[tuple[Port, ...], float]:
         items, widest = [], float(WORD_BITS)
-        for index, each in enumerate(rows(entry.get("ports"), f"{where}.ports", self.file)):
-            here = f"{where}.ports[{index}]"
-            port = table(each, here, self.file)
-            width = number(port.get("bandwidth_max"), f"{here}.bandwidth_max", self.file)
-            if width <= 0:
-                raise SilicastError(
-                    f"expected more than 0 bits a cycle, found {width:g}",
-                    field=f"{here}.bandwidth_max",
-                    file=self.file,
-                )
+        for index, port in enumerate(entry.tables("ports")):
+            width = port.number("bandwidth_max", above=0.0)
             widest = max(widest, width)
             actions: dict[Action, None] = {}
             tensors: dict[str, None] = {}
-            for use in rows(port.get("allocation"), f"{here}.allocation", self.file):
+            for use in port.rows("allocation"):
                 operand, _, way = (part.strip() for part in str(use).partition(","))
                 action = DIRECTIONS.get((way, operand == "O"))
                 if operand not in OPERANDS:
-                    raise SilicastError(
-                        f"expected an operand and a direction, found {use!r}",
-                        field=f"{here}.allocation",
-                        file=self.file,
-                    )
+                    message = f"expected an operand and a direction, found {use!r}"
+                    raise port.error(message, "allocation")
                 if action is not None:
                     actions[action] = None
                     tensors[OPERANDS[operand]] = None
@@ -257,36 +218,39 @@ class _Build:
     def constraints(self) -> Constraints:
         """``dataflows`` of the file: which dimensions stand side by side."""
         rules = {}
-        flows = table(self.content.get("dataflows") or {}, "dataflows", self.file)
-        for dim, entries in flows.items():
+        flows = self.content.table("dataflows")
+        for dim in flows.names():
             most = dict.fromkeys(DIMS.values(), 1)
-            for entry in rows(entries, f"dataflows.{dim}", self.file):
+            for entry in flows.rows(dim):
                 name, _, count = (part.strip() for part in str(entry).partition(","))
                 most[DIMS.get(name, name)] = int(count) if count.isdigit() else 1
             rules[str(dim), 0] = SlotRule(most=most)
         return Constraints(rules)
 
 
-def _einsum(layer: Mapping[str, Any], match: re.Match[str], where: str, file: str) -> Einsum:
-    dims = rows(layer.get("loop_dims"), f"{where}.loop_dims", file)
-    sizes = rows(layer.get("loop_sizes"), f"{where}.loop_sizes", file)
+def _amount(entry: Fields, key: str) -> float | None:
+    """A number of any sign; None where it is not stated."""
+    return float(entry.number(key, least=-math.inf)) if entry.has(key) else None
+
+
+def _integers(entry: Fields, name: str) -> list[int]:
+    """A list of numbers without what follows their points."""
+    sizes = {f"{name}[{index}]": size for index, size in enumerate(entry.rows(name))}
+    listed = Fields(sizes, entry.path, entry.file)
+    return [int(listed.number(index, least=-math.inf)) for index in sizes]
+
+
+def _einsum(layer: Fields, match: re.Match[str]) -> Einsum:
+    dims, sizes = layer.rows("loop_dims"), _integers(layer, "loop_sizes")
     if len(dims) != len(sizes):
-        raise SilicastError(
-            f"has {len(dims)} loop_dims and {len(sizes)} loop_sizes", field=where, file=file
-        )
-    bounds = {
-        _dim(str(dim)): int(number(size, f"{where}.loop_sizes", file))
-        for dim, size in zip(dims, sizes, strict=True)
-    }
+        raise layer.error(f"has {len(dims)} loop_dims and {len(sizes)} loop_sizes", "")
+    bounds = {_dim(str(dim)): size for dim, size in zip(dims, sizes, strict=True)}
     sums: dict[str, Rank] = {}
-    for relation in rows(layer.get("dimension_relations"), f"{where}.dimension_relations", file):
+    for relation in layer.rows("dimension_relations"):
         result = RELATION.match(str(relation))
         if result is None:
-            raise SilicastError(
-                f"expected ix = 2*ox + 1*fx, found {relation!r}",
-                field=f"{where}.dimension_relations",
-                file=file,
-            )
+            message = f"expected ix = 2*ox + 1*fx, found {relation!r}"
+            raise layer.error(message, "dimension_relations")
         name, a, left, b, right = result.groups()
         terms = ((_dim(left), int(a or 1)), (_dim(right), int(b or 1)))
         sums[name.upper()] = tuple(term for term in terms if term[0] in bounds)
@@ -300,7 +264,7 @@ def _einsum(layer: Mapping[str, Any], match: re.Match[str], where: str, file: st
     try:
         return Einsum(str(layer.get("operator_type")).casefold(), bounds, remaining)
     except SilicastError as error:
-        raise error.at(where, file) from None
+        raise error.at(layer.path, layer.file) from None
 
 
 def _dim(name: str) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
-from silicast.accelerator.timeloop._fields import above, number
 from silicast.core.errors import SilicastError, unsupported
+from silicast.formats.fields import Fields
 
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "depth": ("depth", "memory_depth", "data_storage_depth", "storage_depth"),
@@ -67,22 +67,15 @@ class Attributes:
 
     def above(self, key: str) -> float | None:
         """A number that is more than 0; None = not given."""
-        value = self.values.get(key)
-        return None if value is None else above(value, f"{self.component}.{key}", self.file)
+        return self._fields.number(key, above=0.0) if self._fields.has(key) else None
 
     def amount(self, key: str) -> float | None:
         """A number of 0 or more; None = not given."""
-        result = self.values.get(key)
-        if result is None:
-            return None
-        value = number(result, f"{self.component}.{key}", self.file)
-        if not value >= 0:
-            raise SilicastError(
-                f"expected 0 or more, found {value:g}",
-                field=f"{self.component}.{key}",
-                file=self.file,
-            )
-        return value
+        return self._fields.number(key) if self._fields.has(key) else None
+
+    @property
+    def _fields(self) -> Fields:
+        return Fields(self.values, self.component, self.file)
 
 
 def attributes_of(

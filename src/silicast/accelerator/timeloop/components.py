@@ -17,14 +17,17 @@ from silicast.accelerator.design.architecture import (
     Node,
     Port,
 )
-from silicast.accelerator.timeloop._fields import above, rows, table, whole
 from silicast.accelerator.timeloop.attributes import Attributes, attributes_of
 from silicast.core.errors import SilicastError, unsupported
+from silicast.formats.fields import Fields
 
 _NAME = re.compile(r"(\w+)(?:\[(\d+)\.\.(\d+)\])?$")
 _DUMMY = "dummy_storage"
 _WORD_BITS, _BLOCK, _CYCLE_S = 16, 1, 1e-9
-_ENTRY = frozenset({"name", "class", "subclass", "attributes", "required_actions", "spatial"})
+_PROCESSED = "give Timeloop's parsed-processed-input.yaml"
+_ENTRY = frozenset(
+    {"name", "class", "subclass", "attributes", "required_actions", "spatial", "enabled"}
+)
 _CYCLE = "global_cycle_seconds"
 
 
@@ -82,119 +85,97 @@ class Tree:
         return next(iter(self.cycles_s), _CYCLE_S)
 
 
-def read_tree(architecture: Mapping[str, Any], file: str) -> Tree:
+def read_tree(architecture: Fields) -> Tree:
     """Every component with its attributes and mesh.
 
     Raises:
         SilicastError: something has no meaning; the component is named.
     """
-    tree = Tree(file)
-    if "nodes" in architecture:
-        raise unsupported(
-            "is not processed",
-            "architecture.nodes",
-            "give Timeloop's parsed-processed-input.yaml",
-            file=file,
-        )
-    _walk(tree, architecture, "architecture", {}, 1)
+    tree = Tree(architecture.file)
+    if "nodes" in architecture.values:
+        raise architecture.error("is not processed", "nodes", _PROCESSED, "unsupported")
+    _walk(tree, architecture, {}, 1)
     if not tree.components:
-        raise SilicastError("has no components", field="architecture.subtree", file=file)
-    known = [each.name for each in tree.components]
+        raise architecture.error("has no components", "subtree")
+    known = [component.name for component in tree.components]
     for name in known:
         if known.count(name) > 1:
-            raise SilicastError(
-                f"{known.count(name)} components are called {name!r}",
-                field="architecture",
-                file=file,
-            )
+            raise architecture.error(f"{known.count(name)} components are called {name!r}", "")
     return tree
 
 
-def _walk(
-    tree: Tree, part: Mapping[str, Any], where: str, outer: Mapping[str, Any], count: int
-) -> None:
+def _walk(tree: Tree, part: Fields, outer: Mapping[str, Any], count: int) -> None:
     """The components of a part of the tree, and those of its parts."""
-    file = tree.file
-    current = table(part.get("attributes") or {}, f"{where}.attributes", file)
-    attributes = {**outer, **current}
-    _note_cycle(tree, current, where)
-    for index, item in enumerate(rows(part.get("local"), f"{where}.local", file)):
-        here = f"{where}.local[{index}]"
-        tree.components.append(_component(tree, table(item, here, file), here, attributes, count))
-    for index, item in enumerate(rows(part.get("subtree"), f"{where}.subtree", file)):
-        here = f"{where}.subtree[{index}]"
-        inner = table(item, here, file)
-        _, instances = _ranged(inner.get("name") or "", here, file, any_name=True)
-        _walk(tree, inner, here, attributes, count * (instances or 1))
+    table = _table(part, "attributes")
+    attributes = {**outer, **table.values}
+    _note_cycle(tree, Fields(table.values, part.path, part.file))
+    for entry in part.tables("local"):
+        tree.components.append(_component(tree, entry, attributes, count))
+    for inner in part.tables("subtree"):
+        _, instances = _ranged(inner.get("name") or "", inner, any_name=True)
+        _walk(tree, inner, attributes, count * (instances or 1))
 
 
-def _note_cycle(tree: Tree, attributes: Mapping[str, Any], where: str) -> None:
+def _table(part: Fields, name: str) -> Fields:
+    """A table; an empty value of any kind is an empty one."""
+    return part.table(name) if part.get(name) else Fields({}, part.path, part.file)
+
+
+def _note_cycle(tree: Tree, attributes: Fields) -> None:
     given = attributes.get(_CYCLE)
     if given is not None and not isinstance(given, str):  # "must_specify" says nothing
-        tree.cycles_s.setdefault(above(given, f"{where}.{_CYCLE}", tree.file), where)
+        tree.cycles_s.setdefault(attributes.number(_CYCLE, above=0.0), attributes.path)
 
 
-def _component(
-    tree: Tree, entry: Mapping[str, Any], here: str, outer: Mapping[str, Any], count: int
-) -> Component:
-    file = tree.file
-    name, instances = _ranged(entry.get("name"), f"{here}.name", file)
-    current = table(entry.get("attributes") or {}, f"{name}.attributes", file)
-    if entry.get("enabled", True) is not True:
-        raise unsupported("is not enabled", f"{name}.enabled", "take it out", file=file)
+def _component(tree: Tree, entry: Fields, outer: Mapping[str, Any], count: int) -> Component:
+    name, instances = _ranged(entry.get("name"), entry)
+    named = Fields(entry.values, name, entry.file)
+    values = _table(named, "attributes").values
+    if entry.values.get("enabled", True) is not True:
+        raise named.error("is not enabled", "enabled", "take it out", "unsupported")
     for key in ("constraints", "sparse_optimizations"):
         if entry.get(key):
-            raise unsupported(
-                "stands inside of a component",
-                f"{name}.{key}",
-                "give Timeloop's parsed-processed-input.yaml",
-                file=file,
-            )
-    attributes = attributes_of(name, current, outer, file)
-    _note_cycle(tree, current, name)
-    unused = [*attributes.unused, *(key for key in entry if key not in {*_ENTRY, "enabled"})]
+            raise named.error("stands inside of a component", key, _PROCESSED, "unsupported")
+    attributes = attributes_of(name, values, outer, entry.file)
+    _note_cycle(tree, Fields(values, name, entry.file))
+    unused = [*attributes.unused, *(key for key in entry.names() if key not in _ENTRY)]
     tree.notes.extend(f"{name}: {key} is not used" for key in unused)
-    positions = {**table(entry.get("spatial") or {}, f"{name}.spatial", file), **current}
-    positions |= table(current.get("spatial") or {}, f"{name}.spatial", file)
+    inside = _table(Fields(values, name, entry.file), "spatial").values
+    positions = {**_table(named, "spatial").values, **values, **inside}
     total = None if instances is None and count == 1 else count * (instances or 1)
-    mesh = _mesh(name, positions, total, file)
-    return Component(name, str(entry.get("class", "")), attributes, mesh)
+    mesh = _mesh(Fields(positions, name, entry.file), total)
+    return Component(name, str(entry.values.get("class", "")), attributes, mesh)
 
 
-def _mesh(name: str, positions: Mapping[str, Any], total: int | None, file: str) -> tuple[int, int]:
+def _mesh(fields: Fields, total: int | None) -> tuple[int, int]:
     """Instances along x and y; the range of a name says how many there are in all."""
-    x, y = (
-        None if positions.get(key) is None else whole(positions[key], f"{name}.{key}", file)
-        for key in ("meshX", "meshY")
-    )
+    x, y = (fields.count(key) if fields.has(key) else None for key in ("meshX", "meshY"))
     if total is None:
         return x or 1, y or 1
     if x is None:
         x = total // y if y else total
     y = y or (total // x or 1)
     if x * y != total:
-        raise SilicastError(
+        raise fields.error(
             f"a mesh of {x} x {y} has {x * y} instances, its name says {total}",
-            field=f"{name}.meshX",
-            file=file,
-            hint="make both the same",
+            "meshX",
+            "make both the same",
         )
     return x, y
 
 
-def _ranged(value: Any, where: str, file: str, *, any_name: bool = False) -> tuple[str, int | None]:
+def _ranged(value: Any, entry: Fields, *, any_name: bool = False) -> tuple[str, int | None]:
     """Name and number of instances of ``buffer[1..16]``; None = it has no range."""
     match = _NAME.search(str(value)) if any_name else _NAME.match(str(value or ""))
+    where = "" if any_name else "name"
     if match is None:
         if any_name:
             return str(value), None
-        raise SilicastError(
-            f"expected a name like 'buffer[1..16]', found {value!r}", field=where, file=file
-        )
+        raise entry.error(f"expected a name like 'buffer[1..16]', found {value!r}", where)
     if match[2] is None:
         return match[1], None
     if int(match[3]) < int(match[2]):
-        raise SilicastError(f"the range of {value!r} is empty", field=where, file=file)
+        raise entry.error(f"the range of {value!r} is empty", where)
     return match[1], int(match[3]) - int(match[2]) + 1
 
 

@@ -15,14 +15,13 @@ from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.counting.mapping import LoopNest
 from silicast.accelerator.design.architecture import Architecture
 from silicast.accelerator.mapper.constraints import Constraints
-from silicast.accelerator.timeloop._fields import table
 from silicast.accelerator.timeloop.components import Component, built, read_tree
 from silicast.accelerator.timeloop.energy_tables import read_areas, read_energies
 from silicast.accelerator.timeloop.nests import MappingReader
 from silicast.accelerator.timeloop.problem import read_problem
 from silicast.accelerator.timeloop.rules import SECTIONS, ConstraintReader
 from silicast.accelerator.timeloop.sparsity import eliminated, read_densities
-from silicast.core.errors import SilicastError, unsupported
+from silicast.formats.fields import Fields
 from silicast.formats.yaml_file import read_yaml
 
 _READ = frozenset({"architecture", "problem", "sparse_optimizations", *SECTIONS})
@@ -62,33 +61,27 @@ def read_description(path: Path, ert: Path | None = None, art: Path | None = Non
         SilicastError: a file cannot be read, or says what has no meaning here.
     """
     file = str(path)
-    content = table(read_yaml(path), "", file)
+    content = Fields({"": read_yaml(path)}, file=file).table("", needed=True)
     for key in ("architecture", "problem"):
-        if key not in content:
-            raise SilicastError(
-                f"has no {key}",
-                field=key,
-                file=file,
-                hint="give Timeloop's parsed-processed-input.yaml",
-            )
-    given = table(content["architecture"], "architecture", file)
-    version = str(given.get("version", ""))
+        if key not in content.values:
+            hint = "give Timeloop's parsed-processed-input.yaml"
+            raise content.error(f"has no {key}", key, hint)
+    given = content.table("architecture", needed=True)
+    version = str(given.values.get("version", ""))
     if version not in {"0.4", ""}:
-        raise unsupported(
-            f"is of version {version}", "architecture.version", "0.4 is read", file=file
-        )
-    problem = table(content["problem"], "problem", file)
-    einsum = read_problem(problem, file)
-    tree = read_tree(given, file)
+        raise given.error(f"is of version {version}", "version", "0.4 is read", "unsupported")
+    problem = content.table("problem", needed=True)
+    einsum = read_problem(problem)
+    tree = read_tree(given)
     energies = read_energies(ert) if ert else {}
     architecture = built(tree, energies, read_areas(art) if art else {})
     components = {each.name: each for each in tree.components}
     reader = ConstraintReader(einsum, architecture, components, file)
     remaining, constraints = reader.read(content)
-    densities = read_densities(problem["instance"].get("densities"), einsum, file)
-    unused = [key for key in content if key not in _READ | _OF_OTHERS]
+    densities = read_densities(problem.table("instance"), einsum)
+    unused = [key for key in content.names() if key not in _READ | _OF_OTHERS]
     return Description(
-        eliminated(remaining, einsum, content.get("sparse_optimizations"), file),
+        eliminated(remaining, einsum, content),
         einsum.with_densities(densities),
         constraints,
         file,
@@ -105,4 +98,4 @@ def read_mapping(path: Path, description: Description) -> LoopNest:
     """
     return MappingReader(
         description.einsum, description.architecture, description.components, str(path)
-    ).read(read_yaml(path))
+    ).read(Fields({"": read_yaml(path)}, file=str(path)).table("", needed=True))

@@ -9,11 +9,11 @@ from typing import Any, final
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.counting.mapping import Loop, LoopNest
 from silicast.accelerator.design.architecture import Architecture, FanOut, Memory
-from silicast.accelerator.timeloop._fields import rows, table
 from silicast.accelerator.timeloop.components import Component
 from silicast.accelerator.timeloop.loops import REST, axes_of, split_axes, split_of
 from silicast.accelerator.timeloop.targets import KEEPS, Targets
 from silicast.core.errors import SilicastError, unsupported
+from silicast.formats.fields import Fields
 
 
 @final
@@ -33,19 +33,19 @@ class MappingReader:
         self.file = file
         self.loops: dict[tuple[str, str], list[Loop]] = {}
 
-    def read(self, content: Any) -> LoopNest:
+    def read(self, content: Fields) -> LoopNest:
         """The loop nest.
 
         Raises:
             SilicastError: there is none, or an entry has no meaning.
         """
-        entries = rows(table(content, "mapping", self.file).get("mapping"), "mapping", self.file)
+        entries = content.tables("mapping")
         if not entries:
             raise SilicastError(
                 "has no mapping", field="mapping", file=self.file, hint="give Timeloop's map.yaml"
             )
-        for index, item in enumerate(entries):
-            self.entry(item, f"mapping[{index}]")
+        for entry in entries:
+            self.entry(entry)
         placed: dict[tuple[str, int], list[Loop]] = {}
         for loop in (each for some in self.loops.values() for each in some):
             placed.setdefault((loop.slot, loop.axis), []).append(loop)
@@ -56,8 +56,9 @@ class MappingReader:
         ]
         return LoopNest(tuple(self.with_rest(ordered)), self.keeps())
 
-    def entry(self, item: Any, where: str) -> None:
-        name, kind, entry = self.targets.entry(item, where)
+    def entry(self, entry: Fields) -> None:
+        name, kind = self.targets.entry(entry)
+        where = entry.path
         if kind in KEEPS:
             return
         if kind not in {"temporal", "spatial"}:
@@ -71,7 +72,7 @@ class MappingReader:
             raise SilicastError(
                 f"gives the {kind} loops of {name} a second time", field=where, file=self.file
             )
-        self.loops[name, kind] = self.nest(name, kind, self.targets.loops(entry, where), where)
+        self.loops[name, kind] = self.nest(name, kind, self.targets.loops(entry), where)
 
     def nest(self, name: str, kind: str, entry: Mapping[str, Any], where: str) -> list[Loop]:
         """The loops of one entry, outermost first."""

@@ -2,76 +2,78 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
-from silicast.accelerator.counting.einsum import Einsum, Rank, Tensor
-from silicast.accelerator.timeloop._fields import number, rows, spelled, table, whole, word
+from silicast.accelerator.counting.einsum import Einsum, Tensor
 from silicast.core.errors import SilicastError
+from silicast.formats.fields import Fields
 
 _SHAPE = ("name", "dimensions", "coefficients", "data_spaces", "version")
 _SPACE = ("name", "projection", "read_write")
 
 
-def read_problem(problem: Mapping[str, Any], file: str) -> Einsum:
+def read_problem(problem: Fields) -> Einsum:
     """The section ``problem``.
 
     Raises:
         SilicastError: something is missing or has no meaning; the field is named.
     """
-    field = "problem.shape"
-    shape = spelled(problem.get("shape"), _SHAPE, field, file)
-    instance = table(problem.get("instance"), "problem.instance", file)
+    shape = problem.table("shape", needed=True).spelled(_SHAPE)
+    instance = problem.table("instance", needed=True)
     defaults = {}
-    for index, item in enumerate(rows(shape.get("coefficients"), f"{field}.coefficients", file)):
-        where = f"{field}.coefficients[{index}]"
-        entry = table(item, where, file)
-        defaults[word(entry.get("name"), f"{where}.name", file)] = entry.get("default", 1)
-    dims = [str(dim) for dim in rows(shape.get("dimensions"), f"{field}.dimensions", file)]
-    bounds = {dim: whole(instance.get(dim), f"problem.instance.{dim}", file) for dim in dims}
-    coefficients = {**defaults, **{k: v for k, v in instance.items() if k in defaults}}
-    tensors = [
-        _tensor(item, bounds, coefficients, f"{field}.data_spaces[{index}]", file)
-        for index, item in enumerate(rows(shape.get("data_spaces"), f"{field}.data_spaces", file))
-    ]
+    for entry in shape.tables("coefficients"):
+        default = entry.get("default")
+        defaults[entry.text("name", default=None)] = 1 if default is None else default
+    dims = [str(dim) for dim in shape.rows("dimensions")]
+    bounds = {dim: instance.count(dim) for dim in dims}
+    stated = {name: value for name, value in instance.values.items() if name in defaults}
+    coefficients = Fields({**defaults, **stated}, instance.path, instance.file)
+    tensors = [_tensor(space, bounds, coefficients) for space in shape.tables("data_spaces")]
     outputs = [tensor.name for tensor in tensors if tensor.is_output]
     if len(outputs) != 1:
-        raise SilicastError(
+        raise shape.error(
             f"expected one with read_write: true, found {', '.join(outputs) or 'none'}",
-            field=f"{field}.data_spaces",
-            file=file,
+            "data_spaces",
         )
     try:
-        return Einsum(str(shape.get("name", "problem")), bounds, tuple(tensors))
+        return Einsum(str(shape.values.get("name", "problem")), bounds, tuple(tensors))
     except SilicastError as error:
-        raise error.located(field, file) from None
+        raise error.located(shape.path, shape.file) from None
 
 
-def _tensor(
-    item: Any, bounds: Mapping[str, int], coefficients: Mapping[str, Any], where: str, file: str
-) -> Tensor:
-    space = spelled(item, _SPACE, where, file)
-    name = word(space.get("name"), f"{where}.name", file)
-    field = f"{where}.projection"
-    if "projection" not in space:
-        raise SilicastError(f"{name} has none", field=field, file=file)
-    ranks: list[Rank] = []
-    for rank in rows(space["projection"], field, file):
-        terms = []
-        for term in rows(rank, field, file):
-            parts = [str(part) for part in rows(term, field, file)]
-            if not 1 <= len(parts) <= 2 or parts[0] not in bounds:
-                raise SilicastError(
-                    f"expected a dimension, and maybe a coefficient, found {term!r}",
-                    field=field,
-                    file=file,
-                    hint=f"there are {', '.join(bounds)}",
-                )
-            step = 1
-            if len(parts) == 2:
-                if parts[1] not in coefficients:
-                    raise SilicastError(f"no coefficient {parts[1]!r}", field=field, file=file)
-                step = int(number(coefficients[parts[1]], f"problem.instance.{parts[1]}", file))
-            terms.append((parts[0], step))
-        ranks.append(tuple(terms))
-    return Tensor(name, tuple(ranks), is_output=bool(space.get("read_write")))
+def _tensor(given: Fields, bounds: Mapping[str, int], coefficients: Fields) -> Tensor:
+    space = given.spelled(_SPACE)
+    name = space.text("name", default=None)
+    if "projection" not in space.values:
+        raise space.error(f"{name} has none", "projection")
+    ranks = tuple(
+        tuple(_term(term, space, bounds, coefficients) for term in _list(rank, space))
+        for rank in space.rows("projection")
+    )
+    return Tensor(name, ranks, is_output=bool(space.get("read_write")))
+
+
+def _list(value: Any, space: Fields) -> list[Any]:
+    if not isinstance(value, list):
+        raise space.error(f"expected a list, found {value!r:.40}", "projection")
+    return value
+
+
+def _term(
+    term: Any, space: Fields, bounds: Mapping[str, int], coefficients: Fields
+) -> tuple[str, int]:
+    """A dimension of an index, and the step that it is taken with."""
+    dim, *step = [str(part) for part in _list(term, space)] or [""]
+    if len(step) > 1 or dim not in bounds:
+        raise space.error(
+            f"expected a dimension, and maybe a coefficient, found {term!r}",
+            "projection",
+            f"there are {', '.join(bounds)}",
+        )
+    if not step:
+        return dim, 1
+    if step[0] not in coefficients.values:
+        raise space.error(f"no coefficient {step[0]!r}", "projection")
+    return dim, int(coefficients.number(step[0], least=-math.inf))

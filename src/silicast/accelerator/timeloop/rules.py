@@ -9,11 +9,11 @@ from typing import Any, final
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.design.architecture import Architecture, FanOut, Memory
 from silicast.accelerator.mapper.constraints import Constraints, SlotRule
-from silicast.accelerator.timeloop._fields import number, rows, spelled, table
 from silicast.accelerator.timeloop.components import Component
 from silicast.accelerator.timeloop.loops import REST, axes_of, split_axes, split_of
 from silicast.accelerator.timeloop.targets import KEEPS, Kept, Targets
 from silicast.core.errors import SilicastError, unsupported
+from silicast.formats.fields import Fields
 
 SECTIONS = ("architecture_constraints", "mapspace_constraints", "mapspace")
 
@@ -36,17 +36,16 @@ class ConstraintReader:
         self.loops: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
         self.least_utilisation = 0.0
 
-    def read(self, content: Mapping[str, Any]) -> tuple[Architecture, Constraints]:
+    def read(self, content: Fields) -> tuple[Architecture, Constraints]:
         """The architecture with what each memory keeps, and the rules for its slots.
 
         Raises:
             SilicastError: an entry that has no meaning, or contradicts others.
         """
         for section in SECTIONS:
-            given = table(content.get(section) or {}, section, self.file)
-            targets = given.get("targets")
-            for index, item in enumerate(rows(targets, f"{section}.targets", self.file)):
-                self.entry(item, f"{section}.targets[{index}]")
+            given = content.table(section) if content.get(section) else Fields({})
+            for target in given.tables("targets"):
+                self.entry(target)
         rules: dict[tuple[str, int], SlotRule] = {}
         for (name, kind), (where, entry) in self.loops.items():
             rules |= self.rules(name, kind, entry, where)
@@ -58,21 +57,17 @@ class ConstraintReader:
         nodes = tuple(map(self.keeping, self.architecture.nodes))
         return replace(self.architecture, nodes=nodes), constraints
 
-    def entry(self, item: Any, where: str) -> None:
+    def entry(self, entry: Fields) -> None:
         """One entry; those about loops of one place are one in the end."""
-        name, kind, entry = self.targets.entry(item, where)
+        name, kind = self.targets.entry(entry)
+        where = entry.path
         if kind in {"temporal", "spatial"}:
-            loops = self.targets.loops(entry, where)
+            loops = self.targets.loops(entry)
             details = {key: value for key, value in loops.items() if value is not None}
             first, known = self.loops.setdefault((name, kind), (where, details))
             self.merge(known, details, where, first)
         elif kind in {"utilization", "utilisation", "parallelism"}:
-            details = spelled(entry, ("target", "type", "min"), where, self.file)
-            least = number(details.get("min"), f"{where}.min", self.file)
-            if not 0 <= least <= 1:
-                raise SilicastError(
-                    f"expected 0 to 1, found {least:g}", field=f"{where}.min", file=self.file
-                )
+            least = entry.spelled(("target", "type", "min")).number("min", most=1.0)
             self.least_utilisation = max(self.least_utilisation, float(least))
         elif kind not in KEEPS:
             raise unsupported(

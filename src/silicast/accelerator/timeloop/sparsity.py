@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.design.architecture import Architecture, Elimination, Memory
-from silicast.accelerator.timeloop._fields import number, rows, spelled, table, word
 from silicast.accelerator.zeros.density import Density, Given, Structured, Uniform
 from silicast.accelerator.zeros.formats import TensorFormat, format_named
 from silicast.core.errors import SilicastError, unsupported
+from silicast.formats.fields import Fields
 
 _KINDS: Mapping[str, Literal["skip", "gate"]] = {"skipping": "skip", "gating": "gate"}
 _TARGET = frozenset(
@@ -30,84 +31,67 @@ _STRUCTURED = {"fixed_structured", "fixed", "structured"}
 _UNIFORM = {"hypergeometric", "uniform", "random"}
 
 
-def read_densities(value: Any, einsum: Einsum, file: str) -> dict[str, Density]:
+def read_densities(instance: Fields, einsum: Einsum) -> dict[str, Density]:
     """``problem.instance.densities``: tensor -> density; a plain number is structured.
 
     Raises:
         SilicastError: an unknown tensor or distribution, or a density out of range.
     """
-    field = "problem.instance.densities"
     densities: dict[str, Density] = {}
-    for name, given in table(value or {}, field, file).items():
-        where = f"{field}.{name}"
+    given = instance.table("densities")
+    for name in given.names():
         if name not in einsum.names:
-            raise SilicastError(
-                f"no tensor {name!r}",
-                field=where,
-                file=file,
-                hint=f"there are {', '.join(einsum.names)}",
-            )
+            raise given.error(f"no tensor {name!r}", name, f"there are {', '.join(einsum.names)}")
         try:
-            densities[name] = _density(given, einsum, name, where, file)
+            densities[name] = _density(given, einsum, name)
         except SilicastError as error:
-            raise error.located(where, file) from None
+            raise error.located(f"{given.path}.{name}", given.file) from None
     return densities
 
 
-def _density(given: Any, einsum: Einsum, name: str, where: str, file: str) -> Density:
-    if not isinstance(given, Mapping):
-        return Structured(number(given, where, file))
-    kind = str(given.get("distribution", "fixed_structured")).lower().replace("-", "_")
+def _density(given: Fields, einsum: Einsum, name: str) -> Density:
+    if not isinstance(given.values[name], Mapping):
+        return Structured(given.number(name, least=-math.inf))
+    stated = given.table(name)
+    kind = str(stated.values.get("distribution", "fixed_structured")).lower().replace("-", "_")
     if kind in _STRUCTURED:
-        return Structured(number(given.get("density", 1.0), f"{where}.density", file))
+        return Structured(stated.number("density", default=1.0, least=-math.inf))
     if kind in _UNIFORM:
-        return Uniform(number(given.get("density", 1.0), f"{where}.density", file))
+        return Uniform(stated.number("density", default=1.0, least=-math.inf))
     if kind in {"banded", "band"}:
         shape = einsum.tensor(name).shape(einsum.bounds)
         if len(shape) != 2:
-            raise unsupported(f"is banded, and a tensor of {len(shape)} indices", where, file=file)
-        width = int(number(given.get("band_width", 0), f"{where}.band_width", file))
-        return Given.banded(shape[0], shape[1], width)
+            raise unsupported(f"is banded, and a tensor of {len(shape)} indices")
+        return Given.banded(shape[0], shape[1], int(stated.number("band_width", default=0.0)))
     raise unsupported(
-        f"distribution {kind!r}",
-        f"{where}.distribution",
-        "fixed_structured, hypergeometric and banded are read",
-        file=file,
+        f"distribution {kind!r}", "", "fixed_structured, hypergeometric and banded are read"
     )
 
 
-def eliminated(architecture: Architecture, einsum: Einsum, value: Any, file: str) -> Architecture:
+def eliminated(architecture: Architecture, einsum: Einsum, content: Fields) -> Architecture:
     """The architecture with what ``sparse_optimizations`` say of its memories and compute.
 
     Raises:
         SilicastError: an unknown component, tensor, format or optimisation.
     """
-    if not value:
+    if not content.get("sparse_optimizations"):
         return architecture
-    field = "sparse_optimizations.targets"
-    known = spelled(value, ("targets", "version"), "sparse_optimizations", file)
-    entries = rows(known.get("targets"), field, file)
-    for position, item in enumerate(entries):
-        here = f"{field}[{position}]"
-        given = {
+    stated = content.table("sparse_optimizations").spelled(("targets", "version"))
+    for target in stated.tables("targets"):
+        spelled = {
             _SPELLINGS.get(key.replace("-", "_"), key): value
-            for key, value in table(item, here, file).items()
+            for key, value in target.values.items()
         }
-        entry = spelled(given, _TARGET, here, file)
-        name = word(entry.get("name"), f"{here}.name", file)
+        entry = Fields(spelled, target.path, target.file).spelled(_TARGET)
+        name = entry.text("name", default=None)
         if name == architecture.compute.name:
-            architecture = _computing(architecture, entry, here, file)
+            architecture = _computing(architecture, entry)
             continue
         if name not in {memory.name for memory in architecture.memories}:
-            storages = [memory.name for memory in architecture.memories]
-            raise SilicastError(
-                f"no storage {name!r}",
-                field=f"{here}.name",
-                file=file,
-                hint=f"there are {', '.join(storages)}",
-            )
+            storages = ", ".join(memory.name for memory in architecture.memories)
+            raise entry.error(f"no storage {name!r}", "name", f"there are {storages}")
         nodes = tuple(
-            _storing(node, einsum, entry, here, file)
+            _storing(node, einsum, entry)
             if isinstance(node, Memory) and node.name == name
             else node
             for node in architecture.nodes
@@ -116,91 +100,66 @@ def eliminated(architecture: Architecture, einsum: Einsum, value: Any, file: str
     return architecture
 
 
-def _storing(
-    memory: Memory, einsum: Einsum, entry: Mapping[str, Any], here: str, file: str
-) -> Memory:
+def _storing(memory: Memory, einsum: Einsum, entry: Fields) -> Memory:
     formats = list(memory.formats)
     if entry.get("compute_optimization"):
-        raise unsupported(
-            "is of compute, not of a memory", f"{here}.compute_optimization", file=file
+        raise entry.error(
+            "is of compute, not of a memory", "compute_optimization", kind="unsupported"
         )
-    representation = spelled(
-        entry.get("representation_format") or {},
-        ("data_spaces",),
-        f"{here}.representation_format",
-        file,
-    )
-    where = f"{here}.representation_format.data_spaces"
-    for index, item in enumerate(rows(representation.get("data_spaces"), where, file)):
-        at = f"{where}[{index}]"
-        space = spelled(item, ("name", "ranks"), at, file)
-        ranks = rows(space.get("ranks"), f"{at}.ranks", file)
-        if ranks:
-            formats.append(_format(einsum, space, ranks, at, file))
+    representation = entry.table("representation_format").spelled(("data_spaces",))
+    for item in representation.tables("data_spaces"):
+        space = item.spelled(("name", "ranks"))
+        if space.rows("ranks"):
+            formats.append(_format(einsum, space))
     rules = list(memory.eliminations)
-    where = f"{here}.action_optimization"
-    for index, item in enumerate(rows(entry.get("action_optimization"), where, file)):
-        at = f"{where}[{index}]"
-        action = spelled(item, ("type", "options"), at, file)
-        kind = _kind(action.get("type"), f"{at}.type", file)
-        for option in rows(action.get("options"), f"{at}.options", file):
-            chosen = spelled(option, ("target", "condition_on"), f"{at}.options", file)
-            target = _tensor(einsum, chosen.get("target"), at, file)
+    for item in entry.tables("action_optimization"):
+        action = item.spelled(("type", "options"))
+        kind = _kind(action)
+        for option in action.tables("options"):
+            chosen = option.spelled(("target", "condition_on"))
+            target = _tensor(einsum, chosen.get("target"), chosen, "target")
             conditions = tuple(
-                _tensor(einsum, each, f"{at}.condition_on", file)
-                for each in rows(chosen.get("condition_on"), f"{at}.condition_on", file)
+                _tensor(einsum, each, chosen, "condition_on")
+                for each in chosen.rows("condition_on")
             )
             if not conditions:
-                raise SilicastError(
-                    "expected at least one tensor", field=f"{at}.condition_on", file=file
-                )
+                raise chosen.error("expected at least one tensor", "condition_on")
             rules.append(Elimination(kind, target, conditions))
     return replace(memory, formats=tuple(formats), eliminations=tuple(rules))
 
 
-def _format(
-    einsum: Einsum, space: Mapping[str, Any], ranks: list[Any], at: str, file: str
-) -> TensorFormat:
-    name = _tensor(einsum, space.get("name"), f"{at}.name", file)
+def _format(einsum: Einsum, space: Fields) -> TensorFormat:
+    name = _tensor(einsum, space.get("name"), space, "name")
     chosen, flattened = [], []
-    for index, item in enumerate(ranks):
-        rank = spelled(item, _RANK, f"{at}.ranks[{index}]", file)
-        chosen.append(
-            format_named(word(rank.get("format"), f"{at}.format", file), f"{at}.format", file)
-        )
-        dims = rows(rank.get("flattened_rankIDs"), f"{at}.flattened_rankIDs", file)
+    for item in space.tables("ranks"):
+        rank = item.spelled(_RANK)
+        word = rank.text("format", default=None)
+        chosen.append(format_named(word, f"{rank.path}.format", rank.file))
+        dims = rank.rows("flattened_rankIDs")
         flattened.append(
             frozenset(str(d) for part in dims for d in (part if isinstance(part, list) else [part]))
         )
     return TensorFormat(name, tuple(chosen), tuple(flattened) if any(flattened) else ())
 
 
-def _computing(
-    architecture: Architecture, entry: Mapping[str, Any], here: str, file: str
-) -> Architecture:
-    value = entry.get("compute_optimization") or entry.get("action_optimization")
+def _computing(architecture: Architecture, entry: Fields) -> Architecture:
+    name = "compute_optimization" if entry.get("compute_optimization") else "action_optimization"
+    value = entry.get(name)
     items = value if isinstance(value, list) else [value] if value else []
     compute = architecture.compute
-    for index, item in enumerate(items):
-        at = f"{here}.compute_optimization[{index}]"
-        remark = spelled(item, ("type",), at, file)
-        kind = _kind(remark.get("type"), f"{at}.type", file)
-        compute = replace(compute, on_zero=kind)
+    for item in Fields({name: items}, entry.path, entry.file).tables(name):
+        compute = replace(compute, on_zero=_kind(item.spelled(("type",))))
     return replace(architecture, compute=compute)
 
 
-def _kind(value: Any, field: str, file: str) -> Literal["skip", "gate"]:
+def _kind(entry: Fields) -> Literal["skip", "gate"]:
+    value = entry.get("type")
     if value not in _KINDS:
-        raise SilicastError(f"expected gating or skipping, found {value!r}", field=field, file=file)
+        raise entry.error(f"expected gating or skipping, found {value!r}", "type")
     return _KINDS[value]
 
 
-def _tensor(einsum: Einsum, value: Any, field: str, file: str) -> str:
+def _tensor(einsum: Einsum, value: Any, entry: Fields, field: str) -> str:
     if value not in einsum.names:
-        raise SilicastError(
-            f"no tensor {value!r}",
-            field=field,
-            file=file,
-            hint=f"there are {', '.join(einsum.names)}",
-        )
+        raise entry.error(f"no tensor {value!r}", field, f"there are {', '.join(einsum.names)}")
     return str(value)

@@ -9,10 +9,10 @@ from typing import Any, final
 
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.design.architecture import Architecture, FanOut, Memory
-from silicast.accelerator.timeloop._fields import names, spelled, table, word
 from silicast.accelerator.timeloop.components import Component
 from silicast.accelerator.timeloop.loops import factors, permutation
-from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.errors import SilicastError
+from silicast.formats.fields import Fields
 
 KEEPS = frozenset({"bypass", "datatype", "dataspace"})
 _LOOPS = frozenset({"target", "type", "factors", "permutation", "split"})
@@ -27,24 +27,18 @@ class Kept:
         self.keep: dict[str, None] = {}
         self.bypass: dict[str, None] = {}
 
-    def take(self, entry: Mapping[str, Any], einsum: Einsum, where: str, file: str) -> None:
+    def take(self, entry: Fields, einsum: Einsum) -> None:
         """What another entry says.
 
         Raises:
             SilicastError: an unknown tensor, or one that is kept and passed on.
         """
-        remark = spelled(entry, _KEEP_KEYS, where, file)
+        stated = entry.spelled(_KEEP_KEYS)
         for key, mine in (("keep", self.keep), ("bypass", self.bypass)):
-            known = names(remark.get(key), einsum.names, f"{where}.{key}", file)
-            mine.update(dict.fromkeys(known))
+            mine.update(dict.fromkeys(stated.known(key, einsum.names)))
         both = [tensor for tensor in self.keep if tensor in self.bypass]
         if both:
-            raise SilicastError(
-                f"{both[0]} is kept and bypassed",
-                field=where,
-                file=file,
-                hint="take it out of one of them",
-            )
+            raise entry.error(f"{both[0]} is kept and bypassed", "", "take it out of one of them")
 
 
 @final
@@ -69,44 +63,37 @@ class Targets:
         self._components = components
         self._nodes = {node.name: node for node in architecture.nodes}
 
-    def entry(self, item: Any, where: str) -> tuple[str, str, Mapping[str, Any]]:
-        """(target, type, table) of an entry; one of :data:`KEEPS` is noted in ``kept``.
+    def entry(self, entry: Fields) -> tuple[str, str]:
+        """(target, type) of an entry; one of :data:`KEEPS` is noted in ``kept``.
 
         Raises:
             SilicastError: an unknown target, see :meth:`Kept.take`, or a component that cannot keep
                 or pass on what the entry says.
         """
-        entry = table(item, where, self.file)
-        name = word(entry.get("target"), f"{where}.target", self.file)
+        name = entry.text("target", default=None)
         if name not in self._components:
-            known = ", ".join(self._components)
-            raise unknown_name(
-                f"no component {name!r}", f"{where}.target", f"there are {known}", file=self.file
-            )
+            known = f"there are {', '.join(self._components)}"
+            raise entry.error(f"no component {name!r}", "target", known, "unknown_name")
         kind = str(entry.get("type"))
         if kind in KEEPS:
-            self._keep(self._components[name], entry, where)
-        return name, kind, entry
+            self._keep(self._components[name], entry)
+        return name, kind
 
-    def _keep(self, component: Component, entry: Mapping[str, Any], where: str) -> None:
+    def _keep(self, component: Component, entry: Fields) -> None:
         current = self.kept.setdefault(component.name, Kept())
-        current.take(entry, self.einsum, where, self.file)
+        current.take(entry, self.einsum)
         if component.is_dummy and current.keep:
-            raise SilicastError(
-                f"{component.name} holds nothing", field=f"{where}.keep", file=self.file
-            )
+            raise entry.error(f"{component.name} holds nothing", "keep")
         if component.name == self.outermost and current.bypass:
-            raise SilicastError(
-                "the outermost memory keeps every tensor", field=f"{where}.bypass", file=self.file
-            )
+            raise entry.error("the outermost memory keeps every tensor", "bypass")
 
-    def loops(self, entry: Mapping[str, Any], where: str) -> dict[str, Any]:
+    def loops(self, entry: Fields) -> Mapping[str, Any]:
         """What an entry says of loops.
 
         Raises:
             SilicastError: it says something else too.
         """
-        return spelled(entry, _LOOPS, where, self.file)
+        return entry.spelled(_LOOPS).values
 
     def factors(self, value: Any, where: str) -> list[tuple[str, str, int]]:
         return factors(value, self.einsum, f"{where}.factors", self.file)

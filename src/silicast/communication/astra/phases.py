@@ -13,8 +13,8 @@ import heapq
 from dataclasses import dataclass
 from typing import final
 
-from silicast.communication.astra.files import AstraNetwork, AstraSystem, Dimension
 from silicast.core.errors import SilicastError, unsupported
+from silicast.formats.astra_sim import AstraNetwork, AstraSystem, Dimension
 
 
 @final

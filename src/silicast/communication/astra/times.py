@@ -14,9 +14,9 @@ import heapq
 import math
 from typing import Final, Literal
 
-from silicast.communication.astra.files import IN_ORDER, RING, AstraNetwork, AstraSystem
 from silicast.communication.astra.phases import Phase, phases_of, unaware_time
 from silicast.core.errors import SilicastError, unknown_name, unsupported
+from silicast.formats.astra_sim import IN_ORDER, RING, AstraNetwork, AstraSystem
 
 Backend = Literal["aware", "unaware"]
 BACKENDS: Final[tuple[Backend, ...]] = ("aware", "unaware")
@@ -37,7 +37,7 @@ def astra_time(
         SilicastError: another operation, algorithm or schedule, contention in more dimensions than
             one, or fewer bytes than one a NPU and split.
 
-    >>> from silicast.communication.astra.files import Dimension
+    >>> from silicast.formats.astra_sim import Dimension
     >>> hgx = AstraNetwork((Dimension("Switch", 8, 400.0, 936.25),))
     >>> system = AstraSystem(RING, RING, RING, RING, 10, 4, 2, 3350.0)
     >>> [astra_time(op, 1 << 20, hgx, system) for op in OPERATIONS]

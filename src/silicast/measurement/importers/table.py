@@ -9,10 +9,10 @@ from typing import Any, final
 from silicast.core.decode import decode_json
 from silicast.core.errors import SilicastError
 from silicast.formats.source import Source
+from silicast.formats.tables import TableRow, open_table, read_table
 from silicast.measurement.importers.importer import Importer, Options, Reading, session_of
 from silicast.measurement.importers.launches import Launch, reading_of
 from silicast.measurement.records.records import Protocol
-from silicast.measurement.records.tables import TableRow, read_table
 
 TIMES_US = {"latency_us": 1.0, "latency_ms": 1e3, "latency_s": 1e6, "seconds": 1e6}
 """Columns of the measured time -> microseconds."""
@@ -83,11 +83,6 @@ def _columns(source: Source) -> set[str]:
 
 def _parquet_columns(source: Source) -> set[str]:
     try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        return set(TIMES_US)  # reading it names what to install
-    try:
-        return {name.casefold() for name in pq.read_schema(source.path).names}
-    except (pa.ArrowException, OSError):
-        return set()
+        return {name.casefold() for name in open_table(source.path, ".parquet").columns}
+    except SilicastError as error:  # without pyarrow, reading it names what to install
+        return set(TIMES_US) if error.kind == "unsupported" else set()

@@ -15,6 +15,7 @@ import msgspec
 from silicast.core.calibration import Scope
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Z90
+from silicast.formats.tables import read_table
 from silicast.hardware.device import Device
 from silicast.measurement.records.records import (
     CollectiveRow,
@@ -25,7 +26,6 @@ from silicast.measurement.records.records import (
     Spread,
     read_measurements,
 )
-from silicast.measurement.records.tables import read_table
 from silicast.scenario.resolve import find_any_device
 
 EXCLUDED_FLAGS = ("throttled", "busy", "unsteady", "profiled", "waits", "cancelled", "many_failed")

@@ -195,7 +195,7 @@ def refused(here: Path, *message: str) -> None:
         (("energy: 400.0", "energy: -400.0"), "DRAM.read.energy: expected 0 or more, found -400"),
         (("energy: 400.0", "energy: big"), "DRAM.read.energy: expected a number, found 'big'"),
         (("actions:", "acts:"), "ERT.tables[0]: has no actions"),
-        (("meshX: 4", "meshX: four"), "Reg.meshX: expected a number, found 'four'"),
+        (("meshX: 4", "meshX: four"), "Reg.meshX: expected a whole number from 1, found 'four'"),
         (("meshX: 1, meshY: 1", "meshX: 0, meshY: 1"), "DRAM.meshX: expected a whole number"),
         (("Reg[1..4]", "Reg[1..3]"), "Reg.meshX: a mesh of 4 x 1 has 4 instances"),
         (("projection: [[[M]], [[K]]], ", ""), "data_spaces[0].projection: A has none"),

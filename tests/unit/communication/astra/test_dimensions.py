@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from silicast.communication.astra.files import AstraNetwork, AstraSystem, Dimension, network_of
 from silicast.communication.astra.times import BACKENDS, OPERATIONS, astra_time
 from silicast.core.errors import SilicastError
+from silicast.formats.astra_sim import AstraNetwork, AstraSystem, Dimension, network_of
 
 TWO = ("ring", "ring")
 ONE_BYTE_PER_NS = 1e9 / (1 << 30)

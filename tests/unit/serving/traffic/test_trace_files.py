@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from silicast.core.errors import SilicastError
+from silicast.formats.tables import MOST_LINE_BYTES
 from silicast.serving.traffic.requests import Requests
-from silicast.serving.traffic.trace_files import MOST_LINE_BYTES, read_trace
+from silicast.serving.traffic.trace_files import read_trace
 from silicast.serving.traffic.trace_rows import BLOCK_TOKENS, Rule
 
 DATA = Path(os.environ.get("SILICAST_DATA") or Path(__file__).parents[5] / "shared" / "data")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, final
+from typing import Annotated, Any, Literal, final
 
 import msgspec
 
 from silicast.core.decode import decode_json
 from silicast.core.errors import SilicastError, over_limit, unsupported
 from silicast.core.files import read_text
+from silicast.formats.fields import Fields
+from silicast.formats.yaml_file import parse_yaml
 
 Topology = Literal["Switch", "Ring", "FullyConnected"]
 TOPOLOGIES: tuple[Topology, ...] = ("Switch", "Ring", "FullyConnected")
@@ -24,9 +25,6 @@ LARGEST = 1 << 20
 RING = ("ring",)
 IN_ORDER = ("ascending", "baseline")
 """Names of the schedule in which every chunk takes the dimensions as the file lists them."""
-
-_FLOW = re.compile(r"^([A-Za-z_][\w-]*)\s*:\s*(?:\[(.*)\]\s*)?$")
-_ITEM = re.compile(r"^\s*-\s+(.*)$")
 
 
 @final
@@ -115,16 +113,19 @@ def network_of(text: str, file: str = "") -> AstraNetwork:
     ...            "bandwidth: [ 50.0 ]\nlatency: [ 500 ]").dimensions
     (Dimension(topology='Ring', npus=4, bandwidth_gib_per_s=50.0, latency_ns=500.0),)
     """
-    lists = _lists(text, file)
+    content = parse_yaml(text, file)
+    if not isinstance(content, dict):
+        raise SilicastError("holds no table", file=file, hint="as in topology: [ Ring ]")
+    fields = Fields(content, file=file)
+    lists = {key: fields.rows(key) for key in NETWORK_KEYS}
     for key in NETWORK_KEYS:
-        if not lists.get(key):
-            raise SilicastError("is missing", field=key, file=file, hint=f"as in {key}: [ ... ]")
+        if not lists[key]:
+            raise fields.error("is missing", key, f"as in {key}: [ ... ]")
         if len(lists[key]) != len(lists["topology"]):
-            raise SilicastError(
+            raise fields.error(
                 f"has {len(lists[key])} entries, and topology {len(lists['topology'])}",
-                field=key,
-                file=file,
-                hint="one a dimension",
+                key,
+                "one a dimension",
             )
     astra_network = AstraNetwork(
         tuple(_dimension(lists, index, file) for index in range(len(lists["topology"])))
@@ -136,7 +137,7 @@ def network_of(text: str, file: str = "") -> AstraNetwork:
     return astra_network
 
 
-def _dimension(lists: Mapping[str, list[str]], index: int, file: str) -> Dimension:
+def _dimension(lists: Mapping[str, list[Any]], index: int, file: str) -> Dimension:
     """One entry of every list."""
     name = lists["topology"][index]
     topology = next((known for known in TOPOLOGIES if known == name), None)
@@ -180,39 +181,7 @@ def _text(path: Path) -> str:
     return read_text(path, LARGEST, "a file of ASTRA-sim")
 
 
-def _lists(text: str, file: str) -> dict[str, list[str]]:
-    """``key: [a, b]``, or ``key:`` and a line ``- a`` an entry; nothing else of YAML."""
-    lists: dict[str, list[str]] = {}
-    open_list: list[str] | None = None
-    for number, line in enumerate(text.splitlines(), start=1):
-        content = line.partition("#")[0].rstrip()
-        if not content or content == "---":
-            continue
-        item = _ITEM.match(content)
-        if item and open_list is not None:
-            open_list.append(item.group(1).strip())
-            continue
-        entry = _FLOW.match(content)
-        if entry is None:
-            raise SilicastError(
-                f"expected key: [ ... ], found {content.strip()[:60]!r}",
-                field=f"line {number}",
-                file=file,
-                hint="lists of names and numbers; no other YAML is read",
-            )
-        key, words = entry.groups()
-        if key in lists:
-            raise SilicastError("is given twice", field=key, file=file)
-        lists[key] = [word.strip() for word in (words or "").split(",") if word.strip()]
-        open_list = lists[key] if words is None else None
-    return lists
-
-
-def _number(word: str, key: str, file: str) -> float:
-    try:
-        value = float(word)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise SilicastError(f"{word[:40]!r} is not a number", field=key, file=file)
-    return value
+def _number(value: Any, key: str, file: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise SilicastError(f"{value!r:.40} is not a number", field=key, file=file)
+    return float(value)
