@@ -98,14 +98,14 @@ SHOWN = 40
 """Names that a hint lists at most."""
 
 
-def near(name: object, known: Iterable[str], count: int = 3) -> str:
-    """A hint that offers the nearest of ``known``, or all of them where they are few.
+def near(name: object, known: Iterable[str], count: int = 3, *, aliases: Iterable[str] = ()) -> str:
+    """A hint that offers the nearest of ``known`` and ``aliases``, or all ``known`` if none is near.
 
     >>> near("devise", ["device", "model"])
     'did you mean device?'
     """
     names = [other for other in known if other]
-    folded = {other.casefold(): other for other in names}
+    folded = {other.casefold(): other for other in (*names, *aliases)}
     if matches := _close(str(name).casefold(), folded, count):
         return f"did you mean {' or '.join(folded[match] for match in matches)}?"
     return (

@@ -65,7 +65,7 @@ def with_options(engine: Engine, options: Mapping[str, Any]) -> Engine:
                 f"options of engines: {name[:80]!r} is not modelled",
                 kind="not_yet",
                 field=f"engine.options.{name[:80]}",
-                hint=near(name, [*_OPTIONS, *ALIASES], 2),
+                hint=near(name, _OPTIONS, 2, aliases=ALIASES),
             )
         if option in requested:
             raise SilicastError(
