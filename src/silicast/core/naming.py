@@ -99,7 +99,7 @@ SHOWN = 40
 
 
 def near(name: object, known: Iterable[str], count: int = 3, *, aliases: Iterable[str] = ()) -> str:
-    """A hint that offers the nearest of ``known`` and ``aliases``, or all ``known`` if none is near.
+    """A hint that offers the nearest of ``known`` and ``aliases``; where none is near, all known.
 
     >>> near("devise", ["device", "model"])
     'did you mean device?'
