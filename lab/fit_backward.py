@@ -1,4 +1,4 @@
-"""Fits gradients of attention and norms: catalog/physics/{attention,norm}_backward.json.
+"""Fits gradients of attention: catalog/physics/attention_backward.json.
 
     python -m lab.fit_backward
 
@@ -20,9 +20,8 @@ from lab import fitting
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants, Prior
 from lab.scorecard.rows import MeasuredRows, held_out, some_of
-from lab.scorecard.suites.backward import TABLE, attention_rows, norm_rows
+from lab.scorecard.suites.backward import TABLE, attention_rows
 from lab.scorecard.tables import read_records
-from silicast.kernels.rows.norm_backward import of_library
 
 PRIORS: dict[str, Prior] = {
     "tensor_share": (0.6, 0.2, 1.0), "softmax_share": (0.3, 0.01, 3.0), "tail": (0.3, 0.01, 2.0),
@@ -119,83 +118,5 @@ class AttentionBackward(Fitter[tuple[Parts, float]]):
         return result
 
 
-NORM_PRIORS: dict[str, Prior] = {
-    "tensors": (4.0, 3.0, 12.0),
-    "launch_s": (4e-6, 1e-6, 1.2e-5),
-    "column_cycles": (1e-3, 1e-5, 10.0),
-}
-NORM_DEVICE: Prior = (0.8, 0.3, 1.0)
-USUAL = "torch"
-"""Where a library has no rows of its own."""
-NORM_SHARED = {"device_log_sd": 0.08, "family_log_sd": 0.08}
-
-
-class NormBackward(Fitter[Parts]):
-    """Gradients of norms: constants by library, and what of the bandwidth a device gives."""
-
-    group = "norm_backward"
-    data = (TABLE,)
-    split = "one shape in four, by hash, is never fitted on any device or in any library"
-    capped = True
-
-    def rows(self, data: Path) -> Parts:
-        return norm_rows(data)
-
-    def fit(self, rows: Parts) -> Body:
-        parts = held_out(rows, False)
-        names = sorted({part.batch.variant.library for part in parts})
-        boards = sorted({part.hardware.architecture for part in parts})
-        priors = {f"{name}.{k}": prior for name in names for k, prior in NORM_PRIORS.items()}
-        priors |= {f"{board}:dram_efficiency": NORM_DEVICE for board in boards}
-        start = {name: prior[0] for name, prior in priors.items()}
-        start[f"{USUAL}.column_cycles"] = 0.1  # its second sweep is by columns alone
-        start |= {**NORM_SHARED, "independent_log_sd": 0.1}
-
-        priors[f"{USUAL}.column_cycles"] = (0.1, 1e-3, 10.0)
-
-        def logs(c: Mapping[str, float]) -> list[Any]:
-            return [fitting.log_ratio(part, _norm_constants(part, c)) for part in parts]
-
-        fit_within = fitting.fit_within(priors, logs, start, sum(map(len, parts)), steps=60)
-        off = np.concatenate(logs(fit_within))
-        fit_within["independent_log_sd"] = fitting.own_log_sd(
-            off, list(NORM_SHARED.values()), wider=1.3
-        )
-        print("norms", fitting.percent(off, "rows", "mape", "p90", "bias"))
-        table = {b: {"dram_efficiency": fit_within.pop(f"{b}:dram_efficiency")} for b in boards}
-        usual = {k: fit_within[f"{USUAL}.{k}"] for k in NORM_PRIORS}
-        return fitting.body({**fit_within, **usual, **fitting.means(table.values())}, table)
-
-    def scores(self, rows: Parts, body: Body) -> Mapping[str, Any]:
-        scores = {}
-        for part in held_out(rows):
-            key = f"{part.device}/{part.batch.variant.library}"
-            scores[key] = fitting.shares(_norm_logs([part], body))
-            print(key, scores[key])
-        return scores
-
-    def without(self, rows: Parts, architecture: str, body: Body) -> Body:
-        others = [part for part in rows if part.hardware.architecture != architecture]
-        mine = [part for part in rows if part.hardware.architecture == architecture]
-        fit = self.fit(others)
-        print(architecture, "from the others", fitting.shares(_norm_logs(mine, fit)))
-        return fit
-
-
-def _norm_constants(part: MeasuredRows, c: Mapping[str, float]) -> Mapping[str, float]:
-    prefix = f"{part.hardware.architecture}:"
-    table = {k.removeprefix(prefix): v for k, v in c.items() if k.startswith(prefix)}
-    return of_library({**c, **table}, part.batch.variant.library)
-
-
-def _norm_logs(parts: Parts, body: Body) -> Any:
-    def of(part: MeasuredRows) -> Mapping[str, float]:
-        current = body["architectures"].get(part.hardware.architecture, {})
-        return of_library({**body["default"], **current}, part.batch.variant.library)
-
-    return np.concatenate([fitting.log_ratio(part, of(part)) for part in parts])
-
-
 if __name__ == "__main__":
     AttentionBackward().run()
-    NormBackward().run()

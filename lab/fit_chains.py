@@ -19,6 +19,8 @@ from lab import fitting
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants, Prior
 from lab.scorecard.rows import MeasuredRows, held_out
+from lab.scorecard.suites.backward import TABLE as GRADIENTS
+from lab.scorecard.suites.backward import norm_rows
 from lab.scorecard.suites.liger import TABLE, timed_rows
 
 CYCLES: Prior = (0.7, 0.02, 6.0)
@@ -28,13 +30,15 @@ KINDS: Mapping[str, Mapping[str, Prior]] = {
     "pointwise": {"share": SHARE}, "broadcast": {"cycles": CYCLES}, "strided": {"cycles": CYCLES},
     "complex": {"cycles": (1.0, 0.02, 6.0)}, "row_sums": {"share": SHARE},
     "columns": {"cycles": (0.4, 0.02, 6.0)},
-    "norm": {"share": SHARE, "row_cycles": (500.0, 1.0, 8000.0)},
+    "row_grad": {"share": SHARE, "cycles": (0.2, 0.02, 2.0), "row_cycles": (50.0, 1.0, 8000.0)},
+    "weight_sums": {"share": (0.5, 0.2, 1.15), "cycles": (0.1, 0.01, 6.0)},
+    "split_sums": {"share": (0.5, 0.2, 1.15), "cycles": (0.1, 0.01, 6.0)},
     "norm_grad": {"cycles": (1.5, 0.1, 6.0)},
     "rows": {"share": SHARE, "cycles": (0.2, 0.02, 2.0), "row_cycles": (200.0, 1.0, 8000.0)},
     "loop": {"element_s": (1e-9, 1e-10, 4e-9)}, "gated": {"share": SHARE},
     "rotate": {"cycles": BY_HAND}, "rotate_complex": {"cycles": BY_HAND},
     "concatenate": {"cycles": CYCLES},
-    "softmax": {"share": SHARE, "row_cycles": (2000.0, 1.0, 9000.0)},
+    "softmax_grad": {"share": SHARE, "row_cycles": (2000.0, 1.0, 9000.0)},
     "gather": {"cycles": (2.0, 0.1, 6.0)}, "copy_rows": {"share": SHARE},
     "sum_rows": {"cycles": (2.0, 0.1, 9.0)}, "atomic": {"cycles": (4.0, 0.1, 9.0)},
     "atomic_rows": {"cycles": (2.0, 0.1, 9.0)},
@@ -52,10 +56,10 @@ PRIORS: dict[str, Prior] = {
     "by_hand.backward_s": (1.5e-4, 5e-5, 3e-4), "by_hand.both_s": (8e-5, 1e-5, 3e-4),
 }  # fmt: skip
 PRODUCTS = ("gated_mlp", "linear_cross_entropy", "linear_preference_loss")
-"""Families that are mostly matrix products: nothing is fitted on them."""
-RESIDENT = {"norm": 16.0, "norm_grad": 8.0, "softmax": 2.0, "loss_rows": 1.0}
+"""Families that are mostly matrix products: no constant is fitted on them."""
+RESIDENT = {"norm_grad": 8.0, "softmax_grad": 2.0, "loss_rows": 1.0}
 """Blocks of a core at once, from their threads: 128, 256, 1,024, and 1,024 with all registers."""
-HOST: Prior = (1.0, 0.4, 2.5)
+HOST: Prior = (1.5, 0.4, 2.5)
 WORKSPACE = {"workspace_mib": 8.125}
 WIDE_WORKSPACE = {"hopper": 32.0}
 """Stated by PyTorch's source (CUDABlas workspaces: 8.125 MiB, on Hopper 32 MiB)."""
@@ -68,16 +72,20 @@ class Chains(Fitter[Parts]):
     """Row kernels by provider."""
 
     group = "chains"
-    data = (TABLE,)
-    split = "of each benchmark every second size, the smallest first, is never fitted"
+    data = (TABLE, GRADIENTS)
+    split = (
+        "of each benchmark every second size, the smallest first, is never fitted; of gradients of "
+        "norms on GB200 and H200 one shape in four, by hash"
+    )
     capped = True
 
     def rows(self, data: Path) -> Parts:
         every = [part for parts in timed_rows(data).values() for part in parts]
-        return [part for part in every if part.batch.family not in PRODUCTS]
+        return [*every, *norm_rows(data)]
 
     def fit(self, rows: Parts) -> Body:
-        parts = held_out(rows, False)
+        known = held_out(rows, False)
+        parts = [part for part in known if part.batch.family not in PRODUCTS]
         boards = sorted({part.hardware.architecture for part in parts})
         priors = {**PRIORS, **{f"{board}:host_factor": HOST for board in boards}}
         start = {name: prior[0] for name, prior in priors.items()}
@@ -92,7 +100,11 @@ class Chains(Fitter[Parts]):
         fit_within["independent_log_sd"] = fitting.own_log_sd(off, list(SHARED.values()), wider=1.3)
         print("chains", fitting.percent(off, "rows", "mape", "p90", "bias"))
         table = {b: {"host_factor": fit_within.pop(f"{b}:host_factor")} for b in boards}
-        usual = fitting.means(table.values())
+        for part in known:
+            counts = table[part.hardware.architecture]
+            name = f"measured.{part.batch.family}"
+            counts[name] = counts.get(name, 0.0) + len(part)
+        usual = {"host_factor": fitting.means(table.values())["host_factor"]}
         for board in boards:
             if board in WIDE_WORKSPACE:
                 table[board]["workspace_mib"] = WIDE_WORKSPACE[board]
@@ -100,9 +112,12 @@ class Chains(Fitter[Parts]):
 
     def scores(self, rows: Parts, body: Body) -> Mapping[str, Any]:
         table: dict[str, Parts] = {}
-        words = ("direction", "provider")
         for part in rows:
-            key = "/".join((part.device, *(part.words[word] for word in words)))
+            if part.batch.family in PRODUCTS:
+                continue
+            direction = part.words.get("direction", "backward")
+            provider = part.words.get("provider", part.batch.variant.library)
+            key = "/".join((part.device, direction, provider))
             table.setdefault(key, []).append(part)
         return {
             key: fitting.shares(_logs(held_out(parts), body))

@@ -13,7 +13,7 @@ from lab.scorecard.rows import MeasuredRows
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis
-from silicast.kernels.movement.streaming import SCALAR, Stream, StreamingKernel, analyse_stream
+from silicast.kernels.movement.streaming import SCALAR, Stream, Streamed, analyse_stream
 from silicast.kernels.movement.streaming_rates import StreamingRates
 
 LONG_US = 20.0
@@ -32,7 +32,7 @@ class Case:
     def of(rows: MeasuredRows) -> Case:
         """The rows with their device and what their ops move."""
         kernel, variant = rows.model, rows.batch.variant
-        assert isinstance(kernel, StreamingKernel)
+        assert isinstance(kernel, Streamed)
         stream = kernel.stream(rows.batch.dims, variant)
         return Case(rows, rows.hardware, stream, kernel.is_scalar(variant))
 

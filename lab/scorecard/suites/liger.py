@@ -31,13 +31,12 @@ from silicast.kernels.rows.chain_model import (
     GROUP,
     MEMORY_RANGE,
     PER_ROW,
-    RESIDUAL,
     SUMMED,
     ChainedKernel,
 )
-from silicast.kernels.rows.gated_chains import IN_PLACE
-from silicast.kernels.rows.norm_chains import OPERATOR, SEPARATE
-from silicast.kernels.rows.rope_chain import COMPLEX
+from silicast.kernels.rows.norms import OPERATOR, SEPARATE
+from silicast.kernels.rows.rope import COMPLEX
+from silicast.kernels.rows.silu_mul import IN_PLACE
 from silicast.workload.graphs.op import Variant
 
 TABLE = "kernels/liger.parquet"
@@ -58,6 +57,8 @@ LIBRARIES = {
     "liger_in_place": ("liger", IN_PLACE),
 }
 """Provider -> library, and which of its kernels; others' (Megatron's own fusions) are left out."""
+RELEASES = {"torch": "2.8", "torch_compile": "2.8"}
+"""The newest that the table's rows may be of; it does not say which."""
 REPEATED = frozenset(("megatron_swiglu", "megatron_cross_entropy"))
 """Benchmarks whose rows called backward are those of both passes once more."""
 NO_MEMORY = frozenset(("embedding", "softmax"))
@@ -86,25 +87,25 @@ class Call:
 
 
 def _rms_norm(c: Settings) -> Call:
-    return Call("rmsnorm_chain", {"tokens": c["M"], "hidden": c["H"]}, c["dtype"])
+    return Call("rmsnorm", {"tokens": c["M"], "hidden": c["H"]}, c["dtype"])
 
 
 def _added_norm(c: Settings) -> Call:
-    return replace(_rms_norm(c), flags=(RESIDUAL,))
+    return replace(_rms_norm(c), dims={**_rms_norm(c).dims, "residual": 1})
 
 
 def _fused_norm(c: Settings) -> Call:
     """A framework's own operator instead of a model's code."""
     dims = {"tokens": c["S"] * c["B"], "hidden": c["H"]}
-    return Call("rmsnorm_chain", dims, "bf16", OPERATOR)
+    return Call("rmsnorm", dims, "bf16", OPERATOR)
 
 
 def _layer_norm(c: Settings) -> Call:
-    return Call("layernorm_chain", {"tokens": c["M"], "hidden": c["N"]}, c["dtype"])
+    return Call("layernorm", {"tokens": c["M"], "hidden": c["N"]}, c["dtype"])
 
 
 def _softmax(c: Settings) -> Call:
-    return Call("softmax_chain", {"rows": c["M"], "cols": c["N"]}, c["dtype"], flags=(SUMMED,))
+    return Call("softmax", {"rows": c["M"], "cols": c["N"]}, c["dtype"], flags=(SUMMED,))
 
 
 def _rope(c: Settings) -> Call:
@@ -112,7 +113,7 @@ def _rope(c: Settings) -> Call:
     tokens = c["T"] if "T" in c else c["seq_len"]
     hidden = c["H"] if "H" in c else c["hidden_size"]
     dims = {"tokens": tokens, **heads, "head_dim": hidden // c["num_q_heads"]}
-    return Call("rope_chain", dims, c["dtype"])
+    return Call("rope", dims, c["dtype"])
 
 
 def _complex_rope(c: Settings) -> Call:
@@ -121,22 +122,22 @@ def _complex_rope(c: Settings) -> Call:
 
 def _swiglu(c: Settings) -> Call:
     dims = {"tokens": c["S"] * c["B"], "width": 2 * c["ffn_local"]}
-    return Call("silu_mul_chain", dims, "bf16", flags=(SUMMED,))
+    return Call("silu_mul", dims, "bf16", flags=(SUMMED,))
 
 
 def _embedding(c: Settings) -> Call:
     dims = {"tokens": c["B"] * c["T"], "hidden": c["D"], "vocab": c["V"]}
-    return Call("embedding_chain", dims, c["dtype"], flags=(ACCUMULATED,))
+    return Call("embedding", dims, c["dtype"], flags=(ACCUMULATED,))
 
 
 def _cross_entropy(c: Settings) -> Call:
     dims = {"rows": c["B"] * c["T"], "vocab": c["V"]}
-    return Call("cross_entropy_chain", dims, "fp32", flags=(ACCUMULATED,))
+    return Call("cross_entropy", dims, "fp32", flags=(ACCUMULATED,))
 
 
 def _parallel_cross_entropy(c: Settings) -> Call:
     dims = {"rows": c["S"] * c["B"], "vocab": c["V"]}
-    return Call("cross_entropy_chain", dims, "bf16", flags=(ACCUMULATED, PER_ROW))
+    return Call("cross_entropy", dims, "bf16", flags=(ACCUMULATED, PER_ROW))
 
 
 def _gated_mlp(c: Settings) -> Call:
@@ -259,6 +260,7 @@ def _measured(rows: Sequence[Row], unit: float) -> MeasuredRows:
     variant = Variant(
         first.call.dtype,
         library=library,
+        version=RELEASES.get(library, ""),
         kernel=kernel or first.call.kernel,
         launch="stream",
         cache="cold",

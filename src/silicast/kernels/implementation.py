@@ -8,10 +8,10 @@ it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, TypeVar, final
+from typing import ClassVar, final
 
 import numpy as np
 from msgspec import Struct
@@ -21,6 +21,7 @@ from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90, Domain, Tier
 from silicast.hardware.device import Device
+from silicast.kernels.in_blocks import cuts, in_blocks, joined, one_row
 from silicast.kernels.physics import power
 from silicast.kernels.physics.constants import has_physics, is_measured
 from silicast.kernels.physics.formats import with_format
@@ -33,46 +34,11 @@ from silicast.kernels.physics.knowledge import (
     unknown_cap,
 )
 from silicast.kernels.physics.measured_range import domain_of, extrapolation_log_sd, octaves_outside
-from silicast.kernels.physics.unseen import SEEN, Unseen, unseen_errors
+from silicast.kernels.physics.unseen import SEEN, Unseen, unseen_errors, was_measured
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 NO_BOUND = ("launch", "power")
 """Resources that a kernel waits for and that set no bound on how quickly its work can be done."""
-
-
-@final
-class Lazy(Mapping[str, Any]):
-    """Values by name that are computed when somebody first looks: few readers need them."""
-
-    def __init__(self, compute: Callable[[], Mapping[str, Any]]) -> None:
-        self._compute: Callable[[], Mapping[str, Any]] | None = compute
-        self._found: Mapping[str, Any] = {}
-
-    def values_now(self) -> Mapping[str, Any]:
-        """All values; what computed them, and the arrays that it holds, are then released."""
-        compute = self._compute
-        if compute is not None:
-            self._found = compute()
-            self._compute = None
-        return self._found
-
-    def __getitem__(self, name: str) -> Any:
-        return self.values_now()[name]
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """As of any mapping, but without an exception for what is not there."""
-        return self.values_now().get(name, default)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.values_now())
-
-    def __len__(self) -> int:
-        return len(self.values_now())
-
-
-def computed(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The same values, computed: for readers of many of them."""
-    return values.values_now() if isinstance(values, Lazy) else values
 
 
 @final
@@ -296,19 +262,24 @@ class Implementation(ABC):
             return one
         if batch.numbers or len(batch) <= self.rows_at_once:
             return self.analyse(batch, device)
-        every: Analysis = _joined(
-            [self.analyse(x, device) for x in _cuts(batch, self.rows_at_once)]
-        )
+        every: Analysis = joined([self.analyse(x, device) for x in cuts(batch, self.rows_at_once)])
         return every
 
     def is_measured(self, variant: Variant, device: Device) -> bool:  # noqa: ARG002
         """Whether kernels of this family and format were measured on the device's architecture.
 
         Families with constants per format say more than this default, which knows families only.
+        Those without constants of their own share rates that other families were measured for:
+        they count as measured where rows of theirs were.
         """
         group = getattr(self, "group", self.family)
-        known = group if has_physics(group) else "streaming"
-        return is_measured(known, device.architecture)
+        if has_physics(group):
+            return is_measured(group, device.architecture)
+        return was_measured(self.family, device.architecture)
+
+    def measured_as(self, variant: Variant) -> str:  # noqa: ARG002
+        """Under which name tables of what was measured list a variant's kernels."""
+        return self.family
 
     def configurations(self, op: Op, device: Device) -> Mapping[str, float]:  # noqa: ARG002
         """What libraries' own tuning tables make likely to run, label -> chance, the likeliest
@@ -360,7 +331,7 @@ def shared_of(model: Implementation, variant: Variant, device: Device) -> Shared
     compute = recipe.compute if recipe else variant.dtype
     known, unseen = model.is_measured(variant, device), SEEN
     if model.execution_model == "simt":
-        unseen = unseen_errors(model.family, variant.dtype, device, measured=known)
+        unseen = unseen_errors(model.measured_as(variant), variant.dtype, device, measured=known)
     log_sd = {
         **unseen.shared(model.shared_log_sd(variant, device), model.family),
         **knowledge_errors(device, model.family, compute),
@@ -450,75 +421,6 @@ class Estimates(Struct, frozen=True):
             heat = power.state_log_sd(self.clock_share, self.shared.device)
             spread = exp_fixed(Z90 * xp.sqrt(variance + heat * heat))
         return low, estimate_s * spread
-
-
-BLOCK = 1 << 15
-"""Ops evaluated together: more need no less time each, and more memory."""
-
-
-Found = TypeVar("Found")
-
-
-def in_blocks(batch: OpBatch, times_of: Callable[[OpBatch], Found]) -> Found:
-    """Times (or an analysis) of a batch, evaluated in blocks of rows where it is large.
-
-    No row depends on another, so that the results are those of the whole batch.
-    """
-    if batch.numbers:
-        return times_of(batch)
-    count = len(batch)
-    sequences = count if batch.offsets is None else int(batch.offsets[-1])
-    rows = max(1, BLOCK * count // max(sequences, count))
-    if count <= rows:
-        return times_of(batch)
-    blocks: Found = _joined([times_of(block) for block in _cuts(batch, rows)])
-    return blocks
-
-
-def _cuts(batch: OpBatch, count: int) -> Iterator[OpBatch]:
-    """A batch in pieces of ``count`` consecutive ops."""
-    for start in range(0, len(batch), count):
-        rows, offsets, flat = slice(start, start + count), None, slice(0)
-        if batch.offsets is not None:
-            offsets = batch.offsets[start : start + count + 1]
-            flat = slice(int(offsets[0]), int(offsets[-1]))
-            offsets = offsets - offsets[0]
-        dims = {n: v[flat if n in batch.ragged else rows] for n, v in batch.dims.items()}
-        yield OpBatch(batch.family, batch.variant, dims, offsets, batch.ragged)
-
-
-def _joined(blocks: Sequence[Any]) -> Any:
-    """Values of consecutive blocks as one: arrays end to end, what all rows share once."""
-    first = blocks[0]
-    if isinstance(first, np.ndarray):
-        return np.concatenate(blocks)
-    if callable(first):
-        return lambda: [label for block in blocks for label in block()]
-    if isinstance(first, Mapping):
-        return Lazy(lambda: {name: _joined([block[name] for block in blocks]) for name in first})
-    if names := _field_names(first):
-        return type(first)(**{n: _joined([getattr(block, n) for block in blocks]) for n in names})
-    return first
-
-
-def one_row(value: Any) -> Any:
-    """A record, or values by name, with numbers for arrays of one row."""
-    if isinstance(value, np.ndarray):
-        return value.item()
-    if isinstance(value, Lazy):
-        return Lazy(lambda: {name: one_row(each) for name, each in value.items()})
-    if isinstance(value, Mapping):
-        return {name: one_row(each) for name, each in value.items()}
-    if names := _field_names(value):
-        return type(value)(**{name: one_row(getattr(value, name)) for name in names})
-    return value
-
-
-def _field_names(value: Any) -> tuple[str, ...]:
-    """Names of the fields of a record, none of other values."""
-    if isinstance(value, Struct):
-        return value.__struct_fields__
-    return tuple(each.name for each in fields(value)) if is_dataclass(value) else ()
 
 
 def matrix_seconds(analysis: Analysis) -> F64:

@@ -18,7 +18,7 @@ from silicast.core import xp
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Demand, Implementation, matrix_seconds
-from silicast.kernels.movement.streaming import StreamingKernel
+from silicast.kernels.movement.streaming import Streamed
 from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import OpBatch, Variant
 
@@ -99,7 +99,7 @@ def timed(parts: Sequence[PartBatch], device: Device) -> list[TimedPart]:
             batch = queued(_joined([parts[index].batch for index in positions]))
             times = model.estimates(batch, device)
             products = matrix_seconds(times.analysis)
-            if isinstance(model, StreamingKernel):
+            if isinstance(model, Streamed):
                 products = xp.full_like(times.estimate_s, 0.0)
             columns = (times.estimate_s, products, times.analysis.demand)
             each = (

@@ -22,7 +22,8 @@ from silicast.kernels.execution_models.loop_times import FORMAT, scheduled_s
 from silicast.kernels.experts.expert_layer import ExpertLayer
 from silicast.kernels.experts.moe import distribution_of
 from silicast.kernels.experts.moe_recipes import is_gated
-from silicast.kernels.implementation import Analysis, Implementation, KernelTimes, one_row
+from silicast.kernels.implementation import Analysis, Implementation, KernelTimes
+from silicast.kernels.in_blocks import one_row
 from silicast.kernels.physics.formats import with_format
 from silicast.kernels.products.blocks import check_legal
 from silicast.kernels.products.tile_times import Product, tile_constants

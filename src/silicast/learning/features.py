@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Analysis, Implementation, computed
+from silicast.kernels.implementation import Analysis, Implementation
+from silicast.kernels.in_blocks import computed
 from silicast.workload.graphs.op import OpBatch, Variant
 
 LEFT_OVERS = (32, 128)

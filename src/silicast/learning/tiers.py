@@ -11,7 +11,8 @@ from silicast.core import xp
 from silicast.core.numerics import exp_fixed
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Implementation, KernelTimes, in_blocks
+from silicast.kernels.implementation import Implementation, KernelTimes
+from silicast.kernels.in_blocks import in_blocks
 from silicast.kernels.physics.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.kernels.physics.knowledge import substitute_error
 from silicast.learning.correction import learned_times

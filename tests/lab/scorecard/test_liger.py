@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lab.scorecard.suites.liger import TABLE, memory_rows, timed_rows
-from silicast.kernels.rows.chain_model import BACKWARD, BOTH, RESIDUAL
+from silicast.kernels.rows.chain_model import BACKWARD, BOTH
 
 
 def record(name: str, size: int, **changes: Any) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def test_a_direction_is_a_flag_and_every_second_size_is_held_out(tmp_path: Path)
     assert sorted(result) == ["backward_us", "forward_us", "full_us"]
     for metric, flags in (("forward_us", set()), ("backward_us", {BACKWARD}), ("full_us", {BOTH})):
         (part,) = result[metric]
-        assert part.batch.family == "rmsnorm_chain"
+        assert part.batch.family == "rmsnorm"
         assert {name for name, _ in part.batch.variant.flags} == flags
         assert part.batch.dims["hidden"].tolist() == [1024, 2048, 4096]
         assert part.held_out.tolist() == [True, False, True]
@@ -59,14 +59,14 @@ def test_rows_that_repeat_both_passes_and_older_ones_are_left_out(tmp_path: Path
         )
     )
     ((part,),) = result.values()
-    assert part.batch.family == "silu_mul_chain"
+    assert part.batch.family == "silu_mul"
     assert part.batch.dims["width"].tolist() == [2048]
 
 
 def test_a_residual_is_part_of_the_call(tmp_path: Path) -> None:
     row = record("fused_add_rms_norm", 1024, kernel_provider="liger_fused_add_rms_norm")
     ((part,),) = timed_rows(written(tmp_path, row)).values()
-    assert part.batch.variant.flag(RESIDUAL)
+    assert part.batch.dims["residual"].tolist() == [1]
     assert part.batch.variant.library == "liger"
 
 

@@ -14,7 +14,7 @@ from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.check import check_kernel, draw_batch, op_at
 from silicast.kernels.implementation import Analysis, Implementation
-from silicast.kernels.rows.rmsnorm import RmsNorm
+from silicast.kernels.rows.norms import RmsNorm
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 DEVICES = [find_device("H100"), find_device("T4")]

@@ -64,4 +64,4 @@ def test_padding_makes_room_for_a_filter() -> None:
 
 def test_cross_entropy_carries_its_flag() -> None:
     case = kernel_case({"op": "cross_entropy", "rows": 3, "vocab": 5, "backward": True})
-    assert case.op.variant.flags == (("backward", True),)
+    assert case.op.variant.flags == (("both", True),)

@@ -10,7 +10,8 @@ import numpy as np
 from msgspec import Struct
 
 from silicast.core.numerics import I64
-from silicast.kernels.implementation import KernelTimes, Lazy
+from silicast.kernels.implementation import KernelTimes
+from silicast.kernels.in_blocks import Lazy
 
 
 def rows_of(times: Any, index: I64) -> Any:

@@ -11,6 +11,7 @@ from silicast.composition.engines.engine_lowering import COLLECTIVES
 from silicast.composition.step.stage_graph import topology
 from silicast.core.prediction import Domain
 from silicast.hardware.platforms import listed, runs_on
+from silicast.kernels.movement.streaming import Streamed
 from silicast.kernels.physics.formats import with_format
 from silicast.kernels.physics.knowledge import stand_ins
 from silicast.kernels.registry import implementation_for
@@ -31,9 +32,28 @@ def kernels_domain(model: StepModel) -> Domain:
     for key in model.timer.groups:
         implementation = implementation_for(key.family, device.execution_model)
         used, remark = with_format(device, key.variant.dtype)
-        if remark or (implementation and not implementation.is_measured(key.variant, used)):
+        if remark:
+            return "near"
+        if implementation is None or isinstance(implementation, Streamed):
+            continue
+        if not implementation.is_measured(key.variant, used):
             return "near"
     return "in"
+
+
+def unmeasured_streams(model: StepModel) -> frozenset[str]:
+    """Families that stream data and that nobody measured on the device's architecture: they share
+    rates with those that were, so that they count by their share of the time.
+    """
+    device = model.machine.device
+    families = set()
+    for key in model.timer.groups:
+        implementation = implementation_for(key.family, device.execution_model)
+        if isinstance(implementation, Streamed) and not implementation.is_measured(
+            key.variant, device
+        ):
+            families.add(key.family)
+    return frozenset(families)
 
 
 def warnings_of(model: StepModel) -> tuple[str, ...]:

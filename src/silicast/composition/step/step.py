@@ -28,7 +28,7 @@ from silicast.composition.step.executions import DIRECTIONS
 from silicast.composition.step.machine import Machine
 from silicast.composition.step.node_rows import rows_summed
 from silicast.composition.step.node_times import NodeTimes
-from silicast.composition.step.remarks import kernels_domain, warnings_of
+from silicast.composition.step.remarks import kernels_domain, unmeasured_streams, warnings_of
 from silicast.composition.step.stage_graph import StageGraph
 from silicast.composition.step.states import BatchStates
 from silicast.composition.step.timer import Timer
@@ -175,6 +175,11 @@ class StepModel:
     def kernels_domain(self) -> Domain:
         """How far its kernels are from those that were measured, at worst."""
         return kernels_domain(self)
+
+    @cached_property
+    def unmeasured_streams(self) -> frozenset[str]:
+        """Families that stream data and that nobody measured on the device's architecture."""
+        return unmeasured_streams(self)
 
     @property
     def domain(self) -> Domain:

@@ -22,10 +22,12 @@ from silicast.kernels.check import LESSENING, op_at
 from silicast.kernels.composite import Composite
 from silicast.kernels.execution_models.row_counts import CountsRows
 from silicast.kernels.implementation import Analysis, Implementation
+from silicast.kernels.in_blocks import one_row
 from silicast.kernels.movement.elementwise import kind_of
-from silicast.kernels.movement.streaming import Stream, StreamingKernel
+from silicast.kernels.movement.streaming import Stream, Streamed
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.roofline import Rates, RooflineKernel, Work, analyse_work
+from silicast.kernels.rows.row_kernel import RowKernel
 from silicast.workload.graphs.op import Op, OpBatch
 
 RatesOf = Callable[[Device, str], Rates]
@@ -53,9 +55,41 @@ class Fallback(RooflineKernel):
         """Exact bytes of operands and results: as the original's."""
         return self.original.compulsory_bytes(op)
 
+    @final
+    def counted(self, batch: OpBatch, device: Device) -> Analysis:
+        """From exact counts alone, as if all arithmetic were matrix products."""
+        if batch.numbers:
+            one: Analysis = one_row(self.counted(batch.arrays(), device))
+            return one
+        variant = batch.variant
+        recipe = RECIPES.get(variant.dtype)
+        rates = type(self).rates_of(device, recipe.compute if recipe else variant.dtype)
+        flops, moved = counts_of(self.original, batch)
+        busiest: F64 | float = 1.0
+        if isinstance(self.original, CountsRows):
+            busiest = self.original.busiest_share(batch)
+        none = xp.full_like(flops, 0.0)
+        constants = load_physics(self.group).constants(device.architecture)
+        experts = batch.dims.get("experts", none)
+        work = Work(
+            matrix_ops=flops,
+            matrix_issued=flops * busiest,
+            vector_ops=none,
+            vector_useful=none,
+            special_ops=none,
+            read_bytes=moved,
+            write_bytes=none,
+            moved_bytes=moved,
+            serial_s=none + experts * constants.get(f"{self.family}.expert_s", 0.0),
+            tasks=xp.full_like(flops, rates.units),
+            packed_bytes=moved * constants.get(f"{self.family}.packing", 0.0),
+        )
+        return analyse_work(work, rates, variant)
+
 
 class StreamFallback(Fallback):
-    """A family that streams data: its stream at the rates of vector units and memories.
+    """A family that streams data: its stream at the rates of vector units and memories; of
+    gradients the counts.
 
     Where the constants have ``<flag>.element_s`` for a flag of the op, its operations run one by
     one on each unit: libraries have no vector code for it.
@@ -65,7 +99,9 @@ class StreamFallback(Fallback):
 
     @final
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        original = cast("StreamingKernel", self.original)
+        original = cast("Streamed", self.original)
+        if isinstance(original, RowKernel) and not original.has_stream(batch.variant):
+            return self.counted(batch, device)
         stream = original.stream(batch.dims, batch.variant)
         rates = type(self).rates_of(device, _format_of(stream, device))
         constants = load_physics(self.group).constants(device.architecture)
@@ -100,30 +136,7 @@ class CountedFallback(Fallback):
 
     @final
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        variant = batch.variant
-        recipe = RECIPES.get(variant.dtype)
-        rates = type(self).rates_of(device, recipe.compute if recipe else variant.dtype)
-        flops, moved = counts_of(self.original, batch)
-        busiest: F64 | float = 1.0
-        if isinstance(self.original, CountsRows):
-            busiest = self.original.busiest_share(batch)
-        none = xp.full_like(flops, 0.0)
-        constants = load_physics(self.group).constants(device.architecture)
-        experts = batch.dims.get("experts", none)
-        work = Work(
-            matrix_ops=flops,
-            matrix_issued=flops * busiest,
-            vector_ops=none,
-            vector_useful=none,
-            special_ops=none,
-            read_bytes=moved,
-            write_bytes=none,
-            moved_bytes=moved,
-            serial_s=none + experts * constants.get(f"{self.family}.expert_s", 0.0),
-            tasks=xp.full_like(flops, rates.units),
-            packed_bytes=moved * constants.get(f"{self.family}.packing", 0.0),
-        )
-        return analyse_work(work, rates, variant)
+        return self.counted(batch, device)
 
 
 def counts_of(family: Implementation, batch: OpBatch) -> tuple[F64, F64]:
@@ -198,7 +211,7 @@ def adapter(
 
     def adapt(original: Implementation) -> Implementation:
         kind: type[Implementation] = CountedFallback
-        if isinstance(original, StreamingKernel):
+        if isinstance(original, Streamed):
             kind = StreamFallback
         elif isinstance(original, Composite):
             kind = ModuleFallback

@@ -159,10 +159,6 @@ class Optimizer(StreamingKernel):
         side = ASSUMED_SIDE
         return (f"muon: rows and cols of the matrices are not given, {side} x {side} is assumed",)
 
-    def is_measured(self, variant: Variant, device: Device) -> bool:  # noqa: ARG002
-        """Never: no table holds updates."""
-        return False
-
 
 def _products(sizes: Sizes) -> Any:
     """Operations of the Newton-Schulz products: X X', its square, and its product with X.

@@ -23,7 +23,8 @@ from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.errors import unsupported
 from silicast.core.numerics import F64, ceil_div, smooth_max
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Analysis, Demand, Implementation, Lazy
+from silicast.kernels.implementation import Analysis, Demand, Implementation
+from silicast.kernels.in_blocks import Lazy
 from silicast.kernels.movement.streaming_rates import StreamingRates, rates_of
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 from silicast.workload.libraries.catalog import kernel_rule
@@ -85,8 +86,8 @@ class Stream(Struct, frozen=True):
     matrix: Any = None
 
 
-class StreamingKernel(Implementation):
-    """A family whose time is that of moving its data; subclasses state traffic and stream."""
+class Streamed(Implementation):
+    """A family with a kernel that reads its operands once; subclasses state what it moves."""
 
     takes_numbers: ClassVar[bool] = True
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp16", "fp32")
@@ -96,23 +97,12 @@ class StreamingKernel(Implementation):
         """What the ops move; integer arithmetic only, exact for integers as for int64 arrays."""
 
     @final
-    def flops(self, op: Op) -> int:
-        """Exact useful floating-point operations."""
-        return int(self.stream(dict(op.dims), op.variant).flops)
-
-    @final
-    def compulsory_bytes(self, op: Op) -> int:
-        """Exact bytes of all operands and results."""
-        stream = self.stream(dict(op.dims), op.variant)
-        return int(stream.read_bytes + stream.write_bytes)
-
-    @final
-    def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """Analytic time, bound, demand and features; see :meth:`Implementation.analyse`."""
+    def streamed(self, batch: OpBatch, device: Device) -> Analysis:
+        """Time, bound, demand and features of that one kernel."""
         rates = self.rates(batch.variant, device)
-        result = analyse_stream(self.stream(batch.dims, batch.variant), batch.variant, rates)
+        analysis = analyse_stream(self.stream(batch.dims, batch.variant), batch.variant, rates)
         remarks = self.remarks(batch.variant)
-        return structs.replace(result, warnings=remarks) if remarks else result
+        return structs.replace(analysis, warnings=remarks) if remarks else analysis
 
     @final
     def rates(self, variant: Variant, device: Device) -> StreamingRates:
@@ -124,11 +114,10 @@ class StreamingKernel(Implementation):
         """Whether a variant's kernel moves one element at a time, as those of 2023 did."""
         return self.kernel_style(variant) == SCALAR
 
-    @final
     def style(self, variant: Variant, device: Device) -> str:  # noqa: ARG002
         """Scalar or vectorised, in families where measured libraries differ in that."""
-        kernel_style = self.kernel_style(variant)
-        return kernel_style if kernel_style in (SCALAR, VECTORISED) else ""
+        name = self.kernel_style(variant)
+        return name if name in (SCALAR, VECTORISED) else ""
 
     def kernel_style(self, variant: Variant) -> str:
         """How a variant's library runs this family, which names constants; "" = as most do."""
@@ -147,6 +136,26 @@ class StreamingKernel(Implementation):
             f"device:{device.name}": rates.device_log_sd * scale,
             f"family:{self.family}": rates.family_log_sd * scale,
         }
+
+
+class StreamingKernel(Streamed):
+    """A family whose every kernel streams its data, whichever library runs it."""
+
+    @final
+    def flops(self, op: Op) -> int:
+        """Exact useful floating-point operations."""
+        return int(self.stream(dict(op.dims), op.variant).flops)
+
+    @final
+    def compulsory_bytes(self, op: Op) -> int:
+        """Exact bytes of all operands and results."""
+        stream = self.stream(dict(op.dims), op.variant)
+        return int(stream.read_bytes + stream.write_bytes)
+
+    @final
+    def analyse(self, batch: OpBatch, device: Device) -> Analysis:
+        """Analytic time, bound, demand and features; see :meth:`Implementation.analyse`."""
+        return self.streamed(batch, device)
 
 
 @final

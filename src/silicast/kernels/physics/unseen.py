@@ -72,6 +72,15 @@ def seen_of(family: str, dtype: str, device: Device, *, measured: bool) -> Seen:
     return "board" if device.name in twins or not twins else "sister"
 
 
+def was_measured(family: str, architecture: str) -> bool:
+    """Whether rows of a family were measured on a board of an architecture.
+
+    >>> was_measured("rmsnorm", "hopper"), was_measured("transpose", "hopper")
+    (True, False)
+    """
+    return bool(_of_architecture(family, "", architecture))
+
+
 def _of_architecture(family: str, dtype: str, architecture: str) -> list[str]:
     """Measured boards of an architecture: in the format, else in any."""
     for boards in (measured_boards(family, dtype), measured_boards(family)):

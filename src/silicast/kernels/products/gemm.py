@@ -19,7 +19,8 @@ from silicast.core.dtypes import BITS, Recipe, recipe_for
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.attention.attention_memory import L2_BYTES_PER_CLOCK_AND_CORE
-from silicast.kernels.implementation import Analysis, Demand, Implementation, Lazy
+from silicast.kernels.implementation import Analysis, Demand, Implementation
+from silicast.kernels.in_blocks import Lazy
 from silicast.kernels.physics.formats import with_format
 from silicast.kernels.products.candidates import CandidateTiles, product_tiles
 from silicast.kernels.products.gemm_choice import is_tuned, likeliest

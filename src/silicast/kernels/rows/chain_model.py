@@ -18,7 +18,8 @@ of it as the flush takes: the call takes the longer of both.
 
 Rates of a device are those of streaming kernels
 (:mod:`silicast.kernels.movement.streaming_rates`); what
-kinds of passes make of them, and hosts, is in ``catalog/physics/chains.json``.
+kinds of passes make of them, and hosts, is in ``catalog/physics/chains.json``. A pass that is a
+fused kernel, or a framework's operator, takes as long as the streaming model says.
 """
 
 from __future__ import annotations
@@ -38,33 +39,40 @@ from silicast.kernels.implementation import (
     Demand,
     Estimates,
     Implementation,
-    Lazy,
     matrix_seconds,
 )
-from silicast.kernels.movement.streaming import element_bytes
+from silicast.kernels.in_blocks import Lazy
+from silicast.kernels.movement.streaming import Sizes, Stream, analyse_stream, element_bytes
 from silicast.kernels.movement.streaming_rates import StreamingRates, rates_of
 from silicast.kernels.physics.constants import load_physics, shared_errors
 from silicast.kernels.registry import implementation_for
-from silicast.kernels.rows.pass_chain import SMALL, Chain, Pass, Sizes
+from silicast.kernels.rows.pass_chain import SMALL, Chain, Pass
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 from silicast.workload.libraries.catalog import kernel_rule
 from silicast.workload.libraries.library_file import Facts
 
 GROUP = "chains"
-SUFFIX = "_chain"
-"""Of the names of these families, after the op's."""
 BACKWARD, BOTH = "backward", "both"
 """Flags of ops that are a gradient alone, and a forward pass with its gradient."""
-RESIDUAL, SUMMED, ACCUMULATED, PER_ROW = "residual", "summed", "accumulated", "per_row"
-"""Flags: a norm of a sum, which is a result too; gradients that begin with the sum of the result,
-so that its own gradient is one number; gradients of operands that are added to what is there;
-losses that are not summed, and operands that a kernel must not overwrite."""
-EAGER, COMPILED, BY_HAND = "eager", "compiled", "by_hand"
-"""Styles: a framework's operators, one by one; a compiler's kernels; kernels written by hand."""
+SUMMED, ACCUMULATED, PER_ROW = "summed", "accumulated", "per_row"
+"""Flags: gradients that begin with the sum of the result, so that its own gradient is one number;
+gradients of operands that are added to what is there; losses that are not summed, and operands that
+a kernel must not overwrite."""
+EAGER, COMPILED, BY_HAND, FUSED = "eager", "compiled", "by_hand", "fused"
+"""Styles: a framework's operators, one by one; a compiler's kernels; kernels written by hand for
+training; the one kernel that engines and newer frameworks have for the op."""
 MEMORY_RANGE = 1.1
 """Ends of the interval of a peak: allocators round up, and programs keep what they need not."""
 FLUSH_BYTES = 256e6
 """What benchmarks write to flush the L2 (Triton's ``do_bench``)."""
+
+
+@final
+class Direction(NamedTuple):
+    """Which passes a call runs."""
+
+    forward: bool
+    backward: bool
 
 
 @final
@@ -91,24 +99,25 @@ class Least(Struct, frozen=True):
     products_back: tuple[tuple[Any, Any, Any], ...] = ()
     products_between: tuple[tuple[Any, Any, Any], ...] = ()
 
-    def products_of(self, variant: Variant) -> tuple[tuple[Any, Any, Any], ...]:
-        """Products of the direction that a variant asks for."""
-        if variant.flag(BACKWARD):
-            return self.products_back
-        if variant.flag(BOTH):
-            return (*self.products, *self.products_back, *self.products_between)
-        return self.products
+    def products_in(self, direction: Direction) -> tuple[tuple[Any, Any, Any], ...]:
+        """Products of a direction."""
+        between = self.products_between if direction.forward and direction.backward else ()
+        return (
+            *(self.products if direction.forward else ()),
+            *(self.products_back if direction.backward else ()),
+            *between,
+        )
 
-    def amounts(self, variant: Variant) -> tuple[Any, Any, Any, Any]:
-        """Of the direction that a variant asks for: bytes read that nothing before has touched, all
-        bytes read, bytes written, and operations.
+    def moved(self, direction: Direction) -> tuple[Any, Any, Any, Any]:
+        """Of a direction: bytes read that nothing before has touched, all bytes read, bytes
+        written, and operations.
         """
-        if variant.flag(BACKWARD):
+        if not direction.backward:
+            return self.read, self.read, self.written, self.flops
+        if not direction.forward:
             return self.read_back, self.read_back, self.written_back, self.flops_back
-        if variant.flag(BOTH):
-            written = self.written + self.written_back + self.written_between
-            return self.read, self.read + self.read_back, written, self.flops + self.flops_back
-        return self.read, self.read, self.written, self.flops
+        written = self.written + self.written_back + self.written_between
+        return self.read, self.read + self.read_back, written, self.flops + self.flops_back
 
 
 @final
@@ -117,19 +126,26 @@ class Call(Struct, frozen=True):
 
     Attributes:
         style: whose kernels (:data:`EAGER`, ...).
+        variant: of the op.
         size: bytes of an element.
         cores: of the device, for kernels that start as many blocks.
-        flags: that are set.
-        kernel: the kernel asked for by name, "" = the usual one.
         workspace_bytes: what a framework keeps once it has multiplied matrices.
     """
 
     style: str
+    variant: Variant
     size: int
     cores: int
-    flags: frozenset[str]
-    kernel: str = ""
     workspace_bytes: int = 0
+
+    @property
+    def kernel(self) -> str:
+        """The kernel asked for by name, "" = the usual one."""
+        return self.variant.kernel
+
+    def has(self, flag: str) -> bool:
+        """Whether a flag is set."""
+        return self.variant.flag(flag)
 
 
 class ChainedKernel(Implementation):
@@ -149,66 +165,68 @@ class ChainedKernel(Implementation):
     def least(self, sizes: Sizes, variant: Variant) -> Least:
         """What any implementation moves and computes."""
 
-    @final
-    def style(self, variant: Variant, device: Device) -> str:
-        """Whose kernels a variant's library runs."""
-        rule = kernel_rule(self.family, Facts.from_variant(variant, device.architecture))
+    def direction(self, variant: Variant) -> Direction:
+        """Which passes a variant asks for."""
+        backward = variant.flag(BACKWARD)
+        return Direction(forward=not backward, backward=backward or variant.flag(BOTH))
+
+    def provider(self, variant: Variant) -> str:
+        """Whose kernels a variant's library runs: one of the styles."""
+        rule = kernel_rule(self.family, Facts.from_variant(variant))
         return rule.style if rule is not None else EAGER
+
+    def style(self, variant: Variant, device: Device) -> str:  # noqa: ARG002
+        return self.provider(variant)
 
     @final
     def call(self, variant: Variant, device: Device) -> Call:
         """How a variant is called on a device."""
-        flags = frozenset(name for name, value in variant.flags if value)
-        size = element_bytes(variant.dtype)
         workspace = int(self.constants(device)["workspace_mib"] * 2**20)
-        return Call(
-            self.style(variant, device), size, device.cores, flags, variant.kernel, workspace
-        )
+        size = element_bytes(variant.dtype)
+        return Call(self.provider(variant), variant, size, device.cores, workspace)
 
     @final
     def peak_bytes(self, batch: OpBatch, device: Device) -> Any:
         """Most bytes that are allocated at once, operands, results and their gradients included;
         of both directions unless the variant is a forward pass.
         """
-        variant = batch.variant
-        chain = self.chain(batch.dims, self.call(variant, device))
-        trains = variant.flag(BACKWARD) or variant.flag(BOTH)
+        chain = self.chain(batch.dims, self.call(batch.variant, device))
+        trains = self.direction(batch.variant).backward
         return chain.peak_bytes if trains else chain.forward_peak_bytes
 
     @final
     def constants(self, device: Device) -> Mapping[str, float]:
         return load_physics(GROUP).constants(device.architecture)
 
-    @final
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         return self.analyse_with(batch, device, self.constants(device))
 
-    @final
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
         """As :meth:`analyse`, with given constants: for fitting them."""
         variant = batch.variant
-        call = self.call(variant, device)
+        call, direction = self.call(variant, device), self.direction(variant)
         chain = self.chain(batch.dims, call)
         rates = rates_of(device, "elementwise")
         least = self.least(batch.dims, variant)
-        first, read, written, flops = least.amounts(variant)
+        first, read, written, flops = least.moved(direction)
         none = xp.float64(read) * 0.0
         products = _Products(batch, device)
         walk = _Walk(rates, device, c, products, cold=variant.cache == "cold", none=none)
         seconds = none
-        if variant.flag(BACKWARD):
+        if not direction.forward:
             walk.touch(chain.forward)
-        for each in chain.forward if not variant.flag(BACKWARD) else ():
+        for each in chain.forward if direction.forward else ():
             seconds = seconds + walk.seconds(each)
-        for each in chain.backward if variant.flag(BACKWARD) or variant.flag(BOTH) else ():
+        for each in chain.backward if direction.backward else ():
             seconds = seconds + walk.seconds(each)
         if variant.launch == "stream":
             seconds = seconds + c["events_s"]
-            seconds = xp.maximum(seconds, none + self._host_s(chain, variant, call, rates, c))
+            host_s = _host_s(chain, direction, call, rates, c)
+            seconds = xp.maximum(seconds, none + host_s)
         moved = xp.float64(first), xp.float64(read), xp.float64(written)
-        resource_s = _bounds(*moved, xp.float64(flops), rates, variant)
+        resource_s = _bounds(*moved, xp.float64(flops), rates, direction, cold=walk.cold)
         resource_s["tensor"] = none
-        for sizes in least.products_of(variant):
+        for sizes in least.products_in(direction):
             resource_s["tensor"] = resource_s["tensor"] + products.least_s(sizes)
         bound_s = none
         for resource in resource_s.values():
@@ -228,45 +246,42 @@ class ChainedKernel(Implementation):
             independent_log_sd=none + c["independent_log_sd"],
         )
 
-    @staticmethod
-    def _host_s(
-        chain: Chain, variant: Variant, call: Call, rates: StreamingRates, c: Mapping[str, float]
-    ) -> F64:
-        """What the host takes, less what a flush of the cache hides of it."""
-        current = call.style if call.style == BY_HAND else EAGER
-        total: Any = 0.0
-        forward, backward = not variant.flag(BACKWARD), variant.flag(BACKWARD) or variant.flag(BOTH)
-        if forward:
-            total = total + chain.launches[0] * c[f"{current}.kernel_s"] + c[f"{current}.forward_s"]
-            total = total + chain.host_calls[0] * c["call_s"] + chain.host_waits[0] * c["wait_s"]
-        if backward:
-            total = (
-                total + chain.launches[1] * c[f"{current}.kernel_s"] + c[f"{current}.backward_s"]
-            )
-            total = total + chain.host_calls[1] * c["call_s"] + chain.host_waits[1] * c["wait_s"]
-        if forward and backward:
-            total = total + c[f"{current}.both_s"]
-        hidden = FLUSH_BYTES / rates.dram_per_s if variant.cache == "cold" else 0.0
-        host_s: F64 = xp.maximum(total * c["host_factor"] - hidden, 0.0)
-        return host_s
-
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:  # noqa: ARG002
         return shared_errors(self.family, self.constants(device))
 
     def is_measured(self, variant: Variant, device: Device) -> bool:  # noqa: ARG002
-        """Whether chains were measured on the device's architecture."""
-        return load_physics(GROUP).is_measured(device.architecture)
+        """Whether chains of the family were measured on the device's architecture."""
+        rows = load_physics(GROUP).architectures.get(device.architecture, {})
+        return f"measured.{self.family}" in rows
 
     @final
     def flops(self, op: Op) -> int:
-        least = self.least(dict(op.dims), op.variant)
-        products = sum(2 * m * n * k for m, n, k in least.products_of(op.variant))
-        return int(least.amounts(op.variant)[3] + products)
+        least, direction = self.least(dict(op.dims), op.variant), self.direction(op.variant)
+        products = sum(2 * m * n * k for m, n, k in least.products_in(direction))
+        return int(least.moved(direction)[3] + products)
 
     @final
     def compulsory_bytes(self, op: Op) -> int:
-        _, read, written, _ = self.least(dict(op.dims), op.variant).amounts(op.variant)
+        least = self.least(dict(op.dims), op.variant)
+        _, read, written, _ = least.moved(self.direction(op.variant))
         return int(read + written)
+
+
+def _host_s(
+    chain: Chain, direction: Direction, call: Call, rates: StreamingRates, c: Mapping[str, float]
+) -> F64:
+    """What the host takes, less what a flush of the cache hides of it."""
+    who = call.style if call.style == BY_HAND else EAGER
+    total: Any = 0.0
+    for i, name in enumerate(direction._fields):
+        if direction[i]:
+            total = total + chain.launches[i] * c[f"{who}.kernel_s"] + c[f"{who}.{name}_s"]
+            total = total + chain.host_calls[i] * c["call_s"] + chain.host_waits[i] * c["wait_s"]
+    if all(direction):
+        total = total + c[f"{who}.both_s"]
+    hidden = FLUSH_BYTES / rates.dram_per_s if call.variant.cache == "cold" else 0.0
+    host_s: F64 = xp.maximum(total * c["host_factor"] - hidden, 0.0)
+    return host_s
 
 
 class _Products:
@@ -274,6 +289,7 @@ class _Products:
 
     def __init__(self, batch: OpBatch, device: Device) -> None:
         self._batch, self._device = batch, device
+        self.dtype = batch.variant.dtype
         self._known: dict[tuple[int, ...], tuple[tuple[Any, ...], Estimates]] = {}
 
     def _estimates(self, sizes: tuple[Any, ...]) -> Estimates:
@@ -338,7 +354,8 @@ class _Walk:
         cold: bool,
         none: F64,
     ) -> None:
-        self._rates, self._c, self._cold, self._products = rates, c, cold, products
+        self._rates, self._c, self._products = rates, c, products
+        self.cold, self._device = cold, device
         self._clock = device.clocks.boost_hz
         self._kinds: dict[str, _Kind] = {}
         self._launch_s = rates.launch_s + rates.gap_s
@@ -353,7 +370,7 @@ class _Walk:
 
     def touch(self, passes: Sequence[Pass]) -> None:
         """Remembers passes that ran before the timed ones, if nothing flushed the cache since."""
-        if not self._cold:
+        if not self.cold:
             for each in passes:
                 self._remember(each)
 
@@ -369,12 +386,24 @@ class _Walk:
         if one.product:
             self._remember(one)
             once = self._products.seconds(one.product)
+        elif one.stream is not None:
+            once = self._fused(one.kind, one.stream)
+            self._remember(one)
         elif one.kind == SMALL:
             once = self._none + (self._launch_s + self._c["small_s"])
         else:
             once = self._streamed(one)
         seconds: F64 = once * one.times
         return seconds
+
+    def _fused(self, family: str, stream: Stream) -> F64:
+        """A fused kernel or an operator, under the rates that such kernels of a family reach."""
+        state = Variant(self._products.dtype, cache="cold" if self.cold else "")
+        analysis = analyse_stream(stream, state, rates_of(self._device, family))
+        moved = analysis.demand.level_bytes
+        self.dram_bytes = self.dram_bytes + moved["dram"]
+        self.all_bytes = self.all_bytes + moved["l2"]
+        return analysis.time_s
 
     def _streamed(self, one: Pass) -> F64:
         m, kind = self._rates, self._kinds.get(one.kind)
@@ -399,7 +428,10 @@ class _Walk:
         self.all_bytes = self.all_bytes + size * one.times
         busy = xp.maximum(dram / kind.dram_per_s, size / self._l2_per_s)
         if kind.issue_s > 0.0:
-            busy = smooth_max((busy, one.work * kind.issue_s))
+            issue_s = one.work * kind.issue_s
+            if one.blocks is not None:
+                issue_s = issue_s * (m.cores / xp.minimum(one.blocks, float(m.cores)))
+            busy = smooth_max((busy, issue_s))
         if kind.alone_s > 0.0:  # a block a core, which takes its rows one after the other
             share = xp.ceil(one.rows / m.cores) * (one.work / one.rows)
             busy = xp.maximum(busy, share * kind.alone_s)
@@ -412,7 +444,7 @@ class _Walk:
         """Share of a tensor that comes from memory: by what was touched since it was."""
         last = self._last.get(tensor)
         if last is None:
-            return self._none + 1.0 if self._cold else _missing(size, self._rates.resident)
+            return self._none + 1.0 if self.cold else _missing(size, self._rates.resident)
         return _missing(self._touched - last + size, self._rates.resident)
 
 
@@ -424,14 +456,21 @@ def _missing(distance: F64, held: tuple[float, float]) -> F64:
 
 
 def _bounds(
-    first: F64, read: F64, written: F64, flops: F64, m: StreamingRates, variant: Variant
+    first: F64,
+    read: F64,
+    written: F64,
+    flops: F64,
+    m: StreamingRates,
+    direction: Direction,
+    *,
+    cold: bool,
 ) -> dict[str, F64]:
     """Times at peak rates, of what any implementation must do. Of two passes each may find in the
     L2 as much as that holds.
     """
-    held = m.l2_bytes * (2.0 if variant.flag(BOTH) else 1.0)
+    held = m.l2_bytes * (2.0 if all(direction) else 1.0)
     beyond = xp.maximum(read + written - held, 0.0)
-    forced = xp.maximum(first, beyond) if variant.cache == "cold" else beyond
+    forced = xp.maximum(first, beyond) if cold else beyond
     fma = flops / m.fma_peak_per_s if m.fma_peak_per_s > 0.0 else flops * 0.0
     return {
         "dram": forced / m.dram_peak_per_s,

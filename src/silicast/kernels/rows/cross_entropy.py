@@ -1,9 +1,10 @@
-"""Cross-entropy of rows of logits: the loss, and with the flag ``backward`` the gradient too.
+"""Cross entropy of rows of logits as its providers run it, forward and backward.
 
-Fused kernels (Triton, torch.compile) hold statistics in fp32 and read the logits once for the
-loss; for the gradient they read them again and write it in the format of the logits. The style
-"chain" is a framework's own operators: an fp32 copy of the logits, log-probabilities in fp32, the
-loss picked from those, and backward the same way.
+eager: log-probabilities, the picked losses; backward a tensor of zeros with the picked gradients,
+then the gradient of the log-probabilities. A kernel by hand computes the gradient along with the
+loss, in the place of the logits; its backward pass multiplies that by the loss's own gradient.
+Fused kernels hold statistics in fp32 and read the logits once for the loss; for the gradient they
+read them again and write it in the format of the logits.
 """
 
 from __future__ import annotations
@@ -11,11 +12,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, final
 
-from msgspec.structs import replace
-
-from silicast.hardware.device import Device
-from silicast.kernels.movement.streaming import Sizes, Stream, StreamingKernel, element_bytes
+from silicast.kernels.movement.streaming import Sizes, Stream, element_bytes
 from silicast.kernels.registry import register
+from silicast.kernels.rows.chain_model import (
+    ACCUMULATED,
+    BOTH,
+    BY_HAND,
+    EAGER,
+    FUSED,
+    PER_ROW,
+    Call,
+)
+from silicast.kernels.rows.pass_chain import Chain
+from silicast.kernels.rows.row_kernel import Gradient, RowKernel, forward_of
+from silicast.kernels.rows.softmax import log_softmax, softmax_gradient
 from silicast.workload.graphs.op import Variant
 
 FP32_BYTES = 4
@@ -24,50 +34,72 @@ INDEX_BYTES = 8
 
 @register
 @final
-class CrossEntropy(StreamingKernel):
+class CrossEntropy(RowKernel):
     """Dimensions: rows (tokens with a target), vocab (of this rank's logits)."""
 
     family: ClassVar[str] = "cross_entropy"
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {"rows": (1, 1 << 22), "vocab": (2, 1 << 21)}
+    fuses_gradient: ClassVar[bool] = True
 
     def stream(self, sizes: Sizes, variant: Variant) -> Stream:
-        """Logits and targets in, a loss a row out; the gradient out if asked for."""
-        size, backward = element_bytes(variant.dtype), variant.flag("backward")
+        """Logits and targets in, a loss a row out; the gradient out if it is asked for."""
+        size, both = element_bytes(variant.dtype), variant.flag(BOTH)
         rows, elements = sizes["rows"], sizes["rows"] * sizes["vocab"]
-        fused = Stream(
+        return Stream(
             read_bytes=elements * size + rows * INDEX_BYTES,
-            write_bytes=rows * FP32_BYTES + (elements * size if backward else 0),
-            flops=elements * (7 if backward else 4),
-            fma=elements * (8 if backward else 4),
-            xu=elements * (2 if backward else 1),
+            write_bytes=rows * FP32_BYTES + (elements * size if both else 0),
+            flops=elements * (7 if both else 4),
+            fma=elements * (8 if both else 4),
+            xu=elements * (2 if both else 1),
             tasks=rows,
             trips=2.0,
             reductions=2.0,
-        )
-        if self.kernel_style(variant) == "chain":
-            return self._chain(fused, elements, upcast=size < FP32_BYTES, backward=backward)
-        return replace(fused, reread_bytes=elements * size) if backward else fused
-
-    @staticmethod
-    def _chain(fused: Stream, elements: object, *, upcast: bool, backward: bool) -> Stream:
-        """What the chain writes and reads again between its kernels.
-
-        Forward: the fp32 copy (written, swept), log-probabilities (written). Backward: zeros with
-        the picked gradient (written, read), log-probabilities read, and the fp32 gradient
-        (written, read by the cast).
-        """
-        passes, kernels = (2 if upcast else 0) + 1, 3.0 if upcast else 2.0
-        if backward:
-            passes += 3 + (2 if upcast else 0)
-            kernels += 3.0 if upcast else 2.0
-        return replace(
-            fused,
-            kernels=kernels,
-            trips=2.0 * kernels,
-            reductions=4.0 if backward else 2.0,
-            between_bytes=elements * (passes * FP32_BYTES),  # type: ignore[operator]
+            reread_bytes=elements * size if both else None,
         )
 
-    def is_measured(self, variant: Variant, device: Device) -> bool:  # noqa: ARG002
-        """Never: no table holds losses."""
-        return False
+    def gradient(self, sizes: Sizes, variant: Variant) -> Gradient:
+        """A loss's gradient a row in; the logits' gradient, which either pass may write."""
+        size, rows = element_bytes(variant.dtype), sizes["rows"]
+        n = rows * sizes["vocab"]
+        return Gradient(rows * size, 0 * rows, 3 * n, n * size)
+
+    def chain(self, sizes: Sizes, call: Call) -> Chain:
+        c, size = Chain(), call.size
+        rows, vocab = sizes["rows"], sizes["vocab"]
+        n = rows * vocab
+        logits = c.tensor(n, size)
+        if call.style == BY_HAND:
+            remaining = call.has(PER_ROW)
+            before = c.gradient(n, size) if remaining else logits
+            c.small(3)
+            c.wait()
+            copied = c.run("pointwise", (logits,), n, size) if remaining else logits
+            c.into("loss_rows", (copied,), (copied,), work=n, again=n * size,
+                   swept_bytes=vocab * size, rows=rows)  # fmt: skip
+            c.small(1)
+            c.gradients()
+            c.wait()
+            # the loss's own gradient is a factor
+            result = c.tensor(n, size) if remaining else logits
+            c.into("pointwise", (copied,), (result,))
+            if remaining and call.has(ACCUMULATED):
+                c.into("pointwise", (before, result), (before,))
+            return c
+        if call.style != EAGER:
+            if call.style == FUSED:
+                c.into(self.family, (logits,), stream=self.stream(sizes, forward_of(call.variant)))
+            else:
+                c.into("loss_rows", (logits,), (), work=n, rows=rows)
+            c.gradients()
+            c.run("loss_rows", (logits,), n, size, work=n, rows=rows)
+            return c
+        before = c.gradient(n, size)
+        logs = log_softmax(c, logits, rows, vocab, call)
+        c.small(1)
+        c.gradients()
+        picked = c.run("pointwise", (), n, size)
+        c.small(1)
+        result = softmax_gradient(c, picked, logs, rows, vocab, call)
+        if call.has(ACCUMULATED):
+            c.into("pointwise", (before, result), (before,), work=n)
+        return c

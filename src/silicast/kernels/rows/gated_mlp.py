@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
-from silicast.kernels.movement.streaming import element_bytes
+from silicast.kernels.movement.streaming import Sizes, element_bytes
 from silicast.kernels.registry import register
 from silicast.kernels.rows.chain_model import BY_HAND, COMPILED, Call, ChainedKernel, Least
-from silicast.kernels.rows.pass_chain import Chain, Sizes
+from silicast.kernels.rows.pass_chain import Chain
 from silicast.workload.graphs.op import Variant
 
 

@@ -13,11 +13,11 @@ from typing import Any, ClassVar, final
 
 from silicast.core import xp
 from silicast.core.numerics import ceil_div
-from silicast.kernels.movement.streaming import element_bytes
+from silicast.kernels.movement.streaming import Sizes, element_bytes
 from silicast.kernels.registry import register
 from silicast.kernels.rows.chain_model import BY_HAND, Call, ChainedKernel, Least
-from silicast.kernels.rows.pass_chain import Chain, Sizes, Tensor
-from silicast.kernels.rows.softmax_chain import log_softmax, softmax_gradient
+from silicast.kernels.rows.pass_chain import Chain, Tensor
+from silicast.kernels.rows.softmax import log_softmax, softmax_gradient
 from silicast.workload.graphs.op import Variant
 
 FP32_BYTES = 4

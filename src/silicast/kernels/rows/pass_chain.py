@@ -10,20 +10,17 @@ Sizes are integers, or int64 arrays of shape (n,) of a batch: formulas serve bot
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, final
 
 from msgspec import Struct
 
 from silicast.core import xp
+from silicast.kernels.movement.streaming import Stream
 
 SMALL = "small"
 """A pass over one number a row, or less: a launch."""
 PRODUCT = "product"
 """A product of matrices, whose time its own family says."""
-
-Sizes = Mapping[str, Any]
-"""Dimensions of one op (Python integers) or of a batch (int64 arrays)."""
 
 
 @final
@@ -51,9 +48,11 @@ class Pass(Struct, frozen=True, eq=False):
         again: bytes that blocks sweep a second time, None = none; swept_bytes: those of one block's
             row, in one sweep.
         rows: blocks that each take a row; 0 = blocks share the elements evenly.
+        blocks: that share the elements, if they may be fewer than the cores; None = they are not.
         spilled: elements of a row, all rows together, that registers do not hold.
         product: (m, n, k) of a product of matrices; () = it is none.
         times: how often it runs, one chunk after the other; all sizes are of one.
+        stream: of a fused kernel or a framework's operator, whose ``kind`` is its family.
     """
 
     kind: str
@@ -66,6 +65,8 @@ class Pass(Struct, frozen=True, eq=False):
     spilled: Any = 0
     product: tuple[Any, ...] = ()
     times: Any = 1
+    stream: Stream | None = None
+    blocks: Any = None
 
 
 @final

@@ -11,7 +11,7 @@ from silicast.core.naming import near
 from silicast.core.plain_data import shown
 from silicast.kernels.configuration import Pairs, read_configuration
 from silicast.scenario.kernels.kernel_ops import BOARDS, CACHES, COMMON, LAUNCHES, OPS
-from silicast.scenario.kernels.tables._providers import DIRECTION, as_provided
+from silicast.scenario.kernels.tables._providers import DIRECTION, with_pass
 from silicast.scenario.kernels.tables._spec import Lowering, OpSpec, Range
 from silicast.scenario.reading.dtype_names import dtype_name
 from silicast.scenario.reading.kinds_of_names import collective_hint, is_collective
@@ -98,7 +98,7 @@ class _Reader:
             flags=tuple(sorted(lowered.flags.items())),
             config=self._configuration(),
         )
-        op = as_provided(Op.make(self.name, variant, **lowered.dims), direction)
+        op = with_pass(Op.make(self.name, variant, **lowered.dims), direction)
         board = self._choice("board", BOARDS)
         return KernelCase(op, lowered.words, tuple(lowered.warnings), board)
 

@@ -12,7 +12,7 @@ from silicast.core.errors import SilicastError, unsupported
 from silicast.kernels.products.sparsity import FLAG as SPARSE
 from silicast.scenario.kernels.kernel_case import kernel_case
 from silicast.scenario.kernels.kernel_ops import OPS
-from silicast.scenario.kernels.tables._providers import DIRECTION, as_stated
+from silicast.scenario.kernels.tables._providers import DIRECTION, without_pass
 from silicast.scenario.kernels.tables.products import quantizes
 from silicast.scenario.kernels.tables.streams import KINDS
 from silicast.scenario.kernels.tables.training import OPTIMIZERS
@@ -39,7 +39,7 @@ def kernel_table_of(op: Op) -> Columns:
     unknown = [name for name, dim in op.dims if isinstance(dim, (str, Affine))]
     if unknown:
         raise SilicastError("is a size that only the batch knows", field=unknown[0])
-    whole, (op, direction) = op, as_stated(op)
+    whole, (op, direction) = op, without_pass(op)
     if op.family not in OPS:
         raise _unsupported(op, "no kernel table has this op")
     parts = _Parts(op)
@@ -70,7 +70,7 @@ def kernel_table_of(op: Op) -> Columns:
 
 def _core(op: Op) -> tuple[object, ...]:
     """The op without sizes and flags that have their default values."""
-    spec = OPS[as_stated(op)[0].family]
+    spec = OPS[op.family]
     usual = {name: default for name, (_, default) in spec.optional.items()}
     stated = dict(op.dims)
     dims = {
@@ -219,6 +219,6 @@ _INVERSES: Mapping[str, Callable[[_Parts], None]] = {
     **{f"{kind}_module": _sparse(kind) for kind in ("dsa", "csa", "hca", "msa")},
     **dict.fromkeys(("indexer_logits", "topk", "sparse_attention"), _selection),
     "quantize": _flags("static"), **dict.fromkeys(("gdn", "kda", "mamba2"), _mixer),
-    "kv_copy": _kv_copy, "optimizer": _optimizer, "cross_entropy": _flags("backward"),
+    "kv_copy": _kv_copy, "optimizer": _optimizer,
 }  # fmt: skip
 """Op -> the inverse of its ``lower`` in ``kernel_tables``; ops without an entry have none."""

@@ -36,6 +36,21 @@ def test_what_was_measured_of_a_board() -> None:
     assert seen_of("a family without rows", "bf16", H100, measured=False) == "format"
 
 
+def test_a_family_that_nobody_measured_is_not_in_measured_ground() -> None:
+    """Whatever else was measured on the architecture, and whose rates it shares."""
+    for family, device, measured in (
+        ("rmsnorm", H100, True), ("rmsnorm", find_device("B200"), False), ("kv_copy", H100, False),
+        ("optimizer", H100, False), ("softmax", find_device("T4"), True),
+    ):  # fmt: skip
+        model = implementation_for(family, "simt")
+        assert model is not None
+        assert model.is_measured(Variant("fp32"), device) == measured
+    chain = implementation_for("rmsnorm", "simt")
+    assert chain is not None
+    for device, measured in ((H100, True), (find_device("RTX 3090"), False)):
+        assert chain.is_measured(Variant("bf16", library="torch"), device) == measured
+
+
 def test_a_measured_board_errs_as_its_family_says() -> None:
     assert unseen_errors("gemm", "bf16", H100, measured=True) == SEEN
     table = {"device:H100": 0.03, "family:gemm": 0.02, "format:gemm": 0.1}

@@ -6,6 +6,7 @@ import pytest
 
 from silicast.hardware.catalog import find_device
 from silicast.kernels.check import check_kernel
+from silicast.kernels.rows.chain_model import BOTH
 from silicast.kernels.rows.cross_entropy import CrossEntropy
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
@@ -13,7 +14,7 @@ H100 = find_device("H100")
 
 
 def loss(library: str = "", dtype: str = "bf16", *, backward: bool = False) -> Op:
-    variant = Variant(dtype, library=library, flags=(("backward", backward),))
+    variant = Variant(dtype, library=library, flags=((BOTH, backward),))
     return Op.make("cross_entropy", variant, rows=8192, vocab=128_256)
 
 
@@ -26,7 +27,7 @@ def test_compulsory_bytes_by_hand(library: str) -> None:
     logits, rows = 8192 * 128_256 * 2, 8192
     assert CrossEntropy().compulsory_bytes(loss(library)) == logits + rows * 12
     both = CrossEntropy().compulsory_bytes(loss(library, backward=True))
-    assert both == 2 * logits + rows * 12
+    assert both == 2 * logits + rows * (12 + 2)  # and the gradient of each loss in
 
 
 def test_the_loss_alone_reads_the_logits_once() -> None:
@@ -38,15 +39,15 @@ def test_the_gradient_costs_a_second_reading_and_a_writing() -> None:
     assert 2.0 < seconds(loss(backward=True)) / seconds(loss()) < 4.0
 
 
-def test_the_eager_chain_pays_for_its_fp32_copies() -> None:
-    """Cast, log-softmax, pick: 2 bytes become 2 + 4, 4 + 4 and what is swept again."""
-    assert seconds(loss("torch")) > 3.0 * seconds(loss())
-    assert seconds(loss("torch", "fp32")) < seconds(loss("torch", "bf16")) * 1.05
+def test_an_eager_framework_sweeps_long_rows_again_and_writes_their_logarithms() -> None:
+    """Log-softmax reads thrice and writes once what the fused kernel reads once."""
+    assert seconds(loss("torch")) > 2.5 * seconds(loss())
+    assert seconds(loss("torch", "fp32")) > 1.8 * seconds(loss("torch", "bf16"))
 
 
 def test_battery() -> None:
     variants = [
-        Variant(dtype, library=library, flags=(("backward", backward),))
+        Variant(dtype, library=library, flags=((BOTH, backward),))
         for dtype in ("bf16", "fp32")
         for library in ("", "torch")
         for backward in (False, True)

@@ -20,7 +20,7 @@ from silicast.kernels.physics import power
 from silicast.kernels.physics.energy import UNMEASURED, states_energy
 from silicast.kernels.physics.formats import unmeasured_cache
 from silicast.kernels.physics.knowledge import not_measured
-from silicast.kernels.rows.chain_model import MEMORY_RANGE, ChainedKernel
+from silicast.kernels.rows.chain_model import FUSED, MEMORY_RANGE, ChainedKernel
 from silicast.learning.artefact import load_artefact
 from silicast.learning.dispatch import KernelTime, forget, implementation_of, times
 from silicast.learning.tiers import Evidence
@@ -322,6 +322,9 @@ def _memory(case: _Prepared) -> dict[str, Quantity]:
     """Most that is allocated at once, of ops that providers run as chains of kernels."""
     model = implementation_of(case.op, case.device)
     if not isinstance(model, ChainedKernel):
+        return {}
+    variant = case.op.variant
+    if model.provider(variant) == FUSED and not model.direction(variant).backward:
         return {}
     peak = float(model.peak_bytes(OpBatch.single(case.op), case.device)) / GIGA
     return {"memory_gb": Quantity(peak, peak / MEMORY_RANGE, peak * MEMORY_RANGE)}
