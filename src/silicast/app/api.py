@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import msgspec
 
+from silicast.app.arguments import ARGUMENTS, described
 from silicast.core.errors import SilicastError, unknown_name, unsupported
 from silicast.core.plain_data import check_tree
 from silicast.core.prediction import Domain, Tier
@@ -199,6 +200,7 @@ def predict(
     return Predicted(run(decode(tree, checked=True)))
 
 
+@described(paths=True)
 def infer(
     *,
     model: str | dict[str, Any],
@@ -219,14 +221,6 @@ def infer(
     """Times and memory of one static batch: all prompts prefilled at once, then decoded.
 
     Args:
-        model, device, engine: as in a scenario.
-        batch, input_len: equal prompts, left out one of 1024 tokens, or of as many as the model is
-            made for; or ``input_lens``, one length each.
-        output_len: tokens generated per sequence; left out, 128, or none of an encoder.
-        tp, pp: parallel degrees, short for ``parallel = {tp, pp}``.
-        dtype: format of the matrix products, short for ``precision.recipe``.
-        kv_dtype: format of the KV cache, short for ``precision.kv_cache``.
-        power_w, clock_mhz: short for the fields of ``limits``.
         fields: further fields of a scenario (``parallel``, ``precision``, ``limits``, ``host``,
             ``cluster``, ``tier``, ...).
 
@@ -242,10 +236,13 @@ def infer(
         lengths = {"input_lens": input_lens, "batch": batch, "input_len": input_len}
         stated = {name: value for name, value in lengths.items() if value is not None}
         workload = {**stated, "output_len": tokens["output_len"]}
-    short: dict[str, dict[str, tuple[str, Any]]] = {
-        "parallel": {"tp": ("tp", tp), "pp": ("pp", pp)},
-        "precision": {"recipe": ("dtype", dtype), "kv_cache": ("kv_dtype", kv_dtype)},
-        "limits": {"power_w": ("power_w", power_w), "clock_mhz": ("clock_mhz", clock_mhz)},
+    short = {
+        "tp": tp,
+        "pp": pp,
+        "dtype": dtype,
+        "kv_dtype": kv_dtype,
+        "power_w": power_w,
+        "clock_mhz": clock_mhz,
     }
     tree: dict[str, Any] = {
         "task": "inference",
@@ -255,10 +252,10 @@ def infer(
         **({} if engine is None else {"engine": engine}),
         **fields,
     }
-    for table, forms in short.items():
-        tree[table] = _completed(table, tree.get(table), forms)
-        if tree[table] is None:
-            del tree[table]
+    for name, value in short.items():
+        if value is not None:
+            table, _, field = ARGUMENTS[name].path.partition(".")
+            tree[table] = _completed(table, tree.get(table), field, name, value)
     result = predict(tree)
     return StaticBatchTimes(
         prefill_ms=result["prefill_ms"],
@@ -326,18 +323,15 @@ def frame(rows: list[dict[str, Any]]) -> Any:
     return pandas.DataFrame(rows)
 
 
-def _completed(name: str, table: Any, short: Mapping[str, tuple[str, Any]]) -> Any:
-    """A table of a scenario with what was given by its short names; they may not contradict it."""
-    given = {field: (word, value) for field, (word, value) in short.items() if value is not None}
-    if not given or not (table is None or isinstance(table, Mapping)):
-        return table  # a table of the wrong type is refused where it is decoded
-    stated = dict(table or {})
-    for field, (word, value) in given.items():
-        if stated.get(field) not in (None, value):
-            raise SilicastError(
-                f"{word} is {value!r}, but {name}.{field} is {stated[field]!r}",
-                field=f"{name}.{field}",
-                hint="keep one of them",
-            )
-        stated[field] = value
-    return stated
+def _completed(table: str, stated: Any, field: str, name: str, value: Any) -> Any:
+    """A table of a scenario with what was given by a short name; they may not contradict."""
+    if not (stated is None or isinstance(stated, Mapping)):
+        return stated  # a table of the wrong type is refused where it is decoded
+    before = (stated or {}).get(field)
+    if before not in (None, value):
+        raise SilicastError(
+            f"{name} is {value!r}, but {table}.{field} is {before!r}",
+            field=f"{table}.{field}",
+            hint="keep one of them",
+        )
+    return {**(stated or {}), field: value}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from silicast.app.api import Predicted, frame, plain, predict, refuse_unknown
+from silicast.app.arguments import described
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer, Belief
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from silicast.report.drawing.notebook import Drawing
 
 
+@described("serve", paths=True)
 def serve(
     *,
     model: str,
@@ -48,8 +50,6 @@ def serve(
     """Latency and throughput of a model under load, as ``silicast serve`` predicts them.
 
     Args:
-        concurrency, rate, trace: one of them says how requests come.
-        slo: limits such as ``"ttft_p99=1s,tpot_p99=50ms"``.
         price: USD for an hour of the device, or as the command takes it: ``"2.3EUR"``, or the name
             of a file of prices, of which ``price_where`` chooses.
         fields: further fields of a scenario; they go before what the other arguments say.
@@ -77,6 +77,7 @@ def serve(
     return predict({**serving_scenario(requested, degrees), **fields})
 
 
+@described("train", paths=True)
 def train(
     *,
     model: str,
@@ -123,6 +124,7 @@ def train(
     return predict({**training_scenario(requested, degrees), **fields})
 
 
+@described(paths=True)
 def explain(
     *,
     model: str,
@@ -249,6 +251,7 @@ class Table(Sequence[Row]):
         return table_html(["", *metrics, "reason"], rows)
 
 
+@described(paths=True)
 def compare(
     *,
     model: str,

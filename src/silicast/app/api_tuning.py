@@ -7,6 +7,7 @@ from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from silicast.app.arguments import described
 from silicast.core.errors import SilicastError, unknown_name
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from silicast.tuning.plan import TuningPlan
 
 
+@described()
 def diagnose(
     op: str, /, *, device: str, measured_us: float | Sequence[float], **fields: Any
 ) -> Diagnosis:
@@ -21,7 +23,6 @@ def diagnose(
 
     Args:
         op: ``"moe"`` with ``part="w13"`` or ``"w2"``, or ``"gemm"``.
-        device: catalog name, or path to a device file.
         measured_us: what was measured, or its repeats.
         fields: the kernel's dimensions and properties; ``configuration``, a dictionary, is what
             ran.
@@ -49,6 +50,7 @@ def diagnose(
     return diagnosed({"op": op, **fields}, device, values)
 
 
+@described()
 def tune(
     kernel: str = "moe",
     /,
@@ -69,7 +71,6 @@ def tune(
     Args:
         kernel: ``"moe"`` or ``"gemm"``.
         model: catalog name, path to a Hugging Face ``config.json``, or its content.
-        device: catalog name, or path to a device file.
         engine: one that reads such files: ``"vllm"`` or ``"sglang"``.
         dtype: format; left out, of experts the checkpoint's, of products ``"fp8_block"``.
         tp: tensor-parallel degrees, one file each; ep: ranks that share the experts, of experts

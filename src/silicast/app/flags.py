@@ -8,6 +8,7 @@ from typing import Annotated, Any, final
 
 from cyclopts import Parameter, validators
 
+from silicast.app.arguments import described, placed
 from silicast.core.errors import SilicastError
 
 Json = Annotated[bool, Parameter(name="--json", negative="", show_default=False)]
@@ -26,19 +27,9 @@ PLAN_DEGREES = ("tp", "pp", "dp", "ep", "cp", "attention_dp")
 @final
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+@described()
 class BatchFlags:
-    """What runs: a model with its precision under an engine, and one batch of requests.
-
-    Attributes:
-        model: catalog name, or path to a Hugging Face config.json.
-        batch: requests of the batch, all prefilled at once.
-        input_len: prompt tokens of each request; left out, 1024, or what the model is made for.
-        output_len: tokens generated for each request; left out, 128, or none of an encoder.
-        engine: catalog name; left out, the default engine.
-        dtype: format of the matrix products (bf16, fp8, int4_wo, ...); left out, the checkpoint's.
-        kv_dtype: format of the KV cache; left out, that of the activations.
-        power_w: a power limit below the board's own.
-    """
+    """What runs: a model with its precision under an engine, and one batch of requests."""
 
     model: str
     batch: int = 1
@@ -53,15 +44,9 @@ class BatchFlags:
 @final
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+@described("serve")
 class Degrees:
-    """How a model is spread over devices.
-
-    Attributes:
-        tp: tensor-parallel degree.
-        pp: pipeline-parallel degree.
-        ep: ranks that share the experts, a divisor of tp x attention_dp.
-        attention_dp: groups of tp ranks that attend to requests of their own.
-    """
+    """How a model is spread over devices."""
 
     tp: int | None = None
     pp: int | None = None
@@ -71,8 +56,8 @@ class Degrees:
     @property
     def given(self) -> dict[str, int]:
         """The degrees that were given, as a scenario writes them."""
-        degrees = {"tp": self.tp, "pp": self.pp, "ep": self.ep, "attention_dp": self.attention_dp}
-        return {name: degree for name, degree in degrees.items() if degree is not None}
+        degrees = ((name, getattr(self, name)) for name in self.__dataclass_fields__)
+        return {name: degree for name, degree in degrees if degree is not None}
 
 
 def inference_scenario(
@@ -93,18 +78,8 @@ def inference_scenario(
     }
     if parallel:
         scenario["parallel"] = parallel
-    if batch_flags.engine is not None:
-        scenario["engine"] = batch_flags.engine
-    precision = {}
-    if batch_flags.dtype is not None:
-        precision["recipe"] = batch_flags.dtype
-    if batch_flags.kv_dtype is not None:
-        precision["kv_cache"] = batch_flags.kv_dtype
-    if precision:
-        scenario["precision"] = precision
-    if batch_flags.power_w is not None:
-        scenario["limits"] = {"power_w": batch_flags.power_w}
-    return scenario
+    names = ("engine", "dtype", "kv_dtype", "power_w")
+    return placed(scenario, {name: getattr(batch_flags, name) for name in names})
 
 
 def kernel_scenario(op: str, fields: list[str], device: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, final
 
 from cyclopts import Parameter
 
+from silicast.app.arguments import described, placed
 from silicast.app.flags import key_values
 from silicast.app.price_flag import price_of, with_price
 from silicast.app.slo_flag import slo_of
@@ -17,32 +18,13 @@ from silicast.core.errors import SilicastError
 @final
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+@described("serve")
 class ServeFlags:
     """What serves which requests.
 
     Attributes:
-        model: catalog name, or path to a Hugging Face config.json.
-        device: catalog name, or path to a device file.
-        rate: requests a second that arrive on average, each at its own random time (Poisson).
-        concurrency: clients that each send a request as soon as the last one is answered.
-        trace: a file of requests with their times and lengths: .csv, .jsonl or .parquet.
-        skip_bad_rows: leave out rows of the trace that are no requests, and say how many.
-        input_len: prompt tokens of a request; left out, 1024, or what the model is made for.
         output_len: tokens generated for a request; left out, 128, or none of an encoder
             or an engine that answers in one pass.
-        requests: how many; left out, 10 for each client, or 1000.
-        range_ratio: lengths are drawn evenly from this share of them up to the whole; left out, all
-            are equal.
-        slo: limits such as ttft_p99=1s,tpot_p99=50ms, for goodput.
-        engine: catalog name; left out, the default engine.
-        option: one of the engine's own, as name=value; give it once for each.
-        dtype: format of the matrix products (bf16, fp8, int4_wo, ...); left out, the checkpoint's.
-        kv_dtype: format of the KV cache; left out, that of the activations.
-        power_w: a power limit below the board's own.
-        replicas: deployments alike that share the requests.
-        seed: of everything that is drawn.
-        price: of a device for an hour: 2.5, h100=2.3EUR, or a CSV file of prices.
-        price_where: which prices of a file count: provider=lambda,term=spot,region=us-east.
     """
 
     model: str
@@ -105,11 +87,8 @@ def serving_scenario(
         scenario["parallel"] = parallel
     if (engine := _engine(serve_flags)) is not None:
         scenario["engine"] = engine
-    formats = {"recipe": serve_flags.dtype, "kv_cache": serve_flags.kv_dtype}
-    if precision := {name: value for name, value in formats.items() if value is not None}:
-        scenario["precision"] = precision
-    if serve_flags.power_w is not None:
-        scenario["limits"] = {"power_w": serve_flags.power_w}
+    names = ("dtype", "kv_dtype", "power_w")
+    placed(scenario, {name: getattr(serve_flags, name) for name in names})
     if serve_flags.replicas != 1:
         scenario["pools"] = {"replicas": {"count": serve_flags.replicas}}
     if serve_flags.seed:

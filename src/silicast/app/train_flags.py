@@ -7,28 +7,16 @@ from typing import Any, final
 
 from cyclopts import Parameter
 
+from silicast.app.arguments import described
 from silicast.core.errors import SilicastError
 
 
 @final
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+@described("train")
 class TrainFlags:
-    """What is trained on what.
-
-    Attributes:
-        model: catalog name, or path to a Hugging Face config.json.
-        device: catalog name, or path to a device file.
-        gpus: devices in all.
-        seq_len: tokens of a sequence.
-        global_batch: sequences of one optimizer step.
-        micro_batch: sequences of one pass; left out, what is best (1 with degrees).
-        engine: megatron, megatron-bridge or fsdp; left out, megatron.
-        dtype: format of the matrix products (bf16, fp8, mxfp8, nvfp4); left out, bf16.
-        optimizer: its update rule.
-        network: between nodes, a name of the catalog (infiniband-ndr); left out, the usual one.
-        gpus_per_node: left out, the device's usual node.
-    """
+    """What is trained on what."""
 
     model: str
     device: str
@@ -46,21 +34,9 @@ class TrainFlags:
 @final
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+@described("train")
 class TrainDegrees:
-    """How the step is spread; what is given is kept, and without any the best plan is looked for.
-
-    Attributes:
-        tp: tensor-parallel degree.
-        pp: pipeline stages.
-        dp: data ranks; left out, what is left of the devices.
-        cp: context-parallel degree.
-        ep: ranks that share the experts.
-        etp: ranks that share the width of each expert.
-        zero: ZeRO stage, 0 to 3.
-        virtual_stages: chunks of each pipeline rank.
-        schedule: of the pipeline (1f1b, interleaved, zb_h1, zbv, dualpipe, ...).
-        recompute: none, selective, full, or selective:<module>; left out, the least that fits.
-    """
+    """How the step is spread; given degrees are kept, without any the best plan is searched."""
 
     tp: int | None = None
     pp: int | None = None
@@ -77,17 +53,9 @@ class TrainDegrees:
 @final
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+@described("train")
 class TrainLosses:
-    """Failures and slow devices; without any, a run is taken to go through.
-
-    Attributes:
-        mtbf_hours: of one device, between failures.
-        checkpoint_s: for which writing a checkpoint holds up the run.
-        checkpoint_interval_s: between two checkpoints; left out, the best.
-        restart_s: from a failure until the run goes on.
-        slow_fraction: share of the devices that are slower.
-        slow_factor: how many times as long they take.
-    """
+    """Failures and slow devices; without any, a run is taken to go through."""
 
     mtbf_hours: float | None = None
     checkpoint_s: float | None = None
@@ -133,20 +101,9 @@ class TrainLosses:
 @final
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+@described("train")
 class TrainHost:
-    """What the host does beside the devices: it holds states for them, loads batches, writes.
-
-    Attributes:
-        offload_optimizer: share of the optimizer's states that the host's memory holds, 0 to 1.
-        offload_activations: of what is kept for the backward pass.
-        offload_weights: of the weights.
-        offload_update: by whom weights are updated whose states the host holds: host or device.
-        loader_tokens_per_s: of all data loaders together, while the step before runs.
-        storage_gb_per_s: at which checkpoints are written, of all devices together.
-        checkpoint_every: steps between two checkpoints; left out, the best with --mtbf-hours.
-        checkpoint_async: they are written beside the steps that follow, from copies in
-            the memory of the host.
-    """
+    """What the host does beside the devices: it holds states for them, loads batches, writes."""
 
     offload_optimizer: float | None = None
     offload_activations: float | None = None

@@ -9,7 +9,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from silicast.report.drawing.numbers import Shown, percent, rounded, split_metric
+from silicast.core.metrics import metric_of, words_and_unit
+from silicast.report.drawing.numbers import Shown, percent, rounded
 from silicast.report.drawing.tables import listing
 from silicast.report.reasons.uncertainty import uncertainty_line, uncertainty_table
 from silicast.report.reasons.why import (
@@ -28,23 +29,6 @@ from silicast.scenario.reading.usual_lengths import generates
 
 Answer = Mapping[str, Any]
 """An answer or refusal as plain tables, as ``silicast batch`` writes it."""
-
-LABELS = {
-    "prefill_ms": "prefill (first token)",
-    "decode_step_ms": "each further token",
-    "total_ms": "whole batch",
-    "memory_gb": "memory a device",
-    "energy_j": "energy in all",
-    "power_w": "power a device",
-    "energy_per_output_token_j": "energy an output token",
-    "energy_per_sequence_j": "energy a sequence",
-    "energy_per_token_j": "energy a token",
-    "cost_per_million_output_tokens": "cost of a million output tokens",
-    "cost_per_million_sequences": "cost of a million sequences",
-    "best_us": "best configuration",
-    "gain_pct": "gain, %",
-}
-"""Metrics whose name alone says too little; others are shown as they are called."""
 
 TIER_WORDS = {
     "bound": "physical limit only",
@@ -187,8 +171,9 @@ def label(metric: str, beside: Collection[str]) -> str:
     if metric == "prefill_ms" and not {"output_tokens_per_s", "decode_step_ms"} & set(beside):
         return "prefill"
     if metric.startswith("e2e_") and counts_sequences(beside):
-        return split_metric(metric.replace("e2e", "latency", 1))[0]
-    return LABELS.get(metric) or split_metric(metric)[0]
+        return words_and_unit(metric.replace("e2e", "latency", 1))[0]
+    known = metric_of(metric)
+    return (known.label if known else "") or words_and_unit(metric)[0]
 
 
 def notes(answer: Answer) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
 from cyclopts import App
 
+from silicast.app.arguments import described
 from silicast.app.console import show, write_json
 from silicast.app.flags import Json
 from silicast.core.errors import SilicastError
@@ -52,12 +53,12 @@ def catalog_app(kind: CatalogKind[T]) -> App:
     app = App(name=kind.name, help=kind.help, help_format="plaintext")
 
     @app.default
+    @described()
     def some(text: str | None = None, /, *, json: Json = False) -> None:
         """List all of them, or those whose name, alias or family contains a text.
 
         Args:
             text: case, spaces, hyphens and underscores do not count.
-            json: print JSON instead of a table.
         """
         if text is None:
             _print_many(kind, kind.names(), json)
@@ -65,21 +66,18 @@ def catalog_app(kind: CatalogKind[T]) -> App:
             search(text, json=json)
 
     @app.command(name="list")
+    @described()
     def list_all(*, json: Json = False) -> None:
-        """List all of them.
-
-        Args:
-            json: print JSON instead of a table.
-        """
+        """List all of them."""
         _print_many(kind, kind.names(), json)
 
     @app.command
+    @described()
     def search(text: str, /, *, json: Json = False) -> None:
         """List those whose name, alias or family contains a text.
 
         Args:
             text: case, spaces, hyphens and underscores do not count.
-            json: print JSON instead of a table.
         """
         index = kind.index()
         wanted, named = normalise(text), set(index.containing(text))
@@ -96,12 +94,12 @@ def catalog_app(kind: CatalogKind[T]) -> App:
         _print_many(kind, items, json)
 
     @app.command(name="show")
+    @described()
     def show_one(name: str, /, *, json: Json = False) -> None:
         """Show everything known of one, with the source of each number.
 
         Args:
             name: a name, an alias or the path of a file.
-            json: print JSON instead of a table.
         """
         try:
             value = kind.find(name)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from silicast.app.arguments import described
 from silicast.app.flags import Calibrations, Degrees, Json, Strict
 from silicast.app.predict import predicted, print_reply, screen_of, with_calibrations
 from silicast.app.price_flag import price_of, with_price_line
@@ -17,6 +18,7 @@ PATTERN = {"kind": "poisson", "rate_per_s": 1.0}
 """Arrivals where the highest rate is asked for."""
 
 
+@described()
 def capacity(
     serve_flags: ServeFlags,
     degrees: Degrees | None = None,
@@ -32,9 +34,6 @@ def capacity(
     Args:
         users: the most clients that each wait for their answers, in place of the highest rate.
         max_gpus: devices to try at most.
-        calibration: a file that `silicast calibrate` wrote; give it once for each of several.
-        strict: refuse what lies outside measured ground instead of widening the interval.
-        json: print the answer as JSON instead of a table.
     """
     plan = (degrees or Degrees()).given
     scenario = with_calibrations(

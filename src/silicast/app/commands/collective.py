@@ -9,6 +9,7 @@ from typing import Annotated, Any, final
 from cyclopts import Parameter
 
 from silicast.app import status
+from silicast.app.arguments import described
 from silicast.app.console import show, warn, write_json
 from silicast.app.flags import Calibrations, Json, Strict
 from silicast.app.predict import (
@@ -22,6 +23,7 @@ from silicast.app.predict import (
 from silicast.core.errors import SilicastError
 
 
+@described()
 def collective(
     op: str,
     /,
@@ -51,7 +53,6 @@ def collective(
     Args:
         op: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or send_recv.
         size: of the message as nccl-tests counts it (256MB, 1MiB), or a sweep (1KiB..1GiB).
-        device: catalog name, or path to a device file.
         gpus: participants; left out, those of the device's usual node.
         groups: how many such groups of participants call it at once; left out, one.
         group_stride: 1, left out, forms groups of neighbours; 8 takes every eighth device.
@@ -66,9 +67,6 @@ def collective(
         astra_network: an ASTRA-sim network file; prints ASTRA-sim's own times.
         astra_system: the system file that goes with it.
         plot: a file (.svg, .png, .pdf) to draw a sweep to.
-        calibration: a file that `silicast calibrate` wrote; give it once for each of several.
-        strict: refuse what lies outside measured ground instead of widening the interval.
-        json: print the answer as JSON instead of a table.
     """
     from silicast.scenario.answers.collective.collective_sizes import sizes_of
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from silicast.app import status
+from silicast.app.arguments import described
 from silicast.app.comparing import candidates, demand_of
 from silicast.app.console import progress, show, warn, write_json
 from silicast.app.flags import (
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 Many = Annotated[list[str] | None, Parameter(negative="")]
 
 
+@described()
 def compare(
     batch_flags: BatchFlags,
     degrees: Degrees | None = None,
@@ -58,13 +60,10 @@ def compare(
         users: who each wait for their answers and ask again, in place of one batch.
         tokens_per_user: tokens a second that each of them sees on average; left out, 20.
         price: of a device for an hour: h100=2.5,h200=3.1, or a CSV file of prices.
-        price_where: which prices of a file count: provider=lambda,term=spot,region=us-east.
         sort: cost, gpus, time, ttft, tpot, throughput, throughput-per-gpu, memory, power, energy.
         csv: a file for every metric of every candidate with its interval.
         plot: a file (.svg, .png, .pdf): time a token over throughput of a device.
         html: a file for the comparison as one page, to read without a network or to print.
-        calibration: a file that `silicast calibrate` wrote; give it once for each of several.
-        json: print the answers as JSON instead of a table.
     """
     devices = [name.strip() for text in device for name in text.split(",") if name.strip()]
     if not devices:

@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from silicast.app import status
+from silicast.app.arguments import described
 from silicast.app.commands.design_files import compare, import_, map_layers, map_pair
 from silicast.app.commands.design_search import search
 from silicast.app.console import show, warn, watched_from_first, write_json
@@ -26,6 +27,7 @@ design = App(
 
 
 @design.command(name="map")
+@described()
 def map_(
     chip: str,
     op: str = "",
@@ -55,7 +57,6 @@ def map_(
             energy.
         effort: partial mappings to try; more of them prove more.
         plot: draw the mapping, or the layers of a file, into this file (.svg, .png or .pdf).
-        json: print JSON instead of tables.
     """
     from silicast.accelerator.counting.layer_table import is_workload
     from silicast.accelerator.mapper.task import mapped, task_of
@@ -112,6 +113,7 @@ def map_(
 
 
 @design.command
+@described()
 def explain(
     chip: str,
     op: str = "",
@@ -138,7 +140,6 @@ def explain(
         effort: partial mappings to try; more of them prove more.
         plot: draw loops, energy, roofline, fills, array and ports into this file (.svg, .png,
             .pdf).
-        json: print JSON instead of tables.
     """
     from silicast.accelerator.mapper.task import given_mapping, mapped, task_of
     from silicast.report.designs.mappings import mapping_card, mapping_data, traffic_table
@@ -170,6 +171,7 @@ def explain(
 
 
 @design.command(name="compile")
+@described()
 def compile_(
     chip: str,
     /,
@@ -194,7 +196,6 @@ def compile_(
         input_len: tokens of each prompt; left out, 1024, or what the model is made for.
         output_len: tokens generated; left out, 128, or none of an encoder.
         dtype: format of the matrix products; left out, the checkpoint's.
-        tp: tensor-parallel degree.
         effort: partial mappings to try for each size.
     """
     from silicast.scenario.designs.design_compiling import compile_design
@@ -211,6 +212,7 @@ def compile_(
 
 
 @design.command
+@described()
 def cost(
     chip: str,
     /,
@@ -232,7 +234,6 @@ def cost(
         wafer_usd: price of a wafer; left out, that of the shipped table.
         defects: a square centimetre; left out, those of the shipped table.
         from_node: nm of the energies and areas in the design; left out, the same as `node`.
-        json: print JSON instead of tables.
     """
     from silicast.accelerator.mapper.task import architecture_of
     from silicast.report.designs.die_costs import cost_card, cost_data, cost_of_design

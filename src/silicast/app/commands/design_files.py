@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from silicast.app import status
+from silicast.app.arguments import described
 from silicast.app.console import show, warn, write_json
 from silicast.app.flags import Effort, Json
 
@@ -114,6 +115,7 @@ def map_pair(
     return status.ANSWERED
 
 
+@described()
 def compare(
     chip: Path,
     op: str,
@@ -134,7 +136,6 @@ def compare(
         engine: zigzag, timeloop or accelforge, which must be installed.
         objective: what is made small: energy, latency or edp.
         effort: partial mappings that ours tries.
-        json: print JSON instead of a table.
     """
     from silicast.accelerator.peers.peer import beside
     from silicast.report.designs.design_peers import beside_card, beside_data

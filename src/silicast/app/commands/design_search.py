@@ -8,12 +8,14 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from silicast.app import status
+from silicast.app.arguments import described
 from silicast.app.console import progress, show, warn, write_json
 from silicast.app.flags import Json
 
 Resume = Annotated[bool, Parameter(name="--resume", negative="", show_default=False)]
 
 
+@described()
 def search(
     space: Path,
     /,
@@ -36,7 +38,6 @@ def search(
         seed: of the random numbers; equal seeds try equal designs.
         resume: go on from the output file, if it is there.
         plot: draw the front into this file (.svg, .png or .pdf).
-        json: print JSON instead of tables.
     """
     from silicast.exploration.search import search as run
     from silicast.exploration.space_file import read_space

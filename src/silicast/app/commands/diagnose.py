@@ -8,11 +8,13 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from silicast.app import status
+from silicast.app.arguments import described
 from silicast.app.console import show, write_json
 from silicast.app.flags import Json, kernel_scenario
 from silicast.core.errors import SilicastError
 
 
+@described()
 def diagnose(
     op: str,
     /,
@@ -32,11 +34,9 @@ def diagnose(
         op: moe (part=w13 or part=w2) or gemm; or a file that `silicast import` or `silicast
             measure` wrote, whose kernels are all diagnosed.
         fields: its dimensions and properties as key=value; what ran as configuration.tile_m=64 ...
-        device: catalog name, or path to a device file.
         measured_us: what was measured, repeats with commas between them.
         model: a model with experts: what its decode step gains if all layers are tuned so.
         plot: a drawing of the causes (.svg, .png, .pdf).
-        json: print the answer as JSON instead of tables.
     """
     _check_asked(op, device, measured_us)
     if Path(op).is_file():

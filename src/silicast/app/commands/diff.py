@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from silicast.app import status
+from silicast.app.arguments import described
 from silicast.app.console import show, write_json
 from silicast.app.flags import Calibrations, Json, key_values
 from silicast.app.predict import Tree, predicted, read_scenario, refused, with_calibrations
@@ -19,6 +20,7 @@ MAX_ANSWER_BYTES = 64 << 20
 Sets = Annotated[list[str] | None, Parameter(name="--set", negative="")]
 
 
+@described()
 def diff(
     a: Path,
     b: Path | None = None,
@@ -39,7 +41,6 @@ def diff(
         b: another one; left out, A with the fields of --set.
         set_: a field of B's scenario, such as device=h200 or parallel.tp=2; give it once for each.
         of: the part of the answers to take apart, such as prefill or decode_step; left out, all.
-        calibration: a file that `silicast calibrate` wrote; give it once for each of several.
         markdown: print Markdown instead of tables.
         json: print the difference as JSON instead of tables.
     """

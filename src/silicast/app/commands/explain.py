@@ -7,12 +7,14 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from silicast.app.arguments import described
 from silicast.app.flags import BatchFlags, Calibrations, Degrees, Json, inference_scenario
 from silicast.app.predict import Tree, predicted, print_reply, read_scenario, with_calibrations
 from silicast.app.trace_file import TraceFile, write_trace
 from silicast.core.errors import SilicastError
 
 
+@described()
 def explain(
     scenario: Path | None = None,
     /,
@@ -30,12 +32,9 @@ def explain(
 
     Args:
         scenario: a scenario file; or give the flags of `silicast infer`.
-        device: catalog name, or path to a device file.
         depth: levels of the tree to show.
         pipes: a line also for everything that a kernel waits for.
-        calibration: a file that `silicast calibrate` wrote; give it once for each of several.
         trace: a file to write the predicted timeline to, for ui.perfetto.dev.
-        json: print the answer as JSON instead of a table.
     """
     if depth < 1:
         raise SilicastError(f"expected at least 1, found {depth}", field="--depth")

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from silicast.app.arguments import described
 from silicast.app.flags import Calibrations, Json, Strict
 from silicast.app.predict import predicted, print_reply, screen_of, with_calibrations
 from silicast.app.trace_file import TraceFile, write_trace
@@ -17,6 +18,7 @@ from silicast.workload.models.lookup import model_from
 FILES = (".json", ".onnx", ".pt2", ".et")
 
 
+@described()
 def graph(
     program: str,
     /,
@@ -43,7 +45,6 @@ def graph(
         program: an op graph (.json), an ONNX model, an exported PyTorch program (.pt2), a Chakra
             trace (a folder of prefix.RANK.et, folder/prefix, or one file), a model of an installed
             package (timm:resnet50, torchvision:, transformers:, diffusers:), or a model.
-        device: catalog name, or path to a device file.
         batch: of a model, or the program's open size of that name.
         seq_len: tokens of a sequence, likewise.
         set_: an open size of a program by its name, as batch=64; give it once for each of several.
@@ -55,11 +56,8 @@ def graph(
         cuda_graph: the pass is captured once and replayed, without launches one by one.
         dtype: format of a model's matrix products; left out, the checkpoint's. Of a package's
             model, of all its weights and inputs; left out, as the package makes them (fp32).
-        calibration: a file that `silicast calibrate` wrote; give it once for each of several.
         trace: a file to write the predicted timeline to, for ui.perfetto.dev.
         chakra: a folder to write the pass to as a Chakra execution trace, a file a rank.
-        strict: refuse what lies outside measured ground instead of widening the interval.
-        json: print the answer as JSON instead of a table.
     """
     scenario: dict[str, Any] = {"format": 1, "task": "graph", "device": device}
     is_file = _is_program(program)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from silicast.app.arguments import described
 from silicast.app.flags import Calibrations, Json, Strict, kernel_scenario
 from silicast.app.predict import predicted, print_reply, screen_of, with_calibrations
 
 
+@described()
 def kernel(
     op: str,
     /,
@@ -20,10 +22,6 @@ def kernel(
     Args:
         op: operation, such as gemm, attention_prefill, attention_decode or rmsnorm.
         fields: its dimensions and properties as key=value; lists as q_lens=512,1024.
-        device: catalog name, or path to a device file.
-        calibration: a file that `silicast calibrate` wrote; give it once for each of several.
-        strict: refuse what lies outside measured ground instead of widening the interval.
-        json: print the answer as JSON instead of a table.
     """
     scenario = with_calibrations(kernel_scenario(op, list(fields), device), calibration)
     reply = predicted(scenario)

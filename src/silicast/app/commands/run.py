@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from silicast.app.arguments import described
 from silicast.app.flags import Calibrations, Json, Strict
 from silicast.app.predict import predicted, print_reply, read_scenario, screen_of, with_calibrations
 from silicast.app.trace_file import TraceFile, write_trace
 
 
+@described()
 def run(
     scenario: Path,
     /,
@@ -22,10 +24,7 @@ def run(
 
     Args:
         scenario: a TOML or JSON file; its fields are in the documentation.
-        calibration: a file that `silicast calibrate` wrote; give it once for each of several.
         trace: a file to write the predicted timeline to, for ui.perfetto.dev.
-        strict: refuse what lies outside measured ground instead of widening the interval.
-        json: print the answer as JSON instead of a table.
     """
     tree = with_calibrations(read_scenario(scenario), calibration)
     reply = predicted(tree, scenario)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from silicast.app import status
+from silicast.app.arguments import described
 from silicast.app.console import show, warn, watched
 from silicast.app.flags import Calibrations, Degrees, Json, Strict
 from silicast.app.html_file import HtmlFile, write_html
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from silicast.scenario.answers.serving.served import Served
 
 
+@described()
 def serve(
     serve_flags: ServeFlags,
     degrees: Degrees | None = None,
@@ -37,10 +39,6 @@ def serve(
     Args:
         sweep: loads to try in place of one, such as rate=1..20 or concurrency=1,2,4..256.
         plot: a file (.svg, .png, .pdf) to draw the curve of a sweep to.
-        html: a file for the answer as one page, to read without a network or to print.
-        calibration: a file that `silicast calibrate` wrote; give it once for each of several.
-        strict: refuse what lies outside measured ground instead of widening the interval.
-        json: print the answer as JSON instead of a table.
     """
     wanted, plan = outputs or OutputFlags(), (degrees or Degrees()).given
     if sweep is not None or plot is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from silicast.app.arguments import described
 from silicast.app.console import progress
 from silicast.app.flags import Calibrations, Json, Strict
 from silicast.app.html_file import HtmlFile, write_html
@@ -21,6 +22,7 @@ from silicast.app.train_flags import (
 from silicast.core.errors import SilicastError
 
 
+@described()
 def train(
     train_flags: TrainFlags,
     degrees: TrainDegrees | None = None,
@@ -42,14 +44,9 @@ def train(
     Args:
         tokens: to train on in all (15T, 300B): says how many days, and what it costs.
         price: of a device for an hour, for --tokens: 2.5, h100=2.3EUR, or a CSV file of prices.
-        price_where: which prices of a file count: provider=lambda,term=spot,region=us-east.
         trace: file for the step's timeline, for ui.perfetto.dev; needs degrees.
         resume: file in which a search keeps each plan that it predicted; the same search goes on
             from there.
-        html: a file for the answer as one page, to read without a network or to print.
-        calibration: a file that `silicast calibrate` wrote; give it once for each of several.
-        strict: refuse what lies outside measured ground instead of widening the interval.
-        json: print the answer as JSON instead of a table.
     """
     from silicast.report.tasks.training import check_run, run_lines, training_report
 

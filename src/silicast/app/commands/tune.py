@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from silicast.app import status
+from silicast.app.arguments import described
 from silicast.app.console import show, warn, write_json
 from silicast.app.flags import Json
 
@@ -26,6 +27,7 @@ Output = Annotated[Path | None, Parameter(name=["--output", "-o"])]
 
 
 @tune.command
+@described()
 def moe(
     *,
     model: str,
@@ -47,12 +49,9 @@ def moe(
     """Configurations of fused experts in Triton.
 
     Args:
-        model: catalog name, or path to a Hugging Face config.json.
-        device: catalog name, or path to a device file.
         engine: vllm or sglang.
         dtype: format of the experts; left out, the checkpoint's.
         tp: tensor-parallel degrees, one file each.
-        ep: ranks that share the experts.
         tokens: numbers of tokens, as 1,64,4096; left out, those that tuners use.
         existing: a file of the engine; says what its entries leave on the table.
         triton: version of Triton that the files are for.
@@ -62,7 +61,6 @@ def moe(
         trials: candidates to time for each number of tokens.
         plot: a drawing of the first file's entries (.svg, .png, .pdf).
         output: folder to write the files into; left out, they are only shown.
-        json: print JSON instead of tables.
     """
     from silicast.app.number_lists import name_or_shares, whole_numbers
     from silicast.measurement.trials.tuned_plan import measured_plan
@@ -89,6 +87,7 @@ def moe(
 
 
 @tune.command
+@described()
 def gemm(
     *,
     model: str,
@@ -104,15 +103,12 @@ def gemm(
     """Configurations of a model's plain products with scaled blocks in Triton.
 
     Args:
-        model: catalog name, or path to a Hugging Face config.json.
-        device: catalog name, or path to a device file.
         engine: vllm or sglang.
         dtype: format of the products.
         tp: tensor-parallel degrees.
         tokens: numbers of tokens, as 1,64,4096; left out, those that tuners use.
         existing: a file of the engine; says what its entries leave on the table.
         output: folder to write the files into; left out, they are only shown.
-        json: print JSON instead of tables.
     """
     from silicast.app.number_lists import whole_numbers
     from silicast.tuning.plan import tune_products
@@ -129,17 +125,15 @@ def gemm(
 
 
 @tune.command
+@described()
 def sparsity(
     *, model: str, device: str, tokens: int = 4096, dtype: str = "", json: Json = False
 ) -> int:
     """Which products of a model gain by 2:4 sparse weights.
 
     Args:
-        model: catalog name, or path to a Hugging Face config.json.
-        device: catalog name, or path to a device file.
         tokens: new tokens of a pass.
         dtype: format of the products; left out, the checkpoint's.
-        json: print JSON instead of a table.
     """
     from dataclasses import asdict
 

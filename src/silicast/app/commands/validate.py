@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from silicast.app import status
+from silicast.app.arguments import described
 from silicast.app.console import progress, show, told_as_it_goes, warn, write_json
 from silicast.app.flags import Calibrations, Json
 from silicast.core.errors import SilicastError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from silicast.validation.measured import MeasuredScore
 
 
+@described()
 def validate(
     *names: str,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
@@ -43,7 +45,6 @@ def validate(
         device: for --measured: what rows were measured on that do not say it.
         keep_flagged: for --measured: score rows too that were timed while the machine was busy or
             throttled.
-        json: print the results as JSON instead of tables.
     """
     if measured:
         if names or output is not None or limit is not None:

@@ -6,15 +6,12 @@ import math
 from collections.abc import Mapping
 from typing import Any, final
 
+from silicast.core.metrics import words_and_unit
+
 _TIME_TO_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _TIME_STEPS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _LONG_STEPS = ((2 * 86400.0, 86400.0, "days"), (2 * 3600.0, 3600.0, "h"), (600.0, 60.0, "min"))
 """From how many seconds on a time is told in so many."""
-_SUFFIX_UNITS = (
-    ("_per_s_per_gpu", "/s/GPU"), ("_tflops_per_gpu", "TFLOP/s/GPU"), ("_per_s", "/s"),
-    ("_gbs", "GB/s"), ("_gb", "GB"), ("_mj", "mJ"), ("_us", "us"), ("_ms", "ms"), ("_s", "s"),
-    ("_w", "W"), ("_j", "J"),
-)  # fmt: skip
 
 
 MOST_DIGITS = 1e15
@@ -98,18 +95,6 @@ def percent(share: float) -> str:
     return f"{value:.0f} %" if abs(value) >= 9.5 or value == 0 else f"{value:.1f} %"
 
 
-def split_metric(name: str) -> tuple[str, str]:
-    """A metric's name as words and its unit.
-
-    >>> split_metric("decode_step_ms"), split_metric("output_tokens_per_s")
-    (('decode step', 'ms'), ('output tokens', '/s'))
-    """
-    for ending, unit in _SUFFIX_UNITS:
-        if name.endswith(ending):
-            return name.removesuffix(ending).replace("_", " "), unit
-    return name.replace("_", " "), ""
-
-
 @final
 class Shown:
     """A metric's three numbers in one unit, as text.
@@ -120,7 +105,7 @@ class Shown:
     """
 
     def __init__(self, name: str, quantity: Mapping[str, Any]) -> None:
-        self.label, unit = split_metric(name)
+        self.label, unit = words_and_unit(name)
         factor = 1.0
         estimate = float(quantity["estimate"])
         if unit in _TIME_TO_SECONDS:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.metrics import metric_of
 from silicast.core.prediction import Z90, spread_of_ratio
 from silicast.report.reasons.causes import Side, host_causes, kernel_causes, picoseconds
 from silicast.report.reasons.why import find_part
@@ -22,8 +23,6 @@ OF_ENGINE = ("host", "composition")
 OF_MODEL = ("structure", "experts")
 OF_KERNELS = ("independent", "shapes", "other")
 """Error factors that they share as far as they run the very same kernels."""
-RATES = ("_per_s", "_tflops", "mfu", "_bandwidth")
-"""In names of metrics that are work over a time: their error is the time's."""
 SAME = 1e-6
 """Relative difference of two times up to which it is the very same kernel on the same device."""
 
@@ -296,7 +295,8 @@ def _errors(answer: Answer, metric: str) -> Mapping[str, float] | None:
     """Log standard deviations of a metric's error by factor, None where the answer has none."""
     why = answer["why"]
     known = why.get("uncertainty") or {}
-    is_inverse = any(word in metric for word in RATES)
+    meaning = metric_of(metric)  # of work over a time the error is the time's
+    is_inverse = meaning is not None and meaning.kind in ("rate", "use")
     result = known.get(metric)
     if result is None and is_inverse and len(known) == 1:
         result = next(iter(known.values()))

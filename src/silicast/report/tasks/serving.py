@@ -8,7 +8,8 @@ from typing import Any, Final, final
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from silicast.report.drawing.numbers import Shown, duration, percent, rounded, split_metric
+from silicast.core.metrics import words_and_unit
+from silicast.report.drawing.numbers import Shown, duration, percent, rounded
 from silicast.report.drawing.tables import listing
 from silicast.report.tasks.colocation import colocation_parts
 from silicast.report.tasks.sequences import counts_sequences, without_tokens
@@ -110,7 +111,7 @@ def rates_table(metrics: Metrics) -> RenderableType:
     rows = []
     for name in known:
         shown = Shown(name, metrics[name])
-        words = split_metric(name)[0] + (" a device" if name.endswith("_per_gpu") else "")
+        words = words_and_unit(name)[0] + (" a device" if name.endswith("_per_gpu") else "")
         rows.append([words, shown.value, "" if shown.exact else shown.interval])
     return listing(columns, [row[: len(columns)] for row in rows])
 
@@ -164,7 +165,7 @@ def slo_lines(verdicts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     ['objective missed: ttft p99 1.20 s, limit 1.00 s']
     """
     for name, each in verdicts.items():
-        label, _ = split_metric(name)
+        label, _ = words_and_unit(name)
         value, limit = (duration(float(each[which]) * 1e-3) for which in ("value", "limit"))
         yield f"objective {'kept' if each['kept'] else 'missed'}: {label} {value}, limit {limit}"
 

@@ -26,6 +26,7 @@ from typing import final
 import numpy as np
 
 from silicast.composition.prices.paced import Pace, PacedPrices
+from silicast.core.metrics import LATENCIES, METRICS
 from silicast.core.numerics import I64
 from silicast.core.prediction import Z90, ErrorFactors, Quantity
 from silicast.serving.simulation.event_loop import ReplicaSpec
@@ -33,9 +34,7 @@ from silicast.serving.statistics.records import Records
 from silicast.serving.statistics.step_mix import KINDS, Kind, Spent, columns
 
 Metrics = Mapping[str, float]
-LATENCIES = ("ttft", "tpot", "itl", "e2e")
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-USES = ("mfu", "memory_bandwidth_utilisation")
 NEAR = 0.02
 """Requests within so many ranks, of all, of a quantile are looked at for what it consists of."""
 BLOCKS = 8
@@ -231,7 +230,7 @@ def intervals(
     table: dict[str, Quantity] = {}
     for name, value in base.items():
         values = [value, *(each.get(name, value) for each in ends)]
-        latency, statistic = _parsed(name)
+        latency, statistic = METRICS[name].latency, METRICS[name].statistic
         if not latency:
             table[name] = Quantity(value, min(values), max(values))
             continue
@@ -264,21 +263,14 @@ def stretched(metrics: Metrics, log_pace: float) -> dict[str, float]:
     {'mfu': 1.0}
     """
     factor = math.exp(log_pace)
-    stretched = {}
+    changed = {}
     for name, value in metrics.items():
-        falls = "_per_s" in name or name in USES or name == "output_tokens_per_cost"
-        rises = name.startswith(("energy_", "cost_", "queue_mean_ms", "kv_transfer"))
-        stretched[name] = value / factor if falls else value * factor if rises else value
-        if name in USES:
-            stretched[name] = min(stretched[name], 1.0)
-    return stretched
-
-
-def _parsed(name: str) -> tuple[str, str]:
-    """("ttft", "p99") of ``ttft_p99_ms``; ("", "") of what is no latency."""
-    latency, _, remainder = name.partition("_")
-    statistic, _, unit = remainder.partition("_")
-    return (latency, statistic) if latency in LATENCIES and unit == "ms" else ("", "")
+        metric = METRICS[name]
+        power = 0 if metric.latency else metric.per_time
+        changed[name] = value / factor if power < 0 else value * factor if power > 0 else value
+        if metric.kind == "use":
+            changed[name] = min(changed[name], 1.0)
+    return changed
 
 
 def _around(

@@ -7,7 +7,6 @@ set, or left open, by its name.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar, final
 
 from silicast.core.errors import SilicastError, unknown_name, unsupported
+from silicast.core.naming import near
 from silicast.workload.front_ends.failures import import_failure, line_of
 from silicast.workload.front_ends.programs import graph_of, require_torch
 from silicast.workload.graphs.graph import Graph
@@ -222,12 +222,11 @@ def nearest(name: str, known: Sequence[str]) -> str:
     """A hint that offers the nearest of known names.
 
     >>> nearest("resnet5O", ["resnet18", "resnet50", "vit_b_16"])
-    'did you mean resnet50, resnet18?'
+    'did you mean resnet50 or resnet18?'
     """
-    folded = {each.casefold(): each for each in known}
-    close = difflib.get_close_matches(name.casefold(), folded, n=NEAREST, cutoff=0.5)
-    if close:
-        return f"did you mean {', '.join(folded[each] for each in close)}?"
+    hint = near(name, known, NEAREST)
+    if not hint.startswith("known"):
+        return hint
     return f"it has {len(known):,}, for instance {', '.join(known[:NEAREST])}"
 
 

@@ -7,7 +7,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from silicast.report.drawing.numbers import Shown, duration, rounded, split_metric
+from silicast.core.metrics import words_and_unit
+from silicast.report.drawing.numbers import Shown, duration, rounded
 
 positive = st.floats(1e-9, 1e12)
 
@@ -38,8 +39,8 @@ def test_units_of_the_contract_are_known() -> None:
         "output_tokens_per_s", "output_tokens_per_s_per_gpu", "step_time_s",
         "model_tflops_per_gpu",
     )  # fmt: skip
-    assert all(split_metric(name)[1] for name in names)
-    assert split_metric("mfu") == ("mfu", "")
+    assert all(words_and_unit(name)[1] for name in names)
+    assert words_and_unit("mfu") == ("mfu", "")
 
 
 def test_all_three_numbers_share_a_unit() -> None:
