@@ -2,7 +2,10 @@
 #
 #   make demo       install the base package and predict a first model
 #   make test       format, lint, types and the quick tests (minutes)
-#   make test-full  the same with full random counts, PyTorch and ONNX; records its result
+#   make test-full  the same with full random counts, PyTorch and ONNX, in parts that record
+#                   themselves: make test-full PART=3 runs one, PART=list names them
+#   make nightly    sweeps of hours; FILE=designs runs those of files with this word
+#   make mutants    break core formulas, count what the tests notice (hours); PACKAGE=serving
 #   make lint       format, lint and types only
 #   make format     let ruff reformat
 #   make record     rewrite the recorded outputs of documentation and examples
@@ -18,12 +21,13 @@ BIN := $(VENV)/bin
 BASE := $(VENV)/.installed-base
 DEV := $(VENV)/.installed-dev
 FULL := $(VENV)/.installed-full
+MUTANTS := $(VENV)/.installed-mutants
 CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11 python
 # One thread a process: the tests already use every core, and bits must not depend on BLAS.
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: help demo test test-full lint format record artefacts accuracy coverage docs clean
+.PHONY: help demo test test-full nightly mutants lint format record artefacts accuracy coverage docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -50,6 +54,11 @@ $(DEV): $(BASE)
 $(FULL): $(DEV)
 	@echo "Installing PyTorch (CPU) and ONNX into $(VENV)/ (once, a few minutes)"
 	@$(call install,-e '.[torch]' -e '.[onnx]')
+	@touch $@
+
+$(MUTANTS): $(DEV)
+	@echo "Installing what makes mutants into $(VENV)/ (once)"
+	@$(call install,-e '.[mutants]')
 	@touch $@
 
 # The versions we test with; where an index does not hold them, any that the package allows.
@@ -83,11 +92,14 @@ format: $(DEV)
 test: lint
 	$(BIN)/python -m pytest -n 2 -m 'not full'
 
-test-full: $(FULL) lint
-	@mkdir -p build
-	@rm -f build/test-full.xml
-	SILICAST_FRESH_CASES=1 $(BIN)/python -m pytest -n 2 --junitxml=build/test-full.xml; status=$$?; \
-	  $(BIN)/python .ci/record_tests.py build/test-full.xml docs/accuracy/test-full.txt && exit $$status
+test-full: $(FULL) $(if $(PART),,lint)
+	$(BIN)/python .ci/full_tests.py $(if $(filter list,$(PART)),--list,$(PART))
+
+nightly: $(FULL)
+	$(BIN)/python .ci/full_tests.py --nightly $(FILE)
+
+mutants: $(MUTANTS)
+	$(BIN)/python -m lab.mutants $(PACKAGE)
 
 record: $(DEV)
 	$(BIN)/python -m tests.docs.console

@@ -241,7 +241,7 @@ def page(items: Sequence[Line]) -> str:
                 f"and a domain; {fitting:,} of them fit on one device, the others say what would. "
                 "Models that generate tokens answer a static batch (2 prompts of 256 tokens, 16 "
                 "tokens each), encoders one forward pass. `make coverage` writes this page, and "
-                "`make test-full` checks it."
+                "`make nightly` checks it."
             ),
             "",
             "## By device",

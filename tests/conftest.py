@@ -20,6 +20,14 @@ settings.register_profile("fresh", print_blob=True, deadline=None)
 settings.load_profile("fresh" if os.environ.get("SILICAST_FRESH_CASES") else "repeatable")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is too long for `make test-full` is too long for `make test`."""
+    for item in items:
+        if item.get_closest_marker("nightly"):
+            item.add_marker("full")
+
+
 @pytest.fixture(scope="session")
 def data() -> Path:
     """The folder of measured tables; without them the test is skipped, loudly."""

@@ -9,7 +9,7 @@ import pytest
 
 from tests.architecture.source_tree import ROOT
 
-OPTIONAL = {"torch", "matplotlib"}
+OPTIONAL = {"cosmic_ray", "torch", "matplotlib"}
 
 
 SCRIPTS = sorted(

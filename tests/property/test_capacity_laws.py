@@ -9,6 +9,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from silicast.composition.prices.paced import Pace
 from silicast.core.monotone import bracketed
@@ -122,6 +124,32 @@ def test_a_queue_that_only_grows_is_not_carried() -> None:
     served = case.served_per_s()
     assert case.carries(case.at_rate(0.8 * served))
     assert "queue" in case.objective.broken(case.run(case.at_rate(1.5 * served)))
+
+
+@given(
+    st.integers(0, 300), st.integers(1, 300), st.floats(1.01, 4.0), st.integers(1, 5),
+    st.integers(200, 400),
+)  # fmt: skip
+def test_whole_loads_are_bracketed_by_neighbours_whatever_the_factor(
+    threshold: int, start: int, factor: float, least: int, most: int
+) -> None:
+    tried: list[float] = []
+
+    def carries(load: float) -> bool:
+        tried.append(load)
+        assert len(tried) < 1000
+        return load <= threshold
+
+    result = bracketed(
+        carries, start, least=least, most=most, whole=True, factor=factor, tolerance=0.0
+    )
+    assert all(least <= load <= most and load == int(load) for load in tried)
+    if threshold < least:
+        assert (result.carried, result.broken) == (0.0, least)
+    elif threshold >= most:
+        assert (result.carried, result.broken) == (most, np.inf)
+    else:
+        assert (result.carried, result.broken) == (threshold, threshold + 1)
 
 
 @pytest.mark.parametrize("threshold", [0.003, 1.0, 17.3, 900.0])

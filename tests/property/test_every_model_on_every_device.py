@@ -38,7 +38,7 @@ def test_every_device_with_16_bits_runs_an_fp8_checkpoint(device: str) -> None:
         _answer(device, "Llama-3.1-8B-FP8")
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_every_pair_is_answered_as_the_page_of_coverage_says() -> None:
     """`make coverage` writes the page anew."""
     coverage = importlib.import_module("benchmarks.coverage")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from silicast.distributed.pipeline.dependencies import WAITS, Waits, producers
+from silicast.distributed.pipeline.dependencies import WAITS, Waits, dependencies, producers
 from silicast.distributed.pipeline.pipeline import Durations, pipeline_times
 from silicast.distributed.schedules.check import check_schedule
 from silicast.distributed.schedules.controllable_memory import PERIOD, BuildingBlock
@@ -44,6 +44,20 @@ def test_the_bubble_equals_the_published_form(
     form = rule.bubble(ranks, order.placement.chunks, forward, part, weight)
     waits = float((result.span - result.busy).max())
     assert waits == pytest.approx(max(form, 0.0), rel=1e-9, abs=1e-9 * result.makespan)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("waits", WAITS[:2])
+def test_every_level_of_the_graph_has_nodes_and_each_node_one(name: str, waits: Waits) -> None:
+    rule = schedule(name)
+    graph = dependencies(rule.order(4, 8, 2 if rule.chunks is None else None), waits)
+    assert graph.depth[0] == 0
+    assert (np.diff(graph.depth) > 0).all()
+    assert graph.depth[-1] == len(graph.action)
+    for edges in graph.edges:  # what a node waits for is on a level before its own
+        level = np.searchsorted(graph.depth, np.arange(len(graph.action)), side="right")
+        here = edges.source < len(graph.action)
+        assert (level[edges.source[here]] < level[here]).all()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -169,7 +169,11 @@ def outcome(seed: int) -> str:
     return "answered"
 
 
-COUNTS = [60, pytest.param(10_000, marks=pytest.mark.full)]
+COUNTS = [
+    60,
+    pytest.param(1_000, marks=pytest.mark.full),
+    pytest.param(10_000, marks=pytest.mark.nightly),
+]
 
 
 @pytest.mark.parametrize("count", COUNTS)
@@ -178,7 +182,7 @@ def test_random_designs_are_answered_or_refused_by_name(count: int) -> None:
     assert 0.4 * count <= ends["answered"] < count
 
 
-@pytest.mark.parametrize("count", [6, pytest.param(300, marks=pytest.mark.full)])
+@pytest.mark.parametrize("count", [6, pytest.param(300, marks=pytest.mark.nightly)])
 def test_random_designs_are_devices(count: int) -> None:
     """A kernel on each, never below its bound, or a refusal."""
     answered = 0

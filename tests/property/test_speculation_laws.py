@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from silicast.composition.prices.paced import Pace, PacedPrices
+from silicast.composition.step.states import BatchStates
 from silicast.serving.simulation.drafting import SpeculativePrices
 from silicast.serving.simulation.scheduler import Limits
 from silicast.serving.simulation.speculation import Acceptance
 from silicast.serving.statistics.records import Records
+from silicast.serving.statistics.step_mix import Mix
 from silicast.serving.traffic.requests import Requests
 from tests.property.serving_cases import PlainPrices, ServingCase, random_case
 from tests.property.test_serving_laws import single_steps
@@ -39,6 +41,36 @@ def random_drafting(seed: int) -> ServingCase:
     if case.policy == "sglang":  # its sequences that lost their blocks need a replica that prefills
         case = replace(case, decoders=0)
     return drafting(case, rates, seed)
+
+
+def test_passes_of_drafter_and_target_by_hand() -> None:
+    """Three drafts of sequences with 90 and 31 tokens in one step, with 60 beside a prompt of 40
+    in another: a drafter goes on twice, over the mean of what its sequences have.
+    """
+    prices = SpeculativePrices(PlainPrices(), DRAFTER, 3, 4, 1.0 / 4)
+    states = BatchStates(
+        np.array([40]), np.array([40]), np.array([0, 0, 1]), np.array([90, 31, 60]),
+        np.array([0, 2, 3]),
+    )  # fmt: skip
+    later = prices.drafting(Mix(states, np.array([5.0, 7.0])))
+    assert later.states.decode_offsets.tolist() == [0, 2, 4]
+    assert later.states.decode_kv.tolist() == [60, 60, 50, 50]
+    assert later.states.prefill_sequences.tolist() == [0, 0]
+    assert later.weights.tolist() == [10.0, 14.0]
+    wider = prices.verifying(Mix(states, np.array([5.0, 7.0])))
+    assert wider.states.decode_offsets.tolist() == [0, 8, 12]
+    assert wider.states.decode_kv.tolist() == [23] * 4 + [8] * 4 + [15] * 4  # a quarter, up
+    assert wider.states.prefill_q.tolist() == [40]
+    # 2 + 1 sequences: twelve queries and a prompt of 40 at once, then three sequences twice
+    first = 2e-4 + (40 + 2 * 4) * 1e-6 + 1e-5
+    again = 2e-4 + (2 + 1) * 1e-6 + 1e-5
+    assert prices.drafting_s([(40, 40)], np.array([90, 31])) == pytest.approx(first + 2 * again)
+    # new tokens of other groups: as many in verification, a quarter of them in later passes
+    for elsewhere, later in ((1, 0), (9, 2)):
+        more = (elsewhere + 2 * later) * 1e-6
+        assert prices.drafting_s([(40, 40)], np.array([90, 31]), elsewhere) == pytest.approx(
+            first + 2 * again + more
+        )
 
 
 def times(records: Records) -> np.ndarray:

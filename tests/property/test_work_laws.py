@@ -45,7 +45,11 @@ FEW = 16
 LONG_S = 2e-4
 ROWS = 48
 DEVICES = tuple(map(find_device, device_index().names))
-SEEDS = [*range(2), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 40))]
+SEEDS = [
+    *range(2),
+    *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 4)),
+    *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(4, 40)),
+]
 
 Sizes = dict[str, np.ndarray]
 

@@ -29,7 +29,7 @@ def test_a_cell_is_answered_or_refused(design: str, workload: str, tmp_path: Pat
     check(design, workload, tmp_path)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("workload", list(SCENARIOS))
 @pytest.mark.parametrize("design", DESIGNS)
 def test_every_cell_is_answered_or_refused(design: str, workload: str, tmp_path: Path) -> None:

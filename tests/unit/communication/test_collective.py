@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
-from silicast.communication.collective import collective_batch_times, collective_times, link_bound
+from silicast.communication.collective import (
+    _independent,
+    _shared,
+    collective_batch_times,
+    collective_times,
+    link_bound,
+)
+from silicast.communication.selection import Selection
 from silicast.communication.topology import Topology
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
@@ -79,6 +88,37 @@ def test_the_host_sets_a_floor_for_eager_launches() -> None:
     assert (eager.estimate_s > graph.estimate_s).all()
     plain = collective_times("all_reduce", SIZES, 8, H100, "vllm", "eager", learned=False)
     assert plain.independent_log_sd[0] > plain.independent_log_sd[2]
+
+
+def test_errors_of_hosts_and_floors_by_hand() -> None:
+    """Half of the hosts make 4 pairs take turns: a factor of 4 or 1, whose log has an sd of half
+    log 4. The host's floor counts by its share of the time.
+    """
+    common = {
+        "log_sd_network": 0.1, "log_sd_device": 0.05, "log_sd_device_unmeasured": 0.2,
+        "log_sd_network_pcie": 0.4, "sharing_hosts": 0.25, "log_sd_nvlink": 0.07,
+        "log_sd_pcie": 0.08, "log_sd_shared_pcie": 0.3, "log_sd_kernels": 0.15, "log_sd_eager": 0.5,
+    }  # fmt: skip
+    four = Topology.from_device(L40S, 4)
+    host = math.sqrt(0.25 * 0.75) * math.log(4)
+    assert _shared(True, four, common) == pytest.approx(
+        {"network": math.hypot(0.1, host), "device": 0.05}
+    )
+    assert _shared(False, four, common) == pytest.approx(
+        {"network": math.hypot(0.4, host), "device": 0.2}
+    )
+    assert _shared(False, Topology.from_device(H100, 4), common) == {"network": 0.1, "device": 0.2}
+    selection = Selection(
+        np.array([10e-6, 20e-6, 0.0]), np.zeros(3), np.array([0, 1, 0]), ("ring", "one_shot"),
+        8e-6, np.zeros(3, dtype=np.int64), np.zeros(3, dtype=np.int64), np.zeros(3),
+    )  # fmt: skip
+    h100, pair = Topology.from_device(H100, 8), Topology.from_device(L40S, 2)
+    assert _independent(selection, h100, common, "graph").tolist() == [0.07, 0.15, 0.07]
+    assert _independent(selection, h100, common, "eager") == pytest.approx(
+        [math.hypot(0.07, 0.8 * 0.5), math.hypot(0.15, 0.4 * 0.5), 0.07]  # nothing is sent
+    )
+    assert _independent(selection, pair, common, "graph").tolist() == [0.08, 0.15, 0.08]
+    assert _independent(selection, four, common, "graph").tolist() == [0.3, 0.3, 0.3]
 
 
 def test_pairs_that_send_show_no_skew() -> None:

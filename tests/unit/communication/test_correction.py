@@ -10,22 +10,25 @@ import pytest
 from lab.scorecard.collective_training import MeasuredCalls, train_collectives
 from silicast.communication.collective import (
     CollectiveTimes,
+    _shipped_model,
     analytic_model,
     collective_times,
     link_bound,
 )
-from silicast.communication.correction import GRID, growing
+from silicast.communication.correction import GRID, Curve, growing, shipped_curve
 from silicast.communication.features import (
     MEBIBYTES,
     SCALARS,
     Call,
     for_trees,
+    is_short,
     names_of,
     strange,
     table,
 )
+from silicast.communication.selection import Selection
 from silicast.communication.topology import Topology
-from silicast.core.numerics import I64
+from silicast.core.numerics import F64, I64
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Link
 from silicast.kernels.physics.constants import load_physics
@@ -53,6 +56,14 @@ def test_learned_times_are_another_tier() -> None:
     assert (learned.analytic_s == plain.estimate_s).all()
     assert (learned.estimate_s != plain.estimate_s).any()
     assert (learned.p95_s / learned.estimate_s < plain.p95_s / plain.estimate_s).any()
+
+
+def test_learned_times_stay_near_the_analytic_ones() -> None:
+    learned = times()
+    assert learned.analytic_s is not None
+    ratio = learned.estimate_s / learned.analytic_s
+    assert ratio.min() > 0.5
+    assert ratio.max() < 2.0
 
 
 def test_given_constants_are_not_corrected_by_what_others_taught() -> None:
@@ -102,6 +113,65 @@ def test_sizes_between_the_grid_lie_between() -> None:
     assert (mid <= high).all()
 
 
+def corrected_s(curve: Curve, size: int, rule: int, analytic_s: float) -> tuple[float, float]:
+    """Time and weight at one size, looked up on the grid: a line within a kernel, else the factor
+    of the side that the library's rule is of.
+    """
+    grid = GRID.tolist()
+    left = max([n for n, each in enumerate(grid) if each <= size], default=0)
+    right = min(left + 1, len(grid) - 1)
+    time, weight = curve.time_s, curve.weight
+    if size == 0:
+        return 0.0, float(weight[left]) if curve.rule[left] == rule else 0.0
+    if left < right and size >= grid[left] and curve.joined[left]:
+        share = (size - grid[left]) / (grid[right] - grid[left])
+        return float(time[left] * (1 - share) + time[right] * share), float(weight[left])
+    for side in (left, right):
+        if curve.rule[side] == rule:
+            return float(analytic_s * time[side] / curve.analytic_s[side]), float(weight[side])
+    return analytic_s, 0.0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_size_takes_the_line_within_a_kernel_and_else_the_factor_of_its_rule(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    points = len(GRID)
+    taught = shipped_curve(call(), _shipped_model)
+    assert taught is not None
+    rule = np.sort(rng.integers(0, 30, points))
+    result = replace(
+        taught, time_s=rng.uniform(1.0, 2.0, points), analytic_s=rng.uniform(1.0, 2.0, points),
+        weight=rng.uniform(0.0, 1.0, points), rule=rule, joined=rng.random(points - 1) < 0.5,
+    )  # fmt: skip
+    edges = [0, 1, int(GRID[0]) - 1, int(GRID[-1]), int(GRID[-1]) * 3, *GRID[:: points // 20]]
+    size = np.array([*edges, *np.exp(rng.uniform(0, np.log(GRID[-1]), 300)).astype(np.int64)])
+    near = rule[np.clip(np.searchsorted(GRID, size), 0, points - 1)]
+    selection = selected(size, near + rng.integers(-1, 2, len(size)))
+    times_s, weights = result.at(size, selection)
+    for row, each in enumerate(size.tolist()):
+        wanted = corrected_s(result, each, selection.rule[row], float(selection.time_s[row]))
+        assert (times_s[row], weights[row]) == (
+            pytest.approx(wanted[0], rel=1e-12), wanted[1]
+        ), each  # fmt: skip
+
+
+def selected(size: I64, rule: I64) -> Selection:
+    """Some analytic times of sizes, under given rules."""
+    time_s: F64 = 1e-6 + 1e-9 * size.astype(np.float64)
+    zeros = np.zeros(len(size))
+    return Selection(
+        time_s, 0.6 * time_s, np.zeros(len(size), dtype=np.int64), ("ring",), 0.0, rule, rule, zeros
+    )
+
+
+def test_short_is_a_message_whose_time_is_mostly_latency() -> None:
+    size = np.array([8, 8, 8])
+    result = replace(
+        selected(size, size), time_s=np.array([4.0, 4.0, 4.0]), latency_s=np.array([1.9, 2.0, 2.1])
+    )
+    assert is_short(result).tolist() == [False, False, True]
+
+
 def test_growing_keeps_what_grows_and_starts_anew_at_a_gap() -> None:
     rising = np.array([1.0, 2.0, 4.0])
     assert (growing(rising, np.array([True, True])) == rising).all()
@@ -117,6 +187,7 @@ def test_features_are_bounded_and_say_no_size_beyond_the_longest() -> None:
     seen = for_trees(table(call(), size, selection, bound, names))
     assert (seen >= 0.0).all()
     assert not seen[MEBIBYTES].any()
+    assert (table(call(), size, selection, bound, names)[MEBIBYTES] * 2**20 == size).all()
     shares = seen[: SCALARS.index("gpus")]
     assert (np.abs(shares[:, 3] / shares[:, 2] - 1.0) < 0.01).all()
 

@@ -89,7 +89,13 @@ def test_a_cube_mesh_uses_the_links_among_its_participants(
 def test_messages_to_distant_corners_of_a_cube_go_over_pcie() -> None:
     device = find_device("V100-SXM2-32GB")
     assert Topology.from_device(device, 4).exchange_rate == Topology.from_device(device, 4).rate
-    # three of seven peers by 16 GB/s
+    # one of five peers, then three of seven, by 16 GB/s
+    six = Topology.from_device(device, 6)
+    assert six.exchange_rate == pytest.approx(min(six.rate, 16e9 * 5 / 1))
+    pcie = replace(device.links["pcie"], bandwidth_bytes_per_s=1e9)
+    slow = replace(device, links={**device.links, "pcie": pcie})
+    assert Topology.from_device(slow, 6).exchange_rate == pytest.approx(1e9 * 5)
+    assert Topology.from_device(slow, 5).exchange_rate == Topology.from_device(slow, 5).rate
     assert Topology.from_device(device, 8).exchange_rate == pytest.approx(16e9 * 7 / 3)
 
 

@@ -11,6 +11,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, folded, log_fixed
 from silicast.kernels.experts.routing import (
     Loads,
+    _quantile,
     busiest_loads,
     check_distribution,
     histogram_name,
@@ -20,6 +21,29 @@ from silicast.kernels.experts.routing import (
 
 def loads(name: str, tokens: int, experts: int, topk: int, ep: int) -> Loads:
     return busiest_loads(name, *(np.array([x]) for x in (tokens, experts, topk, ep)))
+
+
+def test_quantiles_of_a_power_law() -> None:
+    """Between 1 and 100: of 1/x the middle of the logarithm; else the inverse of its integral."""
+    middle, span = np.array([[0.0], [0.5], [1.0]]), np.array([100.0])
+    assert _quantile(middle, span, 1.0)[:, 0] == pytest.approx([1.0, 10.0, 100.0])
+    for alpha in (0.5, 1.2, 2.0):
+        power = 1.0 - alpha
+        half = ((1.0 + 100.0**power) / 2.0) ** (1.0 / power)
+        assert _quantile(middle, span, alpha)[:, 0] == pytest.approx([1.0, half, 100.0])
+
+
+@pytest.mark.parametrize("name", ["balanced", "power_law_1.2", "power_law_1.0_eplb", "uniform"])
+def test_rows_of_a_batch_are_as_alone(name: str) -> None:
+    rows = [(64, 32, 4, 4), (1000, 64, 8, 8), (4096, 32, 2, 4)]
+    check_distribution(name)
+    together = busiest_loads(name, *(np.array(column) for column in zip(*rows, strict=True)))
+    for index, row in enumerate(rows):
+        alone = loads(name, *row)
+        assert together.tokens()[index] == pytest.approx(float(alone.tokens()[0]), rel=1e-12)
+        assert together.experts_hit()[index] == pytest.approx(
+            float(alone.experts_hit()[0]), rel=1e-12
+        )
 
 
 def summary(result: Loads) -> list[float]:

@@ -102,6 +102,9 @@ def test_time_is_the_busiest_port() -> None:
     read = (64 + 64 + 64 - 8) / 2.0
     assert result.port_cycles["buffer", "read"][0] == read
     assert result.cycles[0] == max(64, read)
+    quick = dataclasses.replace(CHIP, clock_hz=2e9)
+    costs = costed("dram K2 N2 M2 / buffer M2 K4", chip=quick)
+    assert costs.seconds[0] == pytest.approx(read / 2e9)
     ramp = dataclasses.replace(CHIP, ramps=True)
     tiles = 4 * 1 + 2 * 4 + 2 * 1
     later = costed("dram K2 N2 M2 / buffer M2 K4", chip=ramp)

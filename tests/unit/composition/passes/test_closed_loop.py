@@ -30,6 +30,19 @@ def test_one_client_sees_decode_steps_alone() -> None:
     assert result.stretch_s == 0.0
 
 
+@pytest.mark.parametrize(("clients", "cached"), [(1, [8500]), (2, [5000, 12000])])
+def test_clients_are_spread_evenly_over_an_output(clients: int, cached: list[int]) -> None:
+    """In the middle of 14,000 tokens after 1,500; two of them a quarter from either end."""
+    where = deployment()
+    state = BatchStates.decode(cached, np.array([clients]))
+    step_s = float(StepModel.from_deployment(where).steps(state).total_s[0])
+    result = closed_loop(where, clients, 1500, 14000)
+    assert result.decode.seconds == pytest.approx(step_s, rel=1e-3)
+    assert result.tpot_s.estimate == pytest.approx(
+        step_s + (clients - 1) * result.stretch_s / 13999, rel=2e-3
+    )
+
+
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
 def test_prompts_of_others_stretch_steps(engine: str) -> None:
     where = deployment(engine)

@@ -24,6 +24,19 @@ def test_decode_states_grow_by_one_token_a_step() -> None:
     assert states.decode_kv.tolist() == [5, 7, 6, 8, 8, 10]
 
 
+def test_joined_states_keep_what_other_groups_run() -> None:
+    """Four groups, of which the first state says that the other three run 30 tokens; where nothing
+    is stated each runs as many.
+    """
+    stated, plain = BatchStates.prefill([5, 7], 30), BatchStates.decode([9], np.array([1, 2]))
+    for both in (stated.then(plain), BatchStates.joined([stated, plain])):
+        assert both.tokens.tolist() == [12, 1, 1]
+        assert both.all_tokens(4, both.tokens).tolist() == [12 + 30, 4, 4]
+        assert both.prefill_q.tolist() == [5, 7]
+        assert both.decode_kv.tolist() == [9, 10]
+        assert both.chosen(np.array([2, 0])).all_tokens(4, np.array([1, 12])).tolist() == [4, 42]
+
+
 @given(st.lists(st.lists(st.integers(0, 10**12), max_size=5), min_size=1, max_size=6))
 def test_segment_sums_are_exact_also_for_empty_segments(segments: list[list[int]]) -> None:
     flat = np.array([v for s in segments for v in s], dtype=np.int64)

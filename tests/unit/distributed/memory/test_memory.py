@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
 from silicast.distributed.memory.memory import RankMemory, Rules, plan_memory, rows_memory
-from silicast.distributed.memory.memory_kept import Style, kept_tensors
+from silicast.distributed.memory.memory_kept import Style, gradient_points, kept_tensors
 from silicast.distributed.memory.memory_rows import Rows, usual_in_flight
 from silicast.distributed.memory.memory_search import candidates_memory, remedies
+from silicast.distributed.memory.memory_weights import gradient_tensors
 from silicast.distributed.memory.offload import Offload
 from silicast.distributed.ranks.plan import TrainingPlan
 from silicast.distributed.search.candidates import Space, candidates
@@ -61,6 +62,77 @@ def test_a_layer_keeps_what_korthikanti_derived(seq: int, micro: int, tp: int) -
     assert layer_bytes(model, shared, seq, micro, again) == sbh * 34 / tp
     full = replace(OLD, recompute="full")
     assert layer_bytes(model, alone, seq, micro, full) == 2 * sbh
+
+
+def test_gradients_of_a_layer_by_hand() -> None:
+    """What an operation reads and writes, beside the stream; scores and theirs where they are kept
+    in memory.
+    """
+    model = gpt()
+    h, inner = ("sequence", 1024), 4096
+    attention = [
+        [h, ("tensor", 3 * 1024 + 1024)],  # queries, keys, values and the result
+        [h, ("tensor", 3 * 1024), ("all", 1024)],
+    ]
+    mlp = [[h, ("tensor", 2 * inner)], [h, ("tensor", inner), ("all", 1024)]]
+    flash, written = (gradient_points(model, model.kind(0), Style(flash=x)) for x in (True, False))
+    assert [[(x.over, x.width) for x in point] for point in flash] == [
+        [h, ("all", 1024)], *attention, *mlp
+    ]  # fmt: skip
+    assert [[(x.over, x.width) for x in point] for point in written] == [
+        [h, ("all", 1024)], *attention, [h, ("tensor", 2 * 16)], *mlp
+    ]  # fmt: skip
+    assert [x.name for point in written for x in point if x.per_key] == ["scores"]
+
+
+def test_what_comes_back_from_the_host_is_two_layers_share() -> None:
+    """Of what a layer keeps: that which its pass reads, and that which comes for the next."""
+    model, plan = gpt(), TrainingPlan()
+    current, half = (
+        plan_memory(model, plan, 2048, 1, 1, Rules(offload=Offload(activations=share))).buffers[0]
+        for share in (0.0, 0.5)
+    )
+    assert half - current == layer_bytes(model, plan, 2048, 1, Rules())
+
+
+def test_tensors_of_gradients_by_hand() -> None:
+    """One of each shape: queries and their output, keys and values, the MLP's three, the head; of
+    experts one, cut over their ranks.
+    """
+    one, two = np.array([1]), np.array([2])
+    there = np.array([True])
+    llama = find_model("Llama-3.1-8B")
+    h, inner, vocab = 4096, 14336, 128256
+    layers = np.array([[4]])
+    assert gradient_tensors(llama, layers, there, one, one, every_shape=False) == [vocab * h]
+    cut = gradient_tensors(llama, layers, ~there, two, one, every_shape=False)
+    assert cut == [2 * inner * h // 2]
+    mixtral = find_model("Mixtral-8x7B")
+    expert = gradient_tensors(mixtral, layers, ~there, one, two, every_shape=False)
+    assert expert == [2 * inner * h // 2]
+
+
+@pytest.mark.parametrize("tp", [1, 8])
+def test_the_gradient_of_an_embedding_may_be_the_worst_moment(tp: int) -> None:
+    """A wide vocabulary over one layer: written whole when the layer has given back its own."""
+    model = replace(gpt(layers=1), vocab=1_000_000)
+    wider = replace(model, vocab=2_000_000)
+    plan, rules = TrainingPlan(tp=tp, pp=1), Rules()
+    small, large = (
+        plan_memory(each, plan, 16, 1, 1, rules).transient[0] for each in (model, wider)
+    )
+    assert (large - small) * tp == pytest.approx(1_000_000 * 1024 * 2, rel=0.02)
+
+
+def test_gradients_of_experts_by_hand() -> None:
+    model = find_model("Mixtral-8x7B")
+    h, inner, half = ("sequence", 4096), 14336, 0.5
+    points = gradient_points(model, model.kind(0), Style(routed=half))
+    assert [[(x.over, x.width) for x in point] for point in points][-3:] == [
+        [h, ("routed_width", 2 * half * 3 * inner)],  # two experts; gate, up and their product
+        [h, ("routed_width", 2 * half * 2 * inner), ("routed", 2 * half * 4096)],
+        [h, ("routed", 2 * half * 2 * 4096)],
+    ]
 
 
 @pytest.mark.parametrize("name", ["Llama-3.1-8B", "gpt2-xl", "Qwen3-8B"])

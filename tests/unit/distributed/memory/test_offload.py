@@ -16,7 +16,7 @@ from silicast.composition.passes.deployment import Deployment
 from silicast.core.errors import SilicastError
 from silicast.distributed.memory.memory import Rules, plan_memory
 from silicast.distributed.memory.memory_search import remedies
-from silicast.distributed.memory.offload import SHARES, Offload, host_updates
+from silicast.distributed.memory.offload import SHARES, HostMoves, Offload, host_updates
 from silicast.distributed.pipeline.chunk import Rank, chunk_graph, host_moves
 from silicast.distributed.ranks.adapters import Adapters
 from silicast.distributed.ranks.data_ranks import Exchanges, layer_parameters
@@ -223,3 +223,21 @@ def test_nothing_offloaded_changes_nothing() -> None:
     assert chunk_graph(rank(), 0, 2, Exchanges()) == chunk_graph(
         rank(Offload(update="device")), 0, 2
     )
+
+
+def test_copies_are_of_whole_elements_of_each_rank() -> None:
+    """Ten dense parameters over four ranks and seven of experts over three: three and three."""
+    moves = HostMoves(
+        Offload(0.25, optimizer=0.5, weights=1.0), kept=(800, 44), sharers=(2, 4), states=(4, 3)
+    )
+
+    def sizes(nodes: list[Node]) -> list[object]:
+        return [dict(node.op.dims)["bytes"] for node in nodes]
+
+    assert sizes(moves.gradients_down((10, 7), 32, "last")) == [(3 + 3) * 4 // 2]
+    assert sizes(moves.weights_up((10, 7), "up")) == [(5 + 2) * 2]
+    assert sizes(moves.activations_down(0, "last")) == sizes(moves.activations_up(0)) == [200]
+    assert sizes(moves.activations_down(1, "last")) == [11]
+    none = HostMoves(Offload())
+    assert none.gradients_down((10, 7), 32, "last") == none.weights_up((10, 7), "up") == []
+    assert none.activations_down(0, "last") == none.activations_up(0) == []

@@ -53,6 +53,12 @@ def test_more_devices_are_slower() -> None:
     assert means == sorted(means)
 
 
+def test_the_rarest_draw_is_a_time() -> None:
+    slowest = Spread(0.1).slowest(8)
+    most = slowest.quantile(1.0)
+    assert slowest.quantile(0.999999) < most < 4.0  # 12 standard deviations at most
+
+
 def test_spreads_that_are_none_are_refused() -> None:
     with pytest.raises(SilicastError, match="straggler_slowdown: is 0"):
         Spread(0.1, 0.1, 0.5)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from silicast.serving.capacity.knee import estimated_knee, knee_of
+from silicast.serving.capacity.knee import _prefill_s, _step_s, estimated_knee, knee_of
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.serving.simulation.event_loop import ReplicaSpec
 from silicast.serving.simulation.scheduler import Limits, scheduler_named
@@ -21,6 +23,25 @@ def test_the_knee_of_a_queue_is_half_its_capacity(service_s: float, points: int)
     loads = np.arange(1, points) / points
     position = knee_of((loads / service_s).tolist(), (service_s / (1.0 - loads)).tolist())
     assert abs(loads[position] - 0.5) <= 0.5 / points + 1e-9
+
+
+def test_steps_by_hand() -> None:
+    """10 ms a step, 0.1 a new token, 0.01 a cached one; work of 30 ms beside the pass or after."""
+    prices = PlainPrices(step_s=10e-3, token_s=1e-4, cached_s=1e-5, work_s=30e-3, gap_s=1e-3)
+    spec = ReplicaSpec(
+        prices, scheduler_named("vllm-v1"), Limits(512, 100, 10**6), KvLayout.plain()
+    )
+    # chunks of 100, 100 and 50 tokens, each after those before it
+    pieces_s = 3 * 10e-3 + 250 * 1e-4 + (100 + 200 + 250) * 1e-5
+    assert _prefill_s(spec, 250) == pytest.approx(pieces_s)
+    assert _prefill_s(spec, 30) == pytest.approx(10e-3 / 3 + 30 * (1e-4 + 1e-5))
+    assert _prefill_s(spec, 5) == pytest.approx(10e-3 / 8 + 5 * (1e-4 + 1e-5))  # eight at most
+    assert _prefill_s(spec, 100) == pytest.approx(10e-3 + 100 * (1e-4 + 1e-5))
+    pass_s = 10e-3 + 4 * 1e-4 + 4 * 70 * 1e-5
+    assert _step_s(spec, 4, 70) == pytest.approx(1e-3 + 30e-3)
+    assert _step_s(spec, 400, 70) == pytest.approx(1e-3 + 10e-3 + 400 * (1e-4 + 70e-5))
+    alone = replace(spec, prices=replace(prices, asynchronous=False))
+    assert _step_s(alone, 4, 70) == pytest.approx(1e-3 + pass_s + 30e-3)
 
 
 def test_the_estimate_is_that_of_straight_step_times() -> None:

@@ -79,3 +79,10 @@ def test_an_idle_neighbour_slows_nobody() -> None:
     busy, idle = Load(1.0, (1.0, 1.0, 1.0)), Load()
     for law in (Slices((1.0, 1.0), 0.5), Together()):
         assert rates(law, [busy, idle])[0] == UNIT
+
+
+def test_nothing_beside_one_engine_or_idle_ones_slows_it() -> None:
+    busy, idle = Load(0.9, needs=(0.8, 1.7, 0.0)), Load(0.0, needs=(0.8, 0.9, 0.0))
+    assert Together().slowdowns([0.9], [busy]) == [1.0]
+    assert Together().slowdowns([0.9, 0.0], [busy, idle])[0] == 1.0
+    assert Together().slowdowns([0.9, 0.5], [busy, idle])[0] > 1.0

@@ -50,6 +50,18 @@ def test_times_are_those_of_the_benchmark_tools() -> None:
     assert "itl_mean_ms" not in result
 
 
+def test_each_gap_between_tokens_counts_once() -> None:
+    """Nine gaps of 10 ms and one of 110: rank 1 + 0.9 x 9 is beyond the ninth."""
+    records = records_of([(0, 0, 0, 10, 210, 11)])
+    records.gaps.add(10 * MS, 5)
+    records.gaps.add(110 * MS, 1)
+    records.gaps.add_each(np.array([10 * MS, 10 * MS]), 2)
+    result = statistics_ms(records)
+    assert result["itl_mean_ms"] == pytest.approx((9 * 10 + 110) / 10)
+    assert result["itl_p50_ms"] == pytest.approx(10.0)
+    assert result["itl_p90_ms"] == result["itl_p99_ms"] == pytest.approx(110.0)
+
+
 def test_throughput_counts_from_the_first_request_to_the_last_token() -> None:
     assert span_s(TWO) == pytest.approx(0.030)
     result = rates(TWO)
@@ -61,7 +73,8 @@ def test_throughput_counts_from_the_first_request_to_the_last_token() -> None:
 @pytest.mark.parametrize(
     ("limits", "good"),
     [({}, 2), ({"ttft": 15.0}, 1), ({"tpot": 5.0}, 1), ({"tpot": 10.0, "e2e": 25.0}, 1),
-     ({"tpot": 8.0}, 1),  # 20 ms after the first of three tokens: 10 each, not 20 / 3
+     # 20 ms after the first of three tokens: 10 each, not 20 / 3
+     ({"tpot": 10.0}, 2), ({"tpot": 8.0}, 1),
      ({"itl": 8.0}, 1), ({"itl": 5.0, "ttft": 15.0}, 0), ({"e2e": 30.0}, 2)],
 )  # fmt: skip
 def test_goodput_counts_requests_that_keep_every_limit(limits: dict[str, float], good: int) -> None:
@@ -118,6 +131,8 @@ def test_no_more_is_in_use_on_average_than_at_most() -> None:
     remark = kv_use(records, blocks=[10], block_tokens=[16])
     assert remark["kv_utilisation"] == pytest.approx(0.5)
     assert remark["kv_utilisation_max"] == pytest.approx(0.8)
+    empty = kv_use(records_of([(0, 0, 0, 10, 30, 3)]), blocks=[10], block_tokens=[16])
+    assert empty == {"kv_utilisation": 0.0, "kv_utilisation_max": 0.0}
 
 
 def test_what_kept_requests_out_is_named() -> None:

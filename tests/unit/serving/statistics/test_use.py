@@ -1,0 +1,85 @@
+"""What a simulation used of its devices, against sums over every token of every request."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.passes.deployment import Deployment
+from silicast.hardware.catalog import find_device
+from silicast.serving.statistics.use import device_use, model_flops, step_shares
+from silicast.workload.models.counting import (
+    attention_flops,
+    head_flops_per_row,
+    linear_flops_per_token,
+)
+from silicast.workload.models.lookup import find_model
+from tests.unit.serving.statistics.test_metrics import MS, _row, records_of
+
+LLAMA = find_model("Llama-3.1-8B")
+
+
+def test_flops_of_requests_are_those_of_their_tokens() -> None:
+    prompt, outputs, reused = 200, (7, 1, 90), (0, 50, 199)
+    records = records_of([(0, 0, 0, 10, 30, count) for count in outputs], prompt)
+    records.reused[:] = np.array([0, 50, 900])  # the last token of a prompt is always computed
+    spent = 0.0
+    for count, held in zip(outputs, reused, strict=True):
+        spent += (prompt - held + count - 1) * linear_flops_per_token(LLAMA)
+        spent += count * head_flops_per_row(LLAMA)
+        spent += attention_flops(LLAMA, [(prompt, prompt)])
+        spent -= attention_flops(LLAMA, [(held, held)]) if held else 0
+        spent += sum(attention_flops(LLAMA, (), [prompt + n]) for n in range(count - 1))
+    deployment: Any = SimpleNamespace(model=LLAMA)
+    assert model_flops(records, deployment) == pytest.approx(spent, rel=2e-4)
+
+
+def test_shares_of_steps_by_hand() -> None:
+    """Two replicas, 30 ms: 10 and 20 ms of steps, 5 of them with prompts."""
+    records = records_of([(0, 0, 0, 10, 30, 3)])
+    records.log.add(*_row(0, 5 * MS, running=4, prefill_tokens=1))
+    records.log.add(*_row(10 * MS, 15 * MS, running=2))
+    records.log.add(*_row(0, 20 * MS, running=3, replica=1))
+    shares = step_shares(records)
+    assert shares["running_mean"] == pytest.approx((4 * 5 + 2 * 5 + 3 * 20) / 30)
+    assert shares["idle"] == pytest.approx(1 - 30 / 60)
+    assert shares["prefill"] == pytest.approx(5 / 30)
+
+
+def test_bandwidth_is_weights_of_each_step_and_keys_of_each_token() -> None:
+    """One request of 100 tokens and 11 more in eleven steps, on one H100 in 16 bits."""
+    deployment = Deployment.from_model(LLAMA, find_device("H100"), find_engine("vllm"))
+    records = records_of([(0, 0, 0, 10, 1010, 11)], 100)
+    for step in range(11):
+        records.log.add(*_row(step * MS, (step + 1) * MS, prefill_tokens=100 if step == 0 else 0))
+    pool = SimpleNamespace(deployment=deployment, gpus=1, count=1)
+    fleet: Any = SimpleNamespace(pools=[pool])
+    weights = 11 * 2 * 8_030_261_248
+    keys = sum(100 + n for n in range(1, 11)) * 32 * 8 * 128 * 2 * 2
+    bandwidth = deployment.device.dram.bandwidth_bytes_per_s
+    use = device_use(records, fleet)
+    assert use["memory_bandwidth_utilisation"] == pytest.approx(
+        (weights + keys) / (1.01 * bandwidth), rel=1e-3
+    )
+    assert use["mfu"] == pytest.approx(
+        model_flops(records, deployment) / (1.01 * 989.4e12), rel=1e-3
+    )
+
+
+def test_a_step_reads_the_experts_that_its_tokens_reach() -> None:
+    """Of eight experts a token goes to two: three tokens miss one with (3/4) ** 3."""
+    model = find_model("Mixtral-8x7B")
+    deployment = Deployment.from_model(model, find_device("H200"), find_engine("vllm"))
+    records = records_of([(0, 0, 0, 10, 20, 2)], 1)
+    records.log.add(*_row(0, MS, decoding=3))
+    pool = SimpleNamespace(deployment=deployment, gpus=1, count=1)
+    fleet: Any = SimpleNamespace(pools=[pool])
+    experts = 32 * 8 * 3 * 4096 * 14336
+    read = 2 * (46_702_792_704 - experts * 0.75**3)
+    use = device_use(records, fleet)["memory_bandwidth_utilisation"]
+    bandwidth = deployment.device.dram.bandwidth_bytes_per_s
+    assert use == pytest.approx(read / (0.02 * bandwidth), rel=5e-3)  # embeddings count as layers
