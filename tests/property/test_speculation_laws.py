@@ -66,8 +66,8 @@ def test_passes_of_drafter_and_target_by_hand() -> None:
     again = 2e-4 + (2 + 1) * 1e-6 + 1e-5
     assert prices.drafting_s([(40, 40)], np.array([90, 31])) == pytest.approx(first + 2 * again)
     # new tokens of other groups: as many in verification, a quarter of them in later passes
-    for elsewhere, later in ((1, 0), (9, 2)):
-        more = (elsewhere + 2 * later) * 1e-6
+    for elsewhere, quarter in ((1, 0), (9, 2)):
+        more = (elsewhere + 2 * quarter) * 1e-6
         assert prices.drafting_s([(40, 40)], np.array([90, 31]), elsewhere) == pytest.approx(
             first + 2 * again + more
         )
