@@ -35,13 +35,15 @@ NO_TESTS = 5
 
 
 def parts() -> dict[str, list[str]]:
-    """Name -> test files, relative to the root."""
+    """Name -> test files, relative to the root; each in the first part with a pattern for it."""
     table: dict[str, list[str]] = tomllib.loads(PARTS.read_text(encoding="utf-8"))
-    files = test_files()
-    return {
-        name: [file for file in files if any(fnmatch(file, each) for each in patterns)]
-        for name, patterns in table.items()
-    }
+    parted: dict[str, list[str]] = {name: [] for name in table}
+    for file in test_files():
+        for name, patterns in table.items():
+            if any(fnmatch(file, pattern) for pattern in patterns):
+                parted[name].append(file)
+                break
+    return parted
 
 
 def test_files() -> list[str]:
