@@ -75,7 +75,7 @@ def added_by(rule: Rule | None) -> Iterator[None]:
     if rule is None:
         yield
         return
-    with patch.object(Uncertainty, "of", by_rule):
+    with patch.object(Uncertainty, "factors", by_rule):
         yield
 
 

@@ -39,7 +39,7 @@ def test_tables_numbers_and_modules_of_this_repository_are_noted(read: Inputs) -
         "catalog/physics": "gemm.json"
     }
     assert {package: names for package, (_, names) in read.code.items()} == {
-        "silicast.core": "hashing", "silicast.kernels": "gemm_model",
+        "silicast.core": "hashing", "silicast.kernels": "products.gemm_model",
     }  # fmt: skip
 
 
