@@ -48,8 +48,7 @@ def unanswered(metric: dict[str, Any]) -> float:
 def test_every_suite_has_a_committed_result() -> None:
     assert [name for name in suite_facts() if not summary_of(name)] == []
     assert sorted(suites()) == sorted(suite_facts())
-    known = {*suite_facts(), "test-full", "plausibility"}
-    assert {path.stem for path in FOLDER.glob("*.*")} <= known, "results of suites that are gone"
+    assert {path.stem for path in FOLDER.glob("*.json")} == set(suite_facts())
 
 
 def test_results_of_quick_suites_are_of_the_committed_code_numbers_and_tables() -> None:
