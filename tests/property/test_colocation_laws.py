@@ -41,7 +41,7 @@ def busy_case(seed: int) -> ServingCase:
 
 
 def needs(of: Needs) -> StepNeeds:
-    return cast("StepNeeds", SimpleNamespace(of=lambda *_: of))
+    return cast("StepNeeds", SimpleNamespace(needs=lambda *_: of))
 
 
 def together(law: Law, *cases: ServingCase, each: list[Needs] | None = None) -> list[Records]:

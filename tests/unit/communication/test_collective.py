@@ -45,6 +45,14 @@ def test_bounds_over_nodes_are_what_must_leave_a_node() -> None:
     assert link_bound("broadcast", size, topology)[0] == pytest.approx(8e9 / 80e9)
 
 
+def test_bounds_over_nodes_with_a_quick_network_are_what_moves_inside_them() -> None:
+    """Seven of a device's fifteen partners are in its node."""
+    size, topology = np.array([9e9]), Topology.from_device(H100, 16, inter=Link("ib", 1e14))
+    assert link_bound("all_reduce", size, topology)[0] == pytest.approx(9e9 * 7 / 15 / 450e9)
+    assert link_bound("all_to_all", size, topology)[0] == pytest.approx(9e9 * 7 / 16 / 450e9)
+    assert link_bound("all_gather", size, topology)[0] == pytest.approx(9e9 * 7 / 16 / 450e9)
+
+
 def test_alone_there_is_nothing_to_wait_for() -> None:
     times = collective_times("all_reduce", SIZES, 1, H100, "sglang")
     for values in (times.estimate_s, times.p05_s, times.p95_s, times.bound_s):

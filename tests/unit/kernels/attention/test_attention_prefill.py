@@ -53,7 +53,12 @@ CASES: dict[str, dict[str, Any]] = {
     "a narrow cache": {"new": (512,), "past": (9000,), "variant": Variant(kv_dtype="fp8")},
     "warps' own instructions": {"new": (2048, 1000), "device": "A100-SXM-80GB"},
     "a core's two tasks": {"new": (1800,), "heads": 8, "device": "A100-SXM-80GB", "width": 64},
-    "flashinfer": {"new": (100, 3000), "past": (5000, 0), "variant": Variant(library="flashinfer")},
+    "flashinfer": {
+        "new": (100, 3000),
+        "past": (5000, 0),
+        "variant": Variant(library="flashinfer"),
+        "device": "A100-SXM-80GB",
+    },
     "wide heads": {"new": (1024,), "width": 256},
     "narrow heads": {"new": (1024,), "width": 64},
 }
@@ -126,3 +131,11 @@ def test_a_step_is_products_beside_exponentials(width: int, dtype: str, factor: 
     serial, floor = products + softmax + 200.0, max(products, softmax)
     step = one._step_cycles(np.array([2.0]))
     assert float(step[0]) == pytest.approx(floor + 0.2 * (serial - floor) / 2)
+
+
+@pytest.mark.parametrize(("past", "merged"), [(60_000, 1.0), (0, 0.0)])
+def test_parts_of_a_planned_chunk_are_merged_once(past: int, merged: float) -> None:
+    one = prefill((16,), (past,), Variant(library="flashinfer"), device="A100-SXM-80GB")
+    parts = float(np.max(np.asarray(one.parts)))
+    assert (parts > 2.0) == (merged == 1.0)
+    assert float(one.merges.reshape(-1)[0]) == merged
