@@ -50,6 +50,8 @@ def test_what_needs_most_is_exposed_and_the_rest_hidden_under_it() -> None:
     assert table["launch"] == (2_000_000, 0)
     assert table[CLOCK] == (500_000, 0)  # a tenth of what the matrix pipes need
     assert table[REST] == (1_500_000, 0)
+    # no kernel is faster than its busiest resource; its launch and the clock are no bound
+    assert {part.name: part.bound_ps for part in parts if part.bound_ps} == {"tensor": 5_000_000}
     assert next(part.work for part in parts if part.name == "dram") == pytest.approx(3e6)
 
 
