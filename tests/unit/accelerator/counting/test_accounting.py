@@ -71,6 +71,15 @@ def test_a_fan_out_reads_once_and_adds_on_the_way() -> None:
     assert counts(result, 1, "Weights")[0] == 64
 
 
+def test_what_instances_share_is_read_once_also_where_the_last_tile_is_cut_short() -> None:
+    """Ten rows as two turns of three units with two each: the second turn has two units."""
+    inner = Memory("line", keeps=("Outputs",), read_pj=1.0, fill_pj=1.0, update_pj=1.0)
+    chip = dataclasses.replace(CHIP, nodes=(DRAM, BUFFER, FanOut("array", (4,)), inner))
+    found = costed("dram M2 / array M3 / line M2", matmul(m=10, n=1, k=1), chip)
+    assert counts(found, 1, "Weights")[0] == 2 * 2
+    assert counts(found, 1, "Inputs")[0] == 10
+
+
 def test_a_window_keeps_what_the_step_before_had() -> None:
     row = conv2d(c=1, m=1, p=8, q=1, r=3, s=1)
     assert counts(costed("dram P8 / buffer R3", row), 1, "Inputs")[1] == 3 + 7
