@@ -124,3 +124,10 @@ def test_a_design_goes_to_a_node_and_back() -> None:
     assert back.compute.energy_pj == pytest.approx(chip.compute.energy_pj)
     with pytest.raises(SilicastError, match="more than 0 V"):
         Process(7, 7, 1.0, 0.0).applied(chip)
+
+
+@pytest.mark.parametrize("ratio", [0.8, 1.0, 1.25])
+def test_leakage_lies_between_the_first_and_the_third_power_of_voltage(ratio: float) -> None:
+    found = leak_factor(7, 7, 0.9, 0.9 * ratio)
+    assert found.estimate == pytest.approx(ratio**2)
+    assert (found.p05, found.p95) == pytest.approx(tuple(sorted((ratio, ratio**3))))
