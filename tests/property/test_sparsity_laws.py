@@ -310,3 +310,12 @@ def test_units_that_wait_take_as_long_as_the_busiest() -> None:
     rows = [drawn((8, 64), Uniform(0.25), rng)[:4].sum(axis=1).max() for _ in range(400)]
     assert free.zeros.steps[0] == 32
     assert waiting.zeros.steps[0] == pytest.approx(2 * float(np.mean(rows)), rel=0.02)
+
+
+def test_whole_blocks_of_a_pattern_hold_what_it_says() -> None:
+    """Of three rows of two blocks 2:4 twelve; of a row of a block and two values, two and what is
+    drawn: one of six pairs of places has none, four have one, one has both.
+    """
+    assert Blocked(2, 4).drawn((3, 8), (3, 8)) == ((12, 1.0),)
+    cut = dict(Blocked(2, 4).drawn((1, 6), (1, 8)))
+    assert cut == pytest.approx({2: 1 / 6, 3: 4 / 6, 4: 1 / 6})
