@@ -135,6 +135,8 @@ _ALL: tuple[tuple[str, Kind, str] | tuple[str, Kind, str, str], ...] = (
     ("kv_utilisation_max", "share", "of the KV cache's blocks in use, at most"),
     ("kv_fragmentation", "share",
      "of the blocks in use, that holds no token (the rest of last blocks)"),
+    ("acceptance_length", "count",
+     "tokens that a verified step of speculative decoding leaves, the bonus token included"),
     ("prefix_hit_rate", "share",
      ("of the answered requests' prompt tokens that a prefix cache held, where prompts have known "
      "content")),

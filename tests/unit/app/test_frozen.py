@@ -41,9 +41,9 @@ FROZEN = {
         " --strict --json"
     ),
     "collective": (
-        "--bytes --device --gpus --gpus-per-node --inter-node --dtype --implementation"
-        " --implementation-version --launch --astra-network --astra-system --plot --calibration"
-        " --strict --json"
+        "--bytes --device --gpus --groups --group-stride --gpus-per-node --gpus-per-pod"
+        " --oversubscription --inter-node --dtype --implementation --implementation-version"
+        " --launch --astra-network --astra-system --plot --calibration --strict --json"
     ),
     "diagnose": "--device --measured-us --model --plot --json",
     "tune": "",
