@@ -107,9 +107,10 @@ class Formula:
     >>> f = Formula()
     >>> x, y = f.input(), f.input()
     >>> area = f.compiled([ceil(x / 4.0) * y + 0.0])
-    >>> area.evaluate([9.0, 2.0]), area.evaluate([np.array([9.0, 16.0]), np.array([2.0,
-    3.0])])[0].tolist()
-    ([6.0], [6.0, 12.0])
+    >>> area.evaluate([9.0, 2.0])
+    [6.0]
+    >>> area.evaluate([np.array([9.0, 16.0]), np.array([2.0, 3.0])])[0].tolist()
+    [6.0, 12.0]
     """
 
     def __init__(self) -> None:

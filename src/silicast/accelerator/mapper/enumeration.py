@@ -185,9 +185,9 @@ def counted_mappings(
     >>> from silicast.accelerator.design.architecture import Compute, Memory
     >>> from silicast.accelerator.counting.einsum import matmul
     >>> chip = Architecture("x", (Memory("dram"), Memory("buffer", 64)), Compute("mac"))
-    >>> found = counted_mappings(matmul(m=4, n=4, k=4), Family.from_architecture(chip),
-    Constraints())
-    >>> found.counted, len(found)
+    >>> family = Family.from_architecture(chip)
+    >>> mappings = counted_mappings(matmul(m=4, n=4, k=4), family, Constraints())
+    >>> mappings.counted, len(mappings)
     (243, 1)
     """
     largest = family.roomy

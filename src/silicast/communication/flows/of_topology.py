@@ -19,8 +19,8 @@ def fabric_of(
         SilicastError: nodes that are not full, or links that are neither a switch's nor a mesh's.
 
     >>> from silicast.hardware.catalog import find_device
-    >>> fabric_of(Topology.from_device(find_device("H100"),
-    16)).dimensions  # doctest: +NORMALIZE_WHITESPACE
+    >>> topology = Topology.from_device(find_device("H100"), 16)
+    >>> fabric_of(topology).dimensions  # doctest: +NORMALIZE_WHITESPACE
     (Dimension(kind='switch', size=8, bytes_per_s=450000000000.0, latency_s=0.0, pod=0,
                oversubscription=1.0),
      Dimension(kind='switch', size=2, bytes_per_s=50000000000.0, latency_s=0.0, pod=0,

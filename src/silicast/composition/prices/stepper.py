@@ -71,8 +71,8 @@ class Stepper:
     >>> from silicast.hardware.catalog import find_device
     >>> from silicast.workload.models.lookup import find_model
     >>> device, engine = find_device("H100"), find_engine("vllm")
-    >>> stepper = Stepper.from_deployment(Deployment.from_model(find_model("Llama-3.1-8B"),
-    device, engine))
+    >>> deployment = Deployment.from_model(find_model("Llama-3.1-8B"), device, engine)
+    >>> stepper = Stepper.from_deployment(deployment)
     >>> first = stepper.step([(1000, 1000)], np.zeros(0, dtype=np.int64))
     >>> run = stepper.run(np.array([1000]), 100)
     >>> bool(run.start_ns[0] >= first.end_ns), stepper.now_ns == first.end_ns

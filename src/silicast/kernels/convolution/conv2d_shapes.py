@@ -50,10 +50,10 @@ class Shape:
     def from_dims(dims: Mapping[str, Any]) -> Shape:
         """The shape of an op's or a batch's dimensions.
 
-        >>> found = Shape.from_dims({"batch": 8, "in_channels": 3, "out_channels": 64,
-        "height": 224,
-        ...                   "width": 224, "kernel": 7, "stride": 2, "padding": 3})
-        >>> found.p, found.q, found.macs
+        >>> image = {"batch": 8, "in_channels": 3, "height": 224, "width": 224}
+        >>> filters = {"out_channels": 64, "kernel": 7, "stride": 2, "padding": 3}
+        >>> shape = Shape.from_dims({**image, **filters})
+        >>> shape.p, shape.q, shape.macs
         (112, 112, 944111616)
         """
         one = dims["batch"] * 0 + 1
