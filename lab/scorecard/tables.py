@@ -17,6 +17,8 @@ from silicast.core.numerics import F64, I64
 from silicast.workload.graphs.op import OpBatch, Variant
 
 AIC = "aiconfigurator/"
+CONTINUED = {"aiconfigurator": "aiconfigurator_2", "kernels_nvidia": "kernels_nvidia_l4"}
+"""Folder or file (without its ending) -> the one that holds more rows of the same columns."""
 AIC_DEVICES = {
     "a100_sxm": "A100-SXM-80GB",
     "h100_sxm": "H100-SXM-80GB",
@@ -24,6 +26,8 @@ AIC_DEVICES = {
     "l40s": "L40S",
     "b200_sxm": "B200-SXM-180GB",
     "gb200": "GB200",
+    "b300_sxm": "B300-SXM-288GB",
+    "rtx_pro_6000_server": "RTX PRO 6000 Blackwell Server",
 }
 """aiconfigurator's name of a system -> device. Its Intel card is in suite other_vendors."""
 CAMPAIGN = ("system", "backend", "version", "kernel_source")
@@ -166,11 +170,21 @@ def _distinct(sizes: Sizes) -> tuple[dict[str, I64], I64]:
     return dict(zip(sizes, np.ascontiguousarray(distinct), strict=True)), positions.reshape(-1)
 
 
-def read_arrow(path: Path, columns: Sequence[str], filters: Any = None) -> Any:
-    """Some columns of a Parquet file as an Arrow table."""
+def files_of(path: Path) -> list[Path]:
+    """A table's file, and that of its further rows where there is one; see :data:`CONTINUED`."""
+    folder, stem = (CONTINUED.get(name, name) for name in (path.parent.name, path.stem))
+    more = path.parent.with_name(folder) / f"{stem}{path.suffix}"
+    return [path, more] if more != path and more.is_file() else [path]
+
+
+def read_arrow(path: Path, columns: Sequence[str] | None = None, filters: Any = None) -> Any:
+    """Some columns of a table as one of Arrow, all if none are named."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    return pq.read_table(path, columns=list(dict.fromkeys(columns)), filters=filters)
+    names = columns if columns is None else list(dict.fromkeys(columns))
+    parts = [pq.read_table(file, columns=names, filters=filters) for file in files_of(path)]
+    return pa.concat_tables(parts).unify_dictionaries()
 
 
 def column_names(path: Path) -> list[str]:
@@ -181,17 +195,15 @@ def column_names(path: Path) -> list[str]:
 
 
 def read_columns(path: Path, names: Sequence[str], filters: Any = None) -> dict[str, NDArray[Any]]:
-    """Columns of a Parquet file as arrays; rows restricted by pyarrow's ``filters``."""
+    """Columns of a table as arrays; rows restricted by pyarrow's ``filters``."""
     table = read_arrow(path, names, filters)
     return {name: np.asarray(table[name].to_numpy(zero_copy_only=False)) for name in names}
 
 
 def read_records(path: Path, **equal: str) -> list[dict[str, Any]]:
-    """Rows of a Parquet file as dictionaries; those whose columns have the values of ``equal``."""
-    import pyarrow.parquet as pq
-
+    """Rows of a table as dictionaries; those whose columns have the values of ``equal``."""
     filters = [(name, "=", value) for name, value in equal.items()] or None
-    return list(pq.read_table(path, filters=filters).to_pylist())
+    return list(read_arrow(path, filters=filters).to_pylist())
 
 
 def csv_records(path: Path) -> Iterator[dict[str, str]]:

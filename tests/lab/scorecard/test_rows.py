@@ -21,7 +21,18 @@ from lab.scorecard.rows import (
     version_order,
 )
 from lab.scorecard.suite import Scored, predicted
-from lab.scorecard.tables import Table, groups, mean_of_repeats, median_of_repeats, ops, read_table
+from lab.scorecard.tables import (
+    Table,
+    files_of,
+    groups,
+    mean_of_repeats,
+    median_of_repeats,
+    ops,
+    read_arrow,
+    read_columns,
+    read_records,
+    read_table,
+)
 from lab.scorecard.training import ONE_METRIC, metric_of, sources
 from silicast.workload.graphs.op import OpBatch, Variant
 
@@ -166,3 +177,25 @@ def test_metrics_tell_formats_apart_but_where_they_are_reported_together() -> No
 
 HASHED = [0, 3, 5, 11, 14, 24, 30, 38]
 SUMMED = [1, 4, 7, 9, 11, 12, 19, 20, 33, 35, 36, 37, 38]
+
+
+def test_further_rows_of_a_table_are_read_with_it(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for folder, system, m in (("aiconfigurator", "l40s", 1), ("aiconfigurator_2", "b300_sxm", 2)):
+        (tmp_path / folder).mkdir()
+        column = arrow.array([system]).dictionary_encode()
+        parquet.write_table(
+            arrow.table({"system": column, "m": [m]}), tmp_path / folder / "toy.parquet"
+        )
+    table = tmp_path / "aiconfigurator/toy.parquet"
+    assert [path.parent.name for path in files_of(table)] == ["aiconfigurator", "aiconfigurator_2"]
+    assert [each["system"] for each in read_records(table)] == ["l40s", "b300_sxm"]
+    assert read_records(table, system="b300_sxm") == [{"system": "b300_sxm", "m": 2}]
+    assert read_columns(table, ["m"])["m"].tolist() == [1, 2]
+    items = [
+        (words["system"], c["m"].tolist())
+        for words, c in groups(read_arrow(table), ["system"], ["m"])
+    ]
+    assert items == [("b300_sxm", [2]), ("l40s", [1])]
+    assert files_of(tmp_path / "pipeweave/toy.parquet") == [tmp_path / "pipeweave/toy.parquet"]
