@@ -31,7 +31,7 @@ from silicast.learning.dispatch import KernelTime, times
 from silicast.learning.tiers import Evidence
 from silicast.tuning.causes import product_causes, summed
 from silicast.tuning.gain import NONE, GainBelief, gain_belief, shared_error
-from silicast.tuning.usual_choice import tuned_problem, usual_s
+from silicast.tuning.swept import is_swept
 from silicast.workload.graphs.op import Op
 
 US = 1e6
@@ -75,8 +75,7 @@ class Diagnosis:
 
     Attributes:
         measured_us: median of the repeats.
-        predicted_us: of what tuners usually choose, before anything is measured; usual_us: the
-            same, held against the measurement as the faster configuration is.
+        predicted_us: what such a kernel usually takes, as ``silicast kernel`` predicts it.
         bound_us, bound_by: physical limit; bound_state: where operands are for it, in words.
         ceiling_us: what quick kernels of such sizes reach, the usual and the faster one among them.
         achieved: share of the bound's speed.
@@ -88,7 +87,6 @@ class Diagnosis:
 
     measured_us: float
     predicted_us: float
-    usual_us: float
     bound_us: float
     bound_by: str
     bound_state: str
@@ -138,27 +136,36 @@ class Limit:
 @final
 @dataclass(frozen=True)
 class Usual:
-    """Seconds of what tuners usually choose, as the ranking of configurations predicts them.
+    """Seconds of the usual kernel, and of the best configuration before anything is measured.
+
+    The usual time is that of ``silicast kernel``. The best one is faster by what defaults of swept
+    devices usually lost, but not faster than measured kernels of such sizes; where sweeps timed
+    such kernels on the device itself, the ranking has it.
 
     Attributes:
-        estimate_s, p05_s, p95_s: before anything is measured.
-        over_best: how many times longer it takes than the best configuration.
+        estimate_s, p05_s, p95_s: of the usual kernel.
+        best_s: of the best configuration; best_log_sd: of the error of its log.
     """
 
     estimate_s: float
     p05_s: float
     p95_s: float
-    over_best: float
+    best_s: float
+    best_log_sd: float
 
     @staticmethod
-    def from_op(op: Op, every: Sequence[Ranked]) -> Usual:
-        """Of an op with the rankings of its products."""
-        ranker, device = shipped_ranker(), every[0].steps.device
-        tuned = tuned_problem(op)
-        seconds = sum(usual_s(one, tuned) for one in every)
-        spread = math.exp(Z90 * math.hypot(ranker.log_sd(device), ranker.card.usual_gain))
+    def from_kernel(kernel: KernelTime, every: Sequence[Ranked]) -> Usual:
+        """Of a predicted kernel with the rankings of its products."""
+        card, device = shipped_ranker().card, every[0].steps.device
         best = sum(one.estimate_s for one in every)
-        return Usual(seconds, seconds / spread, seconds * spread, seconds / best)
+        if is_swept(kernel.op, device):
+            least = (max(x, best) for x in (kernel.estimate_s, kernel.p05_s, kernel.p95_s))
+            return Usual(*least, best, card.log_sd)
+        usual, low, high = kernel.estimate_s, kernel.p05_s, kernel.p95_s
+        best = min(max(usual * math.exp(-card.usual_gain), kernel.ceiling_s or 0.0), usual)
+        sd_of_usual = math.log(high / low) / (2.0 * Z90)
+        sd_beside = card.device_log_sd * math.sqrt(1.0 - card.device_shared**2)
+        return Usual(usual, low, high, best, math.hypot(sd_of_usual, sd_beside))
 
 
 @final
@@ -188,8 +195,7 @@ def diagnose_measured(one: Measured, error: GroupError | None = None) -> Diagnos
             configuration that the device cannot run.
     """
     every = _ranked(one)
-    usual = Usual.from_op(one.op, every)
-    kernel, measured, remark = _checked(one, usual)
+    kernel, usual, measured, remark = _checked(one, every)
     stated = one.configuration is not None
     ran = one.configuration or _likeliest(every, measured)
     check_legal(ran, every[0].steps.device, every[0].steps.recipe)
@@ -200,23 +206,25 @@ def diagnose_measured(one: Measured, error: GroupError | None = None) -> Diagnos
     if stated:
         belief = _beside(every, predicted, measured, _spread(one.values_us))
     else:
-        belief = _alone(every, measured, _spread(one.values_us), error)
+        belief = _alone(usual, measured, _spread(one.values_us), error)
     limit = _limit(one, kernel, measured)
     if limit.state.startswith(CACHED):
         remark.append(COUNTED)
-    best_s = max(measured * math.exp(-belief.middle), limit.seconds)
-    usual_held_s = best_s * usual.over_best
-    faster = _faster(every, one.configuration, belief, measured, limit.seconds)
+    most = measured if stated else usual.estimate_s
+    faster = _faster(every, one.configuration, belief, measured, (limit.seconds, most))
     return Diagnosis(
-        measured_us=US * measured, predicted_us=US * usual.estimate_s, usual_us=US * usual_held_s,
-        bound_us=US * limit.seconds, bound_by=limit.by, bound_state=limit.state,
-        configuration=ran, assumed=not stated,
-        ceiling_us=_ceiling_us(kernel.ceiling_s, usual_held_s, faster, limit),
-        causes_us={name: US * value for name, value in causes.items()}, faster=faster,
-        warnings=(
-            *remark, *kernel.warnings, *_doubts(one.device, error), *_quicker(usual, measured),
-        ),
-    )  # fmt: skip
+        measured_us=US * measured,
+        predicted_us=US * usual.estimate_s,
+        bound_us=US * limit.seconds,
+        bound_by=limit.by,
+        bound_state=limit.state,
+        configuration=ran,
+        assumed=not stated,
+        ceiling_us=_ceiling_us(kernel.ceiling_s, usual.estimate_s, faster, limit),
+        causes_us={name: US * value for name, value in causes.items()},
+        faster=faster,
+        warnings=(*remark, *kernel.warnings, *_doubts(one, error), *_quicker(usual, measured)),
+    )
 
 
 CACHED = "operands in the cache"
@@ -244,12 +252,12 @@ def _limit(one: Measured, kernel: KernelTime, measured: float) -> Limit:
 
 
 def _ceiling_us(
-    ceiling_s: float | None, usual_held_s: float, faster: Faster | None, limit: Limit
+    ceiling_s: float | None, usual_s: float, faster: Faster | None, limit: Limit
 ) -> float | None:
     """What quick kernels reach: a kernel that is expected to be quicker is one of them."""
     if ceiling_s is None:
         return None
-    least = min(ceiling_s, usual_held_s)
+    least = min(ceiling_s, usual_s)
     if faster is not None:
         least = min(least, faster.estimate_us / US)
     return US * max(least, limit.seconds)
@@ -266,14 +274,14 @@ def group_errors(kernels: Sequence[Measured]) -> list[GroupError | None]:
     logs: dict[int, float] = {}
     card = shipped_ranker().card
     for index, one in enumerate(kernels):
-        if one.configuration is not None or one.device.name in card.devices:
+        if one.configuration is not None or is_swept(one.op, one.device):
             continue
         try:
             every = _ranked(one)
-            _, measured, _ = _checked(one, Usual.from_op(one.op, every))
+            _, usual, measured, _ = _checked(one, every)
         except SilicastError:  # named where it is diagnosed
             continue
-        logs[index] = math.log(measured / sum(item.estimate_s for item in every))
+        logs[index] = math.log(measured / usual.best_s)
         group = one.device, one.op.variant.dtype, every[0].regime
         positions.setdefault(group, []).append(index)
     errors: list[GroupError | None] = [None] * len(kernels)
@@ -287,13 +295,14 @@ def group_errors(kernels: Sequence[Measured]) -> list[GroupError | None]:
     return errors
 
 
-def _checked(one: Measured, usual: Usual) -> tuple[KernelTime, float, list[str]]:
-    """The kernel with its bound and ceiling, the measured time in seconds, and what is odd about
-    it.
+def _checked(one: Measured, every: Sequence[Ranked]) -> tuple[KernelTime, Usual, float, list[str]]:
+    """The kernel with its bound and ceiling, its usual time, the measured time in seconds, and what
+    is odd about it.
     """
     (kernel,) = times([one.op], one.device, Evidence(ceilings=True))
+    usual = Usual.from_kernel(kernel, every)
     measured, remark = _measured(one.values_us, kernel, usual, one.op.variant.cache)
-    return kernel, measured, remark
+    return kernel, usual, measured, remark
 
 
 def _ranked(one: Measured) -> list[Ranked]:
@@ -414,15 +423,13 @@ def _beside(
 
 
 def _alone(
-    every: Sequence[Ranked], measured: float, repeats_sd: float, error: GroupError | None
+    usual: Usual, measured: float, repeats_sd: float, error: GroupError | None
 ) -> GainBelief:
     """The gain where what ran is not known."""
-    ranker = shipped_ranker()
-    log = math.log(measured / sum(item.estimate_s for item in every))
-    sd = ranker.log_sd(every[0].steps.device)
+    log, sd = math.log(measured / usual.best_s), usual.best_log_sd
     if error is not None:
         log, sd = log + error.log, math.hypot(error.own_sd, error.sd)
-    return gain_belief(log, math.hypot(sd, repeats_sd), ranker.card.usual_gain)
+    return gain_belief(log, math.hypot(sd, repeats_sd), shipped_ranker().card.usual_gain)
 
 
 def _faster(
@@ -430,20 +437,22 @@ def _faster(
     ran: Configuration | None,
     belief: GainBelief,
     measured: float,
-    bound_s: float,
+    limits_s: tuple[float, float],
 ) -> Faster | None:
     """The best configuration and its gain over the measured time.
 
     Args:
         ran: None = not known: then a slow time says that it was not the best one.
+        limits_s: the bound, and what the best configuration takes at most.
     """
     best = every[0].grid[int(every[0].order[0])]
-    if best == ran or belief.middle < NONE:  # as likely as not to be none
+    bound_s, most_s = limits_s
+    middle = max(min(measured * math.exp(-belief.middle), most_s), bound_s)
+    if best == ran or measured < middle * math.exp(NONE):  # as likely as not to be none
         return None
     least, most = belief.ends
-    low, middle, high = (
-        max(measured * math.exp(-log), bound_s) for log in (most, belief.middle, least)
-    )
+    low = min(max(measured * math.exp(-most), bound_s), middle)
+    high = max(measured * math.exp(-least), middle)
 
     def gain(time: float) -> float:
         return 100.0 * max(1.0 - time / measured, 0.0)
@@ -460,13 +469,14 @@ def _faster(
     )
 
 
-def _doubts(device: Device, error: GroupError | None) -> Iterator[str]:
-    card = shipped_ranker().card
-    if device.name in card.devices:
+def _doubts(one: Measured, error: GroupError | None) -> Iterator[str]:
+    card, device = shipped_ranker().card, one.device
+    if is_swept(one.op, device):
         return
     yield (
-        f"{device.name} was not swept: configurations are ranked by physics and by sweeps of "
-        f"{', '.join(card.devices)}, and the interval is that of such devices"
+        f"{one.op.family} in {one.op.variant.dtype} was not swept on {device.name}: configurations "
+        f"are ranked by physics and by sweeps of experts in 16 bits on {', '.join(card.devices)}, "
+        "against the usual time that `silicast kernel` predicts"
     )
     if error is None:
         return
@@ -489,8 +499,8 @@ def _quicker(usual: Usual, measured: float) -> Iterator[str]:
     """Where the usual choice was expected to be far quicker than what ran."""
     if usual.p95_s < measured:
         yield (
-            f"without this measurement {US * usual.estimate_s:.4g} us are expected of the usual "
-            f"choice, at most {US * usual.p95_s:.4g}: "
+            f"{US * usual.estimate_s:.4g} us are expected of the usual kernel, at most "
+            f"{US * usual.p95_s:.4g}: "
             f"{_other_unit(US * measured, usual) or 'did another kernel, format or library run?'}"
         )
 
@@ -500,7 +510,6 @@ def diagnosis_data(diagnosis: Diagnosis) -> dict[str, Any]:
     data: dict[str, Any] = {
         "measured_us": diagnosis.measured_us,
         "predicted_us": diagnosis.predicted_us,
-        "usual_us": diagnosis.usual_us,
         "bound_us": diagnosis.bound_us,
         "bound_by": diagnosis.bound_by,
         "bound_state": diagnosis.bound_state,

@@ -29,8 +29,8 @@ from silicast.kernels.physics.constants import constants_of
 from silicast.kernels.products.candidates import SWEEP
 from silicast.kernels.products.tile_times import Product
 from silicast.learning.configuration_ranking import Ranked, configured_s, ranked
-from silicast.tuning.tuner_choice import Tuning
-from silicast.tuning.usual_choice import chances_of
+from silicast.tuning.swept import SWEPT_FORMATS
+from silicast.tuning.tuner_choice import Tuning, tuner_chances
 
 
 @final
@@ -140,10 +140,9 @@ def tuners_log_odds(result: Ranked, about: Tuning, chosen: ChosenBy) -> F64:
     recipe = result.steps.recipe
     if recipe.name in SWEPT_FORMATS:
         return np.zeros(len(result.order))
-    return log_fixed(chances_of(result, about._replace(compiler=chosen.compiler), chosen.engine))
-
-
-SWEPT_FORMATS = ("bf16", "fp16")
+    tuned, tiles = about._replace(compiler=chosen.compiler), result.steps.tiles
+    chances = tuner_chances([tuned], result.steps.device, recipe.name, chosen.engine)
+    return log_fixed(chances.of_tiles({"m": tiles.m, "n": tiles.n, "k": tiles.k}))
 
 
 def _fits(result: Ranked, recipe: Recipe) -> NDArray[np.bool_]:

@@ -28,7 +28,6 @@ from silicast.kernels.products.blocks import excesses
 from silicast.kernels.products.tile_times import Product
 from silicast.learning.configuration_ranking import configured_s, ranked, shipped_ranker
 from silicast.tuning.expert_layers import (
-    SWEPT_FORMATS,
     ChosenBy,
     TunedLayer,
     routing_log_sd,
@@ -46,6 +45,7 @@ from silicast.tuning.files import (
     read_tuned_file,
     usual_tokens,
 )
+from silicast.tuning.swept import SWEPT_FORMATS
 from silicast.tuning.tuner_choice import Tuning
 from silicast.workload.models.lookup import find_model
 from silicast.workload.models.model import ModelConfig

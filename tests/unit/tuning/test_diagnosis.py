@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import silicast
 from silicast.core.errors import SilicastError
 from silicast.measurement.trials.diagnosed import diagnose_files
 from silicast.scenario.answers.diagnose.model_gain import gain_in_model
@@ -57,7 +58,32 @@ def test_bound_ceiling_usual_and_proposed_times_stand_in_order(
     assert result.ceiling_us is not None
     proposed = result.faster
     assert proposed is not None
-    assert result.bound_us <= result.ceiling_us <= proposed.estimate_us <= result.usual_us
+    assert result.bound_us <= result.ceiling_us <= proposed.estimate_us <= result.predicted_us
+
+
+@pytest.mark.parametrize("device", ["A100", "H100", "MI300X"])
+@pytest.mark.parametrize("kernel", [GEMM, {**GEMM, "m": 4096}, MOE])
+def test_the_usual_time_is_that_of_the_kernel_command(kernel: dict[str, Any], device: str) -> None:
+    usual = silicast.predict(task="kernel", device=device, workload={"kernel": kernel})
+    predicted_us = usual["latency_us"].estimate
+    for slow in (1.0, 1.3, 4.0):
+        result = diagnose(kernel, device, [slow * predicted_us])
+        assert result.predicted_us == pytest.approx(predicted_us, rel=1e-12)
+        if result.faster is not None:
+            assert result.faster.estimate_us <= predicted_us * (1.0 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "device", "swept"),
+    [(MOE, "H20", True), (GEMM, "H20", False), (MOE, "H100", False),
+     ({**MOE, "dtype": "fp8"}, "H20", False)],
+)  # fmt: skip
+def test_only_experts_in_16_bits_were_swept(
+    kernel: dict[str, Any], device: str, swept: bool
+) -> None:
+    slow_us = 3.0 * diagnose(kernel, device, [1e6]).predicted_us
+    warnings = diagnose(kernel, device, [slow_us]).warnings
+    assert swept != any("was not swept" in text for text in warnings)
 
 
 def test_a_bound_says_where_operands_are() -> None:

@@ -28,7 +28,7 @@ def diagnosis_report(title: str, diagnosis: Diagnosis) -> RenderableType:
     )
     if diagnosis.ceiling_us is not None:
         facts.add("ceiling", f"{figure(diagnosis.ceiling_us)} us: quick kernels of such sizes")
-    facts.add("usual", f"{figure(diagnosis.usual_us)} us: as tuners choose, held against this time")
+    facts.add("usual", f"{figure(diagnosis.predicted_us)} us: as `silicast kernel` predicts")
     ran = "likeliest" if diagnosis.assumed else "stated"
     facts.add("ran", f"{diagnosis.configuration.label} ({ran})")
     rows = [

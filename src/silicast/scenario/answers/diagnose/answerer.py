@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, ClassVar, final
 
 from silicast.core.prediction import Domain, Quantity
-from silicast.learning.configuration_ranking import shipped_ranker
 from silicast.scenario.answer import Answer, answer
 from silicast.scenario.answerer import Answerer, ignored, refuse_unmodelled, register
 from silicast.scenario.answers.diagnose.model_gain import gain_in_model
@@ -21,7 +20,7 @@ from silicast.tuning.diagnosis import (
     group_errors,
     saved_us,
 )
-from silicast.tuning.expert_layers import SWEPT_FORMATS
+from silicast.tuning.swept import is_swept
 
 UNUSED = (
     "cluster", "host", "limits", "seed", "tier", "calibration", "router", "precision", "parallel",
@@ -74,8 +73,7 @@ def _answer(scenario: Scenario, one: Measured, error: GroupError | None) -> Answ
 
 
 def _domain(one: Measured) -> Domain:
-    swept = one.device.name in shipped_ranker().card.devices
-    return "in" if swept and one.op.variant.dtype in SWEPT_FORMATS else "near"
+    return "in" if is_swept(one.op, one.device) else "near"
 
 
 def _why(scenario: Scenario, one: Measured, result: Diagnosis) -> dict[str, Any]:

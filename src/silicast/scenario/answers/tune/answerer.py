@@ -14,7 +14,6 @@ from silicast.scenario.decode import Scenario
 from silicast.scenario.resolve import device_of, model_of
 from silicast.scenario.schema import ParallelTable, PrecisionTable
 from silicast.scenario.workloads import TuneWorkload
-from silicast.tuning.expert_layers import SWEPT_FORMATS
 from silicast.tuning.files import engines
 from silicast.tuning.plan import (
     BLOCK_SCALED,
@@ -24,6 +23,7 @@ from silicast.tuning.plan import (
     tune_experts,
     tune_products,
 )
+from silicast.tuning.swept import SWEPT_FORMATS
 
 UNUSED = ("cluster", "host", "limits", "seed", "tier", "calibration", "router")
 
