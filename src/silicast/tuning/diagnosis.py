@@ -159,8 +159,10 @@ class Usual:
         card, device = shipped_ranker().card, every[0].steps.device
         best = sum(one.estimate_s for one in every)
         if is_swept(kernel.op, device):
-            least = (max(x, best) for x in (kernel.estimate_s, kernel.p05_s, kernel.p95_s))
-            return Usual(*least, best, card.log_sd)
+            usual, low, high = (
+                max(x, best) for x in (kernel.estimate_s, kernel.p05_s, kernel.p95_s)
+            )
+            return Usual(usual, low, high, best, card.log_sd)
         usual, low, high = kernel.estimate_s, kernel.p05_s, kernel.p95_s
         best = min(max(usual * math.exp(-card.usual_gain), kernel.ceiling_s or 0.0), usual)
         sd_of_usual = math.log(high / low) / (2.0 * Z90)
