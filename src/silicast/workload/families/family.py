@@ -19,7 +19,19 @@ from silicast.core.errors import SilicastError
 from silicast.workload.models.model import MLA, LayerSizes, ModelConfig, MoE, Recurrent, Sparse
 from silicast.workload.models.precision import Precision
 
-Structure = Literal["experts", "latent", "sparse", "mamba", "linear", "vision", "encoder", "sizes"]
+Structure = Literal[
+    "experts",
+    "latent",
+    "sparse",
+    "mamba",
+    "linear",
+    "convolution",
+    "vision",
+    "encoder",
+    "sizes",
+    "inputs",
+    "loops",
+]
 PARTS: dict[str, type] = {
     "moe": MoE,
     "mla": MLA,
@@ -53,14 +65,16 @@ class Rule(Strict, frozen=True):
         default: the value where none is present; text is a formula for numbers. None = required.
         values: what each value of the field means; None = the value itself.
         other: what any further value means; None = it is not modelled.
-        unset: a number that means the same as a missing field.
+        unset: a number or a word that means the same as a missing field.
+        stated: what it means that one of the fields is stated at all, whatever its value.
     """
 
     key: str | list[str]
     default: bool | int | str | None = None
     values: dict[str, bool | int | str | Rule] | None = None
     other: bool | int | str | Rule | None = None
-    unset: int | None = None
+    unset: int | str | None = None
+    stated: bool | int | str | Rule | None = None
 
     @property
     def keys(self) -> list[str]:
@@ -128,16 +142,18 @@ class DenseLayers(Strict, frozen=True):
     Attributes:
         first: so many layers at the start.
         every, offset: of the others, all but layer ``offset`` and every ``every``-th from there on.
+        last: and the layers behind this one.
         named: list of the configuration with the numbers of further layers.
-        per_layer: list of the configuration: 0 for a dense layer, 1 for one with experts; where it
-            is present nothing else counts.
+        per_layer: list of the configuration: 0 or "dense" for a dense layer, 1 or "sparse" for one
+            with experts; where it is present nothing else counts.
     """
 
     first: Value = 0
     every: Value = 1
-    offset: int = 0
+    offset: Value = 0
+    last: Value = "layers"
     named: str = ""
-    per_layer: str = ""
+    per_layer: str = "mlp_layer_types"
 
 
 @final
@@ -147,7 +163,8 @@ class Mixers(Strict, frozen=True):
     Attributes:
         per_layer: list of the configuration; kinds: its entries -> mixers.
         usual: entry of all layers where the list is missing; "" = the list is required.
-        nth, every: entry of every ``every``-th layer there.
+        nth, every, offset: entry of layer ``offset`` and every ``every``-th from there on there.
+        named: list of the configuration with the numbers of further layers of this entry.
         longer: the list may go on behind the layers, for those of multi-token prediction.
     """
 
@@ -156,6 +173,8 @@ class Mixers(Strict, frozen=True):
     usual: str = ""
     nth: str = ""
     every: Value | None = None
+    offset: Value = -1
+    named: str = ""
     longer: bool = False
 
 

@@ -18,8 +18,16 @@ if TYPE_CHECKING:
     from silicast.workload.families.reader import Reader
 
 T = TypeVar("T")
-_EXPERTS = {"1": True, "0": False}
+_SIZES = {
+    "head_dim": "head_dim",
+    "num_attention_heads": "heads",
+    "num_key_value_heads": "kv_heads",
+    "intermediate_size": "intermediate",
+}
+"""Fields of single layers -> ours."""
+_EXPERTS = {"1": True, "0": False, "sparse": True, "dense": False}
 _LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+_WORDS = {"linear_attention": "mamba", "full_attention": "attention"}
 _MIXERS = {"mamba": "mamba2", "attention": "heads"}
 _FEEDS = {"mlp": "mlp", "moe": "experts"}
 
@@ -40,9 +48,10 @@ def have_window(read: Reader, rule: Windows) -> list[bool]:
 def dense_layers(read: Reader, rule: DenseLayers) -> tuple[int, ...]:
     """Numbers of the layers that have an MLP instead of experts."""
     first, every = read.value(rule.first), max(read.value(rule.every), 1)
+    offset, last = read.value(rule.offset), read.value(rule.last)
     named = read.fields.integers(rule.named) if rule.named else ()
     experts = _per_layer(read, rule.per_layer, _EXPERTS) or [
-        layer >= first and (layer - rule.offset) % every == 0 and layer not in named
+        first <= layer <= last and (layer - offset) % every == 0 and layer not in named
         for layer in range(read["layers"])
     ]
     return tuple(layer for layer, routed in enumerate(experts) if not routed)
@@ -50,17 +59,22 @@ def dense_layers(read: Reader, rule: DenseLayers) -> tuple[int, ...]:
 
 def mixers(read: Reader, rule: Mixers) -> tuple[str, ...]:
     """The token mixer of each layer."""
-    usual = [rule.nth if nth else rule.usual for nth in _every(read, rule.every)]
+    named = read.fields.integers(rule.named) if rule.named else ()
+    marked = _every(read, rule.every, read.value(rule.offset))
+    usual = [rule.nth if nth or layer in named else rule.usual for layer, nth in enumerate(marked)]
     stated = _per_layer(read, rule.per_layer, rule.kinds, longer=rule.longer)
     if not stated and not rule.usual:
         raise SilicastError("missing", field=rule.per_layer, hint="expected one entry a layer")
     return tuple(stated or (rule.kinds[entry] for entry in usual))
 
 
-def _every(read: Reader, every: Value | None) -> list[bool]:
+def _every(read: Reader, every: Value | None, offset: int = -1) -> list[bool]:
     """Of each layer, whether it is one of every so many; none is where ``every`` is None."""
-    number = read["layers"] + 1 if every is None else max(read.value(every), 1)
-    return [(layer + 1) % number == 0 for layer in range(read["layers"])]
+    layers = range(read["layers"])
+    if every is None:
+        return [False] * len(layers)
+    number = max(read.value(every), 1)
+    return [(layer - offset) % number == 0 for layer in layers]
 
 
 def _per_layer(
@@ -78,6 +92,21 @@ def _per_layer(
         if str(entry) not in kinds:
             raise not_modelled(name, str(entry), kinds)
     return [kinds[str(entry)] for entry in entries][: read["layers"]]
+
+
+def stated_sizes(read: Reader) -> tuple[LayerSizes, ...]:
+    """Sizes that ``per_layer_config`` gives single layers by their number; () = it gives none."""
+    table, sizes = read.fields.table("per_layer_config"), [LayerSizes()] * read["layers"]
+    for name in table.names():
+        if not name.isdigit() or int(name) >= len(sizes):
+            raise table.error("expected numbers of layers", name)
+        layer = table.table(name)
+        for field in layer.names():
+            if field not in _SIZES:
+                raise not_modelled(f"per_layer_config.{name}", field, _SIZES)
+        values: dict[str, Any] = {_SIZES[field]: layer.count(field) for field in layer.names()}
+        sizes[int(name)] = LayerSizes(**values)
+    return tuple(sizes) if table.names() else ()
 
 
 def not_modelled(field: str, value: str, known: Iterable[str]) -> SilicastError:
@@ -129,7 +158,7 @@ def _one_part_a_layer(read: Reader) -> dict[str, Any]:
     pattern = read.fields.text("hybrid_override_pattern", default="")
     field = "hybrid_override_pattern" if pattern else "layers_block_type"
     parts = [_LETTERS.get(letter, letter) for letter in pattern]
-    parts = parts or list(read.fields.words(field))
+    parts = parts or [_WORDS.get(word, word) for word in read.fields.words(field)]
     layers = read.fields.integer("num_hidden_layers", default=len(parts))
     if len(parts) != layers or not parts:
         raise SilicastError(f"{len(parts)} parts for {layers} layers", field=field)

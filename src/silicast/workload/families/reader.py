@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, final
 
 from silicast.core.errors import SilicastError
@@ -13,11 +14,14 @@ from silicast.workload.families.family import PARTS, TYPES, Family, Rule, Value
 from silicast.workload.models.model import LayerSizes, ModelConfig, check_size, divided
 from silicast.workload.models.precision import Precision
 
-_ACTIVATIONS = {
+ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu", "gelu_fast": "gelu",
     "gelu_pytorch_tanh": "gelu", "gelu_python": "gelu", "relu": "relu", "relu2": "relu2",
+    "relu_squared": "relu2", "xielu": "gelu", "quick_gelu": "gelu", "gelu_tanh": "gelu",
+    "gelu_accurate": "gelu", "swiglu": "silu", "geglu": "gelu",
 }  # fmt: skip
-"""Names of activation functions in configurations -> ours."""
+"""Names of activation functions in configurations -> ours; xIELU is a few operations and one
+exponential an element, as GELU is."""
 _OPERATORS: dict[str, Callable[[int, int], int]] = {
     "*": operator.mul,
     "+": operator.add,
@@ -27,23 +31,45 @@ _OPERATORS: dict[str, Callable[[int, int], int]] = {
 """Operators of formulas, applied from left to right; "/" must leave no remainder."""
 
 
-def read_model(family: Family, fields: Fields, name: str, precision: Precision) -> ModelConfig:
+@final
+@dataclass(frozen=True, slots=True)
+class ClassDefaults:
+    """What the class of an architecture gives to fields that a configuration leaves out.
+
+    Attributes:
+        values: field -> value.
+        sizes: also to fields that the family requires.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    sizes: bool = False
+
+
+def read_model(
+    family: Family,
+    fields: Fields,
+    name: str,
+    precision: Precision,
+    defaults: ClassDefaults | None = None,
+) -> ModelConfig:
     """The model of a configuration of ``family``.
 
     Args:
         name: what to call it.
         precision: number formats of the checkpoint.
+        defaults: values of fields that the configuration leaves out, by the architecture's class.
 
     Raises:
         SilicastError: a field is missing, of the wrong type or contradicts another.
     """
-    for field, missing in family.refuse.items():
-        fields.refuse(field, missing)
+    defaults = defaults or ClassDefaults()
+    for name_of_field, missing in family.refuse.items():
+        fields.refuse(name_of_field, missing)
     rules, encoder = family.rules(), None
     if family.encoder is not None:
-        before = Reader(family, rules | family.encoder.rules(), fields)
+        before = Reader(family, rules | family.encoder.rules(), fields, defaults)
         encoder = before.model(f"{name}, encoder", precision)
-    return Reader(family, rules, fields).model(name, precision, encoder)
+    return Reader(family, rules, fields, defaults).model(name, precision, encoder)
 
 
 @final
@@ -52,10 +78,14 @@ class Reader:
 
     Args:
         rules: the family's, in an encoder with those that differ there.
+        defaults: values of fields that are left out; one that is null has the rule's default.
     """
 
-    def __init__(self, family: Family, rules: Mapping[str, Value], fields: Fields) -> None:
+    def __init__(
+        self, family: Family, rules: Mapping[str, Value], fields: Fields, defaults: ClassDefaults
+    ) -> None:
         self.fields = fields
+        self._defaults = defaults
         self._family = family
         self._rules = rules
         self._values: dict[str, Any] = {}
@@ -78,6 +108,9 @@ class Reader:
         """
         if not isinstance(rule, Rule):
             return self._fixed(rule, kind)
+        if rule.stated is not None and any(self.fields.has(key) for key in rule.keys):
+            self.fields.get(*rule.keys)
+            return self.value(rule.stated, kind)
         if rule.values is None:
             return self._stated(rule, kind)
         current = {bool: "bool", int: "int"}.get(type(rule.default), "text")
@@ -95,19 +128,31 @@ class Reader:
         key = next(
             (k for k, v in result if v is not None and (v is False or v != rule.unset)), None
         )
+        if key is None and (of_class := self._of_class(rule)) is not None:
+            fields = Fields(self._defaults.values)
+            key = of_class
         if key is None and rule.default is not None:
             return self._fixed(rule.default, kind)
         if key is None or kind == "int":
-            return fields.integer(key or rule.keys[0])
+            return _one_integer(fields, key or rule.keys[0])
         if kind == "bool":
             return fields.flag(key, default=False)
-        return _activation(fields, key) if kind == "activation" else fields.text(key)
+        return activation(fields, key) if kind == "activation" else fields.text(key)
+
+    def _of_class(self, rule: Rule) -> str | None:
+        """The field of a rule whose value the architecture's class gives where a configuration
+        leaves all of them out.
+        """
+        required = rule.default is None and not self._defaults.sizes
+        if required or any(key in self.fields.values for key in rule.keys):
+            return None
+        return next((key for key in rule.keys if key in self._defaults.values), None)
 
     def _fixed(self, value: bool | int | str, kind: str) -> Any:
         if not isinstance(value, str) or kind == "text":
             return value
         if kind == "activation":
-            return _ACTIVATIONS[value]
+            return ACTIVATIONS[value]
         number = self._formula(value)
         return bool(number) if kind == "bool" else number
 
@@ -140,6 +185,8 @@ class Reader:
         stated = {rule: self[rule] for rule in self._rules if "." not in rule}
         table |= {rule: value for rule, value in stated.items() if rule in TYPES}
         table |= self._windows()
+        if sizes := layers.stated_sizes(self):
+            table["sizes"] = sizes
         if family.mixers is not None:
             table["mixers"] = layers.mixers(self, family.mixers)
         without_experts = "feeds" in table and "experts" not in table["feeds"]
@@ -191,14 +238,22 @@ class Reader:
         return Precision.from_formats(**formats, default=precision)
 
 
-def _activation(fields: Fields, name: str) -> str:
+def _one_integer(fields: Fields, name: str) -> int:
+    """A whole number, which a list with an entry a layer may state if all are the same."""
+    value = fields.get(name)
+    if isinstance(value, list) and value and all(entry == value[0] for entry in value):
+        return Fields({name: value[0]}, fields.path, fields.file).integer(name)
+    return fields.integer(name)
+
+
+def activation(fields: Fields, name: str) -> str:
     """An activation function by one of its names.
 
     Raises:
         SilicastError: kind "not_yet": it is not known.
     """
     value = fields.text(name)
-    if value not in _ACTIVATIONS:
+    if value not in ACTIVATIONS:
         message = f"the activation {value[:40]!r} is not known"
-        raise fields.error(message, name, f"one of {', '.join(_ACTIVATIONS)}", "not_yet")
-    return _ACTIVATIONS[value]
+        raise fields.error(message, name, f"one of {', '.join(ACTIVATIONS)}", "not_yet")
+    return ACTIVATIONS[value]

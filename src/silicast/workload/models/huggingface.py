@@ -16,12 +16,21 @@ from silicast.core.errors import SilicastError, unmodelled
 from silicast.core.plain_data import check_depth
 from silicast.formats.fields import Fields
 from silicast.workload.families.family import Family, common_family, families, find_family
-from silicast.workload.families.reader import read_model
+from silicast.workload.families.reader import ACTIVATIONS, ClassDefaults, activation, read_model
 from silicast.workload.models.checkpoint import checkpoint_precision
+from silicast.workload.models.class_defaults import class_defaults
 from silicast.workload.models.counting import parameters
 from silicast.workload.models.ignored_config_fields import ignored_config_fields
+from silicast.workload.models.language_part import (
+    ENCODERS,
+    language_model,
+    language_part,
+    part_name,
+    tables,
+)
 from silicast.workload.models.model import LIMITS, ModelConfig
 from silicast.workload.models.model_file import HF_NAMES
+from silicast.workload.models.structures import structures, unread_structures
 
 _NEEDED = (
     "num_hidden_layers",
@@ -32,29 +41,9 @@ _NEEDED = (
 )
 """What every decoder states under some name."""
 
-_STRUCTURES: dict[str, tuple[str, ...]] = {
-    "latent": ("multi-head latent attention (MLA)", "kv_lora_rank", "q_lora_rank"),
-    "sparse": ("sparse attention", "index_topk", "sparse_attention_config"),
-    "experts": (
-        "mixture of experts (MoE)",
-        "num_experts",
-        "num_local_experts",
-        "n_routed_experts",
-        "moe_intermediate_size",
-    ),
-    "mamba": (
-        "Mamba layers",
-        "hybrid_override_pattern",
-        "ssm_state_size",
-        "mamba_num_heads",
-        "state_size",
-    ),
-    "linear": ("linear attention layers", "linear_num_value_heads", "linear_attn_config"),
-    "vision": ("a vision or audio encoder", "vision_config", "audio_config"),
-    "encoder": ("an encoder", "is_encoder_decoder", "num_decoder_layers"),
-    "sizes": ("layers of different sizes", "block_configs", "swa_head_dim", "global_head_dim"),
-}
-"""Structures beyond a dense decoder: key -> name for messages, and the fields that belong to it."""
+_APART = frozenset(("vision",))
+"""Structures that stand beside the language model: it is read without them."""
+_ENCODER_LEFT_OUT = "encoder of images or sound is left out"
 
 
 def read_config(data: dict[str, Any], *, name: str = "", file: str = "") -> ModelConfig:
@@ -80,31 +69,41 @@ def read_config(data: dict[str, Any], *, name: str = "", file: str = "") -> Mode
         architecture = _architecture(data)
         called = name or Fields(data).text("_name_or_path", default="") or architecture
         called = called or "unnamed model"
-        family = find_family(architecture)
-        if family is not None and not _structures(data, family.structures):
-            return _read(family, data, called)[0]
+        family, remark, part = find_family(architecture), "", ""
+        if family is None and (part := part_name(data)):
+            family, remark = _family_of_part(data, part)
+            data = language_part(data)
+        if family is not None and not structures(tables(data), {*family.structures, *_APART}):
+            if not remark and _has_encoder(data) and "vision" not in family.structures:
+                remark = f"the {_ENCODER_LEFT_OUT}"
+            return replace(_read(family, data, called, part)[0], implied=remark)
         return _nearest(architecture, family, data, called)
     except SilicastError as error:
         raise _named(error, data, file) from None
 
 
-def _read(family: Family, data: dict[str, Any], name: str) -> tuple[ModelConfig, int]:
+def _read(
+    family: Family, data: dict[str, Any], name: str, part: str = ""
+) -> tuple[ModelConfig, int]:
     """The model as ``family`` reads it, with contradictory sizes of heads corrected, and how many
-    fields it looked for that are missing.
+    fields it looked for that are missing. ``part`` is the table that held the fields of
+    a language model; "" = none.
 
     Raises:
         SilicastError: it cannot be read so.
     """
-    text = _text_part(data) if family.text_part else data
+    text = language_part(data) if family.text_part else data
     precision = checkpoint_precision(text)
     assumed: tuple[str, ...] = ()
+    # a model that states nothing of a size is a mistake, a part of one is not
+    defaults = ClassDefaults(class_defaults(text), sizes=bool(part or part_name(data)))
     try:
         fields = Fields(text)
-        model = read_model(family, fields, name, precision)
+        model = read_model(family, fields, name, precision, defaults)
     except SilicastError as error:
         text, assumed = _with_fitting_heads(text, error)
         fields = Fields(text)
-        model = read_model(family, fields, name, precision)
+        model = read_model(family, fields, name, precision, defaults)
     requested = fields.names_read() | set(family.ignored)
     model = replace(model, ignored_fields=ignored_config_fields(text, requested), assumed=assumed)
     return model, sum(1 for field in requested if text.get(field) is None)
@@ -147,7 +146,8 @@ def _nearest(
         SilicastError: no family has these structures, none can read the fields, or a size that
             the common structure needs is missing.
     """
-    needed = set(_structures(data)) - {"vision"}
+    needed = set(structures(tables(data))) - _APART
+    _check_activation(data)
     best: tuple[tuple[int, int, bool, int, int, str], Family, ModelConfig] | None = None
     problem = _unknown(architecture, data) if family is None else _foreign(data, family)
     common = common_family()
@@ -163,6 +163,9 @@ def _nearest(
         except SilicastError as error:
             problem = error if candidate is family else problem
             continue
+        misread = unread_structures(result.ignored_fields, needed)
+        if misread or not _has_activation(result, data):
+            continue  # other layers, or another MLP, than the fields describe
         extra = len(set(candidate.structures) - needed)
         rank = (
             _invented(result, data, needed),
@@ -182,13 +185,44 @@ def _nearest(
     if not architecture:
         title = "no architecture is named"
     nearest = f"{title}: read as {_structure_of(chosen)}, {_described(model)}"
-    vision = data.get("vision_config") or data.get("audio_config")
-    encoder = (
-        ("its encoder of images or sound is left out",)
-        if vision and ("vision" not in chosen.structures or not model.encoder_parameters)
-        else ()
-    )
+    counted = "vision" in chosen.structures and model.encoder_parameters
+    encoder = (f"its {_ENCODER_LEFT_OUT}",) if _has_encoder(data) and not counted else ()
     return replace(model, assumed=(nearest, *encoder, *model.assumed))
+
+
+def _family_of_part(data: dict[str, Any], part: str) -> tuple[Family | None, str]:
+    """The family of the language model inside a configuration whose whole is not known, and what
+    to say of it.
+    """
+    inner = language_model(data)
+    family = find_family(_architecture(inner)) if inner.get("architectures") else None
+    if family is None and isinstance(inner.get("model_type"), str):
+        family = find_family(inner["model_type"])
+    if family is None:
+        return None, ""
+    text = f"the language model under {part} is read as {family.architectures[0]}"
+    return family, f"{text}; the {_ENCODER_LEFT_OUT}" if _has_encoder(data) else text
+
+
+def _has_encoder(data: Mapping[str, Any]) -> bool:
+    return any(data.get(name) for name in ENCODERS)
+
+
+def _check_activation(data: Mapping[str, Any]) -> None:
+    """Raises SilicastError for an activation that no family knows."""
+    if (name := _activation_field(data)) and data[name] not in ACTIVATIONS:
+        activation(Fields(data), name)
+
+
+def _has_activation(model: ModelConfig, data: Mapping[str, Any]) -> bool:
+    """Whether a model has the activation that the configuration states, if it states one."""
+    name = _activation_field(data)
+    return not name or ACTIVATIONS[data[name]] == model.activation
+
+
+def _activation_field(data: Mapping[str, Any]) -> str:
+    names = ("hidden_act", "hidden_activation", "activation_function")
+    return next((name for name in names if isinstance(data.get(name), str)), "")
 
 
 def _require_sizes(common: Family, architecture: str, data: dict[str, Any]) -> None:
@@ -212,8 +246,7 @@ def _require_sizes(common: Family, architecture: str, data: dict[str, Any]) -> N
 
 def _invented(model: ModelConfig, data: Mapping[str, Any], needed: Collection[str]) -> int:
     """Parts of a model that no field of the configuration stands for: its family's defaults."""
-    text = data.get("text_config")
-    stated = {*data, *(text if isinstance(text, dict) else ())}
+    stated = {name for table in tables(data) for name in table}
     experts = model.moe is not None and "experts" not in needed
     shared = model.moe is not None and model.moe.shared_intermediate > 0
     windows = any(model.windows) and not any("window" in name or "chunk" in name for name in stated)
@@ -242,8 +275,7 @@ def _described(model: ModelConfig) -> str:
 
 def _check_known(data: Mapping[str, Any]) -> None:
     """Raises SilicastError for a value that no architecture can have, whoever reads the field."""
-    text = data.get("text_config")
-    for table in (data, text) if isinstance(text, dict) else (data,):
+    for table in tables(data):
         kinds, layers = table.get("layer_types"), table.get("num_hidden_layers")
         if isinstance(kinds, list) and isinstance(layers, int) and len(kinds) != layers:
             raise SilicastError(
@@ -283,34 +315,12 @@ def _nameless(data: Mapping[str, Any]) -> SilicastError:
     )
 
 
-def _text_part(data: dict[str, Any]) -> dict[str, Any]:
-    """The fields of the text part, and beside them those of the whole model."""
-    text = Fields(data).table("text_config")
-    inner = data.get("text_config") if text.names() else {}
-    assert isinstance(inner, dict)
-    return {**data, **{key: value for key, value in inner.items() if value is not None}}
-
-
-def _structures(data: Mapping[str, Any], known: Collection[str] = ()) -> dict[str, str]:
-    """Structures, beyond ``known``, that the fields belong to: key -> name for messages."""
-    text = data.get("text_config")
-    tables = (data, text) if isinstance(text, dict) else (data,)
-    return {
-        key: name
-        for key, (name, *fields) in _STRUCTURES.items()
-        if key not in known
-        and any(
-            table.get(field) not in (None, False, 0, {}) for table in tables for field in fields
-        )
-    }
-
-
 def _unknown(architecture: str, data: Mapping[str, Any]) -> SilicastError:
     if not architecture:
         return _nameless(data)
-    structures = _structures(data)
+    needed = structures(tables(data))
     known = sorted(name for name in families() if name[0].isupper())
-    missing = f": it needs {', '.join(structures.values())}" if structures else ""
+    missing = f": it needs {', '.join(needed.values())}" if needed else ""
     return unmodelled(
         f"the architecture {architecture[:60]!r} is not modelled yet{missing}",
         "architectures",
@@ -319,9 +329,9 @@ def _unknown(architecture: str, data: Mapping[str, Any]) -> SilicastError:
 
 
 def _foreign(data: Mapping[str, Any], family: Family) -> SilicastError:
-    structures = _structures(data, family.structures)
+    needed = structures(tables(data), family.structures)
     return unmodelled(
-        f"fields of {', '.join(structures.values())} in an architecture without them",
+        f"fields of {', '.join(needed.values())} in an architecture without them",
         "architectures",
         "remove those fields or state the right architecture",
     )
