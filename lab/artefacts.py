@@ -86,25 +86,13 @@ def reasons(name: str, data: Path | None) -> list[str]:
             reasons.append(f"{artefact} was changed by hand")
         if code_hash(stage.modules) not in (known.code, known.accepted):
             reasons.append(f"{OTHER_CODE} {artefact} changed")
-        reasons += [
-            f"{OTHER_CODE} {artefact} no longer reads {one}, which no stage makes"
-            for one in _gone(known)
-        ]
         reasons += [f"{one} that {artefact} rests on {why}" for one, why in _moved(known, data)]
     return reasons
 
 
-def _gone(known: Provenance) -> list[str]:
-    """Constants that an artefact was made with and that the code has no more."""
-    return [one for one in known.constants if not path_of(one).is_file() and not maker_of(one)]
-
-
 def _moved(known: Provenance, data: Path | None) -> Iterator[tuple[str, str]]:
     """Inputs that are not what they were, and what became of them."""
-    gone = _gone(known)
     for artefact, value in known.constants.items():
-        if artefact in gone:
-            continue
         if not path_of(artefact).is_file():
             yield artefact, "is not there"
         elif content(artefact) != value:
@@ -285,9 +273,8 @@ def accept(sample: set[str]) -> None:
         code = code_hash(stages()[name].modules)
         for artefact in stages()[name].makes:
             known = provenance_of(artefact)
-            if known is not None and (known.code != code or _gone(known)):
-                left = {k: v for k, v in known.constants.items() if k not in _gone(known)}
-                again = msgspec.structs.replace(known, accepted=code, constants=left)
+            if known is not None and known.code != code:
+                again = msgspec.structs.replace(known, accepted=code)
                 _write_card(artefact, again, _dated(artefact))
 
 

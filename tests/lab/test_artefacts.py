@@ -188,6 +188,15 @@ def test_a_stage_does_not_see_what_is_made_after_it(small: Path) -> None:
     assert chain.made_later("first") == set()
 
 
+def test_whole_models_are_predicted_with_the_constants_of_every_kernel() -> None:
+    hidden = chain.made_later("whole_models")
+    assert [artefact for artefact in hidden if artefact.startswith("physics/")] == []
+    rests_on_programs = {"physics/chains", "physics/attention_backward"}
+    assert not rests_on_programs & (
+        chain.made_later("calibration") | chain.made_later("uncertainty")
+    )
+
+
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [
