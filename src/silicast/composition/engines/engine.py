@@ -68,6 +68,13 @@ class HostTable(Strict, frozen=True):
             Python, and operators that only view. It comes on top of each call; on devices that run
             an operation in the thread that calls it, the call itself is part of the operation's
             time, and this stands alone (0 = as ``dispatch_us`` there).
+        collective_us: on top of the call of a collective: communicators, work objects, streams that
+            wait for each other.
+        stage_us: of a micro-batch, forward and backward, through one chunk of a pipeline of several
+            stages: its schedule, what it sends and receives.
+        update_us: of an optimizer step in all: norms, the update's own code, what is logged; 0 = as
+            ``step_us``.
+        slower_on: host of the catalog -> how many times as long all of these take there.
         round_trip_us: from the end of a kernel whose result the host reads to the start of the
             next; 0 = as in most frameworks.
         log_sd: log standard deviation of these constants between hosts and versions.
@@ -83,6 +90,10 @@ class HostTable(Strict, frozen=True):
     rank_us: float = 0.0
     backward_us: float = 0.0
     between_us: float = 0.0
+    collective_us: float = 0.0
+    stage_us: float = 0.0
+    update_us: float = 0.0
+    slower_on: dict[str, float] = {}
     piece_us: float = 0.0
     gap_us: float = 0.0
     asynchronous: bool = False
@@ -118,6 +129,27 @@ class ParallelTable(Strict, frozen=True):
     expert_places: int = 0
     host_link_share: float = 0.85
     host_memory_share: float = 0.5
+
+
+class TrainingTable(Strict, frozen=True):
+    """Switches of an engine that trains, as far as they change time or memory.
+
+    Attributes:
+        dropout: layers drop results and attention's scores; masks are kept.
+        fused_loss: one kernel makes the loss of its logits; else the framework's operators do, in
+            32 bits.
+        fused_gradient_accumulation: products add to the gradients of earlier micro-batches
+            themselves.
+        deterministic: each step gives the same bits: results are filled before they are written,
+            and attention's gradients are summed in one order.
+        unpriced: the user's switches that change time by an amount that is not known.
+    """
+
+    dropout: bool = False
+    fused_loss: bool = True
+    fused_gradient_accumulation: bool = True
+    deterministic: bool = False
+    unpriced: list[str] = []
 
 
 class ExpertTable(Strict, frozen=True):
@@ -184,6 +216,8 @@ class MemoryTable(Strict, frozen=True):
         framework_gb: context, libraries, communication buffers and graphs, per device.
         page_tokens: tokens of one block of the KV cache.
         prefill_chunk_tokens: most new tokens of one step; 0 = no limit.
+        workspaces_mb: architecture -> what libraries of products hold of the allocator's memory for
+            their intermediate sums, 10^6 bytes a device, on top of ``framework_gb``.
         process_gb: in place of ``framework_gb``, of a process that computes in the host's memory.
     """
 
@@ -193,6 +227,7 @@ class MemoryTable(Strict, frozen=True):
     fraction_of: Literal["device", "empty", "free"] = "device"
     prefill_chunk_tokens: int = 0
     process_gb: float = 0.0
+    workspaces_mb: dict[str, float] = {}
 
 
 class BoardTable(Strict, frozen=True):
@@ -326,6 +361,7 @@ class Engine(Strict, frozen=True):
         parallel: its parallel plan where the user states none.
         serving: how it schedules requests; None = it serves none.
         experts: what training launches around them.
+        training: switches of one that trains.
         fusion: neighbours that one kernel runs.
         overlap: nodes on a second stream, in steps that replay a graph.
         since: option -> the version that first had it on; earlier ones run without.
@@ -355,6 +391,7 @@ class Engine(Strict, frozen=True):
     parallel: ParallelTable = ParallelTable()
     serving: ServingTable | None = None
     experts: ExpertTable = ExpertTable()
+    training: TrainingTable = TrainingTable()
     fusion: FusionTable = FusionTable()
     overlap: list[OverlapTable] = []
     since: dict[str, str] = {}

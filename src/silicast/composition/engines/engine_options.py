@@ -23,6 +23,11 @@ option                        values               what it does
 ``schedule_policy``           "fcfs", "lpm"        order in which waiting requests are served
 ``num_redundant_experts``     0 and more           copies of experts in memory, over all ranks
 ``num_slots``                 1 and more           places for experts and copies, over all ranks
+``dropout``                   true, false          of one that trains: layers drop results
+``fused_loss``                true, false          one kernel makes the loss of its logits
+``fused_gradient_accumulation`` true, false        products add to gradients themselves
+``deterministic``             true, false          each training step gives the same bits
+``unpriced``                  a list of names      switches that cost an unknown time: wider
 ============================= ==================== =============================================
 
 Further switches go to the policy as they are (:data:`POLICY_SWITCHES`); the page of each policy in
@@ -103,7 +108,7 @@ def _cuda_graph(engine: Engine, value: Any) -> Engine:
         )
     decode = _GRAPHS[chosen]
     prefill = "stream" if decode == "stream" else engine.launch.prefill
-    if engine.kind == "framework":  # a whole pass is captured
+    if engine.kind != "serving":  # a whole pass is captured
         prefill = decode
     launch = msgspec.structs.replace(engine.launch, decode=decode, prefill=prefill)
     caveats = engine.caveats
@@ -219,6 +224,39 @@ def _spread(engine: Engine, **fields: Any) -> Engine:
     return msgspec.structs.replace(engine, parallel=table)
 
 
+def _training_switch(name: str) -> Callable[[Engine, Any], Engine]:
+    """A switch of an engine that trains: true or false."""
+
+    def change(engine: Engine, value: Any) -> Engine:
+        return _trained(engine, name, _yes_or_no(name, value))
+
+    return change
+
+
+def _unpriced(engine: Engine, value: Any) -> Engine:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise SilicastError(
+            f"expected a list of names, found {value!r:.40}", field="engine.options.unpriced"
+        )
+    return _trained(engine, "unpriced", value)
+
+
+def _trained(engine: Engine, name: str, value: Any) -> Engine:
+    """A field of the training table.
+
+    Raises:
+        SilicastError: the engine trains nothing.
+    """
+    if engine.kind == "serving":
+        raise SilicastError(
+            f"{engine.name} trains nothing",
+            field=f"engine.options.{name}",
+            hint="an engine of kind training",
+        )
+    table = msgspec.structs.replace(engine.training, **{name: value})
+    return msgspec.structs.replace(engine, training=table)
+
+
 def _policy(engine: Engine, value: Any) -> Engine:
     if not isinstance(value, str):
         raise SilicastError(f"expected a name, found {value!r:.40}", field="engine.options.policy")
@@ -243,6 +281,8 @@ def _switch(name: str) -> Callable[[Engine, Any], Engine]:
 
 
 MOST = 1 << 40
+
+TRAINING_SWITCHES = ("dropout", "fused_loss", "fused_gradient_accumulation", "deterministic")
 
 POLICY_SWITCHES = (
     "enable_chunked_prefill",
@@ -306,6 +346,8 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "enable_prefix_caching": _enable_prefix_caching,
     "num_redundant_experts": _num_redundant_experts,
     "num_slots": _num_slots,
+    **{name: _training_switch(name) for name in TRAINING_SWITCHES},
+    "unpriced": _unpriced,
     **{name: _switch(name) for name in POLICY_SWITCHES},
 }
 

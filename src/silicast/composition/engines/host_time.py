@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.composition.engines.engine import Launch
+from silicast.composition.engines.engine_lowering import COLLECTIVES
 from silicast.composition.step.machine import Machine
 from silicast.composition.step.stage_graph import StageGraph
 from silicast.composition.step.states import BatchStates
@@ -76,7 +77,7 @@ def host_work(machine: Machine, states: BatchStates, devices: int) -> HostWork:
     work_s = host_work_s(machine, sequences, tokens, devices)
     host = machine.engine.host
     asynchronous = host.asynchronous and not machine.in_line
-    return HostWork(work_s, host.gap_us * (1e-6 / machine.host.factor), asynchronous)
+    return HostWork(work_s, host.gap_us * machine.host_us_s, asynchronous)
 
 
 def host_work_s(machine: Machine, sequences: Number, tokens: Number, devices: int) -> Number:
@@ -91,7 +92,7 @@ def host_work_s(machine: Machine, sequences: Number, tokens: Number, devices: in
     if devices > 1:
         fixed_us += host.transport_us + host.rank_us * (devices - 1)
     work_us = fixed_us + host.request_us * sequences + host.token_us * tokens
-    return work_us * (1e-6 / machine.host.factor)
+    return work_us * machine.host_us_s
 
 
 @final
@@ -148,13 +149,17 @@ class HostLaunches:
             each_us = np.where(runs, host.between_us or host.dispatch_us, 0.0)
         elif host.backward_us:
             each_us = np.where(runs & (graph.direction == _BACKWARD), host.backward_us, each_us)
-        each_us = (each_us * graph.launches)[order]
+        each_us = each_us * graph.launches
+        if host.collective_us:
+            calls = np.array([node.op.family in COLLECTIVES for node in graph.nodes], dtype=bool)
+            each_us = each_us + np.where(runs & calls, host.collective_us, 0.0)
+        each_us = each_us[order]
         if launch == "graph" and not machine.in_line:
             each_us = np.zeros(len(order))
         elif launch == "piecewise" and not machine.in_line:
             each_us = np.where(graph.between_pieces[order], each_us, self._pieces_us(runs[order]))
         trip_us = host.round_trip_us or load_physics(PHYSICS).default["round_trip_us"]
-        per_us = 1e-6 / machine.host.factor
+        per_us = machine.host_us_s
         reads = (graph.host_waits & runs)[order]
         return Launches(each_us * per_us, reads, trip_us * per_us, machine.in_line)
 

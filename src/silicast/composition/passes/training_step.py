@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
+import msgspec
+
+from silicast.composition.engines.engine import TrainingTable
 from silicast.composition.errors.uncertainty import narrowed_sum
 from silicast.composition.memory.activation_memory import (
     ProgramMemory,
@@ -16,6 +20,7 @@ from silicast.composition.passes.deployment import Deployment
 from silicast.composition.passes.framework_pass import predict_framework_pass
 from silicast.composition.passes.program import GB, ProgramPass, predict_program
 from silicast.composition.step.executions import Executions
+from silicast.composition.step.machine import Machine
 from silicast.core.dtypes import BITS
 from silicast.core.prediction import Domain, ErrorFactors, Later, Part, Prediction, said_by
 from silicast.kernels.movement.optimizer import optimizer_bytes, optimizer_flags
@@ -41,6 +46,12 @@ UNMEASURED = (
     "of backward kernels in 16 bits, gradients of attention and norms were measured, on Hopper and "
     "Blackwell; those of products and passes are forward kernels of the same sizes"
 )
+
+DETERMINISTIC = (
+    "deterministic mode costs time: results are filled before they are written, which is priced; "
+    "gradients of attention summed in one order are not, and widen the interval"
+)
+UNPRICED = "switches change time by an unknown amount, and widen the interval: {}"
 
 
 @final
@@ -109,7 +120,7 @@ def predict_training_step(
     usual = Framework(compiled=True, attention="fused", fused_layers=True)
     chosen, memory = _fitting(deployment, batch, optimizer, recompute, framework or usual)
     framework_pass = predict_framework_pass(deployment, batch.micro_batch, batch.seq_len, chosen)
-    update = predict_program(deployment.machine, update_graph(deployment, optimizer))
+    update = predict_update(deployment.machine, update_graph(deployment, optimizer))
     assert chosen.training is not None
     return TrainingStep(
         step=_step(framework_pass, update.total, batch.accumulation, deployment),
@@ -176,6 +187,16 @@ def state_bytes(deployment: Deployment, optimizer: str | None) -> tuple[int, int
     return gradients, 0 if optimizer is None else count * optimizer_bytes(optimizer, dtype)
 
 
+def predict_update(machine: Machine, graph: Graph) -> ProgramPass:
+    """Predicts an optimizer step, with what the engine's host does for it."""
+    host = machine.engine.host
+    if host.update_us:
+        host = msgspec.structs.replace(host, step_us=host.update_us)
+        engine = msgspec.structs.replace(machine.engine, host=host)
+        machine = replace(machine, engine=engine)
+    return predict_program(machine, graph)
+
+
 def update_graph(deployment: Deployment, optimizer: str) -> Graph:
     """One update of all parameters of a rank."""
     precision = deployment.precision
@@ -231,9 +252,23 @@ def with_update(passes: Prediction, update: Prediction, name: str) -> Prediction
 def unmeasured_training(prediction: Prediction, deployment: Deployment) -> Prediction:
     """Of a step of a model: see :func:`unmeasured_backward`."""
     experts = deployment.model.moe is not None
-    return unmeasured_backward(
+    prediction = unmeasured_backward(
         prediction, deployment.precision.hidden, deployment.device.architecture, experts=experts
     )
+    return _with_switches(prediction, deployment.engine.training)
+
+
+def _with_switches(prediction: Prediction, table: TrainingTable) -> Prediction:
+    """Wider where switches cost a time that is not known, which warnings name."""
+    judged = load_physics("training").default
+    spread = judged["unpriced_log_sd"] * math.sqrt(len(table.unpriced))
+    remarks = [UNPRICED.format(", ".join(table.unpriced))] if table.unpriced else []
+    if table.deterministic:
+        spread = math.hypot(spread, judged["deterministic_log_sd"])
+        remarks.append(DETERMINISTIC)
+    if not remarks:
+        return prediction
+    return _wider(prediction, "switches", spread, remarks)
 
 
 def unmeasured_backward(
@@ -249,15 +284,22 @@ def unmeasured_backward(
     if experts:
         spread = math.hypot(spread, judged["experts_log_sd"])
 
+    return replace(_wider(prediction, "training", spread, [UNMEASURED]), domain=_near(prediction))
+
+
+def _wider(
+    prediction: Prediction, factor: str, spread: float, remarks: Sequence[str]
+) -> Prediction:
+    """With an error of its own, and what warnings say of it."""
+
     def wider(error: ErrorFactors) -> ErrorFactors:
-        return replace(error, loadings={**error.loadings, "training": spread})
+        return replace(error, loadings={**error.loadings, factor: spread})
 
     narrowed = prediction.narrowed
     return replace(
         prediction,
         error=wider(prediction.error),
-        warnings=tuple(dict.fromkeys((*prediction.warnings, UNMEASURED))),
-        domain=_near(prediction),
+        warnings=tuple(dict.fromkeys((*prediction.warnings, *remarks))),
         narrowed=Later(lambda: {name: wider(error) for name, error in narrowed.items()}),
     )
 

@@ -126,7 +126,7 @@ class StepPrices:
         self._by_lengths = [r for r in self.graph.regions if r.any_step]
         host = model.machine.engine.host
         self._asynchronous = host.asynchronous and not model.machine.in_line
-        self.gap_s = host.gap_us * 1e-6 / model.machine.host.factor
+        self.gap_s = host.gap_us * model.machine.host_us_s
 
     @property
     def asynchronous(self) -> bool:

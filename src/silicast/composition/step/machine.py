@@ -58,7 +58,16 @@ class Machine:
     def between_s(self) -> float:
         """Where they do, what that thread takes between two of them."""
         host = self.engine.host
-        return (host.between_us or host.dispatch_us) * 1e-6 / self.host.factor
+        return (host.between_us or host.dispatch_us) * self.host_us_s
+
+    @cached_property
+    def host_us_s(self) -> float:
+        """Seconds that one microsecond of the engine's host constants takes on this host."""
+        slower = self.engine.host.slower_on
+        if not slower:
+            return 1e-6 / self.host.factor
+        cpu = self.host.cpu if self.host.cpu != "reference" else self.links.host.cpu
+        return 1e-6 * slower.get(cpu, 1.0) / self.host.factor
 
     @property
     def framework_gb(self) -> float:

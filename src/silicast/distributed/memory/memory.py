@@ -57,6 +57,7 @@ class Rules:
             gradient at a time is there beside those that it is added to.
         in_line: the device's memory has no caching allocator.
         framework_bytes: of context and libraries.
+        workspace_bytes: of libraries, which an allocator handed out.
     """
 
     style: Style = Style()
@@ -68,6 +69,7 @@ class Rules:
     in_place: bool = True
     in_line: bool = False
     framework_bytes: int = 0
+    workspace_bytes: int = 0
 
     def __post_init__(self) -> None:
         if self.recompute != "full":
@@ -86,7 +88,7 @@ class RankMemory:
         parameters: that it holds, not bytes.
         weights, gradients, optimizer: of them.
         activations: kept for backward, of all passes in flight.
-        transient: what the worst moment of a backward pass adds.
+        transient: what the worst moment of a backward pass adds, and workspaces of libraries.
         buffers: of communication, and tensors of weights' shapes that a library keeps.
         fragmentation: what the allocator keeps beyond what it handed out.
         framework: context and libraries.
@@ -156,8 +158,8 @@ def rows_memory(model: ModelConfig, rows: Rows, rules: Rules = Rules()) -> RankM
     whole = _whole(layers + encoder + passes.head())
     off = _whole(layers * away.activations)
     activations = whole - off
-    transient = _whole(np.maximum(worst, 0.0))
-    coming = activations + transient
+    coming = activations + _whole(np.maximum(worst, 0.0))
+    transient = coming - activations + rules.workspace_bytes
     share = fragmentation_bytes(1 << 20) / (1 << 20)
     lost = _whole(coming * (0.0 if rules.in_line else share))
     weights, optimizer = _whole(states.weights()), _whole(states.optimizer())

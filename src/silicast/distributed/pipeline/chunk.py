@@ -62,6 +62,7 @@ class Rank:
         return Style(
             precision=self.deployment.precision,
             flash=self.framework.attention == "fused",
+            dropout=self.deployment.engine.training.dropout,
             adapted=None if adapters is None else adapters.products,
             adapter_rank=0 if adapters is None else adapters.rank,
             routed=1.0 if self.capacity is None else self.capacity.rows,

@@ -22,7 +22,12 @@ import numpy as np
 
 from silicast.composition.errors.uncertainty import narrowed_sum
 from silicast.composition.passes.program import ProgramPass, predict_program
-from silicast.composition.passes.training_step import repeated, unmeasured_training, update_graph
+from silicast.composition.passes.training_step import (
+    predict_update,
+    repeated,
+    unmeasured_training,
+    update_graph,
+)
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
 from silicast.core.prediction import (
@@ -143,7 +148,7 @@ def predict_step(
     """
     order = schedule_of(rank).order(rank.plan.pp, micro_batches, rank.plan.virtual_stages)
     bounds = chunk_bounds(rank.deployment.model.layers, order.placement.stages)
-    update = predict_program(rank.deployment.machine, _update(rank, bounds, optimizer, overlap))
+    update = predict_update(rank.deployment.machine, _update(rank, bounds, optimizer, overlap))
     kinds = MicroBatches.from_rank(rank, overlap)
     passes = tuple(predict_chunk(rank, *each, kinds.between) for each in alike(rank, bounds))
     if rank.plan.pp == 1:
@@ -231,7 +236,15 @@ class _Pipeline:
         weights = np.array(
             [round(ps * _weight_share(one)) for ps, one in zip(back, self.passes, strict=True)]
         )
-        return Durations.of_stages(self.order.placement, forward, back - weights, weights)
+        half = self._schedule_ps() // 2
+        return Durations.of_stages(
+            self.order.placement, forward + half, back - weights + half, weights
+        )
+
+    def _schedule_ps(self) -> int:
+        """What the host does for a micro-batch, forward and backward, of each chunk."""
+        machine = self.rank.deployment.machine
+        return round(machine.engine.host.stage_us * machine.host_us_s * 1e12)
 
     @cached_property
     def transfer(self) -> Prediction:

@@ -7,10 +7,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, final
 
+from silicast.core.errors import unsupported
 from silicast.formats.fields import Fields, not_used
 from silicast.formats.shell_script import Script, options, unresolved
 from silicast.formats.source import Source
 from silicast.formats.training_configs.decoder_config import Decoder, Latent, config_of
+from silicast.formats.training_configs.megatron_switches import of_environment, switches
 from silicast.formats.training_configs.reader import TrainingConfig, Tree, parallel_of, register
 
 KNOWN = frozenset((
@@ -61,49 +63,67 @@ class Megatron(TrainingConfig):
     def read(self, files: Sequence[Source], devices: int = 0) -> tuple[Tree, list[str]]:
         table = files[0].table
         arguments, remark = _of_script(files[0].text()) if table is None else (_flat(table), [])
-        stated = {name: value for name, value in arguments.items() if not _is_open(value)}
-        remark = [
-            *(
-                f"--{name}: its value {str(value)[:40]!r} is left to the shell"
-                for name, value in arguments.items()
-                if _is_open(value)
-            ),
-            *remark,
-        ]
-        fields = Fields(stated, file=str(files[0].path), loose=True)
-        model, layers, more = _model(fields)
-        remark += more
-        ranks = _ranks(fields, devices)
-        parallel = _parallel(fields, ranks, layers, remark)
-        micro = fields.count("micro-batch-size", default=1)
-        scenario: Tree = {
-            "model": model,
-            "parallel": parallel,
-            "engine": {"name": "megatron"},
-            "precision": {"recipe": _recipe(fields)},
-            "workload": {
-                "seq_len": fields.count("seq-length"),
-                "micro_batch": micro,
-                "global_batch": _global_batch(fields, micro, parallel, remark),
-                "recompute": _recompute(fields, remark),
-                "optimizer": fields.choice("optimizer", OPTIMIZERS, "adam"),
-                "overlap": {
-                    "gradients": fields.flag("overlap-grad-reduce"),
-                    "weights": fields.flag("overlap-param-gather"),
-                    "transfers": not fields.flag("no-overlap-p2p-communication"),
-                    "tensor": fields.flag("tp-comm-overlap"),
-                },
+        scenario, more = scenario_of(arguments, str(files[0].path), devices)
+        return scenario, [*remark, *more]
+
+
+def scenario_of(
+    arguments: Mapping[str, Any], file: str, devices: int = 0
+) -> tuple[Tree, list[str]]:
+    """The scenario of a run's arguments and of the variables that libraries read.
+
+    Args:
+        arguments: by name with hyphens; file: for errors.
+        devices: as of :meth:`TrainingConfig.read`.
+
+    Raises:
+        SilicastError: see :func:`~silicast.formats.training_configs.reader.read_training_config`.
+    """
+    stated = {name: value for name, value in arguments.items() if not _is_open(value)}
+    remark = [
+        f"--{name}: its value {str(value)[:40]!r} is left to the shell"
+        for name, value in arguments.items()
+        if _is_open(value)
+    ]
+    fields = Fields(stated, file=file, loose=True)
+    if fields.has("encoder-num-layers"):
+        raise unsupported(
+            "an encoder and a decoder of other lengths are not modelled in training",
+            "encoder-num-layers",
+            "a run of one stack: --num-layers",
+        )
+    model, layers, more = _model(fields)
+    remark += more
+    options, more = switches(fields, experts=fields.has("num-experts"))
+    remark += more
+    ranks = _ranks(fields, devices)
+    parallel = _parallel(fields, ranks, layers, remark)
+    micro = fields.count("micro-batch-size", default=1)
+    scenario: Tree = {
+        "model": model,
+        "parallel": parallel,
+        "engine": {"name": "megatron", "options": options},
+        "precision": {"recipe": _recipe(fields)},
+        "workload": {
+            "seq_len": fields.count("seq-length"),
+            "micro_batch": micro,
+            "global_batch": _global_batch(fields, micro, parallel, remark),
+            "recompute": _recompute(fields, remark),
+            "optimizer": fields.choice("optimizer", OPTIMIZERS, "adam"),
+            "overlap": {
+                "gradients": fields.flag("overlap-grad-reduce"),
+                "weights": fields.flag("overlap-param-gather"),
+                "transfers": not fields.flag("no-overlap-p2p-communication"),
+                "tensor": fields.flag("tp-comm-overlap"),
             },
-        }
-        if ranks:
-            gpus, per_node = ranks
-            scenario["cluster"] = {
-                "gpus": gpus,
-                **({"gpus_per_node": per_node} if per_node else {}),
-            }
-        if fields.flag("moe-router-force-load-balancing"):
-            scenario["workload"]["routing"] = "balanced"
-        return scenario, [*remark, *not_used([fields])]
+        },
+    }
+    if ranks:
+        gpus, per_node = ranks
+        scenario["cluster"] = {"gpus": gpus, **({"gpus_per_node": per_node} if per_node else {})}
+    if fields.flag("moe-router-force-load-balancing"):
+        scenario["workload"]["routing"] = "balanced"
+    return scenario, [*remark, *not_used([fields])]
 
 
 def _of_script(text: str) -> tuple[Mapping[str, str], list[str]]:
@@ -113,7 +133,7 @@ def _of_script(text: str) -> tuple[Mapping[str, str], list[str]]:
     if script.branched:
         names = ", ".join(script.branched[:12])
         remarks.append(f"set where a condition holds, taken as if it held: {names}")
-    return options(script.command()), remarks
+    return of_environment(script.variables) | dict(options(script.command())), remarks
 
 
 def _is_open(value: Any) -> bool:
@@ -259,8 +279,12 @@ def _parallel(
         zero=zero,
         virtual_stages=chunks,
     )
-    if fields.has("expert-tensor-parallel-size") or ep > 1:
-        parallel["etp"] = fields.count("expert-tensor-parallel-size", default=tp)
+    instances = fields.count("num-distributed-optimizer-instances", default=1)
+    if instances > 1 and zero:
+        parallel["shard"] = dp * cp // instances
+    width = fields.count("expert-tensor-parallel-size", default=tp)
+    if fields.has("num-experts") and (width != tp or ep > 1):
+        parallel["etp"] = width
     return parallel
 
 
@@ -296,7 +320,8 @@ def _recompute(fields: Fields, remarks: list[str]) -> str:
         return "full"
     if kind != "selective":
         return "none"
-    modules = fields.text("recompute-modules", default="core_attn").split()
+    stated = fields.text("recompute-modules", default="core_attn")
+    modules = re.findall(r"[a-z_]+", stated)
     unknown = [name for name in modules if name not in MODULES]
     if unknown:
         raise fields.error(

@@ -30,6 +30,7 @@ WORDS = {
     "composition": "what a step takes beside kernels and host",
     "structure": "the model's structure, assumed",
     "training": "what training takes beyond measured kernels",
+    "switches": "switches whose time is not known",
     "experts": "how evenly tokens choose experts",
     "release": "the engine's release, which nothing was measured of",
     "power_state": "the board's power state",

@@ -16,6 +16,7 @@ from silicast.core.dtypes import BITS
 from silicast.workload.frameworks.autocast import autocast_graph
 from silicast.workload.frameworks.compiled import fused_graph
 from silicast.workload.frameworks.expert_loop import expert_loop
+from silicast.workload.frameworks.filled_results import with_filled_results
 from silicast.workload.frameworks.model_code import (
     KINDS,
     ONE_PROJECTION,
@@ -47,6 +48,9 @@ from silicast.workload.training.backward import Training, training_graph
 
 AttentionCode = Literal["math", "fused"]
 """Products and softmax one by one, or one kernel of a library."""
+
+OPERATORS_LOSS = Variant(dtype="fp32", library="torch")
+"""A loss that a framework's operators make of logits in 32 bits."""
 
 _TANH_GELU = ("mul", "mul", "mul", "add2", "mul", "tanh", "add", "mul2")
 """0.5 x (1 + tanh(0.8 (x + 0.04 x^3))); the cube runs as two multiplications in one kernel."""
@@ -105,6 +109,9 @@ class Framework:
         fused_layers: layers are a training library's: projections in one product, experts in
             grouped ones; else those of the published model code.
         attention_library: whose kernels fused attention runs; "" = the engine's.
+        fused_loss: one kernel makes the loss of its logits; else the framework's operators do, in
+            32 bits.
+        filled_results: what kernels write is filled beforehand, as deterministic frameworks do.
     """
 
     compiled: bool = False
@@ -113,6 +120,8 @@ class Framework:
     autocast: str = ""
     fused_layers: bool = False
     attention_library: str = ""
+    fused_loss: bool = True
+    filled_results: bool = False
 
 
 class Spread(Protocol):
@@ -169,6 +178,8 @@ def framework_graph(
     if training is not None:
         lowered = training_graph(lowered, training)
         lowered = lowered if spread is None else spread.trained(lowered)
+    if framework.filled_results:
+        lowered = with_filled_results(lowered, hidden)
     apart = framework.compiled and (framework.attention == "math" or training is not None)
     return fused_graph(lowered) if apart else lowered
 
@@ -229,7 +240,13 @@ class _Lowering:
         last = next((node.name for node in head.nodes if node.name == "lm_head"), "")
         if last or self.model.pooler:
             for node in objective(self.model, self.shape.tokens, self.dtype, last):
-                yield from self._as_trained(node)
+                yield from self._as_trained(self._as_made(node))
+
+    def _as_made(self, node: Node) -> Node:
+        """A node of the objective, its loss as the framework makes it."""
+        if self.framework.fused_loss or node.op.family != "cross_entropy":
+            return node
+        return replace(node, op=replace(node.op, variant=OPERATORS_LOSS))
 
     def _is_dropped(self, node: Node) -> bool:
         """Whether the pass leaves a node out. The cache of a framework grows by concatenation; what

@@ -107,7 +107,7 @@ def test_a_pass_in_pieces_launches_attention_and_pieces() -> None:
     assert large > small, "no graph was captured for so many tokens"
 
 
-def framework(**host: float) -> Machine:
+def framework(**host: Any) -> Machine:
     """An H100 under a framework with some host constants of its own, on a host twice as fast."""
     engine = find_engine("torch-eager")
     table = msgspec.structs.replace(engine.host, **host)
@@ -137,6 +137,17 @@ def test_a_launch_is_a_call_and_what_python_does_before_it() -> None:
     assert launches == pytest.approx([8.0, 2.0]), "backward runs without Python"
     alike = framework(dispatch_us=6.0, between_us=10.0, backward_us=0.0)
     assert machine_launches(alike, forward, backward) == pytest.approx([8.0, 8.0])
+
+
+def test_a_collective_costs_more_and_a_named_host_takes_longer() -> None:
+    sums = Op.make("all_reduce", bytes=1 << 20, gpus=8, stride=1)
+    blocks = moved("a"), Block("b", (Node("b", sums),))
+    plain = framework(dispatch_us=6.0, between_us=10.0, collective_us=100.0)
+    assert machine_launches(plain, *blocks) == pytest.approx([8.0, 58.0])
+    slower = framework(
+        dispatch_us=6.0, between_us=10.0, collective_us=100.0, slower_on={"fast": 1.5, "other": 9.0}
+    )
+    assert machine_launches(slower, *blocks) == pytest.approx([12.0, 87.0])
 
 
 def machine_launches(machine: Machine, *blocks: Block) -> list[float]:

@@ -77,6 +77,64 @@ def test_an_argument_changes_its_field(
     assert not any(name in line for line in remarks)
 
 
+@pytest.mark.parametrize(
+    ("more", "option", "value"),
+    [
+        ("--bf16", "deterministic", False),
+        ("--deterministic-mode", "deterministic", True),
+        ("--no-gradient-accumulation-fusion", "fused_gradient_accumulation", False),
+        ("--cross-entropy-loss-fusion", "fused_loss", True),
+        ("--bf16", "fused_loss", False),
+        ("--bf16", "dropout", True),
+        ("--attention-dropout 0.0 --hidden-dropout 0", "dropout", False),
+        ("--hidden-dropout 0.0", "dropout", True),
+        ("--attention-backend unfused", "attention", "math"),
+        ("--transformer-impl local", "attention", "math"),
+        ("--transformer-impl local --use-flash-attn", "attention", "fused"),
+        ("--transformer-impl transformer_engine", "attention", "fused"),
+        ("--cuda-graph-impl local --cuda-graph-scope full_iteration", "cuda_graph", "full"),
+        (
+            "--cuda-graph-impl local --cuda-graph-scope attn",
+            "unpriced",
+            ["CUDA graphs of parts of a layer"],
+        ),
+        (
+            "--no-bias-gelu-fusion --check-for-large-grads",
+            "unpriced",
+            ["no-bias-gelu-fusion", "check-for-large-grads"],
+        ),
+    ],
+)
+def test_a_switch_that_costs_time_is_an_option_and_never_unused(
+    tmp_path: Path, more: str, option: str, value: object
+) -> None:
+    (path,) = s.written(tmp_path, run_sh=s.SCRIPT.replace("--data-path $DATA", more))
+    result, remarks = read_training_config(path)
+    assert result["engine"]["options"][option] == value
+    unused = "".join(each for each in remarks if each.startswith("not used"))
+    for word in more.split():
+        if word.startswith("--"):
+            assert word[2:] not in unused
+    if option == "unpriced":
+        assert any("wider interval" in each for each in remarks)
+
+
+def test_variables_of_libraries_are_read(tmp_path: Path) -> None:
+    text = s.SCRIPT.replace("TP=4;", "export NCCL_ALGO=Ring NCCL_PROTO=Simple\nTP=4;")
+    result, remarks = read_training_config(*s.written(tmp_path, run_sh=text))
+    assert result["engine"]["options"]["nvls"] is False
+    assert result["engine"]["options"]["unpriced"] == ["NCCL-PROTO"]
+    assert any("CUDA_DEVICE_MAX_CONNECTIONS" in each and "host" in each for each in remarks)
+    plain, _ = read_training_config(*s.written(tmp_path, run_sh=s.SCRIPT))
+    assert "nvls" not in plain["engine"]["options"]
+
+
+def test_groups_of_a_sharded_optimizer(tmp_path: Path) -> None:
+    text = s.SCRIPT.replace("--data-path $DATA", "--num-distributed-optimizer-instances 2")
+    result, _ = read_training_config(*s.written(tmp_path, run_sh=text))
+    assert result["parallel"]["shard"] == 2
+
+
 def test_experts_and_latent_attention(tmp_path: Path) -> None:
     arguments = (
         "--nproc-per-node 8 "

@@ -28,7 +28,8 @@ from silicast.scenario.uncertainty import uncertainty_of
 class TrainingAnswerer(Answerer):
     """Metrics: ``step_time_s``, ``tokens_per_s_per_gpu``, ``model_tflops_per_gpu`` (three times the
     forward pass, of frozen weights two times, nothing recomputed), ``mfu`` (of the peak of the
-    step's format), ``memory_gb`` of the rank that needs most; ``energy_j``, ``power_w`` (of a
+    step's format), ``memory_gb`` of the rank that needs most, and of it ``memory_allocated_gb`` and
+    ``memory_reserved_gb``, as a framework's allocator reports them; ``energy_j``, ``power_w`` (of a
     device) and ``energy_per_token_j`` where power is modelled; ``host_memory_gb`` of a node where
     something is offloaded; those of :mod:`silicast.scenario.answers.training.training_goodput`
     where slow devices or
@@ -82,7 +83,8 @@ def answer_of(
             "tokens_per_s_per_gpu": per(step, training_run.tokens / plan.gpus),
             "model_tflops_per_gpu": per(step, flops / 1e12),
             "mfu": _at_most_one(per(step, flops / peak)),
-            "memory_gb": size, **_of_host(memory), **_of_experts(training_run),
+            "memory_gb": size, **_of_allocator(training_run), **_of_host(memory),
+            **_of_experts(training_run),
             **less.metrics, **energy,
         },
         bound={"step_time_s": training_run.step.bound_seconds}, tier=tier,
@@ -108,6 +110,17 @@ def _energy(training_run: TrainingRun, step: Quantity) -> dict[str, Quantity]:
         return {}
     each = energy.energy_j.times(1.0 / training_run.tokens)
     return {"energy_j": energy.energy_j, "power_w": energy.power_w, "energy_per_token_j": each}
+
+
+def _of_allocator(training_run: TrainingRun) -> dict[str, Quantity]:
+    """What a framework with a caching allocator reports of the same rank."""
+    deployment, memory = training_run.rank.deployment, training_run.memory
+    if deployment.machine.in_line:
+        return {}
+    table = {"memory_allocated_gb": memory.allocated, "memory_reserved_gb": memory.reserved}
+    if deployment.model.assumed:
+        return {name: with_assumed_structure(size) for name, size in table.items()}
+    return table
 
 
 def _of_host(memory: RunMemory) -> dict[str, Quantity]:

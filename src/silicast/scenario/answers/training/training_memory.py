@@ -23,6 +23,9 @@ from silicast.distributed.step.step import schedule_of
 HOST_LINKS = frozenset(("nvlink_c2c", "pcie"))
 LOWEST, HIGHEST = 0.7, 1.5
 """Of what is estimated (activations, what an allocator holds), the ends of the interval."""
+LEAST_ALLOCATED, MOST_ALLOCATED = 0.8, 1.3
+"""Likewise of what an allocator handed out: activations and buffers alone are estimated."""
+OF_THE_ALLOCATOR, OF_A_PROCESS = "fragmentation", "framework"
 
 
 @final
@@ -31,7 +34,9 @@ class RunMemory:
     """Of the rank that needs most.
 
     Attributes:
-        quantity: GB (10^9 bytes).
+        quantity: GB (10^9 bytes) of the device.
+        allocated: what the framework's allocator handed out at the worst moment.
+        reserved: with what it holds beyond it.
         parts: GB by what takes them, what is usable, and by how much it does not fit.
         advice: what would make it fit, where it does not.
         host_gb: that a node's host needs for its ranks; 0 = nothing is offloaded.
@@ -39,6 +44,8 @@ class RunMemory:
     """
 
     quantity: Quantity
+    allocated: Quantity
+    reserved: Quantity
     parts: Mapping[str, Any]
     advice: tuple[str, ...] = ()
     peak_at: str = ""
@@ -166,8 +173,12 @@ def _rules(rank: Rank, optimizer: str, gradient_bits: int, recompute: str) -> Ru
         recompute=recompute,
         optimizer=optimizer,
         gradient_bytes=gradient_bits // 8,
+        in_place=deployment.engine.training.fused_gradient_accumulation,
         in_line=deployment.machine.in_line,
         framework_bytes=round(deployment.machine.framework_gb * GB),
+        workspace_bytes=round(
+            deployment.engine.memory.workspaces_mb.get(deployment.device.architecture, 0.0) * 1e6
+        ),
     )
 
 
@@ -185,9 +196,20 @@ def _memory(
     if excess:
         message = f"does not fit by {excess / 1e9:.1f} GB with recompute = {recompute}"
         advice = (message,)
+    outside = parts[OF_A_PROCESS] * 1e9
+    beyond = outside + parts[OF_THE_ALLOCATOR] * 1e9
     return RunMemory(
-        Quantity(total / 1e9, (known + LOWEST * rough) / 1e9, (known + HIGHEST * rough) / 1e9),
+        _around(known, rough, LOWEST, HIGHEST),
+        _around(known, rough - beyond, LEAST_ALLOCATED, MOST_ALLOCATED),
+        _around(known, rough - outside, LOWEST, HIGHEST),
         {**parts, "usable": usable / 1e9, "excess": excess / 1e9},
         advice,
         peak_at,
+    )
+
+
+def _around(known: float, rough: float, low: float, high: float) -> Quantity:
+    """GB of bytes that are known and of bytes that are estimated."""
+    return Quantity(
+        (known + rough) / 1e9, (known + low * rough) / 1e9, (known + high * rough) / 1e9
     )

@@ -380,7 +380,12 @@ def _framework(scenario: Scenario, deployment: Deployment) -> tuple[Framework, l
             f"unknown library {stated!r:.40}", "engine.options.attention_library", ", ".join(known)
         )
     return Framework(
-        engine.compiles, attention, fused_layers=engine.fused_layers, attention_library=stated
+        engine.compiles,
+        attention,
+        fused_layers=engine.fused_layers,
+        attention_library=stated,
+        fused_loss=engine.training.fused_loss,
+        filled_results=engine.training.deterministic,
     ), []
 
 

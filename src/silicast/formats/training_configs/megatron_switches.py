@@ -1,0 +1,146 @@
+"""Switches of Megatron-LM that change time or memory, and no size: arguments and the environment.
+
+Each is priced, is part of the host's measured time, or is named as unpriced, which widens the
+answer's interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from silicast.formats.fields import Fields
+
+ENVIRONMENT = ("NCCL-", "NVTE-", "CUDA-", "CUBLAS-", "TORCH-", "PYTORCH-")
+"""Beginnings of the names of variables that are read, with hyphens as arguments have them."""
+DROPOUT = 0.1
+"""Of layers and of attention's scores where nothing is stated."""
+OF_THE_HOST = (
+    "log-params-norm",
+    "log-num-zeros-in-grad",
+    "log-timers-to-tensorboard",
+    "log-memory-to-tensorboard",
+    "CUDA-DEVICE-MAX-CONNECTIONS",
+    "CUBLAS-WORKSPACE-CONFIG",
+    "NVTE-ALLOW-NONDETERMINISTIC-ALGO",
+)
+"""The runs that the host's constants were measured on have them."""
+UNPRICED = (
+    "no-masked-softmax-fusion",
+    "no-bias-gelu-fusion",
+    "no-bias-swiglu-fusion",
+    "no-bias-dropout-fusion",
+    "no-rope-fusion",
+    "no-persist-layer-norm",
+    "check-for-nan-in-loss-and-grad",
+    "check-for-spiky-loss",
+    "check-for-large-grads",
+    "check-weight-hash-across-dp-replicas-interval",
+    "batch-invariant-mode",
+    "log-straggler",
+    "log-max-attention-logit",
+    "profile",
+    "barrier-with-L1-time",
+    "empty-unused-memory-level",
+    "overlap-moe-expert-parallel-comm",
+    "delay-wgrad-compute",
+    "defer-embedding-wgrad-compute",
+    "moe-shared-expert-overlap",
+    "use-transformer-engine-op-fuser",
+    "overlap-param-gather-with-optimizer-step",
+    "CUDA-LAUNCH-BLOCKING",
+    "NCCL-PROTO",
+)
+FUSED_BY_HAND = ("moe-permute-fusion",)
+"""Of experts: without them kernels run that are not priced."""
+NEVER = frozenset(("", "0", "none", "false"))
+
+
+def of_environment(variables: Mapping[str, Any]) -> dict[str, str]:
+    """Variables that libraries read, under names as arguments have them.
+
+    >>> of_environment({"NCCL_ALGO": "Ring", "TP": "2"})
+    {'NCCL-ALGO': 'Ring'}
+    """
+    named = {name.replace("_", "-"): value for name, value in variables.items()}
+    return {
+        name: value
+        for name, value in named.items()
+        if name.startswith(ENVIRONMENT) and isinstance(value, str)
+    }
+
+
+def switches(fields: Fields, *, experts: bool) -> tuple[dict[str, Any], list[str]]:
+    """Options of the engine, and remarks: what is part of other numbers, and what is unpriced."""
+    options: dict[str, Any] = {
+        "attention": "math" if _unfused(fields) else "fused",
+        "dropout": _drops(fields),
+        "fused_loss": fields.flag("cross-entropy-loss-fusion"),
+        "fused_gradient_accumulation": not fields.flag("no-gradient-accumulation-fusion"),
+        "deterministic": fields.flag("deterministic-mode"),
+    }
+    if _without_switch(fields):
+        options["nvls"] = False
+    unpriced = [name for name in UNPRICED if _is_on(fields, name)]
+    unpriced += [f"without {n}" for n in FUSED_BY_HAND if experts and not fields.flag(n)]
+    graphs = _graphs(fields)
+    if graphs == "full":
+        options["cuda_graph"] = "full"
+    elif graphs:
+        unpriced.append(graphs)
+    if int(fields.number("timing-log-level", default=0)) > 0:
+        unpriced.append("timing-log-level")
+    remarks = []
+    held = [name for name in OF_THE_HOST if _is_on(fields, name)]
+    if held:
+        remarks.append(f"part of the host's measured time: {_listed(held)}")
+    if unpriced:
+        options["unpriced"] = unpriced
+        remarks.append(f"changes time by an unknown amount, a wider interval: {_listed(unpriced)}")
+    return options, remarks
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(name.replace("-", "_") if name.isupper() else name for name in names)
+
+
+def _is_on(fields: Fields, name: str) -> bool:
+    value = fields.get(name)
+    if value is None:
+        return False
+    return value is True or value == "" or str(value).casefold() not in NEVER
+
+
+def _unfused(fields: Fields) -> bool:
+    """Whether scores and softmax are kernels of their own."""
+    stated = fields.text("attention-backend", default="auto").removeprefix("AttnBackend.")
+    layers = fields.text("transformer-impl", default="transformer_engine")
+    if fields.flag("use-flash-attn") or stated in ("flash", "fused"):
+        return False
+    return layers == "local" or stated in ("unfused", "local")
+
+
+def _drops(fields: Fields) -> bool:
+    names = ("attention-dropout", "hidden-dropout")
+    return max([fields.number(name, default=DROPOUT) for name in names]) > 0.0
+
+
+def _without_switch(fields: Fields) -> bool:
+    """Whether the collectives' library may not reduce in the switch."""
+    algorithm = fields.text("NCCL-ALGO").casefold()
+    forbidden = algorithm.startswith("^") and "nvls" in algorithm
+    named = bool(algorithm) and not algorithm.startswith("^") and "nvls" not in algorithm
+    return forbidden or named or fields.text("NCCL-NVLS-ENABLE", default="1") == "0"
+
+
+def _graphs(fields: Fields) -> str:
+    """What CUDA graphs capture: all of a pass ("full"), or parts of it; "" = nothing."""
+    kind = fields.text("cuda-graph-impl", default="none")
+    modules = fields.text("cuda-graph-scope", default="") + fields.text(
+        "cuda-graph-modules", default=""
+    )
+    if kind == "none" and not (
+        fields.flag("enable-cuda-graph") or fields.flag("external-cuda-graph")
+    ):
+        return ""
+    return "full" if "full_iteration" in modules else "CUDA graphs of parts of a layer"
