@@ -8,6 +8,9 @@
     python -m lab.artefacts --accept power sparse     a change of code that moves no number: runs
                                               these stages again, and if they make the same
                                               numbers accepts the code for all others
+    python -m lab.artefacts --accept sparse --moved physics/gemm_mfma
+                                              likewise constants that moved for architectures
+                                              which the others do not rest on
 
 Stages and their order stand in ``lab/chain.toml``. What a stage reads is observed while it runs and
 written into the cards of what it makes, as hashes of its code, its tables and the constants that it
@@ -26,7 +29,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -242,40 +245,54 @@ def make(wanted: set[str], jobs: int) -> list[str]:
     return lacking
 
 
-def accept(sample: set[str]) -> None:
-    """Accepts changed code for numbers that it does not move, as a sample of stages shows.
+def accept(sample: set[str], moved: Collection[str] = ()) -> None:
+    """Accepts changed code and moved constants for numbers that they do not move, as a sample of
+    stages shows.
 
-    Stages that are stale for another reason stay so. A card then states both hashes: of the code
-    that made its numbers, and of that which was accepted.
+    Stages that are stale for another reason stay so. A card then states both hashes of the code: of
+    that which made its numbers, and of that which was accepted.
+
+    Args:
+        sample: stages to run again; they rest on what moved, as those do that are not run.
+        moved: artefacts whose other numbers are accepted.
 
     Raises:
         SilicastError: no stage is named, or one of those named makes other numbers.
     """
     if not sample:
         raise SilicastError("names no stage", field="--accept", hint="name stages to run again")
+    accepted = (OTHER_CODE, *(f"{one} that " for one in moved if path_of(one).is_file()))
     changed = [
         name
         for name in stages()
-        if (why := reasons(name, data_folder())) and all(x.startswith(OTHER_CODE) for x in why)
+        if (why := reasons(name, data_folder())) and all(x.startswith(accepted) for x in why)
     ]
     for name in (one for one in stages() if one in sample):
         earlier = {artefact: content(artefact) for artefact in stages()[name].makes}
         run_stage(name)
-        moved = [one for one, value in earlier.items() if content(one) != value]
-        if moved:
+        others = [one for one, value in earlier.items() if content(one) != value]
+        if others:
             raise SilicastError(
-                f"stage {name} makes other numbers: {', '.join(moved)}",
+                f"stage {name} makes other numbers: {', '.join(others)}",
                 field="--accept",
                 hint=AGAIN,
             )
         print(f"{name}: the same numbers", flush=True)
     for name in changed:
-        code = code_hash(stages()[name].modules)
         for artefact in stages()[name].makes:
-            known = provenance_of(artefact)
-            if known is not None and known.code != code:
-                again = msgspec.structs.replace(known, accepted=code)
-                _write_card(artefact, again, _dated(artefact))
+            _accept(artefact, code_hash(stages()[name].modules), moved)
+
+
+def _accept(artefact: str, code: str, moved: Collection[str]) -> None:
+    """Writes into a card that code and constants of these hashes give its numbers too."""
+    known = provenance_of(artefact)
+    if known is None:
+        return
+    now = {one: content(one) for one in moved if one in known.constants}
+    accepted = code if known.code != code else known.accepted
+    again = msgspec.structs.replace(known, accepted=accepted, constants={**known.constants, **now})
+    if again != known:
+        _write_card(artefact, again, _dated(artefact))
 
 
 def remove_all() -> None:
@@ -292,6 +309,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("stages", nargs="*", help="stages or artefacts; default: all")
     parser.add_argument("--check", action="store_true", help="only say what is stale and why")
+    parser.add_argument("--moved", nargs="+", default=[], help="constants to accept likewise")
     parser.add_argument("--from-nothing", action="store_true", help="remove all artefacts first")
     parser.add_argument("--accept", action="store_true", help="code changed, numbers did not")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="stages at a time")
@@ -301,7 +319,7 @@ def main() -> int:
         if options.check:
             return _report(stale(_data_if_there()))
         if options.accept:
-            accept(with_stages(options.stages))
+            accept(with_stages(options.stages), options.moved)
             return 0
         if options.from_nothing:
             remove_all()

@@ -273,7 +273,8 @@ class Attention(Fitter[Campaigns]):
         return self._body(rows, ROWS_PER_FIT[self.group], ATTENTION_FALLBACK)
 
     def _body(self, rows: Campaigns, count: int, fallback: Mapping[str, str]) -> Body:
-        default, current = fit_groups(self.group, rows.newest, rows.without, count)
+        default, fitted = fit_groups(self.group, rows.newest, rows.without, count)
+        current = fitting.with_relatives(fitted)
         return {"default": default, "architectures": current, "fallback": dict(fallback)}
 
     def scores(self, rows: Campaigns, body: Body) -> dict[str, Any]:
@@ -328,6 +329,7 @@ BARE = (
     ("blackwell", "flashinfer", "blackwell", "sglang"),
     ("blackwell", "fa2", "blackwell", "sglang"),
     ("blackwell", "fa3", "blackwell", "sglang"),
+    ("blackwell-rtx", "flashinfer", "blackwell-rtx", "sglang"),
 )
 """A bare library on an architecture takes the constants of an engine measured calling it.
 

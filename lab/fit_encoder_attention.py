@@ -100,7 +100,7 @@ class EncoderAttention(Fitter[Mapping[Key, list[MeasuredRows]]]):
                 logs, list(SHARED.values()), least=0.04
             )
             tables[architecture] |= {f"{caller}.{name}": value for name, value in current.items()}
-        return fitting.body(defaults(tables), dict(tables), FALLBACK)
+        return fitting.body(defaults(tables), fitting.with_relatives(tables), FALLBACK)
 
     def scores(self, rows: Mapping[Key, list[MeasuredRows]], body: Body) -> dict[str, Any]:
         scores = {}

@@ -31,7 +31,6 @@ from lab.gemm_problem import (
     add_spread,
     architecture_of,
     borrowed,
-    kernels_of,
     log_ratio,
     middle,
     predict,
@@ -63,7 +62,9 @@ START = {
     "narrow_step_s": 2e-7, "narrow_split_s": 1.5e-5,
 }  # fmt: skip
 MONOLITHIC_L2 = 0.9
-"""Share of L2 that serves one buffer where the cache is not split in two partitions (Ada)."""
+"""Share of L2 that serves one buffer where the cache is not split in two partitions."""
+MONOLITHIC = ("ada", "blackwell-rtx")
+"""Architectures whose cache is not; left free, the share is 0.96 on both."""
 
 HOST_SPREAD = {"stream_launch_log_sd": 0.5, "fp32.stream_launch_log_sd": 0.25}
 """Hosts differ by so much in what a call from them adds; judgement, but for fp32's fitted one."""
@@ -100,10 +101,7 @@ UNTHROTTLED_QUANTILE = 0.3
 
 STAND_IN = {False: "by_specification", True: "by_specification_bulk"}
 """Names of the constants of unmeasured architectures, by whether their kernels fetch in bulk."""
-FALLBACK = {
-    **{a: STAND_IN[fetches_in_bulk(a)] for a in ("ampere-ga10b", "maxwell", "rubin")},
-    "blackwell-rtx": "mma_sync",
-}
+FALLBACK = {a: STAND_IN[fetches_in_bulk(a)] for a in ("ampere-ga10b", "maxwell", "rubin")}
 """Who takes whose: those of the same vendor and libraries."""
 FMA_ONLY = ("pascal", "turing", "volta")
 """Measured in fp32 only: their tensor cores take them too."""
@@ -143,9 +141,8 @@ NARROW_FP32_TILES = {
 def fit_bf16(
     parts: Sequence[MeasuredRows], rows: int = ROWS_PER_DEVICE, steps: int = STEPS
 ) -> tuple[Constants, Tables]:
-    fixed = {"ada": {"resident_share": MONOLITHIC_L2}}
     present = {architecture_of(part) for part in parts}
-    fixed = {a: table for a, table in fixed.items() if a in present}
+    fixed = {a: {"resident_share": MONOLITHIC_L2} for a in MONOLITHIC if a in present}
     common, current = solve(
         Problem(training(parts, rows), SHARED, OWN, START, fixed, {}, PRIOR_SD), steps
     )
@@ -166,11 +163,6 @@ def fit_ga10x(
     _, fitted = solve(problem)
     tables = {**tables, **fitted}
     common, tables = add_spread(training(mine), common, tables, "")
-    # Stand-in for other chips with mma.sync and one small L2 slice per core: between the two.
-    if "ada" in tables:
-        tables["mma_sync"] = middle(
-            {a: tables[a] for a in ("ada", "ampere-ga10x")}, list(tables["ada"])
-        )
     others = [part for part in training(parts) if part.device != "A40"]
     biases = [
         float(np.median(log_ratio(p, {**common, **tables[architecture_of(p)]}))) for p in others
@@ -234,8 +226,6 @@ def with_stand_in(common: Constants, tables: Tables, parts: Sequence[MeasuredRow
     taken = borrowed(common, libraries)
     stand_in = {STAND_IN[x]: {**scaled(tables, common, parts, x), **taken} for x in (False, True)}
     unknown = {a: {**tables[a], **stand_in[STAND_IN[False]]} for a in FMA_ONLY if a in tables}
-    if {"ada", "mma_sync"} <= set(tables):
-        unknown["mma_sync"] = {**tables["mma_sync"], **kernels_of(tables["ada"], libraries)}
     return {**tables, **stand_in, **unknown}
 
 
@@ -297,9 +287,7 @@ class Products(Fitter[Groups]):
         return {"held-out shapes": tables}
 
     def left_out(self, rows: Groups, body: Body) -> tuple[str, ...]:
-        from lab.gemm_transfer import MONOLITHIC
-
-        return (*MONOLITHIC, "ampere", "blackwell", "hopper", *FMA_ONLY)
+        return (*MONOLITHIC, "ampere-ga10x", "ampere", "blackwell", "hopper", *FMA_ONLY)
 
     def without(self, rows: Groups, architecture: str, body: Body) -> Body:
         from lab import gemm_transfer

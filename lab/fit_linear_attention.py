@@ -309,7 +309,7 @@ class LinearAttention(Fitter[list[MeasuredRows]]):
 
     def fit(self, rows: list[MeasuredRows]) -> Body:
         tables = with_defaults(fit(healthy(rows, ROWS)))
-        return fitting.body(tables[""], tables, FALLBACK)
+        return fitting.body(tables[""], fitting.with_relatives(tables), FALLBACK)
 
     def scores(self, rows: list[MeasuredRows], body: Body) -> dict[str, Any]:
         tables = {"": body["default"], **body["architectures"]}

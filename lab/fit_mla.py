@@ -193,7 +193,7 @@ class Mla(Fitter[Groups]):
         default = self.begin | SPREAD | {"independent_log_sd": max(spreads)}
         for style, constants in by_style.items():
             default |= fitting.prefixed(style, constants, self.begin)
-        return fitting.body(default, architectures, ATTENTION_FALLBACK)
+        return fitting.body(default, fitting.with_relatives(architectures), ATTENTION_FALLBACK)
 
     def _fitted(
         self,

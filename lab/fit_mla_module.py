@@ -163,7 +163,8 @@ class MlaModules(Fitter[Rows]):
             c["independent_log_sd"] = log_sd(parts, c)
             spreads.append(c["independent_log_sd"])
             architectures.setdefault(architecture, {}).update(named(style, c))
-        return fitting.body(default_of(by_style, spreads), architectures, FALLBACK)
+        current = fitting.with_relatives(architectures)
+        return fitting.body(default_of(by_style, spreads), current, FALLBACK)
 
     def scores(self, rows: Rows, body: Body) -> dict[str, Any]:
         scores = {}

@@ -300,7 +300,7 @@ class Experts(Fitter[Rows]):
         return Rows(fitted, grouped(fitted), grouped([*held, *fused[True]]))
 
     def fit(self, rows: Rows) -> Body:
-        return body_of(with_defaults(fit(rows.styles)), FALLBACK)
+        return body_of(fitting.with_relatives(with_defaults(fit(rows.styles))), FALLBACK)
 
     def scores(self, rows: Rows, body: Body) -> dict[str, Any]:
         result = evaluate(rows.held_out, {"": body["default"], **body["architectures"]})

@@ -50,6 +50,7 @@ RANGES: Mapping[str, tuple[float, float, float]] = {
     "overlap_loss": (0.1, 0.0001, 0.6), "operand_exposed": (0.4, 0.001, 1.0),
     "wait_exposed": (0.25, 0.001, 1.0), "spill_cost": (2.0, 0.2, 8.0),
     "resident_share": (0.6, 0.2, 3.0), "reread_share": (0.3, 0.01, 1.0), "ramp": (0.5, 0.01, 3.0),
+    "kept_share": (0.7, 0.05, 1.5),
 }  # fmt: skip
 """Constant -> where it starts, and the range it may take."""
 FIXED = {"widened_per_clock": 64.0, "l2_bytes_per_clock": 32.0}

@@ -29,6 +29,10 @@ Tables = dict[str, Constants]
 Prior = tuple[float, float, float]
 """Where a constant starts and is drawn to, and the range it may take."""
 
+RELATIVES = {"blackwell-rtx": "ada"}
+"""Architecture on which not every engine was measured -> the one with the same matrix instruction
+whose constants those engines take."""
+
 Key = tuple[str, str]
 """Architecture (or family), and style or caller of a kernel."""
 
@@ -142,6 +146,22 @@ def own_of(table: Mapping[str, float], style: str) -> Constants:
     """A style's constants under their plain names."""
     prefix = style + "."
     return {k.removeprefix(prefix): v for k, v in table.items() if k.startswith(prefix)}
+
+
+def with_relatives(tables: Tables) -> Tables:
+    """Adds constants of callers that were measured on an architecture's relative alone.
+
+    >>> with_relatives({"ada": {"fa2.x": 1.0, "fa3.x": 2.0}, "blackwell-rtx": {"fa3.x": 3.0}})
+    {'ada': {'fa2.x': 1.0, 'fa3.x': 2.0}, 'blackwell-rtx': {'fa2.x': 1.0, 'fa3.x': 3.0}}
+    """
+    result = dict(tables)
+    for architecture, relative in RELATIVES.items():
+        if architecture in tables and relative in tables:
+            current = tables[architecture]
+            known = {name.partition(".")[0] for name in current}
+            taken = {n: x for n, x in tables[relative].items() if n.partition(".")[0] not in known}
+            result[architecture] = {**taken, **current}
+    return result
 
 
 def by_key(

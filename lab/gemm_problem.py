@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from lab import fitting
 from lab.fitting import Constants, F, Tables
@@ -62,6 +61,8 @@ UNLIKE_OTHERS = ("int4_wo", "int8_wo", "sq")
 COPIES = {"ampere-ga10x": ("tensor_efficiency", "dram_efficiency", "quantisation")}
 """Architectures whose other constants are copies, or of a chip too unlike others to be averaged
 (its L2 of 6 MB): only these of theirs are."""
+DIFFERENCE = 1e-2
+"""Step of the logs for differences: times have kinks where tiles change."""
 STEPS = 200
 """Of the solver, where a fit is not asked to be quick."""
 
@@ -138,17 +139,28 @@ def solve(problem: Problem, steps: int = 40) -> tuple[Constants, Tables]:
         [problem.prior_sd.get(n.split(".")[-1].split(":")[0], DEFAULT_PRIOR_SD) for _, n in names]
     )
 
-    def residuals(logs: F) -> F:
+    def errors(logs: F, i: int) -> F:
+        part = problem.parts[i]
         common, current = problem.table(logs)
-        items = [
-            log_ratio(part, {**common, **current[architecture_of(part)]}) for part in problem.parts
-        ]
-        return np.concatenate([*items, (logs - first) * pull])
+        return log_ratio(part, {**common, **current[architecture_of(part)]})
 
-    solution = least_squares(
-        residuals, first, loss="soft_l1", f_scale=0.05, diff_step=1e-3, max_nfev=steps
+    solution = fitting.fit_by_groups(
+        errors,
+        [len(part) for part in problem.parts],
+        lambda j, i: _touches(*names[j], problem.parts[i]),
+        first,
+        pull,
+        step=DIFFERENCE,
+        f_scale=0.05,
+        max_nfev=steps,
     )
     return problem.table(solution.x)
+
+
+def _touches(architecture: str, name: str, rows: MeasuredRows) -> bool:
+    """Whether rows can depend on a constant: its architecture's, its library's."""
+    of_library = name.partition(":")[2].removesuffix("bmm").removesuffix("_")
+    return architecture in ("", architecture_of(rows)) and of_library in ("", maker(rows))
 
 
 def training(parts: Sequence[MeasuredRows], count: int = ROWS_PER_DEVICE) -> list[MeasuredRows]:
@@ -182,7 +194,7 @@ def score(rows: MeasuredRows, table: Mapping[str, float]) -> Constants:
         "roofline_constant": round(100 * float(np.abs(plain - 1).mean()), 1),
         "campaign_spread": 0.0
         if rows.noise is None
-        else round(100 * float(np.mean(rows.noise)), 1),
+        else round(100 * float(np.nanmean(rows.noise)), 1),
     }
 
 
@@ -313,20 +325,4 @@ def borrowed(common: Mapping[str, float], libraries: Sequence[str]) -> Constants
             ]
             if added and f"{recipe}.step_s" not in common:
                 constants[f"{recipe}.extra_s:{library}"] = fitting.geometric_mean(added)
-    return constants
-
-
-def kernels_of(near: Mapping[str, float], libraries: Sequence[str]) -> Constants:
-    """fp8 and nvfp4 of an architecture whose instructions are those of ``near``.
-
-    Libraries write new kernels for it: each gets the median of theirs.
-    """
-    constants: Constants = {}
-    for n in sorted({name for name in near if name.startswith("fp8.") and "bmm" not in name}):
-        head, colon, _ = n.partition(":")
-        each = [near[f"{head}:{x}"] for x in libraries if f"{head}:{x}" in near] if colon else []
-        for recipe in ("fp8", "nvfp4"):
-            new = head.replace("fp8", recipe)
-            marked = [f"{new}:{x}" for x in libraries] if colon else [new]
-            constants |= dict.fromkeys(marked, float(np.median(each)) if colon else near[n])
     return constants

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from lab.fit_gemm import (
+    MONOLITHIC,
     MONOLITHIC_L2,
     STAND_IN,
     Groups,
@@ -33,7 +34,6 @@ from silicast.kernels.products.gemm_constants import SIXTEEN_BITS, selected
 
 ROWS, STEPS = 250, 40
 SCORED = 800
-MONOLITHIC = ("ada", "ampere-ga10x")
 
 
 def without(groups: Groups, held: str) -> Groups:
@@ -100,7 +100,7 @@ def hold_out(groups: Groups, held: str, known: tuple[Constants, Tables] | None) 
         common, current, remaining["bf16"] + remaining["another laboratory, fp16"]
     )
     stand_in = STAND_IN[fetches_in_bulk(held)]
-    if held in MONOLITHIC:  # a fact of the chip, not fitted
+    if held in (*MONOLITHIC, "ampere-ga10x"):  # a fact of the chip, not fitted
         current[stand_in]["resident_share"] = MONOLITHIC_L2
     hold_out = body(common, current, {held: stand_in})
     mine = [p for parts in groups.values() for p in parts if architecture_of(p) == held]

@@ -73,9 +73,9 @@ def test_cards_say_what_was_fitted() -> None:
         assert physics.card.command == "python -m lab.fit_attention"
         for name, score in physics.card.scores.items():
             assert score["mape"] < 0.30, name
-        for architecture in ("ampere", "ada", "hopper", "blackwell"):
+        for architecture in ("ampere", "ada", "hopper", "blackwell", "blackwell-rtx"):
             assert physics.is_measured(architecture)
-        assert not physics.is_measured("blackwell-rtx")
+        assert not physics.is_measured("volta")
 
 
 def test_the_held_out_quarter_never_changes() -> None:

@@ -75,7 +75,8 @@ def _text(folder: Path, names: list[str]) -> str:
 
 def _run(folder: Path, command: str) -> dict[str, list[str]]:
     subprocess.run([sys.executable, str(folder / f"{command}.py")], check=True)
-    read = {"lab_a": ([], ["rows.csv"]), "lab_b": (["physics/a"], [])}[command]
+    rests_on_first: tuple[list[str], list[str]] = (["physics/a"], [])
+    read = {"lab_a": ([], ["rows.csv"])}.get(command, rests_on_first)
     return {"constants": read[0], "data": read[1]}
 
 
@@ -158,6 +159,33 @@ def test_code_that_moves_no_number_is_accepted_by_a_sample(small: Path) -> None:
     assert second.accepted != second.code
     artefacts.accept({"second"})
     assert json.loads(made(small)["b.json"])["default"] == json.loads(before["b.json"])["default"]
+
+
+def test_constants_that_move_no_number_are_accepted_by_a_sample(small: Path) -> None:
+    """A third and a fourth stage rest on the first artefact without taking its number."""
+    for name in "cd":
+        code = B.replace("2.0 * x", "1.0").replace("b.json", f"{name}.json")
+        (small / f"lab_{name}.py").write_text(code.format(folder=str(small / "physics")))
+    more = "".join(
+        f'\n[{name}]\ncommands = ["lab_{name}"]\nmakes = ["physics/{name}"]\nafter = ["first"]\n'
+        for name in "cd"
+    )
+    chain.CHAIN.write_text(CHAIN + more)
+    chain.stages.cache_clear()
+    artefacts.make(set(chain.stages()), 1)
+    with (small / "lab_a.py").open("a") as file:
+        file.write(
+            "made['default']['x'] += 1.0\n(folder / 'a.json').write_text(json.dumps(made))\n"
+        )
+    artefacts.run_stage("first")
+    assert sorted(artefacts.stale(None)) == ["c", "d", "second"]
+    artefacts.accept({"c"})
+    assert sorted(artefacts.stale(None)) == ["d", "second"]
+    with pytest.raises(SilicastError, match="stage second makes other numbers"):
+        artefacts.accept({"second"}, ["physics/a"])
+    artefacts.run_stage("second")
+    artefacts.accept({"c"}, ["physics/a"])
+    assert artefacts.stale(None) == {}
 
 
 def test_code_that_moves_a_number_is_not_accepted(small: Path) -> None:

@@ -32,6 +32,8 @@ from silicast.kernels.products.blocks import Blocks, Tiles, blocks_of
 
 SHARED_BYTES_PER_CLOCK = 128.0
 """32 banks of four bytes, on every architecture since 2012 (CUDA C++ Programming Guide)."""
+GONE = 1.5
+"""A call of so many times the capacity finds nothing of the call before."""
 METADATA_SHARE = 0.125
 """Bytes of the places of kept values over those of the values, of 2:4 sparse operands of 16 bits:
 two bits for each."""
@@ -292,12 +294,14 @@ def _memory(
     touched = np.maximum(touched, hit)
     remaining = step.l2_bytes * c["resident_share"]
     fits = np.minimum(remaining / one, 1.0)
-    weights = one * (hit + (touched - hit) * (1.0 - fits))
+    output_bytes = rows * product.columns * (BITS[recipe.output] / 8.0)
+    operands = rows * product.depth * a_bytes
+    kept = _kept(one * hit + operands + output_bytes, step.l2_bytes * c["kept_share"])
+    weights = one * (hit * (1.0 - kept) + (touched - hit) * (1.0 - fits))
     window = np.minimum(tiles.group, row_tiles) * tiles.m * product.depth * a_bytes
     again = 1.0 - np.minimum(remaining / window, 1.0)
-    operands = rows * product.depth * a_bytes
     operands = operands * (1.0 + (column_tiles - 1.0) * again * c["reread_share"])
-    moved = weights + operands + rows * product.columns * (BITS[recipe.output] / 8.0)
+    moved = weights + operands + output_bytes
     on_core = np.minimum(share, step.blocks.resident)
     ahead = np.maximum(tiles.stages - 1.0, 1.0) * step.blocks.step_bytes
     flight = on_core * step.cores * ahead / (step.dram * c["flight_s"])
@@ -306,3 +310,13 @@ def _memory(
     fourth = flight * flight * flight * flight + gives * gives * gives * gives
     rate = step.dram * flight * gives / np.sqrt(np.sqrt(fourth))
     return moved / rate, touched / hit, window / step.l2_bytes, flight
+
+
+def _kept(footprint: F64, capacity: F64 | float) -> F64:
+    """Share of the weights that the L2 still holds from the call before: all where a call fits,
+    none where it is half as large again, for a cache that drops the oldest goes round once more.
+
+    Tuners time a configuration by calls one after the other on the same weights.
+    """
+    kept: F64 = np.clip((GONE - footprint / capacity) / (GONE - 1.0), 0.0, 1.0)
+    return kept
