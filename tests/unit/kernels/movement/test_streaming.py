@@ -215,7 +215,7 @@ def test_an_index_before_the_row_costs_a_round_trip() -> None:
 def test_an_architecture_without_data_borrows_and_widens() -> None:
     physics = load_physics("streaming")
     op = Op.make("rmsnorm", tokens=64, hidden=4096)
-    unmeasured = find_device("RTX PRO 6000 S")
+    unmeasured = find_device("Jetson AGX Orin 64GB")
     assert not physics.is_measured(unmeasured.architecture)
     batch = OpBatch.from_ops([op])
     wide, narrow = (model(op).times(batch, device) for device in (unmeasured, H100))

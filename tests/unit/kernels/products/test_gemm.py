@@ -128,7 +128,7 @@ def test_the_power_cap_slows_large_products_whatever_the_cache() -> None:
 
 
 def test_devices_without_data_say_so_in_their_interval() -> None:
-    other = find_device("RTX PRO 6000 Blackwell Server")
+    other = find_device("Jetson AGX Orin 64GB")
     batch = OpBatch.from_ops([Op.make("gemm", m=64, n=4096, k=4096)])
     known, unknown = (MODEL.times(batch, device) for device in (H100, other))
     assert unknown.shared_log_sd["device"] > known.shared_log_sd["device"]
@@ -304,7 +304,7 @@ def test_the_host_widens_short_calls_most() -> None:
      ("L40S", "fp8_static", True), ("B200", "mxfp8", False),
      ("H100", "fp64", False), ("H100", "fp32", False),
      ("A100", "fp32", True), ("A100", "fp8", False), ("V100-PCIE-32GB", "fp16", False),
-     ("RTX PRO 6000 Blackwell Server", "bf16", False)],
+     ("RTX PRO 6000 Blackwell Server", "bf16", True), ("Jetson AGX Orin 64GB", "bf16", False)],
 )  # fmt: skip
 def test_what_was_measured_on_which_architecture(name: str, dtype: str, expected: bool) -> None:
     device, _ = with_format(find_device(name), dtype)
