@@ -121,6 +121,7 @@ def serving_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     why, told = answer["why"], without_tokens(answer["metrics"])
     values = {n: float(q["estimate"]) for n, q in told.items()}
     yield from slo_lines(why.get("slo", {}))
+    yield from span_lines(why)
     if "kv_utilisation" in values:
         yield _kv_line(values)
         if "host_hit_rate" in values:
@@ -168,6 +169,31 @@ def slo_lines(verdicts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         label, _ = words_and_unit(name)
         value, limit = (duration(float(each[which]) * 1e-3) for which in ("value", "limit"))
         yield f"objective {'kept' if each['kept'] else 'missed'}: {label} {value}, limit {limit}"
+
+
+def span_lines(why: Mapping[str, Any]) -> Iterator[str]:
+    """What part of the run the figures are of, where requests come at a rate.
+
+    >>> steady = {"seconds": 80.0, "measured": 960, "warm_up": 20, "drain": 20, "keeps_up": True}
+    >>> list(span_lines({"steady_state": steady}))
+    ['steady state: 960 requests sent in 80.0 s; 20 of the warm-up and 20 of the drain left out']
+    >>> list(span_lines({"requests": {"sent": 100, "queue_growth": 0.0}}))
+    ['100 requests from the first sent to the last token, warm-up and drain included']
+    """
+    steady, requests = why.get("steady_state"), why.get("requests", {})
+    if steady is not None:
+        yield (
+            f"steady state: {steady['measured']:,} requests sent in "
+            f"{duration(steady['seconds'])}; {steady['warm_up']:,} of the warm-up and "
+            f"{steady['drain']:,} of the drain left out"
+        )
+        if not steady["keeps_up"]:
+            yield "there is no steady state: more requests come than are answered, and waits grow"
+    elif "queue_growth" in requests:
+        yield (
+            f"{requests['sent']:,} requests from the first sent to the last token, warm-up and "
+            "drain included"
+        )
 
 
 def limit_line(queued: Mapping[str, float]) -> str:

@@ -15,7 +15,7 @@ from silicast.core.prediction import Quantity
 from silicast.scenario.answers.inference.room import served_room
 from silicast.scenario.workloads import SloTable
 from silicast.serving.capacity.knee import estimated_knee
-from silicast.serving.capacity.objective import Objective, queue_growth
+from silicast.serving.capacity.objective import Objective
 from silicast.serving.capacity.room import room_under
 from silicast.serving.simulation.event_loop import ReplicaSpec, Simulation
 from silicast.serving.simulation.fleet import Fleet, Pool
@@ -31,6 +31,7 @@ from silicast.serving.statistics.metrics import (
     transfers_ms,
 )
 from silicast.serving.statistics.records import Records
+from silicast.serving.statistics.steady import keeps_up, queue_growth
 from silicast.serving.statistics.use import device_use, limited_by, step_shares
 from silicast.serving.traffic.requests import Requests
 
@@ -88,12 +89,12 @@ class Served:
     @property
     def answered(self) -> int:
         """Requests that are answered in the run under way."""
-        return len(self._current.records.finished) if self._current is not None else 0
+        return len(self._current.records.answered) if self._current is not None else 0
 
     @property
     def finished(self) -> int:
         """Requests that were answered in the first run, as far as it came."""
-        return len(self._first.finished) if self._first is not None else 0
+        return len(self._first.answered) if self._first is not None else 0
 
     def simulate(self, specs: Sequence[ReplicaSpec] | None = None) -> Records:
         """The requests on other replicas, by default on the fleet's own.
@@ -187,15 +188,16 @@ class Served:
         from silicast.serving.statistics.exported import exposition, metric_names
 
         names = metric_names(self.deployment.engine.name)
-        return exposition(self.records, names, self.deployment.model.name, self.blocks)
+        return exposition(self.records.whole(), names, self.deployment.model.name, self.blocks)
 
     def why(self) -> dict[str, Any]:
         """What held requests back, how steps were filled, and where the knee is."""
         records, spec = self.records, self.spec
         prompt = int(np.median(self.requests.input_tokens))
         why: dict[str, Any] = {
-            "requests": {"sent": len(self.requests), "answered": len(records.finished)}
+            "requests": {"sent": len(self.requests), "answered": len(records.answered)}
             | self._offered(),
+            **self._steady(),
             "queued": limited_by(records, spec, spec.layout.of_one(prompt)),
             "batch": {n: round(v, 6) for n, v in step_shares(records).items()},
             "engine_limits": self._limits(),
@@ -215,6 +217,21 @@ class Served:
         if self.slo is not None:
             why["slo"] = self._verdicts(self._objective)
         return why
+
+    def _steady(self) -> dict[str, Any]:
+        """What statistics are of, where they are of a steady state."""
+        window = self.records.window_ns
+        if window is None:
+            return {}
+        sent = self.records.sent_ns
+        steady = {
+            "seconds": round((window[1] - window[0]) * 1e-9, 6),
+            "measured": int(self.records.measured.sum()),
+            "warm_up": int((sent < window[0]).sum()),
+            "drain": int((sent >= window[1]).sum()),
+            "keeps_up": keeps_up(self.records),
+        }
+        return {"steady_state": steady}
 
     def _room(self) -> dict[str, Any]:
         """Of all replicas of the pool that decodes, for sequences like the longest request."""
