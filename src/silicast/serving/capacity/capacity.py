@@ -132,4 +132,3 @@ class Loads:
         return bracketed(
             carries, start, least=least, most=most, whole=whole, factor=factor, tolerance=tolerance
         )
-

@@ -191,9 +191,7 @@ class Search:
         self, traffic: ServingWorkload, count: int = OPEN_REQUESTS, further_seed: int = 0
     ) -> Requests:
         seed, folder = self._scenario.raw.seed or 0, self._scenario.folder
-        return traffic_of(
-            traffic, seed + further_seed, folder, "workload.traffic", count
-        ).requests
+        return traffic_of(traffic, seed + further_seed, folder, "workload.traffic", count).requests
 
     def _most_clients(self, traffic: ServingWorkload) -> int:
         """Clients whose requests fit at once, the longest of each."""
