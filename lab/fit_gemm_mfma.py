@@ -32,6 +32,7 @@ from silicast.hardware.device import Clocks, Device
 from silicast.kernels.implementation import Analysis
 from silicast.kernels.physics import power
 from silicast.kernels.physics.constants import load_physics
+from silicast.kernels.physics.held_clock import Slowing, held_share
 from silicast.kernels.products.gemm import Setting, analyse_rows, estimate
 from silicast.kernels.products.gemm_constants import selected
 from silicast.workload.graphs.op import OpBatch, Variant
@@ -102,11 +103,9 @@ def held_seconds(rows: MeasuredRows, table: Mapping[str, float]) -> F:
     time = np.maximum(result.time_s, result.bound_s)
     if not power.limits(device):
         return time
-    share = power.held_share(result, variant.dtype, device, time)
-    slower: F = power.slowdown(
-        rows.batch, device, share, result.time_s, lambda some, at: analysed(some, at).time_s
-    )
-    return time * slower
+    slowing = Slowing(rows.batch, device, result.time_s, lambda some, at: analysed(some, at).time_s)
+    share = held_share(result, variant.dtype, device, time, slowing)
+    return time * slowing.at_shares(share)
 
 
 Report = Callable[[Part, Mapping[str, float]], None]

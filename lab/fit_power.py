@@ -34,7 +34,8 @@ from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Estimates
 from silicast.kernels.physics.constants import load_physics
-from silicast.kernels.physics.power import Draw, board_from, clock_share, drawn
+from silicast.kernels.physics.held_clock import clock_share
+from silicast.kernels.physics.power import Draw, board_from, drawn
 
 ASSUMED = {
     "dram_byte_j": 5e-11,  # HBM2e and HBM3 with interface, about 6 pJ a bit

@@ -265,6 +265,7 @@ class Device:
         unknowns: dotted paths of numbers that nobody has published: what stands there is derived
             from a relative or from other figures, and predictions are the less certain for it.
         differs: where its table carries the name of a board of the catalog, in what it differs.
+        base: the board of the catalog that it is described as a change of, or "".
         structure: of a device whose kernels are mapped onto it, in place of a library's.
     """
 
@@ -288,6 +289,7 @@ class Device:
     sources: Mapping[str, str] = field(default_factory=dict)
     unknowns: tuple[str, ...] = ()
     differs: tuple[str, ...] = ()
+    base: str = ""
     structure: Structure | None = None
 
     def __hash__(self) -> int:

@@ -25,6 +25,7 @@ from silicast.kernels.in_blocks import cuts, in_blocks, joined, one_row
 from silicast.kernels.physics import power
 from silicast.kernels.physics.constants import has_physics, is_measured
 from silicast.kernels.physics.formats import with_format
+from silicast.kernels.physics.held_clock import Slowing, held_share
 from silicast.kernels.physics.knowledge import (
     Quality,
     knowledge_errors,
@@ -245,15 +246,15 @@ class Implementation(ABC):
             )
         time_s, share = xp.maximum(time_s, analysis.bound_s), None
         if power.limits(device):
-            share = power.held_share(analysis, batch.variant.dtype, device, time_s)
+            slowing = Slowing(
+                batch,
+                shared.device,
+                analysis.time_s,
+                lambda rows, slow: self._analysed(rows, slow).time_s,
+            )
+            share = held_share(analysis, batch.variant.dtype, device, time_s, slowing)
             if not xp.all_of(share >= 1.0):
-                time_s = time_s * power.slowdown(
-                    batch,
-                    shared.device,
-                    share,
-                    analysis.time_s,
-                    lambda rows, slow: self._analysed(rows, slow).time_s,
-                )
+                time_s = time_s * slowing.at_shares(share)
         return Estimates(batch, xp.maximum(time_s, analysis.bound_s), analysis, shared, share)
 
     def _analysed(self, batch: OpBatch, device: Device) -> Analysis:

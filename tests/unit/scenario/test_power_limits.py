@@ -48,11 +48,11 @@ def test_a_tighter_limit_is_not_held_either(name: str) -> None:
 
 
 def test_a_phase_is_enough() -> None:
-    """The limit holds in decode steps, not in the prefill."""
+    """The limit holds in the prefill, whose units slow down; memory alone takes more in decode."""
     case = {**CASES["engine"], "workload": {**PROMPTS, "output_len": 512}}
-    result = silicast.predict(case, device="H100", limits={"power_w": 150.0})
+    result = silicast.predict(case, device="H100", limits={"power_w": 140.0})
     clocks = result.why["clock_mhz"]
-    assert clocks["prefill"] == pytest.approx(183.0) != clocks["decode"]
+    assert clocks["decode"] == pytest.approx(183.0) != clocks["prefill"]
     assert result["total_ms"].estimate > 2.0 * result["prefill_ms"].estimate
     assert [line for line in result.warnings if "cannot be held" in line] == [SAID]
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+
 from silicast.composition.step.machine import Machine
+from silicast.core.numerics import F64, I64
 from silicast.kernels.physics.energy import most_w, waiting_w
-from silicast.kernels.physics.power import MIN_CLOCK_SHARE, board, clock_share, held
+from silicast.kernels.physics.held_clock import clock_share
+from silicast.kernels.physics.power import MIN_CLOCK_SHARE, board, held
 
 TOLERANCE = 0.005
 """A clock this close to boost is boost."""
@@ -17,19 +22,27 @@ _ANY = "fp32"
 NOT_HELD = "limits.power_w cannot be held: the slowest clock, {:.0f} MHz, is assumed"
 
 
-def held_clock(machine: Machine, seconds: float, core_j: float, memory_j: float) -> float:
+def held_clock(
+    machine: Machine, seconds: float, core_j: float, memory_j: float, at: Callable[[int], float]
+) -> float:
     """The clock in hertz that is held over work that repeats; boost where nothing limits it.
 
     Args:
         machine: what it runs on.
         seconds: what the work takes at the boost clock.
         core_j: what the cores take for it at that clock; memory_j: main memory.
+        at: what it takes at a clock of :data:`~.held_clock.CLOCKS`; seconds.
     """
     device = machine.limited_device
     boost, share = device.clocks.boost_hz, 1.0
     if device.power_cap_w is not None:
-        current = board(device, _ANY)
-        share = float(clock_share(current, core_j / seconds, memory_j / seconds))  # type: ignore[arg-type]
+        core_w, memory_w = (np.array([joules / seconds]) for joules in (core_j, memory_j))
+
+        def longer(position: int, rows: I64) -> F64:  # noqa: ARG001 - the work is one row
+            ratio = at(position) / seconds if position else 1.0
+            return np.array([max(ratio, 1.0)])
+
+        share = clock_share(board(device, _ANY), core_w, memory_w, longer).item()
     hz = min(share * boost, math.inf if machine.clock_hz is None else machine.clock_hz)
     return hz if hz < boost * (1.0 - TOLERANCE) else boost
 

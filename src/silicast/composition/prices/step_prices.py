@@ -42,7 +42,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import ErrorFactors
 from silicast.hardware.device import Device
-from silicast.kernels.physics.power import place_of, slower, weight_of
+from silicast.kernels.physics.held_clock import place_of, slower, weight_of
 from silicast.workload.graphs.op import Op
 from silicast.workload.graphs.symbols import DECODE_LONGEST, PREFILL_TOKENS
 
@@ -209,13 +209,22 @@ class StepPrices:
     def _priced(self, step: _Step) -> StepPrice:
         work_s = self._work_s(step)
         waits_s, *sums = self._at(0, step)
-        hz = self._held_hz(sums, waits_s, work_s)
+        at = {0: [waits_s, *sums]}
+
+        def at_clock(position: int) -> float:
+            at[position] = self._at(position, step)
+            return self._total_s(*at[position], work_s=work_s)
+
+        total_s = self._total_s(waits_s, *sums, work_s=work_s)
+        hz = held_clock(self.model.machine, total_s, sums[-2], sums[-1], at_clock)
         share = hz / self._boost.clocks.boost_hz
         if share < 1.0:
             position = place_of(share)
             weight = float(weight_of(position, share))  # type: ignore[arg-type]
-            fast = self._at(position, step) if position else [waits_s, *sums]
-            slow = self._at(position + 1, step)
+            fast, slow = (
+                at[near] if near in at else self._at(near, step)
+                for near in (position, position + 1)
+            )
             waits_s, *sums = (a + weight * (b - a) for a, b in zip(fast, slow, strict=True))
         return StepPrice(tuple(sums[:-2]), waits_s, work_s, hz)
 
@@ -361,12 +370,11 @@ class StepPrices:
         devices = self.graph.plan.gpus
         return host_work_s(self.model.machine, count + len(step.prefill), new, devices)
 
-    def _held_hz(self, sums: Sequence[float], waits_s: float, work_s: float) -> float:
-        """The clock that a step's mix of work holds."""
+    def _total_s(self, waits_s: float, *sums: float, work_s: float) -> float:
+        """A step's time, the host's work included; ``sums`` as of :meth:`_at`."""
         pass_s = sum(sums[:-2]) + waits_s
         hidden = min(work_s, pass_s) if self._asynchronous else 0.0
-        total_s = pass_s + self.gap_s + work_s - hidden
-        return held_clock(self.model.machine, total_s, sums[-2], sums[-1])
+        return pass_s + self.gap_s + work_s - hidden
 
     def _device(self, index: int) -> Device:
         """The device at a clock of the grid."""

@@ -42,6 +42,7 @@ from silicast.composition.timeline.timeline import (
 )
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import Domain
+from silicast.kernels.physics.held_clock import slower
 from silicast.workload.transformers.decoder import build_graph
 
 
@@ -318,16 +319,25 @@ class StepModel:
             return one_stream(each[self.graph.executions.order], launches)
         raise ValueError(f"no state {row}")
 
-    def held_clock(self, times: StepTimes, index: int) -> float:
+    def held_clock(self, times: StepTimes, states: BatchStates, index: int) -> float:
         """The clock that the power cap (or the user's limit) holds over steps like state ``index``.
 
         Args:
-            times: of steps at the boost clock.
+            times: of steps at the boost clock; ``states``: theirs.
 
         Returns:
             Hertz; the boost clock where nothing limits it.
         """
-        return held_clock(self.machine, float(times.total_s[index]), *self.joules(times, index))
+        boosted = self.machine.boosted_device
+        row = np.array([index])
+
+        def at(position: int) -> float:
+            one, state = times.of_states(index, index + 1), states.chosen(row)
+            hz = slower(boosted, position).clocks.boost_hz
+            return float(self.at_clock(one, state, hz, np.zeros(1, dtype=np.int64)).total_s[0])
+
+        total_s = float(times.total_s[index])
+        return held_clock(self.machine, total_s, *self.joules(times, index), at)
 
     def joules(self, times: StepTimes, index: int) -> tuple[float, float]:
         """What the cores and main memory take for one state at the clock of its times."""

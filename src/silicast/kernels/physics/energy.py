@@ -27,7 +27,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, KernelTimes
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.formats import computes_in
-from silicast.kernels.physics.power import as_built, energy_growth, voltage_hz
+from silicast.kernels.physics.power import energy_growth, silicon, voltage_hz
 from silicast.workload.graphs.op import OpBatch, Variant
 
 PHYSICS = "energy"
@@ -199,7 +199,7 @@ def model_log_sd(device: Device, waiting_share: float) -> float:
     log_sd = c["log_sd"]
     if not physics.is_measured(device.architecture):
         log_sd = max(log_sd, c["unmeasured_log_sd"])
-    if f"static_w.{device.name}" in c:
+    if f"static_w.{silicon(device).name}" in c:
         return log_sd
     return math.hypot(log_sd, min(waiting_share, 1.0) * _waiting_log_sd())
 
@@ -347,8 +347,8 @@ def board_w(device: Device, c: Mapping[str, float]) -> BoardPower:
     pipe, compute = _matrix(device, Variant("bf16"))
     relative = c.get(f"relative_energy.fma.{compute}", 1.0) if pipe == "fma" else 1.0
     rate = NOMINAL["tensor"] * device.peak_per_s(pipe, compute)
-    built_w = as_built(device).power_cap_w or device.power_cap_w
-    static = c.get(f"static_w.{device.name}", c["static_share"] * built_w)
+    built_w = silicon(device).power_cap_w or device.power_cap_w
+    static = c.get(f"static_w.{silicon(device).name}", c["static_share"] * built_w)
     return BoardPower(
         cap_w=device.power_cap_w,
         static_w=static,
@@ -371,7 +371,7 @@ def _scale(device: Device, c: Mapping[str, float]) -> float:
     the measured boards' products take of theirs, this one's would take of its own. The scale lies
     half-way, in logarithms, between that and the measured boards' energies as they are.
     """
-    built = as_built(device)
+    built = silicon(device)
     built = built if applies_to(built) else device
     current = board_w(built, c)
     memory = NOMINAL["dram"] * built.dram.bandwidth_bytes_per_s * dram_byte_j(built, c)
