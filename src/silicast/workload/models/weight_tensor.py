@@ -34,6 +34,7 @@ class Weight:
             in the format between kernels.
         count: tensors of this shape.
         per_token: of ``count``, those that one token passes; 0 = all.
+        formats: of single modules of its layer, as ``LayerKind.formats``.
         heads: with the cut "kv_heads", how many heads ``outputs`` consists of: a rank holds whole
             ones, and where there are fewer than ranks each is held by several.
     """
@@ -46,6 +47,7 @@ class Weight:
     count: int = 1
     per_token: int = 0
     heads: int = 0
+    formats: tuple[tuple[str, str], ...] = ()
 
     @property
     def active(self) -> int:
@@ -86,7 +88,10 @@ class Weight:
         }
         recipe = recipes.get(self.kind)
         if recipe is not None:
-            return count * linear_bytes(recipe, outputs, inputs, precision.group_size)
+            stated = precision.of_module(self.formats, self.name)
+            if stated is not None and stated.weights != recipe.weights:
+                return count * linear_bytes(stated, outputs, inputs)
+            return count * linear_bytes(stated or recipe, outputs, inputs, precision.group_size)
         return count * outputs * inputs * precision.hidden_bytes
 
 
