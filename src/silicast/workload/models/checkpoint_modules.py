@@ -19,6 +19,7 @@ from silicast.workload.models.checkpoint import (
     recipe_of_algorithm,
     stated_quantisation,
 )
+from silicast.workload.models.language_part import ENCODERS, LANGUAGE_PARTS
 from silicast.workload.models.model import ModelConfig
 from silicast.workload.models.model_weights import layer_weights
 from silicast.workload.models.module_names import (
@@ -74,7 +75,7 @@ def with_module_formats(model: ModelConfig, data: Mapping[str, Any]) -> ModelCon
         raise error.at("quantization_config") from None
     if not rules:
         return model
-    nested = any(isinstance(data.get(name), dict) for name in ("text_config", "vision_config"))
+    nested = any(data.get(name) for name in (*LANGUAGE_PARTS, *ENCODERS))
     substring = method_of(quantisation) in _BY_SUBSTRING
     layers, used = _by_layer(model, rules, nested=nested, substring=substring)
     remarks = _unmatched(model, rules, used)
