@@ -133,7 +133,7 @@ def test_gptq_rules_by_pattern() -> None:
 
 
 def test_groups_of_named_targets() -> None:
-    groups = {
+    groups: dict[str, dict[str, Any]] = {
         "a": {**FP8, "targets": ["re:.*self_attn.*"]},
         "m": {**INT4, "targets": [r"re:.*mlp\.(gate|up)_proj"]},
     }
@@ -201,8 +201,8 @@ def test_lists_that_cannot_be_read(content: dict, field: str) -> None:
 
 
 def test_a_list_may_be_missing_or_empty() -> None:
-    for empty in (None, []):
-        assert weights(model({"quant_method": "fp8", "ignore": empty})) == fp8_toy(4, 4)
+    for empty in ({"ignore": None}, {"ignore": []}):
+        assert weights(model({"quant_method": "fp8", **empty})) == fp8_toy(4, 4)
 
 
 def test_a_familys_names_replace_the_usual_ones() -> None:
