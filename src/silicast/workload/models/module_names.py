@@ -35,13 +35,13 @@ class Part(Strict, frozen=True):
     """Weights of a layer that engines keep in one format, because one product reads them.
 
     Attributes:
-        of: mixers and feeds that have it.
+        kinds: mixers and feeds that have it.
         weights, nodes: what it is called in counts and in graphs.
         names: of its modules behind the number of the layer.
         families: of models that it is about, in place of the part of the others; [] = any.
     """
 
-    of: list[str]
+    kinds: list[str]
     weights: list[str]
     nodes: list[str]
     names: list[str]
@@ -64,7 +64,7 @@ def _names() -> _Names:
 @cache
 def parts_of(mixer: str, feed: str, family: str = "") -> tuple[Part, ...]:
     """The parts of a layer."""
-    parts = [part for part in _names().part if {mixer, feed} & set(part.of)]
+    parts = [part for part in _names().part if {mixer, feed} & set(part.kinds)]
     special = [part for part in parts if family in part.families]
     replaced = {weight for part in special for weight in part.weights}
     usual = (p for p in parts if not p.families and not replaced & set(p.weights))
