@@ -24,8 +24,8 @@ from silicast.workload.models.model import ModelConfig
 from silicast.workload.models.model_weights import layer_weights
 from silicast.workload.models.module_names import (
     REGEX,
+    ModulePart,
     ModulePattern,
-    Part,
     loose,
     parts_of,
     pattern_of,
@@ -46,7 +46,7 @@ UNMATCHED = "{} names modules that {} does not have, and they change nothing: {}
 
 @final
 @dataclass(frozen=True)
-class Rule:
+class FormatRule:
     """One entry of a list.
 
     Attributes:
@@ -82,22 +82,22 @@ def with_module_formats(model: ModelConfig, data: Mapping[str, Any]) -> ModelCon
     return replace(_settled(model, layers), remarks=(*model.remarks, *remarks))
 
 
-def _rules(quantisation: Mapping[str, Any]) -> Iterator[Rule]:
+def _rules(quantisation: Mapping[str, Any]) -> Iterator[FormatRule]:
     """All rules, those that count first at the front."""
     if quantisation.get("moe_quant_algo"):
         return  # its list is about the routed experts' second format alone
     yield from _dynamic(quantisation)
     for field in EXCLUSIONS:
         for entry in _entries(quantisation, field):
-            yield Rule(pattern_of(entry, field), "", field)
+            yield FormatRule(pattern_of(entry, field), "", field)
     for entry, recipe in group_recipes(quantisation):
-        yield Rule(pattern_of(entry, "config_groups"), recipe, "config_groups")
+        yield FormatRule(pattern_of(entry, "config_groups"), recipe, "config_groups")
     layers = quantisation.get("quantized_layers")
     if isinstance(layers, dict):
         for entry, content in layers.items():
             algorithm = content.get("quant_algo") if isinstance(content, dict) else ""
             recipe = recipe_of_algorithm(str(algorithm or ""), "quantized_layers")
-            yield Rule(pattern_of(str(entry), "quantized_layers"), recipe, "quantized_layers")
+            yield FormatRule(pattern_of(str(entry), "quantized_layers"), recipe, "quantized_layers")
 
 
 def _entries(quantisation: Mapping[str, Any], field: str) -> list[str]:
@@ -111,7 +111,7 @@ def _entries(quantisation: Mapping[str, Any], field: str) -> list[str]:
     return list(dict.fromkeys(entries))
 
 
-def _dynamic(quantisation: Mapping[str, Any]) -> Iterator[Rule]:
+def _dynamic(quantisation: Mapping[str, Any]) -> Iterator[FormatRule]:
     """GPTQ's rules: "-:pattern" is not quantised, "+:pattern" or "pattern" has bits of its own."""
     table = quantisation.get("dynamic")
     if method_of(quantisation) != "gptq" or table in (None, {}):
@@ -128,7 +128,7 @@ def _dynamic(quantisation: Mapping[str, Any]) -> Iterator[Rule]:
                 f"expected 4 or 8 bits, found {bits!r:.20}", field=f"dynamic.{text[:40]}.bits"
             )
         pattern = pattern_of(REGEX + text.removeprefix("-:").removeprefix("+:"), "dynamic")
-        yield Rule(pattern, "" if plain else f"int{bits}_wo", "dynamic")
+        yield FormatRule(pattern, "" if plain else f"int{bits}_wo", "dynamic")
 
 
 Formats = list[dict[str, tuple[str, str]]]
@@ -136,7 +136,7 @@ Formats = list[dict[str, tuple[str, str]]]
 
 
 def _by_layer(
-    model: ModelConfig, rules: list[Rule], *, nested: bool, substring: bool
+    model: ModelConfig, rules: list[FormatRule], *, nested: bool, substring: bool
 ) -> tuple[Formats, set[int]]:
     """Formats of every layer's products that a rule is about, and which rules met one."""
     used: set[int] = set()
@@ -165,7 +165,7 @@ def _by_layer(
     return layers, used
 
 
-def _loosely(rule: Rule, layer: int, part: Part, *, nested: bool) -> bool:
+def _loosely(rule: FormatRule, layer: int, part: ModulePart, *, nested: bool) -> bool:
     """Whether a single word that names nothing whole is a part of the names."""
     pattern = rule.pattern
     if pattern.other or not pattern.text.isidentifier():
@@ -244,7 +244,7 @@ def _with_usual(
     return result
 
 
-def _unmatched(model: ModelConfig, rules: list[Rule], used: set[int]) -> list[str]:
+def _unmatched(model: ModelConfig, rules: list[FormatRule], used: set[int]) -> list[str]:
     """A remark on names that mean no module of the model."""
     lost: dict[str, list[str]] = {}
     for number, rule in enumerate(rules):

@@ -31,7 +31,7 @@ _OPEN = re.compile(r"(?<!\\)[+*]")
 
 
 @final
-class Part(Strict, frozen=True):
+class ModulePart(Strict, frozen=True):
     """Weights of a layer that engines keep in one format, because one product reads them.
 
     Attributes:
@@ -49,20 +49,20 @@ class Part(Strict, frozen=True):
 
 
 @final
-class _Names(Strict, frozen=True):
+class _ModuleNames(Strict, frozen=True):
     containers: list[str]
     nested: list[str]
     other: list[str]
-    part: list[Part]
+    part: list[ModulePart]
 
 
 @cache
-def _names() -> _Names:
-    return msgspec.convert(tomllib.loads(FILE.read_text(encoding="utf-8")), _Names)
+def _names() -> _ModuleNames:
+    return msgspec.convert(tomllib.loads(FILE.read_text(encoding="utf-8")), _ModuleNames)
 
 
 @cache
-def parts_of(mixer: str, feed: str, family: str = "") -> tuple[Part, ...]:
+def parts_of(mixer: str, feed: str, family: str = "") -> tuple[ModulePart, ...]:
     """The parts of a layer."""
     parts = [part for part in _names().part if {mixer, feed} & set(part.kinds)]
     special = [part for part in parts if family in part.families]
@@ -90,7 +90,7 @@ class ModulePattern:
     inside: bool = False
     other: bool = False
 
-    def matches(self, layer: int, part: Part, *, nested: bool) -> bool:
+    def matches(self, layer: int, part: ModulePart, *, nested: bool) -> bool:
         """Whether it means a module of a part of a layer.
 
         >>> mlp = parts_of("", "mlp")[1]
