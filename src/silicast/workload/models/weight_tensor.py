@@ -77,9 +77,28 @@ class Weight:
         """Tensors that one rank holds."""
         return self.count // shard.ep if self.cut.startswith("expert") else self.count
 
-    def local_bytes(self, shard: Shard, precision: Precision) -> int:
-        """Bytes that one rank stores, scales included."""
+    def _padded(self, sizes: tuple[int, int], multiples: tuple[int, int]) -> tuple[int, int]:
+        """(outputs, inputs) of experts in whole multiples of their width and of the hidden size.
+
+        >>> up = Weight("expert_up", 2880, 2880, "expert_outputs", "expert")
+        >>> up._padded((1440, 2880), (128, 256))
+        (1536, 3072)
+        """
+        width, hidden = multiples
+        outputs, inputs = (width, hidden) if self.cut == "expert_outputs" else (hidden, width)
+        return -(-sizes[0] // outputs) * outputs, -(-sizes[1] // inputs) * inputs
+
+    def local_bytes(
+        self, shard: Shard, precision: Precision, multiples: tuple[int, int] = (1, 1)
+    ) -> int:
+        """Bytes that one rank stores, scales included.
+
+        Args:
+            multiples: to which experts are padded (``Policy.expert_multiples``).
+        """
         outputs, inputs = self.local(shard)
+        if self.kind == "expert" and multiples != (1, 1):
+            outputs, inputs = self._padded((outputs, inputs), multiples)
         count = self.local_count(shard)
         recipes = {
             "linear": precision.linear,
