@@ -14,6 +14,7 @@ from silicast.core.compiled import PAGES, content_of, entries, names_of
 from silicast.core.decode import Strict, read_table
 from silicast.core.errors import unknown_name
 from silicast.core.naming import NameIndex, near
+from silicast.core.releases import is_before
 from silicast.kernels.engine_kernels import EngineKernels
 from silicast.workload.transformers.plan import ExtraLayers
 
@@ -206,6 +207,32 @@ class OverlapTable(Strict, frozen=True):
     max_tokens: int = 0
 
 
+class LaunchMemoryTable(Strict, frozen=True):
+    """What some releases of a server set aside when they profile themselves at the start.
+
+    Attributes:
+        since: the first release; "" = all before the next.
+        sampler_bytes: a logit of the profiled rows, at the sampler's worst point, logits included.
+        process_gib: what its process holds outside of the allocator, as far as it counts; 2^30
+            bytes.
+        group_gib: on top, buffers of the collectives of several devices, as far as they count.
+        graph_gib: likewise of captured graphs.
+        unfused: layers keep their normed input while they run.
+        log_sd: log standard deviation of all that is set aside beside weights.
+        expert_multiples: architecture -> format of the experts' weights -> whole multiples to which
+            their width and the hidden size are padded when they are loaded.
+    """
+
+    sampler_bytes: float
+    process_gib: float
+    since: str = ""
+    group_gib: float = 0.0
+    graph_gib: float = 0.0
+    unfused: bool = False
+    log_sd: float = 0.15
+    expert_multiples: dict[str, dict[str, tuple[int, int]]] = {}
+
+
 class MemoryTable(Strict, frozen=True):
     """Device memory of the engine beside weights and cache.
 
@@ -219,6 +246,8 @@ class MemoryTable(Strict, frozen=True):
         workspaces_mb: architecture -> what libraries of products hold of the allocator's memory for
             their intermediate sums, 10^6 bytes a device, on top of ``framework_gb``.
         process_gb: in place of ``framework_gb``, of a process that computes in the host's memory.
+        launch: what a server sets aside beside weights and cache, by release, in place of
+            ``framework_gb``; [] = only that.
     """
 
     usable_fraction: float
@@ -228,6 +257,7 @@ class MemoryTable(Strict, frozen=True):
     prefill_chunk_tokens: int = 0
     process_gb: float = 0.0
     workspaces_mb: dict[str, float] = {}
+    launch: list[LaunchMemoryTable] = []
 
 
 class BoardTable(Strict, frozen=True):
@@ -297,6 +327,8 @@ class ServingTable(Strict, frozen=True):
         step_tokens: most new tokens of a step; 0 = ``memory.prefill_chunk_tokens``.
         launch: what replaces it where the traffic is known; None = nothing.
         blocks: of the KV cache; 0 = what fits.
+        model_tokens: longest sequence, for which the cache must have room at the start; 0 = not
+            stated.
         boards: defaults that replace these; the last one that fits a board counts.
         set_aside: what the share of memory follows from, where nobody states it.
         front_us: what the front process, which takes one request after the other, does for one
@@ -316,6 +348,7 @@ class ServingTable(Strict, frozen=True):
     step_tokens: int = 0
     launch: LaunchLimitsTable | None = None
     blocks: int = 0
+    model_tokens: int = 0
     shares_sequences: bool = False
     boards: list[BoardTable] = []
     set_aside: SetAsideTable | None = None
@@ -404,6 +437,12 @@ class Engine(Strict, frozen=True):
 
     def __hash__(self) -> int:
         return hash((self.name, self.version, self.launch.decode, self.host.asynchronous))
+
+    @property
+    def launch_memory(self) -> LaunchMemoryTable | None:
+        """What its release sets aside at the start; None = not stated."""
+        known = [e for e in self.memory.launch if not is_before(self.version, e.since)]
+        return known[-1] if known else None
 
     def padded(self, *, prefill: bool) -> bool:
         """Whether steps that fit a captured graph are padded to it."""

@@ -15,6 +15,7 @@ option                        values               what it does
 ``max_num_seqs``              1 and more           most sequences that run at once
 ``max_num_batched_tokens``    1 and more, -1       most new tokens of a step; -1 = no chunks
 ``gpu_memory_utilization``    above 0, at most 1   share of memory, of what the engine means by it
+``max_model_len``             1 and more           longest sequence, which the cache must hold
 ``num_gpu_blocks``            1 and more           blocks of the KV cache, as the engine printed
 ``max_total_tokens``          1 and more           likewise in tokens
 ``block_size``                1 to 1024            tokens of a block of the KV cache
@@ -186,6 +187,11 @@ def _gpu_memory_utilization(engine: Engine, value: Any) -> Engine:
     return msgspec.structs.replace(engine, memory=memory)
 
 
+def _max_model_len(engine: Engine, value: Any) -> Engine:
+    tokens = int(_number("max_model_len", value, 1, MOST_TOKENS))
+    return _served(engine, "max_model_len", model_tokens=tokens)
+
+
 def _num_gpu_blocks(engine: Engine, value: Any) -> Engine:
     blocks = int(_number("num_gpu_blocks", value, 1, MOST))
     return _served(engine, "num_gpu_blocks", blocks=blocks)
@@ -281,6 +287,7 @@ def _switch(name: str) -> Callable[[Engine, Any], Engine]:
 
 
 MOST = 1 << 40
+MOST_TOKENS = 1 << 24
 
 TRAINING_SWITCHES = ("dropout", "fused_loss", "fused_gradient_accumulation", "deterministic")
 
@@ -321,6 +328,8 @@ ALIASES: Mapping[str, str] = {
     "mem_fraction_static": "gpu_memory_utilization",
     "free_gpu_memory_fraction": "gpu_memory_utilization",
     "num_gpu_blocks_override": "num_gpu_blocks",
+    "context_length": "max_model_len",
+    "max_seq_len": "max_model_len",
     "page_size": "block_size",
     "tokens_per_block": "block_size",
     "enable_block_reuse": "enable_prefix_caching",
@@ -340,6 +349,7 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "max_num_seqs": _max_num_seqs,
     "max_num_batched_tokens": _max_num_batched_tokens,
     "gpu_memory_utilization": _gpu_memory_utilization,
+    "max_model_len": _max_model_len,
     "num_gpu_blocks": _num_gpu_blocks,
     "block_size": _block_size,
     "max_total_tokens": _max_total_tokens,
@@ -352,7 +362,14 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
 }
 
 QUEUE_OPTIONS = (
-    *("policy", "max_num_seqs", "num_gpu_blocks", "max_total_tokens", "enable_prefix_caching"),
+    *(
+        "policy",
+        "max_num_seqs",
+        "max_model_len",
+        "num_gpu_blocks",
+        "max_total_tokens",
+        "enable_prefix_caching",
+    ),
     *POLICY_SWITCHES,
 )
 """Options that mean something where requests queue alone."""

@@ -20,10 +20,20 @@ def as_of(engine: Engine, version: str) -> Engine:
     >>> as_of(find_engine("vllm"), "0.2.0").release_log_sd
     0.26
     """
-    file = _file_of(engine, version)
+    file = _with_launch(_file_of(engine, version), version)
     if is_before(version, engine.unmeasured.before):
         return msgspec.structs.replace(file, release_log_sd=engine.unmeasured.log_sd)
     return file
+
+
+def _with_launch(engine: Engine, version: str) -> Engine:
+    """The engine with what the version sets aside at the start alone."""
+    known = [each for each in engine.memory.launch if not is_before(version, each.since)]
+    if not version or not known:
+        return engine
+    launch = [msgspec.structs.replace(known[-1], since="")]
+    memory = msgspec.structs.replace(engine.memory, launch=launch)
+    return msgspec.structs.replace(engine, memory=memory)
 
 
 def _file_of(engine: Engine, version: str) -> Engine:

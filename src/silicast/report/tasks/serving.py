@@ -120,6 +120,7 @@ def serving_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     """The objective, the KV cache, the queue, the use of the devices, limits and the knee."""
     why, told = answer["why"], without_tokens(answer["metrics"])
     values = {n: float(q["estimate"]) for n, q in told.items()}
+    yield from cache_lines(why.get("kv_cache"))
     yield from slo_lines(why.get("slo", {}))
     yield from span_lines(why)
     if "kv_utilisation" in values:
@@ -231,6 +232,21 @@ def knee_line(knee: Mapping[str, float], load: float) -> str:
         f"knee near {rounded(knee['rate_per_s'])} requests/s ({knee['concurrency']:,.0f} in "
         f"flight), most {rounded(most)} ({knee['most_concurrency']:,.0f}): {now}"
     )
+
+
+def cache_lines(cache: Mapping[str, Any] | None) -> Iterator[str]:
+    """What engines print of their cache when they start.
+
+    >>> list(cache_lines({"tokens": 35264, "model_tokens": 32768, "max_concurrency": 1.076}))
+    ['KV cache size: 35,264 tokens; maximum concurrency for 32,768 tokens per request: 1.08x']
+    """
+    if cache is None:
+        return
+    line = f"KV cache size: {cache['tokens']:,} tokens"
+    if cache["model_tokens"]:
+        each = f"{cache['model_tokens']:,} tokens per request"
+        line += f"; maximum concurrency for {each}: {cache['max_concurrency']:.2f}x"
+    yield line
 
 
 def _kv_line(values: Mapping[str, float]) -> str:

@@ -315,6 +315,13 @@ class Simulation:
         for spec in self._specs:
             prompts, outputs = self.requests.input_tokens, self.requests.output_tokens
             longest = int((prompts if spec.role == "prefill" else prompts + outputs).max())
+            if longest > spec.limits.model_tokens:
+                raise SilicastError(
+                    f"the longest request has {longest} tokens, and the engine takes at most "
+                    f"{spec.limits.model_tokens} (max_model_len)",
+                    field="workload",
+                    hint="shorter requests or a larger max_model_len",
+                )
             longest += spec.limits.drafted
             blocks = spec.layout.of_one(longest)
             if blocks > spec.limits.blocks:

@@ -89,7 +89,7 @@ def weight_bytes(
     stages = range(plan.pp) if stage is None else (stage,)
     return max(
         sum(
-            count * weight.local_bytes(shard, precision)
+            count * weight.local_bytes(shard, precision, policy.expert_multiples)
             for weight, count in _stage_weights(model, plan, number, policy)
         )
         for number in stages
@@ -160,6 +160,9 @@ def activation_bytes(
     tokens: int,
     logit_rows: int = 0,
     policy: Policy = Policy(),
+    *,
+    logit_bytes: float = 0.0,
+    unfused: bool = False,
 ) -> int:
     """Bytes of the tensors that live at once at the worst point of a step on one rank.
 
@@ -167,10 +170,17 @@ def activation_bytes(
     activation, the down projection, the same of the routed experts (a copy of a token for each
     that it passes); each beside the residual. Logits come on top of nothing but the hidden
     states: two bytes as computed, gathered over the ranks, and four as sampled.
+
+    Args:
+        logit_bytes: of a logit while it is sampled, all copies, in place of these.
+        unfused: layers keep their normed input while they run.
     """
     shard, element = shard_of(model, plan, policy), precision.hidden_bytes
-    in_layers = tokens * _live_elements(model, plan, precision, policy) * element
+    live = _live_elements(model, plan, precision, policy) + (model.hidden if unfused else 0)
+    in_layers = tokens * live * element
     logits = logit_rows * (shard.vocab * element + shard.padded_vocab * (element + 4))
+    if logit_bytes:
+        logits = round(logit_rows * shard.padded_vocab * logit_bytes)
     return max(in_layers, tokens * model.hidden * element + logits)
 
 

@@ -188,6 +188,8 @@ class LayerKind:
         heads, kv_heads, head_dim: of its attention; intermediate: width of its MLP.
         v_head_dim: width of a head's values, 0 = ``head_dim``.
         shared_kv: keys and values come out of one projection; sinks: its heads have sinks.
+        formats: (weight or node, recipe) of modules whose format is another than that of their
+            kind; "" = not quantised.
     """
 
     mixer: str = "heads"
@@ -201,6 +203,7 @@ class LayerKind:
     v_head_dim: int = 0
     shared_kv: bool = False
     sinks: bool = False
+    formats: tuple[tuple[str, str], ...] = ()
 
     @property
     def value_dim(self) -> int:

@@ -145,7 +145,9 @@ class Search:
         if traffic.arrival.kind != "trace":
             alone = ArrivalTable("closed", concurrency=1)
             traffic = _with(traffic, arrival=alone, requests=traffic.requests or REQUESTS)
-        return Expected(int(self._requests(traffic).input_tokens.max()))
+        requests = self._requests(traffic)
+        total = int((requests.input_tokens + requests.output_tokens).max())
+        return Expected(int(requests.input_tokens.max()), 0, total)
 
     def _on(self, fleet: Fleet, traffic: Requests) -> Loads:
         return Loads(traffic, fleet.simulation, self._objective, count=self._count)

@@ -73,7 +73,10 @@ class Prepared:
         if only_bounds:
             return bounds_alone(reply)
         reply.why.update(served.why())
-        power = {name: Belief.from_quantity(value) for name, value in served.power().items()}
+        told = served.power()
+        if "kv_cache" in reply.why:
+            told |= served.cache().beliefs()
+        power = {name: Belief.from_quantity(value) for name, value in told.items()}
         remarks = [*reply.warnings, *served.held_back()]
         return msgspec.structs.replace(reply, metrics=reply.metrics | power, warnings=remarks)
 
@@ -90,7 +93,8 @@ def prepared(scenario: Scenario) -> Prepared:
     traffic = traffic_of(work, seed, scenario.folder)
     requests = traffic.requests
     longest = int(requests.input_tokens.max())
-    fleet, warnings = fleet_of(scenario, Expected(longest, requests.concurrency))
+    total = int((requests.input_tokens + requests.output_tokens).max())
+    fleet, warnings = fleet_of(scenario, Expected(longest, requests.concurrency, total))
     served = Served(fleet, requests, work.slo)
     _check_generates(served)
     if requests.steady:
@@ -100,6 +104,7 @@ def prepared(scenario: Scenario) -> Prepared:
             traffic = traffic_of(work, seed, scenario.folder, count=count)
             served = Served(fleet, traffic.requests, work.slo)
     remarks = [*warnings, *traffic.remarks, *_too_long(served), *_of_passes(served)]
+    remarks += served.launch_remarks()
     remarks += [*_unshared(work, served), *_unrouted(scenario.raw.router or "", served)]
     return Prepared(served, remarks)
 

@@ -16,6 +16,7 @@ from silicast.scenario.answers.inference.room import served_room
 from silicast.scenario.workloads import SloTable
 from silicast.serving.capacity.knee import estimated_knee
 from silicast.serving.capacity.objective import Objective
+from silicast.serving.capacity.printed_cache import PrintedCache, launch_remarks, printed_cache
 from silicast.serving.capacity.room import room_under
 from silicast.serving.simulation.event_loop import ReplicaSpec, Simulation
 from silicast.serving.simulation.fleet import Fleet, Pool
@@ -204,6 +205,7 @@ class Served:
         }
         if self.deployment.model.causal and not spec.policy.one_pass:
             why["room"] = self._room()
+            why["kv_cache"] = self.cache().why()
         moved = records.sequences.traffic.by_name
         if any(moved.values()):
             why["host_memory"] = moved
@@ -233,9 +235,28 @@ class Served:
         }
         return {"steady_state": steady}
 
+    def cache(self) -> PrintedCache:
+        """The KV cache of a group of ranks that decodes, as its engine prints it."""
+        pool = self._decoder
+        return printed_cache(pool.deployment, pool.spec.limits, pool.spec.layout)
+
+    def launch_remarks(self) -> list[str]:
+        """On limits that nobody stated."""
+        return [
+            remark
+            for pool in self.fleet.pools
+            if pool.deployment.model.causal and not pool.spec.policy.one_pass
+            for remark in launch_remarks(pool.deployment, pool.spec.limits, pool.spec.layout)
+        ]
+
+    @property
+    def _decoder(self) -> Pool:
+        """The first pool that decodes."""
+        return next((each for each in self.fleet.pools if each.spec.role != "prefill"), self.entry)
+
     def _room(self) -> dict[str, Any]:
         """Of all replicas of the pool that decodes, for sequences like the longest request."""
-        pool = next((each for each in self.fleet.pools if each.spec.role != "prefill"), self.entry)
+        pool = self._decoder
         longest = int((self.requests.input_tokens + self.requests.output_tokens).max())
         room = room_under(pool.spec.limits, pool.spec.layout, pool.deployment, longest)
         return served_room(replace(room, sequences=room.sequences * pool.count))

@@ -1,0 +1,121 @@
+"""Whether a server starts on its devices: what it sets aside, and the cache that this leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import final
+
+from silicast.composition.memory.memory import GIB, LaunchMemory, launch_memory
+from silicast.composition.passes.deployment import Deployment
+from silicast.core.errors import SilicastError
+from silicast.core.monotone import largest
+from silicast.serving.kv.kv_pool import KvLayout
+
+MOST_TP = 64
+SHARES = (0.9, 0.92, 0.95, 0.97, 0.98)
+"""Shares of memory that people set; beyond the last one a device runs out of memory."""
+_WORDS = {
+    "weights": "weights",
+    "results": "results of the profiled step and its sampler",
+    "process": "process",
+    "collectives": "collectives",
+    "graphs": "captured graphs",
+}
+
+
+@final
+@dataclass(frozen=True)
+class ServerStart:
+    """A server as it starts on one group of ranks.
+
+    Attributes:
+        sequences: most that run at once; tokens: most new ones of a step.
+        share: of memory that it may fill; 0 = the engine's default.
+        alone: it may fill more than its share.
+    """
+
+    deployment: Deployment
+    sequences: int
+    tokens: int
+    share: float = 0.0
+    alone: bool = True
+
+    @cached_property
+    def memory(self) -> LaunchMemory:
+        """Of its fullest device."""
+        rows = min(self.sequences, self.tokens)
+        return launch_memory(self.deployment, self.tokens, rows, self.share)
+
+    @cached_property
+    def layout(self) -> KvLayout:
+        return KvLayout.from_deployment(self.deployment)
+
+    @property
+    def blocks(self) -> int:
+        """Of the KV cache."""
+        return max(self.memory.cache // self.layout.block_bytes, 0)
+
+    def holds(self, tokens: int) -> bool:
+        """Whether its cache holds one sequence of so many tokens."""
+        return self.layout.of_one(max(tokens, 1)) <= self.blocks
+
+    def require(self, tokens: int) -> None:
+        """Refuses a start that fails: without room for one sequence of so many tokens.
+
+        Raises:
+            SilicastError: it does not fit; names what takes how much, and the smallest changes
+                with which it starts.
+        """
+        if self.holds(tokens):
+            return
+        deployment, memory = self.deployment, self.memory
+        needed = self.layout.of_one(max(tokens, 1)) * self.layout.block_bytes
+        missing = (needed - memory.cache) / GIB
+        parts = memory.parts
+        taken = ", ".join(f"{words} {parts[n]:.2f}" for n, words in _WORDS.items() if n in parts)
+        what = f"a KV cache of {tokens} tokens (max_model_len)" if tokens else "a KV cache"
+        remedies = list(self._remedies(tokens))
+        hint = f"it starts with {' or '.join(remedies)}" if remedies else ""
+        raise SilicastError(
+            f"{deployment.engine.name} does not start with {deployment.model.name} on "
+            f"{deployment.plan.gpus} x {deployment.device.name}: {missing:.2f} GiB a device are "
+            f"missing for {what}; it may fill {parts['usable']:.2f} GiB: {taken}",
+            field="parallel",
+            hint=hint or "more or larger devices, or a smaller format of the weights",
+        )
+
+    def _remedies(self, tokens: int) -> Iterator[str]:
+        """The smallest changes with which it starts, one of each kind."""
+        current = self.share or self.deployment.engine.memory.usable_fraction
+        for share in SHARES:
+            if self.alone and share > current and replace(self, share=share).holds(tokens):
+                yield f"gpu_memory_utilization = {share:g}"
+                break
+        fewer = largest(
+            lambda count: replace(self, sequences=count).holds(tokens), self.sequences - 1
+        )
+        if fewer:
+            yield f"max_num_seqs = {fewer}"
+        if tokens and self.blocks:
+            yield f"max_model_len = {self._longest(tokens)}"
+        wider = self._wider(tokens)
+        if wider:
+            yield f"tp = {wider}"
+
+    def _longest(self, most: int) -> int:
+        return largest(self.holds, most)
+
+    def _wider(self, tokens: int) -> int:
+        """The smallest tensor-parallel degree that the model allows and that fits; 0 = none."""
+        plan, degree = self.deployment.plan, self.deployment.plan.tp * 2
+        while degree <= MOST_TP:
+            try:
+                wider = replace(self.deployment, plan=replace(plan, tp=degree))
+                if replace(self, deployment=wider).holds(tokens):
+                    return degree
+            except SilicastError:
+                return 0  # the model cannot be cut so finely
+            degree *= 2
+        return 0
