@@ -10,12 +10,15 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, final
 
+import msgspec
+
 from silicast.core.compiled import PAGES, content_of, entries, names_of
 from silicast.core.decode import Strict, read_table
+from silicast.core.dtypes import RECIPES
 from silicast.core.errors import unknown_name
 from silicast.core.naming import NameIndex, near
 from silicast.core.releases import is_before
-from silicast.kernels.engine_kernels import EngineKernels
+from silicast.kernels.engine_kernels import Backend, EngineKernels
 from silicast.workload.transformers.plan import ExtraLayers
 
 Launch = Literal["graph", "piecewise", "stream"]
@@ -363,6 +366,36 @@ class ServingTable(Strict, frozen=True):
 
 
 @final
+class SwitchTable(Strict, frozen=True):
+    """An option of the engine's command line, or an environment variable that it reads.
+
+    Attributes:
+        aliases: further names of the same switch.
+        from_, until: releases that have it: from this one on, before that one; "" = no bound.
+        optional: where the device or the format cannot run the kernels that it chooses, the engine
+            takes its usual ones instead of refusing to start.
+        usual: values that mean what happens without it.
+        sets: value -> options of ours (:mod:`~silicast.composition.engines.engine_options`) that
+            mean the same.
+        recipes: value -> recipe of the weights that it asks for; online: values whose weights the
+            engine quantises when it loads a checkpoint that is not.
+        not_modelled: values that the engine knows and that are refused here; "*" = any other.
+        instead: value -> what to state instead of it.
+    """
+
+    aliases: list[str] = []
+    from_: str = msgspec.field(default="", name="from")
+    until: str = ""
+    optional: bool = False
+    usual: list[str] = []
+    sets: dict[str, dict[str, bool | int | float | str]] = {}
+    recipes: dict[str, str] = {}
+    online: list[str] = []
+    not_modelled: list[str] = []
+    instead: dict[str, str] = {}
+
+
+@final
 class UnmeasuredTable(Strict, frozen=True):
     """Releases that no pass and no constant was measured of.
 
@@ -397,6 +430,8 @@ class Engine(Strict, frozen=True):
         training: switches of one that trains.
         fusion: neighbours that one kernel runs.
         overlap: nodes on a second stream, in steps that replay a graph.
+        switches: option or environment variable -> its values, and releases that have it.
+        backends: kernels that switches choose.
         since: option -> the version that first had it on; earlier ones run without.
         earlier: version -> the engine that stands for those before it.
         unmeasured: releases that nothing was measured of.
@@ -427,6 +462,8 @@ class Engine(Strict, frozen=True):
     training: TrainingTable = TrainingTable()
     fusion: FusionTable = FusionTable()
     overlap: list[OverlapTable] = []
+    switches: dict[str, SwitchTable] = {}
+    backends: list[Backend] = []
     since: dict[str, str] = {}
     earlier: dict[str, str] = {}
     unmeasured: UnmeasuredTable = UnmeasuredTable()
@@ -473,7 +510,28 @@ def check_engine(engine: Engine, path: Path) -> Engine:
     _known("collectives", "communication library", engine.collectives, known_collectives, path)
     for field, what, name, known in engine.kernels.named(families()):
         _known(f"kernels.{field}", what, name, known, path)
+    _check_switches(engine, path)
     return engine
+
+
+def _check_switches(engine: Engine, path: Path) -> None:
+    """Raises SilicastError for a name in the tables of switches and back ends that is not known."""
+    from silicast.kernels.registry import families
+    from silicast.workload.libraries.catalog import library_names
+
+    for switch, table in engine.switches.items():
+        for value, recipe in table.recipes.items():
+            _known(f"switches.{switch}.recipes.{value}", "recipe", recipe, RECIPES, path)
+    for number, backend in enumerate(engine.backends):
+        field = f"backends.{number}"
+        for switch in backend.by:
+            _known(f"{field}.by", "switch", switch, engine.switches, path)
+        for family in backend.families:
+            _known(f"{field}.families", "op family", family, families(), path)
+        for library in backend.library.values():
+            _known(f"{field}.library", "kernel library", library, library_names().names, path)
+        for recipe in (*backend.formats, *backend.formats.values()):
+            _known(f"{field}.formats", "recipe", recipe, RECIPES, path)
 
 
 def _known(field: str, what: str, name: str, known: Iterable[str], path: Path) -> None:

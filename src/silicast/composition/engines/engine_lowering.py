@@ -69,13 +69,16 @@ def engine_op(op: Op, machine: Machine, plan: Plan = Plan()) -> Op:
     """The op with the library and kernel that the engine takes for it on the machine's device."""
     engine, architecture = machine.engine, machine.device.architecture
     kernels, family = engine.kernels, op.family
-    library = op.variant.library or kernels.library(family, architecture)
+    stored = op.variant.dtype
+    library = op.variant.library or kernels.library(family, architecture, stored)
     if family in COLLECTIVES:
         library = engine.collectives
     elif not library and machine.in_line:
         library = engine.operators
-    dtype = kernels.recipe(family, architecture, op.variant.dtype)
+    dtype = kernels.recipe(family, architecture, stored)
+    choice = kernels.choice(family, stored)
     named = "" if plan.attention_dp > 1 else kernels.kernel(family, architecture, dtype)
+    named = named if choice is None else choice.kernel
     variant = replace(
         op.variant,
         dtype=dtype,

@@ -40,7 +40,9 @@ def _file_of(engine: Engine, version: str) -> Engine:
     """The file for a version, less the options that it did not have yet."""
     for first, earlier in engine.earlier.items():
         if is_before(version, first):
-            return _file_of(find_engine(earlier), version)
+            file = _file_of(find_engine(earlier), version)
+            switches = file.switches or engine.switches, file.backends or engine.backends
+            return msgspec.structs.replace(file, switches=switches[0], backends=switches[1])
     return with_options(engine, dict.fromkeys(lacking(engine, version), False))
 
 
