@@ -233,7 +233,7 @@ class Structure(ABC):
     @property
     @abstractmethod
     def energy_log_sd(self) -> float:
-        """Error of energies."""
+        """Log standard deviation of the error of energies."""
 
     @property
     @abstractmethod

@@ -129,6 +129,7 @@ def _training_plan(raw: RawScenario, workload: TrainingWorkload) -> None:
         f"dp x micro_batch = {dp} x {workload.micro_batch} does not divide "
         f"{workload.global_batch} sequences",
         "workload.global_batch",
+        f"a multiple of {dp * workload.micro_batch}",
     )
     require(
         p.ep == 1 or (dp * p.cp * p.tp) % p.ep == 0,

@@ -51,13 +51,13 @@ def find_any_device(spec: str | dict[str, Any], folder: Path, field: str = "devi
             return load_device_file(folder / spec)
         return find_device(spec)
     except SilicastError as error:
-        raise _placed(_with_kind(error, spec), field) from None
+        raise _placed(_with_kind(error, spec, folder), field) from None
 
 
-def _with_kind(error: SilicastError, spec: str | dict[str, Any]) -> SilicastError:
+def _with_kind(error: SilicastError, spec: str | dict[str, Any], folder: Path) -> SilicastError:
     from silicast.scenario.reading.kinds_of_names import with_kind
 
-    return with_kind(error, spec)
+    return with_kind(error, spec, folder)
 
 
 POWER_CHOSEN = (
@@ -180,7 +180,7 @@ def find_any_model(spec: str | dict[str, Any], folder: Path, field: str = "model
     try:
         return model_from(_from_folder(spec, folder))
     except SilicastError as error:
-        raise _placed(_with_kind(error, spec), field) from None
+        raise _placed(_with_kind(error, spec, folder), field) from None
 
 
 def _from_folder(spec: str | dict[str, Any], folder: Path) -> str | dict[str, Any]:
@@ -217,7 +217,7 @@ def find_any_engine(table: EngineTable, folder: Path, field: str = "engine") -> 
             return load_engine_file(folder / table.name)
         return find_engine(table.name)
     except SilicastError as error:
-        raise _placed(_with_kind(error, table.name), field) from None
+        raise _placed(_with_kind(error, table.name, folder), field) from None
 
 
 def host_of(scenario: Scenario) -> Host | None:

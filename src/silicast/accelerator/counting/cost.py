@@ -270,7 +270,7 @@ class _Moved:
         """Nothing of every mapping."""
 
     def accesses(self, level: int, t: int, name: str) -> Number:
-        """Words that really move."""
+        """Words of one kind of access that an instance really moves, without what zeros save."""
         if self.zeros is None:
             return getattr(self.traffic, name)[level, t] / self.traffic.used[level]
         return getattr(self.zeros, name).actual[level, t]
@@ -419,7 +419,7 @@ class _Moved:
 
 
 def none_of(traffic: Traffic) -> Number:
-    """Nothing of every mapping."""
+    """Zero for every mapping."""
     return np.zeros(len(traffic)) if isinstance(traffic.steps, np.ndarray) else 0.0
 
 

@@ -192,7 +192,7 @@ class PolicyTable(Strict, frozen=True):
 
 
 class ArchitectureFile(Strict, frozen=True):
-    """The whole file."""
+    """Content of an architecture file."""
 
     name: str
     level: tuple[LevelTable, ...]

@@ -54,7 +54,7 @@ class Found:
 
 @final
 class Search:
-    """One search; see the module."""
+    """A search for the best mapping of one einsum."""
 
     def __init__(self, facts: Facts, architecture: Architecture, objective: Objective) -> None:
         """Of complete mappings, ``objective`` on ``architecture`` decides."""

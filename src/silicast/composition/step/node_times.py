@@ -222,7 +222,7 @@ class NodeTimes:
             self.shared[index] = call.times.shared_log_sd
 
     def put(self, call: Call) -> None:
-        """Notes what a call found."""
+        """Stores the times of one call."""
         self._calls.append(call)
         times, where = call.times, np.ix_(np.asarray(call.members), call.rows)
         self.time_s[where] = call.spread(times.estimate_s)

@@ -60,7 +60,7 @@ class Nodes:
         return Variant(dtype=recipe.name if plain else self.precision.hidden)
 
     def cached(self, *flags: tuple[str, bool]) -> Variant:
-        """Attention on the cache's format."""
+        """The variant of attention whose cache has its own format."""
         return Variant(self.precision.hidden, self.precision.kv_cache, flags=flags)
 
     def cached_bytes(self, elements: int) -> int:

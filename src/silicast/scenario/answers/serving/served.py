@@ -68,7 +68,7 @@ class Served:
 
     @property
     def replicas(self) -> int:
-        """How many it has."""
+        """Number of replicas of the fleet."""
         return self.entry.count
 
     @property
