@@ -93,8 +93,10 @@ MATRIX_FP32 = {"relative_energy.fp32": 4.0, "campaign_heat_s": 2e-5}
 """Of both: an operation takes as much longer as it takes more energy, so that a pipe's watts do not
 depend on the format; and shares of the peak in the tables do not fall with a kernel's duration,
 from 20 us on."""
-CDNA4: Constants = {"rate_exponent": RATE_EXPONENT, "reference_rate": RATE}
-"""None of its kernels was fitted: its cores are twice as wide as CDNA 3's."""
+CDNA4: Constants = {"operation_j": 8.1e-13, "rate_exponent": RATE_EXPONENT, "reference_rate": RATE}
+"""An operation takes what Blackwell's of nearly the same process does (0.6 pJ at the reference
+clock): large products of aiter on MI355X run at 1.5 PFLOP/s in bf16, which twice that energy under
+the board's limit does not allow."""
 BOARDS = {
     "hopper": "H100-SXM-80GB",
     "ampere": "A100-SXM-80GB",
