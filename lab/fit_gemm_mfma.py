@@ -159,6 +159,10 @@ LOOP: dict[str, Prior] = {
     "launch_s": (3e-6, 1e-6, 1.5e-5),
 }
 """Constants of one kernel: where a fit starts, and the range."""
+LATE_LOOP = {**LOOP, "core_dram_bytes_per_s": (6.5e10, 5e10, 1.5e11)}
+"""The same of CDNA 3 and 4. A core keeps in flight what its shared memory holds, 64 KiB over a
+microsecond of latency: a board with all cores tells no more than that it suffices, one with a
+quarter of them needs it."""
 SMEM_BYTES_PER_CLOCK = 128.0
 """Of shared memory of all parts that are fitted."""
 ALONE = {"alone_from_k": 64.0, "alone_to_k": 512.0}
@@ -247,9 +251,9 @@ def fit(
     )
 
 
-def priors_of(prefix: str, mark: str = "", names: Sequence[str] = tuple(LOOP)) -> dict[str, Prior]:
+def priors_of(prefix: str, mark: str = "", loop: Mapping[str, Prior] = LOOP) -> dict[str, Prior]:
     """Priors of a format's constants of one library."""
-    return {f"{prefix}{name}{mark}": LOOP[name] for name in names}
+    return {f"{prefix}{name}{mark}": prior for name, prior in loop.items()}
 
 
 def unlike(part: Part, table: Constants, prefix: str) -> float:
@@ -319,7 +323,7 @@ def around_of(
         full = f"{prefix}{name}{mark}"
         table[full] = origin(name)
         if name in names:
-            around[full] = (origin(name), *LOOP[name][1:])
+            around[full] = (origin(name), *LATE_LOOP[name][1:])
     return around
 
 
@@ -377,7 +381,7 @@ def fit_kernel(kernel: Kernel, part: Part, table: Constants, report: Report) -> 
     """The table with the constants of one kernel."""
     table = dict(table)
     if kernel.origin is None:
-        priors = priors_of(kernel.prefix, kernel.mark)
+        priors = priors_of(kernel.prefix, kernel.mark, LATE_LOOP)
     else:
         prefix, mark = kernel.origin
         begin = {name: table[f"{prefix}{name}{mark}"] for name in LOOP}

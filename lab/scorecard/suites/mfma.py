@@ -9,7 +9,7 @@ both.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,9 +127,36 @@ def aiter_expert_groups(data: Path) -> list[MeasuredRows]:
     ]
 
 
+def stuck(rows: Sequence[Record]) -> bool:
+    """Whether times of a layer stay the same where four times the tokens fill whole tiles: a tuner
+    that stopped measuring.
+    """
+    full = {
+        row["token"]: row["us"] for row in rows if row["token"] * row["topk"] >= 64 * row["expert"]
+    }
+    return any(full.get(4 * tokens, us * 4.0) < 1.2 * us for tokens, us in full.items())
+
+
+def _measured(rows: Iterable[Record]) -> Iterator[Record]:
+    """Rows of layers whose times grow."""
+    layers: dict[tuple[Any, ...], list[Record]] = defaultdict(list)
+    for row in rows:
+        layers[tuple(row[name] for name in LAYER)].append(row)
+    for layer in layers.values():
+        if not stuck(layer):
+            yield from layer
+
+
+LAYER = (
+    "file", "model_dim", "inter_dim", "expert", "topk", "act_type", "q_dtype_a", "q_dtype_w",
+    "q_type", "doweight_stage1",
+)  # fmt: skip
+"""What all rows of a tuner's run over numbers of tokens have in common."""
+
+
 def _by_format(device: str, rows: Iterable[Record]) -> dict[str, list[Record]]:
     by_format: dict[str, list[Record]] = defaultdict(list)
-    for row in rows:
+    for row in _measured(rows):
         if row["gfx"] in (None, ISA[device]):
             a, w = (row[f"q_dtype_{x}"].removeprefix("torch.").partition("_")[0] for x in "aw")
             by_format[EXPERT_FORMATS[a, w, row["q_type"].removeprefix("QuantType.")]].append(row)
