@@ -157,12 +157,14 @@ class TrainingTable(Strict, frozen=True):
 
 
 class ExpertTable(Strict, frozen=True):
-    """What a training engine launches around the experts of a layer, beside the kernels that move
-    its tokens: all zero = nothing.
+    """What an engine launches around the experts of a layer, beside the kernels that move its
+    tokens: all zero = nothing.
 
     Attributes:
         routing: small kernels of a forward pass that choose experts and count their tokens, each
             over one number a token and expert.
+        grouped: likewise of a server, where a router corrects its scores and chooses within groups,
+            unless ``one_kernel`` does all of it.
         routing_back: likewise of a backward pass.
         waits: how often the host reads a result of these before it goes on, in a forward pass.
         products: launches of one product of one expert, where a library runs them one after the
@@ -171,6 +173,8 @@ class ExpertTable(Strict, frozen=True):
     """
 
     routing: int = 0
+    grouped: int = 0
+    one_kernel: bool = True
     routing_back: int = 0
     waits: int = 0
     products: int = 0
@@ -400,12 +404,12 @@ class UnmeasuredTable(Strict, frozen=True):
     """Releases that no pass and no constant was measured of.
 
     Attributes:
-        before: all before this one; "" = none.
+        before: all before this one.
         log_sd: how far the device's part of a pass is off as a whole under such a release.
     """
 
-    before: str = ""
-    log_sd: float = 0.0
+    before: str
+    log_sd: float
 
 
 @final
@@ -434,7 +438,8 @@ class Engine(Strict, frozen=True):
         backends: kernels that switches choose.
         since: option -> the version that first had it on; earlier ones run without.
         earlier: version -> the engine that stands for those before it.
-        unmeasured: releases that nothing was measured of.
+        before: version -> options of ours that hold in all releases before it.
+        unmeasured: releases that nothing was measured of; the first that holds counts.
         release_log_sd: the error that kernels share because the release is such a one.
         default_for: tasks that take this engine where a scenario names none.
         caveats: parts of it that are not modelled yet, in the warnings of every answer.
@@ -466,7 +471,8 @@ class Engine(Strict, frozen=True):
     backends: list[Backend] = []
     since: dict[str, str] = {}
     earlier: dict[str, str] = {}
-    unmeasured: UnmeasuredTable = UnmeasuredTable()
+    before: dict[str, dict[str, bool | int | float | str]] = {}
+    unmeasured: list[UnmeasuredTable] = []
     release_log_sd: float = 0.0
     default_for: list[str] = []
     caveats: list[str] = []

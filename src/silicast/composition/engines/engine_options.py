@@ -9,6 +9,7 @@ option                        values               what it does
 ``overlap``                   true, false          second streams (shared experts beside others)
 ``fused_all_reduce``          true, false          sums over ranks that also add and norm
 ``nvls``                      true, false          long sums are made in the NVLink switch
+``fused_routing``             true, false          one kernel chooses experts within groups
 ``policy``                    a name               the scheduling policy, of another engine too:
                                                    vllm-v1, vllm-v0, sarathi, sglang, trtllm,
                                                    orca, static, lightllm
@@ -129,6 +130,12 @@ def _fused_all_reduce(engine: Engine, value: Any) -> Engine:
         return engine
     fusion = msgspec.structs.replace(engine.fusion, all_reduce_mb={})
     return msgspec.structs.replace(engine, fusion=fusion)
+
+
+def _fused_routing(engine: Engine, value: Any) -> Engine:
+    chosen = _yes_or_no("fused_routing", value)
+    experts = msgspec.structs.replace(engine.experts, one_kernel=chosen)
+    return msgspec.structs.replace(engine, experts=experts)
 
 
 def _nvls(engine: Engine, value: Any) -> Engine:
@@ -345,6 +352,7 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "overlap": _overlap,
     "fused_all_reduce": _fused_all_reduce,
     "nvls": _nvls,
+    "fused_routing": _fused_routing,
     "policy": _policy,
     "max_num_seqs": _max_num_seqs,
     "max_num_batched_tokens": _max_num_batched_tokens,
@@ -374,5 +382,5 @@ QUEUE_OPTIONS = (
 )
 """Options that mean something where requests queue alone."""
 
-OPTIONS = ("async_scheduling", "cuda_graph", "overlap", "fused_all_reduce", "nvls")
+OPTIONS = ("async_scheduling", "cuda_graph", "overlap", "fused_all_reduce", "nvls", "fused_routing")
 """Switches of how a step runs."""

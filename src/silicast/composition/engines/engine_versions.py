@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from silicast.composition.engines.engine import Engine, find_engine
@@ -20,9 +22,10 @@ def as_of(engine: Engine, version: str) -> Engine:
     >>> as_of(find_engine("vllm"), "0.2.0").release_log_sd
     0.26
     """
-    file = _with_launch(_file_of(engine, version), version)
-    if is_before(version, engine.unmeasured.before):
-        return msgspec.structs.replace(file, release_log_sd=engine.unmeasured.log_sd)
+    file = _file_of(engine, version)
+    for releases in engine.unmeasured:
+        if is_before(version, releases.before):
+            return msgspec.structs.replace(file, release_log_sd=releases.log_sd)
     return file
 
 
@@ -43,7 +46,24 @@ def _file_of(engine: Engine, version: str) -> Engine:
             file = _file_of(find_engine(earlier), version)
             switches = file.switches or engine.switches, file.backends or engine.backends
             return msgspec.structs.replace(file, switches=switches[0], backends=switches[1])
-    return with_options(engine, dict.fromkeys(lacking(engine, version), False))
+    options = dict[str, Any]()
+    for bound, others in engine.before.items():
+        options |= others if is_before(version, bound) else {}
+    return with_options(engine, options | dict.fromkeys(lacking(engine, version), False))
+
+
+def otherwise(engine: Engine, version: str) -> tuple[str, ...]:
+    """What an earlier version does otherwise, in words: "option = value"."""
+    return tuple(
+        f"{name} = {_word(value)}"
+        for bound, options in engine.before.items()
+        if is_before(version, bound)
+        for name, value in options.items()
+    )
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def lacking(engine: Engine, version: str) -> tuple[str, ...]:

@@ -158,6 +158,7 @@ class StepModel:
             policy,
             layers=model.layers,
             experts=model.moe is not None,
+            grouped=model.moe is not None and model.moe.grouped,
         )
         return StepModel(
             deployment.machine,

@@ -136,8 +136,10 @@ def _other_version(scenario: Scenario, engine: Engine) -> list[str]:
     stated = scenario.engine.version if scenario.engine else ""
     if not stated or f"{stated}.".removeprefix("v").startswith(f"{engine.version}."):
         return []
-    from silicast.composition.engines.engine_versions import lacking
+    from silicast.composition.engines.engine_versions import lacking, otherwise
 
     without = lacking(engine, stated)
     less = f", without {' and '.join(without)}" if without else ""
+    others = ", ".join(otherwise(engine, stated))
+    less += f"; {others}" if others else ""
     return [f"engine.version = {stated}: {engine.name} is modelled as of {engine.version}{less}"]
