@@ -77,6 +77,7 @@ class Torchtitan(TrainingConfig):
             whole = local * dp
             remark.append(f"training.global_batch_size: {local} on each of {dp} data ranks")
         slices = degrees.count("pipeline_parallel_microbatch_size", default=1)
+        compiles = max(compiled.flag("enable"), training.flag("compile"))
         workload: Tree = {
             "seq_len": training.count("seq_len"),
             "global_batch": whole,
@@ -92,13 +93,13 @@ class Torchtitan(TrainingConfig):
         scenario: Tree = {
             "model": MODELS[key],
             "parallel": parallel,
-            "engine": {"name": "fsdp", "options": _options(degrees, training, pp)},
+            "engine": {"name": "fsdp", "options": _options(degrees, training, compiles, pp)},
             "precision": {"recipe": _recipe(model, training)},
             "workload": workload,
         }
         if ranks:
             scenario["cluster"] = {"gpus": ranks}
-        if compiled.flag("enable") or training.flag("compile"):
+        if compiles:
             remark.append("compile: kernels that a compiler fuses are not told apart in training")
         return scenario, [*remark, *more, *not_used([job])]
 
@@ -198,10 +199,15 @@ def _parallel(degrees: _Degrees, devices: int) -> tuple[Tree, int, list[str]]:
     return parallel, tp * pp * cp * dp if shard > 0 else 0, remarks
 
 
-def _options(degrees: _Degrees, training: Fields, pp: int) -> Tree:
-    """How weights are sharded, and in which format gradients are summed."""
+def _options(degrees: _Degrees, training: Fields, compiles: bool, pp: int) -> Tree:
+    """How weights are sharded, in which format gradients are summed, and whether the loss is one
+    kernel.
+    """
     reduced = training.text("mixed_precision_reduce", default="float32")
-    options: Tree = {"gradient_format": "fp32" if reduced == "float32" else "bf16"}
+    options: Tree = {
+        "gradient_format": "fp32" if reduced == "float32" else "bf16",
+        "fused_loss": compiles,
+    }
     if pp == 1 and degrees.text("fsdp_reshard_after_forward", default="default") == "never":
         options["reshard_after_forward"] = False
     return options
