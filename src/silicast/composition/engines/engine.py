@@ -146,14 +146,19 @@ class TrainingTable(Strict, frozen=True):
             themselves.
         deterministic: each step gives the same bits: results are filled before they are written,
             and attention's gradients are summed in one order.
+        reshard_after_forward: gathered weights are given back behind a layer's forward pass, and
+            gathered again for its backward pass.
         unpriced: the user's switches that change time by an amount that is not known.
+        log_sd: log standard deviation of a step under this engine beyond that of its kernels.
     """
 
     dropout: bool = False
     fused_loss: bool = True
     fused_gradient_accumulation: bool = True
     deterministic: bool = False
+    reshard_after_forward: bool = True
     unpriced: list[str] = []
+    log_sd: float = 0.0
 
 
 class ExpertTable(Strict, frozen=True):

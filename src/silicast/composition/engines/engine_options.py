@@ -29,6 +29,8 @@ option                        values               what it does
 ``fused_loss``                true, false          one kernel makes the loss of its logits
 ``fused_gradient_accumulation`` true, false        products add to gradients themselves
 ``deterministic``             true, false          each training step gives the same bits
+``reshard_after_forward``     true, false          sharded weights are gathered again for backward
+``gradient_format``           "bf16", "fp32"       in which data ranks sum gradients
 ``unpriced``                  a list of names      switches that cost an unknown time: wider
 ============================= ==================== =============================================
 
@@ -51,6 +53,7 @@ EAGER_CAVEAT = (
     "without graphs an engine's own Python runs between kernels; only launches are modelled, "
     "and short steps may take several times as long"
 )
+_GRADIENT_BITS: Mapping[Any, int] = {"bf16": 16, "fp32": 32}
 _GRAPHS: Mapping[str, Launch] = {"full": "graph", "piecewise": "piecewise", "off": "stream"}
 
 
@@ -254,6 +257,15 @@ def _unpriced(engine: Engine, value: Any) -> Engine:
     return _trained(engine, "unpriced", value)
 
 
+def _gradient_format(engine: Engine, value: Any) -> Engine:
+    if value not in _GRADIENT_BITS:
+        raise SilicastError(
+            f"expected one of {', '.join(_GRADIENT_BITS)}, found {value!r:.40}",
+            field="engine.options.gradient_format",
+        )
+    return _spread(engine, gradient_bits=_GRADIENT_BITS[value])
+
+
 def _trained(engine: Engine, name: str, value: Any) -> Engine:
     """A field of the training table.
 
@@ -296,7 +308,13 @@ def _switch(name: str) -> Callable[[Engine, Any], Engine]:
 MOST = 1 << 40
 MOST_TOKENS = 1 << 24
 
-TRAINING_SWITCHES = ("dropout", "fused_loss", "fused_gradient_accumulation", "deterministic")
+TRAINING_SWITCHES = (
+    "dropout",
+    "fused_loss",
+    "fused_gradient_accumulation",
+    "deterministic",
+    "reshard_after_forward",
+)
 
 POLICY_SWITCHES = (
     "enable_chunked_prefill",
@@ -366,6 +384,7 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "num_slots": _num_slots,
     **{name: _training_switch(name) for name in TRAINING_SWITCHES},
     "unpriced": _unpriced,
+    "gradient_format": _gradient_format,
     **{name: _switch(name) for name in POLICY_SWITCHES},
 }
 
