@@ -307,6 +307,22 @@ class SetAsideTable(Strict, frozen=True):
     gpu_mib: float = 0.0
 
 
+class StatePoolTable(Strict, frozen=True):
+    """How a server divides its cache between states of recurrent layers and tokens of the others.
+
+    Attributes:
+        ratio: memory of states over memory of tokens.
+        states_a_request: places for states that a running request holds where prefixes are cached,
+            beside its own those of what others may find; without them one.
+        drafted_sequences: most sequences at once of a server that drafts, each of whose drafted
+            tokens needs a state too.
+    """
+
+    ratio: float
+    states_a_request: int = 1
+    drafted_sequences: int = 0
+
+
 class LaunchLimitsTable(Strict, frozen=True):
     """The most new tokens of a step as an engine is launched for known traffic, where nobody states
     it: the longest prompt, a token of each sequence that decodes, and a margin.
@@ -339,6 +355,8 @@ class ServingTable(Strict, frozen=True):
         step_tokens: most new tokens of a step; 0 = ``memory.prefill_chunk_tokens``.
         launch: what replaces it where the traffic is known; None = nothing.
         blocks: of the KV cache; 0 = what fits.
+        state_pool: how states of recurrent layers share the cache's memory; None = as blocks.
+        states: places for them; 0 = what the pool's share holds.
         model_tokens: longest sequence, for which the cache must have room at the start; 0 = not
             stated.
         boards: defaults that replace these; the last one that fits a board counts.
@@ -361,6 +379,8 @@ class ServingTable(Strict, frozen=True):
     launch: LaunchLimitsTable | None = None
     blocks: int = 0
     model_tokens: int = 0
+    state_pool: StatePoolTable | None = None
+    states: int = 0
     shares_sequences: bool = False
     boards: list[BoardTable] = []
     set_aside: SetAsideTable | None = None

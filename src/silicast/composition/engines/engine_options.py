@@ -17,6 +17,8 @@ option                        values               what it does
 ``max_num_batched_tokens``    1 and more, -1       most new tokens of a step; -1 = no chunks
 ``gpu_memory_utilization``    above 0, at most 1   share of memory, of what the engine means by it
 ``max_model_len``             1 and more           longest sequence, which the cache must hold
+``max_mamba_cache_size``      1 and more           places for states of recurrent layers
+``mamba_full_memory_ratio``   above 0              memory of those states over the others' cache
 ``num_gpu_blocks``            1 and more           blocks of the KV cache, as the engine printed
 ``max_total_tokens``          1 and more           likewise in tokens
 ``block_size``                1 to 1024            tokens of a block of the KV cache
@@ -45,7 +47,13 @@ from typing import Any
 
 import msgspec
 
-from silicast.composition.engines.engine import BoardTable, Engine, Launch, ServingTable
+from silicast.composition.engines.engine import (
+    BoardTable,
+    Engine,
+    Launch,
+    ServingTable,
+    StatePoolTable,
+)
 from silicast.core.errors import SilicastError
 from silicast.core.naming import near
 
@@ -200,6 +208,30 @@ def _gpu_memory_utilization(engine: Engine, value: Any) -> Engine:
 def _max_model_len(engine: Engine, value: Any) -> Engine:
     tokens = int(_number("max_model_len", value, 1, MOST_TOKENS))
     return _served(engine, "max_model_len", model_tokens=tokens)
+
+
+def _max_mamba_cache_size(engine: Engine, value: Any) -> Engine:
+    name = "max_mamba_cache_size"
+    _pool(engine, name)
+    return _served(engine, name, states=int(_number(name, value, 1, MOST)))
+
+
+def _mamba_full_memory_ratio(engine: Engine, value: Any) -> Engine:
+    name = "mamba_full_memory_ratio"
+    ratio = _number(name, value, 0.001, 1000.0, whole=False)
+    pool = msgspec.structs.replace(_pool(engine, name), ratio=ratio)
+    return _served(engine, name, state_pool=pool)
+
+
+def _pool(engine: Engine, name: str) -> StatePoolTable:
+    pool = _serving(name, engine).state_pool
+    if pool is None:
+        raise SilicastError(
+            f"{engine.name} keeps states of recurrent layers in blocks of its KV cache",
+            field=f"engine.options.{name}",
+            hint="an engine with a pool of states, as sglang",
+        )
+    return pool
 
 
 def _num_gpu_blocks(engine: Engine, value: Any) -> Engine:
@@ -376,6 +408,8 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "max_num_batched_tokens": _max_num_batched_tokens,
     "gpu_memory_utilization": _gpu_memory_utilization,
     "max_model_len": _max_model_len,
+    "max_mamba_cache_size": _max_mamba_cache_size,
+    "mamba_full_memory_ratio": _mamba_full_memory_ratio,
     "num_gpu_blocks": _num_gpu_blocks,
     "block_size": _block_size,
     "max_total_tokens": _max_total_tokens,

@@ -11,7 +11,7 @@ from silicast.core.errors import SilicastError
 from silicast.serving.kv.host_cache import HostLink
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.serving.simulation.limits import UNBOUNDED, Limits
-from silicast.serving.simulation.start import ServerStart
+from silicast.serving.simulation.start import ServerStart, pooled
 
 UNLIMITED = 16384
 """New tokens of a step where an engine states no limit."""
@@ -93,7 +93,9 @@ def limits_of(
             fewer = replace(start, sequences=min(table.max_sequences, sequences))
             start = fewer if fewer.holds(needed) else start
         start.require(table.model_tokens)
-        sequences, blocks = start.sequences, start.blocks
+        drafted = int(stated.get("drafted", 0))
+        caching = bool(stated.get("prefix_caching", table.prefix_caching))
+        sequences, blocks = pooled(start, drafted, caching=caching)
     remaining: dict[str, Any] = {
         "prefix_caching": table.prefix_caching,
         "options": table.options,

@@ -12,8 +12,10 @@ from silicast.composition.passes.deployment import Deployment
 from silicast.core.errors import SilicastError
 from silicast.core.monotone import largest
 from silicast.serving.kv.kv_pool import KvLayout
+from silicast.workload.models.counting import state_bytes
 
 MOST_TP = 64
+MIB = float(1 << 20)
 SHARES = (0.9, 0.92, 0.95, 0.97, 0.98)
 """Shares of memory that people set; beyond the last one a device runs out of memory."""
 _WORDS = {
@@ -56,6 +58,16 @@ class ServerStart:
     def blocks(self) -> int:
         """Of the KV cache."""
         return max(self.memory.cache // self.layout.block_bytes, 0)
+
+    @cached_property
+    def state_bytes(self) -> int:
+        """Of the states of a sequence on a device; 0 where no pool holds them."""
+        deployment = self.deployment
+        table = deployment.engine.serving
+        if table is None or table.state_pool is None:
+            return 0
+        model, plan, policy = deployment.model, deployment.plan, deployment.policy
+        return state_bytes(model, plan, deployment.precision, policy)
 
     def holds(self, tokens: int) -> bool:
         """Whether its cache holds one sequence of so many tokens."""
@@ -119,3 +131,37 @@ class ServerStart:
                 return 0  # the model cannot be cut so finely
             degree *= 2
         return 0
+
+
+def pooled(start: ServerStart, drafted: int, *, caching: bool) -> tuple[int, int]:
+    """Sequences and blocks of a server that keeps states of recurrent layers in a pool: as many
+    sequences run as it has states for. Without such layers or such a pool, those of the start.
+
+    Args:
+        drafted: tokens that a step verifies for a sequence beside its own, each with a state.
+        caching: prompts that begin alike share what is cached, which keeps states too.
+
+    Raises:
+        SilicastError: the pool leaves nothing to the other layers' cache.
+    """
+    deployment, table = start.deployment, start.deployment.engine.serving
+    pool, state = table.state_pool if table is not None else None, start.state_bytes
+    if table is None or pool is None or not state:
+        return start.sequences, start.blocks
+    sequences, free = start.sequences, start.memory.cache
+    if drafted:
+        sequences = min(sequences, pool.drafted_sequences or sequences)
+        free -= sequences * drafted * state
+    states = table.states // deployment.plan.attention_dp
+    states = states or int(max(free, 0) * pool.ratio / (1.0 + pool.ratio)) // state
+    each = pool.states_a_request if caching else 1
+    sequences = min(sequences, states // each)
+    remaining = free - states * state
+    if not sequences or remaining < start.layout.block_bytes:
+        raise SilicastError(
+            f"{states} states of {state / MIB:.1f} MiB leave {remaining / GIB:.2f} GiB a device to "
+            f"the KV cache of {deployment.model.name}, and room for {sequences} sequences",
+            field="engine.options.max_mamba_cache_size",
+            hint="fewer states, or more or larger devices",
+        )
+    return sequences, (remaining + sequences * state) // start.layout.block_bytes

@@ -138,6 +138,21 @@ def kv_cache_bytes(
     return _over_stages(model, plan, stage, kept, policy)
 
 
+def state_bytes(
+    model: ModelConfig, plan: Plan, precision: Precision, policy: Policy = Policy()
+) -> int:
+    """Bytes of the states that a sequence of any length keeps in its recurrent layers on one rank;
+    0 = it has none.
+    """
+    rank = Nodes(model, shard_of(model, plan, policy), precision)
+
+    def state(kind: LayerKind) -> int:
+        mixer = mixer_named(kind.mixer)
+        return 0 if mixer.token_bytes(rank, kind) else mixer.cache_bytes(rank, kind, 1)
+
+    return _over_stages(model, plan, None, state, policy)
+
+
 def cross_cache_bytes(
     model: ModelConfig, plan: Plan, precision: Precision, lengths: Iterable[int]
 ) -> int:

@@ -14,8 +14,8 @@ from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.serving.capacity.printed_cache import launch_remarks, printed_cache
 from silicast.serving.kv.kv_pool import KvLayout
-from silicast.serving.simulation.launch import Expected, limits_of
-from silicast.serving.simulation.start import ServerStart
+from silicast.serving.simulation.launch import Expected, limits_of, start_of
+from silicast.serving.simulation.start import ServerStart, pooled
 from silicast.workload.models.counting import weight_bytes
 from silicast.workload.models.lookup import find_model
 from silicast.workload.transformers.plan import Plan, Policy
@@ -146,3 +146,42 @@ def test_what_an_engine_prints_first() -> None:
     current = Deployment.from_model(current.model, current.device, stated)
     fixed = printed_cache(current, limits_of(current), layout)
     assert (fixed.tokens, fixed.parts) == (1600, {})
+
+
+def states(options: dict[str, Any], **plan: int) -> tuple[Deployment, int, int]:
+    """Qwen3-Next under SGLang, its sequences, and the bytes that its cache may fill."""
+    engine = with_options(as_of(find_engine("sglang"), "0.5.9"), options)
+    model = find_model("Qwen3-Next-80B-A3B")
+    current = Deployment.from_model(model, find_device("h100"), engine, Plan(**plan))
+    limits = limits_of(current)
+    free = start_of(current, limits).memory.cache
+    return current, limits.sequences, free
+
+
+def test_states_of_recurrent_layers_cap_what_runs() -> None:
+    """36 layers, each with 8 of 32 heads of 128 x 128 in 4 bytes on a rank and three inputs of
+    the convolution over 2,048 channels in 2; 0.9 / 1.9 of what is free; three places a sequence.
+    """
+    each = 36 * (8 * 128 * 128 * 4 + 3 * 2048 * 2)
+    current, sequences, free = states({}, tp=4)
+    assert start_of(current, limits_of(current)).state_bytes == each
+    assert sequences == int(free * 0.9 / 1.9) // each // 3
+    assert states({"enable_prefix_caching": False}, tp=4)[1] == int(free * 0.9 / 1.9) // each
+    assert states({"mamba_full_memory_ratio": 0.3}, tp=4)[1] == int(free * 0.3 / 1.3) // each // 3
+    assert states({"max_mamba_cache_size": 100}, tp=4)[1] == 33
+
+
+def test_states_of_drafted_tokens_are_set_aside() -> None:
+    current, sequences, free = states({}, tp=4)
+    start = start_of(current, limits_of(current))
+    with_drafts, _ = pooled(start, 3, caching=True)
+    left = free - 48 * 3 * start.state_bytes
+    assert with_drafts == min(48, int(left * 0.9 / 1.9) // start.state_bytes // 3) < sequences
+
+
+def test_a_pool_that_leaves_no_cache_is_refused() -> None:
+    with pytest.raises(SilicastError) as info:
+        states({"max_mamba_cache_size": 1 << 20}, tp=4)
+    assert info.value.field == "engine.options.max_mamba_cache_size"
+    with pytest.raises(SilicastError, match="in blocks of its KV cache"):
+        with_options(find_engine("vllm"), {"max_mamba_cache_size": 8})
