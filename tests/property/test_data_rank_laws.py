@@ -58,7 +58,7 @@ plans = st.sampled_from(
 @settings(max_examples=6, deadline=None)
 @given(networks, plans, st.sampled_from([1, 2]))
 def test_overlap_never_costs_time(
-    network: dict[str, float], plan: dict[str, int], passes: int
+    network: dict[str, float], plan: dict[str, Any], passes: int
 ) -> None:
     work = {"global_batch": 32 * passes}
     together, none = (
