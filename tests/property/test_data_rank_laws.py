@@ -60,7 +60,7 @@ plans = st.sampled_from(
 def test_overlap_never_costs_time(
     network: dict[str, float], plan: dict[str, Any], passes: int
 ) -> None:
-    work = {"global_batch": 32 * passes}
+    work: dict[str, Any] = {"global_batch": 32 * passes}
     together, none = (
         step_s(asked(overlap, network=network, work=work, **plan)) for overlap in (True, False)
     )
