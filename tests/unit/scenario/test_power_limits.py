@@ -50,7 +50,7 @@ def test_a_tighter_limit_is_not_held_either(name: str) -> None:
 def test_a_phase_is_enough() -> None:
     """The limit holds in the prefill, whose units slow down; memory alone takes more in decode."""
     case = {**CASES["engine"], "workload": {**PROMPTS, "output_len": 512}}
-    result = silicast.predict(case, device="H100", limits={"power_w": 140.0})
+    result = silicast.predict(case, device="H100", limits={"power_w": 200.0})
     clocks = result.why["clock_mhz"]
     assert clocks["decode"] == pytest.approx(183.0) != clocks["prefill"]
     assert result["total_ms"].estimate > 2.0 * result["prefill_ms"].estimate
