@@ -93,3 +93,12 @@ def test_a_laptop_is_slower_toward_the_end_of_its_range(device: str) -> None:
     assert silicast.predict(hot, device=device).metrics["latency_us"].estimate == times[-1]
     cool = silicast.predict(CASES["kernel"], device=device).metrics["latency_us"]
     assert cool.estimate <= times[-1]
+
+
+@pytest.mark.parametrize(("times", "extrapolates"), [(2.0, False), (2.2, True)])
+def test_a_clock_beyond_twice_the_datasheets_extrapolates(times: float, extrapolates: bool) -> None:
+    mhz = times * 2040.0
+    device = {"base": "L4", "clocks": {"boost_mhz": mhz, "max_mhz": mhz}}
+    result = silicast.predict(CASES["kernel"], device=device)
+    lines = [line for line in result.warnings if "times the boost clock of L4" in line]
+    assert bool(lines) == extrapolates

@@ -21,7 +21,7 @@ H100 = find_device("H100-SXM-80GB")
 BUDGET = Board(350.0, 50.0, 900.0, 400.0, 5e-11, 1e-3, 0.7)
 
 
-def share(current: Board, core_w: object, memory_w: object = 0.0) -> F64:
+def share(current: Board, core_w: float | F64, memory_w: float | F64 = 0.0) -> F64:
     core, memory = np.broadcast_arrays(np.atleast_1d(core_w), np.atleast_1d(memory_w))
     return clock_share(current, core.astype(float), memory.astype(float))
 
