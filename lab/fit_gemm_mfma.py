@@ -128,7 +128,7 @@ def held_seconds(rows: MeasuredRows, table: Mapping[str, float]) -> F:
     if not power.limits(device):
         return time
     slowing = Slowing(rows.batch, device, result.time_s, lambda some, at: analysed(some, at).time_s)
-    share = held_share(result, variant.dtype, device, time, slowing)
+    share = held_share(result, rows.batch, device, time, slowing)
     return time * slowing.at_shares(share)
 
 

@@ -64,6 +64,9 @@ POWER_CHOSEN = (
     "{}: taken at its largest power, {:g} W; makers of systems set {:g} W and more: state "
     "limits.power_w"
 )
+MOST_CLOCK = 2.0 + 1e-9
+"""Times a board's boost clock up to which the laws of clock and power are tested."""
+EXTRAPOLATED = "{}: {:.3g} times the boost clock of {}: laws of clock and power extrapolate"
 POWER_NOT_MODELLED = "limits.power_w is not modelled on this device: its own clock is assumed"
 
 
@@ -104,11 +107,16 @@ def limit_warnings(scenario: Scenario) -> list[str]:
     """Limits that change nothing because the device stays below them by itself, and a limit that
     is the choice of whoever built the system and was not stated.
     """
+    from silicast.kernels.physics.power import silicon
+
     raw = scenario.raw
     remarks: list[str] = []
     if raw.device is None:
         return remarks
     device, limits = find_any_device(raw.device, scenario.folder), raw.limits
+    times = device.clocks.boost_hz / silicon(device).clocks.boost_hz
+    if times > MOST_CLOCK:
+        remarks.append(EXTRAPOLATED.format(device.name, times, silicon(device).name))
     if limits.power_w is None and device.least_power_cap_w is not None:
         remarks.append(
             POWER_CHOSEN.format(device.name, device.power_cap_w or 0.0, device.least_power_cap_w)

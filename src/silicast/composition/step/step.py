@@ -23,7 +23,7 @@ from silicast.composition.engines.fusion import Region
 from silicast.composition.engines.host_time import HostLaunches, host_work
 from silicast.composition.errors.uncertainty import Uncertainty
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.power.clock import held_clock
+from silicast.composition.power.clock import Work, held_clock
 from silicast.composition.step.executions import DIRECTIONS
 from silicast.composition.step.machine import Machine
 from silicast.composition.step.node_rows import rows_summed
@@ -332,22 +332,21 @@ class StepModel:
         boosted = self.machine.boosted_device
         row = np.array([index])
 
-        def at(position: int) -> float:
+        def at(position: int) -> Work:
             one, state = times.of_states(index, index + 1), states.chosen(row)
             hz = slower(boosted, position).clocks.boost_hz
-            return float(self.at_clock(one, state, hz, np.zeros(1, dtype=np.int64)).total_s[0])
+            return self.work(self.at_clock(one, state, hz, np.zeros(1, dtype=np.int64)), 0)
 
-        total_s = float(times.total_s[index])
-        return held_clock(self.machine, total_s, *self.joules(times, index), at)
+        return held_clock(self.machine, self.work(times, index), at)
 
-    def joules(self, times: StepTimes, index: int) -> tuple[float, float]:
-        """What the cores and main memory take for one state at the clock of its times."""
-        tables = (times.nodes.core_j, times.nodes.memory_j)
-        core_j, memory_j = (
+    def work(self, times: StepTimes, index: int) -> Work:
+        """One state at the clock of its times."""
+        nodes = times.nodes
+        joules = (
             float(rows_summed((table[:, index] * self.graph.counts)[:, None])[0])
-            for table in tables
+            for table in (nodes.core_j, nodes.memory_j, nodes.dynamic_j)
         )
-        return core_j, memory_j
+        return Work(float(times.total_s[index]), *joules)
 
     def kernels_j(self, times: StepTimes) -> F64:
         """What the kernels of each state take beyond what the board draws while it waits, joules of

@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 
@@ -24,11 +24,13 @@ from silicast.core.numerics import F64, exp_fixed
 from silicast.core.prediction import Z90, Quantity
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Analysis, KernelTimes
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.formats import computes_in
 from silicast.kernels.physics.power import energy_growth, silicon, voltage_hz
 from silicast.workload.graphs.op import OpBatch, Variant
+
+if TYPE_CHECKING:
+    from silicast.kernels.implementation import Analysis, KernelTimes
 
 PHYSICS = "energy"
 UNMEASURED = (
@@ -152,6 +154,16 @@ def above_static_j(times: KernelTimes, batch: OpBatch, device: Device) -> F64 | 
     power = xp.minimum(free_power(current, work, seconds, device), current.limit_w)
     above_static_j: F64 = power * seconds - current.static_w * seconds
     return above_static_j
+
+
+def dynamic_w(analysis: Analysis, batch: OpBatch, device: Device, seconds: F64) -> F64:
+    """Watts of kernels that take ``seconds``, beyond what the board draws while it waits, as if it
+    had no limit; shape (n,).
+    """
+    current = energies(device, batch.family, batch.variant)
+    work = actions(analysis, batch.variant, device)
+    watts: F64 = free_power(current, work, seconds, device) - current.static_w
+    return watts
 
 
 def _counted(joules: F64, times: KernelTimes, device: Device) -> KernelEnergy:

@@ -22,7 +22,15 @@ from numpy.typing import NDArray
 from silicast.core import xp
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
-from silicast.kernels.physics.power import MIN_CLOCK_SHARE, Board, board, drawn, energy_growth
+from silicast.kernels.physics.energy import applies_to, dynamic_w, most_w, waiting_w
+from silicast.kernels.physics.power import (
+    MIN_CLOCK_SHARE,
+    Board,
+    board,
+    drawn,
+    energy_growth,
+    silicon,
+)
 from silicast.workload.graphs.op import OpBatch
 
 if TYPE_CHECKING:
@@ -39,6 +47,8 @@ _REFINED = 5
 """Steps of the secant between two neighbouring clocks: the limit is met to 1e-9."""
 Longer: TypeAlias = Callable[[int, I64], F64]
 """A place in :data:`CLOCKS`, rows of the work -> how many times as long these take there."""
+Used: TypeAlias = Callable[[int, I64], F64]
+"""The same -> the power that they draw there, over the limit; see :class:`Use`."""
 
 
 def in_proportion(position: int, rows: I64) -> F64:
@@ -46,19 +56,31 @@ def in_proportion(position: int, rows: I64) -> F64:
     return np.full(len(rows), 1.0 / CLOCKS[position])
 
 
-def clock_share(current: Board, core_w: F64, memory_w: F64, longer: Longer = in_proportion) -> F64:
+def unlimited(position: int, rows: I64) -> F64:  # noqa: ARG001 - whatever the clock
+    """Work of which no more is known than what it draws of cores and memory."""
+    return np.zeros(len(rows))
+
+
+def clock_share(
+    current: Board,
+    core_w: F64,
+    memory_w: F64,
+    longer: Longer = in_proportion,
+    used: Used = unlimited,
+) -> F64:
     """The clock that is held over work for ever, over that which its draw is of; shape (n,). Below
     a tenth no board is slowed.
 
     Args:
         core_w, memory_w: what it draws at that clock, as of :class:`~.power.Draw`.
         longer: how the clock slows it.
+        used: what it draws by the law of energy, which holds the limit too.
     """
     left = current.limit_w - current.idle_w
     share = np.ones(len(core_w))
-    over = np.flatnonzero(core_w + memory_w > left)
+    over = np.flatnonzero((core_w + memory_w > left) | (used(0, np.arange(len(core_w))) > 1.0))
     if len(over):
-        law = _Law(current.floor, left, core_w[over], memory_w[over], over, longer)
+        law = _Law(current.floor, left, core_w[over], memory_w[over], over, longer, used)
         share[over] = law.share()
     return share
 
@@ -68,11 +90,18 @@ class _Law:
     """Rows whose power at the full clock is above the limit; arrays of shape (n,)."""
 
     def __init__(
-        self, floor: float, left: float, core_w: F64, memory_w: F64, rows: I64, longer: Longer
+        self,
+        floor: float,
+        left: float,
+        core_w: F64,
+        memory_w: F64,
+        rows: I64,
+        longer: Longer,
+        used: Used,
     ) -> None:
         self._floor, self._left = floor, left
         self._core_w, self._memory_w, self._rows = core_w, memory_w, rows
-        self._longer = longer
+        self._longer, self._used = longer, used
 
     def share(self) -> F64:
         """The clock whose power is the limit, between two of :data:`CLOCKS`."""
@@ -118,21 +147,29 @@ class _Law:
     def _holds(self, probe: I64, some: I64) -> NDArray[np.bool_]:
         """Whether rows draw no more than the limit at clocks."""
         growth, longer = growths(self._floor)[probe], np.empty(len(some))
+        used = np.empty(len(some))
         for position in np.unique(probe).tolist():
             here = np.flatnonzero(probe == position)
-            longer[here] = self._longer(position, self._rows[some[here]])
+            rows = self._rows[some[here]]
+            longer[here] = self._longer(position, rows)
+            used[here] = self._used(position, rows)
         drawn = self._core_w[some] * growth + self._memory_w[some]
-        held: NDArray[np.bool_] = drawn <= self._left * longer
+        held: NDArray[np.bool_] = (drawn <= self._left * longer) & (used <= 1.0)
         return held
 
     def _between(self, position: int, some: I64) -> F64:
         """The clock between two neighbours, by secants that keep it enclosed."""
         rows, core_w, memory_w = self._rows[some], self._core_w[some], self._memory_w[some]
         before, after = (self._longer(place, rows) for place in (position, position + 1))
+        most, least = (self._used(place, rows) for place in (position, position + 1))
 
         def excess(share: F64) -> F64:
-            longer = before + weight_of(position, share) * (after - before)
-            return core_w * growth_at(share, self._floor) + memory_w - self._left * longer
+            weight = weight_of(position, share)
+            longer = before + weight * (after - before)
+            drawn = core_w * growth_at(share, self._floor) + memory_w
+            used = most + weight * (least - most)
+            above: F64 = np.maximum(drawn - self._left * longer, self._left * (used - 1.0))
+            return above
 
         high = np.full(len(some), CLOCKS[position])
         low = np.full(len(some), CLOCKS[position + 1])
@@ -214,18 +251,79 @@ class Slowing:
         return result
 
 
+@final
+class Use:
+    """What share of a power limit work draws by the law of energy (:mod:`.energy`).
+
+    That law says more of boards that wait for memory than the law of the clock does, and too much
+    of boards at their own clock and limit, which were seen to hold both: there it says no more than
+    that limit, and what it says of other clocks and limits is less in proportion.
+
+    Args:
+        device: under the limit.
+        dynamic_w: a place in :data:`CLOCKS`, rows -> watts beyond what the board draws while it
+            waits, as if it had no limit.
+    """
+
+    def __init__(self, device: Device, dynamic_w: Callable[[int, I64], F64]) -> None:
+        built = silicon(device)
+        self._dynamic_w = dynamic_w
+        self._limit_w, self._static_w = most_w(device), waiting_w(device)
+        self._room_w = most_w(built) - waiting_w(built)
+        self._built = min(built.clocks.boost_hz / device.clocks.boost_hz, 1.0)
+
+    def used(self, position: int, rows: I64) -> F64:
+        """See :data:`Used`."""
+        known = np.maximum(self._at_built(rows), 1e-9)
+        part = np.minimum(self._room_w / known, 1.0)
+        used: F64 = (self._static_w + part * self._dynamic_w(position, rows)) / self._limit_w
+        return used
+
+    def _at_built(self, rows: I64) -> F64:
+        """At the clock that the board was built for."""
+        if self._built >= 1.0:
+            return self._dynamic_w(0, rows)
+        place = place_of(self._built)
+        fast, slow = (self._dynamic_w(each, rows) for each in (place, place + 1))
+        weight = float(weight_of(place, self._built))  # type: ignore[arg-type]
+        return fast + weight * (slow - fast)
+
+
+@lru_cache(maxsize=1024)
+def beyond_own(device: Device) -> bool:
+    """Whether a device has a lower power limit or a higher clock than the board was built with."""
+    built = silicon(device)
+    if not applies_to(device) or not applies_to(built):
+        return False
+    assert device.power_cap_w is not None
+    assert built.power_cap_w is not None
+    return device.power_cap_w < built.power_cap_w or device.clocks.boost_hz > built.clocks.boost_hz
+
+
 def held_share(
-    analysis: Analysis, dtype: str, device: Device, seconds: F64, slowing: Slowing
+    analysis: Analysis, batch: OpBatch, device: Device, seconds: F64, slowing: Slowing
 ) -> F64:
     """:func:`clock_share` of each kernel by itself, in the state of the device; shape (n,).
 
     A cool board is heated by what it repeats: short kernels are done before it slows down.
     """
+    dtype = batch.variant.dtype
     current, draw = board(device, dtype), drawn(analysis, dtype, device, seconds)
-    if xp.all_of(draw.core_w + draw.memory_w <= current.limit_w - current.idle_w):
+    used = unlimited
+    if beyond_own(device):
+        boost_s = np.atleast_1d(seconds)
+
+        def dynamic(position: int, rows: I64) -> F64:
+            longer_s = boost_s.copy()
+            longer_s[rows] *= slowing.longer(position, rows)
+            watts = dynamic_w(analysis, batch, slower(device, position), longer_s)
+            return watts[rows]
+
+        used = Use(device, dynamic).used
+    elif xp.all_of(draw.core_w + draw.memory_w <= current.limit_w - current.idle_w):
         return xp.full_like(seconds, 1.0)
     core_w, memory_w = np.atleast_1d(draw.core_w), np.atleast_1d(draw.memory_w)
-    share = clock_share(current, core_w, memory_w, slowing.longer)
+    share = clock_share(current, core_w, memory_w, slowing.longer, used)
     if not isinstance(seconds, np.ndarray):
         share = share.item()
     if device.power_state == "hot":
