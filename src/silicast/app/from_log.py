@@ -19,7 +19,7 @@ def with_log(scenario: dict[str, Any], path: Path) -> dict[str, Any]:
     log = read_engine_log(path)
     _require_same_model(str(scenario["model"]), log.model, path)
     stated = scenario.get("engine") or {}
-    table = {"name": stated} if isinstance(stated, str) else dict(stated)
+    table: dict[str, Any] = {"name": stated} if isinstance(stated, str) else dict(stated)
     if table.get("name", log.engine) != log.engine:
         raise SilicastError(
             f"the log is of {log.engine}, and --engine is {table['name']}",

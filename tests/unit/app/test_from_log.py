@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ SERVER_INFO = {
 }  # fmt: skip
 
 
-def flags(path: Path, model: str = "Qwen3-32B", **more: object) -> ServeFlags:
+def flags(path: Path, model: str = "Qwen3-32B", **more: Any) -> ServeFlags:
     return ServeFlags(model=model, device="h100", rate=1.0, from_log=path, **more)
 
 

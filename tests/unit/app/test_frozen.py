@@ -37,8 +37,8 @@ FROZEN = {
         "--model --device --rate --concurrency --trace --skip-bad-rows --no-skip-bad-rows"
         " --input-len --output-len --requests"
         " --range-ratio --slo --engine --option --from-log --dtype --kv-dtype --power-w"
-        " --replicas --seed --price --price-where --tp --pp --ep --attention-dp --users --max-gpus --calibration"
-        " --strict --json"
+        " --replicas --seed --price --price-where --tp --pp --ep --attention-dp --users --max-gpus"
+        " --calibration --strict --json"
     ),
     "collective": (
         "--bytes --device --gpus --groups --group-stride --gpus-per-node --gpus-per-pod"
