@@ -113,9 +113,12 @@ ARGUMENTS: Mapping[str, Argument] = {
         "workload.arrival.bad_rows",
         "leave out rows of the trace that are no requests, and say how many.",
     ),
-    "requests": Argument(
-        "workload.requests", "how many; left out, 10 for each client, at a rate the steady state."
+    "from_log": Argument(
+        "engine",
+        "start-up log or /server_info of a vLLM or SGLang server, whose KV cache, limits, release "
+        "and formats are taken.",
     ),
+    "requests": Argument("workload.requests", "how many; left out, 10 for each client, or 1000."),
     "range_ratio": Argument(
         "workload.range_ratio",
         "lengths are drawn evenly from this share of them up to the whole; left out, all are "

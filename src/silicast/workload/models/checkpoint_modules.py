@@ -33,9 +33,9 @@ from silicast.workload.models.module_names import (
 from silicast.workload.models.precision import Precision
 
 EXCLUSIONS = (
-    "modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules", "exclude",
+    *("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules", "exclude"),
     "llm_int8_skip_modules",
-)  # fmt: skip
+)
 """Fields that list what is not quantised."""
 MOST = 1 << 16
 """Entries of the longest list."""
