@@ -28,6 +28,8 @@ from silicast.core.numerics import F64
 
 Objective = Literal["energy", "latency", "edp"]
 """What a search makes small; ``edp`` is energy times delay."""
+ROUNDING = 1e-12
+"""Relative difference of sums of the same numbers in another order."""
 
 
 @final
@@ -221,6 +223,39 @@ def value_of(result: Cost, objective: Objective) -> F64:
         "edp": result.energy_pj * result.cycles,
     }[objective]
     return np.where(result.fits, values, np.inf)
+
+
+@final
+@dataclass(frozen=True)
+class Rank:
+    """How good one mapping is: less of the objective, and of two that are equal the faster."""
+
+    value: float
+    cycles: float
+
+    def is_before(self, other: Rank) -> bool:
+        """Whether it is the better one; sums that differ in rounding only are equal.
+
+        >>> Rank(2.0, 9.0).is_before(Rank(3.0, 1.0)), Rank(2.0, 1.0).is_before(Rank(2.0, 9.0))
+        (True, True)
+        """
+        if self.value < other.value * (1 - ROUNDING):
+            return True
+        return self.value <= other.value * (1 + ROUNDING) and self.cycles < other.cycles
+
+
+UNRANKED = Rank(math.inf, math.inf)
+"""Behind every mapping that fits."""
+
+
+def best_of(values: F64, cycles: F64) -> int:
+    """The mapping of a batch that ranks first.
+
+    >>> best_of(np.array([3.0, 2.0, 2.0]), np.array([1.0, 9.0, 4.0]))
+    2
+    """
+    equal = values <= values.min() * (1 + ROUNDING)
+    return int(np.argmin(np.where(equal, cycles, np.inf)))
 
 
 def busiest_cycles(architecture: Architecture, work: Number, ports: Sequence[Number]) -> Number:
@@ -483,6 +518,7 @@ def _known(energy: float | None, name: str, action: str) -> float:
         raise SilicastError(
             "the action happens and has no energy",
             field=f"{name}.{action}",
-            hint="give it in the architecture file, or read an energy table",
+            hint="give it in the architecture file, read an energy table, or map for time alone "
+            "(--objective latency)",
         )
     return energy
