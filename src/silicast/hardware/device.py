@@ -190,6 +190,8 @@ class Link:
         cube: how boards without a switch are joined; None where they are not so.
         peer_access: peers read each other's memory; else messages are staged in host memory
             (GeForce drivers, some workstation platforms).
+        paths: of pairs of devices over the host's PCIe in its usual hosts: "own", "shared", or "",
+            not known.
     """
 
     name: str
@@ -201,6 +203,12 @@ class Link:
     mesh_boards: tuple[int, ...] = ()
     cube: Cube | None = None
     peer_access: bool = True
+    paths: Literal["", "own", "shared"] = ""
+
+    @property
+    def usual_paths(self) -> Literal["", "own", "shared"]:
+        """As ``paths``; what is staged in host memory shares its way there."""
+        return self.paths or ("" if self.peer_access else "shared")
 
 
 @dataclass(frozen=True)
