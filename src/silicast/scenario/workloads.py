@@ -115,7 +115,7 @@ class ArrivalTable(Terse, frozen=True):
     or ``rows``) of another kind than ``trace`` gives the lengths only.
     """
 
-    kind: Literal["closed", "poisson", "gamma", "trace"]
+    kind: Literal["closed", "poisson", "gamma", "constant", "trace"]
     concurrency: Count | None = None
     rate_per_s: Rate | None = None
     cv: Annotated[float, Meta(ge=0, le=1000)] | None = None

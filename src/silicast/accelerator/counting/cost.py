@@ -227,24 +227,25 @@ def value_of(result: Cost, objective: Objective) -> F64:
 
 @final
 @dataclass(frozen=True)
-class Rank:
+class MappingRank:
     """How good one mapping is: less of the objective, and of two that are equal the faster."""
 
     value: float
     cycles: float
 
-    def is_before(self, other: Rank) -> bool:
+    def is_before(self, other: MappingRank) -> bool:
         """Whether it is the better one; sums that differ in rounding only are equal.
 
-        >>> Rank(2.0, 9.0).is_before(Rank(3.0, 1.0)), Rank(2.0, 1.0).is_before(Rank(2.0, 9.0))
-        (True, True)
+        >>> slow, fast = MappingRank(2.0, 9.0), MappingRank(2.0, 1.0)
+        >>> slow.is_before(MappingRank(3.0, 1.0)), fast.is_before(slow), slow.is_before(fast)
+        (True, True, False)
         """
         if self.value < other.value * (1 - ROUNDING):
             return True
         return self.value <= other.value * (1 + ROUNDING) and self.cycles < other.cycles
 
 
-UNRANKED = Rank(math.inf, math.inf)
+UNRANKED = MappingRank(math.inf, math.inf)
 """Behind every mapping that fits."""
 
 

@@ -12,7 +12,14 @@ from typing import final
 import numpy as np
 
 from silicast.accelerator.counting.accounting import different
-from silicast.accelerator.counting.cost import UNRANKED, Objective, Rank, best_of, cost, value_of
+from silicast.accelerator.counting.cost import (
+    UNRANKED,
+    MappingRank,
+    Objective,
+    best_of,
+    cost,
+    value_of,
+)
 from silicast.accelerator.counting.mapping import MappingBatch
 from silicast.accelerator.design.architecture import Architecture, Memory
 from silicast.accelerator.mapper._bounds import Bounds
@@ -47,7 +54,7 @@ class Found:
     """
 
     batch: MappingBatch | None
-    rank: Rank
+    rank: MappingRank
     bound: float
     cheapest: MappingBatch | None = None
 
@@ -326,7 +333,7 @@ class Search:
 
     def _counted(
         self, history: list[States], order: I64, values: F64
-    ) -> tuple[MappingBatch | None, Rank, float]:
+    ) -> tuple[MappingBatch | None, MappingRank, float]:
         """The best of complete mappings, counted exactly; those that cannot be it are not.
 
         Returns:
@@ -344,7 +351,7 @@ class Search:
             counted = cost(self.facts.einsum, self.arch, some)
             exact = value_of(counted, self.objective)
             first = best_of(exact, counted.cycles)
-            rank = Rank(float(exact[first]), float(counted.cycles[first]))
+            rank = MappingRank(float(exact[first]), float(counted.cycles[first]))
             if rank.value < math.inf and rank.is_before(best):
                 best, batch = rank, some.take(slice(first, first + 1))
         remaining = float(values[order[most]]) if len(order) > most else math.inf

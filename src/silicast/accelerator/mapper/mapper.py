@@ -14,7 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from silicast.accelerator.counting.cost import UNRANKED, Cost, Objective, Rank, cost, value_of
+from silicast.accelerator.counting.cost import (
+    UNRANKED,
+    Cost,
+    MappingRank,
+    Objective,
+    cost,
+    value_of,
+)
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.counting.mapping import Keep, LoopNest, MappingBatch, default_keep
 from silicast.accelerator.design.architecture import Architecture
@@ -146,9 +153,9 @@ def best_mapping(
     )
 
 
-def rank_of(result: Cost, objective: Objective) -> Rank:
+def rank_of(result: Cost, objective: Objective) -> MappingRank:
     """How good a batch of one is."""
-    return Rank(float(value_of(result, objective)[0]), float(result.cycles[0]))
+    return MappingRank(float(value_of(result, objective)[0]), float(result.cycles[0]))
 
 
 @final

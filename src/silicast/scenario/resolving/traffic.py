@@ -184,7 +184,7 @@ def _arrivals(a: ArrivalTable, turns: Turns, count: int, seed: int, field: str) 
             -(-count // turns.count),
             a.rate_per_s * per_turn,
             seed,
-            cv=1.0 if a.cv is None else a.cv,
+            cv=0.0 if a.kind == "constant" else 1.0 if a.cv is None else a.cv,
             burst=a.burst or 1,
             ramp=ramp,
             exact_rate=ramp is None and a.exact_rate is not False,
