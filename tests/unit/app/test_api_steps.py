@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from silicast.composition.prices.step_predictor import StepPredictor
 from silicast.composition.prices.stepper import Stepper
 from silicast.core.errors import SilicastError
 
-WHERE = {"model": "Llama-3.1-8B", "device": "H100", "engine": "sglang"}
+WHERE: dict[str, Any] = {"model": "Llama-3.1-8B", "device": "H100", "engine": "sglang"}
 
 
 @pytest.fixture(scope="module")

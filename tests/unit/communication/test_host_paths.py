@@ -28,7 +28,7 @@ def test_boards_of_desktops_and_workstations_take_turns(device: str) -> None:
 
 def test_boards_of_servers_are_between() -> None:
     times = [
-        all_reduce("L40S", **cluster)["latency_us"].estimate
+        all_reduce("L40S", 4, **cluster)["latency_us"].estimate
         for cluster in ({"pcie_paths": "own"}, {}, {"pcie_paths": "shared"})
     ]
     assert times[0] < times[1] < times[2]

@@ -15,7 +15,7 @@ from silicast.scenario.workloads import ArrivalTable, ServingWorkload
 def arrivals(**fields: Any) -> list[int]:
     arrival = ArrivalTable("constant", **fields)
     work = ServingWorkload(arrival, input_len=8, output_len=2, requests=4)
-    return traffic_of(work, seed=3).requests.arrival_ns.tolist()
+    return [int(ns) for ns in traffic_of(work, seed=3).requests.arrival_ns]
 
 
 def test_gaps_are_equal() -> None:
