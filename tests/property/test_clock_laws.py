@@ -120,7 +120,7 @@ def steps(draw: st.DrawFn) -> Step | None:
         watts = st.floats(1.02 * idle_w, 2.0 * device.power_cap_w)
         limits = st.one_of(st.none(), watts)
     limit_w, bandwidth = draw(limits), draw(st.one_of(st.just(1.0), st.floats(0.7, 1.5)))
-    given_: dict[str, Any] = {"clock": clock, "limit_w": limit_w, "bandwidth": bandwidth}
+    drawn: dict[str, Any] = {"clock": clock, "limit_w": limit_w, "bandwidth": bandwidth}
     grown = draw(st.sampled_from(("clock", "bandwidth", "limit_w")))
     if grown == "limit_w":
         if limit_w is None or device.power_cap_w is None:
