@@ -276,7 +276,8 @@ def errors(model: StepModel, result: StepPrices, states: Sequence[State]) -> tup
         batch = joined(some)
         times = model.steps(batch)
         for row, (prefill, cached) in enumerate(some):
-            hz, full_s = model.held_clock(times, row), times.device_s[row] + times.waited_s[row]
+            hz = model.held_clock(times, batch, row)
+            full_s = times.device_s[row] + times.waited_s[row]
             if hz < boost:
                 below += 1
                 one = batch.chosen(np.array([row]))
@@ -290,7 +291,7 @@ def run_error(model: StepModel, step_prices: StepPrices, cached: I64) -> float:
     """Largest relative error of a step of a run, at the clock of its middle."""
     states = BatchStates.decode(cached.tolist(), np.arange(1, STEPS + 1))
     times = model.steps(states)
-    hz = model.held_clock(times, STEPS // 2)
+    hz = model.held_clock(times, states, STEPS // 2)
     times = model.at_clock(times, states, hz, np.arange(STEPS))
     return float(
         np.abs(step_prices.run(cached, STEPS).pass_s / (times.device_s + times.waited_s) - 1).max()

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lab import fitting
 from lab.fitter import Body, Fitter
@@ -32,8 +33,9 @@ from silicast.hardware.device import Clocks, Device
 from silicast.kernels.implementation import Analysis
 from silicast.kernels.physics import power
 from silicast.kernels.physics.constants import load_physics
+from silicast.kernels.physics.held_clock import Slowing, held_share
 from silicast.kernels.products.gemm import Setting, analyse_rows, estimate
-from silicast.kernels.products.gemm_constants import selected
+from silicast.kernels.products.gemm_constants import maker_of, selected
 from silicast.workload.graphs.op import OpBatch, Variant
 
 
@@ -59,9 +61,12 @@ class Part:
         return len(self.seconds)
 
     def side(self, *, held: bool, most: int = 1 << 30) -> Part:
-        """The rows that are held out, or the others, evenly thinned."""
+        """The rows that are held out, or the others, thinned; see :func:`evenly`."""
         rows = np.flatnonzero(self.held == held)
-        rows = rows[:: max(1, len(rows) // most)]
+        if self.rows is None:
+            rows = rows[:: max(1, len(rows) // most)]
+        elif len(rows) > most:
+            rows = rows[evenly(self.sizes[1][rows], self.sizes[2][rows], most)]
         m, n, k, batch = (column[rows] for column in self.sizes)
         return replace(
             self,
@@ -89,10 +94,30 @@ class Part:
         return log_ratio
 
 
+def evenly(n: F, k: F, most: int) -> NDArray[np.int64]:
+    """About ``most`` of the rows: of every layer (n, k) as many, as far as it has so many.
+
+    >>> evenly(np.array([8.0, 8.0, 8.0, 8.0, 16.0]), np.ones(5), 3).tolist()
+    [0, 3, 4]
+    """
+    _, layer, rows = np.unique(np.stack([n, k]), axis=1, return_inverse=True, return_counts=True)
+    each = next(
+        c for c in range(int(rows.max()), 0, -1) if np.minimum(rows, c).sum() <= most or c == 1
+    )
+    chosen = []
+    for index in range(len(rows)):
+        where = np.flatnonzero(layer == index)
+        chosen.append(
+            where[np.linspace(0, len(where) - 1, min(each, len(where))).round().astype(int)]
+        )
+    return np.sort(np.concatenate(chosen))
+
+
 def held_seconds(rows: MeasuredRows, table: Mapping[str, float]) -> F:
     """Seconds under a flat table of constants at the clock that the board's power limit leaves."""
     device, variant = rows.hardware, rows.batch.variant
-    constants = selected(table, recipe_for(variant.dtype), variant.library, variant.kernel)
+    maker = maker_of(variant, device.architecture)
+    constants = selected(table, recipe_for(variant.dtype), maker, variant.kernel)
 
     def analysed(batch: OpBatch, at: Device) -> Analysis:
         m, n, k, count = (batch.dims[x].astype(np.float64) for x in ("m", "n", "k", "batch"))
@@ -102,11 +127,9 @@ def held_seconds(rows: MeasuredRows, table: Mapping[str, float]) -> F:
     time = np.maximum(result.time_s, result.bound_s)
     if not power.limits(device):
         return time
-    share = power.held_share(result, variant.dtype, device, time)
-    slower: F = power.slowdown(
-        rows.batch, device, share, result.time_s, lambda some, at: analysed(some, at).time_s
-    )
-    return time * slower
+    slowing = Slowing(rows.batch, device, result.time_s, lambda some, at: analysed(some, at).time_s)
+    share = held_share(result, rows.batch, device, time, slowing)
+    return time * slowing.at_shares(share)
 
 
 Report = Callable[[Part, Mapping[str, float]], None]
@@ -126,15 +149,20 @@ LOOP: dict[str, Prior] = {
     "step_s": (2e-7, 1e-8, 3e-6),
     "wave_s": (1e-6, 1e-8, 2e-5),
     "store_bytes_per_clock": (6.0, 1.0, 100.0),
+    "store_hidden": (0.5, 0.02, 0.98),
     "quantisation": (0.5, 0.05, 1.0),
     "dram_efficiency": (0.7, 0.4, 0.95),
     "core_dram_bytes_per_s": (2e10, 3e9, 1e11),
-    "l2_efficiency": (0.8, 0.3, 1.0),
+    "l2_efficiency": (0.8, 0.3, 2.2),
     "overlap_loss": (0.4, 0.1, 0.7),
     "split_s": (5e-6, 1e-6, 1e-4),
     "launch_s": (3e-6, 1e-6, 1.5e-5),
 }
 """Constants of one kernel: where a fit starts, and the range."""
+LATE_LOOP = {**LOOP, "core_dram_bytes_per_s": (6.5e10, 5e10, 1.5e11)}
+"""The same of CDNA 3 and 4. A core keeps in flight what its shared memory holds, 64 KiB over a
+microsecond of latency: a board with all cores tells no more than that it suffices, one with a
+quarter of them needs it."""
 SMEM_BYTES_PER_CLOCK = 128.0
 """Of shared memory of all parts that are fitted."""
 ALONE = {"alone_from_k": 64.0, "alone_to_k": 512.0}
@@ -147,10 +175,13 @@ FEW = ("tensor_efficiency", "step_s", "dram_efficiency", "launch_s")
 NO_SPLIT = 1.0
 """Seconds: a kernel that does not split k (the table states one split for all of its rows)."""
 FEW_WEIGHT = 0.1
+MEMORY, CDNA4_MEMORY = "smem_bytes_per_clock", 256.0
 DEFAULT_LOG_SD = 0.15
 FEW_ROWS, FEW_LOG_SD, LEAST_LOG_SD = 100, 0.12, 0.05
 """Fewer rows than these tell nothing of how far off other shapes are."""
 AITER = ":aiter"
+SHUFFLED, CKTILE = f"{AITER}_preshuffled", f"{AITER}_cktile"
+"""Styles of its products: weights laid out for the matrix instructions; CK's newer kernels."""
 BATCHED = "_bmm"
 
 FROM_OTHERS = ("quantise_s", "quantise_row_s", "quantise_bytes", "quantise_l2_share", "widen_ops")
@@ -220,9 +251,9 @@ def fit(
     )
 
 
-def priors_of(prefix: str, mark: str = "", names: Sequence[str] = tuple(LOOP)) -> dict[str, Prior]:
+def priors_of(prefix: str, mark: str = "", loop: Mapping[str, Prior] = LOOP) -> dict[str, Prior]:
     """Priors of a format's constants of one library."""
-    return {f"{prefix}{name}{mark}": LOOP[name] for name in names}
+    return {f"{prefix}{name}{mark}": prior for name, prior in loop.items()}
 
 
 def unlike(part: Part, table: Constants, prefix: str) -> float:
@@ -262,7 +293,7 @@ def fit_untuned(parts: Sequence[Part], table: Constants, report: Report) -> Cons
     """Products as a compiler calls the vendor's library: one set for 16 bits, and what differs."""
     wide = [part for part in parts if part.variant.dtype in ("bf16", "fp16")]
     priors = {name: prior for name, prior in LOOP.items() if name not in CHIP}
-    start = {**table, **{name: table[f"{name}{AITER}"] for name in CHIP}}
+    start = {**table, **{name: table[f"{BLOCK[0]}{name}{BLOCK[1]}"] for name in CHIP}}
     table = fit(wide, start, {**priors, "fp16.tensor_efficiency": LOOP["tensor_efficiency"]})
     for part in parts:
         dtype, mark = part.variant.dtype, _mark(part)
@@ -292,46 +323,125 @@ def around_of(
         full = f"{prefix}{name}{mark}"
         table[full] = origin(name)
         if name in names:
-            around[full] = (origin(name), *LOOP[name][1:])
+            around[full] = (origin(name), *LATE_LOOP[name][1:])
     return around
 
 
-def fit_aiter(parts: Sequence[Part], table: Constants, report: Report) -> Constants:
-    """The tuned library's kernels: fp8_block first, the others around it."""
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of the tuned library, whose constants are fitted on the rows of some formats.
+
+    Attributes:
+        kind: (format, name of the kernel) of its rows.
+        prefix, mark: of its constants.
+        origin: prefix and mark of the kernel that its constants begin at; None = the usual priors.
+        names: of the constants that its rows tell; the others stay as of ``origin``.
+        weight: how strongly it is drawn to where it begins.
+        given: constants that are known.
+        also: formats that it multiplies as well, none of whose rows are fitted.
+    """
+
+    kind: tuple[str, str]
+    prefix: str
+    mark: str = AITER
+    origin: tuple[str, str] | None = None
+    names: Sequence[str] = tuple(LOOP)
+    weight: float = 0.02
+    given: Mapping[str, float] = field(default_factory=dict)
+    also: Sequence[str] = ()
+
+
+BLOCK = ("fp8_block.", AITER)
+AS_BEFORE = 3.0
+"""Weight of the constants of an earlier chip with thousands of rows of the same kernel."""
+CDNA4_KERNELS = (
+    Kernel(("fp8_block", ""), *BLOCK, origin=BLOCK, weight=AS_BEFORE),
+    Kernel(("fp8_block", "cktile"), "fp8_block.", CKTILE),
+    Kernel(("fp8_block", "preshuffled"), "fp8_block.", SHUFFLED),
+    Kernel(("fp8", "preshuffled"), "fp8.", SHUFFLED, also=("sq.",)),
+    Kernel(("int8", ""), "sq."),
+    Kernel(("fp8", ""), "fp8."),
+    Kernel(("bf16", ""), ""),
+    Kernel(("mxfp4", "preshuffled"), "mxfp4.", SHUFFLED),
+)
+"""Kernels of CDNA 4 that many rows tell."""
+CDNA3_KERNELS = (
+    Kernel(
+        ("int8", "preshuffled"), "sq.", SHUFFLED, BLOCK, (*FEW, "operand_bytes_per_clock"),
+        FEW_WEIGHT, {"split_s": NO_SPLIT}, ("fp8.",),
+    ),
+    Kernel(("int8", "batched"), "sq.", AITER + BATCHED, BLOCK, FEW, FEW_WEIGHT),
+    Kernel(("bf16", "batched"), "", AITER + BATCHED, BLOCK, FEW, FEW_WEIGHT),
+)  # fmt: skip
+"""Kernels of CDNA 3 that some dozen rows tell, beside its block-scaled one: weights laid out for
+the matrix units come past shared memory."""
+
+
+def fit_kernel(kernel: Kernel, part: Part, table: Constants, report: Report) -> Constants:
+    """The table with the constants of one kernel."""
     table = dict(table)
-    by_kind = {(part.variant.dtype, part.variant.kernel): part for part in parts}
-    block = by_kind["fp8_block", ""]
-    table = fit([block], table, priors_of("fp8_block.", AITER))
-
-    def tuned(name: str) -> float:
-        return table[f"fp8_block.{name}{AITER}"]
-
-    # weights laid out for the matrix units come past shared memory
-    shuffled = {"split_s": NO_SPLIT}
-    kinds: tuple[tuple[tuple[str, str], str, str, Sequence[str], Constants], ...] = (
-        (("int8", "preshuffled"), "sq.", AITER, (*FEW, "operand_bytes_per_clock"), shuffled),
-        (("int8", "batched"), "sq.", AITER + BATCHED, FEW, {}),
-        (("bf16", "batched"), "", AITER, FEW, {}),
-    )
-    for kind, prefix, mark, names, given in kinds:
-        base = dict(table)
-        around = around_of(base, prefix, mark, tuned, names)
-        base |= {f"{prefix}{name}{mark}": value for name, value in given.items()}
-        table = fit([by_kind[kind]], base, around, FEW_WEIGHT)
-    for kind, prefix, mark in (
-        (("fp8_block", ""), "fp8_block.", AITER),
-        (("int8", "preshuffled"), "sq.", AITER),
-        (("int8", "batched"), "sq.", AITER + BATCHED),
-        (("bf16", "batched"), "", AITER),
-    ):
-        table[f"{prefix}independent_log_sd{mark}"] = spread(by_kind[kind], table)
-        report(by_kind[kind], table)
-    # 8-bit floats run at the rate of 8-bit integers, in kernels that split k as fp8_block's do
-    for name in (*LOOP, "independent_log_sd"):
-        table[f"fp8.{name}{AITER}"] = table[f"sq.{name}{AITER}"]
-        table[f"fp8_block.{name}"] = table[f"fp8_block.{name}{AITER}"]  # nobody else has any
-    table[f"fp8.split_s{AITER}"] = tuned("split_s")
+    if kernel.origin is None:
+        priors = priors_of(kernel.prefix, kernel.mark, LATE_LOOP)
+    else:
+        prefix, mark = kernel.origin
+        begin = {name: table[f"{prefix}{name}{mark}"] for name in LOOP}
+        priors = around_of(table, kernel.prefix, kernel.mark, begin.__getitem__, kernel.names)
+    table |= {f"{kernel.prefix}{name}{kernel.mark}": x for name, x in kernel.given.items()}
+    table = fit([part], table, priors, kernel.weight)
+    table[f"{kernel.prefix}independent_log_sd{kernel.mark}"] = spread(part, table)
+    report(part, table)
+    for prefix in kernel.also:
+        copy_kernel(table, (kernel.prefix, kernel.mark), (prefix, kernel.mark))
     return table
+
+
+def copy_kernel(table: Constants, origin: tuple[str, str], to: tuple[str, str]) -> None:
+    """Gives a kernel the constants of another, where it has none."""
+    for name in (*LOOP, "independent_log_sd"):
+        table.setdefault(f"{to[0]}{name}{to[1]}", table[f"{origin[0]}{name}{origin[1]}"])
+
+
+def fit_aiter(parts: Sequence[Part], start: Constants, report: Report) -> Tables:
+    """The tuned library's kernels on both chips.
+
+    CDNA 3's block-scaled kernel comes first: it has most rows. What only one chip's rows tell the
+    other takes over, operands coming at the rate of its own shared memory.
+    """
+    rows = {
+        (part.device.architecture, part.variant.dtype, part.variant.kernel): part for part in parts
+    }
+    old = fit_kernel(
+        Kernel(("fp8_block", ""), *BLOCK), rows["cdna3", "fp8_block", ""], start, report
+    )
+    for kernel in CDNA3_KERNELS:
+        old = fit_kernel(kernel, rows["cdna3", *kernel.kind], old, report)
+    new = on_memory(old, start, CDNA4_MEMORY)
+    for kernel in CDNA4_KERNELS:
+        new = fit_kernel(kernel, rows["cdna4", *kernel.kind], new, report)
+    old = {**on_memory(new, start, start[MEMORY]), **old}
+    for table in (old, new):
+        for mark in (SHUFFLED, CKTILE):  # a format without rows of such a kernel runs its usual one
+            for prefix in ("", "sq.", "fp8.", "fp8_block."):
+                copy_kernel(table, (prefix, AITER), (prefix, mark))
+        copy_kernel(table, BLOCK, ("fp8_block.", ""))  # nobody else has any
+    for mark in (AITER, CKTILE, ""):
+        copy_kernel(new, ("mxfp4.", SHUFFLED), ("mxfp4.", mark))
+    return {"cdna3": old, "cdna4": new}
+
+
+def fitted_of(table: Constants, start: Constants) -> Constants:
+    """The constants of a table that are not where all began."""
+    return {name: value for name, value in table.items() if value != start.get(name)}
+
+
+def on_memory(table: Constants, start: Constants, bytes_per_clock: float) -> Constants:
+    """What a table's kernels would have on a chip whose shared memory has another rate."""
+    rate = bytes_per_clock / table[MEMORY]
+    wanted = "operand_bytes_per_clock"
+    moved = {
+        name: value * rate for name, value in fitted_of(table, start).items() if wanted in name
+    }
+    return {**table, **moved, MEMORY: bytes_per_clock}
 
 
 def spread(part: Part, table: Mapping[str, float]) -> float:
@@ -372,13 +482,13 @@ class MfmaProducts(Fitter[Rows]):
     data = (
         "kernels/amd_tensile_logic: rocBLAS, MI100 and MI210, fp32 and fp16",
         "kernels/xla_gemm: gfx942 (MI300X)",
-        "kernels/aiter_gemm_mi300x",
+        "kernels/aiter_gemm_mi300x, aiter_gemm_mi355x",
     )
     split = (
         "one shape in four of the tuning tables, every second of XLA's and one (n, k) in three of "
         "aiter's are not fitted; scores are on these"
     )
-    notes = "default: CDNA 3's 16 bits and CDNA 2's fp32; CDNA 3 stands in for later parts"
+    notes = "default: CDNA 3's 16 bits and CDNA 2's fp32; CDNA 4 stands in for later parts"
 
     def __init__(self) -> None:
         self.reported: dict[str, dict[str, float]] = {}
@@ -390,15 +500,14 @@ class MfmaProducts(Fitter[Rows]):
     def fit(self, rows: Rows) -> Body:
         start = start_of()
         old = fit_tables(rows.tabled, start, self._report)
-        table = fit_untuned(rows.untuned, fit_aiter(rows.tuned, start, self._report), self._report)
-        # of its rows in bf16 none needs a split; the tuner would take the vendor's kernel there
-        table[f"split_s{AITER}"] = min(table[f"split_s{AITER}"], table["split_s"])
-        cdna3 = {n: x for n, x in table.items() if x != start.get(n)}
-        default = {**start, **{n: table[n] for n in LOOP}, "independent_log_sd": DEFAULT_LOG_SD}
+        tuned = fit_aiter(rows.tuned, start, self._report)
+        cdna3 = fit_untuned(rows.untuned, tuned["cdna3"], self._report)
+        cdna4 = {**on_memory(cdna3, start, CDNA4_MEMORY), **fitted_of(tuned["cdna4"], start)}
+        default = {**start, **{n: cdna3[n] for n in LOOP}, "independent_log_sd": DEFAULT_LOG_SD}
         # fp32 of later parts: as of the nearest that was tabled
         default |= {n: x for n, x in old["cdna2"].items() if n.startswith("fp32.")}
-        later = dict.fromkeys(("cdna4", "cdna5"), "cdna3")
-        return fitting.body(default, {**old, "cdna3": cdna3}, later)
+        late = {"cdna3": fitted_of(cdna3, start), "cdna4": fitted_of(cdna4, start)}
+        return fitting.body(default, {**old, **late}, {"cdna5": "cdna4"})
 
     def scores(self, rows: Rows, body: Body) -> Mapping[str, Any]:
         """Of every kernel when it was fitted: what tables' clients add to a call is not kept."""

@@ -34,7 +34,8 @@ from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Estimates
 from silicast.kernels.physics.constants import load_physics
-from silicast.kernels.physics.power import Draw, board_from, clock_share, drawn
+from silicast.kernels.physics.held_clock import clock_share
+from silicast.kernels.physics.power import Draw, board_from, drawn
 
 ASSUMED = {
     "dram_byte_j": 5e-11,  # HBM2e and HBM3 with interface, about 6 pJ a bit
@@ -93,8 +94,10 @@ MATRIX_FP32 = {"relative_energy.fp32": 4.0, "campaign_heat_s": 2e-5}
 """Of both: an operation takes as much longer as it takes more energy, so that a pipe's watts do not
 depend on the format; and shares of the peak in the tables do not fall with a kernel's duration,
 from 20 us on."""
-CDNA4: Constants = {"rate_exponent": RATE_EXPONENT, "reference_rate": RATE}
-"""None of its kernels was fitted: its cores are twice as wide as CDNA 3's."""
+CDNA4: Constants = {"operation_j": 8.1e-13, "rate_exponent": RATE_EXPONENT, "reference_rate": RATE}
+"""An operation takes what Blackwell's of nearly the same process does (0.6 pJ at the reference
+clock): large products of aiter on MI355X run at 1.5 PFLOP/s in bf16, which twice that energy under
+the board's limit does not allow."""
 BOARDS = {
     "hopper": "H100-SXM-80GB",
     "ampere": "A100-SXM-80GB",

@@ -106,7 +106,7 @@ def test_a_program_is_a_step_of_one_state(drawn: Graph, mode: str, machine: Mach
     model = StepModel(machine, StageGraph(graph, machine))
     states = BatchStates.prefill([1])
     times = model.steps(states)
-    hz = model.held_clock(times, 0)
+    hz = model.held_clock(times, states, 0)
     assert hz == program.clock_hz
     times = model.at_clock(times, states, hz, np.zeros(1, dtype=np.int64))
     assert bits(times) == bits(program.times)

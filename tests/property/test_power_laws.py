@@ -22,6 +22,7 @@ from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Implementation
 from silicast.kernels.physics import power
+from silicast.kernels.physics.held_clock import Slowing
 from silicast.kernels.registry import implementation_for
 from silicast.learning.dispatch import time_of
 from silicast.learning.tiers import kernel_times
@@ -138,11 +139,12 @@ def test_every_kernel_of_a_step_is_slowed_by_the_law_of_kernels(board: str) -> N
     model = StepModel.from_deployment(deployment)
     states = BatchStates.prefill([8192])
     boosted = model.steps(states)
-    hz = model.held_clock(boosted, 0)
+    hz = model.held_clock(boosted, states, 0)
     held = model.at_clock(boosted, states, hz, np.zeros(1, dtype=np.int64))
     device = model.machine.boosted_device
     share = hz / device.clocks.boost_hz
-    joules = sum(model.joules(boosted, 0))
+    work = model.work(boosted, 0)
+    joules = work.core_j + work.memory_j
     assert share < 1.0 or joules / float(boosted.total_s[0]) < BOARDS[board].power_cap_w  # type: ignore[operator]
     checked = 0
     for call in boosted.nodes.calls:
@@ -155,10 +157,8 @@ def test_every_kernel_of_a_step_is_slowed_by_the_law_of_kernels(board: str) -> N
         def at(rows: OpBatch, slow: Device, model: Implementation = implementation) -> F64:
             return model.times(rows, slow).analysis.time_s
 
-        factor = power.slowdown(
-            batch, device, np.full(len(batch), share) if not batch.numbers else share,  # type: ignore[arg-type]
-            analysis_s, at,
-        )  # fmt: skip
+        slowing = Slowing(batch, device, analysis_s, at)
+        factor = slowing.at_shares(np.full(len(batch), share))
         for position, index in enumerate(call.members):
             current = np.ravel(factor)[int(call.ops[position]) * call.count]
             assert held.nodes.time_s[index, 0] == pytest.approx(

@@ -60,7 +60,7 @@ def errors(case: Case, count: int, seed: int) -> list[float]:
         times = model.steps(batch)
         work, _ = times.stage_s(model.graph)
         for row, (prefill, cached) in enumerate(states):
-            price, hz = result.price(prefill, cached), model.held_clock(times, row)
+            price, hz = result.price(prefill, cached), model.held_clock(times, batch, row)
             stages, waits = work[:, row], float(times.waited_s[row])
             if hz < boost:
                 slow = model.steps(batch.chosen(np.array([row])), hz)

@@ -141,7 +141,7 @@ def _predict(name: str, rows: Rows) -> F64:
     )
     states = states_of(rows)
     times = model.steps(states)
-    hz = model.held_clock(times, 0)
+    hz = model.held_clock(times, states, 0)
     if hz != model.machine.device.clocks.boost_hz:
         times = model.steps(states, hz)
     return np.array([_row(model, times, index) for index in range(len(rows))])

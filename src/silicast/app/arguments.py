@@ -113,6 +113,11 @@ ARGUMENTS: Mapping[str, Argument] = {
         "workload.arrival.bad_rows",
         "leave out rows of the trace that are no requests, and say how many.",
     ),
+    "from_log": Argument(
+        "engine",
+        "start-up log or /server_info of a vLLM or SGLang server, whose KV cache, limits, release "
+        "and formats are taken.",
+    ),
     "requests": Argument("workload.requests", "how many; left out, 10 for each client, or 1000."),
     "range_ratio": Argument(
         "workload.range_ratio",

@@ -98,7 +98,7 @@ def show(*parts: RenderableType) -> None:
 
 
 def warn(text: str) -> None:
-    """One line on stderr."""
+    """Writes one line to stderr."""
     with suppress(OSError):  # where nobody can be told, the exit status still says it
         sys.stderr.write(text.rstrip("\n") + "\n")
 

@@ -31,7 +31,7 @@ ELSEWHERE: Final = {
 
 def said_of(error: CycloptsError) -> str:
     """What a command line lacks, and the word to type for one that nobody knows."""
-    from cyclopts import MissingArgumentError, UnknownOptionError
+    from cyclopts import MissingArgumentError, UnknownOptionError, UnusedCliTokensError
 
     error.verbose = False
     if isinstance(error, UnknownOptionError):
@@ -40,6 +40,8 @@ def said_of(error: CycloptsError) -> str:
         ours = meant(typed, known)
         if ours:
             return f"Unknown option: {typed}. It is {ours} here."
+    if isinstance(error, UnusedCliTokensError):
+        return f"{' '.join(error.unused_tokens or ())}: expected options alone"
     if (
         not isinstance(error, MissingArgumentError)
         or error.argument is None
@@ -70,16 +72,18 @@ def meant(typed: str, known: Collection[str]) -> str:
 
 
 def loose(tokens: Sequence[str], kind: str = "") -> str:
-    """The first word that belongs to no option and is no name of another kind; "" = none.
+    """The first word that belongs to no option, sets no field and is no name of another kind; "" =
+    none.
 
     >>> loose(["Qwen3-8B", "h100"]), loose(["--gpu", "h100"]), loose([])
     ('Qwen3-8B', '', '')
-    >>> loose(["h100", "Qwen3-8B"], "model")
+    >>> loose(["m=64", "h100", "Qwen3-8B"], "model")
     'Qwen3-8B'
     """
     from silicast.scenario.reading.kinds_of_names import kinds_of
 
-    words = (b for a, b in pairwise(("", *tokens)) if not (a.startswith("-") or b.startswith("-")))
+    pairs = pairwise(("", *tokens))
+    words = (b for a, b in pairs if not (a.startswith("-") or b.startswith("-") or "=" in b))
     known = ((word, kinds_of(word) if kind else {}) for word in words)
     fits = {kind, "design"} if kind == "device" else {kind}
     return next((word for word, kinds in known if not kinds or fits & kinds.keys()), "")

@@ -34,7 +34,7 @@ class OutputFlags:
 
     @property
     def asked(self) -> bool:
-        """Whether any file is."""
+        """Whether any file is to be written."""
         return any((self.requests_out, self.steps_out, self.trace_out, self.metrics_out))
 
 

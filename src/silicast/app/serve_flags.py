@@ -40,6 +40,7 @@ class ServeFlags:
     slo: str | None = None
     engine: str | None = None
     option: Annotated[list[str] | None, Parameter(negative="")] = None
+    from_log: Path | None = None
     dtype: str | None = None
     kv_dtype: str | None = None
     power_w: float | None = None
@@ -89,6 +90,10 @@ def serving_scenario(
         scenario["engine"] = engine
     names = ("dtype", "kv_dtype", "power_w")
     placed(scenario, {name: getattr(serve_flags, name) for name in names})
+    if serve_flags.from_log is not None:
+        from silicast.app.from_log import with_log
+
+        scenario = with_log(scenario, serve_flags.from_log)
     if serve_flags.replicas != 1:
         scenario["pools"] = {"replicas": {"count": serve_flags.replicas}}
     if serve_flags.seed:

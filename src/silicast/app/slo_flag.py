@@ -22,7 +22,7 @@ def slo_of(text: str) -> dict[str, float]:
     Raises:
         SilicastError: a word is none of these, or stands twice.
 
-    >>> slo_of("ttft_p99=1s,tpot_p99=50ms")
+    >>> slo_of("ttft_p99=1s,tpot_p99_ms=50")
     {'ttft_p99_ms': 1000.0, 'tpot_p99_ms': 50.0}
     >>> slo_of("e2e=2.5s,quantile=0.95")
     {'e2e_ms': 2500.0, 'quantile': 0.95}
@@ -41,7 +41,8 @@ def slo_of(text: str) -> dict[str, float]:
             raise _wrong(f"unknown statistic {name[:60]!r}", f"one of {known}")
         if field in slo:
             raise _wrong(f"{name!r} is given twice", "give it once")
-        slo[field] = _share(value) if name == QUANTILE else milliseconds(value, FLAG)
+        unit = "ms" if name.endswith("_ms") and value[-1:].isdigit() else ""
+        slo[field] = _share(value) if name == QUANTILE else milliseconds(value + unit, FLAG)
     if all(name == QUANTILE for name in slo):
         raise _wrong("names no statistic")
     return slo

@@ -16,7 +16,7 @@ from silicast.core.errors import SilicastError
 @dataclass(frozen=True, kw_only=True)
 @described("train")
 class TrainFlags:
-    """What is trained on what."""
+    """Flags for the model, devices and plan of a training run."""
 
     model: str
     device: str

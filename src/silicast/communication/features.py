@@ -83,7 +83,7 @@ class Call:
         if topology.inter is not None:
             distinct.add("between")
         if topology.turns > 1.0:
-            distinct.add(f"paths:{topology.paths}")
+            distinct.add(f"paths:{topology.host_paths}")
         return frozenset(distinct)
 
 

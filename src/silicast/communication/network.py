@@ -16,6 +16,11 @@ SHARED_PCIE = (
     "cluster.pcie_paths = own or shared says which kind this is"
 )
 
+USUAL_PCIE = (
+    "pairs of such boards usually take turns over their host's PCIe, and do so here: "
+    "cluster.pcie_paths = own is a server with a path for every pair"
+)
+
 
 def network_constants(topology: Topology) -> Constants:
     """Constants of the network between nodes, by its kind; none inside a node."""
@@ -61,7 +66,7 @@ def network_warnings(topology: Topology) -> tuple[str, ...]:
         if topology.nodes > most:
             items.append(f"{topology.nodes} nodes: at most {most:.0f} were measured")
     if shares_pcie(topology) and not topology.paths:
-        items.append(SHARED_PCIE)
+        items.append(USUAL_PCIE if topology.host_paths == "shared" else SHARED_PCIE)
     architecture = topology.device.architecture
     if not load_physics("communication").is_measured(architecture):
         items.append(f"no measured collectives of architecture {architecture}")

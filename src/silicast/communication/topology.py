@@ -158,6 +158,15 @@ class Topology:
         )
 
     @property
+    def host_paths(self) -> Paths:
+        """What pairs of devices have over the host's PCIe: as stated, else as in the usual hosts of
+        such boards; "" = not known.
+        """
+        if self.paths or self.fabric not in {"pcie", "host"}:
+            return self.paths
+        return _pcie(self.device).usual_paths
+
+    @property
     def grace_host(self) -> bool:
         """Whether the host is NVIDIA's Grace: the GB and GH superchips."""
         return self.device.default_host == GRACE

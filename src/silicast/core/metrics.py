@@ -135,6 +135,11 @@ _ALL: tuple[tuple[str, Kind, str] | tuple[str, Kind, str, str], ...] = (
     ("swaps", "count", "preemptions that left a sequence's blocks in the host's memory"),
     ("kv_utilisation", "share", "of the KV cache's blocks in use, mean over the time of steps"),
     ("kv_utilisation_max", "share", "of the KV cache's blocks in use, at most"),
+    ("kv_cache_tokens", "count",
+     ("tokens that the KV cache of one group of ranks holds, as its engine prints it: as if every "
+     "layer kept every token")),
+    ("kv_cache_concurrency", "count",
+     "sequences as long as the engine takes that this cache holds at once; need not be whole"),
     ("kv_fragmentation", "share",
      "of the blocks in use, that holds no token (the rest of last blocks)"),
     ("acceptance_length", "count",

@@ -174,7 +174,7 @@ class Replica:
         return {}
 
     def at(self, users: int) -> ClosedLoop:
-        """With so many users."""
+        """The closed loop of ``users`` users on the deployment."""
         if users not in self._known:
             demand = self.demand
             self._known[users] = closed_loop(

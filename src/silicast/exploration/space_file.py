@@ -66,7 +66,7 @@ class DieTable(Strict, frozen=True):
 
 
 class SpaceFile(Strict, frozen=True):
-    """The whole file."""
+    """Content of a file of a search space."""
 
     base: str
     parameter: tuple[ParameterTable, ...]
@@ -105,7 +105,7 @@ class ReadSpace(msgspec.Struct, frozen=True):
 
     @property
     def die(self) -> DieTable | None:
-        """What a die's cost takes."""
+        """Inputs of the cost of a die."""
         return None if self.content.die is msgspec.UNSET else self.content.die
 
 

@@ -131,7 +131,7 @@ class Fields:
         return value if type(value) is int and not self._loose else number
 
     def flag(self, *names: str, default: bool = False) -> bool:
-        """A yes or no."""
+        """The value of a field that is true or false."""
         value = self.get(*names)
         if value is None or isinstance(value, bool):
             return default if value is None else value

@@ -75,19 +75,19 @@ class Source:
 
     @functools.cached_property
     def is_packed(self) -> bool:
-        """Whether it is gzip."""
+        """Whether the file is packed with gzip."""
         regular_status(self.path)
         with read_errors(self.path), self.path.open("rb") as file:
             return file.read(2) == _GZIP
 
     @property
     def is_database(self) -> bool:
-        """Whether it is SQLite."""
+        """Whether the file is an SQLite database."""
         return self.head.startswith(_SQLITE)
 
     @property
     def is_parquet(self) -> bool:
-        """Whether it is Parquet."""
+        """Whether the file is in Parquet format."""
         return self.head.startswith(_PARQUET)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -80,12 +81,14 @@ def device_from(data: Mapping[str, Any], *, file: str = "") -> Device:
     >>> fast.name, fast.cores, fast.dram.bandwidth_bytes_per_s
     ('H100-SXM-80GB (changed)', 132, 6000000000000.0)
     """
-    data = _completed(data, file)
-    if (provider := reader_of(data)) is not None:
-        device: Device = provider.read()(data, file)
+    completed = _completed(data, file)
+    if (provider := reader_of(completed)) is not None:
+        device: Device = provider.read()(completed, file)
         return device
-    stated = _described(data, file)
-    names = device_names()
+    names, base = device_names(), str(data.get("base", ""))
+    stated = _described(completed, file)
+    if base in names:
+        stated = replace(stated, base=names.canonical(base))
     if stated.name not in names or names.get(stated.name).missing:
         return stated
     from silicast.hardware.namesake import unless_changed

@@ -50,7 +50,7 @@ def check_device(
     except SilicastError as error:
         if error.kind == "io":
             raise
-        return [Problem(error.field or "file", "a device file", error.message, remedy=error.hint)]
+        return [Problem(error.field or "file", "", error.message, remedy=error.hint)]
     problems = [*implausible(table), *_sources(table), *_stand_ins(table), *_names(table)]
     problems.extend(_surroundings(table))
     if strict:

@@ -190,6 +190,8 @@ class Link:
         cube: how boards without a switch are joined; None where they are not so.
         peer_access: peers read each other's memory; else messages are staged in host memory
             (GeForce drivers, some workstation platforms).
+        paths: of pairs of devices over the host's PCIe in its usual hosts: "own", "shared", or "",
+            not known.
     """
 
     name: str
@@ -201,6 +203,12 @@ class Link:
     mesh_boards: tuple[int, ...] = ()
     cube: Cube | None = None
     peer_access: bool = True
+    paths: Literal["", "own", "shared"] = ""
+
+    @property
+    def usual_paths(self) -> Literal["", "own", "shared"]:
+        """As ``paths``; what is staged in host memory shares its way there."""
+        return self.paths or ("" if self.peer_access else "shared")
 
 
 @dataclass(frozen=True)
@@ -233,7 +241,7 @@ class Structure(ABC):
     @property
     @abstractmethod
     def energy_log_sd(self) -> float:
-        """Error of energies."""
+        """Log standard deviation of the error of energies."""
 
     @property
     @abstractmethod
@@ -265,6 +273,7 @@ class Device:
         unknowns: dotted paths of numbers that nobody has published: what stands there is derived
             from a relative or from other figures, and predictions are the less certain for it.
         differs: where its table carries the name of a board of the catalog, in what it differs.
+        base: the board of the catalog that it is described as a change of, or "".
         structure: of a device whose kernels are mapped onto it, in place of a library's.
     """
 
@@ -288,6 +297,7 @@ class Device:
     sources: Mapping[str, str] = field(default_factory=dict)
     unknowns: tuple[str, ...] = ()
     differs: tuple[str, ...] = ()
+    base: str = ""
     structure: Structure | None = None
 
     def __hash__(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from silicast.core.decode import Strict, decode
 from silicast.hardware.device import (
@@ -104,6 +104,7 @@ class LinkTable(Strict, frozen=True):
     mesh_boards: list[int] = []
     cube: CubeTable | None = None
     peer_access: bool = True
+    paths: Literal["", "own", "shared"] = ""
 
 
 class DeviceFile(Strict, frozen=True):
@@ -220,6 +221,7 @@ def _link(name: str, table: LinkTable) -> Link:
         tuple(table.mesh_boards),
         Cube(cube.links, cube.pair, cube.three, cube.four) if cube else None,
         table.peer_access,
+        table.paths,
     )
 
 
@@ -234,6 +236,7 @@ def _link_table(link: Link) -> LinkTable:
         list(link.mesh_boards),
         CubeTable(cube.links, cube.pair, cube.three, cube.four) if cube else None,
         link.peer_access,
+        link.paths,
     )
 
 

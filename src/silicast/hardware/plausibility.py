@@ -62,7 +62,8 @@ class Problem:
 
     def __str__(self) -> str:
         expected = f"expected {self.expected}, found " if self.expected else ""
-        return f"{self.field}: {expected}{self.found}"
+        remedy = f" ({self.remedy})" if self.remedy else ""
+        return f"{self.field}: {expected}{self.found}{remedy}"
 
 
 def require_plausible(table: DeviceFile, *, file: str = "") -> Device:

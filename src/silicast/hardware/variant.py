@@ -15,13 +15,14 @@ def changed(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     """The content of a device file with ``changes`` laid over it.
 
     Tables are merged field by field; of ``compute.children`` the first entry is merged with the
-    first. A number given in another unit replaces the old one. Names are not inherited; every
-    changed number loses its source, and is no longer unknown.
+    first. A number given in another unit replaces the old one. Memories on the chip keep their
+    bytes a clock where the clock changes. Names are not inherited; every changed number loses its
+    source, and is no longer unknown.
 
     Raises:
         SilicastError: ``changes`` is not a table of tables where the base is one.
     """
-    merged = _merged(base, changes, "device")
+    merged = _merged(_clocked(base, changes), changes, "device")
     merged["name"] = changes.get("name", f"{base['name']} (changed)")
     merged["aliases"] = changes.get("aliases", [])
     sources = dict(base.get("sources", {}))
@@ -46,6 +47,20 @@ def changed_design(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[
     if changes:
         merged["name"] = changes.get("name", f"{base['name']} (changed)")
     return merged
+
+
+def _clocked(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The base with its memories on the chip as quick as they are at a changed boost clock."""
+    built, clocks = base["clocks"]["boost_mhz"], changes.get("clocks")
+    stated = clocks.get("boost_mhz") if isinstance(clocks, Mapping) else None
+    if not isinstance(stated, int | float) or stated <= 0.0 or stated == built:
+        return base
+    rate, ratio = "bandwidth_gb_per_s", stated / built
+    memory = {
+        name: {**level, rate: level[rate] * ratio} if name != "dram" and rate in level else level
+        for name, level in base["memory"].items()
+    }
+    return {**base, "memory": memory}
 
 
 def _merged(base: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> dict[str, Any]:

@@ -25,6 +25,30 @@ CALLS = ("append", "rope", "quantize", "route", "project")
 
 
 @final
+class Backend(Strict, frozen=True):
+    """Kernels that a switch of an engine chooses instead of its usual ones.
+
+    Attributes:
+        by: switch -> its values that choose them.
+        families: of the ops that they run.
+        library: architecture -> kernel library; "default" stands for all others.
+        kernel: its name in measured tables; "" = the library's usual one.
+        formats: recipe of the checkpoint that they can run -> recipe that is run; {} = all, as they
+            are.
+        runs_on: places where they run; [] = wherever the library does.
+        calls: work of the engine's call beside the kernel.
+    """
+
+    by: dict[str, list[str]]
+    families: list[str]
+    library: dict[str, str]
+    kernel: str = ""
+    formats: dict[str, str] = {}
+    runs_on: list[str] = []
+    calls: list[str] = []
+
+
+@final
 class EngineKernels(Strict, frozen=True):
     """Kernels of one engine.
 
@@ -37,6 +61,8 @@ class EngineKernels(Strict, frozen=True):
         calls_on: architecture -> op family -> further work of its call there.
         names: architecture -> op family -> recipe -> the kernel that runs where a rank holds the
             tokens of all others of its group, by the name of a measured table.
+        chosen: op family -> what switches chose for it: of several, the first that can run a
+            recipe; its usual kernels run the others.
 
     >>> EngineKernels(libraries={"default": {"moe": "vllm"}}).library("moe", "hopper")
     'vllm'
@@ -47,14 +73,24 @@ class EngineKernels(Strict, frozen=True):
     calls: dict[str, list[str]] = {}
     calls_on: dict[str, dict[str, list[str]]] = {}
     names: dict[str, dict[str, dict[str, str]]] = {}
+    chosen: dict[str, list[Backend]] = {}
 
-    def library(self, family: str, architecture: str) -> str:
+    def choice(self, family: str, recipe: str) -> Backend | None:
+        """What a switch chose for a family that can run a checkpoint's recipe; None = nothing."""
+        backends = self.chosen.get(family, ())
+        return next((each for each in backends if not each.formats or recipe in each.formats), None)
+
+    def library(self, family: str, architecture: str, recipe: str = "") -> str:
         """The kernel library for a family on an architecture; "" = the usual one there."""
+        if (choice := self.choice(family, recipe)) is not None:
+            return choice.library.get(architecture, choice.library.get(USUAL, ""))
         library = self.libraries.get(architecture, {})
         return library.get(family, self.libraries.get(USUAL, {}).get(family, ""))
 
     def recipe(self, family: str, architecture: str, recipe: str) -> str:
         """The recipe that runs for a checkpoint's."""
+        if (choice := self.choice(family, recipe)) is not None:
+            return choice.formats.get(recipe, recipe)
         for name in (architecture, USUAL):
             result = self.formats.get(name, {}).get(family, {}).get(recipe)
             if result:
@@ -62,12 +98,16 @@ class EngineKernels(Strict, frozen=True):
         return recipe
 
     def kernel(self, family: str, architecture: str, recipe: str) -> str:
-        """The name of the kernel that runs; "" = the library's usual one."""
+        """The name of the kernel that runs a checkpoint's recipe; "" = the library's usual one."""
+        if (choice := self.choice(family, recipe)) is not None:
+            return choice.kernel
         return self.names.get(architecture, {}).get(family, {}).get(recipe, "")
 
     def holds(self, family: str, what: str, architecture: str = "") -> bool:
         """Whether the engine's call of a family does ``what`` too, on an architecture."""
-        current = self.calls_on.get(architecture, {}).get(family, ())
+        current: Sequence[str] = self.calls_on.get(architecture, {}).get(family, ())
+        if family in self.chosen:
+            current = [call for each in self.chosen[family] for call in each.calls]
         return what in self.calls.get(family, ()) or what in current
 
     def named(self, families: Iterable[str]) -> Iterator[tuple[str, str, str, Iterable[str]]]:

@@ -25,6 +25,7 @@ from silicast.kernels.in_blocks import cuts, in_blocks, joined, one_row
 from silicast.kernels.physics import power
 from silicast.kernels.physics.constants import has_physics, is_measured
 from silicast.kernels.physics.formats import with_format
+from silicast.kernels.physics.held_clock import Slowing, held_share
 from silicast.kernels.physics.knowledge import (
     Quality,
     knowledge_errors,
@@ -234,26 +235,18 @@ class Implementation(ABC):
         """:meth:`times` without intervals: what other models build on."""
         shared = shared_of(self, batch.variant, device)
         analysis = self._analysed(batch, shared.device)
-        time_s = analysis.time_s
-        if not shared.is_plain:
-            time_s = shared.quality.applied(
-                time_s,
-                matrix_seconds(analysis),
-                analysis.demand.tasks,
-                device.cores,
-                stream=batch.variant.launch == "stream",
-            )
-        time_s, share = xp.maximum(time_s, analysis.bound_s), None
+        usual_s = shared.usual_s(batch.variant, analysis)
+        time_s, share = xp.maximum(usual_s, analysis.bound_s), None
         if power.limits(device):
-            share = power.held_share(analysis, batch.variant.dtype, device, time_s)
+            slowing = Slowing(
+                batch,
+                shared.device,
+                usual_s,
+                lambda rows, slow: shared.usual_s(rows.variant, self._analysed(rows, slow)),
+            )
+            share = held_share(analysis, batch, device, time_s, slowing)
             if not xp.all_of(share >= 1.0):
-                time_s = time_s * power.slowdown(
-                    batch,
-                    shared.device,
-                    share,
-                    analysis.time_s,
-                    lambda rows, slow: self._analysed(rows, slow).time_s,
-                )
+                time_s = time_s * slowing.at_shares(share)
         return Estimates(batch, xp.maximum(time_s, analysis.bound_s), analysis, shared, share)
 
     def _analysed(self, batch: OpBatch, device: Device) -> Analysis:
@@ -321,6 +314,18 @@ class Shared:
     stand_ins: tuple[str, ...]
     warnings: tuple[str, ...]
     measured: bool
+
+    def usual_s(self, variant: Variant, analysis: Analysis) -> F64:
+        """What kernels take by their analysis under libraries of this quality, shape (n,)."""
+        if self.is_plain:
+            return analysis.time_s
+        return self.quality.applied(
+            analysis.time_s,
+            matrix_seconds(analysis),
+            analysis.demand.tasks,
+            self.device.cores,
+            stream=variant.launch == "stream",
+        )
 
 
 @lru_cache(maxsize=4096)

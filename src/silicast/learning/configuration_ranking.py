@@ -203,7 +203,7 @@ class Ranked:
         return [self.grid[position] for position in self.order[:count].tolist()]
 
     def seconds(self, positions: NDArray[np.int64]) -> F64:
-        """What some of them take."""
+        """Seconds of the configurations at ``positions``."""
         log = self.ranker.log_ratio(self.features[:, positions])
         analytic = self.times.time_s[positions]
         return np.maximum(analytic * exp_fixed(log), floor_s(self.times)[positions])

@@ -7,6 +7,9 @@ speaks alone. Nothing is corrected below its bound.
 What a size leaves over of a multiple of 8, 32 or 128 has no octaves: where only whole multiples
 were measured, a size beside one is corrected as its neighbour, so that an aligned size does not
 lose to an odd one by what was learned of it alone; but it is as uncertain as uncorrected.
+
+Of a board that a user changed (its clock, cores, memory), the correction is that of the board of
+the catalog: what units reach of their rates stays, so that quicker ones never make a kernel slower.
 """
 
 from __future__ import annotations
@@ -21,8 +24,15 @@ import numpy as np
 from silicast.core import xp
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Estimates, Implementation, KernelTimes, shared_of
+from silicast.kernels.implementation import (
+    Analysis,
+    Estimates,
+    Implementation,
+    KernelTimes,
+    shared_of,
+)
 from silicast.kernels.physics.measured_range import octaves_outside
+from silicast.kernels.physics.power import silicon
 from silicast.kernels.physics.unseen import SEEN
 from silicast.learning.artefact import Artefact, Trained, load_artefact
 from silicast.learning.features import WHO, Columns, Kernels, columns_of, is_left_over, marks
@@ -68,11 +78,19 @@ def learned_times(
     estimates = model.estimates(batch, device)
     artefact = load_artefact(model.family) if estimates.shared.measured else None
     correction = correction_for(model, batch.variant, device, artefact)
-    return (
-        estimates.times()
-        if correction is None
-        else correction.applied(estimates, ceilings=ceilings)
-    )
+    if correction is None:
+        return estimates.times()
+    board = shared_of(model, batch.variant, silicon(device)).device
+    analysis = estimates.analysis
+    if not same_rates(board, estimates.shared.device):
+        analysis = model.analysed(batch, board)
+    return correction.applied(estimates, analysis, ceilings=ceilings)
+
+
+@lru_cache(maxsize=1024)
+def same_rates(one: Device, other: Device) -> bool:
+    """Whether two devices have the same units, memory and clocks."""
+    return (one.clocks, one.compute, one.memory) == (other.clocks, other.compute, other.memory)
 
 
 @lru_cache(maxsize=4096)
@@ -220,13 +238,16 @@ class Correction:
             own=current, ragged=ragged,
         )  # fmt: skip
 
-    def applied(self, estimates: Estimates, *, ceilings: bool = False) -> KernelTimes:
+    def applied(
+        self, estimates: Estimates, analysis: Analysis, *, ceilings: bool = False
+    ) -> KernelTimes:
         """Times of kernels whose analytic estimates are known.
 
         Args:
+            analysis: what the corrections read: of the board as it is built.
             ceilings: say too what the quick kernels of such problems reached.
         """
-        kernels = Kernels(estimates.analysis, estimates.batch, self.ragged, self.own)
+        kernels = Kernels(analysis, estimates.batch, self.ragged, self.own)
         bins, weight, known = self._placed(kernels)
         log_factor, log_apart = self.sums.of_bins(bins)
         if estimates.batch.numbers:

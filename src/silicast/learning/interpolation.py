@@ -218,7 +218,7 @@ def as_data(fitted: Fitted, names: Sequence[str], terms: Sequence[str]) -> Inter
 
 
 def from_data(data: Interpolation) -> Fitted:
-    """Back again."""
+    """The fit that stored numbers describe."""
     return Fitted(
         np.array(data.scales),
         np.array(data.anchors).reshape(-1, len(data.scales)),

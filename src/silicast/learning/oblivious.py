@@ -57,7 +57,7 @@ def leading_bits(values: F64 | I64) -> I16:
 
 
 def clipped(bits: I16) -> I16:
-    """Codes from leading bits."""
+    """Codes of leading bits, limited to the range that bins cover."""
     clipped: I16 = np.minimum(np.maximum(bits, _LOWEST), _LOWEST + CODES - 1)
     clipped -= _LOWEST
     return clipped

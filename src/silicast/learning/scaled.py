@@ -48,7 +48,7 @@ class ScaledCalibrator:
         return self.calibrator.applies_to(family, dtype)
 
     def warning(self, device: Device) -> str:
-        """What a reader must know."""
+        """The warning that names the other device and its ratio."""
         share = 100.0 * self._carried(device)[0]
         return (
             f"calibration measured on {self.have.name}, used for {device.name}: at most "

@@ -81,7 +81,7 @@ class Watch:
         self._remaining, self._start_s = remaining, time.perf_counter()
 
     def report(self, done: int) -> None:
-        """So many pieces are done."""
+        """States how many pieces are done."""
         self._remaining.report(done, time.perf_counter() - self._start_s)
 
     def __str__(self) -> str:

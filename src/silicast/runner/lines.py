@@ -51,7 +51,7 @@ class CaseLines:
         return self._stream.fileno() if isinstance(self._stream, io.FileIO) else None
 
     def has_more(self) -> bool:
-        """Whether reading would not wait."""
+        """Whether a further line can be read without waiting."""
         if self.ended or self.handle is None:
             return not self.ended
         return bool(select.select([self.handle], [], [], 0.0)[0])

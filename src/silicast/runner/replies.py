@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from silicast.core.errors import SilicastError
 from silicast.core.plain_data import parse_json
@@ -132,7 +132,7 @@ def _decoded(
     try:
         if raw is None:
             raise too_long()
-        tree = parse_json(raw)
+        tree = _parsed(raw)
         identity = identity_of(tree, number)
         refuse_coming(tree)
         tree = with_calibrations(tree, calibrations)
@@ -141,6 +141,15 @@ def _decoded(
         return identity, refusal(error, identity)
     except (RecursionError, MemoryError, ArithmeticError, ValueError, TypeError) as error:
         return identity, defect(error, identity)
+
+
+def _parsed(raw: bytes) -> Any:
+    """The object of a line."""
+    try:
+        return parse_json(raw)
+    except SilicastError as error:
+        hint = error.hint or "one scenario a line, as a JSON object; `silicast run` reads TOML"
+        raise SilicastError(error.message, kind=error.kind, field=error.field, hint=hint) from None
 
 
 def _answers(task: str, scenarios: list[Scenario]) -> list[Reply]:

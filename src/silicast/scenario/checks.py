@@ -129,6 +129,7 @@ def _training_plan(raw: RawScenario, workload: TrainingWorkload) -> None:
         f"dp x micro_batch = {dp} x {workload.micro_batch} does not divide "
         f"{workload.global_batch} sequences",
         "workload.global_batch",
+        f"a multiple of {dp * workload.micro_batch}",
     )
     require(
         p.ep == 1 or (dp * p.cp * p.tp) % p.ep == 0,
@@ -247,19 +248,24 @@ def _training(w: TrainingWorkload, field: str) -> None:
         f"micro_batch = {w.micro_batch} of {w.global_batch} sequences",
         f"{field}.micro_batch",
     )
-    if w.recompute is not None and w.recompute.startswith("selective:"):
-        try:
-            from silicast.workload.training.recomputation import recomputed_parts
-
-            recomputed_parts(w.recompute)
-        except SilicastError as error:
-            raise error.at(field) from None
-    elif w.recompute is not None:
-        _known(w.recompute, RECOMPUTE, f"{field}.recompute")
+    if w.recompute is not None:
+        _recomputed(w.recompute, field)
     if w.optimizer is not None:
         _known(w.optimizer, OPTIMIZERS, f"{field}.optimizer")
     if isinstance(w.routing, list):
         require(sum(w.routing) > 0, "the histogram is empty", f"{field}.routing")
+
+
+def _recomputed(stated: str, field: str) -> None:
+    from silicast.workload.training.recomputation import every_layer, recomputed_parts
+
+    if stated.startswith("selective:"):
+        try:
+            recomputed_parts(stated)
+        except SilicastError as error:
+            raise error.at(field) from None
+    elif every_layer(stated) == 1:
+        _known(stated.removesuffix(":1"), RECOMPUTE, f"{field}.recompute")
 
 
 def _serving(w: ServingWorkload, field: str) -> None:

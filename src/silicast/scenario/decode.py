@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 PAGE = "docs/reference/scenario.md"
 MAX_POOLS = 64
+OF_POOLS = ("device", "model", "parallel", "engine", "precision", "limits")
+"""Fields at the top that a pool may state for itself."""
 
 
 @final
@@ -33,6 +35,7 @@ class Scenario(msgspec.Struct, frozen=True):
         kernel: the kernel of task "kernel".
         pools, links: by name; empty for one pool.
         folder: where relative paths start.
+        overridden: fields at the top of the file that every pool states otherwise.
     """
 
     raw: RawScenario
@@ -41,6 +44,7 @@ class Scenario(msgspec.Struct, frozen=True):
     pools: dict[str, PoolTable]
     links: dict[str, PoolLinkTable]
     folder: Path
+    overridden: tuple[str, ...] = ()
 
     @property
     def engine(self) -> EngineTable | None:
@@ -95,16 +99,18 @@ def decode(tree: Tree, *, folder: Path | None = None, checked: bool = False) -> 
         from silicast.scenario.answers.serving.serving_checks import check_pools
 
         check_pools(pools, links)
+    overridden = tuple(name for name in OF_POOLS if _is_overridden(name, raw, pools))
     if len(pools) == 1 and raw.task != "workflow" and not links and raw.colocation is None:
         (pool,) = pools.values()
         if pool.count == 1 and pool.price_per_gpu_hour is None:
             raw, pools = _unpooled(raw, pool), {}
     if raw.task == "kernel":
-        scenario = Scenario(raw, None, _kernel(raw), pools, links, folder)
+        scenario = Scenario(raw, None, _kernel(raw), pools, links, folder, overridden)
     else:
         if raw.kernel is not None:
             raise SilicastError(f"task {raw.task} has no kernel", field="kernel")
-        scenario = Scenario(raw, _workload(raw, pools, folder), None, pools, links, folder)
+        workload = _workload(raw, pools, folder)
+        scenario = Scenario(raw, workload, None, pools, links, folder, overridden)
     check_workload(raw, scenario.workload, pools)
     return scenario
 
@@ -117,9 +123,19 @@ def of_pool(scenario: Scenario, pool: PoolTable) -> Scenario:
 
 def _unpooled(raw: RawScenario, pool: PoolTable) -> RawScenario:
     """A scenario of one pool in the short form: the pool's fields over those at the top."""
-    names = ("device", "model", "parallel", "engine", "precision", "limits")
-    table = {n: getattr(pool, n) for n in names if getattr(pool, n) is not None}
+    table = {n: getattr(pool, n) for n in OF_POOLS if getattr(pool, n) is not None}
     return msgspec.structs.replace(raw, pools=None, links=None, **table)
+
+
+def _is_overridden(name: str, raw: RawScenario, pools: dict[str, PoolTable]) -> bool:
+    """Whether a field at the top is stated for nothing: each pool has a value of its own, and one
+    differs.
+    """
+    stated = getattr(raw, name)
+    if not pools or stated == getattr(RawScenario(task=raw.task), name):
+        return False
+    values = [getattr(pool, name) for pool in pools.values()]
+    return None not in values and any(value != stated for value in values)
 
 
 def _kernel(raw: RawScenario) -> KernelCase:

@@ -51,19 +51,22 @@ def find_any_device(spec: str | dict[str, Any], folder: Path, field: str = "devi
             return load_device_file(folder / spec)
         return find_device(spec)
     except SilicastError as error:
-        raise _placed(_with_kind(error, spec), field) from None
+        raise _placed(_with_kind(error, spec, folder), field) from None
 
 
-def _with_kind(error: SilicastError, spec: str | dict[str, Any]) -> SilicastError:
+def _with_kind(error: SilicastError, spec: str | dict[str, Any], folder: Path) -> SilicastError:
     from silicast.scenario.reading.kinds_of_names import with_kind
 
-    return with_kind(error, spec)
+    return with_kind(error, spec, folder)
 
 
 POWER_CHOSEN = (
     "{}: taken at its largest power, {:g} W; makers of systems set {:g} W and more: state "
     "limits.power_w"
 )
+MOST_CLOCK = 2.0 + 1e-9
+"""Times a board's boost clock up to which the laws of clock and power are tested."""
+EXTRAPOLATED = "{}: {:.3g} times the boost clock of {}: laws of clock and power extrapolate"
 POWER_NOT_MODELLED = "limits.power_w is not modelled on this device: its own clock is assumed"
 
 
@@ -104,11 +107,16 @@ def limit_warnings(scenario: Scenario) -> list[str]:
     """Limits that change nothing because the device stays below them by itself, and a limit that
     is the choice of whoever built the system and was not stated.
     """
+    from silicast.kernels.physics.power import silicon
+
     raw = scenario.raw
     remarks: list[str] = []
     if raw.device is None:
         return remarks
     device, limits = find_any_device(raw.device, scenario.folder), raw.limits
+    times = device.clocks.boost_hz / silicon(device).clocks.boost_hz
+    if times > MOST_CLOCK:
+        remarks.append(EXTRAPOLATED.format(device.name, times, silicon(device).name))
     if limits.power_w is None and device.least_power_cap_w is not None:
         remarks.append(
             POWER_CHOSEN.format(device.name, device.power_cap_w or 0.0, device.least_power_cap_w)
@@ -180,7 +188,7 @@ def find_any_model(spec: str | dict[str, Any], folder: Path, field: str = "model
     try:
         return model_from(_from_folder(spec, folder))
     except SilicastError as error:
-        raise _placed(_with_kind(error, spec), field) from None
+        raise _placed(_with_kind(error, spec, folder), field) from None
 
 
 def _from_folder(spec: str | dict[str, Any], folder: Path) -> str | dict[str, Any]:
@@ -217,7 +225,7 @@ def find_any_engine(table: EngineTable, folder: Path, field: str = "engine") -> 
             return load_engine_file(folder / table.name)
         return find_engine(table.name)
     except SilicastError as error:
-        raise _placed(_with_kind(error, table.name), field) from None
+        raise _placed(_with_kind(error, table.name, folder), field) from None
 
 
 def host_of(scenario: Scenario) -> Host | None:

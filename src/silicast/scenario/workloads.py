@@ -110,11 +110,12 @@ class ArrivalTable(Terse, frozen=True):
 
     ``concurrency`` limits how many are in flight. ``cv`` is the coefficient of variation of a gamma
     process; ``burst`` requests come at a time; the rate runs to ``ramp_to_per_s`` from the first
-    request to the last; with ``exact_rate`` the last one comes at requests / ``rate_per_s``. A
-    trace (``path`` or ``rows``) of another kind than ``trace`` gives the lengths only.
+    request to the last. A constant rate is met exactly: the last request comes at requests /
+    ``rate_per_s``, but with ``exact_rate = false`` gaps are as they were drawn. A trace (``path``
+    or ``rows``) of another kind than ``trace`` gives the lengths only.
     """
 
-    kind: Literal["closed", "poisson", "gamma", "trace"]
+    kind: Literal["closed", "poisson", "gamma", "constant", "trace"]
     concurrency: Count | None = None
     rate_per_s: Rate | None = None
     cv: Annotated[float, Meta(ge=0, le=1000)] | None = None
@@ -182,7 +183,8 @@ class SloTable(Terse, frozen=True):
 class ServingWorkload(Terse, frozen=True):
     """Traffic on a deployment.
 
-    ``requests`` left out = 10 x concurrency, all of a trace, else 1000; each turn is a request.
+    ``requests`` left out = 10 x concurrency, all of a trace; else, at a rate, as many as show the
+    steady state, which statistics are of (warm-up and drain left out). Each turn is a request.
     ``range_ratio``: lengths from that share of ``input_len`` and ``output_len`` up to them.
     """
 

@@ -275,7 +275,7 @@ def tune_products(
 def _found(
     engine: str, device: str | Device, model: str | ModelConfig
 ) -> tuple[FileLayout, Device, ModelConfig]:
-    """What the names mean."""
+    """The engine's layout of files, the device and the model that the names mean."""
     return (
         file_layout(engine),
         find_device(device) if isinstance(device, str) else device,
@@ -332,7 +332,7 @@ def _checked(tokens: Sequence[int]) -> tuple[int, ...]:
 
 
 def _stated(degrees: Sequence[int]) -> Sequence[int]:
-    """At least one degree."""
+    """Refuses a list of degrees that is empty."""
     if not degrees:
         raise SilicastError("states no degree", field="tp", hint="for example 1,2,8")
     return degrees

@@ -31,7 +31,16 @@ FLAGS = {
 PYTHON: dict[str, Callable[..., Any]] = {
     "infer": silicast.infer, "serve": silicast.serve, "train": silicast.train,
 }  # fmt: skip
-OTHER_TYPES = {"trace", "skip_bad_rows", "slo", "price", "network", "option", "calibration"}
+OTHER_TYPES = {
+    "trace",
+    "from_log",
+    "skip_bad_rows",
+    "slo",
+    "price",
+    "network",
+    "option",
+    "calibration",
+}
 """Flags that are words for something else: a path, a list of limits, a file of prices."""
 IN_PYTHON = {"device", "engine", "model"}
 """May be tables there."""

@@ -19,8 +19,8 @@ FROZEN = {
     "serve": (
         "--model --device --rate --concurrency --trace --skip-bad-rows --no-skip-bad-rows "
         "--input-len --output-len --requests "
-        "--range-ratio --slo --engine --option --dtype --kv-dtype --power-w --replicas --seed "
-        "--price --price-where --tp "
+        "--range-ratio --slo --engine --option --from-log --dtype --kv-dtype --power-w --replicas "
+        "--seed --price --price-where --tp "
         "--pp --ep --attention-dp --requests-out --steps-out --trace-out --metrics-out --sweep "
         "--plot --html --calibration --strict --json"
     ),
@@ -36,9 +36,9 @@ FROZEN = {
     "capacity": (
         "--model --device --rate --concurrency --trace --skip-bad-rows --no-skip-bad-rows"
         " --input-len --output-len --requests"
-        " --range-ratio --slo --engine --option --dtype --kv-dtype --power-w --replicas --seed"
-        " --price --price-where --tp --pp --ep --attention-dp --users --max-gpus --calibration"
-        " --strict --json"
+        " --range-ratio --slo --engine --option --from-log --dtype --kv-dtype --power-w"
+        " --replicas --seed --price --price-where --tp --pp --ep --attention-dp --users --max-gpus"
+        " --calibration --strict --json"
     ),
     "collective": (
         "--bytes --device --gpus --groups --group-stride --gpus-per-node --gpus-per-pod"

@@ -65,7 +65,7 @@ def apply(artefact: Artefact, rows: OpBatch, device=H100):  # type: ignore[no-un
     estimates = model().estimates(rows, device)
     correction = correction_for(model(), rows.variant, device, artefact)
     times = estimates.times()
-    return times, times if correction is None else correction.applied(estimates)
+    return times, times if correction is None else correction.applied(estimates, estimates.analysis)
 
 
 def test_it_learns_what_was_measured(artefact: Artefact) -> None:

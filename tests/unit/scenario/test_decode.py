@@ -10,6 +10,7 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.core.naming import near
 from silicast.scenario.decode import Scenario, decode
+from silicast.scenario.run import run
 
 KERNEL: dict[str, Any] = {
     "format": 1,
@@ -146,6 +147,30 @@ def test_one_pool_is_the_short_form() -> None:
     two = decode({"task": "inference", "pools": {"a": {**pool, "count": 2}},
                   "workload": INFERENCE["workload"]})  # fmt: skip
     assert two.pools["a"].count == 2
+
+
+@pytest.mark.parametrize(
+    ("pools", "overridden"),
+    [
+        ({"a": {"device": "H100"}}, ("device",)),
+        ({"a": {"device": "H100"}, "b": {"device": "A100"}}, ("device",)),
+        ({"a": {"device": "H100"}, "b": {}}, ()),  # b takes the one at the top
+        ({"a": {"device": "A100"}}, ()),
+        ({"a": {"device": "H100", "parallel": {"tp": 2}}}, ("device",)),
+    ],
+)
+def test_fields_at_the_top_that_all_pools_override_are_known(
+    pools: dict[str, Any], overridden: tuple[str, ...]
+) -> None:
+    tree = {**SERVING, "device": "A100", "pools": pools}
+    assert decode(tree).overridden == overridden
+
+
+def test_a_field_that_no_pool_uses_is_remarked() -> None:
+    tree = {**INFERENCE, "device": "A100", "pools": {"a": {"device": "H100"}}}
+    remark = "device at the top is not used: every pool states its own"
+    assert remark in run(decode(tree)).warnings
+    assert remark not in run(decode({**tree, "device": "H100"})).warnings
 
 
 def test_traces_have_rows_as_tables_or_lists() -> None:

@@ -289,7 +289,7 @@ def test_contradictions_are_named(changes: dict, field: str) -> None:
 
 def test_changes_of_experts_keep_the_rest() -> None:
     model = model_from({"base": "DeepSeek-V3", "layers": 2, "moe": {"topk": 4}})
-    assert model.moe == MoE(256, 4, 2048, 2048, False, True, (0, 1))
+    assert model.moe == MoE(256, 4, 2048, 2048, False, True, (0, 1), grouped=True)
     whole = {"layers": 2, "hidden": 64, "heads": 4, "vocab": 10,
              "moe": {"experts": 4, "topk": 2, "intermediate": 32}}  # fmt: skip
     assert model_from(whole).mlp_layers == 0

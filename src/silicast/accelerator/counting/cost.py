@@ -28,6 +28,8 @@ from silicast.core.numerics import F64
 
 Objective = Literal["energy", "latency", "edp"]
 """What a search makes small; ``edp`` is energy times delay."""
+ROUNDING = 1e-12
+"""Relative difference of sums of the same numbers in another order."""
 
 
 @final
@@ -223,6 +225,40 @@ def value_of(result: Cost, objective: Objective) -> F64:
     return np.where(result.fits, values, np.inf)
 
 
+@final
+@dataclass(frozen=True)
+class MappingRank:
+    """How good one mapping is: less of the objective, and of two that are equal the faster."""
+
+    value: float
+    cycles: float
+
+    def is_before(self, other: MappingRank) -> bool:
+        """Whether it is the better one; sums that differ in rounding only are equal.
+
+        >>> slow, fast = MappingRank(2.0, 9.0), MappingRank(2.0, 1.0)
+        >>> slow.is_before(MappingRank(3.0, 1.0)), fast.is_before(slow), slow.is_before(fast)
+        (True, True, False)
+        """
+        if self.value < other.value * (1 - ROUNDING):
+            return True
+        return self.value <= other.value * (1 + ROUNDING) and self.cycles < other.cycles
+
+
+UNRANKED = MappingRank(math.inf, math.inf)
+"""Behind every mapping that fits."""
+
+
+def best_of(values: F64, cycles: F64) -> int:
+    """The mapping of a batch that ranks first.
+
+    >>> best_of(np.array([3.0, 2.0, 2.0]), np.array([1.0, 9.0, 4.0]))
+    2
+    """
+    equal = values <= values.min() * (1 + ROUNDING)
+    return int(np.argmin(np.where(equal, cycles, np.inf)))
+
+
 def busiest_cycles(architecture: Architecture, work: Number, ports: Sequence[Number]) -> Number:
     """Cycles of the whole: the units with their stalls, or the busiest port.
 
@@ -270,7 +306,7 @@ class _Moved:
         """Nothing of every mapping."""
 
     def accesses(self, level: int, t: int, name: str) -> Number:
-        """Words that really move."""
+        """Words of one kind of access that an instance really moves, without what zeros save."""
         if self.zeros is None:
             return getattr(self.traffic, name)[level, t] / self.traffic.used[level]
         return getattr(self.zeros, name).actual[level, t]
@@ -419,7 +455,7 @@ class _Moved:
 
 
 def none_of(traffic: Traffic) -> Number:
-    """Nothing of every mapping."""
+    """Zero for every mapping."""
     return np.zeros(len(traffic)) if isinstance(traffic.steps, np.ndarray) else 0.0
 
 
@@ -483,6 +519,7 @@ def _known(energy: float | None, name: str, action: str) -> float:
         raise SilicastError(
             "the action happens and has no energy",
             field=f"{name}.{action}",
-            hint="give it in the architecture file, or read an energy table",
+            hint="give it in the architecture file, read an energy table, or map for time alone "
+            "(--objective latency)",
         )
     return energy

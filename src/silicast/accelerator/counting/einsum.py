@@ -210,6 +210,25 @@ def conv2d(
     )
 
 
+def unrolled(einsum: Einsum) -> Einsum | None:
+    """A convolution as the product of its unrolled windows; None = it is none, or has no window.
+
+    >>> unrolled(conv2d(c=3, m=64, p=8, q=8, r=5, s=5)).bounds
+    {'M': 64, 'N': 64, 'K': 75}
+    """
+    if einsum.name != "conv2d" or einsum.bounds["R"] * einsum.bounds["S"] == 1:
+        return None
+    size = einsum.bounds
+    product = matmul(
+        m=size["N"] * size["P"] * size["Q"],
+        n=size["M"],
+        k=size["C"] * size["R"] * size["S"],
+        batch=size.get("G", 1),
+        weights_per_batch="G" in size,
+    )
+    return product.with_densities({tensor.name: tensor.density for tensor in einsum.tensors})
+
+
 def matmul(*, m: int, n: int, k: int, batch: int = 1, weights_per_batch: bool = False) -> Einsum:
     """Outputs[b, m, n] = sum over k of Inputs[b, m, k] x Weights[k, n] (or Weights[b, k, n]).
 

@@ -78,6 +78,11 @@ class MappedLayers:
     left: dict[str, int]
     fused: tuple[FusedLayers, ...] = ()
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What was done otherwise than asked."""
+        return tuple(dict.fromkeys(answer.remark for answer in self.answers if answer.remark))
+
     @cached_property
     def energy_pj(self) -> float:
         """Of all layers, as often as they run."""
@@ -182,7 +187,7 @@ def _fused(
         if (first, second) not in known:
             known[first, second] = best_fusion(
                 pair_of(task.einsum, tasks[second].einsum),
-                task.architecture,
+                answers[first].cost.architecture,
                 task.constraints,
                 objective=answers[first].objective,
                 effort=effort,

@@ -7,12 +7,13 @@ separate buffers for weights, inputs and results stand in it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, final
 
 import numpy as np
 
+from silicast.accelerator.counting.einsum import OUTPUTS
 from silicast.accelerator.zeros.formats import TensorFormat
 from silicast.core.numerics import F64
 
@@ -313,6 +314,64 @@ class Architecture:
             for memory, count in zip(self.memories, self.instances, strict=True)
         ]
         return sum(leaks) + (self.compute.leak_pj_per_cycle or 0.0) * self.units
+
+    @cached_property
+    def states_energy(self) -> bool:
+        """Whether any energy is given, be it 0."""
+        return any(energy is not None for energy in self._energies)
+
+    @cached_property
+    def costs_energy(self) -> bool:
+        """Whether some action costs energy; else all mappings need the same, none."""
+        return any(self._energies)
+
+    @property
+    def _energies(self) -> tuple[float | None, ...]:
+        """Of every action, pJ; None = not known."""
+        unit = self.compute
+        energies = [unit.energy_pj, unit.leak_pj_per_cycle, unit.gated_pj or None]
+        for node in self.nodes:
+            if isinstance(node, FanOut):
+                energies.append(node.hop_pj)
+                continue
+            store = node.metadata or MetadataStore()
+            energies += [
+                node.read_pj, node.fill_pj, node.update_pj, node.leak_pj_per_cycle,
+                node.gated_pj or None, node.expand_pj, node.compress_pj,
+                store.read_pj, store.fill_pj, store.update_pj,
+            ]  # fmt: skip
+        return tuple(energies)
+
+    @cached_property
+    def missing_energy(self) -> str:
+        """The first action that can happen and has no energy, as level.action; "" = none."""
+        for level, memory in enumerate(self.memories):
+            happens = {"read_pj": True, "fill_pj": level > 0, "update_pj": memory.may_keep(OUTPUTS)}
+            for action, can in happens.items():
+                if can and getattr(memory, action) is None:
+                    return f"{memory.name}.{action.removesuffix('_pj')}"
+        return f"{self.compute.name}.energy_pj" if self.compute.energy_pj is None else ""
+
+    def timed(self) -> Architecture:
+        """The design with no energy of any action that lacks one: for time alone."""
+        nodes = tuple(
+            replace(
+                node,
+                read_pj=node.read_pj or 0.0,
+                fill_pj=node.fill_pj or 0.0,
+                update_pj=node.update_pj or 0.0,
+            )
+            if isinstance(node, Memory)
+            else node
+            for node in self.nodes
+        )
+        unit = replace(self.compute, energy_pj=self.compute.energy_pj or 0.0)
+        return replace(self, nodes=nodes, compute=unit)
+
+    @cached_property
+    def marches(self) -> bool:
+        """Whether an array is systolic."""
+        return any(isinstance(node, FanOut) and node.systolic for node in self.nodes)
 
     @cached_property
     def knows_zeros(self) -> bool:

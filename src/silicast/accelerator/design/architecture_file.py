@@ -98,7 +98,7 @@ class LevelTable(Strict, frozen=True):
     keeps: tuple[str, ...] | None = None
     may_bypass: tuple[str, ...] = ()
     port: tuple[PortTable, ...] = ()
-    energy_pj: EnergyTable = EnergyTable()
+    energy_pj: EnergyTable | float = EnergyTable()
     area_um2: float | None = None
     waits: bool = False
     format: dict[str, str | tuple[str, ...]] = {}
@@ -192,7 +192,7 @@ class PolicyTable(Strict, frozen=True):
 
 
 class ArchitectureFile(Strict, frozen=True):
-    """The whole file."""
+    """Content of an architecture file."""
 
     name: str
     level: tuple[LevelTable, ...]
@@ -283,11 +283,14 @@ def checked(table: Mapping[str, Any], file: str = "") -> Design:
 
 
 def all_wrong(table: Mapping[str, Any], file: str = "") -> list[SilicastError]:
-    """Everything for which :func:`checked` refuses a file; empty = nothing."""
+    """Everything for which :func:`checked` or any command refuses a file; empty = nothing."""
+    from silicast.accelerator.design.device import wrong_as_device
+
     try:
-        return _wrong(build(table, file), file)
+        design = build(table, file)
     except SilicastError as error:
         return [error]
+    return _wrong(design, file) or [each.error(file) for each in wrong_as_device(design)]
 
 
 def _wrong(design: Design, file: str) -> list[SilicastError]:
@@ -369,6 +372,8 @@ def _node(level: LevelTable) -> Node:
         )
     words = _capacity_words(level.capacity_words, level.capacity_kib, level.word_bits, level.name)
     energy = level.energy_pj
+    if not isinstance(energy, EnergyTable):  # one number is that of any access
+        energy = EnergyTable(energy, energy, energy)
     return Memory(
         name=level.name, capacity_words=words, word_bits=level.word_bits,
         block_words=level.block_words, cluster=level.cluster, buffers=level.buffers,

@@ -157,16 +157,10 @@ class Chip(Structure):
         """Whether products are mapped as they are; else as convolutions with filters of one."""
         return not self.ruled_dims & WINDOW_DIMS or bool(self.ruled_dims & PRODUCT_DIMS)
 
-    @cached_property
+    @property
     def missing_energy(self) -> str:
         """The first action that can happen and has no energy, as level.action; "" = none."""
-        arch = self.design.architecture
-        for level, memory in enumerate(arch.memories):
-            happens = {"read_pj": True, "fill_pj": level > 0, "update_pj": memory.may_keep(OUTPUTS)}
-            for action, can in happens.items():
-                if can and getattr(memory, action) is None:
-                    return f"{memory.name}.{action.removesuffix('_pj')}"
-        return f"{arch.compute.name}.energy_pj" if arch.compute.energy_pj is None else ""
+        return self.design.architecture.missing_energy
 
     def in_format(self, compute: str, bits: float) -> Architecture:
         """The chip as products in a format see it; its words are elements of so many bits."""

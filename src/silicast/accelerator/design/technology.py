@@ -79,7 +79,7 @@ class ArrayTable(_Table, frozen=True):
 
 
 class Technology(Strict, frozen=True):
-    """The whole file."""
+    """Content of the file of technologies."""
 
     format: Literal[1]
     energy: tuple[EnergyTable, ...]

@@ -21,7 +21,14 @@ from silicast.accelerator.design.architecture import (
     Node,
     Port,
 )
-from silicast.accelerator.foreign.reader import READERS, ForeignReader, Hardware, Workload, text_of
+from silicast.accelerator.foreign.reader import (
+    ENERGIES,
+    READERS,
+    ForeignReader,
+    Hardware,
+    Workload,
+    text_of,
+)
 from silicast.accelerator.mapper.constraints import Constraints
 from silicast.core.errors import SilicastError, unsupported
 
@@ -63,9 +70,7 @@ class Maestro(ForeignReader):
             Memory("l1", capacity_words=chip.get("l1_size_cstr"), buffers=2),
         ]
         architecture = Architecture(path.stem, tuple(nodes), Compute("mac"), source=str(path))
-        notes = [
-            "energies are not in the file: give energy_pj to every level (0 where only time counts)"
-        ]
+        notes = [ENERGIES]
         notes += [f"{key} is not taken over" for key in sorted(set(chip) - set(SIZES))]
         return Hardware(architecture, Constraints(), tuple(notes))
 

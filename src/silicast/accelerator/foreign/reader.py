@@ -16,6 +16,11 @@ from silicast.core.files import read_text
 from silicast.core.registry import Registry
 
 MAX_BYTES = 16 << 20
+ENERGIES = (
+    "energies are not in the file: give energy_pj to [compute] and to every level that is a memory "
+    "(energy_pj = 0 counts time only, as a file without any does)"
+)
+"""Note on a file that has none."""
 
 
 @final

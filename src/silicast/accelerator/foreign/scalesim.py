@@ -21,7 +21,14 @@ from silicast.accelerator.design.architecture import (
     Node,
     Port,
 )
-from silicast.accelerator.foreign.reader import READERS, ForeignReader, Hardware, Workload, text_of
+from silicast.accelerator.foreign.reader import (
+    ENERGIES,
+    READERS,
+    ForeignReader,
+    Hardware,
+    Workload,
+    text_of,
+)
 from silicast.accelerator.mapper.constraints import Constraints, SlotRule
 from silicast.core.errors import SilicastError, unsupported
 
@@ -145,9 +152,7 @@ class _Config:
         return tuple(items)
 
     def notes(self, wires: tuple[float, ...]) -> tuple[str, ...]:
-        items = [
-            "energies are not in the file: give energy_pj to every level (0 where only time counts)"
-        ]
+        items = [ENERGIES]
         if not wires:
             items.append("InterfaceBandwidth CALC: main memory has no port, so it limits nothing")
         if self.parser.get("sparsity", "SparsitySupport", fallback="").casefold() == "true":

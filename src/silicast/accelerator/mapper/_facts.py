@@ -292,7 +292,7 @@ class Facts:
         return result, ended
 
     def objective_of(self, energy: F64, cycles: F64) -> F64:
-        """What is made small."""
+        """The objective that a search minimises."""
         return energy * cycles if self.objective == "edp" else energy
 
     @cached_property

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from silicast.accelerator.counting.cost import Objective, cost, value_of
+from silicast.accelerator.counting.cost import MappingRank, Objective, best_of, cost, value_of
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.counting.mapping import MappingBatch
 from silicast.accelerator.design.architecture import Architecture
@@ -24,13 +24,14 @@ def polished(
     architecture: Architecture,
     rules: Constraints,
     objective: Objective,
-) -> tuple[MappingBatch, float, int]:
+) -> tuple[MappingBatch, MappingRank, int]:
     """A mapping none of whose neighbours is better, from a batch of one.
 
     Returns:
-        it, its objective, and how many were counted.
+        it, its rank, and how many were counted.
     """
-    value = float(value_of(cost(einsum, architecture, batch), objective)[0])
+    start = cost(einsum, architecture, batch)
+    rank = MappingRank(float(value_of(start, objective)[0]), float(start.cycles[0]))
     counted = 0
     for _ in range(STEPS):
         near = _neighbours(batch, einsum, architecture, rules)
@@ -40,11 +41,12 @@ def polished(
         result = cost(einsum, architecture, near)
         values = value_of(result, objective)
         values[result.traffic.units < rules.least_utilisation * architecture.units] = np.inf
-        best = int(values.argmin())
-        if not values[best] < value:
+        best = best_of(values, result.cycles)
+        near_rank = MappingRank(float(values[best]), float(result.cycles[best]))
+        if not near_rank.is_before(rank):
             break
-        batch, value = near.take(slice(best, best + 1)), float(values[best])
-    return batch, value, counted
+        batch, rank = near.take(slice(best, best + 1)), near_rank
+    return batch, rank, counted
 
 
 def _neighbours(

@@ -12,7 +12,14 @@ from typing import final
 import numpy as np
 
 from silicast.accelerator.counting.accounting import different
-from silicast.accelerator.counting.cost import Objective, cost, value_of
+from silicast.accelerator.counting.cost import (
+    UNRANKED,
+    MappingRank,
+    Objective,
+    best_of,
+    cost,
+    value_of,
+)
 from silicast.accelerator.counting.mapping import MappingBatch
 from silicast.accelerator.design.architecture import Architecture, Memory
 from silicast.accelerator.mapper._bounds import Bounds
@@ -41,20 +48,20 @@ class Found:
 
     Attributes:
         batch: the best mapping, or None: none fits, or none can beat what was known.
-        value: its objective.
+        rank: its objective and time.
         bound: no mapping of this pattern is below it, unless the one known before is.
         cheapest: where prices stand for the objective, the mapping whose sum of them is least.
     """
 
     batch: MappingBatch | None
-    value: float
+    rank: MappingRank
     bound: float
     cheapest: MappingBatch | None = None
 
 
 @final
 class Search:
-    """One search; see the module."""
+    """A search for the best mapping of one einsum."""
 
     def __init__(self, facts: Facts, architecture: Architecture, objective: Objective) -> None:
         """Of complete mappings, ``objective`` on ``architecture`` decides."""
@@ -317,34 +324,36 @@ class Search:
             dropped = min(dropped, lost)
             history.append(states)
             if not len(states):
-                return Found(None, math.inf, min(dropped, known))
+                return Found(None, UNRANKED, min(dropped, known))
         values = self.facts.objective_of(*self.bounds.least(states, 0))
         order = np.argsort(values, kind="stable")
-        batch, value, remaining = self._counted(history, order, values)
+        batch, rank, remaining = self._counted(history, order, values)
         cheapest = None if self.facts.prices is None else self._trace(history, order[:1])
-        return Found(batch, value, min(dropped, value, remaining, known), cheapest)
+        return Found(batch, rank, min(dropped, rank.value, remaining, known), cheapest)
 
     def _counted(
         self, history: list[States], order: I64, values: F64
-    ) -> tuple[MappingBatch | None, float, float]:
+    ) -> tuple[MappingBatch | None, MappingRank, float]:
         """The best of complete mappings, counted exactly; those that cannot be it are not.
 
         Returns:
-            the best, its objective, and the least bound of those that were not counted.
+            the best, its rank, and the least bound of those that were not counted.
         """
-        best, batch = math.inf, None
+        best, batch = UNRANKED, None
         most = FINALISTS if self.is_proof else CHUNK
         if self.arch.knows_zeros:
             most = min(most, FEW)
         for begin in range(0, min(len(order), most), CHUNK):
             rows = order[begin : begin + CHUNK]
-            if self.is_proof and values[rows[0]] >= best:
-                return batch, best, best
+            if self.is_proof and values[rows[0]] >= best.value:
+                return batch, best, best.value
             some = self._trace(history, rows)
-            exact = value_of(cost(self.facts.einsum, self.arch, some), self.objective)
-            first = int(np.argmin(exact))
-            if exact[first] < best:
-                best, batch = float(exact[first]), some.take(slice(first, first + 1))
+            counted = cost(self.facts.einsum, self.arch, some)
+            exact = value_of(counted, self.objective)
+            first = best_of(exact, counted.cycles)
+            rank = MappingRank(float(exact[first]), float(counted.cycles[first]))
+            if rank.value < math.inf and rank.is_before(best):
+                best, batch = rank, some.take(slice(first, first + 1))
         remaining = float(values[order[most]]) if len(order) > most else math.inf
         remaining = remaining if self.is_proof else float(values[order[0]])
         return batch, best, remaining

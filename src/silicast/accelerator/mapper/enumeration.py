@@ -65,7 +65,7 @@ class Family:
 
     @staticmethod
     def from_architecture(architecture: Architecture) -> Family:
-        """A family of one."""
+        """The family whose only member is one architecture."""
         return Family(architecture, tuple((m.usable_words,) for m in architecture.memories))
 
     def with_(self, architecture: Architecture) -> Family:

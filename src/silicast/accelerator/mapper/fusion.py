@@ -83,7 +83,7 @@ class Plan:
 
     @cached_property
     def tiles(self) -> int:
-        """How many there are."""
+        """Number of tiles that both layers share."""
         return math.prod(count for _, count in self.cuts)
 
     @cached_property

@@ -52,6 +52,7 @@ class Fused:
         objective: what is made small.
         bound: neither a plan nor a mapping of both apart whose bounds divide is below.
         plans: that there are; searched: of these.
+        remark: what was done otherwise than asked, or "".
     """
 
     apart: tuple[Mapped, Mapped]
@@ -60,6 +61,7 @@ class Fused:
     bound: float
     plans: int
     searched: int
+    remark: str = ""
 
     @property
     def apart_pj(self) -> float:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 
 from silicast.accelerator.counting.neighbours import pair_of
 from silicast.accelerator.mapper.fusion_search import Fused, best_fusion
 from silicast.accelerator.mapper.mapper import EFFORT
-from silicast.accelerator.mapper.task import Change, as_stated, einsum_of, objective_of, task_of
+from silicast.accelerator.mapper.task import Change, aimed, as_stated, einsum_of, task_of
 from silicast.core.errors import SilicastError
 
 NEIGHBOURS = "neighbours"
@@ -42,8 +43,9 @@ def fused_task(
             hint=f'as in --fuse "{op} ..."; `{NEIGHBOURS}` asks for the pairs of a file of layers',
         )
     pair = pair_of(task.einsum, einsum_of(words[0], words[1:]))
-    wanted = objective_of(objective or task.policy.objective or "energy")
-    return best_fusion(pair, task.architecture, task.constraints, objective=wanted, effort=effort)
+    task, wanted, remark = aimed(task, objective)
+    fused = best_fusion(pair, task.architecture, task.constraints, objective=wanted, effort=effort)
+    return replace(fused, remark=remark) if remark else fused
 
 
 def all_neighbours(fuse: str) -> bool:

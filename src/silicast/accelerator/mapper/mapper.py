@@ -14,7 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from silicast.accelerator.counting.cost import Cost, Objective, cost, value_of
+from silicast.accelerator.counting.cost import (
+    UNRANKED,
+    Cost,
+    MappingRank,
+    Objective,
+    cost,
+    value_of,
+)
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.counting.mapping import Keep, LoopNest, MappingBatch, default_keep
 from silicast.accelerator.design.architecture import Architecture
@@ -29,7 +36,7 @@ from silicast.accelerator.mapper._prices import (
     rounding_pj,
     without_zeros,
 )
-from silicast.accelerator.mapper._search import Search
+from silicast.accelerator.mapper._search import Found, Search
 from silicast.accelerator.mapper.constraints import Constraints
 from silicast.accelerator.zeros._zero_shares import ZeroShares
 from silicast.core.errors import SilicastError
@@ -46,6 +53,9 @@ TANGENTS = 1
 """Further prices of a cycle, where those leave the proof open."""
 TRADES = 3
 """Prices of a cycle that are tried where energy times delay is made small."""
+TIE_PRICE = 1e-7
+"""Share of the least energy that all cycles of its mapping are priced at, to choose among mappings
+that need the same."""
 EFFORT = 10_000
 """Partial mappings that are tried unless the caller says otherwise: some tenths of a second."""
 
@@ -65,6 +75,7 @@ class Mapped:
         divides: whether its own loop bounds do; else it may be below ``bound``.
         complete: whether the search ended by itself, not by its budget.
         tried: partial mappings that it tried.
+        remark: what was done otherwise than asked, or "".
     """
 
     nest: LoopNest
@@ -75,6 +86,7 @@ class Mapped:
     divides: bool
     complete: bool
     tried: int
+    remark: str = ""
 
     @property
     def gap(self) -> float:
@@ -109,7 +121,7 @@ def best_mapping(
     rules.check(architecture, einsum)
     hunt = _Hunt(einsum, architecture, rules, objective, effort, gap)
     hunt.run()
-    best, value, tried, divides = hunt.best, hunt.value, hunt.tried, True
+    best, rank, tried, divides = hunt.best, hunt.rank, hunt.tried, True
     sizes = padded(einsum, architecture, rules, fills=objective != "energy")
     for larger in sizes if padding else ():
         other = _Hunt(larger, architecture, rules, objective, effort // 4, gap)
@@ -124,21 +136,26 @@ def best_mapping(
         batch = MappingBatch.from_nest(
             other.best.nest(0, larger, architecture), einsum, architecture
         )
-        cut = float(value_of(cost(einsum, architecture, batch), objective)[0])
-        if cut < value:
-            best, value, divides = batch, cut, False
+        cut = rank_of(cost(einsum, architecture, batch), objective)
+        if cut.is_before(rank):
+            best, rank, divides = batch, cut, False
     if best is None:
         raise no_mapping(einsum, architecture, rules)
     return Mapped(
         nest=best.nest(0, einsum, architecture),
         cost=cost(einsum, architecture, best),
         objective=objective,
-        value=value,
+        value=rank.value,
         bound=min(hunt.value, hunt.bound),
         divides=divides,
         complete=hunt.is_done,
         tried=tried,
     )
+
+
+def rank_of(result: Cost, objective: Objective) -> MappingRank:
+    """How good a batch of one is."""
+    return MappingRank(float(value_of(result, objective)[0]), float(result.cycles[0]))
 
 
 @final
@@ -157,7 +174,7 @@ class _Hunt:
         self.einsum, self.arch, self.rules = einsum, architecture, rules
         self.objective, self.effort, self.gap = objective, effort, gap
         self.best: MappingBatch | None = None
-        self.value = math.inf
+        self.rank = UNRANKED
         self.bound = 0.0
         self.spent = 0
         facts = Facts(einsum, architecture, rules, default_keep(einsum, architecture), "energy")
@@ -203,6 +220,18 @@ class _Hunt:
         self.polish()
         self.widen()
         self.polish()
+        if self.objective == "energy":
+            self.settle()
+
+    @property
+    def value(self) -> float:
+        """Objective of the best mapping so far."""
+        return self.rank.value
+
+    def _take(self, result: Found) -> None:
+        """Notes what a search found, if it is better."""
+        if result.batch is not None and result.rank.is_before(self.rank):
+            self.rank, self.best = result.rank, result.batch
 
     @property
     def tried(self) -> int:
@@ -253,8 +282,7 @@ class _Hunt:
             search = Search(facts, self.arch, self.objective)
             result = search.run(WIDTHS[1], math.inf, self.effort)
             self.spent += search.tried
-            if result.batch is not None and result.value < self.value:
-                self.value, self.best = result.value, result.batch
+            self._take(result)
 
     def trade(self) -> None:
         """Narrow searches for least energy, with a price of time.
@@ -284,9 +312,16 @@ class _Hunt:
             result = search.run(WIDTHS[0], math.inf, math.inf)
             self.spent += search.tried
             least = min(least, result.bound)
-            if result.batch is not None and result.value < self.value:
-                self.value, self.best = result.value, result.batch
+            self._take(result)
         return least
+
+    def settle(self) -> None:
+        """A narrow search among mappings of the least energy for the fastest, and its neighbours:
+        prices see what units work, not what an array waits for.
+        """
+        if self.best is not None and self.value > 0.0:
+            self._least_sum(self.value * TIE_PRICE / self.rank.cycles)
+            self._improve()
 
     def _square(self, lines: list[tuple[float, float]]) -> None:
         """Proves with least time, and least energy with prices of time; the fastest may be best.
@@ -301,9 +336,9 @@ class _Hunt:
         self.spent += fast.tried
         if fast.best is None:
             return
-        value = float(value_of(cost(self.einsum, self.arch, fast.best), self.objective)[0])
-        if value < self.value:
-            self.value, self.best = value, fast.best
+        rank = rank_of(cost(self.einsum, self.arch, fast.best), self.objective)
+        if rank.is_before(self.rank):
+            self.rank, self.best = rank, fast.best
         for number in range(TANGENTS + 1):
             product, time = least_product(lines, fast.bound)
             self.bound = max(self.bound, product)
@@ -315,9 +350,13 @@ class _Hunt:
     def polish(self) -> None:
         """Makes small changes to the best, where a sum of prices was searched instead of itself."""
         exact = self.objective == "energy" and not self.arch.knows_zeros
-        if self.best is None or self.is_done or exact:
+        if not (self.is_done or exact):
+            self._improve()
+
+    def _improve(self) -> None:
+        if self.best is None:
             return
-        self.best, self.value, counted = polished(
+        self.best, self.rank, counted = polished(
             self.best, self.einsum, self.arch, self.rules, self.objective
         )
         self.spent += counted // NEAR
@@ -341,8 +380,7 @@ class _Hunt:
             bounds[number] = max(bounds[number], result.bound)
             if result.cheapest is not None and result.bound < least:
                 least, self.cheapest = result.bound, result.cheapest
-            if result.batch is not None and result.value < self.value:
-                self.value, self.best = result.value, result.batch
+            self._take(result)
         bound = min(bounds)
         if self.arch.knows_zeros and self.objective == "energy":
             bound = max(0.0, bound - rounding_pj(self.arch))

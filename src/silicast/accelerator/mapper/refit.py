@@ -169,7 +169,7 @@ class Work:
 
     @cached_property
     def stored(self) -> tuple[Template, ...]:
-        """What was compiled for it."""
+        """Mappings that were compiled for the chip."""
         return stored_templates(self.chip, self.problem, self.compute, self.bits, self.densities)
 
     @cached_property

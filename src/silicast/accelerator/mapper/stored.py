@@ -52,7 +52,7 @@ def searches() -> int:
 
 
 def template_from(chip: Chip, mapped: Mapped) -> Template:
-    """A mapping that was found."""
+    """The template of a mapping that a search returned."""
     arch, einsum = mapped.cost.architecture, mapped.cost.einsum
     batch = MappingBatch.from_nest(mapped.nest, einsum, arch)
     return Template(einsum, arch, chip.rules, batch, _floats(einsum), time_gap(mapped.cost))

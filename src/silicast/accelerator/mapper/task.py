@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
 from silicast.accelerator.counting.cost import Cost, Objective, cost
-from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
+from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul, unrolled
 from silicast.accelerator.counting.mapping import LoopNest, MappingBatch
 from silicast.accelerator.design.architecture import Architecture
 from silicast.accelerator.design.architecture_file import Design, find_design
 from silicast.accelerator.design.check import check_tensors
 from silicast.accelerator.mapper.constraints import Constraints
-from silicast.accelerator.mapper.mapper import EFFORT, Mapped, best_mapping
+from silicast.accelerator.mapper.mapper import EFFORT, Mapped, best_mapping, rank_of
 from silicast.accelerator.mapper.policy import Policy, mapping_by_policy
 from silicast.accelerator.timeloop.files import Description, read_description, read_mapping
 from silicast.accelerator.zeros import density
@@ -24,6 +24,7 @@ from silicast.core.errors import SilicastError, unknown_name
 
 OPERATIONS: dict[str, Callable[..., Einsum]] = {"conv2d": conv2d, "matmul": matmul}
 OBJECTIVES: tuple[Objective, ...] = ("energy", "latency", "edp")
+NO_ENERGY = "the design states no energy"
 TIMELOOP = "parsed-processed-input.yaml"
 
 
@@ -236,9 +237,70 @@ def mapped(task: Task, objective: str = "", effort: int = EFFORT) -> Mapped:
         effort: as of :func:`.best_mapping`.
 
     Raises:
-        SilicastError: an unknown objective, or no mapping fits.
+        SilicastError: an unknown objective, one in which all mappings are equal, or no mapping
+            fits.
+    """
+    task, known, remark = aimed(task, objective)
+    answer = _by_form(task, known, effort)
+    return replace(answer, remark=remark) if remark else answer
+
+
+def aimed(task: Task, objective: str) -> tuple[Task, Objective, str]:
+    """A task with what is made small: time alone, where no action of the design costs energy.
+
+    Returns:
+        the task, the objective, and a remark where it is another than the usual one, or "".
+
+    Raises:
+        SilicastError: as of :func:`mapped`.
     """
     known = objective_of(objective or task.policy.objective or "energy")
+    missing = task.architecture.missing_energy
+    if task.architecture.costs_energy:
+        if not missing or known != "latency":
+            return task, known, ""
+        remark = f"{missing} has no energy in the file: the energy shown leaves it out"
+        return replace(task, architecture=task.architecture.timed()), known, remark
+    remark = _only_time(task.architecture, known, is_wish=bool(objective))
+    return replace(task, architecture=task.architecture.timed()), "latency", remark
+
+
+def _only_time(architecture: Architecture, objective: Objective, *, is_wish: bool) -> str:
+    """The remark on a design no action of which costs energy.
+
+    Raises:
+        SilicastError: an objective of energy was asked for.
+    """
+    if objective == "latency":
+        return ""
+    states = "every energy of the design is 0" if architecture.states_energy else NO_ENERGY
+    if is_wish:
+        raise SilicastError(
+            f"{states}, so that all mappings are equal by {objective}",
+            field="objective",
+            hint="give --objective latency, or energies in the architecture file",
+        )
+    return f"{states}: mapped for least time (as --objective latency), energy is not answered"
+
+
+def _by_form(task: Task, objective: Objective, effort: int) -> Mapped:
+    """The better mapping of an einsum as it is, and on a systolic array of its unrolled windows:
+    what feeds such an array unrolls them, so that its rows take a window's words in any number.
+    """
+    answer = _mapped(task, objective, effort)
+    product = unrolled(task.einsum) if task.architecture.marches else None
+    if product is None:
+        return answer
+    try:
+        other = _mapped(replace(task, einsum=product), objective, effort)
+    except SilicastError:  # rules that name dimensions of windows: it was mapped as it is
+        return answer
+    if not rank_of(other.cost, objective).is_before(rank_of(answer.cost, objective)):
+        return answer
+    return replace(other, bound=min(answer.bound, other.bound), tried=answer.tried + other.tried)
+
+
+def _mapped(task: Task, known: Objective, effort: int) -> Mapped:
     if task.architecture.knows_zeros:
         return mapped_zeros(task.einsum, task.architecture, task.constraints, known, effort)
     if not task.policy.is_plain:
@@ -269,7 +331,7 @@ Change = Callable[[Task], Task]
 
 
 def as_stated(task: Task) -> Task:
-    """Nothing is changed."""
+    """Leaves a mapping as it is stated."""
     return task
 
 

@@ -28,7 +28,7 @@ PICO = 1e-12
 @final
 @PEERS.register
 class AccelForge(Peer):
-    """Its Fast and Fusiest mapper."""
+    """AccelForge, with its mapper "Fast and Fusiest"."""
 
     name: ClassVar[str] = "accelforge"
     install: ClassVar[str] = "pip install accelforge (Python 3.12; its mapper needs graphviz)"

@@ -47,7 +47,7 @@ class Peer(ABC):
 
     @abstractmethod
     def is_installed(self) -> bool:
-        """Whether it can be called."""
+        """Whether the other tool is installed."""
 
     def hardware(self, chip: Path) -> Hardware:
         """The chip of one of the tool's own files, as we read it.

@@ -62,7 +62,7 @@ class Attributes:
     file: str
 
     def flag(self, key: str) -> bool:
-        """Whether it is set."""
+        """Whether an attribute is set."""
         return bool(self.values.get(key))
 
     def above(self, key: str) -> float | None:

@@ -101,7 +101,7 @@ def split_axes(inward: list[str], einsum: Einsum, split: int) -> dict[str, int]:
 
 
 def split_of(entry: Mapping[str, Any], field: str, file: str) -> int | None:
-    """``split``; None = not given."""
+    """The ``split`` of a loop list; None = not given."""
     value = entry.get("split")
     if value is None:
         return None

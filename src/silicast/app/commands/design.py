@@ -100,7 +100,7 @@ def map_(
     if plot is not None:
         check_plot(plot)
     answer = mapped(at.applied(task_of(chip, op, sizes, density or ())), objective, effort)
-    _warn_of(chip, density, at)
+    _warn_of(chip, density, at, answer.remark)
     if plot is not None:
         from silicast.report.designs.mapping_plot import draw_mapping
 
@@ -155,10 +155,11 @@ def explain(
         check_plot(plot)
     if op:
         answer = mapped(at.applied(task_of(chip, op, sizes, density or ())), objective, effort)
-        nest, cost = answer.nest, answer.cost
+        nest, cost, remark = answer.nest, answer.cost, answer.remark
     else:
         nest, cost = given_mapping(chip, at.applied)
-    _warn_of(chip, density, at)
+        remark = ""
+    _warn_of(chip, density, at, remark)
     if plot is not None:
         from silicast.report.designs.mapping_plot import draw_mapping
 
@@ -253,12 +254,13 @@ def cost(
     return status.ANSWERED
 
 
-def _warn_of(chip: str, densities: list[str] | None, at: ProcessFlags) -> None:
-    """Warns of statements that change nothing."""
+def _warn_of(chip: str, densities: list[str] | None, at: ProcessFlags, remark: str) -> None:
+    """Warns of statements that change nothing, and of what was done otherwise than asked."""
     from silicast.accelerator.mapper.task import notes_of
 
-    for note in (*notes_of(chip, densities or ()), *at.notes):
-        warn(note)
+    for note in (*notes_of(chip, densities or ()), *at.notes, remark):
+        if note:
+            warn(note)
 
 
 design.command(search)

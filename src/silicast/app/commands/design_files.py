@@ -70,6 +70,8 @@ def map_layers(
     for note in workload.notes:
         warn(note)
     result = mapped_layers(chip, workload, objective, effort, fuse=fuse, at=at)
+    for note in result.remarks:
+        warn(note)
     if plot is not None:
         from silicast.report.designs.layers_plot import draw_layers
 
@@ -106,6 +108,8 @@ def map_pair(
             f"--{flag} does not go with --fuse", field=flag, hint="leave one of them out"
         )
     result = fused_task(chip, op, sizes, fuse, objective, effort, at)
+    if result.remark:
+        warn(result.remark)
     if json:
         write_json(fused_data(result))
     elif explains and result.cost is not None:

@@ -115,8 +115,9 @@ def contention(topology: Topology, constants: Constants) -> float:
 
     NVLink fabrics have a path for every pair. Transfers over PCIe beyond a pair cross root
     complexes, sockets or host memory. Some hosts have a path for every pair, on others all n/2 x
-    n/2 pairs between their two halves take turns. A host that is not stated is taken at the
-    geometric mean of hosts, of which the share ``sharing_hosts`` makes them take turns. On a torus
+    n/2 pairs between their two halves take turns. A host that is not stated is taken as usual of
+    such boards, where a device file says so, else at the geometric mean of hosts, of which the
+    share ``sharing_hosts`` makes them take turns. On a torus
     one ring has the links of one dimension.
     """
     return max(len(topology.torus), 1) * math.pow(topology.turns, sharing(topology, constants))
@@ -125,4 +126,4 @@ def contention(topology: Topology, constants: Constants) -> float:
 def sharing(topology: Topology, constants: Constants) -> float:
     """How likely pairs take turns: 0 or 1 where it is stated."""
     stated = {"own": 0.0, "shared": 1.0}
-    return stated.get(topology.paths, constants["sharing_hosts"])
+    return stated.get(topology.host_paths, constants["sharing_hosts"])

@@ -77,7 +77,7 @@ def whole_bytes(op: str, size: int, npus: int) -> int:
 
 
 def _check(op: str, network: AstraNetwork, system: AstraSystem) -> None:
-    """Refuses what is not reproduced."""
+    """Refuses settings of ASTRA-sim that are not reproduced."""
     named, dimensions = system.implementation(op), len(network.dimensions)
     field = f"{op.replace('_', '-')}-implementation"
     if set(named) != set(RING):

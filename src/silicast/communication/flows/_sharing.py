@@ -33,7 +33,7 @@ class Sharing:
         self.stamp, self.since = 0, 0.0
 
     def start(self, message: int, size: float, now: float) -> None:
-        """One more is under way."""
+        """Counts one more message of the class as under way."""
         self._count(now - self.since)
         self.since = now
         self._left[message] = size

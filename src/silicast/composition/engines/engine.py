@@ -10,11 +10,15 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, final
 
+import msgspec
+
 from silicast.core.compiled import PAGES, content_of, entries, names_of
 from silicast.core.decode import Strict, read_table
+from silicast.core.dtypes import RECIPES
 from silicast.core.errors import unknown_name
 from silicast.core.naming import NameIndex, near
-from silicast.kernels.engine_kernels import EngineKernels
+from silicast.core.releases import is_before
+from silicast.kernels.engine_kernels import Backend, EngineKernels
 from silicast.workload.transformers.plan import ExtraLayers
 
 Launch = Literal["graph", "piecewise", "stream"]
@@ -142,23 +146,30 @@ class TrainingTable(Strict, frozen=True):
             themselves.
         deterministic: each step gives the same bits: results are filled before they are written,
             and attention's gradients are summed in one order.
+        reshard_after_forward: gathered weights are given back behind a layer's forward pass, and
+            gathered again for its backward pass.
         unpriced: the user's switches that change time by an amount that is not known.
+        log_sd: log standard deviation of a step under this engine beyond that of its kernels.
     """
 
     dropout: bool = False
     fused_loss: bool = True
     fused_gradient_accumulation: bool = True
     deterministic: bool = False
+    reshard_after_forward: bool = True
     unpriced: list[str] = []
+    log_sd: float = 0.0
 
 
 class ExpertTable(Strict, frozen=True):
-    """What a training engine launches around the experts of a layer, beside the kernels that move
-    its tokens: all zero = nothing.
+    """What an engine launches around the experts of a layer, beside the kernels that move its
+    tokens: all zero = nothing.
 
     Attributes:
         routing: small kernels of a forward pass that choose experts and count their tokens, each
             over one number a token and expert.
+        grouped: likewise of a server, where a router corrects its scores and chooses within groups,
+            unless ``one_kernel`` does all of it.
         routing_back: likewise of a backward pass.
         waits: how often the host reads a result of these before it goes on, in a forward pass.
         products: launches of one product of one expert, where a library runs them one after the
@@ -167,6 +178,8 @@ class ExpertTable(Strict, frozen=True):
     """
 
     routing: int = 0
+    grouped: int = 0
+    one_kernel: bool = True
     routing_back: int = 0
     waits: int = 0
     products: int = 0
@@ -206,6 +219,32 @@ class OverlapTable(Strict, frozen=True):
     max_tokens: int = 0
 
 
+class LaunchMemoryTable(Strict, frozen=True):
+    """What some releases of a server set aside when they profile themselves at the start.
+
+    Attributes:
+        since: the first release; "" = all before the next.
+        sampler_bytes: a logit of the profiled rows, at the sampler's worst point, logits included.
+        process_gib: what its process holds outside of the allocator, as far as it counts; 2^30
+            bytes.
+        group_gib: on top, buffers of the collectives of several devices, as far as they count.
+        graph_gib: likewise of captured graphs.
+        unfused: layers keep their normed input while they run.
+        log_sd: log standard deviation of all that is set aside beside weights.
+        expert_multiples: architecture -> format of the experts' weights -> whole multiples to which
+            their width and the hidden size are padded when they are loaded.
+    """
+
+    sampler_bytes: float
+    process_gib: float
+    since: str = ""
+    group_gib: float = 0.0
+    graph_gib: float = 0.0
+    unfused: bool = False
+    log_sd: float = 0.15
+    expert_multiples: dict[str, dict[str, tuple[int, int]]] = {}
+
+
 class MemoryTable(Strict, frozen=True):
     """Device memory of the engine beside weights and cache.
 
@@ -219,6 +258,8 @@ class MemoryTable(Strict, frozen=True):
         workspaces_mb: architecture -> what libraries of products hold of the allocator's memory for
             their intermediate sums, 10^6 bytes a device, on top of ``framework_gb``.
         process_gb: in place of ``framework_gb``, of a process that computes in the host's memory.
+        launch: what a server sets aside beside weights and cache, by release, in place of
+            ``framework_gb``; [] = only that.
     """
 
     usable_fraction: float
@@ -228,6 +269,7 @@ class MemoryTable(Strict, frozen=True):
     prefill_chunk_tokens: int = 0
     process_gb: float = 0.0
     workspaces_mb: dict[str, float] = {}
+    launch: list[LaunchMemoryTable] = []
 
 
 class BoardTable(Strict, frozen=True):
@@ -265,6 +307,22 @@ class SetAsideTable(Strict, frozen=True):
     gpu_mib: float = 0.0
 
 
+class StatePoolTable(Strict, frozen=True):
+    """How a server divides its cache between states of recurrent layers and tokens of the others.
+
+    Attributes:
+        ratio: memory of states over memory of tokens.
+        states_a_request: places for states that a running request holds where prefixes are cached,
+            beside its own those of what others may find; without them one.
+        drafted_sequences: most sequences at once of a server that drafts, each of whose drafted
+            tokens needs a state too.
+    """
+
+    ratio: float
+    states_a_request: int = 1
+    drafted_sequences: int = 0
+
+
 class LaunchLimitsTable(Strict, frozen=True):
     """The most new tokens of a step as an engine is launched for known traffic, where nobody states
     it: the longest prompt, a token of each sequence that decodes, and a margin.
@@ -297,6 +355,10 @@ class ServingTable(Strict, frozen=True):
         step_tokens: most new tokens of a step; 0 = ``memory.prefill_chunk_tokens``.
         launch: what replaces it where the traffic is known; None = nothing.
         blocks: of the KV cache; 0 = what fits.
+        state_pool: how states of recurrent layers share the cache's memory; None = as blocks.
+        states: places for them; 0 = what the pool's share holds.
+        model_tokens: longest sequence, for which the cache must have room at the start; 0 = not
+            stated.
         boards: defaults that replace these; the last one that fits a board counts.
         set_aside: what the share of memory follows from, where nobody states it.
         front_us: what the front process, which takes one request after the other, does for one
@@ -316,6 +378,9 @@ class ServingTable(Strict, frozen=True):
     step_tokens: int = 0
     launch: LaunchLimitsTable | None = None
     blocks: int = 0
+    model_tokens: int = 0
+    state_pool: StatePoolTable | None = None
+    states: int = 0
     shares_sequences: bool = False
     boards: list[BoardTable] = []
     set_aside: SetAsideTable | None = None
@@ -330,16 +395,46 @@ class ServingTable(Strict, frozen=True):
 
 
 @final
+class SwitchTable(Strict, frozen=True):
+    """An option of the engine's command line, or an environment variable that it reads.
+
+    Attributes:
+        aliases: further names of the same switch.
+        from_, until: releases that have it: from this one on, before that one; "" = no bound.
+        optional: where the device or the format cannot run the kernels that it chooses, the engine
+            takes its usual ones instead of refusing to start.
+        usual: values that mean what happens without it.
+        sets: value -> options of ours (:mod:`~silicast.composition.engines.engine_options`) that
+            mean the same.
+        recipes: value -> recipe of the weights that it asks for; online: values whose weights the
+            engine quantises when it loads a checkpoint that is not.
+        not_modelled: values that the engine knows and that are refused here; "*" = any other.
+        instead: value -> what to state instead of it.
+    """
+
+    aliases: list[str] = []
+    from_: str = msgspec.field(default="", name="from")
+    until: str = ""
+    optional: bool = False
+    usual: list[str] = []
+    sets: dict[str, dict[str, bool | int | float | str]] = {}
+    recipes: dict[str, str] = {}
+    online: list[str] = []
+    not_modelled: list[str] = []
+    instead: dict[str, str] = {}
+
+
+@final
 class UnmeasuredTable(Strict, frozen=True):
     """Releases that no pass and no constant was measured of.
 
     Attributes:
-        before: all before this one; "" = none.
+        before: all before this one.
         log_sd: how far the device's part of a pass is off as a whole under such a release.
     """
 
-    before: str = ""
-    log_sd: float = 0.0
+    before: str
+    log_sd: float
 
 
 @final
@@ -364,9 +459,12 @@ class Engine(Strict, frozen=True):
         training: switches of one that trains.
         fusion: neighbours that one kernel runs.
         overlap: nodes on a second stream, in steps that replay a graph.
+        switches: option or environment variable -> its values, and releases that have it.
+        backends: kernels that switches choose.
         since: option -> the version that first had it on; earlier ones run without.
         earlier: version -> the engine that stands for those before it.
-        unmeasured: releases that nothing was measured of.
+        before: version -> options of ours that hold in all releases before it.
+        unmeasured: releases that nothing was measured of; the first that holds counts.
         release_log_sd: the error that kernels share because the release is such a one.
         default_for: tasks that take this engine where a scenario names none.
         caveats: parts of it that are not modelled yet, in the warnings of every answer.
@@ -394,9 +492,12 @@ class Engine(Strict, frozen=True):
     training: TrainingTable = TrainingTable()
     fusion: FusionTable = FusionTable()
     overlap: list[OverlapTable] = []
+    switches: dict[str, SwitchTable] = {}
+    backends: list[Backend] = []
     since: dict[str, str] = {}
     earlier: dict[str, str] = {}
-    unmeasured: UnmeasuredTable = UnmeasuredTable()
+    before: dict[str, dict[str, bool | int | float | str]] = {}
+    unmeasured: list[UnmeasuredTable] = []
     release_log_sd: float = 0.0
     default_for: list[str] = []
     caveats: list[str] = []
@@ -404,6 +505,12 @@ class Engine(Strict, frozen=True):
 
     def __hash__(self) -> int:
         return hash((self.name, self.version, self.launch.decode, self.host.asynchronous))
+
+    @property
+    def launch_memory(self) -> LaunchMemoryTable | None:
+        """What its release sets aside at the start; None = not stated."""
+        known = [e for e in self.memory.launch if not is_before(self.version, e.since)]
+        return known[-1] if known else None
 
     def padded(self, *, prefill: bool) -> bool:
         """Whether steps that fit a captured graph are padded to it."""
@@ -434,7 +541,28 @@ def check_engine(engine: Engine, path: Path) -> Engine:
     _known("collectives", "communication library", engine.collectives, known_collectives, path)
     for field, what, name, known in engine.kernels.named(families()):
         _known(f"kernels.{field}", what, name, known, path)
+    _check_switches(engine, path)
     return engine
+
+
+def _check_switches(engine: Engine, path: Path) -> None:
+    """Raises SilicastError for a name in the tables of switches and back ends that is not known."""
+    from silicast.kernels.registry import families
+    from silicast.workload.libraries.catalog import library_names
+
+    for switch, table in engine.switches.items():
+        for value, recipe in table.recipes.items():
+            _known(f"switches.{switch}.recipes.{value}", "recipe", recipe, RECIPES, path)
+    for number, backend in enumerate(engine.backends):
+        field = f"backends.{number}"
+        for switch in backend.by:
+            _known(f"{field}.by", "switch", switch, engine.switches, path)
+        for family in backend.families:
+            _known(f"{field}.families", "op family", family, families(), path)
+        for library in backend.library.values():
+            _known(f"{field}.library", "kernel library", library, library_names().names, path)
+        for recipe in (*backend.formats, *backend.formats.values()):
+            _known(f"{field}.formats", "recipe", recipe, RECIPES, path)
 
 
 def _known(field: str, what: str, name: str, known: Iterable[str], path: Path) -> None:

@@ -6,11 +6,12 @@ launching them costs is part of the timeline.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from silicast.composition.step.machine import Machine
 from silicast.workload.graphs.graph import Block, Graph, Node
-from silicast.workload.graphs.op import Op
+from silicast.workload.graphs.op import Affine, Op, Variant
 from silicast.workload.transformers.plan import Plan
 
 COLLECTIVES = frozenset(
@@ -34,18 +35,59 @@ have nodes of their own."""
 
 ROUTING_NODE = "router_softmax"
 """Some engines' calls of the experts choose them too."""
+CHOICE = "router_choice_"
+"""Beginning of the names of the small kernels that choose experts where no single one does."""
 
 
-def engine_graph(graph: Graph, machine: Machine, plan: Plan = Plan()) -> Graph:
+def engine_graph(
+    graph: Graph, machine: Machine, plan: Plan = Plan(), *, grouped: bool = False
+) -> Graph:
     """``graph`` with the ops that the machine's engine runs; nodes that are part of another node's
     call are left out.
+
+    Args:
+        grouped: routers correct their scores and choose experts within groups.
     """
+    experts = machine.engine.experts
+    if grouped and experts.grouped and not experts.one_kernel:
+        blocks = tuple(_routed(block, experts.grouped) for block in graph.blocks)
+        graph = replace(graph, blocks=blocks)
     known: dict[Op, Op] = {}
     blocks = tuple(
         replace(block, nodes=tuple(_nodes(block, machine, plan, known))) for block in graph.blocks
     )
     boundary = tuple(_lowered(node, machine, plan, known) for node in graph.boundary)
     return replace(graph, blocks=blocks, boundary=boundary)
+
+
+def _routed(block: Block, count: int) -> Block:
+    """The block with ``count`` small kernels more that choose the experts of its router's scores,
+    one after the other.
+    """
+    nodes: list[Node] = []
+    for node in block.nodes:
+        nodes.append(node)
+        if node.name == ROUTING_NODE:
+            nodes += _choices(node, count)
+    last = {ROUTING_NODE: f"{CHOICE}{count - 1}"}
+    after = [
+        node
+        if node.name.startswith(CHOICE)
+        else replace(node, inputs=tuple(last.get(name, name) for name in node.inputs))
+        for node in nodes
+    ]
+    return replace(block, nodes=tuple(after))
+
+
+def _choices(router: Node, count: int) -> Iterator[Node]:
+    dims = dict(router.op.dims)
+    elements = Affine(str(dims["rows"]), int(dims["cols"]))  # type: ignore[arg-type]
+    variant = Variant("fp32", flags=(("add", True),))
+    op = Op.make("elementwise", variant, elements=elements, inputs=2)
+    before = ROUTING_NODE
+    for number in range(count):
+        yield Node(f"{CHOICE}{number}", op, (before,))
+        before = f"{CHOICE}{number}"
 
 
 def _nodes(block: Block, machine: Machine, plan: Plan, known: dict[Op, Op]) -> list[Node]:
@@ -69,13 +111,16 @@ def engine_op(op: Op, machine: Machine, plan: Plan = Plan()) -> Op:
     """The op with the library and kernel that the engine takes for it on the machine's device."""
     engine, architecture = machine.engine, machine.device.architecture
     kernels, family = engine.kernels, op.family
-    library = op.variant.library or kernels.library(family, architecture)
+    stored = op.variant.dtype
+    library = op.variant.library or kernels.library(family, architecture, stored)
     if family in COLLECTIVES:
         library = engine.collectives
     elif not library and machine.in_line:
         library = engine.operators
-    dtype = kernels.recipe(family, architecture, op.variant.dtype)
+    dtype = kernels.recipe(family, architecture, stored)
+    choice = kernels.choice(family, stored)
     named = "" if plan.attention_dp > 1 else kernels.kernel(family, architecture, dtype)
+    named = named if choice is None else choice.kernel
     variant = replace(
         op.variant,
         dtype=dtype,

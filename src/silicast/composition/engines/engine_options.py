@@ -9,12 +9,16 @@ option                        values               what it does
 ``overlap``                   true, false          second streams (shared experts beside others)
 ``fused_all_reduce``          true, false          sums over ranks that also add and norm
 ``nvls``                      true, false          long sums are made in the NVLink switch
+``fused_routing``             true, false          one kernel chooses experts within groups
 ``policy``                    a name               the scheduling policy, of another engine too:
                                                    vllm-v1, vllm-v0, sarathi, sglang, trtllm,
                                                    orca, static, lightllm
 ``max_num_seqs``              1 and more           most sequences that run at once
 ``max_num_batched_tokens``    1 and more, -1       most new tokens of a step; -1 = no chunks
 ``gpu_memory_utilization``    above 0, at most 1   share of memory, of what the engine means by it
+``max_model_len``             1 and more           longest sequence, which the cache must hold
+``max_mamba_cache_size``      1 and more           places for states of recurrent layers
+``mamba_full_memory_ratio``   above 0              memory of those states over the others' cache
 ``num_gpu_blocks``            1 and more           blocks of the KV cache, as the engine printed
 ``max_total_tokens``          1 and more           likewise in tokens
 ``block_size``                1 to 1024            tokens of a block of the KV cache
@@ -27,6 +31,8 @@ option                        values               what it does
 ``fused_loss``                true, false          one kernel makes the loss of its logits
 ``fused_gradient_accumulation`` true, false        products add to gradients themselves
 ``deterministic``             true, false          each training step gives the same bits
+``reshard_after_forward``     true, false          sharded weights are gathered again for backward
+``gradient_format``           "bf16", "fp32"       in which data ranks sum gradients
 ``unpriced``                  a list of names      switches that cost an unknown time: wider
 ============================= ==================== =============================================
 
@@ -41,7 +47,13 @@ from typing import Any
 
 import msgspec
 
-from silicast.composition.engines.engine import BoardTable, Engine, Launch, ServingTable
+from silicast.composition.engines.engine import (
+    BoardTable,
+    Engine,
+    Launch,
+    ServingTable,
+    StatePoolTable,
+)
 from silicast.core.errors import SilicastError
 from silicast.core.naming import near
 
@@ -49,6 +61,7 @@ EAGER_CAVEAT = (
     "without graphs an engine's own Python runs between kernels; only launches are modelled, "
     "and short steps may take several times as long"
 )
+_GRADIENT_BITS: Mapping[Any, int] = {"bf16": 16, "fp32": 32}
 _GRAPHS: Mapping[str, Launch] = {"full": "graph", "piecewise": "piecewise", "off": "stream"}
 
 
@@ -130,6 +143,12 @@ def _fused_all_reduce(engine: Engine, value: Any) -> Engine:
     return msgspec.structs.replace(engine, fusion=fusion)
 
 
+def _fused_routing(engine: Engine, value: Any) -> Engine:
+    chosen = _yes_or_no("fused_routing", value)
+    experts = msgspec.structs.replace(engine.experts, one_kernel=chosen)
+    return msgspec.structs.replace(engine, experts=experts)
+
+
 def _nvls(engine: Engine, value: Any) -> Engine:
     return msgspec.structs.replace(engine, nvls=_yes_or_no("nvls", value))
 
@@ -184,6 +203,35 @@ def _gpu_memory_utilization(engine: Engine, value: Any) -> Engine:
     memory = msgspec.structs.replace(engine.memory, usable_fraction=share)
     engine = _served(engine, name, set_aside=None)
     return msgspec.structs.replace(engine, memory=memory)
+
+
+def _max_model_len(engine: Engine, value: Any) -> Engine:
+    tokens = int(_number("max_model_len", value, 1, MOST_TOKENS))
+    return _served(engine, "max_model_len", model_tokens=tokens)
+
+
+def _max_mamba_cache_size(engine: Engine, value: Any) -> Engine:
+    name = "max_mamba_cache_size"
+    _pool(engine, name)
+    return _served(engine, name, states=int(_number(name, value, 1, MOST)))
+
+
+def _mamba_full_memory_ratio(engine: Engine, value: Any) -> Engine:
+    name = "mamba_full_memory_ratio"
+    ratio = _number(name, value, 0.001, 1000.0, whole=False)
+    pool = msgspec.structs.replace(_pool(engine, name), ratio=ratio)
+    return _served(engine, name, state_pool=pool)
+
+
+def _pool(engine: Engine, name: str) -> StatePoolTable:
+    pool = _serving(name, engine).state_pool
+    if pool is None:
+        raise SilicastError(
+            f"{engine.name} keeps states of recurrent layers in blocks of its KV cache",
+            field=f"engine.options.{name}",
+            hint="an engine with a pool of states, as sglang",
+        )
+    return pool
 
 
 def _num_gpu_blocks(engine: Engine, value: Any) -> Engine:
@@ -241,6 +289,15 @@ def _unpriced(engine: Engine, value: Any) -> Engine:
     return _trained(engine, "unpriced", value)
 
 
+def _gradient_format(engine: Engine, value: Any) -> Engine:
+    if value not in _GRADIENT_BITS:
+        raise SilicastError(
+            f"expected one of {', '.join(_GRADIENT_BITS)}, found {value!r:.40}",
+            field="engine.options.gradient_format",
+        )
+    return _spread(engine, gradient_bits=_GRADIENT_BITS[value])
+
+
 def _trained(engine: Engine, name: str, value: Any) -> Engine:
     """A field of the training table.
 
@@ -281,8 +338,15 @@ def _switch(name: str) -> Callable[[Engine, Any], Engine]:
 
 
 MOST = 1 << 40
+MOST_TOKENS = 1 << 24
 
-TRAINING_SWITCHES = ("dropout", "fused_loss", "fused_gradient_accumulation", "deterministic")
+TRAINING_SWITCHES = (
+    "dropout",
+    "fused_loss",
+    "fused_gradient_accumulation",
+    "deterministic",
+    "reshard_after_forward",
+)
 
 POLICY_SWITCHES = (
     "enable_chunked_prefill",
@@ -321,6 +385,8 @@ ALIASES: Mapping[str, str] = {
     "mem_fraction_static": "gpu_memory_utilization",
     "free_gpu_memory_fraction": "gpu_memory_utilization",
     "num_gpu_blocks_override": "num_gpu_blocks",
+    "context_length": "max_model_len",
+    "max_seq_len": "max_model_len",
     "page_size": "block_size",
     "tokens_per_block": "block_size",
     "enable_block_reuse": "enable_prefix_caching",
@@ -336,10 +402,14 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "overlap": _overlap,
     "fused_all_reduce": _fused_all_reduce,
     "nvls": _nvls,
+    "fused_routing": _fused_routing,
     "policy": _policy,
     "max_num_seqs": _max_num_seqs,
     "max_num_batched_tokens": _max_num_batched_tokens,
     "gpu_memory_utilization": _gpu_memory_utilization,
+    "max_model_len": _max_model_len,
+    "max_mamba_cache_size": _max_mamba_cache_size,
+    "mamba_full_memory_ratio": _mamba_full_memory_ratio,
     "num_gpu_blocks": _num_gpu_blocks,
     "block_size": _block_size,
     "max_total_tokens": _max_total_tokens,
@@ -348,14 +418,22 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "num_slots": _num_slots,
     **{name: _training_switch(name) for name in TRAINING_SWITCHES},
     "unpriced": _unpriced,
+    "gradient_format": _gradient_format,
     **{name: _switch(name) for name in POLICY_SWITCHES},
 }
 
 QUEUE_OPTIONS = (
-    *("policy", "max_num_seqs", "num_gpu_blocks", "max_total_tokens", "enable_prefix_caching"),
+    *(
+        "policy",
+        "max_num_seqs",
+        "max_model_len",
+        "num_gpu_blocks",
+        "max_total_tokens",
+        "enable_prefix_caching",
+    ),
     *POLICY_SWITCHES,
 )
 """Options that mean something where requests queue alone."""
 
-OPTIONS = ("async_scheduling", "cuda_graph", "overlap", "fused_all_reduce", "nvls")
+OPTIONS = ("async_scheduling", "cuda_graph", "overlap", "fused_all_reduce", "nvls", "fused_routing")
 """Switches of how a step runs."""

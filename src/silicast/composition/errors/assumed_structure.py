@@ -21,7 +21,7 @@ def structure_factor() -> float:
 
 
 def structure_remark() -> str:
-    """The factor in words."""
+    """The warning that states the factor."""
     return REMARK.format(structure_factor())
 
 

@@ -16,6 +16,7 @@ from silicast.workload.models.counting import (
 from silicast.workload.models.model import ModelConfig
 
 GB = 1e9
+GIB = float(1 << 30)
 
 
 @final
@@ -94,11 +95,49 @@ def static_batch_memory(
     )
 
 
-def cache_capacity_bytes(
+@final
+@dataclass(frozen=True, slots=True)
+class LaunchMemory:
+    """What a server that starts does with one device; bytes.
+
+    Attributes:
+        usable: what it may fill; the cache gets what the others leave.
+        results: of the largest step that it profiles, or of its sampler where that takes more.
+        process: outside of its allocator, beside the collectives' buffers and captured graphs.
+    """
+
+    usable: int
+    weights: int
+    results: int
+    process: int
+    collectives: int = 0
+    graphs: int = 0
+
+    @property
+    def cache(self) -> int:
+        """What is left to the KV cache; below 0 = what is missing without any."""
+        used = self.weights + self.results + self.process + self.collectives + self.graphs
+        return self.usable - used
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Each part that takes something, 2^30 bytes."""
+        table = {
+            "usable": self.usable,
+            "weights": self.weights,
+            "results": self.results,
+            "process": self.process,
+            "collectives": self.collectives,
+            "graphs": self.graphs,
+        }
+        parts = {name: round(part / GIB, 3) for name, part in table.items() if part}
+        return parts | {"kv_cache": round(self.cache / GIB, 3)}
+
+
+def launch_memory(
     deployment: Deployment, step_tokens: int, sequences: int, share: float = 0.0
-) -> int:
-    """Bytes that a server may fill with its KV cache on one device; below 0 = the rest alone does
-    not fit.
+) -> LaunchMemory:
+    """What a server leaves for its KV cache on one device.
 
     Args:
         step_tokens: new tokens of its largest step; ``sequences``: rows of logits of that step.
@@ -107,11 +146,41 @@ def cache_capacity_bytes(
     model, plan, policy = deployment.model, deployment.plan, deployment.policy
     precision, memory = deployment.precision, deployment.engine.memory
     whole, share = deployment.device.dram.capacity_bytes, share or memory.usable_fraction
-    framework = deployment.machine.framework_gb * GB
+    framework = round(deployment.machine.framework_gb * GB)
     weights = weight_bytes(model, plan, precision, policy=policy)
-    if memory.fraction_of == "empty":
-        return round((whole - framework) * share) - weights
-    results = activation_bytes(model, plan, precision, step_tokens, sequences, policy)
+    if memory.fraction_of == "empty":  # results are left what the share leaves
+        return LaunchMemory(round((whole - framework) * share), weights, 0, 0)
+    launch = None if deployment.machine.in_line else deployment.engine.launch_memory
+    results = activation_bytes(
+        model,
+        plan,
+        precision,
+        step_tokens,
+        sequences,
+        policy,
+        logit_bytes=launch.sampler_bytes if launch is not None else 0.0,
+        unfused=launch is not None and launch.unfused,
+    )
     if memory.fraction_of == "free":
-        return round((whole - framework - weights - results) * share)
-    return round(whole * share) - weights - results - round(framework)
+        usable = round((whole - framework - weights - results) * share)
+        return LaunchMemory(usable + weights, weights, 0, 0)
+    if launch is None:
+        return LaunchMemory(round(whole * share), weights, results, framework)
+    several = plan.gpus > 1
+    return LaunchMemory(
+        round(whole * share),
+        weights,
+        results,
+        round(launch.process_gib * GIB),
+        round(launch.group_gib * GIB) if several else 0,
+        round(launch.graph_gib * GIB) if deployment.engine.launch.decode == "graph" else 0,
+    )
+
+
+def cache_capacity_bytes(
+    deployment: Deployment, step_tokens: int, sequences: int, share: float = 0.0
+) -> int:
+    """Bytes that a server may fill with its KV cache on one device; below 0 = the rest alone does
+    not fit. Arguments as of :func:`launch_memory`.
+    """
+    return launch_memory(deployment, step_tokens, sequences, share).cache

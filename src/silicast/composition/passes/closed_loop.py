@@ -154,4 +154,6 @@ def _state(prefill: tuple[tuple[int, int], ...], cached: I64, elsewhere: int = -
 def _held(model: StepModel, state: BatchStates) -> StepTimes:
     """One state at the clock that it holds."""
     times = model.steps(state)
-    return model.at_clock(times, state, model.held_clock(times, 0), np.zeros(1, dtype=np.int64))
+    return model.at_clock(
+        times, state, model.held_clock(times, state, 0), np.zeros(1, dtype=np.int64)
+    )

@@ -44,7 +44,8 @@ class Deployment:
 
     def __post_init__(self) -> None:
         """Asks the engine for its policy."""
-        object.__setattr__(self, "policy", policy_of(self.machine, self.model, self.plan))
+        policy = policy_of(self.machine, self.model, self.plan, self.precision)
+        object.__setattr__(self, "policy", policy)
 
     @staticmethod
     def from_model(
@@ -73,7 +74,7 @@ class Deployment:
         return self.machine.engine
 
 
-def policy_of(machine: Machine, model: ModelConfig, plan: Plan) -> Policy:
+def policy_of(machine: Machine, model: ModelConfig, plan: Plan, precision: Precision) -> Policy:
     """What the machine's engine decides for a model under a plan.
 
     Tokens go to their experts' ranks one by one where there are more ranks than a token has
@@ -83,6 +84,10 @@ def policy_of(machine: Machine, model: ModelConfig, plan: Plan) -> Policy:
     all_to_all = False
     if model.moe is not None and ranks > 1:
         all_to_all = ranks > model.moe.topk or not machine.links.within_domain(ranks)
+    launch, multiples = engine.launch_memory if model.moe is not None else None, (1, 1)
+    if launch is not None:
+        formats = launch.expert_multiples.get(machine.device.architecture, {})
+        multiples = formats.get(precision.expert.weights, (1, 1))
     return Policy(
         gathers_dense=engine.parallel.gathers_dense,
         extra_layers=engine.parallel.extra_layers,
@@ -90,4 +95,5 @@ def policy_of(machine: Machine, model: ModelConfig, plan: Plan) -> Policy:
         mixes_prefill=engine.parallel.mixes_prefill,
         captured=tuple(engine.launch.graph_batch_sizes),
         chunk_tokens=engine.memory.prefill_chunk_tokens,
+        expert_multiples=multiples,
     )

@@ -160,7 +160,7 @@ def predict_pass(
         raise SilicastError(
             f"a node of {model.graph.name} lacks the size {error}", field="dims"
         ) from None
-    hz = model.held_clock(times, 0)
+    hz = model.held_clock(times, states, 0)
     times = model.at_clock(times, states, hz, np.zeros(1, dtype=np.int64))
     breakdown = Breakdown(model, times, np.ones(1))
     ways: list[Direction] = [DIRECTIONS[number] for number in model.graph.directions]

@@ -163,7 +163,7 @@ class BatchSteps:
     def times(self, typical: int) -> StepTimes:
         """The steps at the clock that is held over the mix of work of the state ``typical``."""
         if typical not in self._clocks:
-            self._clocks[typical] = self.model.held_clock(self.at_boost, typical)
+            self._clocks[typical] = self.model.held_clock(self.at_boost, self.states, typical)
         hz = self._clocks[typical]
         if hz not in self._held:
             self._held[hz] = self.model.at_clock(self.at_boost, self.states, hz, self.rows)

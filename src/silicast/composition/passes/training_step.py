@@ -261,12 +261,12 @@ def unmeasured_training(prediction: Prediction, deployment: Deployment) -> Predi
 def _with_switches(prediction: Prediction, table: TrainingTable) -> Prediction:
     """Wider where switches cost a time that is not known, which warnings name."""
     judged = load_physics("training").default
-    spread = judged["unpriced_log_sd"] * math.sqrt(len(table.unpriced))
+    spread = math.hypot(table.log_sd, judged["unpriced_log_sd"] * math.sqrt(len(table.unpriced)))
     remarks = [UNPRICED.format(", ".join(table.unpriced))] if table.unpriced else []
     if table.deterministic:
         spread = math.hypot(spread, judged["deterministic_log_sd"])
         remarks.append(DETERMINISTIC)
-    if not remarks:
+    if not spread:
         return prediction
     return _wider(prediction, "switches", spread, remarks)
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+
 from silicast.composition.step.machine import Machine
+from silicast.core.numerics import F64, I64
 from silicast.kernels.physics.energy import most_w, waiting_w
-from silicast.kernels.physics.power import MIN_CLOCK_SHARE, board, clock_share, held
+from silicast.kernels.physics.held_clock import Use, beyond_own, clock_share, unlimited
+from silicast.kernels.physics.power import MIN_CLOCK_SHARE, board, held
 
 TOLERANCE = 0.005
 """A clock this close to boost is boost."""
@@ -17,19 +22,52 @@ _ANY = "fp32"
 NOT_HELD = "limits.power_w cannot be held: the slowest clock, {:.0f} MHz, is assumed"
 
 
-def held_clock(machine: Machine, seconds: float, core_j: float, memory_j: float) -> float:
+class Work(NamedTuple):
+    """Some work at one clock.
+
+    Attributes:
+        seconds: that it takes.
+        core_j, memory_j: what the cores and main memory take for it, by the law of the clock.
+        dynamic_j: what it takes beyond what the board draws while it waits, by the law of energy
+            and as if no limit held; 0 where the board's own limit and clock hold.
+    """
+
+    seconds: float
+    core_j: float
+    memory_j: float
+    dynamic_j: float
+
+
+def held_clock(machine: Machine, work: Work, at: Callable[[int], Work]) -> float:
     """The clock in hertz that is held over work that repeats; boost where nothing limits it.
 
     Args:
         machine: what it runs on.
-        seconds: what the work takes at the boost clock.
-        core_j: what the cores take for it at that clock; memory_j: main memory.
+        work: at the boost clock.
+        at: the work at a place in :data:`~.held_clock.CLOCKS`; each is asked for once.
     """
     device = machine.limited_device
     boost, share = device.clocks.boost_hz, 1.0
     if device.power_cap_w is not None:
-        current = board(device, _ANY)
-        share = float(clock_share(current, core_j / seconds, memory_j / seconds))  # type: ignore[arg-type]
+        known = {0: work}
+
+        def at_place(position: int) -> Work:
+            if position not in known:
+                known[position] = at(position)
+            return known[position]
+
+        def longer(position: int, rows: I64) -> F64:
+            return np.full(len(rows), max(at_place(position).seconds / work.seconds, 1.0))
+
+        def dynamic_w(position: int, rows: I64) -> F64:
+            one = at_place(position)
+            return np.full(len(rows), one.dynamic_j / max(one.seconds, work.seconds))
+
+        core_w, memory_w = (
+            np.array([joules / work.seconds]) for joules in (work.core_j, work.memory_j)
+        )
+        used = Use(device, dynamic_w).used if beyond_own(device) else unlimited
+        share = clock_share(board(device, _ANY), core_w, memory_w, longer, used).item()
     hz = min(share * boost, math.inf if machine.clock_hz is None else machine.clock_hz)
     return hz if hz < boost * (1.0 - TOLERANCE) else boost
 

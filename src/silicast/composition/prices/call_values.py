@@ -51,18 +51,16 @@ def block_of(size: int) -> range:
 
 
 def values_of(call: Call, device: Device) -> F64:
-    """What one execution of the only member of a call takes, shape (5, rows): seconds, the shares
-    of cores and of memory, joules of the cores and of memory.
+    """What one execution of the only member of a call takes, shape (6, rows): seconds, the shares
+    of cores and of memory, joules as of :meth:`.Call.joules`.
     """
     times = call.times
     assert isinstance(times, KernelTimes)
     seconds, demand = call.spread(times.estimate_s), times.analysis.demand
     moved = call.spread(demand.level_bytes["dram"])
     shares = np.minimum(moved / device.dram.bandwidth_bytes_per_s / seconds, 1.0)
-    core_j, memory_j = call.joules(device) or (np.zeros_like(seconds), np.zeros_like(seconds))
-    return np.concatenate(
-        (seconds, call.spread(np.minimum(demand.waves, 1.0)), shares, core_j, memory_j)
-    )
+    joules = call.joules(device) or tuple(np.zeros_like(seconds) for _ in range(3))
+    return np.concatenate((seconds, call.spread(np.minimum(demand.waves, 1.0)), shares, *joules))
 
 
 @final

@@ -28,12 +28,12 @@ class Prices(Protocol):
 
     @property
     def gap_s(self) -> float:
-        """Between two passes."""
+        """Seconds between two passes."""
 
     def price(
         self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
     ) -> StepPrice:
-        """One step."""
+        """The price of one step."""
 
     def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
         """Decode steps one after another."""

@@ -108,7 +108,7 @@ class PrefillSurface:
         return self._calls.values(index, states, [_NONE] * len(states))
 
     def _added(self, index: int, states: Sequence[Pairs]) -> F64:
-        """What a past adds."""
+        """Seconds that cached past tokens add to a prefill."""
         without = [[(new, new) for new, _ in state] for state in states]
         values = self._values(index, [*states, *without])
         more: F64 = values[: len(states)] - values[len(states) :]

@@ -20,12 +20,13 @@ import numpy as np
 
 from silicast.composition.engines.host_time import host_work_s
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.power.clock import held_clock
+from silicast.composition.power.clock import Work, held_clock
 from silicast.composition.prices.call_values import Values, remember, values_of
 from silicast.composition.prices.decode_surface import DecodeSurface
 from silicast.composition.prices.prefill_surface import PrefillSurface
 from silicast.composition.prices.step_price import RunPrice, StepPrice
 from silicast.composition.prices.step_tables import (
+    JOULES,
     REMEMBERED,
     StepTables,
     called,
@@ -42,7 +43,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import ErrorFactors
 from silicast.hardware.device import Device
-from silicast.kernels.physics.power import place_of, slower, weight_of
+from silicast.kernels.physics.held_clock import place_of, slower, weight_of
 from silicast.workload.graphs.op import Op
 from silicast.workload.graphs.symbols import DECODE_LONGEST, PREFILL_TOKENS
 
@@ -209,15 +210,24 @@ class StepPrices:
     def _priced(self, step: _Step) -> StepPrice:
         work_s = self._work_s(step)
         waits_s, *sums = self._at(0, step)
-        hz = self._held_hz(sums, waits_s, work_s)
+        at = {0: [waits_s, *sums]}
+
+        def at_clock(position: int) -> Work:
+            at[position] = self._at(position, step)
+            return self._work(*at[position], work_s=work_s)
+
+        work = self._work(waits_s, *sums, work_s=work_s)
+        hz = held_clock(self.model.machine, work, at_clock)
         share = hz / self._boost.clocks.boost_hz
         if share < 1.0:
             position = place_of(share)
             weight = float(weight_of(position, share))  # type: ignore[arg-type]
-            fast = self._at(position, step) if position else [waits_s, *sums]
-            slow = self._at(position + 1, step)
+            fast, slow = (
+                at[near] if near in at else self._at(near, step)
+                for near in (position, position + 1)
+            )
             waits_s, *sums = (a + weight * (b - a) for a, b in zip(fast, slow, strict=True))
-        return StepPrice(tuple(sums[:-2]), waits_s, work_s, hz)
+        return StepPrice(tuple(sums[:-JOULES]), waits_s, work_s, hz)
 
     def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
         """``steps`` decode steps of the same sequences, each a token longer than the one before.
@@ -287,7 +297,7 @@ class StepPrices:
         return _Step(prefill, decode_kv, tokens, elsewhere, values, seen, longest, launches, calls)
 
     def _at(self, position: int, step: _Step) -> list[float]:
-        """Waits, seconds of each stage, joules of cores and of memory at one clock of the grid."""
+        """Waits, seconds of each stage, joules as of :class:`.Work`, at one clock of the grid."""
         fixed = self._tables.at(
             position, step.values, step.tokens, step.elsewhere, prefill=bool(step.prefill)
         )
@@ -308,8 +318,8 @@ class StepPrices:
         for alike, values in parts:
             for stage, runs in alike.runs:
                 sums[stage] += values[0] * runs
-            sums[-2] += values[3] * alike.count
-            sums[-1] += values[4] * alike.count
+            for place in range(-JOULES, 0):
+                sums[place] += values[place] * alike.count
         shared = bool(self._by_lengths) and bool(step.prefill) and step.longest > 0
         if not shared and step.launches.free:
             return [0.0, *sums]
@@ -338,14 +348,14 @@ class StepPrices:
         """What nodes beside attention take in a decode step."""
         ones = np.ones(sequences, dtype=np.int64)
         step = self._step((), ones, -1)
-        return sum(self._tables.at(index, step.values, sequences, -1, prefill=False).sums[:-2])
+        return sum(self._tables.at(index, step.values, sequences, -1, prefill=False).sums[:-JOULES])
 
     def _prompts_rest_s(self, index: int, prompts: int, tokens: int) -> float:
         """What nodes beside those of sequences take in a step that is prefill alone."""
         each = [(tokens // prompts, tokens // prompts)] * prompts
         symbols = self.timer.symbols_of_one(each, 0, 0, -1)
         values = tuple([symbols[s] if s else 0 for s in self._parts[True]])
-        return sum(self._tables.at(index, values, tokens, -1, prefill=True).sums[:-2])
+        return sum(self._tables.at(index, values, tokens, -1, prefill=True).sums[:-JOULES])
 
     def _waits_s(self, launches: Launches, nodes_s: F64) -> float:
         """What the device waits for launches."""
@@ -361,12 +371,11 @@ class StepPrices:
         devices = self.graph.plan.gpus
         return host_work_s(self.model.machine, count + len(step.prefill), new, devices)
 
-    def _held_hz(self, sums: Sequence[float], waits_s: float, work_s: float) -> float:
-        """The clock that a step's mix of work holds."""
-        pass_s = sum(sums[:-2]) + waits_s
+    def _work(self, waits_s: float, *sums: float, work_s: float) -> Work:
+        """A step, the host's work included; ``sums`` as of :meth:`_at`."""
+        pass_s = sum(sums[:-JOULES]) + waits_s
         hidden = min(work_s, pass_s) if self._asynchronous else 0.0
-        total_s = pass_s + self.gap_s + work_s - hidden
-        return held_clock(self.model.machine, total_s, sums[-2], sums[-1])
+        return Work(pass_s + self.gap_s + work_s - hidden, *sums[-JOULES:])
 
     def _device(self, index: int) -> Device:
         """The device at a clock of the grid."""

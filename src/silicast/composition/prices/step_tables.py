@@ -23,6 +23,8 @@ NUMBERS = 1 << 22
 """Numbers in all tables at most (32 MiB): they then start anew."""
 
 _RAGGED = frozenset((PREFILL_Q, PREFILL_KV, DECODE_KV, CROSS_KV))
+JOULES = 3
+"""Energies of a step, behind its stages: see :class:`~.composition.power.clock.Work`."""
 FIRST = np.zeros(1, dtype=np.int64)
 Parts = Mapping[bool, Mapping[str, Sequence[tuple[NodeGroup, list[int]]]]]
 """Whether a step has a prefill -> symbol -> groups of nodes."""
@@ -34,7 +36,7 @@ class Row:
     """Nodes of tables at the values of one step.
 
     Attributes:
-        sums: seconds of each stage, then joules of the cores, then of main memory.
+        sums: seconds of each stage, then the joules of :class:`~.composition.power.clock.Work`.
         nodes_s: of one execution of every node of the graph, shape (nodes,).
     """
 
@@ -75,11 +77,11 @@ class StepTables:
         key = (index, prefill, tokens if hides else -1, *values)
         if (known := self._known.get(key)) is not None:
             return known
-        total = np.zeros(self.graph.stages + 2 + len(self.graph.nodes))
+        total = np.zeros(self.graph.stages + JOULES + len(self.graph.nodes))
         for symbol, value in zip(self._parts[prefill], values, strict=True):
             if value or not symbol:  # else of sequences that the step has not
                 total += self._row(symbol, value, prefill, index)
-        sums, nodes_s = total[: self.graph.stages + 2], total[self.graph.stages + 2 :]
+        sums, nodes_s = total[: self.graph.stages + JOULES], total[self.graph.stages + JOULES :]
         if hides:
             hidden = self._hidden(tokens, elsewhere, index)
             for node, seconds in zip(self.graph.nodes, hidden.tolist(), strict=True):
@@ -115,13 +117,15 @@ class StepTables:
             nodes.put(self.timer.sized(group, members, symbols, count, device))
         if symbol == TOKENS:
             self.timer.fuse(nodes, values)
-        first = self.graph.stages + 2
+        first = self.graph.stages + JOULES
         rows = np.zeros((len(block) if symbol else 1, first + len(self.graph.nodes)))
         current = rows[len(rows) - count :].T
         for index, node in enumerate(self.graph.nodes):
             current[node.stage] += nodes.time_s[index] * node.count
-            current[first - 2] += nodes.core_j[index] * node.count
-            current[first - 1] += nodes.memory_j[index] * node.count
+            for place, joules in enumerate(
+                (nodes.core_j, nodes.memory_j, nodes.dynamic_j), first - JOULES
+            ):
+                current[place] += joules[index] * node.count
         current[first:] = nodes.time_s
         return rows
 

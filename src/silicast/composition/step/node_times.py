@@ -17,7 +17,8 @@ from silicast.core.prediction import TIERS
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.physics.constants import load_physics
-from silicast.kernels.physics.energy import above_static_j
+from silicast.kernels.physics.energy import above_static_j, dynamic_w
+from silicast.kernels.physics.held_clock import beyond_own
 from silicast.kernels.physics.power import drawn
 from silicast.workload.graphs.op import Dim, OpBatch, Variant
 from silicast.workload.graphs.symbols import Phase
@@ -30,8 +31,8 @@ EXCHANGES = frozenset(("dispatch", "combine"))
 """Kernels that move tokens between the ranks of their experts."""
 Times: TypeAlias = "KernelTimes | CollectiveTimes"
 _TABLES = (
-    "time_s", "bound_s", "independent", "core_j", "memory_j", "dram_bytes", "tiers", "_fill",
-    "_links", "_network",
+    "time_s", "bound_s", "independent", "core_j", "memory_j", "dynamic_j", "dram_bytes", "tiers",
+    "_fill", "_links", "_network",
 )  # fmt: skip
 _ANALYTIC, _LEARNED = TIERS.index("analytic"), TIERS.index("cross-device")
 _SCALED, _CALIBRATED = TIERS.index("scaled"), TIERS.index("calibrated")
@@ -120,9 +121,9 @@ class Call:
         batch = None if self.batch is None else self.batch.rows(index)
         return replace(self, rows=rows, place=position, count=len(used), batch=batch), index
 
-    def joules(self, device: Device) -> tuple[F64, F64] | None:
-        """What cores and main memory take for one execution, shape (members, rows) each; None where
-        no power limit is known.
+    def joules(self, device: Device) -> tuple[F64, F64, F64] | None:
+        """What one execution takes as of :class:`~.composition.power.clock.Work`, shape (members,
+        rows) each; None where no power limit is known.
 
         Args:
             device: at the clock of the times.
@@ -133,7 +134,12 @@ class Call:
         seconds, analytic_s = self.times.estimate_s, self.times.analytic_s
         known_s = seconds if analytic_s is None else analytic_s
         draw = drawn(self.times.analysis, self.group.variant.dtype, device, known_s)
-        return self.spread(draw.core_w * seconds), self.spread(draw.memory_w * seconds)
+        dynamic_j = np.zeros_like(seconds)
+        if self.batch is not None and beyond_own(device):
+            dynamic_j = seconds * dynamic_w(self.times.analysis, self.batch, device, seconds)
+        each = draw.core_w * seconds, draw.memory_w * seconds, dynamic_j
+        core_j, memory_j, board_j = (self.spread(joules) for joules in each)
+        return core_j, memory_j, board_j
 
     def above_static_j(self, device: Device) -> F64 | None:
         """Energy of one execution beyond what the board draws while it waits, shape
@@ -166,7 +172,8 @@ class NodeTimes:
     Attributes:
         time_s: where a node runs alone; bound_s: its physical limit.
         independent: log sd of each node's own error; shared: per node, loadings on shared factors.
-        core_j, memory_j: energy of each node at the device's clock, for the power state.
+        core_j, memory_j, dynamic_j: energy of each node at the device's clock, for the power state
+            (:class:`~.composition.power.clock.Work`).
         dram_bytes: to and from main memory.
         tiers: of each node, as a place in ``core.prediction.TIERS``.
         shares: of cores, memory, links and network that each node takes alone.
@@ -179,6 +186,7 @@ class NodeTimes:
         self.time_s, self.bound_s = np.zeros(shape), np.zeros(shape)
         self.independent = np.zeros(shape)
         self.core_j, self.memory_j = np.zeros(shape), np.zeros(shape)
+        self.dynamic_j = np.zeros(shape)
         self.dram_bytes = np.zeros(shape)
         self.tiers: I64 = np.full(shape, _ANALYTIC)
         self.shared: list[Mapping[str, float]] = [{}] * shape[0]
@@ -222,7 +230,7 @@ class NodeTimes:
             self.shared[index] = call.times.shared_log_sd
 
     def put(self, call: Call) -> None:
-        """Notes what a call found."""
+        """Stores the times of one call."""
         self._calls.append(call)
         times, where = call.times, np.ix_(np.asarray(call.members), call.rows)
         self.time_s[where] = call.spread(times.estimate_s)
@@ -250,7 +258,7 @@ class NodeTimes:
         if "dram" in demand.level_bytes:
             self.dram_bytes[where] = call.spread(demand.level_bytes["dram"])
         if (joules := call.joules(self.device)) is not None:
-            self.core_j[where], self.memory_j[where] = joules
+            self.core_j[where], self.memory_j[where], self.dynamic_j[where] = joules
 
     @cached_property
     def shares(self) -> Shares:

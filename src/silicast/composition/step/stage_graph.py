@@ -75,7 +75,7 @@ class StageGraph:
         machine: what runs it.
         plan, policy: how it is spread.
         layers: of the model, which pipeline stages share; 0 = there is one stage.
-        experts: the model has layers of experts.
+        experts: the model has layers of experts; grouped: routers choose them within groups.
 
     Attributes:
         graph: with the engine's own ops, before it is cut into stages.
@@ -92,10 +92,11 @@ class StageGraph:
         *,
         layers: int = 0,
         experts: bool = False,
+        grouped: bool = False,
     ) -> None:
         self.name, self.plan, self.stages = graph.name, plan, plan.pp
         self._experts = machine.engine.experts
-        self.graph = engine_graph(graph, machine, plan)
+        self.graph = engine_graph(graph, machine, plan, grouped=grouped)
         self._segments = _segments(self.graph, plan, policy, layers)
         self.executions = Executions(self._segments)
         saved = {

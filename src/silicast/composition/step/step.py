@@ -23,7 +23,7 @@ from silicast.composition.engines.fusion import Region
 from silicast.composition.engines.host_time import HostLaunches, host_work
 from silicast.composition.errors.uncertainty import Uncertainty
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.power.clock import held_clock
+from silicast.composition.power.clock import Work, held_clock
 from silicast.composition.step.executions import DIRECTIONS
 from silicast.composition.step.machine import Machine
 from silicast.composition.step.node_rows import rows_summed
@@ -42,6 +42,7 @@ from silicast.composition.timeline.timeline import (
 )
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import Domain
+from silicast.kernels.physics.held_clock import slower
 from silicast.workload.transformers.decoder import build_graph
 
 
@@ -157,6 +158,7 @@ class StepModel:
             policy,
             layers=model.layers,
             experts=model.moe is not None,
+            grouped=model.moe is not None and model.moe.grouped,
         )
         return StepModel(
             deployment.machine,
@@ -318,25 +320,33 @@ class StepModel:
             return one_stream(each[self.graph.executions.order], launches)
         raise ValueError(f"no state {row}")
 
-    def held_clock(self, times: StepTimes, index: int) -> float:
+    def held_clock(self, times: StepTimes, states: BatchStates, index: int) -> float:
         """The clock that the power cap (or the user's limit) holds over steps like state ``index``.
 
         Args:
-            times: of steps at the boost clock.
+            times: of steps at the boost clock; ``states``: theirs.
 
         Returns:
             Hertz; the boost clock where nothing limits it.
         """
-        return held_clock(self.machine, float(times.total_s[index]), *self.joules(times, index))
+        boosted = self.machine.boosted_device
+        row = np.array([index])
 
-    def joules(self, times: StepTimes, index: int) -> tuple[float, float]:
-        """What the cores and main memory take for one state at the clock of its times."""
-        tables = (times.nodes.core_j, times.nodes.memory_j)
-        core_j, memory_j = (
+        def at(position: int) -> Work:
+            one, state = times.of_states(index, index + 1), states.chosen(row)
+            hz = slower(boosted, position).clocks.boost_hz
+            return self.work(self.at_clock(one, state, hz, np.zeros(1, dtype=np.int64)), 0)
+
+        return held_clock(self.machine, self.work(times, index), at)
+
+    def work(self, times: StepTimes, index: int) -> Work:
+        """One state at the clock of its times."""
+        nodes = times.nodes
+        joules = (
             float(rows_summed((table[:, index] * self.graph.counts)[:, None])[0])
-            for table in tables
+            for table in (nodes.core_j, nodes.memory_j, nodes.dynamic_j)
         )
-        return core_j, memory_j
+        return Work(float(times.total_s[index]), *joules)
 
     def kernels_j(self, times: StepTimes) -> F64:
         """What the kernels of each state take beyond what the board draws while it waits, joules of

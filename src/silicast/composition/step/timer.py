@@ -168,7 +168,7 @@ class Timer:
         before_s = analytic_s(times)
         if index is not None:
             before_s, times = before_s[index], beside_analysis(times, index)
-        return replace(call, times=_slowed(times, slow, before_s))
+        return replace(call, times=_slowed(times, slow, before_s, self._most(device)))
 
     def fuse(self, node_times: NodeTimes, tokens: I64) -> None:
         """Takes off the launches that fusion saves."""
@@ -333,7 +333,15 @@ class Timer:
         times = in_whole_models(times_of(implementation, batch, boosted, known), known)
         if device.clocks.boost_hz == boosted.clocks.boost_hz:
             return times
-        return _slowed(times, analysis_of(implementation, batch, device), analytic_s(times))
+        slow = analysis_of(implementation, batch, device)
+        return _slowed(times, slow, analytic_s(times), self._most(device))
+
+    def _most(self, device: Device) -> float:
+        """How many times as long work may take at a slower clock, that of ``device``: where no
+        limit binds, some runs above the boost clock.
+        """
+        clocks = self.machine.boosted_device.clocks
+        return max(clocks.max_hz, clocks.boost_hz) / device.clocks.boost_hz
 
     def _model(self, family: str, device: Device) -> Implementation:
         implementation = implementation_for(family, device.execution_model)
@@ -383,11 +391,11 @@ def analytic_s(times: KernelTimes) -> F64:
     return times.analysis.time_s if times.analytic_s is None else times.analytic_s
 
 
-def _slowed(times: KernelTimes, slow: Analysis, before_s: F64) -> KernelTimes:
+def _slowed(times: KernelTimes, slow: Analysis, before_s: F64, most: float) -> KernelTimes:
     """``times`` at the clock of ``slow``, which the analytic model alone made, as ``before_s`` at
-    theirs.
+    theirs; never shorter, nor more than ``most`` times as long.
     """
-    ratio = slow.time_s / before_s
+    ratio = np.minimum(np.maximum(slow.time_s / before_s, 1.0), most)
     estimate = np.maximum(times.estimate_s * ratio, slow.bound_s)
     return replace(
         times,

@@ -297,7 +297,7 @@ class Breakdown:
 
     @cached_property
     def coverage(self) -> Coverage:
-        """What has a model."""
+        """The shares of operations and time that have a model."""
         missing = [node.op.variant.flag(UNMODELLED) for node in self.graph.nodes]
         spent = self.exposed_s + self.hidden_s
         names: dict[str, int] = {}

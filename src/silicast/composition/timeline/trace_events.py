@@ -117,7 +117,7 @@ class Drawn:
     end_ps: int
 
     def then(self, other: Drawn) -> Drawn:
-        """Both, one after the other."""
+        """Two timelines one after the other."""
         return Drawn(
             self.slices + other.slices,
             self.arrows + other.arrows,

@@ -55,6 +55,7 @@ class Rules:
             themselves and hand autograd an unused tensor of the weight's shape, of which one is
             kept for each shape (Megatron-LM's gradient accumulation fusion); else one weight's
             gradient at a time is there beside those that it is added to.
+        reshards: sharded weights are whole for a layer at a time; else for all of them once.
         in_line: the device's memory has no caching allocator.
         framework_bytes: of context and libraries.
         workspace_bytes: of libraries, which an allocator handed out.
@@ -67,6 +68,7 @@ class Rules:
     moment_bytes: int = 4
     offload: Offload = Offload()
     in_place: bool = True
+    reshards: bool = True
     in_line: bool = False
     framework_bytes: int = 0
     workspace_bytes: int = 0
@@ -256,6 +258,8 @@ class _States:
         rows, rules = self.rows, self.rules
         layer = largest_layer(self.model, rows.layers, rows.tp, rows.ep, rows.etp)
         whole = layer * (2.0 * self.hidden)
+        if not rules.reshards:
+            whole = (self.params.dense + self.params.experts) * float(self.hidden)
         buffers = np.where(rows.zero >= 3, whole, whole * rules.offload.weights)
         if not self.trains_all:
             return buffers

@@ -1,7 +1,10 @@
 """Weights that data ranks share and gradients that they sum, as nodes beside a layer's own.
 
 Sharded weights are gathered before a layer uses them, and gradients are summed as soon as a layer
-has them, on a stream of their own (FSDP, the distributed optimizer of Megatron-LM).
+has them, on streams of their own (FSDP, the distributed optimizer of Megatron-LM): the gather for
+the next layer runs beside this one, the sums of one layer beside the gradients of the next, and
+sums over replicas beside both. Without overlap each of them is where the device's own work waits
+for it.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from silicast.core.dtypes import BITS, RECIPES
 from silicast.distributed.memory.offload import UP
 from silicast.distributed.ranks.adapters import Adapters
 from silicast.distributed.ranks.plan import Axis, TrainingPlan
-from silicast.distributed.ranks.rank_collectives import DATA, ELEMENT, collective
+from silicast.distributed.ranks.rank_collectives import DATA, ELEMENT, REPLICAS, SUMS, collective
 from silicast.workload.graphs.graph import BEFORE, Block, Graph, Node
 from silicast.workload.models.model import ModelConfig
 
@@ -32,6 +35,7 @@ class Exchanges:
     Attributes:
         gathers_forward, gathers_backward: weights before a layer of that direction.
         sums: gradients behind each layer's backward pass.
+        weights_wait, sums_wait: the device's own work waits for these transfers.
         gradient_bits: in which they are summed.
         gradients_down: those that a CPU updates with go to the host.
         beside_products: tensor ranks transfer tokens of the forward pass while the products that
@@ -44,6 +48,8 @@ class Exchanges:
     gradient_bits: int = 32
     beside_products: bool = False
     gradients_down: bool = False
+    weights_wait: bool = False
+    sums_wait: bool = False
 
 
 @final
@@ -62,12 +68,13 @@ class DataRanks:
         """
         trained = self.adapters if self.plan.zero < 3 else None
         dense, experts = block_parameters(block, self.model, trained)
+        stream = 0 if self.exchanges.weights_wait else DATA
         if dense and self.plan.sharers > 1:
             op = collective(self.plan, "all_gather", "shard", dense * ELEMENT)
-            yield Node(name, op, (), DATA, of_weights=True)
+            yield Node(name, op, (), stream, of_weights=True)
         if experts and self.plan.group("edp").size > 1:
             op = collective(self.plan, "all_gather", "edp", experts * ELEMENT)
-            yield Node(f"experts_{name}", op, (), DATA, of_weights=True)
+            yield Node(f"experts_{name}", op, (), stream, of_weights=True)
 
     def sums(self, forward: Block) -> Iterator[Node]:
         """Sums of a layer's gradients over the ranks that hold copies of its weights."""
@@ -81,12 +88,17 @@ class DataRanks:
             if size and self.plan.group(axis).size > 1:
                 op = collective(self.plan, family, axis, size * each)
                 name = f"gradients_{'' if axis == 'shard' else 'experts_'}{family}"
-                yield Node(name, op, (), DATA, of_weights=True)
+                yield Node(name, op, (), self._stream(SUMS), of_weights=True)
         copies = self.plan.group("replicate").size
         if dense and copies > 1:
             size = dense * each // (self.plan.sharers if self.plan.zero else 1)
             op = collective(self.plan, "all_reduce", "replicate", size)
-            yield Node("gradients_replicas", op, (), DATA, of_weights=True)
+            parts = (f"gradients_{family}",) if self.plan.sharers > 1 else ()
+            yield Node("gradients_replicas", op, parts, self._stream(REPLICAS), of_weights=True)
+
+    def _stream(self, beside: int) -> int:
+        """The stream of a sum: one beside the device's work, or its own."""
+        return 0 if self.exchanges.sums_wait else beside
 
 
 def block_parameters(
@@ -132,7 +144,11 @@ def _parameters(node: Node) -> int:
 
 def waiting_for_weights(nodes: list[Node]) -> list[Node]:
     """What a layer begins with waits for its weights, and for what the host held of it."""
-    gathers = tuple(node.name for node in nodes if node.of_weights and node.stream in COMES)
+    gathers = tuple(
+        node.name
+        for node in nodes
+        if node.of_weights and (node.stream in COMES or node.op.family == "all_gather")
+    )
     for index, node in enumerate(nodes):
         if node.name not in gathers:
             waits = (*(node.inputs or (BEFORE,)), *gathers)
@@ -149,6 +165,8 @@ def without_weights(node: Node) -> Node:
 
 
 def behind_gradients(node: Node, nodes: list[Node]) -> Node:
-    """A sum behind the last of a layer's gradients of weights."""
+    """A sum behind the last of a layer's gradients of weights, or behind a part of itself."""
+    if node.inputs:
+        return node
     last = [each.name for each in nodes if each.name.endswith(OF_WEIGHTS)][-1:]
     return replace(node, inputs=tuple(last))

@@ -6,7 +6,9 @@ from silicast.distributed.ranks.plan import Axis, TrainingPlan
 from silicast.workload.graphs.op import Op, Variant
 
 TENSOR, EXPERTS, DATA, CONTEXT = 1, 2, 3, 4
-"""Streams of the transfers of each kind beside the device's own work (stream 0)."""
+SUMS, REPLICAS = 8, 9
+"""Streams of the transfers of each kind beside the device's own work (stream 0): weights that are
+gathered (``DATA``), gradients that are summed, and their sums over replicas have one each."""
 ELEMENT = 2
 """Bytes of an element between kernels, and of a weight that is gathered: 16 bits."""
 

@@ -257,7 +257,13 @@ def _times(rank: Rank, plans: Candidates, table: F64, overlap: Overlap) -> F64:
     shared = np.where(zero > 0, plans.column("dp") * plans.column("cp"), 1)
     bandwidth = rank.deployment.device.dram.bandwidth_bytes_per_s
     update = (held + experts) / shared * UPDATE_BYTES / bandwidth
-    times: F64 = count * slowest + bubble + left + update
+    machine = rank.deployment.machine
+    host = machine.engine.host
+    update = update + (host.update_us or host.step_us) * machine.host_us_s
+    chunks = plans.column("virtual_stages")
+    stage = np.where(pp > 1, host.stage_us * machine.host_us_s, 0.0)
+    scheduled = (count * chunks + pp - 1) * stage
+    times: F64 = count * slowest + bubble + scheduled + left + update
     return times
 
 

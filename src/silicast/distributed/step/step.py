@@ -177,7 +177,14 @@ class MicroBatches:
         if rank.plan.group("dp_cp").size == rank.plan.group("edp").size == 1:
             return MicroBatches(between, between, replace(between, gradients_down=down))
         if rank.plan.zero == 3:
-            always = replace(between, gathers_forward=True, gathers_backward=True, sums=True)
+            always = replace(
+                between,
+                gathers_forward=True,
+                gathers_backward=rank.deployment.engine.training.reshard_after_forward,
+                sums=True,
+                weights_wait=not overlap.weights,
+                sums_wait=not overlap.gradients,
+            )
             return MicroBatches(always, always, replace(always, gradients_down=down))
         gathers = rank.plan.zero > 0 and overlap.weights
         return MicroBatches(

@@ -15,12 +15,12 @@ from silicast.exploration.space import LISTED
 @final
 @METHODS.register
 class Exhaustive(Method):
-    """One after the other."""
+    """Evaluates every design of the space in order."""
 
     name: ClassVar[str] = "exhaustive"
 
     def batch(self, tried: int) -> int:  # noqa: ARG002
-        """A page of the list."""
+        """How many designs are proposed at a time."""
         return 1024
 
     def propose(self, history: History, seed: int, count: int) -> I64:  # noqa: ARG002

@@ -21,5 +21,5 @@ class Random(Method):
         return 64
 
     def propose(self, history: History, seed: int, count: int) -> I64:
-        """Any that were not tried."""
+        """Designs at random that were not evaluated before."""
         return history.space.draw(generator(seed, len(history)), count, history.codes)

@@ -77,6 +77,7 @@ class Torchtitan(TrainingConfig):
             whole = local * dp
             remark.append(f"training.global_batch_size: {local} on each of {dp} data ranks")
         slices = degrees.count("pipeline_parallel_microbatch_size", default=1)
+        compiles = max(compiled.flag("enable"), training.flag("compile"))
         workload: Tree = {
             "seq_len": training.count("seq_len"),
             "global_batch": whole,
@@ -92,13 +93,13 @@ class Torchtitan(TrainingConfig):
         scenario: Tree = {
             "model": MODELS[key],
             "parallel": parallel,
-            "engine": {"name": "fsdp"},
+            "engine": {"name": "fsdp", "options": _options(degrees, training, compiles, pp)},
             "precision": {"recipe": _recipe(model, training)},
             "workload": workload,
         }
         if ranks:
             scenario["cluster"] = {"gpus": ranks}
-        if compiled.flag("enable") or training.flag("compile"):
+        if compiles:
             remark.append("compile: kernels that a compiler fuses are not told apart in training")
         return scenario, [*remark, *more, *not_used([job])]
 
@@ -149,7 +150,7 @@ def _parallel(degrees: _Degrees, devices: int) -> tuple[Tree, int, list[str]]:
     copies = degrees.count("data_parallel_replicate_degree", default=1)
     shard = degrees.count("data_parallel_shard_degree", default=-1, least=-1)
     remaining = degrees.text("fsdp_reshard_after_forward", default="default")
-    zero = 3 if remaining == "always" or (remaining == "default" and pp == 1) else 2
+    zero = 3 if remaining == "always" or pp == 1 else 2
     others = tp * pp * cp * copies
     if shard < 1 and devices:  # all that the other degrees leave
         shard, left = divmod(devices, others)
@@ -198,6 +199,20 @@ def _parallel(degrees: _Degrees, devices: int) -> tuple[Tree, int, list[str]]:
     return parallel, tp * pp * cp * dp if shard > 0 else 0, remarks
 
 
+def _options(degrees: _Degrees, training: Fields, compiles: bool, pp: int) -> Tree:
+    """How weights are sharded, in which format gradients are summed, and whether the loss is one
+    kernel.
+    """
+    reduced = training.text("mixed_precision_reduce", default="float32")
+    options: Tree = {
+        "gradient_format": "fp32" if reduced == "float32" else "bf16",
+        "fused_loss": compiles,
+    }
+    if pp == 1 and degrees.text("fsdp_reshard_after_forward", default="default") == "never":
+        options["reshard_after_forward"] = False
+    return options
+
+
 def _recompute(table: Fields, remarks: list[str]) -> str:
     """What is computed again; remarks are added to ``remarks``."""
     mode, option = table.text("mode", default="selective"), table.text("selective_ac_option")
@@ -211,8 +226,8 @@ def _recompute(table: Fields, remarks: list[str]) -> str:
         # stay where the MLP alone is computed again.
         remarks.append("selective_ac_option: op, every second product, is taken as the whole MLP")
         return "selective:mlp"
-    elif kind == "selective" and option:
-        remarks.append(f"selective_ac_option: every layer of {option} is taken as selective")
+    elif kind == "selective" and option.isdigit() and int(option) > 0:
+        return f"full:{option}"
     return kind
 
 

@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 
@@ -24,11 +24,13 @@ from silicast.core.numerics import F64, exp_fixed
 from silicast.core.prediction import Z90, Quantity
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Analysis, KernelTimes
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.formats import computes_in
-from silicast.kernels.physics.power import as_built, energy_growth, voltage_hz
+from silicast.kernels.physics.power import energy_growth, silicon, voltage_hz
 from silicast.workload.graphs.op import OpBatch, Variant
+
+if TYPE_CHECKING:
+    from silicast.kernels.implementation import Analysis, KernelTimes
 
 PHYSICS = "energy"
 UNMEASURED = (
@@ -154,6 +156,16 @@ def above_static_j(times: KernelTimes, batch: OpBatch, device: Device) -> F64 | 
     return above_static_j
 
 
+def dynamic_w(analysis: Analysis, batch: OpBatch, device: Device, seconds: F64) -> F64:
+    """Watts of kernels that take ``seconds``, beyond what the board draws while it waits, as if it
+    had no limit; shape (n,).
+    """
+    current = energies(device, batch.family, batch.variant)
+    work = actions(analysis, batch.variant, device)
+    watts: F64 = free_power(current, work, seconds, device) - current.static_w
+    return watts
+
+
 def _counted(joules: F64, times: KernelTimes, device: Device) -> KernelEnergy:
     """Energy that the model counted action by action, of a device whose file says what each takes,
     with what it draws for as long as the kernel is expected to take. Its power limit has made the
@@ -199,7 +211,7 @@ def model_log_sd(device: Device, waiting_share: float) -> float:
     log_sd = c["log_sd"]
     if not physics.is_measured(device.architecture):
         log_sd = max(log_sd, c["unmeasured_log_sd"])
-    if f"static_w.{device.name}" in c:
+    if f"static_w.{silicon(device).name}" in c:
         return log_sd
     return math.hypot(log_sd, min(waiting_share, 1.0) * _waiting_log_sd())
 
@@ -347,8 +359,8 @@ def board_w(device: Device, c: Mapping[str, float]) -> BoardPower:
     pipe, compute = _matrix(device, Variant("bf16"))
     relative = c.get(f"relative_energy.fma.{compute}", 1.0) if pipe == "fma" else 1.0
     rate = NOMINAL["tensor"] * device.peak_per_s(pipe, compute)
-    built_w = as_built(device).power_cap_w or device.power_cap_w
-    static = c.get(f"static_w.{device.name}", c["static_share"] * built_w)
+    built_w = silicon(device).power_cap_w or device.power_cap_w
+    static = c.get(f"static_w.{silicon(device).name}", c["static_share"] * built_w)
     return BoardPower(
         cap_w=device.power_cap_w,
         static_w=static,
@@ -371,7 +383,7 @@ def _scale(device: Device, c: Mapping[str, float]) -> float:
     the measured boards' products take of theirs, this one's would take of its own. The scale lies
     half-way, in logarithms, between that and the measured boards' energies as they are.
     """
-    built = as_built(device)
+    built = silicon(device)
     built = built if applies_to(built) else device
     current = board_w(built, c)
     memory = NOMINAL["dram"] * built.dram.bandwidth_bytes_per_s * dram_byte_j(built, c)

@@ -1,11 +1,11 @@
-"""The clock that a board's power limit allows, by one law for all kinds of work.
+"""What work draws of a board's power limit, by one law for all kinds of work.
 
-    power = idle + core energy / time x clock ** (8/3) + memory energy / time
+    power = idle + (core energy x clock ** (13/8) + memory energy) / time
 
-with the clock relative to the one that the time is of: rate goes with the clock, energy of an
-operation with the square of the voltage, which falls with about the 0.83rd power of the clock. From
-a floor down the voltage stays, and power of the cores goes with the clock alone
-(docs/explanation/power-and-energy.md).
+with the clock relative to the one that the energy is of: energy of an operation goes with the
+square of the voltage, which falls with about the 0.81st power of the clock. From a floor down the
+voltage stays (docs/explanation/power-and-energy.md). :mod:`.held_clock` finds the clock at which
+that is the limit.
 
 A device is in one of three states (:attr:`.Device.power_state`): a "cool" board has just begun, as
 where campaigns measure one kernel; a "hot" one has done the same for seconds, as in passes of whole
@@ -15,13 +15,10 @@ models; at "boost" no limit binds: whoever mixes kernels asks for their times so
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar, final
-
-import numpy as np
 
 from silicast.core import xp
 from silicast.core.errors import SilicastError
@@ -30,7 +27,6 @@ from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.formats import computes_in
-from silicast.workload.graphs.op import OpBatch
 
 if TYPE_CHECKING:
     from silicast.kernels.implementation import Analysis
@@ -39,12 +35,7 @@ PHYSICS = "power"
 
 MIN_CLOCK_SHARE = 0.1
 """No cap slows a board further down: below that, it would not run at all."""
-CLOCKS = (*(1.0 - step / 40.0 for step in range(21)), *(0.47 * 0.93**step for step in range(40)))
-"""Shares of the boost clock at which work is evaluated: a kernel turns from memory to compute bound
-within a few percent.
-"""
 N = TypeVar("N", float, F64)
-_FALLING = tuple(-share for share in CLOCKS)
 
 
 @final
@@ -132,7 +123,7 @@ def board(device: Device, dtype: str) -> Board:
 def board_from(device: Device, dtype: str, c: Mapping[str, float]) -> Board:
     """:func:`board` under constants that are being fitted."""
     compute = computes_in(device, dtype)
-    built_hz, own_hz = as_built(device).clocks.boost_hz, device.clocks.boost_hz
+    built_hz, own_hz = silicon(device).clocks.boost_hz, device.clocks.boost_hz
     floor_hz = _floor_hz(built_hz, c)
     clock = max(own_hz, floor_hz) / c["reference_hz"]
     fma_w = _full_rate(device) * c["fma_operation_j"] * energy_growth(clock)
@@ -151,7 +142,7 @@ def idle_w(device: Device, share: float) -> float:
     """What a board draws without work: published, or a share of the limit that it was built for."""
     if device.idle_power_w is not None:
         return device.idle_power_w
-    return share * (as_built(device).power_cap_w or device.power_cap_w or 0.0)
+    return share * (silicon(device).power_cap_w or device.power_cap_w or 0.0)
 
 
 def _full_rate(device: Device) -> float:
@@ -193,11 +184,24 @@ def as_built(device: Device) -> Device:
         return device
 
 
+@lru_cache(maxsize=1024)
+def silicon(device: Device) -> Device:
+    """The board of the catalog whose chip a device has, at that board's clocks: the one that its
+    description changes, while that keeps the architecture; else :func:`as_built`.
+    """
+    if device.base:
+        board = find_device(device.base)
+        same = board.architecture, board.execution_model
+        if (device.architecture, device.execution_model) == same:
+            return board
+    return as_built(device)
+
+
 @lru_cache(maxsize=512)
 def voltage_hz(device: Device) -> float:
     """The clock whose voltage the device runs at: its boost clock, but not below the floor."""
     constants = load_physics(PHYSICS).constants(device.architecture)
-    floor_hz = _floor_hz(as_built(device).clocks.boost_hz, constants)
+    floor_hz = _floor_hz(silicon(device).clocks.boost_hz, constants)
     return max(device.clocks.boost_hz, floor_hz)
 
 
@@ -206,10 +210,11 @@ def _floor_hz(boost_hz: float, c: Mapping[str, float]) -> float:
     return max(c["floor_share"] * boost_hz, c.get("floor_hz", 0.0))
 
 
-def energy_growth(clock: float) -> float:
+def energy_growth(clock: N) -> N:
     """Clock ** 1.625, close to 5/3, by square roots: the same bits on every machine."""
-    half = math.sqrt(clock)
-    return clock * half * math.sqrt(math.sqrt(half))
+    half: N = xp.sqrt(clock)  # type: ignore[assignment]
+    growth: N = clock * half * xp.sqrt(xp.sqrt(half))  # type: ignore[assignment]
+    return growth
 
 
 def drawn(analysis: Analysis, dtype: str, device: Device, seconds: F64) -> Draw:
@@ -233,104 +238,8 @@ def drawn(analysis: Analysis, dtype: str, device: Device, seconds: F64) -> Draw:
     return Draw(core, rate * current.byte_j)
 
 
-def clock_share(current: Board, core_w: F64, memory_w: F64) -> F64:
-    """The clock that is held over work of this draw for ever, over that which the draw is of.
-
-    Below a tenth no board is slowed.
-    """
-    busy = xp.maximum(core_w, 1e-9)
-    every: F64 = xp.full_like(busy, 1.0)
-    if current.limit_w == math.inf:
-        return every
-    left = (current.limit_w - current.idle_w) - memory_w
-    if xp.all_of(left >= busy):
-        return every
-    ratio = xp.maximum(left, 1e-9) / busy
-    quarter = xp.sqrt(xp.sqrt(ratio))  # ratio ** 0.375 undoes clock ** (8/3)
-    free = quarter * xp.sqrt(quarter)
-    if current.floor > 0.0:  # from the floor down, power is in proportion to the clock
-        free = xp.minimum(free, ratio * current.floor ** (-5.0 / 3.0))
-    # a slower clock moves fewer bytes too, so that power falls in proportion at the least; half of
-    # that clock, so that it decides under a user's limits only: constants were fitted without it
-    alike = 0.5 * (current.limit_w - current.idle_w) / (busy + memory_w)
-    share: F64 = xp.minimum(xp.maximum(xp.maximum(free, alike), MIN_CLOCK_SHARE), 1.0)
-    return share
-
-
-def held_share(analysis: Analysis, dtype: str, device: Device, seconds: F64) -> F64:
-    """:func:`clock_share` of each kernel by itself, in the state of the device.
-
-    A cool board is heated by what it repeats: short kernels are done before it slows down.
-    """
-    current, draw = board(device, dtype), drawn(analysis, dtype, device, seconds)
-    share = clock_share(current, draw.core_w, draw.memory_w)
-    if device.power_state == "hot" or xp.all_of(share >= 1.0):
-        return share
-    heat = seconds / (seconds + current.heat_s)
-    held_share: F64 = 1.0 - heat * (1.0 - share)
-    return held_share
-
-
 def state_log_sd(share: N, device: Device) -> N:
     """Log sd of times upwards: campaigns of different days slow a board further the more its limit
     slows it.
     """
     return load_physics(PHYSICS).constants(device.architecture)["state_spread"] * (1.0 - share)
-
-
-def slowdown(
-    batch: OpBatch, device: Device, share: F64, time_s: F64, at: Callable[[OpBatch, Device], F64]
-) -> F64:
-    """How much longer kernels take at their shares of the clock, at least 1.
-
-    Args:
-        share: shape (n,).
-        time_s: at the device's clock.
-        at: times of some of them on a slower device; asked at the two clocks of :data:`CLOCKS`
-            around each share, between which time is a line in one over the clock.
-    """
-    if not isinstance(share, np.ndarray):
-        return _between_clocks(batch, device, share, time_s, at)
-    slowdown = np.ones(len(share))
-    slow = np.flatnonzero(share < 1.0)
-    positions = np.searchsorted(_FALLING, -share[slow], side="right") - 1
-    positions = np.minimum(positions, len(CLOCKS) - 2)
-    for position in np.unique(positions).tolist():
-        rows = slow[positions == position]
-        slowdown[rows] = _between_clocks(batch.rows(rows), device, share[rows], time_s[rows], at)
-    return slowdown
-
-
-def _between_clocks(
-    batch: OpBatch, device: Device, share: F64, time_s: F64, at: Callable[[OpBatch, Device], F64]
-) -> F64:
-    """:func:`slowdown` of kernels between the same two clocks."""
-    position = place_of(share if not isinstance(share, np.ndarray) else float(share[0]))
-    if xp.all_of(share >= 1.0):
-        return xp.full_like(time_s, 1.0)
-    weight = weight_of(position, share)
-    fast = time_s if position == 0 else at(batch, slower(device, position))
-    slow = at(batch, slower(device, position + 1))
-    between_clocks: F64 = xp.maximum((fast + weight * (slow - fast)) / time_s, 1.0)
-    return between_clocks
-
-
-@lru_cache(maxsize=4096)
-def slower(device: Device, index: int) -> Device:
-    """The device at a clock of :data:`CLOCKS`, over its own."""
-    return device.at_clock(device.clocks.boost_hz * CLOCKS[index]) if index else device
-
-
-def place_of(share: float) -> int:
-    """The faster of the two clocks of :data:`CLOCKS` around a share.
-
-    >>> [CLOCKS[place_of(0.96) + step] for step in (0, 1)]
-    [0.975, 0.95]
-    """
-    return min(bisect_right(_FALLING, -share) - 1, len(CLOCKS) - 2)
-
-
-def weight_of(index: int, share: F64) -> F64:
-    """How far a share is on the way to the slower of two clocks, in one over the clock."""
-    high, low = 1.0 / CLOCKS[index], 1.0 / CLOCKS[index + 1]
-    return (1.0 / share - high) / (low - high)

@@ -96,7 +96,7 @@ def octaves_to_measured(family: str, dtype: str, device: Device) -> float:
     of matrix rate, bandwidth and power cap; 0 where it has none. A user's limits change no board.
     """
     twins = _of_architecture(family, dtype, device.architecture)
-    board = as_built(device)
+    board = device if device.base else as_built(device)
     return min((octaves_between(board, find_device(name)) for name in twins), default=0.0)
 
 

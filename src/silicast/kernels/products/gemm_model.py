@@ -277,7 +277,7 @@ def evaluate(
     low /= core
     low *= loss
     core += low
-    core += per_core * steps.store_s
+    core += _stored(per_core, steps.store_s, c.get("store_hidden", 0.0))
     time = _overlapped(core, l2, dram, loss)
     time += folding + (c["launch_s"] + c["fill_s"] + c["extra_s"])
     if tiles.most_side is not None and tiles.most_batch is not None:
@@ -313,6 +313,14 @@ def _split(
     split = gain > folding
     splits = np.where(split, splits, 1.0)
     return blocks * splits, deep / splits, np.where(split, folding, 0.0)
+
+
+def _stored(per_core: F64, store_s: F64, hidden: float) -> F64:
+    """Time in which the busiest core writes its tiles: the last one's, and of those before as much
+    as the next block's main loop does not hide.
+    """
+    exposed = per_core if hidden == 0.0 else 1.0 + (1.0 - hidden) * (per_core - 1.0)
+    return exposed * store_s
 
 
 def _page_misses(

@@ -272,7 +272,7 @@ class AttentionDecode(_Attention):
         return False
 
     def why_not_measured(self, kernel: Columns, machine: MeasuredMachine) -> str:
-        """Also lists of lengths."""
+        """Refuses lists of lengths too."""
         if not isinstance(kernel["kv_len"], int):
             return "sequences of different lengths are not measured here"
         return super().why_not_measured(kernel, machine)

@@ -74,7 +74,7 @@ class Gemm(Bench):
         return ("n", "k") if narrow else ()
 
     def settle(self, kernel: Columns, machine: MeasuredMachine) -> Columns:
-        """With enough rows for int8."""
+        """Raises ``m`` to the rows that int8 products need."""
         settle = super().settle(kernel, machine)
         least = LEAST_ROWS if settle["dtype"] == "int8" else 1
         return {**settle, "m": max(least, settle["m"])}

@@ -37,7 +37,7 @@ class Sampling(_Logits):
     tiny_sizes: ClassVar = {"rows": 2, "vocab": 100}
 
     def bytes_needed(self, kernel: Columns) -> int:
-        """Also the copy in fp32."""
+        """Bytes of the logits and of their copy in fp32."""
         return super().bytes_needed(kernel) + (
             tensor_bytes("fp32", kernel["rows"], kernel["vocab"] + 2)
         )

@@ -39,7 +39,7 @@ class Elementwise(Bench):
         return {**kernel, "inputs": KINDS[kernel["kind"]][1]}
 
     def why_not_measured(self, kernel: Columns, machine: MeasuredMachine) -> str:  # noqa: ARG002
-        """Other kinds and inputs."""
+        """Refuses other kinds and numbers of inputs."""
         kind = kernel.get("kind", "copy")
         if kind not in CALLS:
             return f"kind = {kind!r} is not measured here"
@@ -120,7 +120,7 @@ class Embedding(Bench):
     caches: ClassVar = ("cold", "warm")
 
     def why_not_measured(self, kernel: Columns, machine: MeasuredMachine) -> str:  # noqa: ARG002
-        """A table of unknown length."""
+        """Refuses a table of unknown length."""
         return "" if "vocab" in kernel else "state the length of the table: vocab"
 
     def bytes_needed(self, kernel: Columns) -> int:
@@ -212,7 +212,7 @@ class Optimizer(Bench):
     traced: ClassVar = False
 
     def why_not_measured(self, kernel: Columns, machine: MeasuredMachine) -> str:  # noqa: ARG002
-        """Other kinds and formats."""
+        """Refuses other kinds and formats."""
         kind = kernel.get("kind", "adamw")
         if kind not in STATES:
             return f"kind = {kind!r} is not measured here"

@@ -211,7 +211,8 @@ def importer_of(source: Source, name: str = "") -> Importer:
     if importer is None:
         raise source.error(
             f"is of no format that is known: it looks like {look(source)}",
-            hint=f"one of {', '.join(known)}; how to make them: docs/how-to/import-measurements.md",
+            hint=f"one of {', '.join(known)}; a training configuration becomes a scenario with -o "
+            "FILE.json; docs/how-to/import-measurements.md",
         )
     return importer
 

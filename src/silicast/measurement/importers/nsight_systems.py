@@ -84,7 +84,7 @@ def _tables(database: sqlite3.Connection) -> set[str]:
 
 @final
 class _Report:
-    """A database and its tables."""
+    """An Nsight Systems database and its tables."""
 
     def __init__(self, database: sqlite3.Connection, source: Source) -> None:
         self.database, self.source = database, source

@@ -110,7 +110,7 @@ class Dataset:
     notes: tuple[str, ...] = ()
 
     def __add__(self, other: Dataset) -> Dataset:
-        """All rows of both."""
+        """The rows of both datasets."""
         both = {
             each.name: getattr(self, each.name) + getattr(other, each.name)
             for each in fields(Dataset)

@@ -100,7 +100,7 @@ class _HostCosts:
         return lambda: linear(x, weight, bias)
 
     def _launch(self) -> Sample:
-        """An empty kernel, awaited."""
+        """Launches an empty kernel and waits for it."""
         x = self._numbers(SMALL)
 
         def call() -> None:

@@ -105,7 +105,7 @@ class CpuRuntime(Runtime):
 
 @final
 class CudaRuntime(Runtime):
-    """A GPU."""
+    """PyTorch's runtime on a CUDA GPU."""
 
     kind: ClassVar[str] = "cuda"
 
@@ -127,7 +127,7 @@ class CudaRuntime(Runtime):
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """Also selects the GPU."""
+        """Selects the GPU and prepares PyTorch."""
         with self.torch.cuda.device(self.machine.index), super().ready():
             yield
 

@@ -57,7 +57,7 @@ class Chooser(Protocol):
         """The next kernel; None if none is left, or none that fits into ``left_s`` seconds."""
 
     def tell(self, kernel: Columns, latency_us: float) -> None:
-        """Adds a measured kernel."""
+        """Adds a measured kernel to the design."""
 
     def failed(self, kernel: Columns, reason: str) -> None:
         """Removes a kernel that cannot be measured."""

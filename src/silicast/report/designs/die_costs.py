@@ -70,7 +70,7 @@ def cost_of_design(
 
 
 def cost_data(design_cost: DesignCost) -> dict[str, Any]:
-    """The same, for JSON."""
+    """The costs of a die as JSON data."""
     die = design_cost.die
     return {
         "area_mm2": die.area_mm2,
@@ -85,7 +85,7 @@ def cost_data(design_cost: DesignCost) -> dict[str, Any]:
 
 
 def cost_card(design_cost: DesignCost) -> RenderableType:
-    """The same, to read."""
+    """The costs of a die as text."""
     die = design_cost.die
     facts = Facts(f"a die of {design_cost.name} at {design_cost.node_nm:g} nm")
     facts.add("area", f"{rounded(die.area_mm2)} mm2")

@@ -102,7 +102,9 @@ def mapping_card(nest: LoopNest, cost: Cost, answer: Mapped | None = None) -> Re
         f"{rounded(cost.energy_pj[0] / cost.einsum.points)} pJ a product",
     )
     facts.add("time", f"{whole(cost.cycles[0])} cycles, {rounded(cost.seconds[0] * 1e3)} ms")
-    facts.add("units at work", f"{cost.utilisation[0]:.1%} of {cost.architecture.units}")
+    facts.add(
+        "units at work", f"{100.0 * cost.utilisation[0]:.1f} % of {cost.architecture.units:,}"
+    )
     if cost.zeros is not None:
         left = float(cost.zeros.computes.actual[0]) / float(cost.points[0])
         facts.add("products left", f"{left:.1%} of {whole(cost.points[0])}")

@@ -48,7 +48,7 @@ def difference_report(difference: Difference, changed: Changed) -> RenderableTyp
 
 
 def difference_markdown(difference: Difference, changed: Changed) -> str:
-    """The same as Markdown."""
+    """A comparison of two answers as Markdown."""
     blocks = [
         "\n".join(f"- {line}" for line in changes(changed)),
         _markdown(METRICS, metric_rows(difference)),

@@ -120,7 +120,9 @@ def serving_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     """The objective, the KV cache, the queue, the use of the devices, limits and the knee."""
     why, told = answer["why"], without_tokens(answer["metrics"])
     values = {n: float(q["estimate"]) for n, q in told.items()}
+    yield from cache_lines(why.get("kv_cache"))
     yield from slo_lines(why.get("slo", {}))
+    yield from span_lines(why)
     if "kv_utilisation" in values:
         yield _kv_line(values)
         if "host_hit_rate" in values:
@@ -170,6 +172,31 @@ def slo_lines(verdicts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         yield f"objective {'kept' if each['kept'] else 'missed'}: {label} {value}, limit {limit}"
 
 
+def span_lines(why: Mapping[str, Any]) -> Iterator[str]:
+    """What part of the run the figures are of, where requests come at a rate.
+
+    >>> steady = {"seconds": 80.0, "measured": 960, "warm_up": 20, "drain": 20, "keeps_up": True}
+    >>> list(span_lines({"steady_state": steady}))
+    ['steady state: 960 requests sent in 80.0 s; 20 of the warm-up and 20 of the drain left out']
+    >>> list(span_lines({"requests": {"sent": 100, "queue_growth": 0.0}}))
+    ['100 requests from the first sent to the last token, warm-up and drain included']
+    """
+    steady, requests = why.get("steady_state"), why.get("requests", {})
+    if steady is not None:
+        yield (
+            f"steady state: {steady['measured']:,} requests sent in "
+            f"{duration(steady['seconds'])}; {steady['warm_up']:,} of the warm-up and "
+            f"{steady['drain']:,} of the drain left out"
+        )
+        if not steady["keeps_up"]:
+            yield "there is no steady state: more requests come than are answered, and waits grow"
+    elif "queue_growth" in requests:
+        yield (
+            f"{requests['sent']:,} requests from the first sent to the last token, warm-up and "
+            "drain included"
+        )
+
+
 def limit_line(queued: Mapping[str, float]) -> str:
     """Why requests wait, the longest reason first.
 
@@ -205,6 +232,21 @@ def knee_line(knee: Mapping[str, float], load: float) -> str:
         f"knee near {rounded(knee['rate_per_s'])} requests/s ({knee['concurrency']:,.0f} in "
         f"flight), most {rounded(most)} ({knee['most_concurrency']:,.0f}): {now}"
     )
+
+
+def cache_lines(cache: Mapping[str, Any] | None) -> Iterator[str]:
+    """What engines print of their cache when they start.
+
+    >>> list(cache_lines({"tokens": 35264, "model_tokens": 32768, "max_concurrency": 1.076}))
+    ['KV cache size: 35,264 tokens; maximum concurrency for 32,768 tokens per request: 1.08x']
+    """
+    if cache is None:
+        return
+    line = f"KV cache size: {cache['tokens']:,} tokens"
+    if cache["model_tokens"]:
+        each = f"{cache['model_tokens']:,} tokens per request"
+        line += f"; maximum concurrency for {each}: {cache['max_concurrency']:.2f}x"
+    yield line
 
 
 def _kv_line(values: Mapping[str, float]) -> str:

@@ -12,7 +12,7 @@ MANY = 10
 
 @final
 class MappingSearches:
-    """Those since it was made."""
+    """Counts the mapping searches since it was made."""
 
     def __init__(self) -> None:
         self._before = _in_all()
@@ -23,7 +23,7 @@ class MappingSearches:
         self._noted += 1
 
     def count(self) -> int:
-        """How many there were."""
+        """Number of mapping searches so far."""
         return _in_all() - self._before + self._noted
 
     def advice(self, device: object, model: object) -> str:

@@ -32,7 +32,8 @@ def milliseconds(text: str, field: str) -> float:
     factor = MILLISECONDS.get(unit.replace("µ", "u").replace("μ", "u"))
     if factor is None:
         remark = f"unit {unit!r} of {text[:60]!r}" if unit else f"{text[:60]!r} has no unit"
-        raise _wrong(remark, field, f"one of {', '.join(MILLISECONDS)}")
+        units = f"units are {', '.join(MILLISECONDS)}"
+        raise _wrong(remark, field, units if unit else f"write {number}ms; {units}")
     milliseconds = float(number) * factor
     if not 0.0 < milliseconds < math.inf:
         raise _wrong(f"{text[:60]!r} is not above zero", field)

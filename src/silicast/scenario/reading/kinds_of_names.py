@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.plain_data import shown
 
+FILES = {
+    "device": "a device file ends in .toml",
+    "model": "a model is a config.json, or a folder with one",
+    "engine": "an engine file ends in .toml",
+}
+"""Kind of name -> what its file looks like."""
 
-def with_kind(error: SilicastError, spec: str | dict[str, Any]) -> SilicastError:
-    """An unknown name's error with what the name is a name of, where it is one of another kind.
+
+def with_kind(
+    error: SilicastError, spec: str | dict[str, Any], folder: Path = Path()
+) -> SilicastError:
+    """An unknown name's error with what the name is a name of, where it is one of another kind, or
+    the path of a file (relative to ``folder``).
 
     >>> unknown = unknown_name("unknown device 'vllm'", "device", "did you mean L4?")
     >>> str(with_kind(unknown, "vllm"))
@@ -23,6 +34,9 @@ def with_kind(error: SilicastError, spec: str | dict[str, Any]) -> SilicastError
             return unknown_name(
                 error.message, error.field, f"{spec} is {article} {other}", file=error.file
             )
+    if kind in FILES and (folder / spec).exists():
+        hint = f"{spec} is a path, but {FILES[kind]}"
+        return unknown_name(error.message, error.field, hint, file=error.file)
     return error
 
 

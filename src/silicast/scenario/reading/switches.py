@@ -51,19 +51,24 @@ USUAL: Mapping[str, str] = {"parallel.schedule": "1f1b"}
 from the rest (``gpipe`` by what it keeps) where a stated one is the usual one by another name.
 """
 OFF = (None, False, "", 0, "off", "cool")
+OVERRIDDEN = "{} at the top is not used: every pool states its own"
 IDLE = "{} = {} changes nothing here: with {} the answer is the same"
 
 
 def remarked(
     answerer: Answerer, scenarios: Sequence[Scenario], items: Sequence[Answer | SilicastError]
 ) -> list[Answer | SilicastError]:
-    """Answers with a remark for each switch that is on and changes nothing.
+    """Answers with a remark for each switch that is on and changes nothing, and for each field that
+    all pools override.
 
     Args:
         answerer: what gave the answers.
-        scenarios, found: each and its answer.
+        scenarios, items: each and its answer.
     """
-    replies = list(items)
+    replies = [
+        _saying(reply, *map(OVERRIDDEN.format, scenario.overridden))
+        for scenario, reply in zip(scenarios, items, strict=True)
+    ]
     if answerer.searches:
         return replies
     waiting = [
@@ -143,7 +148,7 @@ def _alike(one: Answer | SilicastError, other: Answer | SilicastError) -> bool:
     return (one.metrics, one.bound) == (other.metrics, other.bound)
 
 
-def _saying(answer: Answer | SilicastError, message: str) -> Answer | SilicastError:
-    if not isinstance(answer, Answer):
+def _saying(answer: Answer | SilicastError, *messages: str) -> Answer | SilicastError:
+    if not isinstance(answer, Answer) or not messages:
         return answer
-    return msgspec.structs.replace(answer, warnings=[*answer.warnings, message])
+    return msgspec.structs.replace(answer, warnings=[*answer.warnings, *messages])

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from silicast.composition.engines.engine import Engine
-from silicast.composition.step.machine import IN_LINE
+from silicast.composition.engines.switches import check_kernels, is_switch, quantised
+from silicast.composition.engines.switches import choose as own_switches
+from silicast.composition.step.machine import IN_LINE, Machine
 from silicast.hardware.device import Device
 from silicast.hardware.platforms import listed, runs_on
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolve import engine_of
+from silicast.workload.models.model import ModelConfig
+from silicast.workload.models.precision import Precision
 
 
 def chosen_engine(scenario: Scenario, options: Collection[str] = ()) -> tuple[Engine, list[str]]:
@@ -32,11 +37,41 @@ def chosen_engine(scenario: Scenario, options: Collection[str] = ()) -> tuple[En
     if engine.kind == "serving":
         options = ()
     switches = {name: value for name, value in stated.items() if name not in options}
+    remarks = _other_version(scenario, engine)
     if switches:
         from silicast.composition.engines.engine_options import with_options
 
-        engine = with_options(engine, switches)
-    return engine, _other_version(scenario, engine)
+        meant = own_switches(engine, switches, version)
+        remarks += meant.remarks
+        ours = {name: value for name, value in switches.items() if not is_switch(engine, name)}
+        engine = with_options(meant.engine, meant.options | ours)
+    return engine, remarks
+
+
+def checked_engine(
+    scenario: Scenario, machine: Machine, model: ModelConfig, formats: Precision
+) -> tuple[Machine, list[str]]:
+    """The machine with the kernels that switches of its engine choose, as far as device and formats
+    can run them.
+
+    Raises:
+        SilicastError: kernels that they cannot run.
+    """
+    if scenario.engine is None or not machine.engine.kernels.chosen:
+        return machine, []
+    engine, remarks = check_kernels(
+        machine.engine, scenario.engine.options, machine.device, model, formats
+    )
+    return replace(machine, engine=engine), remarks
+
+
+def with_quantisation(scenario: Scenario, engine: Engine, formats: Precision) -> Precision:
+    """The formats with what the engine's own switch for the weights asks for."""
+    if scenario.engine is None or not scenario.engine.options:
+        return formats
+    table = scenario.raw.precision
+    recipe = (table.recipe or table.weights or "") if table is not None else ""
+    return quantised(engine, scenario.engine.options, formats, recipe)
 
 
 QUEUES = ("serving", "capacity")
@@ -101,8 +136,10 @@ def _other_version(scenario: Scenario, engine: Engine) -> list[str]:
     stated = scenario.engine.version if scenario.engine else ""
     if not stated or f"{stated}.".removeprefix("v").startswith(f"{engine.version}."):
         return []
-    from silicast.composition.engines.engine_versions import lacking
+    from silicast.composition.engines.engine_versions import lacking, otherwise
 
     without = lacking(engine, stated)
     less = f", without {' and '.join(without)}" if without else ""
+    others = ", ".join(otherwise(engine, stated))
+    less += f"; {others}" if others else ""
     return [f"engine.version = {stated}: {engine.name} is modelled as of {engine.version}{less}"]

@@ -27,7 +27,12 @@ from silicast.scenario.resolve import (
     namesake_warnings,
     plan_of,
 )
-from silicast.scenario.resolving.chosen_engine import chosen_engine, options_elsewhere
+from silicast.scenario.resolving.chosen_engine import (
+    checked_engine,
+    chosen_engine,
+    options_elsewhere,
+    with_quantisation,
+)
 from silicast.scenario.resolving.measured import with_measured
 from silicast.scenario.road import FIELDS, not_yet_of
 from silicast.workload.models.model import ModelConfig
@@ -103,6 +108,9 @@ def deployment_of(
     plan = plan_of(scenario)
     model, assumed = with_copies(model_of(scenario), plan, machine.engine)
     precision, remark = precision_of(scenario, model, machine.device)
+    precision = with_quantisation(scenario, machine.engine, precision)
+    machine, unused = checked_engine(scenario, machine, model, precision)
+    remark += unused
     remark += _in_32_bits(scenario, model, machine)
     return Deployment(machine, model, plan, precision), [*remark, *assumed, *warnings]
 

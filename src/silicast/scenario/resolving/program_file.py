@@ -126,7 +126,8 @@ def _read(scenario: Scenario, work: GraphWorkload) -> tuple[Graph, str]:
             return graph_of_file(file, path.stem, given), "; ".join(x for x in remark if x)
         return read_program(path, given, training=work.mode == "training"), ""
     except SilicastError as error:
-        field = f"workload.graph:{error.field}" if error.field else "workload.graph"
+        inside = "" if error.field in ("", "graph") else f":{error.field}"
+        field = f"workload.graph{inside}"
         raise error.located(field, error.file or str(path)) from None
 
 

@@ -21,33 +21,39 @@ from silicast.serving.traffic.traffic import Prefixes, Ramp, Traffic, Turns, arr
 
 REQUESTS_PER_CLIENT: Final = 10
 OPEN_REQUESTS: Final = 1000
-"""Requests of a workload that states neither how many nor a concurrency: p99 rests on ten."""
+"""Requests, at least, of a workload that states neither how many nor a concurrency: p99 rests on
+ten."""
 
 
 def traffic_of(
-    workload: ServingWorkload, seed: int = 0, folder: Path | None = None, field: str = "workload"
+    workload: ServingWorkload,
+    seed: int = 0,
+    folder: Path | None = None,
+    field: str = "workload",
+    count: int = OPEN_REQUESTS,
 ) -> Traffic:
     """The requests of a serving workload, the same for the same seed.
 
     Args:
         folder: where the path of a trace starts.
         field: where the workload stands in its scenario.
+        count: requests of a workload that states neither how many nor a concurrency.
 
     Raises:
         SilicastError: a trace that cannot be used, or numbers beyond what is simulated; names the
             field, and the file and line of a trace.
     """
     try:
-        return _traffic(workload, seed, folder or Path(), field)
+        return _traffic(workload, seed, folder or Path(), field, count)
     except SilicastError as error:
         inside = not error.field or error.file or error.field.startswith(f"{field}.")
         raise (error if inside else error.at(field)) from None
 
 
-def _traffic(w: ServingWorkload, seed: int, folder: Path, field: str) -> Traffic:
+def _traffic(w: ServingWorkload, seed: int, folder: Path, field: str, open_count: int) -> Traffic:
     trace = _trace(w, folder, f"{field}.arrival")
     base = None if trace is None else trace.requests
-    count = _count(w) if base is None else len(base)
+    count = _count(w, open_count) if base is None else len(base)
     new = _lengths(w.input_len, w, count, stream(seed, INPUTS), f"{field}.input_len")
     outputs = _lengths(w.output_len, w, count, stream(seed, OUTPUTS), f"{field}.output_len")
     content = None
@@ -76,14 +82,24 @@ def _traffic(w: ServingWorkload, seed: int, folder: Path, field: str) -> Traffic
         pause_ns,
         0 if turns.users else w.arrival.concurrency or 0,
         content,
+        steady=trace is None and shows_steady_state(w),
     )
     return Traffic(made, _remarks(w, trace))
 
 
-def _count(w: ServingWorkload) -> int:
+def shows_steady_state(w: ServingWorkload) -> bool:
+    """Whether statistics are of traffic that goes on: arrivals of one rate that wait for nobody,
+    where no number of requests makes it a run of a benchmark client.
+    """
+    a = w.arrival
+    endless = w.requests is None and a.concurrency is None and a.ramp_to_per_s is None
+    return endless and a.rate_per_s is not None
+
+
+def _count(w: ServingWorkload, open_count: int) -> int:
     if w.requests is not None:
         return w.requests
-    return REQUESTS_PER_CLIENT * (w.arrival.concurrency or 0) or OPEN_REQUESTS
+    return REQUESTS_PER_CLIENT * (w.arrival.concurrency or 0) or open_count
 
 
 def _remarks(w: ServingWorkload, trace: Traffic | None) -> tuple[str, ...]:
@@ -168,10 +184,10 @@ def _arrivals(a: ArrivalTable, turns: Turns, count: int, seed: int, field: str) 
             -(-count // turns.count),
             a.rate_per_s * per_turn,
             seed,
-            cv=1.0 if a.cv is None else a.cv,
+            cv=0.0 if a.kind == "constant" else 1.0 if a.cv is None else a.cv,
             burst=a.burst or 1,
             ramp=ramp,
-            exact_rate=bool(a.exact_rate),
+            exact_rate=ramp is None and a.exact_rate is not False,
         )
     except SilicastError as error:
         raise error.at(f"{field}.arrival") from None

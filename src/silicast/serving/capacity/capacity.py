@@ -7,6 +7,7 @@ certain.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import final
@@ -23,11 +24,23 @@ from silicast.serving.traffic.requests import SECOND_NS, Requests
 LEAST_RATE, MOST_RATE = 1e-4, 1e6
 ALONE = 50
 """Requests, one at a time, that say whether an objective can be kept at all."""
+LONG, MOST_REQUESTS = 20.0, 10_000
+"""Answer times that requests of a steady state should arrive for, and the most requests for it."""
 
 
 Specs = Sequence[ReplicaSpec] | None
 """Of each replica in place of its own."""
 Simulate = Callable[[Requests, Specs], Simulation]
+
+
+def enough_requests(alone: Records, rate_per_s: float) -> int:
+    """Requests that take :data:`LONG` times as long to arrive as an answer takes.
+
+    Args:
+        alone: requests one at a time.
+    """
+    answer_s = float(alone.e2e_s().mean())
+    return min(math.ceil(LONG * answer_s * rate_per_s), MOST_REQUESTS)
 
 
 @final
@@ -40,6 +53,7 @@ class Loads:
         simulation: of requests on the fleet, or on its replicas at another pace.
         objective: to keep.
         count: requests of a run with so many clients; None = all.
+        others: other draws of the same traffic; a rate is carried if all carry it.
         tried: load -> whether it is carried, at the predicted pace.
     """
 
@@ -47,6 +61,7 @@ class Loads:
     simulation: Simulate
     objective: Objective
     count: Callable[[int], int] | None = None
+    others: tuple[Loads, ...] = ()
     tried: dict[float, bool] = field(default_factory=dict)
 
     def at_rate(self, rate_per_s: float) -> Requests:
@@ -60,21 +75,16 @@ class Loads:
     def of_clients(self, clients: int) -> Requests:
         """The requests of so many clients, each of whom waits for its answers."""
         count = len(self.requests) if self.count is None else self.count(clients)
-        chosen = first(self.requests, min(max(count, clients), len(self.requests)))
-        return replace(
-            chosen, concurrency=clients, arrival_ns=np.zeros(len(chosen), dtype=np.int64)
-        )
+        return self.requests.first(max(count, clients)).from_clients(clients)
 
     def alone(self) -> Requests:
         """Requests one at a time: as quick as it gets."""
-        chosen = first(self.requests, min(ALONE, len(self.requests)))
-        nothing = np.zeros(len(chosen), dtype=np.int64)
-        return replace(chosen, concurrency=1, arrival_ns=nothing)
+        return self.requests.first(ALONE).from_clients(1)
 
     def served_per_s(self) -> float:
         """Requests a second where all come at once: hardly more can be carried."""
         nothing = np.zeros(len(self.requests), dtype=np.int64)
-        burst = replace(self.requests, arrival_ns=nothing)
+        burst = replace(self.requests, arrival_ns=nothing, steady=False)
         return rates(self.run_whole(burst))["requests_per_s"]
 
     def run_whole(self, requests: Requests) -> Records:
@@ -114,6 +124,7 @@ class Loads:
         def carries(at: float) -> bool:
             met = self.carries(load(at), specs)
             if specs is None:
+                met = met and all(each.carries(each.at_rate(at)) for each in self.others)
                 self.tried[at] = met
             return met
 
@@ -121,28 +132,3 @@ class Loads:
         return bracketed(
             carries, start, least=least, most=most, whole=whole, factor=factor, tolerance=tolerance
         )
-
-
-def first(requests: Requests, count: int) -> Requests:
-    """The first of the requests."""
-    content = requests.content
-    if content is not None:
-        end = int(content.offsets[count])
-        content = replace(
-            content,
-            segments=content.segments[:end],
-            tokens=content.tokens[:end],
-            offsets=content.offsets[: count + 1],
-            outputs=content.outputs[:count],
-        )
-    lora = None if requests.lora is None else requests.lora[:count]
-    return replace(
-        requests,
-        arrival_ns=requests.arrival_ns[:count],
-        input_tokens=requests.input_tokens[:count],
-        output_tokens=requests.output_tokens[:count],
-        after=requests.after[:count],
-        pause_ns=requests.pause_ns[:count],
-        content=content,
-        lora=lora,
-    )

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silicast.core.numerics import F64, I64
 from silicast.serving.statistics.metrics import QUANTILES, statistics_ms
 from silicast.serving.statistics.records import Records
+from silicast.serving.statistics.steady import GROWTH, MOST_CUT, queue_growth
 
 MILLI = 1e-6
 """Milliseconds of a nanosecond."""
@@ -33,7 +35,7 @@ class Objective:
     named: Mapping[str, float]
     each: Mapping[str, float]
     quantile: float = 0.99
-    growth: float = 0.05
+    growth: float = GROWTH
 
     @staticmethod
     def from_fields(fields: Mapping[str, float | None]) -> Objective:
@@ -70,7 +72,7 @@ class Objective:
         """Statistics above their limits; "queue" where it only grows; empty = it is met."""
         values = self.values(records)
         over = {name: value for name, value in values.items() if value > self.limit(name)}
-        if not over and self._late(records, records.end_ns) > self._allowed(records):
+        if not over and self._late(records, records.end_ns) > self._allowed(records.measured):
             over = {name: values[name] for name in values if name not in self.named}
         if not over and not records.requests.concurrency:
             grown = queue_growth(records)
@@ -80,25 +82,26 @@ class Objective:
 
     def hopeless(self, records: Records, now_ns: int) -> bool:
         """Whether a run that is not over will break it for certain."""
-        if self._late(records, now_ns) > self._allowed(records):
-            return True
         count = len(records.requests)
+        unmeasured = 2 * int(count * MOST_CUT) if records.requests.steady else 0
+        if self._late(records, now_ns) > self._allowed(records.measured) + unmeasured:
+            return True
         for name, limit in self.named.items():
             latency, statistic, _ = name.split("_")
             if latency not in ("ttft", "e2e"):
                 continue
             so_far = _so_far_ms(records, latency, now_ns)
             if statistic == "mean":
-                if float(so_far.sum()) > limit * count:
+                if float(np.sort(so_far)[: count - unmeasured].sum()) > limit * count:
                     return True
-            elif int((so_far > limit).sum()) >= count - math.floor(
+            elif int((so_far > limit).sum()) >= unmeasured + count - math.floor(
                 QUANTILES[statistic] * (count - 1)
             ):
                 return True
         return False
 
-    def _allowed(self, records: Records) -> float:
-        return (1.0 - self.quantile) * len(records.requests) + 1e-9
+    def _allowed(self, measured: NDArray[np.bool_]) -> float:
+        return (1.0 - self.quantile) * int(measured.sum()) + 1e-9
 
     def _late(self, records: Records, now_ns: int) -> int:
         """Requests that have broken a limit of ``each``, those under way included."""
@@ -108,23 +111,7 @@ class Objective:
                 late |= _so_far_ms(records, name, now_ns) > limit
             elif name == "tpot":
                 late[records.finished] |= _each_tpot_ms(records) > limit
-        return int(late.sum())
-
-
-def queue_growth(records: Records) -> float:
-    """How much longer requests wait for their first step, per second that they come later: between
-    the third and the last fifth of the requests. Above saturation 1 - 1 / load.
-    """
-    rows = records.finished
-    rows = rows[np.argsort(records.sent_ns[rows], kind="stable")]
-    if len(rows) < 5:
-        return 0.0
-    fifths = np.array_split(rows, 5)
-    sent, waited = (
-        [float(each[part].mean()) for part in (fifths[2], fifths[4])]
-        for each in (records.sent_ns, records.scheduled_ns - records.sent_ns)
-    )
-    return (waited[1] - waited[0]) / max(sent[1] - sent[0], 1.0)
+        return int((late & records.measured).sum())
 
 
 def _so_far_ms(records: Records, latency: str, now_ns: int) -> F64:

@@ -44,7 +44,7 @@ def room_of(deployment: Deployment, prompt_tokens: int, output_tokens: int) -> R
         SilicastError: the engine does not serve, or the model does not fit.
     """
     limits, layout = (
-        limits_of(deployment, Expected(prompt_tokens)),
+        limits_of(deployment, Expected(prompt_tokens, 0, prompt_tokens + output_tokens)),
         KvLayout.from_deployment(deployment),
     )
     return room_under(limits, layout, deployment, prompt_tokens + output_tokens)

@@ -8,7 +8,6 @@ from typing import final
 
 import numpy as np
 
-from silicast.composition.memory.memory import cache_capacity_bytes
 from silicast.composition.passes.deployment import Deployment
 from silicast.core.numerics import I64
 from silicast.workload.models.counting import kv_bytes_per_token, kv_cache_bytes
@@ -92,16 +91,3 @@ class KvLayout:
         if len(self.lengths) == 2:
             return -(-tokens // self.block_tokens)
         return int(self.of_tokens(np.array([tokens]))[0])
-
-
-def blocks_of(
-    deployment: Deployment, layout: KvLayout, step_tokens: int, sequences: int, share: float = 0.0
-) -> int:
-    """Blocks that fit beside weights, results of the largest step and what the engine takes.
-
-    Args:
-        step_tokens: most new tokens of one step; ``sequences``: most of one step.
-        share: of memory that the engine may fill; 0 = its default.
-    """
-    free = cache_capacity_bytes(deployment, step_tokens, sequences, share)
-    return max(free // layout.block_bytes, 0)

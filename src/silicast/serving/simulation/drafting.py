@@ -23,7 +23,9 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
 from silicast.kernels.physics.formats import with_format
 from silicast.serving.simulation.event_loop import ReplicaSpec
+from silicast.serving.simulation.launch import serving_table, start_of
 from silicast.serving.simulation.speculation import Acceptance
+from silicast.serving.simulation.start import pooled
 from silicast.serving.statistics.step_mix import Mix
 from silicast.workload.models.counting import (
     attention_flops,
@@ -103,7 +105,11 @@ def drafted(spec: ReplicaSpec, deployment: Deployment, drafting: Drafting) -> Re
     Raises:
         SilicastError: they leave no room for requests.
     """
-    blocks, size = spec.limits.blocks, spec.layout.block_bytes
+    sequences, blocks, size = spec.limits.sequences, spec.limits.blocks, spec.layout.block_bytes
+    if not serving_table(deployment).blocks:
+        start, caching = start_of(deployment, spec.limits), spec.limits.prefix_caching
+        if start.state_bytes:
+            sequences, blocks = pooled(start, drafting.verified - 1, caching=caching)
     drafter = drafting.drafter
     prices = None
     if drafter is not None:
@@ -132,7 +138,9 @@ def drafted(spec: ReplicaSpec, deployment: Deployment, drafting: Drafting) -> Re
             drafting.verified,
             seen_share(deployment, drafting.verified),
         ),
-        limits=replace(spec.limits, blocks=blocks, drafted=drafting.verified - 1),
+        limits=replace(
+            spec.limits, sequences=sequences, blocks=blocks, drafted=drafting.verified - 1
+        ),
         layout=replace(spec.layout, block_bytes=size),
         accepted=drafting.acceptance,
     )

@@ -24,6 +24,7 @@ from silicast.serving.simulation.routers import LeastLoaded, RoundRobin, Router
 from silicast.serving.simulation.scheduler import Group, Limits, Scheduler, Sequences
 from silicast.serving.simulation.speculation import Acceptance
 from silicast.serving.statistics.records import Records
+from silicast.serving.statistics.steady import steady_window
 from silicast.serving.traffic.requests import Requests
 
 _DONE, _SEND, _MOVED, _ARRIVE, _WAKE, _END = range(6)
@@ -200,6 +201,8 @@ class Simulation:
                 f"{unanswered} of {len(requests)} requests can never run", kind="internal"
             )
         self.records.end_ns = int(self.records.done_ns.max())
+        if requests.steady:
+            self.records.window_ns = steady_window(self.records)
         return self.records
 
     def _arrive(self, replica: Replica, request: int, now_ns: int) -> None:
@@ -312,6 +315,13 @@ class Simulation:
         for spec in self._specs:
             prompts, outputs = self.requests.input_tokens, self.requests.output_tokens
             longest = int((prompts if spec.role == "prefill" else prompts + outputs).max())
+            if longest > spec.limits.model_tokens:
+                raise SilicastError(
+                    f"the longest request has {longest} tokens, and the engine takes at most "
+                    f"{spec.limits.model_tokens} (max_model_len)",
+                    field="workload",
+                    hint="shorter requests or a larger max_model_len",
+                )
             longest += spec.limits.drafted
             blocks = spec.layout.of_one(longest)
             if blocks > spec.limits.blocks:

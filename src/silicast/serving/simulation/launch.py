@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 from silicast.composition.engines.engine import BoardTable, ServingTable
 from silicast.composition.passes.deployment import Deployment
 from silicast.core.errors import SilicastError
 from silicast.serving.kv.host_cache import HostLink
-from silicast.serving.kv.kv_pool import KvLayout, blocks_of
-from silicast.serving.simulation.limits import Limits
+from silicast.serving.kv.kv_pool import KvLayout
+from silicast.serving.simulation.limits import UNBOUNDED, Limits
+from silicast.serving.simulation.start import ServerStart, pooled
 
 UNLIMITED = 16384
 """New tokens of a step where an engine states no limit."""
@@ -25,10 +26,12 @@ class Expected:
     Attributes:
         prompt_tokens: of the longest prompt.
         clients: that wait for their answers; 0 = requests come at any time.
+        total_tokens: of the longest request, its output included; 0 = not known.
     """
 
     prompt_tokens: int
     clients: int = 0
+    total_tokens: int = 0
 
 
 def launched_tokens(deployment: Deployment, expected: Expected, sequences: int) -> int:
@@ -71,32 +74,47 @@ def limits_of(
     sequences = board.max_sequences or table.max_sequences
     if table.shares_sequences:
         sequences = max(sequences // groups, 1)
+    usual = 0 if stated.get("sequences") else board.max_sequences
     sequences = stated.pop("sequences", 0) or sequences
     tokens = board.step_tokens or table.step_tokens or memory.prefill_chunk_tokens or UNLIMITED
     if expected is not None:
         tokens = launched_tokens(deployment, expected, sequences) or tokens
     tokens = stated.pop("step_tokens", 0) or tokens
+    model_tokens = stated.pop("model_tokens", 0) or table.model_tokens or UNBOUNDED
     blocks = stated.pop("blocks", 0) or table.blocks
     if not blocks:
         share = _share(table, board, deployment, tokens)
         if memory_share < 1.0:
             share = (share or memory.usable_fraction) * memory_share
-        layout = KvLayout.from_deployment(deployment)
-        blocks = blocks_of(deployment, layout, tokens, min(sequences, tokens), share)
-    if blocks < 1:
-        raise SilicastError(
-            f"{deployment.model.name} leaves no room for a KV cache on {deployment.plan.gpus} x "
-            f"{deployment.device.name}",
-            field="parallel",
-            hint="more or larger devices, or a smaller format of the weights; `silicast compare` "
-            "finds the smallest plan that fits",
-        )
+        start = ServerStart(deployment, sequences, tokens, share, memory_share >= 1.0)
+        total = expected.total_tokens if expected is not None else 0
+        needed = table.model_tokens or min(total, model_tokens)
+        if usual and start.blocks and not start.holds(needed):
+            fewer = replace(start, sequences=min(table.max_sequences, sequences))
+            start = fewer if fewer.holds(needed) else start
+        start.require(table.model_tokens)
+        drafted = int(stated.get("drafted", 0))
+        caching = bool(stated.get("prefix_caching", table.prefix_caching))
+        sequences, blocks = pooled(start, drafted, caching=caching)
     remaining: dict[str, Any] = {
         "prefix_caching": table.prefix_caching,
         "options": table.options,
         "host": host_link(deployment),
     }
-    return Limits(sequences, tokens, blocks, **(remaining | stated))
+    return Limits(sequences, tokens, blocks, model_tokens, **(remaining | stated))
+
+
+def start_of(deployment: Deployment, limits: Limits) -> ServerStart:
+    """The start that gave a deployment these limits."""
+    table = serving_table(deployment)
+    share = _share(table, _board(table, deployment), deployment, limits.step_tokens)
+    return ServerStart(deployment, limits.sequences, limits.step_tokens, share)
+
+
+def usual_sequences(deployment: Deployment) -> int:
+    """Most sequences of a group of ranks where nobody states them; 0 = somebody did."""
+    table = serving_table(deployment)
+    return _board(table, deployment).max_sequences
 
 
 def host_link(deployment: Deployment) -> HostLink | None:

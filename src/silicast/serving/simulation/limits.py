@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, final
 if TYPE_CHECKING:
     from silicast.serving.kv.host_cache import HostLink
 
+UNBOUNDED = 1 << 30
+"""Tokens of a sequence where nothing limits them."""
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class Limits:
     sequences: int
     step_tokens: int
     blocks: int
-    model_tokens: int = 1 << 30
+    model_tokens: int = UNBOUNDED
     drafted: int = 0
     prefix_caching: bool = False
     options: Mapping[str, float | str] = field(default_factory=dict)

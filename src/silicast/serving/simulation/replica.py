@@ -360,7 +360,7 @@ class Replica:
                 ends = work.run.end_ns[: work.steps] if work.run is not None else None
                 self._gap(rows, work.end_ns if ends is None else int(ends[0]))
                 if ends is not None and work.steps > 1:
-                    records.gaps.add_each(np.diff(ends), len(rows))
+                    records.gaps_at(int(ends[0])).add_each(np.diff(ends), len(rows))
                 tokens: int | I64 = work.steps
                 if self._accepted is not None:
                     tokens = self._drawn(rows)
@@ -402,14 +402,14 @@ class Replica:
         """Gaps of sequences that have a further token."""
         if not len(rows):
             return
-        gaps = end_ns - self._token_ns[rows]
+        gaps, noted = end_ns - self._token_ns[rows], self._records.gaps_at(end_ns)
         low = int(gaps.min())
         if low == int(gaps.max()):
-            self._records.gaps.add(low, len(rows))
+            noted.add(low, len(rows))
             return
         values, counts = np.unique(gaps, return_counts=True)
         for value, count in zip(values.tolist(), counts.tolist(), strict=True):
-            self._records.gaps.add(value, count)
+            noted.add(value, count)
 
     def _done(self, rows: I64, group: Group, end_ns: int) -> list[tuple[Group, int]]:
         """Sequences with all their tokens: the client has its answer."""

@@ -34,7 +34,7 @@ class Router(ABC):
 
 @final
 class RoundRobin(Router):
-    """In turn."""
+    """Sends requests to the replicas in turn."""
 
     name: ClassVar[str] = "round_robin"
     _turn = 0

@@ -123,7 +123,7 @@ class Scheduler(ABC):
         self._watched: tuple[int, int] | None = None
 
     def empty(self) -> StepPlan:
-        """A plan without anything."""
+        """A step that runs no tokens."""
         return StepPlan([], [], 1 + self.group.limits.drafted)
 
     @abstractmethod

@@ -27,7 +27,7 @@ def power(records: Records, fleet: Fleet) -> dict[str, tuple[float, float, float
     """
     if not all(is_modelled(pool.deployment.machine) for pool in fleet.pools):
         return {}
-    seconds, table, first = span_s(records), records.log.table(), 0
+    seconds, table, first = span_s(records), records.steps(), 0
     whole_w, whole_j = 0.0, 0.0
     for pool in fleet.pools:
         current = (table[:, 0] >= first) & (table[:, 0] < first + pool.count)

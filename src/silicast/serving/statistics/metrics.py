@@ -15,6 +15,7 @@ import numpy as np
 
 from silicast.core.numerics import F64, I64
 from silicast.serving.statistics.records import NANO, Records, seconds
+from silicast.serving.statistics.steady import keeps_up, offered_span_s
 
 QUANTILES: Mapping[str, float] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
@@ -35,7 +36,10 @@ def statistics_ms(records: Records) -> dict[str, float]:
 
 
 def span_s(records: Records) -> float:
-    """From the first request sent to the last token, seconds."""
+    """What is measured: from the first request sent to the last token, or the window; seconds."""
+    if records.window_ns is not None:
+        first, last = records.window_ns
+        return (last - first) * NANO
     rows = records.finished
     return int(records.done_ns[rows].max() - records.sent_ns[rows].min()) * NANO
 
@@ -49,9 +53,16 @@ def transfers_ms(records: Records) -> dict[str, float]:
 
 
 def rates(records: Records) -> dict[str, float]:
-    """Output tokens, all tokens and requests a second."""
-    rows = records.finished
-    span = span_s(records)
+    """Output tokens, all tokens and requests a second; in a steady state as many as come, where
+    the queue does not grow, else what was answered in the window.
+    """
+    rows, span = records.finished, span_s(records)
+    if records.window_ns is not None:
+        if keeps_up(records):
+            rows, span = records.answered, offered_span_s(records)
+        else:
+            first, last = records.window_ns
+            rows = np.flatnonzero((records.done_ns >= first) & (records.done_ns < last))
     output = int(records.requests.output_tokens[rows].sum())
     prompt = int(records.requests.input_tokens[rows].sum())
     return {
@@ -77,6 +88,8 @@ def goodput_per_s(records: Records, limits_ms: Mapping[str, float], slower: floa
     good = np.ones(len(rows), dtype=bool)
     for name, limit in limits_ms.items():
         good &= taken[name] * (1e-6 * slower) <= limit
+    if records.window_ns is not None:
+        return float(good.mean()) * rates(records)["requests_per_s"] / slower
     return int(good.sum()) / (span_s(records) * slower)
 
 
@@ -84,7 +97,8 @@ def queue(records: Records) -> dict[str, float]:
     """Requests that an engine knows of and has not begun: mean over time, and the most at once;
     the mean wait of a request.
     """
-    rows = np.flatnonzero((records.scheduled_ns >= 0) & (records.arrived_ns >= 0))
+    known = (records.scheduled_ns >= 0) & (records.arrived_ns >= 0)
+    rows = np.flatnonzero(known & records.measured)
     begun, come = records.scheduled_ns[rows], records.arrived_ns[rows]
     waits = np.maximum(begun - come, 0)
     moments = np.concatenate((begun, come))
@@ -126,7 +140,7 @@ def kv_use(
     Args:
         blocks: of all groups of each replica; ``block_tokens``: tokens of each of them.
     """
-    log, size = records.log.columns(), np.array(block_tokens)
+    log, size = records.steps_by_column(), np.array(block_tokens)
     current = size[log["replica"]]
     spans = (log["end_ns"] - log["start_ns"]) * current
     held_ns = float((0.5 * (log["blocks"] + log["blocks_end"]) * spans).sum())

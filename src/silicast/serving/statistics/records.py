@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
+from copy import copy
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silicast.core.numerics import F64, I64
 from silicast.serving.simulation.scheduler import Sequences
 from silicast.serving.traffic.requests import Requests
 
 _COMPACT = 1 << 16
+_BINS = 64
+"""Parts of the time of arrivals by which gaps are kept, where a part of a run is measured."""
 NANO = 1e-9
 
 
@@ -44,6 +49,15 @@ class Gaps:
         """Values, ascending, and counts."""
         self._flush()
         return self._known
+
+    @staticmethod
+    def union(parts: Sequence[Gaps]) -> Gaps:
+        """All gaps of several."""
+        union = Gaps()
+        for values, counts in (part.table() for part in parts):
+            union._values.frombytes(values.tobytes())
+            union._counts.frombytes(counts.tobytes())
+        return union
 
     def _flush(self) -> None:
         """Values that occurred before count together."""
@@ -102,8 +116,8 @@ class Records:
         moving_ns: how long its cache was on the way from prefill to decode.
         replica: that served it.
         reused: prompt tokens found in a cache.
-        gaps: between tokens of a sequence, of all.
         log: steps.
+        window_ns: first and last moment of the steady state; None = the whole run counts.
         verified: times that a step verified the drafts of a sequence; ``accepted``: tokens that
             these brought, one each beside the drafted ones.
     """
@@ -116,14 +130,63 @@ class Records:
         )
         self.replica, self.moving_ns = (np.full(count, -1, dtype=np.int64) for _ in range(2))
         self.reused = sequences.reused
-        self.gaps, self.log = Gaps(), StepLog()
+        self.log = StepLog()
+        self.window_ns: tuple[int, int] | None = None
+        bins = _BINS if requests.steady else 1
+        self._bin_ns = int(requests.arrival_ns.max()) // bins + 1
+        self._gaps = [Gaps() for _ in range(bins)]
         self.verified = self.accepted = self.end_ns = 0
 
     @property
-    def finished(self) -> I64:
+    def answered(self) -> I64:
         """Requests that were answered, in the order they were sent."""
         done: I64 = np.flatnonzero(self.done_ns >= 0)
         return done
+
+    @property
+    def measured(self) -> NDArray[np.bool_]:
+        """Whether statistics count each request: all, or those sent in the window."""
+        if self.window_ns is None:
+            return np.ones(len(self.sent_ns), dtype=bool)
+        first, last = self.window_ns
+        return (self.sent_ns >= first) & (self.sent_ns < last)
+
+    @property
+    def finished(self) -> I64:
+        """Requests that were answered and are measured, in the order they were sent."""
+        done: I64 = np.flatnonzero((self.done_ns >= 0) & self.measured)
+        return done
+
+    def whole(self) -> Records:
+        """The same, all of the run measured."""
+        whole = copy(self)
+        whole.window_ns = None
+        return whole
+
+    def gaps_at(self, now_ns: int) -> Gaps:
+        """Where gaps that end now are noted."""
+        return self._gaps[min(now_ns // self._bin_ns, len(self._gaps) - 1)]
+
+    @property
+    def gaps(self) -> Gaps:
+        """Gaps between tokens of a sequence, of all; those that ended in the window."""
+        if self.window_ns is None or len(self._gaps) == 1:
+            return self._gaps[0] if len(self._gaps) == 1 else Gaps.union(self._gaps)
+        first, last = (round(moment / self._bin_ns) for moment in self.window_ns)
+        return Gaps.union(self._gaps[first : max(last, first + 1)])
+
+    def steps(self) -> I64:
+        """Rows of the log that are measured: those that start in the window."""
+        table = self.log.table()
+        if self.window_ns is None:
+            return table
+        first, last = self.window_ns
+        start = table[:, StepLog.COLUMNS.index("start_ns")]
+        return table[(start >= first) & (start < last)]
+
+    def steps_by_column(self) -> dict[str, I64]:
+        """The same by name, each of shape (rows,)."""
+        return dict(zip(StepLog.COLUMNS, self.steps().T, strict=True))
 
     def ttft_s(self) -> F64:
         """Time to the first token of the finished requests, seconds."""

@@ -80,7 +80,7 @@ def breakdown_of(model: StepModel, mix: Mix) -> Breakdown:
     states, heaviest = mix.states, int(np.argmax(mix.weights))
     times = model.steps(states)
     wanted = np.arange(len(states), dtype=np.int64)
-    times = model.at_clock(times, states, model.held_clock(times, heaviest), wanted)
+    times = model.at_clock(times, states, model.held_clock(times, states, heaviest), wanted)
     return Breakdown(model, times, mix.weights)
 
 

@@ -25,7 +25,7 @@ def trace_of(records: Records, title: str, blocks: Sequence[int]) -> Trace:
     last = int(max(records.done_ns.max(), records.log.columns()["end_ns"].max(initial=0)))
     return Trace(
         title=title, slices=tuple(slices), arrows=(), samples=tuple(samples), total_ps=last * PICO,
-        about={"requests": len(records.requests), "answered": len(records.finished),
+        about={"requests": len(records.requests), "answered": len(records.answered),
                "kv_blocks": list(blocks)},
         spans=tuple(_spans(records)),
     )  # fmt: skip
@@ -75,7 +75,7 @@ def _name(at: dict[str, int]) -> str:
 def _spans(records: Records) -> Iterator[Span]:
     """Of each answered request the whole, then its parts."""
     requests = records.requests
-    for row in records.finished.tolist():
+    for row in records.answered.tolist():
         sent, begun, first, done = (
             int(times[row]) * PICO
             for times in (records.sent_ns, records.scheduled_ns, records.first_ns, records.done_ns)

@@ -80,7 +80,7 @@ def _peak_per_s(deployment: Deployment) -> float:
 
 def _bytes_read(records: Records, deployment: Deployment) -> float:
     """Of the fullest rank, over all replicas."""
-    log, plan, model = records.log.columns(), deployment.plan, deployment.model
+    log, plan, model = records.steps_by_column(), deployment.plan, deployment.model
     precision, policy = deployment.precision, deployment.policy
     shard = shard_of(model, plan, policy)
     each = [
@@ -134,7 +134,7 @@ def limited_by(records: Records, spec: ReplicaSpec, prompt_blocks: int) -> dict[
 
 def _entering(records: Records) -> Mapping[str, I64]:
     """Steps of replicas that take in requests: those with prompts."""
-    log = records.log.columns()
+    log = records.steps_by_column()
     remaining = np.isin(log["replica"], np.unique(log["replica"][log["prefill_tokens"] > 0]))
     return {name: values[remaining] for name, values in log.items()}
 
@@ -143,7 +143,7 @@ def step_shares(records: Records) -> Mapping[str, float]:
     """Sequences that run in all replicas, on average over the whole run; the share of a replica's
     time without steps; of the time of steps, the share of those with prompts.
     """
-    log = records.log.columns()
+    log = records.steps_by_column()
     spans = (log["end_ns"] - log["start_ns"]).astype(np.float64)
     total, whole = max(float(spans.sum()), 1.0), span_s(records)
     return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import numpy as np
@@ -55,6 +55,8 @@ class Requests:
         concurrency: requests in flight at most, of all; 0 = no limit.
         content: what prompts share; None = nothing.
         lora: adapter of each request; None = none has one.
+        steady: statistics are of the steady state (:mod:`silicast.serving.statistics.steady`), not
+            of the run from its first request to its last token.
 
     Raises:
         ValueError: arrays of different lengths, or numbers out of range.
@@ -72,6 +74,7 @@ class Requests:
     concurrency: int = 0
     content: Content | None = None
     lora: I64 | None = field(default=None)
+    steady: bool = False
 
     def __post_init__(self) -> None:
         """Checks what the event loop relies on."""
@@ -88,6 +91,36 @@ class Requests:
 
     def __len__(self) -> int:
         return len(self.arrival_ns)
+
+    def first(self, count: int) -> Requests:
+        """The first of them; all, where there are fewer."""
+        if count >= len(self):
+            return self
+        content = self.content
+        if content is not None:
+            end = int(content.offsets[count])
+            content = replace(
+                content,
+                segments=content.segments[:end],
+                tokens=content.tokens[:end],
+                offsets=content.offsets[: count + 1],
+                outputs=content.outputs[:count],
+            )
+        return replace(
+            self,
+            arrival_ns=self.arrival_ns[:count],
+            input_tokens=self.input_tokens[:count],
+            output_tokens=self.output_tokens[:count],
+            after=self.after[:count],
+            pause_ns=self.pause_ns[:count],
+            content=content,
+            lora=None if self.lora is None else self.lora[:count],
+        )
+
+    def from_clients(self, clients: int) -> Requests:
+        """The same from so many clients, each of whom waits for its answers."""
+        nothing = np.zeros(len(self), dtype=np.int64)
+        return replace(self, concurrency=clients, arrival_ns=nothing, steady=False)
 
     @staticmethod
     def from_arrays(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 from silicast.core.dtypes import BITS, Recipe
 from silicast.workload.graphs.graph import Node
 from silicast.workload.graphs.op import Affine, Dim, Op, Variant
 from silicast.workload.graphs.symbols import ALL_TOKENS, TOKENS
-from silicast.workload.models.model import ModelConfig
+from silicast.workload.models.model import LayerKind, ModelConfig
 from silicast.workload.models.precision import Precision
 from silicast.workload.transformers.shard import Shard
 
@@ -28,12 +28,22 @@ class Nodes:
 
     Attributes:
         dispatches: groups with tokens of their own send each token to its experts' ranks only.
+        formats: of single modules of the layer, as ``LayerKind.formats``.
     """
 
     model: ModelConfig
     shard: Shard
     precision: Precision
     dispatches: bool = False
+    formats: tuple[tuple[str, str], ...] = ()
+
+    def of_layer(self, kind: LayerKind) -> Nodes:
+        """The same for the nodes of one kind of layer."""
+        return replace(self, formats=kind.formats) if kind.formats != self.formats else self
+
+    def recipe_of(self, name: str, usual: Recipe) -> Recipe:
+        """The recipe of a product; ``usual`` where its module has no format of its own."""
+        return self.precision.of_module(self.formats, name) or usual
 
     @property
     def plain(self) -> Variant:
@@ -50,7 +60,7 @@ class Nodes:
         return Variant(dtype=recipe.name if plain else self.precision.hidden)
 
     def cached(self, *flags: tuple[str, bool]) -> Variant:
-        """Attention on the cache's format."""
+        """The variant of attention whose cache has its own format."""
         return Variant(self.precision.hidden, self.precision.kv_cache, flags=flags)
 
     def cached_bytes(self, elements: int) -> int:
@@ -90,6 +100,7 @@ class Nodes:
         self, name: str, recipe: Recipe, n: int, k: int, rows: str, inputs: tuple[str, ...]
     ) -> Node:
         """A product in ``recipe``; activations that arrive in 16 bits are quantised."""
+        recipe = self.recipe_of(name, recipe)
         flags = (("includes_quantize", True),) if recipe.quantizes else ()
         variant = Variant(dtype=recipe.name, flags=flags)
         return self.node(name, "gemm", *inputs, variant=variant, m=rows, n=n, k=k)

@@ -160,7 +160,7 @@ class Compressed(Mixer):
 @register
 @final
 class Near(Compressed):
-    """The window alone."""
+    """Attention over the sliding window alone."""
 
     name: ClassVar[str] = "near"
 

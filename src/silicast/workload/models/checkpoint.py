@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +13,7 @@ _ALGORITHMS = {
     "FP8": "fp8_static", "FP8_BLOCK_SCALES": "fp8_block", "MXFP8": "mxfp8", "NVFP4": "nvfp4",
     "W4A16_AWQ": "int4_wo", "W4A16": "int4_wo", "W8A16": "int8_wo", "W4A8_AWQ": "w4afp8",
     "W8A8_SQ": "sq", "W4A16_MXFP4": "w4a16_mxfp4", "W4A8_MXFP4_MXFP8": "w4a8_mxfp4_mxfp8",
-    "W4A8_MXFP4_FP8": "w4a8_mxfp4_mxfp8",
+    "W4A8_MXFP4_FP8": "w4a8_mxfp4_mxfp8", "W4A16_NVFP4": "nvfp4_wo",
 }  # fmt: skip
 """Names of ModelOpt and TensorRT-LLM -> recipes."""
 
@@ -35,15 +34,11 @@ def checkpoint_precision(data: Mapping[str, Any]) -> Precision:
         raise SilicastError(error.message, field="torch_dtype", hint=error.hint) from None
     if hidden.hidden not in HIDDEN_FORMATS:
         raise SilicastError(f"unexpected format {stated!r}", field="torch_dtype")
-    quantisation = data.get("quantization_config")
-    if quantisation in (None, {}):
+    quantisation = stated_quantisation(data)
+    if not quantisation:
         return hidden
-    if not isinstance(quantisation, dict):
-        raise SilicastError(
-            f"expected an object, found {str(quantisation)[:40]!r}", field="quantization_config"
-        )
     try:
-        recipe, group = _recipe(quantisation)
+        recipe, group = _recipe(quantisation, hidden.recipe)
         cache = "fp8" if _fp8_cache(quantisation) else None
         upper = str(quantisation.get("moe_quant_algo") or "").upper()
         if upper in _ALGORITHMS:  # the routed experts in a format of their own
@@ -51,22 +46,53 @@ def checkpoint_precision(data: Mapping[str, Any]) -> Precision:
             return Precision.from_formats(
                 recipe=recipe, experts=experts, kv_cache=cache, default=hidden
             )
-        left_out = _left_out(quantisation)
-        attention = hidden.recipe if "attention" in left_out else _of_attention(quantisation)
-        if "mlp" in left_out:  # only the routed experts are quantised
+        if method_of(quantisation) == "mxfp4":  # of routed experts alone
             return Precision.from_formats(
                 experts=recipe, group_size=group, kv_cache=cache, default=hidden
             )
         return Precision.from_formats(
-            recipe=recipe, group_size=group, kv_cache=cache, attention=attention, default=hidden
+            recipe=recipe, group_size=group, kv_cache=cache, default=hidden
         )
     except SilicastError as error:
         raise error.at("quantization_config") from None
 
 
-def _recipe(q: Mapping[str, Any]) -> tuple[str, int]:
-    """Recipe and group size of a ``quantization_config``."""
-    method = str(q.get("quant_method") or "").casefold()
+def stated_quantisation(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The ``quantization_config`` of a configuration; {} = it has none.
+
+    Raises:
+        SilicastError: it is no object.
+    """
+    quantisation = data.get("quantization_config") or {}
+    if not isinstance(quantisation, dict):
+        raise SilicastError(
+            f"expected an object, found {str(quantisation)[:40]!r}", field="quantization_config"
+        )
+    return quantisation
+
+
+def method_of(quantisation: Mapping[str, Any]) -> str:
+    """What wrote a quantisation."""
+    return str(quantisation.get("quant_method") or "").casefold()
+
+
+def recipe_of_algorithm(name: str, field: str) -> str:
+    """The recipe that ModelOpt calls so.
+
+    Raises:
+        SilicastError: unknown.
+    """
+    if name.upper() not in _ALGORITHMS:
+        known = ", ".join(_ALGORITHMS)
+        raise unmodelled(f"the quantisation {name[:40]!r} is not known", field, f"known: {known}")
+    return _ALGORITHMS[name.upper()]
+
+
+def _recipe(q: Mapping[str, Any], plain: str) -> tuple[str, int]:
+    """Recipe and group size of a ``quantization_config``; ``plain`` where it quantises only modules
+    that it names.
+    """
+    method = method_of(q)
     algorithm = str(q.get("quant_algo") or "").upper()
     if method == "fp8":
         if q.get("weight_block_size"):
@@ -77,7 +103,13 @@ def _recipe(q: Mapping[str, Any]) -> tuple[str, int]:
     if algorithm in _ALGORITHMS:
         return _ALGORITHMS[algorithm], 0
     if method == "compressed-tensors" or "config_groups" in q:
-        return _grouped(q)
+        return _grouped(q, plain)
+    if algorithm == "MIXED_PRECISION" and q.get("quantized_layers"):
+        return plain, 0
+    if method == "bitsandbytes":
+        return ("int4_wo", 64) if q.get("load_in_4bit") else ("int8_wo", 0)
+    if method == "quark":
+        return _of_quark(Fields(dict(q)).table("global_quant_config"))
     if method in ("awq", "gptq"):
         bits = Fields(dict(q)).integer("bits", default=4)
         if bits in (4, 8):
@@ -92,30 +124,53 @@ def _recipe(q: Mapping[str, Any]) -> tuple[str, int]:
     )
 
 
-def _grouped(q: Mapping[str, Any]) -> tuple[str, int]:
-    """Recipe of compressed-tensors groups; all but those of attention must agree."""
+def _grouped(q: Mapping[str, Any], plain: str) -> tuple[str, int]:
+    """Recipe of the compressed-tensors groups that are about all linear layers, which must agree;
+    ``plain``, with the weights a scale of the others, where all groups name their modules.
+    """
     groups = Fields(dict(q)).table("config_groups")
-    apart = _attention_groups(groups)
-    return _agreed(groups, [name for name in groups.names() if name not in apart])
+    whole = [name for name in groups.names() if not _named_targets(groups.table(name))]
+    if whole or not groups.names():
+        return _agreed(groups, whole)
+    sizes = {_agreed(groups, [name])[1] for name in groups.names()} - {0}
+    return plain, min(sizes, default=0)
 
 
-def _of_attention(q: Mapping[str, Any]) -> str | None:
-    """Recipe of groups for attention alone, where there are others beside them."""
-    if "config_groups" not in q:
-        return None
-    groups = Fields(dict(q)).table("config_groups")
-    apart = _attention_groups(groups)
-    return _agreed(groups, apart)[0] if apart else None
+def group_recipes(q: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(name or pattern of modules, recipe) of groups that are about named modules."""
+    result: list[tuple[str, str]] = []
+    if "config_groups" in q:
+        groups = Fields(dict(q)).table("config_groups")
+        for name in groups.names():
+            targets = _named_targets(groups.table(name))
+            result += [(target, _agreed(groups, [name])[0]) for target in targets]
+    if method_of(q) == "quark" and isinstance(q.get("layer_quant_config"), dict):
+        layers = Fields(dict(q)).table("layer_quant_config")
+        result += [(name, _of_quark(layers.table(name))[0]) for name in layers.names()]
+    return result
 
 
-def _attention_groups(groups: Fields) -> list[str]:
-    """Groups whose targets all are parts of token mixers, if there are others too."""
-    items = []
-    for name in groups.names():
-        targets = groups.table(name).words("targets")
-        if targets and all("_attn" in target[:200] for target in targets):
-            items.append(name)
-    return items if len(items) < len(groups.names()) else []
+def _named_targets(group: Fields) -> list[str]:
+    """Targets of a group that are modules, not a class of them ("Linear")."""
+    targets = group.words("targets") if group.has("targets") else ()
+    return [t for t in targets if ":" in t or "." in t or "*" in t or not t[:1].isupper()]
+
+
+def _of_quark(group: Fields) -> tuple[str, int]:
+    """Recipe and group size of one of Quark's configurations."""
+    weights, inputs = group.table("weight"), group.table("input_tensors")
+    dtype, size = weights.text("dtype"), max(weights.integer("group_size", default=0), 0)
+    quantised = bool(inputs.names())
+    if dtype.startswith("fp8"):
+        dynamic = quantised and inputs.flag("is_dynamic", default=False)
+        return ("fp8" if dynamic else "fp8_static" if quantised else "fp8_wo"), 0
+    if dtype == "fp4":
+        return ("mxfp4" if quantised else "w4a16_mxfp4"), 0
+    if dtype in ("int8", "uint8"):
+        return ("int8", 0) if quantised else ("int8_wo", size)
+    if dtype in ("int4", "uint4") and not quantised:
+        return "int4_wo", size
+    raise unmodelled(f"weights in {dtype[:20]!r} are not known", "weight.dtype")
 
 
 def _agreed(groups: Fields, names: list[str]) -> tuple[str, int]:
@@ -146,21 +201,6 @@ def _agreed(groups: Fields, names: list[str]) -> tuple[str, int]:
             f"expected one quantisation for all layers, found {len(distinct)}", "config_groups"
         )
     return distinct.pop()
-
-
-def _left_out(q: Mapping[str, Any]) -> set[str]:
-    """Parts that a quantised checkpoint keeps in 16 bits: "attention", "mlp" (what all tokens
-    pass, so that only routed experts are quantised); heads and routers always are.
-    """
-    left_out = {"mlp"} if str(q.get("quant_method") or "").casefold() == "mxfp4" else set()
-    for field in ("ignore", "modules_to_not_convert", "exclude_modules"):
-        entries = q.get(field)
-        for entry in entries if isinstance(entries, list) else ():
-            if re.search(r"self_attn\W*$", str(entry)[:200]):
-                left_out.add("attention")
-            elif re.search(r"shared_experts?\W*$", str(entry)[:200]):
-                left_out.add("mlp")
-    return left_out
 
 
 def _fp8_cache(q: Mapping[str, Any]) -> bool:

@@ -89,7 +89,7 @@ def weight_bytes(
     stages = range(plan.pp) if stage is None else (stage,)
     return max(
         sum(
-            count * weight.local_bytes(shard, precision)
+            count * weight.local_bytes(shard, precision, policy.expert_multiples)
             for weight, count in _stage_weights(model, plan, number, policy)
         )
         for number in stages
@@ -138,6 +138,21 @@ def kv_cache_bytes(
     return _over_stages(model, plan, stage, kept, policy)
 
 
+def state_bytes(
+    model: ModelConfig, plan: Plan, precision: Precision, policy: Policy = Policy()
+) -> int:
+    """Bytes of the states that a sequence of any length keeps in its recurrent layers on one rank;
+    0 = it has none.
+    """
+    rank = Nodes(model, shard_of(model, plan, policy), precision)
+
+    def state(kind: LayerKind) -> int:
+        mixer = mixer_named(kind.mixer)
+        return 0 if mixer.token_bytes(rank, kind) else mixer.cache_bytes(rank, kind, 1)
+
+    return _over_stages(model, plan, None, state, policy)
+
+
 def cross_cache_bytes(
     model: ModelConfig, plan: Plan, precision: Precision, lengths: Iterable[int]
 ) -> int:
@@ -160,6 +175,9 @@ def activation_bytes(
     tokens: int,
     logit_rows: int = 0,
     policy: Policy = Policy(),
+    *,
+    logit_bytes: float = 0.0,
+    unfused: bool = False,
 ) -> int:
     """Bytes of the tensors that live at once at the worst point of a step on one rank.
 
@@ -167,10 +185,17 @@ def activation_bytes(
     activation, the down projection, the same of the routed experts (a copy of a token for each
     that it passes); each beside the residual. Logits come on top of nothing but the hidden
     states: two bytes as computed, gathered over the ranks, and four as sampled.
+
+    Args:
+        logit_bytes: of a logit while it is sampled, all copies, in place of these.
+        unfused: layers keep their normed input while they run.
     """
     shard, element = shard_of(model, plan, policy), precision.hidden_bytes
-    in_layers = tokens * _live_elements(model, plan, precision, policy) * element
+    live = _live_elements(model, plan, precision, policy) + (model.hidden if unfused else 0)
+    in_layers = tokens * live * element
     logits = logit_rows * (shard.vocab * element + shard.padded_vocab * (element + 4))
+    if logit_bytes:
+        logits = round(logit_rows * shard.padded_vocab * logit_bytes)
     return max(in_layers, tokens * model.hidden * element + logits)
 
 

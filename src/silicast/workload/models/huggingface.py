@@ -18,6 +18,7 @@ from silicast.formats.fields import Fields
 from silicast.workload.families.family import Family, common_family, families, find_family
 from silicast.workload.families.reader import ACTIVATIONS, ClassDefaults, activation, read_model
 from silicast.workload.models.checkpoint import checkpoint_precision
+from silicast.workload.models.checkpoint_modules import with_module_formats
 from silicast.workload.models.class_defaults import class_defaults
 from silicast.workload.models.counting import parameters
 from silicast.workload.models.ignored_config_fields import ignored_config_fields
@@ -105,6 +106,7 @@ def _read(
         fields = Fields(text)
         model = read_model(family, fields, name, precision, defaults)
     requested = fields.names_read() | set(family.ignored)
+    model = with_module_formats(model, text)
     model = replace(model, ignored_fields=ignored_config_fields(text, requested), assumed=assumed)
     return model, sum(1 for field in requested if text.get(field) is None)
 

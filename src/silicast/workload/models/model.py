@@ -84,6 +84,9 @@ class ModelConfig:
             ``mla`` is given, else attention of heads.
         feeds: per layer, "mlp", "experts" or "" = none; () = experts wherever ``moe`` has them.
         sizes: per layer, what of its sizes differs from the model's; () = nothing.
+        formats: per layer, (weight or node, recipe) of modules that the checkpoint keeps in another
+            format than their kind, "" = unquantised; () = none; they hold where
+            ``Precision.by_module``.
         embedding_width: of the embedding where products lead from and to it; 0 = ``hidden``.
         causal: a token sees those before it only; False = an encoder: every token sees all, and
             nothing is cached or generated.
@@ -107,6 +110,7 @@ class ModelConfig:
             not understood, in sentences.
         ignored_fields: fields of the configuration that were not read and may describe structure.
         implied: what was taken from its name alone, in words.
+        remarks: what else a reader of its configuration must know.
 
     Raises:
         SilicastError: sizes that contradict each other, or outside :data:`LIMITS`.
@@ -151,6 +155,7 @@ class ModelConfig:
     mixers: tuple[str, ...] = ()
     feeds: tuple[str, ...] = ()
     sizes: tuple[LayerSizes, ...] = ()
+    formats: tuple[tuple[tuple[str, str], ...], ...] = ()
     norm_at: NormAt = "input"
     embedding_width: int = 0
     causal: bool = True
@@ -172,6 +177,7 @@ class ModelConfig:
     assumed: tuple[str, ...] = ()
     ignored_fields: tuple[str, ...] = ()
     implied: str = ""
+    remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_sizes(self, LIMITS)
@@ -191,7 +197,7 @@ class ModelConfig:
 
     def _check_layers(self) -> None:
         hints = {"windows": "give one window per layer, 0 where a layer sees everything"}
-        for field in ("windows", "mixers", "feeds", "sizes"):
+        for field in ("windows", "mixers", "feeds", "sizes", "formats"):
             count = len(getattr(self, field))
             text = f"{count} {field} for {self.layers} layers"
             require(count in (0, self.layers), text, field, hints.get(field, "give one per layer"))
@@ -247,6 +253,7 @@ class ModelConfig:
     def caveats(self) -> tuple[str, ...]:
         """Assumptions about its configuration, and fields of it that were ignored."""
         remark = (self.implied, *self.assumed) if self.implied else self.assumed
+        remark = (*remark, *self.remarks)
         if not self.ignored_fields:
             return remark
         fields = ", ".join(self.ignored_fields)
@@ -349,4 +356,5 @@ def _kind(model: ModelConfig, layer: int) -> LayerKind:
         v_head_dim=current.v_head_dim if mixer else 0,
         shared_kv=bool(mixer) and current.shared_kv,
         sinks=bool(mixer) and sinks,
+        formats=model.formats[layer] if model.formats else (),
     )

@@ -29,6 +29,7 @@ class MoE:
         shared_intermediate: width of the experts that every token passes, all together; 0 = none.
         shared_gate: their output is weighted by a gate of its own (Qwen2-MoE).
         router_bias: the router has a bias, or a correction, per expert.
+        grouped: scores are corrected, and experts chosen within the best groups of them.
         dense_layers: layers that keep the MLP of width ``ModelConfig.intermediate``, ascending.
         capacity: tokens of a sequence that an expert takes at most, 0 = all (Switch).
         latent: width that routed experts work in, between a product down and one up that all
@@ -58,6 +59,7 @@ class MoE:
     capacity: int = 0
     routing: str = "uniform"
     copies: int = 0
+    grouped: bool = False
 
     LIMITS: ClassVar[dict[str, tuple[int, int]]] = {
         "experts": (1, 1 << 16),
@@ -188,6 +190,8 @@ class LayerKind:
         heads, kv_heads, head_dim: of its attention; intermediate: width of its MLP.
         v_head_dim: width of a head's values, 0 = ``head_dim``.
         shared_kv: keys and values come out of one projection; sinks: its heads have sinks.
+        formats: (weight or node, recipe) of modules whose format is another than that of their
+            kind; "" = not quantised.
     """
 
     mixer: str = "heads"
@@ -201,6 +205,7 @@ class LayerKind:
     v_head_dim: int = 0
     shared_kv: bool = False
     sinks: bool = False
+    formats: tuple[tuple[str, str], ...] = ()
 
     @property
     def value_dim(self) -> int:

@@ -27,7 +27,10 @@ def layer_weights(model: ModelConfig, kind: LayerKind) -> tuple[Weight, ...]:
 
         weights += cross_weights(model, model.encoder, kind)
         norms += 1
-    return (*weights, Weight("norms", model.hidden, count=norms * _norm_vectors(model)))
+    weights.append(Weight("norms", model.hidden, count=norms * _norm_vectors(model)))
+    if kind.formats:
+        weights = [replace(weight, formats=kind.formats) for weight in weights]
+    return tuple(weights)
 
 
 def weights_of_layers(

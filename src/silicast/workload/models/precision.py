@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -40,6 +41,7 @@ class Precision:
         group_size: weights that share one scale; 0 = as the recipe says.
         experts, attention: recipes of the routed experts and of attention's projections, where
             they differ; "" = as the other linear layers.
+        by_module: single modules have formats of their own (``ModelConfig.formats``).
 
     >>> Precision.from_formats(weights="fp8").recipe
     'fp8'
@@ -53,6 +55,7 @@ class Precision:
     group_size: int = 0
     experts: str = ""
     attention: str = ""
+    by_module: bool = False
 
     @property
     def linear(self) -> Recipe:
@@ -76,7 +79,16 @@ class Precision:
         'bf16, experts w4a16_mxfp4'
         """
         current = (("experts", self.experts), ("attention", self.attention))
-        return ", ".join([self.recipe, *(f"{part} {name}" for part, name in current if name)])
+        parts = [f"{part} {name}" for part, name in current if name]
+        parts += ["single modules others"] if self.by_module else []
+        return ", ".join([self.recipe, *parts])
+
+    def of_module(self, formats: Sequence[tuple[str, str]], name: str) -> Recipe | None:
+        """The recipe of a module by the formats of its layer; None = as others of its kind."""
+        if not self.by_module:
+            return None
+        stated = dict(formats).get(name)
+        return None if stated is None else RECIPES[stated or self.hidden]
 
     @property
     def weights(self) -> str:
@@ -139,6 +151,7 @@ class Precision:
             group,
             _own(experts, base.experts if remaining else "", name, "experts"),
             _own(attention, base.attention if remaining else "", name, "attention"),
+            base.by_module and remaining,
         )
 
 

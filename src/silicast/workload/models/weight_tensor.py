@@ -34,6 +34,7 @@ class Weight:
             in the format between kernels.
         count: tensors of this shape.
         per_token: of ``count``, those that one token passes; 0 = all.
+        formats: of single modules of its layer, as ``LayerKind.formats``.
         heads: with the cut "kv_heads", how many heads ``outputs`` consists of: a rank holds whole
             ones, and where there are fewer than ranks each is held by several.
     """
@@ -46,6 +47,7 @@ class Weight:
     count: int = 1
     per_token: int = 0
     heads: int = 0
+    formats: tuple[tuple[str, str], ...] = ()
 
     @property
     def active(self) -> int:
@@ -75,9 +77,28 @@ class Weight:
         """Tensors that one rank holds."""
         return self.count // shard.ep if self.cut.startswith("expert") else self.count
 
-    def local_bytes(self, shard: Shard, precision: Precision) -> int:
-        """Bytes that one rank stores, scales included."""
+    def _padded(self, sizes: tuple[int, int], multiples: tuple[int, int]) -> tuple[int, int]:
+        """(outputs, inputs) of experts in whole multiples of their width and of the hidden size.
+
+        >>> up = Weight("expert_up", 2880, 2880, "expert_outputs", "expert")
+        >>> up._padded((1440, 2880), (128, 256))
+        (1536, 3072)
+        """
+        width, hidden = multiples
+        outputs, inputs = (width, hidden) if self.cut == "expert_outputs" else (hidden, width)
+        return -(-sizes[0] // outputs) * outputs, -(-sizes[1] // inputs) * inputs
+
+    def local_bytes(
+        self, shard: Shard, precision: Precision, multiples: tuple[int, int] = (1, 1)
+    ) -> int:
+        """Bytes that one rank stores, scales included.
+
+        Args:
+            multiples: to which experts are padded (``Policy.expert_multiples``).
+        """
         outputs, inputs = self.local(shard)
+        if self.kind == "expert" and multiples != (1, 1):
+            outputs, inputs = self._padded((outputs, inputs), multiples)
         count = self.local_count(shard)
         recipes = {
             "linear": precision.linear,
@@ -86,7 +107,10 @@ class Weight:
         }
         recipe = recipes.get(self.kind)
         if recipe is not None:
-            return count * linear_bytes(recipe, outputs, inputs, precision.group_size)
+            stated = precision.of_module(self.formats, self.name)
+            if stated is not None and stated.weights != recipe.weights:
+                return count * linear_bytes(stated, outputs, inputs)
+            return count * linear_bytes(stated or recipe, outputs, inputs, precision.group_size)
         return count * outputs * inputs * precision.hidden_bytes
 
 

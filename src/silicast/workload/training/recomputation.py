@@ -18,7 +18,8 @@ from silicast.workload.graphs.op import Op, Variant
 
 Recompute = str
 """What backward runs again: "none"; "selective": scores and their softmax; "selective:" and modules
-joined by "+", see :data:`MODULES`; "full": layers."""
+joined by "+", see :data:`MODULES`; "full": layers. Scenarios also have "full:2", every second one
+(:func:`every_layer`)."""
 
 Part = Literal["input", "norm", "core", "mla_up", "projection", "mlp", "moe_act", "moe", "shared"]
 
@@ -48,6 +49,20 @@ _NAMES: tuple[tuple[Part, re.Pattern[str]], ...] = tuple(
 )
 _LATENT = frozenset(("q_b", "kv_b"))
 """Only a layer with one of these has ways up from a latent."""
+
+
+EVERY = re.compile(r"full:([1-9]\d{0,3})")
+
+
+def every_layer(recompute: str) -> int:
+    """That of how many layers one runs again in full: ``full:2`` is every second layer; 1 of any
+    other policy.
+
+    >>> every_layer("full:2"), every_layer("full"), every_layer("none")
+    (2, 1, 1)
+    """
+    match = EVERY.fullmatch(recompute)
+    return int(match[1]) if match else 1
 
 
 @lru_cache(maxsize=256)

@@ -202,7 +202,10 @@ class _Builder:
 
     def layer(self, kind: LayerKind, *, first: bool) -> Iterator[Node]:
         """One layer; the first has no residual to add in its input norm."""
-        make = self.make
+        make = self.make.of_layer(kind)
+        if make is not self.make:
+            yield from _Builder(make).layer(kind, first=first)
+            return
         if make.model.norm_at != "input":
             yield from self._normed_behind(kind)
         elif make.model.residual == "sequential":

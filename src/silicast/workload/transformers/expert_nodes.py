@@ -35,9 +35,10 @@ def expert_nodes(make: Nodes, moe: MoE, source: str) -> Ended:
         before = ("router_softmax", "latent_down")
     flags = (("gated", make.model.gated), (moe.spread, True))
     kernel = DISPATCHED if make.dispatches else ""
+    recipe = make.recipe_of("experts", make.precision.expert)
     experts = make.node(
         "experts", "moe", *before,
-        variant=Variant(dtype=make.precision.expert.name, kernel=kernel, flags=flags),
+        variant=Variant(dtype=recipe.name, kernel=kernel, flags=flags),
         tokens=TOKENS if shard.groups == 1 else ALL_TOKENS, experts=moe.held, topk=moe.topk,
         hidden=moe.latent or hidden, intermediate=moe.intermediate, ep=shard.ep, tp=shard.expert_tp,
     )  # fmt: skip
@@ -70,7 +71,7 @@ def _exchanged(make: Nodes, experts: Node) -> Ended:
         return after
     moe = dict(experts.op.dims)
     sizes: dict[str, Any] = {name: moe[name] for name in ("hidden", "topk", "experts", "ep")}
-    sent = make.precision.expert.activations
+    sent = make.recipe_of("experts", make.precision.expert).activations
     wire = Variant(dtype=sent if sent in _SENT else make.precision.hidden)
     before, after = "experts_dispatch", "experts_combine"
     yield make.node(before, "dispatch", *experts.inputs, variant=wire, tokens=TOKENS, **sizes)

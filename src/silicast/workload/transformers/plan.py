@@ -46,6 +46,8 @@ class Policy:
         mixes_prefill: a step may hold sequences in prefill and in decode; else prefill goes first.
         captured: numbers of tokens for which graphs were captured, ascending; () = any.
         chunk_tokens: most new tokens of one step; 0 = no limit.
+        expert_multiples: whole multiples to which the width of routed experts and the hidden size
+            are padded in memory.
     """
 
     gathers_dense: bool = False
@@ -54,6 +56,7 @@ class Policy:
     mixes_prefill: bool = True
     captured: tuple[int, ...] = ()
     chunk_tokens: int = 0
+    expert_multiples: tuple[int, int] = (1, 1)
 
     def dispatches(self, plan: Plan) -> bool:
         """Whether each token goes to the ranks of its experts alone."""

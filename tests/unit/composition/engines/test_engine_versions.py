@@ -6,8 +6,14 @@ import pytest
 
 from silicast.composition.engines.engine import default_engine, engine_index, find_engine
 from silicast.composition.engines.engine_options import OPTIONS
-from silicast.composition.engines.engine_versions import as_of, lacking
+from silicast.composition.engines.engine_versions import as_of, lacking, otherwise
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.step.machine import Machine
+from silicast.composition.step.step import StepModel
 from silicast.core.releases import release_of
+from silicast.hardware.catalog import find_device
+from silicast.workload.models.lookup import find_model
+from silicast.workload.transformers.plan import Plan
 
 
 @pytest.mark.parametrize(
@@ -43,17 +49,36 @@ def test_first_versions_of_vllm(version: str, collectives: str, decode: str) -> 
 
 def test_a_release_that_nothing_was_measured_of_is_less_certain() -> None:
     vllm = find_engine("vllm")
-    for version, known in (("0.2.0", False), ("0.3.9", False), ("0.4.0", True), ("", True)):
+    for version, known in (("0.2.0", False), ("0.3.9", False), ("0.14.0", True), ("", True)):
         assert (as_of(vllm, version).release_log_sd == 0.0) == known, version
     old = as_of(vllm, "0.2.0")
     assert old.name == "vllm-0.2"
-    assert old.release_log_sd == vllm.unmeasured.log_sd
+    assert old.release_log_sd == vllm.unmeasured[0].log_sd
+    assert 0 < as_of(vllm, "0.9.1").release_log_sd < old.release_log_sd
+
+
+def test_releases_of_vllm_have_their_own_graphs_streams_and_routing() -> None:
+    vllm = find_engine("vllm")
+    seen = [
+        (engine.launch.decode, bool(engine.overlap), engine.experts.one_kernel)
+        for engine in (as_of(vllm, version) for version in ("0.9.2", "0.10.2", "0.11.0", "0.12"))
+    ]
+    assert seen == [
+        ("piecewise", False, False),
+        ("piecewise", False, True),
+        ("graph", False, True),
+        ("graph", True, True),
+    ]
+    assert otherwise(vllm, "0.11") == ("overlap = false",)
+    assert otherwise(vllm, "0.12") == ()
 
 
 def test_every_engine_names_known_options_and_predecessors() -> None:
     for name in engine_index().names:
         engine = find_engine(name)
         assert set(engine.since) <= set(OPTIONS), name
+        for options in engine.before.values():
+            assert set(options) <= set(OPTIONS), name
         for version, earlier in engine.earlier.items():
             assert release_of(version), name
             assert earlier in engine_index().names, name
@@ -65,3 +90,21 @@ def test_every_task_that_runs_an_engine_has_a_default_one() -> None:
         named = [x for x in engine_index().names if task in find_engine(x).default_for]
         assert len(named) == 1, task
     assert default_engine("kernel") == ""
+
+
+@pytest.mark.parametrize(("model", "more"), [("DeepSeek-V3", 26), ("Mixtral-8x7B", 0)])
+def test_releases_without_a_routing_kernel_choose_grouped_experts_by_small_ones(
+    model: str, more: int
+) -> None:
+    config, board = find_model(model), find_device("H100")
+
+    def nodes(version: str) -> list[str]:
+        machine = Machine(board, as_of(find_engine("vllm"), version))
+        deployment = Deployment(machine, config, Plan(tp=8), config.default_precision)
+        graph = StepModel.from_deployment(deployment).graph.graph
+        block = max(graph.blocks, key=lambda block: len(block.layers))
+        inputs = {node.name: node.inputs for node in block.nodes}
+        assert ("router_softmax" in inputs["experts"]) == (version == "0.12" or not more)
+        return [node.name for node in block.nodes]
+
+    assert len(nodes("0.10.1")) - len(nodes("0.12")) == more

@@ -350,7 +350,7 @@ def test_a_job_of_an_early_version_has_its_degrees_elsewhere(tmp_path: Path) -> 
     [
         ('mode = "none"', "none", ""),
         ('mode = "selective"\nselective_ac_option = "op"', "selective:mlp", "whole MLP"),
-        ('mode = "selective"\nselective_ac_option = "2"', "selective", "every layer of 2"),
+        ('mode = "selective"\nselective_ac_option = "2"', "full:2", ""),
         ('mode = "memory_budget"', "selective", "memory_budget is not modelled"),
     ],
 )

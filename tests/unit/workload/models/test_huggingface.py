@@ -137,28 +137,6 @@ def test_where_the_experts_are() -> None:
     assert deepseek.dense_layers == (0, 1, 2, 3, 5)
 
 
-@pytest.mark.parametrize(
-    ("quantisation", "recipes"),
-    [
-        ({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]},
-         ("bf16", "bf16", "w4a16_mxfp4")),
-        ({"quant_method": "fp8", "weight_block_size": [128, 128],
-          "modules_to_not_convert": ["gate", "lm_head", "model.layers.0.self_attn.indexer"]},
-         ("fp8_block", "fp8_block", "fp8_block")),
-        ({"quant_method": "modelopt", "quant_algo": "NVFP4",
-          "ignore": ["model.layers.3.self_attn*"]},
-         ("bf16", "nvfp4", "nvfp4")),
-        ({"quant_method": "compressed-tensors",
-          "ignore": ["re:.*self_attn.*", "re:.*shared_experts.*"],
-          "config_groups": {"g": {"weights": {"num_bits": 4, "type": "int", "group_size": 32}}}},
-         ("bf16", "bf16", "int4_wo")),
-    ],
-)  # fmt: skip
-def test_parts_that_a_checkpoint_leaves_unquantised(quantisation: dict, recipes: tuple) -> None:
-    result = checkpoint_precision({"quantization_config": quantisation})
-    assert (result.projection.name, result.linear.name, result.expert.name) == recipes
-
-
 def test_structure_of_families() -> None:
     opt = read_config(FAMILIES[5][0])
     assert (opt.position, opt.position_rows, opt.max_positions) == ("learned", 2050, 2048)

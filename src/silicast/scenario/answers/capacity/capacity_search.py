@@ -19,10 +19,10 @@ from silicast.scenario.answers.serving.served import Served
 from silicast.scenario.answers.serving.simulated import Simulated
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.fleets import fleet_of
-from silicast.scenario.resolving.traffic import traffic_of
+from silicast.scenario.resolving.traffic import OPEN_REQUESTS, traffic_of
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.workloads import ArrivalTable, CapacityWorkload, ServingWorkload
-from silicast.serving.capacity.capacity import LEAST_RATE, MOST_RATE, Loads, first
+from silicast.serving.capacity.capacity import LEAST_RATE, MOST_RATE, Loads, enough_requests
 from silicast.serving.capacity.knee import estimated_knee
 from silicast.serving.capacity.objective import Objective
 from silicast.serving.capacity.room import longest_context, users_that_fit
@@ -35,11 +35,12 @@ from silicast.serving.statistics.uncertainty import paced
 from silicast.serving.traffic.requests import Requests
 
 REQUESTS = 400
-"""Of a run where a scenario states no number; more where there are more clients."""
+"""Of a run with clients where a scenario states no number; more where there are more of them."""
 PER_CLIENT = 10
-LONG, SHORT = 20.0, 5.0
-"""Answer times that requests should arrive for, and below which a warning names it."""
-MOST_REQUESTS = 10_000
+SHORT = 5.0
+"""Answer times that requests arrive for, below which a warning names it."""
+SEEDS = 3
+"""Draws of the same traffic that a rate is carried in."""
 COARSE = 4
 """A long traffic is searched with this part of its requests first."""
 FEWEST = 200
@@ -144,7 +145,9 @@ class Search:
         if traffic.arrival.kind != "trace":
             alone = ArrivalTable("closed", concurrency=1)
             traffic = _with(traffic, arrival=alone, requests=traffic.requests or REQUESTS)
-        return Expected(int(self._requests(traffic).input_tokens.max()))
+        requests = self._requests(traffic)
+        total = int((requests.input_tokens + requests.output_tokens).max())
+        return Expected(int(requests.input_tokens.max()), 0, total)
 
     def _on(self, fleet: Fleet, traffic: Requests) -> Loads:
         return Loads(traffic, fleet.simulation, self._objective, count=self._count)
@@ -180,17 +183,17 @@ class Search:
             traffic = _with(traffic, arrival=ArrivalTable("poisson", rate_per_s=1.0))
         if self.work.objective == "max_concurrency" and arrival.kind != "trace":
             traffic = _with(traffic, arrival=ArrivalTable("closed", concurrency=1))
-        count = traffic.requests or REQUESTS
-        if self.work.objective == "max_concurrency" and traffic.requests is None:
-            count = max(PER_CLIENT * self._most_clients(traffic), REQUESTS)
-        if traffic.arrival.kind != "trace":
+        if self.work.objective == "max_concurrency" and traffic.arrival.kind != "trace":
+            count = traffic.requests or max(PER_CLIENT * self._most_clients(traffic), REQUESTS)
             traffic = _with(traffic, requests=count)
         self._stated = traffic
         return self._requests(traffic)
 
-    def _requests(self, traffic: ServingWorkload) -> Requests:
+    def _requests(
+        self, traffic: ServingWorkload, count: int = OPEN_REQUESTS, further_seed: int = 0
+    ) -> Requests:
         seed, folder = self._scenario.raw.seed or 0, self._scenario.folder
-        return traffic_of(traffic, seed, folder, "workload.traffic").requests
+        return traffic_of(traffic, seed + further_seed, folder, "workload.traffic", count).requests
 
     def _most_clients(self, traffic: ServingWorkload) -> int:
         """Clients whose requests fit at once, the longest of each."""
@@ -207,24 +210,28 @@ class Search:
         alone = self._loads.run(self._loads.alone())
         if (alone.done_ns < 0).any() or self._objective.broken(alone):
             return self._none()
-        e2e_s = float(alone.e2e_s().mean())
         if self.work.objective == "max_rate":
-            return self._highest_rate(e2e_s)
+            return self._highest_rate(alone)
         rate = self.work.traffic.arrival.rate_per_s or 0.0
-        loads = self._loads = self._long_enough(e2e_s, rate)
+        loads = self._loads = self._long_enough(alone, rate)
         if self.work.objective not in COUNTED:
             met = loads.carries(loads.requests)
             bracket = Bracket(float(met), 0.0 if met else 1.0)
             return Found(bracket, loads.requests, self._fleet, "objective")
         return self._fewest()
 
-    def _long_enough(self, e2e_s: float, rate_per_s: float) -> Loads:
-        """The traffic with enough requests for queues to build up, where no number is stated."""
-        wanted = min(math.ceil(LONG * e2e_s * rate_per_s), MOST_REQUESTS)
-        stated = self.work.traffic.requests is not None or self._stated.arrival.kind == "trace"
-        if stated or wanted <= len(self._loads.requests):
+    def _long_enough(self, alone: Records, rate_per_s: float) -> Loads:
+        """The traffic with enough requests for a steady state, drawn several times, where no number
+        is stated.
+        """
+        if not self._loads.requests.steady:
             return self._loads
-        return replace(self._loads, requests=self._requests(_with(self._stated, requests=wanted)))
+        count = max(enough_requests(alone, rate_per_s), OPEN_REQUESTS)
+        loads, *others = (
+            replace(self._loads, requests=self._requests(self._stated, count, further), tried={})
+            for further in range(SEEDS)
+        )
+        return replace(loads, others=tuple(others))
 
     def _fewest(self) -> Found:
         """The fewest devices, or the cheapest."""
@@ -236,11 +243,11 @@ class Search:
         less = replicas - 1.0 if len(fleet.pools) == 1 else math.inf
         return Found(Bracket(replicas, less), self._loads.requests, fleet, "objective")
 
-    def _highest_rate(self, e2e_s: float) -> Found:
+    def _highest_rate(self, alone: Records) -> Found:
         coarse, most = self._coarse(), self._saturation(self._fleet.specs)
         start = min(coarse.served_per_s(), most)
         bracket = coarse.most(coarse.at_rate, start, least=LEAST_RATE, most=most, factor=1.5)
-        loads = self._loads = self._long_enough(e2e_s, bracket.carried)
+        loads = self._loads = self._long_enough(alone, bracket.carried)
         if bracket.carried and loads.requests is not coarse.requests:
             bracket = loads.most(
                 loads.at_rate, bracket.carried, least=LEAST_RATE, most=most, factor=1.1
@@ -264,7 +271,7 @@ class Search:
         loads, count = self._loads, len(self._loads.requests)
         if count < COARSE * FEWEST:
             return loads
-        return replace(loads, requests=first(loads.requests, count // COARSE), tried={})
+        return replace(loads, requests=loads.requests.first(count // COARSE), others=(), tried={})
 
     def _most_users(self) -> Found:
         loads, specs = self._loads, self._fleet.specs

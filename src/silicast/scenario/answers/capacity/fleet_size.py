@@ -100,7 +100,9 @@ class FleetSize:
             return replace(loads, simulation=simulation).carries(loads.requests, specs)
 
         def confirms(counts: Counts) -> bool:
-            return bool(kinds) or self._loads is self._coarse or met(self._loads, counts)
+            if kinds or self._loads is self._coarse:
+                return True
+            return all(met(each, counts) for each in (self._loads, *self._loads.others))
 
         def within(counts: Counts) -> bool:
             most = self._work.search.max_gpus

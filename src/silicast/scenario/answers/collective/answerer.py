@@ -119,7 +119,7 @@ class CollectiveAnswerer(Answerer):
 def _calibrated(
     work: CollectiveWorkload, result: CollectiveTimes, evidence: Evidence
 ) -> dict[str, Any]:
-    """By what, if by anything."""
+    """What calibrated the answer, for ``why``; empty where nothing did."""
     if result.calibrated is None or float(result.calibrated[0]) <= 0.0:
         return {}
     return calibrated_by(evidence, [Op.make(work.op, Variant(dtype=work.dtype))])

@@ -17,6 +17,7 @@ from silicast.scenario.resolving.traffic import traffic_of
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.watch import Watch
 from silicast.scenario.workloads import ServingWorkload
+from silicast.serving.capacity.capacity import ALONE, enough_requests
 from silicast.serving.simulation.launch import Expected
 
 if TYPE_CHECKING:
@@ -72,7 +73,10 @@ class Prepared:
         if only_bounds:
             return bounds_alone(reply)
         reply.why.update(served.why())
-        power = {name: Belief.from_quantity(value) for name, value in served.power().items()}
+        told = served.power()
+        if "kv_cache" in reply.why:
+            told |= served.cache().beliefs()
+        power = {name: Belief.from_quantity(value) for name, value in told.items()}
         remarks = [*reply.warnings, *served.held_back()]
         return msgspec.structs.replace(reply, metrics=reply.metrics | power, warnings=remarks)
 
@@ -85,13 +89,22 @@ def prepared(scenario: Scenario) -> Prepared:
     """
     work = scenario.workload
     assert isinstance(work, ServingWorkload)
-    traffic = traffic_of(work, scenario.raw.seed or 0, scenario.folder)
+    seed = scenario.raw.seed or 0
+    traffic = traffic_of(work, seed, scenario.folder)
     requests = traffic.requests
     longest = int(requests.input_tokens.max())
-    fleet, warnings = fleet_of(scenario, Expected(longest, requests.concurrency))
+    total = int((requests.input_tokens + requests.output_tokens).max())
+    fleet, warnings = fleet_of(scenario, Expected(longest, requests.concurrency, total))
     served = Served(fleet, requests, work.slo)
     _check_generates(served)
+    if requests.steady:
+        alone = fleet.serve(requests.first(ALONE).from_clients(1))
+        count = enough_requests(alone, work.arrival.rate_per_s or 0.0)
+        if count > len(requests):
+            traffic = traffic_of(work, seed, scenario.folder, count=count)
+            served = Served(fleet, traffic.requests, work.slo)
     remarks = [*warnings, *traffic.remarks, *_too_long(served), *_of_passes(served)]
+    remarks += served.launch_remarks()
     remarks += [*_unshared(work, served), *_unrouted(scenario.raw.router or "", served)]
     return Prepared(served, remarks)
 

@@ -15,7 +15,8 @@ from silicast.core.prediction import Quantity
 from silicast.scenario.answers.inference.room import served_room
 from silicast.scenario.workloads import SloTable
 from silicast.serving.capacity.knee import estimated_knee
-from silicast.serving.capacity.objective import Objective, queue_growth
+from silicast.serving.capacity.objective import Objective
+from silicast.serving.capacity.printed_cache import PrintedCache, launch_remarks, printed_cache
 from silicast.serving.capacity.room import room_under
 from silicast.serving.simulation.event_loop import ReplicaSpec, Simulation
 from silicast.serving.simulation.fleet import Fleet, Pool
@@ -31,6 +32,7 @@ from silicast.serving.statistics.metrics import (
     transfers_ms,
 )
 from silicast.serving.statistics.records import Records
+from silicast.serving.statistics.steady import keeps_up, queue_growth
 from silicast.serving.statistics.use import device_use, limited_by, step_shares
 from silicast.serving.traffic.requests import Requests
 
@@ -66,7 +68,7 @@ class Served:
 
     @property
     def replicas(self) -> int:
-        """How many it has."""
+        """Number of replicas of the fleet."""
         return self.entry.count
 
     @property
@@ -88,12 +90,12 @@ class Served:
     @property
     def answered(self) -> int:
         """Requests that are answered in the run under way."""
-        return len(self._current.records.finished) if self._current is not None else 0
+        return len(self._current.records.answered) if self._current is not None else 0
 
     @property
     def finished(self) -> int:
         """Requests that were answered in the first run, as far as it came."""
-        return len(self._first.finished) if self._first is not None else 0
+        return len(self._first.answered) if self._first is not None else 0
 
     def simulate(self, specs: Sequence[ReplicaSpec] | None = None) -> Records:
         """The requests on other replicas, by default on the fleet's own.
@@ -187,21 +189,23 @@ class Served:
         from silicast.serving.statistics.exported import exposition, metric_names
 
         names = metric_names(self.deployment.engine.name)
-        return exposition(self.records, names, self.deployment.model.name, self.blocks)
+        return exposition(self.records.whole(), names, self.deployment.model.name, self.blocks)
 
     def why(self) -> dict[str, Any]:
         """What held requests back, how steps were filled, and where the knee is."""
         records, spec = self.records, self.spec
         prompt = int(np.median(self.requests.input_tokens))
         why: dict[str, Any] = {
-            "requests": {"sent": len(self.requests), "answered": len(records.finished)}
+            "requests": {"sent": len(self.requests), "answered": len(records.answered)}
             | self._offered(),
+            **self._steady(),
             "queued": limited_by(records, spec, spec.layout.of_one(prompt)),
             "batch": {n: round(v, 6) for n, v in step_shares(records).items()},
             "engine_limits": self._limits(),
         }
         if self.deployment.model.causal and not spec.policy.one_pass:
             why["room"] = self._room()
+            why["kv_cache"] = self.cache().why()
         moved = records.sequences.traffic.by_name
         if any(moved.values()):
             why["host_memory"] = moved
@@ -216,9 +220,43 @@ class Served:
             why["slo"] = self._verdicts(self._objective)
         return why
 
+    def _steady(self) -> dict[str, Any]:
+        """What statistics are of, where they are of a steady state."""
+        window = self.records.window_ns
+        if window is None:
+            return {}
+        sent = self.records.sent_ns
+        steady = {
+            "seconds": round((window[1] - window[0]) * 1e-9, 6),
+            "measured": int(self.records.measured.sum()),
+            "warm_up": int((sent < window[0]).sum()),
+            "drain": int((sent >= window[1]).sum()),
+            "keeps_up": keeps_up(self.records),
+        }
+        return {"steady_state": steady}
+
+    def cache(self) -> PrintedCache:
+        """The KV cache of a group of ranks that decodes, as its engine prints it."""
+        pool = self._decoder
+        return printed_cache(pool.deployment, pool.spec.limits, pool.spec.layout)
+
+    def launch_remarks(self) -> list[str]:
+        """On limits that nobody stated."""
+        return [
+            remark
+            for pool in self.fleet.pools
+            if pool.deployment.model.causal and not pool.spec.policy.one_pass
+            for remark in launch_remarks(pool.deployment, pool.spec.limits, pool.spec.layout)
+        ]
+
+    @property
+    def _decoder(self) -> Pool:
+        """The first pool that decodes."""
+        return next((each for each in self.fleet.pools if each.spec.role != "prefill"), self.entry)
+
     def _room(self) -> dict[str, Any]:
         """Of all replicas of the pool that decodes, for sequences like the longest request."""
-        pool = next((each for each in self.fleet.pools if each.spec.role != "prefill"), self.entry)
+        pool = self._decoder
         longest = int((self.requests.input_tokens + self.requests.output_tokens).max())
         room = room_under(pool.spec.limits, pool.spec.layout, pool.deployment, longest)
         return served_room(replace(room, sequences=room.sequences * pool.count))

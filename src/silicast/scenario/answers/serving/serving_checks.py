@@ -87,6 +87,7 @@ _ARRIVAL: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "closed": (("concurrency",), ("concurrency", *_TRACE)),
     "poisson": (("rate_per_s",), _RATE),
     "gamma": (("rate_per_s",), ("cv", *_RATE)),
+    "constant": (("rate_per_s",), _RATE),
     "trace": ((), ("concurrency", *_TRACE)),
 }
 """kind -> (fields it needs, fields it may have)."""

@@ -249,7 +249,7 @@ class Simulated:
     def part(self) -> Part:
         """A replica's time from the first request to the last token."""
         records = self.records
-        span_ns = records.end_ns - int(records.sent_ns[records.finished].min())
+        span_ns = records.end_ns - int(records.sent_ns[records.answered].min())
         parts = [self._steps[kind].part for kind in ("prefill", "decode") if kind in self._steps]
         beside = [p.part for each in self._beside.values() for p in each]
         for name in dict.fromkeys(part.name for part in beside):

@@ -194,7 +194,7 @@ def _neighbour(
 
 
 def _one_device(pools: Mapping[str, Deployed], mode: str) -> Device:
-    """That all pools run on."""
+    """The one device that all pools share."""
     first = next(iter(pools.values()))
     for name, pool in pools.items():
         deployment, plan = pool.deployment, pool.deployment.plan

@@ -120,7 +120,7 @@ def _scaled(step: Quantity, by: float) -> Quantity:
 
 
 def _checkpoint(saving: CheckpointTable, training_run: TrainingRun) -> Checkpoint:
-    """One of all ranks."""
+    """The checkpoint of all ranks together."""
     machine = training_run.rank.deployment.machine
     link = None
     if saving.asynchronous:

@@ -173,6 +173,7 @@ def _rules(rank: Rank, optimizer: str, gradient_bits: int, recompute: str) -> Ru
         recompute=recompute,
         optimizer=optimizer,
         gradient_bytes=gradient_bits // 8,
+        reshards=deployment.engine.training.reshard_after_forward,
         in_place=deployment.engine.training.fused_gradient_accumulation,
         in_line=deployment.machine.in_line,
         framework_bytes=round(deployment.machine.framework_gb * GB),

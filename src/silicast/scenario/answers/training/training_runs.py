@@ -45,7 +45,7 @@ from silicast.scenario.workloads import TrainingWorkload
 from silicast.workload.frameworks.eager import AttentionCode, Framework
 from silicast.workload.libraries.catalog import library_names
 from silicast.workload.training.backward import Training
-from silicast.workload.training.recomputation import Recompute
+from silicast.workload.training.recomputation import Recompute, every_layer
 
 DEFAULT_OPTIMIZER = "adamw"
 UNUSED_ADAPTERS = 'lora is not used by task {}: workload.task = "lora" trains adapters'
@@ -187,6 +187,7 @@ class Prepared:
         rank: what every rank runs.
         recompute: as stated; None = the least that fits.
         warnings: what was assumed.
+        again_share: of the layers, those that run again where ``recompute`` states it.
     """
 
     rank: Rank
@@ -195,6 +196,7 @@ class Prepared:
     overlap: Overlap
     recompute: Recompute | None
     warnings: tuple[str, ...]
+    again_share: float = 1.0
 
     def run(self) -> TrainingRun:
         rank, work = self.rank, self.work
@@ -204,7 +206,7 @@ class Prepared:
             schedule_of(rank).order(rank.plan.pp, share, rank.plan.virtual_stages)
         except SilicastError as error:
             raise error.at("parallel") from None
-        if rank.plain:
+        if rank.plain and self.again_share == 1.0:
             chosen = self.recompute
             if chosen is None and not counted_on_operations(rank):
                 chosen = self._fitting(share)[0].recompute
@@ -227,7 +229,8 @@ class Prepared:
         if 0.0 < again_share < 1.0:
             remaining = predict_step(again(rank, "none"), share, self.optimizer, self.overlap)
             many = mixed_step(remaining, many, again_share)
-            remark = (*remark, PARTLY.format(again_share))
+            if self.recompute is None:
+                remark = (*remark, PARTLY.format(again_share))
         return TrainingRun(
             rank, batch, self.optimizer, None, many, self.overlap, remark, again_share, self.loading
         )
@@ -259,7 +262,7 @@ class Prepared:
         """
         deployment, bits, plan = self.rank.deployment, self.overlap.gradient_bits, self.rank.plan
         if self.recompute is not None:
-            return again(self.rank, self.recompute), 1.0
+            return again(self.rank, self.recompute), self.again_share
         usable = deployment.device.dram.capacity_bytes * deployment.engine.memory.usable_fraction
         items = []
         for each in LEAST_FIRST:
@@ -320,9 +323,18 @@ def prepared(scenario: Scenario, work: TrainingWorkload) -> Prepared:
         work,
         update_rule(work.optimizer or DEFAULT_OPTIMIZER),
         overlap_of(work, deployment.engine),
-        work.recompute,
-        tuple(warnings + remark),
+        *_recompute(work, tuple(warnings + remark)),
     )
+
+
+def _recompute(
+    work: TrainingWorkload, warnings: tuple[str, ...]
+) -> tuple[Recompute | None, tuple[str, ...], float]:
+    """What runs again, the warnings, and the share of the layers that do."""
+    stated = work.recompute
+    every = every_layer(stated) if stated is not None else 1
+    whole = stated is not None and stated.startswith("full")
+    return ("full" if whole else stated), warnings, 1.0 / every
 
 
 def _capacity(

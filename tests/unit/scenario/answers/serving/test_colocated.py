@@ -92,7 +92,7 @@ def test_memory_is_split_by_share() -> None:
         ("mps", None, {"code": {"device": "A100"}}, "pools.code.device", "beside"),
         ("mps", None, {"code": {"count": 2}}, "pools.code", "beside"),
         ("mig", [0.9, 0.1], {}, "colocation.shares", "slices"),
-        ("time_slice", [0.9, 0.1], {}, "pools.code", "leaves no room"),
+        ("time_slice", [0.9, 0.1], {}, "pools.code", "does not start"),
         ("mps", None, {"code": {"role": "decode"}, "chat": {"role": "prefill"}}, "pools.chat",
          "not yet"),
     ],

@@ -1,0 +1,1 @@
+"""Step predictors in the form that simulators of engines call or read, one file each."""

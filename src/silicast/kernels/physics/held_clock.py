@@ -1,0 +1,354 @@
+"""The clock at which work draws just what a board's power limit leaves.
+
+    power(clock) = idle + (core energy x growth(clock) + memory energy) / time(clock)
+
+Power rises with the clock and time falls, so that one clock holds a limit, and work under a limit
+takes energy / (limit - idle): quicker units, more of them and quicker memory take less time at each
+clock and never make it slower. Times are evaluated at the clocks of :data:`CLOCKS` alone, and are
+lines in one over the clock between them: never shorter at a slower clock, and never longer by more
+than the clock is slower than the largest.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silicast.core import xp
+from silicast.core.numerics import F64, I64
+from silicast.hardware.device import Device
+from silicast.kernels.physics.energy import applies_to, dynamic_w, most_w, waiting_w
+from silicast.kernels.physics.power import (
+    MIN_CLOCK_SHARE,
+    Board,
+    board,
+    drawn,
+    energy_growth,
+    silicon,
+)
+from silicast.workload.graphs.op import OpBatch
+
+if TYPE_CHECKING:
+    from silicast.kernels.implementation import Analysis
+
+CLOCKS = (*(1.0 - step / 40.0 for step in range(21)), *(0.47 * 0.93**step for step in range(40)))
+"""Shares of the boost clock at which work is evaluated: a kernel turns from memory to compute bound
+within a few percent.
+"""
+_FALLING = tuple(-share for share in CLOCKS)
+_LAST = next(position for position, share in enumerate(CLOCKS) if share <= MIN_CLOCK_SHARE)
+_SHARES = np.array(CLOCKS)
+_REFINED = 5
+"""Steps of the secant between two neighbouring clocks: the limit is met to 1e-9."""
+Longer: TypeAlias = Callable[[int, I64], F64]
+"""A place in :data:`CLOCKS`, rows of the work -> how many times as long these take there."""
+Used: TypeAlias = Callable[[int, I64], F64]
+"""The same -> the power that they draw there, over the limit; see :class:`Use`."""
+
+
+def in_proportion(position: int, rows: I64) -> F64:
+    """Work of the cores alone: it takes as much longer as the clock is slower."""
+    return np.full(len(rows), 1.0 / CLOCKS[position])
+
+
+def unlimited(position: int, rows: I64) -> F64:  # noqa: ARG001 - whatever the clock
+    """Work of which no more is known than what it draws of cores and memory."""
+    return np.zeros(len(rows))
+
+
+def clock_share(
+    current: Board,
+    core_w: F64,
+    memory_w: F64,
+    longer: Longer = in_proportion,
+    used: Used = unlimited,
+) -> F64:
+    """The clock that is held over work for ever, over that which its draw is of; shape (n,). Below
+    a tenth no board is slowed.
+
+    Args:
+        core_w, memory_w: what it draws at that clock, as of :class:`~.power.Draw`.
+        longer: how the clock slows it.
+        used: what it draws by the law of energy, which holds the limit too.
+    """
+    left = current.limit_w - current.idle_w
+    share = np.ones(len(core_w))
+    over = np.flatnonzero((core_w + memory_w > left) | (used(0, np.arange(len(core_w))) > 1.0))
+    if len(over):
+        law = _Law(current.floor, left, core_w[over], memory_w[over], over, longer, used)
+        share[over] = law.share()
+    return share
+
+
+@final
+class _Law:
+    """Rows whose power at the full clock is above the limit; arrays of shape (n,)."""
+
+    def __init__(
+        self,
+        floor: float,
+        left: float,
+        core_w: F64,
+        memory_w: F64,
+        rows: I64,
+        longer: Longer,
+        used: Used,
+    ) -> None:
+        self._floor, self._left = floor, left
+        self._core_w, self._memory_w, self._rows = core_w, memory_w, rows
+        self._longer, self._used = longer, used
+
+    def share(self) -> F64:
+        """The clock whose power is the limit, between two of :data:`CLOCKS`."""
+        fast, slow = self._bracket()
+        share = np.full(len(self._rows), MIN_CLOCK_SHARE)
+        for position in np.unique(fast[slow <= _LAST]).tolist():
+            some = np.flatnonzero((fast == position) & (slow <= _LAST))
+            share[some] = self._between(position, some)
+        held: F64 = np.maximum(share, MIN_CLOCK_SHARE)
+        return held
+
+    def _bracket(self) -> tuple[I64, I64]:
+        """Neighbouring clocks: the first draws more than the limit, the second does not; beyond
+        the last where none holds it.
+
+        The search begins where work that goes with the clock, which falls quickest, holds it.
+        """
+        fast = self._first()
+        slow, step = np.full_like(fast, _LAST + 1), np.ones_like(fast)
+        while len(open_rows := np.flatnonzero(slow - fast > 1)):
+            low, high = fast[open_rows], slow[open_rows]
+            probe = np.where(
+                high > _LAST, np.minimum(low + step[open_rows], _LAST), (low + high) // 2
+            )
+            held = self._holds(probe, open_rows)
+            slow[open_rows] = np.where(held, probe, high)
+            fast[open_rows] = np.where(held, low, probe)
+            step[open_rows] *= 2
+        return fast, slow
+
+    def _first(self) -> I64:
+        """The last clock at which even work that goes with it draws too much."""
+        growth = growths(self._floor)
+        low = np.zeros(len(self._rows), dtype=np.int64)
+        high = np.full_like(low, _LAST + 1)
+        while (high - low > 1).any():
+            middle = (low + high) // 2
+            drawn = (self._core_w * growth[middle] + self._memory_w) * _SHARES[middle]
+            above = drawn > self._left
+            low, high = np.where(above, middle, low), np.where(above, high, middle)
+        return low
+
+    def _holds(self, probe: I64, some: I64) -> NDArray[np.bool_]:
+        """Whether rows draw no more than the limit at clocks."""
+        growth, longer = growths(self._floor)[probe], np.empty(len(some))
+        used = np.empty(len(some))
+        for position in np.unique(probe).tolist():
+            here = np.flatnonzero(probe == position)
+            rows = self._rows[some[here]]
+            longer[here] = self._longer(position, rows)
+            used[here] = self._used(position, rows)
+        drawn = self._core_w[some] * growth + self._memory_w[some]
+        held: NDArray[np.bool_] = (drawn <= self._left * longer) & (used <= 1.0)
+        return held
+
+    def _between(self, position: int, some: I64) -> F64:
+        """The clock between two neighbours, by secants that keep it enclosed."""
+        rows, core_w, memory_w = self._rows[some], self._core_w[some], self._memory_w[some]
+        before, after = (self._longer(place, rows) for place in (position, position + 1))
+        most, least = (self._used(place, rows) for place in (position, position + 1))
+
+        def excess(share: F64) -> F64:
+            weight = weight_of(position, share)
+            longer = before + weight * (after - before)
+            drawn = core_w * growth_at(share, self._floor) + memory_w
+            used = most + weight * (least - most)
+            above: F64 = np.maximum(drawn - self._left * longer, self._left * (used - 1.0))
+            return above
+
+        high = np.full(len(some), CLOCKS[position])
+        low = np.full(len(some), CLOCKS[position + 1])
+        above, below = excess(high), excess(low)
+        share = low
+        for _ in range(_REFINED):
+            wide = above - below
+            part = np.divide(-below, wide, out=np.zeros_like(wide), where=wide > 0.0)
+            part = np.minimum(np.maximum(part, 0.0), 1.0)
+            share = low + part * (high - low)
+            middle = excess(share)
+            more = middle > 0.0
+            high, above = np.where(more, share, high), np.where(more, middle, above)
+            low, below = np.where(more, low, share), np.where(more, below, middle)
+        return share
+
+
+@lru_cache(maxsize=1024)
+def growths(floor: float) -> F64:
+    """:func:`growth_at` the clocks of :data:`CLOCKS`."""
+    return growth_at(_SHARES, floor)
+
+
+def growth_at(share: F64, floor: float) -> F64:
+    """Energy of an operation at a share of the clock, over that at the clock; from ``floor`` down
+    voltage stays.
+    """
+    return energy_growth(xp.maximum(share, floor))
+
+
+@final
+class Slowing:
+    """How many times as long kernels take at slower clocks, each evaluated when it is needed.
+
+    Args:
+        batch: the kernels; of a batch of numbers, one row.
+        device: at whose clock they take ``time_s``, shape (n,).
+        at: times of some of them on a slower device.
+    """
+
+    def __init__(
+        self, batch: OpBatch, device: Device, time_s: F64, at: Callable[[OpBatch, Device], F64]
+    ) -> None:
+        self._batch, self._device, self._at = batch, device, at
+        self._time_s = np.atleast_1d(time_s)
+        self._known: dict[int, F64] = {}
+
+    def longer(self, position: int, rows: I64) -> F64:
+        """See :data:`Longer`."""
+        if not position:
+            return np.ones(len(rows))
+        table = self._known.setdefault(position, np.full(len(self._time_s), np.nan))
+        missing = rows[np.isnan(table[rows])]
+        if len(missing):
+            batch = self._batch if self._batch.numbers else self._batch.rows(missing)
+            slow_s = np.atleast_1d(self._at(batch, slower(self._device, position)))
+            # some run above the boost clock while no limit binds
+            clocks = self._device.clocks
+            most = max(clocks.max_hz / clocks.boost_hz, 1.0) / CLOCKS[position]
+            ratio = slow_s / self._time_s[missing]
+            table[missing] = np.minimum(np.maximum(ratio, 1.0), most)
+        longer: F64 = table[rows]
+        return longer
+
+    def at_shares(self, share: F64) -> F64:
+        """At a clock of each kernel's own, shape (n,)."""
+        if not isinstance(share, np.ndarray):
+            one: F64 = self.at_shares(np.array([share])).item()
+            return one
+        result = np.ones(len(share))
+        slow = np.flatnonzero(share < 1.0)
+        positions = np.searchsorted(_FALLING, -share[slow], side="right") - 1
+        positions = np.minimum(positions, len(CLOCKS) - 2)
+        for position in np.unique(positions).tolist():
+            rows = slow[positions == position]
+            before, after = (self.longer(place, rows) for place in (position, position + 1))
+            after = np.maximum(after, before)
+            result[rows] = before + weight_of(position, share[rows]) * (after - before)
+        return result
+
+
+@final
+class Use:
+    """What share of a power limit work draws by the law of energy (:mod:`.energy`).
+
+    That law says more of boards that wait for memory than the law of the clock does, and too much
+    of boards at their own clock and limit, which were seen to hold both: there it says no more than
+    that limit, and what it says of other clocks and limits is less in proportion.
+
+    Args:
+        device: under the limit.
+        dynamic_w: a place in :data:`CLOCKS`, rows -> watts beyond what the board draws while it
+            waits, as if it had no limit.
+    """
+
+    def __init__(self, device: Device, dynamic_w: Callable[[int, I64], F64]) -> None:
+        built = silicon(device)
+        self._dynamic_w = dynamic_w
+        self._limit_w, self._static_w = most_w(device), waiting_w(device)
+        self._room_w = most_w(built) - waiting_w(built)
+        self._built = min(built.clocks.boost_hz / device.clocks.boost_hz, 1.0)
+
+    def used(self, position: int, rows: I64) -> F64:
+        """See :data:`Used`."""
+        known = np.maximum(self._at_built(rows), 1e-9)
+        part = np.minimum(self._room_w / known, 1.0)
+        used: F64 = (self._static_w + part * self._dynamic_w(position, rows)) / self._limit_w
+        return used
+
+    def _at_built(self, rows: I64) -> F64:
+        """At the clock that the board was built for."""
+        if self._built >= 1.0:
+            return self._dynamic_w(0, rows)
+        place = place_of(self._built)
+        fast, slow = (self._dynamic_w(each, rows) for each in (place, place + 1))
+        weight = float(weight_of(place, self._built))  # type: ignore[arg-type]
+        return fast + weight * (slow - fast)
+
+
+@lru_cache(maxsize=1024)
+def beyond_own(device: Device) -> bool:
+    """Whether a device has a lower power limit or a higher clock than the board was built with."""
+    built = silicon(device)
+    if not applies_to(device) or not applies_to(built):
+        return False
+    assert device.power_cap_w is not None
+    assert built.power_cap_w is not None
+    return device.power_cap_w < built.power_cap_w or device.clocks.boost_hz > built.clocks.boost_hz
+
+
+def held_share(
+    analysis: Analysis, batch: OpBatch, device: Device, seconds: F64, slowing: Slowing
+) -> F64:
+    """:func:`clock_share` of each kernel by itself, in the state of the device; shape (n,).
+
+    A cool board is heated by what it repeats: short kernels are done before it slows down.
+    """
+    dtype = batch.variant.dtype
+    current, draw = board(device, dtype), drawn(analysis, dtype, device, seconds)
+    used = unlimited
+    if beyond_own(device):
+        boost_s = np.atleast_1d(seconds)
+
+        def dynamic(position: int, rows: I64) -> F64:
+            longer_s = boost_s.copy()
+            longer_s[rows] *= slowing.longer(position, rows)
+            watts = dynamic_w(analysis, batch, slower(device, position), longer_s)
+            return watts[rows]
+
+        used = Use(device, dynamic).used
+    elif xp.all_of(draw.core_w + draw.memory_w <= current.limit_w - current.idle_w):
+        return xp.full_like(seconds, 1.0)
+    core_w, memory_w = np.atleast_1d(draw.core_w), np.atleast_1d(draw.memory_w)
+    share = clock_share(current, core_w, memory_w, slowing.longer, used)
+    if not isinstance(seconds, np.ndarray):
+        share = share.item()
+    if device.power_state == "hot":
+        return share
+    heat = seconds / (seconds + current.heat_s)
+    held_share: F64 = 1.0 - heat * (1.0 - share)
+    return held_share
+
+
+@lru_cache(maxsize=4096)
+def slower(device: Device, index: int) -> Device:
+    """The device at a clock of :data:`CLOCKS`, over its own."""
+    return device.at_clock(device.clocks.boost_hz * CLOCKS[index]) if index else device
+
+
+def place_of(share: float) -> int:
+    """The faster of the two clocks of :data:`CLOCKS` around a share.
+
+    >>> [CLOCKS[place_of(0.96) + step] for step in (0, 1)]
+    [0.975, 0.95]
+    """
+    return min(bisect_right(_FALLING, -share) - 1, len(CLOCKS) - 2)
+
+
+def weight_of(index: int, share: F64) -> F64:
+    """How far a share is on the way to the slower of two clocks, in one over the clock."""
+    high, low = 1.0 / CLOCKS[index], 1.0 / CLOCKS[index + 1]
+    return (1.0 / share - high) / (low - high)

@@ -1,0 +1,106 @@
+"""`silicast.step_predictor`: single steps for simulators of engines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import silicast
+from silicast.app.simulators.dynamo import write_perf_data
+from silicast.app.simulators.llm_d import settings
+from silicast.app.simulators.sglang import InferTimePredictor
+from silicast.composition.prices.step_predictor import StepPredictor
+from silicast.composition.prices.stepper import Stepper
+from silicast.core.errors import SilicastError
+
+WHERE: dict[str, Any] = {"model": "Llama-3.1-8B", "device": "H100", "engine": "sglang"}
+
+
+@pytest.fixture(scope="module")
+def step() -> StepPredictor:
+    return silicast.step_predictor(**WHERE, load=False)
+
+
+@pytest.mark.parametrize(
+    ("batch", "prefill", "decode"),
+    [
+        ([(1, 1000)] * 8, [], [1000] * 8),
+        ([(700, 0)], [(700, 700)], []),
+        ([(256, 512), (1, 300), (1, 4000)], [(256, 768)], [300, 4000]),
+    ],
+)
+def test_a_step_takes_what_it_takes_in_serve(
+    step: StepPredictor,
+    batch: list[tuple[int, int]],
+    prefill: list[tuple[int, int]],
+    decode: list[int],
+) -> None:
+    stepper = Stepper.from_deployment(step.deployment)
+    starts = [stepper.step(prefill, np.array(decode, dtype=np.int64)).start_ns for _ in range(3)]
+    assert step(batch) == pytest.approx((starts[2] - starts[1]) / 1e9, rel=0.005)
+
+
+@pytest.mark.parametrize("parallel", [{}, {"tp": 2}])
+def test_decode_is_that_of_a_static_batch(parallel: dict[str, int]) -> None:
+    step = silicast.step_predictor(**WHERE, parallel=parallel, load=False)
+    batch = silicast.infer(**WHERE, parallel=parallel, batch=16, input_len=1000, output_len=3)
+    assert batch.decode_step_ms is not None
+    assert step([(1, 1000)] * 16) * 1e3 == pytest.approx(batch.decode_step_ms.estimate, rel=0.005)
+
+
+def test_loading_changes_no_answer(step: StepPredictor) -> None:
+    batches = [[(1, 77)] * 3, [(33, 0), (1, 900)]]
+    before = [step(batch) for batch in batches]
+    assert step.load(tokens=64, sequences=4, length=256) is step
+    assert [step(batch) for batch in batches] == before
+
+
+@pytest.mark.parametrize("batch", [[], [(0, 5)], [(4, -1)]])
+def test_a_batch_that_is_none_is_refused(step: StepPredictor, batch: list[tuple[int, int]]) -> None:
+    with pytest.raises(SilicastError, match="expected at least one"):
+        step(batch)
+
+
+def test_what_is_no_single_step_is_refused() -> None:
+    with pytest.raises(SilicastError) as error:
+        silicast.step_predictor(**WHERE, pools={"a": {}}, load=False)
+    assert error.value.field == "pools"
+    with pytest.raises(SilicastError, match="unknown argument"):
+        silicast.step_predictor(**WHERE, paralel={"tp": 2}, load=False)
+
+
+def test_requests_of_sglangs_simulator(step: StepPredictor) -> None:
+    requests = [
+        SimpleNamespace(extend_length=128, past_kv_length=0),
+        SimpleNamespace(extend_length=1, past_kv_length=640),
+    ]
+    adapter, expected = InferTimePredictor(step), step([(128, 0), (1, 640)])
+    assert adapter.predict_infer_time(requests) == expected
+    assert adapter.predict_infer_time(SimpleNamespace(reqs=requests)) == expected
+    with pytest.raises(SilicastError, match="extend_length and past_kv_length"):
+        adapter.predict_infer_time([object()])
+
+
+def test_perf_data_of_dynamos_mocker(step: StepPredictor, tmp_path: Path) -> None:
+    path = write_perf_data(
+        step, tmp_path / "perf.npz", prompt=1001, cached=8000, context=2001, resolution=3
+    )
+    with np.load(path) as table:
+        assert table["prefill_isl"].tolist() == [1, 501, 1001]
+        assert table["prefill_ttft_ms"][1] == step([(501, 0)]) * 1e3
+        assert table["decode_active_kv_tokens"].tolist() == [0, 4000, 8000]
+        # 8,000 cached tokens in contexts of 2,001 are four sequences.
+        assert table["decode_itl"][2, 2] == step([(1, 2000)] * 4) * 1e3
+
+
+def test_settings_of_llm_ds_simulator(step: StepPredictor) -> None:
+    found = settings(step, prompt=2048, context=512, max_num_seqs=32)
+    whole = found["prefill-overhead"] + 2048 * found["prefill-time-per-token"]
+    assert whole == pytest.approx(step([(2048, 0)]) * 1e3)
+    assert found["inter-token-latency"] == step([(1, 512)]) * 1e3
+    busy = found["inter-token-latency"] * found["time-factor-under-load"]
+    assert busy == pytest.approx(step([(1, 512)] * 32) * 1e3)
