@@ -75,10 +75,15 @@ class Fitter(ABC, Generic[Rows]):
             self._write(rows, self.fit(rows))
 
     def _write(self, rows: Rows, body: Body) -> None:
+        stand_ins = body.get("fallback", {}).items()
+        needed = {name: other for name, other in stand_ins if name not in body["architectures"]}
         scores = self.scores(rows, body)
         command = f"python -m lab.{Path(inspect.getfile(type(self))).stem}"
         card = fitting.card(command, self.data, self.split, scores, self.notes)
-        fitting.write(fitting.PHYSICS / f"{self.group}.json", {"format": 1, "card": card, **body})
+        fitting.write(
+            fitting.PHYSICS / f"{self.group}.json",
+            {"format": 1, "card": card, **body, "fallback": needed},
+        )
         bodies = {name: self.without(rows, name, body) for name in self.left_out(rows, body)}
         known = {name: other for name, other in bodies.items() if other is not None}
         if known:
