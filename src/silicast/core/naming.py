@@ -94,7 +94,7 @@ class NameIndex(Generic[T]):
         return list(fromkeys)[:count]
 
 
-SHOWN = 40
+SHOWN = 64
 """Names that a hint lists at most."""
 
 

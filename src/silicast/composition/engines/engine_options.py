@@ -229,7 +229,7 @@ def _pool(engine: Engine, name: str) -> StatePoolTable:
         raise SilicastError(
             f"{engine.name} keeps states of recurrent layers in blocks of its KV cache",
             field=f"engine.options.{name}",
-            hint="an engine with a pool of states, as sglang",
+            hint="an engine that keeps them in a pool of their own",
         )
     return pool
 

@@ -22,7 +22,7 @@ def as_of(engine: Engine, version: str) -> Engine:
     >>> as_of(find_engine("vllm"), "0.2.0").release_log_sd
     0.26
     """
-    file = _file_of(engine, version)
+    file = _with_launch(_file_of(engine, version), version)
     for releases in engine.unmeasured:
         if is_before(version, releases.before):
             return msgspec.structs.replace(file, release_log_sd=releases.log_sd)
