@@ -17,6 +17,11 @@ ROOTS = ("silicast", "silicast.__main__")
 """The public Python interface, and the commands."""
 BATTERIES = ("silicast.kernels.check", "silicast.distributed.schedules.check")
 """What a new kernel or schedule of one's own must pass."""
+SIMULATORS = tuple(
+    f"silicast.composition.simulators.{name}" for name in ("sglang", "dynamo", "llm_d")
+)
+"""Forms of a step predictor, which the reference of the Python interface documents: simulators of
+engines call or read them."""
 COUNTED_BY_TESTS = {"silicast.workload.models.counting.graph_flops"}
 """What closed forms are held against."""
 OFFERED_BY, OFFERED_BY_BASE = ("register", "command"), {"Importer"}
@@ -135,7 +140,7 @@ def named_by_the_catalog() -> set[str]:
 
 def unreached() -> list[str]:
     """Modules that nothing a user does leads to."""
-    waiting = [*ROOTS, *BATTERIES, *named_by_the_catalog()]
+    waiting = [*ROOTS, *BATTERIES, *SIMULATORS, *named_by_the_catalog()]
     reached: set[str] = set()
     while waiting:
         name = waiting.pop()

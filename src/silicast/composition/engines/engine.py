@@ -12,6 +12,7 @@ from typing import Literal, final
 
 import msgspec
 
+from silicast.composition.engines.engine_memory import LaunchMemoryTable, MemoryTable
 from silicast.core.compiled import PAGES, content_of, entries, names_of
 from silicast.core.decode import Strict, read_table
 from silicast.core.dtypes import RECIPES
@@ -217,59 +218,6 @@ class OverlapTable(Strict, frozen=True):
     main: list[str]
     side: list[str]
     max_tokens: int = 0
-
-
-class LaunchMemoryTable(Strict, frozen=True):
-    """What some releases of a server set aside when they profile themselves at the start.
-
-    Attributes:
-        since: the first release; "" = all before the next.
-        sampler_bytes: a logit of the profiled rows, at the sampler's worst point, logits included.
-        process_gib: what its process holds outside of the allocator, as far as it counts; 2^30
-            bytes.
-        group_gib: on top, buffers of the collectives of several devices, as far as they count.
-        graph_gib: likewise of captured graphs.
-        unfused: layers keep their normed input while they run.
-        log_sd: log standard deviation of all that is set aside beside weights.
-        expert_multiples: architecture -> format of the experts' weights -> whole multiples to which
-            their width and the hidden size are padded when they are loaded.
-    """
-
-    sampler_bytes: float
-    process_gib: float
-    since: str = ""
-    group_gib: float = 0.0
-    graph_gib: float = 0.0
-    unfused: bool = False
-    log_sd: float = 0.15
-    expert_multiples: dict[str, dict[str, tuple[int, int]]] = {}
-
-
-class MemoryTable(Strict, frozen=True):
-    """Device memory of the engine beside weights and cache.
-
-    Attributes:
-        usable_fraction: share of the device's memory that it may fill by default.
-        fraction_of: a server's share is of the "device", for everything; of what is "empty" when it
-            starts, for weights and cache; or of what is "free" beside all else, for the cache.
-        framework_gb: context, libraries, communication buffers and graphs, per device.
-        page_tokens: tokens of one block of the KV cache.
-        prefill_chunk_tokens: most new tokens of one step; 0 = no limit.
-        workspaces_mb: architecture -> what libraries of products hold of the allocator's memory for
-            their intermediate sums, 10^6 bytes a device, on top of ``framework_gb``.
-        process_gb: in place of ``framework_gb``, of a process that computes in the host's memory.
-        launch: what a server sets aside beside weights and cache, by release, in place of
-            ``framework_gb``; [] = only that.
-    """
-
-    usable_fraction: float
-    framework_gb: float
-    page_tokens: int
-    fraction_of: Literal["device", "empty", "free"] = "device"
-    prefill_chunk_tokens: int = 0
-    process_gb: float = 0.0
-    workspaces_mb: dict[str, float] = {}
-    launch: list[LaunchMemoryTable] = []
 
 
 class BoardTable(Strict, frozen=True):

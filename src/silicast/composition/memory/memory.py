@@ -175,12 +175,3 @@ def launch_memory(
         round(launch.group_gib * GIB) if several else 0,
         round(launch.graph_gib * GIB) if deployment.engine.launch.decode == "graph" else 0,
     )
-
-
-def cache_capacity_bytes(
-    deployment: Deployment, step_tokens: int, sequences: int, share: float = 0.0
-) -> int:
-    """Bytes that a server may fill with its KV cache on one device; below 0 = the rest alone does
-    not fit. Arguments as of :func:`launch_memory`.
-    """
-    return launch_memory(deployment, step_tokens, sequences, share).cache

@@ -43,7 +43,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import ErrorFactors
 from silicast.hardware.device import Device
-from silicast.kernels.physics.held_clock import place_of, slower, weight_of
+from silicast.kernels.physics.held_clock import slower, step_below, weight_of
 from silicast.workload.graphs.op import Op
 from silicast.workload.graphs.symbols import DECODE_LONGEST, PREFILL_TOKENS
 
@@ -220,7 +220,7 @@ class StepPrices:
         hz = held_clock(self.model.machine, work, at_clock)
         share = hz / self._boost.clocks.boost_hz
         if share < 1.0:
-            position = place_of(share)
+            position = step_below(share)
             weight = float(weight_of(position, share))  # type: ignore[arg-type]
             fast, slow = (
                 at[near] if near in at else self._at(near, step)
@@ -318,8 +318,8 @@ class StepPrices:
         for alike, values in parts:
             for stage, runs in alike.runs:
                 sums[stage] += values[0] * runs
-            for place in range(-JOULES, 0):
-                sums[place] += values[place] * alike.count
+            for column in range(-JOULES, 0):
+                sums[column] += values[column] * alike.count
         shared = bool(self._by_lengths) and bool(step.prefill) and step.longest > 0
         if not shared and step.launches.free:
             return [0.0, *sums]

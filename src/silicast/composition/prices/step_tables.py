@@ -122,10 +122,10 @@ class StepTables:
         current = rows[len(rows) - count :].T
         for index, node in enumerate(self.graph.nodes):
             current[node.stage] += nodes.time_s[index] * node.count
-            for place, joules in enumerate(
+            for column, joules in enumerate(
                 (nodes.core_j, nodes.memory_j, nodes.dynamic_j), first - JOULES
             ):
-                current[place] += joules[index] * node.count
+                current[column] += joules[index] * node.count
         current[first:] = nodes.time_s
         return rows
 

@@ -160,8 +160,8 @@ class _Law:
     def _between(self, position: int, some: I64) -> F64:
         """The clock between two neighbours, by secants that keep it enclosed."""
         rows, core_w, memory_w = self._rows[some], self._core_w[some], self._memory_w[some]
-        before, after = (self._longer(place, rows) for place in (position, position + 1))
-        most, least = (self._used(place, rows) for place in (position, position + 1))
+        before, after = (self._longer(at, rows) for at in (position, position + 1))
+        most, least = (self._used(at, rows) for at in (position, position + 1))
 
         def excess(share: F64) -> F64:
             weight = weight_of(position, share)
@@ -218,7 +218,7 @@ class Slowing:
         self._known: dict[int, F64] = {}
 
     def longer(self, position: int, rows: I64) -> F64:
-        """See :data:`Longer`."""
+        """How many times as long some rows take at a step of :data:`CLOCKS`."""
         if not position:
             return np.ones(len(rows))
         table = self._known.setdefault(position, np.full(len(self._time_s), np.nan))
@@ -245,7 +245,7 @@ class Slowing:
         positions = np.minimum(positions, len(CLOCKS) - 2)
         for position in np.unique(positions).tolist():
             rows = slow[positions == position]
-            before, after = (self.longer(place, rows) for place in (position, position + 1))
+            before, after = (self.longer(at, rows) for at in (position, position + 1))
             after = np.maximum(after, before)
             result[rows] = before + weight_of(position, share[rows]) * (after - before)
         return result
@@ -273,7 +273,7 @@ class Use:
         self._built = min(built.clocks.boost_hz / device.clocks.boost_hz, 1.0)
 
     def used(self, position: int, rows: I64) -> F64:
-        """See :data:`Used`."""
+        """What some rows draw at a step of :data:`CLOCKS`, see :data:`Used`."""
         known = np.maximum(self._at_built(rows), 1e-9)
         part = np.minimum(self._room_w / known, 1.0)
         used: F64 = (self._static_w + part * self._dynamic_w(position, rows)) / self._limit_w
@@ -283,9 +283,9 @@ class Use:
         """At the clock that the board was built for."""
         if self._built >= 1.0:
             return self._dynamic_w(0, rows)
-        place = place_of(self._built)
-        fast, slow = (self._dynamic_w(each, rows) for each in (place, place + 1))
-        weight = float(weight_of(place, self._built))  # type: ignore[arg-type]
+        below = step_below(self._built)
+        fast, slow = (self._dynamic_w(each, rows) for each in (below, below + 1))
+        weight = float(weight_of(below, self._built))  # type: ignore[arg-type]
         return fast + weight * (slow - fast)
 
 
@@ -339,10 +339,10 @@ def slower(device: Device, index: int) -> Device:
     return device.at_clock(device.clocks.boost_hz * CLOCKS[index]) if index else device
 
 
-def place_of(share: float) -> int:
+def step_below(share: float) -> int:
     """The faster of the two clocks of :data:`CLOCKS` around a share.
 
-    >>> [CLOCKS[place_of(0.96) + step] for step in (0, 1)]
+    >>> [CLOCKS[step_below(0.96) + step] for step in (0, 1)]
     [0.975, 0.95]
     """
     return min(bisect_right(_FALLING, -share) - 1, len(CLOCKS) - 2)

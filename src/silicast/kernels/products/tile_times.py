@@ -296,8 +296,8 @@ def _memory(
     fits = np.minimum(remaining / one, 1.0)
     output_bytes = rows * product.columns * (BITS[recipe.output] / 8.0)
     operands = rows * product.depth * a_bytes
-    kept = _kept(one * hit + operands + output_bytes, step.l2_bytes * c["kept_share"])
-    weights = one * (hit * (1.0 - kept) + (touched - hit) * (1.0 - fits))
+    resident = _resident(one * hit + operands + output_bytes, step.l2_bytes * c["kept_share"])
+    weights = one * (hit * (1.0 - resident) + (touched - hit) * (1.0 - fits))
     window = np.minimum(tiles.group, row_tiles) * tiles.m * product.depth * a_bytes
     again = 1.0 - np.minimum(remaining / window, 1.0)
     operands = operands * (1.0 + (column_tiles - 1.0) * again * c["reread_share"])
@@ -312,11 +312,11 @@ def _memory(
     return moved / rate, touched / hit, window / step.l2_bytes, flight
 
 
-def _kept(footprint: F64, capacity: F64 | float) -> F64:
+def _resident(footprint: F64, capacity: F64 | float) -> F64:
     """Share of the weights that the L2 still holds from the call before: all where a call fits,
     none where it is half as large again, for a cache that drops the oldest goes round once more.
 
     Tuners time a configuration by calls one after the other on the same weights.
     """
-    kept: F64 = np.clip((GONE - footprint / capacity) / (GONE - 1.0), 0.0, 1.0)
-    return kept
+    remaining: F64 = np.clip((GONE - footprint / capacity) / (GONE - 1.0), 0.0, 1.0)
+    return remaining

@@ -46,7 +46,7 @@ class ServerStart:
 
     @cached_property
     def memory(self) -> LaunchMemory:
-        """Of its fullest device."""
+        """What its fullest device holds when the server starts."""
         rows = min(self.sequences, self.tokens)
         return launch_memory(self.deployment, self.tokens, rows, self.share)
 
@@ -56,7 +56,7 @@ class ServerStart:
 
     @property
     def blocks(self) -> int:
-        """Of the KV cache."""
+        """Blocks that the KV cache has room for."""
         return max(self.memory.cache // self.layout.block_bytes, 0)
 
     @cached_property

@@ -12,7 +12,7 @@ from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.physics.constants import load_physics
-from silicast.kernels.physics.held_clock import CLOCKS, clock_share, place_of, weight_of
+from silicast.kernels.physics.held_clock import CLOCKS, clock_share, step_below, weight_of
 from silicast.kernels.physics.power import MIN_CLOCK_SHARE, Board, board, board_from, drawn, limits
 from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
@@ -128,7 +128,7 @@ def test_wide_cores_of_unmeasured_architectures_spend_less_an_operation() -> Non
 
 def test_a_share_lies_between_two_clocks() -> None:
     for each in (1.0, 0.9999, 0.9, 0.5, 0.31, 0.1):
-        position = place_of(each)
+        position = step_below(each)
         assert CLOCKS[position] >= each >= CLOCKS[position + 1]
         weight = float(weight_of(position, np.float64(each)))  # type: ignore[arg-type]
         assert 0.0 <= weight <= 1.0

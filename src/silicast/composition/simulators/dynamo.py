@@ -6,11 +6,13 @@ planner_profiler_perf_data_converter.py`` of ai-dynamo 1.6.1.
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 
 from silicast.composition.prices.step_predictor import StepPredictor
+from silicast.core.files import write_atomically
 
 MILLI = 1e3
 
@@ -35,7 +37,7 @@ def write_perf_data(
         the path.
 
     Raises:
-        OSError: it cannot be written.
+        SilicastError: it cannot be written.
     """
     prompts = np.unique(np.rint(np.linspace(1, prompt, resolution)))
     tokens, contexts = np.linspace(0, cached, resolution), np.linspace(1, context, resolution)
@@ -46,13 +48,14 @@ def write_perf_data(
             past = max(1, round(total / count))
             decode[i, j] = predictor.predict_infer_time([(1, past)] * count) * MILLI
     prefill = [predictor.predict_infer_time([(int(new), 0)]) * MILLI for new in prompts]
-    target = Path(path)
+    target, content = Path(path), BytesIO()
     np.savez(
-        target,
+        content,
         prefill_isl=prompts,
         prefill_ttft_ms=np.array(prefill),
         decode_active_kv_tokens=tokens,
         decode_context_length=contexts,
         decode_itl=decode,
     )
+    write_atomically(target, content.getvalue())
     return target
