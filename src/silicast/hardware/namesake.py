@@ -48,7 +48,6 @@ def unless_changed(stated: Device, board: Device) -> Device:
         name=f"{stated.name} (changed)",
         usual_system=stated.usual_system or (usual[0] if usual else ""),
         differs=differs,
-        base=board.name,
     )
 
 

@@ -96,7 +96,7 @@ def test_a_screen_without_signs_gets_ascii(monkeypatch: pytest.MonkeyPatch) -> N
     sys.stdout.flush()
     text = raw.getvalue().decode("ascii")
     assert "----" in text
-    assert "6.51 - 7.37" in text
+    assert "6.56 - 7.42" in text
     assert "?" not in text
 
 

@@ -131,7 +131,7 @@ def test_a_training_step_by_its_parts() -> None:
 
 
 def test_more_micro_batches_take_longer_and_the_update_runs_once() -> None:
-    one, four = (trained(global_batch=n).metrics["step_time_s"].estimate for n in (1, 4))
+    one, four = (trained(global_batch=n).metrics["step_time_s"].estimate for n in (8, 32))
     assert 3.0 * one < four < 4.0 * one
 
 

@@ -68,7 +68,8 @@ def test_deterministic_mode_costs_time_and_says_so() -> None:
 
 
 def test_a_loss_of_operators_takes_longer_than_one_kernel() -> None:
-    assert step_s(asked({"fused_loss": False})) > step_s(asked())
+    kernels_limit = {**LARGE, "seq_len": 8192, "micro_batch": 2}
+    assert step_s(asked({"fused_loss": False}, kernels_limit)) > step_s(asked(work=kernels_limit))
 
 
 def test_switches_of_unknown_cost_are_named_and_widen() -> None:

@@ -22,7 +22,7 @@ _ANY = "fp32"
 NOT_HELD = "limits.power_w cannot be held: the slowest clock, {:.0f} MHz, is assumed"
 
 
-class Work(NamedTuple):
+class ClockedWork(NamedTuple):
     """Some work at one clock.
 
     Attributes:
@@ -38,7 +38,7 @@ class Work(NamedTuple):
     dynamic_j: float
 
 
-def held_clock(machine: Machine, work: Work, at: Callable[[int], Work]) -> float:
+def held_clock(machine: Machine, work: ClockedWork, at: Callable[[int], ClockedWork]) -> float:
     """The clock in hertz that is held over work that repeats; boost where nothing limits it.
 
     Args:
@@ -51,7 +51,7 @@ def held_clock(machine: Machine, work: Work, at: Callable[[int], Work]) -> float
     if device.power_cap_w is not None:
         known = {0: work}
 
-        def at_place(position: int) -> Work:
+        def at_place(position: int) -> ClockedWork:
             if position not in known:
                 known[position] = at(position)
             return known[position]

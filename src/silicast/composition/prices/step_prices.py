@@ -20,7 +20,7 @@ import numpy as np
 
 from silicast.composition.engines.host_time import host_work_s
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.power.clock import Work, held_clock
+from silicast.composition.power.clock import ClockedWork, held_clock
 from silicast.composition.prices.call_values import Values, remember, values_of
 from silicast.composition.prices.decode_surface import DecodeSurface
 from silicast.composition.prices.prefill_surface import PrefillSurface
@@ -212,7 +212,7 @@ class StepPrices:
         waits_s, *sums = self._at(0, step)
         at = {0: [waits_s, *sums]}
 
-        def at_clock(position: int) -> Work:
+        def at_clock(position: int) -> ClockedWork:
             at[position] = self._at(position, step)
             return self._work(*at[position], work_s=work_s)
 
@@ -297,7 +297,7 @@ class StepPrices:
         return _Step(prefill, decode_kv, tokens, elsewhere, values, seen, longest, launches, calls)
 
     def _at(self, position: int, step: _Step) -> list[float]:
-        """Waits, seconds of each stage, joules as of :class:`.Work`, at one clock of the grid."""
+        """Waits, seconds of each stage and joules (:class:`.ClockedWork`) at one clock."""
         fixed = self._tables.at(
             position, step.values, step.tokens, step.elsewhere, prefill=bool(step.prefill)
         )
@@ -371,11 +371,11 @@ class StepPrices:
         devices = self.graph.plan.gpus
         return host_work_s(self.model.machine, count + len(step.prefill), new, devices)
 
-    def _work(self, waits_s: float, *sums: float, work_s: float) -> Work:
+    def _work(self, waits_s: float, *sums: float, work_s: float) -> ClockedWork:
         """A step, the host's work included; ``sums`` as of :meth:`_at`."""
         pass_s = sum(sums[:-JOULES]) + waits_s
         hidden = min(work_s, pass_s) if self._asynchronous else 0.0
-        return Work(pass_s + self.gap_s + work_s - hidden, *sums[-JOULES:])
+        return ClockedWork(pass_s + self.gap_s + work_s - hidden, *sums[-JOULES:])
 
     def _device(self, index: int) -> Device:
         """The device at a clock of the grid."""

@@ -23,7 +23,7 @@ from silicast.composition.engines.fusion import Region
 from silicast.composition.engines.host_time import HostLaunches, host_work
 from silicast.composition.errors.uncertainty import Uncertainty
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.power.clock import Work, held_clock
+from silicast.composition.power.clock import ClockedWork, held_clock
 from silicast.composition.step.executions import DIRECTIONS
 from silicast.composition.step.machine import Machine
 from silicast.composition.step.node_rows import rows_summed
@@ -332,21 +332,21 @@ class StepModel:
         boosted = self.machine.boosted_device
         row = np.array([index])
 
-        def at(position: int) -> Work:
+        def at(position: int) -> ClockedWork:
             one, state = times.of_states(index, index + 1), states.chosen(row)
             hz = slower(boosted, position).clocks.boost_hz
             return self.work(self.at_clock(one, state, hz, np.zeros(1, dtype=np.int64)), 0)
 
         return held_clock(self.machine, self.work(times, index), at)
 
-    def work(self, times: StepTimes, index: int) -> Work:
+    def work(self, times: StepTimes, index: int) -> ClockedWork:
         """One state at the clock of its times."""
         nodes = times.nodes
         joules = (
             float(rows_summed((table[:, index] * self.graph.counts)[:, None])[0])
             for table in (nodes.core_j, nodes.memory_j, nodes.dynamic_j)
         )
-        return Work(float(times.total_s[index]), *joules)
+        return ClockedWork(float(times.total_s[index]), *joules)
 
     def kernels_j(self, times: StepTimes) -> F64:
         """What the kernels of each state take beyond what the board draws while it waits, joules of

@@ -179,7 +179,7 @@ def span_lines(why: Mapping[str, Any]) -> Iterator[str]:
     >>> list(span_lines({"steady_state": steady}))
     ['steady state: 960 requests sent in 80.0 s; 20 of the warm-up and 20 of the drain left out']
     >>> list(span_lines({"requests": {"sent": 100, "queue_growth": 0.0}}))
-    ['100 requests from the first sent to the last token, warm-up and drain included']
+    ['100 requests from the first sent to the last answered, warm-up and drain included']
     """
     steady, requests = why.get("steady_state"), why.get("requests", {})
     if steady is not None:
@@ -192,8 +192,8 @@ def span_lines(why: Mapping[str, Any]) -> Iterator[str]:
             yield "there is no steady state: more requests come than are answered, and waits grow"
     elif "queue_growth" in requests:
         yield (
-            f"{requests['sent']:,} requests from the first sent to the last token, warm-up and "
-            "drain included"
+            f"{requests['sent']:,} requests from the first sent to the last answered, warm-up "
+            "and drain included"
         )
 
 

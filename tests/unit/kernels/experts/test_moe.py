@@ -109,7 +109,9 @@ def test_replicas_even_out_the_ranks_but_not_the_experts() -> None:
 
 
 def test_narrow_weights_help_decode() -> None:
-    bf16, fp8, int4 = (us(layer(64, Variant(dtype=d))) for d in ("bf16", "fp8", "int4_wo"))
+    bf16, fp8, int4 = (
+        us(layer(64, Variant(dtype=d, library="sglang"))) for d in ("bf16", "fp8", "int4_wo")
+    )
     assert int4 < bf16
     assert fp8 < bf16
 
@@ -159,7 +161,8 @@ def test_what_fits_in_the_cache_is_warm_there() -> None:
         ("moe_torch_flow_min_latency", "trtllm", "nvfp4", "blackwell", "1.3.0rc20", "min_latency"),
         ("moe_torch_flow_nongated", "trtllm", "bf16", "blackwell", "1.3.0rc15", "cutlass_early"),
         ("", "", "bf16", "blackwell-rtx", "", "triton"),
-        ("", "", "int4_wo", "ada", "", "marlin"),
+        ("", "", "int4_wo", "ada", "", "marlin_int4"),
+        ("", "sglang", "int4_wo", "ada", "", "marlin"),
         ("", "trtllm", "fp8", "hopper", "", "cutlass"),
         ("", "vllm", "nvfp4", "blackwell", "", "trtllm_gen"),
     ],

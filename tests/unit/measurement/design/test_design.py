@@ -206,17 +206,18 @@ def test_the_first_points_on_a_line_are_its_middle_and_its_halves() -> None:
 
 
 def test_points_crowd_where_errors_are_large() -> None:
-    points, random = _line(400), np.random.default_rng(0)
-    rough = 0.5 * random.standard_normal(400) * (np.arange(400) >= 300)
-    inside = {}
-    for local in (True, False):
-        design = PointDesign(points, local=local)
-        for _ in range(80):
-            best = design.best()
-            assert best is not None
-            design.tell(best.place, float(rough[best.place]))
-        inside[local] = sum(row >= 300 for row in design.rows)
-    assert inside[True] > 1.1 * inside[False]
+    points, inside = _line(400), {True: 0, False: 0}
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        rough = 0.5 * random.standard_normal(400) * (np.arange(400) >= 300)
+        for local in (True, False):
+            design = PointDesign(points, local=local)
+            for _ in range(80):
+                best = design.best()
+                assert best is not None
+                design.tell(best.place, float(rough[best.place]))
+            inside[local] += sum(row >= 300 for row in design.rows)
+    assert inside[True] > 1.2 * inside[False]
 
 
 def test_what_is_left_open_is_what_a_whole_fit_leaves() -> None:

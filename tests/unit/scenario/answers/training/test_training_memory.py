@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from silicast.composition.engines.engine import find_engine
 from silicast.distributed.memory.memory import Rules, plan_memory
 from silicast.distributed.ranks.plan import TrainingPlan
 from silicast.scenario.answers.training.training_runs import TrainingRun, run_of
@@ -31,7 +32,12 @@ def ran(model: str, engine: str, recompute: str | None = "none", **more: Any) ->
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 def test_one_device_keeps_what_the_closed_form_says(model: str, recompute: str) -> None:
     parts = ran(model, "megatron", recompute).memory.parts
-    rules = Rules(recompute=recompute, framework_bytes=round(parts["framework"] * 1e9))
+    workspace_mb = find_engine("megatron").memory.workspaces_mb["hopper"]
+    rules = Rules(
+        recompute=recompute,
+        framework_bytes=round(parts["framework"] * 1e9),
+        workspace_bytes=round(workspace_mb * 1e6),
+    )
     wanted = plan_memory(find_model(model), TrainingPlan(), 2048, 2, 4, rules)
     for name in ("weights", "gradients", "optimizer", "activations", "transient", "buffers"):
         assert parts[name] == pytest.approx(float(getattr(wanted, name)[0]) / 1e9), name
