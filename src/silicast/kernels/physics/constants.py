@@ -131,7 +131,7 @@ def constants_of(group: str, architecture: str) -> Mapping[str, float]:
 def measured_constants(group: str, architecture: str) -> Mapping[str, float]:
     """What was measured on this very architecture; empty if nothing was.
 
-    >>> bool(measured_constants("gemm", "cdna3")), bool(measured_constants("gemm", "cdna4"))
+    >>> bool(measured_constants("gemm", "cdna3")), bool(measured_constants("gemm", "rdna3"))
     (True, False)
     """
     return _known_by(group, architecture).architectures.get(architecture, {})

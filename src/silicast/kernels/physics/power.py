@@ -85,6 +85,7 @@ def held(seconds: F64, actions_j: F64, idle_w: float, limit_w: float) -> tuple[F
         actions_j: of the actions alone; ``idle_w``: drawn beside them.
         limit_w: above ``idle_w``; infinite where nothing limits it.
 
+    >>> import numpy as np
     >>> took_s, took_j = held(np.array([1.0, 1.0]), np.array([5.0, 30.0]), 10.0, 20.0)
     >>> took_s.tolist(), took_j.tolist()
     ([1.0, 3.0], [15.0, 60.0])
@@ -96,6 +97,7 @@ def held(seconds: F64, actions_j: F64, idle_w: float, limit_w: float) -> tuple[F
 def power_s(actions_j: F64, idle_w: float, limit_w: float) -> dict[str, F64]:
     """What the limit of :func:`held` alone would need, as a resource; nothing where none is known.
 
+    >>> import numpy as np
     >>> power_s(np.array([30.0]), 10.0, 20.0)["power"].tolist()
     [3.0]
     """
