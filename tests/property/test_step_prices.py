@@ -141,9 +141,9 @@ def test_equal_steps_take_what_a_step_takes_with_its_host(engine: str) -> None:
         Deployment.from_model(find_model("Qwen2.5-0.5B"), find_device("H100"), find_engine(engine))
     )
     stepper = Stepper(StepPrices(model))
-    cached = np.full(4, 256)
+    cached = np.full(4, 300)
     starts = [stepper.step((), cached + number).start_ns * 1e-9 for number in range(6)]
-    total = model.steps(BatchStates.decode([256] * 4, np.arange(1, 7))).total_s
+    total = model.steps(BatchStates.decode([300] * 4, np.arange(1, 7))).total_s
     # from a start to the next: this step's pass and the next one's host work
     for index in range(1, 5):
         period = starts[index + 1] - starts[index]
