@@ -23,8 +23,8 @@ from silicast.core.numerics import F64
 pytestmark = pytest.mark.data
 LIMITS = {
     "A100-SXM-80GB": 11.0, "H100-SXM-80GB": 7.0, "H200-SXM-141GB": 7.5, "L40S": 12.5,
-    "B200-SXM-180GB": 9.5, "GB200": 9.5, "B300-SXM-288GB": 6.0,
-    "RTX PRO 6000 Blackwell Server": 5.5,
+    "B200-SXM-180GB": 9.5, "GB200": 9.5, "B300-SXM-288GB": 10.5,
+    "RTX PRO 6000 Blackwell Server": 11.5,
 }  # fmt: skip
 
 
