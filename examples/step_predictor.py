@@ -7,8 +7,8 @@ import numpy as np
 
 import silicast
 from silicast.composition.simulators.dynamo import write_perf_data
+from silicast.composition.simulators.infer_time import InferTimePredictor
 from silicast.composition.simulators.llm_d import settings
-from silicast.composition.simulators.sglang import InferTimePredictor
 
 step = silicast.step_predictor(
     model="Llama-3.1-8B", device="h100", engine="sglang", parallel={"tp": 1}, load=False

@@ -18,7 +18,7 @@ ROOTS = ("silicast", "silicast.__main__")
 BATTERIES = ("silicast.kernels.check", "silicast.distributed.schedules.check")
 """What a new kernel or schedule of one's own must pass."""
 SIMULATORS = tuple(
-    f"silicast.composition.simulators.{name}" for name in ("sglang", "dynamo", "llm_d")
+    f"silicast.composition.simulators.{name}" for name in ("infer_time", "dynamo", "llm_d")
 )
 """Forms of a step predictor, which the reference of the Python interface documents: simulators of
 engines call or read them."""

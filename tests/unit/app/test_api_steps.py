@@ -13,8 +13,8 @@ import silicast
 from silicast.composition.prices.step_predictor import StepPredictor
 from silicast.composition.prices.stepper import Stepper
 from silicast.composition.simulators.dynamo import write_perf_data
+from silicast.composition.simulators.infer_time import InferTimePredictor
 from silicast.composition.simulators.llm_d import settings
-from silicast.composition.simulators.sglang import InferTimePredictor
 from silicast.core.errors import SilicastError
 
 WHERE: dict[str, Any] = {"model": "Llama-3.1-8B", "device": "H100", "engine": "sglang"}
