@@ -45,8 +45,8 @@ def test_beats_roofline_with_one_constant_on_every_device(scored: list[Scored]) 
             constants = np.exp(np.linspace(-1.0, 4.0, 201))
             theirs = min(float(np.mean(np.abs(ratio * c - 1.0))) for c in constants)
             ours = float(np.mean(np.abs(part.estimate[mine] / part.measured[mine] - 1.0)))
-            if (part.metric, device) not in NOT_BETTER:
-                assert ours < theirs, f"{part.metric} on {device}: {ours:.3f} against {theirs:.3f}"
+            better = (part.metric, device) not in NOT_BETTER
+            assert (ours < theirs) is better, f"{part.metric} on {device}: {ours:.3f}, {theirs:.3f}"
 
 
 def test_intervals_cover(scored: list[Scored]) -> None:
@@ -63,16 +63,19 @@ attention was estimated under that."""
 
 def test_no_measured_row_beats_its_bound(data: Path) -> None:
     """A bound that a measurement beats is none; a hundredth for clocks of a campaign."""
-    rows = beaten = 0
+    rows = beaten = narrow = 0
     for part in mla_rows(data, PREFILL, DECODE, *BLOCKS):
         variant = part.batch.variant
-        if (part.hardware.architecture, variant.library, variant.kv_dtype) == NARROW_PRODUCTS:
-            continue
         bound = part.model.times(part.batch, part.hardware).bound_s
-        beaten += int(np.count_nonzero(bound > 1.01 * part.seconds))
+        quicker = int(np.count_nonzero(bound > 1.01 * part.seconds))
+        if (part.hardware.architecture, variant.library, variant.kv_dtype) == NARROW_PRODUCTS:
+            narrow += quicker
+        else:
+            beaten += quicker
         rows += len(part)
     assert rows > 100_000
     assert beaten == 0
+    assert narrow > 0, "the bound of NARROW_PRODUCTS holds now: leave it out no longer"
 
 
 def test_the_split_is_by_heads_and_batch_and_never_moves() -> None:

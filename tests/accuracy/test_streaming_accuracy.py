@@ -43,9 +43,12 @@ def test_held_out_rows(name: str, data: Path) -> None:
     assert figures["mean_ape"] <= suite.facts.thresholds["latency_us"]["mean_ape"]
     assert figures["answered_pct"] == 100.0
     fitted = scored.groups["device"] != SLOW_MEMORY
-    ours = float(np.mean(ape(scored.measured, scored.estimate)[fitted]))
-    baseline = float(np.mean(ape(scored.measured, one_constant_per_device(scored))[fitted]))
-    assert ours < baseline
+    ours = ape(scored.measured, scored.estimate)
+    constant = ape(scored.measured, one_constant_per_device(scored))
+    assert float(np.mean(ours[fitted])) < float(np.mean(constant[fitted]))
+    if not fitted.all():
+        slow = ~fitted
+        assert float(np.mean(ours[slow])) > float(np.mean(constant[slow])), SLOW_MEMORY
     assert 70.0 <= interval_figures(scored)["coverage_pct"] <= 99.0
 
 
