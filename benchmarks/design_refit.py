@@ -24,8 +24,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from silicast.accelerator.counting.cost import Cost, cost
-from silicast.accelerator.counting.problems import PRODUCT, PRODUCTS, WINDOWS, Problem
+from silicast.accelerator.counting.cost import MappingCost, cost
+from silicast.accelerator.counting.problems import PRODUCT, PRODUCTS, WINDOWS, ProblemShape
 from silicast.accelerator.design.chip import Chip, chip_of
 from silicast.accelerator.mapper.compiled import EFFORT, Wanted, compiled
 from silicast.accelerator.mapper.refit import counted
@@ -43,7 +43,7 @@ MOST_ADDED = 1.5
 """Multiplications of a larger size that is searched, over those of the size."""
 
 
-def drawn(problem: Problem, count: int, rng: np.random.Generator) -> np.ndarray:
+def drawn(problem: ProblemShape, count: int, rng: np.random.Generator) -> np.ndarray:
     """Random sizes, (dims, count)."""
     columns = []
     for dim in problem.dims:
@@ -62,7 +62,9 @@ def drawn(problem: Problem, count: int, rng: np.random.Generator) -> np.ndarray:
     return np.stack(columns)
 
 
-def strongest(chip: Chip, problem: Problem, size: np.ndarray, compute: str, bits: float) -> Cost:
+def strongest(
+    chip: Chip, problem: ProblemShape, size: np.ndarray, compute: str, bits: float
+) -> MappingCost:
     """The best searched mapping of one size, also of somewhat larger ones."""
     items = [searched(chip, problem, whole(size), compute, bits, EFFORT).cost]
     wider = {whole(np.ceil(size / n) * n) for n in MULTIPLES}
@@ -87,7 +89,7 @@ def whole(sizes: np.ndarray) -> tuple[int, ...]:
     return tuple(int(size) for size in sizes)
 
 
-def compare(chip: Chip, problem: Problem, compute: str, bits: float) -> dict[str, Any]:
+def compare(chip: Chip, problem: ProblemShape, compute: str, bits: float) -> dict[str, Any]:
     """Ratios of one problem on one design."""
     rng = np.random.default_rng(SEED)
     sizes = drawn(problem, SIZES, rng)
@@ -153,7 +155,7 @@ def main(wanted: Sequence[str]) -> None:
             key = f"{name} {op}"
             if (wanted and key not in wanted) or (op == WINDOWS and not chip.slides):
                 continue
-            result = compare(chip, Problem(op), dtype, bits)
+            result = compare(chip, ProblemShape(op), dtype, bits)
             print(key, result, flush=True)
             old = msgspec.json.decode(OUTPUT.read_bytes()) if OUTPUT.exists() else {}
             problems = {other: each for other, each in old.items() if " " in other}

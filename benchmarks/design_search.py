@@ -22,9 +22,9 @@ import numpy as np
 
 from silicast.core.numerics import F64, I64
 from silicast.exploration.design_evaluation import problem_of
-from silicast.exploration.history import History, Outcome
+from silicast.exploration.history import DesignOutcome, History
 from silicast.exploration.pareto import hypervolume
-from silicast.exploration.problem import Evaluation, Problem
+from silicast.exploration.problem import Evaluation, SearchProblem
 from silicast.exploration.search import search
 from silicast.exploration.space_file import read_space
 from silicast.report.drawing.plot_file import figure_class
@@ -46,13 +46,13 @@ class LookedUp(Evaluation):
     def __init__(self, known: History) -> None:
         self._space = known.space
         codes = (int(code) for code in known.codes)
-        self._known: dict[int, Outcome] = dict(zip(codes, known.outcomes, strict=True))
+        self._known: dict[int, DesignOutcome] = dict(zip(codes, known.outcomes, strict=True))
 
-    def outcome(self, design: I64) -> Outcome:
+    def outcome(self, design: I64) -> DesignOutcome:
         return self._known[int(self._space.encode(design[None])[0])]
 
 
-def enumerated(table: Path | None) -> tuple[Problem, History, float]:
+def enumerated(table: Path | None) -> tuple[SearchProblem, History, float]:
     problem = problem_of(read_space(SPACE))
     start = time.process_time()
     state = search(problem, "exhaustive", 10**9, file=table, resume=True)
@@ -86,7 +86,7 @@ def main() -> None:
             result["methods"] = before["methods"]
     if seconds > LOOKED_UP_S:
         result["enumeration_cpu_s"] = round(seconds, 1)
-    table = Problem(problem.space, problem.objectives, LookedUp(known), problem.identity)
+    table = SearchProblem(problem.space, problem.objectives, LookedUp(known), problem.identity)
     for method in given.methods:
         result["methods"][method] = searched(table, known, method, budget, positions)
         RESULT.write_text(json.dumps(result, indent=1) + "\n")
@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def searched(
-    table: Problem, known: History, method: str, budget: int, indices: list[int]
+    table: SearchProblem, known: History, method: str, budget: int, indices: list[int]
 ) -> dict[str, Any]:
     """What one method reached, by the seeds."""
     values = {"plain": known.values, "log": np.log(known.values)}

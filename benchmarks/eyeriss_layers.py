@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from lab.scorecard.suites.accelerator import ALEXNET, BATCH, words_to_units
-from silicast.accelerator.counting.cost import Cost
+from silicast.accelerator.counting.cost import MappingCost
 from silicast.accelerator.mapper.task import mapped, task_of
 from silicast.core.files import write_atomically
 
@@ -37,7 +37,7 @@ VGG16 = {
 """Simonyan and Zisserman, 2014, configuration D."""
 
 
-def row(cost: Cost) -> dict[str, Any]:
+def row(cost: MappingCost) -> dict[str, Any]:
     """What a layer's mapping does."""
     moved, einsum, clock = cost.traffic, cost.einsum, cost.architecture.clock_hz
     outputs = einsum.names.index("Outputs")
@@ -74,7 +74,7 @@ def _times(port: str, more: float) -> float:
     return 1.0 if port == "buffer.input_network" else max(more, 1.0)
 
 
-def _chip_pj(cost: Cost) -> float:
+def _chip_pj(cost: MappingCost) -> float:
     """Of actions on the chip: not of main memory."""
     return float(cost.energy_pj[0] - cost.access_pj[0, :, 0].sum())
 

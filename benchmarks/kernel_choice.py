@@ -21,7 +21,7 @@ from lab.scorecard.suite import data_folder
 from lab.scorecard.suites.streaming import NEUSIGHT
 from lab.scorecard.tables import read_records
 from silicast.hardware.catalog import find_device
-from silicast.kernels.products.gemm import Setting
+from silicast.kernels.products.gemm import GemmSetting
 from silicast.kernels.products.gemm_model import evaluate
 from silicast.workload.graphs.op import Variant
 
@@ -51,7 +51,7 @@ def candidate_kinds(labels: tuple[str, ...]) -> list[tuple[int, int, bool] | Non
 
 
 def score(rows: list[Row], train: list[Row]) -> dict[str, float]:
-    setting = Setting.from_variant(EAGER, find_device(rows[0]["gpu"]))
+    setting = GemmSetting.from_variant(EAGER, find_device(rows[0]["gpu"]))
     m, k, n = (np.array([[float(row[side]) for row in rows]]) for side in "MNK")
     batch = np.array([[float(row["B"] or 1) for row in rows]])
     tiles = setting.tiles

@@ -15,7 +15,7 @@ from pathlib import Path
 from silicast.communication.flows.collectives import Method, rounds_of
 from silicast.communication.flows.fabric import Fabric
 from silicast.communication.flows.job import Job
-from silicast.communication.flows.product import Dimension, Product, rail_cluster, torus
+from silicast.communication.flows.product import FabricDimension, ProductFabric, rail_cluster, torus
 from silicast.communication.flows.simulation import simulate
 
 RANKS = 1024
@@ -25,7 +25,7 @@ REPEATS = 3
 METHODS: tuple[Method, ...] = ("ring", "halving_doubling", "tree")
 
 
-def rails(pod: int = 0, oversubscription: float = 1.0) -> Product:
+def rails(pod: int = 0, oversubscription: float = 1.0) -> ProductFabric:
     return rail_cluster(
         RANKS // 8, 8, node_bytes_per_s=450e9, network_bytes_per_s=50e9, node_latency_s=0.5e-6,
         network_latency_s=2e-6, nodes_per_pod=pod, oversubscription=oversubscription,
@@ -33,7 +33,7 @@ def rails(pod: int = 0, oversubscription: float = 1.0) -> Product:
 
 
 FABRICS: dict[str, Fabric] = {
-    "one switch": Product((Dimension("switch", RANKS, 50e9, 1e-6),)),
+    "one switch": ProductFabric((FabricDimension("switch", RANKS, 50e9, 1e-6),)),
     "rails of 128 nodes": rails(),
     "rails, pods of 16 nodes, oversubscribed 4 times": rails(16, 4.0),
     "torus of 8 x 8 x 16": torus((8, 8, 16), 50e9, 1e-6),

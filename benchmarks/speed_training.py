@@ -34,7 +34,7 @@ LLAMA: dict[str, Any] = {
 
 def plans() -> dict[str, float]:
     """Closed form of all legal plans of Llama-3-8B on 4,096 devices, priced and memory included."""
-    from silicast.distributed.search.candidates import Space, candidates
+    from silicast.distributed.search.candidates import PlanSpace, candidates
     from silicast.distributed.search.search import closed_form
     from silicast.scenario.answers.training.training_memory import needed_bytes
     from silicast.scenario.answers.training.training_runs import prepared
@@ -52,7 +52,7 @@ def plans() -> dict[str, float]:
     model = requested.rank.deployment.model
 
     def legal() -> Any:
-        return candidates(Space(model, 4096, 8, 32768, 4096, {}))
+        return candidates(PlanSpace(model, 4096, 8, 32768, 4096, {}))
 
     result = legal()
     first = _took(lambda: closed_form(requested.rank, result))

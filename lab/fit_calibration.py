@@ -38,7 +38,7 @@ from silicast.learning.calibration_fit import op_hash
 from silicast.learning.features import Kernels, all_names
 from silicast.learning.interpolation import (
     PHYSICS,
-    Fitted,
+    InterpolationFit,
     coordinates,
     fit,
     placed,
@@ -105,7 +105,7 @@ def _first(tables: list[UserTable]) -> list[UserTable]:
 
 def _priors(current: list[UserTable], constants: Constants) -> Constants:
     """Means and spreads over the fits of all tables."""
-    fits: list[tuple[float, Fitted]] = []
+    fits: list[tuple[float, InterpolationFit]] = []
     physics = fitting.physics(fitting.card("", [], ""), constants)
     for table in current:
         given = table.drawn()
@@ -129,7 +129,7 @@ def _priors(current: list[UserTable], constants: Constants) -> Constants:
     }
 
 
-def _fit(table: UserTable) -> tuple[float, Fitted]:
+def _fit(table: UserTable) -> tuple[float, InterpolationFit]:
     """The median ratio of a table's rows, and what is fitted to the rest."""
     model, device = table.model, table.hardware
     names = all_names(model, [(part.batch, device) for part in table.parts])

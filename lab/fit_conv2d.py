@@ -31,7 +31,7 @@ from silicast.kernels.convolution.conv2d_model import (
     pass_of,
     setting_with,
 )
-from silicast.kernels.convolution.conv2d_shapes import Shape
+from silicast.kernels.convolution.conv2d_shapes import ConvolutionShape
 
 SPLIT = (
     "One layer in four (shape without the batch), by hash, is never fitted on any device, in any "
@@ -94,13 +94,13 @@ class Case:
     """Rows of one device, format and pass, ready to be evaluated under any constants."""
 
     rows: MeasuredRows
-    shape: Shape
+    shape: ConvolutionShape
     pipe: str
 
     @staticmethod
     def of(rows: MeasuredRows) -> Case:
         pipe = rows.hardware.matrix_pipe(rows.batch.variant.dtype)
-        return Case(rows, Shape.from_dims(rows.batch.dims), pipe)
+        return Case(rows, ConvolutionShape.from_dims(rows.batch.dims), pipe)
 
     @property
     def architecture(self) -> str:

@@ -34,7 +34,7 @@ from silicast.kernels.implementation import Analysis
 from silicast.kernels.physics import power
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.held_clock import Slowing, held_share
-from silicast.kernels.products.gemm import Setting, analyse_rows, estimate
+from silicast.kernels.products.gemm import GemmSetting, analyse_rows, estimate
 from silicast.kernels.products.gemm_constants import maker_of, selected
 from silicast.workload.graphs.op import OpBatch, Variant
 
@@ -89,7 +89,7 @@ class Part:
         if self.rows is not None:
             return np.log(held_seconds(self.rows, table) / self.rows.seconds)
         constants = selected(table, recipe_for(self.variant.dtype), self.variant.library)
-        setting = Setting.from_variant(self.variant, self.device, constants)
+        setting = GemmSetting.from_variant(self.variant, self.device, constants)
         log_ratio: F = np.log(estimate(setting, *self.sizes)[0] / self.seconds)
         return log_ratio
 
@@ -121,7 +121,7 @@ def held_seconds(rows: MeasuredRows, table: Mapping[str, float]) -> F:
 
     def analysed(batch: OpBatch, at: Device) -> Analysis:
         m, n, k, count = (batch.dims[x].astype(np.float64) for x in ("m", "n", "k", "batch"))
-        return analyse_rows(Setting.from_variant(variant, at, constants), m, n, k, count)
+        return analyse_rows(GemmSetting.from_variant(variant, at, constants), m, n, k, count)
 
     result = analysed(rows.batch, device)
     time = np.maximum(result.time_s, result.bound_s)

@@ -24,9 +24,9 @@ from lab.fitting import Constants, F, Parameter, Tables
 from lab.scorecard.rows import MeasuredRows, held_out, least_hashed
 from lab.scorecard.suites.linear_attention import COLUMNS, kernel_style, mixer_rows
 from silicast.hardware.device import Device
-from silicast.kernels.recurrent.recurrent_mixer import RecurrentMixer, constants_of
+from silicast.kernels.recurrent.recurrent_mixer import RecurrentKernel, constants_of
 from silicast.kernels.recurrent.recurrent_model import estimate
-from silicast.kernels.recurrent.recurrent_work import Shape, Work
+from silicast.kernels.recurrent.recurrent_work import MixerShape, RecurrentWork
 from silicast.workload.libraries.catalog import recurrent_styles
 from silicast.workload.libraries.library_file import RecurrentStyle
 
@@ -106,13 +106,13 @@ class Group:
     style: RecurrentStyle
     architecture: str
     device: Device
-    shape: Shape
-    work: Work
+    shape: MixerShape
+    work: RecurrentWork
 
     @staticmethod
     def of(rows: MeasuredRows) -> Group:
         device, style, model = rows.hardware, kernel_style(rows), rows.model
-        assert isinstance(model, RecurrentMixer)
+        assert isinstance(model, RecurrentKernel)
         sizes = {name: values.astype(np.float64) for name, values in rows.batch.dims.items()}
         shape = model.shape(sizes, 2)
         work = model.work(shape, style, 2)

@@ -28,7 +28,7 @@ from silicast.core.dtypes import recipe_for
 from silicast.hardware.catalog import find_device
 from silicast.kernels.products.blocks import tiles_of
 from silicast.kernels.products.candidates import SWEEP, grid_tiles, legal
-from silicast.kernels.products.tile_times import Steps, steps_of, tile_constants, tile_times
+from silicast.kernels.products.tile_times import TileSteps, steps_of, tile_constants, tile_times
 from silicast.learning.boosting import (
     Settings,
     bin_tables,
@@ -86,7 +86,7 @@ class Table:
 def table_of(problems: Sequence[Swept], constants: Mapping[str, float]) -> Table:
     """The rows of some problems."""
     random = np.random.default_rng(0)
-    known: dict[str, tuple[NDArray[np.int64], Steps]] = {}
+    known: dict[str, tuple[NDArray[np.int64], TileSteps]] = {}
     parts: list[tuple[F, F, F, F]] = []
     for one in problems:
         if one.device not in known:
@@ -102,7 +102,7 @@ def table_of(problems: Sequence[Swept], constants: Mapping[str, float]) -> Table
 def _rows(
     one: Swept,
     positions: NDArray[np.int64],
-    steps: Steps,
+    steps: TileSteps,
     constants: Mapping[str, float],
     random: np.random.Generator,
 ) -> tuple[F, F, F, F]:
@@ -116,7 +116,7 @@ def _rows(
     return columns[:, remaining], near[remaining].astype(float), weight[remaining], log[remaining]
 
 
-def _rule_row(one: Swept, steps: Steps, constants: Mapping[str, float]) -> tuple[F, F, F, F]:
+def _rule_row(one: Swept, steps: TileSteps, constants: Mapping[str, float]) -> tuple[F, F, F, F]:
     """SGLang's rule: its time is known, whether it is near the best is not asked."""
     assert one.heuristic_s is not None
     current = steps_of(tiles_of([sglang_rule(*one.sizes[:2])]), steps.device, RECIPE, constants)
@@ -163,7 +163,7 @@ def lists_of(problems: Sequence[Swept], constants: Mapping[str, float], seed: in
 @lru_cache(maxsize=8)
 def _legal_steps(
     device: str, constants: tuple[tuple[str, float], ...]
-) -> tuple[NDArray[np.int64], Steps]:
+) -> tuple[NDArray[np.int64], TileSteps]:
     board = find_device(device)
     positions = legal(SWEEP, board, RECIPE)
     return positions, steps_of(grid_tiles(SWEEP).take(positions), board, RECIPE, dict(constants))

@@ -35,7 +35,7 @@ from silicast.core.dtypes import recipe_for
 from silicast.hardware.catalog import find_device
 from silicast.kernels.configuration import Configuration, read_configuration
 from silicast.kernels.experts.routing import busiest_loads
-from silicast.kernels.products.blocks import Tiles, is_legal, tiles_of
+from silicast.kernels.products.blocks import TileColumns, is_legal, tiles_of
 from silicast.kernels.products.candidate_tables import grids
 from silicast.kernels.products.candidates import SWEEP, grid, legal
 from silicast.kernels.products.tile_times import Product, steps_of, tile_times
@@ -76,7 +76,7 @@ class Rows:
 
     device: str
     product: Product
-    tiles: Tiles
+    tiles: TileColumns
     seconds: F
     exact: NDArray[np.bool_]
 
@@ -126,7 +126,7 @@ class Defaults:
 
     device: str
     product: Product
-    tiles: Tiles
+    tiles: TileColumns
     seconds: F
 
 

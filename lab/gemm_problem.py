@@ -15,7 +15,7 @@ from silicast.core.dtypes import Recipe, recipe_for
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
 from silicast.kernels.products.candidates import fetches_in_bulk
-from silicast.kernels.products.gemm import Setting, estimate
+from silicast.kernels.products.gemm import GemmSetting, estimate
 from silicast.kernels.products.gemm_constants import (
     NEAREST,
     SCALED,
@@ -89,7 +89,7 @@ def predict(rows: MeasuredRows, table: Mapping[str, float]) -> F:
     device, variant = rows.hardware, rows.batch.variant
     flat = from_specification(table, device)
     constants = selected(flat, recipe_of(rows), maker(rows), variant.kernel)
-    setting = Setting.from_variant(variant, device, constants)
+    setting = GemmSetting.from_variant(variant, device, constants)
     return estimate(setting, *sizes_of(rows))[0] * fitting.slowdowns(rows)
 
 

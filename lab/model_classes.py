@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from silicast.workload.families.family import Family, Rule, families
+from silicast.workload.families.family import ModelFamily, ValueRule, families
 from silicast.workload.models.class_defaults import CLASSES
 
 
@@ -36,20 +36,20 @@ def class_values(source: str) -> Iterator[tuple[str, dict[str, bool | int | str]
             yield kind, values
 
 
-def fields_read(family: Family) -> set[str]:
+def fields_read(family: ModelFamily) -> set[str]:
     """Top-level fields of a configuration that the rules of a family look for."""
     rules = [*family.rules().values(), *_of_layers(family)]
     return {key for rule in rules for key in _keys(rule) if "." not in key}
 
 
-def _of_layers(family: Family) -> Iterator[object]:
+def _of_layers(family: ModelFamily) -> Iterator[object]:
     for part in (family.windows, family.dense_layers, family.mixers):
         if part is not None:
             yield from (getattr(part, name) for name in part.__struct_fields__)
 
 
 def _keys(rule: object) -> Iterator[str]:
-    if isinstance(rule, Rule):
+    if isinstance(rule, ValueRule):
         yield from rule.keys
         for inner in (*(rule.values or {}).values(), rule.other):
             yield from _keys(inner)

@@ -14,15 +14,15 @@ from lab.fitting import Constants, F, Tables
 from lab.scorecard.rows import MeasuredRows
 from silicast.kernels.experts.moe import (
     PHYSICS,
-    Columns,
-    Setting,
+    ExpertColumns,
+    ExpertSetting,
     grown,
     layer_of,
     selected,
     setting_with,
     with_exchange,
 )
-from silicast.kernels.experts.moe_model import Layer, estimate
+from silicast.kernels.experts.moe_model import BusiestRankLayer, estimate
 from silicast.kernels.physics.constants import replaced
 
 START = {
@@ -45,9 +45,9 @@ UNFITTED = fitting.physics(fitting.card("", [], ""), BASE)
 class Group:
     """Rows that share a setting: device, style, format, part and gate; ``seconds`` at boost."""
 
-    setting: Setting
+    setting: ExpertSetting
     architecture: str
-    layer: Layer
+    layer: BusiestRankLayer
     seconds: F
 
     @property
@@ -60,7 +60,7 @@ Styles = dict[str, list[Group]]
 
 def grouped(parts: Sequence[MeasuredRows]) -> Styles:
     """Groups by style; the layers do not depend on the constants and are built once."""
-    table: dict[tuple[Any, ...], list[tuple[Setting, MeasuredRows]]] = defaultdict(list)
+    table: dict[tuple[Any, ...], list[tuple[ExpertSetting, MeasuredRows]]] = defaultdict(list)
     for part in parts:
         setting = setting_with(part.batch.variant, part.hardware, BASE)
         table[part.device, setting.style, setting.rates].append((setting, part))
@@ -74,10 +74,10 @@ def grouped(parts: Sequence[MeasuredRows]) -> Styles:
     return dict(sorted(styles.items()))
 
 
-def joined(layers: Sequence[Layer]) -> Layer:
+def joined(layers: Sequence[BusiestRankLayer]) -> BusiestRankLayer:
     """Layers one after another."""
-    names = Layer.__struct_fields__
-    return Layer(
+    names = BusiestRankLayer.__struct_fields__
+    return BusiestRankLayer(
         **{
             name: np.concatenate([getattr(layer, name) for layer in layers], axis=-1)
             for name in names
@@ -85,9 +85,9 @@ def joined(layers: Sequence[Layer]) -> Layer:
     )
 
 
-def columns(part: MeasuredRows) -> Columns:
+def columns(part: MeasuredRows) -> ExpertColumns:
     d = part.batch.dims
-    return Columns(
+    return ExpertColumns(
         d["tokens"],
         d["experts"],
         np.minimum(d["topk"], d["experts"]),

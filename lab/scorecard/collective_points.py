@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from lab.scorecard.rows import Labels
 from lab.scorecard.suite import EVIDENCE, Scored
 from silicast.communication.collective import collective_times
-from silicast.communication.features import Call
+from silicast.communication.features import CollectiveCall
 from silicast.core.numerics import F64, I64
 from silicast.kernels.physics.constants import Physics
 from silicast.learning.artefact import Artefact
@@ -72,7 +72,7 @@ class Points(ABC):
         return type(self)(**{name: column[rows] for name, column in vars(self).items()})
 
     @abstractmethod
-    def calls(self) -> Iterator[tuple[Call, I64]]:
+    def calls(self) -> Iterator[tuple[CollectiveCall, I64]]:
         """Calls, and the points of each, which one vectorised call can predict."""
 
     def grouped(self, *names: str) -> Iterator[tuple[tuple[Any, ...], I64]]:

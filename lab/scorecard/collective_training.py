@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.communication.correction import LONG, SHORT, Model
-from silicast.communication.features import RELEASE, Call, for_trees, is_short, names_of, table
+from silicast.communication.features import (
+    RELEASE,
+    CollectiveCall,
+    for_trees,
+    is_short,
+    names_of,
+    table,
+)
 from silicast.core.numerics import F64, I64
 from silicast.learning.artefact import Learned, Trained
 from silicast.learning.boosting import Settings, train, train_forest, train_quantile
@@ -42,7 +49,7 @@ class MeasuredCalls:
         fold: 0, 1 or 2: the error that is left in a fold is estimated by trees of the others.
     """
 
-    call: Call
+    call: CollectiveCall
     size: I64
     seconds: F64
     held_out: NDArray[np.bool_]

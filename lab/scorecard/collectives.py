@@ -20,7 +20,7 @@ from lab.scorecard.collective_training import Made, MeasuredCalls, train_collect
 from lab.scorecard.rows import Labels, Mask
 from lab.scorecard.tables import read_records
 from silicast.communication.collective import analytic_model
-from silicast.communication.features import Call
+from silicast.communication.features import CollectiveCall
 from silicast.communication.topology import Topology
 from silicast.core.hashing import content_hash
 from silicast.core.numerics import I64
@@ -68,7 +68,7 @@ class CollectiveRows(Points):
     launch: Labels
     fitted: Mask
 
-    def calls(self) -> Iterator[tuple[Call, I64]]:
+    def calls(self) -> Iterator[tuple[CollectiveCall, I64]]:
         """See :meth:`Points.calls`."""
         names = ("device", "op", "gpus", "per_node", "library", "version", "launch", "dtype")
         for (name, op, gpus, per_node, library, version, launch, dtype), rows in self.grouped(
@@ -78,7 +78,7 @@ class CollectiveRows(Points):
             topology = Topology.from_device(
                 find_device(name), gpus, gpus_per_node=per_node, paths=paths
             )
-            yield Call(op, topology, library, launch, dtype, version), rows
+            yield CollectiveCall(op, topology, library, launch, dtype, version), rows
 
     def fold(self) -> I64:
         """0, 1 or 2 for every point; all versions, libraries and launches of it have the same."""

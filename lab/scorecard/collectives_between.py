@@ -16,7 +16,7 @@ from typing import Any, final
 from lab.scorecard.collective_points import Points
 from lab.scorecard.rows import Labels
 from lab.scorecard.tables import read_records
-from silicast.communication.features import Call
+from silicast.communication.features import CollectiveCall
 from silicast.communication.topology import Topology
 from silicast.core.numerics import I64
 from silicast.hardware.catalog import find_device
@@ -67,14 +67,14 @@ class MultinodeRows(Points):
         """Nodes that take part."""
         return -(-self.gpus // self.per_node)
 
-    def calls(self) -> Iterator[tuple[Call, I64]]:
+    def calls(self) -> Iterator[tuple[CollectiveCall, I64]]:
         """See :meth:`Points.calls`."""
         names = ("device", "network", "op", "gpus", "per_node", "forced", "dtype")
         for (name, network, op, gpus, per_node, forced, dtype), rows in self.grouped(*names):
             device = find_device(name)
             link = cluster_of(device, inter_node=network).inter_node.link
             topology = Topology.from_device(device, gpus, gpus_per_node=per_node, inter=link)
-            yield Call(op, topology, dtype=dtype, forced=forced), rows
+            yield CollectiveCall(op, topology, dtype=dtype, forced=forced), rows
 
 
 def read_multinode(data: Path, *, least: int = 0) -> MultinodeRows:

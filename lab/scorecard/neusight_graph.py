@@ -29,7 +29,7 @@ from silicast.core.dtypes import BITS
 from silicast.core.errors import SilicastError
 from silicast.workload.graphs.graph import Block, Direction, Graph, Node
 from silicast.workload.graphs.op import Op, Variant
-from silicast.workload.operators import Value
+from silicast.workload.operators import TensorValue
 from silicast.workload.operators.products import product
 from silicast.workload.operators.rows import row_norm, row_softmax
 from silicast.workload.operators.traffic import movement, pointwise
@@ -190,7 +190,7 @@ class _Table:
         return int(BITS[self.dtype]) // 8
 
     def _vector(self, name: str, rows: int, cols: int) -> Op:
-        value = Value((rows, cols), self.dtype, rows * cols * self._element_bytes)
+        value = TensorValue((rows, cols), self.dtype, rows * cols * self._element_bytes)
         if name == "softmax":
             return row_softmax(value, -1)
         if name == "ln":

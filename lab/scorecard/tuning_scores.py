@@ -16,7 +16,7 @@ from lab.scorecard.tuning_rows import Swept, sglang_rule
 from silicast.core.dtypes import recipe_for
 from silicast.core.numerics import F64
 from silicast.kernels.products.candidates import SWEEP, grid, grid_tiles, legal
-from silicast.kernels.products.tile_times import Steps, steps_of, tile_constants
+from silicast.kernels.products.tile_times import TileSteps, steps_of, tile_constants
 from silicast.learning.configuration_ranking import (
     Ranked,
     Ranker,
@@ -94,7 +94,7 @@ def _choice(one: Swept, ranker: Ranker, constants: Mapping[str, float], split: s
 
 
 @lru_cache(maxsize=64)
-def _steps(device: str, split: str) -> Steps:
+def _steps(device: str, split: str) -> TileSteps:
     from silicast.hardware.catalog import find_device
 
     board, recipe = find_device(device), recipe_for("bf16")

@@ -6,7 +6,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 
-from silicast.accelerator.counting.einsum import Einsum, Tensor
+from silicast.accelerator.counting.einsum import Einsum, EinsumTensor
 from silicast.accelerator.counting.mapping import MappingBatch
 from silicast.accelerator.design.architecture import Architecture, FanOut
 
@@ -50,7 +50,7 @@ class Walk:
                 if not self.arch.slots[slot].is_spatial
             )  # fmt: skip
 
-    def _tile(self, tensor: Tensor, index: int, at: tuple[int, ...]) -> Words:
+    def _tile(self, tensor: EinsumTensor, index: int, at: tuple[int, ...]) -> Words:
         outer = [loop for loop in self.loops if loop[0] < index]
         start = dict.fromkeys(self.einsum.dims, 0)
         size = dict.fromkeys(self.einsum.dims, 1)
@@ -76,7 +76,7 @@ class Walk:
         return frozenset(distinct)
 
     def _visited(
-        self, tensor: Tensor, index: int
+        self, tensor: EinsumTensor, index: int
     ) -> dict[tuple[int, ...], list[tuple[object, Words]]]:
         """Instance -> (time, words that come) of every tile that is not there already."""
         outer = [loop for loop in self.loops if loop[0] < index]
@@ -106,7 +106,7 @@ class Walk:
             visited[here].append((now, new))
         return visited
 
-    def _count(self, tensor: Tensor) -> None:
+    def _count(self, tensor: EinsumTensor) -> None:
         remaining = [n for n, keep in enumerate(self.batch.keep) if tensor.name in keep]
         positions = [self.arch.memory_slots[n] for n in remaining] + [len(self.arch.slots)]
         for n, level in enumerate(remaining):
@@ -150,7 +150,7 @@ class Walk:
                     child -= self._met(tensor, below)
                 self.fills[remaining[n + 1], tensor.name] = child
 
-    def _met(self, tensor: Tensor, index: int) -> int:
+    def _met(self, tensor: EinsumTensor, index: int) -> int:
         """Elements that each instance holds at least once, summed over instances."""
         outer = [loop for loop in self.loops if loop[0] < index]
         table: dict[tuple[int, ...], set[tuple[int, ...]]] = defaultdict(set)

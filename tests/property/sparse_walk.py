@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.accelerator.counting.einsum import Einsum, Tensor
+from silicast.accelerator.counting.einsum import Einsum, EinsumTensor
 from silicast.accelerator.counting.mapping import MappingBatch
 from silicast.accelerator.design.architecture import Architecture, FanOut
 
@@ -31,7 +31,7 @@ class Loops:
                     self.loops.append((slot, einsum.dims[d], bound, inner))
 
     def deliveries(
-        self, tensor: Tensor, level: int, index: int
+        self, tensor: EinsumTensor, level: int, index: int
     ) -> dict[Point, list[dict[str, int]]]:
         """Delivery -> where the tile of the place starts, each time that it is used."""
         outer = [loop for loop in self.loops if loop[0] < index]
@@ -54,7 +54,7 @@ class Loops:
             deliveries[tuple(i for n, i in enumerate(at) if n not in stays)].append(start)
         return deliveries
 
-    def tile(self, tensor: Tensor, index: int, start: Mapping[str, int]) -> set[Point]:
+    def tile(self, tensor: EinsumTensor, index: int, start: Mapping[str, int]) -> set[Point]:
         """Elements of a tensor in the tile of a place."""
         size = dict.fromkeys(self.einsum.dims, 1)
         for slot, dim, bound, _ in self.loops:
@@ -84,7 +84,7 @@ class SparseWalk:
             points -= lost
         self.products = len(points)
 
-    def follow(self, tensor: Tensor) -> None:
+    def follow(self, tensor: EinsumTensor) -> None:
         name, arch = tensor.name, self.arch
         remaining = [n for n, keep in enumerate(self.batch.keep) if name in keep]
         positions = [arch.memory_slots[n] for n in remaining] + [len(arch.slots)]
@@ -138,7 +138,7 @@ class SparseWalk:
             itertools.product(*(range(start[d], start[d] + size[d]) for d in self.einsum.dims))
         )
 
-    def value(self, tensor: Tensor, point: Point) -> bool:
+    def value(self, tensor: EinsumTensor, point: Point) -> bool:
         at = dict(zip(self.einsum.dims, point, strict=True))
         return bool(self.held[tensor.name][
             tuple(sum(c * at[d] for d, c in rank) for rank in tensor.ranks)

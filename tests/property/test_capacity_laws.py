@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from silicast.composition.prices.paced import Pace
 from silicast.core.monotone import bracketed
 from silicast.core.prediction import Z90, ErrorFactors
-from silicast.serving.capacity.capacity import Loads, Simulate
-from silicast.serving.capacity.objective import Objective
+from silicast.serving.capacity.capacity import Simulate, TrafficLoads
+from silicast.serving.capacity.objective import LatencyObjective
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.serving.simulation.event_loop import ReplicaSpec, Simulation
 from silicast.serving.simulation.scheduler import Limits, scheduler_named
@@ -56,11 +56,13 @@ def on(replicas: int = 1, replica_spec: ReplicaSpec | None = None) -> Simulate:
     return simulation
 
 
-def loads(seed: int, limit_ms: float = 120.0, replicas: int = 1) -> Loads:
-    return Loads(poisson(seed), on(replicas), Objective.from_fields({"ttft_p99_ms": limit_ms}))
+def loads(seed: int, limit_ms: float = 120.0, replicas: int = 1) -> TrafficLoads:
+    return TrafficLoads(
+        poisson(seed), on(replicas), LatencyObjective.from_fields({"ttft_p99_ms": limit_ms})
+    )
 
 
-def highest_rate(case: Loads) -> float:
+def highest_rate(case: TrafficLoads) -> float:
     return case.most(case.at_rate, 10.0, least=1e-3, most=1e5).carried
 
 
@@ -107,8 +109,8 @@ def test_a_run_is_given_up_only_where_it_breaks_the_objective(seed: int) -> None
     }  # fmt: skip
     names = [name for name in fields if name != "quantile"]
     chosen = {str(n) for n in rng.choice(names, 2, replace=False)} | {"quantile"}
-    objective = Objective.from_fields({name: fields[name] for name in chosen})
-    case = Loads(poisson(seed), on(), objective)
+    objective = LatencyObjective.from_fields({name: fields[name] for name in chosen})
+    case = TrafficLoads(poisson(seed), on(), objective)
     stopped = 0
     for rate in (5.0, 20.0, 80.0, 320.0):
         requests = case.at_rate(rate)
@@ -120,7 +122,7 @@ def test_a_run_is_given_up_only_where_it_breaks_the_objective(seed: int) -> None
 
 def test_a_queue_that_only_grows_is_not_carried() -> None:
     """Though TPOT alone is kept: what runs together is limited."""
-    case = Loads(poisson(1, 600), on(), Objective.from_fields({"tpot_p99_ms": 1e4}))
+    case = TrafficLoads(poisson(1, 600), on(), LatencyObjective.from_fields({"tpot_p99_ms": 1e4}))
     served = case.served_per_s()
     assert case.carries(case.at_rate(0.8 * served))
     assert "queue" in case.objective.broken(case.run(case.at_rate(1.5 * served)))

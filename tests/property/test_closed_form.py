@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silicast.accelerator.counting.accounting import Traffic, account
-from silicast.accelerator.counting.closed_form import Layout, Nest, closed_form
+from silicast.accelerator.counting.accounting import AccessCounts, account
+from silicast.accelerator.counting.closed_form import FormulaLayout, Nest, closed_form
 from silicast.accelerator.counting.cost import cost_of
 from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
 from silicast.accelerator.counting.mapping import MappingBatch
-from silicast.accelerator.counting.problems import PRODUCT, PRODUCTS, WINDOWS, Problem
+from silicast.accelerator.counting.problems import PRODUCT, PRODUCTS, WINDOWS, ProblemShape
 from silicast.accelerator.design.architecture import Architecture, Compute, FanOut, Memory, Port
 from silicast.accelerator.design.chip import chip_of
 from silicast.accelerator.mapper.refit import counted, work_of
@@ -111,7 +111,7 @@ def nest_of(batch: MappingBatch, shares: tuple[float, ...], *, less: bool) -> Ne
     return Nest(tuple(turning), batch.keep, shares, less)
 
 
-def with_shares(traffic: Traffic, shares: tuple[float, ...], main: F64 | None) -> Traffic:
+def with_shares(traffic: AccessCounts, shares: tuple[float, ...], main: F64 | None) -> AccessCounts:
     """Words of narrower elements, and so much of each tensor between main memory and the chip."""
     if shares:
         bits = np.array(shares)[:, None]
@@ -162,7 +162,7 @@ def test_a_formula_is_the_accounting_of_any_mapping(seed: int) -> None:
         alone = form.evaluate(inputs)
         rows = form.evaluate([np.full(3, value) for value in inputs])
         wanted = exact(einsum, arch, batch, shares, main)[:, 0]
-        assert len(alone) == Layout.from_einsum(arch, einsum).size
+        assert len(alone) == FormulaLayout.from_einsum(arch, einsum).size
         np.testing.assert_allclose(alone, wanted, rtol=CLOSE, atol=0)
         for one, every in zip(alone, rows, strict=True):
             assert (np.broadcast_to(every, 3) == one).all()
@@ -173,7 +173,7 @@ def test_a_formula_is_the_accounting_of_any_mapping(seed: int) -> None:
     "name", ["tpu-v4-nest", pytest.param("simba-like", marks=pytest.mark.full), "hbm-pim"]
 )
 def test_refitted_mappings_cover_fit_and_cost_what_accounting_says(name: str, op: str) -> None:
-    chip, kind = chip_of(find_device(name)), Problem(op)
+    chip, kind = chip_of(find_device(name)), ProblemShape(op)
     if op == WINDOWS and not chip.slides:
         pytest.skip(f"{name} unrolls convolutions")
     form, bits = ("int8", 8.0) if name == "simba-like" else ("fp16", 16.0)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from silicast.composition.prices.step_needs import Needs, StepNeeds
 from silicast.serving.simulation.colocation import Colocation, Tenant
-from silicast.serving.simulation.sharing import UNIT, Law, Load, Slices, Together, rates
+from silicast.serving.simulation.sharing import UNIT, DeviceLoad, Law, TimeSlicing, Together, rates
 from silicast.serving.statistics.records import Records
 from silicast.serving.traffic.requests import Requests
 from tests.property.serving_cases import PlainPrices, ServingCase, random_case
@@ -23,7 +23,9 @@ NS = 20
 """Nanoseconds by which rounding of rates and ends may move a time, a step."""
 
 shares = st.floats(0.0, 1.0)
-loads = st.lists(st.builds(Load, shares, st.tuples(shares, shares, shares)), min_size=2, max_size=4)
+loads = st.lists(
+    st.builds(DeviceLoad, shares, st.tuples(shares, shares, shares)), min_size=2, max_size=4
+)
 
 
 def plain_case(seed: int) -> ServingCase:
@@ -57,7 +59,7 @@ def rounding(records: Records) -> int:
 
 
 @pytest.mark.parametrize("seed", range(40))
-@pytest.mark.parametrize("law", [Slices(HALVES, 0.02), Together()])
+@pytest.mark.parametrize("law", [TimeSlicing(HALVES, 0.02), Together()])
 def test_a_model_alone_is_as_without_sharing(seed: int, law: Law) -> None:
     case = plain_case(seed)
     alone = case.run()
@@ -73,7 +75,7 @@ def test_a_model_alone_is_as_without_sharing(seed: int, law: Law) -> None:
 def test_two_alike_take_twice_as_long_in_turns(seed: int) -> None:
     case = busy_case(seed)
     alone = case.run()
-    for one in together(Slices(HALVES), case, case):
+    for one in together(TimeSlicing(HALVES), case, case):
         assert np.abs(one.done_ns - 2 * alone.done_ns).max() <= rounding(alone)
 
 
@@ -81,7 +83,7 @@ def test_two_alike_take_twice_as_long_in_turns(seed: int) -> None:
 def test_turns_conserve_work(seed: int) -> None:
     one, other = busy_case(seed), busy_case(seed + 1000)
     alone = [case.run() for case in (one, other)]
-    result = together(Slices((1.0, 3.0)), one, other)
+    result = together(TimeSlicing((1.0, 3.0)), one, other)
     work = sum(each.end_ns for each in alone)
     assert abs(max(each.end_ns for each in result) - work) <= sum(map(rounding, alone))
 
@@ -103,8 +105,8 @@ def test_at_once_lies_between_alone_and_one_after_the_other(seed: int) -> None:
 def test_every_request_is_answered_and_every_block_given_back(seed: int) -> None:
     cases = [plain_case(seed), plain_case(seed + 2000), plain_case(seed + 4000)]
     tenants = [Tenant(case.simulation()) for case in cases]
-    result = Colocation(tenants, Slices((1.0, 2.0, 1.0), 0.02)).run()
-    again = together(Slices((1.0, 2.0, 1.0), 0.02), *cases)
+    result = Colocation(tenants, TimeSlicing((1.0, 2.0, 1.0), 0.02)).run()
+    again = together(TimeSlicing((1.0, 2.0, 1.0), 0.02), *cases)
     for one, tenant, case, same in zip(result, tenants, cases, again, strict=True):
         assert (one.done_ns > 0).all()
         assert (one.first_ns <= one.done_ns).all()
@@ -117,23 +119,23 @@ def test_every_request_is_answered_and_every_block_given_back(seed: int) -> None
 
 @given(loads, st.floats(0.0, 0.5))
 @settings(max_examples=200, deadline=None)
-def test_nothing_is_quicker_beside_others(found: list[Load], overhead: float) -> None:
-    for law in (Slices((1.0,) * len(found), overhead), Together()):
+def test_nothing_is_quicker_beside_others(found: list[DeviceLoad], overhead: float) -> None:
+    for law in (TimeSlicing((1.0,) * len(found), overhead), Together()):
         assert all(1 <= rate <= UNIT for rate in rates(law, found))
 
 
 @given(loads)
 @settings(max_examples=200, deadline=None)
-def test_at_once_is_no_slower_than_in_turns(found: list[Load]) -> None:
-    turns = rates(Slices((1.0,) * len(found)), found)
+def test_at_once_is_no_slower_than_in_turns(found: list[DeviceLoad]) -> None:
+    turns = rates(TimeSlicing((1.0,) * len(found)), found)
     assert all(item >= turn - 1 for item, turn in zip(rates(Together(), found), turns, strict=True))
 
 
 @given(loads, shares)
 @settings(max_examples=100, deadline=None)
-def test_a_busier_neighbour_is_no_help(found: list[Load], busy: float) -> None:
+def test_a_busier_neighbour_is_no_help(found: list[DeviceLoad], busy: float) -> None:
     more = [found[0], *(replace(each, busy=max(each.busy, busy)) for each in found[1:])]
-    for law in (Slices((1.0,) * len(found)), Together()):
+    for law in (TimeSlicing((1.0,) * len(found)), Together()):
         assert rates(law, more)[0] <= rates(law, found)[0] + 1
 
 
@@ -141,4 +143,4 @@ def test_stages_in_flight_cannot_share() -> None:
     case = plain_case(1)
     piped = replace(case, prices=PlainPrices(stages=2))
     with pytest.raises(ValueError, match="one stage"):
-        together(Slices(HALVES), case, piped)
+        together(TimeSlicing(HALVES), case, piped)

@@ -15,7 +15,13 @@ from silicast.communication.flows.collectives import Method, rounds_of
 from silicast.communication.flows.fabric import Fabric
 from silicast.communication.flows.fair_share import fair_rates
 from silicast.communication.flows.job import Job, Round
-from silicast.communication.flows.product import KINDS, Dimension, Product, rail_cluster, torus
+from silicast.communication.flows.product import (
+    KINDS,
+    FabricDimension,
+    ProductFabric,
+    rail_cluster,
+    torus,
+)
 from silicast.communication.flows.simulation import simulate, slowdowns
 
 RATE, LATENCY = 50e9, 2e-6
@@ -27,7 +33,7 @@ METHODS: list[tuple[str, Method]] = [
 
 
 @st.composite
-def fabrics(draw: st.DrawFn) -> Product:
+def fabrics(draw: st.DrawFn) -> ProductFabric:
     """Up to three small dimensions of any kind."""
     dimensions = []
     for _ in range(draw(st.integers(1, 3))):
@@ -37,12 +43,12 @@ def fabrics(draw: st.DrawFn) -> Product:
         rate = draw(st.sampled_from([10e9, 25e9, 400e9]))
         latency = draw(st.sampled_from([0.0, 1e-6, 3e-6]))
         over = draw(st.sampled_from([1.0, 2.0, 3.0]))
-        dimensions.append(Dimension(kind, size, rate, latency, pod, over))
-    return Product(tuple(dimensions))
+        dimensions.append(FabricDimension(kind, size, rate, latency, pod, over))
+    return ProductFabric(tuple(dimensions))
 
 
 @st.composite
-def workloads(draw: st.DrawFn) -> tuple[Product, list[Job]]:
+def workloads(draw: st.DrawFn) -> tuple[ProductFabric, list[Job]]:
     """A network with one to three jobs on some of its ranks."""
     fabric = draw(fabrics())
     jobs: list[Job] = []
@@ -90,7 +96,7 @@ def test_rates_are_max_min_fair(
 @settings(deadline=None)
 @given(fabrics(), st.floats(1.0, 1e9), st.data())
 def test_one_message_alone_has_its_narrowest_link(
-    fabric: Product, size: float, data: st.DataObject
+    fabric: ProductFabric, size: float, data: st.DataObject
 ) -> None:
     ends = data.draw(
         st.lists(st.integers(0, fabric.ranks - 1), min_size=2, max_size=2, unique=True)
@@ -103,7 +109,7 @@ def test_one_message_alone_has_its_narrowest_link(
 
 @settings(deadline=None)
 @given(workloads())
-def test_folding_changes_nothing(work: tuple[Product, list[Job]]) -> None:
+def test_folding_changes_nothing(work: tuple[ProductFabric, list[Job]]) -> None:
     fabric, jobs = work
     folded, whole = simulate(fabric, jobs), simulate(fabric, jobs, fold=False)
     assert folded.classes <= whole.classes == whole.messages
@@ -116,7 +122,7 @@ def test_folding_changes_nothing(work: tuple[Product, list[Job]]) -> None:
 @settings(deadline=None)
 @given(workloads(), st.integers(1, 3), st.sampled_from([0.0, 1e-6]))
 def test_skipping_periods_changes_nothing(
-    work: tuple[Product, list[Job]], times: int, delay_s: float
+    work: tuple[ProductFabric, list[Job]], times: int, delay_s: float
 ) -> None:
     """A round that is written out as often as it repeats has no period to skip."""
     fabric, jobs = work
@@ -136,7 +142,7 @@ def test_skipping_periods_changes_nothing(
 
 @settings(deadline=None)
 @given(workloads())
-def test_the_same_twice_and_within_limits(work: tuple[Product, list[Job]]) -> None:
+def test_the_same_twice_and_within_limits(work: tuple[ProductFabric, list[Job]]) -> None:
     fabric, jobs = work
     first = simulate(fabric, jobs)
     assert simulate(fabric, jobs) == first
@@ -193,7 +199,7 @@ def test_one_starts_as_another_ends() -> None:
 @settings(deadline=None)
 @given(st.integers(2, 70), st.floats(1.0, 1e9))
 def test_closed_form_of_a_ring(n: int, size: float) -> None:
-    fabric = Product((Dimension("switch", n, RATE, LATENCY),))
+    fabric = ProductFabric((FabricDimension("switch", n, RATE, LATENCY),))
     step = 2 * LATENCY + size / n / RATE
     for op, passes in (("all_reduce", 2), ("all_gather", 1), ("reduce_scatter", 1)):
         job = Job("a", tuple(range(n)), rounds_of(op, "ring", n, size))
@@ -206,7 +212,7 @@ def test_closed_form_of_a_ring(n: int, size: float) -> None:
 @given(st.integers(1, 6), st.floats(1.0, 1e9))
 def test_closed_forms_of_trees_and_exchanges(power: int, size: float) -> None:
     n = 1 << power
-    fabric = Product((Dimension("switch", n, RATE, LATENCY),))
+    fabric = ProductFabric((FabricDimension("switch", n, RATE, LATENCY),))
     message = 2 * LATENCY + size / RATE
     share = (n - 1) / n * size / RATE
     expected: dict[tuple[str, Method], float] = {
@@ -224,7 +230,7 @@ def test_closed_forms_of_trees_and_exchanges(power: int, size: float) -> None:
 
 @pytest.mark.parametrize("n", [3, 5, 6, 7, 12])
 def test_trees_of_any_number_of_ranks(n: int) -> None:
-    fabric = Product((Dimension("switch", n, RATE, LATENCY),))
+    fabric = ProductFabric((FabricDimension("switch", n, RATE, LATENCY),))
     job = Job("a", tuple(range(n)), rounds_of("broadcast", "tree", n, 1e6))
     depth = math.ceil(math.log2(n))
     assert simulate(fabric, [job]).end_s <= depth * (2 * LATENCY + 1e6 / RATE) * (1 + 1e-9)
@@ -275,7 +281,7 @@ def test_dimensions_share_what_both_cross() -> None:
 
 @settings(deadline=None)
 @given(fabrics(), st.data())
-def test_ways_go_from_link_to_link(fabric: Product, data: st.DataObject) -> None:
+def test_ways_go_from_link_to_link(fabric: ProductFabric, data: st.DataObject) -> None:
     """Every pair has a way, no link of it twice; in a ring no longer than half way round."""
     pairs = [p for p in itertools.product(range(fabric.ranks), repeat=2) if p[0] != p[1]]
     source, target = (np.array(ends) for ends in zip(*pairs, strict=True))

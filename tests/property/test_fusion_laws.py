@@ -16,8 +16,8 @@ from silicast.accelerator.counting.mapping import Loop, LoopNest
 from silicast.accelerator.counting.neighbours import Pair, pair_of
 from silicast.accelerator.design.architecture import Architecture, Compute, FanOut, Memory, Port
 from silicast.accelerator.mapper.constraints import Constraints
-from silicast.accelerator.mapper.enumeration import Best, Family, counted_mappings
-from silicast.accelerator.mapper.fusion import Plan, fused_cost
+from silicast.accelerator.mapper.enumeration import Best, DesignFamily, counted_mappings
+from silicast.accelerator.mapper.fusion import FusionPlan, fused_cost
 from silicast.accelerator.mapper.fusion_search import best_fusion, objective_value
 from silicast.accelerator.mapper.mapper import best_mapping
 from silicast.core.errors import SilicastError
@@ -38,7 +38,7 @@ NO_KEEPS: dict[str, frozenset[str]] = {
 }
 
 
-def in_buffer(plan: Plan) -> tuple[LoopNest, LoopNest]:
+def in_buffer(plan: FusionPlan) -> tuple[LoopNest, LoopNest]:
     """All loops of both phases at the buffer, whose tiles come once."""
     items = []
     for half in (0, 1):
@@ -58,7 +58,7 @@ def test_rows_cut_in_two_by_hand() -> None:
     products: 98. Second: 12 and 12 reads, results 12 updates, 8 reads, 4 x 10 at dram, 12 products:
     96. Weights: 12 words once, 11 each.
     """
-    plan = Plan(TWO_PRODUCTS, 1, ((0, 2),), frozenset({(0, "Weights"), (1, "Weights")}))
+    plan = FusionPlan(TWO_PRODUCTS, 1, ((0, 2),), frozenset({(0, "Weights"), (1, "Weights")}))
     result = fused_cost(plan, CHIP, Constraints(), in_buffer(plan))
     assert float(result.phases[0].energy_pj[0]) == 98
     assert float(result.phases[1].energy_pj[0]) == 96
@@ -80,7 +80,7 @@ def test_what_is_added_up_cut_in_three_by_hand() -> None:
     Second: 22, 8, 8 reads, 8 updates, 8 products: 54, and 8 reads more where results go on: 62.
     """
     resident = frozenset({(0, "Inputs"), (1, "Outputs")})
-    plan = Plan(TWO_PRODUCTS, 1, ((1, 3),), resident)
+    plan = FusionPlan(TWO_PRODUCTS, 1, ((1, 3),), resident)
     assert plan.finishes
     assert not replace(plan, resident=frozenset({(0, "Inputs")})).finishes
     result = fused_cost(plan, CHIP, Constraints(), in_buffer(plan))
@@ -94,7 +94,7 @@ def test_what_is_added_up_cut_in_three_by_hand() -> None:
 def test_rows_of_a_window_are_computed_twice_or_stay() -> None:
     pair = pair_of(conv2d(c=1, m=1, p=6, q=1, r=1, s=1), conv2d(c=1, m=1, p=4, q=1, r=3, s=1))
     index = [other for _, other in pair.along].index("P")
-    again = Plan(pair, 1, ((index, 2),))
+    again = FusionPlan(pair, 1, ((index, 2),))
     assert again.einsums[0].bounds["P"] == again.between == 4
     assert fused_cost(again, CHIP, Constraints(), in_buffer(again)).recomputed == 2
     stays = replace(again, keeps_halo=True)
@@ -104,7 +104,7 @@ def test_rows_of_a_window_are_computed_twice_or_stay() -> None:
 
 
 def test_room_of_what_lies_between_and_of_residents_is_taken() -> None:
-    plan = Plan(TWO_PRODUCTS, 1, ((0, 2),), frozenset({(0, "Weights"), (1, "Weights")}))
+    plan = FusionPlan(TWO_PRODUCTS, 1, ((0, 2),), frozenset({(0, "Weights"), (1, "Weights")}))
     phase = plan.phase(0, CHIP, Constraints())
     # Of 64 words the other's weights take 6; what lies between and its own are its own tiles.
     assert phase.architecture.memories[1].capacity_words == 58
@@ -153,7 +153,7 @@ def random_pair(rng: np.random.Generator) -> Pair:
     )
 
 
-def every_plan(pair: Pair, level: int) -> Iterator[Plan]:
+def every_plan(pair: Pair, level: int) -> Iterator[FusionPlan]:
     """All of them, whether they fit or not."""
     counts = []
     for _, dim in pair.along:
@@ -165,7 +165,7 @@ def every_plan(pair: Pair, level: int) -> Iterator[Plan]:
         for cuts in itertools.permutations(cut):
             for size in range(len(tensors) - 1):
                 for some in itertools.combinations(tensors, size):
-                    plan = Plan(pair, level, cuts, frozenset(some))
+                    plan = FusionPlan(pair, level, cuts, frozenset(some))
                     if any(name == plan.between_of(half) for half, name in some):
                         continue
                     yield plan
@@ -178,7 +178,7 @@ def least_of_all(pair: Pair, chip: Architecture, objective: Objective) -> float:
     """The least of every plan with every mapping, and of both apart."""
 
     def alone(einsum: Einsum, architecture: Architecture, rules: Constraints) -> Best:
-        return counted_mappings(einsum, Family.from_architecture(architecture), rules).best(
+        return counted_mappings(einsum, DesignFamily.from_architecture(architecture), rules).best(
             architecture, objective
         )
 
@@ -255,11 +255,11 @@ def test_tensors_at_home_on_the_chip_are_mapped_as_well_as_they_can_be() -> None
     rng = np.random.default_rng(3)
     for _ in range(40 if FULL else 6):
         pair, chip = random_pair(rng), random_chip(rng)
-        plan = Plan(pair, 1, (), frozenset({(0, "Weights")}))
+        plan = FusionPlan(pair, 1, (), frozenset({(0, "Weights")}))
         try:
             phase = plan.phase(0, chip, Constraints())
             least = counted_mappings(
-                phase.einsum, Family.from_architecture(phase.architecture), phase.constraints
+                phase.einsum, DesignFamily.from_architecture(phase.architecture), phase.constraints
             ).best(phase.architecture, "energy")
         except SilicastError:
             continue

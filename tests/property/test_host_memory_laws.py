@@ -12,7 +12,7 @@ import pytest
 
 from silicast.serving.kv.host_cache import HostLink
 from silicast.serving.kv.prefix_cache import PrefixCache, _Node
-from silicast.serving.simulation.group import Group
+from silicast.serving.simulation.group import QueueGroup
 from silicast.serving.simulation.scheduler import Limits
 from silicast.serving.statistics.records import Records
 from silicast.serving.traffic.requests import Content, Requests
@@ -104,7 +104,7 @@ def nodes(cache: PrefixCache) -> Iterator[_Node]:
         todo += node.children.values()
 
 
-def check_tiers(group: Group) -> None:
+def check_tiers(group: QueueGroup) -> None:
     """No block twice, none lost, none beyond what there is."""
     cache = group.prefix
     assert cache is not None

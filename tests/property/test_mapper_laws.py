@@ -14,7 +14,7 @@ from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
 from silicast.accelerator.counting.mapping import MappingBatch
 from silicast.accelerator.design.architecture import Architecture, Compute, FanOut, Memory, Port
 from silicast.accelerator.mapper.constraints import Constraints
-from silicast.accelerator.mapper.enumeration import Family, counted_mappings
+from silicast.accelerator.mapper.enumeration import DesignFamily, counted_mappings
 from silicast.accelerator.mapper.mapper import best_mapping, keep_patterns
 from silicast.accelerator.mapper.task import OBJECTIVES
 from silicast.core.errors import SilicastError
@@ -198,7 +198,7 @@ def test_counting_all_mappings_once_finds_the_best_of_every_design() -> None:
                         )
                     )  # fmt: skip
             chips.append(dataclasses.replace(base, nodes=tuple(nodes)))
-        family = Family.from_architecture(chips[0])
+        family = DesignFamily.from_architecture(chips[0])
         for chip in chips:
             family = family.with_(chip)
         counted = counted_mappings(einsum, family, Constraints())

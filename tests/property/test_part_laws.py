@@ -7,7 +7,7 @@ import pytest
 
 from silicast.composition.engines.engine import find_engine
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.prices.paced import Prices, SlowerPrices
+from silicast.composition.prices.paced import SlowerPrices, StepPricing
 from silicast.composition.prices.step_prices import StepPrices
 from silicast.composition.step.step import step_model
 from silicast.hardware.catalog import find_device
@@ -18,13 +18,13 @@ from silicast.workload.models.lookup import find_model
 NONE = np.zeros(0, dtype=np.int64)
 
 
-def prices(model: str, device: Device) -> Prices:
+def prices(model: str, device: Device) -> StepPricing:
     return StepPrices(
         step_model(Deployment.from_model(find_model(model), device, find_engine("vllm")))
     )
 
 
-def passes(result: Prices) -> np.ndarray:
+def passes(result: StepPricing) -> np.ndarray:
     prompts = [result.price([(n, n)], NONE).pass_s for n in (16, 1000)]
     return np.array([*prompts, *result.run(np.array([100] * 8), 5).pass_s])
 

@@ -12,10 +12,10 @@ from silicast.core.dominance import front
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
 from silicast.exploration.expected_gain import expected_gain
-from silicast.exploration.history import Objective, Outcome
+from silicast.exploration.history import DesignOutcome, MetricObjective
 from silicast.exploration.method import METHODS
 from silicast.exploration.pareto import dominated, empty_boxes, hypervolume, ranks
-from silicast.exploration.problem import Evaluation, Problem
+from silicast.exploration.problem import Evaluation, SearchProblem
 from silicast.exploration.search import search
 from silicast.exploration.space import Parameter, Space
 
@@ -29,26 +29,26 @@ class Bowls(Evaluation):
     def __init__(self, space: Space, stop_after: int | None = None) -> None:
         self.space, self.stop_after, self.asked = space, stop_after, 0
 
-    def outcome(self, design: I64) -> Outcome:
+    def outcome(self, design: I64) -> DesignOutcome:
         if self.asked == self.stop_after:
             raise KeyboardInterrupt
         self.asked += 1
         x = self.space.coordinates(design[None])[0]
         if x[0] + x[1] > 1.8:
-            return Outcome(cause="corner")
+            return DesignOutcome(cause="corner")
         remaining = float(((x[2:] - 0.3) ** 2).sum())
         first, second = 0.01 + x[0] ** 2 + remaining, 0.01 + (x[0] - 1) ** 2 + x[1] + remaining
-        return Outcome({"a": float(first), "b": float(second)})
+        return DesignOutcome({"a": float(first), "b": float(second)})
 
 
-def bowls(stop_after: int | None = None, levels: int = 9) -> Problem:
+def bowls(stop_after: int | None = None, levels: int = 9) -> SearchProblem:
     parameters = tuple(
         Parameter(name, tuple(range(levels)), when={} if name != "z" else {"y": (0, 1, 2, 3)})
         for name in "wxyz"
     )
     space = Space(parameters, ({"w": (3,), "x": (0, 1)},))
-    objectives = (Objective("a", reference=2.0), Objective("b", reference=4.0))
-    return Problem(space, objectives, Bowls(space, stop_after), "bowls")
+    objectives = (MetricObjective("a", reference=2.0), MetricObjective("b", reference=4.0))
+    return SearchProblem(space, objectives, Bowls(space, stop_after), "bowls")
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -136,7 +136,7 @@ def test_a_file_of_another_search_is_refused(tmp_path: Path) -> None:
     for method, seed, remarks in (("evolutionary", 1, "method random"), ("random", 2, "seed 1")):
         with pytest.raises(SilicastError, match=remarks):
             search(bowls(), method, 10, seed=seed, file=path, resume=True)
-    other = Problem(bowls().space, bowls().objectives, bowls().evaluation, "others")
+    other = SearchProblem(bowls().space, bowls().objectives, bowls().evaluation, "others")
     with pytest.raises(SilicastError, match="identity bowls"):
         search(other, "random", 10, seed=1, file=path, resume=True)
     path.write_text('{"identity": "bowls", "method": "random", "seed": 1, "tried": [{"code": -4}]}')

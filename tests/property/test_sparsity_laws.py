@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silicast.accelerator.counting.cost import Cost, cost
+from silicast.accelerator.counting.cost import MappingCost, cost
 from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
 from silicast.accelerator.counting.mapping import MappingBatch
 from silicast.accelerator.design.architecture import (
@@ -107,7 +107,7 @@ def mappings(draw: st.DrawFn, *, windows: bool = True) -> tuple[Einsum, MappingB
     return einsum, MappingBatch(factors, order[:, :, None], tuple(keep))
 
 
-def moved(result: Cost) -> float:
+def moved(result: MappingCost) -> float:
     assert result.zeros is not None
     parts = (result.zeros.reads, result.zeros.fills, result.zeros.updates)
     return float(sum(part.actual.sum() for part in parts))
@@ -137,7 +137,7 @@ def test_fewer_values_never_cost_more(
     einsum, batch = case
     if not design.knows_zeros:
         return
-    last: Cost | None = None
+    last: MappingCost | None = None
     for share in (0.25, 0.5, 0.75, 1.0):
         result = cost(
             einsum.with_densities({"Weights": kind(share), "Inputs": kind(share)}), design, batch

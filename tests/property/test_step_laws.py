@@ -21,7 +21,7 @@ from silicast.composition.step.stage_graph import StageGraph
 from silicast.composition.step.states import BatchStates
 from silicast.composition.step.step import StepModel, StepTimes, step_model
 from silicast.composition.timeline.trace import trace_program, trace_static_batch
-from silicast.composition.timeline.trace_events import Trace
+from silicast.composition.timeline.trace_events import PredictedTimeline
 from silicast.core.prediction import to_picoseconds
 from silicast.hardware.catalog import find_device
 from silicast.workload.frameworks.eager import Framework
@@ -190,7 +190,7 @@ def test_passes_of_frameworks_are_their_timelines(asked: Asked) -> None:
     assert halves + between == pytest.approx(result.total.part.exposed_ps, abs=4)
 
 
-def check_trace(drawn: Trace, total_ps: int) -> None:
+def check_trace(drawn: PredictedTimeline, total_ps: int) -> None:
     """Slices end with what was predicted, and lie behind or inside each other on every track."""
     assert drawn.total_ps == total_ps
     assert max(each.end_ps for each in drawn.slices) == total_ps

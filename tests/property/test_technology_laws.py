@@ -17,7 +17,7 @@ from silicast.accelerator.design.die_cost import (
     poisson_yield,
 )
 from silicast.accelerator.design.technology import (
-    Process,
+    NodeScaling,
     area_factor,
     leak_factor,
     node_energy_factor,
@@ -114,16 +114,16 @@ def test_areas_that_nobody_gave_are_named() -> None:
 
 def test_a_design_goes_to_a_node_and_back() -> None:
     chip = find_design("simba-like").architecture
-    there = Process(28, 7, 1.0, 0.8).applied(chip)
+    there = NodeScaling(28, 7, 1.0, 0.8).applied(chip)
     assert there.memories[0] == chip.memories[0]
     for before, after in zip(chip.memories[1:], there.memories[1:], strict=True):
         assert after.read_pj is not None
         assert before.read_pj is not None
         assert after.read_pj < before.read_pj
-    back = Process(7, 28, 0.8, 1.0).applied(there)
+    back = NodeScaling(7, 28, 0.8, 1.0).applied(there)
     assert back.compute.energy_pj == pytest.approx(chip.compute.energy_pj)
     with pytest.raises(SilicastError, match="more than 0 V"):
-        Process(7, 7, 1.0, 0.0).applied(chip)
+        NodeScaling(7, 7, 1.0, 0.0).applied(chip)
 
 
 @pytest.mark.parametrize("ratio", [0.8, 1.0, 1.25])

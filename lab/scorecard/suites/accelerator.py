@@ -19,7 +19,7 @@ from lab.scorecard.memory_arrays import score_memory_arrays
 from lab.scorecard.one_constant import least_squares_share
 from lab.scorecard.sparse_vector import SparseUnits
 from lab.scorecard.suite import Scored, Suite
-from silicast.accelerator.counting.cost import Cost
+from silicast.accelerator.counting.cost import MappingCost
 from silicast.accelerator.design.architecture_file import find_design
 from silicast.accelerator.mapper.task import given_mapping, mapped, task_of
 from silicast.core.numerics import F64
@@ -182,7 +182,7 @@ def _eyeriss(data: Path) -> Iterator[Scored]:
     )
 
 
-def words_to_units(cost: Cost) -> float:
+def words_to_units(cost: MappingCost) -> float:
     """Words between the buffer and the units, which is what the authors count: inputs on their way
     in; sums both ways in every pass, also in the first. Words from DRAM are not among them.
     """
@@ -190,7 +190,7 @@ def words_to_units(cost: Cost) -> float:
     return float((moved.reads[1] + moved.updates[1] + moved.distinct[1]).sum())
 
 
-def row_stationary(layer: str) -> Cost:
+def row_stationary(layer: str) -> MappingCost:
     """The mapping that Eyeriss' own policy prefers for a layer."""
     words = [f"{name}={size}" for name, size in dict(ALEXNET[layer], n=BATCH).items()]
     return mapped(task_of("eyeriss", "conv2d", words)).cost

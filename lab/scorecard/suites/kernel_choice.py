@@ -20,10 +20,10 @@ from lab.scorecard.tables import read_arrow
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.kernels.products.candidates import amd_sides, amd_tiles
-from silicast.kernels.products.gemm import Setting
+from silicast.kernels.products.gemm import GemmSetting
 from silicast.kernels.products.gemm_choice import FORMATS as FORMATS_HELD
 from silicast.kernels.products.gemm_choice import tile_probabilities
-from silicast.kernels.products.gemm_model import ROWS_PER_CHUNK, Steps, evaluate
+from silicast.kernels.products.gemm_model import ROWS_PER_CHUNK, GemmSteps, evaluate
 from silicast.workload.graphs.op import Variant
 
 TABLE = "kernels/amd_tensile_logic.parquet"
@@ -151,12 +151,12 @@ def groups_of(rows: Tuned, *, unseen: bool, most: int) -> Iterator[Tuned]:
 def candidate_times(rows: Tuned) -> F64:
     """Analytic time of every candidate, seconds, shape (candidates, rows); rows of one group."""
     device = find_device(DEVICES[str(rows.architecture[0])])
-    setting = Setting.from_variant(Variant(dtype=str(rows.dtype[0])), device)
+    setting = GemmSetting.from_variant(Variant(dtype=str(rows.dtype[0])), device)
     tiles = amd_tiles(float(np.min(setting.tiles.k_bytes)))
     candidate_times = np.empty((len(tiles.labels), len(rows)))
     for cores in np.unique(rows.cores).tolist():
         machine = replace(setting.rates, cores=cores)
-        steps = Steps.from_rates(tiles, machine, setting.constants)
+        steps = GemmSteps.from_rates(tiles, machine, setting.constants)
         here = np.flatnonzero(rows.cores == cores)
         for start in range(0, len(here), ROWS_PER_CHUNK):
             some = here[start : start + ROWS_PER_CHUNK]

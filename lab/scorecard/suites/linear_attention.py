@@ -18,7 +18,7 @@ from lab.scorecard.tables import CAMPAIGN, Ops, Table, median_of_repeats, ops, r
 from lab.scorecard.training import SMALL, Source
 from silicast.core.numerics import F64
 from silicast.kernels.implementation import KernelTimes
-from silicast.kernels.recurrent.recurrent_mixer import RecurrentMixer, kinds_of, phase_of
+from silicast.kernels.recurrent.recurrent_mixer import RecurrentKernel, kinds_of, phase_of
 from silicast.kernels.recurrent.recurrent_styles import style_of
 from silicast.workload.graphs.op import Variant
 from silicast.workload.libraries.library_file import RecurrentStyle
@@ -89,7 +89,7 @@ def roofline_s(rows: MeasuredRows, _: KernelTimes) -> F64:
     at the datasheet's bandwidth.
     """
     device, model = rows.hardware, rows.model
-    assert isinstance(model, RecurrentMixer)
+    assert isinstance(model, RecurrentKernel)
     sizes = {name: values.astype(np.float64) for name, values in rows.batch.dims.items()}
     work = model.work(model.shape(sizes, 2), kernel_style(rows), 2)
     pipe = device.matrix_pipe("bf16")

@@ -18,7 +18,7 @@ from silicast.composition.engines.engine import find_engine
 from silicast.composition.engines.engine_versions import as_of
 from silicast.composition.engines.host_time import host_work_s
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.prices.paced import Prices
+from silicast.composition.prices.paced import StepPricing
 from silicast.composition.prices.step_prices import RunPrice, StepPrice
 from silicast.composition.step.machine import Machine
 from silicast.core.numerics import F64, I64
@@ -81,7 +81,7 @@ class ProfilePrices:
         machine: of the deployment.
     """
 
-    def __init__(self, data: Path, own: Prices, machine: Machine) -> None:
+    def __init__(self, data: Path, own: StepPricing, machine: Machine) -> None:
         self.graph, self.gap_s, self.asynchronous = own.graph, own.gap_s, own.asynchronous
         self._machine = machine
         self._layers = find_model(MODEL).layers

@@ -32,7 +32,7 @@ SHOWN = 4
 
 
 if TYPE_CHECKING:
-    from silicast.report.drawing.notebook import Drawing
+    from silicast.report.drawing.notebook import NotebookFigure
 
 
 @final
@@ -121,7 +121,7 @@ class Predicted:
             ]
         )
 
-    def plot(self) -> Drawing:
+    def plot(self) -> NotebookFigure:
         """A figure that a notebook shows: the intervals of all metrics, as factors of estimates.
 
         Raises:
@@ -170,7 +170,7 @@ class StaticBatchTimes:
     def to_pandas(self) -> Any:
         return self.predicted.to_pandas()
 
-    def plot(self) -> Drawing:
+    def plot(self) -> NotebookFigure:
         return self.predicted.plot()
 
     def _repr_html_(self) -> str:

@@ -17,7 +17,7 @@ from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer, Belief
 
 if TYPE_CHECKING:
-    from silicast.report.drawing.notebook import Drawing
+    from silicast.report.drawing.notebook import NotebookFigure
 
 
 @described("serve", paths=True)
@@ -218,7 +218,7 @@ class Table(Sequence[Row]):
 
     def plot(
         self, across: str = "output_tokens_per_s_per_gpu", up: str = "decode_step_ms"
-    ) -> Drawing:
+    ) -> NotebookFigure:
         """A figure of matplotlib, which a notebook shows: one metric over another, with intervals.
 
         Raises:

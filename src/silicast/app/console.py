@@ -164,11 +164,11 @@ def progress(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from silicast.report.remaining import Remaining, Watch
+    from silicast.report.remaining import Remaining, RemainingTime
 
     console = Console(stderr=True)
     drawn = () if console.width < NARROW else (BarColumn(), TimeElapsedColumn())
-    left = None if count is None else Watch(Remaining(count, foretold_s))
+    left = None if count is None else RemainingTime(Remaining(count, foretold_s))
     text = () if left is None else (TextColumn("{task.fields[left]}"),)
     columns = (TextColumn(title), MofNCompleteColumn(), *drawn, *text)
     bar = Progress(*columns, console=console, transient=True)

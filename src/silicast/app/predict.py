@@ -14,7 +14,7 @@ from silicast.core.errors import SilicastError, unsupported
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from silicast.scenario.watch import Watch
+    from silicast.scenario.watch import ProgressWatch
 
 Tree = dict[str, Any]
 
@@ -41,7 +41,7 @@ def with_calibrations(scenario: Tree, files: list[Path] | None) -> Tree:
     return added(scenario, files) if files else scenario
 
 
-def predicted(scenario: Tree, file: Path | None = None, watch: Watch | None = None) -> Tree:
+def predicted(scenario: Tree, file: Path | None = None, watch: ProgressWatch | None = None) -> Tree:
     """The answer or refusal to a scenario, as plain tables.
 
     Args:

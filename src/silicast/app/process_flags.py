@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from silicast.core.errors import SilicastError
 
 if TYPE_CHECKING:
-    from silicast.accelerator.design.technology import Process
+    from silicast.accelerator.design.technology import NodeScaling
     from silicast.accelerator.mapper.task import Task
 
 
@@ -57,13 +57,13 @@ class ProcessFlags:
     voltage: float | None = None
 
     @property
-    def process(self) -> Process | None:
+    def process(self) -> NodeScaling | None:
         """What was asked for; None = the design as it is.
 
         Raises:
             SilicastError: one of the nodes is missing.
         """
-        from silicast.accelerator.design.technology import Process
+        from silicast.accelerator.design.technology import NodeScaling
 
         if (self.node is None) != (self.from_node is None):
             missing, given = ("--from-node", "--node")
@@ -85,8 +85,8 @@ class ProcessFlags:
                 hint="state energies at that voltage in the architecture file",
             )
         if self.node is None or self.from_node is None:
-            return Process(SAME_NM, SAME_NM, 1.0, volts)
-        return Process(self.from_node, self.node, 1.0, volts)
+            return NodeScaling(SAME_NM, SAME_NM, 1.0, volts)
+        return NodeScaling(self.from_node, self.node, 1.0, volts)
 
     @property
     def notes(self) -> tuple[str, ...]:

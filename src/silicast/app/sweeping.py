@@ -14,7 +14,7 @@ from silicast.core.errors import SilicastError, unsupported
 
 if TYPE_CHECKING:
     from silicast.scenario.answer import Answer
-    from silicast.scenario.answers.serving.load_sweep import Curve, Loads
+    from silicast.scenario.answers.serving.load_sweep import LoadCurve, SweptLoads
 
 
 def swept(
@@ -35,7 +35,7 @@ def swept(
     """
     from silicast.report.drawing.plot_file import check_plot
     from silicast.report.tasks.load_curve import curve_report, write_plot
-    from silicast.scenario.answers.serving.load_sweep import EXAMPLE, Loads
+    from silicast.scenario.answers.serving.load_sweep import EXAMPLE, SweptLoads
 
     if sweep is None:
         raise SilicastError("draws the curve of --sweep", field="--plot", hint=EXAMPLE)
@@ -47,7 +47,7 @@ def swept(
         )
     if plot is not None:
         check_plot(plot)
-    loads = Loads.parse(sweep)
+    loads = SweptLoads.parse(sweep)
     scenario = serving_scenario(serve_flags, degrees, loads.arrival(loads.values[0]))
     scenario = with_calibrations(scenario, calibration)
     curve, whole = _curve(scenario, loads, strict=strict)
@@ -65,14 +65,14 @@ def swept(
     return status.ANSWERED if len(curve.answered) == len(curve.points) else status.NOT_ANSWERED
 
 
-def _curve(scenario: Tree, loads: Loads, *, strict: bool) -> tuple[Curve, bool]:
+def _curve(scenario: Tree, loads: SweptLoads, *, strict: bool) -> tuple[LoadCurve, bool]:
     """The answers, and whether all loads were tried.
 
     Raises:
         KeyboardInterrupt: it was interrupted before the first answer.
     """
     from silicast.scenario.answer import Answer
-    from silicast.scenario.answers.serving.load_sweep import Curve, points_of
+    from silicast.scenario.answers.serving.load_sweep import LoadCurve, points_of
 
     items: list[tuple[float, Answer | SilicastError]] = []
     try:
@@ -85,8 +85,8 @@ def _curve(scenario: Tree, loads: Loads, *, strict: bool) -> tuple[Curve, bool]:
     except KeyboardInterrupt:
         if not items:
             raise
-        return Curve(loads.what, tuple(items)), False
-    return Curve(loads.what, tuple(items)), True
+        return LoadCurve(loads.what, tuple(items)), False
+    return LoadCurve(loads.what, tuple(items)), True
 
 
 def _require_measured(answer: Answer) -> None:
@@ -107,7 +107,7 @@ def _title(scenario: Tree) -> str:
     return title({**scenario, "workload": workload})
 
 
-def _plain(curve: Curve) -> dict[str, Any]:
+def _plain(curve: LoadCurve) -> dict[str, Any]:
     """The curve for programs: each load with its answer or refusal."""
     import msgspec
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from silicast.communication.algorithms.algorithm import COLLECTIVES, Collective, Constants
 from silicast.communication.algorithms.ring import sharing
-from silicast.communication.correction import Curve, Model, curve, shipped_curve
-from silicast.communication.features import Call
+from silicast.communication.correction import CorrectedCurve, Model, curve, shipped_curve
+from silicast.communication.features import CollectiveCall
 from silicast.communication.library import usual_algorithms
 from silicast.communication.measured import MeasuredChange, measured_change
 from silicast.communication.network import (
@@ -141,7 +141,7 @@ def collective_times(
     _check(op, size, gpus, topology, launch)
     if gpus == 1 or len(size) == 0:
         return _nothing(len(size))
-    call = Call(op, topology, implementation, launch, dtype, version, algorithm)
+    call = CollectiveCall(op, topology, implementation, launch, dtype, version, algorithm)
     collective_times = _predicted(call, size, physics, artefact, learned=learned)
     if not measured:
         return collective_times
@@ -175,7 +175,12 @@ def _changed(times: CollectiveTimes, change: MeasuredChange) -> CollectiveTimes:
 
 
 def _predicted(
-    call: Call, size: I64, physics: Physics | None, artefact: Artefact | None, *, learned: bool
+    call: CollectiveCall,
+    size: I64,
+    physics: Physics | None,
+    artefact: Artefact | None,
+    *,
+    learned: bool,
 ) -> CollectiveTimes:
     """Times without a user's corrections."""
     op, topology, launch = call.op, call.topology, call.launch
@@ -209,7 +214,7 @@ def _predicted(
     )
 
 
-def _selected(call: Call, size: I64, constants: Sections) -> Selection:
+def _selected(call: CollectiveCall, size: I64, constants: Sections) -> Selection:
     return select(
         call.op, size, call.topology, constants, call.library, call.launch, call.dtype,
         call.version, call.forced, network_constants(call.topology),
@@ -219,7 +224,7 @@ def _selected(call: Call, size: I64, constants: Sections) -> Selection:
 def _model(sections_of: Callable[[Device], Sections]) -> Model:
     """The analytic model under the constants of a device."""
 
-    def model(call: Call, size: I64) -> tuple[Selection, F64]:
+    def model(call: CollectiveCall, size: I64) -> tuple[Selection, F64]:
         constants = sections_of(call.topology.device)
         selected = _selected(call, size, constants)
         return selected, link_bound(call.op, size.astype(np.float64), call.topology)
@@ -237,7 +242,7 @@ def analytic_model(physics: Physics) -> Model:
 
 def _corrected(
     analytic: CollectiveTimes,
-    taught: Curve,
+    taught: CorrectedCurve,
     size: I64,
     selection: Selection,
     topology: Topology,

@@ -21,7 +21,7 @@ from silicast.communication.features import (
     MEBIBYTE,
     MEBIBYTES,
     RELEASE,
-    Call,
+    CollectiveCall,
     for_trees,
     is_short,
     strange,
@@ -45,13 +45,13 @@ SHORT, LONG = "log_sd_short", "log_sd_long"
 LEAST_LOG_SD = 0.01
 """Least log sd of independent errors."""
 
-Model = Callable[[Call, I64], tuple[Selection, F64]]
+Model = Callable[[CollectiveCall, I64], tuple[Selection, F64]]
 """The analytic selection of a call, and its bound, at some sizes."""
 
 
 @final
 @dataclass(frozen=True)
-class Curve:
+class CorrectedCurve:
     """A corrected call at the sizes of :data:`GRID`, arrays of shape (G,), seconds.
 
     Attributes:
@@ -107,7 +107,7 @@ class Curve:
         return log_sd
 
 
-def curve(call: Call, artefact: Artefact, model: Model) -> Curve | None:
+def curve(call: CollectiveCall, artefact: Artefact, model: Model) -> CorrectedCurve | None:
     """The corrected call, None where no training row was of its kind."""
     trained = artefact.find(call.topology.device.architecture, call.launch)
     if trained is None:
@@ -129,7 +129,7 @@ def curve(call: Call, artefact: Artefact, model: Model) -> Curve | None:
     mine = {mark for mark in call.marks() if mark.startswith(RELEASE)}
     told = {name for name in names if name.startswith(f"{RELEASE}{call.carrier} ")}
     named = mine <= set(names) if mine else not told
-    return Curve(trained, named, time, analytic, weight, selection.rule, joined, longest)
+    return CorrectedCurve(trained, named, time, analytic, weight, selection.rule, joined, longest)
 
 
 def growing(time: F64, joined: np.ndarray) -> F64:
@@ -150,7 +150,7 @@ def growing(time: F64, joined: np.ndarray) -> F64:
 
 
 @lru_cache(maxsize=1024)
-def shipped_curve(call: Call, model: Model) -> Curve | None:
+def shipped_curve(call: CollectiveCall, model: Model) -> CorrectedCurve | None:
     """The same with the shipped artefact, remembered."""
     artefact = load_artefact(FAMILY)
     return None if artefact is None else curve(call, artefact, model)

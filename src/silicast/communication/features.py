@@ -49,7 +49,7 @@ RELEASE = "release:"
 
 @final
 @dataclass(frozen=True)
-class Call:
+class CollectiveCall:
     """One collective, whatever its size.
 
     Attributes:
@@ -87,7 +87,7 @@ class Call:
         return frozenset(distinct)
 
 
-def names_of(calls: list[tuple[Call, Selection]]) -> tuple[str, ...]:
+def names_of(calls: list[tuple[CollectiveCall, Selection]]) -> tuple[str, ...]:
     """All features that occur in calls, in a fixed order."""
     distinct: set[str] = set()
     for call, selection in calls:
@@ -98,7 +98,9 @@ def names_of(calls: list[tuple[Call, Selection]]) -> tuple[str, ...]:
     return (*SCALARS, *sorted(distinct))
 
 
-def table(call: Call, size: I64, selection: Selection, bound_s: F64, names: tuple[str, ...]) -> F64:
+def table(
+    call: CollectiveCall, size: I64, selection: Selection, bound_s: F64, names: tuple[str, ...]
+) -> F64:
     """Features ``names`` of a call at every size, shape (F, n)."""
     topology, count = call.topology, len(size)
     time = np.maximum(selection.time_s, 1e-12)
@@ -149,7 +151,7 @@ def link_of_memory(topology: Topology) -> float:
     return topology.link.bandwidth_bytes_per_s / topology.device.dram.bandwidth_bytes_per_s
 
 
-def strange(call: Call, selection: Selection, names: tuple[str, ...]) -> np.ndarray:
+def strange(call: CollectiveCall, selection: Selection, names: tuple[str, ...]) -> np.ndarray:
     """Rows with a mark that is not among ``names``; a release may be new. Shape (n,)."""
     known = frozenset(names)
     if any(mark not in known for mark in call.marks() if not mark.startswith(RELEASE)):

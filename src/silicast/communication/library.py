@@ -27,7 +27,7 @@ Candidates = tuple[tuple[str, str], ...]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Choice:
+class AlgorithmChoice:
     """Algorithms that compete for sizes up to a limit; the fastest of them is taken.
 
     Attributes:
@@ -76,7 +76,7 @@ def require_library(name: str) -> None:
 
 def choices(
     name: str, op: Collective, topology: Topology, dtype: str = "bf16", version: str = ""
-) -> list[Choice]:
+) -> list[AlgorithmChoice]:
     """The choices of a library in order of size; the last has no limit.
 
     Args:
@@ -89,20 +89,22 @@ def choices(
     """
     require_library(name)
     usual = [] if name in ("", usual_library()) else choices("", op, topology, dtype, version)
-    items: list[Choice] = []
+    items: list[AlgorithmChoice] = []
     for rule in library(name or usual_library()).collectives:
         limit = _limit(rule, topology)
         if limit is None or not _holds(rule, op, topology, dtype, version):
             continue
         if rule.algorithms:
             beside = usual[-1].candidates if rule.beside_usual else ()
-            items.append(Choice(limit, (*_candidates(rule, topology), *beside)))
+            items.append(AlgorithmChoice(limit, (*_candidates(rule, topology), *beside)))
         if rule.last or limit == UNLIMITED:
             break
     return [*items, *usual]
 
 
-def only(name: str, rules: list[Choice], op: Collective, topology: Topology) -> list[Choice]:
+def only(
+    name: str, rules: list[AlgorithmChoice], op: Collective, topology: Topology
+) -> list[AlgorithmChoice]:
     """What is left of rules when the library is told which algorithm to run, as by ``NCCL_ALGO``.
 
     One that it has not runs with the constants of the links.
@@ -113,9 +115,9 @@ def only(name: str, rules: list[Choice], op: Collective, topology: Topology) -> 
     for rule in rules:
         mine = tuple(pair for pair in rule.candidates if pair[0] == name)
         if mine:
-            return [Choice(UNLIMITED, mine)]
+            return [AlgorithmChoice(UNLIMITED, mine)]
     if algorithm(name).supports(op, topology) and name not in _OWN_SECTION:
-        return [Choice(UNLIMITED, ((name, topology.section),))]
+        return [AlgorithmChoice(UNLIMITED, ((name, topology.section),))]
     able = [each for each, one in algorithms().items() if one.supports(op, topology)]
     raise unsupported(
         f"{name} does not carry out {op} of {topology.gpus} devices here",

@@ -15,7 +15,7 @@ from typing import final
 
 import numpy as np
 
-from silicast.communication.features import Call
+from silicast.communication.features import CollectiveCall
 from silicast.communication.library import usual_library
 from silicast.core.calibrated import CollectiveCurve
 from silicast.core.numerics import F64, I64
@@ -41,7 +41,7 @@ class MeasuredChange:
 
 
 def measured_change(
-    curves: Sequence[CollectiveCurve], call: Call, size: I64, by_usual: Sequence[bool]
+    curves: Sequence[CollectiveCurve], call: CollectiveCall, size: I64, by_usual: Sequence[bool]
 ) -> MeasuredChange | None:
     """The correction of a call at every size, None where no curve applies.
 
@@ -61,7 +61,7 @@ def measured_change(
 
 
 def _between(
-    curves: Sequence[CollectiveCurve], call: Call, library: str, size: I64
+    curves: Sequence[CollectiveCurve], call: CollectiveCall, library: str, size: I64
 ) -> MeasuredChange | None:
     """The correction by curves of one library, at the call's number of devices or between two."""
     gpus, nodes = call.topology.gpus, call.topology.nodes

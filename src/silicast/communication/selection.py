@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 
 from silicast.communication.algorithms.algorithm import Collective, Constants, algorithm
-from silicast.communication.library import Choice, choices, only, usual_library
+from silicast.communication.library import AlgorithmChoice, choices, only, usual_library
 from silicast.communication.protocol import MICRO
 from silicast.communication.topology import Topology
 from silicast.core.numerics import F64, I64
@@ -155,7 +155,7 @@ def select(
 
 
 def _by_rule(
-    rules: list[Choice],
+    rules: list[AlgorithmChoice],
     op: Collective,
     size: I64,
     bytes_: F64,

@@ -116,7 +116,7 @@ class Figures(Strict, frozen=True):
 
 
 @final
-class LeftOut(Strict, frozen=True):
+class HeldOutRows(Strict, frozen=True):
     """Rows that were left out, before and after.
 
     Attributes:
@@ -137,7 +137,7 @@ class LeftOut(Strict, frozen=True):
 
 
 @final
-class Fitted(Strict, frozen=True):
+class FittedCases(Strict, frozen=True):
     """What else ran than kernels, whose ops stand beside their offsets: content hashes, ascending.
 
     Nothing that ran among the rows of a calibration says how good it is.

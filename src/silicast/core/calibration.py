@@ -14,7 +14,13 @@ from typing import Annotated, final
 import msgspec
 from msgspec import Meta
 
-from silicast.core.calibrated import CollectiveCurve, Fitted, HostConstant, InModels, LeftOut
+from silicast.core.calibrated import (
+    CollectiveCurve,
+    FittedCases,
+    HeldOutRows,
+    HostConstant,
+    InModels,
+)
 from silicast.core.decode import Strict, decode_json
 from silicast.core.files import read_bounded, write_atomically
 from silicast.core.hashing import content_hash
@@ -39,7 +45,7 @@ _Question = Annotated[int, Meta(ge=0, le=255)]
 
 
 @final
-class Correction(Strict, frozen=True):
+class TreeCorrection(Strict, frozen=True):
     """A sum of small trees over dimensionless features, as
     :class:`~silicast.learning.oblivious.Trees` holds it.
 
@@ -132,7 +138,7 @@ class Offset(Strict, frozen=True):
     dtype: str = ""
     features: list[str] = []
     ranges: list[tuple[int, int]] = []
-    correction: Correction | None = None
+    correction: TreeCorrection | None = None
     repeats: list[Repeat] = []
     interpolation: Interpolation | None = None
     interpolated_share: _Share = 0.0
@@ -191,8 +197,8 @@ class Calibration(Strict, frozen=True):
     constants: list[HostConstant] = []
     collectives: list[CollectiveCurve] = []
     models: list[InModels] = []
-    left_out: list[LeftOut] = []
-    fitted: Fitted = Fitted()
+    left_out: list[HeldOutRows] = []
+    fitted: FittedCases = FittedCases()
     upstream: str = ""
 
     def __post_init__(self) -> None:

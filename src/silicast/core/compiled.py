@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 @final
-class Entry(msgspec.Struct, frozen=True):
+class CompiledFile(msgspec.Struct, frozen=True):
     """One file of a folder.
 
     Attributes:
@@ -37,7 +37,7 @@ class Entry(msgspec.Struct, frozen=True):
     file: str = ""
 
 
-class Named(msgspec.Struct, frozen=True):
+class FileNames(msgspec.Struct, frozen=True):
     """The part of a file that finding it needs."""
 
     name: str
@@ -45,7 +45,7 @@ class Named(msgspec.Struct, frozen=True):
 
 
 @cache
-def entries(folder: str) -> Mapping[str, Entry]:
+def entries(folder: str) -> Mapping[str, CompiledFile]:
     """Name -> file, for every file of a folder; a user's own file takes the place of the package's.
 
     Raises:
@@ -53,20 +53,22 @@ def entries(folder: str) -> Mapping[str, Entry]:
     """
     content = (CATALOG / folder / INDEX).read_bytes()
     entries = {
-        name: Entry(raw)
+        name: CompiledFile(raw)
         for name, raw in msgspec.json.decode(content, type=dict[str, msgspec.Raw]).items()
     }
     for path in catalog_files(folder, ".toml"):
         if path.parent != CATALOG / folder:
             table = read_toml(path)
-            named = decode(table, Named, file=str(path), page=PAGES[folder])
-            entries[named.name] = Entry(msgspec.Raw(msgspec.json.encode(table)), str(path))
+            named = decode(table, FileNames, file=str(path), page=PAGES[folder])
+            entries[named.name] = CompiledFile(msgspec.Raw(msgspec.json.encode(table)), str(path))
     return entries
 
 
 def names_of(folder: str) -> dict[str, tuple[str, list[str]]]:
     """Name -> (name, aliases), as :class:`~silicast.core.naming.NameIndex` takes them."""
-    result = (msgspec.json.decode(entry.content, type=Named) for entry in entries(folder).values())
+    result = (
+        msgspec.json.decode(entry.content, type=FileNames) for entry in entries(folder).values()
+    )
     return {each.name: (each.name, each.aliases) for each in result}
 
 
@@ -89,7 +91,7 @@ def compiled(folder: str) -> bytes:
     lines: dict[str, bytes] = {}
     for path in sorted((CATALOG / folder).glob("*.toml")):
         table = read_toml(path)
-        name = decode(table, Named, file=str(path), page=PAGES[folder]).name
+        name = decode(table, FileNames, file=str(path), page=PAGES[folder]).name
         if name in lines:
             raise SilicastError(f"two files for {name}", field="name", file=str(path))
         lines[name] = msgspec.json.encode(name) + b": " + msgspec.json.encode(table)

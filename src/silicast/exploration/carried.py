@@ -29,7 +29,7 @@ WIDER: Final = 3
 
 @final
 @dataclass(frozen=True)
-class Demand:
+class UserDemand:
     """What users ask for.
 
     Attributes:
@@ -55,7 +55,7 @@ class Carried:
         loop: of the users of the fullest replica.
     """
 
-    replica: Replica
+    replica: DeployedReplica
     replicas: int
     loop: ClosedLoop
 
@@ -89,7 +89,7 @@ class Carried:
         return self.loop.tokens_per_s.times(self.replicas)
 
 
-def fewest_devices(deployment: Deployment, demand: Demand, *, searches: bool) -> Carried:
+def fewest_devices(deployment: Deployment, demand: UserDemand, *, searches: bool) -> Carried:
     """The plan that carries the demand with the fewest devices, the quicker one of two.
 
     Args:
@@ -104,7 +104,7 @@ def fewest_devices(deployment: Deployment, demand: Demand, *, searches: bool) ->
         if candidates and each.plan.gpus > min(one.devices for one in candidates):
             break
         try:
-            candidates.append(Replica.from_deployment(each, demand).carried())
+            candidates.append(DeployedReplica.from_deployment(each, demand).carried())
         except SilicastError as error:
             refusal = error
             continue
@@ -123,7 +123,7 @@ def _plans(deployment: Deployment) -> Iterator[Deployment]:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Replica:
+class DeployedReplica:
     """One deployment with any number of users.
 
     Attributes:
@@ -131,11 +131,11 @@ class Replica:
     """
 
     deployment: Deployment
-    demand: Demand
+    demand: UserDemand
     room: int
 
     @staticmethod
-    def from_deployment(deployment: Deployment, demand: Demand) -> Replica:
+    def from_deployment(deployment: Deployment, demand: UserDemand) -> DeployedReplica:
         """With room for at least one user.
 
         Raises:
@@ -148,7 +148,7 @@ class Replica:
                 f"the weights on {deployment.plan.gpus} x {deployment.device.name}",
                 field="parallel",
             )
-        return Replica(deployment, demand, room)
+        return DeployedReplica(deployment, demand, room)
 
     def carried(self) -> Carried:
         """As many as the demand needs.

@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 
 from silicast import __version__
-from silicast.accelerator.counting.layers import Layer, distinct
+from silicast.accelerator.counting.layers import EinsumLayer, distinct
 from silicast.accelerator.design.architecture_file import Design, build, design_path
 from silicast.accelerator.design.check import check_architecture
 from silicast.accelerator.mapper.task import sized
@@ -19,7 +19,7 @@ from silicast.core.decode import read_toml
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.hashing import content_hash
 from silicast.core.numerics import I64
-from silicast.exploration.history import Outcome
+from silicast.exploration.history import DesignOutcome
 from silicast.exploration.layer_mappers import CountedOnce, Mapper, SearchedMappings
 from silicast.exploration.layer_metrics import (
     METRICS,
@@ -29,7 +29,7 @@ from silicast.exploration.layer_metrics import (
     without_area,
 )
 from silicast.exploration.paths import put, value_at
-from silicast.exploration.problem import Evaluation, Problem, over_a_cap
+from silicast.exploration.problem import Evaluation, SearchProblem, over_a_cap
 from silicast.exploration.space import Value
 from silicast.exploration.space_file import DieTable, LawTable, ReadSpace
 
@@ -147,26 +147,26 @@ class DesignEvaluation(Evaluation):
         """
 
     @final
-    def outcome(self, design: I64) -> Outcome:
+    def outcome(self, design: I64) -> DesignOutcome:
         """Metrics of one design, or why it is none."""
         built = self._base.design(design)
         for problem in check_architecture(built.architecture):
-            return Outcome(cause=f"no architecture: {problem.field}")
+            return DesignOutcome(cause=f"no architecture: {problem.field}")
         try:
             known = of_the_chip(built.architecture, self._die)
         except SilicastError as error:
-            return Outcome(cause=f"no die: {error.field}")
+            return DesignOutcome(cause=f"no die: {error.field}")
         if cause := over_a_cap(self._caps, known):
-            return Outcome(cause=cause)
+            return DesignOutcome(cause=cause)
         try:
             metrics = self.running(design, built) | known
         except SilicastError as error:
             cause = infeasibility(error)
             if not cause:
                 raise
-            return Outcome(cause=cause)
+            return DesignOutcome(cause=cause)
         cause = over_a_cap(self._caps, metrics)
-        return Outcome(cause=cause) if cause else Outcome(metrics)
+        return DesignOutcome(cause=cause) if cause else DesignOutcome(metrics)
 
 
 @final
@@ -176,7 +176,7 @@ class LayerEvaluation(DesignEvaluation):
     def __init__(
         self,
         base: ChangedBase,
-        layers: Sequence[Layer],
+        layers: Sequence[EinsumLayer],
         mapper: Mapper,
         caps: Mapping[str, float],
         die: DieTable | None,
@@ -202,7 +202,7 @@ def infeasibility(error: SilicastError) -> str:
     return "no mapping: constraints" if error.field.startswith("constraints") else ""
 
 
-def problem_of(read: ReadSpace) -> Problem:
+def problem_of(read: ReadSpace) -> SearchProblem:
     """The search that a parameter file describes.
 
     Raises:
@@ -221,7 +221,7 @@ def problem_of(read: ReadSpace) -> Problem:
     identity = content_hash(
         [__version__, content, base.table, [[str(e.einsum), e.count] for e in layers]]
     )
-    return Problem(
+    return SearchProblem(
         read.space,
         read.objectives,
         LayerEvaluation(base, layers, mapper, content.caps, read.die),
@@ -230,7 +230,7 @@ def problem_of(read: ReadSpace) -> Problem:
     )
 
 
-def _layers(read: ReadSpace) -> tuple[Layer, ...]:
+def _layers(read: ReadSpace) -> tuple[EinsumLayer, ...]:
     items = []
     for number, table in enumerate(read.content.layer):
         where = f"layer[{number}]"
@@ -242,7 +242,7 @@ def _layers(read: ReadSpace) -> tuple[Layer, ...]:
                 f"expected 1 or more, found {count!r}", field=f"{where}.count", file=read.file
             )
         einsum = _located(sized, (op, sizes), where, read.file)
-        items.append(Layer(name, einsum, count))
+        items.append(EinsumLayer(name, einsum, count))
     if not items:
         raise SilicastError(
             "nothing runs on the designs",

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
-from silicast.exploration.history import History, Outcome
+from silicast.exploration.history import DesignOutcome, History
 from silicast.exploration.pareto import hypervolume
-from silicast.exploration.problem import Problem
+from silicast.exploration.problem import SearchProblem
 from silicast.exploration.search import answered
 
 LARGEST = 1e3
@@ -43,7 +43,7 @@ class DesignEnvironment(gymnasium.Env[F32, I64]):
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
 
-    def __init__(self, problem: Problem, steps: int = 100) -> None:
+    def __init__(self, problem: SearchProblem, steps: int = 100) -> None:
         for objective in problem.objectives:
             if objective.reference is None or objective.reference <= 0:
                 raise SilicastError(
@@ -55,7 +55,7 @@ class DesignEnvironment(gymnasium.Env[F32, I64]):
         self.action_space = gymnasium.spaces.MultiDiscrete(problem.space.levels)
         size = len(problem.space.parameters) + len(problem.objectives) + 1
         self.observation_space = gymnasium.spaces.Box(-LARGEST, LARGEST, (size,), np.float32)
-        self._tried: dict[int, Outcome] = {}
+        self._tried: dict[int, DesignOutcome] = {}
         self._enclosed, self._count = 0.0, 0
 
     def reset(
@@ -104,7 +104,7 @@ class DesignEnvironment(gymnasium.Env[F32, I64]):
         signs = np.array([objective.sign for objective in self.problem.objectives])
         return np.where(signs > 0, 0.0, 2.0 * history.reference)
 
-    def _observed(self, design: I64, outcome: Outcome) -> F32:
+    def _observed(self, design: I64, outcome: DesignOutcome) -> F32:
         space = self.problem.space
         values = []
         for objective in self.problem.objectives:

@@ -13,7 +13,7 @@ from typing import final
 import numpy as np
 
 from silicast.core.numerics import F64, I64
-from silicast.learning.gaussian_process import TWICE, Posterior, evidence
+from silicast.learning.gaussian_process import TWICE, FieldPosterior, evidence
 
 STEPS = 30
 RATE = 0.15
@@ -24,7 +24,7 @@ JITTER = 1e-8
 
 @final
 @dataclass(frozen=True)
-class Process:
+class ConditionedProcess:
     """A process given some points.
 
     Attributes:
@@ -36,7 +36,7 @@ class Process:
     trend: F64
     scale: float
     lengths: F64
-    field: Posterior
+    field: FieldPosterior
 
     def predict(self, points: F64) -> tuple[F64, F64]:
         """Mean and standard deviation at other points, each (points,)."""
@@ -44,7 +44,7 @@ class Process:
         return _with_one(points) @ self.trend + self.scale * mean, self.scale * sd
 
 
-def fitted(points: F64, values: F64, chosen: I64) -> Process:
+def fitted(points: F64, values: F64, chosen: I64) -> ConditionedProcess:
     """The process of some points.
 
     Args:
@@ -64,8 +64,8 @@ def fitted(points: F64, values: F64, chosen: I64) -> Process:
         scale = max(1e-9, 1e-6 * float(values.std()))
     left = left / scale
     lengths, noise = _likeliest(points[chosen], left[chosen])
-    field = Posterior.fit(TWICE, (points / lengths).T, left, noise + JITTER)
-    return Process(np.asarray(trend, float), scale, lengths, field)
+    field = FieldPosterior.fit(TWICE, (points / lengths).T, left, noise + JITTER)
+    return ConditionedProcess(np.asarray(trend, float), scale, lengths, field)
 
 
 def _likeliest(points: F64, values: F64) -> tuple[F64, float]:

@@ -19,7 +19,7 @@ from silicast.exploration.space import Space
 
 @final
 @dataclass(frozen=True)
-class Objective:
+class MetricObjective:
     """A metric that counts.
 
     Attributes:
@@ -40,7 +40,7 @@ class Objective:
 
 @final
 @dataclass(frozen=True)
-class Outcome:
+class DesignOutcome:
     """What came of one design.
 
     Attributes:
@@ -65,9 +65,9 @@ class History:
     """
 
     space: Space
-    objectives: tuple[Objective, ...]
+    objectives: tuple[MetricObjective, ...]
     codes: I64
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[DesignOutcome, ...]
 
     def __len__(self) -> int:
         return len(self.outcomes)

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Protocol, final
 
 from silicast.accelerator.counting.cost import Objective
-from silicast.accelerator.counting.layers import Layer
+from silicast.accelerator.counting.layers import EinsumLayer
 from silicast.accelerator.design.architecture import Architecture, Memory
 from silicast.accelerator.design.architecture_file import Design, PolicyTable
 from silicast.accelerator.mapper.constraints import Constraints
 from silicast.accelerator.mapper.enumeration import (
     CountedMappings,
-    Family,
+    DesignFamily,
     counted_mappings,
     skeleton,
 )
@@ -35,7 +35,7 @@ class SearchedMappings:
     Designs that differ in clock or area alone share mappings.
     """
 
-    def __init__(self, layers: Sequence[Layer], objective: Objective, effort: int) -> None:
+    def __init__(self, layers: Sequence[EinsumLayer], objective: Objective, effort: int) -> None:
         self._layers, self._objective, self._effort = tuple(layers), objective, effort
         self._known: dict[object, tuple[float, float] | SilicastError] = {}
 
@@ -69,10 +69,10 @@ class CountedOnce:
     """Each layer with the best of all its mappings, which are counted once for designs alike."""
 
     def __init__(
-        self, layers: Sequence[Layer], objective: Objective, designs: Iterable[Architecture]
+        self, layers: Sequence[EinsumLayer], objective: Objective, designs: Iterable[Architecture]
     ) -> None:
         self._layers, self._objective = tuple(layers), objective
-        self._families: dict[object, Family] = {}
+        self._families: dict[object, DesignFamily] = {}
         self._counted: dict[object, CountedMappings] = {}
         for design in designs:
             self._family(design)
@@ -100,12 +100,14 @@ class CountedOnce:
         _, row, costs = known.chosen(architecture, self._objective)
         return float(costs.cycles[row]), float(costs.energy_pj[row])
 
-    def _family(self, architecture: Architecture) -> Family:
+    def _family(self, architecture: Architecture) -> DesignFamily:
         """The family of a design, which grows where the design is larger than all before."""
         key = skeleton(architecture)
         known = self._families.get(key)
         self._families[key] = (
-            Family.from_architecture(architecture) if known is None else known.with_(architecture)
+            DesignFamily.from_architecture(architecture)
+            if known is None
+            else known.with_(architecture)
         )
         return self._families[key]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 from silicast.core.numerics import I64
-from silicast.exploration.history import Objective, Outcome
+from silicast.exploration.history import DesignOutcome, MetricObjective
 from silicast.exploration.space import Space
 
 
@@ -16,7 +16,7 @@ class Evaluation(ABC):
     """Finds the metrics of designs."""
 
     @abstractmethod
-    def outcome(self, design: I64) -> Outcome:
+    def outcome(self, design: I64) -> DesignOutcome:
         """Metrics of one design, or why it is none.
 
         Args:
@@ -29,7 +29,7 @@ class Evaluation(ABC):
 
 @final
 @dataclass(frozen=True)
-class Problem:
+class SearchProblem:
     """A space to be searched.
 
     Attributes:
@@ -41,7 +41,7 @@ class Problem:
     """
 
     space: Space
-    objectives: tuple[Objective, ...]
+    objectives: tuple[MetricObjective, ...]
     evaluation: Evaluation
     identity: str
     caps: Mapping[str, float] = field(default_factory=dict)

@@ -11,9 +11,9 @@ import numpy as np
 
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.numerics import I64
-from silicast.exploration.history import History, Outcome
+from silicast.exploration.history import DesignOutcome, History
 from silicast.exploration.method import METHODS, Method
-from silicast.exploration.problem import Problem
+from silicast.exploration.problem import SearchProblem
 from silicast.exploration.state import SearchState, read_state, write_state
 
 SAVED_EVERY_S = 5.0
@@ -35,7 +35,7 @@ def method_of(name: str) -> Method:
 
 
 def search(
-    problem: Problem,
+    problem: SearchProblem,
     method: str,
     evaluations: int,
     *,
@@ -86,7 +86,11 @@ def search(
 
 
 def _state(
-    problem: Problem, method: str, seed: int, codes: list[np.int64], outcomes: list[Outcome]
+    problem: SearchProblem,
+    method: str,
+    seed: int,
+    codes: list[np.int64],
+    outcomes: list[DesignOutcome],
 ) -> SearchState:
     history = History(
         problem.space, problem.objectives, np.array(codes, dtype=np.int64), tuple(outcomes)
@@ -95,7 +99,7 @@ def _state(
 
 
 def _begun(
-    problem: Problem, method: str, seed: int, file: Path | None, *, resume: bool
+    problem: SearchProblem, method: str, seed: int, file: Path | None, *, resume: bool
 ) -> SearchState:
     if file is not None and file.exists():
         if not resume:
@@ -110,8 +114,8 @@ def _begun(
 
 
 def _steps(
-    problem: Problem, method: Method, seed: int, history: History, evaluations: int
-) -> Iterator[tuple[np.int64, Outcome]]:
+    problem: SearchProblem, method: Method, seed: int, history: History, evaluations: int
+) -> Iterator[tuple[np.int64, DesignOutcome]]:
     """Designs with their outcomes that follow ``history``, until there are enough or no more."""
     start = 0
     while start + method.batch(start) <= len(history):
@@ -139,9 +143,9 @@ def _steps(
         start += size
 
 
-def answered(problem: Problem, code: np.int64 | int) -> Outcome:
+def answered(problem: SearchProblem, code: np.int64 | int) -> DesignOutcome:
     """What one design comes to; combinations that are ruled out are not evaluated."""
     design: I64 = problem.space.decode(np.array([code], dtype=np.int64))
     if not problem.space.allowed(design)[0]:
-        return Outcome(cause="forbidden combination")
+        return DesignOutcome(cause="forbidden combination")
     return problem.evaluation.outcome(design[0])

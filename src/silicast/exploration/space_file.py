@@ -14,7 +14,7 @@ import msgspec
 
 from silicast.core.decode import Strict, decode, read_toml
 from silicast.core.errors import SilicastError, unknown_name
-from silicast.exploration.history import Objective
+from silicast.exploration.history import MetricObjective
 from silicast.exploration.space import Parameter, Space, Value
 
 MOST_LEVELS = 100_000
@@ -95,7 +95,7 @@ class ReadSpace(msgspec.Struct, frozen=True):
 
     content: SpaceFile
     space: Space
-    objectives: tuple[Objective, ...]
+    objectives: tuple[MetricObjective, ...]
     file: str
 
     @property
@@ -128,7 +128,7 @@ def space_of(table: Mapping[str, Any], file: str = "") -> ReadSpace:
         raise error.located(file=file) from None
 
 
-def _objectives(content: SpaceFile) -> tuple[Objective, ...]:
+def _objectives(content: SpaceFile) -> tuple[MetricObjective, ...]:
     if not content.objective:
         raise SilicastError("nothing counts", field="objective", hint="give one [[objective]]")
     names = [each.metric for each in content.objective]
@@ -136,7 +136,8 @@ def _objectives(content: SpaceFile) -> tuple[Objective, ...]:
         if names.count(name) > 1:
             raise SilicastError(f"{name} is given twice", field="objective")
     return tuple(
-        Objective(each.metric, each.goal == "max", each.reference) for each in content.objective
+        MetricObjective(each.metric, each.goal == "max", each.reference)
+        for each in content.objective
     )
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from silicast.core.decode import decode_json
 from silicast.core.errors import SilicastError
 from silicast.core.files import read_bounded, write_atomically
-from silicast.exploration.history import History, Outcome
-from silicast.exploration.problem import Problem
+from silicast.exploration.history import DesignOutcome, History
+from silicast.exploration.problem import SearchProblem
 
 MAX_BYTES = 1 << 30
 
@@ -30,7 +30,7 @@ class SearchState:
         interrupted: it was told to stop.
     """
 
-    problem: Problem
+    problem: SearchProblem
     method: str
     seed: int
     history: History
@@ -60,7 +60,7 @@ class _Tried(msgspec.Struct, frozen=True):
     infeasible: str = ""
 
 
-class _File(msgspec.Struct, frozen=True):
+class _StateFile(msgspec.Struct, frozen=True):
     identity: str
     method: str
     seed: int
@@ -109,7 +109,7 @@ def write_state(path: Path, state: SearchState) -> None:
     write_atomically(path, head + b',\n "tried": [\n' + rows + b"\n ]\n}\n")
 
 
-def read_state(path: Path, problem: Problem, method: str, seed: int) -> SearchState:
+def read_state(path: Path, problem: SearchProblem, method: str, seed: int) -> SearchState:
     """The state of a search, to go on from.
 
     Raises:
@@ -118,7 +118,7 @@ def read_state(path: Path, problem: Problem, method: str, seed: int) -> SearchSt
     file = str(path)
     content = decode_json(
         read_bounded(path, MAX_BYTES, "a search"),
-        _File,
+        _StateFile,
         file=file,
         page="docs/how-to/search-designs.md",
         hint="name another file",
@@ -141,7 +141,7 @@ def read_state(path: Path, problem: Problem, method: str, seed: int) -> SearchSt
     codes = np.array([each.code for each in content.tried], dtype=np.int64)
     if len(codes) and (codes.min() < 0 or codes.max() >= problem.space.rows):
         raise SilicastError("holds a design that the space has not", field="tried", file=file)
-    outcomes = tuple(Outcome(each.metrics, each.infeasible) for each in content.tried)
+    outcomes = tuple(DesignOutcome(each.metrics, each.infeasible) for each in content.tried)
     return SearchState(
         problem, method, seed, History(problem.space, problem.objectives, codes, outcomes)
     )

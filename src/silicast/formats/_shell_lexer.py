@@ -15,7 +15,7 @@ _ESCAPED_IN_QUOTES = '"\\$`'
 
 @final
 @dataclass(frozen=True, slots=True)
-class Part:
+class WordPiece:
     """A piece of a word.
 
     Attributes:
@@ -26,7 +26,7 @@ class Part:
     quote: str = ""
 
 
-Word = tuple[Part, ...]
+Word = tuple[WordPiece, ...]
 
 
 @final
@@ -126,25 +126,25 @@ class _Lexer:
         self.at += 1
 
     def word(self) -> Word:
-        parts: list[Part] = []
+        parts: list[WordPiece] = []
         bare: list[str] = []
         while self.at < len(self.text) and self.text[self.at] not in _ENDS_WORD:
             letter = self.text[self.at]
-            quoted: list[Part] = []
+            quoted: list[WordPiece] = []
             if letter == "\\":
                 if self.text[self.at + 1 : self.at + 2] != "\n":
-                    quoted = [Part(self.text[self.at + 1 : self.at + 2], "'")]
+                    quoted = [WordPiece(self.text[self.at + 1 : self.at + 2], "'")]
                 self.at += 2
             elif letter == "'":
-                quoted = [Part(self.until("'"), "'")]
+                quoted = [WordPiece(self.until("'"), "'")]
             elif letter == '"':
                 quoted = self.double_quoted()
             else:
                 bare.append(self.bare(letter))
             if quoted:
-                parts += [*([Part("".join(bare))] if bare else ()), *quoted]
+                parts += [*([WordPiece("".join(bare))] if bare else ()), *quoted]
                 bare = []
-        return (*parts, *([Part("".join(bare))] if bare else ()))
+        return (*parts, *([WordPiece("".join(bare))] if bare else ()))
 
     def bare(self, letter: str) -> str:
         """One letter, or all of what is substituted here."""
@@ -164,8 +164,8 @@ class _Lexer:
         self.at = end + 1 if end >= 0 else len(self.text)
         return self.text[start : end if end >= 0 else len(self.text)]
 
-    def double_quoted(self) -> list[Part]:
-        parts: list[Part] = []
+    def double_quoted(self) -> list[WordPiece]:
+        parts: list[WordPiece] = []
         held: list[str] = []
         self.at += 1
         while self.at < len(self.text) and (letter := self.text[self.at]) != '"':
@@ -175,12 +175,12 @@ class _Lexer:
             following = self.text[self.at + 1 : self.at + 2]
             self.at += 2
             if following and following in _ESCAPED_IN_QUOTES:
-                parts += [Part("".join(held), '"'), Part(following, "'")]
+                parts += [WordPiece("".join(held), '"'), WordPiece(following, "'")]
                 held = []
             elif following != "\n":
                 held.append(f"\\{following}")
         self.at += 1
-        return [*parts, Part("".join(held), '"')]
+        return [*parts, WordPiece("".join(held), '"')]
 
 
 def closing_bracket(text: str, start: int) -> int:

@@ -29,7 +29,7 @@ IN_ORDER = ("ascending", "baseline")
 
 @final
 @dataclass(frozen=True)
-class Dimension:
+class NetworkDimension:
     """One dimension of ASTRA-sim's analytical network.
 
     Attributes:
@@ -60,7 +60,7 @@ class Dimension:
 class AstraNetwork:
     """ASTRA-sim's analytical network: NPUs on a grid, those of a line joined by its dimension."""
 
-    dimensions: tuple[Dimension, ...]
+    dimensions: tuple[NetworkDimension, ...]
 
     @property
     def npus(self) -> int:
@@ -137,7 +137,7 @@ def network_of(text: str, file: str = "") -> AstraNetwork:
     return astra_network
 
 
-def _dimension(lists: Mapping[str, list[Any]], index: int, file: str) -> Dimension:
+def _dimension(lists: Mapping[str, list[Any]], index: int, file: str) -> NetworkDimension:
     """One entry of every list."""
     name = lists["topology"][index]
     topology = next((known for known in TOPOLOGIES if known == name), None)
@@ -159,7 +159,7 @@ def _dimension(lists: Mapping[str, list[Any]], index: int, file: str) -> Dimensi
         )
     if latency < 0.0:
         raise SilicastError(f"{latency:g} ns", field="latency", file=file, hint="0 or more")
-    return Dimension(topology, int(npus), bandwidth, latency)
+    return NetworkDimension(topology, int(npus), bandwidth, latency)
 
 
 def read_system(path: Path) -> AstraSystem:

@@ -60,7 +60,7 @@ class Script:
         >>> script.command()
         ['python', 'x.py', '--tp', '2', '--bf16']
         """
-        reader = _Reader()
+        reader = _ScriptReader()
         reader.read(text)
         # Expanded in the end: the last assignment of a name counts.
         runs = [words for tokens in reader.runs for words in reader.expanded(tokens)]
@@ -86,7 +86,7 @@ def _option_count(words: Sequence[str]) -> int:
 
 
 @final
-class _Reader:
+class _ScriptReader:
     """Commands of a script read one by one; what all expansions together hold is bounded."""
 
     def __init__(self) -> None:

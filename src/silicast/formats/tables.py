@@ -22,7 +22,7 @@ _PARQUET_ROWS = 16_384
 Cells = tuple[Any, ...]
 
 
-class Table(ABC):
+class FileTable(ABC):
     """A table in a file.
 
     Attributes:
@@ -73,7 +73,7 @@ class Table(ABC):
                 yield line
 
 
-def open_table(path: Path, kind: str = "") -> Table:
+def open_table(path: Path, kind: str = "") -> FileTable:
     """The table in a file.
 
     Args:
@@ -83,7 +83,7 @@ def open_table(path: Path, kind: str = "") -> Table:
         SilicastError: no regular file, of an unknown kind, or without a header of its kind; kind
             "unsupported" where pyarrow is missing.
     """
-    kinds: Mapping[str, Callable[[Path], Table]] = {
+    kinds: Mapping[str, Callable[[Path], FileTable]] = {
         ".csv": _Csv,
         ".jsonl": _JsonLines,
         ".ndjson": _JsonLines,
@@ -119,7 +119,7 @@ def read_table(path: Path, kind: str = "") -> list[TableRow]:
     """All rows of a table; names of columns in CSV are in lower case.
 
     Raises:
-        SilicastError: as :func:`open_table` and :meth:`Table.records`, or empty or too long.
+        SilicastError: as :func:`open_table` and :meth:`FileTable.records`, or empty or too long.
     """
     rows: list[TableRow] = []
     for number, values in enumerate(open_table(path, kind).records(), 1):
@@ -137,7 +137,7 @@ def read_table(path: Path, kind: str = "") -> list[TableRow]:
 
 
 @final
-class _Csv(Table):
+class _Csv(FileTable):
     def __init__(self, path: Path) -> None:
         self.path = path
         header = next(self._cells("replace"), (0, [""]))[1]
@@ -211,7 +211,7 @@ def listed(text: str | None) -> Any:
 
 
 @final
-class _JsonLines(Table):
+class _JsonLines(FileTable):
     def __init__(self, path: Path) -> None:
         self.path = path
         number, first = next(self._objects(), (0, {}))
@@ -246,7 +246,7 @@ class _JsonLines(Table):
 
 
 @final
-class _Parquet(Table):
+class _Parquet(FileTable):
     def __init__(self, path: Path) -> None:
         self.path = path
         try:

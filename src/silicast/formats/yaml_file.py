@@ -61,7 +61,7 @@ def parse_yaml(text: str, file: str = "") -> Any:
                 "give the processed file that the tool writes",
                 file=file,
             )
-    return _Builder(file).document(_events(text, file))
+    return _TreeBuilder(file).document(_events(text, file))
 
 
 def _events(text: str, file: str) -> Iterator[Any]:
@@ -95,7 +95,7 @@ class _Open:
 
 
 @final
-class _Builder:
+class _TreeBuilder:
     def __init__(self, file: str) -> None:
         self.file = file
         self.line = 0

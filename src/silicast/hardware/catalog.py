@@ -15,7 +15,7 @@ from silicast.core.naming import NameIndex, normalise
 from silicast.core.providers import provided_files, reader_of
 from silicast.hardware.device import Device
 from silicast.hardware.device_file import build, decode_device
-from silicast.hardware.index import DEVICES, Entry, device_files, device_names
+from silicast.hardware.index import DEVICES, IndexedDevice, device_files, device_names
 
 MAX_DEVICE_FILE_BYTES = 1 << 20
 
@@ -247,7 +247,7 @@ def _catalog_file(path: Path) -> Device:
     return _described(read_device_file(path), str(path))
 
 
-def _catalog_device(entry: Entry, name: str) -> Device:
+def _catalog_device(entry: IndexedDevice, name: str) -> Device:
     if entry.missing:
         raise unmodelled(
             f"{name} is known but not modelled yet: missing is {entry.missing}",

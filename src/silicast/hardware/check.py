@@ -16,10 +16,10 @@ from silicast.core.naming import normalise
 from silicast.core.providers import Provider, reader_of
 from silicast.hardware.catalog import read_device_file, with_base
 from silicast.hardware.device import Device
-from silicast.hardware.device_file import DeviceFile, LinkTable, decode_device, tabulate
+from silicast.hardware.device_file import DeviceFile, DeviceLinkTable, decode_device, tabulate
 from silicast.hardware.host import hosts
 from silicast.hardware.index import device_names
-from silicast.hardware.plausibility import Problem, implausible
+from silicast.hardware.plausibility import DeviceFault, implausible
 from silicast.hardware.sources import numbers_of, plain_path, source_of
 from silicast.hardware.systems import systems
 
@@ -28,7 +28,7 @@ PLACEHOLDERS = ("todo", "tbd", "to be completed", "unknown", "?")
 
 def check_device(
     device: Device | Path | str | Mapping[str, Any], *, strict: bool = False
-) -> list[Problem]:
+) -> list[DeviceFault]:
     """Everything that is wrong with a device; an empty list is a pass.
 
     Checked are the structure, the range of every number, how numbers relate to each other, a
@@ -50,7 +50,7 @@ def check_device(
     except SilicastError as error:
         if error.kind == "io":
             raise
-        return [Problem(error.field or "file", "", error.message, remedy=error.hint)]
+        return [DeviceFault(error.field or "file", "", error.message, remedy=error.hint)]
     problems = [*implausible(table), *_sources(table), *_stand_ins(table), *_names(table)]
     problems.extend(_surroundings(table))
     if strict:
@@ -58,11 +58,11 @@ def check_device(
     return problems
 
 
-def _of_design(provider: Provider, content: Mapping[str, Any]) -> list[Problem]:
+def _of_design(provider: Provider, content: Mapping[str, Any]) -> list[DeviceFault]:
     """What the one check of an architecture file says; a design needs no source for a number."""
     errors: list[SilicastError] = provider.checker()(content)
     return [
-        Problem(
+        DeviceFault(
             error.field or "file",
             "",
             f"{error.message} ({error.hint})" if error.hint else error.message,
@@ -79,36 +79,40 @@ def _table(device: Device | Path | str | Mapping[str, Any]) -> DeviceFile:
     return decode_device(with_base(read_device_file(Path(device))), file=str(device))
 
 
-def _sources(table: DeviceFile) -> Iterator[Problem]:
-    known = {f"links.{n}.{field}" for n in table.links for field in LinkTable.__struct_fields__}
+def _sources(table: DeviceFile) -> Iterator[DeviceFault]:
+    known = {
+        f"links.{n}.{field}" for n in table.links for field in DeviceLinkTable.__struct_fields__
+    }
     for path, value in numbers_of(table):
         plain = plain_path(path)
         known.update(_prefixes(plain))
         if not source_of(table.sources, path):
-            yield Problem(path, f'a source: "{plain}" in [sources]', f"none for {value:g}")
+            yield DeviceFault(path, f'a source: "{plain}" in [sources]', f"none for {value:g}")
     for key, source in table.sources.items():
         if plain_path(key) not in known:
-            yield Problem(f"sources.{key}", "the path of a number in this file", "no such number")
+            yield DeviceFault(
+                f"sources.{key}", "the path of a number in this file", "no such number"
+            )
         if not source.strip() or source.strip().casefold() in PLACEHOLDERS:
-            yield Problem(f"sources.{key}", "a document, page or table", repr(source))
+            yield DeviceFault(f"sources.{key}", "a document, page or table", repr(source))
 
 
-def _stand_ins(table: DeviceFile) -> Iterator[Problem]:
+def _stand_ins(table: DeviceFile) -> Iterator[DeviceFault]:
     """Whether every entry of ``unknown`` is the path of a number in the file."""
     known = {prefix for path, _ in numbers_of(table) for prefix in _prefixes(plain_path(path))}
     for index, path in enumerate(table.unknown):
         if plain_path(path) not in known:
-            yield Problem(f"unknown[{index}]", "the path of a number in this file", repr(path))
+            yield DeviceFault(f"unknown[{index}]", "the path of a number in this file", repr(path))
 
 
-def _surroundings(table: DeviceFile) -> Iterator[Problem]:
+def _surroundings(table: DeviceFile) -> Iterator[DeviceFault]:
     """Whether the system and the host that the file names are in the catalog."""
     for field, name, index in (
         ("usual_system", table.usual_system, systems()),
         ("default_host", table.default_host, hosts()),
     ):
         if name and name not in index:
-            yield Problem(field, f"one of {', '.join(index.names)}", repr(name))
+            yield DeviceFault(field, f"one of {', '.join(index.names)}", repr(name))
 
 
 def _prefixes(path: str) -> Iterator[str]:
@@ -117,25 +121,27 @@ def _prefixes(path: str) -> Iterator[str]:
         path = path.rpartition(".")[0]
 
 
-def _names(table: DeviceFile) -> Iterator[Problem]:
+def _names(table: DeviceFile) -> Iterator[DeviceFault]:
     catalog = device_names()
     current: dict[str, str] = {normalise(table.name): table.name}
     for index, alias in enumerate(table.aliases):
         field, key = f"aliases[{index}]", normalise(alias)
         if not key:
-            yield Problem(field, "a name", repr(alias))
+            yield DeviceFault(field, "a name", repr(alias))
         elif key in current:
-            yield Problem(
+            yield DeviceFault(
                 field, "a name that differs in letters or digits", f"{current[key]!r} again"
             )
         current[key] = alias
     for key, alias in current.items():
         if key and key in catalog and catalog.canonical(key) != table.name:
             other = catalog.canonical(key)
-            yield Problem("aliases", "names of no other device", f"{alias!r}, a name of {other}")
+            yield DeviceFault(
+                "aliases", "names of no other device", f"{alias!r}, a name of {other}"
+            )
 
 
-def _unknown(table: DeviceFile) -> Iterator[Problem]:
+def _unknown(table: DeviceFile) -> Iterator[DeviceFault]:
     l2 = table.memory.get("l2")
     gaps = {
         "clocks.base_mhz": table.clocks.base_mhz is None,
@@ -147,7 +153,7 @@ def _unknown(table: DeviceFile) -> Iterator[Problem]:
         and l2.bandwidth_bytes_per_clock is None,
     }
     for path in table.unknown:
-        yield Problem(path, "a published value", "a stand-in", severity="warning")
+        yield DeviceFault(path, "a published value", "a stand-in", severity="warning")
     for field, missing in gaps.items():
         if missing:
-            yield Problem(field, "a value", "nothing", severity="warning")
+            yield DeviceFault(field, "a value", "nothing", severity="warning")

@@ -93,7 +93,7 @@ class CubeTable(Strict, frozen=True):
     four: int
 
 
-class LinkTable(Strict, frozen=True):
+class DeviceLinkTable(Strict, frozen=True):
     """``[links.<name>]``: per device and direction."""
 
     bandwidth_gb_per_s: float
@@ -120,7 +120,7 @@ class DeviceFile(Strict, frozen=True):
     compute_capability: str = ""
     aliases: list[str] = []
     power: PowerTable = PowerTable()
-    links: dict[str, LinkTable] = {}
+    links: dict[str, DeviceLinkTable] = {}
     default_gpus_per_node: int = 8
     default_host: str = ""
     usual_system: str = ""
@@ -209,7 +209,7 @@ def tabulate(device: Device) -> DeviceFile:
     )
 
 
-def _link(name: str, table: LinkTable) -> Link:
+def _link(name: str, table: DeviceLinkTable) -> Link:
     cube = table.cube
     return Link(
         name,
@@ -225,9 +225,9 @@ def _link(name: str, table: LinkTable) -> Link:
     )
 
 
-def _link_table(link: Link) -> LinkTable:
+def _link_table(link: Link) -> DeviceLinkTable:
     cube = link.cube
-    return LinkTable(
+    return DeviceLinkTable(
         link.bandwidth_bytes_per_s / 1e9,
         link.switched,
         link.multicast,

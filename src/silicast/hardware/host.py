@@ -47,7 +47,7 @@ class HostEntry(Strict, frozen=True):
     sources: dict[str, str] = {}
 
 
-class _File(Strict, frozen=True):
+class _HostFile(Strict, frozen=True):
     host: dict[str, HostEntry]
 
 
@@ -60,7 +60,7 @@ def hosts() -> NameIndex[HostEntry]:
     """
     entries: dict[str, tuple[HostEntry, list[str]]] = {}
     for path in catalog_files("hosts", ".toml"):
-        file = read_table(path, _File, "docs/reference/devices.md")
+        file = read_table(path, _HostFile, "docs/reference/devices.md")
         entries.update({name: (entry, entry.aliases) for name, entry in file.host.items()})
     return NameIndex("host", entries)
 

@@ -25,7 +25,7 @@ NOT_YET_FILE = DEVICES / "not_yet.toml"
 
 
 @final
-class Entry(msgspec.Struct, frozen=True):
+class IndexedDevice(msgspec.Struct, frozen=True):
     """What the index knows of a device.
 
     Attributes:
@@ -66,13 +66,13 @@ def device_files() -> Iterator[Path]:
 
 
 @cache
-def device_names() -> NameIndex[Entry]:
+def device_names() -> NameIndex[IndexedDevice]:
     """Every device of the package by name and alias, those not modelled yet included."""
-    entries = msgspec.json.decode(INDEX_FILE.read_bytes(), type=dict[str, Entry])
+    entries = msgspec.json.decode(INDEX_FILE.read_bytes(), type=dict[str, IndexedDevice])
     return name_index(entries)
 
 
-def name_index(entries: Mapping[str, Entry]) -> NameIndex[Entry]:
+def name_index(entries: Mapping[str, IndexedDevice]) -> NameIndex[IndexedDevice]:
     """An index over ``entries``.
 
     Raises:
@@ -96,9 +96,9 @@ def with_vendor(vendor: str, names: Iterable[str]) -> list[str]:
     return list(table.values())
 
 
-def make_index() -> dict[str, Entry]:
+def make_index() -> dict[str, IndexedDevice]:
     """The index, from the device files of the package; user's own files are not in it."""
-    entries: dict[str, Entry] = {}
+    entries: dict[str, IndexedDevice] = {}
     for path in sorted(DEVICES.glob("*.toml")):
         if path == NOT_YET_FILE:
             continue
@@ -106,19 +106,19 @@ def make_index() -> dict[str, Entry]:
         if table.name in entries:
             raise SilicastError(f"two files for {table.name}", field="name", file=str(path))
         aliases = with_vendor(table.vendor, [table.name, *table.aliases])[1:]
-        entries[table.name] = Entry(aliases, path.name, "", table.architecture)
+        entries[table.name] = IndexedDevice(aliases, path.name, "", table.architecture)
     groups = msgspec.convert(tomllib.loads(NOT_YET_FILE.read_text(encoding="utf-8")), _NotYetFile)
     for group in groups.group:
         for name, aliases in group.devices.items():
             if name in entries:
                 raise SilicastError(f"{name} has a device file", field=name, file=str(NOT_YET_FILE))
             names = with_vendor(group.vendor, [name, *aliases])[1:]
-            entries[name] = Entry(names, missing=group.missing)
+            entries[name] = IndexedDevice(names, missing=group.missing)
     name_index(entries)
     return entries
 
 
-def index_text(entries: Mapping[str, Entry]) -> str:
+def index_text(entries: Mapping[str, IndexedDevice]) -> str:
     """The content of the index file: one line a device."""
     encode = msgspec.json.Encoder().encode
     lines = [

@@ -37,7 +37,7 @@ class Profile(Strict, frozen=True):
 
 
 @final
-class Slices(Strict, frozen=True):
+class TimeSlices(Strict, frozen=True):
     """Sharing in time.
 
     Attributes:
@@ -66,7 +66,7 @@ class Judged(Strict, frozen=True):
 
 
 @final
-class Board(Strict, frozen=True):
+class BoardProfiles(Strict, frozen=True):
     """Profiles of some devices."""
 
     devices: list[str]
@@ -74,21 +74,21 @@ class Board(Strict, frozen=True):
 
 
 @final
-class Sharing(Strict, frozen=True):
+class PartitionFile(Strict, frozen=True):
     """A file of ``catalog/partitions``."""
 
-    time_slice: Slices
+    time_slice: TimeSlices
     mps: Judged
     mig: Judged
-    boards: dict[str, Board]
+    boards: dict[str, BoardProfiles]
     sources: dict[str, str]
 
 
 @cache
-def sharing() -> Sharing:
+def sharing() -> PartitionFile:
     """What is known of sharing a device."""
     path = CATALOG / "partitions" / "nvidia.toml"
-    return read_table(path, Sharing, "docs/explanation/colocation.md")
+    return read_table(path, PartitionFile, "docs/explanation/colocation.md")
 
 
 def profiles_of(device: Device) -> Sequence[Profile]:

@@ -44,7 +44,7 @@ CAPABILITIES: dict[str, tuple[str, ...]] = {
 
 @final
 @dataclass(frozen=True)
-class Problem:
+class DeviceFault:
     """One thing that is wrong with a device file.
 
     Attributes:
@@ -84,7 +84,7 @@ def require_plausible(table: DeviceFile, *, file: str = "") -> Device:
     return build(table)
 
 
-def implausible(table: DeviceFile) -> Iterator[Problem]:
+def implausible(table: DeviceFile) -> Iterator[DeviceFault]:
     """Everything that cannot be true; relations are looked at only if every range holds."""
     fine = True
     for problem in _ranges(table):
@@ -94,12 +94,12 @@ def implausible(table: DeviceFile) -> Iterator[Problem]:
         yield from _relations(table, build(table))
 
 
-def _outside(field: str, value: float | None, limits: tuple[float, float]) -> Iterator[Problem]:
+def _outside(field: str, value: float | None, limits: tuple[float, float]) -> Iterator[DeviceFault]:
     if value is None:
         return
     low, high = limits
     if not low <= value <= high:  # NaN too is not between them
-        yield Problem(field, f"{low:g} to {high:g}", _shown(value) + _other_unit(value, limits))
+        yield DeviceFault(field, f"{low:g} to {high:g}", _shown(value) + _other_unit(value, limits))
 
 
 _UNITS = (1e3, 1e6, 1e9, 1e12)
@@ -127,9 +127,9 @@ def _shown(value: float) -> str:
     return "a huge number" if abs(value) > 1e300 else f"{value:g}"
 
 
-def _ranges(table: DeviceFile) -> Iterator[Problem]:
+def _ranges(table: DeviceFile) -> Iterator[DeviceFault]:
     if not table.name.strip():
-        yield Problem("name", "a name", "nothing")
+        yield DeviceFault("name", "a name", "nothing")
     yield from _compute(table.compute, "compute", table.execution_model == "simt", 1)
     yield from _memories(table)
     for name in ("base_mhz", "boost_mhz", "max_mhz"):
@@ -148,7 +148,7 @@ def _ranges(table: DeviceFile) -> Iterator[Problem]:
     yield from _outside("default_gpus_per_node", table.default_gpus_per_node, (1, 1024))
 
 
-def _cube(path: str, cube: CubeTable | None) -> Iterator[Problem]:
+def _cube(path: str, cube: CubeTable | None) -> Iterator[DeviceFault]:
     if cube is None:
         return
     yield from _outside(f"{path}.links", cube.links, (1, 64))
@@ -156,49 +156,49 @@ def _cube(path: str, cube: CubeTable | None) -> Iterator[Problem]:
         yield from _outside(f"{path}.{name}", getattr(cube, name), (1, max(cube.links, 1)))
 
 
-def _compute(level: ComputeTable, path: str, simt: bool, depth: int) -> Iterator[Problem]:
+def _compute(level: ComputeTable, path: str, simt: bool, depth: int) -> Iterator[DeviceFault]:
     if depth > MAX_DEPTH:
-        yield Problem(f"{path}.children", f"at most {MAX_DEPTH} levels", "more")
+        yield DeviceFault(f"{path}.children", f"at most {MAX_DEPTH} levels", "more")
         return
     yield from _outside(f"{path}.count", level.count, (1, MAX_UNITS))
     for pipe, rates in level.pipes.items():
         if simt and pipe not in SIMT_PIPES:
-            yield Problem(f"{path}.pipes.{pipe}", f"one of {', '.join(SIMT_PIPES)}", pipe)
+            yield DeviceFault(f"{path}.pipes.{pipe}", f"one of {', '.join(SIMT_PIPES)}", pipe)
         for dtype, rate in rates.items():
             where = f"{path}.pipes.{pipe}.{dtype}"
             if dtype not in BITS:
-                yield Problem(where, f"one of {', '.join(BITS)}", dtype)
+                yield DeviceFault(where, f"one of {', '.join(BITS)}", dtype)
             yield from _outside(where, rate, (1e-6, MAX_RATE))
     if level.array is not None:
         for side in ("rows", "columns", "count"):
             yield from _outside(f"{path}.array.{side}", getattr(level.array, side), (1, MAX_ARRAY))
     if not level.children and not level.pipes:
-        yield Problem(f"{path}.pipes", "at least one pipe on the innermost level", "none")
+        yield DeviceFault(f"{path}.pipes", "at least one pipe on the innermost level", "none")
     if len(level.children) > 1:
-        yield Problem(f"{path}.children", "one kind of unit", f"{len(level.children)}")
+        yield DeviceFault(f"{path}.children", "one kind of unit", f"{len(level.children)}")
     for index, child in enumerate(level.children):
         yield from _compute(child, f"{path}.children[{index}]", simt, depth + 1)
 
 
-def _memories(table: DeviceFile) -> Iterator[Problem]:
+def _memories(table: DeviceFile) -> Iterator[DeviceFault]:
     needed = ["smem", "dram"] if table.execution_model == "simt" else ["dram"]
     shared = [n for n, level in table.memory.items() if level.scope == "device" and n != "dram"]
     if table.execution_model == "simt" and not shared:
         needed.insert(1, "l2")  # or another level that all cores share: see Device.l2
     for name in needed:
         if name not in table.memory:
-            yield Problem(f"memory.{name}", "a table", "nothing")
+            yield DeviceFault(f"memory.{name}", "a table", "nothing")
     for name, level in table.memory.items():
         yield from _memory(f"memory.{name}", name, level)
         if name == "dram" and not level.bandwidth_gb_per_s:
-            yield Problem(
+            yield DeviceFault(
                 "memory.dram.bandwidth_gb_per_s",
                 f"{DRAM_GB_PER_S[0]:g} to {DRAM_GB_PER_S[1]:g}",
                 "nothing" if level.bandwidth_gb_per_s is None else "0",
             )
 
 
-def _memory(path: str, name: str, level: MemoryTable) -> Iterator[Problem]:
+def _memory(path: str, name: str, level: MemoryTable) -> Iterator[DeviceFault]:
     units = (
         ("capacity_kib", level.capacity_kib, 1024e-9),
         ("capacity_mib", level.capacity_mib, 1048576e-9),
@@ -206,7 +206,7 @@ def _memory(path: str, name: str, level: MemoryTable) -> Iterator[Problem]:
     )
     given = {unit: value * in_gb for unit, value, in_gb in units if value is not None}
     if len(given) != 1:
-        yield Problem(
+        yield DeviceFault(
             f"{path}.capacity_gb",
             "one of capacity_kib, capacity_mib, capacity_gb",
             " and ".join(given) or "nothing",
@@ -214,9 +214,9 @@ def _memory(path: str, name: str, level: MemoryTable) -> Iterator[Problem]:
     for unit, in_gb in given.items():
         low, high = CAPACITY_GB.get(name, ANY_CAPACITY_GB)
         if not low <= in_gb <= high:
-            yield Problem(f"{path}.{unit}", f"{low:g} to {high:g} GB", f"{in_gb:g} GB")
+            yield DeviceFault(f"{path}.{unit}", f"{low:g} to {high:g} GB", f"{in_gb:g} GB")
     if level.bandwidth_gb_per_s is not None and level.bandwidth_bytes_per_clock is not None:
-        yield Problem(f"{path}.bandwidth_gb_per_s", "one unit of bandwidth", "two")
+        yield DeviceFault(f"{path}.bandwidth_gb_per_s", "one unit of bandwidth", "two")
     limits = DRAM_GB_PER_S if name == "dram" else (0.01, 1e7)
     yield from _outside(f"{path}.bandwidth_gb_per_s", level.bandwidth_gb_per_s, limits)
     yield from _outside(
@@ -228,27 +228,29 @@ def _memory(path: str, name: str, level: MemoryTable) -> Iterator[Problem]:
     yield from _outside(f"{path}.data_rate_gbit_per_s", level.data_rate_gbit_per_s, (0.01, 1000.0))
 
 
-def _relations(table: DeviceFile, device: Device) -> Iterator[Problem]:
+def _relations(table: DeviceFile, device: Device) -> Iterator[DeviceFault]:
     for name, link in table.links.items():
         if link.multicast and not link.switched:
-            yield Problem(f"links.{name}.multicast", "false, or switched = true as well", "true")
+            yield DeviceFault(
+                f"links.{name}.multicast", "false, or switched = true as well", "true"
+            )
     yield from _capability(table)
     if table.execution_model == "simt":
         if device.cores > MAX_CORES:
-            yield Problem("compute", f"1 to {MAX_CORES} cores", f"{device.cores}")
+            yield DeviceFault("compute", f"1 to {MAX_CORES} cores", f"{device.cores}")
         yield from _cache_relations(device)
     if table.execution_model == "systolic" and device.core.array is None:
-        yield Problem(
+        yield DeviceFault(
             "compute" + ".children[0]" * _depth(device) + ".array",
             "the shape of its arrays",
             "nothing",
         )
     yield from _rates(device)
     for field, expected, item in contradictions(table, device):
-        yield Problem(field, expected, item)
+        yield DeviceFault(field, expected, item)
 
 
-def _capability(table: DeviceFile) -> Iterator[Problem]:
+def _capability(table: DeviceFile) -> Iterator[DeviceFault]:
     """Architecture and compute capability of an NVIDIA device; pairs of neither are not known."""
     compute_capability = table.compute_capability
     if table.vendor.casefold() != "nvidia" or not compute_capability:
@@ -256,23 +258,23 @@ def _capability(table: DeviceFile) -> Iterator[Problem]:
     expected = CAPABILITIES.get(table.architecture)
     if expected is not None and compute_capability not in expected:
         one = " or ".join(expected)
-        yield Problem(
+        yield DeviceFault(
             "compute_capability", f"{one} for {table.architecture}", repr(compute_capability)
         )
     if expected is None:
         for architecture, known in CAPABILITIES.items():
             if compute_capability in known:
-                yield Problem(
+                yield DeviceFault(
                     "architecture",
                     f"{architecture!r} for compute capability {compute_capability}",
                     repr(table.architecture),
                 )
 
 
-def _cache_relations(device: Device) -> Iterator[Problem]:
+def _cache_relations(device: Device) -> Iterator[DeviceFault]:
     l2, dram = device.l2, device.dram
     if l2.bandwidth_bytes_per_s and l2.bandwidth_bytes_per_s < dram.bandwidth_bytes_per_s:
-        yield Problem(
+        yield DeviceFault(
             "memory.l2.bandwidth_gb_per_s",
             f"at least that of dram, {dram.bandwidth_bytes_per_s / 1e9:g} GB/s",
             f"{l2.bandwidth_bytes_per_s / 1e9:g} GB/s",
@@ -280,21 +282,21 @@ def _cache_relations(device: Device) -> Iterator[Problem]:
             "more too: a cache is not slower than the memory behind it",
         )
     if not device.memory["smem"].capacity_bytes <= l2.capacity_bytes <= dram.capacity_bytes:
-        yield Problem(
+        yield DeviceFault(
             "memory.l2.capacity_mib",
             "between those of smem and dram",
             f"{l2.capacity_bytes / 1048576:g} MiB",
         )
 
 
-def _rates(device: Device) -> Iterator[Problem]:
+def _rates(device: Device) -> Iterator[DeviceFault]:
     """Narrower formats are never slower on the same pipe, and the whole is of this world."""
     path = "compute" + ".children[0]" * _depth(device) + ".pipes"
     for pipe in ("tensor", "fma"):
         known = {d: device.rate_per_core(pipe, d) for d in BITS if device.rate_per_core(pipe, d)}
         for wide, narrow in (("tf32", "bf16"), ("bf16", "fp8"), ("fp16", "fp8"), ("fp8", "nvfp4")):
             if pipe == "tensor" and known.get(narrow, math.inf) < known.get(wide, 0.0):
-                yield Problem(
+                yield DeviceFault(
                     f"{path}.{pipe}.{narrow}",
                     f"at least the rate of {wide}, {known[wide]:g}",
                     f"{known[narrow]:g}",
@@ -302,7 +304,7 @@ def _rates(device: Device) -> Iterator[Problem]:
         for dtype, rate in known.items():
             tflops = rate * device.cores * device.clocks.boost_hz * 1e-12
             if not MATRIX_TFLOPS[0] <= tflops <= MATRIX_TFLOPS[1]:
-                yield Problem(
+                yield DeviceFault(
                     f"{path}.{pipe}.{dtype}",
                     f"{MATRIX_TFLOPS[0]:g} to {MATRIX_TFLOPS[1]:g} TFLOPS for the whole device",
                     f"{tflops:g}",

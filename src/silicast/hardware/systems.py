@@ -47,7 +47,7 @@ class SystemEntry(Strict, frozen=True):
     sources: dict[str, str] = {}
 
 
-class _File(Strict, frozen=True):
+class _SystemFile(Strict, frozen=True):
     network: dict[str, NetworkEntry] = {}
     system: dict[str, SystemEntry] = {}
 
@@ -81,6 +81,6 @@ def _index(kind: str, entries: list[tuple[str, T]]) -> NameIndex[T]:
     return NameIndex(kind, {name: (entry, entry.aliases) for name, entry in entries})
 
 
-def _files() -> Iterator[_File]:
+def _files() -> Iterator[_SystemFile]:
     for path in catalog_files("clusters", ".toml"):
-        yield read_table(path, _File, "docs/reference/devices.md")
+        yield read_table(path, _SystemFile, "docs/reference/devices.md")

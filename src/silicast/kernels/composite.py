@@ -36,7 +36,7 @@ from silicast.kernels.registry import implementation_for
 from silicast.kernels.timed_parts import PartBatch, TimedPart, model_of, queued, timed
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 from silicast.workload.libraries.catalog import kernel_rule
-from silicast.workload.libraries.library_file import Facts
+from silicast.workload.libraries.library_file import RuleFacts
 
 
 @final
@@ -292,7 +292,7 @@ def is_decode(variant: Variant) -> bool:
 def module_style(module: str, variant: Variant, device: Device) -> tuple[str, str]:
     """The engine whose constants hold for a module, and the suffix of its release."""
     host = "grace" if HOST_LINK in device.links else ""
-    rule = kernel_rule(module, Facts.from_variant(variant, device.architecture, host=host))
+    rule = kernel_rule(module, RuleFacts.from_variant(variant, device.architecture, host=host))
     return (variant.library, "") if rule is None else (rule.style, rule.suffix)
 
 

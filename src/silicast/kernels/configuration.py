@@ -29,7 +29,7 @@ MOST = 1 << 20
 
 
 @final
-class Setting(Strict, frozen=True):
+class ConfigurationField(Strict, frozen=True):
     """One value of a kind of configuration.
 
     Attributes:
@@ -52,7 +52,7 @@ class Kind(Strict, frozen=True):
     execution_model: str
     swept: bool
     marks: tuple[str, ...]
-    values: dict[str, Setting]
+    values: dict[str, ConfigurationField]
     assumes: dict[str, int] = {}
     words_persistent: tuple[str, ...] = ()
     log_sd: float = 0.0
@@ -138,7 +138,7 @@ def _marked(given: Mapping[str, Any]) -> str:
     return next(marked, next(iter(known)))
 
 
-def _value(value: object, setting: Setting, field: str) -> int | str:
+def _value(value: object, setting: ConfigurationField, field: str) -> int | str:
     if value is None:
         raise SilicastError("is missing", field=field, hint=_allowed(setting))
     whole = isinstance(value, int) and not isinstance(value, bool)
@@ -150,7 +150,7 @@ def _value(value: object, setting: Setting, field: str) -> int | str:
     return value
 
 
-def _allowed(setting: Setting) -> str:
+def _allowed(setting: ConfigurationField) -> str:
     if setting.choices:
         return "one of " + ", ".join(str(choice) for choice in setting.choices)
     return f"a whole number from {setting.least} on"

@@ -291,7 +291,7 @@ class Implementation(ABC):
 
 @final
 @dataclass(frozen=True)
-class Shared:
+class VariantOnDevice:
     """What all kernels of one variant on one device share.
 
     Attributes:
@@ -329,7 +329,7 @@ class Shared:
 
 
 @lru_cache(maxsize=4096)
-def shared_of(model: Implementation, variant: Variant, device: Device) -> Shared:
+def shared_of(model: Implementation, variant: Variant, device: Device) -> VariantOnDevice:
     """What kernels of a variant share on a device."""
     device, remark = with_format(device.in_state("boost"), variant.dtype)
     recipe = RECIPES.get(variant.dtype)
@@ -345,7 +345,7 @@ def shared_of(model: Implementation, variant: Variant, device: Device) -> Shared
         log_sd["format"] = substitute_error(device)
     substitution = (remark,) if remark else ()
     quality = software_quality(device, model.family, compute)
-    return Shared(
+    return VariantOnDevice(
         device=device,
         substitution=substitution,
         quality=quality,
@@ -374,7 +374,7 @@ class Estimates(Struct, frozen=True):
     batch: OpBatch
     estimate_s: F64
     analysis: Analysis
-    shared: Shared
+    shared: VariantOnDevice
     clock_share: F64 | None = None
 
     @property

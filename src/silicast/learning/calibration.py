@@ -16,7 +16,7 @@ from typing import final
 import numpy as np
 
 from silicast import __version__
-from silicast.core.calibration import AGAIN, Calibration, Correction, Offset, Repeat
+from silicast.core.calibration import AGAIN, Calibration, Offset, Repeat, TreeCorrection
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, exp_fixed
 from silicast.core.prediction import Z90
@@ -26,7 +26,7 @@ from silicast.kernels.implementation import Implementation, KernelTimes
 from silicast.learning.calibration_fit import FIRST_ROWS, FIRST_SD, NOISE_FLOOR, op_hash
 from silicast.learning.correction import inside
 from silicast.learning.features import Kernels
-from silicast.learning.interpolation import Fitted, from_data, placed, trend_of
+from silicast.learning.interpolation import InterpolationFit, from_data, placed, trend_of
 from silicast.learning.oblivious import CODES, Trees, codes
 from silicast.workload.graphs.op import OpBatch
 
@@ -57,7 +57,7 @@ class _Ready:
 
     offset: Offset
     trees: Trees | None
-    between: Fitted | None
+    between: InterpolationFit | None
     repeats: Mapping[str, Repeat]
 
     @staticmethod
@@ -207,7 +207,7 @@ def _is_other(name: str, known: Sequence[str], told: bool) -> bool:
     return requested and name not in known
 
 
-def _decoded(data: Correction) -> Trees:
+def _decoded(data: TreeCorrection) -> Trees:
     every = np.arange(CODES)
     bins = np.stack([np.searchsorted(edges, every, side="right") for edges in data.edges])
     questions = np.array(data.questions, dtype=np.int64)

@@ -16,7 +16,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.core.calibration import Correction, Interpolation, Offset, Repeat
+from silicast.core.calibration import Interpolation, Offset, Repeat, TreeCorrection
 from silicast.core.hashing import content_hash
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
@@ -27,7 +27,7 @@ from silicast.learning.boosting import Settings, train
 from silicast.learning.correction import learned_times
 from silicast.learning.features import Kernels, all_names
 from silicast.learning.interpolation import (
-    Fitted,
+    InterpolationFit,
     as_data,
     coordinates,
     fit,
@@ -64,7 +64,7 @@ FIRST_ROWS, FIRST_SD = 2, 0.1
 
 @final
 @dataclass(frozen=True)
-class _Rows:
+class _FamilyRows:
     """Measured rows of one family and format, every array by row in its last axis.
 
     Attributes:
@@ -78,8 +78,8 @@ class _Rows:
     target: F64
     fold: NDArray[np.int64]
 
-    def take(self, index: NDArray[np.bool_]) -> _Rows:
-        return _Rows(
+    def take(self, index: NDArray[np.bool_]) -> _FamilyRows:
+        return _FamilyRows(
             self.columns[:, index],
             self.where[:, index],
             self.terms[:, index],
@@ -132,7 +132,7 @@ def fit_offset(
     rows = _read(model, tables, device, names, ops)
     count, target = len(rows), rows.target
     offset = float(np.median(target)) * count / (count + PRIOR_ROWS)
-    rows = _Rows(rows.columns, rows.where, rows.terms, target - offset, rows.fold)
+    rows = _FamilyRows(rows.columns, rows.where, rows.terms, target - offset, rows.fold)
     share, left = _chosen(rows)
     between, trees = None, None
     result, scatter = rows.target, rows.target
@@ -172,7 +172,7 @@ def _read(
     device: Device,
     names: tuple[str, ...],
     ops: Sequence[Op],
-) -> _Rows:
+) -> _FamilyRows:
     tables: list[tuple[F64, F64, F64, F64]] = []
     for part, times in measured:
         kernels = Kernels.from_analysis(model, times.analysis, part.batch, device)
@@ -187,7 +187,7 @@ def _read(
     columns, where, terms, target = (
         np.concatenate(each, axis=-1) for each in zip(*tables, strict=True)
     )
-    return _Rows(columns, where, terms, target, _folds(ops))
+    return _FamilyRows(columns, where, terms, target, _folds(ops))
 
 
 def _folds(ops: Sequence[Op]) -> NDArray[np.int64]:
@@ -198,7 +198,7 @@ def _folds(ops: Sequence[Op]) -> NDArray[np.int64]:
     return shuffled[number]
 
 
-def _chosen(rows: _Rows) -> tuple[float, _Left | None]:
+def _chosen(rows: _FamilyRows) -> tuple[float, _Left | None]:
     """The share of the interpolation that leaves least, None if the offset alone leaves less."""
     if len(np.unique(rows.fold)) < FOLDS or len(rows) < SOME_ROWS:
         return 0.0, None
@@ -211,7 +211,7 @@ def _chosen(rows: _Rows) -> tuple[float, _Left | None]:
     return (-share, left) if worth else (0.0, None)
 
 
-def _left(rows: _Rows) -> _Left:
+def _left(rows: _FamilyRows) -> _Left:
     between, near = np.array(rows.target), np.zeros(len(rows))
     trees = np.array(rows.target) if len(rows) >= MANY_ROWS else None
     for number in range(FOLDS):
@@ -224,11 +224,13 @@ def _left(rows: _Rows) -> _Left:
     return _Left(between, trees, near)
 
 
-def _trees(rows: _Rows) -> Trees:
+def _trees(rows: _FamilyRows) -> Trees:
     return train(rows.columns, rows.target, settings=FEW if len(rows) < LARGE else MANY)
 
 
-def _widened(data: Interpolation, fitted: Fitted, left: _Left, scatter: F64) -> Interpolation:
+def _widened(
+    data: Interpolation, fitted: InterpolationFit, left: _Left, scatter: F64
+) -> Interpolation:
     """With spreads of field and noise such that nine rows in ten that were left out lie inside."""
     remark = np.sqrt(fitted.noise_log_sd**2 + fitted.field_log_sd**2 * (1.0 - left.near**2))
     factor = float(np.quantile(np.abs(scatter) / remark, 0.9)) / Z90
@@ -249,8 +251,8 @@ def _ranges(columns: F64) -> list[tuple[int, int]]:
     return list(zip(result.min(axis=1).tolist(), result.max(axis=1).tolist(), strict=True))
 
 
-def _as_data(trees: Trees) -> Correction:
-    return Correction(
+def _as_data(trees: Trees) -> TreeCorrection:
+    return TreeCorrection(
         edges=[(np.flatnonzero(np.diff(row)) + 1).tolist() for row in trees.bins],
         questions=[
             list(zip(f, t, strict=True))

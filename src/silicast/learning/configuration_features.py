@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from silicast.core.numerics import F64
-from silicast.kernels.products.tile_times import Steps, TileTimes
+from silicast.kernels.products.tile_times import TileSteps, TileTimes
 
 NAMES = (
     "slow", "core_slow", "memory_slow", "core_share", "memory_share", "l2_share", "multiply_share",
@@ -23,7 +23,7 @@ NAMES = (
 
 
 def configuration_features(
-    times: TileTimes, step: Steps, rows_of_expert: float, beside: TileTimes
+    times: TileTimes, step: TileSteps, rows_of_expert: float, beside: TileTimes
 ) -> F64:
     """Features of shape (names, configurations), in the order of :data:`NAMES`.
 

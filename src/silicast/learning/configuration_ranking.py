@@ -38,7 +38,7 @@ from silicast.kernels.products.blocks import tiles_of
 from silicast.kernels.products.candidates import SWEEP, grid, grid_tiles, legal
 from silicast.kernels.products.tile_times import (
     Product,
-    Steps,
+    TileSteps,
     TileTimes,
     steps_of,
     tile_constants,
@@ -196,7 +196,7 @@ class Ranked:
     log_odds: F64
     times: TileTimes
     features: F64
-    steps: Steps
+    steps: TileSteps
     grid: tuple[Configuration, ...]
 
     def best(self, count: int) -> list[Configuration]:
@@ -242,7 +242,7 @@ MANY_ROWS = 64.0
 
 
 @lru_cache(maxsize=256)
-def candidates_on(name: str, device: Device, recipe: Recipe) -> Steps:
+def candidates_on(name: str, device: Device, recipe: Recipe) -> TileSteps:
     """Legal configurations of a grid on a device."""
     positions = legal(name, device, recipe)
     return steps_of(grid_tiles(name).take(positions), device, recipe, tile_constants())
@@ -281,7 +281,7 @@ def ranked(
 
 def rank_steps(
     product: Product,
-    steps: Steps,
+    steps: TileSteps,
     configurations: tuple[Configuration, ...],
     constants: Mapping[str, float],
     ranker: Ranker,
@@ -309,7 +309,7 @@ def floor_s(times: TileTimes) -> F64:
 
 
 def features_of(
-    product: Product, times: TileTimes, steps: Steps, beside: TileTimes | None = None
+    product: Product, times: TileTimes, steps: TileSteps, beside: TileTimes | None = None
 ) -> F64:
     """Features of configurations of a product.
 
@@ -328,7 +328,7 @@ def rows_of_expert(product: Product) -> float:
 
 def configured_steps(
     one: Configuration, result: Ranked, constants: Mapping[str, float] | None = None
-) -> Steps:
+) -> TileSteps:
     """Steps of any configuration beside a ranked grid."""
     beside = result.steps
     return steps_of(tiles_of([one]), beside.device, beside.recipe, constants or tile_constants())
@@ -336,7 +336,7 @@ def configured_steps(
 
 def learned_s(
     product: Product,
-    steps: Steps,
+    steps: TileSteps,
     result: Ranked,
     ranker: Ranker | None = None,
     constants: Mapping[str, float] | None = None,

@@ -35,7 +35,7 @@ from silicast.kernels.physics.measured_range import octaves_outside
 from silicast.kernels.physics.power import silicon
 from silicast.kernels.physics.unseen import SEEN
 from silicast.learning.artefact import Artefact, Trained, load_artefact
-from silicast.learning.features import WHO, Columns, Kernels, columns_of, is_left_over, marks
+from silicast.learning.features import WHO, FeatureColumns, Kernels, columns_of, is_left_over, marks
 from silicast.learning.forest import ForestSums
 from silicast.learning.oblivious import (
     I16,
@@ -199,7 +199,7 @@ class Correction:
         own: marks of the variant; ragged: dimensions of the family that may differ per sequence.
     """
 
-    columns: Columns
+    columns: FeatureColumns
     bins: U8
     ranges: I16
     whole: list[int]

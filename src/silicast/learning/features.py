@@ -97,7 +97,7 @@ class Kernels:
 
 @final
 @dataclass(frozen=True)
-class Columns:
+class FeatureColumns:
     """How features are computed, those of one kind after the other.
 
     Attributes:
@@ -124,7 +124,7 @@ class Columns:
 
 
 @lru_cache(maxsize=512)
-def columns_of(names: tuple[str, ...]) -> Columns:
+def columns_of(names: tuple[str, ...]) -> FeatureColumns:
     """The columns of some features."""
     kinds: dict[str, list[tuple[int, str]]] = {"x": [], "share": [], "": [], "mark": []}
     for row, name in enumerate(names):
@@ -136,7 +136,7 @@ def columns_of(names: tuple[str, ...]) -> Columns:
         else:
             kinds[""].append((row, name))
     rows = [row for kind in ("x", "share", "") for row, _ in kinds[kind]]
-    return Columns(
+    return FeatureColumns(
         rows=np.array(rows, dtype=np.int64),
         own=tuple(name for _, name in kinds["x"]),
         shares=tuple(name for _, name in kinds["share"]),

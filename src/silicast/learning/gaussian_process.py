@@ -68,7 +68,7 @@ def squared_distances(a: F64, b: F64) -> F64:
 
 @final
 @dataclass(frozen=True)
-class Evidence:
+class LogEvidence:
     """How unlikely data are under a process: minus the log of their density, and its slopes.
 
     Attributes:
@@ -85,7 +85,7 @@ class Evidence:
 
 def evidence(
     law: Matern, squares: F64, target: F64, field: float, noise: float, trend: F64 | float = 0.0
-) -> Evidence:
+) -> LogEvidence:
     """Of values with a field and noise of these variances.
 
     Args:
@@ -98,7 +98,7 @@ def evidence(
     inverse = np.linalg.inv(covariance)
     pulled = inverse @ target
     slope = 0.5 * (inverse - np.outer(pulled, pulled))
-    return Evidence(
+    return LogEvidence(
         value=0.5 * float(target @ pulled) + 0.5 * float(np.linalg.slogdet(covariance)[1]),
         lengths=np.einsum("pij,ij->p", squares, slope * (-2.0 * field * along)),
         field=field * float((slope * correlation).sum()),
@@ -108,7 +108,7 @@ def evidence(
 
 @final
 @dataclass(frozen=True)
-class Posterior:
+class FieldPosterior:
     """A field of mean zero and variance one, given its values with noise at some points.
 
     Attributes:
@@ -122,11 +122,11 @@ class Posterior:
     weights: F64
 
     @staticmethod
-    def fit(law: Matern, points: F64, values: F64, noise: float) -> Posterior:
+    def fit(law: Matern, points: F64, values: F64, noise: float) -> FieldPosterior:
         """Given values at points, with noise of this variance."""
         correlation = law.correlation(squared_distances(points, points))
         inverse = np.asarray(np.linalg.inv(correlation + noise * np.eye(len(values))), float)
-        return Posterior(law, points, inverse, inverse @ values)
+        return FieldPosterior(law, points, inverse, inverse @ values)
 
     def predict(self, points: F64) -> tuple[F64, F64]:
         """Mean and standard deviation at other points, each (points,)."""

@@ -108,7 +108,7 @@ def trend_of(names: Sequence[str], kernels: Kernels) -> F64:
 
 @final
 @dataclass(frozen=True)
-class Fitted:
+class InterpolationFit:
     """A fit, as numbers: see :class:`~silicast.core.calibration.Interpolation`.
 
     Attributes:
@@ -153,7 +153,7 @@ class Fitted:
         return ONCE.correlation(squares)
 
 
-def fit(where: F64, terms: F64, target: F64) -> Fitted:
+def fit(where: F64, terms: F64, target: F64) -> InterpolationFit:
     """The most probable trend and field.
 
     Args:
@@ -183,7 +183,7 @@ def _held(target: F64, usual: F64) -> F64:
 
 def _solved(
     scales: F64, scaled: F64, terms: F64, target: F64, spread: F64, field: float, noise: float
-) -> tuple[Fitted, F64]:
+) -> tuple[InterpolationFit, F64]:
     """Trend and weights of the anchors, by a projection on the anchors (subset of regressors).
 
     Also what all other rows say of each row, shape (n,).
@@ -201,10 +201,12 @@ def _solved(
     value = inverse @ (basis @ target) / noise**2
     correlation = ((inverse @ basis) * basis).sum(axis=0) / noise**2
     left = (target - value @ basis) / np.maximum(1.0 - correlation, LEAST_LEFT)
-    return Fitted(scales, anchors.T, value[count:], value[:count], field, noise), target - left
+    return InterpolationFit(
+        scales, anchors.T, value[count:], value[:count], field, noise
+    ), target - left
 
 
-def as_data(fitted: Fitted, names: Sequence[str], terms: Sequence[str]) -> Interpolation:
+def as_data(fitted: InterpolationFit, names: Sequence[str], terms: Sequence[str]) -> Interpolation:
     """As a calibration holds it, rounded far below any noise."""
     return Interpolation(
         coordinates=list(names),
@@ -217,9 +219,9 @@ def as_data(fitted: Fitted, names: Sequence[str], terms: Sequence[str]) -> Inter
     )
 
 
-def from_data(data: Interpolation) -> Fitted:
+def from_data(data: Interpolation) -> InterpolationFit:
     """The fit that stored numbers describe."""
-    return Fitted(
+    return InterpolationFit(
         np.array(data.scales),
         np.array(data.anchors).reshape(-1, len(data.scales)),
         np.array(data.weights),

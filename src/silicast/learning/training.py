@@ -51,7 +51,7 @@ class MeasuredKernels:
 
 @final
 @dataclass(frozen=True)
-class _Table:
+class _TrainingRows:
     """Features and logs of measured over analytic time of some rows; numbers of their device and
     release, and whether they are repeats that name neither.
     """
@@ -63,9 +63,9 @@ class _Table:
     release: NDArray[np.int64]
     blank: NDArray[np.bool_]
 
-    def take(self, rows: NDArray[np.bool_]) -> _Table:
+    def take(self, rows: NDArray[np.bool_]) -> _TrainingRows:
         """Some of the rows."""
-        return _Table(
+        return _TrainingRows(
             self.columns[:, rows],
             self.target[rows],
             self.held_out[rows],
@@ -159,7 +159,9 @@ def _release(part: MeasuredKernels) -> str:
     return f"{part.batch.variant.library} {part.batch.variant.version}"
 
 
-def _ceiling(bins: U8, table: _Table, fit: NDArray[np.bool_], names: tuple[str, ...]) -> Trees:
+def _ceiling(
+    bins: U8, table: _TrainingRows, fit: NDArray[np.bool_], names: tuple[str, ...]
+) -> Trees:
     """Trees of the low quantile of time, whoever provides the kernel."""
     named = fit & ~table.blank
     columns = without_who(table.columns[:, named], names)
@@ -167,7 +169,7 @@ def _ceiling(bins: U8, table: _Table, fit: NDArray[np.bool_], names: tuple[str, 
 
 
 def _other_release(
-    table: _Table, fit: NDArray[np.bool_], usual: F64, releases: int, settings: Settings
+    table: _TrainingRows, fit: NDArray[np.bool_], usual: F64, releases: int, settings: Settings
 ) -> tuple[float, float]:
     """How far trees are off on a release that they never saw: together, and row by row.
 
@@ -199,13 +201,13 @@ def _table(
     names: tuple[str, ...],
     devices: list[str],
     releases: list[str],
-) -> _Table:
+) -> _TrainingRows:
     """One part's rows, and a share of them again as if the library had not been named."""
     device = find_device(part.device)
     times = model.times(part.batch, device)
     columns = Kernels.from_analysis(model, times.analysis, part.batch, device).table(names)
     count = len(part.batch)
-    named = _Table(
+    named = _TrainingRows(
         columns=columns,
         target=np.log(part.seconds / times.estimate_s),
         held_out=part.held_out,
@@ -219,7 +221,7 @@ def _table(
     some = np.arange(0, count, round(1.0 / BLANK_SHARE))
     bare = columns[:, some]
     bare[who] = 0.0
-    unnamed = _Table(
+    unnamed = _TrainingRows(
         bare,
         named.target[some],
         named.held_out[some],
@@ -230,8 +232,8 @@ def _table(
     return _joined([named, unnamed])
 
 
-def _joined(tables: Sequence[_Table]) -> _Table:
-    return _Table(
+def _joined(tables: Sequence[_TrainingRows]) -> _TrainingRows:
+    return _TrainingRows(
         columns=np.concatenate([t.columns for t in tables], axis=1),
         target=np.concatenate([t.target for t in tables]),
         held_out=np.concatenate([t.held_out for t in tables]),
@@ -241,7 +243,9 @@ def _joined(tables: Sequence[_Table]) -> _Table:
     )
 
 
-def _unseen(table: _Table, fit: NDArray[np.bool_], devices: list[str], settings: Settings) -> float:
+def _unseen(
+    table: _TrainingRows, fit: NDArray[np.bool_], devices: list[str], settings: Settings
+) -> float:
     """How far trees of the other devices are off on one that they never saw, at worst; 0 with one
     device.
     """
@@ -250,7 +254,7 @@ def _unseen(table: _Table, fit: NDArray[np.bool_], devices: list[str], settings:
 
 
 def _left_out(
-    table: _Table, fit: NDArray[np.bool_], devices: int, settings: Settings
+    table: _TrainingRows, fit: NDArray[np.bool_], devices: int, settings: Settings
 ) -> dict[int, F64]:
     """Number of a device -> logs of predicted over measured time of its rows that are held out,
     by trees of the other devices.
@@ -271,7 +275,7 @@ def _left_out(
 
 @final
 @dataclass(frozen=True)
-class LeftOut:
+class HeldOutLogs:
     """Logs of predicted over measured time of a device's rows that are held out, shape (n,).
 
     Attributes:
@@ -285,7 +289,7 @@ class LeftOut:
 
 def devices_left_out(
     model: Implementation, parts: Sequence[MeasuredKernels], settings: Settings = Settings()
-) -> dict[str, LeftOut]:
+) -> dict[str, HeldOutLogs]:
     """Each device of ``parts``, which are of one architecture and format, as if not measured."""
     devices = sorted({part.device for part in parts})
     names = all_names(model, [(part.batch, find_device(part.device)) for part in parts])
@@ -300,7 +304,7 @@ def devices_left_out(
     left = trees.evaluate(table.columns) - table.target
     scored = table.held_out & ~table.blank
     return {
-        devices[number]: LeftOut(unseen, left[scored & (table.device == number)])
+        devices[number]: HeldOutLogs(unseen, left[scored & (table.device == number)])
         for number, unseen in left_out.items()
     }
 

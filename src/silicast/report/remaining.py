@@ -13,7 +13,7 @@ FORETOLD_S = 10.0
 """Seconds of work that what was foretold counts for beside what was seen."""
 
 
-class _Report(NamedTuple):
+class _ProgressReport(NamedTuple):
     elapsed_s: float
     done: int
 
@@ -37,12 +37,12 @@ class Remaining:
         self._known = bool(known)
         every = foretold_s or [None] * pieces
         self._until = [0.0, *accumulate(usual if each is None else each for each in every)]
-        self._reports = deque([_Report(0.0, 0)])
+        self._reports = deque([_ProgressReport(0.0, 0)])
 
     def report(self, done: int, elapsed_s: float) -> None:
         """So many pieces were done after so many seconds."""
         reports = self._reports
-        reports.append(_Report(elapsed_s, min(done, len(self._until) - 1)))
+        reports.append(_ProgressReport(elapsed_s, min(done, len(self._until) - 1)))
         while len(reports) > 2 and reports[1].elapsed_s <= elapsed_s / 2.0:
             reports.popleft()
 
@@ -70,7 +70,7 @@ class Remaining:
 
 
 @final
-class Watch:
+class RemainingTime:
     """The time that is left as text, as of whenever it is drawn.
 
     Args:

@@ -18,7 +18,7 @@ from silicast.core.calibration import load_calibration
 from silicast.core.growing import GrowingFile, growing
 from silicast.runner.lines import STDIN, CaseLines, opened
 from silicast.runner.record import (
-    Kept,
+    RecordedAnswer,
     kept_answers,
     noted,
     record_of,
@@ -73,13 +73,13 @@ class Tally:
         self._seen = set[Identity]()
         self._shared = dict[Identity, None]()
 
-    def add(self, answer: Replied | Kept) -> None:
+    def add(self, answer: Replied | RecordedAnswer) -> None:
         if answer.id in self._seen and len(self._shared) < MOST_SHARED:
             self._shared[answer.id] = None
         self._seen.add(answer.id)
         self._answered += answer.ok
         self._failed += not answer.ok
-        self._kept += isinstance(answer, Kept)
+        self._kept += isinstance(answer, RecordedAnswer)
 
     @property
     def cases(self) -> int:
@@ -127,7 +127,7 @@ def run_batch_file(
     with opened(source) as stream:
         status = os.fstat(stream.fileno())
         with growing(target, BUSY, source=status, keep=resume) as out:
-            run = _Run(CaseLines(stream), out, folder, calibrations, tally)
+            run = _BatchRun(CaseLines(stream), out, folder, calibrations, tally)
             if out.is_regular:
                 with _recording(target, resume=resume) as record:
                     run.begin(target, record, resume=resume)
@@ -147,7 +147,7 @@ def _recording(target: Path, *, resume: bool) -> Iterator[GrowingFile]:
 
 
 @final
-class _Run:
+class _BatchRun:
     """One batch on its way from lines to a file."""
 
     def __init__(

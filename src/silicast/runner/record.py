@@ -54,7 +54,7 @@ class Maker(Strict, frozen=True):
 
 
 @final
-class Piece(Strict, frozen=True):
+class AnsweredGroup(Strict, frozen=True):
     """Cases that were answered together.
 
     Attributes:
@@ -66,7 +66,7 @@ class Piece(Strict, frozen=True):
     hash: str
 
     @staticmethod
-    def from_lines(first: int, lines: Iterable[Line]) -> Piece:
+    def from_lines(first: int, lines: Iterable[Line]) -> AnsweredGroup:
         """Of the cases as they stand in the file."""
         digest, count = hashlib.blake2b(digest_size=16), 0
         for number, raw in lines:
@@ -74,11 +74,11 @@ class Piece(Strict, frozen=True):
             digest.update(b"\0" if raw is None else raw)
             digest.update(b"\n")
             count += 1
-        return Piece(first, count, digest.hexdigest())
+        return AnsweredGroup(first, count, digest.hexdigest())
 
 
 @final
-class Kept(msgspec.Struct, frozen=True):
+class RecordedAnswer(msgspec.Struct, frozen=True):
     """What of an answer a batch looks at again."""
 
     id: Identity
@@ -98,10 +98,10 @@ def started(record: GrowingFile, calibrations: Sequence[Path]) -> None:
 
 def noted(record: GrowingFile, first: int, lines: Sequence[Line]) -> None:
     """Notes a piece, before its answers are written; ``first``: cases before it."""
-    record.add(_line(Piece.from_lines(first, lines)))
+    record.add(_line(AnsweredGroup.from_lines(first, lines)))
 
 
-def kept_answers(stream: BinaryIO, target: Path) -> Iterator[Kept]:
+def kept_answers(stream: BinaryIO, target: Path) -> Iterator[RecordedAnswer]:
     """The whole lines of a file of answers.
 
     Raises:
@@ -111,14 +111,14 @@ def kept_answers(stream: BinaryIO, target: Path) -> Iterator[Kept]:
         if not line.endswith(b"\n"):
             return
         try:
-            yield decode_json(line, Kept)
+            yield decode_json(line, RecordedAnswer)
         except SilicastError:
             raise _refused(target, f"line {number} is no answer of `silicast batch`") from None
 
 
 def skip_answered(
     lines: CaseLines,
-    retained: Sequence[Kept],
+    retained: Sequence[RecordedAnswer],
     target: Path,
     record: GrowingFile,
     calibrations: Sequence[Path],
@@ -140,7 +140,7 @@ def skip_answered(
         if answered == len(retained):
             return True
         cases = _taken(lines, piece.cases)
-        if piece.first != answered or Piece.from_lines(piece.first, cases) != piece:
+        if piece.first != answered or AnsweredGroup.from_lines(piece.first, cases) != piece:
             where = f"within lines {cases[0][0]} to {cases[-1][0]}" if cases else "at the end"
             raise _refused(target, f"answers other cases than these: they differ {where}")
         remaining = cases[len(retained) - answered :]
@@ -171,7 +171,7 @@ def _check_maker(there: Maker, here: Maker, target: Path) -> None:
 
 def skip_unrecorded(
     lines: CaseLines,
-    remaining: Sequence[Kept],
+    remaining: Sequence[RecordedAnswer],
     stream: BinaryIO,
     target: Path,
     folder: Path | None,
@@ -220,7 +220,7 @@ def _taken(lines: CaseLines, count: int) -> list[Line]:
     return items
 
 
-def _read(path: Path) -> tuple[Maker | None, list[Piece]]:
+def _read(path: Path) -> tuple[Maker | None, list[AnsweredGroup]]:
     """A record; None where there is none. A last line that was cut off is none.
 
     Raises:
@@ -237,7 +237,7 @@ def _read(path: Path) -> tuple[Maker | None, list[Piece]]:
     try:
         maker = decode_json(first, Maker, page=PAGE, hint=ANEW, line=1)
         pieces = [
-            decode_json(line, Piece, page=PAGE, hint=ANEW, line=number)
+            decode_json(line, AnsweredGroup, page=PAGE, hint=ANEW, line=number)
             for number, line in enumerate(others, 2)
         ]
     except SilicastError as error:
@@ -250,9 +250,9 @@ def _read(path: Path) -> tuple[Maker | None, list[Piece]]:
     return maker, _latest(pieces)
 
 
-def _latest(noted_pieces: Iterable[Piece]) -> list[Piece]:
+def _latest(noted_pieces: Iterable[AnsweredGroup]) -> list[AnsweredGroup]:
     """Pieces without those that a later one replaces."""
-    pieces: list[Piece] = []
+    pieces: list[AnsweredGroup] = []
     for piece in noted_pieces:
         while pieces and pieces[-1].first >= piece.first:
             pieces.pop()

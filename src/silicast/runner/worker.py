@@ -33,7 +33,7 @@ class Start(msgspec.Struct, frozen=True, array_like=True):
 
 
 @final
-class Work(msgspec.Struct, frozen=True, array_like=True):
+class LineBatch(msgspec.Struct, frozen=True, array_like=True):
     """Lines to answer."""
 
     lines: list[Line]
@@ -41,8 +41,8 @@ class Work(msgspec.Struct, frozen=True, array_like=True):
 
 @final
 class Done(msgspec.Struct, frozen=True, array_like=True):
-    """Answers to :class:`Work`: id, whether it was answered, and line; seconds by task. The first
-    one is empty: the process has started.
+    """Answers to :class:`LineBatch`: id, whether it was answered, and line; seconds by task. The
+    first one is empty: the process has started.
     """
 
     rows: list[tuple[Identity, bool, bytes]]
@@ -86,7 +86,7 @@ def main() -> None:
     calibrations = [Path(each) for each in start.calibrations]
     try:
         send(target, Done([], {}))
-        while (work := received(source, Work)) is not None:
+        while (work := received(source, LineBatch)) is not None:
             result = replies(work.lines, folder, calibrations)
             rows = [(row.id, row.ok, row.line) for row in result.rows]
             spent = {task: (each.cases, each.seconds) for task, each in result.spent.items()}

@@ -20,7 +20,7 @@ from typing import IO, final
 
 from silicast.runner.lines import CaseLines, Line
 from silicast.runner.replies import Replied, Replies, broken, replies, stated_id
-from silicast.runner.worker import Done, Start, Work, received, send
+from silicast.runner.worker import Done, LineBatch, Start, received, send
 
 PIECE_S = 1.0
 ALONE_S = 0.5
@@ -43,7 +43,7 @@ def usable_processors() -> int:
 
 
 @final
-class Cost:
+class CaseCost:
     """Seconds that a case is expected to take, by what its line states as task."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class _Process:
     def give(self, piece: int, lines: Sequence[Line]) -> None:
         self.piece = piece
         with suppress(BrokenPipeError):  # that it died is seen where answers are read
-            send(self._to, Work(list(lines)))  # type: ignore[arg-type]
+            send(self._to, LineBatch(list(lines)))  # type: ignore[arg-type]
 
     def take(self) -> Replies | None:
         """The answers to its piece; None if it died of it."""
@@ -127,7 +127,7 @@ class Workers:
     def __init__(
         self, lines: CaseLines, folder: Path | None, calibrations: Sequence[Path], count: int
     ) -> None:
-        self._lines, self._count, self._cost = lines, count, Cost()
+        self._lines, self._count, self._cost = lines, count, CaseCost()
         self._folder, self._calibrations = folder, list(calibrations)
         self._processes: list[_Process] = []
         self._pieces: dict[int, list[Line]] = {}

@@ -16,10 +16,10 @@ from silicast.scenario.answer import Answer
 from silicast.scenario.decode import Scenario
 from silicast.scenario.road import FIELDS, PARTS, TASKS, not_yet_of
 from silicast.scenario.schema import RawScenario
-from silicast.scenario.watch import Watch
+from silicast.scenario.watch import ProgressWatch
 
 if TYPE_CHECKING:
-    from silicast.composition.timeline.trace_events import Trace
+    from silicast.composition.timeline.trace_events import PredictedTimeline
 
 
 class Answerer(ABC):
@@ -41,14 +41,14 @@ class Answerer(ABC):
             SilicastError: it cannot be answered; kind "not_yet" names the missing capability.
         """
 
-    def watched(self, scenario: Scenario, watch: Watch) -> Answer:  # noqa: ARG002
+    def watched(self, scenario: Scenario, watch: ProgressWatch) -> Answer:  # noqa: ARG002
         """The same answer, of which a caller is told while it is worked out.
 
         Tasks that take long, or have more to show than an answer, override this.
         """
         return self.answer(scenario)
 
-    def trace(self, scenario: Scenario) -> Trace:
+    def trace(self, scenario: Scenario) -> PredictedTimeline:
         """The timeline behind the answer to a scenario.
 
         Raises:

@@ -12,10 +12,10 @@ from silicast.scenario.answerer import answerer_for
 from silicast.scenario.decode import Scenario, decode, load
 from silicast.scenario.reading.switches import remarked
 from silicast.scenario.road import refuse_coming
-from silicast.scenario.watch import Watch
+from silicast.scenario.watch import ProgressWatch
 
 
-def run(scenario: Scenario, watch: Watch | None = None) -> Answer:
+def run(scenario: Scenario, watch: ProgressWatch | None = None) -> Answer:
     """The answer to a decoded scenario.
 
     Args:
@@ -25,7 +25,7 @@ def run(scenario: Scenario, watch: Watch | None = None) -> Answer:
         SilicastError: it cannot be answered.
     """
     answerer = answerer_for(scenario.raw.task)
-    answer = answerer.watched(scenario, watch or Watch())
+    answer = answerer.watched(scenario, watch or ProgressWatch())
     (result,) = remarked(answerer, [scenario], [answer])
     assert isinstance(result, Answer)
     answered = with_id(result, scenario.raw.id)
@@ -46,7 +46,9 @@ def run_file(path: Path) -> Answer:
     return run(load(path))
 
 
-def reply_to(tree: Tree, *, folder: Path | None = None, watch: Watch | None = None) -> Reply:
+def reply_to(
+    tree: Tree, *, folder: Path | None = None, watch: ProgressWatch | None = None
+) -> Reply:
     """The answer to a plain tree; a problem is an answer too (``ok: false``)."""
     try:
         refuse_coming(tree)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True)
-class Watch:
+class ProgressWatch:
     """By default nothing is told.
 
     Attributes:

@@ -19,7 +19,7 @@ def test_a_peer_that_is_not_there_says_how_to_install_it(
 ) -> None:
     chip = tmp_path / "chip.yaml"
     chip.write_text(ZIGZAG)
-    monkeypatch.setattr(zigzag.ZigZag, "is_installed", lambda _self: False)
+    monkeypatch.setattr(zigzag.ZigZagPeer, "is_installed", lambda _self: False)
     with pytest.raises(SilicastError, match="pip install zigzag-dse six"):
         beside("zigzag", chip, "matmul", ("m=4", "n=4", "k=4"))
     with pytest.raises(SilicastError, match="unknown engine 'gem5'"):

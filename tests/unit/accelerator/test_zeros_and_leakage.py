@@ -12,11 +12,11 @@ import pytest
 
 from silicast.accelerator.counting.cost import cost
 from silicast.accelerator.counting.mapping import MappingBatch
-from silicast.accelerator.counting.problems import Problem
+from silicast.accelerator.counting.problems import ProblemShape
 from silicast.accelerator.design.architecture_file import checked
 from silicast.accelerator.design.chip import chip_of
 from silicast.accelerator.mapper.compiled import compiled, wanted, with_mappings
-from silicast.accelerator.mapper.refit import Asked, Work, _of_one, work_of
+from silicast.accelerator.mapper.refit import Asked, SearchedProblem, _of_one, work_of
 from silicast.accelerator.mapper.task import einsum_of, mapped, task_on
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_from
@@ -139,7 +139,7 @@ def test_mappings_are_searched_for_what_is_left() -> None:
     device = device_from(described_chip(density={"Weights": 0.2}))
     current = (("Weights", 0.2),)
     compute, bits, size = "bf16", 16.0, (64.0, 32.0, 64.0)
-    work = work_of(chip_of(device), Problem("matmul"), compute, bits, (), current)
+    work = work_of(chip_of(device), ProblemShape("matmul"), compute, bits, (), current)
     result = _of_one(work, size, ())
     every = work.nearest_to(size)
     counted = [work.without_zeros(each, size, ()) for each in every]
@@ -159,12 +159,12 @@ def test_compiled_mappings_say_by_which_densities_they_were_searched() -> None:
     current = {"Weights": 0.2}
     device = device_from(described_chip(density=current))
     sizes = np.array([[float(size)] for size in SIZES.values()])
-    requested = [Asked(Problem("matmul"), "bf16", 16.0, sizes, (("Weights", 0.2),))]
+    requested = [Asked(ProblemShape("matmul"), "bf16", 16.0, sizes, (("Weights", 0.2),))]
     tables = compiled(chip_of(device), wanted(requested), 2000)
     assert [table.density for table in tables] == [{"Weights": "0.2"}]
     content = msgspec.toml.decode(with_mappings("", tables))
     again = device_from(described_chip(density=current, mapping=content["mapping"]))
-    work = work_of(chip_of(again), Problem("matmul"), "bf16", 16.0, (), (("Weights", 0.2),))
+    work = work_of(chip_of(again), ProblemShape("matmul"), "bf16", 16.0, (), (("Weights", 0.2),))
     assert len(work.stored) == 1
 
 
@@ -212,15 +212,15 @@ def test_a_format_of_a_tensor_without_zeros_adds_no_values_and_no_cycles() -> No
 def test_a_mapping_that_does_not_fit_leaves_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
-    def without_zeros(_work: Work, template: Any, *_given: Any) -> list[float]:
+    def without_zeros(_work: SearchedProblem, template: Any, *_given: Any) -> list[float]:
         tried.append(template)
         if template in refused:
             raise SilicastError("its metadata do not fit", kind="unsupported")
         return [float(len(tried))] * 9
 
     refused: list[Any] = []
-    monkeypatch.setattr(Work, "without_zeros", without_zeros)
-    problem, sizes = Problem("matmul"), (9, 20, 40)
+    monkeypatch.setattr(SearchedProblem, "without_zeros", without_zeros)
+    problem, sizes = ProblemShape("matmul"), (9, 20, 40)
     work = work_of(
         chip_of(device_from(chip(density={"Weights": 0.5}))), problem, "bf16", 16.0, (),
         (("Weights", 0.5),),

@@ -12,7 +12,7 @@ import pytest
 from silicast.app.cli import main
 from silicast.app.flags import Degrees
 from silicast.app.serve_flags import ServeFlags, serving_scenario
-from silicast.scenario.answers.serving.answerer import Prepared
+from silicast.scenario.answers.serving.answerer import PreparedServing
 from silicast.scenario.answers.serving.served import Served
 from silicast.scenario.workloads import SloTable
 from silicast.serving.simulation.event_loop import Simulation
@@ -272,15 +272,15 @@ def test_ctrl_c_leaves_the_loads_that_were_answered(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers: list[object] = []
-    whole = Prepared.answer
+    whole = PreparedServing.answer
 
-    def interrupted(self: Prepared, *, only_bounds: bool) -> object:
+    def interrupted(self: PreparedServing, *, only_bounds: bool) -> object:
         if len(answers) == 2:
             raise KeyboardInterrupt
         answers.append(whole(self, only_bounds=only_bounds))
         return answers[-1]
 
-    monkeypatch.setattr(Prepared, "answer", interrupted)
+    monkeypatch.setattr(PreparedServing, "answer", interrupted)
     status, out, err = run(f"{SERVE} --sweep rate=2..6", capsys)
     assert status == 130
     assert "2 of 5 loads were answered" in err

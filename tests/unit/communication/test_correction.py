@@ -15,11 +15,11 @@ from silicast.communication.collective import (
     collective_times,
     link_bound,
 )
-from silicast.communication.correction import GRID, Curve, growing, shipped_curve
+from silicast.communication.correction import GRID, CorrectedCurve, growing, shipped_curve
 from silicast.communication.features import (
     MEBIBYTES,
     SCALARS,
-    Call,
+    CollectiveCall,
     for_trees,
     is_short,
     names_of,
@@ -39,8 +39,8 @@ MODEL = analytic_model(load_physics("communication"))
 SIZES = np.array([1 << k for k in range(9, 31)])
 
 
-def call(gpus: int = 8, library: str = "nccl", version: str = "") -> Call:
-    return Call("all_reduce", Topology.from_device(H100, gpus), library, version=version)
+def call(gpus: int = 8, library: str = "nccl", version: str = "") -> CollectiveCall:
+    return CollectiveCall("all_reduce", Topology.from_device(H100, gpus), library, version=version)
 
 
 def times(size: I64 = SIZES, gpus: int = 8, **other: object) -> CollectiveTimes:
@@ -113,7 +113,9 @@ def test_sizes_between_the_grid_lie_between() -> None:
     assert (mid <= high).all()
 
 
-def corrected_s(curve: Curve, size: int, rule: int, analytic_s: float) -> tuple[float, float]:
+def corrected_s(
+    curve: CorrectedCurve, size: int, rule: int, analytic_s: float
+) -> tuple[float, float]:
     """Time and weight at one size, looked up on the grid: a line within a kernel, else the factor
     of the side that the library's rule is of.
     """
@@ -194,7 +196,7 @@ def test_features_are_bounded_and_say_no_size_beyond_the_longest() -> None:
 
 def test_kinds_of_calls_without_a_mark_are_strange() -> None:
     names = names_of([(call(), MODEL(call(), SIZES)[0])])
-    other = Call("all_gather", Topology.from_device(H100, 8))
+    other = CollectiveCall("all_gather", Topology.from_device(H100, 8))
     assert strange(other, MODEL(other, SIZES)[0], names).all()
     released = call(version="2.29")
     assert not strange(released, MODEL(released, SIZES)[0], names).any(), "a release may be new"

@@ -8,13 +8,13 @@ from silicast.composition.engines.engine import find_engine
 from silicast.composition.passes.closed_loop import closed_loop
 from silicast.composition.passes.deployment import Deployment
 from silicast.core.errors import SilicastError
-from silicast.exploration.carried import Demand, fewest_devices
+from silicast.exploration.carried import UserDemand, fewest_devices
 from silicast.exploration.smallest_plan import plans_by_size, smallest_plan
 from silicast.hardware.catalog import find_device
 from silicast.workload.models.lookup import find_model
 
 ONE = Deployment.from_model(find_model("Llama-3.1-8B"), find_device("h100"), find_engine("vllm"))
-DEMAND = Demand(users=300, tpot_s=0.025, prompt_tokens=512, output_tokens=128)
+DEMAND = UserDemand(users=300, tpot_s=0.025, prompt_tokens=512, output_tokens=128)
 
 
 def test_every_user_has_the_speed_and_one_more_replica_is_not_needed() -> None:
@@ -34,12 +34,12 @@ def test_a_search_is_no_worse_than_one_plan() -> None:
 
 def test_more_speed_takes_more_devices_and_too_much_is_refused() -> None:
     counts = [
-        fewest_devices(ONE, Demand(300, tpot, 512, 128), searches=False).gpus.estimate
+        fewest_devices(ONE, UserDemand(300, tpot, 512, 128), searches=False).gpus.estimate
         for tpot in (0.05, 0.02, 0.0105)
     ]
     assert counts == sorted(counts)
     with pytest.raises(SilicastError, match="one user alone has"):
-        fewest_devices(ONE, Demand(1, 1e-4, 512, 128), searches=True)
+        fewest_devices(ONE, UserDemand(1, 1e-4, 512, 128), searches=True)
 
 
 def test_plans_grow_and_the_smallest_that_fits_is_taken() -> None:

@@ -9,9 +9,9 @@ pytest.importorskip("gymnasium", reason="needs gymnasium: pip install 'silicast[
 
 from silicast.core.errors import SilicastError
 from silicast.exploration.environment import DesignEnvironment
-from silicast.exploration.history import Objective
+from silicast.exploration.history import MetricObjective
 from silicast.exploration.pareto import hypervolume
-from silicast.exploration.problem import Problem
+from silicast.exploration.problem import SearchProblem
 from tests.property.test_search_laws import bowls
 
 
@@ -42,6 +42,6 @@ def test_rewards_sum_to_what_the_front_encloses() -> None:
 
 def test_a_reward_needs_references() -> None:
     problem = bowls()
-    without = Problem(problem.space, (Objective("a"),), problem.evaluation, "x")
+    without = SearchProblem(problem.space, (MetricObjective("a"),), problem.evaluation, "x")
     with pytest.raises(SilicastError, match="needs a reference"):
         DesignEnvironment(without)

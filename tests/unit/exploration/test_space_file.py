@@ -10,7 +10,7 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.exploration.design_evaluation import problem_of
-from silicast.exploration.history import Outcome
+from silicast.exploration.history import DesignOutcome
 from silicast.exploration.paths import put, value_at
 from silicast.exploration.search import answered
 from silicast.exploration.space_file import read_space, space_of
@@ -97,7 +97,7 @@ def test_infeasible_designs_say_why(chip: Path) -> None:
                                       "values": [0, 4]}]}  # fmt: skip
     problem = problem_of(space_of(broken, str(chip)))
     assert "words_per_cycle" in answered(problem, 0).cause
-    assert isinstance(answered(problem, 1), Outcome)
+    assert isinstance(answered(problem, 1), DesignOutcome)
 
 
 def test_counting_once_gives_what_a_proven_search_gives(chip: Path) -> None:

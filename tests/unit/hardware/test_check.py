@@ -11,7 +11,7 @@ from silicast.hardware.catalog import device_from, find_device, load_device_file
 from silicast.hardware.check import check_device
 from silicast.hardware.device import MatrixArray
 from silicast.hardware.index import DEVICES, device_files
-from silicast.hardware.plausibility import Problem
+from silicast.hardware.plausibility import DeviceFault
 from silicast.hardware.sources import numbers_of, source_of
 from tests.unit.hardware.tables import bent, table
 
@@ -29,7 +29,7 @@ def test_a_good_table_passes() -> None:
     assert check_device(device_from(table())) == []
 
 
-def fields(problems: list[Problem]) -> list[str]:
+def fields(problems: list[DeviceFault]) -> list[str]:
     return [problem.field for problem in problems]
 
 

@@ -16,7 +16,7 @@ from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_index, device_of, find_device
 from silicast.hardware.index import (
     INDEX_FILE,
-    Entry,
+    IndexedDevice,
     device_names,
     index_text,
     make_index,
@@ -102,7 +102,7 @@ def test_the_index_is_current() -> None:
 
 def test_two_devices_cannot_share_a_name() -> None:
     with pytest.raises(SilicastError, match="both claim"):
-        name_index({"A1": Entry(["X 1"], file="a"), "B1": Entry(["x-1"], file="b")})
+        name_index({"A1": IndexedDevice(["X 1"], file="a"), "B1": IndexedDevice(["x-1"], file="b")})
 
 
 def test_finding_one_device_parses_one_file() -> None:

@@ -8,7 +8,7 @@ from silicast.hardware.catalog import find_device
 from silicast.kernels.attention.attention_decode import AttentionDecode
 from silicast.kernels.attention.attention_prefill import AttentionPrefill
 from silicast.kernels.attention.attention_schemes import style_of
-from silicast.kernels.attention.attention_work import Sequences, row_rest, shape_features
+from silicast.kernels.attention.attention_work import AttentionSequences, row_rest, shape_features
 from silicast.kernels.implementation import Implementation
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
@@ -21,7 +21,7 @@ def batch(family: str = "attention_prefill", **dims: int | tuple[int, ...]) -> O
 
 
 def features(of: OpBatch, cores: int = 100) -> dict[str, float]:
-    work = Sequences.from_batch(of, decode=False)
+    work = AttentionSequences.from_batch(of, decode=False)
     heads, groups = of.dims["num_heads"], of.dims["num_kv_heads"]
     result = shape_features(of, work, heads, groups, cores)
     remaining = float(row_rest(work, heads, groups)[0])

@@ -14,7 +14,7 @@ from silicast.kernels.check import check_kernel
 from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.physics.formats import with_format
 from silicast.kernels.products.candidates import product_tiles
-from silicast.kernels.products.gemm import Gemm, Setting
+from silicast.kernels.products.gemm import Gemm, GemmSetting
 from silicast.kernels.products.gemm_constants import constants_for, lineage, run_as
 from silicast.kernels.registry import implementation_for
 from silicast.learning import dispatch
@@ -87,20 +87,20 @@ def test_weight_only_pays_for_few_rows_and_not_for_many() -> None:
 
 def test_widening_takes_vector_instructions() -> None:
     wide, none = (
-        Setting.from_variant(Variant(dtype=x), A100).rates.widen_s for x in ("int4_wo", "bf16")
+        GemmSetting.from_variant(Variant(dtype=x), A100).rates.widen_s for x in ("int4_wo", "bf16")
     )
     assert none == 0.0
-    assert wide > Setting.from_variant(Variant(dtype="int8_wo"), A100).rates.widen_s > 0.0
+    assert wide > GemmSetting.from_variant(Variant(dtype="int8_wo"), A100).rates.widen_s > 0.0
     # twice the lanes at 1.4 times the clock
-    hopper = Setting.from_variant(Variant(dtype="int4_wo"), H100).rates.widen_s
+    hopper = GemmSetting.from_variant(Variant(dtype="int4_wo"), H100).rates.widen_s
     clocks = H100.clocks.boost_hz / A100.clocks.boost_hz
     assert wide / hopper == pytest.approx(2 * clocks)
 
 
 def test_units_for_four_bits_take_eight_bit_activations_as_they_are() -> None:
     dtype = "w4a8_mxfp4_mxfp8"
-    assert Setting.from_variant(Variant(dtype=dtype), B200).rates.widen_s == 0.0
-    assert Setting.from_variant(Variant(dtype=dtype), H100).rates.widen_s > 0.0
+    assert GemmSetting.from_variant(Variant(dtype=dtype), B200).rates.widen_s == 0.0
+    assert GemmSetting.from_variant(Variant(dtype=dtype), H100).rates.widen_s > 0.0
 
 
 def test_w4a4_runs_on_its_own_units_where_they_are() -> None:

@@ -9,7 +9,7 @@ from lab.scorecard.suites.mfma import experts_held_out, products_held_out, stuck
 from silicast.core.dtypes import RECIPES
 from silicast.hardware.catalog import find_device
 from silicast.kernels.physics.constants import constants_of, load_physics, measured_constants
-from silicast.kernels.products.gemm import Gemm, Setting, estimate
+from silicast.kernels.products.gemm import Gemm, GemmSetting, estimate
 from silicast.kernels.products.gemm_constants import constants_for
 from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
@@ -88,7 +88,7 @@ def test_results_of_all_blocks_but_the_last_may_be_written_meanwhile() -> None:
     device, variant = find_device("MI355X"), Variant(dtype="bf16", library="aiter")
     plain = {**constants_for(device, RECIPES["bf16"], "aiter"), "store_bytes_per_clock": 1.0}
     exposed, hidden = (
-        Setting.from_variant(variant, device, {**plain, "store_hidden": share})
+        GemmSetting.from_variant(variant, device, {**plain, "store_hidden": share})
         for share in (0.0, 1.0)
     )
     sizes = np.array([[16.0, 16.0, 64.0, 1.0], [65536.0, 65536.0, 64.0, 1.0]]).T

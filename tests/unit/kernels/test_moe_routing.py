@@ -10,7 +10,7 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, folded, log_fixed
 from silicast.kernels.experts.routing import (
-    Loads,
+    ExpertLoads,
     _quantile,
     busiest_loads,
     check_distribution,
@@ -19,7 +19,7 @@ from silicast.kernels.experts.routing import (
 )
 
 
-def loads(name: str, tokens: int, experts: int, topk: int, ep: int) -> Loads:
+def loads(name: str, tokens: int, experts: int, topk: int, ep: int) -> ExpertLoads:
     return busiest_loads(name, *(np.array([x]) for x in (tokens, experts, topk, ep)))
 
 
@@ -46,7 +46,7 @@ def test_rows_of_a_batch_are_as_alone(name: str) -> None:
         )
 
 
-def summary(result: Loads) -> list[float]:
+def summary(result: ExpertLoads) -> list[float]:
     """Tokens, experts hit and tiles of 16, 64, 128 tokens."""
     return [
         float(result.tokens()[0]),

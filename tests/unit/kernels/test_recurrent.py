@@ -11,7 +11,7 @@ from silicast.kernels.implementation import Implementation
 from silicast.kernels.recurrent.recurrent_mixer import constants_of, kinds_of, phase_of
 from silicast.kernels.recurrent.recurrent_model import chunks_of
 from silicast.kernels.recurrent.recurrent_styles import Kind, Phase, style_of
-from silicast.kernels.recurrent.recurrent_work import Shape, delta_shape
+from silicast.kernels.recurrent.recurrent_work import MixerShape, delta_shape
 from silicast.kernels.registry import implementation_for
 from silicast.learning.dispatch import time_of
 from silicast.learning.tiers import Evidence
@@ -186,15 +186,15 @@ def test_drafts_to_be_verified_write_a_state_each() -> None:
 
 
 def test_chunks_of_uneven_sequences() -> None:
-    def shape(batch: float, longest: float, tokens: float) -> Shape:
-        names = Shape.__struct_fields__
+    def shape(batch: float, longest: float, tokens: float) -> MixerShape:
+        names = MixerShape.__struct_fields__
         values = {name: np.array([1.0]) for name in names}
         values |= {
             "sequences": np.array([batch]),
             "longest": np.array([longest]),
             "tokens": np.array([tokens]),
         }
-        return Shape(**values)
+        return MixerShape(**values)
 
     each, all_ = chunks_of(shape(2, 100, 200), 64)
     assert (each[0], all_[0]) == (2.0, 4.0)

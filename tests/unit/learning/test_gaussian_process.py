@@ -11,8 +11,8 @@ from silicast.core.numerics import exp_fixed
 from silicast.learning.gaussian_process import (
     ONCE,
     TWICE,
+    FieldPosterior,
     Matern,
-    Posterior,
     evidence,
     squared_distances,
 )
@@ -70,7 +70,7 @@ def test_the_evidence_of_one_value_by_hand() -> None:
 
 def test_the_posterior_goes_through_its_points_and_knows_nothing_far_away() -> None:
     points, values = np.array([[0.0, 1.0, 2.5]]), np.array([1.0, -1.0, 0.5])
-    known = Posterior.fit(TWICE, points, values, 1e-10)
+    known = FieldPosterior.fit(TWICE, points, values, 1e-10)
     mean, sd = known.predict(points)
     assert mean == pytest.approx(values, abs=1e-6)
     assert sd.max() < 1e-3

@@ -12,7 +12,12 @@ from pathlib import Path
 
 from silicast.measurement.records.records import Columns, KernelRow, Protocol, Session, utc_now
 from silicast.measurement.records.store import MeasurementFile
-from silicast.measurement.sweeps.session import MeasuringSession, Progress, Tools, new_session_id
+from silicast.measurement.sweeps.session import (
+    MeasuringSession,
+    SessionProgress,
+    Tools,
+    new_session_id,
+)
 
 
 class Counting:
@@ -45,7 +50,7 @@ def main() -> None:
     chooser = Counting(count)
     said = 0
 
-    def watch(progress: Progress) -> None:
+    def watch(progress: SessionProgress) -> None:
         nonlocal said
         if progress.rows > said:  # the row is in the file
             said = progress.rows

@@ -25,9 +25,9 @@ from silicast.measurement.records.records import (
     HostRow,
     KernelRow,
     Record,
+    RepeatSpread,
     RunRow,
     Session,
-    Spread,
 )
 from silicast.report.measurements.calibration import accuracy_table, not_scored
 from silicast.validation.measured import score_measured
@@ -59,7 +59,7 @@ def kernels(factor: float = 1.3, of: str = "s", **more: Any) -> list[KernelRow]:
     kernel_rows = []
     for index, shape in enumerate(SHAPES):
         latency = factor * asked({"task": "kernel", "kernel": shape})["latency_us"].estimate
-        spread = Spread(0.97 * latency, 1.03 * latency, 20)
+        spread = RepeatSpread(0.97 * latency, 1.03 * latency, 20)
         kernel_rows.append(KernelRow(of, shape, latency, at=str(index), spread=spread, **more))
     return kernel_rows
 
@@ -361,7 +361,7 @@ def test_rows_far_off_are_scored_if_their_repeats_agree(tmp_path: Path, holdout:
 
     def far(index: int, **more: Any) -> KernelRow:
         latency = 30.0 * rows[index].latency_us
-        spread = Spread(0.97 * latency, 1.03 * latency, 20)
+        spread = RepeatSpread(0.97 * latency, 1.03 * latency, 20)
         return msgspec.structs.replace(rows[index], latency_us=latency, spread=spread, **more)
 
     clean = [far(index) for index in range(0, len(rows), 3)]

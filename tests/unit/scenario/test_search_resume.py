@@ -17,7 +17,7 @@ from silicast.core.errors import SilicastError
 from silicast.distributed.search.search_file import Priced, SearchFile
 from silicast.scenario.answers.plan.answerer import best_plan
 from silicast.scenario.decode import decode
-from silicast.scenario.watch import Watch
+from silicast.scenario.watch import ProgressWatch
 
 FINALISTS, KILLED_AT = 5, 2
 TREE: dict[str, Any] = {
@@ -43,7 +43,7 @@ best_plan(decode(json.loads(sys.argv[1])), watch, {FINALISTS})
 def answer(
     resume: Path | None = None, tree: dict[str, Any] = TREE, finalists: int = FINALISTS
 ) -> bytes:
-    reply, _ = best_plan(decode(deepcopy(tree)), Watch(resume=resume), finalists)
+    reply, _ = best_plan(decode(deepcopy(tree)), ProgressWatch(resume=resume), finalists)
     return msgspec.json.encode(reply)
 
 

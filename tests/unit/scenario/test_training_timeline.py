@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from silicast.composition.timeline.trace_events import Trace
+from silicast.composition.timeline.trace_events import PredictedTimeline
 from silicast.report.drawing.trace import trace_document
 from silicast.scenario.answerer import answerer_for
 from silicast.scenario.answers.training.training_runs import run_of
@@ -14,7 +14,7 @@ from silicast.scenario.decode import decode
 from tests.unit.report.trace_format import check_trace
 
 
-def traced(global_batch: int = 16, **parallel: Any) -> tuple[Trace, int]:
+def traced(global_batch: int = 16, **parallel: Any) -> tuple[PredictedTimeline, int]:
     """A timeline, and the step in picoseconds."""
     requested = decode({
         "format": 1, "task": "training", "model": "Llama-3.2-1B", "device": "H100",

@@ -6,10 +6,10 @@ import numpy as np
 
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.serving.simulation.scheduler import (
-    Group,
     Limits,
+    QueueGroup,
     Scheduler,
-    Sequences,
+    SimulatedRequests,
     StepPlan,
     scheduler_named,
 )
@@ -55,8 +55,8 @@ class Engine:
             prefix_caching=bool(rng.random() < 0.7),
             options=options,
         )
-        self.sequences = Sequences(prompt, limit, content)
-        self.group = Group(self.sequences, self.layout, self.limits)
+        self.sequences = SimulatedRequests(prompt, limit, content)
+        self.group = QueueGroup(self.sequences, self.layout, self.limits)
         self.scheduler: Scheduler = scheduler_named(policy)(self.group)
         self.left, self.ended = list(range(count)), 0
 

@@ -11,10 +11,10 @@ from silicast.composition.engines.engine_options import POLICY_SWITCHES
 from silicast.core.errors import SilicastError
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.serving.simulation.scheduler import (
-    Group,
     Limits,
+    QueueGroup,
     Scheduler,
-    Sequences,
+    SimulatedRequests,
     StepPlan,
     policies,
     scheduler_named,
@@ -71,8 +71,8 @@ def _scheduler(
     policy: str, prompts: list[int], limits: Limits, outputs: int = 100, block: int = 16
 ) -> Scheduler:
     prompt = np.array(prompts)
-    sequences = Sequences(prompt, np.full(len(prompts), outputs))
-    group = Group(sequences, KvLayout.plain(block), limits)
+    sequences = SimulatedRequests(prompt, np.full(len(prompts), outputs))
+    group = QueueGroup(sequences, KvLayout.plain(block), limits)
     group.waiting.extend(range(len(prompts)))
     return scheduler_named(policy)(group)
 

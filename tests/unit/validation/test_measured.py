@@ -21,9 +21,9 @@ from silicast.measurement.records.records import (
     HostRow,
     KernelRow,
     Record,
+    RepeatSpread,
     RunRow,
     Session,
-    Spread,
 )
 from silicast.report.measurements.measured import measured_table
 from silicast.validation.measured import MeasuredScore, score_measured
@@ -50,7 +50,7 @@ def kernels(factor: float = 1.25) -> list[KernelRow]:
     kernel_rows = []
     for index, shape in enumerate(SHAPES):
         latency = factor * estimate({"task": "kernel", "kernel": shape}, "latency_us")
-        spread = Spread(0.95 * latency, 1.05 * latency, 9)
+        spread = RepeatSpread(0.95 * latency, 1.05 * latency, 9)
         kernel_rows.append(KernelRow("s", shape, latency, at=str(index), spread=spread))
     return kernel_rows
 

@@ -22,7 +22,7 @@ from silicast.workload.models.lookup import find_model, model_from
 from silicast.workload.models.model import MoE
 from silicast.workload.models.precision import Precision
 from silicast.workload.transformers.decoder import build_graph
-from silicast.workload.transformers.plan import Plan, Policy
+from silicast.workload.transformers.plan import ParallelPolicy, Plan
 
 MIXTRAL = find_model("Mixtral-8x7B")
 OSS = find_model("gpt-oss-20b")
@@ -82,7 +82,7 @@ def test_groups_exchange_their_tokens() -> None:
 
 def test_tokens_are_dispatched_to_whole_experts_only() -> None:
     model = find_model("DeepSeek-V3")
-    wide, sends = Plan(attention_dp=32, ep=32), Policy(all_to_all=True)
+    wide, sends = Plan(attention_dp=32, ep=32), ParallelPolicy(all_to_all=True)
     layer = nodes(build_graph(model, wide, policy=sends), "layer_moe")
     sizes = {"tokens": "tokens", "hidden": 7168, "topk": 8, "experts": 256, "ep": 32}
     assert dict(layer["experts_dispatch"].dims) == dict(layer["experts_combine"].dims) == sizes
@@ -94,7 +94,7 @@ def test_tokens_are_dispatched_to_whole_experts_only() -> None:
         graph = build_graph(model, plan, policy=sends)
         assert "experts_all_gather" in nodes(graph, "layer_moe")
     # what is dispatched takes a share of what gathered tokens take
-    held = [activation_bytes(model, wide, BF16, 64, policy=p) for p in (sends, Policy())]
+    held = [activation_bytes(model, wide, BF16, 64, policy=p) for p in (sends, ParallelPolicy())]
     assert held[0] < held[1] / 8
 
 

@@ -18,7 +18,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.accelerator.counting.einsum import Einsum, Rank, Tensor
+from silicast.accelerator.counting.einsum import Einsum, EinsumTensor, Rank
 from silicast.accelerator.counting.formula import Number, ceil, floor, gcd, maximum, minimum
 from silicast.accelerator.counting.mapping import MappingBatch
 from silicast.accelerator.design.architecture import Architecture, FanOut
@@ -37,7 +37,7 @@ CHUNK = 8192
 
 @final
 @dataclass(frozen=True)
-class Traffic:
+class AccessCounts:
     """Counts of many mappings; zero where a memory does not keep a tensor.
 
     Those of formulas have no axis of mappings.
@@ -69,7 +69,7 @@ class Traffic:
 
 def account(
     einsum: Einsum, architecture: Architecture, batch: MappingBatch, sizes: F64 | None = None
-) -> Traffic:
+) -> AccessCounts:
     """Counts what each mapping of a batch moves.
 
     Args:
@@ -86,10 +86,10 @@ def account(
         ).traffic()
         for rows in pieces
     ]
-    return Traffic(
+    return AccessCounts(
         *(
             np.concatenate([getattr(part, name) for part in parts], axis=-1)
-            for name in Traffic.__dataclass_fields__
+            for name in AccessCounts.__dataclass_fields__
         )
     )
 
@@ -99,7 +99,7 @@ def account(
 class Edge:
     """How one tensor comes to one place: a memory, or the compute units (``slot`` = slots)."""
 
-    tensor: Tensor
+    tensor: EinsumTensor
     slot: int
 
 
@@ -159,7 +159,7 @@ class Count:
         index = self.index[dim]
         return minimum(self.tiles[slot, index], self.bounds[index])
 
-    def volume(self, tensor: Tensor, slot: int) -> Number:
+    def volume(self, tensor: EinsumTensor, slot: int) -> Number:
         """Words of ``tensor``'s tile at the top of ``slot``."""
         words = math.prod([self.extent(slot, dim) for dim in tensor.plain_dims], start=1.0)
         return words * math.prod([self.span(rank, slot) for rank in tensor.windows], start=1.0)
@@ -287,7 +287,7 @@ class Count:
         return words
 
     def _over_others(
-        self, tensor: Tensor, slot: int, staying: Mapping[Place, Flag], merged: frozenset[int]
+        self, tensor: EinsumTensor, slot: int, staying: Mapping[Place, Flag], merged: frozenset[int]
     ) -> Number:
         """Visits along the dimensions that the tensor does not have."""
         others = [dim for dim in self.einsum.dims if dim not in tensor.dims]
@@ -314,7 +314,7 @@ class Count:
             total = total + float(step) * others * (self.bounds[self.index[dim]] - count[dim])
         return total
 
-    def kept_from_before(self, tensor: Tensor, slot: int, dim: str, step: int) -> Number:
+    def kept_from_before(self, tensor: EinsumTensor, slot: int, dim: str, step: int) -> Number:
         """Words along the windows that a tile need not fetch, since the last tile had them.
 
         Only the innermost loop in time that turns at all brings such a neighbour: after any
@@ -362,7 +362,7 @@ class Count:
                 break
         return run, shift
 
-    def shared(self, tensor: Tensor, merged: frozenset[int]) -> Number:
+    def shared(self, tensor: EinsumTensor, merged: frozenset[int]) -> Number:
         """Share of the window's tiles that differ among instances of one fan-out."""
         share: Number = 1.0
         for node in sorted({self.slots[s].node for s in merged}):
@@ -387,7 +387,7 @@ class Count:
     def _in_time(self, slot: int) -> frozenset[int]:
         return frozenset(s for s in range(slot) if not self.slots[s].is_spatial)
 
-    def once(self, tensor: Tensor, slot: int) -> Number:
+    def once(self, tensor: EinsumTensor, slot: int) -> Number:
         """Elements that each instance of a place meets at least once, summed over instances."""
         elements = math.prod(
             [self.bounds[self.index[d]] for d in self.einsum.dims if d in tensor.dims], start=1.0
@@ -410,7 +410,7 @@ class Count:
     def _zeros(self, *shape: int) -> F64:
         return np.full((*shape, *self.factors.shape[2:]), 0.0, self.factors.dtype)
 
-    def traffic(self) -> Traffic:
+    def traffic(self) -> AccessCounts:
         memories, tensors = len(self.arch.memories), self.einsum.tensors
         fan_outs = [n for n, node in enumerate(self.arch.nodes) if isinstance(node, FanOut)]
         reads, fills, updates, tiles, distinct = (
@@ -442,7 +442,7 @@ class Count:
             used[level] = self.instances(position)
         whole = self._zeros(2)
         whole[0], whole[1] = self.instances(end), self.steps()
-        return Traffic(reads, fills, updates, tiles, distinct, used, whole[0], whole[1], hops)
+        return AccessCounts(reads, fills, updates, tiles, distinct, used, whole[0], whole[1], hops)
 
     def _merged(self, level: int, edge: Edge) -> frozenset[int]:
         """Slots of fan-outs between a memory and the next place whose instances share words."""

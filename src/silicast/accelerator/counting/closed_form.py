@@ -16,8 +16,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.accelerator.counting.accounting import Count, Place, Traffic
-from silicast.accelerator.counting.cost import Cost, cost_of
+from silicast.accelerator.counting.accounting import AccessCounts, Count, Place
+from silicast.accelerator.counting.cost import MappingCost, cost_of
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.counting.formula import Compiled, Formula, Number, ceil
 from silicast.accelerator.counting.mapping import Keep, MappingBatch
@@ -51,7 +51,7 @@ class Nest:
 
 @final
 @dataclass(frozen=True)
-class Layout:
+class FormulaLayout:
     """The order of the results of a design's formulas.
 
     Attributes:
@@ -65,10 +65,10 @@ class Layout:
     CYCLES, UNIT_CYCLES, ENERGY, PORTS = 0, 1, 2, 3
 
     @staticmethod
-    def from_einsum(arch: Architecture, einsum: Einsum) -> Layout:
+    def from_einsum(arch: Architecture, einsum: Einsum) -> FormulaLayout:
         """That of a problem on a design."""
         ports = tuple((m.name, port.name) for m in arch.memories for port in m.ports)
-        return Layout(ports, len(arch.memories), len(einsum.tensors))
+        return FormulaLayout(ports, len(arch.memories), len(einsum.tensors))
 
     @property
     def levels(self) -> int:
@@ -91,7 +91,7 @@ def closed_form(einsum: Einsum, arch: Architecture, nest: Nest) -> Compiled:
 
     Inputs are the sizes of the dimensions, then the bounds of the loops, each more than one and
     none longer than what is left of its dimension, then the shares of main memory's words where
-    ``less_of_main``. Results are in the order of :class:`Layout`.
+    ``less_of_main``. Results are in the order of :class:`FormulaLayout`.
     """
     formula = Formula()
     sizes = [formula.input() for _ in einsum.dims]
@@ -102,13 +102,15 @@ def closed_form(einsum: Einsum, arch: Architecture, nest: Nest) -> Compiled:
     count = Count(einsum, arch, nest.turning(factors.shape), sizes, factors)
     traffic = count.traffic()
     if nest.shares or main_shares:
-        traffic = Shares.from_einsum(einsum, nest.keep, nest.shares, main_shares).traffic(traffic)
+        traffic = WordShares.from_einsum(einsum, nest.keep, nest.shares, main_shares).traffic(
+            traffic
+        )
     return formula.compiled(row_of(cost_of(einsum, arch, traffic, sizes)))
 
 
 @final
 @dataclass(frozen=True)
-class Shares:
+class WordShares:
     """What is left of words, by memory and tensor.
 
     Attributes:
@@ -123,7 +125,7 @@ class Shares:
     @staticmethod
     def from_einsum(
         einsum: Einsum, keep: Keep, shares: Sequence[float], main_shares: Sequence[Number]
-    ) -> Shares:
+    ) -> WordShares:
         """Shares of each tensor's bits and main memory's words; empty = all of them."""
         element = np.array(shares or [1.0] * len(einsum.tensors))
         out = np.full((len(keep), len(einsum.tensors)), 1.0, dtype=object)
@@ -133,9 +135,9 @@ class Shares:
             out[0, t] = share
             for level in levels[1:2]:
                 into[level, t] = share
-        return Shares(element, out, into)
+        return WordShares(element, out, into)
 
-    def traffic(self, traffic: Traffic) -> Traffic:
+    def traffic(self, traffic: AccessCounts) -> AccessCounts:
         """Counts of words that are left."""
         element = _per_mapping(self.element, traffic)
         out, into = _per_mapping(self.out, traffic), _per_mapping(self.into, traffic)
@@ -150,13 +152,13 @@ class Shares:
         )
 
 
-def _per_mapping(shares: NDArray[Any], traffic: Traffic) -> NDArray[Any]:
+def _per_mapping(shares: NDArray[Any], traffic: AccessCounts) -> NDArray[Any]:
     """Shares that broadcast against counts, which have an axis of mappings or none."""
     return shares if traffic.reads.ndim == 2 else shares.astype(np.float64)[..., None]
 
 
-def row_of(cost: Cost) -> list[Number]:
-    """A cost in the order of :class:`Layout`; of one mapping or as formulas."""
+def row_of(cost: MappingCost) -> list[Number]:
+    """A cost in the order of :class:`FormulaLayout`; of one mapping or as formulas."""
     steps = cost.traffic.steps if cost.zeros is None else cost.zeros.steps
     return [
         cost.cycles,

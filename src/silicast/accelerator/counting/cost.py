@@ -17,7 +17,7 @@ from typing import Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.accelerator.counting.accounting import Traffic, account
+from silicast.accelerator.counting.accounting import AccessCounts, account
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.counting.formula import Number, ceil, maximum, minimum, occurs
 from silicast.accelerator.counting.mapping import MappingBatch
@@ -34,7 +34,7 @@ ROUNDING = 1e-12
 
 @final
 @dataclass(frozen=True)
-class Cost:
+class MappingCost:
     """Costs of many mappings.
 
     Attributes:
@@ -54,7 +54,7 @@ class Cost:
 
     einsum: Einsum
     architecture: Architecture
-    traffic: Traffic
+    traffic: AccessCounts
     zeros: SparseTraffic | None
     points: F64
     port_cycles: dict[tuple[str, str], F64]
@@ -100,7 +100,7 @@ class Cost:
         """
         if self.zeros is None:
             return self.traffic.reads + self.traffic.fills + self.traffic.updates
-        moved = _Moved(self.einsum, self.architecture, self.traffic, self.zeros)
+        moved = _MovedWords(self.einsum, self.architecture, self.traffic, self.zeros)
         total = np.zeros_like(self.traffic.reads)
         for level, t in np.ndindex(total.shape[:2]):
             for _, name in _FIELDS:
@@ -154,7 +154,7 @@ class Cost:
 
 def cost(
     einsum: Einsum, architecture: Architecture, batch: MappingBatch, sizes: F64 | None = None
-) -> Cost:
+) -> MappingCost:
     """Energy and time of each mapping of a batch.
 
     Args:
@@ -173,13 +173,13 @@ def cost(
 def cost_of(
     einsum: Einsum,
     architecture: Architecture,
-    traffic: Traffic,
+    traffic: AccessCounts,
     sizes: Sequence[Number] | F64 | None = None,
     zeros: SparseTraffic | None = None,
-) -> Cost:
+) -> MappingCost:
     """:func:`cost` of what is already counted."""
     points = float(einsum.points) if sizes is None else math.prod(sizes, start=1.0)
-    moved = _Moved(einsum, architecture, traffic, zeros)
+    moved = _MovedWords(einsum, architecture, traffic, zeros)
     ports = moved.port_cycles()
     marches = march_cycles(einsum, architecture, traffic)
     steps = traffic.steps if zeros is None else zeros.steps
@@ -198,7 +198,7 @@ def cost_of(
         computes = moved.none + points * energy
     else:
         computes = zeros.computes.actual * energy + zeros.computes.gated * compute.gated_pj
-    return Cost(
+    return MappingCost(
         einsum=einsum,
         architecture=architecture,
         traffic=traffic,
@@ -215,7 +215,7 @@ def cost_of(
     )
 
 
-def value_of(result: Cost, objective: Objective) -> F64:
+def value_of(result: MappingCost, objective: Objective) -> F64:
     """The objective of every mapping of a batch; infinite where its tiles do not fit."""
     values = {
         "energy": result.energy_pj,
@@ -287,14 +287,14 @@ _FIELDS: tuple[tuple[Action, str], ...] = (
 
 
 @final
-class _Moved:
+class _MovedWords:
     """Words that one instance of a memory moves, and what that takes."""
 
     def __init__(
         self,
         einsum: Einsum,
         architecture: Architecture,
-        traffic: Traffic,
+        traffic: AccessCounts,
         zeros: SparseTraffic | None,
     ) -> None:
         self.einsum = einsum
@@ -454,12 +454,12 @@ class _Moved:
         return energy
 
 
-def none_of(traffic: Traffic) -> Number:
+def none_of(traffic: AccessCounts) -> Number:
     """Zero for every mapping."""
     return np.zeros(len(traffic)) if isinstance(traffic.steps, np.ndarray) else 0.0
 
 
-def march_cycles(einsum: Einsum, architecture: Architecture, traffic: Traffic) -> Number:
+def march_cycles(einsum: Einsum, architecture: Architecture, traffic: AccessCounts) -> Number:
     """Cycles in which a systolic mesh is loaded, filled and emptied, over all its folds.
 
     A fold of an R x C mesh loads its stationary tile row by row (R cycles); then the last unit
@@ -486,7 +486,7 @@ def march_cycles(einsum: Einsum, architecture: Architecture, traffic: Traffic) -
     return total
 
 
-def _leakage(architecture: Architecture, traffic: Traffic, cycles: F64) -> Number:
+def _leakage(architecture: Architecture, traffic: AccessCounts, cycles: F64) -> Number:
     rows = []
     for level, memory in enumerate(architecture.memories):
         count = architecture.instances[level] if architecture.idle_leaks else traffic.used[level]
@@ -496,7 +496,7 @@ def _leakage(architecture: Architecture, traffic: Traffic, cycles: F64) -> Numbe
     return np.array(rows)
 
 
-def _hops(architecture: Architecture, traffic: Traffic, moved: _Moved) -> Number:
+def _hops(architecture: Architecture, traffic: AccessCounts, moved: _MovedWords) -> Number:
     """A word that enters a mesh goes half its sides, on average, along each axis."""
     total = moved.none
     number = -1

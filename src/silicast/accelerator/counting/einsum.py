@@ -27,7 +27,7 @@ INPUTS, WEIGHTS, OUTPUTS = "Inputs", "Weights", "Outputs"
 
 @final
 @dataclass(frozen=True)
-class Tensor:
+class EinsumTensor:
     """An operand or the result of an einsum.
 
     Attributes:
@@ -88,7 +88,7 @@ class Einsum:
 
     name: str
     bounds: Mapping[str, int]
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[EinsumTensor, ...]
 
     def __post_init__(self) -> None:
         for dim, size in self.bounds.items():
@@ -128,7 +128,7 @@ class Einsum:
         return tuple(tensor.name for tensor in self.tensors)
 
     @cached_property
-    def output(self) -> Tensor:
+    def output(self) -> EinsumTensor:
         """The tensor that is accumulated into."""
         return next(tensor for tensor in self.tensors if tensor.is_output)
 
@@ -157,7 +157,7 @@ class Einsum:
             ),
         )
 
-    def tensor(self, name: str) -> Tensor:
+    def tensor(self, name: str) -> EinsumTensor:
         """The tensor of that name.
 
         Raises:
@@ -195,8 +195,8 @@ def conv2d(
         name="conv2d",
         bounds={"G": groups, **bounds} if groups > 1 else bounds,
         tensors=(
-            Tensor(WEIGHTS, (*group, *_plain("CMRS"))),
-            Tensor(
+            EinsumTensor(WEIGHTS, (*group, *_plain("CMRS"))),
+            EinsumTensor(
                 INPUTS,
                 (
                     *group,
@@ -205,7 +205,7 @@ def conv2d(
                     (("S", dilation), ("Q", stride)),
                 ),
             ),
-            Tensor(OUTPUTS, (*group, *_plain("NMQP")), is_output=True),
+            EinsumTensor(OUTPUTS, (*group, *_plain("NMQP")), is_output=True),
         ),
     )
 
@@ -242,9 +242,9 @@ def matmul(*, m: int, n: int, k: int, batch: int = 1, weights_per_batch: bool = 
         name="matmul",
         bounds={"B": batch, **bounds} if batch > 1 else bounds,
         tensors=(
-            Tensor(WEIGHTS, (*current, *_plain("KN"))),
-            Tensor(INPUTS, (*some, *_plain("MK"))),
-            Tensor(OUTPUTS, (*some, *_plain("MN")), is_output=True),
+            EinsumTensor(WEIGHTS, (*current, *_plain("KN"))),
+            EinsumTensor(INPUTS, (*some, *_plain("MK"))),
+            EinsumTensor(OUTPUTS, (*some, *_plain("MN")), is_output=True),
         ),
     )
 

@@ -1,6 +1,7 @@
 """Arithmetic written down once and evaluated often: for one row of numbers, or for many rows.
 
-A :class:`Formula` is built with operators on :class:`Value` and with the functions of this module,
+A :class:`Formula` is built with operators on :class:`FormulaValue` and with the functions of this
+module,
 which take arrays and numbers as well; constants are folded, what occurs twice is computed once, and
 what no result needs is left out. All operations are IEEE add,
 subtract, multiply, divide, floor, ceiling, least and greatest, so that a row of numbers gives the
@@ -66,7 +67,7 @@ _COMMUTE = frozenset({"add", "multiply", "minimum", "maximum", "gcd"})
 
 
 @final
-class Value:
+class FormulaValue:
     """A quantity of a formula: an input, or what an operation gives."""
 
     __slots__ = ("formula", "index")
@@ -77,26 +78,26 @@ class Value:
         self.formula = formula
         self.index = index
 
-    def __add__(self, other: Value | float) -> Value | float:
+    def __add__(self, other: FormulaValue | float) -> FormulaValue | float:
         return self.formula.apply("add", self, other)
 
     __radd__ = __add__
 
-    def __sub__(self, other: Value | float) -> Value | float:
+    def __sub__(self, other: FormulaValue | float) -> FormulaValue | float:
         return self.formula.apply("subtract", self, other)
 
-    def __rsub__(self, other: float) -> Value | float:
+    def __rsub__(self, other: float) -> FormulaValue | float:
         return self.formula.apply("subtract", other, self)
 
-    def __mul__(self, other: Value | float) -> Value | float:
+    def __mul__(self, other: FormulaValue | float) -> FormulaValue | float:
         return self.formula.apply("multiply", self, other)
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Value | float) -> Value | float:
+    def __truediv__(self, other: FormulaValue | float) -> FormulaValue | float:
         return self.formula.apply("divide", self, other)
 
-    def __rtruediv__(self, other: float) -> Value | float:
+    def __rtruediv__(self, other: float) -> FormulaValue | float:
         return self.formula.apply("divide", other, self)
 
 
@@ -117,19 +118,21 @@ class Formula:
         self.inputs = 0
         self.steps: list[tuple[str, int | float, int | float]] = []
         """Operation and its arguments: indices of quantities, or constants (floats)."""
-        self.known: dict[tuple[str | int | float, ...], Value] = {}
+        self.known: dict[tuple[str | int | float, ...], FormulaValue] = {}
         """Values by operation, arguments, and which of these are constants: 1 equals 1.0."""
 
-    def input(self) -> Value:
+    def input(self) -> FormulaValue:
         """A further input; all come before the first operation."""
         assert len(self.steps) == self.inputs, "inputs come first"
         self.inputs += 1
         self.steps.append(("input", 0, 0))
-        return Value(self, len(self.steps) - 1)
+        return FormulaValue(self, len(self.steps) - 1)
 
-    def apply(self, name: str, a: Value | float, b: Value | float) -> Value | float:
+    def apply(
+        self, name: str, a: FormulaValue | float, b: FormulaValue | float
+    ) -> FormulaValue | float:
         """What an operation gives; a constant where all that it takes is constant."""
-        if a.__class__ is not Value and b.__class__ is not Value:
+        if a.__class__ is not FormulaValue and b.__class__ is not FormulaValue:
             constant: float = _NUMBERS[name](_argument(a), _argument(b))
             return constant
         if (same := _unchanged(name, a, b)) is not None:
@@ -138,16 +141,16 @@ class Formula:
             a, b = b, a
         step = (name, _argument(a), _argument(b))
         # The first quantity equals the constant one, as a key.
-        key = (*step, a.__class__ is Value, b.__class__ is Value)
+        key = (*step, a.__class__ is FormulaValue, b.__class__ is FormulaValue)
         value = self.known.get(key)
         if value is None:
             self.steps.append(step)
-            value = self.known[key] = Value(self, len(self.steps) - 1)
+            value = self.known[key] = FormulaValue(self, len(self.steps) - 1)
         return value
 
-    def compiled(self, results: Sequence[Value | float]) -> Compiled:
+    def compiled(self, results: Sequence[FormulaValue | float]) -> Compiled:
         """The steps that these results need."""
-        needed = {each.index for each in results if isinstance(each, Value)}
+        needed = {each.index for each in results if isinstance(each, FormulaValue)}
         for index in range(len(self.steps) - 1, self.inputs - 1, -1):
             if index in needed:
                 needed |= {x for x in self.steps[index][1:] if isinstance(x, int)}
@@ -157,7 +160,7 @@ class Formula:
 
 def _applied(name: str, a: Number, b: Number) -> Number:
     for x in (a, b):
-        if x.__class__ is Value:
+        if x.__class__ is FormulaValue:
             return x.formula.apply(name, a, b)
     return _ARRAYS[name](a, b)
 
@@ -189,26 +192,28 @@ def gcd(a: Number, b: Number) -> Number:
 
 def occurs(x: Number) -> bool:
     """Whether a count is more than zero in any row; a quantity of a formula counts as more."""
-    return x.__class__ is Value or bool(np.any(x))
+    return x.__class__ is FormulaValue or bool(np.any(x))
 
 
-def _argument(x: Value | float) -> int | float:
-    return x.index if isinstance(x, Value) else float(x)
+def _argument(x: FormulaValue | float) -> int | float:
+    return x.index if isinstance(x, FormulaValue) else float(x)
 
 
-def _later(a: Value | float, b: Value | float) -> bool:
+def _later(a: FormulaValue | float, b: FormulaValue | float) -> bool:
     """Of arguments that commute, whether the second comes first: quantities in order, then the
     constant.
     """
-    if not isinstance(b, Value):
+    if not isinstance(b, FormulaValue):
         return False
-    return not isinstance(a, Value) or a.index > b.index
+    return not isinstance(a, FormulaValue) or a.index > b.index
 
 
-def _unchanged(name: str, a: Value | float, b: Value | float) -> Value | float | None:
+def _unchanged(
+    name: str, a: FormulaValue | float, b: FormulaValue | float
+) -> FormulaValue | float | None:
     """What multiplying by one, adding nothing and the like leave as it is."""
-    if isinstance(b, Value):
-        if isinstance(a, Value):
+    if isinstance(b, FormulaValue):
+        if isinstance(a, FormulaValue):
             return None
         if name in ("multiply", "divide"):
             return 0.0 if a == 0.0 else b if a == 1.0 and name == "multiply" else None
@@ -247,7 +252,7 @@ class Compiled:
 
 
 def _with_places(
-    formula: Formula, remaining: list[int], results: Sequence[Value | float]
+    formula: Formula, remaining: list[int], results: Sequence[FormulaValue | float]
 ) -> Compiled:
     constants: dict[float, int] = {}
 
@@ -258,9 +263,9 @@ def _with_places(
         for x in formula.steps[index][1:]:
             if isinstance(x, float):
                 constant(x)
-    ends = {each.index for each in results if isinstance(each, Value)}
+    ends = {each.index for each in results if isinstance(each, FormulaValue)}
     for each in results:
-        if not isinstance(each, Value):
+        if not isinstance(each, FormulaValue):
             constant(float(each))
     last = {
         x: n
@@ -288,6 +293,7 @@ def _with_places(
         numbers=tuple((_NUMBERS[name], to, a, b) for name, to, a, b in steps),
         arrays=tuple((_ARRAYS[name], to, a, b) for name, to, a, b in steps),
         results=tuple(
-            position[x.index] if isinstance(x, Value) else constant(float(x)) for x in results
+            position[x.index] if isinstance(x, FormulaValue) else constant(float(x))
+            for x in results
         ),
     )

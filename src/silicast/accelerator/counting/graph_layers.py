@@ -6,11 +6,11 @@ from collections import Counter
 from typing import Any
 
 from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
-from silicast.accelerator.counting.layers import Feed, Layer, distinct
+from silicast.accelerator.counting.layers import EinsumLayer, Feed, distinct
 from silicast.accelerator.counting.neighbours import are_neighbours
 from silicast.accelerator.foreign.reader import Workload
 from silicast.core.errors import SilicastError
-from silicast.kernels.convolution.conv2d_shapes import Shape
+from silicast.kernels.convolution.conv2d_shapes import ConvolutionShape
 from silicast.workload.graphs.graph import Block, Graph
 from silicast.workload.graphs.op import Op
 
@@ -25,7 +25,7 @@ def layers_of(graph: Graph) -> Workload:
     Raises:
         SilicastError: a size is still open.
     """
-    layers: list[Layer] = []
+    layers: list[EinsumLayer] = []
     feeds: list[Feed] = []
     left: dict[str, int] = {}
     for block in graph.blocks:
@@ -36,12 +36,12 @@ def layers_of(graph: Graph) -> Workload:
                 left[node.op.family] = left.get(node.op.family, 0) + block.count
             else:
                 numbers[node.name] = len(layers)
-                layers.append(Layer(node.name, einsum, block.count))
+                layers.append(EinsumLayer(node.name, einsum, block.count))
         feeds += _feeds(block, numbers, layers)
     return Workload(distinct(layers), left, tuple(feeds))
 
 
-def _feeds(block: Block, numbers: dict[str, int], layers: list[Layer]) -> list[Feed]:
+def _feeds(block: Block, numbers: dict[str, int], layers: list[EinsumLayer]) -> list[Feed]:
     """Products and convolutions of a block of which the next alone takes the result."""
     nodes = {node.name: node for node in block.nodes}
     readers = Counter(name for node in block.nodes for name in set(node.inputs))
@@ -88,7 +88,7 @@ def _einsum(op: Op, name: str) -> Einsum | None:
         op.variant.flag(f"backward_{of}") for of in ("data", "weights")
     ):
         return None
-    shape = Shape.from_dims(sizes)
+    shape = ConvolutionShape.from_dims(sizes)
     if shape.stride_h != shape.stride_w:
         return None
     return conv2d(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import final
 
 from silicast.accelerator.counting.graph_layers import layers_of
-from silicast.accelerator.counting.layers import Feed, Layer, apart, shape_of
+from silicast.accelerator.counting.layers import EinsumLayer, Feed, apart, shape_of
 from silicast.accelerator.counting.neighbours import pair_of
 from silicast.accelerator.design.architecture import Architecture
 from silicast.accelerator.design.architecture_file import find_design
@@ -73,7 +73,7 @@ class MappedLayers:
     """
 
     architecture: Architecture
-    layers: tuple[Layer, ...]
+    layers: tuple[EinsumLayer, ...]
     answers: tuple[Mapped, ...]
     left: dict[str, int]
     fused: tuple[FusedLayers, ...] = ()

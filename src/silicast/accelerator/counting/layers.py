@@ -13,7 +13,7 @@ from silicast.accelerator.counting.neighbours import are_neighbours
 
 @final
 @dataclass(frozen=True)
-class Layer:
+class EinsumLayer:
     """An einsum that runs ``count`` times.
 
     Attributes:
@@ -27,20 +27,20 @@ class Layer:
     count: int = 1
 
 
-def distinct(layers: Iterable[Layer]) -> tuple[Layer, ...]:
+def distinct(layers: Iterable[EinsumLayer]) -> tuple[EinsumLayer, ...]:
     """Layers of equal shape put together, in the order in which they first come.
 
     >>> from silicast.accelerator.counting.einsum import matmul
     >>> product = matmul(m=2, n=2, k=2)
-    >>> [each.count for each in distinct([Layer("a", product), Layer("b", product, 2)])]
+    >>> [each.count for each in distinct([EinsumLayer("a", product), EinsumLayer("b", product, 2)])]
     [3]
     """
-    table: dict[tuple[object, ...], Layer] = {}
+    table: dict[tuple[object, ...], EinsumLayer] = {}
     for layer in layers:
         key = shape_of(layer.einsum)
         known = table.get(key)
         count = layer.count + (known.count if known else 0)
-        table[key] = Layer(known.name if known else layer.name, layer.einsum, count)
+        table[key] = EinsumLayer(known.name if known else layer.name, layer.einsum, count)
     return tuple(table.values())
 
 
@@ -68,12 +68,12 @@ class Feed:
     count: int = 1
 
 
-def in_a_row(layers: Sequence[Layer]) -> tuple[Feed, ...]:
+def in_a_row(layers: Sequence[EinsumLayer]) -> tuple[Feed, ...]:
     """Neighbours of a list whose sizes belong together.
 
     >>> from silicast.accelerator.counting.einsum import matmul
     >>> a, b = matmul(m=4, n=8, k=2), matmul(m=4, n=2, k=8)
-    >>> [(each.first, each.second) for each in in_a_row([Layer("a", a), Layer("b", b)])]
+    >>> [(each.first, each.second) for each in in_a_row([EinsumLayer("a", a), EinsumLayer("b", b)])]
     [(0, 1)]
     """
     items = []
@@ -92,7 +92,8 @@ def apart(feeds: Sequence[Feed], gains: Sequence[float]) -> list[int]:
 
     >>> from silicast.accelerator.counting.einsum import matmul
     >>> a = matmul(m=4, n=4, k=4)
-    >>> chain = in_a_row([Layer("", a), Layer("", a), Layer("", a), Layer("", a)])
+    >>> chain = in_a_row([EinsumLayer("", a), EinsumLayer("", a), EinsumLayer("", a),
+    ...     EinsumLayer("", a)])
     >>> apart(chain, [3.0, 5.0, 3.0]), apart(chain, [1.0, 5.0, 3.0])
     ([0, 2], [1])
     """

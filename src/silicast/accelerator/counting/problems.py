@@ -32,7 +32,7 @@ designs: their rows stand in P and what they add up in C, which go as far as M d
 
 @final
 @dataclass(frozen=True)
-class Problem:
+class ProblemShape:
     """A kind of work, but for its sizes.
 
     Attributes:
@@ -75,7 +75,7 @@ class Problem:
         Args:
             way: 0 = the nearest of the grid, -1 and 1 = the next below and above.
 
-        >>> Problem("matmul").grid(np.array([[3.0], [28672.0], [1500.0]])).ravel().tolist()
+        >>> ProblemShape("matmul").grid(np.array([[3.0], [28672.0], [1500.0]])).ravel().tolist()
         [4, 16384, 1024]
         """
         result = np.empty(sizes.shape)

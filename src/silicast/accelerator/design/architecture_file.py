@@ -30,7 +30,7 @@ from silicast.accelerator.zeros.formats import WHOLE_FORMATS, TensorFormat, form
 from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict, decode, read_toml
 from silicast.core.errors import SilicastError, unknown_name
-from silicast.hardware.device_file import LinkTable
+from silicast.hardware.device_file import DeviceLinkTable
 
 PAGE = "docs/how-to/design-an-accelerator.md"
 DESIGNS = "designs"
@@ -115,7 +115,7 @@ class FormatTable(Strict, frozen=True):
     energy_pj: float | None = None
 
 
-class ComputeTable(Strict, frozen=True):
+class ComputeUnitTable(Strict, frozen=True):
     """``[compute]``: the unit that multiplies and adds; ``formats`` left out = in any format."""
 
     name: str = "mac"
@@ -152,7 +152,7 @@ class SystemTable(Strict, frozen=True):
     idle_w: float | None = None
     launch_us: float | None = None
     devices_per_node: int = 8
-    links: dict[str, LinkTable] = {}
+    links: dict[str, DeviceLinkTable] = {}
 
 
 class StoredTable(Strict, frozen=True):
@@ -196,7 +196,7 @@ class ArchitectureFile(Strict, frozen=True):
 
     name: str
     level: tuple[LevelTable, ...]
-    compute: ComputeTable
+    compute: ComputeUnitTable
     format: Literal[1] = 1
     clock_mhz: float = 1000.0
     idle_leaks: bool = True

@@ -2,7 +2,7 @@
 
 >>> from silicast.accelerator.design.architecture import Architecture, Compute, Memory
 >>> check_architecture(Architecture("x", (Memory("dram"),), Compute("mac", per_cycle=0)))
-[Problem(field='mac.per_cycle', expected='more than 0', found='0', hint='', told=False)]
+[ArchitectureFault(field='mac.per_cycle', expected='more than 0', found='0', hint='', told=False)]
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from silicast.core.errors import SilicastError
 
 @final
 @dataclass(frozen=True)
-class Problem:
+class ArchitectureFault:
     """Something that is wrong with an architecture.
 
     Attributes:
@@ -45,7 +45,7 @@ class Problem:
         return SilicastError(self.message, field=self.field, hint=self.hint, file=file)
 
 
-def check_architecture(architecture: Architecture) -> list[Problem]:
+def check_architecture(architecture: Architecture) -> list[ArchitectureFault]:
     """Everything that is wrong with an architecture; an empty list is a pass.
 
     Checked are its structure, the range of every number, and ports against the words they carry.
@@ -53,20 +53,20 @@ def check_architecture(architecture: Architecture) -> list[Problem]:
     return [*_structure(architecture), *_numbers(architecture)]
 
 
-def _structure(architecture: Architecture) -> Iterator[Problem]:
+def _structure(architecture: Architecture) -> Iterator[ArchitectureFault]:
     if not architecture.nodes or not isinstance(architecture.nodes[0], Memory):
-        yield Problem("level[0]", "a memory that every tensor starts in", "none")
+        yield ArchitectureFault("level[0]", "a memory that every tensor starts in", "none")
         return
     first = architecture.nodes[0]
     if first.keeps is not None:
-        yield Problem(
+        yield ArchitectureFault(
             f"{first.name}.keeps",
             "nothing: the first memory keeps every tensor",
             ", ".join(first.keeps),
         )
     names = [node.name for node in architecture.nodes]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        yield Problem(f"{name}.name", "a name of its own", f"{names.count(name)} levels")
+        yield ArchitectureFault(f"{name}.name", "a name of its own", f"{names.count(name)} levels")
     last: Memory | None = None
     for node in architecture.nodes:
         if isinstance(node, Memory):
@@ -75,19 +75,21 @@ def _structure(architecture: Architecture) -> Iterator[Problem]:
             isinstance(inner, Memory) and inner.may_keep(node.systolic)
             for inner in architecture.nodes[architecture.nodes.index(node) + 1 :]
         ):
-            yield Problem(
+            yield ArchitectureFault(
                 f"{node.name}.systolic", "a tensor that a memory further in keeps", node.systolic
             )
     if last is not None and last.keeps == () and not last.may_bypass:
-        yield Problem(f"{last.name}.keeps", "at least one tensor, or no such level", "none")
+        yield ArchitectureFault(
+            f"{last.name}.keeps", "at least one tensor, or no such level", "none"
+        )
 
 
-def _numbers(architecture: Architecture) -> Iterator[Problem]:
+def _numbers(architecture: Architecture) -> Iterator[ArchitectureFault]:
     compute = architecture.compute
     yield from _above(f"{compute.name}.per_cycle", compute.per_cycle)
     yield from _above("clock_mhz", architecture.clock_hz / 1e6)
     if not architecture.overhead >= 1:
-        yield Problem("overhead", "1 or more", f"{architecture.overhead:g}")
+        yield ArchitectureFault("overhead", "1 or more", f"{architecture.overhead:g}")
     for field, value in (
         ("energy_pj", compute.energy_pj),
         ("leak_pj", compute.leak_pj_per_cycle),
@@ -104,14 +106,14 @@ def _numbers(architecture: Architecture) -> Iterator[Problem]:
             yield from _memory(node)
 
 
-def _memory(memory: Memory) -> Iterator[Problem]:
+def _memory(memory: Memory) -> Iterator[ArchitectureFault]:
     name = memory.name
     if memory.capacity_words is not None:
         yield from _above(f"{name}.capacity_words", memory.capacity_words)
     if memory.bank_words is not None:
         yield from _above(f"{name}.bank_words", memory.bank_words)
         if memory.bank_words > (memory.capacity_words or 0):
-            yield Problem(
+            yield ArchitectureFault(
                 f"{name}.bank_words",
                 f"at most its {memory.capacity_words} words",
                 f"{memory.bank_words:g}",
@@ -125,14 +127,14 @@ def _memory(memory: Memory) -> Iterator[Problem]:
         yield from _wide_enough(memory, port, f"{where}.words_per_cycle")
         for tensor in port.tensors:
             if not memory.may_keep(tensor):
-                yield Problem(f"{where}.tensors", "tensors that the memory keeps", tensor)
+                yield ArchitectureFault(f"{where}.tensors", "tensors that the memory keeps", tensor)
     yield from _zeros(memory)
     for tensor in memory.may_bypass:
         if not memory.may_keep(tensor):
-            yield Problem(f"{name}.may_bypass", "tensors of keeps", tensor)
+            yield ArchitectureFault(f"{name}.may_bypass", "tensors of keeps", tensor)
 
 
-def _wide_enough(memory: Memory, port: Port, field: str) -> Iterator[Problem]:
+def _wide_enough(memory: Memory, port: Port, field: str) -> Iterator[ArchitectureFault]:
     """A port that moves less than one word in the cycles of a block has words that are too wide:
     nothing is stored or moved in parts of them.
     """
@@ -140,7 +142,7 @@ def _wide_enough(memory: Memory, port: Port, field: str) -> Iterator[Problem]:
     words = port.words_per_cycle * memory.block_words
     if 0 < words < 1 and memory.word_bits > 0:
         bits = port.words_per_cycle * memory.word_bits
-        yield Problem(
+        yield ArchitectureFault(
             field,
             f"a port as wide as a word of {memory.word_bits} bits (at least "
             f"{1 / memory.block_words:g} words a cycle, blocks are of {memory.block_words:g})",
@@ -150,7 +152,7 @@ def _wide_enough(memory: Memory, port: Port, field: str) -> Iterator[Problem]:
         )
 
 
-def _zeros(memory: Memory) -> Iterator[Problem]:
+def _zeros(memory: Memory) -> Iterator[ArchitectureFault]:
     """Formats, metadata and eliminations."""
     name = memory.name
     yield from _not_below(f"{name}.gated_pj", memory.gated_pj)
@@ -166,13 +168,13 @@ def _zeros(memory: Memory) -> Iterator[Problem]:
     formatted = [each.tensor for each in memory.formats]
     for tensor in formatted:
         if not memory.may_keep(tensor):
-            yield Problem(f"{name}.format", "tensors that the memory keeps", tensor)
+            yield ArchitectureFault(f"{name}.format", "tensors that the memory keeps", tensor)
     for rule in memory.eliminations:
         where = f"{name}.{rule.kind}"
         if not rule.conditions:
-            yield Problem(f"{where}.when_zero", "at least one tensor", "none")
+            yield ArchitectureFault(f"{where}.when_zero", "at least one tensor", "none")
         if rule.target in rule.conditions and rule.target not in formatted:
-            yield Problem(
+            yield ArchitectureFault(
                 f"{where}.when_zero",
                 f"another tensor, or a format that says where "
                 f"{rule.target} is zero before it is read",
@@ -180,14 +182,14 @@ def _zeros(memory: Memory) -> Iterator[Problem]:
             )
 
 
-def _above(field: str, value: float) -> Iterator[Problem]:
+def _above(field: str, value: float) -> Iterator[ArchitectureFault]:
     if not (value > 0 and math.isfinite(value)):
-        yield Problem(field, "more than 0", f"{value:g}")
+        yield ArchitectureFault(field, "more than 0", f"{value:g}")
 
 
-def _not_below(field: str, value: float | None) -> Iterator[Problem]:
+def _not_below(field: str, value: float | None) -> Iterator[ArchitectureFault]:
     if value is not None and not (value >= 0 and math.isfinite(value)):
-        yield Problem(field, "0 or more", f"{value:g}")
+        yield ArchitectureFault(field, "0 or more", f"{value:g}")
 
 
 def check_tensors(architecture: Architecture, names: Sequence[str]) -> None:

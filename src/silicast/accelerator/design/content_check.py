@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from silicast.accelerator.counting.einsum import INPUTS, OUTPUTS, WEIGHTS
 from silicast.accelerator.counting.problems import GROUPED, PRODUCTS
-from silicast.accelerator.counting.problems import Problem as Work
+from silicast.accelerator.counting.problems import ProblemShape as Work
 from silicast.accelerator.design.architecture import FanOut
-from silicast.accelerator.design.check import Problem, check_tensors, require_tensor
+from silicast.accelerator.design.check import ArchitectureFault, check_tensors, require_tensor
 from silicast.accelerator.zeros.density import check_density
 from silicast.core.dtypes import BITS
 from silicast.core.errors import SilicastError
@@ -28,7 +28,7 @@ DIMS = tuple(dict.fromkeys((*Work(PRODUCTS).dims, *Work(GROUPED).dims)))
 """Of products and convolutions, batched and grouped."""
 
 
-def check_content(design: Design) -> Iterator[Problem]:
+def check_content(design: Design) -> Iterator[ArchitectureFault]:
     """Everything that is wrong with a file whose levels are in order."""
     content = design.content
     yield from _told(partial(check_tensors, design.architecture, TENSORS))
@@ -39,48 +39,56 @@ def check_content(design: Design) -> Iterator[Problem]:
         yield from _rule(design, rule, f"constraint[{number}]")
     for dim, numbers in content.policy.round_up.items():
         if min(numbers, default=1) < 1:
-            yield Problem(f"policy.round_up.{dim}", "numbers of at least 1", f"{min(numbers)}")
+            yield ArchitectureFault(
+                f"policy.round_up.{dim}", "numbers of at least 1", f"{min(numbers)}"
+            )
     memories = [memory.name for memory in design.architecture.memories]
     if content.policy.first and content.policy.first not in memories:
-        yield Problem("policy.first", f"one of {', '.join(memories)}", content.policy.first)
+        yield ArchitectureFault(
+            "policy.first", f"one of {', '.join(memories)}", content.policy.first
+        )
     if not 0 <= content.least_utilisation <= 1:
-        yield Problem("least_utilisation", "a share from 0 to 1", f"{content.least_utilisation:g}")
+        yield ArchitectureFault(
+            "least_utilisation", "a share from 0 to 1", f"{content.least_utilisation:g}"
+        )
     yield from _formats(design)
     yield from _system(design)
 
 
-def _told(check: Callable[[], None]) -> Iterator[Problem]:
+def _told(check: Callable[[], None]) -> Iterator[ArchitectureFault]:
     """The problem that a check raises, in its own words."""
     try:
         check()
     except SilicastError as error:
         value = f"{error.file}: {error.message}" if error.file else error.message
-        yield Problem(error.field, "", value, error.hint, told=True)
+        yield ArchitectureFault(error.field, "", value, error.hint, told=True)
 
 
-def _rule(design: Design, rule: RuleTable, where: str) -> Iterator[Problem]:
+def _rule(design: Design, rule: RuleTable, where: str) -> Iterator[ArchitectureFault]:
     nodes = {node.name: node for node in design.architecture.nodes}
     node = nodes.get(rule.level)
     if node is None:
-        yield Problem(f"{where}.level", f"one of {', '.join(nodes)}", rule.level)
+        yield ArchitectureFault(f"{where}.level", f"one of {', '.join(nodes)}", rule.level)
         return
     axes = len(node.mesh) if isinstance(node, FanOut) else 0
     if rule.axis is not None and not 0 <= rule.axis < axes:
         value = f"axis {rule.axis} of {axes}" if axes else f"an axis of the memory {rule.level}"
-        yield Problem(f"{where}.axis", "an axis of a fan-out, from 0", value)
+        yield ArchitectureFault(f"{where}.axis", "an axis of a fan-out, from 0", value)
     for field, dims in (("fixed", rule.fixed), ("most", rule.most), ("innermost", rule.innermost)):
         for dim in dims:
             if dim not in DIMS:
-                yield Problem(f"{where}.{field}", f"dimensions among {', '.join(DIMS)}", dim)
+                yield ArchitectureFault(
+                    f"{where}.{field}", f"dimensions among {', '.join(DIMS)}", dim
+                )
     for tensor in rule.indexing:
         yield from _told(partial(require_tensor, tensor, TENSORS, f"{where}.indexing"))
 
 
-def _formats(design: Design) -> Iterator[Problem]:
+def _formats(design: Design) -> Iterator[ArchitectureFault]:
     for name, table in design.content.compute.formats.items():
         where = f"compute.formats.{name}"
         if name not in BITS:
-            yield Problem(
+            yield ArchitectureFault(
                 where,
                 "a number format",
                 f"unknown number format {name!r}",
@@ -91,7 +99,7 @@ def _formats(design: Design) -> Iterator[Problem]:
         yield from _in_range(f"{where}.energy_pj", table.energy_pj, zero=True)
 
 
-def _system(design: Design) -> Iterator[Problem]:
+def _system(design: Design) -> Iterator[ArchitectureFault]:
     vector, system = design.content.vector, design.content.system
     for name in ("per_cycle", "special_per_cycle"):
         yield from _in_range(f"vector.{name}", getattr(vector, name, None))
@@ -101,7 +109,7 @@ def _system(design: Design) -> Iterator[Problem]:
         where = f"vector.operations.{name}"
         yield from _in_range(where, value)
         if name not in KINDS:
-            yield Problem(where, f"a kind among {', '.join(KINDS)}", name)
+            yield ArchitectureFault(where, f"a kind among {', '.join(KINDS)}", name)
     for name in ("memory_gb", "memory_gb_per_s", "power_w", "devices_per_node"):
         yield from _in_range(f"system.{name}", getattr(system, name))
     for name in ("launch_us", "idle_w"):
@@ -110,7 +118,9 @@ def _system(design: Design) -> Iterator[Problem]:
         yield from _in_range(f"system.links.{name}.bandwidth_gb_per_s", link.bandwidth_gb_per_s)
 
 
-def _in_range(field: str, value: float | None, *, zero: bool = False) -> Iterator[Problem]:
+def _in_range(
+    field: str, value: float | None, *, zero: bool = False
+) -> Iterator[ArchitectureFault]:
     if value is None or 0 < value < math.inf or (zero and value == 0):
         return
-    yield Problem(field, "0 or more" if zero else "more than 0", f"{value:g}")
+    yield ArchitectureFault(field, "0 or more" if zero else "more than 0", f"{value:g}")

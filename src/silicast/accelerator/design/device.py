@@ -12,7 +12,7 @@ import msgspec
 from silicast.accelerator.counting.einsum import INPUTS, OUTPUTS, WEIGHTS
 from silicast.accelerator.design.architecture import Architecture, Memory, Port
 from silicast.accelerator.design.architecture_file import ArchitectureFile, Design, checked
-from silicast.accelerator.design.check import Problem
+from silicast.accelerator.design.check import ArchitectureFault
 from silicast.accelerator.design.chip import Chip
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.errors import SilicastError
@@ -60,7 +60,7 @@ def device_of_design(table: Mapping[str, Any], file: str = "") -> Device:
     )  # fmt: skip
 
 
-def wrong_as_device(design: Design) -> Iterator[Problem]:
+def wrong_as_device(design: Design) -> Iterator[ArchitectureFault]:
     """What keeps every kernel from running on a design whose layers could be mapped."""
     formats = design.content.compute.formats
     bits = min((mapped_bits(name) for name in formats), default=LEAST_BITS)
@@ -73,7 +73,7 @@ def wrong_as_device(design: Design) -> Iterator[Problem]:
         room = memory.usable_words * memory.word_bits
         if room < len(tensors) * bits:
             need = len(tensors) * bits * memory.buffers
-            yield Problem(
+            yield ArchitectureFault(
                 f"{memory.name}.capacity_words",
                 f"room for a word of {bits:g} bits of {', '.join(tensors)} as a device "
                 f"({need:g} bits, capacity_words x word_bits)",

@@ -31,12 +31,12 @@ CLASSICAL = 3.0
 """Exponent of energy over feature size while voltage shrank with it (Dennard et al., 1974)."""
 
 
-class _Table(Strict, frozen=True):
+class _NodeTable(Strict, frozen=True):
     source: str
     sure: Literal["read", "recalled"]
 
 
-class EnergyTable(_Table, frozen=True):
+class NodeEnergyTable(_NodeTable, frozen=True):
     """Energies of operations at two nodes, pJ."""
 
     nodes_nm: tuple[float, float]
@@ -44,13 +44,13 @@ class EnergyTable(_Table, frozen=True):
     sram: dict[str, tuple[float, float]]
 
 
-class CellTable(_Table, frozen=True):
+class CellTable(_NodeTable, frozen=True):
     """Area of an SRAM cell by node, um2."""
 
     um2: dict[str, float]
 
 
-class WaferTable(_Table, frozen=True):
+class WaferTable(_NodeTable, frozen=True):
     """Prices by node, US dollars, and their range relative to these."""
 
     diameter_mm: float
@@ -58,14 +58,14 @@ class WaferTable(_Table, frozen=True):
     range: tuple[float, float]
 
 
-class DefectTable(_Table, frozen=True):
+class DefectTable(_NodeTable, frozen=True):
     """Defects a square centimetre: low, usual, high; and how they cluster."""
 
     per_cm2: tuple[float, float, float]
     clusters: float
 
 
-class ArrayTable(_Table, frozen=True):
+class MemoryArrayTable(_NodeTable, frozen=True):
     """Parts of arrays that compute in memory, at one node and 1 V; units in the names."""
 
     node_nm: float
@@ -82,11 +82,11 @@ class Technology(Strict, frozen=True):
     """Content of the file of technologies."""
 
     format: Literal[1]
-    energy: tuple[EnergyTable, ...]
+    energy: tuple[NodeEnergyTable, ...]
     cell: CellTable
     wafer: WaferTable
     defects: DefectTable
-    arrays: ArrayTable
+    arrays: MemoryArrayTable
 
 
 @cache
@@ -224,7 +224,7 @@ def between(table: Mapping[str, float], node_nm: float, field: str) -> float:
 
 @final
 @dataclass(frozen=True)
-class Process:
+class NodeScaling:
     """From one node and voltage to another.
 
     Attributes:
@@ -255,7 +255,7 @@ class Process:
 
         >>> from silicast.accelerator.design.architecture_file import find_design
         >>> chip = find_design("tpu-v4-nest").architecture
-        >>> Process(7, 7).applied(chip) == chip
+        >>> NodeScaling(7, 7).applied(chip) == chip
         True
         """
         sram, logic = self.energy("sram").estimate, self.energy("logic").estimate

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar, final
 
 from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
-from silicast.accelerator.counting.layers import Layer, distinct, in_a_row
+from silicast.accelerator.counting.layers import EinsumLayer, distinct, in_a_row
 from silicast.accelerator.design.architecture import (
     Architecture,
     Compute,
@@ -76,13 +76,13 @@ class Maestro(ForeignReader):
 
     def workload(self, path: Path) -> Workload:
         """Layers by their dimensions; dataflows are not taken over, the mapper finds its own."""
-        layers: list[Layer] = []
+        layers: list[EinsumLayer] = []
         left: dict[str, int] = {}
         for name, kind, sizes, strides in _layers(path):
             if kind not in {"CONV", "DSCONV", "GEMM"}:
                 left[kind] = left.get(kind, 0) + 1
                 continue
-            layers.append(Layer(name, _einsum(name, kind, sizes, strides, str(path))))
+            layers.append(EinsumLayer(name, _einsum(name, kind, sizes, strides, str(path))))
         return Workload(distinct(layers), left, in_a_row(layers))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, final
 
-from silicast.accelerator.counting.layers import Feed, Layer
+from silicast.accelerator.counting.layers import EinsumLayer, Feed
 from silicast.accelerator.design.architecture import Architecture
 from silicast.accelerator.design.check import check_architecture
 from silicast.accelerator.mapper.constraints import Constraints
@@ -51,7 +51,7 @@ class Workload:
             first leaves, as it is or with operations on single values between.
     """
 
-    layers: tuple[Layer, ...]
+    layers: tuple[EinsumLayer, ...]
     left: dict[str, int] = field(default_factory=dict)
     feeds: tuple[Feed, ...] = ()
     notes: tuple[str, ...] = ()

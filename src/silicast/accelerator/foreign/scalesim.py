@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar, final
 
 from silicast.accelerator.counting.einsum import INPUTS, OUTPUTS, WEIGHTS, Einsum, conv2d, matmul
-from silicast.accelerator.counting.layers import Layer, distinct, in_a_row
+from silicast.accelerator.counting.layers import EinsumLayer, distinct, in_a_row
 from silicast.accelerator.design.architecture import (
     Architecture,
     Compute,
@@ -169,7 +169,7 @@ def _ports(wires: tuple[float, ...]) -> tuple[Port, ...]:
     return (Port("interface", wires[0]),) if wires else ()
 
 
-def _layer(cells: list[str], number: int, file: str, products: bool) -> Layer:
+def _layer(cells: list[str], number: int, file: str, products: bool) -> EinsumLayer:
     heads = GEMM_COLUMNS if products else CONV_COLUMNS
     sizes = []
     for head, cell in zip(heads, cells[1:], strict=False):
@@ -188,8 +188,8 @@ def _layer(cells: list[str], number: int, file: str, products: bool) -> Layer:
         )
     if products:
         m, n, k = sizes
-        return Layer(cells[0], matmul(m=m, n=n, k=k))
-    return Layer(cells[0], _convolution(cells, sizes, number, file))
+        return EinsumLayer(cells[0], matmul(m=m, n=n, k=k))
+    return EinsumLayer(cells[0], _convolution(cells, sizes, number, file))
 
 
 def _convolution(cells: list[str], sizes: list[int], number: int, file: str) -> Einsum:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar, final
 
 from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
-from silicast.accelerator.counting.layers import Layer
+from silicast.accelerator.counting.layers import EinsumLayer
 from silicast.accelerator.design.architecture import Architecture, Elimination, Memory
 from silicast.accelerator.foreign.reader import READERS, ForeignReader, Hardware, Workload
 from silicast.accelerator.mapper.task import TIMELOOP, described
@@ -26,7 +26,7 @@ OPERATIONS = (
 
 @final
 @READERS.register
-class Timeloop(ForeignReader):
+class TimeloopReader(ForeignReader):
     """Its front end's output; templates are refused."""
 
     name: ClassVar[str] = "timeloop"
@@ -60,7 +60,7 @@ class Timeloop(ForeignReader):
 
     def workload(self, path: Path) -> Workload:
         einsum = described(path).einsum
-        return Workload((Layer(einsum.name, einsum),))
+        return Workload((EinsumLayer(einsum.name, einsum),))
 
 
 def usual_names(einsum: Einsum) -> dict[str, str] | None:
@@ -68,10 +68,10 @@ def usual_names(einsum: Einsum) -> dict[str, str] | None:
 
     Dimensions, but for those of size 1, must be called as there; None = it is none.
 
-    >>> from silicast.accelerator.counting.einsum import Tensor
+    >>> from silicast.accelerator.counting.einsum import EinsumTensor
     >>> rows, columns = (("M", 1),), (("K", 1),)
     >>> a, b, z = (rows, columns), (columns,), (rows,)
-    >>> tensors = (Tensor("A", a), Tensor("B", b), Tensor("Z", z, is_output=True))
+    >>> tensors = (EinsumTensor("A", a), EinsumTensor("B", b), EinsumTensor("Z", z, is_output=True))
     >>> usual_names(Einsum("mv", {"M": 4, "K": 3}, tensors))
     {'A': 'Inputs', 'B': 'Weights', 'Z': 'Outputs'}
     """

@@ -12,8 +12,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, final
 
-from silicast.accelerator.counting.einsum import INPUTS, OUTPUTS, WEIGHTS, Einsum, Rank, Tensor
-from silicast.accelerator.counting.layers import Layer, distinct, in_a_row
+from silicast.accelerator.counting.einsum import (
+    INPUTS,
+    OUTPUTS,
+    WEIGHTS,
+    Einsum,
+    EinsumTensor,
+    Rank,
+)
+from silicast.accelerator.counting.layers import EinsumLayer, distinct, in_a_row
 from silicast.accelerator.design.architecture import (
     Action,
     Architecture,
@@ -52,7 +59,7 @@ RELATION = re.compile(r"\s*(\w+)\s*=\s*(?:(\d+)\s*\*\s*)?(\w+)\s*\+\s*(?:(\d+)\s
 
 @final
 @READERS.register
-class ZigZag(ForeignReader):
+class ZigZagReader(ForeignReader):
     """Memories that serve some dimensions of an array of multipliers."""
 
     name: ClassVar[str] = "zigzag"
@@ -77,7 +84,7 @@ class ZigZag(ForeignReader):
     def workload(self, path: Path) -> Workload:
         """Layers that multiply; poolings and sums are counted among those that are left."""
         file = str(path)
-        layers: list[Layer] = []
+        layers: list[EinsumLayer] = []
         left: dict[str, int] = {}
         other: dict[str, None] = {}
         for index, layer in enumerate(Fields({"": read_yaml(path)}, file=file).tables("")):
@@ -88,7 +95,7 @@ class ZigZag(ForeignReader):
                 left[kind] = left.get(kind, 0) + 1
                 continue
             name = str(layer.get("name") or f"{kind} {layer.values.get('id', index)}")
-            layers.append(Layer(name, _einsum(layer, match)))
+            layers.append(EinsumLayer(name, _einsum(layer, match)))
             given = layer.table("operand_precision").values
             other |= {f"{key} {bits}": None for key, bits in given.items() if bits != WORD_BITS}
         note = (
@@ -259,7 +266,7 @@ def _einsum(layer: Fields, match: re.Match[str]) -> Einsum:
         letter = match[position]
         indices = re.findall(r"\[(\w+)\]", match[position + 1])
         ranks = tuple(sums.get(i.upper(), ((_dim(i), 1),)) for i in indices)
-        tensors.append(Tensor(TENSORS.get(letter, letter), ranks, is_output=position == 1))
+        tensors.append(EinsumTensor(TENSORS.get(letter, letter), ranks, is_output=position == 1))
     remaining = tuple(sorted(tensors, key=lambda t: (t.is_output, t.name != WEIGHTS)))
     try:
         return Einsum(str(layer.get("operator_type")).casefold(), bounds, remaining)

@@ -15,8 +15,8 @@ from silicast.accelerator.counting.einsum import OUTPUTS
 from silicast.accelerator.design.architecture import Memory
 from silicast.accelerator.design.chip import GROUP, chip_of
 from silicast.accelerator.kernels.mapped import (
-    Format,
-    Load,
+    ChipDemand,
+    ChipFormat,
     MappedKernel,
     analysed,
     format_of,
@@ -28,7 +28,7 @@ from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.attention.attention_work import (
-    Sequences,
+    AttentionSequences,
     column,
     element_bytes,
     live_keys,
@@ -60,7 +60,7 @@ class NestAttention(MappedKernel):
         variant = batch.variant
         c = load_physics(GROUP).constants(device.architecture)
         fmt = format_of(device, variant.dtype, variant.kv_dtype or "")
-        work = Sequences.from_batch(batch, decode=self.decode)
+        work = AttentionSequences.from_batch(batch, decode=self.decode)
         causal = variant.flag("causal", default=True)
         heads, groups = column(batch, "num_heads", 1), column(batch, "num_kv_heads", 1)
         width = column(batch, "head_dim", 128)
@@ -99,8 +99,8 @@ class NestAttention(MappedKernel):
 
 
 def _both_products(
-    device: Device, fmt: Format, pairs: F64, rows: F64, keys: F64, width: F64
-) -> Load:
+    device: Device, fmt: ChipFormat, pairs: F64, rows: F64, keys: F64, width: F64
+) -> ChipDemand:
     """Scores and weighted values of ``pairs`` heads, (entries,)."""
     stays = scores_stay(device, fmt, rows, keys)
     one, left = np.ones_like(rows), np.where(stays, 0.0, 1.0)
@@ -109,7 +109,7 @@ def _both_products(
     return load_of(device, fmt, scores).plus(load_of(device, fmt, values))
 
 
-def scores_stay(device: Device, fmt: Format, rows: F64, keys: F64) -> NDArray[np.bool_]:
+def scores_stay(device: Device, fmt: ChipFormat, rows: F64, keys: F64) -> NDArray[np.bool_]:
     """Whether a block of scores, in two buffers, fits the largest memory on the chip."""
     arch = chip_of(device).in_format(fmt.compute, fmt.bits)
     room = max((_room(memory) for memory in arch.memories[1:]), default=0.0)
@@ -122,14 +122,14 @@ def _room(memory: Memory) -> float:
     return memory.usable_words if memory.may_keep(OUTPUTS) else 0.0
 
 
-def _summed(load: Load, work: Sequences, groups: F64) -> Load:
+def _summed(load: ChipDemand, work: AttentionSequences, groups: F64) -> ChipDemand:
     """Over the sequences of each op, for all its key-value heads."""
 
     def total(values: F64) -> F64:
         value: F64 = work.total(values) * groups
         return value
 
-    return Load(
+    return ChipDemand(
         total(load.core_s),
         total(load.main_s),
         total(load.unit_s),

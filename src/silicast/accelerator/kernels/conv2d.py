@@ -8,10 +8,10 @@ from typing import final
 
 import numpy as np
 
-from silicast.accelerator.counting.problems import GROUPED, WINDOWS, Problem
+from silicast.accelerator.counting.problems import GROUPED, WINDOWS, ProblemShape
 from silicast.accelerator.design.chip import DENSE, chip_of
 from silicast.accelerator.kernels.mapped import (
-    Format,
+    ChipFormat,
     MappedKernel,
     analysed,
     format_of,
@@ -23,7 +23,7 @@ from silicast.accelerator.zeros.density import Densities
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
-from silicast.kernels.convolution.conv2d_shapes import Shape
+from silicast.kernels.convolution.conv2d_shapes import ConvolutionShape
 from silicast.kernels.execution_models.conv2d_elsewhere import Conv2dElsewhere
 from silicast.kernels.implementation import Analysis
 from silicast.kernels.registry import register
@@ -38,7 +38,7 @@ class NestConv2d(Conv2dElsewhere, MappedKernel):
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         variant, recipe = batch.variant, RECIPES[batch.variant.dtype]
         fmt = format_of(device, variant.dtype)
-        shape = Shape.from_dims(batch.dims).floats()
+        shape = ConvolutionShape.from_dims(batch.dims).floats()
         forward = not (variant.flag("backward_data") or variant.flag("backward_weights"))
         if forward and chip_of(device).slides:
             sliding = _sliding(device, fmt, shape)
@@ -63,7 +63,7 @@ class NestConv2d(Conv2dElsewhere, MappedKernel):
         )
 
 
-def _sliding(device: Device, fmt: Format, shape: Shape) -> Counted:
+def _sliding(device: Device, fmt: ChipFormat, shape: ConvolutionShape) -> Counted:
     """Windows of one stride along both axes; others are unrolled."""
     parts: list[tuple[I64, Counted]] = []
     even = shape.stride_h == shape.stride_w
@@ -73,7 +73,7 @@ def _sliding(device: Device, fmt: Format, shape: Shape) -> Counted:
                 even & (shape.stride_h == stride) & ((shape.groups > 1.0) == grouped)
             )
             if len(rows):
-                problem = Problem(GROUPED if grouped else WINDOWS, int(stride))
+                problem = ProblemShape(GROUPED if grouped else WINDOWS, int(stride))
                 parts.append((rows, _windows(device, fmt, problem, _rows(shape, rows))))
     remaining = np.flatnonzero(~even)
     if len(remaining):
@@ -84,11 +84,13 @@ def _sliding(device: Device, fmt: Format, shape: Shape) -> Counted:
     return Counted.joined(parts)
 
 
-def _rows(shape: Shape, rows: I64) -> Shape:
-    return Shape(**{name: value[rows] for name, value in vars(shape).items()})
+def _rows(shape: ConvolutionShape, rows: I64) -> ConvolutionShape:
+    return ConvolutionShape(**{name: value[rows] for name, value in vars(shape).items()})
 
 
-def _windows(device: Device, fmt: Format, problem: Problem, shape: Shape) -> Counted:
+def _windows(
+    device: Device, fmt: ChipFormat, problem: ProblemShape, shape: ConvolutionShape
+) -> Counted:
     by_dim = {
         "G": shape.groups,
         "C": shape.c_of_group,
@@ -111,7 +113,7 @@ def _windows(device: Device, fmt: Format, problem: Problem, shape: Shape) -> Cou
 
 
 def _unrolled(
-    device: Device, fmt: Format, shape: Shape, densities: Densities, *, weights: bool
+    device: Device, fmt: ChipFormat, shape: ConvolutionShape, densities: Densities, *, weights: bool
 ) -> Counted:
     """The same multiplications as products; windows unroll on the chip, not in main memory."""
     positions = shape.n * shape.p * shape.q

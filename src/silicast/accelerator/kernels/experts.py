@@ -8,7 +8,7 @@ import numpy as np
 
 from silicast.accelerator.design.chip import GROUP, chip_of
 from silicast.accelerator.kernels.mapped import (
-    Load,
+    ChipDemand,
     MappedKernel,
     analysed,
     format_of,
@@ -22,7 +22,7 @@ from silicast.core.numerics import F64, folded
 from silicast.hardware.device import Device
 from silicast.kernels.experts.moe import Moe, distribution_of
 from silicast.kernels.experts.moe_recipes import is_gated
-from silicast.kernels.experts.routing import Loads, busiest_loads
+from silicast.kernels.experts.routing import ExpertLoads, busiest_loads
 from silicast.kernels.implementation import Analysis
 from silicast.kernels.registry import implementation_for, register
 from silicast.workload.graphs.op import OpBatch
@@ -57,7 +57,7 @@ class NestMoe(MappedKernel):
             parts.append((wide * inner, hidden))
         if not variant.flag("w13"):
             parts.append((hidden, inner))
-        load: Load | None = None
+        load: ChipDemand | None = None
         for n, k in parts:
             current = _products(device, variant.dtype, loads, n, k)
             load = current if load is None else load.plus(current)
@@ -84,7 +84,7 @@ class NestMoe(MappedKernel):
         )
 
 
-def _products(device: Device, dtype: str, loads: Loads, n: F64, k: F64) -> Load:
+def _products(device: Device, dtype: str, loads: ExpertLoads, n: F64, k: F64) -> ChipDemand:
     """One product for each expert that has tokens; experts run side by side where units are."""
     fmt = format_of(device, dtype)
     each, weight = np.broadcast_arrays(loads.tokens_each, loads.weight)
@@ -99,7 +99,7 @@ def _products(device: Device, dtype: str, loads: Loads, n: F64, k: F64) -> Load:
         summed: F64 = folded(values.reshape(each.shape))
         return summed
 
-    return Load(
+    return ChipDemand(
         total(result.core_s),
         total(result.main_s),
         total(result.unit_s),

@@ -10,7 +10,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from silicast.accelerator.counting.problems import GROUPED, PRODUCT, PRODUCTS, WINDOWS, Problem
+from silicast.accelerator.counting.problems import GROUPED, PRODUCT, PRODUCTS, WINDOWS, ProblemShape
 from silicast.accelerator.design.architecture import Memory
 from silicast.accelerator.design.chip import GROUP, Chip, chip_of
 from silicast.accelerator.design.device import main_bytes_per_s
@@ -37,7 +37,7 @@ REFERENCE = (1024, 1024, 1024)
 
 @final
 @dataclass(frozen=True)
-class Format:
+class ChipFormat:
     """A number format on a chip.
 
     Attributes:
@@ -56,7 +56,7 @@ class Format:
 
 
 @lru_cache(maxsize=256)
-def format_of(device: Device, dtype: str, weights: str = "") -> Format:
+def format_of(device: Device, dtype: str, weights: str = "") -> ChipFormat:
     """How a format or recipe is laid out on a chip.
 
     Args:
@@ -77,7 +77,7 @@ def format_of(device: Device, dtype: str, weights: str = "") -> Format:
         stored = RECIPES[weights].activation_bits if weights in RECIPES else BITS[weights]
         sizes = (stored, *sizes[1:])
     bits = float(max(sizes[1], sizes[2]))
-    return Format(
+    return ChipFormat(
         _own_name(chip_of(device), device, compute),
         bits,
         (sizes[0] / bits, sizes[1] / bits, sizes[2] / bits),
@@ -96,7 +96,7 @@ def _own_name(chip: Chip, device: Device, compute: str) -> str:
 
 def products(
     device: Device,
-    fmt: Format,
+    fmt: ChipFormat,
     b: F64,
     m: F64,
     n: F64,
@@ -136,23 +136,23 @@ def products(
 
 def _problem(
     chip: Chip, b: F64, mnk: tuple[F64, F64, F64], *, several: bool
-) -> tuple[Problem, list[F64]]:
+) -> tuple[ProblemShape, list[F64]]:
     """Products all of which are one, or all several; where the rules of a chip are those of
     convolutions, as filters of one.
     """
     m, n, k = mnk
     one = m / m
     if chip.multiplies:
-        problem, sizes = Problem(PRODUCTS if several else PRODUCT), [m, n, k]
+        problem, sizes = ProblemShape(PRODUCTS if several else PRODUCT), [m, n, k]
     else:
-        problem = Problem(GROUPED if several else WINDOWS)
+        problem = ProblemShape(GROUPED if several else WINDOWS)
         sizes = [k, n, one, one, one, m, one]
     return problem, [b, *sizes] if several else sizes
 
 
 @final
 @dataclass(frozen=True)
-class Load:
+class ChipDemand:
     """What a batch of kernels asks of a chip, counted; arrays of shape (rows,), or numbers.
 
     Attributes:
@@ -170,9 +170,9 @@ class Load:
     main_bytes: F64
     joules: F64
 
-    def times(self, factor: F64 | float) -> Load:
+    def times(self, factor: F64 | float) -> ChipDemand:
         """So much of it."""
-        return Load(
+        return ChipDemand(
             self.core_s * factor,
             self.main_s * factor,
             self.unit_s * factor,
@@ -181,9 +181,9 @@ class Load:
             self.joules * factor,
         )
 
-    def plus(self, other: Load) -> Load:
+    def plus(self, other: ChipDemand) -> ChipDemand:
         """Both, one after the other."""
-        return Load(
+        return ChipDemand(
             self.core_s + other.core_s,
             self.main_s + other.main_s,
             self.unit_s + other.unit_s,
@@ -192,7 +192,7 @@ class Load:
             self.joules + other.joules,
         )
 
-    def reading(self, device: Device, bytes_: F64) -> Load:
+    def reading(self, device: Device, bytes_: F64) -> ChipDemand:
         """And so many bytes of main memory besides, each once."""
         arch = chip_of(device).design.architecture
         return replace(
@@ -203,7 +203,7 @@ class Load:
         )
 
 
-def load_of(device: Device, fmt: Format, result: Counted) -> Load:
+def load_of(device: Device, fmt: ChipFormat, result: Counted) -> ChipDemand:
     """Counts in cycles and words as seconds, bytes and joules at the device's clock."""
     chip = chip_of(device)
     arch = chip.in_format(fmt.compute, fmt.bits)
@@ -218,7 +218,7 @@ def load_of(device: Device, fmt: Format, result: Counted) -> Load:
     # The busiest of all sets the cycles: where that is main memory, the chip needs fewer.
     core = xp.where(result.cycles > xp.ceil(main), result.cycles, others)
     bytes_ = fmt.bits / 8.0
-    return Load(
+    return ChipDemand(
         core_s=core / device.clocks.boost_hz,
         main_s=main / arch.clock_hz,
         unit_s=result.unit_cycles / device.clocks.boost_hz,
@@ -237,7 +237,7 @@ def byte_j(memory: Memory) -> float:
 
 
 @lru_cache(maxsize=256)
-def mapper_log_sd(device: Device, fmt: Format) -> float:
+def mapper_log_sd(device: Device, fmt: ChipFormat) -> float:
     """What mappings may be off, from how much better others are not proven not to be.
 
     The gap is that of compiled mappings, or of one product of 1,024 in each dimension; a mapping
@@ -247,10 +247,10 @@ def mapper_log_sd(device: Device, fmt: Format) -> float:
     gaps = [
         each.gap
         for op in (PRODUCT, PRODUCTS, WINDOWS)
-        for each in stored_templates(chip, Problem(op), fmt.compute, fmt.bits)
+        for each in stored_templates(chip, ProblemShape(op), fmt.compute, fmt.bits)
     ]
     if not gaps:
-        problem = Problem(PRODUCT) if chip.multiplies else Problem(WINDOWS)
+        problem = ProblemShape(PRODUCT) if chip.multiplies else ProblemShape(WINDOWS)
         sizes = REFERENCE if chip.multiplies else (1024, 1024, 1, 1, 1, 1024, 1)
         gaps = [template_of(chip, problem, sizes, fmt.compute, fmt.bits).gap]
     most = min(sum(gaps) / len(gaps), 0.9)
@@ -280,7 +280,7 @@ class MappedKernel(Fallback):
 def analysed(
     device: Device,
     variant: Variant,
-    load: Load,
+    load: ChipDemand,
     *,
     flops: F64,
     read: F64,

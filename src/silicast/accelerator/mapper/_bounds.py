@@ -6,8 +6,8 @@ from typing import final
 
 import numpy as np
 
-from silicast.accelerator.mapper._cells import HERE, Edges, Rows
-from silicast.accelerator.mapper._facts import Facts
+from silicast.accelerator.mapper._cells import HERE, OpenTensorCosts, PartialTiles
+from silicast.accelerator.mapper._facts import EinsumFacts
 from silicast.accelerator.mapper._outside import Outside
 from silicast.accelerator.mapper._states import States
 from silicast.core.numerics import F64, I64
@@ -17,7 +17,7 @@ from silicast.core.numerics import F64, I64
 class Bounds:
     """Bounds for the partial mappings of one search."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: EinsumFacts) -> None:
         self.facts = facts
         self.outside = Outside(facts)
 
@@ -59,7 +59,7 @@ class Bounds:
         for mask, rows in self.masks(states):
             some = states if len(rows) == len(states) else states.take(rows)
             energy[rows] += self._of_open(
-                some, slot, mask, Rows(outside.lattice, positions[:, rows]), left[:, rows]
+                some, slot, mask, PartialTiles(outside.lattice, positions[:, rows]), left[:, rows]
             )
         return energy
 
@@ -102,7 +102,7 @@ class Bounds:
         return energy
 
     def _of_open(
-        self, states: States, slot: int, mask: frozenset[int], cells: Rows, left: F64
+        self, states: States, slot: int, mask: frozenset[int], cells: PartialTiles, left: F64
     ) -> F64:
         edges = self.edges(states, slot, mask, cells, left)
         if self.facts.slots[slot - 1].is_spatial:
@@ -113,15 +113,15 @@ class Bounds:
         ahead = self.outside.ahead(slot, mask, cells, edges)
         return ahead - self.time(slot, cells)
 
-    def time(self, slot: int, cells: Rows) -> F64 | float:
+    def time(self, slot: int, cells: PartialTiles) -> F64 | float:
         """Price of time that the tables count again, of what :meth:`sure` does."""
         if not self.facts.cycle_pj:
             return 0.0
         return cells.pick(self.outside.tiles.whole_time(slot), HERE)[:, 0]
 
     def edges(
-        self, states: States, slot: int, mask: frozenset[int], cells: Rows, left: F64
-    ) -> Edges:
+        self, states: States, slot: int, mask: frozenset[int], cells: PartialTiles, left: F64
+    ) -> OpenTensorCosts:
         """What the open tensors ``mask`` of states cost."""
         outside, facts = self.outside, self.facts
         close, remaining, overlap = {}, {}, {}
@@ -146,7 +146,7 @@ class Bounds:
             spans = [states.spans[n] for n, (owner, _) in enumerate(facts.windows) if owner == t]
             for d, retained in outside.overlaps(t, spans, states.tile):
                 overlap[t, d] = np.where(states.fresh[t], retained, 0.0)
-        return Edges(
+        return OpenTensorCosts(
             {t: value[:, None] for t, value in close.items()},
             {t: value[:, None] for t, value in remaining.items()},
             {key: value[:, None] for key, value in overlap.items()},

@@ -22,7 +22,7 @@ BLOCK = 1 << 20
 
 @final
 @dataclass(frozen=True)
-class Group:
+class LoopOrderGroup:
     """Orders of a memory's loops that leave the same tensors in place.
 
     Attributes:
@@ -55,7 +55,7 @@ class Option:
     slot: int
     mask: Mask
     stay: Mask
-    group: Group
+    group: LoopOrderGroup
     is_whole: bool
     rides: Rides = ()
 
@@ -109,7 +109,7 @@ class Cells(Protocol):
 
 
 @final
-class Grid:
+class GridCorner:
     """A corner of the grid: one way after the other, arrays with the grid's axes."""
 
     def __init__(self, lattice: Lattice, ends: tuple[int, ...]) -> None:
@@ -181,7 +181,7 @@ class Places:
 
 
 @final
-class Rows:
+class PartialTiles:
     """Tiles of partial mappings: all ways at once, arrays of (mappings, ways)."""
 
     def __init__(self, lattice: Lattice, places: I64) -> None:
@@ -232,7 +232,7 @@ class Rows:
 
 @final
 @dataclass(frozen=True)
-class Edges:
+class OpenTensorCosts:
     """What open tensors cost, arrays over cells by tensor.
 
     Attributes:

@@ -10,11 +10,11 @@ from typing import final
 import numpy as np
 
 from silicast.accelerator.counting.cost import Objective
-from silicast.accelerator.counting.einsum import Einsum, Tensor
+from silicast.accelerator.counting.einsum import Einsum, EinsumTensor
 from silicast.accelerator.counting.mapping import Keep
 from silicast.accelerator.design.architecture import Architecture, FanOut
 from silicast.accelerator.mapper._lattice import divisors_of
-from silicast.accelerator.mapper._prices import Prices
+from silicast.accelerator.mapper._prices import ObjectivePrices
 from silicast.accelerator.mapper._states import Flags
 from silicast.accelerator.mapper.constraints import Constraints
 from silicast.accelerator.mapper.orders import Order, worthwhile_orders
@@ -23,7 +23,7 @@ from silicast.core.remembered import remembered
 
 
 @final
-class Facts:
+class EinsumFacts:
     """Facts of one einsum on one design under rules, for memories that keep ``keep``."""
 
     def __init__(
@@ -33,7 +33,7 @@ class Facts:
         rules: Constraints,
         keep: Keep,
         objective: Objective,
-        prices: Prices | None = None,
+        prices: ObjectivePrices | None = None,
         cycle_pj: float = 0.0,
     ) -> None:
         self.einsum = einsum
@@ -223,7 +223,7 @@ class Facts:
             return 1.0
         return self.prices.held.get((level, self.tensors[t].name), 1.0)
 
-    def volume(self, tensor: Tensor, tile: F64) -> F64:
+    def volume(self, tensor: EinsumTensor, tile: F64) -> F64:
         """Words of a tensor in tiles of extents ``tile``, (dims, n) -> (n,)."""
         volume = np.ones(tile.shape[1])
         for rank in tensor.ranks:
@@ -304,7 +304,7 @@ class Facts:
         return total
 
 
-def _without_ones(tensor: Tensor, einsum: Einsum) -> Tensor:
+def _without_ones(tensor: EinsumTensor, einsum: Einsum) -> EinsumTensor:
     """A tensor without dimensions of size one, which would make windows of what is none.
 
     >>> from silicast.accelerator.counting.einsum import conv2d

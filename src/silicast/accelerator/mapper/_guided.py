@@ -15,7 +15,7 @@ from typing import final
 import numpy as np
 
 from silicast.accelerator.mapper._bounds import Bounds
-from silicast.accelerator.mapper._cells import Option, Rows
+from silicast.accelerator.mapper._cells import Option, PartialTiles
 from silicast.accelerator.mapper._states import States
 from silicast.core.numerics import F64, I64
 
@@ -141,7 +141,7 @@ def promising(bounds: Bounds, states: States, slot: int, known: float, keep: int
     most = ranking.most
     pool = _Pool(ranking, keep)
     for mask, rows in bounds.masks(states):
-        cells = Rows(lattice, positions[:, rows])
+        cells = PartialTiles(lattice, positions[:, rows])
         sure[rows] -= bounds.time(slot + 1, cells)
         edges = bounds.edges(states.take(rows), slot + 1, mask, cells, left[:, rows])
         room = (most - sure)[rows, None]

@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from silicast.accelerator.counting.einsum import Tensor
+from silicast.accelerator.counting.einsum import EinsumTensor
 from silicast.core.numerics import F64, I64
 
 
@@ -53,7 +53,7 @@ class Lattice:
             result[d] = np.searchsorted(some, tiles[d]) if len(some) > 1 else 0
         return result
 
-    def volume(self, tensor: Tensor) -> F64:
+    def volume(self, tensor: EinsumTensor) -> F64:
         """Words of a tensor's tile, over the grid."""
         volume = np.ones((1,) * len(self.shape))
         for rank in tensor.ranks:

@@ -20,17 +20,17 @@ import numpy as np
 
 from silicast.accelerator.mapper._cells import (
     Cells,
-    Edges,
-    Grid,
-    Group,
+    GridCorner,
+    LoopOrderGroup,
     Mask,
+    OpenTensorCosts,
     Option,
     Places,
     Rides,
     Target,
 )
-from silicast.accelerator.mapper._facts import Facts
-from silicast.accelerator.mapper._tiles import Tiles
+from silicast.accelerator.mapper._facts import EinsumFacts
+from silicast.accelerator.mapper._tiles import TileFacts
 from silicast.core.numerics import F64
 from silicast.core.remembered import remembered
 
@@ -39,9 +39,9 @@ from silicast.core.remembered import remembered
 class Outside:
     """The tables of one search."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: EinsumFacts) -> None:
         self.facts = facts
-        self.tiles = Tiles(facts)
+        self.tiles = TileFacts(facts)
         self.lattice = self.tiles.lattice
         self.dims = self.tiles.dims
         self.free = self.tiles.free
@@ -73,7 +73,7 @@ class Outside:
                 overlap[t, d] = grid.cut(retained)
         remaining = {t: np.zeros((1,) * len(self.dims)) for t in mask}
         table = np.full(self.lattice.shape, np.inf)
-        ahead = self.ahead(slot, mask, grid, Edges(close, remaining, overlap), rides)
+        ahead = self.ahead(slot, mask, grid, OpenTensorCosts(close, remaining, overlap), rides)
         table[grid.corner] = ahead - Places({}, grid.ends)(self.tiles.time(slot))
         return table
 
@@ -225,7 +225,7 @@ class Outside:
         return np.ascontiguousarray(beyond)
 
     @remembered
-    def groups(self, slot: int, mask: Mask) -> tuple[Group, ...]:
+    def groups(self, slot: int, mask: Mask) -> tuple[LoopOrderGroup, ...]:
         """Groups of a memory's orders, for what is open."""
         table: dict[tuple[tuple[int, ...], tuple[tuple[int, frozenset[int]], ...]], list[int]] = {}
         starts: dict[object, set[int]] = {}
@@ -249,10 +249,13 @@ class Outside:
             table.setdefault(key, []).append(number)
             starts.setdefault(key, set()).update(first)
         return tuple(
-            Group(*key, tuple(sorted(starts[key])), tuple(orders)) for key, orders in table.items()
+            LoopOrderGroup(*key, tuple(sorted(starts[key])), tuple(orders))
+            for key, orders in table.items()
         )
 
-    def ahead(self, slot: int, mask: Mask, cells: Cells, edges: Edges, rides: Rides = ()) -> F64:
+    def ahead(
+        self, slot: int, mask: Mask, cells: Cells, edges: OpenTensorCosts, rides: Rides = ()
+    ) -> F64:
         """Least that the memory outside ``slot`` and all outside it add."""
         best: F64 | None = None
         for option in self.options(slot - 1, mask, edges, rides):
@@ -261,7 +264,9 @@ class Outside:
         assert best is not None
         return best
 
-    def options(self, outer: int, mask: Mask, edges: Edges, rides: Rides = ()) -> Iterator[Option]:
+    def options(
+        self, outer: int, mask: Mask, edges: OpenTensorCosts, rides: Rides = ()
+    ) -> Iterator[Option]:
         """Ways in which the loops of a memory can treat open tensors."""
         zero: Mask = frozenset()
         for group in self.groups(outer, mask):
@@ -299,7 +304,9 @@ class Outside:
                 items.append((t, ride))
         return tuple(items)
 
-    def _together(self, outer: int, mask: Mask, dims: frozenset[int], edges: Edges) -> Group:
+    def _together(
+        self, outer: int, mask: Mask, dims: frozenset[int], edges: OpenTensorCosts
+    ) -> LoopOrderGroup:
         """All loops over some dimensions, and no other; ``mask`` closes."""
         stays = tuple((t, dims & self.free[t]) for t in sorted(mask) if dims & self.free[t])
         starts = tuple(sorted(d for d in dims if any((t, d) in edges.overlap for t in mask)))
@@ -309,9 +316,11 @@ class Outside:
             if set(turning[: len(dims)]) == dims:
                 orders.append(number)
         every = tuple(range(len(self.facts.orders(outer))))
-        return Group(tuple(sorted(dims)), stays, starts, tuple(orders) or every)
+        return LoopOrderGroup(tuple(sorted(dims)), stays, starts, tuple(orders) or every)
 
-    def costs(self, option: Option, cells: Cells, edges: Edges) -> Iterator[tuple[Target, F64]]:
+    def costs(
+        self, option: Option, cells: Cells, edges: OpenTensorCosts
+    ) -> Iterator[tuple[Target, F64]]:
         """Least cost of an option, by the tile that its loops lead to."""
         outer, group = option.slot, option.group
         stays = dict(group.stays)
@@ -361,7 +370,7 @@ class Outside:
         self, outer: int, dims: tuple[int, ...], cells: Cells
     ) -> Iterable[tuple[Target, dict[int, F64], F64]]:
         """Tiles that loops over some dimensions may lead to; infinite where they may not."""
-        if not isinstance(cells, Grid):
+        if not isinstance(cells, GridCorner):
             return self._ways(outer, dims, cells)
         key = (outer, dims, cells.ends)
         if key not in self.ways:

@@ -16,8 +16,8 @@ from typing import final
 
 import numpy as np
 
-from silicast.accelerator.counting.cost import Cost, march_cycles
-from silicast.accelerator.counting.einsum import Einsum, Tensor
+from silicast.accelerator.counting.cost import MappingCost, march_cycles
+from silicast.accelerator.counting.einsum import Einsum, EinsumTensor
 from silicast.accelerator.design.architecture import (
     ACTIONS,
     Action,
@@ -38,7 +38,7 @@ STEP = 4.0
 
 @final
 @dataclass(frozen=True)
-class Prices:
+class ObjectivePrices:
     """Prices of one set of weights.
 
     Attributes:
@@ -81,7 +81,7 @@ class Busy:
             return np.ones(1)
         return np.array([0.5, *([0.5 / len(self.ports)] * len(self.ports))])
 
-    def cycles(self, cost: Cost) -> F64:
+    def cycles(self, cost: MappingCost) -> F64:
         """Cycles of the units and of every port, of a batch of one."""
         ports = [
             float(cost.port_cycles[self.arch.memories[level].name, port.name][0])
@@ -98,7 +98,7 @@ class Busy:
         result: F64 = grown / grown.sum()
         return result
 
-    def prices(self, weights: F64, zeros: ZeroShares | None = None) -> Prices:
+    def prices(self, weights: F64, zeros: ZeroShares | None = None) -> ObjectivePrices:
         """The prices that belong to weights.
 
         Args:
@@ -118,8 +118,8 @@ class Busy:
             key = (level, action, name)
             words[key] = words.get(key, 0.0) + cycle * price
         if zeros is None:
-            return Prices(cycle, words)
-        return Prices(cycle * zeros.steps, words, held_of(zeros))
+            return ObjectivePrices(cycle, words)
+        return ObjectivePrices(cycle * zeros.steps, words, held_of(zeros))
 
     def _marches(self) -> Iterator[tuple[int, Action, str, float]]:
         """Cycles that each word costs that is loaded into a systolic mesh, at least."""
@@ -141,7 +141,7 @@ class Busy:
                     yield level, "fill", node.systolic, lag / held
                 break
 
-    def priced(self, prices: Prices) -> Architecture:
+    def priced(self, prices: ObjectivePrices) -> Architecture:
         """The design as the search sees it: only a cycle costs, apart from words."""
         nodes: list[Memory | FanOut] = [
             replace(
@@ -169,7 +169,7 @@ def held_of(zeros: ZeroShares) -> dict[tuple[int, str], float]:
     }
 
 
-def energy_prices(zeros: ZeroShares, *, rounds: bool, guesses: bool = False) -> Prices:
+def energy_prices(zeros: ZeroShares, *, rounds: bool, guesses: bool = False) -> ObjectivePrices:
     """Least energy of words on a design that leaves zeros out; what describes them costs nothing.
 
     Args:
@@ -190,10 +190,10 @@ def energy_prices(zeros: ZeroShares, *, rounds: bool, guesses: bool = False) -> 
                 if guesses:
                     price += _described_pj(zeros, level, action, tensor)
                 words[level, action, tensor.name] = price
-    return Prices(0.0, words, held_of(zeros))
+    return ObjectivePrices(0.0, words, held_of(zeros))
 
 
-def _described_pj(zeros: ZeroShares, level: int, action: Action, tensor: Tensor) -> float:
+def _described_pj(zeros: ZeroShares, level: int, action: Action, tensor: EinsumTensor) -> float:
     """Energy of what describes a word of a large tile, about."""
     memory = zeros.arch.memories[level]
     chosen = memory.format_of(tensor.name)

@@ -23,7 +23,7 @@ from silicast.accelerator.counting.cost import (
 from silicast.accelerator.counting.mapping import MappingBatch
 from silicast.accelerator.design.architecture import Architecture, Memory
 from silicast.accelerator.mapper._bounds import Bounds
-from silicast.accelerator.mapper._facts import Facts
+from silicast.accelerator.mapper._facts import EinsumFacts
 from silicast.accelerator.mapper._guided import promising
 from silicast.accelerator.mapper._states import Flags, States, undominated
 from silicast.core.numerics import F64, I64
@@ -43,7 +43,7 @@ FEW = 1024
 
 @final
 @dataclass(frozen=True)
-class Found:
+class MappingSearchResult:
     """What one search found.
 
     Attributes:
@@ -60,10 +60,12 @@ class Found:
 
 
 @final
-class Search:
+class MappingSearch:
     """A search for the best mapping of one einsum."""
 
-    def __init__(self, facts: Facts, architecture: Architecture, objective: Objective) -> None:
+    def __init__(
+        self, facts: EinsumFacts, architecture: Architecture, objective: Objective
+    ) -> None:
         """Of complete mappings, ``objective`` on ``architecture`` decides."""
         self.facts = facts
         self.arch = architecture
@@ -309,7 +311,7 @@ class Search:
             order=np.zeros(1, dtype=np.int64),
         )  # fmt: skip
 
-    def run(self, width: int, known: float, effort: float = math.inf) -> Found:
+    def run(self, width: int, known: float, effort: float = math.inf) -> MappingSearchResult:
         """Searches with so many partial mappings a slot.
 
         Args:
@@ -324,12 +326,14 @@ class Search:
             dropped = min(dropped, lost)
             history.append(states)
             if not len(states):
-                return Found(None, UNRANKED, min(dropped, known))
+                return MappingSearchResult(None, UNRANKED, min(dropped, known))
         values = self.facts.objective_of(*self.bounds.least(states, 0))
         order = np.argsort(values, kind="stable")
         batch, rank, remaining = self._counted(history, order, values)
         cheapest = None if self.facts.prices is None else self._trace(history, order[:1])
-        return Found(batch, rank, min(dropped, rank.value, remaining, known), cheapest)
+        return MappingSearchResult(
+            batch, rank, min(dropped, rank.value, remaining, known), cheapest
+        )
 
     def _counted(
         self, history: list[States], order: I64, values: F64

@@ -8,18 +8,18 @@ from typing import final
 
 import numpy as np
 
-from silicast.accelerator.mapper._cells import Grid
-from silicast.accelerator.mapper._facts import Facts
+from silicast.accelerator.mapper._cells import GridCorner
+from silicast.accelerator.mapper._facts import EinsumFacts
 from silicast.accelerator.mapper._lattice import Lattice
 from silicast.core.numerics import F64
 from silicast.core.remembered import remembered
 
 
 @final
-class Tiles:
+class TileFacts:
     """Facts of all tiles of one search."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: EinsumFacts) -> None:
         self.facts = facts
         self.lattice = Lattice(facts.einsum.dims, tuple(facts.einsum.bounds.values()))
         self.dims = range(len(facts.einsum.dims))
@@ -71,13 +71,13 @@ class Tiles:
         return tuple(bool(can) for can in result)
 
     @remembered
-    def corner(self, slot: int) -> Grid:
+    def corner(self, slot: int) -> GridCorner:
         """The part of the grid that holds all tiles that can be at the top of a slot."""
         ends = []
         for d in self.dims:
             indices = np.flatnonzero(self.reachable(slot, d))
             ends.append(int(indices[-1]) + 1 if len(indices) else 1)
-        return Grid(self.lattice, tuple(ends))
+        return GridCorner(self.lattice, tuple(ends))
 
     @remembered
     def reach(self, slot: int, t: int) -> float:
@@ -102,7 +102,7 @@ class Tiles:
 
     @remembered
     def room(self, slot: int, t: int) -> float:
-        """As :meth:`Facts.room`, of the dimensions that can be shared."""
+        """As :meth:`EinsumFacts.room`, of the dimensions that can be shared."""
         if slot == 0:
             return 1.0
         parent = self.facts.parent_slot(t, slot - 1)

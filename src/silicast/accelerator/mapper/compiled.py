@@ -13,7 +13,7 @@ from typing import final
 import msgspec
 import numpy as np
 
-from silicast.accelerator.counting.problems import Problem
+from silicast.accelerator.counting.problems import ProblemShape
 from silicast.accelerator.design.architecture_file import StoredTable
 from silicast.accelerator.design.chip import Chip
 from silicast.accelerator.mapper.refit import Asked
@@ -44,16 +44,16 @@ class Wanted(msgspec.Struct, frozen=True, order=True):
     densities: Words = ()
 
     @property
-    def problem(self) -> Problem:
+    def problem(self) -> ProblemShape:
         """What it is a mapping of."""
-        return Problem(self.op, self.stride, self.dilation)
+        return ProblemShape(self.op, self.stride, self.dilation)
 
 
 def wanted(requested: Iterable[Asked]) -> list[Wanted]:
     """The sizes to search for: those that were asked for, with dimensions of many values (tokens,
     cached keys) on the grid, sorted.
     """
-    groups: dict[tuple[Problem, str, float, Words], list[F64]] = {}
+    groups: dict[tuple[ProblemShape, str, float, Words], list[F64]] = {}
     for each in requested:
         key = (each.problem, each.compute, each.bits, in_words(each.densities))
         groups.setdefault(key, []).append(each.sizes)

@@ -16,8 +16,8 @@ from typing import final
 
 import numpy as np
 
-from silicast.accelerator.counting.accounting import Flags, Traffic, account
-from silicast.accelerator.counting.cost import Cost, Objective, cost_of, value_of
+from silicast.accelerator.counting.accounting import AccessCounts, Flags, account
+from silicast.accelerator.counting.cost import MappingCost, Objective, cost_of, value_of
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.counting.mapping import Keep, LoopNest, MappingBatch
 from silicast.accelerator.design.architecture import Architecture, FanOut, Memory
@@ -46,13 +46,13 @@ class Best:
     """
 
     nest: LoopNest
-    cost: Cost
+    cost: MappingCost
     value: float
 
 
 @final
 @dataclass(frozen=True)
-class Family:
+class DesignFamily:
     """Designs that are alike but for meshes, capacities, port widths, energies and clock.
 
     Attributes:
@@ -64,11 +64,11 @@ class Family:
     capacities: tuple[tuple[float, ...], ...]
 
     @staticmethod
-    def from_architecture(architecture: Architecture) -> Family:
+    def from_architecture(architecture: Architecture) -> DesignFamily:
         """The family whose only member is one architecture."""
-        return Family(architecture, tuple((m.usable_words,) for m in architecture.memories))
+        return DesignFamily(architecture, tuple((m.usable_words,) for m in architecture.memories))
 
-    def with_(self, architecture: Architecture) -> Family:
+    def with_(self, architecture: Architecture) -> DesignFamily:
         """The family with one more; itself where it holds all that is asked of it."""
         if skeleton(architecture) != skeleton(self.largest):
             raise ValueError("a design of another family")
@@ -82,7 +82,7 @@ class Family:
                 mesh = tuple(max(sides) for sides in zip(known.mesh, node.mesh, strict=True))
                 known = replace(known, mesh=mesh)  # noqa: PLW2901
             nodes.append(known)
-        family = Family(replace(self.largest, nodes=tuple(nodes)), capacities)
+        family = DesignFamily(replace(self.largest, nodes=tuple(nodes)), capacities)
         return self if family == self else family
 
     @property
@@ -130,10 +130,10 @@ class CountedMappings:
     """
 
     einsum: Einsum
-    family: Family
+    family: DesignFamily
     constraints: Constraints
     batches: tuple[MappingBatch, ...]
-    traffics: tuple[Traffic, ...]
+    traffics: tuple[AccessCounts, ...]
     counted: int
 
     def __len__(self) -> int:
@@ -151,13 +151,15 @@ class CountedMappings:
         nest = batch.nest(0, self.einsum, architecture)
         return Best(nest, cost, float(value_of(cost, objective)[0]))
 
-    def chosen(self, architecture: Architecture, objective: Objective) -> tuple[int, int, Cost]:
+    def chosen(
+        self, architecture: Architecture, objective: Objective
+    ) -> tuple[int, int, MappingCost]:
         """Number of the batch and row of the best mapping, and what the whole batch costs.
 
         Raises:
             SilicastError: no mapping fits.
         """
-        best: tuple[int, int, Cost] | None = None
+        best: tuple[int, int, MappingCost] | None = None
         least = math.inf
         for number, (batch, traffic) in enumerate(zip(self.batches, self.traffics, strict=True)):
             if not len(batch):
@@ -175,7 +177,7 @@ class CountedMappings:
 
 
 def counted_mappings(
-    einsum: Einsum, family: Family, constraints: Constraints, most: int = MOST
+    einsum: Einsum, family: DesignFamily, constraints: Constraints, most: int = MOST
 ) -> CountedMappings:
     """Counts the mappings of a family of designs.
 
@@ -185,7 +187,7 @@ def counted_mappings(
     >>> from silicast.accelerator.design.architecture import Compute, Memory
     >>> from silicast.accelerator.counting.einsum import matmul
     >>> chip = Architecture("x", (Memory("dram"), Memory("buffer", 64)), Compute("mac"))
-    >>> family = Family.from_architecture(chip)
+    >>> family = DesignFamily.from_architecture(chip)
     >>> mappings = counted_mappings(matmul(m=4, n=4, k=4), family, Constraints())
     >>> mappings.counted, len(mappings)
     (243, 1)
@@ -294,15 +296,15 @@ def _orders(
 
 def _unbeaten(
     einsum: Einsum,
-    family: Family,
+    family: DesignFamily,
     factors: F64,
     orders: list[dict[int, tuple[int, ...]]],
     keep: Keep,
-) -> tuple[MappingBatch, Traffic]:
+) -> tuple[MappingBatch, AccessCounts]:
     """Mappings that no other one beats whatever the design, with what they move."""
     architecture = family.roomy
     batches: list[MappingBatch] = []
-    traffics: list[Traffic] = []
+    traffics: list[AccessCounts] = []
     for order in orders:
         positions = np.zeros(factors.shape[:2], dtype=np.int8)
         for slot, dims in order.items():
@@ -323,8 +325,8 @@ def _unbeaten(
 
 
 def _kept(
-    einsum: Einsum, batch: MappingBatch, traffic: Traffic, family: Family
-) -> tuple[MappingBatch, Traffic]:
+    einsum: Einsum, batch: MappingBatch, traffic: AccessCounts, family: DesignFamily
+) -> tuple[MappingBatch, AccessCounts]:
     """Of mappings that use equally many instances, those that no other one beats in any count."""
     counts = _counts(einsum, traffic, family)
     rows = np.flatnonzero(np.isfinite(counts).all(axis=1))
@@ -345,7 +347,7 @@ def _kept(
     return batch.take(best), _rows(traffic, best)
 
 
-def _counts(einsum: Einsum, traffic: Traffic, family: Family) -> F64:
+def _counts(einsum: Einsum, traffic: AccessCounts, family: DesignFamily) -> F64:
     """Everything that a cost grows with, (mappings, counts); infinite where tiles fit nowhere."""
     architecture = family.largest
     items: list[F64] = [traffic.steps, *traffic.hops.sum(axis=1)]
@@ -368,7 +370,7 @@ def _counts(einsum: Einsum, traffic: Traffic, family: Family) -> F64:
     return np.stack(items, axis=1)
 
 
-def _folds(einsum: Einsum, traffic: Traffic, architecture: Architecture) -> list[F64]:
+def _folds(einsum: Einsum, traffic: AccessCounts, architecture: Architecture) -> list[F64]:
     """How often a systolic mesh is filled anew with what stays in it, by memory."""
     folds = []
     for node in architecture.nodes:
@@ -391,16 +393,16 @@ def _on_the_mesh(batch: MappingBatch, architecture: Architecture) -> Flags:
     return flags
 
 
-def _rows(traffic: Traffic, rows: I64) -> Traffic:
-    return Traffic(
-        **{name: getattr(traffic, name)[..., rows] for name in Traffic.__dataclass_fields__}
+def _rows(traffic: AccessCounts, rows: I64) -> AccessCounts:
+    return AccessCounts(
+        **{name: getattr(traffic, name)[..., rows] for name in AccessCounts.__dataclass_fields__}
     )
 
 
-def _joined(parts: list[Traffic]) -> Traffic:
-    return Traffic(
+def _joined(parts: list[AccessCounts]) -> AccessCounts:
+    return AccessCounts(
         **{
             name: np.concatenate([getattr(part, name) for part in parts], axis=-1)
-            for name in Traffic.__dataclass_fields__
+            for name in AccessCounts.__dataclass_fields__
         }
     )

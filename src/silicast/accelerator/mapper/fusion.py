@@ -19,9 +19,9 @@ from typing import final
 
 import numpy as np
 
-from silicast.accelerator.counting.accounting import Traffic
-from silicast.accelerator.counting.cost import Cost, cost, cost_of
-from silicast.accelerator.counting.einsum import Einsum, Tensor
+from silicast.accelerator.counting.accounting import AccessCounts
+from silicast.accelerator.counting.cost import MappingCost, cost, cost_of
+from silicast.accelerator.counting.einsum import Einsum, EinsumTensor
 from silicast.accelerator.counting.mapping import LoopNest, MappingBatch
 from silicast.accelerator.counting.neighbours import Pair
 from silicast.accelerator.design.architecture import Action, Architecture, Memory
@@ -31,7 +31,7 @@ from silicast.core.errors import SilicastError
 
 @final
 @dataclass(frozen=True)
-class Phase:
+class FusionPhase:
     """What one of the two does for a tile.
 
     Attributes:
@@ -47,7 +47,7 @@ class Phase:
 
 @final
 @dataclass(frozen=True)
-class Load:
+class ResidentTransfer:
     """A resident tensor's way between the outermost and the meeting memory.
 
     Attributes:
@@ -63,7 +63,7 @@ class Load:
 
 @final
 @dataclass(frozen=True)
-class Plan:
+class FusionPlan:
     """How two neighbours share their outer loops.
 
     Attributes:
@@ -107,7 +107,7 @@ class Plan:
             self.einsums[0].tensor(self.pair.produced).size(self.einsums[0].bounds),
         )
 
-    def moves(self, half: int, tensor: Tensor) -> list[int]:
+    def moves(self, half: int, tensor: EinsumTensor) -> list[int]:
         """Which cuts move a tensor."""
         return [
             number
@@ -115,7 +115,7 @@ class Plan:
             if self.pair.along[position][half] in tensor.dims
         ]
 
-    def visits(self, half: int, tensor: Tensor) -> int:
+    def visits(self, half: int, tensor: EinsumTensor) -> int:
         """How often another tile of a tensor is needed, one after the other."""
         last = max(self.moves(half, tensor), default=-1)
         return math.prod(count for _, count in self.cuts[: last + 1])
@@ -134,13 +134,13 @@ class Plan:
             return True
         return (1, output.name) in self.resident and self.visits(1, output) == self.fresh
 
-    def loads(self) -> Iterator[tuple[int, Load]]:
+    def loads(self) -> Iterator[tuple[int, ResidentTransfer]]:
         """Of every resident tensor, with its half."""
         for half, name in sorted(self.resident):
             tensor = self.einsums[half].tensor(name)
             yield (
                 half,
-                Load(
+                ResidentTransfer(
                     name,
                     tensor.is_output,
                     tensor.size(self.einsums[half].bounds),
@@ -182,7 +182,7 @@ class Plan:
             for half in (0, 1)
         )
 
-    def phase(self, half: int, architecture: Architecture, rules: Constraints) -> Phase:
+    def phase(self, half: int, architecture: Architecture, rules: Constraints) -> FusionPhase:
         """One of the two phases, as a problem of its own.
 
         Raises:
@@ -207,7 +207,7 @@ class Plan:
             else node
             for node in architecture.nodes
         )
-        return Phase(
+        return FusionPhase(
             einsum, replace(architecture, nodes=nodes), self.rules(half, architecture, rules, stay)
         )
 
@@ -249,11 +249,11 @@ class FusedCost:
         load_pj, load_cycles: of what is resident; the units wait for it.
     """
 
-    plan: Plan
+    plan: FusionPlan
     architecture: Architecture
     nests: tuple[LoopNest, LoopNest]
-    phases: tuple[Cost, Cost]
-    going_on: Cost
+    phases: tuple[MappingCost, MappingCost]
+    going_on: MappingCost
     load_pj: float
     load_cycles: float
 
@@ -303,7 +303,10 @@ class FusedCost:
 
 
 def fused_cost(
-    plan: Plan, architecture: Architecture, rules: Constraints, nests: tuple[LoopNest, LoopNest]
+    plan: FusionPlan,
+    architecture: Architecture,
+    rules: Constraints,
+    nests: tuple[LoopNest, LoopNest],
 ) -> FusedCost:
     """Counts a plan.
 
@@ -324,7 +327,7 @@ def fused_cost(
     return FusedCost(plan, architecture, nests, (costs[0], second), again, energy, cycles)
 
 
-def going_on(einsum: Einsum, traffic: Traffic) -> Traffic:
+def going_on(einsum: Einsum, traffic: AccessCounts) -> AccessCounts:
     """Counts of the same loops where results that are there are added to: no visit is the first."""
     t = next(i for i, tensor in enumerate(einsum.tensors) if tensor.is_output)
     reads, fills, distinct = traffic.reads.copy(), traffic.fills.copy(), traffic.distinct.copy()
@@ -335,7 +338,7 @@ def going_on(einsum: Einsum, traffic: Traffic) -> Traffic:
     return replace(traffic, reads=reads, fills=fills, distinct=distinct)
 
 
-def loading(plan: Plan, architecture: Architecture) -> tuple[float, float]:
+def loading(plan: FusionPlan, architecture: Architecture) -> tuple[float, float]:
     """Energy, pJ, and cycles of all that is resident, on its way in and out."""
     outer, meeting = architecture.memories[0], architecture.memories[plan.level]
     energy = 0.0

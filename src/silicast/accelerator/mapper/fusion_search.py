@@ -20,12 +20,18 @@ from functools import cached_property
 from typing import final
 
 from silicast.accelerator.counting.cost import Objective
-from silicast.accelerator.counting.einsum import Tensor
+from silicast.accelerator.counting.einsum import EinsumTensor
 from silicast.accelerator.counting.neighbours import Pair
 from silicast.accelerator.design.architecture import Architecture, Memory
 from silicast.accelerator.mapper._lattice import divisors_of
 from silicast.accelerator.mapper.constraints import Constraints
-from silicast.accelerator.mapper.fusion import FusedCost, Phase, Plan, fused_cost, loading
+from silicast.accelerator.mapper.fusion import (
+    FusedCost,
+    FusionPhase,
+    FusionPlan,
+    fused_cost,
+    loading,
+)
 from silicast.accelerator.mapper.mapper import EFFORT, Mapped, best_mapping
 from silicast.core.errors import SilicastError
 
@@ -37,7 +43,7 @@ CLOSE = 0.002
 """How close to its best the mapping of a tile is proven to be, where it makes a bound."""
 
 
-_Waiting = tuple[float, int, float, Plan]
+_Waiting = tuple[float, int, float, FusionPlan]
 """A plan with the place that it waits in, its number, and its bound."""
 
 
@@ -222,7 +228,7 @@ class _FusionSearch:
 
     # Plans.
 
-    def plans(self) -> Iterator[Plan]:
+    def plans(self) -> Iterator[FusionPlan]:
         """All plans whose tiles and resident tensors may fit."""
         for level, memory in enumerate(self.arch.memories):
             if level == 0 or self.arch.instances[level] > 1:
@@ -250,8 +256,8 @@ class _FusionSearch:
             cut = [(index, count) for index, count in enumerate(chosen) if count > 1]
             yield from itertools.permutations(cut)
 
-    def _of_cuts(self, level: int, cuts: tuple[tuple[int, int], ...]) -> Iterator[Plan]:
-        plain = Plan(self.pair, level, cuts)
+    def _of_cuts(self, level: int, cuts: tuple[tuple[int, int], ...]) -> Iterator[FusionPlan]:
+        plain = FusionPlan(self.pair, level, cuts)
         memory = self.arch.memories[level]
         if plain.between > memory.usable_words:
             return
@@ -275,7 +281,7 @@ class _FusionSearch:
                     if remaining.fits(memory):
                         yield remaining
 
-    def _may_stay(self, plan: Plan, half: int, tensor: Tensor) -> bool:
+    def _may_stay(self, plan: FusionPlan, half: int, tensor: EinsumTensor) -> bool:
         """Whether it is worth anything that a tensor is resident."""
         return plan.visits(half, tensor) < plan.tiles
 
@@ -285,7 +291,7 @@ class _FusionSearch:
         overlaps = self.pair.rows(other, whole // count) * count > self.pair.first.bounds[mine]
         return overlaps and self.pair.first.bounds[mine] % count == 0
 
-    def _key(self, plan: Plan) -> tuple[object, ...]:
+    def _key(self, plan: FusionPlan) -> tuple[object, ...]:
         """What plans that cost the same have in common."""
         return (
             tuple(tuple(einsum.bounds.items()) for einsum in plan.einsums),
@@ -301,7 +307,7 @@ class _FusionSearch:
     def _lowest(self, level: int) -> dict[tuple[int, Objective], float] | None:
         """Bounds of either einsum with what lies between at home; None where rules bar that."""
         if level not in self.lowest:
-            whole = Plan(self.pair, level)
+            whole = FusionPlan(self.pair, level)
             table = {
                 (half, objective): self._least_of_tile(whole, half, objective)
                 for half in (0, 1)
@@ -311,7 +317,7 @@ class _FusionSearch:
             self.lowest[level] = None if barred else table
         return self.lowest[level]
 
-    def _least(self, plan: Plan) -> float:
+    def _least(self, plan: FusionPlan) -> float:
         """No mappings of a plan's phases are below this."""
         lowest = self._lowest(plan.level)
         assert lowest is not None
@@ -323,7 +329,7 @@ class _FusionSearch:
             },
         )
 
-    def _guess(self, plan: Plan) -> float:
+    def _guess(self, plan: FusionPlan) -> float:
         """As :meth:`_least`, as if work that is done again cost as much as the rest: no bound."""
         lowest = self._lowest(plan.level)
         assert lowest is not None
@@ -335,7 +341,7 @@ class _FusionSearch:
             plan, {key: more[key[0]] * least for key, least in lowest.items()}
         )
 
-    def _least_of_tiles(self, plan: Plan) -> float:
+    def _least_of_tiles(self, plan: FusionPlan) -> float:
         """A higher bound: with its tiles mapped, each in all of the meeting memory."""
         return self._with_traffic(
             plan,
@@ -346,7 +352,7 @@ class _FusionSearch:
             },
         )
 
-    def _least_of_tile(self, plan: Plan, half: int, objective: Objective) -> float:
+    def _least_of_tile(self, plan: FusionPlan, half: int, objective: Objective) -> float:
         einsum = plan.einsums[half]
         key = (half, plan.level, tuple(einsum.bounds.items()), objective)
         if key not in self.bounds:
@@ -366,7 +372,7 @@ class _FusionSearch:
                 self.bounds[key] = math.inf
         return self.bounds[key]
 
-    def _with_traffic(self, plan: Plan, inside: dict[tuple[int, Objective], float]) -> float:
+    def _with_traffic(self, plan: FusionPlan, inside: dict[tuple[int, Objective], float]) -> float:
         """A bound of what goes on inside, with what goes to and from the outermost memory."""
         parts = []
         energy, cycles = loading(plan, self.arch)
@@ -389,21 +395,21 @@ class _FusionSearch:
                 )
         return math.prod(parts) * (1 - 1e-12)
 
-    def _computed_pj(self, plan: Plan, half: int) -> float:
+    def _computed_pj(self, plan: FusionPlan, half: int) -> float:
         return float(plan.einsums[half].points) * (self.arch.compute.energy_pj or 0.0)
 
-    def _recomputes(self, plan: Plan, half: int) -> bool:
+    def _recomputes(self, plan: FusionPlan, half: int) -> bool:
         """Whether a phase does more than its share, so that bounds of the whole say nothing."""
         whole = (self.pair.first, self.pair.second)[half].points
         return plan.tiles * plan.einsums[half].points != whole
 
-    def _streamed(self, plan: Plan, half: int) -> Iterator[Tensor]:
+    def _streamed(self, plan: FusionPlan, half: int) -> Iterator[EinsumTensor]:
         for tensor in plan.einsums[half].tensors:
             is_between = tensor.name == plan.between_of(half)
             if not is_between and (half, tensor.name) not in plan.resident:
                 yield tensor
 
-    def _streamed_pj(self, plan: Plan, half: int) -> float:
+    def _streamed_pj(self, plan: FusionPlan, half: int) -> float:
         """Energy at the outermost memory of what comes anew for every tile, at least."""
         outer, total = self.arch.memories[0], 0.0
         for tensor in self._streamed(plan, half):
@@ -412,7 +418,7 @@ class _FusionSearch:
             total += plan.tiles * math.ceil(words / outer.block_words) * (energy or 0.0)
         return total
 
-    def _filled_pj(self, plan: Plan) -> float:
+    def _filled_pj(self, plan: FusionPlan) -> float:
         memory = self.arch.memories[plan.level]
         return sum(
             math.ceil(load.words / memory.block_words) * load.times * (memory.fill_pj or 0.0)
@@ -420,7 +426,7 @@ class _FusionSearch:
             if not load.is_output
         )
 
-    def _least_cycles(self, plan: Plan, half: int) -> float:
+    def _least_cycles(self, plan: FusionPlan, half: int) -> float:
         """Cycles of the outermost memory's ports for what comes anew, and of all units."""
         einsum = plan.einsums[half]
         units = self.arch.units * self.arch.compute.per_cycle
@@ -437,7 +443,7 @@ class _FusionSearch:
 
     # Plans that are searched.
 
-    def _search(self, plan: Plan) -> float:
+    def _search(self, plan: FusionPlan) -> float:
         """Maps both phases of a plan; what it can prove of all their mappings."""
         try:
             phases = [plan.phase(half, self.arch, self.rules) for half in (0, 1)]
@@ -461,7 +467,7 @@ class _FusionSearch:
             for objective in self.needed
         )
 
-    def _mapped(self, phase: Phase, objective: Objective) -> Mapped:
+    def _mapped(self, phase: FusionPhase, objective: Objective) -> Mapped:
         room = tuple(memory.usable_words for memory in phase.architecture.memories)
         key = (
             phase.einsum.name,

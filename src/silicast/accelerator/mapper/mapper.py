@@ -16,7 +16,7 @@ from typing import final
 
 from silicast.accelerator.counting.cost import (
     UNRANKED,
-    Cost,
+    MappingCost,
     MappingRank,
     Objective,
     cost,
@@ -25,18 +25,18 @@ from silicast.accelerator.counting.cost import (
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.counting.mapping import Keep, LoopNest, MappingBatch, default_keep
 from silicast.accelerator.design.architecture import Architecture
-from silicast.accelerator.mapper._facts import Facts
+from silicast.accelerator.mapper._facts import EinsumFacts
 from silicast.accelerator.mapper._padding import padded
 from silicast.accelerator.mapper._polish import polished
 from silicast.accelerator.mapper._prices import (
     STEP,
     Busy,
-    Prices,
+    ObjectivePrices,
     energy_prices,
     rounding_pj,
     without_zeros,
 )
-from silicast.accelerator.mapper._search import Found, Search
+from silicast.accelerator.mapper._search import MappingSearch, MappingSearchResult
 from silicast.accelerator.mapper.constraints import Constraints
 from silicast.accelerator.zeros._zero_shares import ZeroShares
 from silicast.core.errors import SilicastError
@@ -79,7 +79,7 @@ class Mapped:
     """
 
     nest: LoopNest
-    cost: Cost
+    cost: MappingCost
     objective: Objective
     value: float
     bound: float
@@ -153,7 +153,7 @@ def best_mapping(
     )
 
 
-def rank_of(result: Cost, objective: Objective) -> MappingRank:
+def rank_of(result: MappingCost, objective: Objective) -> MappingRank:
     """How good a batch of one is."""
     return MappingRank(float(value_of(result, objective)[0]), float(result.cycles[0]))
 
@@ -177,7 +177,9 @@ class _Hunt:
         self.rank = UNRANKED
         self.bound = 0.0
         self.spent = 0
-        facts = Facts(einsum, architecture, rules, default_keep(einsum, architecture), "energy")
+        facts = EinsumFacts(
+            einsum, architecture, rules, default_keep(einsum, architecture), "energy"
+        )
         limits = [
             facts.limit(s) if slot.is_spatial else 1.0 for s, slot in enumerate(architecture.slots)
         ]
@@ -186,7 +188,7 @@ class _Hunt:
         self.weights = self.busy.start()
         self.searches = self._searches()
 
-    def _searches(self) -> list[Search]:
+    def _searches(self) -> list[MappingSearch]:
         """A search for each choice of what memories keep."""
         searches = []
         for keep in keep_patterns(self.einsum, self.arch, self.rules.homes):
@@ -195,15 +197,15 @@ class _Hunt:
                 zeros = self._zeros(keep)
                 prices = self.busy.prices(self.weights, zeros)
                 seen = self.busy.priced(prices)
-            facts = Facts(self.einsum, seen, self.rules, keep, self.objective, prices)
-            searches.append(Search(facts, self.arch, self.objective))
+            facts = EinsumFacts(self.einsum, seen, self.rules, keep, self.objective, prices)
+            searches.append(MappingSearch(facts, self.arch, self.objective))
         return searches
 
     def _zeros(self, keep: Keep) -> ZeroShares | None:
         """What is left without zeros at least; None on designs that keep them."""
         return ZeroShares(self.einsum, self.arch, keep) if self.arch.knows_zeros else None
 
-    def _seen(self, keep: Keep) -> tuple[Architecture, Prices | None]:
+    def _seen(self, keep: Keep) -> tuple[Architecture, ObjectivePrices | None]:
         """The design as a search for least energy sees it."""
         zeros = self._zeros(keep)
         if zeros is None:
@@ -228,7 +230,7 @@ class _Hunt:
         """Objective of the best mapping so far."""
         return self.rank.value
 
-    def _take(self, result: Found) -> None:
+    def _take(self, result: MappingSearchResult) -> None:
         """Notes what a search found, if it is better."""
         if result.batch is not None and result.rank.is_before(self.rank):
             self.rank, self.best = result.rank, result.batch
@@ -276,10 +278,10 @@ class _Hunt:
         for keep in keep_patterns(self.einsum, self.arch, self.rules.homes):
             zeros = ZeroShares(self.einsum, self.arch, keep)
             prices = energy_prices(zeros, rounds=True, guesses=True)
-            facts = Facts(
+            facts = EinsumFacts(
                 self.einsum, without_zeros(zeros), self.rules, keep, self.objective, prices
             )
-            search = Search(facts, self.arch, self.objective)
+            search = MappingSearch(facts, self.arch, self.objective)
             result = search.run(WIDTHS[1], math.inf, self.effort)
             self.spent += search.tried
             self._take(result)
@@ -307,8 +309,8 @@ class _Hunt:
         least = math.inf
         for keep in keep_patterns(self.einsum, self.arch, self.rules.homes):
             seen, prices = self._seen(keep)
-            facts = Facts(self.einsum, seen, self.rules, keep, "energy", prices, price)
-            search = Search(facts, self.arch, self.objective)
+            facts = EinsumFacts(self.einsum, seen, self.rules, keep, "energy", prices, price)
+            search = MappingSearch(facts, self.arch, self.objective)
             result = search.run(WIDTHS[0], math.inf, math.inf)
             self.spent += search.tried
             least = min(least, result.bound)

@@ -29,7 +29,7 @@ MOST_ADDED = 1.15
 
 @final
 @dataclass(frozen=True)
-class Policy:
+class MapperPolicy:
     """Preferences of a mapper.
 
     Attributes:
@@ -53,7 +53,7 @@ def mapping_by_policy(
     einsum: Einsum,
     architecture: Architecture,
     constraints: Constraints,
-    policy: Policy,
+    policy: MapperPolicy,
     objective: Objective,
     effort: int,
 ) -> Mapped:
@@ -89,7 +89,7 @@ def mapping_by_policy(
     return replace(result, value=current, bound=0.0, complete=False)
 
 
-def _rounded(einsum: Einsum, policy: Policy) -> Iterator[dict[str, int]]:
+def _rounded(einsum: Einsum, policy: MapperPolicy) -> Iterator[dict[str, int]]:
     """Sizes to search with: each dimension as it is, or rounded up."""
     choices = []
     for dim, size in einsum.bounds.items():

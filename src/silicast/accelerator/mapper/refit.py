@@ -17,9 +17,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.accelerator.counting.closed_form import Layout, Nest, closed_form, row_of
+from silicast.accelerator.counting.closed_form import FormulaLayout, Nest, closed_form, row_of
 from silicast.accelerator.counting.formula import Compiled
-from silicast.accelerator.counting.problems import Problem
+from silicast.accelerator.counting.problems import ProblemShape
 from silicast.accelerator.design.chip import Chip
 from silicast.accelerator.mapper.stored import is_compiled_for, stored_templates, template_of
 from silicast.accelerator.mapper.template import Template
@@ -50,7 +50,7 @@ class Asked:
         densities: of the tensors.
     """
 
-    problem: Problem
+    problem: ProblemShape
     compute: str
     bits: float
     sizes: F64
@@ -98,26 +98,26 @@ class Counted:
         values: (results, rows); of one size that was given as numbers, a list of numbers.
     """
 
-    layout: Layout
+    layout: FormulaLayout
     values: Sequence[Number] | F64
 
     @property
     def cycles(self) -> Number:
-        return self.values[Layout.CYCLES]
+        return self.values[FormulaLayout.CYCLES]
 
     @property
     def unit_cycles(self) -> Number:
-        return self.values[Layout.UNIT_CYCLES]
+        return self.values[FormulaLayout.UNIT_CYCLES]
 
     @property
     def energy_pj(self) -> Number:
         """All accesses, multiplications, hops and leakage."""
-        return self.values[Layout.ENERGY]
+        return self.values[FormulaLayout.ENERGY]
 
     @property
     def port_cycles(self) -> dict[tuple[str, str], Number]:
         """(memory, port) -> cycles."""
-        return dict(zip(self.layout.ports, self.values[Layout.PORTS :], strict=False))
+        return dict(zip(self.layout.ports, self.values[FormulaLayout.PORTS :], strict=False))
 
     @property
     def level_words(self) -> Sequence[Number] | F64:
@@ -143,7 +143,7 @@ class Counted:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Work:
+class SearchedProblem:
     """A problem on a chip in one format: its searched mappings and their formulas.
 
     Attributes:
@@ -153,17 +153,17 @@ class Work:
     """
 
     chip: Chip
-    problem: Problem
+    problem: ProblemShape
     compute: str
     bits: float
     shares: tuple[float, ...]
     densities: Densities = ()
 
     @cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> FormulaLayout:
         """The order of its results."""
         sizes = dict.fromkeys(self.problem.dims, 2)
-        return Layout.from_einsum(
+        return FormulaLayout.from_einsum(
             self.chip.in_format(self.compute, self.bits), self.problem.einsum(sizes)
         )
 
@@ -290,19 +290,19 @@ class Work:
 @lru_cache(maxsize=512)
 def work_of(
     chip: Chip,
-    problem: Problem,
+    problem: ProblemShape,
     compute: str,
     bits: float,
     shares: tuple[float, ...],
     densities: Densities,
-) -> Work:
-    """The one :class:`Work` of these."""
-    return Work(chip, problem, compute, bits, shares, densities)
+) -> SearchedProblem:
+    """The one :class:`SearchedProblem` of these."""
+    return SearchedProblem(chip, problem, compute, bits, shares, densities)
 
 
 def counted(
     chip: Chip,
-    problem: Problem,
+    problem: ProblemShape,
     sizes: Sequence[Number] | F64,
     compute: str,
     bits: float,
@@ -341,7 +341,9 @@ def _columns(rows: Sequence[F64] | F64) -> list[tuple[float, ...]]:
 
 
 @lru_cache(maxsize=16384)
-def _of_one(work: Work, sizes: tuple[float, ...], main_shares: tuple[float, ...]) -> list[float]:
+def _of_one(
+    work: SearchedProblem, sizes: tuple[float, ...], main_shares: tuple[float, ...]
+) -> list[float]:
     """Costs of one size, in numbers; main memory's shares are of each tensor, () = all.
 
     Raises:
@@ -357,7 +359,7 @@ def _of_one(work: Work, sizes: tuple[float, ...], main_shares: tuple[float, ...]
                 raise
             refused.append(error)
             continue
-        merit = values[Layout.CYCLES] * max(values[Layout.ENERGY], 1.0)
+        merit = values[FormulaLayout.CYCLES] * max(values[FormulaLayout.ENERGY], 1.0)
         if merit < least or not best:
             best, least = values, merit
     if not best:
@@ -366,7 +368,10 @@ def _of_one(work: Work, sizes: tuple[float, ...], main_shares: tuple[float, ...]
 
 
 def _of_template(
-    work: Work, template: Template, sizes: tuple[float, ...], main_shares: tuple[float, ...]
+    work: SearchedProblem,
+    template: Template,
+    sizes: tuple[float, ...],
+    main_shares: tuple[float, ...],
 ) -> list[float]:
     """Costs of one size by one mapping."""
     if work.leaves_zeros_out:
@@ -378,7 +383,7 @@ def _of_template(
     return work.formula(template, nest).evaluate(inputs)
 
 
-def _of_rows(work: Work, sizes: F64, main_shares: Sequence[F64] | F64 | None) -> Counted:
+def _of_rows(work: SearchedProblem, sizes: F64, main_shares: Sequence[F64] | F64 | None) -> Counted:
     """Costs of many sizes, (dims, rows)."""
     templates, chosen = work.templates(sizes)
     few, rows = chosen.shape
@@ -408,13 +413,13 @@ def _of_rows(work: Work, sizes: F64, main_shares: Sequence[F64] | F64 | None) ->
     if few == 1:
         return Counted(work.layout, every[:, position])
     position = position.reshape(few, rows)
-    merit = every[Layout.CYCLES] * np.maximum(every[Layout.ENERGY], 1.0)
+    merit = every[FormulaLayout.CYCLES] * np.maximum(every[FormulaLayout.ENERGY], 1.0)
     best = np.argmin(merit[position], axis=0)
     return Counted(work.layout, every[:, position[best, np.arange(rows)]])
 
 
 def _by_nest(
-    work: Work, template: Template, given: F64, less_of_main: bool
+    work: SearchedProblem, template: Template, given: F64, less_of_main: bool
 ) -> Iterator[tuple[Nest, I64, F64, F64]]:
     """Rows for which the loops of one template that turn are the same.
 

@@ -7,10 +7,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from silicast.accelerator.counting.cost import Cost, Objective
+from silicast.accelerator.counting.cost import MappingCost, Objective
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.counting.mapping import Loop, LoopNest, MappingBatch
-from silicast.accelerator.counting.problems import Problem
+from silicast.accelerator.counting.problems import ProblemShape
 from silicast.accelerator.design.architecture_file import StoredTable
 from silicast.accelerator.design.chip import Chip
 from silicast.accelerator.mapper.mapper import Mapped, best_mapping
@@ -32,7 +32,7 @@ EFFORT = 60_000
 @lru_cache(maxsize=8192)
 def template_of(
     chip: Chip,
-    problem: Problem,
+    problem: ProblemShape,
     sizes: tuple[int, ...],
     compute: str,
     bits: float,
@@ -60,7 +60,7 @@ def template_from(chip: Chip, mapped: Mapped) -> Template:
 
 def searched(
     chip: Chip,
-    problem: Problem,
+    problem: ProblemShape,
     sizes: tuple[int, ...],
     compute: str,
     bits: float,
@@ -85,7 +85,7 @@ def searched(
     return best_mapping(einsum, arch, chip.rules, objective=objective, effort=effort)
 
 
-def time_gap(cost: Cost) -> float:
+def time_gap(cost: MappingCost) -> float:
     """How much less time any mapping could take: all units at work, and every word of main memory
     moved once.
     """
@@ -114,7 +114,7 @@ def _floats(einsum: Einsum) -> F64:
 
 @lru_cache(maxsize=1024)
 def stored_templates(
-    chip: Chip, problem: Problem, compute: str, bits: float, densities: Densities = ()
+    chip: Chip, problem: ProblemShape, compute: str, bits: float, densities: Densities = ()
 ) -> tuple[Template, ...]:
     """What was compiled for a problem; where some of it is for these densities, only that.
 
@@ -139,14 +139,14 @@ def stored_templates(
 
 
 def is_compiled_for(
-    chip: Chip, problem: Problem, compute: str, bits: float, densities: Densities
+    chip: Chip, problem: ProblemShape, compute: str, bits: float, densities: Densities
 ) -> bool:
     """Whether some of :func:`stored_templates` are for these densities; others stand in, if not."""
     return bool(_tables_of(chip, problem, compute, bits, densities)[0])
 
 
 def _tables_of(
-    chip: Chip, problem: Problem, compute: str, bits: float, densities: Densities
+    chip: Chip, problem: ProblemShape, compute: str, bits: float, densities: Densities
 ) -> tuple[list[tuple[int, StoredTable]], list[tuple[int, StoredTable]]]:
     """What a file stores for a problem, with its place: for these densities, and for others."""
     key, stated = (key_of(problem), compute, bits), dict(in_words(densities))
@@ -157,10 +157,10 @@ def _tables_of(
     return current, others
 
 
-def key_of(problem: Problem) -> str:
+def key_of(problem: ProblemShape) -> str:
     """The name of a problem in a file.
 
-    >>> key_of(Problem("conv2d", stride=2))
+    >>> key_of(ProblemShape("conv2d", stride=2))
     'conv2d/2/1'
     """
     if problem.stride == problem.dilation == 1:

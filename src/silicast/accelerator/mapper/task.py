@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
-from silicast.accelerator.counting.cost import Cost, Objective, cost
+from silicast.accelerator.counting.cost import MappingCost, Objective, cost
 from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul, unrolled
 from silicast.accelerator.counting.mapping import LoopNest, MappingBatch
 from silicast.accelerator.design.architecture import Architecture
@@ -16,7 +16,7 @@ from silicast.accelerator.design.architecture_file import Design, find_design
 from silicast.accelerator.design.check import check_tensors
 from silicast.accelerator.mapper.constraints import Constraints
 from silicast.accelerator.mapper.mapper import EFFORT, Mapped, best_mapping, rank_of
-from silicast.accelerator.mapper.policy import Policy, mapping_by_policy
+from silicast.accelerator.mapper.policy import MapperPolicy, mapping_by_policy
 from silicast.accelerator.timeloop.files import Description, read_description, read_mapping
 from silicast.accelerator.zeros import density
 from silicast.accelerator.zeros.zero_mapping import mapped_zeros, overflow
@@ -36,7 +36,7 @@ class Task:
     einsum: Einsum
     architecture: Architecture
     constraints: Constraints
-    policy: Policy = Policy()
+    policy: MapperPolicy = MapperPolicy()
 
 
 def task_of(
@@ -90,7 +90,7 @@ def task_on(chosen: Design, einsum: Einsum, densities: Sequence[str] = (), file:
         raise error.located(file=file) from None
     einsum = with_densities(einsum, {}, densities)
     wished = chosen.content.policy
-    policy = Policy(wished.objective, wished.first, wished.round_up)
+    policy = MapperPolicy(wished.objective, wished.first, wished.round_up)
     return Task(einsum, chosen.architecture, chosen.constraints, policy)
 
 
@@ -335,7 +335,7 @@ def as_stated(task: Task) -> Task:
     return task
 
 
-def given_mapping(folder: str, at: Change = as_stated) -> tuple[LoopNest, Cost]:
+def given_mapping(folder: str, at: Change = as_stated) -> tuple[LoopNest, MappingCost]:
     """The mapping that Timeloop's files hold, and what it costs by our own counts.
 
     Args:

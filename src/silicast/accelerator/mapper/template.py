@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.accelerator.counting.accounting import Place
-from silicast.accelerator.counting.einsum import Einsum, Rank, Tensor
+from silicast.accelerator.counting.einsum import Einsum, EinsumTensor, Rank
 from silicast.accelerator.counting.mapping import MappingBatch
 from silicast.accelerator.design.architecture import Architecture
 from silicast.accelerator.mapper.constraints import Constraints
@@ -103,7 +103,7 @@ class Template:
         }
 
     @cached_property
-    def rooms(self) -> list[tuple[int, float, list[Tensor]]]:
+    def rooms(self) -> list[tuple[int, float, list[EinsumTensor]]]:
         """Memories on the chip that can be full: slot, words of room, and tensors kept.
 
         Banks hold one tensor only: each tensor may leave one of them nearly empty.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar, final
 
 from silicast.accelerator.counting.cost import Objective
-from silicast.accelerator.counting.einsum import Einsum, Tensor
+from silicast.accelerator.counting.einsum import Einsum, EinsumTensor
 from silicast.accelerator.design.architecture import Architecture, FanOut, Memory
 from silicast.accelerator.design.architecture_file import find_design
 from silicast.accelerator.foreign.reader import Hardware
@@ -185,7 +185,7 @@ def workload_text(einsum: Einsum, bits: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _term(tensor: Tensor) -> str:
+def _term(tensor: EinsumTensor) -> str:
     indices = []
     for number, rank in enumerate(tensor.ranks):
         remark = " + ".join(

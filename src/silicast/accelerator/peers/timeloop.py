@@ -22,7 +22,7 @@ LIMIT_S = 3600
 
 @final
 @PEERS.register
-class Timeloop(Peer):
+class TimeloopPeer(Peer):
     """Its own search, by the mapper section of its own description."""
 
     name: ClassVar[str] = "timeloop"

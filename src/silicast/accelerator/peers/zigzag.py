@@ -28,7 +28,7 @@ WINDOWS = {("R", "P"): "iy", ("S", "Q"): "ix"}
 
 @final
 @PEERS.register
-class ZigZag(Peer):
+class ZigZagPeer(Peer):
     """Its LOMA search with spatial mappings of its own."""
 
     name: ClassVar[str] = "zigzag"

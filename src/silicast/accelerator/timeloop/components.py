@@ -55,7 +55,7 @@ class Component:
 
 
 @final
-class Tree:
+class ComponentTree:
     """The section ``architecture``, read.
 
     Attributes:
@@ -85,13 +85,13 @@ class Tree:
         return next(iter(self.cycles_s), _CYCLE_S)
 
 
-def read_tree(architecture: Fields) -> Tree:
+def read_tree(architecture: Fields) -> ComponentTree:
     """Every component with its attributes and mesh.
 
     Raises:
         SilicastError: something has no meaning; the component is named.
     """
-    tree = Tree(architecture.file)
+    tree = ComponentTree(architecture.file)
     if "nodes" in architecture.values:
         raise architecture.error("is not processed", "nodes", _PROCESSED, "unsupported")
     _walk(tree, architecture, {}, 1)
@@ -104,7 +104,7 @@ def read_tree(architecture: Fields) -> Tree:
     return tree
 
 
-def _walk(tree: Tree, part: Fields, outer: Mapping[str, Any], count: int) -> None:
+def _walk(tree: ComponentTree, part: Fields, outer: Mapping[str, Any], count: int) -> None:
     """The components of a part of the tree, and those of its parts."""
     table = _table(part, "attributes")
     attributes = {**outer, **table.values}
@@ -121,13 +121,15 @@ def _table(part: Fields, name: str) -> Fields:
     return part.table(name) if part.get(name) else Fields({}, part.path, part.file)
 
 
-def _note_cycle(tree: Tree, attributes: Fields) -> None:
+def _note_cycle(tree: ComponentTree, attributes: Fields) -> None:
     given = attributes.get(_CYCLE)
     if given is not None and not isinstance(given, str):  # "must_specify" says nothing
         tree.cycles_s.setdefault(attributes.number(_CYCLE, above=0.0), attributes.path)
 
 
-def _component(tree: Tree, entry: Fields, outer: Mapping[str, Any], count: int) -> Component:
+def _component(
+    tree: ComponentTree, entry: Fields, outer: Mapping[str, Any], count: int
+) -> Component:
     name, instances = _ranged(entry.get("name"), entry)
     named = Fields(entry.values, name, entry.file)
     values = _table(named, "attributes").values
@@ -180,7 +182,7 @@ def _ranged(value: Any, entry: Fields, *, any_name: bool = False) -> tuple[str, 
 
 
 def built(
-    tree: Tree, energies: Mapping[str, Mapping[str, float]], areas: Mapping[str, float]
+    tree: ComponentTree, energies: Mapping[str, Mapping[str, float]], areas: Mapping[str, float]
 ) -> Architecture:
     """Fan-outs are where the mesh grows: below the node that the loops in space belong to.
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from silicast.accelerator.counting.einsum import Einsum, Tensor
+from silicast.accelerator.counting.einsum import Einsum, EinsumTensor
 from silicast.core.errors import SilicastError
 from silicast.formats.fields import Fields
 
@@ -43,7 +43,7 @@ def read_problem(problem: Fields) -> Einsum:
         raise error.located(shape.path, shape.file) from None
 
 
-def _tensor(given: Fields, bounds: Mapping[str, int], coefficients: Fields) -> Tensor:
+def _tensor(given: Fields, bounds: Mapping[str, int], coefficients: Fields) -> EinsumTensor:
     space = given.spelled(_SPACE)
     name = space.text("name", default=None)
     if "projection" not in space.values:
@@ -52,7 +52,7 @@ def _tensor(given: Fields, bounds: Mapping[str, int], coefficients: Fields) -> T
         tuple(_term(term, space, bounds, coefficients) for term in _list(rank, space))
         for rank in space.rows("projection")
     )
-    return Tensor(name, ranks, is_output=bool(space.get("read_write")))
+    return EinsumTensor(name, ranks, is_output=bool(space.get("read_write")))
 
 
 def _list(value: Any, space: Fields) -> list[Any]:

@@ -11,7 +11,7 @@ from silicast.accelerator.design.architecture import Architecture, FanOut, Memor
 from silicast.accelerator.mapper.constraints import Constraints, SlotRule
 from silicast.accelerator.timeloop.components import Component
 from silicast.accelerator.timeloop.loops import REST, axes_of, split_axes, split_of
-from silicast.accelerator.timeloop.targets import KEEPS, Kept, Targets
+from silicast.accelerator.timeloop.targets import KEEPS, MemoryTargets, Targets
 from silicast.core.errors import SilicastError, unsupported
 from silicast.formats.fields import Fields
 
@@ -148,7 +148,7 @@ class ConstraintReader:
         """The node with what it keeps; what nobody speaks of, mappings may keep or not."""
         if isinstance(node, FanOut) or node.name == self.targets.outermost:
             return node
-        remark = self.targets.kept.get(node.name, Kept())
+        remark = self.targets.kept.get(node.name, MemoryTargets())
         return replace(
             node,
             keeps=tuple(t for t in self.einsum.names if t not in remark.bypass),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from silicast.accelerator.counting.cost import Cost
+from silicast.accelerator.counting.cost import MappingCost
 from silicast.core.errors import SilicastError
 from silicast.core.files import read_text
 
@@ -40,7 +40,7 @@ class Statistics:
 
 @final
 @dataclass(frozen=True)
-class Compared:
+class ComparedStatistic:
     """One number of the tool beside ours.
 
     Attributes:
@@ -103,7 +103,7 @@ def read_statistics(path: Path) -> Statistics:
     return Statistics(summary["Cycles"], summary["Energy"], summary["Utilization"] / 100, values)
 
 
-def compared(cost: Cost, theirs: Statistics, row: int = 0) -> Iterator[Compared]:
+def compared(cost: MappingCost, theirs: Statistics, row: int = 0) -> Iterator[ComparedStatistic]:
     """Every number that the tool printed of a mapping and that we have too.
 
     Counts are per instance, as the tool prints them.
@@ -112,20 +112,22 @@ def compared(cost: Cost, theirs: Statistics, row: int = 0) -> Iterator[Compared]
     for level, memory in enumerate(cost.architecture.memories):
         leak = theirs.values.get((memory.name, "", "leakage energy (total)"))
         if leak is not None:
-            yield Compared(f"{memory.name} leak pJ", leak, cost.leak_pj[level, row], 2)
+            yield ComparedStatistic(f"{memory.name} leak pJ", leak, cost.leak_pj[level, row], 2)
         for t, tensor in enumerate(cost.einsum.names):
             lines = [*_dense(cost, level, t, row), *_sparse(cost, level, t, row)]
             for line, ours, digits in lines:
                 value = theirs.values.get((memory.name, tensor, line))
                 if value is not None:
-                    yield Compared(f"{memory.name} {tensor} {line}", value, ours, digits)
+                    yield ComparedStatistic(f"{memory.name} {tensor} {line}", value, ours, digits)
 
 
-def _whole(cost: Cost, theirs: Statistics, row: int) -> Iterator[Compared]:
+def _whole(cost: MappingCost, theirs: Statistics, row: int) -> Iterator[ComparedStatistic]:
     compute = cost.architecture.compute.name
-    yield Compared("cycles", theirs.cycles, cost.cycles[row], 0)
-    yield Compared("energy uJ", theirs.energy_uj, cost.energy_pj[row] / 1e6, 2)
-    yield Compared("utilisation %", theirs.utilisation * 100, cost.utilisation[row] * 100, 2)
+    yield ComparedStatistic("cycles", theirs.cycles, cost.cycles[row], 0)
+    yield ComparedStatistic("energy uJ", theirs.energy_uj, cost.energy_pj[row] / 1e6, 2)
+    yield ComparedStatistic(
+        "utilisation %", theirs.utilisation * 100, cost.utilisation[row] * 100, 2
+    )
     lines = [
         ("energy (total)", cost.compute_pj[row], 2),
         ("computes (total)", cost.products[row], 0),
@@ -140,10 +142,10 @@ def _whole(cost: Cost, theirs: Statistics, row: int) -> Iterator[Compared]:
     for line, ours, digits in lines:
         value = theirs.values.get((compute, "", line))
         if value is not None:
-            yield Compared(f"{compute} {line}", value, float(ours), digits)
+            yield ComparedStatistic(f"{compute} {line}", value, float(ours), digits)
 
 
-def _dense(cost: Cost, level: int, t: int, row: int) -> Iterator[tuple[str, float, int]]:
+def _dense(cost: MappingCost, level: int, t: int, row: int) -> Iterator[tuple[str, float, int]]:
     """(line, our number, its decimals) of what is counted before zeros are left out."""
     traffic, used = cost.traffic, cost.traffic.used[level, row]
     for name, line in _COUNTS.items():
@@ -156,7 +158,7 @@ def _dense(cost: Cost, level: int, t: int, row: int) -> Iterator[tuple[str, floa
     yield "energy (total)", cost.access_pj[level, t, row], 2
 
 
-def _sparse(cost: Cost, level: int, t: int, row: int) -> Iterator[tuple[str, float, int]]:
+def _sparse(cost: MappingCost, level: int, t: int, row: int) -> Iterator[tuple[str, float, int]]:
     zeros = cost.zeros
     if zeros is None:
         return

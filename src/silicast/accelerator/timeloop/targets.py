@@ -20,7 +20,7 @@ _KEEP_KEYS = frozenset({"target", "type", "keep", "bypass"})
 
 
 @final
-class Kept:
+class MemoryTargets:
     """What one memory keeps and passes on, of all entries about it."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Targets:
     ) -> None:
         self.einsum = einsum
         self.file = file
-        self.kept: dict[str, Kept] = {}
+        self.kept: dict[str, MemoryTargets] = {}
         self.outermost = architecture.nodes[0].name
         self._components = components
         self._nodes = {node.name: node for node in architecture.nodes}
@@ -67,7 +67,8 @@ class Targets:
         """(target, type) of an entry; one of :data:`KEEPS` is noted in ``kept``.
 
         Raises:
-            SilicastError: an unknown target, see :meth:`Kept.take`, or a component that cannot keep
+            SilicastError: an unknown target, see :meth:`MemoryTargets.take`, or a component that
+            cannot keep
                 or pass on what the entry says.
         """
         name = entry.text("target", default=None)
@@ -80,7 +81,7 @@ class Targets:
         return name, kind
 
     def _keep(self, component: Component, entry: Fields) -> None:
-        current = self.kept.setdefault(component.name, Kept())
+        current = self.kept.setdefault(component.name, MemoryTargets())
         current.take(entry, self.einsum)
         if component.is_dummy and current.keep:
             raise entry.error(f"{component.name} holds nothing", "keep")

@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from silicast.accelerator.counting.accounting import Count
-from silicast.accelerator.counting.einsum import Tensor
+from silicast.accelerator.counting.einsum import EinsumTensor
 from silicast.accelerator.zeros.formats import Fibers, TensorFormat
 from silicast.core.numerics import F64
 
@@ -44,7 +44,7 @@ class _Loop:
 
 def describe(
     count: Count,
-    tensor: Tensor,
+    tensor: EinsumTensor,
     chosen: TensorFormat,
     slot: int,
     whole: Mapping[str, tuple[int, ...]],
@@ -62,7 +62,7 @@ def describe(
     return RankWords(held, most, share, values)
 
 
-def _loops(count: Count, tensor: Tensor, slot: int, row: int) -> tuple[_Loop, ...]:
+def _loops(count: Count, tensor: EinsumTensor, slot: int, row: int) -> tuple[_Loop, ...]:
     items, memory = [], -1
     dims = count.einsum.dims
     _ = count.tiles  # cuts loops that are longer than their dimensions
@@ -97,7 +97,7 @@ def _groups(chosen: TensorFormat, loops: tuple[_Loop, ...]) -> list[tuple[_Loop,
 
 
 def _described(
-    tensor: Tensor, chosen: TensorFormat, loops: tuple[_Loop, ...], whole: tuple[int, ...]
+    tensor: EinsumTensor, chosen: TensorFormat, loops: tuple[_Loop, ...], whole: tuple[int, ...]
 ) -> tuple[F64, F64, float, float]:
     groups = _groups(chosen, loops)
     # A tile of fewer loops than ranks needs the innermost ones only.
@@ -138,7 +138,7 @@ def _described(
     return held, most, share, values
 
 
-def _extents(tensor: Tensor, loops: tuple[_Loop, ...]) -> dict[str, float]:
+def _extents(tensor: EinsumTensor, loops: tuple[_Loop, ...]) -> dict[str, float]:
     extents = dict.fromkeys(tensor.dims, 1.0)
     for loop in loops:
         extents[loop.dim] *= loop.bound
@@ -146,7 +146,7 @@ def _extents(tensor: Tensor, loops: tuple[_Loop, ...]) -> dict[str, float]:
 
 
 def _lengths(
-    tensor: Tensor, extents: Mapping[str, float], whole: tuple[int, ...]
+    tensor: EinsumTensor, extents: Mapping[str, float], whole: tuple[int, ...]
 ) -> tuple[int, ...]:
     return tuple(
         min(size, int(sum(step * (extents[dim] - 1) for dim, step in rank)) + 1)
@@ -154,7 +154,7 @@ def _lengths(
     )
 
 
-def _shape(tensor: Tensor, group: tuple[_Loop, ...]) -> float:
+def _shape(tensor: EinsumTensor, group: tuple[_Loop, ...]) -> float:
     """Coordinates of a fiber: a window that two of its loops make together has its length."""
     bounds: dict[str, float] = {}
     for loop in group:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
-from silicast.accelerator.counting.einsum import Einsum, Tensor
+from silicast.accelerator.counting.einsum import Einsum, EinsumTensor
 from silicast.accelerator.counting.mapping import Keep
 from silicast.accelerator.design.architecture import Architecture, Elimination
 
@@ -44,7 +44,7 @@ class ZeroShares:
         outermost_of_edge = remaining[index - 1] if action == "fill" and index else level
         return self.held(level, tensor) * self._needed(tensor, outermost_of_edge, timed=timed)
 
-    def held(self, level: int, tensor: Tensor) -> float:
+    def held(self, level: int, tensor: EinsumTensor) -> float:
         """Of the words of a tile, those that are stored."""
         chosen = self.arch.memories[level].format_of(tensor.name)
         if chosen is None or not chosen.leaves_out_zeros:
@@ -62,7 +62,7 @@ class ZeroShares:
     def _kept(self, name: str) -> list[int]:
         return [level for level, names in enumerate(self.keep) if name in names]
 
-    def _rules(self, tensor: Tensor, level: int) -> list[Elimination]:
+    def _rules(self, tensor: EinsumTensor, level: int) -> list[Elimination]:
         """What leaves out transfers of a tensor from a memory inwards, or from further out."""
         remaining = self._kept(tensor.name)
         child = min((other for other in remaining if other > level), default=len(self.keep))
@@ -74,7 +74,7 @@ class ZeroShares:
             if rule.target == tensor.name
         ]
 
-    def _needed(self, tensor: Tensor, level: int, *, timed: bool) -> float:
+    def _needed(self, tensor: EinsumTensor, level: int, *, timed: bool) -> float:
         names = {
             name
             for rule in self._rules(tensor, level)

@@ -15,8 +15,8 @@ from typing import final
 
 import numpy as np
 
-from silicast.accelerator.counting.accounting import Count, Edge, Traffic
-from silicast.accelerator.counting.einsum import Einsum, Tensor
+from silicast.accelerator.counting.accounting import AccessCounts, Count, Edge
+from silicast.accelerator.counting.einsum import Einsum, EinsumTensor
 from silicast.accelerator.counting.mapping import MappingBatch
 from silicast.accelerator.design.architecture import Architecture, FanOut, Memory
 from silicast.accelerator.zeros._ranks import RankWords, describe
@@ -28,7 +28,7 @@ _NOISE = 1e-13
 
 @final
 @dataclass(frozen=True)
-class Outcome:
+class AccessOutcome:
     """What becomes of the accesses of one kind, words of one instance that works.
 
     Attributes:
@@ -82,12 +82,12 @@ class SparseTraffic:
         steps: cycles that the units need, with the waiting for the one that is behind, (mappings,).
     """
 
-    reads: Outcome
-    fills: Outcome
-    updates: Outcome
+    reads: AccessOutcome
+    fills: AccessOutcome
+    updates: AccessOutcome
     stored: F64
     formats: dict[tuple[int, int], Formatted]
-    computes: Outcome
+    computes: AccessOutcome
     expanded: F64
     compressed: F64
     steps: F64
@@ -97,7 +97,7 @@ def account_zeros(
     einsum: Einsum,
     architecture: Architecture,
     batch: MappingBatch,
-    traffic: Traffic,
+    traffic: AccessCounts,
     sizes: F64 | None = None,
 ) -> SparseTraffic:
     """What is left of the dense counts of a batch.
@@ -127,7 +127,7 @@ class _Zeros:
         einsum: Einsum,
         architecture: Architecture,
         batch: MappingBatch,
-        traffic: Traffic,
+        traffic: AccessCounts,
         sizes: F64 | None,
     ) -> None:
         self.einsum = einsum
@@ -139,7 +139,7 @@ class _Zeros:
         self.ones = np.ones(self.size)
         shape = traffic.reads.shape
         self.outcomes = {
-            action: Outcome(*(np.zeros(shape) for _ in range(4)))
+            action: AccessOutcome(*(np.zeros(shape) for _ in range(4)))
             for action in ("reads", "fills", "updates")
         }
         self.stored = traffic.tiles.copy()
@@ -164,7 +164,7 @@ class _Zeros:
             computes, self.expanded, self.compressed, steps,
         )  # fmt: skip
 
-    def follow(self, t: int, tensor: Tensor) -> None:
+    def follow(self, t: int, tensor: EinsumTensor) -> None:
         """One tensor, from the outermost memory that keeps it to the units."""
         remaining = [
             level
@@ -187,7 +187,7 @@ class _Zeros:
         if not tensor.is_output and remaining:
             self.require(tensor, needs, described[remaining[-1]])
 
-    def described(self, t: int, tensor: Tensor, level: int) -> RankWords | None:
+    def described(self, t: int, tensor: EinsumTensor, level: int) -> RankWords | None:
         """What a format stores of the tensor's tile; fills in what it takes of the memory."""
         memory = self.arch.memories[level]
         chosen = memory.format_of(tensor.name)
@@ -202,7 +202,7 @@ class _Zeros:
             )
         return words
 
-    def tile(self, tensor: Tensor, extents: F64) -> tuple[F64, ...]:
+    def tile(self, tensor: EinsumTensor, extents: F64) -> tuple[F64, ...]:
         """Lengths of a tensor's indices over tiles of these extents, (dims, mappings)."""
         items = []
         for index, rank in enumerate(tensor.ranks):
@@ -212,7 +212,7 @@ class _Zeros:
             items.append(np.minimum(length, float(self.whole[tensor.name][index])))
         return tuple(items)
 
-    def need(self, tensor: Tensor, level: int, child: int | None, needs: _Needs) -> None:
+    def need(self, tensor: EinsumTensor, level: int, child: int | None, needs: _Needs) -> None:
         """Adds what the memory, or one further in that it passes by, makes a transfer need."""
         last = len(self.arch.memories) if child is None else child
         for inner in range(level, last):
@@ -232,7 +232,7 @@ class _Zeros:
                         needs.skip[name] = np.minimum(needs.skip.get(name, self.ones), chance)
                     needs.every[name] = np.minimum(needs.every.get(name, self.ones), chance)
 
-    def while_it_stays(self, tensor: Tensor, level: int, child: int | None) -> F64:
+    def while_it_stays(self, tensor: EinsumTensor, level: int, child: int | None) -> F64:
         """Extents of what meets one tile of a tensor, from its coming to the next, (dims, n)."""
         slots = self.arch.slots
         slot = len(slots) if child is None else self.arch.memory_slots[child]
@@ -263,7 +263,7 @@ class _Zeros:
     def leave(
         self,
         t: int,
-        tensor: Tensor,
+        tensor: EinsumTensor,
         level: int,
         share: F64,
         chances: tuple[F64, F64],
@@ -366,7 +366,7 @@ class _Zeros:
                 parts["gated"] = np.ceil(every * (remaining - happens))
         self.formats[level, t] = Formatted(**parts)
 
-    def require(self, tensor: Tensor, needs: _Needs, innermost: RankWords | None) -> None:
+    def require(self, tensor: EinsumTensor, needs: _Needs, innermost: RankWords | None) -> None:
         """A product needs its operand to have come to the unit."""
         for name, chance in needs.every.items():
             self.exists[name] = np.minimum(self.exists.get(name, self.ones), chance)
@@ -374,7 +374,7 @@ class _Zeros:
             known = self.exists.get(tensor.name, self.ones)
             self.exists[tensor.name] = np.minimum(known, innermost.share)
 
-    def products(self) -> tuple[Outcome, F64]:
+    def products(self) -> tuple[AccessOutcome, F64]:
         """Multiplications, and the cycles that they take."""
         points = np.broadcast_to(np.prod(self.count.bounds, axis=0), (self.size,))
         exists = self.ones
@@ -397,7 +397,7 @@ class _Zeros:
                 exists = np.minimum(exists, nonzero)
         timed = happen + gated
         steps = np.where(timed == points, self.traffic.steps, timed * self.traffic.steps / points)
-        return Outcome(happen, gated, skipped, happen), steps * self.imbalance()
+        return AccessOutcome(happen, gated, skipped, happen), steps * self.imbalance()
 
     def imbalance(self) -> F64:
         """How much longer the busiest instance of fan-outs that wait takes than the mean one."""

@@ -13,15 +13,15 @@ from dataclasses import replace
 import numpy as np
 
 from silicast.accelerator.counting.accounting import account
-from silicast.accelerator.counting.closed_form import Shares
-from silicast.accelerator.counting.cost import Cost, Objective, cost, cost_of, value_of
+from silicast.accelerator.counting.closed_form import WordShares
+from silicast.accelerator.counting.cost import MappingCost, Objective, cost, cost_of, value_of
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.counting.mapping import MappingBatch
 from silicast.accelerator.design.architecture import Architecture, Memory
 from silicast.accelerator.mapper.constraints import Constraints
 from silicast.accelerator.mapper.mapper import Mapped, best_mapping
 from silicast.accelerator.mapper.template import Template
-from silicast.accelerator.zeros.sparse import Outcome, account_zeros
+from silicast.accelerator.zeros.sparse import AccessOutcome, account_zeros
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 
@@ -114,7 +114,7 @@ def mapped_as_dense(
     raise overflow(result)
 
 
-def overflow(result: Cost) -> SilicastError:
+def overflow(result: MappingCost) -> SilicastError:
     """The memory that a given mapping overflows, and by how much."""
     for level, memory in enumerate(result.architecture.memories):
         if result.left(level)[0] >= 0:
@@ -147,7 +147,7 @@ def cost_without_zeros(
     sizes: F64,
     shares: Sequence[float],
     main_shares: Sequence[float],
-) -> Cost:
+) -> MappingCost:
     """What a mapping costs at a size.
 
     Args:
@@ -183,14 +183,14 @@ def _in_room(template: Template, share: float) -> Template:
 
 
 def _of_shares(
-    result: Cost, batch: MappingBatch, shares: Sequence[float], main_shares: Sequence[float]
-) -> Cost:
+    result: MappingCost, batch: MappingBatch, shares: Sequence[float], main_shares: Sequence[float]
+) -> MappingCost:
     """The cost where tensors take a share of an element's bits, and of main memory's words."""
     if not shares and not main_shares:
         return result
     einsum, arch, zeros = result.einsum, result.architecture, result.zeros
     assert zeros is not None
-    share = Shares.from_einsum(einsum, batch.keep, shares, main_shares)
+    share = WordShares.from_einsum(einsum, batch.keep, shares, main_shares)
     current = share.element[None, :, None]
     out, into = (current * part[..., None].astype(np.float64) for part in (share.out, share.into))
     zeros = replace(
@@ -205,8 +205,8 @@ def _of_shares(
     return cost_of(einsum, arch, share.traffic(result.traffic), None, zeros)
 
 
-def _times(outcome: Outcome, share: F64) -> Outcome:
-    return Outcome(
+def _times(outcome: AccessOutcome, share: F64) -> AccessOutcome:
+    return AccessOutcome(
         outcome.actual * share,
         outcome.gated * share,
         outcome.skipped * share,

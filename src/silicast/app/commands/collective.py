@@ -90,13 +90,13 @@ def collective(
     if astra_network is not None or astra_system is not None:
         if plot is not None:
             raise SilicastError("draws no times of ASTRA-sim", field="--plot", hint="leave it out")
-        requested = _Asked(device or "", workload, cluster, gpus, calibration)
+        requested = _CollectiveRequest(device or "", workload, cluster, gpus, calibration)
         return _beside_astra(
             sizes, requested, astra_network, astra_system, strict=strict, json=json
         )
     if device is None:
         raise SilicastError("says on what: give it", field="--device", hint="--device h100")
-    scenario = _Asked(device, workload, cluster, gpus, calibration).scenario
+    scenario = _CollectiveRequest(device, workload, cluster, gpus, calibration).scenario
     if len(sizes) > 1 or plot is not None:
         return _swept(scenario, sizes, plot, strict=strict, json=json)
 
@@ -117,7 +117,7 @@ def collective(
 
 @final
 @dataclass(frozen=True)
-class _Asked:
+class _CollectiveRequest:
     """What was asked, without a size."""
 
     device: str
@@ -188,7 +188,7 @@ def _answer(scenario: Tree, *, strict: bool = False) -> Tree:
 
 def _beside_astra(
     sizes: tuple[int, ...],
-    requested: _Asked,
+    requested: _CollectiveRequest,
     network: Path | None,
     system: Path | None,
     *,

@@ -60,7 +60,7 @@ def serve(
         )
     scenario = with_calibrations(serving_scenario(serve_flags, plan), calibration)
 
-    from silicast.scenario.watch import Watch
+    from silicast.scenario.watch import ProgressWatch
 
     simulated: list[Served] = []
     try:
@@ -72,7 +72,7 @@ def serve(
                 bar = watched("requests", len(served.requests), lambda: served.answered)
                 drawn.enter_context(bar)
 
-            reply = predicted(scenario, watch=Watch(simulated=begins))
+            reply = predicted(scenario, watch=ProgressWatch(simulated=begins))
     except KeyboardInterrupt:
         if not simulated:
             raise

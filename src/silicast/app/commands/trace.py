@@ -64,7 +64,7 @@ def trace(
             raise SilicastError(f"{name} = {value!r} is not a whole number", field="--shape")
     from silicast.workload.graphs.op_graph import file_of, write_graph_file
 
-    requested = _Asked(
+    requested = _TraceRequest(
         program, sizes, tuple(dict.fromkeys(dynamic or ())), training, dtype, autocast, weights
     )
     if requested.dynamic:
@@ -86,7 +86,7 @@ def trace(
 
 @final
 @dataclass(frozen=True)
-class _Asked:
+class _TraceRequest:
     """What is to be traced, with the flags' values."""
 
     program: str

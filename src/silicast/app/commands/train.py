@@ -77,8 +77,8 @@ def train(
 
 def _searched(scenario: Tree, resume: Path | None) -> Tree:
     """The answer of a search, with a bar where it takes long."""
-    from silicast.scenario.watch import Watch
+    from silicast.scenario.watch import ProgressWatch
 
     with progress("plans") as advance:
-        watch = Watch(searched=lambda done, _: advance(done), resume=resume)
+        watch = ProgressWatch(searched=lambda done, _: advance(done), resume=resume)
         return predicted(scenario, watch=watch)

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import final
 
 from silicast.core.errors import SilicastError, unsupported
-from silicast.formats.astra_sim import AstraNetwork, AstraSystem, Dimension
+from silicast.formats.astra_sim import AstraNetwork, AstraSystem, NetworkDimension
 
 
 @final
 @dataclass(frozen=True)
-class Phase:
+class RingPhase:
     """A ring collective of one chunk in one dimension.
 
     Attributes:
@@ -29,12 +29,12 @@ class Phase:
     """
 
     place: int
-    along: Dimension
+    along: NetworkDimension
     message: int
     delays: tuple[int, ...]
 
 
-def phases_of(op: str, chunk: int, network: AstraNetwork, system: AstraSystem) -> list[Phase]:
+def phases_of(op: str, chunk: int, network: AstraNetwork, system: AstraSystem) -> list[RingPhase]:
     """What a chunk does.
 
     Args:
@@ -61,7 +61,9 @@ def phases_of(op: str, chunk: int, network: AstraNetwork, system: AstraSystem) -
                 field="bytes",
                 hint="at least one byte a NPU and split",
             )
-        phases.append(Phase(position, along, message, _delays(name, message, along.npus, system)))
+        phases.append(
+            RingPhase(position, along, message, _delays(name, message, along.npus, system))
+        )
         held = {"all_gather": held * along.npus, "reduce_scatter": message}.get(name, held)
     return phases
 
@@ -76,7 +78,7 @@ def _delays(op: str, message: int, npus: int, system: AstraSystem) -> tuple[int,
     return (*[wait + memory] * reduced, *[wait] * plain.get(op, 0))
 
 
-def unaware_time(phases: list[Phase], splits: int, system: AstraSystem) -> int:
+def unaware_time(phases: list[RingPhase], splits: int, system: AstraSystem) -> int:
     """Nanoseconds until all chunks are through, if messages never wait for links.
 
     A dimension works on as many chunks at once as may be active in it; others wait.
@@ -119,7 +121,7 @@ def unaware_time(phases: list[Phase], splits: int, system: AstraSystem) -> int:
                 queue[number + 1] = queue.get(number + 1, 0) + chunks
 
 
-def _unaware(phase: Phase, system: AstraSystem) -> int:
+def _unaware(phase: RingPhase, system: AstraSystem) -> int:
     """Nanoseconds of one phase: all links' latency and the bytes once, each step."""
     along = phase.along
     step = int(along.hops * along.latency_ns + phase.message / along.bytes_per_ns)

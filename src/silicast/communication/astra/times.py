@@ -14,7 +14,7 @@ import heapq
 import math
 from typing import Final, Literal
 
-from silicast.communication.astra.phases import Phase, phases_of, unaware_time
+from silicast.communication.astra.phases import RingPhase, phases_of, unaware_time
 from silicast.core.errors import SilicastError, unknown_name, unsupported
 from silicast.formats.astra_sim import IN_ORDER, RING, AstraNetwork, AstraSystem
 
@@ -37,8 +37,8 @@ def astra_time(
         SilicastError: another operation, algorithm or schedule, contention in more dimensions than
             one, or fewer bytes than one a NPU and split.
 
-    >>> from silicast.formats.astra_sim import Dimension
-    >>> hgx = AstraNetwork((Dimension("Switch", 8, 400.0, 936.25),))
+    >>> from silicast.formats.astra_sim import NetworkDimension
+    >>> hgx = AstraNetwork((NetworkDimension("Switch", 8, 400.0, 936.25),))
     >>> system = AstraSystem(RING, RING, RING, RING, 10, 4, 2, 3350.0)
     >>> [astra_time(op, 1 << 20, hgx, system) for op in OPERATIONS]
     [57426, 44058, 28950, 114000]
@@ -100,7 +100,7 @@ def _check(op: str, network: AstraNetwork, system: AstraSystem) -> None:
         )
 
 
-def _aware(phase: Phase, splits: int, system: AstraSystem) -> int:
+def _aware(phase: RingPhase, splits: int, system: AstraSystem) -> int:
     """All splits, as many at once as may be; all NPUs do the same, so that one's links suffice."""
     along, message, delays = phase.along, phase.message, phase.delays
     busy_ns = int(message / along.bytes_per_ns)

@@ -15,7 +15,7 @@ SENT = 1e-12
 
 
 @final
-class Sharing:
+class ContendingMessages:
     """Message classes that reach each other by common links; no others change their rates.
 
     Attributes:
@@ -79,7 +79,7 @@ class Sharing:
         return self._known[going]
 
 
-def sharings(classes: Classes) -> tuple[list[Sharing], list[int]]:
+def sharings(classes: Classes) -> tuple[list[ContendingMessages], list[int]]:
     """All groups, and the number of that of each message class."""
     count = len(classes.size)
     group = _joined(classes.link, classes.message, count, len(classes.capacity))
@@ -96,7 +96,9 @@ def sharings(classes: Classes) -> tuple[list[Sharing], list[int]]:
         mine = order[ends[number] : ends[number + 1]]
         links, link = np.unique(classes.link[mine], return_inverse=True)
         flow = np.searchsorted(np.array(messages), classes.message[mine])
-        items.append(Sharing(messages, link, flow, classes.count[mine], classes.capacity[links]))
+        items.append(
+            ContendingMessages(messages, link, flow, classes.count[mine], classes.capacity[links])
+        )
     return items, number_of
 
 

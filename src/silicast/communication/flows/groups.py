@@ -73,7 +73,7 @@ class Groups:
 
 @final
 @dataclass(frozen=True)
-class Sharing:
+class GroupContention:
     """What groups lose by sharing links.
 
     Attributes:
@@ -88,7 +88,7 @@ class Sharing:
     busy_share: float
 
 
-def sharing_of(op: Collective, size: float, topology: Topology, groups: Groups) -> Sharing:
+def sharing_of(op: Collective, size: float, topology: Topology, groups: Groups) -> GroupContention:
     """Simulates all groups at once, and one alone without the limits of uplinks.
 
     Args:
@@ -124,7 +124,7 @@ def sharing_of(op: Collective, size: float, topology: Topology, groups: Groups) 
     alone = simulate(fabric_of(replace(topology, uplink=None)), jobs[:1])
     together = simulate(fabric_of(topology), jobs)
     extra = max(together.end_s - alone.end_s, 0.0)
-    return Sharing(extra, together.busiest, together.busy_share)
+    return GroupContention(extra, together.busiest, together.busy_share)
 
 
 def _held_by_a_node(groups: Groups, topology: Topology) -> int:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from silicast.communication.flows.product import Dimension, Product
+from silicast.communication.flows.product import FabricDimension, ProductFabric
 from silicast.communication.topology import Topology
 from silicast.core.errors import unsupported
 
 
 def fabric_of(
     topology: Topology, *, node_latency_s: float = 0.0, network_latency_s: float = 0.0
-) -> Product:
+) -> ProductFabric:
     """Devices in nodes, nodes on rails, with datasheet bandwidths and the latencies given.
 
     Args:
@@ -23,7 +23,7 @@ def fabric_of(
     >>> fabric_of(topology).dimensions  # doctest: +NORMALIZE_WHITESPACE
     (Dimension(kind='switch', size=8, bytes_per_s=450000000000.0, latency_s=0.0, pod=0,
                oversubscription=1.0),
-     Dimension(kind='switch', size=2, bytes_per_s=50000000000.0, latency_s=0.0, pod=0,
+     FabricDimension(kind='switch', size=2, bytes_per_s=50000000000.0, latency_s=0.0, pod=0,
                oversubscription=1.0))
     """
     local, nodes = topology.local, topology.nodes
@@ -32,15 +32,15 @@ def fabric_of(
             f"{topology.gpus} devices in nodes of {local}", "gpus", "a multiple of a node's"
         )
     if topology.fabric in {"mesh", "bridge"}:
-        inside = Dimension("full", local, topology.peer_rate, node_latency_s)
+        inside = FabricDimension("full", local, topology.peer_rate, node_latency_s)
     elif topology.fabric in {"switch", "pcie", "host"}:
-        inside = Dimension("switch", local, topology.rate, node_latency_s)
+        inside = FabricDimension("switch", local, topology.rate, node_latency_s)
     else:
         raise unsupported(
             f"links of a {topology.fabric}", "topology", "describe them as a product or a graph"
         )
     if topology.inter is None:
-        return Product((inside,))
+        return ProductFabric((inside,))
     rate, pod, over = topology.inter.bandwidth_bytes_per_s, 0, 1.0
     if topology.uplink is not None:
         pod = max(topology.uplink.domain // local, 1)
@@ -49,4 +49,6 @@ def fabric_of(
             raise unsupported(
                 f"{nodes} nodes in pods of {pod}", "gpus", "a multiple of a pod's devices"
             )
-    return Product((inside, Dimension("switch", nodes, rate, network_latency_s, pod, over)))
+    return ProductFabric(
+        (inside, FabricDimension("switch", nodes, rate, network_latency_s, pod, over))
+    )

@@ -20,7 +20,7 @@ MOST_RANKS = 1 << 20
 
 @final
 @dataclass(frozen=True)
-class Dimension:
+class FabricDimension:
     """One way in which ranks are joined.
 
     Attributes:
@@ -76,15 +76,15 @@ class Dimension:
 
 @final
 @dataclass(frozen=True)
-class Product(Fabric):
+class ProductFabric(Fabric):
     """Ranks at the points of a grid; the first dimension's neighbours have successive numbers.
 
     A message corrects one coordinate after the other, the first dimension first. In a cluster of
     nodes on rails it thus goes to the peer of its target's rail over NVLink, then along the rail.
 
-    >>> node = Dimension("switch", 8, 450e9)
-    >>> rails = Dimension("switch", 4, 50e9, pod=2, oversubscription=2.0)
-    >>> cluster = Product((node, rails))
+    >>> node = FabricDimension("switch", 8, 450e9)
+    >>> rails = FabricDimension("switch", 4, 50e9, pod=2, oversubscription=2.0)
+    >>> cluster = ProductFabric((node, rails))
     >>> way = cluster.route(np.array([0]), np.array([25])).links
     >>> [cluster.link_name(link) for link in way.tolist()]  # doctest: +NORMALIZE_WHITESPACE
     ['rank 0 up (dimension 0)', 'rank 1 down (dimension 0)', 'rank 1 up (dimension 1)',
@@ -94,7 +94,7 @@ class Product(Fabric):
         SilicastError: no dimension, or more ranks than are simulated.
     """
 
-    dimensions: tuple[Dimension, ...]
+    dimensions: tuple[FabricDimension, ...]
 
     def __post_init__(self) -> None:
         if not self.dimensions:
@@ -218,9 +218,11 @@ _Hop = tuple[I64, I64]
 """Places of the ways that take it, and the link that each takes."""
 
 
-def torus(shape: Sequence[int], bytes_per_s: float, latency_s: float = 0.0) -> Product:
+def torus(shape: Sequence[int], bytes_per_s: float, latency_s: float = 0.0) -> ProductFabric:
     """A torus whose links all have one bandwidth; dimensions are corrected in order."""
-    return Product(tuple(Dimension("ring", size, bytes_per_s, latency_s) for size in shape))
+    return ProductFabric(
+        tuple(FabricDimension("ring", size, bytes_per_s, latency_s) for size in shape)
+    )
 
 
 def rail_cluster(
@@ -233,7 +235,7 @@ def rail_cluster(
     network_latency_s: float = 0.0,
     nodes_per_pod: int = 0,
     oversubscription: float = 1.0,
-) -> Product:
+) -> ProductFabric:
     """Nodes with a switch inside; GPUs of one number hang on a rail, a fat tree of its own.
 
     Args:
@@ -242,10 +244,10 @@ def rail_cluster(
         nodes_per_pod: nodes below one leaf switch of each rail; 0 = all.
         oversubscription: of the leaves' uplinks.
     """
-    return Product(
+    return ProductFabric(
         (
-            Dimension("switch", gpus_per_node, node_bytes_per_s, node_latency_s),
-            Dimension(
+            FabricDimension("switch", gpus_per_node, node_bytes_per_s, node_latency_s),
+            FabricDimension(
                 "switch",
                 nodes,
                 network_bytes_per_s,

@@ -34,7 +34,7 @@ class JobTime:
 
 @final
 @dataclass(frozen=True)
-class Outcome:
+class JobOutcomes:
     """What became of all jobs.
 
     Attributes:
@@ -58,7 +58,7 @@ class Outcome:
         return max(each.end_s for each in self.jobs.values())
 
 
-def simulate(fabric: Fabric, jobs: Sequence[Job], *, fold: bool = True) -> Outcome:
+def simulate(fabric: Fabric, jobs: Sequence[Job], *, fold: bool = True) -> JobOutcomes:
     """Runs all jobs at once.
 
     A message takes the latency of its links, and its bytes at the fair share of the narrowest.
@@ -84,7 +84,7 @@ def simulate(fabric: Fabric, jobs: Sequence[Job], *, fold: bool = True) -> Outco
     times = state.run()
     table = {job.name: JobTime(start, end) for job, (start, end) in zip(jobs, times, strict=True)}
     name, share = _busiest(fabric, classes, jobs, max(end for _, end in times))
-    return Outcome(table, state.events, classes.messages, len(classes.size), name, share)
+    return JobOutcomes(table, state.events, classes.messages, len(classes.size), name, share)
 
 
 def slowdowns(fabric: Fabric, jobs: Sequence[Job]) -> dict[str, float]:

@@ -47,7 +47,7 @@ class LaunchTable(Strict, frozen=True):
     graph_batch_sizes: list[int] = []
 
 
-class HostTable(Strict, frozen=True):
+class EngineHostTable(Strict, frozen=True):
     """Host time of one step on the reference host, microseconds.
 
     The work of a step is ``step_us`` + ``request_us`` per running request + ``token_us`` per new
@@ -107,7 +107,7 @@ class HostTable(Strict, frozen=True):
     launch_log_sd: float | None = None
 
 
-class ParallelTable(Strict, frozen=True):
+class EngineParallelTable(Strict, frozen=True):
     """Defaults of a parallel plan.
 
     Attributes:
@@ -423,7 +423,7 @@ class Engine(Strict, frozen=True):
     kind: Kind
     version: str
     launch: LaunchTable
-    host: HostTable
+    host: EngineHostTable
     memory: MemoryTable
     collectives: str
     aliases: list[str] = []
@@ -434,7 +434,7 @@ class Engine(Strict, frozen=True):
     runs_on: list[str] = []
     options_on: dict[str, list[str]] = {}
     kernels: EngineKernels = EngineKernels()
-    parallel: ParallelTable = ParallelTable()
+    parallel: EngineParallelTable = EngineParallelTable()
     serving: ServingTable | None = None
     experts: ExpertTable = ExpertTable()
     training: TrainingTable = TrainingTable()

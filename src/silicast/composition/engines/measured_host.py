@@ -23,7 +23,7 @@ from typing import final
 
 import msgspec
 
-from silicast.composition.engines.engine import Engine, HostTable, ServingTable
+from silicast.composition.engines.engine import Engine, EngineHostTable, ServingTable
 from silicast.core.calibrated import HostConstant
 from silicast.hardware.host import Host
 
@@ -96,7 +96,7 @@ def _takes(engine: Engine, constant: str) -> bool:
     return constant in APPLIED
 
 
-def _values(host: HostTable, measured: dict[str, float]) -> dict[str, float]:
+def _values(host: EngineHostTable, measured: dict[str, float]) -> dict[str, float]:
     """Fields of the engine's table, on the reference host."""
     values = dict(measured)
     if GRAPH_LAUNCH in values:
@@ -118,7 +118,7 @@ def constant_us(engine: Engine, name: str) -> float:
 
 
 def _log_sd(
-    host: HostTable | ServingTable, names: Sequence[str], measured: dict[str, float]
+    host: EngineHostTable | ServingTable, names: Sequence[str], measured: dict[str, float]
 ) -> float:
     """Of the sum of constants that all err by their own: each by its share, the unmeasured by the
     engine's.

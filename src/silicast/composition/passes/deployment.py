@@ -10,7 +10,7 @@ from silicast.composition.engines.engine import Engine
 from silicast.composition.step.machine import Machine
 from silicast.hardware.device import Device
 from silicast.workload.models.model import ModelConfig, Precision
-from silicast.workload.transformers.plan import Plan, Policy
+from silicast.workload.transformers.plan import ParallelPolicy, Plan
 
 
 def busiest_group(input_lens: Sequence[int], groups: int) -> Sequence[int]:
@@ -40,7 +40,7 @@ class Deployment:
     model: ModelConfig
     plan: Plan
     precision: Precision
-    policy: Policy = field(init=False)
+    policy: ParallelPolicy = field(init=False)
 
     def __post_init__(self) -> None:
         """Asks the engine for its policy."""
@@ -74,7 +74,9 @@ class Deployment:
         return self.machine.engine
 
 
-def policy_of(machine: Machine, model: ModelConfig, plan: Plan, precision: Precision) -> Policy:
+def policy_of(
+    machine: Machine, model: ModelConfig, plan: Plan, precision: Precision
+) -> ParallelPolicy:
     """What the machine's engine decides for a model under a plan.
 
     Tokens go to their experts' ranks one by one where there are more ranks than a token has
@@ -88,7 +90,7 @@ def policy_of(machine: Machine, model: ModelConfig, plan: Plan, precision: Preci
     if launch is not None:
         formats = launch.expert_multiples.get(machine.device.architecture, {})
         multiples = formats.get(precision.expert.weights, (1, 1))
-    return Policy(
+    return ParallelPolicy(
         gathers_dense=engine.parallel.gathers_dense,
         extra_layers=engine.parallel.extra_layers,
         all_to_all=all_to_all,

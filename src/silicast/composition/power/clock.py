@@ -88,7 +88,7 @@ def not_held(share: float, boost_hz: float) -> tuple[str, ...]:
     return (NOT_HELD.format(boost_hz * share / 1e6),)
 
 
-class Drawn(NamedTuple):
+class PowerDraw(NamedTuple):
     """What one device draws over some work.
 
     Attributes:
@@ -99,7 +99,7 @@ class Drawn(NamedTuple):
     energy_j: float
 
 
-def drawn(machine: Machine, seconds: float, kernels_j: float) -> Drawn:
+def drawn(machine: Machine, seconds: float, kernels_j: float) -> PowerDraw:
     """What a device draws over some work. Of a board, no more than its limit lets it: its voltage
     falls with the clock. Of a design each action takes what its file states, however long it is
     held up, so that work which was predicted quicker than the limit allows still takes it all.
@@ -112,10 +112,10 @@ def drawn(machine: Machine, seconds: float, kernels_j: float) -> Drawn:
     waiting, most = waiting_w(device), most_w(device)
     if device.structure is None:
         watts = min(waiting + kernels_j / seconds, most)
-        return Drawn(watts, watts * seconds)
+        return PowerDraw(watts, watts * seconds)
     result = held(seconds, kernels_j, waiting, most)  # type: ignore[arg-type]
     took_s, joules = map(float, result)
-    return Drawn(joules / took_s, joules)
+    return PowerDraw(joules / took_s, joules)
 
 
 def power_w(machine: Machine, seconds: float, kernels_j: float) -> float:

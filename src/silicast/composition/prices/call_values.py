@@ -12,7 +12,7 @@ from typing import TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.composition.step.node_times import Call, NodeGroup
+from silicast.composition.step.node_times import NodeGroup, OpStateGrid
 from silicast.composition.step.states import BatchStates
 from silicast.composition.step.timer import Timer
 from silicast.core.numerics import F64, I64
@@ -50,7 +50,7 @@ def block_of(size: int) -> range:
     return range(low, low + width)
 
 
-def values_of(call: Call, device: Device) -> F64:
+def values_of(call: OpStateGrid, device: Device) -> F64:
     """What one execution of the only member of a call takes, shape (6, rows): seconds, the shares
     of cores and of memory, joules as of :meth:`.Call.joules`.
     """
@@ -81,7 +81,7 @@ class CallValues:
         self._count = sum(timer.nodes[index].count for index in members)
         dims = [dim for _, dim in timer.nodes[self.members[0]].op.dims]
         self._by_numbers = not (PREFILL_KV in dims or DECODE_KV in dims)
-        self._last: tuple[object, Call] | None = None
+        self._last: tuple[object, OpStateGrid] | None = None
 
     def values(self, index: int, prefills: Sequence[Pairs], decodes: Sequence[I64]) -> F64:
         """Of several states, each with the sequences that it has in prefill and in decode, shape

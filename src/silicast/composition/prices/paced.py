@@ -13,7 +13,7 @@ from silicast.composition.step.stage_graph import StageGraph
 from silicast.core.numerics import I64
 
 
-class Prices(Protocol):
+class StepPricing(Protocol):
     """What a stepper asks of prices; see
     :class:`~silicast.composition.prices.step_prices.StepPrices`.
     """
@@ -75,7 +75,7 @@ class PacedPrices:
     1.5
     """
 
-    def __init__(self, prices: Prices, pace: Pace) -> None:
+    def __init__(self, prices: StepPricing, pace: Pace) -> None:
         self._prices, self._pace = prices, pace
 
     @property
@@ -125,7 +125,7 @@ class SlowerPrices:
         own: whose host work, clock and gaps count; ``least``: that no step is quicker than.
     """
 
-    def __init__(self, own: Prices, least: Prices) -> None:
+    def __init__(self, own: StepPricing, least: StepPricing) -> None:
         self._own, self._least = own, least
 
     @property

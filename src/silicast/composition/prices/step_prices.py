@@ -35,7 +35,7 @@ from silicast.composition.prices.step_tables import (
     symbol_of,
 )
 from silicast.composition.step.concurrency import pair_s, slowdown
-from silicast.composition.step.node_times import Call, NodeGroup
+from silicast.composition.step.node_times import NodeGroup, OpStateGrid
 from silicast.composition.step.step import StepModel, step_model
 from silicast.composition.timeline.breakdown import Breakdown
 from silicast.composition.timeline.timeline import Launches, total_wait_s
@@ -71,7 +71,7 @@ class _Step:
     seen: int
     longest: int
     launches: Launches
-    calls: tuple[tuple[_Alike, Call], ...]
+    calls: tuple[tuple[_Alike, OpStateGrid], ...]
 
 
 @final
@@ -284,7 +284,7 @@ class StepPrices:
         tokens = count + symbols[PREFILL_TOKENS]
         values = tuple([symbols[s] if s else 0 for s in self._parts[starts]])
         launches = self.model.launches.launches(tokens, prefill=starts, decode=count > 0)
-        calls: tuple[tuple[_Alike, Call], ...] = ()
+        calls: tuple[tuple[_Alike, OpStateGrid], ...] = ()
         if exact:
             state = one_state(prefill, decode_kv, elsewhere)
             calls = tuple(

@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from silicast.composition.prices.call_values import Clocks, block_of, remember
-from silicast.composition.step.node_times import Call, NodeGroup, NodeTimes
+from silicast.composition.step.node_times import NodeGroup, NodeTimes, OpStateGrid
 from silicast.composition.step.states import BatchStates
 from silicast.composition.step.step import StepModel
 from silicast.composition.step.timer import Timer
@@ -32,7 +32,7 @@ Parts = Mapping[bool, Mapping[str, Sequence[tuple[NodeGroup, list[int]]]]]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Row:
+class NodeRow:
     """Nodes of tables at the values of one step.
 
     Attributes:
@@ -59,12 +59,12 @@ class StepTables:
         self._parts, self._device = parts, device
         self._blocks: dict[tuple[str, bool, int, int], F64] = {}
         self._numbers = 0
-        self._known: dict[tuple[int, ...], Row] = {}
+        self._known: dict[tuple[int, ...], NodeRow] = {}
         self._by_tokens = [r for r in self.graph.regions if not r.any_step]
 
     def at(
         self, index: int, values: tuple[int, ...], tokens: int, elsewhere: int, *, prefill: bool
-    ) -> Row:
+    ) -> NodeRow:
         """Nodes that do not look at sequences, less what second streams hide of them.
 
         Args:
@@ -87,12 +87,12 @@ class StepTables:
             for node, seconds in zip(self.graph.nodes, hidden.tolist(), strict=True):
                 sums[node.stage] -= seconds * node.count
             nodes_s -= hidden
-        row = Row(tuple(sums.tolist()), nodes_s)
+        row = NodeRow(tuple(sums.tolist()), nodes_s)
         return row if prefill else remember(self._known, key, row, REMEMBERED)
 
     def _row(self, symbol: str, value: int, prefill: bool, index: int) -> F64:
         """The nodes of one symbol at one value, sums and seconds of nodes in the order of
-        :class:`Row`; those around it are evaluated along.
+        :class:`NodeRow`; those around it are evaluated along.
         """
         values = block_of(value)
         key = (symbol, prefill, index, values.start)
@@ -182,7 +182,9 @@ def symbol_of(op: Op) -> str:
     return symbols.pop() if symbols else ""
 
 
-def called(timer: Timer, group: NodeGroup, members: Sequence[int], state: BatchStates) -> Call:
+def called(
+    timer: Timer, group: NodeGroup, members: Sequence[int], state: BatchStates
+) -> OpStateGrid:
     """Nodes in one state at the boost clock."""
     device = timer.machine.boosted_device
     return timer.call(group, members, FIRST, state, timer.symbols(state), device)

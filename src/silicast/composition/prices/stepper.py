@@ -22,7 +22,7 @@ from typing import final
 import numpy as np
 
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.prices.paced import Prices
+from silicast.composition.prices.paced import StepPricing
 from silicast.composition.prices.step_prices import RunPrice, StepPrice, step_prices
 from silicast.core.numerics import I64
 
@@ -36,7 +36,7 @@ def to_ns(seconds: float) -> int:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Step:
+class TimedStep:
     """One step: ``start_ns`` the device starts, ``end_ns`` the last stage has ended."""
 
     start_ns: int
@@ -82,7 +82,7 @@ class Stepper:
     True
     """
 
-    def __init__(self, prices: Prices, now_ns: int = 0) -> None:
+    def __init__(self, prices: StepPricing, now_ns: int = 0) -> None:
         self.prices, self.now_ns, self.started_ns = prices, now_ns, now_ns
         self.in_flight = prices.graph.stages
         self._gap_ns = to_ns(prices.gap_s)
@@ -111,7 +111,7 @@ class Stepper:
         decided_ns: int = 0,
         copy_ns: int = 0,
         least_ns: int = 0,
-    ) -> Step:
+    ) -> TimedStep:
         """Runs one step.
 
         Args:
@@ -143,7 +143,7 @@ class Stepper:
                     end = max(end, start + least_ns)
                 self._free_ns[stage] = end
         self.started_ns, self.now_ns, self._idle = start, end, False
-        return Step(start, end, price)
+        return TimedStep(start, end, price)
 
     def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> Run:
         """``steps`` decode steps of the same sequences, each a token longer than the one before,

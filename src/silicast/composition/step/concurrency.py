@@ -27,7 +27,7 @@ RESOURCES = ("cores", "dram", "links", "network")
 
 @final
 @dataclass(frozen=True, slots=True)
-class Shares:
+class ResourceShares:
     """Of each resource, the share that each node takes alone; arrays (nodes, n), at most 1."""
 
     cores: F64

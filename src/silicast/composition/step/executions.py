@@ -21,7 +21,7 @@ SEPARATE = 100
 
 @final
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class KernelExecution:
     """Equal work of one block on one pipeline stage, timed once."""
 
     stage: int
@@ -71,7 +71,7 @@ class Executions:
                 field="times",
                 hint="predict a part of it, and multiply",
             )
-        self.kernels: list[Kernel] = []
+        self.kernels: list[KernelExecution] = []
         self._runs: list[tuple[Block, int, I64]] = []
         self._repeats: dict[tuple[int, str], int] = {}
         self._once = all(block.count == 1 for graph in graphs for block in graph.blocks)
@@ -104,7 +104,7 @@ class Executions:
                 alike = (stage, block.name, node.op, label)
                 positions[where] = positions.setdefault(alike, len(self.kernels))
                 if positions[where] == len(self.kernels):
-                    self.kernels.append(Kernel(stage, block, node))
+                    self.kernels.append(KernelExecution(stage, block, node))
             items.append(positions[where])
         return np.array(items, dtype=np.int64)
 

@@ -25,7 +25,7 @@ from silicast.workload.graphs.symbols import Phase
 
 if TYPE_CHECKING:
     from silicast.communication.collective import CollectiveTimes
-    from silicast.composition.step.concurrency import Shares
+    from silicast.composition.step.concurrency import ResourceShares
 
 EXCHANGES = frozenset(("dispatch", "combine"))
 """Kernels that move tokens between the ranks of their experts."""
@@ -56,7 +56,7 @@ class NodeGroup:
 
 @final
 @dataclass(frozen=True)
-class Call:
+class OpStateGrid:
     """One evaluation: different ops x states, the states of the first op first.
 
     Attributes:
@@ -91,7 +91,7 @@ class Call:
     def _places(self) -> tuple[I64, I64]:
         return self.ops[:, None], self.place[None, :]
 
-    def of_states(self, start: int, stop: int) -> Call | None:
+    def of_states(self, start: int, stop: int) -> OpStateGrid | None:
         """The same call of states from ``start`` on, before ``stop``, as if it had been made for
         them alone; None where it has none of them.
         """
@@ -105,7 +105,7 @@ class Call:
 
         return replace(call, times=rows_of(self.times, index))
 
-    def asked_of(self, start: int, stop: int) -> tuple[Call, I64 | None] | None:
+    def asked_of(self, start: int, stop: int) -> tuple[OpStateGrid, I64 | None] | None:
         """What :meth:`of_states` asks, with the times of all states, and its places in them; None =
         all of them.
         """
@@ -192,7 +192,7 @@ class NodeTimes:
         self.shared: list[Mapping[str, float]] = [{}] * shape[0]
         self._fill, self._links = np.ones(shape), np.zeros(shape)
         self._network = np.zeros(shape)
-        self._calls: list[Call] = []
+        self._calls: list[OpStateGrid] = []
         self._whole: tuple[NodeTimes, int, int] | None = None
 
     def of_states(self, start: int, stop: int) -> NodeTimes:
@@ -205,8 +205,8 @@ class NodeTimes:
         node_times._whole = self, start, stop  # noqa: SLF001
         return node_times
 
-    def asked(self) -> Iterator[tuple[Call, I64 | None]]:
-        """The calls as :meth:`Call.asked_of` gives them."""
+    def asked(self) -> Iterator[tuple[OpStateGrid, I64 | None]]:
+        """The calls as :meth:`OpStateGrid.asked_of` gives them."""
         if self._whole is None:
             yield from ((call, None) for call in self._calls)
             return
@@ -216,7 +216,7 @@ class NodeTimes:
                 yield result
 
     @property
-    def calls(self) -> Sequence[Call]:
+    def calls(self) -> Sequence[OpStateGrid]:
         """See the class; of some states of others, cut when somebody asks."""
         if self._whole is not None and not self._calls:
             whole, start, stop = self._whole
@@ -224,12 +224,12 @@ class NodeTimes:
             self._calls = [call for call in cut if call is not None]
         return self._calls
 
-    def note_factors(self, call: Call) -> None:
+    def note_factors(self, call: OpStateGrid) -> None:
         """Notes the shared factors of a call whose states do not matter."""
         for index in call.members:
             self.shared[index] = call.times.shared_log_sd
 
-    def put(self, call: Call) -> None:
+    def put(self, call: OpStateGrid) -> None:
         """Stores the times of one call."""
         self._calls.append(call)
         times, where = call.times, np.ix_(np.asarray(call.members), call.rows)
@@ -261,12 +261,12 @@ class NodeTimes:
             self.core_j[where], self.memory_j[where], self.dynamic_j[where] = joules
 
     @cached_property
-    def shares(self) -> Shares:
-        from silicast.composition.step.concurrency import Shares
+    def shares(self) -> ResourceShares:
+        from silicast.composition.step.concurrency import ResourceShares
 
         busy = self.dram_bytes / self.device.dram.bandwidth_bytes_per_s
         share = np.divide(busy, self.time_s, out=np.zeros_like(busy), where=self.time_s > 0.0)
-        return Shares(self._fill, np.minimum(share, 1.0), self._links, self._network)
+        return ResourceShares(self._fill, np.minimum(share, 1.0), self._links, self._network)
 
     def bound_by(self, state: int) -> list[str]:
         """What sets the bound of each node in a state, "" = it does not run."""

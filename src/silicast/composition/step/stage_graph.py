@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from silicast.composition.engines.engine import ExpertTable
 from silicast.composition.engines.engine_lowering import engine_graph
 from silicast.composition.engines.fusion import Region, regions_of, saved_launches
-from silicast.composition.step.executions import DIRECTIONS, Executions, Kernel
+from silicast.composition.step.executions import DIRECTIONS, Executions, KernelExecution
 from silicast.composition.step.machine import Machine
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.numerics import F64, I64
 from silicast.workload.graphs.graph import Direction, Graph
 from silicast.workload.graphs.op import HOST_WAITS, IN_CALL, Op
 from silicast.workload.graphs.symbols import DECODE_KV, PREFILL_KV
-from silicast.workload.transformers.plan import Plan, Policy
+from silicast.workload.transformers.plan import ParallelPolicy, Plan
 
 if TYPE_CHECKING:
     from silicast.communication.topology import Topology
@@ -88,7 +88,7 @@ class StageGraph:
         graph: Graph,
         machine: Machine,
         plan: Plan = Plan(),
-        policy: Policy = Policy(),
+        policy: ParallelPolicy = ParallelPolicy(),
         *,
         layers: int = 0,
         experts: bool = False,
@@ -171,7 +171,9 @@ class StageGraph:
         return any(self.executions.streams)
 
 
-def _segments(graph: Graph, plan: Plan, policy: Policy, layers: int) -> list[tuple[int, Graph]]:
+def _segments(
+    graph: Graph, plan: Plan, policy: ParallelPolicy, layers: int
+) -> list[tuple[int, Graph]]:
     """Stage and graph of what runs one after the other: stages in their order in a forward pass,
     from the last one in a backward pass.
     """
@@ -188,7 +190,7 @@ def _segments(graph: Graph, plan: Plan, policy: Policy, layers: int) -> list[tup
     return segments
 
 
-def _leaves_node(kernel: Kernel, machine: Machine, plan: Plan) -> bool:
+def _leaves_node(kernel: KernelExecution, machine: Machine, plan: Plan) -> bool:
     """Whether a transfer goes to another node: ranks fill nodes stage by stage."""
     links, ranks = machine.links, plan.tp * plan.attention_dp
     boundary = kernel.stage + (kernel.block.direction == "forward")

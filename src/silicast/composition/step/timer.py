@@ -14,7 +14,7 @@ from silicast.composition.engines.host_copies import OF_HOST, host_times
 from silicast.composition.prices.kept_times import analysis_of, times_of
 from silicast.composition.step.machine import Machine
 from silicast.composition.step.node_rows import columns, in_chunks, ragged, running
-from silicast.composition.step.node_times import Call, NodeGroup, NodeTimes
+from silicast.composition.step.node_times import NodeGroup, NodeTimes, OpStateGrid
 from silicast.composition.step.stage_graph import StageGraph, link_shares, topology
 from silicast.composition.step.states import BatchStates
 from silicast.core.errors import SilicastError
@@ -108,13 +108,15 @@ class Timer:
         states: BatchStates,
         symbols: Mapping[str, I64],
         device: Device,
-    ) -> Call:
+    ) -> OpStateGrid:
         """One group of nodes in the states ``rows``; ``symbols`` as of :meth:`symbols`."""
         different, ops = self._different(members)
         batch = self.lengthy(different, states, rows)
         if batch is not None:
             times = self._timed(batch, device)
-            return Call(group, members, ops, rows, np.arange(len(rows)), len(rows), batch, times)
+            return OpStateGrid(
+                group, members, ops, rows, np.arange(len(rows)), len(rows), batch, times
+            )
         used, position = _distinct(self.symbols_of(different), symbols, rows)
         count = len(next(iter(used.values()))) if used else 1
         return replace(self.sized(group, members, used, count, device), rows=rows, place=position)
@@ -152,7 +154,7 @@ class Timer:
         self.fuse(node_times, self.run_tokens(states))
         return node_times
 
-    def slowed(self, call: Call, device: Device, index: I64 | None = None) -> Call:
+    def slowed(self, call: OpStateGrid, device: Device, index: I64 | None = None) -> OpStateGrid:
         """A call at the boost clock, at the clock of ``device``; what links and
         hosts do does not change.
 
@@ -274,7 +276,7 @@ class Timer:
         symbols: Mapping[str, I64],
         count: int,
         device: Device,
-    ) -> Call:
+    ) -> OpStateGrid:
         """One group of nodes in ``count`` states, by the values of the symbols that their sizes are
         made of.
         """
@@ -301,12 +303,14 @@ class Timer:
                 batch, links, learned=known.learned, measured=known.collectives
             )
             taken = link_shares(links)
-            return Call(group, members, positions, rows, rows, count, None, result, taken)
+            return OpStateGrid(group, members, positions, rows, rows, count, None, result, taken)
         if group.family in OF_HOST:
             moved = host_times(batch, self.machine)
-            return Call(group, members, positions, rows, rows, count, batch, moved, (0.0, 0.0))
+            return OpStateGrid(
+                group, members, positions, rows, rows, count, batch, moved, (0.0, 0.0)
+            )
         times = self._timed(batch, device)
-        return Call(group, members, positions, rows, rows, count, batch, times)
+        return OpStateGrid(group, members, positions, rows, rows, count, batch, times)
 
     def lengthy(self, members: Sequence[int], states: BatchStates, rows: I64) -> OpBatch | None:
         """Nodes whose sizes are the lengths of sequences as one batch; None of other nodes."""

@@ -36,10 +36,10 @@ from silicast.composition.timeline.trace_events import (
     LAUNCHES,
     LAYERS,
     Arrow,
-    Drawn,
-    Sample,
+    CounterSample,
+    PredictedTimeline,
     Slice,
-    Trace,
+    TraceStretch,
     Track,
     in_layers,
     sizes,
@@ -73,7 +73,7 @@ class StepDrawing:
 
     def step(
         self, row: int, title: str, start_ps: int, total_ps: int, *, prepares: bool = True
-    ) -> Drawn:
+    ) -> TraceStretch:
         """One step.
 
         Args:
@@ -124,7 +124,7 @@ class StepDrawing:
         lines = self._lines(title, row, start_ps, start_ps + total_ps, pieces)
         slots = [slot for slot, _ in launches]
         samples = self._power(row, start_ps, total_ps)
-        return Drawn([*lines, *host, *slots, *kernels], arrows, samples, start_ps + total_ps)
+        return TraceStretch([*lines, *host, *slots, *kernels], arrows, samples, start_ps + total_ps)
 
     def _kernel(
         self, each: Execution, row: int, stream: int, args: Mapping[str, Any], start: int, end: int
@@ -226,15 +226,17 @@ class StepDrawing:
             lengths[CROSS_KV] = states.cross_kv[old].tolist()
         return {name: values for name, values in lengths.items() if values}
 
-    def _power(self, row: int, start_ps: int, total_ps: int) -> list[Sample]:
+    def _power(self, row: int, start_ps: int, total_ps: int) -> list[CounterSample]:
         """The board's clock and, where it is modelled, power: averages over the step."""
         process = device_name(self.machine, self.graph.plan)
-        clock = Sample(process, "clock (MHz)", start_ps, {"cores": self.times.clock_hz / 1e6})
+        clock = CounterSample(
+            process, "clock (MHz)", start_ps, {"cores": self.times.clock_hz / 1e6}
+        )
         if not limits(self.machine.limited_device):  # no model of its power
             return [clock]
         kernels_j = float(self.model.kernels_j(self.times)[row])
         watts = power_w(self.machine, total_ps * 1e-12, kernels_j)
-        return [Sample(process, "power (W)", start_ps, {"board": round(watts, 3)}), clock]
+        return [CounterSample(process, "power (W)", start_ps, {"board": round(watts, 3)}), clock]
 
 
 def _picoseconds(seconds: F64, begin: int, end: int) -> list[int]:
@@ -244,7 +246,9 @@ def _picoseconds(seconds: F64, begin: int, end: int) -> list[int]:
     return moments
 
 
-def trace_program(program_pass: ProgramPass, update: ProgramPass | None = None) -> Trace:
+def trace_program(
+    program_pass: ProgramPass, update: ProgramPass | None = None
+) -> PredictedTimeline:
     """One pass of a program as it was predicted, and the update of its weights."""
     drawn = _pass(program_pass, 0)
     if update is not None:
@@ -252,16 +256,18 @@ def trace_program(program_pass: ProgramPass, update: ProgramPass | None = None) 
     title = f"{program_pass.model.graph.name} on {program_pass.model.machine.device.name}"
     about = {"coverage_of_time": round(program_pass.coverage.time_share, 6)}
     samples = (*_alive(program_pass), *drawn.samples)
-    return Trace(title, tuple(drawn.slices), tuple(drawn.arrows), samples, drawn.end_ps, about)
+    return PredictedTimeline(
+        title, tuple(drawn.slices), tuple(drawn.arrows), samples, drawn.end_ps, about
+    )
 
 
-def _pass(program_pass: ProgramPass, start_ps: int) -> Drawn:
+def _pass(program_pass: ProgramPass, start_ps: int) -> TraceStretch:
     drawing = StepDrawing(program_pass.model, program_pass.states, program_pass.times)
     total, name = program_pass.total.part.exposed_ps, program_pass.model.graph.name
     return drawing.step(0, name, start_ps, total, prepares=False)
 
 
-def _alive(program_pass: ProgramPass) -> list[Sample]:
+def _alive(program_pass: ProgramPass) -> list[CounterSample]:
     """What is held on the device when each execution begins."""
     memory, graph = program_pass.memory, program_pass.model.graph
     alive = alive_bytes(graph.executions).tolist()
@@ -273,27 +279,29 @@ def _alive(program_pass: ProgramPass) -> list[Sample]:
     starts = _picoseconds(program_pass.timeline.start_s, 0, program_pass.total.part.exposed_ps)
     device = device_name(program_pass.model.machine, graph.plan)
     return [
-        Sample(device, "memory (GB)", starts[i], {**fixed, "results": round(alive[i] / GB, 6)})
+        CounterSample(
+            device, "memory (GB)", starts[i], {**fixed, "results": round(alive[i] / GB, 6)}
+        )
         for i in range(0, len(starts), max(1, len(starts) // MEMORY_SAMPLES))
     ]
 
 
 def trace_training_step(
     passes: Sequence[ProgramPass], update: ProgramPass, step_ps: int, micro_batches: int
-) -> Trace:
+) -> PredictedTimeline:
     """Some micro-batches of a step one after the other, and the update.
 
     Args:
         passes: of these micro-batches; of the step there are ``micro_batches``.
         step_ps: what the whole step takes.
     """
-    whole = Drawn([], [], [], 0)
+    whole = TraceStretch([], [], [], 0)
     for each in (*passes, update):
         whole = whole.then(_pass(each, whole.end_ps))
     about: dict[str, Any] = {"step_time_s": step_ps / 1e12}
     if len(passes) < micro_batches:
         about |= {"micro_batches": micro_batches, "micro_batches_shown": len(passes)}
-    return Trace(
+    return PredictedTimeline(
         f"{passes[0].model.machine.device.name}: training step",
         tuple(whole.slices),
         tuple(whole.arrows),
@@ -309,7 +317,7 @@ def trace_static_batch(
     output_len: int,
     steps: int = 4,
     framework: Framework | None = None,
-) -> Trace:
+) -> PredictedTimeline:
     """The prefill and the first decode steps of a static batch.
 
     Args:
@@ -325,7 +333,7 @@ def trace_static_batch(
     typical = len(decode_knots(output_len - 1)[0]) // 2
     prefill, evaluated = batch_steps(deployment, input_lens, output_len, framework)
     _, decode = batch_steps(deployment, input_lens, count + 1, framework)
-    whole = Drawn([], [], [], 0)
+    whole = TraceStretch([], [], [], 0)
     for index in range(1 + count):
         phase, row = (decode, int(decode.rows[index - 1])) if index else (prefill, 0)
         times = phase.times(0)
@@ -337,19 +345,21 @@ def trace_static_batch(
             total = static_batch.prefill.part.exposed_ps
         title = f"decode step {index}" if index else "prefill"
         memory = batch_memory(deployment, input_lens, index + 1, framework)
-        held = Drawn([], [], [_held(deployment, memory, whole.end_ps)], whole.end_ps)
+        held = TraceStretch([], [], [_held(deployment, memory, whole.end_ps)], whole.end_ps)
         drawing = StepDrawing(phase.model, phase.states, times)
         whole = whole.then(held).then(drawing.step(row, title, whole.end_ps, total))
     about: dict[str, Any] = {"prefill_ms": static_batch.prefill.part.exposed_ps / 1e9}
     if count < output_len - 1:
         about["shown"] = f"the first {count} of {output_len - 1} decode steps"
     title = f"{deployment.model.name} on {deployment.device.name}"
-    return Trace(
+    return PredictedTimeline(
         title, tuple(whole.slices), tuple(whole.arrows), tuple(whole.samples), whole.end_ps, about
     )
 
 
-def _held(deployment: Deployment, memory: MemoryUse, at_ps: int) -> Sample:
+def _held(deployment: Deployment, memory: MemoryUse, at_ps: int) -> CounterSample:
     names = ("weights", "kv_cache", "activations", "framework")
     values = {name: round(getattr(memory, name) / GB, 6) for name in names}
-    return Sample(device_name(deployment.machine, deployment.plan), "memory (GB)", at_ps, values)
+    return CounterSample(
+        device_name(deployment.machine, deployment.plan), "memory (GB)", at_ps, values
+    )

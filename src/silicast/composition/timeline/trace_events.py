@@ -57,7 +57,7 @@ class Arrow:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Sample:
+class CounterSample:
     """Values of a counter from a moment on."""
 
     process: str
@@ -68,7 +68,7 @@ class Sample:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Span:
+class TraceSpan:
     """Something that takes time beside others of its kind, on no track of its own: a request.
 
     Attributes:
@@ -87,7 +87,7 @@ class Span:
 
 @final
 @dataclass(frozen=True)
-class Trace:
+class PredictedTimeline:
     """A predicted timeline.
 
     Attributes:
@@ -100,25 +100,25 @@ class Trace:
     title: str
     slices: tuple[Slice, ...]
     arrows: tuple[Arrow, ...]
-    samples: tuple[Sample, ...]
+    samples: tuple[CounterSample, ...]
     total_ps: int
     about: Mapping[str, Any] = field(default_factory=dict)
-    spans: tuple[Span, ...] = ()
+    spans: tuple[TraceSpan, ...] = ()
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class TraceStretch:
     """A stretch of a timeline, and its end."""
 
     slices: list[Slice]
     arrows: list[Arrow]
-    samples: list[Sample]
+    samples: list[CounterSample]
     end_ps: int
 
-    def then(self, other: Drawn) -> Drawn:
+    def then(self, other: TraceStretch) -> TraceStretch:
         """Two timelines one after the other."""
-        return Drawn(
+        return TraceStretch(
             self.slices + other.slices,
             self.arrows + other.arrows,
             self.samples + other.samples,

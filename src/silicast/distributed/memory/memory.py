@@ -22,8 +22,13 @@ from numpy.typing import NDArray
 from silicast.composition.memory.activation_memory import fragmentation_bytes
 from silicast.core.errors import unknown_name
 from silicast.core.numerics import F64, I64
-from silicast.distributed.memory.memory_kept import Kept, Style, gradient_points, kept_tensors
-from silicast.distributed.memory.memory_rows import Bounds, Rows
+from silicast.distributed.memory.memory_kept import (
+    SavedTensor,
+    Style,
+    gradient_points,
+    kept_tensors,
+)
+from silicast.distributed.memory.memory_rows import Bounds, PipelineRanks
 from silicast.distributed.memory.memory_weights import (
     Held,
     gradient_tensors,
@@ -143,13 +148,13 @@ def plan_memory(
     >>> f"{found.total[0] / 1e9:.1f} GB"
     '25.4 GB'
     """
-    rows = Rows.from_model(
+    rows = PipelineRanks.from_model(
         model, plan, seq_len, micro_batch, micro_batches, chunks=chunks, in_flight=in_flight
     )
     return rows_memory(model, rows, rules)
 
 
-def rows_memory(model: ModelConfig, rows: Rows, rules: Rules = Rules()) -> RankMemory:
+def rows_memory(model: ModelConfig, rows: PipelineRanks, rules: Rules = Rules()) -> RankMemory:
     """Memory of each row; each is computed as if it were alone, bit for bit."""
     held = held_parameters(model, rows.layers, rows.first, rows.last, rows.tp, rows.ep, rows.etp)
     states = _States(model, rows, rules, held)
@@ -184,13 +189,13 @@ def rows_memory(model: ModelConfig, rows: Rows, rules: Rules = Rules()) -> RankM
 
 def checkpoint_bytes(model: ModelConfig, rules: Rules) -> int:
     """Of all ranks together: what is trained, and what the optimizer keeps for it."""
-    rows = Rows.from_model(model, TrainingPlan(), 1, 1)
+    rows = PipelineRanks.from_model(model, TrainingPlan(), 1, 1)
     held = held_parameters(model, rows.layers, rows.first, rows.last, rows.tp, rows.ep, rows.etp)
     states = _States(model, rows, rules, held)
     return int((states.trained() * float(states.hidden) + states.optimizer())[0])
 
 
-def layer_bytes(model: ModelConfig, rows: Rows, rules: Rules) -> tuple[int, ...]:
+def layer_bytes(model: ModelConfig, rows: PipelineRanks, rules: Rules) -> tuple[int, ...]:
     """What one layer of each kind of the model keeps of one pass, on the first of the rows."""
     passes = _Passes(model, rows, rules)
     return tuple(int(passes.of_layer(model, kind)[0]) for kind in model.kinds)
@@ -205,7 +210,7 @@ def _whole(values: NDArray[np.floating[Any]]) -> I64:
 class _States:
     """What weights need, of each row."""
 
-    def __init__(self, model: ModelConfig, rows: Rows, rules: Rules, held: Held) -> None:
+    def __init__(self, model: ModelConfig, rows: PipelineRanks, rules: Rules, held: Held) -> None:
         self.model, self.rows, self.rules, self.params = model, rows, rules, held
         self.hidden = rules.style.precision.hidden_bytes
         self.trains_all = rules.style.adapted is None
@@ -282,7 +287,7 @@ class _States:
 class _Passes:
     """What passes through a rank's layers need, of each row."""
 
-    def __init__(self, model: ModelConfig, rows: Rows, rules: Rules) -> None:
+    def __init__(self, model: ModelConfig, rows: PipelineRanks, rules: Rules) -> None:
         self.model, self.rows, self.rules = model, rows, rules
         self.hidden = float(rules.style.precision.hidden_bytes)
         self.tokens = rows.micro_batch * rows.seq_len / rows.cp
@@ -290,7 +295,7 @@ class _Passes:
         self.full = rules.recompute == "full"
         self.again = frozenset() if self.full else recomputed_parts(rules.recompute)
 
-    def bytes_of(self, kind: LayerKind, tensor: Kept) -> F64:
+    def bytes_of(self, kind: LayerKind, tensor: SavedTensor) -> F64:
         rows, width = self.rows, float(tensor.width)
         if tensor.over == "kv":
             heads = np.maximum(tensor.heads // rows.tp, 1)
@@ -310,7 +315,7 @@ class _Passes:
             local = local * seen
         return self.tokens * local * (tensor.bits / 8.0)
 
-    def _remakes(self, tensor: Kept) -> bool:
+    def _remakes(self, tensor: SavedTensor) -> bool:
         return tensor.part != "input" if self.full else tensor.part in self.again
 
     def _stacks(self) -> Iterator[tuple[ModelConfig, LayerKind, I64]]:

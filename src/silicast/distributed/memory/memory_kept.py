@@ -25,7 +25,7 @@ ranks, tensor ranks by whole key-value heads, and rows and widths of the routed 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Kept:
+class SavedTensor:
     """One tensor that a layer keeps.
 
     Attributes:
@@ -73,7 +73,9 @@ class Style:
 
 
 @lru_cache(maxsize=512)
-def kept_tensors(model: ModelConfig, kind: LayerKind, style: Style = Style()) -> tuple[Kept, ...]:
+def kept_tensors(
+    model: ModelConfig, kind: LayerKind, style: Style = Style()
+) -> tuple[SavedTensor, ...]:
     """Tensors that one layer keeps of one micro-batch; the layer's input is the first.
 
     >>> from silicast.workload.models.lookup import find_model
@@ -87,7 +89,7 @@ def kept_tensors(model: ModelConfig, kind: LayerKind, style: Style = Style()) ->
     held = [each for each in tensors if not each.product or each.product in style.adapted]
     rank = style.adapter_rank
     inner = [
-        Kept(f"{name}_adapter", rank, style.precision.hidden_bytes * 8, "all", "projection")
+        SavedTensor(f"{name}_adapter", rank, style.precision.hidden_bytes * 8, "all", "projection")
         for name in style.adapted
         if any(name == each.product for each in tensors)
     ]
@@ -101,9 +103,9 @@ class _Layer:
         self.hidden = style.precision.hidden_bytes * 8.0
         self.operand = float(style.precision.linear.activation_bits)
 
-    def tensors(self) -> list[Kept]:
+    def tensors(self) -> list[SavedTensor]:
         model, kind = self.model, self.kind
-        tensors: list[Kept] = []
+        tensors: list[SavedTensor] = []
         if kind.mixer:
             tensors += self._norm("attention", "qkv", first=True)
             if kind.mixer == "heads":
@@ -126,56 +128,61 @@ class _Layer:
                 tensors.append(self._mask("feed_dropout"))
         return tensors
 
-    def _norm(self, name: str, product: str, *, first: bool) -> list[Kept]:
+    def _norm(self, name: str, product: str, *, first: bool) -> list[SavedTensor]:
         """The norm's input, and its result where a product reads it."""
         h, part = self.model.hidden, "input" if first else "projection"
         norm = [
-            Kept(f"{name}_norm_input", h, self.hidden, "sequence", part),  # type: ignore[arg-type]
-            Kept(f"{name}_input", h, self.operand, "sequence", "norm", product),
+            SavedTensor(f"{name}_norm_input", h, self.hidden, "sequence", part),  # type: ignore[arg-type]
+            SavedTensor(f"{name}_input", h, self.operand, "sequence", "norm", product),
         ]
         if self.model.output_norms:
-            norm.append(Kept(f"{name}_output_norm_input", h, self.hidden, "sequence", "projection"))
+            norm.append(
+                SavedTensor(f"{name}_output_norm_input", h, self.hidden, "sequence", "projection")
+            )
         return norm
 
-    def _mask(self, name: str) -> Kept:
-        return Kept(name, self.model.hidden, 8.0, "sequence", "projection")
+    def _mask(self, name: str) -> SavedTensor:
+        return SavedTensor(name, self.model.hidden, 8.0, "sequence", "projection")
 
-    def _core(self, queries: int, out: int, part: Part) -> list[Kept]:
+    def _core(self, queries: int, out: int, part: Part) -> list[SavedTensor]:
         """Attention's queries, result and what it keeps of its scores."""
         kind, style = self.kind, self.style
         core = [
-            Kept("queries", queries, self.hidden, "tensor", part),
-            Kept("attention_output", out, self.operand, "tensor", "projection", "o"),
+            SavedTensor("queries", queries, self.hidden, "tensor", part),
+            SavedTensor("attention_output", out, self.operand, "tensor", "projection", "o"),
         ]
         if self.operand != self.hidden and style.flash:  # read by the kernel in its own format
-            core.append(Kept("attention_result", out, self.hidden, "tensor", "core"))
+            core.append(SavedTensor("attention_result", out, self.hidden, "tensor", "core"))
         if style.flash:
-            core.append(Kept("row_sums", kind.heads, 32.0, "tensor", "core"))
+            core.append(SavedTensor("row_sums", kind.heads, 32.0, "tensor", "core"))
             return core
         scores = [("softmax", self.hidden)]
         if style.dropout:
             scores += [("scores_mask", 8.0), ("dropped_scores", self.hidden)]
         core += [
-            Kept(name, kind.heads, bits, "tensor", "core", per_key=True) for name, bits in scores
+            SavedTensor(name, kind.heads, bits, "tensor", "core", per_key=True)
+            for name, bits in scores
         ]
         return core
 
-    def _heads(self) -> list[Kept]:
+    def _heads(self) -> list[SavedTensor]:
         model, kind = self.model, self.kind
         queries, out = kind.heads * kind.head_dim, kind.heads * kind.value_dim
         keys, groups = kind.kv_heads * kind.head_dim, kind.kv_heads
         values = kind.kv_heads * kind.value_dim
         heads = self._core(queries, out, "projection")
-        heads.append(Kept("keys", keys, self.hidden, "kv", "projection", heads=groups))
-        heads.append(Kept("values", values, self.hidden, "kv", "projection", heads=groups))
+        heads.append(SavedTensor("keys", keys, self.hidden, "kv", "projection", heads=groups))
+        heads.append(SavedTensor("values", values, self.hidden, "kv", "projection", heads=groups))
         if model.qk_norm:
-            heads.append(Kept("query_norm_input", queries, self.hidden, "tensor", "norm"))
-            heads.append(Kept("key_norm_input", keys, self.hidden, "kv", "norm", heads=groups))
+            heads.append(SavedTensor("query_norm_input", queries, self.hidden, "tensor", "norm"))
+            heads.append(
+                SavedTensor("key_norm_input", keys, self.hidden, "kv", "norm", heads=groups)
+            )
         if model.output_gate:
-            heads.append(Kept("output_gate", 2 * out, self.hidden, "tensor", "projection"))
+            heads.append(SavedTensor("output_gate", 2 * out, self.hidden, "tensor", "projection"))
         return heads
 
-    def _cross(self) -> list[Kept]:
+    def _cross(self) -> list[SavedTensor]:
         """Attention to an encoder's results, with as many of its tokens; they are kept once."""
         kind = self.kind
         queries, keys = kind.heads * kind.head_dim, kind.kv_heads * kind.head_dim
@@ -183,38 +190,42 @@ class _Layer:
         items = [
             *self._norm("cross", "cross_q", first=False),
             *self._core(queries, queries, "projection"),
-            Kept("keys", keys, self.hidden, "kv", "projection", heads=groups),
-            Kept("values", keys, self.hidden, "kv", "projection", heads=groups),
+            SavedTensor("keys", keys, self.hidden, "kv", "projection", heads=groups),
+            SavedTensor("values", keys, self.hidden, "kv", "projection", heads=groups),
         ]
         if self.style.dropout:
             items.append(self._mask("cross_dropout"))
         return [replace(each, name=f"cross_{each.name}") for each in items]
 
-    def _latent(self) -> list[Kept]:
+    def _latent(self) -> list[SavedTensor]:
         """Ways down, their norms, ways up, and attention on whole heads."""
         model, kind, mla = self.model, self.kind, self.model.mla
         assert mla is not None
         queries, out = kind.heads * mla.qk_head_dim, kind.heads * mla.v_head_dim
         latent = self._core(queries, out, "mla_up")
         latent += [
-            Kept("keys", queries, self.hidden, "tensor", "mla_up"),
-            Kept("values", out, self.hidden, "tensor", "mla_up"),
-            Kept("kv_latent", mla.kv_lora_rank, self.hidden, "sequence", "projection"),
-            Kept("kv_latent_normed", mla.kv_lora_rank, self.operand, "sequence", "norm", "kv_b"),
+            SavedTensor("keys", queries, self.hidden, "tensor", "mla_up"),
+            SavedTensor("values", out, self.hidden, "tensor", "mla_up"),
+            SavedTensor("kv_latent", mla.kv_lora_rank, self.hidden, "sequence", "projection"),
+            SavedTensor(
+                "kv_latent_normed", mla.kv_lora_rank, self.operand, "sequence", "norm", "kv_b"
+            ),
         ]
         if mla.q_lora_rank:
             rank = mla.q_lora_rank
-            latent.append(Kept("q_latent", rank, self.hidden, "sequence", "projection"))
-            latent.append(Kept("q_latent_normed", rank, self.operand, "sequence", "norm", "q_b"))
+            latent.append(SavedTensor("q_latent", rank, self.hidden, "sequence", "projection"))
+            latent.append(
+                SavedTensor("q_latent_normed", rank, self.operand, "sequence", "norm", "q_b")
+            )
         if model.output_gate:
-            latent.append(Kept("output_gate", 2 * out, self.hidden, "tensor", "projection"))
+            latent.append(SavedTensor("output_gate", 2 * out, self.hidden, "tensor", "projection"))
         return latent
 
-    def _other(self) -> list[Kept]:
+    def _other(self) -> list[SavedTensor]:
         """Any other mixer: what its ways in write, from which its kernel makes the rest again, and
         its result before and after what scales it.
         """
-        items: list[Kept] = []
+        items: list[SavedTensor] = []
         for weight in layer_weights(self.model, self.kind):
             if weight.kind != "projection" and not (
                 weight.kind == "linear" and self.kind.feed != "mlp"
@@ -222,24 +233,28 @@ class _Layer:
                 continue
             if weight.cut == "inputs":
                 width, name = weight.inputs * weight.count, weight.name
-                items.append(Kept(f"{name}_result", width, self.hidden, "tensor", "projection"))
                 items.append(
-                    Kept(f"{name}_input", width, self.operand, "tensor", "projection", name)
+                    SavedTensor(f"{name}_result", width, self.hidden, "tensor", "projection")
+                )
+                items.append(
+                    SavedTensor(f"{name}_input", width, self.operand, "tensor", "projection", name)
                 )
             elif weight.inputs > 1:
                 over: Over = "sequence" if weight.cut == "none" else "tensor"
                 width = weight.outputs * weight.count
-                items.append(Kept(f"{weight.name}_output", width, self.hidden, over, "projection"))
+                items.append(
+                    SavedTensor(f"{weight.name}_output", width, self.hidden, over, "projection")
+                )
         return items
 
-    def _mlp(self) -> list[Kept]:
+    def _mlp(self) -> list[SavedTensor]:
         width, ups = self.kind.intermediate, 2 if self.model.gated else 1
         return [
-            Kept("activation_input", ups * width, self.hidden, "tensor", "mlp"),
-            Kept("down_input", width, self.operand, "tensor", "mlp", "down"),
+            SavedTensor("activation_input", ups * width, self.hidden, "tensor", "mlp"),
+            SavedTensor("down_input", width, self.operand, "tensor", "mlp", "down"),
         ]
 
-    def _experts(self) -> list[Kept]:
+    def _experts(self) -> list[SavedTensor]:
         """Of routed experts a row for each that a token passes, sorted by expert."""
         moe, ups = self.model.moe, 2 if self.model.gated else 1
         assert moe is not None
@@ -251,23 +266,31 @@ class _Layer:
             return round(moe.topk * each * self.style.routed)
 
         experts = [
-            Kept("router_scores", moe.experts, 32.0, "sequence", "moe"),
-            Kept("expert_input", rows(inner), operand, "routed", "moe", "experts"),
-            Kept("expert_activation_input", rows(ups * width), self.hidden, "routed_width", "moe"),
-            Kept("expert_down_input", rows(width), operand, "routed_width", "moe_act", "experts"),
+            SavedTensor("router_scores", moe.experts, 32.0, "sequence", "moe"),
+            SavedTensor("expert_input", rows(inner), operand, "routed", "moe", "experts"),
+            SavedTensor(
+                "expert_activation_input", rows(ups * width), self.hidden, "routed_width", "moe"
+            ),
+            SavedTensor(
+                "expert_down_input", rows(width), operand, "routed_width", "moe_act", "experts"
+            ),
         ]
         if moe.latent:
-            experts.append(Kept("latent", 2 * inner, self.hidden, "sequence", "moe"))
+            experts.append(SavedTensor("latent", 2 * inner, self.hidden, "sequence", "moe"))
         if shared:
             experts.append(
-                Kept("shared_activation_input", ups * shared, self.hidden, "tensor", "shared")
+                SavedTensor(
+                    "shared_activation_input", ups * shared, self.hidden, "tensor", "shared"
+                )
             )
             experts.append(
-                Kept("shared_down_input", shared, self.operand, "tensor", "shared", "shared")
+                SavedTensor("shared_down_input", shared, self.operand, "tensor", "shared", "shared")
             )
             if moe.shared_gate:
                 experts.append(
-                    Kept("shared_output", self.model.hidden, self.hidden, "sequence", "shared")
+                    SavedTensor(
+                        "shared_output", self.model.hidden, self.hidden, "sequence", "shared"
+                    )
                 )
         return experts
 
@@ -275,15 +298,15 @@ class _Layer:
 @lru_cache(maxsize=512)
 def gradient_points(
     model: ModelConfig, kind: LayerKind, style: Style = Style()
-) -> tuple[tuple[Kept, ...], ...]:
+) -> tuple[tuple[SavedTensor, ...], ...]:
     """Gradients that live at once at each point of a layer's backward pass that may be its worst:
     those of what an operation writes and of what it reads, beside the residual stream's.
     """
     bits = style.precision.hidden_bytes * 8.0
     h = model.hidden
 
-    def point(*sizes: tuple[int, Over]) -> tuple[Kept, ...]:
-        return tuple(Kept("gradient", width, bits, over, "input") for width, over in sizes)
+    def point(*sizes: tuple[int, Over]) -> tuple[SavedTensor, ...]:
+        return tuple(SavedTensor("gradient", width, bits, over, "input") for width, over in sizes)
 
     items = [point((h, "sequence"), (h, "all"))]
     if kind.mixer:
@@ -293,7 +316,7 @@ def gradient_points(
         items.append(point((h, "sequence"), (core + out, "tensor")))
         items.append(point((h, "sequence"), (core, "tensor"), (h, "all")))
         if not style.flash:
-            score = Kept("scores", 2 * kind.heads, bits, "tensor", "input", per_key=True)
+            score = SavedTensor("scores", 2 * kind.heads, bits, "tensor", "input", per_key=True)
             items.append((*point((h, "sequence")), score))
     ups = 2 if model.gated else 1
     if kind.feed == "mlp":

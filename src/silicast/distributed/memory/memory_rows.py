@@ -21,7 +21,7 @@ Bounds = Sequence[tuple[int, int]]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Rows:
+class PipelineRanks:
     """Pipeline ranks of any number of plans; arrays of shape (rows,), but for ``layers``.
 
     Attributes:
@@ -64,7 +64,7 @@ class Rows:
         *,
         chunks: Sequence[Bounds] = (),
         in_flight: Sequence[int] = (),
-    ) -> Rows:
+    ) -> PipelineRanks:
         """The ranks of one plan.
 
         Args:
@@ -90,7 +90,7 @@ class Rows:
         def of_plan(value: int) -> I64:
             return np.full(pp, value, dtype=np.int64)
 
-        return Rows(
+        return PipelineRanks(
             tp=of_plan(plan.tp), cp=of_plan(plan.cp), ep=of_plan(plan.ep), etp=of_plan(plan.etp),
             zero=of_plan(plan.zero if shares else 0), sharers=of_plan(plan.sharers),
             copies=of_plan(plan.group("edp").size),
@@ -103,10 +103,13 @@ class Rows:
         )  # fmt: skip
 
     @staticmethod
-    def joined(parts: Sequence[Rows]) -> Rows:
+    def joined(parts: Sequence[PipelineRanks]) -> PipelineRanks:
         """The rows of several, one after the other."""
-        return Rows(
-            *(np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(Rows))
+        return PipelineRanks(
+            *(
+                np.concatenate([getattr(part, each.name) for part in parts])
+                for each in fields(PipelineRanks)
+            )
         )
 
 

@@ -12,10 +12,10 @@ import numpy as np
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.distributed.memory.memory import Rules, plan_memory, rows_memory
-from silicast.distributed.memory.memory_rows import Rows
+from silicast.distributed.memory.memory_rows import PipelineRanks
 from silicast.distributed.memory.offload import SHARES
 from silicast.distributed.ranks.plan import TrainingPlan
-from silicast.distributed.search.candidates import RECOMPUTES, Candidates
+from silicast.distributed.search.candidates import RECOMPUTES, CandidatePlans
 from silicast.workload.models.model import ModelConfig
 
 GB = 1e9
@@ -24,7 +24,7 @@ LEVELS = ("none", "selective", "full")
 OFFLOAD = "offload."
 
 
-def candidates_memory(candidates: Candidates, rules: Rules = Rules()) -> F64:
+def candidates_memory(candidates: CandidatePlans, rules: Rules = Rules()) -> F64:
     """Bytes that the fullest rank of each plan needs, shape (n,)."""
     needed = np.zeros(len(candidates))
     chosen = candidates.column("recompute")
@@ -38,7 +38,7 @@ def candidates_memory(candidates: Candidates, rules: Rules = Rules()) -> F64:
     return needed
 
 
-def _rows(candidates: Candidates) -> tuple[Rows, I64]:
+def _rows(candidates: CandidatePlans) -> tuple[PipelineRanks, I64]:
     """The pipeline ranks of all plans, and the first of each."""
     pp, chunks = candidates.column("pp"), candidates.column("virtual_stages")
     first = np.concatenate([[0], np.cumsum(pp)[:-1]])
@@ -57,7 +57,7 @@ def _rows(candidates: Candidates) -> tuple[Rows, I64]:
         return candidates.column(name)[plan]
 
     tp, cp, dp, ep, etp = (of(name) for name in ("tp", "cp", "dp", "ep", "etp"))
-    return Rows(
+    return PipelineRanks(
         tp=tp, cp=cp, ep=ep, etp=etp, zero=of("zero"), sharers=dp * cp,
         copies=tp * cp * dp // (ep * etp),
         sequence_parallel=(tp > 1) & candidates.space.sequence_parallel,
@@ -72,7 +72,7 @@ def _rows(candidates: Candidates) -> tuple[Rows, I64]:
 @lru_cache(maxsize=512)
 def _pipeline(model: ModelConfig, stages: int, chunks: int) -> tuple[I64, I64]:
     """Layers of each rank by kind, and the passes through its chunks that it keeps at most."""
-    rows = Rows.from_model(model, TrainingPlan(pp=stages, virtual_stages=chunks), 1, 1)
+    rows = PipelineRanks.from_model(model, TrainingPlan(pp=stages, virtual_stages=chunks), 1, 1)
     return rows.layers, rows.in_flight
 
 

@@ -14,9 +14,9 @@ from silicast.composition.step.step import StepModel
 from silicast.core.errors import SilicastError
 from silicast.distributed.memory.memory import Rules, layer_bytes
 from silicast.distributed.memory.memory_kept import Style
-from silicast.distributed.memory.memory_rows import Rows
+from silicast.distributed.memory.memory_rows import PipelineRanks
 from silicast.distributed.memory.offload import HostMoves, Offload
-from silicast.distributed.ranks.adapters import Adapters
+from silicast.distributed.ranks.adapters import RankAdapters
 from silicast.distributed.ranks.data_ranks import Exchanges
 from silicast.distributed.ranks.expert_capacity import Capacity
 from silicast.distributed.ranks.plan import TrainingPlan
@@ -51,7 +51,7 @@ class Rank:
     framework: Framework
     seq_len: int
     micro_batch: int
-    adapters: Adapters | None = None
+    adapters: RankAdapters | None = None
     offload: Offload = Offload()
     capacity: Capacity | None = None
 
@@ -123,7 +123,7 @@ def host_moves(rank: Rank) -> HostMoves:
     remaining: tuple[int, ...] = ()
     if rank.offload.activations:
         alone = replace(plan, pp=1, virtual_stages=1, schedule="")
-        rows = Rows.from_model(model, alone, rank.seq_len, rank.micro_batch)
+        rows = PipelineRanks.from_model(model, alone, rank.seq_len, rank.micro_batch)
         remaining = layer_bytes(model, rows, Rules(rank.style, rank.recompute))
     shared, whole = (plan.sharers, plan.group("edp").size), (1, 1)
     return HostMoves(

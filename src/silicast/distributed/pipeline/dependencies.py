@@ -24,7 +24,7 @@ WAITS: tuple[Waits, ...] = ("none", "sender", "both")
 
 @final
 @dataclass(frozen=True, eq=False)
-class Edges:
+class DependencyEdges:
     """Of each node at most one node that must have ended, and the message that then travels.
 
     Attributes:
@@ -54,7 +54,7 @@ class Dependencies:
     node: I64
     action: I64
     depth: I64
-    edges: tuple[Edges, ...]
+    edges: tuple[DependencyEdges, ...]
 
 
 @lru_cache(maxsize=64)
@@ -78,7 +78,9 @@ def dependencies(order: Order, waits: Waits = "none") -> Dependencies:
         action[sort],
         depth,
         tuple(
-            Edges(position[e.source[sort]], e.sender[sort], e.receiver[sort], e.message[sort])
+            DependencyEdges(
+                position[e.source[sort]], e.sender[sort], e.receiver[sort], e.message[sort]
+            )
             for e in edges
         ),
     )
@@ -103,12 +105,12 @@ def producers(order: Order) -> I64:
     return producers
 
 
-def _edges(order: Order, waits: Waits, node: I64, action: I64) -> list[Edges]:
+def _edges(order: Order, waits: Waits, node: I64, action: I64) -> list[DependencyEdges]:
     count, rank = len(action), order.rank[action]
     before = np.arange(count) - 1
     before[np.searchsorted(action, order.first[:-1][np.diff(order.first) > 0])] = count
     none = np.full(count, -1)
-    items = [Edges(before, none, none, none)]
+    items = [DependencyEdges(before, none, none, none)]
     producer = producers(order)
     consumer = np.full(len(producer), -1)
     consumer[producer[producer >= 0]] = np.flatnonzero(producer >= 0)
@@ -121,25 +123,25 @@ def _edges(order: Order, waits: Waits, node: I64, action: I64) -> list[Edges]:
         source = np.where(taken >= 0, node[taken], count)
         sender = np.where(taken >= 0, order.rank[taken], -1)
         receiver = np.where(taken >= 0, rank, -1)
-        items.append(Edges(source, sender, receiver, taken))
+        items.append(DependencyEdges(source, sender, receiver, taken))
         if waits == "both":
             travels = (taken >= 0) & (sender != receiver)
             ready = np.where(travels, before, count)
-            items.append(Edges(ready, sender, receiver, np.where(travels, taken, -1)))
+            items.append(DependencyEdges(ready, sender, receiver, np.where(travels, taken, -1)))
     for pair in pairs if waits != "none" else []:
         sent = np.append(pair, -1)[before]
         target = np.where(sent >= 0, consumer[sent], -1)
         travels = (target >= 0) & (order.rank[target] != rank)
         sender, receiver = np.where(travels, rank, -1), np.where(travels, order.rank[target], -1)
         sent = np.where(travels, sent, -1)
-        items.append(Edges(np.where(travels, before, count), sender, receiver, sent))
+        items.append(DependencyEdges(np.where(travels, before, count), sender, receiver, sent))
         if waits == "both":
             ready = np.where(travels, previous[node[target]], count)
-            items.append(Edges(ready, sender, receiver, sent))
+            items.append(DependencyEdges(ready, sender, receiver, sent))
     return [items[0]] + [each for each in items[1:] if (each.source < count).any()]
 
 
-def _levels(order: Order, action: I64, edges: Sequence[Edges]) -> I64:
+def _levels(order: Order, action: I64, edges: Sequence[DependencyEdges]) -> I64:
     """The longest chain to each node, from 1, shape (m,)."""
     count = len(action)
     sources = [each.source for each in edges[1:]]
@@ -176,7 +178,11 @@ def _levels(order: Order, action: I64, edges: Sequence[Edges]) -> I64:
 
 
 def _deadlock(
-    order: Order, action: I64, edges: Sequence[Edges], stuck: dict[int, int], level: list[int]
+    order: Order,
+    action: I64,
+    edges: Sequence[DependencyEdges],
+    stuck: dict[int, int],
+    level: list[int],
 ) -> SilicastError:
     """Names the ranks of one circle, and for what each waits."""
     words: dict[int, str] = {}

@@ -21,7 +21,12 @@ from numpy.typing import NDArray
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
-from silicast.distributed.pipeline.dependencies import Dependencies, Edges, Waits, dependencies
+from silicast.distributed.pipeline.dependencies import (
+    Dependencies,
+    DependencyEdges,
+    Waits,
+    dependencies,
+)
 from silicast.distributed.schedules.order import KINDS, Order, Placement
 
 Times = NDArray[Any]
@@ -264,7 +269,7 @@ def _node_durations(order: Order, graph: Dependencies, durations: Durations) -> 
     return times
 
 
-def _delay(edge: Edges, transfer: Times) -> Times:
+def _delay(edge: DependencyEdges, transfer: Times) -> Times:
     """Until a node hears of the one that it waits for, shape (m[, plans])."""
     travels = edge.sender != edge.receiver
     if transfer.ndim == 0:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from silicast.composition.timeline.trace_events import Arrow, Slice, Trace, Track
+from silicast.composition.timeline.trace_events import Arrow, PredictedTimeline, Slice, Track
 from silicast.core.numerics import I64
 from silicast.distributed.pipeline.dependencies import producers
 from silicast.distributed.pipeline.pipeline import PipelineTimes
@@ -17,7 +17,7 @@ _MESSAGES = ("activations", "gradients", "gradients", "gradients")
 """What an action of each kind receives from another rank."""
 
 
-def pipeline_trace(times: PipelineTimes, title: str = "pipeline") -> Trace:
+def pipeline_trace(times: PipelineTimes, title: str = "pipeline") -> PredictedTimeline:
     """Slices and arrows of one plan, named by micro-batch, for
     :mod:`silicast.report.drawing.trace`.
 
@@ -50,7 +50,7 @@ def pipeline_trace(times: PipelineTimes, title: str = "pipeline") -> Trace:
         if source >= 0 and order.rank[source] != order.rank[i]
     ]
     drawn = tuple(each for each, behind in zip(slices, second.tolist(), strict=True) if not behind)
-    return Trace(title, drawn, tuple(arrows), (), int(end.max()))
+    return PredictedTimeline(title, drawn, tuple(arrows), (), int(end.max()))
 
 
 def _name(order: Order, action: int) -> str:

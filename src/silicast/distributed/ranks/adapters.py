@@ -22,7 +22,7 @@ _OF_WEIGHTS = ("_grad_weight", "_grad_bias", "_grad_accumulated", "_grad_zeros")
 
 @final
 @dataclass(frozen=True, slots=True)
-class Adapters:
+class RankAdapters:
     """Adapters of one rank.
 
     Attributes:
@@ -68,7 +68,7 @@ class Adapters:
         """Of the adapters of a whole model.
 
         >>> from silicast.workload.models.lookup import find_model
-        >>> Adapters(16, ("qkv", "o")).parameters_of(find_model("Llama-3.1-8B"))
+        >>> RankAdapters(16, ("qkv", "o")).parameters_of(find_model("Llama-3.1-8B"))
         9437184
         """
         total = 0

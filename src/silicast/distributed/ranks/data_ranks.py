@@ -15,7 +15,7 @@ from typing import final
 
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.distributed.memory.offload import UP
-from silicast.distributed.ranks.adapters import Adapters
+from silicast.distributed.ranks.adapters import RankAdapters
 from silicast.distributed.ranks.plan import Axis, TrainingPlan
 from silicast.distributed.ranks.rank_collectives import DATA, ELEMENT, REPLICAS, SUMS, collective
 from silicast.workload.graphs.graph import BEFORE, Block, Graph, Node
@@ -60,7 +60,7 @@ class DataRanks:
     model: ModelConfig
     plan: TrainingPlan
     exchanges: Exchanges
-    adapters: Adapters | None = None
+    adapters: RankAdapters | None = None
 
     def gathers(self, block: Block, name: str) -> Iterator[Node]:
         """The weights of a layer from the ranks that share them; of frozen ones only where they are
@@ -102,7 +102,7 @@ class DataRanks:
 
 
 def block_parameters(
-    block: Block, model: ModelConfig, adapters: Adapters | None = None
+    block: Block, model: ModelConfig, adapters: RankAdapters | None = None
 ) -> tuple[int, int]:
     """Parameters of a forward block on a rank: dense ones, and those of routed experts; with
     adapters those that are trained.
@@ -116,7 +116,7 @@ def block_parameters(
 
 
 def layer_parameters(
-    graph: Graph, model: ModelConfig, adapters: Adapters | None = None
+    graph: Graph, model: ModelConfig, adapters: RankAdapters | None = None
 ) -> tuple[int, int]:
     """The same of all forward blocks of a chunk, as often as they run."""
     each = [

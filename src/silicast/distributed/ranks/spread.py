@@ -19,7 +19,7 @@ from typing import final
 from silicast.composition.engines.engine import ExpertTable
 from silicast.core.errors import unsupported
 from silicast.distributed.memory.offload import HostMoves
-from silicast.distributed.ranks.adapters import Adapters
+from silicast.distributed.ranks.adapters import RankAdapters
 from silicast.distributed.ranks.context import context_nodes
 from silicast.distributed.ranks.data_ranks import (
     OF_WEIGHTS,
@@ -43,7 +43,8 @@ from silicast.workload.models.model import ModelConfig
 @final
 @dataclass(frozen=True)
 class RankSpread:
-    """The rewrites of one rank; implements :class:`silicast.workload.frameworks.eager.Spread`.
+    """The rewrites of one rank; implements
+    :class:`silicast.workload.frameworks.eager.LayerSharding`.
 
     Args:
         whole: operations of the same pass with tp = 1, by block and node: what is narrower than
@@ -63,7 +64,7 @@ class RankSpread:
     micro_batch: int
     seq_len: int
     exchanges: Exchanges = Exchanges()
-    adapters: Adapters | None = None
+    adapters: RankAdapters | None = None
     host: HostMoves | None = None
     capacity: Capacity | None = None
     routing: ExpertTable = ExpertTable()

@@ -54,7 +54,7 @@ class DualPipe(PipelineSchedule):
         """The eight phases of DeepSeek's DualPipe."""
         position = min(rank, ranks - 1 - rank)
         inner = ranks // 2 - position - 1
-        run = _Run(micro_batches // 2, rank >= ranks // 2)
+        run = _RankActions(micro_batches // 2, rank >= ranks // 2)
         for _ in range(2 * inner):
             run.forward(0)
         for _ in range(position + 1):
@@ -85,7 +85,7 @@ class DualPipe(PipelineSchedule):
 
 
 @final
-class _Run:
+class _RankActions:
     """The actions of a rank so far. Directions: 0 starts nearer to the rank, 1 at the other end."""
 
     def __init__(self, half: int, swap: bool) -> None:

@@ -30,7 +30,7 @@ LARGEST_MICRO_BATCH = 16
 
 @final
 @dataclass(frozen=True, slots=True)
-class Space:
+class PlanSpace:
     """What is searched.
 
     Attributes:
@@ -51,10 +51,10 @@ class Space:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Candidates:
+class CandidatePlans:
     """Plans as columns of whole numbers, shape (fields, n)."""
 
-    space: Space
+    space: PlanSpace
     table: I64
 
     def __len__(self) -> int:
@@ -71,8 +71,8 @@ class Candidates:
         whole: I64 = self.space.global_batch // (self.column("dp") * self.column("micro_batch"))
         return whole
 
-    def chosen(self, rows: I64) -> Candidates:
-        return Candidates(self.space, self.table[:, rows])
+    def chosen(self, rows: I64) -> CandidatePlans:
+        return CandidatePlans(self.space, self.table[:, rows])
 
     def key(self, row: int) -> str:
         """All fields of one of them, as words."""
@@ -89,7 +89,7 @@ class Candidates:
         return plan, micro, RECOMPUTES[again]
 
 
-def candidates(space: Space) -> Candidates:
+def candidates(space: PlanSpace) -> CandidatePlans:
     """All legal plans.
 
     Raises:
@@ -104,10 +104,10 @@ def candidates(space: Space) -> Candidates:
             field="parallel",
             hint="other numbers of devices, sequences or layers have more divisors",
         )
-    return Candidates(space, np.array(rows, dtype=np.int64).T)
+    return CandidatePlans(space, np.array(rows, dtype=np.int64).T)
 
 
-def _rows(space: Space) -> Iterator[tuple[int, ...]]:
+def _rows(space: PlanSpace) -> Iterator[tuple[int, ...]]:
     model, gpus = space.model, space.gpus
     for tp in _of(space, "tp", [d for d in divisors(gpus) if d <= space.domain]):
         if not _cuts(model, tp):
@@ -122,7 +122,7 @@ def _rows(space: Space) -> Iterator[tuple[int, ...]]:
 
 
 def _spread(
-    space: Space, tp: int, pp: int, cp: int, dp: int, stages: list[int]
+    space: PlanSpace, tp: int, pp: int, cp: int, dp: int, stages: list[int]
 ) -> Iterator[tuple[int, ...]]:
     """Plans of some degrees that differ in how they hold weights and batches."""
     share, left = divmod(space.global_batch, dp)
@@ -151,7 +151,7 @@ def _staged(layers: int, pp: int, virtual: int, micro_batches: int) -> bool:
     return virtual == 1 or (pp > 1 and micro_batches % pp == 0)
 
 
-def _experts(space: Space, tp: int, cp: int, dp: int) -> list[tuple[int, int]]:
+def _experts(space: PlanSpace, tp: int, cp: int, dp: int) -> list[tuple[int, int]]:
     moe = space.model.moe
     if moe is None:
         return [(ep, tp) for ep in _of(space, "ep", [1])]
@@ -163,12 +163,12 @@ def _experts(space: Space, tp: int, cp: int, dp: int) -> list[tuple[int, int]]:
     ]
 
 
-def _context(space: Space, ranks: int) -> list[int]:
+def _context(space: PlanSpace, ranks: int) -> list[int]:
     most = max(space.seq_len // LONGEST_PIECE, 1)
     return [d for d in divisors(ranks) if d == 1 or (d <= most and space.seq_len % (2 * d) == 0)]
 
 
-def _of(space: Space, name: str, values: list[int]) -> list[int]:
+def _of(space: PlanSpace, name: str, values: list[int]) -> list[int]:
     """The values of a field: the given one alone, where one is given."""
     stated = space.pinned.get(name)
     return values if stated is None else [stated]

@@ -27,7 +27,7 @@ from silicast.distributed.pipeline.chunk import Rank
 from silicast.distributed.pipeline.unit_times import Unit, unit_of
 from silicast.distributed.ranks.plan import TrainingPlan
 from silicast.distributed.ranks.rank_collectives import ELEMENT
-from silicast.distributed.search.candidates import RECOMPUTES, Candidates
+from silicast.distributed.search.candidates import RECOMPUTES, CandidatePlans
 from silicast.distributed.search.search_file import Kept, Priced
 from silicast.distributed.step.step import DistributedStep, Overlap, predict_step
 from silicast.workload.transformers.plan import Plan
@@ -40,7 +40,7 @@ FINALISTS = 32
 _FULL, _SELECTIVE = RECOMPUTES.index("full"), RECOMPUTES.index("selective")
 _CUT = ("tp", "cp", "ep", "etp", "micro_batch")
 
-Memory = Callable[[Candidates], F64]
+Memory = Callable[[CandidatePlans], F64]
 """Bytes that the fullest rank of each plan needs, shape (n,)."""
 
 
@@ -71,7 +71,7 @@ class Finalist:
 
 @final
 @dataclass(frozen=True)
-class Found:
+class PlanSearchResult:
     """What a search found.
 
     Attributes:
@@ -93,7 +93,7 @@ class Found:
 
 def search(
     rank: Rank,
-    legal: Candidates,
+    legal: CandidatePlans,
     memory: Memory,
     usable_bytes: float,
     *,
@@ -102,7 +102,7 @@ def search(
     finalists: int = FINALISTS,
     done: Callable[[int, int], None] = lambda _, __: None,
     kept: Kept | None = None,
-) -> Found:
+) -> PlanSearchResult:
     """The best plans of a training step.
 
     Args:
@@ -155,7 +155,7 @@ def search(
             hint="state degrees of which a model's layers divide",
         )
     items.sort(key=lambda each: each.seconds)
-    return Found(
+    return PlanSearchResult(
         len(legal),
         len(fitting),
         tuple(items),
@@ -196,7 +196,7 @@ class _Full:
         return predict_step(rank, micro_batches, self._optimizer, self._overlap)
 
 
-def closed_form(rank: Rank, plans: Candidates, overlap: Overlap = Overlap()) -> F64:
+def closed_form(rank: Rank, plans: CandidatePlans, overlap: Overlap = Overlap()) -> F64:
     """Seconds of a step under each plan, shape (n,); infinite where layers cannot be cut so."""
     keys = np.stack([plans.column(name) for name in _CUT])
     distinct, position = np.unique(keys, axis=1, return_inverse=True)
@@ -214,7 +214,7 @@ def _row(unit: Unit | None) -> list[float]:
     return [float("inf") if unit is None else getattr(unit, name) for name in _UNIT_FIELDS]
 
 
-def _unit(rank: Rank, plans: Candidates, row: int) -> Unit | None:
+def _unit(rank: Rank, plans: CandidatePlans, row: int) -> Unit | None:
     plan, micro, _ = plans.plan(row)
     stage = replace(plan, pp=1, virtual_stages=1, zero=0, dp=plan.dp)
     try:
@@ -223,7 +223,7 @@ def _unit(rank: Rank, plans: Candidates, row: int) -> Unit | None:
         return None
 
 
-def _times(rank: Rank, plans: Candidates, table: F64, overlap: Overlap) -> F64:
+def _times(rank: Rank, plans: CandidatePlans, table: F64, overlap: Overlap) -> F64:
     """See :func:`closed_form`.
 
     Args:
@@ -267,7 +267,7 @@ def _times(rank: Rank, plans: Candidates, table: F64, overlap: Overlap) -> F64:
     return times
 
 
-def _exchanges(rank: Rank, plans: Candidates, held: F64, each: int) -> tuple[F64, F64]:
+def _exchanges(rank: Rank, plans: CandidatePlans, held: F64, each: int) -> tuple[F64, F64]:
     """Seconds in which gradients are summed and weights gathered, shape (n,) each."""
     tp, copies = plans.column("tp"), plans.column("dp") * plans.column("cp")
     summed, gathered = np.zeros(len(plans)), np.zeros(len(plans))
@@ -301,7 +301,7 @@ def _rank(rank: Rank, plan: TrainingPlan, micro: int, again: str, accumulates: b
 
 
 def _frontier(
-    plans: Candidates, times: F64, needed: F64
+    plans: CandidatePlans, times: F64, needed: F64
 ) -> Iterator[tuple[TrainingPlan, int, str, float, float]]:
     """Plans of which no other is both quicker and smaller, the quickest first."""
     order: I64 = np.lexsort((needed, times))

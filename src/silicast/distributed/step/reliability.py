@@ -20,7 +20,7 @@ from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict, read_table
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.numerics import F64, log_fixed
-from silicast.distributed.step.variation import Spread
+from silicast.distributed.step.variation import Dispersion
 
 HOUR_S, DAY_S = 3600.0, 86400.0
 _NEWTON_STEPS = 60
@@ -62,10 +62,10 @@ class Experience(Strict, frozen=True):
     sources: dict[str, str]
 
     @property
-    def gpus(self) -> Spread:
+    def gpus(self) -> Dispersion:
         """How unlike GPUs of one kind are."""
         known = self.defaults
-        return Spread(known.gpu_log_sd, known.straggler_share, known.straggler_slowdown)
+        return Dispersion(known.gpu_log_sd, known.straggler_share, known.straggler_slowdown)
 
 
 @cache

@@ -8,7 +8,7 @@ from silicast.core.numerics import F64
 from silicast.distributed.pipeline.pipeline import Durations, pipeline_times
 from silicast.distributed.ranks.plan import TrainingPlan
 from silicast.distributed.step.step import DistributedStep
-from silicast.distributed.step.variation import Layout, Spread, step_times
+from silicast.distributed.step.variation import Dispersion, WaitingPattern, step_times
 
 MOST_PIPELINES = 32_768
 """That are drawn in all: fewer steps where each has many."""
@@ -16,18 +16,18 @@ MOST_STEPS, LEAST_STEPS = 1000, 100
 _AT_ONCE = 512
 
 
-def layout_of(plan: TrainingPlan) -> Layout:
+def layout_of(plan: TrainingPlan) -> WaitingPattern:
     """How the devices of a plan wait for each other.
 
     >>> layout_of(TrainingPlan(tp=8, pp=4, dp=2))
-    Layout(ranks=4, group=8, replicas=2)
+    WaitingPattern(ranks=4, group=8, replicas=2)
     """
     group = max(plan.tp * plan.cp, plan.ep * plan.etp)
-    return Layout(plan.pp, group, plan.stage_ranks // group)
+    return WaitingPattern(plan.pp, group, plan.stage_ranks // group)
 
 
 def slowed_steps(
-    distributed_step: DistributedStep | None, plan: TrainingPlan, spread: Spread, seed: int = 0
+    distributed_step: DistributedStep | None, plan: TrainingPlan, spread: Dispersion, seed: int = 0
 ) -> F64:
     """Times of a step relative to one whose devices are all alike, shape (trials,).
 

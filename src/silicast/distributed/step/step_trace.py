@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from silicast.composition.passes.training_step import TrainingStep
 from silicast.composition.timeline.trace import MOST_PASSES, trace_training_step
-from silicast.composition.timeline.trace_events import Slice, Trace
+from silicast.composition.timeline.trace_events import PredictedTimeline, Slice
 from silicast.distributed.pipeline.chunk import Rank, predict_chunk
 from silicast.distributed.pipeline.pipeline_trace import pipeline_trace
 from silicast.distributed.step.step import DistributedStep, MicroBatches, Overlap
 
 
-def trace_alone(training_step: TrainingStep, micro_batches: int) -> Trace:
+def trace_alone(training_step: TrainingStep, micro_batches: int) -> PredictedTimeline:
     """The first micro-batches of a device that trains alone, and the update."""
     passes = (training_step.micro,) * min(micro_batches, MOST_PASSES)
     return trace_training_step(
@@ -26,7 +26,7 @@ def trace_step(
     micro_batches: int,
     overlap: Overlap = Overlap(),
     again_share: float = 1.0,
-) -> Trace:
+) -> PredictedTimeline:
     """One track a rank of a pipeline, with arrows for what it sends; of a single stage the kernels
     of one device, collectives on streams of their own: the first micro-batches and the last.
 
@@ -47,7 +47,7 @@ def trace_step(
     return replace(trace, about={**trace.about, "share_of_layers_run_again": again_share})
 
 
-def _pipeline(distributed_step: DistributedStep) -> Trace:
+def _pipeline(distributed_step: DistributedStep) -> PredictedTimeline:
     """The scheduled actions, then what is left of the exchanges over data ranks, and the update."""
     assert distributed_step.run is not None
     drawn = pipeline_trace(distributed_step.run, "training step")

@@ -31,14 +31,14 @@ _PIPELINES = 4096
 
 @final
 @dataclass(frozen=True)
-class Spread:
+class Dispersion:
     """How unlike devices, or messages, of one kind are.
 
     Attributes:
         log_sd: standard deviation of the logarithm of the time that one takes.
         straggler_share: of them that are slower, ``straggler_slowdown`` times.
 
-    >>> round(Spread(0.015).slowest(1).mean, 4), round(Spread(0.015).slowest(16384).mean, 4)
+    >>> round(Dispersion(0.015).slowest(1).mean, 4), round(Dispersion(0.015).slowest(16384).mean, 4)
     (1.0001, 1.0614)
     """
 
@@ -69,7 +69,7 @@ class Spread:
 
 
 @lru_cache(maxsize=256)
-def _slowest(spread: Spread, count: int) -> Slowest:
+def _slowest(spread: Dispersion, count: int) -> Slowest:
     return Slowest(spread, count)
 
 
@@ -78,7 +78,7 @@ def _slowest(spread: Spread, count: int) -> Slowest:
 class Slowest:
     """The slowest of ``count``: its time relative to the usual one, at the usual one 1."""
 
-    spread: Spread
+    spread: Dispersion
     count: int
 
     @cached_property
@@ -134,7 +134,7 @@ class Slowest:
         """
         if self.count == 1:
             return math.exp(self.spread.log_sd**2 / 2)
-        single = Slowest(Spread(1.0), 1)
+        single = Slowest(Dispersion(1.0), 1)
         shares = np.array([1.0, 1.0 / math.e]) / self.count
         b, most = log_fixed(single.spread_quantile(shares)).tolist()
         s = self.spread.log_sd
@@ -193,7 +193,7 @@ def _wide_exp(x: F64) -> F64:
 
 @final
 @dataclass(frozen=True)
-class Layout:
+class WaitingPattern:
     """How the devices of a step wait for each other.
 
     Attributes:
@@ -210,8 +210,8 @@ class Layout:
 
 def step_times(
     makespan: Callable[[F64], F64],
-    layout: Layout,
-    spread: Spread,
+    layout: WaitingPattern,
+    spread: Dispersion,
     trials: int = 1000,
     seed: int = 0,
 ) -> F64:
@@ -222,7 +222,8 @@ def step_times(
             (ranks, n) to one of shape (n,), called for some thousand pipelines at a time.
         seed: of the random numbers; the same seed gives the same draws for any spread.
 
-    >>> slow = step_times(lambda ranks: ranks.sum(axis=0), Layout(4, 8, 16), Spread(0.02))
+    >>> slow = step_times(lambda ranks: ranks.sum(axis=0), WaitingPattern(4, 8, 16),
+    ...     Dispersion(0.02))
     >>> bool(slow.min() > 4.0)
     True
     """

@@ -22,8 +22,8 @@ from silicast.composition.step.machine import Machine
 from silicast.core.errors import unmodelled
 from silicast.core.numerics import F64
 from silicast.core.prediction import Tier
-from silicast.distributed.traces.trace_replay import Program
-from silicast.formats.chakra.calls import Call
+from silicast.distributed.traces.trace_replay import ActivityProgram
+from silicast.formats.chakra.calls import TracedCall
 from silicast.formats.chakra.schema import COMP, MEM_LOAD, MEM_STORE, ChakraNode
 from silicast.hardware.device import Link
 from silicast.kernels.physics.formats import with_format
@@ -44,7 +44,7 @@ MICRO = 1e-6
 
 @final
 @dataclass(frozen=True)
-class Prices:
+class ActivityPrices:
     """Seconds of each activity, shape (n,).
 
     Attributes:
@@ -65,7 +65,7 @@ class Prices:
     warnings: tuple[str, ...]
 
 
-def prices_of(program: Program, machine: Machine, dtype: str) -> Prices:
+def prices_of(program: ActivityProgram, machine: Machine, dtype: str) -> ActivityPrices:
     """Times of a program's activities.
 
     Args:
@@ -79,7 +79,7 @@ def prices_of(program: Program, machine: Machine, dtype: str) -> Prices:
 
 @final
 class _Pricing:
-    def __init__(self, program: Program, machine: Machine, dtype: str) -> None:
+    def __init__(self, program: ActivityProgram, machine: Machine, dtype: str) -> None:
         count = len(program.work)
         self.program, self.machine, self.dtype = program, machine, dtype
         self.device, remark = with_format(machine.boosted_device, dtype)
@@ -88,11 +88,11 @@ class _Pricing:
         self.warnings = dict.fromkeys((remark,) if remark else ())
         self.counts: Counter[str] = Counter()
 
-    def prices(self) -> Prices:
+    def prices(self) -> ActivityPrices:
         ops: dict[Op, list[int]] = {}
         calls: dict[tuple[str, int, int], list[int]] = {}
         for index, work in enumerate(self.program.work):
-            if isinstance(work, Call):
+            if isinstance(work, TracedCall):
                 n, per_node = len(work.ranks), self._per_node(work.ranks)
                 if n > 1 and work.op:
                     calls.setdefault((work.op, n, per_node), []).append(index)
@@ -102,7 +102,7 @@ class _Pricing:
         for (name, n, per_node), indices in calls.items():
             self._collectives(name, n, per_node, indices)
         estimate, low, high, bound = self.rows
-        return Prices(
+        return ActivityPrices(
             estimate, low, high, bound, tuple(self.tiers), self.counts["recorded"],
             self.counts["counted"], self.counts["free"], tuple(self.warnings),
         )  # fmt: skip
@@ -185,7 +185,7 @@ class _Pricing:
     def _bytes(self, index: int, name: str, used: str, n: int) -> int:
         """As nccl-tests counts them: of a gather, all ranks' contributions."""
         call = self.program.work[index]
-        assert isinstance(call, Call)
+        assert isinstance(call, TracedCall)
         if name == "barrier":
             return BARRIER_BYTES
         return min(call.size_bytes * (n if used == "all_gather" else 1), 1 << 50)

@@ -15,7 +15,7 @@ from typing import final
 
 from silicast.core.errors import SilicastError
 from silicast.distributed.traces.trace_schedule import NEVER, Activity, scheduled
-from silicast.formats.chakra.calls import Call, Member, collectives_of, messages_of
+from silicast.formats.chakra.calls import Member, TracedCall, collectives_of, messages_of
 from silicast.formats.chakra.check import FATAL, Defect, defects_of, summarised
 from silicast.formats.chakra.files import ChakraTrace
 from silicast.formats.chakra.schema import COLL, COMP, MEM_LOAD, MEM_STORE, RECV, SEND
@@ -26,7 +26,7 @@ _SHOWN = 8
 
 @final
 @dataclass(frozen=True)
-class Program:
+class ActivityProgram:
     """A trace as activities.
 
     Attributes:
@@ -37,7 +37,7 @@ class Program:
 
     trace: ChakraTrace
     activities: tuple[Activity, ...]
-    work: tuple[Member | Call, ...]
+    work: tuple[Member | TracedCall, ...]
     defects: tuple[Defect, ...]
 
 
@@ -46,7 +46,7 @@ class Program:
 class Replay:
     """When each activity of a program runs, seconds."""
 
-    program: Program
+    program: ActivityProgram
     start_s: Sequence[float]
     end_s: Sequence[float]
 
@@ -93,7 +93,7 @@ class Replay:
         return {**table, WAITING: max(self.total_s - before, 0.0)}
 
 
-def program_of(trace: ChakraTrace, world: int = 0) -> Program:
+def program_of(trace: ChakraTrace, world: int = 0) -> ActivityProgram:
     """The trace as activities.
 
     Args:
@@ -113,7 +113,7 @@ def program_of(trace: ChakraTrace, world: int = 0) -> Program:
             hint="record all ranks of the same steps, from their start to their end",
         )
     activities: list[Activity] = []
-    work: list[Member | Call] = []
+    work: list[Member | TracedCall] = []
     position: dict[tuple[int, int], int] = {}
     calls = [*collectives_of(trace, world), *messages_of(trace)]
     in_call = {(m.rank, m.place): number for number, c in enumerate(calls) for m in c.members}
@@ -137,10 +137,10 @@ def program_of(trace: ChakraTrace, world: int = 0) -> Program:
         )
         activities.append(Activity(tuple(waits), _resource(each)))
     remaining = tuple(each for each in defects if each.kind not in FATAL)
-    return Program(trace, tuple(activities), tuple(work), remaining)
+    return ActivityProgram(trace, tuple(activities), tuple(work), remaining)
 
 
-def replayed(program: Program, seconds: Sequence[float]) -> Replay:
+def replayed(program: ActivityProgram, seconds: Sequence[float]) -> Replay:
     """Runs a program whose activities take ``seconds``.
 
     Raises:
@@ -152,20 +152,20 @@ def replayed(program: Program, seconds: Sequence[float]) -> Replay:
     return Replay(program, start, end)
 
 
-def members_of(work: Member | Call) -> tuple[Member, ...]:
+def members_of(work: Member | TracedCall) -> tuple[Member, ...]:
     """The nodes that are one activity."""
-    return work.members if isinstance(work, Call) else (work,)
+    return work.members if isinstance(work, TracedCall) else (work,)
 
 
-def kind_of(work: Member | Call) -> str:
+def kind_of(work: Member | TracedCall) -> str:
     """What an activity is, for the shares of a rank's time."""
-    if isinstance(work, Call) or work.node.type in (COLL, SEND, RECV):
+    if isinstance(work, TracedCall) or work.node.type in (COLL, SEND, RECV):
         return COMMUNICATION
     return HOST if work.node.on_cpu else COMPUTE
 
 
-def _resource(work: Member | Call) -> tuple[str, str | int] | None:
-    if isinstance(work, Call):
+def _resource(work: Member | TracedCall) -> tuple[str, str | int] | None:
+    if isinstance(work, TracedCall):
         return (work.op, work.group) if work.op == "send_recv" else ("group", work.group)
     if work.node.type in (COMP, MEM_LOAD, MEM_STORE):
         return kind_of(work), work.rank
@@ -182,7 +182,7 @@ def _union(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return union
 
 
-def _deadlock(program: Program, end: Sequence[float]) -> SilicastError:
+def _deadlock(program: ActivityProgram, end: Sequence[float]) -> SilicastError:
     """Who waits in which call for whom, along one circle."""
     activities, work = program.activities, program.work
     at, seen = end.index(NEVER), dict[int, int]()
@@ -190,7 +190,7 @@ def _deadlock(program: Program, end: Sequence[float]) -> SilicastError:
         seen[at] = len(seen)
         at = next(other for other in activities[at].waits if end[other] == NEVER)
     circle = [index for index, position in seen.items() if position >= seen[at]]
-    calls = [each for index in circle if isinstance(each := work[index], Call)]
+    calls = [each for index in circle if isinstance(each := work[index], TracedCall)]
     texts = []
     for call in calls[:_SHOWN]:
         here = _ready(program, call, end)
@@ -211,7 +211,7 @@ def _deadlock(program: Program, end: Sequence[float]) -> SilicastError:
     )
 
 
-def _ready(program: Program, call: Call, end: Sequence[float]) -> list[Member]:
+def _ready(program: ActivityProgram, call: TracedCall, end: Sequence[float]) -> list[Member]:
     """Members whose own rank has done all that they wait for."""
     done = {
         (member.rank, member.node.id)

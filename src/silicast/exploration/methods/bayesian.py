@@ -14,7 +14,7 @@ import numpy as np
 from silicast.core.dominance import front
 from silicast.core.numerics import F64, I64
 from silicast.exploration.expected_gain import below, expected_gain
-from silicast.exploration.gaussian_process import FITTED, Process, fitted
+from silicast.exploration.gaussian_process import FITTED, ConditionedProcess, fitted
 from silicast.exploration.history import History
 from silicast.exploration.method import METHODS, Method, generator
 from silicast.exploration.pareto import crowding, empty_boxes, ranks
@@ -108,7 +108,7 @@ def _spread(count: int) -> I64:
     return np.unique(np.linspace(0, count - 1, min(count, FITTED)).astype(np.int64))
 
 
-def _predicted(models: list[Process], points: F64) -> tuple[F64, F64]:
+def _predicted(models: list[ConditionedProcess], points: F64) -> tuple[F64, F64]:
     each = [model.predict(points) for model in models]
     return np.stack([m for m, _ in each], axis=1), np.stack([d for _, d in each], axis=1)
 

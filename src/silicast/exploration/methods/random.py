@@ -11,7 +11,7 @@ from silicast.exploration.method import METHODS, Method, generator
 
 @final
 @METHODS.register
-class Random(Method):
+class RandomSearch(Method):
     """What every other method has to beat."""
 
     name: ClassVar[str] = "random"

@@ -29,7 +29,7 @@ class Member:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Call:
+class TracedCall:
     """One collective or message, on all ranks that have a file.
 
     Attributes:
@@ -52,7 +52,7 @@ class Call:
         return tuple(rank for rank in self.ranks if rank not in there)
 
 
-def collectives_of(trace: ChakraTrace, world: int = 0) -> list[Call]:
+def collectives_of(trace: ChakraTrace, world: int = 0) -> list[TracedCall]:
     """Collectives, the n-th of a group on each rank being one, as NCCL matches them.
 
     A group that no file of groups holds is made of the ranks that call it.
@@ -73,11 +73,11 @@ def collectives_of(trace: ChakraTrace, world: int = 0) -> list[Call]:
             current = tuple(row[number] for row in by_rank.values() if number < len(row))
             op = COLLECTIVES.get(current[0].node.number("comm_type", -1), "")
             size = max(member.node.number("comm_size") for member in current)
-            calls.append(Call(op, group, ranks, max(size, 0), current))
+            calls.append(TracedCall(op, group, ranks, max(size, 0), current))
     return calls
 
 
-def messages_of(trace: ChakraTrace) -> list[Call]:
+def messages_of(trace: ChakraTrace) -> list[TracedCall]:
     """Messages: the n-th send from a rank to another under a tag with the n-th receive."""
     rows: dict[tuple[int, int, int], tuple[list[Member], list[Member]]] = {}
     for kind, number in ((SEND, 0), (RECV, 1)):
@@ -91,7 +91,9 @@ def messages_of(trace: ChakraTrace) -> list[Call]:
             current = (*sends[number : number + 1], *receives[number : number + 1])
             size = max(member.node.number("comm_size") for member in current)
             calls.append(
-                Call("send_recv", f"{source}>{target}", (source, target), max(size, 0), current)
+                TracedCall(
+                    "send_recv", f"{source}>{target}", (source, target), max(size, 0), current
+                )
             )
     return calls
 

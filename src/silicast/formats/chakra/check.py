@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from silicast.formats.chakra.calls import Call, collectives_of, messages_of
+from silicast.formats.chakra.calls import TracedCall, collectives_of, messages_of
 from silicast.formats.chakra.files import ChakraTrace
 from silicast.formats.chakra.schema import COLL, RECV, SEND, TYPES, ChakraNode, RankTrace
 
@@ -113,7 +113,7 @@ def cycle_of(rank_trace: RankTrace) -> list[ChakraNode]:
     return [nodes[number] for number, position in seen.items() if position >= seen[at]]
 
 
-def _of_collective(call: Call, trace: ChakraTrace) -> Iterator[Defect]:
+def _of_collective(call: TracedCall, trace: ChakraTrace) -> Iterator[Defect]:
     first, remaining = call.members[0], call.members[1:]
     name = f"group {call.group!r}" if call.group else "all ranks"
     if not call.op:
@@ -134,7 +134,7 @@ def _of_collective(call: Call, trace: ChakraTrace) -> Iterator[Defect]:
         )
 
 
-def _of_message(call: Call, trace: ChakraTrace) -> Iterator[Defect]:
+def _of_message(call: TracedCall, trace: ChakraTrace) -> Iterator[Defect]:
     source, target = call.ranks
     if len(call.members) == 2:
         send, receive = call.members

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, final
 
 from silicast.formats.fields import Fields
-from silicast.formats.training_configs.decoder_config import Decoder, config_of
+from silicast.formats.training_configs.decoder_config import DecoderSizes, config_of
 from silicast.formats.training_configs.device_name import device_named
 from silicast.formats.training_configs.reader import Tree, parallel_of, register
 from silicast.formats.training_configs.three_files import ThreeFiles
@@ -105,7 +105,7 @@ def _model(fields: Fields) -> tuple[dict[str, Any], list[str]]:
     hidden, heads = fields.count("hidden"), fields.count("attn_heads")
     width = fields.count("attn_size", default=0, least=0)
     current = 0 if width * heads == hidden else width
-    model = Decoder(
+    model = DecoderSizes(
         layers=fields.count("num_blocks"), hidden=hidden, heads=heads, vocab=VOCABULARY,
         intermediate=fields.count("feedforward", default=4 * hidden), head_dim=current,
         max_positions=fields.count("seq_size"), gated=False, activation="gelu", norm="layernorm",

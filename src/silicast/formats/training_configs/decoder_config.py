@@ -8,7 +8,7 @@ from typing import Any, final
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Latent:
+class LatentSizes:
     """Sizes of multi-head latent attention."""
 
     kv_lora_rank: int
@@ -20,7 +20,7 @@ class Latent:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Decoder:
+class DecoderSizes:
     """What a training configuration says of its model.
 
     Attributes:
@@ -54,15 +54,15 @@ class Decoder:
     moe_intermediate: int = 0
     shared_intermediate: int = 0
     dense_first: int = 0
-    latent: Latent | None = None
+    latent: LatentSizes | None = None
     mtp_layers: int = 0
     name: str = ""
 
 
-def config_of(model: Decoder) -> tuple[dict[str, Any], list[str]]:
+def config_of(model: DecoderSizes) -> tuple[dict[str, Any], list[str]]:
     """The configuration, and what of the model no family has.
 
-    >>> made = config_of(Decoder(layers=2, hidden=64, heads=4, intermediate=128, vocab=1000))
+    >>> made = config_of(DecoderSizes(layers=2, hidden=64, heads=4, intermediate=128, vocab=1000))
     >>> made[0]["architectures"], made[1]
     (['LlamaForCausalLM'], [])
     """
@@ -88,7 +88,7 @@ def config_of(model: Decoder) -> tuple[dict[str, Any], list[str]]:
     return _dense(model, made)
 
 
-def _dense(model: Decoder, made: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _dense(model: DecoderSizes, made: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     if model.gated or model.norm == "rmsnorm":
         remark = [] if model.gated else ["an MLP without a gate behind RMSNorm: a gate is assumed"]
         remark += _as_llama(model)
@@ -141,7 +141,7 @@ def _dense(model: Decoder, made: dict[str, Any]) -> tuple[dict[str, Any], list[s
     return made | table, remark
 
 
-def _as_llama(model: Decoder) -> list[str]:
+def _as_llama(model: DecoderSizes) -> list[str]:
     remarks = []
     if model.norm != "rmsnorm":
         remarks.append("LayerNorm before a gated MLP: RMSNorm is assumed")
@@ -150,7 +150,7 @@ def _as_llama(model: Decoder) -> list[str]:
     return remarks
 
 
-def _experts(model: Decoder, made: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _experts(model: DecoderSizes, made: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     remark = _as_llama(model)
     if not model.gated:
         remark.append("experts without a gate: a gate is assumed")
@@ -192,7 +192,7 @@ def _experts(model: Decoder, made: dict[str, Any]) -> tuple[dict[str, Any], list
 
 
 def _latent(
-    model: Decoder, latent: Latent, made: dict[str, Any]
+    model: DecoderSizes, latent: LatentSizes, made: dict[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
     made.pop("head_dim", None)
     made |= {

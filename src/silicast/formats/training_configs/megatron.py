@@ -11,7 +11,7 @@ from silicast.core.errors import unsupported
 from silicast.formats.fields import Fields, not_used
 from silicast.formats.shell_script import Script, options, unresolved
 from silicast.formats.source import Source
-from silicast.formats.training_configs.decoder_config import Decoder, Latent, config_of
+from silicast.formats.training_configs.decoder_config import DecoderSizes, LatentSizes, config_of
 from silicast.formats.training_configs.megatron_switches import of_environment, switches
 from silicast.formats.training_configs.reader import TrainingConfig, Tree, parallel_of, register
 
@@ -166,7 +166,7 @@ def _model(fields: Fields) -> tuple[dict[str, Any], int, list[str]]:
     experts = fields.count("num-experts", default=0, least=0)
     latent = None
     if fields.flag("multi-latent-attention"):
-        latent = Latent(
+        latent = LatentSizes(
             kv_lora_rank=fields.count("kv-lora-rank", default=32),
             q_lora_rank=fields.count("q-lora-rank", default=0, least=0),
             qk_nope_head_dim=fields.count("qk-head-dim", default=128),
@@ -174,7 +174,7 @@ def _model(fields: Fields) -> tuple[dict[str, Any], int, list[str]]:
             v_head_dim=fields.count("v-head-dim", default=128),
         )
     ffn = fields.count("ffn-hidden-size", default=usual)
-    model = Decoder(
+    model = DecoderSizes(
         layers=layers, hidden=hidden, heads=heads, gated=gated, intermediate=ffn,
         kv_heads=fields.count("num-query-groups", default=1) if grouped else heads,
         head_dim=width if width * heads != hidden else 0, vocab=_vocabulary(fields, tp, remarks),

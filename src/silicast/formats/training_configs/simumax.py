@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, final
 
 from silicast.formats.fields import Fields
-from silicast.formats.training_configs.decoder_config import Decoder, Latent, config_of
+from silicast.formats.training_configs.decoder_config import DecoderSizes, LatentSizes, config_of
 from silicast.formats.training_configs.device_name import device_named
 from silicast.formats.training_configs.reader import Tree, parallel_of, register
 from silicast.formats.training_configs.three_files import ThreeFiles
@@ -102,7 +102,7 @@ def _model(fields: Fields, seq_len: int) -> tuple[dict[str, Any], list[str]]:
     experts = fields.count("expert_num", default=1, least=0)
     latent = None
     if fields.text("attention_type", default="mha") == "mla":
-        latent = Latent(
+        latent = LatentSizes(
             kv_lora_rank=fields.count("kv_lora_rank"),
             q_lora_rank=fields.count("q_lora_rank", default=0, least=0),
             qk_nope_head_dim=fields.count("qk_head_dim", default=128),
@@ -110,7 +110,7 @@ def _model(fields: Fields, seq_len: int) -> tuple[dict[str, Any], list[str]]:
             v_head_dim=fields.count("v_head_dim", default=128),
         )
     width = fields.count("intermediate_size", default=4 * fields.count("hidden_size"))
-    model = Decoder(
+    model = DecoderSizes(
         layers=fields.count("layer_num"),
         hidden=fields.count("hidden_size"),
         heads=heads,

@@ -20,7 +20,7 @@ from silicast.kernels.attention.attention_prefill import AttentionPrefill
 from silicast.kernels.attention.attention_schemes import scheme_for, style_of
 from silicast.kernels.attention.attention_work import (
     ROWS,
-    Sequences,
+    AttentionSequences,
     column,
     compute_format,
     element_bytes,
@@ -71,7 +71,7 @@ class AttentionBackward(AttentionKernel):
 
     def useful(self, op: Op) -> tuple[int, int]:
         batch = OpBatch.single(op)
-        work = Sequences.from_batch(batch, decode=False)
+        work = AttentionSequences.from_batch(batch, decode=False)
         window = windows(batch, work)
         causal = op.variant.flag("causal", default=True)
         scores = exact_sum(live_scores(work.q, work.kv, window, causal=causal), work.count)
@@ -95,7 +95,7 @@ class BackwardModel:
 
     def __init__(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> None:
         self.batch, self.device, self.c = batch, device, c
-        self.work = work = Sequences.from_batch(batch, decode=False)
+        self.work = work = AttentionSequences.from_batch(batch, decode=False)
         self.heads = xp.float64(column(batch, "num_heads", 1))
         self.groups = xp.float64(column(batch, "num_kv_heads", 1))
         width, given = column(batch, "head_dim", 128), column(batch, "value_dim", 0)

@@ -23,7 +23,7 @@ from silicast.kernels.attention.attention_memory import attention_bound, prefill
 from silicast.kernels.attention.attention_prefill import attention_constants
 from silicast.kernels.attention.attention_schemes import Scheme, decode_tasks, scheme_for, style_of
 from silicast.kernels.attention.attention_work import (
-    Sequences,
+    AttentionSequences,
     column,
     compute_format,
     live_keys,
@@ -54,7 +54,7 @@ class AttentionDecode(AttentionKernel):
         return attention_constants(self.family, device, scheme_for(variant, device))
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
-        return _Decode(batch, device, scheme_for(batch.variant, device), c).analysis()
+        return _DecodeBatch(batch, device, scheme_for(batch.variant, device), c).analysis()
 
     def style(self, variant: Variant, device: Device) -> str:
         return style_of(variant, device)
@@ -64,7 +64,7 @@ class AttentionDecode(AttentionKernel):
 
 
 @final
-class _Decode:
+class _DecodeBatch:
     """One batch on one device."""
 
     def __init__(
@@ -72,7 +72,7 @@ class _Decode:
     ) -> None:
         self.batch, self.device, self.scheme, self.c = batch, device, scheme, c
         self.causal = batch.variant.flag("causal", default=True)
-        self.work = work = Sequences.from_batch(batch, decode=True)
+        self.work = work = AttentionSequences.from_batch(batch, decode=True)
         self.heads = column(batch, "num_heads", 1)
         self.groups = column(batch, "num_kv_heads", 1)
         self.width = column(batch, "head_dim", 128)

@@ -11,7 +11,7 @@ from silicast.core import xp
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.attention.attention_schemes import Scheme
-from silicast.kernels.attention.attention_work import Sequences, column, element_bytes
+from silicast.kernels.attention.attention_work import AttentionSequences, column, element_bytes
 from silicast.kernels.physics.device_rates import cache_rate, data_rate
 from silicast.workload.graphs.op import OpBatch
 
@@ -20,7 +20,7 @@ L2_BYTES_PER_CLOCK_AND_CORE = 128
 
 
 @final
-class Traffic(Struct, frozen=True):
+class AttentionTraffic(Struct, frozen=True):
     """Bytes of a batch of ops, shape (ops,), and the time DRAM needs for them.
 
     Attributes:
@@ -45,12 +45,12 @@ class Traffic(Struct, frozen=True):
 
 def prefill_traffic(
     batch: OpBatch,
-    work: Sequences,
+    work: AttentionSequences,
     device: Device,
     scheme: Scheme,
     c: Mapping[str, float],
     keys: I64,
-) -> Traffic:
+) -> AttentionTraffic:
     """Traffic of prefill or decode attention over ``work``, whose live keys are ``keys``."""
     heads, groups = column(batch, "num_heads", 1), column(batch, "num_kv_heads", 1)
     width = column(batch, "head_dim", 128)
@@ -78,7 +78,7 @@ def prefill_traffic(
     inner = cache_rate(device) * c["l2_efficiency"]
     per_byte = outside / bandwidth + (1.0 - outside) / inner
     dram_bytes = moved * outside
-    return Traffic(
+    return AttentionTraffic(
         reads=queries + cached + mask,
         writes=results,
         cached=cached,
@@ -114,7 +114,7 @@ def outside_l2(footprint: F64, device: Device, c: Mapping[str, float], cache: st
 
 
 def attention_bound(
-    device: Device, pipe: str, dtype: str, flops: F64, traffic: Traffic, cache: str
+    device: Device, pipe: str, dtype: str, flops: F64, traffic: AttentionTraffic, cache: str
 ) -> dict[str, F64]:
     """Resource -> seconds it needs alone at its largest rate; the maximum is the bound.
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from silicast.core import xp
 from silicast.core.numerics import F64, I64
-from silicast.kernels.attention.attention_work import Sequences
+from silicast.kernels.attention.attention_work import AttentionSequences
 
 BLOCKS_PER_CORE = 2
 """Thread blocks that the plan assumes on a core."""
@@ -23,7 +23,7 @@ ROUNDING = 2.0**-30
 """A number of parts that is whole but for rounding counts as whole."""
 
 
-def mean_rows(rows: I64, work: Sequences) -> I64:
+def mean_rows(rows: I64, work: AttentionSequences) -> I64:
     """Rows of a batch's sequences on average, one value an entry; shape of ``rows``."""
     if work.owner is None or work.offsets is None:
         return rows
@@ -32,7 +32,7 @@ def mean_rows(rows: I64, work: Sequences) -> I64:
     return mean[work.owner]
 
 
-def chunk_keys(tiles: F64, kv: I64, heads: F64, work: Sequences, cores: int) -> F64:
+def chunk_keys(tiles: F64, kv: I64, heads: F64, work: AttentionSequences, cores: int) -> F64:
     """Keys of a chunk, one value an op, shape (ops,); at least the longest cache: nothing is cut.
 
     Args:
@@ -53,7 +53,7 @@ def _equal(uncut: F64, kv: I64, limit: F64) -> F64:
     return xp.ceil(kv / most)
 
 
-def _varied(tiles: F64, kv: I64, limit: F64, work: Sequences) -> F64:
+def _varied(tiles: F64, kv: I64, limit: F64, work: AttentionSequences) -> F64:
     """The shortest chunk of sequences of different lengths, by bisection."""
     uncut, every = work.total(tiles), work.total(tiles * kv)
     longest = work.largest(xp.float64(kv))

@@ -24,7 +24,11 @@ from silicast.kernels.attention.attention_kernel import (
     AttentionKernel,
     tensor_rate,
 )
-from silicast.kernels.attention.attention_memory import Traffic, attention_bound, prefill_traffic
+from silicast.kernels.attention.attention_memory import (
+    AttentionTraffic,
+    attention_bound,
+    prefill_traffic,
+)
 from silicast.kernels.attention.attention_schemes import (
     Scheme,
     key_rows,
@@ -36,7 +40,7 @@ from silicast.kernels.attention.attention_schemes import (
     token_tile,
 )
 from silicast.kernels.attention.attention_work import (
-    Sequences,
+    AttentionSequences,
     column,
     compute_format,
     element_bytes,
@@ -134,7 +138,7 @@ class PrefillModel:
     ) -> None:
         self.batch, self.device, self.scheme, self.c = batch, device, scheme, c
         self.causal = batch.variant.flag("causal", default=True)
-        self.work = work = Sequences.from_batch(batch, decode=False)
+        self.work = work = AttentionSequences.from_batch(batch, decode=False)
         self.heads = column(batch, "num_heads", 1)
         self.groups = column(batch, "num_kv_heads", 1)
         self.width = column(batch, "head_dim", 128)
@@ -334,7 +338,7 @@ class PrefillModel:
         return xp.maximum(xp.minimum(longest, total), spread)
 
     def _result(
-        self, time_s: F64, core_s: F64, l2_s: F64, traffic: Traffic, imbalance: F64
+        self, time_s: F64, core_s: F64, l2_s: F64, traffic: AttentionTraffic, imbalance: F64
     ) -> Analysis:
         """The analysis with its bound, demand and features."""
         work, device = self.work, self.device

@@ -18,7 +18,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.engine_kernels import kernels_of
 from silicast.workload.graphs.op import Variant
 from silicast.workload.libraries.catalog import first_rule, kernel_rule, library
-from silicast.workload.libraries.library_file import AttentionRule, Facts, Library, Mainloop
+from silicast.workload.libraries.library_file import AttentionRule, Library, Mainloop, RuleFacts
 
 BoolArray = NDArray[np.bool_]
 
@@ -73,15 +73,15 @@ def resolve_library(library: str, kernel: str, architecture: str) -> str:
     >>> resolve_library("vllm", "", "hopper"), resolve_library("sglang", "", "ampere")
     ('fa3', 'flashinfer')
     """
-    return _kernel(Facts(library=library, kernel=kernel, architecture=architecture))[0]
+    return _kernel(RuleFacts(library=library, kernel=kernel, architecture=architecture))[0]
 
 
-def attention_rule(facts: Facts) -> AttentionRule:
+def attention_rule(facts: RuleFacts) -> AttentionRule:
     """The mechanisms of the attention kernel that runs."""
     return _kernel(facts)[1]
 
 
-def _kernel(facts: Facts) -> tuple[str, AttentionRule]:
+def _kernel(facts: RuleFacts) -> tuple[str, AttentionRule]:
     """The kernel library and its kernel; an engine's own choice stands before general rules."""
     called = kernels_of(facts.library).library(_CALL, facts.architecture)
     engine = [AttentionRule(like=called)] if called else []
@@ -101,7 +101,7 @@ def scheme_for(variant: Variant, device: Device) -> Scheme:
 
 @lru_cache(maxsize=4096)
 def _scheme(variant: Variant, architecture: str) -> Scheme:
-    name, kernel = _kernel(Facts.from_variant(variant, architecture))
+    name, kernel = _kernel(RuleFacts.from_variant(variant, architecture))
     call = kernels_of(variant.library)
     calls = call.holds(_CALL, "append") and not kernel.own_constants
     caller = variant.library if calls else name
@@ -137,7 +137,7 @@ def style_of(variant: Variant, device: Device) -> str:
     'fa4'
     """
     scheme = scheme_for(variant, device)
-    beside = None if scheme.encoder else kernel_rule(_CALL, Facts.from_variant(variant))
+    beside = None if scheme.encoder else kernel_rule(_CALL, RuleFacts.from_variant(variant))
     return beside.style if beside else scheme.library
 
 

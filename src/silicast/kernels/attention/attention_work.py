@@ -22,7 +22,7 @@ from silicast.workload.graphs.op import Op, OpBatch
 
 
 @final
-class Sequences(Struct, frozen=True):
+class AttentionSequences(Struct, frozen=True):
     """The sequences of a batch of attention ops, in one of two forms.
 
     Uniform: one entry an op, which stands for ``count`` equal sequences. Ragged: one entry a
@@ -45,7 +45,7 @@ class Sequences(Struct, frozen=True):
     one_op: bool = False
 
     @staticmethod
-    def from_batch(batch: OpBatch, *, decode: bool) -> Sequences:
+    def from_batch(batch: OpBatch, *, decode: bool) -> AttentionSequences:
         """Sequences of ``batch``; a decode op's cache does not yet hold its new tokens. Keys count
         the queries' own among them, but not where an op states that it is not causal: its queries
         may be more.
@@ -56,7 +56,7 @@ class Sequences(Struct, frozen=True):
             q, count = column(batch, "q_len", 1), column(batch, "batch", 1)
             kv = dims["kv_len"] + (q if decode else 0)
             kv = xp.maximum(kv, q) if current else kv
-            return Sequences(q, kv, count, xp.float64(count))
+            return AttentionSequences(q, kv, count, xp.float64(count))
         ops = len(batch)
         owner = np.repeat(np.arange(ops, dtype=np.int64), np.diff(batch.offsets))
 
@@ -67,7 +67,9 @@ class Sequences(Struct, frozen=True):
         q, kv = flat("q_len", 1), flat("kv_len", 0)
         kv = kv + q if decode else xp.maximum(kv, q) if current else kv
         ones = np.ones_like(q)
-        return Sequences(q, kv, ones, xp.float64(ones), owner, batch.offsets, batch.numbers)
+        return AttentionSequences(
+            q, kv, ones, xp.float64(ones), owner, batch.offsets, batch.numbers
+        )
 
     @property
     def sequences(self) -> F64:
@@ -99,7 +101,7 @@ class Sequences(Struct, frozen=True):
         return result.item() if self.one_op else result  # type: ignore[return-value]
 
 
-def windows(batch: OpBatch, work: Sequences) -> I64:
+def windows(batch: OpBatch, work: AttentionSequences) -> I64:
     """Window of each entry of ``work``; one that reaches every key is none (0)."""
     given = batch.dims.get("window")
     if given is None or not xp.any_of(given):
@@ -243,7 +245,7 @@ def useful(op: Op, *, decode: bool) -> tuple[int, int]:
     results once, live keys and values once, new keys and values included, and a mask once.
     """
     batch = OpBatch.single(op)
-    work = Sequences.from_batch(batch, decode=decode)
+    work = AttentionSequences.from_batch(batch, decode=decode)
     window = windows(batch, work)
     causal = op.variant.flag("causal", default=True)
     scores = exact_sum(live_scores(work.q, work.kv, window, causal=causal), work.count)
@@ -262,7 +264,7 @@ ROWS = 128
 
 
 def shape_features(
-    batch: OpBatch, work: Sequences, heads: I64, groups: I64, cores: int
+    batch: OpBatch, work: AttentionSequences, heads: I64, groups: I64, cores: int
 ) -> Mapping[str, F64]:
     """Features by name, shape (ops,).
 
@@ -282,7 +284,7 @@ def shape_features(
     return {**table, "window_share": share}
 
 
-def row_rest(work: Sequences, heads: I64, groups: I64) -> F64:
+def row_rest(work: AttentionSequences, heads: I64, groups: I64) -> F64:
     """What the rows of a sequence and group leave over of whole tiles, a mean, shape (ops,)."""
     group = work.spread(heads // xp.maximum(groups, 1))
     remaining = xp.float64(work.q * group % ROWS)

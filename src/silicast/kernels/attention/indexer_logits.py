@@ -14,7 +14,7 @@ from typing import ClassVar, final
 from silicast.core import xp
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.hardware.device import Device
-from silicast.kernels.attention.attention_work import Sequences, column
+from silicast.kernels.attention.attention_work import AttentionSequences, column
 from silicast.kernels.attention.sparse_constants import (
     GROUP,
     library_style,
@@ -68,7 +68,7 @@ class IndexerLogits(Implementation):
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
         """As :meth:`analyse`, with given constants: for fitting them."""
-        work = Sequences.from_batch(batch, decode=batch.variant.flag("decode"))
+        work = AttentionSequences.from_batch(batch, decode=batch.variant.flag("decode"))
         heads, width = column(batch, "heads", INDEX_HEADS), column(batch, "head_dim", INDEX_DIM)
         ratio = work.spread(column(batch, "ratio", 1))
         each = xp.float64(seen(work.q, work.kv, ratio))
@@ -150,7 +150,7 @@ class _Exact:
 
     def __init__(self, op: Op) -> None:
         batch = OpBatch.from_ops([op])
-        work = Sequences.from_batch(batch, decode=batch.variant.flag("decode"))
+        work = AttentionSequences.from_batch(batch, decode=batch.variant.flag("decode"))
         ratio = int(column(batch, "ratio", 1)[0])
         self.pool = int(column(batch, "pool", 1)[0])
         self.heads = int(column(batch, "heads", INDEX_HEADS)[0])

@@ -16,7 +16,7 @@ from silicast.core.numerics import F64, I64, ceil_div, smooth_max
 from silicast.hardware.device import Device
 from silicast.kernels.attention.attention_kernel import DECODE_LENGTHS, AttentionKernel
 from silicast.kernels.attention.attention_memory import outside_l2
-from silicast.kernels.attention.attention_work import Sequences
+from silicast.kernels.attention.attention_work import AttentionSequences
 from silicast.kernels.attention.mla_schemes import MlaScheme, mla_constants, mla_scheme
 from silicast.kernels.attention.mla_work import (
     MLA_DIMS,
@@ -55,7 +55,7 @@ class MlaDecode(AttentionKernel, CountsRows):
         return mla_constants(GROUP, device, mla_scheme(variant, device))
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
-        return _Decode(batch, device, mla_scheme(batch.variant, device), c).analysis()
+        return _LatentDecodeBatch(batch, device, mla_scheme(batch.variant, device), c).analysis()
 
     def style(self, variant: Variant, device: Device) -> str:
         """See :meth:`Implementation.style`: whose call of which kernel."""
@@ -70,14 +70,14 @@ class MlaDecode(AttentionKernel, CountsRows):
 
 
 @final
-class _Decode:
+class _LatentDecodeBatch:
     """One batch on one device."""
 
     def __init__(
         self, batch: OpBatch, device: Device, scheme: MlaScheme, c: Mapping[str, float]
     ) -> None:
         self.batch, self.device, self.scheme, self.c = batch, device, scheme, c
-        self.work = work = Sequences.from_batch(batch, decode=True)
+        self.work = work = AttentionSequences.from_batch(batch, decode=True)
         self.widths = w = Widths.from_batch(batch)
         causal = batch.variant.flag("causal", default=True)
         self.useful = MlaWork.from_batch(batch, work, decode=True, causal=causal)

@@ -16,7 +16,7 @@ from typing import ClassVar, final
 from silicast.core import xp
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
-from silicast.kernels.attention.attention_work import Sequences, column, live_scores
+from silicast.kernels.attention.attention_work import AttentionSequences, column, live_scores
 from silicast.kernels.attention.mla_schemes import CALL, mla_scheme
 from silicast.kernels.attention.mla_work import MLA_DIMS, Widths
 from silicast.kernels.composite import (
@@ -33,7 +33,7 @@ from silicast.kernels.registry import register
 from silicast.kernels.timed_parts import PartBatch
 from silicast.workload.graphs.op import OpBatch, Variant
 from silicast.workload.libraries.catalog import absorbed_up_to
-from silicast.workload.libraries.library_file import Facts
+from silicast.workload.libraries.library_file import RuleFacts
 
 ATTENTION = ("batch", "q_len", "kv_len", *MLA_DIMS)
 
@@ -108,7 +108,7 @@ class _Block:
     def __init__(self, batch: OpBatch, device: Device | None) -> None:
         self.batch, self.device = batch, device
         self.decode = is_decode(batch.variant)
-        self.work = work = Sequences.from_batch(batch, decode=self.decode)
+        self.work = work = AttentionSequences.from_batch(batch, decode=self.decode)
         self.longest = work.largest(xp.float64(work.q))
         self.tokens = _whole(work.total(xp.float64(work.q)))
         self.once = self.tokens * 0 + 1
@@ -272,7 +272,7 @@ def _absorbed_up_to(variant: Variant, device: Device | None) -> int:
     """New tokens that the engine gives to its decode kernels."""
     if device is None:
         return 0
-    facts = Facts.from_variant(variant, device.architecture, narrow=_narrow(variant))
+    facts = RuleFacts.from_variant(variant, device.architecture, narrow=_narrow(variant))
     return absorbed_up_to(MlaModule.family, facts)
 
 

@@ -25,7 +25,7 @@ from silicast.kernels.attention.attention_kernel import PREFILL_LENGTHS, Attenti
 from silicast.kernels.attention.attention_memory import outside_l2
 from silicast.kernels.attention.attention_prefill import PrefillModel
 from silicast.kernels.attention.attention_schemes import Scheme, attention_rule
-from silicast.kernels.attention.attention_work import Sequences
+from silicast.kernels.attention.attention_work import AttentionSequences
 from silicast.kernels.attention.mla_schemes import MlaScheme, mla_constants, mla_scheme
 from silicast.kernels.attention.mla_work import (
     MLA_DIMS,
@@ -40,7 +40,7 @@ from silicast.kernels.implementation import Analysis
 from silicast.kernels.physics.device_rates import cache_rate, data_rate
 from silicast.kernels.registry import register
 from silicast.workload.graphs.op import Op, OpBatch, Variant
-from silicast.workload.libraries.library_file import AttentionRule, Facts
+from silicast.workload.libraries.library_file import AttentionRule, RuleFacts
 
 GROUP = "mla_prefill"
 LAUNCHES = ("launch", "append_launch")
@@ -89,7 +89,7 @@ class _Prefill:
     ) -> None:
         self.batch, self.device, self.scheme, self.c = batch, device, scheme, c
         self.widths = Widths.from_batch(batch)
-        self.work = Sequences.from_batch(batch, decode=False)
+        self.work = AttentionSequences.from_batch(batch, decode=False)
         self.tokens = self.work.total(xp.float64(self.work.q))
         causal = batch.variant.flag("causal", default=True)
         self.useful = MlaWork.from_batch(batch, self.work, decode=False, causal=causal)
@@ -207,7 +207,7 @@ def _scheme(variant: Variant, device: Device, *, absorbed: bool) -> Scheme:
     """The attention kernel that stands for a prefill's: it has the tiles of another library's."""
     scheme, architecture = mla_scheme(variant, device), device.architecture
     like = scheme.style.tiles_of.get(scheme.mainloop)
-    tiles = attention_rule(Facts(like, architecture=architecture)) if like else AttentionRule()
+    tiles = attention_rule(RuleFacts(like, architecture=architecture)) if like else AttentionRule()
     return Scheme(
         library=scheme.label,
         caller=scheme.style.constants,

@@ -18,7 +18,7 @@ from silicast.kernels.engine_kernels import kernels_of
 from silicast.kernels.physics.constants import load_physics
 from silicast.workload.graphs.op import Variant
 from silicast.workload.libraries.catalog import absorbed_up_to, kernel_rule, latent_styles
-from silicast.workload.libraries.library_file import Facts, LatentStyle, Mainloop
+from silicast.workload.libraries.library_file import LatentStyle, Mainloop, RuleFacts
 
 EVERY_LENGTH = 1 << 40
 CALL = "mla_prefill"
@@ -63,7 +63,7 @@ def mla_scheme(variant: Variant, device: Device) -> MlaScheme:
     stored = variant.kv_dtype or variant.dtype
     stored = RECIPES[stored].activations if stored in RECIPES else stored
     narrow = BITS[stored] < 16
-    facts = Facts.from_variant(variant, architecture, narrow=narrow)
+    facts = RuleFacts.from_variant(variant, architecture, narrow=narrow)
     rule = kernel_rule(CALL, facts)
     assert rule is not None, "catalog/libraries/any.toml has a rule for every kernel"
     style = latent_styles()[rule.style]

@@ -18,7 +18,7 @@ from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.attention.attention_memory import L2_BYTES_PER_CLOCK_AND_CORE
 from silicast.kernels.attention.attention_work import (
-    Sequences,
+    AttentionSequences,
     column,
     element_bytes,
     exact_sum,
@@ -89,7 +89,9 @@ class MlaWork(Struct, frozen=True):
         return self.reads + self.writes
 
     @staticmethod
-    def from_batch(batch: OpBatch, work: Sequences, *, decode: bool, causal: bool) -> MlaWork:
+    def from_batch(
+        batch: OpBatch, work: AttentionSequences, *, decode: bool, causal: bool
+    ) -> MlaWork:
         """The work of ``batch``. Sums over sequences are of whole numbers below 2**53."""
         w = Widths.from_batch(batch)
         none = work.q * 0
@@ -128,20 +130,20 @@ class MlaWork(Struct, frozen=True):
 def useful(op: Op, *, decode: bool) -> tuple[int, int]:
     """FLOPs and bytes of one op, exactly."""
     batch = OpBatch.single(op)
-    work = Sequences.from_batch(batch, decode=decode)
+    work = AttentionSequences.from_batch(batch, decode=decode)
     flops, moved = _useful(batch, work, lambda each: exact_sum(each, work.count), decode=decode)
     return int(flops), int(moved)
 
 
 def useful_rows(batch: OpBatch, *, decode: bool) -> tuple[F64, F64]:
     """FLOPs and bytes of many ops, (ops,)."""
-    work = Sequences.from_batch(batch, decode=decode)
+    work = AttentionSequences.from_batch(batch, decode=decode)
     flops, moved = _useful(batch, work, work.total, decode=decode)
     return xp.float64(flops), xp.float64(moved)
 
 
 def _useful(
-    batch: OpBatch, work: Sequences, total: Callable[[I64], Any], *, decode: bool
+    batch: OpBatch, work: AttentionSequences, total: Callable[[I64], Any], *, decode: bool
 ) -> tuple[Any, Any]:
     variant, w = batch.variant, Widths.from_batch(batch)
     heads, rank, nope, rope, value = w.heads, w.rank, w.nope, w.rope, w.value

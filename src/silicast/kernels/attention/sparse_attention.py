@@ -20,7 +20,7 @@ from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.attention.attention_work import (
-    Sequences,
+    AttentionSequences,
     column,
     compute_format,
     element_bytes,
@@ -227,7 +227,7 @@ class _Sizes:
 
     def __init__(self, batch: OpBatch, dense_tokens: float = 0.0) -> None:
         decode = batch.variant.flag("decode")
-        self.work = work = Sequences.from_batch(batch, decode=decode)
+        self.work = work = AttentionSequences.from_batch(batch, decode=decode)
         self.heads = column(batch, "num_heads", 1)
         self.width = column(batch, "head_dim", LATENT_WIDTH)
         value = column(batch, "value_dim", 0)

@@ -17,7 +17,7 @@ from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.convolution.conv2d_model import (
     PHYSICS,
-    Setting,
+    ConvolutionSetting,
     algorithms,
     called,
     every_algorithm,
@@ -25,7 +25,7 @@ from silicast.kernels.convolution.conv2d_model import (
     pass_of,
     setting_of,
 )
-from silicast.kernels.convolution.conv2d_shapes import Shape, fewest_products
+from silicast.kernels.convolution.conv2d_shapes import ConvolutionShape, fewest_products
 from silicast.kernels.implementation import Analysis, Demand, Implementation, positive
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.products.gemm_model import ROWS_PER_CHUNK
@@ -63,7 +63,7 @@ class Conv2d(Implementation):
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         setting = setting_of(batch.variant, device)
-        return analyse_shape(setting, Shape.from_dims(batch.dims), batch.variant, device)
+        return analyse_shape(setting, ConvolutionShape.from_dims(batch.dims), batch.variant, device)
 
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         c = setting_of(variant, device).c
@@ -77,14 +77,14 @@ class Conv2d(Implementation):
 
     def flops(self, op: Op) -> int:
         """2 per multiplication of the direct sum, whatever the algorithm."""
-        return 2 * int(Shape.from_dims(dict(op.dims)).macs)
+        return 2 * int(ConvolutionShape.from_dims(dict(op.dims)).macs)
 
     def compulsory_bytes(self, op: Op) -> int:
         """Images that filters reach, filters and results, once each."""
-        return _bytes(Shape.from_dims(dict(op.dims)), op.variant)
+        return _bytes(ConvolutionShape.from_dims(dict(op.dims)), op.variant)
 
 
-def _bytes(shape: Shape, variant: Variant) -> int:
+def _bytes(shape: ConvolutionShape, variant: Variant) -> int:
     recipe = RECIPES[variant.dtype]
     bits = (
         int(shape.elements_in) * BITS[recipe.activations]
@@ -94,7 +94,9 @@ def _bytes(shape: Shape, variant: Variant) -> int:
     return -int(-bits // 8)
 
 
-def analyse_shape(setting: Setting, shape: Shape, variant: Variant, device: Device) -> Analysis:
+def analyse_shape(
+    setting: ConvolutionSetting, shape: ConvolutionShape, variant: Variant, device: Device
+) -> Analysis:
     """The analysis of rows of one setting."""
     sizes = shape.floats()
     every, names = every_algorithm(setting, shape), algorithms(setting)
@@ -141,7 +143,9 @@ def analyse_shape(setting: Setting, shape: Shape, variant: Variant, device: Devi
     )
 
 
-def _bounds(setting: Setting, shape: Shape, variant: Variant, device: Device) -> dict[str, F64]:
+def _bounds(
+    setting: ConvolutionSetting, shape: ConvolutionShape, variant: Variant, device: Device
+) -> dict[str, F64]:
     """Fewest multiplications of any algorithm at the peak, bytes that no cache can hold."""
     recipe, rates = setting.recipe, setting.rates
     operations = 2.0 * fewest_products(shape, recipe.compute)

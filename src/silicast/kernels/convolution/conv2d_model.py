@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 from silicast.core.dtypes import RECIPES, Recipe
 from silicast.core.numerics import F64, I64, smooth_max
 from silicast.hardware.device import Device
-from silicast.kernels.convolution.conv2d_shapes import Shape
+from silicast.kernels.convolution.conv2d_shapes import ConvolutionShape
 from silicast.kernels.movement.streaming_rates import memory_latency_s
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.device_rates import cache_rate, data_rate
 from silicast.kernels.products.candidates import CandidateTiles, product_tiles
-from silicast.kernels.products.gemm_model import GemmRates, Steps, evaluate, stays_in_l2
+from silicast.kernels.products.gemm_model import GemmRates, GemmSteps, evaluate, stays_in_l2
 from silicast.workload.graphs.op import Variant
 
 PHYSICS = "conv2d"
@@ -66,7 +66,7 @@ def pass_of(variant: Variant) -> str:
 
 @final
 @dataclass(frozen=True)
-class Setting:
+class ConvolutionSetting:
     """All that rows of one batch share.
 
     Attributes:
@@ -92,8 +92,8 @@ class Setting:
     c: Mapping[str, float]
     tiles: CandidateTiles
     rates: GemmRates
-    steps: Steps
-    fast_steps: Steps
+    steps: GemmSteps
+    fast_steps: GemmSteps
     dram: float
     l2: float
     l2_bytes: float
@@ -107,7 +107,7 @@ class Setting:
 
 
 @lru_cache(maxsize=1024)
-def setting_of(variant: Variant, device: Device) -> Setting:
+def setting_of(variant: Variant, device: Device) -> ConvolutionSetting:
     """The setting of one variant on one device.
 
     Raises:
@@ -116,7 +116,9 @@ def setting_of(variant: Variant, device: Device) -> Setting:
     return setting_with(variant, device, load_physics(PHYSICS).constants(device.architecture))
 
 
-def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -> Setting:
+def setting_with(
+    variant: Variant, device: Device, table: Mapping[str, float]
+) -> ConvolutionSetting:
     """The setting under a flat table of constants ("tensor.share" entries included)."""
     recipe = RECIPES[variant.dtype]
     pipe = device.matrix_pipe(recipe.compute)
@@ -132,18 +134,26 @@ def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -
     rates = replace(GemmRates.from_device(device, recipe, pipe, variant, c), dram=float("inf"))
     plain = {**c, "tensor_efficiency": c["efficiency"] * c["share"]}
     fast = {**c, "tensor_efficiency": c["efficiency"] * c["fast_share"]}
-    return Setting(
-        recipe=recipe, pipe=pipe, direction=direction, c=c, tiles=tiles, rates=rates,
-        steps=Steps.from_rates(tiles, rates, plain), fast_steps=Steps.from_rates(tiles, rates,
-        fast),
-        dram=data_rate(device) * c["dram_efficiency"], l2=cache_rate(device) * c["l2_efficiency"],
+    return ConvolutionSetting(
+        recipe=recipe,
+        pipe=pipe,
+        direction=direction,
+        c=c,
+        tiles=tiles,
+        rates=rates,
+        steps=GemmSteps.from_rates(tiles, rates, plain),
+        fast_steps=GemmSteps.from_rates(tiles, rates, fast),
+        dram=data_rate(device) * c["dram_efficiency"],
+        l2=cache_rate(device) * c["l2_efficiency"],
         l2_bytes=device.l2.capacity_bytes * c["resident_share"],
-        fma=device.peak_per_s("fma", "fp32") * c["direct_share"], cold=variant.cache == "cold",
-        latency_s=memory_latency_s(device), last=variant.flag("channels_last"),
+        fma=device.peak_per_s("fma", "fp32") * c["direct_share"],
+        cold=variant.cache == "cold",
+        latency_s=memory_latency_s(device),
+        last=variant.flag("channels_last"),
         layout_share=0.0 if variant.flag("channels_last") else c["layout_share"],
         looped_share=c["looped_last_share" if variant.flag("channels_last") else "looped_share"],
         widest_unrolled=7.0 if variant.flag("channels_last") else 5.0,
-    )  # fmt: skip
+    )
 
 
 UNUSED = {
@@ -172,7 +182,7 @@ def selected(table: Mapping[str, float], pipe: str, dtype: str, direction: str) 
 
 @final
 @dataclass(frozen=True)
-class Found:
+class AlgorithmTimes:
     """What one algorithm would do; arrays of shape (rows,), seconds.
 
     Attributes:
@@ -191,13 +201,13 @@ class Found:
     blocks: F64
 
 
-def algorithms(setting: Setting) -> tuple[str, ...]:
+def algorithms(setting: ConvolutionSetting) -> tuple[str, ...]:
     """Those that a format runs on its pipe, in the order of :func:`every_algorithm`."""
     transforms = setting.pipe == "fma" and not setting.recipe.compute.startswith("int")
     return ALGORITHMS if transforms else ALWAYS
 
 
-def every_algorithm(setting: Setting, shape: Shape) -> list[Found]:
+def every_algorithm(setting: ConvolutionSetting, shape: ConvolutionShape) -> list[AlgorithmTimes]:
     """All of :func:`algorithms`, in that order."""
     f = shape.floats(columns=True)
     always = [_implicit(setting, f), _direct(setting, f)]
@@ -216,23 +226,25 @@ def every_algorithm(setting: Setting, shape: Shape) -> list[Found]:
     ]
 
 
-def _where(fits: NDArray[np.bool_], f: Shape, run: Callable[[Shape], Found]) -> Found:
+def _where(
+    fits: NDArray[np.bool_], f: ConvolutionShape, run: Callable[[ConvolutionShape], AlgorithmTimes]
+) -> AlgorithmTimes:
     """An algorithm on the rows that it applies to; on the others it takes forever."""
     rows = np.flatnonzero(fits)
     if len(rows) == len(fits):
         return run(f)
     none = np.zeros(len(fits))
-    where = Found(np.full(len(fits), NEVER_S), none, none, none, none, none)
+    where = AlgorithmTimes(np.full(len(fits), NEVER_S), none, none, none, none, none)
     if not len(rows):
         return where
-    some = run(Shape(**{name: sizes[:, rows] for name, sizes in vars(f).items()}))
+    some = run(ConvolutionShape(**{name: sizes[:, rows] for name, sizes in vars(f).items()}))
     spread = {name: values.copy() for name, values in vars(where).items()}
     for name, values in vars(some).items():
         spread[name][rows] = values
-    return Found(**spread)
+    return AlgorithmTimes(**spread)
 
 
-def expected(founds: list[Found]) -> tuple[F64, I64]:
+def expected(founds: list[AlgorithmTimes]) -> tuple[F64, I64]:
     """Expected time over algorithms, by how close each is to the fastest; and which that is."""
     times = np.stack([one.time for one in founds])
     return closest(times), times.argmin(axis=0)
@@ -256,7 +268,7 @@ def closest(times: F64) -> F64:
 
 
 def _product(
-    setting: Setting, steps: Steps, m: F64, n: F64, k: F64, batch: F64
+    setting: ConvolutionSetting, steps: GemmSteps, m: F64, n: F64, k: F64, batch: F64
 ) -> tuple[F64, F64, F64]:
     """Expected time, operations issued and blocks of matrix products; each of shape (rows,)."""
     c = {**setting.c, "launch_s": 0.0}
@@ -267,7 +279,7 @@ def _product(
     return closest(result.time), blocks * block_steps * steps.operations.take(best), blocks
 
 
-def _implicit(setting: Setting, f: Shape) -> Found:
+def _implicit(setting: ConvolutionSetting, f: ConvolutionShape) -> AlgorithmTimes:
     """One product a group, its operands gathered on the way."""
     c, taps = setting.c, f.r * f.s
     inner, outer = f.c_of_group, f.k_of_group
@@ -293,7 +305,9 @@ def _implicit(setting: Setting, f: Shape) -> Found:
     return _with_memory(setting, f, busy, issued, blocks, 0.0, c["kernels"])
 
 
-def _winograd(setting: Setting, f: Shape, tile: float, *, fused: bool) -> Found:
+def _winograd(
+    setting: ConvolutionSetting, f: ConvolutionShape, tile: float, *, fused: bool
+) -> AlgorithmTimes:
     """Products of transformed tiles: ``tile`` x ``tile`` results from overlapping inputs."""
     side = tile + f.r - 1.0
     points = side * side
@@ -306,7 +320,7 @@ def _winograd(setting: Setting, f: Shape, tile: float, *, fused: bool) -> Found:
     return _transformed(setting, f, sizes, points * f.groups, between, name)
 
 
-def _fft(setting: Setting, f: Shape) -> Found:
+def _fft(setting: ConvolutionSetting, f: ConvolutionShape) -> AlgorithmTimes:
     """Tiles of 32 x 32 in the frequency domain: half the spectrum, four real products each."""
     down, across = (f.h, f.w) if setting.direction == DATA else (f.p, f.q)
     results_h = np.maximum(FFT_TILE + 1.0 - f.r, 1.0)
@@ -319,8 +333,13 @@ def _fft(setting: Setting, f: Shape) -> Found:
 
 
 def _transformed(
-    setting: Setting, f: Shape, sizes: tuple[F64, F64, F64], batch: F64, between: F64, name: str
-) -> Found:
+    setting: ConvolutionSetting,
+    f: ConvolutionShape,
+    sizes: tuple[F64, F64, F64],
+    batch: F64,
+    between: F64,
+    name: str,
+) -> AlgorithmTimes:
     """Products between transforms: tiles x channels out x channels in, many small ones.
 
     A gradient of filters sums over tiles, one of the input swaps the channels.
@@ -337,7 +356,7 @@ def _transformed(
     return _with_memory(setting, f, busy, issued, blocks, between, kernels)
 
 
-def _direct(setting: Setting, f: Shape) -> Found:
+def _direct(setting: ConvolutionSetting, f: ConvolutionShape) -> AlgorithmTimes:
     """One thread a result: no padding of channels, no reuse beyond registers."""
     operations = (2.0 * f.n * f.p * f.q * f.k * f.c_of_group * f.r * f.s)[0]
     cores = setting.rates.cores
@@ -350,7 +369,7 @@ def _direct(setting: Setting, f: Shape) -> Found:
     return _with_memory(setting, f, busy, operations, blocks, 0.0, 1.0)
 
 
-def _by_taps(setting: Setting, f: Shape) -> NDArray[np.bool_]:
+def _by_taps(setting: ConvolutionSetting, f: ConvolutionShape) -> NDArray[np.bool_]:
     """Whether PyTorch computes a depthwise gradient itself (ATen's use_cudnn_depthwise)."""
     depthwise = (f.groups == f.c) & (f.c > 1.0)
     square = (f.r == f.s) & ((f.r == 1.0) | (f.r == 3.0) | (f.r == 5.0))
@@ -362,7 +381,7 @@ def _by_taps(setting: Setting, f: Shape) -> NDArray[np.bool_]:
     return taps
 
 
-def _taps_s(setting: Setting, f: Shape) -> F64:
+def _taps_s(setting: ConvolutionSetting, f: ConvolutionShape) -> F64:
     """Its blocks: each warp takes every eighth image, its lanes walk over the image's results."""
     steps = np.ceil(f.n / WARPS_OF_TAP) * np.ceil(f.p * f.q / 32.0)
     rounds = np.ceil(f.k * f.r * f.s / (setting.rates.cores * BLOCKS_OF_TAP))
@@ -371,14 +390,14 @@ def _taps_s(setting: Setting, f: Shape) -> F64:
 
 
 def _with_memory(
-    setting: Setting,
-    f: Shape,
+    setting: ConvolutionSetting,
+    f: ConvolutionShape,
     busy: F64,
     issued: F64,
     blocks: F64,
     between: F64 | float,
     kernels: float,
-) -> Found:
+) -> AlgorithmTimes:
     """Products with traffic of images, filters and what is kept between kernels."""
     c, rates = setting.c, setting.rates
     images = (f.elements_in * rates.a_bytes)[0]
@@ -393,4 +412,4 @@ def _with_memory(
     # kernels of an algorithm in steps do not overlap with each other
     lost = np.where(extra > 0.0, 1.0, c["overlap_loss"])
     time = high + lost * low * low / np.maximum(high, 1e-30) + c["launch_s"] * kernels
-    return Found(time, busy, outside / setting.dram, issued, outside, blocks)
+    return AlgorithmTimes(time, busy, outside / setting.dram, issued, outside, blocks)

@@ -20,7 +20,7 @@ OPTIONAL = ("stride", "padding", "groups")
 
 @final
 @dataclass(frozen=True)
-class Shape:
+class ConvolutionShape:
     """Sizes of convolutions: whole numbers of one, or int64 arrays of many.
 
     Attributes:
@@ -47,12 +47,12 @@ class Shape:
     groups: Any
 
     @staticmethod
-    def from_dims(dims: Mapping[str, Any]) -> Shape:
+    def from_dims(dims: Mapping[str, Any]) -> ConvolutionShape:
         """The shape of an op's or a batch's dimensions.
 
         >>> image = {"batch": 8, "in_channels": 3, "height": 224, "width": 224}
         >>> filters = {"out_channels": 64, "kernel": 7, "stride": 2, "padding": 3}
-        >>> shape = Shape.from_dims({**image, **filters})
+        >>> shape = ConvolutionShape.from_dims({**image, **filters})
         >>> shape.p, shape.q, shape.macs
         (112, 112, 944111616)
         """
@@ -66,7 +66,7 @@ class Shape:
         stride_h, stride_w = pair("stride", 1)
         pad_h, pad_w = pair("padding", 0)
         h, w = dims["height"], dims["width"]
-        return Shape(
+        return ConvolutionShape(
             n=dims["batch"], c=dims["in_channels"], k=dims["out_channels"], h=h, w=w,
             p=_results(h, r, stride_h, pad_h), q=_results(w, s, stride_w, pad_w), r=r, s=s,
             stride_h=stride_h, stride_w=stride_w, pad_h=pad_h, pad_w=pad_w,
@@ -106,16 +106,16 @@ class Shape:
     def elements_filter(self) -> Any:
         return self.k * self.c_of_group * self.r * self.s
 
-    def floats(self, *, columns: bool = False) -> Shape:
+    def floats(self, *, columns: bool = False) -> ConvolutionShape:
         """The same sizes in floats, whose products do not overflow; shape (rows,).
 
         With ``columns`` shape (1, rows), to meet columns of candidates.
         """
         turned = {name: np.asarray(x, dtype=np.float64) for name, x in vars(self).items()}
-        return Shape(**{name: x[None] if columns else x for name, x in turned.items()})
+        return ConvolutionShape(**{name: x[None] if columns else x for name, x in turned.items()})
 
 
-def fewest_products(shape: Shape, dtype: str) -> F64:
+def fewest_products(shape: ConvolutionShape, dtype: str) -> F64:
     """A floor of the multiplications of any algorithm; of a shape in floats, shape (rows,).
 
     Fast algorithms (Winograd, FFT) save at most one factor per tap of the filter that moves in

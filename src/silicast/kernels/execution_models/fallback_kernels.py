@@ -26,7 +26,7 @@ from silicast.kernels.in_blocks import one_row
 from silicast.kernels.movement.elementwise import kind_of
 from silicast.kernels.movement.streaming import Stream, Streamed
 from silicast.kernels.physics.constants import load_physics
-from silicast.kernels.physics.roofline import Rates, RooflineKernel, Work, analyse_work
+from silicast.kernels.physics.roofline import Rates, RooflineKernel, RooflineWork, analyse_work
 from silicast.kernels.rows.row_kernel import RowKernel
 from silicast.workload.graphs.op import Op, OpBatch
 
@@ -71,7 +71,7 @@ class Fallback(RooflineKernel):
         none = xp.full_like(flops, 0.0)
         constants = load_physics(self.group).constants(device.architecture)
         experts = batch.dims.get("experts", none)
-        work = Work(
+        work = RooflineWork(
             matrix_ops=flops,
             matrix_issued=flops * busiest,
             vector_ops=none,
@@ -171,7 +171,7 @@ def _format_of(stream: Stream, device: Device) -> str:
     return "fp32" if plain or not able else "bf16"
 
 
-def _work_of(stream: Stream, rates: Rates, factor: float, calls: float) -> Work:
+def _work_of(stream: Stream, rates: Rates, factor: float, calls: float) -> RooflineWork:
     """A stream as work.
 
     Args:
@@ -185,7 +185,7 @@ def _work_of(stream: Stream, rates: Rates, factor: float, calls: float) -> Work:
     again, matrix = (
         none if x is None else none + xp.float64(x) for x in (stream.reread_bytes, stream.matrix)
     )
-    return Work(
+    return RooflineWork(
         matrix_ops=0.5 * matrix,
         matrix_issued=matrix,
         vector_ops=none + xp.float64(stream.fma),

@@ -16,7 +16,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.attention.attention_decode import AttentionDecode
 from silicast.kernels.attention.attention_prefill import AttentionPrefill
 from silicast.kernels.attention.attention_work import (
-    Sequences,
+    AttentionSequences,
     column,
     compute_format,
     element_bytes,
@@ -27,7 +27,7 @@ from silicast.kernels.attention.attention_work import (
 )
 from silicast.kernels.implementation import Analysis
 from silicast.kernels.physics.constants import load_physics
-from silicast.kernels.physics.roofline import Rates, RooflineKernel, Work, analyse_work
+from silicast.kernels.physics.roofline import Rates, RooflineKernel, RooflineWork, analyse_work
 from silicast.kernels.registry import register
 from silicast.workload.graphs.op import Op, OpBatch
 
@@ -62,7 +62,7 @@ class RooflineAttention(RooflineKernel):
         variant = batch.variant
         dtype = compute_format(variant.dtype)
         rates = self.rates(device, dtype)
-        work = Sequences.from_batch(batch, decode=self.decode)
+        work = AttentionSequences.from_batch(batch, decode=self.decode)
         causal = variant.flag("causal", default=True)
         heads, groups = column(batch, "num_heads", 1), column(batch, "num_kv_heads", 1)
         width = column(batch, "head_dim", 128)
@@ -96,7 +96,7 @@ class RooflineAttention(RooflineKernel):
         fill = xp.minimum(tasks * c["attention_splits"], rates.units) / rates.units
         none = xp.full_like(read, 0.0)
         return analyse_work(
-            Work(
+            RooflineWork(
                 matrix_ops=4.0 * live * width,
                 matrix_issued=work.total(issued) * groups * c["attention_slowdown"] / fill,
                 vector_ops=work.total(visited) * heads * c["softmax_ops"] / fill,

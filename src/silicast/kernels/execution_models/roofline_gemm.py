@@ -15,7 +15,7 @@ from silicast.core.dtypes import BITS, Recipe, recipe_for
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis
-from silicast.kernels.physics.roofline import Rates, RooflineKernel, Work, analyse_work
+from silicast.kernels.physics.roofline import Rates, RooflineKernel, RooflineWork, analyse_work
 from silicast.kernels.products.gemm_constants import widen_ops
 from silicast.kernels.products.gemm_shapes import gemm_sizes
 from silicast.kernels.products.sparsity import is_sparse, sparse_rate, stored_bits
@@ -92,7 +92,7 @@ class RooflineGemm(RooflineKernel):
         if recipe.widens and device.rate_per_core(rates.pipe, recipe.weights) == 0.0:
             widened = n * k * products * widen_ops(recipe)
         return analyse_work(
-            Work(
+            RooflineWork(
                 matrix_ops=2.0 * m * n * k * products / faster,
                 matrix_issued=issued / faster,
                 vector_ops=m * n * products + 4.0 * converted + widened,

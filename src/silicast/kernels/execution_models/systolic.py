@@ -13,14 +13,14 @@ from silicast.core import xp
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device, MatrixArray
-from silicast.kernels.convolution.conv2d_shapes import Shape, fewest_products
+from silicast.kernels.convolution.conv2d_shapes import ConvolutionShape, fewest_products
 from silicast.kernels.execution_models.conv2d_elsewhere import Conv2dElsewhere
 from silicast.kernels.execution_models.fallback_kernels import adapter
 from silicast.kernels.execution_models.roofline_attention import RooflineAttention, register_both
 from silicast.kernels.execution_models.roofline_gemm import RooflineGemm
 from silicast.kernels.implementation import Analysis
 from silicast.kernels.physics.constants import load_physics
-from silicast.kernels.physics.roofline import Rates, Work, analyse_work
+from silicast.kernels.physics.roofline import Rates, RooflineWork, analyse_work
 from silicast.kernels.registry import register, register_adapter
 from silicast.workload.graphs.op import OpBatch
 
@@ -152,7 +152,7 @@ class SystolicConv2d(Conv2dElsewhere):
         recipe = RECIPES[batch.variant.dtype]
         rates = systolic_rates(device, recipe.compute)
         c = load_physics(GROUP).constants(device.architecture)
-        array, shape = array_of(device), Shape.from_dims(batch.dims).floats()
+        array, shape = array_of(device), ConvolutionShape.from_dims(batch.dims).floats()
         positions = shape.n * shape.p * shape.q
         taps, filters = shape.c_of_group * shape.r * shape.s, shape.k_of_group
         if batch.variant.flag("backward_weights"):
@@ -163,7 +163,7 @@ class SystolicConv2d(Conv2dElsewhere):
         read, written = shape.elements_in * sizes[0] + weights, shape.elements_out * sizes[2]
         none = xp.full_like(read, 0.0)
         return analyse_work(
-            Work(
+            RooflineWork(
                 matrix_ops=2.0 * fewest_products(shape, recipe.compute),
                 matrix_issued=issued,
                 vector_ops=shape.elements_out,

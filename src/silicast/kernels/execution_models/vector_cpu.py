@@ -14,14 +14,14 @@ from silicast.core import xp
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.convolution.conv2d_shapes import Shape, fewest_products
+from silicast.kernels.convolution.conv2d_shapes import ConvolutionShape, fewest_products
 from silicast.kernels.execution_models.conv2d_elsewhere import Conv2dElsewhere
 from silicast.kernels.execution_models.fallback_kernels import adapter
 from silicast.kernels.execution_models.roofline_attention import RooflineAttention, register_both
 from silicast.kernels.execution_models.roofline_gemm import RooflineGemm
 from silicast.kernels.implementation import Analysis
 from silicast.kernels.physics.constants import load_physics
-from silicast.kernels.physics.roofline import Rates, Work, analyse_work, caches
+from silicast.kernels.physics.roofline import Rates, RooflineWork, analyse_work, caches
 from silicast.kernels.registry import register, register_adapter
 from silicast.workload.graphs.op import OpBatch
 from silicast.workload.libraries.catalog import library
@@ -138,7 +138,7 @@ class CpuConv2d(Conv2dElsewhere):
         recipe = RECIPES[batch.variant.dtype]
         rates = cpu_rates(device, recipe.compute)
         c = load_physics(GROUP).constants(device.architecture)
-        shape = Shape.from_dims(batch.dims).floats()
+        shape = ConvolutionShape.from_dims(batch.dims).floats()
         sizes = BITS[recipe.activations] / 8.0, recipe.weight_bits / 8.0, BITS[recipe.output] / 8.0
         read = shape.elements_in * sizes[0] + shape.elements_filter * sizes[1]
         written = shape.elements_out * sizes[2]
@@ -155,7 +155,7 @@ class CpuConv2d(Conv2dElsewhere):
             fresh = sum((x * (x >= rates.fresh_from_bytes) for x in (images, results)), none)
             serial_s = c["convolution_s"] + fresh * rates.fresh_s_per_byte
         return analyse_work(
-            Work(
+            RooflineWork(
                 matrix_ops=2.0 * fewest_products(shape, recipe.compute),
                 matrix_issued=issued,
                 vector_ops=none,

@@ -27,10 +27,10 @@ from silicast.kernels.experts.moe_exchange import fabric_of
 from silicast.kernels.experts.moe_features import shape_features, tile_features
 from silicast.kernels.experts.moe_model import (
     ROWS_AT_ONCE,
-    Estimate,
+    BusiestRankLayer,
     ExpertRates,
-    Layer,
-    Steps,
+    ExpertSteps,
+    ExpertTimes,
     estimate,
 )
 from silicast.kernels.experts.moe_recipes import is_gated, style_of
@@ -110,7 +110,7 @@ def _is_distribution(name: str) -> bool:
 
 @final
 @dataclass(frozen=True)
-class Setting:
+class ExpertSetting:
     """All that rows of one batch share."""
 
     recipe: Recipe
@@ -118,13 +118,13 @@ class Setting:
     style: str
     distribution: str
     rates: ExpertRates
-    steps: Steps
+    steps: ExpertSteps
     device: Device
     constants: Mapping[str, float]
 
 
 @lru_cache(maxsize=1024)
-def setting_of(variant: Variant, device: Device) -> Setting:
+def setting_of(variant: Variant, device: Device) -> ExpertSetting:
     """The setting of one variant on one device.
 
     Raises:
@@ -133,7 +133,7 @@ def setting_of(variant: Variant, device: Device) -> Setting:
     return setting_with(variant, device, constants_of(PHYSICS, device.architecture))
 
 
-def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -> Setting:
+def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -> ExpertSetting:
     """The setting under a flat table of constants ("style.dtype.name" entries included)."""
     recipe = recipe_for(variant.dtype, field="dtype")
     pipe = device.matrix_pipe(recipe.compute)
@@ -145,13 +145,13 @@ def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -
         device, recipe, pipe, style, variant, constants["l2_bytes_per_clock_per_core"]
     )
     constants = grown(constants, rates)
-    return Setting(
+    return ExpertSetting(
         recipe=recipe,
         pipe=pipe,
         style=style,
         distribution=distribution_of(variant),
         rates=rates,
-        steps=Steps.from_rates(rates, constants),
+        steps=ExpertSteps.from_rates(rates, constants),
         device=device,
         constants=constants,
     )
@@ -301,7 +301,7 @@ def _sizes(op: Op) -> dict[str, int]:
 
 
 @final
-class Columns(Struct, frozen=True):
+class ExpertColumns(Struct, frozen=True):
     """The dimensions of a batch as int64 arrays of shape (rows,); ``inner`` is rank-local."""
 
     tokens: I64
@@ -312,12 +312,12 @@ class Columns(Struct, frozen=True):
     ep: I64
 
 
-def _columns(batch: OpBatch) -> Columns:
+def _columns(batch: OpBatch) -> ExpertColumns:
     dims = batch.dims
     tokens, experts = dims["tokens"], dims["experts"]
     one = batch.filled(1)
     tp = dims.get("tp", one)
-    return Columns(
+    return ExpertColumns(
         tokens=tokens,
         experts=experts,
         topk=xp.minimum(dims["topk"], experts),
@@ -327,15 +327,17 @@ def _columns(batch: OpBatch) -> Columns:
     )
 
 
-def layer_of(setting: Setting, size: Columns) -> Layer:
+def layer_of(setting: ExpertSetting, size: ExpertColumns) -> BusiestRankLayer:
     """The busiest rank's share of each row."""
     tokens, topk, experts, ep = size.tokens, size.topk, size.experts, size.ep
     arrays = (np.atleast_1d(x) for x in (tokens, experts, topk, ep))
     loads = busiest_loads(setting.distribution, *arrays)
-    return Layer.from_loads(loads, tokens, topk, size.hidden, size.inner, ep)
+    return BusiestRankLayer.from_loads(loads, tokens, topk, size.hidden, size.inner, ep)
 
 
-def _analysis(setting: Setting, size: Columns, layer: Layer, result: Estimate) -> Analysis:
+def _analysis(
+    setting: ExpertSetting, size: ExpertColumns, layer: BusiestRankLayer, result: ExpertTimes
+) -> Analysis:
     """Bound, demand and features around the estimate."""
     c, rates, device = setting.constants, setting.rates, setting.device
     time = with_exchange(setting, layer, result)
@@ -388,7 +390,7 @@ def _analysis(setting: Setting, size: Columns, layer: Layer, result: Estimate) -
     )
 
 
-def _chosen(setting: Setting, result: Estimate) -> list[str]:
+def _chosen(setting: ExpertSetting, result: ExpertTimes) -> list[str]:
     """Style and tile of the first product: the likeliest of a table, else the fastest."""
     if result.tiles is not None:
         rows = result.tiles.m.shape[1]
@@ -402,14 +404,14 @@ def device_floor_s(rates: ExpertRates) -> float:
     return 1.0 / rates.clock_hz
 
 
-def _own_log_sd(setting: Setting, time: F64) -> F64:
+def _own_log_sd(setting: ExpertSetting, time: F64) -> F64:
     c = setting.constants
     skewed = c["skewed_log_sd"] if setting.distribution != "balanced" else 0.0
     current = c["independent_log_sd"]
     return xp.full_like(time, math.sqrt(current * current + skewed * skewed))
 
 
-def _exchange_s(setting: Setting, layer: Layer) -> F64:
+def _exchange_s(setting: ExpertSetting, layer: BusiestRankLayer) -> F64:
     """Time on the links of the busiest rank: assigned tokens come as they are multiplied, and
     their results return in the format between kernels.
     """
@@ -423,7 +425,7 @@ def _part_widths(rates: ExpertRates) -> float:
     return {"w13": first, "w2": 1.0, "full": first + 1.0}[rates.part]
 
 
-def with_exchange(setting: Setting, layer: Layer, result: Estimate) -> F64:
+def with_exchange(setting: ExpertSetting, layer: BusiestRankLayer, result: ExpertTimes) -> F64:
     """The time with the exchange between ranks, where the kernel holds that too."""
     if not expert_styles()[setting.style].exchanges:
         return result.time

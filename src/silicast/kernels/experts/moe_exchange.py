@@ -37,7 +37,7 @@ from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.registry import register
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 from silicast.workload.libraries.catalog import kernel_rule, library
-from silicast.workload.libraries.library_file import Facts
+from silicast.workload.libraries.library_file import RuleFacts
 
 PHYSICS = "moe_exchange"
 LOW_LATENCY_TOKENS = (128, 512)
@@ -61,7 +61,7 @@ def path_of(kernel: str) -> str:
     >>> path_of("trtllm_deepep_ht"), path_of("deepep")
     ('throughput', '')
     """
-    rule = kernel_rule("dispatch", Facts(kernel=kernel.casefold()))
+    rule = kernel_rule("dispatch", RuleFacts(kernel=kernel.casefold()))
     return rule.style if rule else ""
 
 
@@ -83,7 +83,7 @@ def payload_bytes(variant: Variant, phase: str) -> float:
 
 @final
 @dataclass(frozen=True)
-class Fabric:
+class ExpertFabric:
     """What joins the ranks.
 
     Attributes:
@@ -98,7 +98,7 @@ class Fabric:
 
 
 @lru_cache(maxsize=256)
-def fabric_of(device: Device) -> Fabric:
+def fabric_of(device: Device) -> ExpertFabric:
     """The device's fastest link to its peers.
 
     Raises:
@@ -111,10 +111,10 @@ def fabric_of(device: Device) -> Fabric:
     if result is None:
         raise unsupported(f"{device.name} has no link to other devices", "device")
     per_node = max(result.domain or device.default_gpus_per_node, 1)
-    return Fabric(result.bandwidth_bytes_per_s, per_node, device.default_host == GRACE)
+    return ExpertFabric(result.bandwidth_bytes_per_s, per_node, device.default_host == GRACE)
 
 
-class Exchange(Implementation):
+class ExpertExchange(Implementation):
     """Base class of dispatch and combine."""
 
     phase: ClassVar[str]
@@ -256,7 +256,7 @@ class PathTime:
 
 
 def _either(
-    remote: Remote, batch: OpBatch, phase: str, table: Mapping[str, float], fabric: Fabric
+    remote: Remote, batch: OpBatch, phase: str, table: Mapping[str, float], fabric: ExpertFabric
 ) -> tuple[PathTime, F64]:
     """The expectation over the path of short exchanges and that of long ones, and the log sd that
     their distance adds.
@@ -282,7 +282,7 @@ def exchange_time(
     batch: OpBatch,
     phase: str,
     table: Mapping[str, float],
-    fabric: Fabric,
+    fabric: ExpertFabric,
 ) -> PathTime:
     """Time of one path."""
 
@@ -316,7 +316,7 @@ def exchange_time(
 
 @register
 @final
-class Dispatch(Exchange):
+class Dispatch(ExpertExchange):
     """Tokens to the ranks of their experts."""
 
     family: ClassVar[str] = "dispatch"
@@ -325,7 +325,7 @@ class Dispatch(Exchange):
 
 @register
 @final
-class Combine(Exchange):
+class Combine(ExpertExchange):
     """Results of the experts back to the ranks of their tokens, added up there."""
 
     family: ClassVar[str] = "combine"

@@ -6,7 +6,7 @@ import numpy as np
 
 from silicast.core import xp
 from silicast.core.numerics import F64, folded
-from silicast.kernels.experts.moe_model import Estimate, ExpertRates, Layer
+from silicast.kernels.experts.moe_model import BusiestRankLayer, ExpertRates, ExpertTimes
 from silicast.kernels.experts.tuned_tiles import TileChances
 from silicast.kernels.products.candidates import expert_sizes, tuned_sides
 
@@ -16,7 +16,9 @@ WIDE = 128
 """Tokens and columns of the largest tile in use: how many of those there are, and how they fill."""
 
 
-def shape_features(layer: Layer, rates: ExpertRates, estimate: Estimate) -> dict[str, F64]:
+def shape_features(
+    layer: BusiestRankLayer, rates: ExpertRates, estimate: ExpertTimes
+) -> dict[str, F64]:
     """Of the busiest rank's share of a layer; arrays of shape (rows,).
 
     Tokens of an expert in use, experts in use and on the rank, its assignments; the width of its
@@ -49,7 +51,7 @@ def shape_features(layer: Layer, rates: ExpertRates, estimate: Estimate) -> dict
     return features
 
 
-def tile_features(layer: Layer, tiles: TileChances) -> dict[str, F64]:
+def tile_features(layer: BusiestRankLayer, tiles: TileChances) -> dict[str, F64]:
     """What a tuned table would choose: expected sizes, how sure, and the padding of that choice."""
     indices = [expert_sizes().index(size) for size in tuned_sides()["m"]]
     sizes = np.array(tuned_sides()["m"], dtype=np.float64).reshape(-1, 1)

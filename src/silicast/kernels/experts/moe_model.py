@@ -18,7 +18,7 @@ from silicast.core.dtypes import BITS, Recipe
 from silicast.core.numerics import F64, I64, folded
 from silicast.hardware.device import Device
 from silicast.kernels.experts.moe_recipes import is_gated, stored
-from silicast.kernels.experts.routing import Loads
+from silicast.kernels.experts.routing import ExpertLoads
 from silicast.kernels.experts.tuned_tiles import TileChances, tile_choice
 from silicast.kernels.products.candidates import (
     ExpertTiles,
@@ -107,7 +107,7 @@ class ExpertRates:
 
 
 @final
-class Layer(Struct, frozen=True):
+class BusiestRankLayer(Struct, frozen=True):
     """One layer's share of the busiest rank; arrays of shape (rows,) or (sizes, rows).
 
     Attributes:
@@ -132,11 +132,13 @@ class Layer(Struct, frozen=True):
     remote: F64
 
     @staticmethod
-    def from_loads(loads: Loads, tokens: I64, topk: I64, hidden: I64, inner: I64, ep: I64) -> Layer:
+    def from_loads(
+        loads: ExpertLoads, tokens: I64, topk: I64, hidden: I64, inner: I64, ep: I64
+    ) -> BusiestRankLayer:
         """A layer under the loads of its busiest rank."""
         sums = (loads.tokens(), loads.experts_hit(), loads.experts())
         assigned, hit, experts = (xp.like(tokens, each) for each in sums)
-        return Layer(
+        return BusiestRankLayer(
             tokens=xp.float64(tokens),
             assigned=xp.maximum(assigned, 1.0),
             topk=xp.float64(topk),
@@ -176,7 +178,7 @@ class Products(Struct, frozen=True):
 
 @final
 @dataclass(frozen=True)
-class Steps:
+class ExpertSteps:
     """What does not depend on the shape: one main-loop step of each tile, shape (candidates, 1, 1).
 
     Attributes:
@@ -196,7 +198,7 @@ class Steps:
     store_s: F64
 
     @staticmethod
-    def from_rates(rates: ExpertRates, c: Mapping[str, float]) -> Steps:
+    def from_rates(rates: ExpertRates, c: Mapping[str, float]) -> ExpertSteps:
         """Steps of all tiles that the constants allow."""
         tile = expert_tiles(c["smallest_tile"], c["largest_tile"])
         depth = rates.step_bytes / rates.a_bytes
@@ -207,7 +209,7 @@ class Steps:
         if rates.unpacks:
             tensor_s = tensor_s + tile.n * depth / (c["unpack_per_clock"] * rates.clock_hz)
         store_rate = c["store_bytes_per_clock"] * rates.clock_hz
-        return Steps(
+        return ExpertSteps(
             tile=tile,
             depth=depth,
             operations=operations,
@@ -218,12 +220,12 @@ class Steps:
 
 
 def grouped_products(
-    layer: Layer,
+    layer: BusiestRankLayer,
     n: F64,
     k: F64,
     rates: ExpertRates,
     c: Mapping[str, float],
-    step: Steps,
+    step: ExpertSteps,
     tiles: TileChances | None = None,
 ) -> Products:
     """Products of each expert's tokens with its (k, n) weights; n, k: shape (products, rows).
@@ -296,7 +298,9 @@ def _overlapped(terms: tuple[F64, ...], loss: float) -> F64:
     return total
 
 
-def _dram_bytes(layer: Layer, n: F64, k: F64, rates: ExpertRates, c: Mapping[str, float]) -> F64:
+def _dram_bytes(
+    layer: BusiestRankLayer, n: F64, k: F64, rates: ExpertRates, c: Mapping[str, float]
+) -> F64:
     """Weights of the experts hit once; tokens and results as far as they miss the L2."""
     weights = layer.hit * n * k * rates.b_bytes
     rows = layer.assigned * (k * rates.a_bytes + n * rates.c_bytes)
@@ -310,13 +314,13 @@ def _dram_bytes(layer: Layer, n: F64, k: F64, rates: ExpertRates, c: Mapping[str
     return weights * (1.0 - stays) + rows * passing
 
 
-def _all_weights(layer: Layer, rates: ExpertRates) -> F64:
+def _all_weights(layer: BusiestRankLayer, rates: ExpertRates) -> F64:
     parts = 3.0 if rates.gated else 2.0
     return layer.hit * layer.inner * layer.hidden * (parts * rates.b_bytes)
 
 
 @final
-class Estimate(Struct, frozen=True):
+class ExpertTimes(Struct, frozen=True):
     """Time of a layer, shape (rows,): the products and everything between and around them.
 
     ``tiles``: what a tuned table would choose, where the kernel reads one.
@@ -329,10 +333,13 @@ class Estimate(Struct, frozen=True):
 
 
 def estimate(
-    layer: Layer, rates: ExpertRates, c: Mapping[str, float], step: Steps | None = None
-) -> Estimate:
+    layer: BusiestRankLayer,
+    rates: ExpertRates,
+    c: Mapping[str, float],
+    step: ExpertSteps | None = None,
+) -> ExpertTimes:
     """Products that belong to the part, and the kernels around them; ``step`` saves its making."""
-    step = Steps.from_rates(rates, c) if step is None else step
+    step = ExpertSteps.from_rates(rates, c) if step is None else step
     first = layer.inner * (2.0 if rates.gated else 1.0)
     which = {"full": slice(0, 2), "w13": slice(0, 1), "w2": slice(1, 2)}[rates.part]
     n = xp.stack(first, layer.hidden)[which]
@@ -345,10 +352,12 @@ def estimate(
     around = xp.full_like(layer.tokens, c["launch_s"] * len(products.time))
     if rates.part == "full":
         around = around + c["around_s"] + _streams(layer, first, rates, c)
-    return Estimate(around + products.total(products.time), products, around, tiles)
+    return ExpertTimes(around + products.total(products.time), products, around, tiles)
 
 
-def _streams(layer: Layer, first: F64, rates: ExpertRates, c: Mapping[str, float]) -> F64:
+def _streams(
+    layer: BusiestRankLayer, first: F64, rates: ExpertRates, c: Mapping[str, float]
+) -> F64:
     """Sorting, gathering, activation between the products and the sum over choices."""
     wide = rates.c_bytes
     # Triton's kernels carry the choices that other ranks serve along, as rows of zeros

@@ -8,7 +8,7 @@ from __future__ import annotations
 from silicast.core.dtypes import BITS, Recipe
 from silicast.workload.graphs.op import Variant
 from silicast.workload.libraries.catalog import expert_styles, kernel_rule
-from silicast.workload.libraries.library_file import Facts
+from silicast.workload.libraries.library_file import RuleFacts
 
 DISPATCHED = "dispatched"
 DISPATCHED_PREFILL = "dispatched_prefill"
@@ -25,7 +25,7 @@ def style_of(kernel: str, library: str, dtype: str, architecture: str, version: 
     >>> style_of("", "sglang", "bf16", "hopper", "0.5.10")
     'triton_sglang_early'
     """
-    rule = kernel_rule("moe", Facts(library, kernel.casefold(), version, architecture, dtype))
+    rule = kernel_rule("moe", RuleFacts(library, kernel.casefold(), version, architecture, dtype))
     assert rule is not None, "catalog/libraries/any.toml has a rule for every kernel"
     return rule.style
 

@@ -53,7 +53,7 @@ _NORMAL = (
 
 
 @final
-class Loads(Struct, frozen=True):
+class ExpertLoads(Struct, frozen=True):
     """Tokens of the experts of one rank: arrays of shape (points, rows).
 
     Attributes:
@@ -108,7 +108,7 @@ def check_distribution(name: str) -> None:
     )
 
 
-def busiest_loads(name: str, tokens: I64, experts: I64, topk: I64, ep: I64) -> Loads:
+def busiest_loads(name: str, tokens: I64, experts: I64, topk: I64, ep: I64) -> ExpertLoads:
     """Loads of the experts on the busiest rank; all arguments of shape (rows,).
 
     Args:
@@ -133,14 +133,14 @@ def busiest_loads(name: str, tokens: I64, experts: I64, topk: I64, ep: I64) -> L
     return _power_law(float(match[1]), bool(match[2]), tokens, experts, chosen, ep)
 
 
-def _balanced(tokens: I64, experts: I64, topk: I64, ep: I64) -> Loads:
+def _balanced(tokens: I64, experts: I64, topk: I64, ep: I64) -> ExpertLoads:
     """Every expert gets the same number of tokens, or one more."""
     assignments = tokens * topk
     local = -(-experts // ep)
     each, left = np.divmod(assignments, experts)
     more = np.minimum(-(-left // ep), local)
     values = np.stack((each, each + 1)).astype(np.float64)
-    return Loads(values, np.stack((local - more, more)).astype(np.float64))
+    return ExpertLoads(values, np.stack((local - more, more)).astype(np.float64))
 
 
 def experts_used(tokens: I64, experts: I64, topk: I64) -> F64:
@@ -153,7 +153,7 @@ def experts_used(tokens: I64, experts: I64, topk: I64) -> F64:
     return experts * (1.0 - exp_fixed(np.maximum(tokens * log_fixed(missed), -20.0)))
 
 
-def _uniform(tokens: I64, experts: I64, topk: I64, ep: I64) -> Loads:
+def _uniform(tokens: I64, experts: I64, topk: I64, ep: I64) -> ExpertLoads:
     """Independent choices: a normal spread of loads; below one token, a share of the experts.
 
     Of ``ep`` ranks the one with most assignments is also taken to be the one with most experts in
@@ -180,7 +180,7 @@ def _uniform(tokens: I64, experts: I64, topk: I64, ep: I64) -> Loads:
     weight = np.concatenate(
         (np.broadcast_to(used / 16.0, spread.shape), np.maximum(local - used, 0.0)[None, :])
     )
-    return Loads(each, weight)
+    return ExpertLoads(each, weight)
 
 
 def largest_count(mean: F64, variance: F64, skew: F64, of: I64) -> F64:
@@ -212,7 +212,9 @@ def largest_normal(count: I64) -> F64:
     return np.where(count > 1, value, 0.0)
 
 
-def _power_law(alpha: float, level: bool, tokens: I64, experts: I64, topk: I64, ep: I64) -> Loads:
+def _power_law(
+    alpha: float, level: bool, tokens: I64, experts: I64, topk: I64, ep: I64
+) -> ExpertLoads:
     """Loads of the busiest rank; see the module's description."""
     assignments = (tokens * topk).astype(np.float64)
     sparse = assignments <= experts
@@ -238,7 +240,7 @@ def _power_law(alpha: float, level: bool, tokens: I64, experts: I64, topk: I64, 
     first = np.minimum(np.maximum(missing, 0.0), experts)
     rank = (1.0 - positions) * experts - 0.5 * width
     each = each + np.minimum(np.maximum((first - rank) / width, 0.0), 1.0)
-    return Loads(np.minimum(np.maximum(each, 0.0), tokens), weight)
+    return ExpertLoads(np.minimum(np.maximum(each, 0.0), tokens), weight)
 
 
 def _quantile(positions: F64, span: F64, alpha: float) -> F64:
@@ -347,7 +349,7 @@ def _histogram(name: str) -> F64:
     return histogram
 
 
-def _from_histogram(name: str, tokens: I64, experts: I64, topk: I64, ep: I64) -> Loads:
+def _from_histogram(name: str, tokens: I64, experts: I64, topk: I64, ep: I64) -> ExpertLoads:
     """Contiguous ranks of experts; the rank with the largest sum."""
     shares = _histogram(name)
     if (experts != len(shares)).any():
@@ -360,7 +362,7 @@ def _from_histogram(name: str, tokens: I64, experts: I64, topk: I64, ep: I64) ->
     points = max(len(column) for column in columns)
     table = np.stack([np.pad(c, (0, points - len(c))) for c in columns], axis=1)
     each = np.minimum(table * (tokens * topk), tokens)
-    return Loads(each, np.ones_like(each))
+    return ExpertLoads(each, np.ones_like(each))
 
 
 @lru_cache(maxsize=1024)

@@ -37,7 +37,7 @@ NEWTON_SCHULZ_BYTES = NEWTON_SCHULZ_STEPS * 3 * 2
 
 @final
 @dataclass(frozen=True, slots=True)
-class Rule:
+class UpdateRule:
     """What an update rule does to one parameter.
 
     Attributes:
@@ -55,15 +55,15 @@ class Rule:
     kernels: float = 1.0
 
 
-RULES: Mapping[str, Rule] = {
-    "adam": Rule(2, 12, 14, 2),
-    "adamw": Rule(2, 14, 16, 2),
-    "sgd": Rule(0, 2, 2, 0),
-    "sgd_momentum": Rule(1, 4, 4, 0),
-    "lion": Rule(1, 7, 8, 0),
-    "muon": Rule(1, 6, 6, 0, NEWTON_SCHULZ_BYTES, 3.0 * NEWTON_SCHULZ_STEPS + 2.0),
+RULES: Mapping[str, UpdateRule] = {
+    "adam": UpdateRule(2, 12, 14, 2),
+    "adamw": UpdateRule(2, 14, 16, 2),
+    "sgd": UpdateRule(0, 2, 2, 0),
+    "sgd_momentum": UpdateRule(1, 4, 4, 0),
+    "lion": UpdateRule(1, 7, 8, 0),
+    "muon": UpdateRule(1, 6, 6, 0, NEWTON_SCHULZ_BYTES, 3.0 * NEWTON_SCHULZ_STEPS + 2.0),
     # squares summed by row and column; the scaled update written, its norm taken, then applied
-    "adafactor": Rule(0, 12, 14, 2, 3 * 4, 4.0),
+    "adafactor": UpdateRule(0, 12, 14, 2, 3 * 4, 4.0),
 }
 
 

@@ -28,7 +28,7 @@ from silicast.kernels.in_blocks import Lazy
 from silicast.kernels.movement.streaming_rates import StreamingRates, rates_of
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 from silicast.workload.libraries.catalog import kernel_rule
-from silicast.workload.libraries.library_file import Facts
+from silicast.workload.libraries.library_file import RuleFacts
 
 SCALAR, VECTORISED = "scalar", "vectorised"
 """Styles of kernels: one element at a time, with constants of its own, and all others."""
@@ -121,7 +121,7 @@ class Streamed(Implementation):
 
     def kernel_style(self, variant: Variant) -> str:
         """How a variant's library runs this family, which names constants; "" = as most do."""
-        rule = kernel_rule(self.family, Facts.from_variant(variant))
+        rule = kernel_rule(self.family, RuleFacts.from_variant(variant))
         return rule.style if rule else ""
 
     def remarks(self, variant: Variant) -> tuple[str, ...]:  # noqa: ARG002
@@ -159,7 +159,7 @@ class StreamingKernel(Streamed):
 
 
 @final
-class _Moved(Struct, frozen=True):
+class _MovedBytes(Struct, frozen=True):
     """Bytes that really move: whole device, from DRAM, and through the busiest core."""
 
     total: F64
@@ -172,7 +172,7 @@ class _Moved(Struct, frozen=True):
 
 def _moved(
     stream: Stream, read: F64, tasks: F64, rounds: F64, variant: Variant, m: StreamingRates
-) -> _Moved:
+) -> _MovedBytes:
     """The traffic of ``stream`` after the cache model."""
     written = xp.float64(stream.write_bytes)
     none = xp.full_like(read, 0.0)
@@ -201,7 +201,7 @@ def _moved(
         # the kernels before the last one spread their bytes over all cores
         block = (again + between) / tasks
         core = rounds * block + total / m.cores
-    return _Moved(total, working_set, total + again + between, from_dram, core, block)
+    return _MovedBytes(total, working_set, total + again + between, from_dram, core, block)
 
 
 def analyse_stream(stream: Stream, variant: Variant, m: StreamingRates) -> Analysis:
@@ -282,7 +282,7 @@ def _missing(total: F64, resident: tuple[float, float]) -> F64:
 
 
 def _bounds(
-    read: F64, moved: _Moved, fma: F64, xu: F64, variant: Variant, m: StreamingRates
+    read: F64, moved: _MovedBytes, fma: F64, xu: F64, variant: Variant, m: StreamingRates
 ) -> dict[str, F64]:
     """Times at peak rates: what the stated cache state forces through DRAM, and the L2's ports.
 

@@ -25,7 +25,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.physics.energy import applies_to, dynamic_w, most_w, waiting_w
 from silicast.kernels.physics.power import (
     MIN_CLOCK_SHARE,
-    Board,
+    LimitedBoard,
     board,
     drawn,
     energy_growth,
@@ -62,7 +62,7 @@ def unlimited(position: int, rows: I64) -> F64:  # noqa: ARG001 - whatever the c
 
 
 def clock_share(
-    current: Board,
+    current: LimitedBoard,
     core_w: F64,
     memory_w: F64,
     longer: Longer = in_proportion,

@@ -40,7 +40,7 @@ N = TypeVar("N", float, F64)
 
 @final
 @dataclass(frozen=True)
-class Board:
+class LimitedBoard:
     """What a board's power limit leaves, and what its pipes and memory take of it, watts.
 
     Attributes:
@@ -114,7 +114,7 @@ def limits(device: Device) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def board(device: Device, dtype: str) -> Board:
+def board(device: Device, dtype: str) -> LimitedBoard:
     """A device's budget for work in a format or recipe.
 
     Where idle power is not published, a share of the cap stands in.
@@ -122,14 +122,14 @@ def board(device: Device, dtype: str) -> Board:
     return board_from(device, dtype, load_physics(PHYSICS).constants(device.architecture))
 
 
-def board_from(device: Device, dtype: str, c: Mapping[str, float]) -> Board:
+def board_from(device: Device, dtype: str, c: Mapping[str, float]) -> LimitedBoard:
     """:func:`board` under constants that are being fitted."""
     compute = computes_in(device, dtype)
     built_hz, own_hz = silicon(device).clocks.boost_hz, device.clocks.boost_hz
     floor_hz = _floor_hz(built_hz, c)
     clock = max(own_hz, floor_hz) / c["reference_hz"]
     fma_w = _full_rate(device) * c["fma_operation_j"] * energy_growth(clock)
-    return Board(
+    return LimitedBoard(
         limit_w=math.inf if device.power_cap_w is None else device.power_cap_w,
         idle_w=idle_w(device, c["idle_share"]),
         matrix_w=_matrix_w(device, compute, c, clock) or fma_w,

@@ -1,6 +1,6 @@
 """The shared model of kernels on devices that are not SIMT: matrix engines and CPUs.
 
-A family states its :class:`Work`; an execution model states how fast its units do it
+A family states its :class:`RooflineWork`; an execution model states how fast its units do it
 (:class:`Rates`). The time is
 
     t = launch + serial + fresh pages + smooth_max(matrix, vector, special, memory, on-chip)
@@ -37,7 +37,7 @@ UNCERTAIN_BANDWIDTH = 4.0
 
 @final
 @dataclass(frozen=True)
-class Work:
+class RooflineWork:
     """What a batch of kernels asks of a device; arrays of shape (n,).
 
     Attributes:
@@ -185,7 +185,7 @@ def on_chip(device: Device) -> tuple[float, float, bool]:
     return capacity, max(fastest, device.dram.bandwidth_bytes_per_s), published
 
 
-def analyse_work(work: Work, rates: Rates, variant: Variant) -> Analysis:
+def analyse_work(work: RooflineWork, rates: Rates, variant: Variant) -> Analysis:
     """The model itself: what ``work`` costs at ``rates``; arrays of shape (n,), seconds."""
     total = work.read_bytes + work.write_bytes
     lasting = total - work.fresh_bytes
@@ -250,14 +250,14 @@ def analyse_work(work: Work, rates: Rates, variant: Variant) -> Analysis:
     )
 
 
-def _actions_j(work: Work, dram_bytes: F64, energies: Energies) -> F64:
+def _actions_j(work: RooflineWork, dram_bytes: F64, energies: Energies) -> F64:
     """Energy of the actions that were counted."""
     value: F64 = work.matrix_ops * energies.operation_j + work.vector_ops * energies.simple_j
     value = value + work.special_ops * energies.special_j + dram_bytes * energies.main_byte_j
     return value + work.moved_bytes * energies.chip_byte_j
 
 
-def _awake(work: Work, total: F64, rates: Rates) -> F64:
+def _awake(work: RooflineWork, total: F64, rates: Rates) -> F64:
     """Units that work: one for each :attr:`Rates.thread_bytes` that is begun."""
     if rates.thread_bytes <= 0.0:
         return xp.full_like(total, rates.units)
@@ -290,7 +290,7 @@ def _chip_s_per_byte(total: F64, rates: Rates) -> F64:
     return chip_s
 
 
-def _bounds(work: Work, total: F64, rates: Rates, cache: str) -> dict[str, F64]:
+def _bounds(work: RooflineWork, total: F64, rates: Rates, cache: str) -> dict[str, F64]:
     beyond = xp.maximum(total - rates.chip_bytes, 0.0)
     forced = xp.maximum(work.read_bytes, beyond) if cache == "cold" else beyond
     arithmetic = _over(work.matrix_ops, rates.matrix_bound_per_s)

@@ -31,7 +31,7 @@ DEPTH_OF_FRAGMENT_BYTES = 32.0
 
 @final
 @dataclass(frozen=True)
-class Tiles:
+class TileColumns:
     """Configurations of tiled products as columns.
 
     Attributes:
@@ -54,20 +54,20 @@ class Tiles:
     def __len__(self) -> int:
         return len(self.m)
 
-    def take(self, rows: NDArray[np.int64]) -> Tiles:
-        return Tiles(**{name: values[rows] for name, values in vars(self).items()})
+    def take(self, rows: NDArray[np.int64]) -> TileColumns:
+        return TileColumns(**{name: values[rows] for name, values in vars(self).items()})
 
 
-def tiles_of(configurations: Sequence[Configuration]) -> Tiles:
+def tiles_of(configurations: Sequence[Configuration]) -> TileColumns:
     """Columns of configurations of the kinds that GPUs run."""
     rows = [list(_row(one)) for one in configurations]
     columns = np.array(rows, dtype=np.float64).reshape(-1, 9).T.copy()
-    return Tiles(*columns)
+    return TileColumns(*columns)
 
 
 def _row(one: Configuration) -> Iterator[float]:
-    """A row of :class:`Tiles`; what a kind leaves to its library is taken as libraries usually
-    choose it.
+    """A row of :class:`TileColumns`; what a kind leaves to its library is taken as libraries
+    usually choose it.
     """
     m, n = one.number("tile_m"), one.number("tile_n")
     kind = kinds()[one.kind]
@@ -85,7 +85,7 @@ def _row(one: Configuration) -> Iterator[float]:
 
 @final
 @dataclass(frozen=True)
-class Blocks:
+class TileBlocks:
     """What blocks of each configuration hold.
 
     Attributes:
@@ -108,7 +108,7 @@ class Blocks:
     warp_n: F64
 
 
-def blocks_of(tiles: Tiles, device: Device, recipe: Recipe) -> Blocks:
+def blocks_of(tiles: TileColumns, device: Device, recipe: Recipe) -> TileBlocks:
     """Blocks on a device.
 
     Args:
@@ -140,7 +140,7 @@ def blocks_of(tiles: Tiles, device: Device, recipe: Recipe) -> Blocks:
     )
     resident = np.minimum(resident, np.floor(limits.threads / threads))
     over = np.maximum(registers - limits.thread_registers, 0.0) / limits.thread_registers
-    return Blocks(
+    return TileBlocks(
         step_bytes=step,
         shared_bytes=shared,
         registers=registers,
@@ -153,7 +153,7 @@ def blocks_of(tiles: Tiles, device: Device, recipe: Recipe) -> Blocks:
     )
 
 
-def _warps(tiles: Tiles) -> tuple[F64, F64]:
+def _warps(tiles: TileColumns) -> tuple[F64, F64]:
     """Warps along rows and columns: the split whose warps read the fewest operands, none with less
     than 16 rows or 8 columns.
     """
@@ -169,7 +169,7 @@ def _warps(tiles: Tiles) -> tuple[F64, F64]:
     return rows, columns
 
 
-def is_legal(tiles: Tiles, device: Device, recipe: Recipe) -> NDArray[np.bool_]:
+def is_legal(tiles: TileColumns, device: Device, recipe: Recipe) -> NDArray[np.bool_]:
     """Which configurations a device can run: none needs more than a core has.
 
     Registers are an estimate, so that only accumulators that no thread could hold count.

@@ -102,7 +102,7 @@ class TileTables(Strict, frozen=True):
 
 
 @final
-class Grid(Strict, frozen=True):
+class CandidateGrid(Strict, frozen=True):
     """One grid.
 
     Attributes:
@@ -125,9 +125,9 @@ def tile_tables() -> TileTables:
 
 
 @cache
-def grids() -> Mapping[str, Grid]:
+def grids() -> Mapping[str, CandidateGrid]:
     """All grids by name."""
-    return convert(read_toml(FOLDER / "grids.toml"), dict[str, Grid])
+    return convert(read_toml(FOLDER / "grids.toml"), dict[str, CandidateGrid])
 
 
 def matrix_table(architecture: str, compute: str = "") -> TileTable:

@@ -33,7 +33,7 @@ from silicast.kernels.products.candidate_tables import (
 
 if TYPE_CHECKING:
     from silicast.kernels.configuration import Configuration
-    from silicast.kernels.products.blocks import Tiles
+    from silicast.kernels.products.blocks import TileColumns
 
 SWEEP = "sweep"
 TENSILE = "tensile"
@@ -298,7 +298,7 @@ def grid(name: str) -> tuple[Configuration, ...]:
 
 
 @cache
-def grid_tiles(name: str) -> Tiles:
+def grid_tiles(name: str) -> TileColumns:
     """The same as columns."""
     from silicast.kernels.products.blocks import tiles_of
 

@@ -36,7 +36,7 @@ from silicast.kernels.products.gemm_constants import (
 from silicast.kernels.products.gemm_model import (
     ROWS_PER_CHUNK,
     GemmRates,
-    Steps,
+    GemmSteps,
     evaluate,
     stays_in_l2,
 )
@@ -58,7 +58,7 @@ COLUMNS = (
 
 @final
 @dataclass(frozen=True)
-class Setting:
+class GemmSetting:
     """All that rows of one batch share: formats, pipe, constants, candidates, rates."""
 
     recipe: Recipe
@@ -66,7 +66,7 @@ class Setting:
     constants: Mapping[str, float]
     tiles: CandidateTiles
     rates: GemmRates
-    steps: Steps
+    steps: GemmSteps
     quantises: bool
     device: Device
     variant: Variant
@@ -77,7 +77,7 @@ class Setting:
     @staticmethod
     def from_variant(
         variant: Variant, device: Device, constants: Mapping[str, float] | None = None
-    ) -> Setting:
+    ) -> GemmSetting:
         """The setting of one variant on one device.
 
         Raises:
@@ -89,7 +89,7 @@ class Setting:
 
 
 @lru_cache(maxsize=512)
-def _setting(variant: Variant, device: Device) -> Setting:
+def _setting(variant: Variant, device: Device) -> GemmSetting:
     recipe = run_as(recipe_for(variant.dtype), device, variant.kernel)
     pipe = device.matrix_pipe(recipe.compute)
     maker = maker_of(variant, device.architecture)
@@ -99,7 +99,7 @@ def _setting(variant: Variant, device: Device) -> Setting:
     return _make_setting(variant, device, constants)
 
 
-def _make_setting(variant: Variant, device: Device, constants: Mapping[str, float]) -> Setting:
+def _make_setting(variant: Variant, device: Device, constants: Mapping[str, float]) -> GemmSetting:
     recipe = run_as(recipe_for(variant.dtype), device, variant.kernel)
     pipe = device.matrix_pipe(recipe.compute)
     tiles = product_tiles(
@@ -116,9 +116,9 @@ def _make_setting(variant: Variant, device: Device, constants: Mapping[str, floa
     faster = sparse_rate(variant, recipe, device)
     if faster > 1.0:
         rates = sparse_rates(rates, recipe, faster)
-    return Setting(
+    return GemmSetting(
         recipe=recipe, pipe=pipe, constants=constants, tiles=tiles, rates=rates,
-        steps=Steps.from_rates(tiles, rates, constants), quantises=_quantises(variant, recipe),
+        steps=GemmSteps.from_rates(tiles, rates, constants), quantises=_quantises(variant, recipe),
         device=device, variant=variant, measured=measured_format(device, recipe),
         shared_log_sd=_shared_log_sd(recipe, constants), sparse_rate=faster,
     )  # fmt: skip
@@ -147,7 +147,7 @@ def _fold(rows: list[Any]) -> F64:
 
 
 def _expected_chunk(
-    setting: Setting, m: F64, n: F64, k: F64, batch: F64
+    setting: GemmSetting, m: F64, n: F64, k: F64, batch: F64
 ) -> tuple[F64, dict[str, F64]]:
     c, every = setting.constants, (setting.tiles, setting.steps, setting.rates)
     result = evaluate(m, n, k, batch, *every, c)
@@ -188,7 +188,9 @@ def _expectation(times: F64, deciding: F64) -> tuple[F64, F64]:
     return time, near
 
 
-def expected(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> tuple[F64, dict[str, F64]]:
+def expected(
+    setting: GemmSetting, m: F64, n: F64, k: F64, batch: F64
+) -> tuple[F64, dict[str, F64]]:
     """Expected time of every row, and all columns of :class:`Candidates` of its best candidate.
 
     "best" holds the index of the fastest candidate. Arrays of shape (rows,), but for "near", of
@@ -212,7 +214,9 @@ def expected(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> tuple[F64,
     return time, best
 
 
-def estimate(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> tuple[F64, dict[str, F64]]:
+def estimate(
+    setting: GemmSetting, m: F64, n: F64, k: F64, batch: F64
+) -> tuple[F64, dict[str, F64]]:
     """Time as the variant's protocol measures it, and the best candidate's columns."""
     c = setting.constants
     time, best = expected(setting, m, n, k, batch)
@@ -245,20 +249,20 @@ class Gemm(Implementation):
     }
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        setting = Setting.from_variant(batch.variant, device)
+        setting = GemmSetting.from_variant(batch.variant, device)
         return analyse_rows(setting, *_rows(batch))
 
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        return Setting.from_variant(variant, device).shared_log_sd
+        return GemmSetting.from_variant(variant, device).shared_log_sd
 
     def is_measured(self, variant: Variant, device: Device) -> bool:
         """See :meth:`Implementation.is_measured`: each format has constants of its own."""
-        return Setting.from_variant(variant, device).measured
+        return GemmSetting.from_variant(variant, device).measured
 
     def configurations(self, op: Op, device: Device) -> Mapping[str, float]:
         """Tiles that AMD's libraries would take; see :meth:`Implementation.configurations`."""
         device, _ = with_format(device, op.variant.dtype)
-        setting = Setting.from_variant(op.variant, device)
+        setting = GemmSetting.from_variant(op.variant, device)
         compute = setting.recipe.compute
         if not is_tuned(device.architecture, compute):
             return {}
@@ -293,7 +297,7 @@ def _quantises(variant: Variant, recipe: Recipe) -> bool:
     return variant.flag("includes_quantize") and recipe.quantizes
 
 
-def analyse_rows(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> Analysis:
+def analyse_rows(setting: GemmSetting, m: F64, n: F64, k: F64, batch: F64) -> Analysis:
     """The analysis of rows of one setting."""
     rates = setting.rates
     time, best = estimate(setting, m, n, k, batch)
@@ -329,7 +333,7 @@ def analyse_rows(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> Analys
 
 
 def _features(
-    setting: Setting,
+    setting: GemmSetting,
     best: Mapping[str, F64],
     demand: Demand,
     sizes: Mapping[str, F64],
@@ -360,7 +364,7 @@ def _features(
     return features
 
 
-def _independent_log_sd(setting: Setting, time: F64, batch: F64) -> F64:
+def _independent_log_sd(setting: GemmSetting, time: F64, batch: F64) -> F64:
     """Of each row; batches may be less certain, and a call from the host adds the host's own
     spread, by its share of the time.
     """
@@ -377,7 +381,7 @@ def _independent_log_sd(setting: Setting, time: F64, batch: F64) -> F64:
     return independent_log_sd
 
 
-def _demand(setting: Setting, best: Mapping[str, F64]) -> Demand:
+def _demand(setting: GemmSetting, best: Mapping[str, F64]) -> Demand:
     tile = xp.int64(best["best"])
     steps, cores = setting.steps, setting.rates.cores
     blocks, per_core = best["blocks"], best["per_core"]
@@ -402,7 +406,7 @@ def _of_tile(column: F64, tile: NDArray[Any]) -> F64:
     return take if isinstance(tile, np.ndarray) else take.item()
 
 
-def _quantise_s(setting: Setting, rows: F64, k: F64) -> F64:
+def _quantise_s(setting: GemmSetting, rows: F64, k: F64) -> F64:
     """The kernels before the product that find scales and convert activations."""
     c, rates = setting.constants, setting.rates
     size = rows * k * (rates.c_bytes + rates.a_bytes)

@@ -19,7 +19,7 @@ import numpy as np
 from silicast.core.numerics import F64, exp_fixed, folded, log_fixed
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.products.candidates import amd_sides, amd_tiles
-from silicast.kernels.products.gemm_model import GemmRates, Steps, evaluate
+from silicast.kernels.products.gemm_model import GemmRates, GemmSteps, evaluate
 
 PHYSICS = "gemm_choice"
 
@@ -85,7 +85,7 @@ def likeliest(
     """
     tiles = amd_tiles(k_bytes)
     m, n, k, batch = sizes
-    steps = Steps.from_rates(tiles, rates, constants)
+    steps = GemmSteps.from_rates(tiles, rates, constants)
     time = evaluate(m, n, k, batch, tiles, steps, rates, constants).time
     flat = m[0], n[0], k[0], batch[0]
     near = time.min(axis=0) / time

@@ -10,7 +10,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.physics.constants import constants_of, load_physics, measured_constants
 from silicast.workload.graphs.op import Variant
 from silicast.workload.libraries.catalog import kernel_rule
-from silicast.workload.libraries.library_file import Facts, KernelRule
+from silicast.workload.libraries.library_file import KernelRule, RuleFacts
 
 PHYSICS = "gemm"
 
@@ -100,7 +100,7 @@ def rule_of(variant: Variant, architecture: str) -> KernelRule:
     """
     if is_batched_call(variant.kernel):
         return NO_RULE
-    return kernel_rule("gemm", Facts.from_variant(variant, architecture)) or NO_RULE
+    return kernel_rule("gemm", RuleFacts.from_variant(variant, architecture)) or NO_RULE
 
 
 def maker_of(variant: Variant, architecture: str) -> str:

@@ -135,7 +135,7 @@ def _widen_s(device: Device, recipe: Recipe, pipe: str, c: Mapping[str, float]) 
 
 @final
 @dataclass(frozen=True)
-class Steps:
+class GemmSteps:
     """What does not depend on the shape: one main-loop step of each tile, columns (candidates, 1).
 
     Attributes:
@@ -164,7 +164,7 @@ class Steps:
     split_s: float | F64
 
     @staticmethod
-    def from_rates(tiles: CandidateTiles, rates: GemmRates, c: Mapping[str, float]) -> Steps:
+    def from_rates(tiles: CandidateTiles, rates: GemmRates, c: Mapping[str, float]) -> GemmSteps:
         """Steps of all tiles. Operands on their way to the pipe overlap with it only in part."""
         depth = tiles.k_bytes / rates.a_bytes
         area = tiles.m * tiles.n
@@ -179,7 +179,7 @@ class Steps:
         )
         if rates.widen_s > 0.0:
             tensor_s = tensor_s + tiles.n * (depth * rates.widen_s)
-        return Steps(
+        return GemmSteps(
             depth=depth, operations=operations, tensor_s=tensor_s, bytes=operands * tiles.fetched,
             alone_s=np.maximum(step_s, tensor_s), slots=rates.cores * tiles.resident,
             store_s=area * (rates.c_bytes / (c["store_bytes_per_clock"] * rates.clock_hz)),
@@ -203,7 +203,7 @@ def _own_constants(
 
 
 @final
-class Candidates(Struct, frozen=True):
+class CandidateTimes(Struct, frozen=True):
     """What each candidate would do; arrays (candidates, rows), times in seconds.
 
     Attributes:
@@ -232,10 +232,10 @@ def evaluate(
     k: F64,
     batch: F64,
     tiles: CandidateTiles,
-    steps: Steps,
+    steps: GemmSteps,
     rates: GemmRates,
     c: Mapping[str, float],
-) -> Candidates:
+) -> CandidateTimes:
     """All candidates of rows of shape (1, rows), or of one row of numbers."""
     grid_m = np.ceil(m / tiles.m)
     grid_n = np.ceil(n / tiles.n)
@@ -285,11 +285,11 @@ def evaluate(
         time = np.where(taken, time, time * NOT_TAKEN)
     if tiles.most_rows is not None:
         time = np.where(m <= tiles.most_rows, time, time * NOT_TAKEN)
-    return Candidates(time, blocks, block_steps, per_core, tensor, l2, dram, chain, dram_bytes)
+    return CandidateTimes(time, blocks, block_steps, per_core, tensor, l2, dram, chain, dram_bytes)
 
 
 def _split(
-    blocks: F64, deep: F64, results: F64, steps: Steps, rates: GemmRates
+    blocks: F64, deep: F64, results: F64, steps: GemmSteps, rates: GemmRates
 ) -> tuple[F64, F64, F64]:
     """Blocks, their steps and the cost of adding up, with k split where blocks are too few.
 
@@ -363,7 +363,7 @@ def _dram_bytes(
     grid_m: F64,
     grid_n: F64,
     concurrent: F64,
-    steps: Steps,
+    steps: GemmSteps,
     rates: GemmRates,
     c: Mapping[str, float],
 ) -> F64:

@@ -25,10 +25,10 @@ from silicast.core.decode import Strict
 from silicast.core.dtypes import BITS, Recipe
 from silicast.core.numerics import F64, folded
 from silicast.hardware.device import Device
-from silicast.kernels.experts.routing import Loads
+from silicast.kernels.experts.routing import ExpertLoads
 from silicast.kernels.physics.constants import PhysicsCard
 from silicast.kernels.physics.core_limits import core_limits
-from silicast.kernels.products.blocks import Blocks, Tiles, blocks_of
+from silicast.kernels.products.blocks import TileBlocks, TileColumns, blocks_of
 
 SHARED_BYTES_PER_CLOCK = 128.0
 """32 banks of four bytes, on every architecture since 2012 (CUDA C++ Programming Guide)."""
@@ -66,7 +66,7 @@ class Product:
         sparse: weights are 2:4 sparse.
     """
 
-    loads: Loads
+    loads: ExpertLoads
     columns: float | F64
     depth: float | F64
     sparse: bool = False
@@ -74,7 +74,7 @@ class Product:
     @staticmethod
     def plain(rows: float, columns: float, depth: float, batch: float = 1.0) -> Product:
         """One product, or ``batch`` alike ones."""
-        loads = Loads(np.array([[float(rows)]]), np.array([[float(batch)]]))
+        loads = ExpertLoads(np.array([[float(rows)]]), np.array([[float(batch)]]))
         return Product(loads, columns, depth)
 
     def row_tiles(self, rows: F64) -> F64:
@@ -86,7 +86,7 @@ class Product:
 
 @final
 @dataclass(frozen=True)
-class Steps:
+class TileSteps:
     """What does not depend on the product, arrays of shape (configurations,).
 
     Attributes:
@@ -99,8 +99,8 @@ class Steps:
         peak: operations per second of the whole device.
     """
 
-    tiles: Tiles
-    blocks: Blocks
+    tiles: TileColumns
+    blocks: TileBlocks
     tensor_s: F64
     operand_s: F64
     fetch_s: F64
@@ -115,13 +115,18 @@ class Steps:
     l2_bytes: float
     peak: float
 
-    def take(self, tiles: Tiles, constants: Mapping[str, float]) -> Steps:
+    def take(self, tiles: TileColumns, constants: Mapping[str, float]) -> TileSteps:
         return steps_of(tiles, self.device, self.recipe, constants)
 
 
 def steps_of(
-    tiles: Tiles, device: Device, recipe: Recipe, c: Mapping[str, float], *, sparse: bool = False
-) -> Steps:
+    tiles: TileColumns,
+    device: Device,
+    recipe: Recipe,
+    c: Mapping[str, float],
+    *,
+    sparse: bool = False,
+) -> TileSteps:
     """Steps of configurations on a device.
 
     Args:
@@ -151,7 +156,7 @@ def steps_of(
     multiply = multiply * (1.0 + c["spill_cost"] * blocks.spilled)
     l2 = device.l2.bandwidth_bytes_per_s or c["l2_bytes_per_clock"] * cores * clock
     fetched = 0.5 + 0.5 / tiles.cluster
-    return Steps(
+    return TileSteps(
         tiles=tiles, blocks=blocks, tensor_s=tensor, operand_s=operand,
         fetch_s=blocks.step_bytes * fetched / (l2 / cores * c["l2_efficiency"]),
         multiply_s=multiply,
@@ -206,7 +211,7 @@ class TileTimes:
     launch_s: float
 
 
-def tile_times(product: Product, step: Steps, c: Mapping[str, float]) -> TileTimes:
+def tile_times(product: Product, step: TileSteps, c: Mapping[str, float]) -> TileTimes:
     """Times of one product under each configuration (or of many products under one)."""
     tiles, held = step.tiles, step.blocks
     rows, hit = product.loads.tokens(), np.maximum(product.loads.experts_hit(), 1.0)
@@ -243,7 +248,7 @@ def tile_times(product: Product, step: Steps, c: Mapping[str, float]) -> TileTim
     )  # fmt: skip
 
 
-def _core_s(share: F64, steps: F64, step: Steps, c: Mapping[str, float]) -> tuple[F64, F64]:
+def _core_s(share: F64, steps: F64, step: TileSteps, c: Mapping[str, float]) -> tuple[F64, F64]:
     """Time of the busiest core: full rounds of the blocks that it holds, and a last one; and of
     every core, were all busy alike.
     """
@@ -261,7 +266,7 @@ def _core_s(share: F64, steps: F64, step: Steps, c: Mapping[str, float]) -> tupl
     return busiest, even
 
 
-def _together_s(count: F64, step: Steps, c: Mapping[str, float]) -> F64:
+def _together_s(count: F64, step: TileSteps, c: Mapping[str, float]) -> F64:
     """One step of each of ``count`` blocks on a core, whose waits hide behind each other's work."""
     issue = c["issue_clocks"] / step.clock_hz
     busy = np.maximum(step.multiply_s, step.fetch_s) * count
@@ -277,7 +282,7 @@ def _memory(
     row_tiles: F64,
     column_tiles: F64,
     share: F64,
-    step: Steps,
+    step: TileSteps,
     c: Mapping[str, float],
 ) -> tuple[F64, F64, F64, F64]:
     """Time of main memory, visits of weights, a group's window and bytes in flight."""

@@ -22,12 +22,12 @@ from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.movement.streaming import element_bytes
 from silicast.kernels.physics.constants import load_physics
-from silicast.kernels.recurrent.recurrent_model import Constants, Estimate, estimate
+from silicast.kernels.recurrent.recurrent_model import Constants, MixerTimes, estimate
 from silicast.kernels.recurrent.recurrent_styles import Kind, Phase, is_known, kind_of, style_of
 from silicast.kernels.recurrent.recurrent_work import (
-    Shape,
+    MixerShape,
+    RecurrentWork,
     Sizes,
-    Work,
     conv_work,
     delta_shape,
     recurrence_work,
@@ -66,7 +66,7 @@ def kinds_of(variant: Variant) -> tuple[Kind, ...]:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Setting:
+class MixerSetting:
     """One kernel's style and its constants on one device."""
 
     style: RecurrentStyle
@@ -74,7 +74,7 @@ class Setting:
     measured: bool
 
 
-class RecurrentMixer(Implementation):
+class RecurrentKernel(Implementation):
     """A mixer of a convolution and a recurrence; subclasses state its shape."""
 
     group: ClassVar[str] = PHYSICS
@@ -83,11 +83,11 @@ class RecurrentMixer(Implementation):
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp16")
 
     @abstractmethod
-    def shape(self, sizes: Sizes, element: int) -> Shape:
+    def shape(self, sizes: Sizes, element: int) -> MixerShape:
         """The mixer's shape; arithmetic that serves integers and float64 arrays."""
 
     @final
-    def work(self, shape: Shape, style: RecurrentStyle, element: int) -> Work:
+    def work(self, shape: MixerShape, style: RecurrentStyle, element: int) -> RecurrentWork:
         """What one kernel does."""
         if style.kind == "conv":
             return conv_work(
@@ -105,7 +105,7 @@ class RecurrentMixer(Implementation):
         """Exact bytes that must move once: rows in and out, weights of the taps, states."""
         return sum(int(work.least_bytes) for work in self._exact(op))
 
-    def _exact(self, op: Op) -> list[Work]:
+    def _exact(self, op: Op) -> list[RecurrentWork]:
         element = element_bytes(op.variant.dtype)
         shape = self.shape(dict(op.dims), element)
         phase, variant = phase_of(op.variant), op.variant
@@ -120,13 +120,15 @@ class RecurrentMixer(Implementation):
         return self.analyse_with(batch, device, settings)
 
     @final
-    def analyse_with(self, batch: OpBatch, device: Device, settings: list[Setting]) -> Analysis:
+    def analyse_with(
+        self, batch: OpBatch, device: Device, settings: list[MixerSetting]
+    ) -> Analysis:
         """As :meth:`analyse`, with given constants: for fitting them."""
         element = element_bytes(batch.variant.dtype)
         sizes = {name: xp.float64(values) for name, values in batch.dims.items()}
         shape = self.shape(sizes, element)
         parts = [
-            _Kernel(
+            _MixerKernel(
                 setting,
                 work := self.work(shape, setting.style, element),
                 estimate(
@@ -168,14 +170,14 @@ class RecurrentMixer(Implementation):
 
 
 @lru_cache(maxsize=4096)
-def setting_of(family: str, kind: Kind, variant: Variant, device: Device) -> Setting:
+def setting_of(family: str, kind: Kind, variant: Variant, device: Device) -> MixerSetting:
     """The style of a kernel and its constants on ``device``."""
     physics = load_physics(PHYSICS)
     style = style_of(family, kind, phase_of(variant), variant, device.architecture)
     architecture = physics.architectures.get(device.architecture, {})
     table = physics.constants(device.architecture)
     measured = f"{style.name}.launch_s" in architecture
-    return Setting(style, constants_of(table, style.name), measured)
+    return MixerSetting(style, constants_of(table, style.name), measured)
 
 
 def constants_of(table: Mapping[str, float], style: str) -> dict[str, float]:
@@ -194,15 +196,15 @@ def constants_of(table: Mapping[str, float], style: str) -> dict[str, float]:
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Kernel:
+class _MixerKernel:
     """One of the mixer's kernels, predicted."""
 
-    setting: Setting
-    work: Work
-    found: Estimate
+    setting: MixerSetting
+    work: RecurrentWork
+    found: MixerTimes
 
 
-def _analysis(parts: list[_Kernel], variant: Variant, device: Device) -> Analysis:
+def _analysis(parts: list[_MixerKernel], variant: Variant, device: Device) -> Analysis:
     """One kernel after another: times, bounds and demands add up."""
     time = _sum([part.found.time for part in parts])
     styles = " + ".join(part.setting.style.name for part in parts)
@@ -253,7 +255,7 @@ def _analysis(parts: list[_Kernel], variant: Variant, device: Device) -> Analysi
     )
 
 
-def _forced(work: Work, device: Device) -> F64:
+def _forced(work: RecurrentWork, device: Device) -> F64:
     """Bytes that no L2 saves: a byte kept there saves two transfers where it is read and written,
     and every different byte beyond its capacity moves at least once.
     """
@@ -285,31 +287,31 @@ sequences where they differ."""
 
 @register
 @final
-class Gdn(RecurrentMixer):
+class Gdn(RecurrentKernel):
     """Key heads are shared by groups of value heads; one gate and one rate a value head."""
 
     family: ClassVar[str] = "gdn"
     dims: ClassVar[Mapping[str, tuple[int, int]]] = DELTA_DIMS
 
-    def shape(self, sizes: Sizes, element: int) -> Shape:
+    def shape(self, sizes: Sizes, element: int) -> MixerShape:
         return delta_shape(sizes, element, gate_per_channel=False)
 
 
 @register
 @final
-class Kda(RecurrentMixer):
+class Kda(RecurrentKernel):
     """Queries, keys and values are convolved apart: three kernels, timed as one."""
 
     family: ClassVar[str] = "kda"
     dims: ClassVar[Mapping[str, tuple[int, int]]] = DELTA_DIMS
 
-    def shape(self, sizes: Sizes, element: int) -> Shape:
+    def shape(self, sizes: Sizes, element: int) -> MixerShape:
         return delta_shape(sizes, element, gate_per_channel=True)
 
 
 @register
 @final
-class Mamba2(RecurrentMixer):
+class Mamba2(RecurrentKernel):
     """``seq_len``: new tokens of the longest sequence; ``num_tokens``, optional: of all of them."""
 
     family: ClassVar[str] = "mamba2"
@@ -324,5 +326,5 @@ class Mamba2(RecurrentMixer):
         "d_conv": (1, 64),
     }
 
-    def shape(self, sizes: Sizes, element: int) -> Shape:
+    def shape(self, sizes: Sizes, element: int) -> MixerShape:
         return ssm_shape(sizes, element)

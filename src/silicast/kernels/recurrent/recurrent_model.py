@@ -20,13 +20,13 @@ from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.physics.device_rates import cache_rate, data_rate
-from silicast.kernels.recurrent.recurrent_work import Shape, Work
+from silicast.kernels.recurrent.recurrent_work import MixerShape, RecurrentWork
 
 Constants = Mapping[str, float]
 
 
 @final
-class Estimate(Struct, frozen=True):
+class MixerTimes(Struct, frozen=True):
     """Times of one kernel, arrays of shape (n,), seconds; bytes from DRAM and through the L2."""
 
     time: F64
@@ -39,7 +39,7 @@ class Estimate(Struct, frozen=True):
     moved_bytes: F64
 
 
-def chunks_of(shape: Shape, chunk: Any) -> tuple[F64, F64]:
+def chunks_of(shape: MixerShape, chunk: Any) -> tuple[F64, F64]:
     """Chunks of the longest sequence and of all sequences together; arrays of shape (n,).
 
     Where sequences differ, each is taken to leave half a chunk empty.
@@ -52,8 +52,14 @@ def chunks_of(shape: Shape, chunk: Any) -> tuple[F64, F64]:
 
 
 def estimate(
-    shape: Shape, work: Work, chunk: Any, align: Any, device: Device, c: Constants, cache: str
-) -> Estimate:
+    shape: MixerShape,
+    work: RecurrentWork,
+    chunk: Any,
+    align: Any,
+    device: Device,
+    c: Constants,
+    cache: str,
+) -> MixerTimes:
     """Time of one kernel under the constants of its style.
 
     Args:
@@ -97,7 +103,7 @@ def estimate(
     # kernels that a campaign launched one by one
     launch_s = c["launch_s"] * (c["module_host"] if device.default_host else 1.0)
     time = launch_s + first + (largest + c["serial"] * others) * uneven
-    return Estimate(time, memory, core, chain, blocks, rounds, dram_bytes, moved)
+    return MixerTimes(time, memory, core, chain, blocks, rounds, dram_bytes, moved)
 
 
 def _missing(moved: F64, device: Device, c: Constants) -> F64:

@@ -10,7 +10,7 @@ import msgspec
 
 from silicast.workload.graphs.op import Variant
 from silicast.workload.libraries.catalog import ANY, kernel_rule, library, recurrent_styles
-from silicast.workload.libraries.library_file import Facts, RecurrentStyle
+from silicast.workload.libraries.library_file import RecurrentStyle, RuleFacts
 
 Phase = Literal["context", "generation", "verify"]
 Kind = Literal["conv", "scan"]
@@ -44,7 +44,7 @@ def style_of(
     >>> style_of("gdn", "scan", "context", Variant(), "hopper").name
     'delta_flashinfer'
     """
-    rule = kernel_rule(family, Facts.from_variant(variant, architecture, phase=phase), kind)
+    rule = kernel_rule(family, RuleFacts.from_variant(variant, architecture, phase=phase), kind)
     assert rule is not None, "catalog/libraries/any.toml has a rule for every kernel"
     style = recurrent_styles()[rule.style]
     campaign = family == "gdn" and bool(variant.kernel or variant.version)

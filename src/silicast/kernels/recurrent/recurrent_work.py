@@ -18,7 +18,7 @@ Sizes = Mapping[str, Any]
 
 
 @final
-class Shape(Struct, frozen=True):
+class MixerShape(Struct, frozen=True):
     """A mixer in the terms that all of them share; whole numbers or float64 arrays.
 
     Attributes:
@@ -46,7 +46,7 @@ class Shape(Struct, frozen=True):
     chunk: Any
 
 
-def delta_shape(sizes: Sizes, element: int, *, gate_per_channel: bool) -> Shape:
+def delta_shape(sizes: Sizes, element: int, *, gate_per_channel: bool) -> MixerShape:
     """The delta rule: a state of key x value channels a value head.
 
     Products: key times state, the rank-one update and query times state, 2 operations each.
@@ -54,7 +54,7 @@ def delta_shape(sizes: Sizes, element: int, *, gate_per_channel: bool) -> Shape:
     keys, values = sizes["num_k_heads"], sizes["num_v_heads"]
     dk, dv = sizes["head_k_dim"], sizes["head_v_dim"]
     gate = dk + 1 if gate_per_channel else 2
-    return Shape(
+    return MixerShape(
         sequences=sizes["batch_size"],
         longest=sizes["seq_len"],
         tokens=sizes.get("num_tokens", sizes["batch_size"] * sizes["seq_len"]),
@@ -70,7 +70,7 @@ def delta_shape(sizes: Sizes, element: int, *, gate_per_channel: bool) -> Shape:
     )
 
 
-def ssm_shape(sizes: Sizes, element: int) -> Shape:
+def ssm_shape(sizes: Sizes, element: int) -> MixerShape:
     """Mamba 2: a state of head_dim x d_state a head, input and output projections by group.
 
     Products: the rank-one update and the readout, 2 operations each.
@@ -78,7 +78,7 @@ def ssm_shape(sizes: Sizes, element: int) -> Shape:
     heads, width, state = sizes["nheads"], sizes["head_dim"], sizes["d_state"]
     groups = sizes["n_groups"]
     inner = heads * width
-    return Shape(
+    return MixerShape(
         sequences=sizes["batch_size"],
         longest=sizes["seq_len"],
         tokens=sizes.get("num_tokens", sizes["batch_size"] * sizes["seq_len"]),
@@ -95,7 +95,7 @@ def ssm_shape(sizes: Sizes, element: int) -> Shape:
 
 
 @final
-class Work(Struct, frozen=True):
+class RecurrentWork(Struct, frozen=True):
     """One kernel: whole numbers or float64 arrays of shape (n,).
 
     Attributes:
@@ -119,7 +119,9 @@ class Work(Struct, frozen=True):
     lanes: Any
 
 
-def conv_work(shape: Shape, element: int, *, keys_only: bool, every_state: bool) -> Work:
+def conv_work(
+    shape: MixerShape, element: int, *, keys_only: bool, every_state: bool
+) -> RecurrentWork:
     """A causal convolution: each channel of a token in and out, and taps - 1 tokens of state.
 
     Args:
@@ -132,7 +134,7 @@ def conv_work(shape: Shape, element: int, *, keys_only: bool, every_state: bool)
     rows = shape.tokens * channels * (2 * element)
     held = shape.sequences * channels * ((shape.taps - 1) * element)
     written = shape.tokens * channels * ((shape.taps - 1) * element) if every_state else held
-    return Work(
+    return RecurrentWork(
         flops=shape.tokens * channels * (2 * shape.taps),
         least_bytes=rows + channels * (shape.taps * element),
         # queries, keys and values may go through the same buffers one after another
@@ -145,7 +147,7 @@ def conv_work(shape: Shape, element: int, *, keys_only: bool, every_state: bool)
     )
 
 
-def recurrence_work(shape: Shape, element: int, *, states: str) -> Work:
+def recurrence_work(shape: MixerShape, element: int, *, states: str) -> RecurrentWork:
     """The recurrence of all heads.
 
     Args:
@@ -162,7 +164,7 @@ def recurrence_work(shape: Shape, element: int, *, states: str) -> Work:
         "every": held + shape.tokens * shape.lanes * shape.state * STATE_BYTES,
         "once": held,
     }[states]
-    return Work(
+    return RecurrentWork(
         flops=shape.tokens * shape.lanes * shape.products,
         least_bytes=rows + (held if states in ("scan", "once") else 2 * held),
         unique_bytes=rows + held,

@@ -49,7 +49,7 @@ from silicast.kernels.registry import implementation_for
 from silicast.kernels.rows.pass_chain import SMALL, Chain, Pass
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 from silicast.workload.libraries.catalog import kernel_rule
-from silicast.workload.libraries.library_file import Facts
+from silicast.workload.libraries.library_file import RuleFacts
 
 GROUP = "chains"
 BACKWARD, BOTH = "backward", "both"
@@ -121,7 +121,7 @@ class Least(Struct, frozen=True):
 
 
 @final
-class Call(Struct, frozen=True):
+class RowCall(Struct, frozen=True):
     """How an op is called.
 
     Attributes:
@@ -158,7 +158,7 @@ class ChainedKernel(Implementation):
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp16", "fp32")
 
     @abstractmethod
-    def chain(self, sizes: Sizes, call: Call) -> Chain:
+    def chain(self, sizes: Sizes, call: RowCall) -> Chain:
         """The passes of both directions, and their tensors."""
 
     @abstractmethod
@@ -172,18 +172,18 @@ class ChainedKernel(Implementation):
 
     def provider(self, variant: Variant) -> str:
         """Whose kernels a variant's library runs: one of the styles."""
-        rule = kernel_rule(self.family, Facts.from_variant(variant))
+        rule = kernel_rule(self.family, RuleFacts.from_variant(variant))
         return rule.style if rule is not None else EAGER
 
     def style(self, variant: Variant, device: Device) -> str:  # noqa: ARG002
         return self.provider(variant)
 
     @final
-    def call(self, variant: Variant, device: Device) -> Call:
+    def call(self, variant: Variant, device: Device) -> RowCall:
         """How a variant is called on a device."""
         workspace = int(self.constants(device)["workspace_mib"] * 2**20)
         size = element_bytes(variant.dtype)
-        return Call(self.provider(variant), variant, size, device.cores, workspace)
+        return RowCall(self.provider(variant), variant, size, device.cores, workspace)
 
     @final
     def peak_bytes(self, batch: OpBatch, device: Device) -> Any:
@@ -268,7 +268,7 @@ class ChainedKernel(Implementation):
 
 
 def _host_s(
-    chain: Chain, direction: Direction, call: Call, rates: StreamingRates, c: Mapping[str, float]
+    chain: Chain, direction: Direction, call: RowCall, rates: StreamingRates, c: Mapping[str, float]
 ) -> F64:
     """What the host takes, less what a flush of the cache hides of it."""
     who = call.style if call.style == BY_HAND else EAGER

@@ -21,7 +21,7 @@ from silicast.kernels.rows.chain_model import (
     EAGER,
     FUSED,
     PER_ROW,
-    Call,
+    RowCall,
 )
 from silicast.kernels.rows.pass_chain import Chain
 from silicast.kernels.rows.row_kernel import Gradient, RowKernel, forward_of
@@ -63,7 +63,7 @@ class CrossEntropy(RowKernel):
         n = rows * sizes["vocab"]
         return Gradient(rows * size, 0 * rows, 3 * n, n * size)
 
-    def chain(self, sizes: Sizes, call: Call) -> Chain:
+    def chain(self, sizes: Sizes, call: RowCall) -> Chain:
         c, size = Chain(), call.size
         rows, vocab = sizes["rows"], sizes["vocab"]
         n = rows * vocab

@@ -14,8 +14,8 @@ from silicast.core import xp
 from silicast.core.numerics import exp_fixed
 from silicast.kernels.movement.streaming import Sizes, Stream, element_bytes
 from silicast.kernels.registry import register
-from silicast.kernels.rows.chain_model import ACCUMULATED, BY_HAND, EAGER, FUSED, Call
-from silicast.kernels.rows.pass_chain import Chain, Tensor
+from silicast.kernels.rows.chain_model import ACCUMULATED, BY_HAND, EAGER, FUSED, RowCall
+from silicast.kernels.rows.pass_chain import Chain, PassTensor
 from silicast.kernels.rows.row_kernel import Gradient, RowKernel
 from silicast.workload.graphs.op import Variant
 
@@ -61,7 +61,7 @@ class Embedding(RowKernel):
         row, tokens = sizes["hidden"] * element_bytes(variant.dtype), sizes["tokens"]
         return Gradient(tokens * row, distinct_rows(sizes) * row, tokens * sizes["hidden"])
 
-    def chain(self, sizes: Sizes, call: Call) -> Chain:
+    def chain(self, sizes: Sizes, call: RowCall) -> Chain:
         c, size, tokens = Chain(), call.size, sizes["tokens"]
         hidden, vocab = sizes["hidden"], sizes.get("vocab", tokens)
         n, all_rows = tokens * hidden, sizes.get("vocab", 0 * tokens) * hidden
@@ -73,7 +73,7 @@ class Embedding(RowKernel):
         c.tensor(all_rows, size)
         before, dy = c.gradient(all_rows, size), c.gradient(n, size)
         indices = c.tensor(tokens, INDEX_BYTES)
-        read = Tensor(distinct, size)
+        read = PassTensor(distinct, size)
         eager = call.style == EAGER
         if call.style == FUSED:
             stream = self.stream(sizes, call.variant)
@@ -84,7 +84,9 @@ class Embedding(RowKernel):
         d_table = c.run("pointwise", (), all_rows, size)
         if eager:
             c.small(SORT_KERNELS)
-            parts = Tensor((used * 0.5 + xp.maximum(tokens / PART_ROWS, used * 0.5)) * hidden, FP32)
+            parts = PassTensor(
+                (used * 0.5 + xp.maximum(tokens / PART_ROWS, used * 0.5)) * hidden, FP32
+            )
             c.into("sum_rows", (dy,), (parts,), work=n)
             c.into("sum_rows", (parts,), (read,), work=parts.elements)
         else:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, final
 
 from silicast.kernels.movement.streaming import Sizes, element_bytes
 from silicast.kernels.registry import register
-from silicast.kernels.rows.chain_model import BY_HAND, COMPILED, Call, ChainedKernel, Least
+from silicast.kernels.rows.chain_model import BY_HAND, COMPILED, ChainedKernel, Least, RowCall
 from silicast.kernels.rows.pass_chain import Chain
 from silicast.workload.graphs.op import Variant
 
@@ -47,7 +47,7 @@ class GatedMlpChain(ChainedKernel):
             products_back=back,
         )
 
-    def chain(self, sizes: Sizes, call: Call) -> Chain:
+    def chain(self, sizes: Sizes, call: RowCall) -> Chain:
         c, size = Chain(), call.size
         m, h, i = (sizes[name] for name in ("tokens", "hidden", "intermediate"))
         one_kernel = call.style in (BY_HAND, COMPILED)

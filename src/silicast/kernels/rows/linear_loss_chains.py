@@ -15,8 +15,8 @@ from silicast.core import xp
 from silicast.core.numerics import ceil_div
 from silicast.kernels.movement.streaming import Sizes, element_bytes
 from silicast.kernels.registry import register
-from silicast.kernels.rows.chain_model import BY_HAND, Call, ChainedKernel, Least
-from silicast.kernels.rows.pass_chain import Chain, Tensor
+from silicast.kernels.rows.chain_model import BY_HAND, ChainedKernel, Least, RowCall
+from silicast.kernels.rows.pass_chain import Chain, PassTensor
 from silicast.kernels.rows.softmax import log_softmax, softmax_gradient
 from silicast.workload.graphs.op import Variant
 
@@ -39,7 +39,7 @@ class LinearCrossEntropyChain(ChainedKernel):
         """Input and weight in; their gradients out. Logits may stay on the chip."""
         return _least(sizes["tokens"], sizes, element_bytes(variant.dtype))
 
-    def chain(self, sizes: Sizes, call: Call) -> Chain:
+    def chain(self, sizes: Sizes, call: RowCall) -> Chain:
         c, size = Chain(), call.size
         tokens, hidden, vocab = (sizes[name] for name in ("tokens", "hidden", "vocab"))
         c.tensor(tokens * 0 + 1, call.workspace_bytes)
@@ -110,7 +110,7 @@ class LinearPreferenceLossChain(ChainedKernel):
         """As of a linear layer with one loss."""
         return _least(sizes["sequences"] * sizes["length"], sizes, element_bytes(variant.dtype))
 
-    def chain(self, sizes: Sizes, call: Call) -> Chain:
+    def chain(self, sizes: Sizes, call: RowCall) -> Chain:
         c, size, wide = Chain(), call.size, FP32_BYTES
         hidden, vocab = sizes["hidden"], sizes["vocab"]
         tokens = sizes["sequences"] * sizes["length"]
@@ -153,7 +153,7 @@ class LinearPreferenceLossChain(ChainedKernel):
         return c
 
     @staticmethod
-    def _in_chunks(c: Chain, sizes: Sizes, size: int, before: Tensor) -> Chain:
+    def _in_chunks(c: Chain, sizes: Sizes, size: int, before: PassTensor) -> Chain:
         """A pair at a time, compiled: log-probabilities are kept in fp32 for their gradient."""
         hidden, vocab, wide = sizes["hidden"], sizes["vocab"], FP32_BYTES
         tokens = sizes["sequences"] * sizes["length"]

@@ -28,11 +28,11 @@ from silicast.kernels.rows.chain_model import (
     BY_HAND,
     COMPILED,
     EAGER,
-    Call,
     Direction,
+    RowCall,
     spilled_of_rows,
 )
-from silicast.kernels.rows.pass_chain import Chain, Tensor
+from silicast.kernels.rows.pass_chain import Chain, PassTensor
 from silicast.kernels.rows.row_kernel import Gradient, RowKernel
 from silicast.workload.graphs.op import OpBatch, Variant
 
@@ -87,7 +87,7 @@ class _Norm(RowKernel):
         return analysis
 
     @final
-    def chain(self, sizes: Sizes, call: Call) -> Chain:
+    def chain(self, sizes: Sizes, call: RowCall) -> Chain:
         """Operands, their gradients of a step before, and the passes of the style."""
         c, size = Chain(), call.size
         rows, hidden = sizes["tokens"], sizes["hidden"]
@@ -117,7 +117,7 @@ class _Norm(RowKernel):
                 c.run("pointwise", (both,), elements, size)
         return c
 
-    def _operator(self, c: Chain, x: Tensor, dy: Tensor, sizes: Sizes) -> Tensor:
+    def _operator(self, c: Chain, x: PassTensor, dy: PassTensor, sizes: Sizes) -> PassTensor:
         """A framework's operator, which sweeps rows twice, and its gradient up to the releases that
         the library states.
         """
@@ -132,8 +132,13 @@ class _Norm(RowKernel):
         return dx
 
     def _at_once(
-        self, c: Chain, x: tuple[Tensor, ...], dy: tuple[Tensor, ...], sizes: Sizes, call: Call
-    ) -> Tensor:
+        self,
+        c: Chain,
+        x: tuple[PassTensor, ...],
+        dy: tuple[PassTensor, ...],
+        sizes: Sizes,
+        call: RowCall,
+    ) -> PassTensor:
         """A kernel by rows for either direction, which takes a residual along."""
         rows, hidden = sizes["tokens"], sizes["hidden"]
         elements, size = x[0].elements, x[0].size
@@ -172,7 +177,7 @@ class _Norm(RowKernel):
         c.small(1)
         return dx
 
-    def _written_out(self, c: Chain, x: Tensor, dy: Tensor) -> Tensor:
+    def _written_out(self, c: Chain, x: PassTensor, dy: PassTensor) -> PassTensor:
         """The gradient of ``x`` in a model's own code; only norms that are no operator have it."""
         raise NotImplementedError
 
@@ -206,7 +211,7 @@ class RmsNorm(_Norm):
             reread_bytes=elements * size if self.is_scalar(variant) else None,
         )
 
-    def _written_out(self, c: Chain, x: Tensor, dy: Tensor) -> Tensor:
+    def _written_out(self, c: Chain, x: PassTensor, dy: PassTensor) -> PassTensor:
         n, size, wide = x.elements, x.size, FP32_BYTES
         narrow = size < wide
         x32 = c.run("pointwise", (x,), n, wide) if narrow else x
@@ -240,7 +245,7 @@ class RmsNorm(_Norm):
         # the mean of squares
         d_mean = c.run("broadcast", (), n, wide)
         twice = c.run("pointwise", (x32,), n, wide)
-        power: tuple[Tensor, ...] = (twice,)
+        power: tuple[PassTensor, ...] = (twice,)
         if narrow:  # the first power is a copy, which lives to the end of the expression
             twice = c.run("pointwise", (twice,), n, wide)
             power = (*power, twice)

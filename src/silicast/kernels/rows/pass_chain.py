@@ -24,7 +24,7 @@ PRODUCT = "product"
 
 
 @final
-class Tensor:
+class PassTensor:
     """``elements`` of ``size`` bytes each, ``bytes`` in all; two of the same size are two tensors.
     Never changed.
     """
@@ -56,8 +56,8 @@ class Pass(Struct, frozen=True, eq=False):
     """
 
     kind: str
-    reads: tuple[Tensor, ...]
-    writes: tuple[Tensor, ...]
+    reads: tuple[PassTensor, ...]
+    writes: tuple[PassTensor, ...]
     work: Any
     again: Any = None
     swept_bytes: Any = 0
@@ -94,14 +94,14 @@ class Chain:
         self._of_gradients: Any = 0
         self._is_backward = False
 
-    def tensor(self, elements: Any, size: int) -> Tensor:
+    def tensor(self, elements: Any, size: int) -> PassTensor:
         """Allocates a tensor: an operand, or what a pass that follows writes."""
-        tensor = Tensor(elements, size)
+        tensor = PassTensor(elements, size)
         self.live_bytes = self.live_bytes + tensor.bytes
         self.peak_bytes = xp.maximum(self.peak_bytes, self.live_bytes)
         return tensor
 
-    def gradient(self, elements: Any, size: int) -> Tensor:
+    def gradient(self, elements: Any, size: int) -> PassTensor:
         """A gradient that is there before the call: of the result, or of a step before. A forward
         pass alone has none; all are stated before the first pass.
         """
@@ -109,20 +109,24 @@ class Chain:
         return self.tensor(elements, size)
 
     @staticmethod
-    def view(elements: Any, size: int) -> Tensor:
+    def view(elements: Any, size: int) -> PassTensor:
         """A part of a tensor that is there."""
-        return Tensor(elements, size)
+        return PassTensor(elements, size)
 
     def run(
-        self, kind: str, reads: tuple[Tensor, ...], elements: Any, size: int, **more: Any
-    ) -> Tensor:
+        self, kind: str, reads: tuple[PassTensor, ...], elements: Any, size: int, **more: Any
+    ) -> PassTensor:
         """A pass whose result is a new tensor."""
         tensor = self.tensor(elements, size)
         self.into(kind, reads, (tensor,), **more)
         return tensor
 
     def into(
-        self, kind: str, reads: tuple[Tensor, ...], writes: tuple[Tensor, ...] = (), **more: Any
+        self,
+        kind: str,
+        reads: tuple[PassTensor, ...],
+        writes: tuple[PassTensor, ...] = (),
+        **more: Any,
     ) -> None:
         """A pass that writes tensors that are there; without any, sums too small to count."""
         if "work" not in more:
@@ -133,13 +137,13 @@ class Chain:
 
     def multiply(
         self,
-        left: Tensor,
-        right: Tensor,
+        left: PassTensor,
+        right: PassTensor,
         sizes: tuple[Any, Any, Any],
-        into: Tensor | None = None,
+        into: PassTensor | None = None,
         size: int = 0,
         times: Any = 1,
-    ) -> Tensor:
+    ) -> PassTensor:
         """A product of matrices of ``sizes`` (m, n, k), into a tensor or a new one."""
         m, n, _ = sizes
         tensor = into if into is not None else self.tensor(m * n, size or left.size)
@@ -151,7 +155,7 @@ class Chain:
         if count:
             self.into(SMALL, (), (), work=0, times=count)
 
-    def drop(self, *tensors: Tensor) -> None:
+    def drop(self, *tensors: PassTensor) -> None:
         for each in tensors:
             self.live_bytes = self.live_bytes - each.bytes
 

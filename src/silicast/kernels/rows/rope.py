@@ -13,8 +13,8 @@ from typing import ClassVar, final
 
 from silicast.kernels.movement.streaming import Sizes, Stream, element_bytes
 from silicast.kernels.registry import register
-from silicast.kernels.rows.chain_model import EAGER, FUSED, Call
-from silicast.kernels.rows.pass_chain import Chain, Tensor
+from silicast.kernels.rows.chain_model import EAGER, FUSED, RowCall
+from silicast.kernels.rows.pass_chain import Chain, PassTensor
 from silicast.kernels.rows.row_kernel import Gradient, RowKernel
 from silicast.workload.graphs.op import Variant
 
@@ -65,7 +65,7 @@ class Rope(RowKernel):
         table = sizes["tokens"] * sizes["head_dim"] * size
         return Gradient(n * size + table, n * size, 3 * n)
 
-    def chain(self, sizes: Sizes, call: Call) -> Chain:
+    def chain(self, sizes: Sizes, call: RowCall) -> Chain:
         c, size, tokens = Chain(), call.size, sizes["tokens"]
         c.tensor(sizes["tokens"] * 0 + 1, call.workspace_bytes)  # angles are a matrix product
         each = tokens * sizes["head_dim"]
@@ -101,12 +101,12 @@ class Rope(RowKernel):
         return c
 
     @staticmethod
-    def _rotated(c: Chain, operands: list[Tensor], table: tuple[Tensor, ...]) -> None:
+    def _rotated(c: Chain, operands: list[PassTensor], table: tuple[PassTensor, ...]) -> None:
         for x in operands:
             n, size = x.elements, x.size
             direct = c.run("strided", (x, table[0]), n, size)
-            negative = c.run("strided", (Tensor(n // 2, size),), n // 2, size)
-            swapped = c.run("concatenate", (negative, Tensor(n - n // 2, size)), n, size)
+            negative = c.run("strided", (PassTensor(n // 2, size),), n // 2, size)
+            swapped = c.run("concatenate", (negative, PassTensor(n - n // 2, size)), n, size)
             c.drop(negative)
             turned = c.run("strided", (swapped, table[1]), n, size)
             c.drop(swapped)
@@ -114,16 +114,16 @@ class Rope(RowKernel):
             c.drop(direct, turned)
 
     @staticmethod
-    def _rotated_back(c: Chain, gradients: list[Tensor], table: tuple[Tensor, ...]) -> None:
+    def _rotated_back(c: Chain, gradients: list[PassTensor], table: tuple[PassTensor, ...]) -> None:
         for dy in gradients:
             n, size = dy.elements, dy.size
             half = n // 2
             turned = c.run("strided", (dy, table[1]), n, size)
-            negative = c.run("strided", (Tensor(half, size),), half, size)
+            negative = c.run("strided", (PassTensor(half, size),), half, size)
             slices = []
             for part in (negative, turned):  # zeros, with the slice's gradient copied in
                 slices.append(c.run("pointwise", (), n, size))
-                c.into("strided", (Tensor(half, size),), (Tensor(half, size),), work=half)
+                c.into("strided", (PassTensor(half, size),), (PassTensor(half, size),), work=half)
                 c.drop(part)
             result, other = slices
             c.into("pointwise", (result, other), (result,))
@@ -133,7 +133,7 @@ class Rope(RowKernel):
             c.drop(direct)
 
     @staticmethod
-    def _complex(c: Chain, operands: list[Tensor], table: tuple[Tensor, ...]) -> None:
+    def _complex(c: Chain, operands: list[PassTensor], table: tuple[PassTensor, ...]) -> None:
         """All are cast, all are turned, and all are cast back."""
         wide = [c.run("pointwise", (x,), x.elements, FP32_BYTES) for x in operands]
         turned = [c.run("complex", (x, *table), x.elements, FP32_BYTES) for x in wide]
@@ -142,7 +142,7 @@ class Rope(RowKernel):
         c.drop(*wide, *turned)
 
     @staticmethod
-    def _complex_back(c: Chain, gradients: list[Tensor], table: tuple[Tensor, ...]) -> None:
+    def _complex_back(c: Chain, gradients: list[PassTensor], table: tuple[PassTensor, ...]) -> None:
         """Each is cast, turned back and cast."""
         for dy in gradients:
             wide = c.run("pointwise", (dy,), dy.elements, FP32_BYTES)

@@ -11,7 +11,7 @@ from typing import ClassVar, final
 
 from silicast.kernels.movement.streaming import Sizes, Stream, element_bytes
 from silicast.kernels.registry import register
-from silicast.kernels.rows.chain_model import EAGER, FUSED, SUMMED, Call
+from silicast.kernels.rows.chain_model import EAGER, FUSED, SUMMED, RowCall
 from silicast.kernels.rows.pass_chain import Chain
 from silicast.kernels.rows.row_kernel import Gradient, RowKernel
 from silicast.workload.graphs.op import Variant
@@ -47,7 +47,7 @@ class SiluMul(RowKernel):
         whole = n * element_bytes(variant.dtype)
         return Gradient(3 * whole, 2 * whole, n * 8)
 
-    def chain(self, sizes: Sizes, call: Call) -> Chain:
+    def chain(self, sizes: Sizes, call: RowCall) -> Chain:
         c, size, rows = Chain(), call.size, sizes["tokens"]
         half = sizes["width"] // 2
         n = rows * half

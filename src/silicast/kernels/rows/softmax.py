@@ -13,8 +13,8 @@ from typing import Any, ClassVar, final
 from silicast.core import xp
 from silicast.kernels.movement.streaming import Sizes, Stream, element_bytes
 from silicast.kernels.registry import register
-from silicast.kernels.rows.chain_model import EAGER, SUMMED, Call, spilled_of_rows
-from silicast.kernels.rows.pass_chain import Chain, Tensor
+from silicast.kernels.rows.chain_model import EAGER, SUMMED, RowCall, spilled_of_rows
+from silicast.kernels.rows.pass_chain import Chain, PassTensor
 from silicast.kernels.rows.row_kernel import CHAINED, Gradient, RowKernel
 from silicast.workload.graphs.op import Variant
 
@@ -44,7 +44,7 @@ class Softmax(RowKernel):
         whole = elements * element_bytes(variant.dtype)
         return Gradient(2 * whole, whole, elements * 4)
 
-    def chain(self, sizes: Sizes, call: Call) -> Chain:
+    def chain(self, sizes: Sizes, call: RowCall) -> Chain:
         c, rows, cols = Chain(), sizes["rows"], sizes["cols"]
         n = rows * cols
         x, dy = c.tensor(n, call.size), c.gradient(n, call.size)
@@ -79,7 +79,7 @@ def softmax_stream(rows: Any, cols: Any, size: int) -> Stream:
     )
 
 
-def log_softmax(c: Chain, x: Tensor, rows: Any, cols: Any, call: Call) -> Tensor:
+def log_softmax(c: Chain, x: PassTensor, rows: Any, cols: Any, call: RowCall) -> PassTensor:
     """Softmax of rows, or its logarithm."""
     if call.style in CHAINED and call.style != EAGER:
         spilled = rows * spilled_of_rows(cols, 2)
@@ -88,7 +88,9 @@ def log_softmax(c: Chain, x: Tensor, rows: Any, cols: Any, call: Call) -> Tensor
     return c.run(Softmax.family, (x,), x.elements, x.size, stream=stream)
 
 
-def softmax_gradient(c: Chain, dy: Tensor, y: Tensor, rows: Any, cols: Any, call: Call) -> Tensor:
+def softmax_gradient(
+    c: Chain, dy: PassTensor, y: PassTensor, rows: Any, cols: Any, call: RowCall
+) -> PassTensor:
     """Gradient and result in, the operand's gradient out."""
     if call.style != EAGER:
         spilled = rows * spilled_of_rows(cols, 3)

@@ -12,7 +12,7 @@ from typing import ClassVar, final
 from silicast.core import xp
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
-from silicast.kernels.attention.attention_work import Sequences, column, exact_sum
+from silicast.kernels.attention.attention_work import AttentionSequences, column, exact_sum
 from silicast.kernels.attention.sparse_constants import (
     GROUP,
     library_style,
@@ -62,7 +62,7 @@ class TopK(Implementation, CountsRows):
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
         """As :meth:`analyse`, with given constants: for fitting them."""
-        work = Sequences.from_batch(batch, decode=batch.variant.flag("decode"))
+        work = AttentionSequences.from_batch(batch, decode=batch.variant.flag("decode"))
         ratio = work.spread(column(batch, "ratio", 1) * column(batch, "pool", 1))
         k = xp.float64(column(batch, "k", SELECTED))
         rows = work.total(xp.float64(work.q))
@@ -118,9 +118,9 @@ class TopK(Implementation, CountsRows):
         return xp.float64(batch.filled(0)), work.total(each)
 
 
-def _bytes(batch: OpBatch) -> tuple[Sequences, I64]:
+def _bytes(batch: OpBatch) -> tuple[AttentionSequences, I64]:
     """Sequences, and bytes of one of each."""
-    work = Sequences.from_batch(batch, decode=batch.variant.flag("decode"))
+    work = AttentionSequences.from_batch(batch, decode=batch.variant.flag("decode"))
     ratio = work.spread(column(batch, "ratio", 1) * column(batch, "pool", 1))
     scores = seen(work.q, work.kv, ratio)
     remaining = seen(work.q, work.kv, ratio, work.spread(column(batch, "k", SELECTED)))

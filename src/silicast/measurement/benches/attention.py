@@ -60,7 +60,7 @@ class _Heads(Bench):
         return {**kernel, "num_heads": kernel["num_kv_heads"] * kernel["_group"]}
 
 
-class _Attention(_Heads):
+class _AttentionBench(_Heads):
     """Attention of some queries over some keys."""
 
     choices: ClassVar = {"head_dim": (64, 128, 80, 96, 256, 32), "_group": (1, 4, 8, 2)}
@@ -203,7 +203,7 @@ def _stores_scores(kernel: Columns) -> bool:
 
 @register
 @final
-class AttentionPrefill(_Attention):
+class AttentionPrefillBench(_AttentionBench):
     """Attention of many queries: a prompt's, an encoder's, an image's patches. PyTorch aligns the
     causal mask with the first key, so that causal calls have as many keys as queries.
     """
@@ -215,7 +215,7 @@ class AttentionPrefill(_Attention):
         "kv_len": Size(2, 16_384),
         "num_kv_heads": Size(1, 32),
     }
-    choices: ClassVar = {**_Attention.choices, "causal": (True, False)}
+    choices: ClassVar = {**_AttentionBench.choices, "causal": (True, False)}
     tiny_sizes: ClassVar = {"batch": 1, "q_len": 8, "kv_len": 8}
 
     def lengths(self, kernel: Columns) -> tuple[int, int]:
@@ -250,7 +250,7 @@ class AttentionPrefill(_Attention):
 
 @register
 @final
-class AttentionDecode(_Attention):
+class AttentionDecodeBench(_AttentionBench):
     """Attention of one query a sequence over ``kv_len`` cached keys and its own, which are
     contiguous for each sequence. One query has nothing to mask.
     """
@@ -280,7 +280,7 @@ class AttentionDecode(_Attention):
 
 @register
 @final
-class Rope(_Heads):
+class RopeBench(_Heads):
     """One Triton kernel that rotates queries and keys in place, or the usual model code in PyTorch
     (library "torch"): two products, the swapped halves and a sum for each of the two.
     """

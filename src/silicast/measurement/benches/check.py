@@ -148,7 +148,7 @@ def traced_ops(bench: Bench, kernel: Columns, machine: MeasuredMachine) -> list[
     operands, function = bench.operands(kernel, machine), bench.function(kernel)
     tensors = [each for each in operands if isinstance(each, torch.Tensor)]
 
-    class Program(torch.nn.Module):  # type: ignore[misc]
+    class CallModule(torch.nn.Module):  # type: ignore[misc]
         """The call, as a program of its tensors."""
 
         def forward(self, *given: Any) -> Any:
@@ -158,7 +158,7 @@ def traced_ops(bench: Bench, kernel: Columns, machine: MeasuredMachine) -> list[
             )
 
     dtype = "tf32" if kernel.get("dtype") == "tf32" else None
-    graph = graph_of(Program(), tensors, dtype=dtype)
+    graph = graph_of(CallModule(), tensors, dtype=dtype)
     return [node.op for _, node in graph.nodes()]
 
 

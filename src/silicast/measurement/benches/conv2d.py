@@ -25,7 +25,7 @@ BLOCK = 8
 
 @register
 @final
-class Conv2d(Bench):
+class Conv2dBench(Bench):
     """``torch.nn.functional.conv2d`` without a bias, images in PyTorch's default layout (NCHW).
     Images and filters are square, padded to keep the size. A third of the draws are depthwise, as
     in mobile networks.

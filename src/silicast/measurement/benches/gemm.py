@@ -24,7 +24,7 @@ STEP = 16
 
 @register
 @final
-class Gemm(Bench):
+class GemmBench(Bench):
     """``torch.mm`` with the second operand as a linear layer stores it, ``torch.bmm`` for a batch,
     ``torch._scaled_mm`` (fp8, one scale a tensor), ``torch._int_mm`` and ``torch._grouped_mm``.
 

@@ -29,7 +29,7 @@ class _Logits(Bench):
 
 @register
 @final
-class Sampling(_Logits):
+class SamplingBench(_Logits):
     """The largest logit of each row."""
 
     op: ClassVar = "sampling"
@@ -48,7 +48,7 @@ class Sampling(_Logits):
 
 @register
 @final
-class CrossEntropy(_Logits):
+class CrossEntropyBench(_Logits):
     """``torch.nn.functional.cross_entropy`` in eager mode, without the gradient."""
 
     op: ClassVar = "cross_entropy"

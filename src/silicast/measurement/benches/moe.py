@@ -18,7 +18,7 @@ WIDTH = 32
 
 @register
 @final
-class Moe(Bench):
+class MoeBench(Bench):
     """On a GPU two Triton kernels over assignments that are sorted already, and the sum (library
     "triton"); on a CPU PyTorch's model code, a loop over experts (library "torch"). Assignments are
     balanced: experts differ by one at most.

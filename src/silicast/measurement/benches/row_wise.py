@@ -38,7 +38,7 @@ class _RowWise(Bench):
 
 @register
 @final
-class Softmax(_RowWise):
+class SoftmaxBench(_RowWise):
     """``torch.softmax`` along the last axis."""
 
     op: ClassVar = "softmax"
@@ -54,7 +54,7 @@ class Softmax(_RowWise):
 
 @register
 @final
-class RmsNorm(_RowWise):
+class RmsNormBench(_RowWise):
     """``torch.nn.functional.rms_norm``, without a fused residual. On a CPU it is several operators,
     as in a program that calls it.
     """
@@ -73,7 +73,7 @@ class RmsNorm(_RowWise):
 
 @register
 @final
-class LayerNorm(_RowWise):
+class LayerNormBench(_RowWise):
     """``torch.nn.functional.layer_norm`` with weight and bias."""
 
     op: ClassVar = "layernorm"

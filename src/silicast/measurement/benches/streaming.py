@@ -24,7 +24,7 @@ NUMBER = 1.7
 
 @register
 @final
-class Elementwise(Bench):
+class ElementwiseBench(Bench):
     """Operators of PyTorch on one tensor, on two of the same shape, or on one and a number. Tensors
     are matrices of at most 4,096 columns.
     """
@@ -72,7 +72,7 @@ class Elementwise(Bench):
 
 @register
 @final
-class SiluMul(Bench):
+class SiluMulBench(Bench):
     """One Triton kernel, or two operators of PyTorch (library "torch")."""
 
     op: ClassVar = "silu_mul"
@@ -107,7 +107,7 @@ class SiluMul(Bench):
 
 @register
 @final
-class Embedding(Bench):
+class EmbeddingBench(Bench):
     """``torch.nn.functional.embedding`` of uniformly distributed tokens."""
 
     op: ClassVar = "embedding"
@@ -158,7 +158,7 @@ def _width(kernel: Columns) -> int:
 
 @register
 @final
-class KvCopy(Bench):
+class KvCopyBench(Bench):
     """``index_copy_`` of keys and values together to slots in random order."""
 
     op: ClassVar = "kv_copy"
@@ -201,7 +201,7 @@ RATE = 1e-6
 
 @register
 @final
-class Optimizer(Bench):
+class OptimizerBench(Bench):
     """PyTorch's fused update of one tensor of fp32 parameters, as ``fused=True`` runs it."""
 
     op: ClassVar = "optimizer"

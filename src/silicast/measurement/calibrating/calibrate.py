@@ -11,7 +11,7 @@ from typing import TypeVar, final
 import msgspec
 
 from silicast import __version__
-from silicast.core.calibrated import Fitted, HostConstant, InModels, LeftOut
+from silicast.core.calibrated import FittedCases, HeldOutRows, HostConstant, InModels
 from silicast.core.calibration import FORMAT, Calibration, Scope
 from silicast.core.errors import SilicastError
 from silicast.hardware.device import Device
@@ -85,7 +85,7 @@ class CalibrationResult:
 
 @final
 @dataclass(frozen=True)
-class _Rows:
+class _DeviceRows:
     """Credible rows of one device; hosts and runs as cases, runs by engine."""
 
     kernels: Mapping[Group, Sequence[MeasuredKernel]] = field(default_factory=dict)
@@ -106,20 +106,20 @@ class _Rows:
         runs = [case for part in self.runs.values() for case in part]
         return [*kernels, *(row.case for row in self.collectives), *self.hosts, *runs]
 
-    def divided(self, share: float, seed: int) -> tuple[_Rows, _Rows]:
+    def divided(self, share: float, seed: int) -> tuple[_DeviceRows, _DeviceRows]:
         """Rows to fit and rows to score, of every group the same share; strays are scored only."""
 
         def part(members: Sequence[T], case_of: Callable[[T], Case], *, out: bool) -> list[T]:
             is_out = held_out([case_of(each).identity for each in members], share, seed).tolist()
             return [each for each, side in zip(members, is_out, strict=True) if side == out]
 
-        def side(*, out: bool) -> _Rows:
+        def side(*, out: bool) -> _DeviceRows:
             kernels = {
                 group: [r for r in part(rows, lambda r: r.case, out=out) if out or not r.stray]
                 for group, rows in self.kernels.items()
             }
             runs = {name: part(cases, lambda c: c, out=out) for name, cases in self.runs.items()}
-            return _Rows(
+            return _DeviceRows(
                 {group: rows for group, rows in kernels.items() if rows},
                 part(self.hosts, lambda case: case, out=out),
                 part(self.collectives, lambda row: row.case, out=out),
@@ -187,7 +187,7 @@ def calibrate(
             "holding out leaves no row to fit", field="holdout", hint="a smaller share"
         )
     with trial_folder() as folder:
-        fit = _Fit(device, scope, folder)
+        fit = _DeviceFit(device, scope, folder)
         calibration, before, accuracy = fit.all(fitted, check=out is None)
         if not (
             calibration.offsets
@@ -214,7 +214,7 @@ def calibrate(
 
 def _checked(
     dataset: Dataset, device: Device, named: str, rejected: RejectedRows
-) -> tuple[_Rows, list[str]]:
+) -> tuple[_DeviceRows, list[str]]:
     """Credible rows, and why times of runs are not used."""
 
     def of_device(rows: Iterable[DatasetRow[T]]) -> list[DatasetRow[T]]:
@@ -232,19 +232,19 @@ def _checked(
     hosts = checked_hosts(of_device(dataset.hosts), named, rejected)
     collectives = checked_collectives(of_device(dataset.collectives), device, named, rejected)
     runs, unused = checked_runs(of_device(dataset.runs), device, named, rejected)
-    return _Rows(kernels, hosts, collectives, runs), unused
+    return _DeviceRows(kernels, hosts, collectives, runs), unused
 
 
 @final
 @dataclass(frozen=True)
-class _Fit:
+class _DeviceFit:
     """Fits and predictions for one device."""
 
     device: Device
     scope: Scope
     folder: TrialFolder
 
-    def fitted(self, rows: _Rows) -> tuple[Calibration, dict[Group, float]]:
+    def fitted(self, rows: _DeviceRows) -> tuple[Calibration, dict[Group, float]]:
         """Fit to all rows but runs, and errors of kernels before."""
         offsets, before = fit_kernels(rows.kernels, self.device)
         return Calibration(
@@ -258,8 +258,8 @@ class _Fit:
         ), before
 
     def all(
-        self, rows: _Rows, *, check: bool
-    ) -> tuple[Calibration, dict[Group, float], list[LeftOut]]:
+        self, rows: _DeviceRows, *, check: bool
+    ) -> tuple[Calibration, dict[Group, float], list[HeldOutRows]]:
         """A calibration by all rows, errors before, and with ``check`` its cross-validation."""
         calibration, before = self.fitted(rows)
         constants = calibration.constants
@@ -280,7 +280,7 @@ class _Fit:
             calibration,
             constants=constants,
             models=models,
-            fitted=Fitted(
+            fitted=FittedCases(
                 collectives=sorted({row.case.identity for row in rows.collectives}),
                 runs=sorted({case.identity for cases in rows.runs.values() for case in cases}),
                 hosts=sorted({case.identity for case in rows.hosts}),
@@ -289,7 +289,7 @@ class _Fit:
         accuracy = summarised(CROSS_VALIDATED, scored([row.case for row in after]), after)
         return calibration, before, [*accuracy, *summarised(CHOSEN, models_before, models_after)]
 
-    def held_out(self, rows: _Rows, calibration: Calibration) -> list[LeftOut]:
+    def held_out(self, rows: _DeviceRows, calibration: Calibration) -> list[HeldOutRows]:
         """Accuracy on rows that were held out; host times that nothing predicts do not count."""
         before, after = scored(rows.cases), self._predicted(calibration, rows.cases)
         counted = [
@@ -299,10 +299,10 @@ class _Fit:
         ]
         return summarised(HELD_OUT, [one for one, _ in counted], [two for _, two in counted])
 
-    def _cross_validated(self, rows: _Rows) -> list[Scored]:
+    def _cross_validated(self, rows: _DeviceRows) -> list[Scored]:
         """Kernels, collectives and host times, each predicted by fits to other rows."""
 
-        def by(remaining: _Rows, out: Sequence[Case]) -> list[Scored]:
+        def by(remaining: _DeviceRows, out: Sequence[Case]) -> list[Scored]:
             return self._predicted(self.fitted(remaining)[0], out)
 
         scoreds = []
@@ -313,12 +313,12 @@ class _Fit:
                 out: Sequence[Case],
                 group: Group = group,
             ) -> list[Scored]:
-                return by(_Rows({group: measured_kernels}), out)
+                return by(_DeviceRows({group: measured_kernels}), out)
 
             scoreds += cross_validated(members, [row.case for row in members], of_group)
         cases = [row.case for row in rows.collectives]
         scoreds += cross_validated(
-            rows.collectives, cases, lambda kept, out: by(_Rows(collectives=kept), out)
+            rows.collectives, cases, lambda kept, out: by(_DeviceRows(collectives=kept), out)
         )
         hosts: dict[tuple[str, str], list[Case]] = {}
         for case in rows.hosts:
@@ -326,7 +326,7 @@ class _Fit:
             key = (constant_of(case.host, self.device), case.host.engine)
             hosts.setdefault(key, []).append(case)
         for one in hosts.values():
-            scores = cross_validated(one, one, lambda kept, out: by(_Rows(hosts=kept), out))
+            scores = cross_validated(one, one, lambda kept, out: by(_DeviceRows(hosts=kept), out))
             scoreds += [row for row in scores if row.answered]
         return scoreds
 
@@ -344,7 +344,7 @@ def _merged(known: Sequence[HostConstant], more: Sequence[HostConstant]) -> list
     return [table[key] for key in sorted(table)]
 
 
-def _unscored(rows: _Rows, rejected: RejectedRows, *, all_rows: bool) -> dict[str, int]:
+def _unscored(rows: _DeviceRows, rejected: RejectedRows, *, all_rows: bool) -> dict[str, int]:
     """Why rows are missing from the accuracy figures -> rows.
 
     Args:
@@ -373,7 +373,7 @@ def _why_none(rejected: RejectedRows, dataset: Dataset, unused: Sequence[str]) -
     return "; ".join(reasons) or "it holds no kernel, run or host time"
 
 
-def _too_few(rows: _Rows) -> list[str]:
+def _too_few(rows: _DeviceRows) -> list[str]:
     """Groups with too few rows, and how many are needed."""
     counts = {
         group: sum(not row.stray for row in members) for group, members in rows.kernels.items()

@@ -114,7 +114,7 @@ def fit_runs(
         return None
     thinned = [cases[i] for i in np.linspace(0, len(cases) - 1, min(len(cases), MOST)).astype(int)]
     with keeping_times():
-        return _Fit(thinned, device, base, folder).result()
+        return _EngineFit(thinned, device, base, folder).result()
 
 
 def untold(calibration: Calibration) -> list[str]:
@@ -135,7 +135,7 @@ def untold(calibration: Calibration) -> list[str]:
 
 
 @final
-class _Fit:
+class _EngineFit:
     """Times of one engine's runs and the parameters ``x`` that they depend on."""
 
     def __init__(

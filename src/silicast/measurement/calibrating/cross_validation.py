@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.core.calibrated import LeftOut
+from silicast.core.calibrated import HeldOutRows
 from silicast.core.hashing import content_hash
 from silicast.measurement.calibrating.scoring import Scored, figures, noise_percent
 from silicast.measurement.records.cases import Case
@@ -65,7 +65,7 @@ def cross_validated(
     return [table[index] for index in range(len(rows))]
 
 
-def summarised(how: str, before: Sequence[Scored], after: Sequence[Scored]) -> list[LeftOut]:
+def summarised(how: str, before: Sequence[Scored], after: Sequence[Scored]) -> list[HeldOutRows]:
     """Figures of each group, on the same rows before and after calibration.
 
     Args:
@@ -75,7 +75,7 @@ def summarised(how: str, before: Sequence[Scored], after: Sequence[Scored]) -> l
     for index, row in enumerate(after):
         groups.setdefault((row.case.kind, row.case.group), []).append(index)
     return [
-        LeftOut(
+        HeldOutRows(
             kind=kind,
             name=name,
             rows=len(group),

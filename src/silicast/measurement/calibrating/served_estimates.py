@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
-from silicast.composition.prices.paced import Prices
+from silicast.composition.prices.paced import StepPricing
 from silicast.measurement.calibrating.scoring import Scored
 from silicast.measurement.records.cases import Case
 from silicast.scenario.decode import decode
@@ -24,7 +24,7 @@ class ServedEstimates:
     """
 
     def __init__(self) -> None:
-        self._prices: dict[Hashable, list[Prices]] = {}
+        self._prices: dict[Hashable, list[StepPricing]] = {}
 
     def scored(
         self, cases: Sequence[Case], calibrations: Sequence[Path], steps: Hashable

@@ -11,7 +11,7 @@ import numpy as np
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.learning.dispatch import implementation_of
-from silicast.measurement.design.points import KernelPoints, Posterior, Process
+from silicast.measurement.design.points import KernelPoints, PointCovariance, ProcessParameters
 from silicast.measurement.sweeps.scenario_kernels import UsedKernel
 from silicast.workload.graphs.op import Op
 
@@ -46,12 +46,12 @@ class FormatVariance:
         points, seconds = maker.points(ops, np.ones(len(ops)))
         count = len(used)
         rows: I64 = np.arange(count, len(ops))
-        process = Process.prior(points)
+        process = ProcessParameters.prior(points)
         if len(rows) >= FITTED_FROM:
             times = np.array([each_s for _, each_s in measured])
-            process = Process.fitted(points, rows, np.log(times / seconds[count:]))
+            process = ProcessParameters.fitted(points, rows, np.log(times / seconds[count:]))
         self.used = used
-        self._posterior = Posterior(points, process, np.arange(count), rows)
+        self._posterior = PointCovariance(points, process, np.arange(count), rows)
         self._weight: F64 = np.array([each.seconds for each in used]) / family_s
         self.whole = float(self._weight @ self._posterior.all(np.arange(count)) @ self._weight)
         self.removed = 0.0

@@ -17,7 +17,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.registry import implementation_for
-from silicast.measurement.design.point_design import Choice, PointDesign
+from silicast.measurement.design.point_design import PointChoice, PointDesign
 from silicast.measurement.design.points import Cost, KernelPoints
 from silicast.measurement.records.records import Columns
 from silicast.scenario.kernels.kernel_case import kernel_case
@@ -45,7 +45,7 @@ def usual_cost(seconds: F64) -> F64:
 
 
 @final
-class Design:
+class MeasurementDesign:
     """Chooses what to measure next among candidates.
 
     Args:
@@ -178,7 +178,7 @@ class _Group:
         self._gone: set[int] = set()
         self._told: list[int] = []
         self._failures: dict[Variant, int | None] = {}
-        self._choice: Choice | None = None
+        self._choice: PointChoice | None = None
         self._fresh = False
 
     @property
@@ -230,7 +230,7 @@ class _Group:
             self._design.gone(np.array(sorted(positions), dtype=np.int64))
         self._fresh = False
 
-    def best(self) -> Choice | None:
+    def best(self) -> PointChoice | None:
         """The next kernel; None if none is left."""
         if not self._fresh:
             if self._design is not None:
@@ -238,7 +238,7 @@ class _Group:
             else:
                 left = (index for index in range(len(self._ops)) if index not in self._gone)
                 first = next(left, None)
-                self._choice = None if first is None else Choice(first, 0.0)
+                self._choice = None if first is None else PointChoice(first, 0.0)
             self._fresh = True
         return self._choice
 

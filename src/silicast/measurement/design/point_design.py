@@ -24,7 +24,7 @@ from typing import Literal, final
 import numpy as np
 
 from silicast.core.numerics import F64, I64
-from silicast.measurement.design.points import KNOWN, Points, Posterior, Process
+from silicast.measurement.design.points import KNOWN, PointCovariance, Points, ProcessParameters
 
 REFERENCES = 300
 """Most candidates that the variance is summed over."""
@@ -45,7 +45,7 @@ all measured points by the prior's length scales."""
 
 @final
 @dataclass(frozen=True)
-class Choice:
+class PointChoice:
     """A point and its benefit.
 
     Attributes:
@@ -69,7 +69,7 @@ class PointDesign:
         self, points: Points, seed: int = 0, *, rule: Rule = "variance", local: bool = True
     ) -> None:
         self.points = points
-        self.process = Process.prior(points)
+        self.process = ProcessParameters.prior(points)
         self._rule, self._local = rule, local
         self._random = np.random.default_rng(seed)
         self._rows: list[int] = []
@@ -83,7 +83,7 @@ class PointDesign:
         """Places of the measured points, in order."""
         return tuple(self._rows)
 
-    def best(self) -> Choice | None:
+    def best(self) -> PointChoice | None:
         """The next point, the same if asked again; None if none is left."""
         if self._gone.all():
             return None
@@ -92,7 +92,7 @@ class PointDesign:
             self._state = None  # the pool is used up, the candidates are not
             state = self._current()
         index = int(np.argmax(np.where(state.free, state.gain(self._rule), -1.0)))
-        return Choice(int(state.places[index]), float(state.gain("variance")[index]))
+        return PointChoice(int(state.places[index]), float(state.gain("variance")[index]))
 
     def tell(self, index: int, log_ratio: float) -> None:
         """Adds a measured point: log of measured over predicted time."""
@@ -102,9 +102,11 @@ class PointDesign:
         if len(self._rows) >= self._fit_at:
             self._fit_at = math.ceil(GROWTH * len(self._rows))
             rows, target = np.array(self._rows), np.array(self._target)
-            self.process = Process.fitted(self.points, rows, target)
+            self.process = ProcessParameters.fitted(self.points, rows, target)
             if self._rule == "spread":
-                self.process = replace(self.process, scales=Process.prior(self.points).scales)
+                self.process = replace(
+                    self.process, scales=ProcessParameters.prior(self.points).scales
+                )
             self._state = None
         elif self._state is not None and not self._state.measured(index):
             self._state = None
@@ -142,11 +144,17 @@ class _State:
     """Posterior of a pool of candidates and of the points whose variance is summed."""
 
     def __init__(
-        self, points: Points, process: Process, pool: I64, asked: I64, rows: I64, weight: F64
+        self,
+        points: Points,
+        process: ProcessParameters,
+        pool: I64,
+        asked: I64,
+        rows: I64,
+        weight: F64,
     ) -> None:
         self.places = np.concatenate([pool, asked])
         self.free = np.ones(len(pool), dtype=np.bool_)
-        self._posterior = Posterior(points, process, self.places, rows)
+        self._posterior = PointCovariance(points, process, self.places, rows)
         self._weight, self._noise = weight, process.noise
         self._cost = points.cost[pool]
         count = len(pool)
@@ -174,7 +182,7 @@ class _State:
 
 
 def _roughness(
-    points: Points, process: Process, rows: I64, target: Sequence[float], requested: I64
+    points: Points, process: ProcessParameters, rows: I64, target: Sequence[float], requested: I64
 ) -> F64:
     """Size of errors near some points over what the process expects, shape (asked,)."""
     rows, logs = rows[-KNOWN:], np.array(target)[-KNOWN:]
@@ -183,7 +191,7 @@ def _roughness(
     inverse = np.linalg.inv(covariance)
     # each row's error when left out, over its sd (Rasmussen and Williams 2006, 5.12)
     errors = np.abs(inverse @ (logs - np.median(logs))) / np.sqrt(np.diag(inverse))
-    near = Process(process.scales / WIDER, np.zeros_like(process.trend), 1.0, 0.0)
+    near = ProcessParameters(process.scales / WIDER, np.zeros_like(process.trend), 1.0, 0.0)
     alike = near.covariance(points, requested, rows)
     usual = float(errors.mean())
     if usual <= 0.0:  # all rows agree exactly

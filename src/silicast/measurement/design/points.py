@@ -112,7 +112,7 @@ def _batches(ops: Sequence[Op]) -> list[I64]:
 
 @final
 @dataclass(frozen=True)
-class Process:
+class ProcessParameters:
     """Hyperparameters of the Gaussian process.
 
     Attributes:
@@ -127,12 +127,14 @@ class Process:
     noise: float
 
     @staticmethod
-    def prior(points: Points) -> Process:
+    def prior(points: Points) -> ProcessParameters:
         usual = np.exp(Prior.from_constants(load_physics(PHYSICS).default, len(points.where)).mean)
-        return Process(usual[:-2], _trend(len(points.terms)), float(usual[-2]), float(usual[-1]))
+        return ProcessParameters(
+            usual[:-2], _trend(len(points.terms)), float(usual[-2]), float(usual[-1])
+        )
 
     @staticmethod
-    def fitted(points: Points, rows: I64, target: F64) -> Process:
+    def fitted(points: Points, rows: I64, target: F64) -> ProcessParameters:
         """Fitted to measured rows.
 
         Args:
@@ -141,7 +143,7 @@ class Process:
         offset = float(np.median(target))
         result = fit(points.where[:, rows], points.terms[:, rows], target - offset)
         trend = _trend(len(points.terms))
-        return Process(result.scales, trend, result.field_log_sd, result.noise_log_sd)
+        return ProcessParameters(result.scales, trend, result.field_log_sd, result.noise_log_sd)
 
     def covariance(self, points: Points, one: I64, other: I64) -> F64:
         """Prior covariance of points with others, shape (one, other)."""
@@ -167,14 +169,14 @@ def _trend(count: int) -> F64:
 
 
 @final
-class Posterior:
+class PointCovariance:
     """Covariance of some points given measured rows, updated one row at a time.
 
     Args:
         places: of the points; rows: places of the measured ones.
     """
 
-    def __init__(self, points: Points, process: Process, places: I64, rows: I64) -> None:
+    def __init__(self, points: Points, process: ProcessParameters, places: I64, rows: I64) -> None:
         self.points, self.process, self.places = points, process, places
         self.variance = process.variance(points, places)
         self._parts = np.empty((max(64, 2 * len(rows)), len(places)))

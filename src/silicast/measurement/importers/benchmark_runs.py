@@ -10,9 +10,9 @@ from silicast.core.errors import SilicastError
 from silicast.formats.source import Source
 from silicast.measurement.importers.field_map import Field, FieldMap, Result, number
 from silicast.measurement.importers.importer import (
+    FileReading,
     Importer,
     Options,
-    Reading,
     from_catalog,
     session_of,
 )
@@ -58,9 +58,11 @@ class BenchmarkTool(Importer):
     def recognises(self, source: Source) -> bool:
         return any(file.recognises(source) for file in self.map.files)
 
-    def read(self, source: Source, options: Options) -> Reading:
+    def read(self, source: Source, options: Options) -> FileReading:
         tool = self.map.tool
-        runs = [_Run(row, Result(self.map, x), source) for row, x in self.map.documents(source)]
+        runs = [
+            _ServingRun(row, Result(self.map, x), source) for row, x in self.map.documents(source)
+        ]
         if not any(run.metrics or run.requests for run in runs):
             none = f"holds no request and no metric of {tool}"
             raise source.error(none, hint="did every request fail?")
@@ -81,7 +83,7 @@ class BenchmarkTool(Importer):
             notes=tuple(notes),
             protocol=Protocol(timer=tool, statistic="as named"),
         )
-        return Reading(session, records)
+        return FileReading(session, records)
 
 
 def gpus_of(scenario: Columns) -> int:
@@ -91,7 +93,7 @@ def gpus_of(scenario: Columns) -> int:
 
 
 @final
-class _Run:
+class _ServingRun:
     """One result as a run of serving."""
 
     def __init__(self, row: int, result: Result, source: Source) -> None:

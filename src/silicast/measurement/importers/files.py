@@ -14,7 +14,7 @@ import msgspec
 from silicast.core.errors import SilicastError
 from silicast.core.files import writing
 from silicast.formats.source import Source
-from silicast.measurement.importers.importer import Options, Reading, importer_of
+from silicast.measurement.importers.importer import FileReading, Options, importer_of
 from silicast.measurement.records.records import read_measurements
 from silicast.measurement.records.store import MeasurementFile, missing_rows
 
@@ -32,7 +32,7 @@ class Imported:
 
     path: Path
     format: str
-    reading: Reading
+    reading: FileReading
 
 
 def import_files(

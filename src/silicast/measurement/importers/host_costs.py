@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from silicast.measurement.records.records import HostRow, Spread
+from silicast.measurement.records.records import HostRow, RepeatSpread
 
 FEWEST = 8
 """Calls from which on a median is worth a row."""
@@ -84,6 +84,6 @@ def host_costs(
     return tuple(rows), {"launch_call_us": middle} if middle > 0 else {}
 
 
-def _spread(times: list[float]) -> Spread:
+def _spread(times: list[float]) -> RepeatSpread:
     low, high = (float(x) for x in np.quantile(times, (0.05, 0.95)))
-    return Spread(low, high, len(times))
+    return RepeatSpread(low, high, len(times))

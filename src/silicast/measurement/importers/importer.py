@@ -61,7 +61,7 @@ class Options:
 
 @final
 @dataclass(frozen=True)
-class Reading:
+class FileReading:
     """The content of a file.
 
     Attributes:
@@ -106,7 +106,7 @@ class Importer(abc.ABC):
         """Whether the file is of this tool, by its content alone."""
 
     @abc.abstractmethod
-    def read(self, source: Source, options: Options) -> Reading:
+    def read(self, source: Source, options: Options) -> FileReading:
         """Everything in the file.
 
         Raises:

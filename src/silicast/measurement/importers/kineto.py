@@ -14,10 +14,10 @@ import msgspec
 from silicast.core.dtypes import BITS
 from silicast.formats.source import Source
 from silicast.measurement.importers.host_costs import RuntimeCall, host_costs, is_graph_launch
-from silicast.measurement.importers.importer import Importer, Options, Reading, session_of
+from silicast.measurement.importers.importer import FileReading, Importer, Options, session_of
 from silicast.measurement.importers.kernel_names import parse_name, rejection_reason
 from silicast.measurement.importers.launches import Launch, reading_of
-from silicast.measurement.importers.operator_spans import NOWHERE, OperatorSpans, Span
+from silicast.measurement.importers.operator_spans import NOWHERE, OperatorSpan, OperatorSpans
 from silicast.measurement.importers.recorded_calls import RecordedCall
 from silicast.measurement.records.records import Columns, Protocol
 
@@ -94,7 +94,7 @@ _NO_ARGS = Args()
 
 
 @final
-class Trace(msgspec.Struct, frozen=True):
+class KinetoTrace(msgspec.Struct, frozen=True):
     """The file, as far as it is read."""
 
     traceEvents: list[Event]  # noqa: N815 - the file's own name
@@ -114,8 +114,8 @@ class Kineto(Importer):
         versioned = source.holds('"schemaVersion"') and events
         return source.is_json and (source.holds('"deviceProperties"') or versioned)
 
-    def read(self, source: Source, options: Options) -> Reading:
-        trace = source.decoded(Trace)
+    def read(self, source: Source, options: Options) -> FileReading:
+        trace = source.decoded(KinetoTrace)
         events = [event for event in trace.traceEvents if event.ph == "X"]
         result = _Events(events, source)
         if not result.on_device and not result.operators.spans:
@@ -159,14 +159,14 @@ class _Events:
         self.by_number = {args.operator: index for index, args in enumerate(self.arguments)}
         self.order = {id(event): row for row, event in enumerate(events, 1)}
 
-    def _span(self, event: Event) -> Span:
+    def _span(self, event: Event) -> OperatorSpan:
         start, duration = self._number(event, "ts"), self._number(event, "dur")
         args = event.args
         recorded = (args.dims, args.types, args.values, args.strides)
         call = RecordedCall(
             str(event.name), *(each if isinstance(each, list) else [] for each in recorded)
         )
-        return Span(start, start + duration, (event.pid, event.tid), call)
+        return OperatorSpan(start, start + duration, (event.pid, event.tid), call)
 
     def _number(self, event: Event, field: str) -> float:
         value = getattr(event, field)

@@ -11,14 +11,14 @@ import numpy as np
 
 from silicast.core.errors import SilicastError
 from silicast.formats.source import Source
-from silicast.measurement.importers.importer import Options, Reading
+from silicast.measurement.importers.importer import FileReading, Options
 from silicast.measurement.records.records import (
     CollectiveRow,
     Columns,
     KernelRow,
     Record,
+    RepeatSpread,
     Session,
-    Spread,
     UnreadRow,
 )
 from silicast.scenario.kernels.kernel_case import kernel_case
@@ -61,7 +61,7 @@ def reading_of(
     exclusive: bool = True,
     more: tuple[Record, ...] = (),
     notes: tuple[str, ...] = (),
-) -> Reading:
+) -> FileReading:
     """Launches of the same kernel with the same sizes as one row, medians with their spread.
 
     Args:
@@ -90,7 +90,7 @@ def reading_of(
     understood = sum(
         us for us, row in zip(spent, rows, strict=True) if not isinstance(row, UnreadRow)
     )
-    return Reading(session, (*rows, *more), sum(spent), understood, notes)
+    return FileReading(session, (*rows, *more), sum(spent), understood, notes)
 
 
 def _row(group: list[Launch], session: str, *, exclusive: bool) -> Record:
@@ -109,7 +109,7 @@ def _row(group: list[Launch], session: str, *, exclusive: bool) -> Record:
     return UnreadRow(session, name, sum(each.count for each in group), spent, reason, row)
 
 
-def _statistics(group: list[Launch]) -> tuple[float, Spread | None]:
+def _statistics(group: list[Launch]) -> tuple[float, RepeatSpread | None]:
     """The median, and how far launches lie apart; of means their weighted mean, without."""
     if any(launch.count > 1 for launch in group):
         count = sum(launch.count for launch in group)
@@ -121,7 +121,7 @@ def _statistics(group: list[Launch]) -> tuple[float, Spread | None]:
     third = max(len(times) // 3, 1)
     first = float(np.median(times[:third]))
     drift = float(np.median(times[-third:])) / first - 1 if first > 0 else 0.0
-    return middle, Spread(low, high, len(times), drift)
+    return middle, RepeatSpread(low, high, len(times), drift)
 
 
 def _check_time(launch: Launch, source: Source) -> None:

@@ -15,7 +15,7 @@ from typing import final
 from silicast.core.errors import unknown_name
 from silicast.formats.log_lines import without_labels
 from silicast.formats.source import Source
-from silicast.measurement.importers.importer import Importer, Options, Reading, session_of
+from silicast.measurement.importers.importer import FileReading, Importer, Options, session_of
 from silicast.measurement.records.records import CollectiveRow, Columns, Protocol, Record, UnreadRow
 
 _HEADER = re.compile(r"#\s+size\s+count\s+type(\s+redop)?(\s+root)?\s+time\s+algbw\s+busbw")
@@ -71,7 +71,7 @@ class NcclTests(Importer):
         lines = without_labels(source.first_lines, _HEADER)
         return any(_HEADER.match(line.strip()) for line in lines)
 
-    def read(self, source: Source, options: Options) -> Reading:
+    def read(self, source: Source, options: Options) -> FileReading:
         tests = [test for test in _tests(source) if test.rows]
         if not tests:
             raise source.error("holds no row of a test", "size", "was it cut off?")
@@ -93,7 +93,7 @@ class NcclTests(Importer):
         records = [row for test in tests for row in _records(test, session.id, source, options)]
         read = sum(row.latency_us for row in records if isinstance(row, CollectiveRow))
         remaining = sum(row.total_us for row in records if isinstance(row, UnreadRow))
-        return Reading(session, tuple(records), read + remaining, read)
+        return FileReading(session, tuple(records), read + remaining, read)
 
 
 def _tests(source: Source) -> Iterator[_Test]:

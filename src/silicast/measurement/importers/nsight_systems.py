@@ -14,11 +14,11 @@ from urllib.parse import quote
 
 from silicast.formats.source import Source
 from silicast.measurement.importers.host_costs import RuntimeCall, host_costs
-from silicast.measurement.importers.importer import Importer, Options, Reading, session_of
+from silicast.measurement.importers.importer import FileReading, Importer, Options, session_of
 from silicast.measurement.importers.kernel_names import rejection_reason
 from silicast.measurement.importers.launches import Launch, reading_of
 from silicast.measurement.importers.nvtx import call_in, with_format
-from silicast.measurement.importers.operator_spans import NOWHERE, OperatorSpans, Span
+from silicast.measurement.importers.operator_spans import NOWHERE, OperatorSpan, OperatorSpans
 from silicast.measurement.records.records import Protocol
 
 KERNELS, RUNTIME, NVTX = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
@@ -58,12 +58,12 @@ class NsightSystems(Importer):
         known = ("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "TARGET_INFO_")
         return "StringIds" in tables and any(name.startswith(known) for name in tables)
 
-    def read(self, source: Source, options: Options) -> Reading:
+    def read(self, source: Source, options: Options) -> FileReading:
         if not source.is_database:
             raise source.error("is no SQLite database", hint=_EXPORT)
         try:
             with closing(_open(source)) as database:
-                return _read(_Report(database, source), options)
+                return _read(_NsightDatabase(database, source), options)
         except sqlite3.Error as error:
             damaged = f"is a damaged database: {error}"
             raise source.error(damaged, hint=f"export it anew: {_EXPORT}") from None
@@ -83,7 +83,7 @@ def _tables(database: sqlite3.Connection) -> set[str]:
 
 
 @final
-class _Report:
+class _NsightDatabase:
     """An Nsight Systems database and its tables."""
 
     def __init__(self, database: sqlite3.Connection, source: Source) -> None:
@@ -132,7 +132,7 @@ class _Report:
         return str(self.strings.get(number, number))
 
 
-def _read(report: _Report, options: Options) -> Reading:
+def _read(report: _NsightDatabase, options: Options) -> FileReading:
     calls = {
         (_process(thread), correlation): (thread, start)
         for correlation, thread, start in report.rows(
@@ -164,7 +164,7 @@ def _read(report: _Report, options: Options) -> Reading:
     )
 
 
-def _operators(report: _Report) -> OperatorSpans:
+def _operators(report: _NsightDatabase) -> OperatorSpans:
     """NVTX ranges that name an operator of PyTorch with its sizes."""
     spans = []
     columns = ("start", "end", "eventType", "text", "textId", "globalTid")
@@ -172,12 +172,14 @@ def _operators(report: _Report) -> OperatorSpans:
         if kind in _RANGES and end is not None:
             call = call_in(str(text) if text is not None else report.text(number))
             if call is not None:
-                spans.append(Span(start, end, thread, call))
+                spans.append(OperatorSpan(start, end, thread, call))
     return OperatorSpans(spans)
 
 
 def _kernels(
-    report: _Report, operators: OperatorSpans, calls: Mapping[tuple[int, Any], tuple[Any, Any]]
+    report: _NsightDatabase,
+    operators: OperatorSpans,
+    calls: Mapping[tuple[int, Any], tuple[Any, Any]],
 ) -> Iterator[Launch]:
     """Kernels of one operator as one launch, the others by themselves."""
     groups: dict[int, list[tuple[str, float, int]]] = {}
@@ -207,7 +209,7 @@ def _process(number: Any) -> int:
     return number // _PROCESS % _PROCESS if isinstance(number, int) else 0
 
 
-def _transfers(report: _Report) -> Iterator[Launch]:
+def _transfers(report: _NsightDatabase) -> Iterator[Launch]:
     for table, (name, column) in _TRANSFERS.items():
         for row, took, (_, kind) in report.timed(table, column):
             shown = name.format(_DIRECTIONS.get(kind, f"kind {kind}"))
@@ -216,6 +218,6 @@ def _transfers(report: _Report) -> Iterator[Launch]:
         yield Launch(f"graph {graph}", took, row, reason=_WHOLE_GRAPH)
 
 
-def _runtime_calls(report: _Report) -> Iterator[RuntimeCall]:
+def _runtime_calls(report: _NsightDatabase) -> Iterator[RuntimeCall]:
     for _, took, (start, name, thread) in report.timed(RUNTIME, "nameId", "globalTid"):
         yield RuntimeCall(report.text(name), thread, start / 1e3, took)

@@ -20,7 +20,7 @@ NOWHERE = -1
 
 @final
 @dataclass(frozen=True, slots=True)
-class Span:
+class OperatorSpan:
     """One operator on one thread; start and end in any unit, the same for all."""
 
     start: float
@@ -39,7 +39,7 @@ class OperatorSpans:
         tables: ``kernel`` table of each, None where it is none; reasons: why not.
     """
 
-    def __init__(self, spans: Sequence[Span]) -> None:
+    def __init__(self, spans: Sequence[OperatorSpan]) -> None:
         self.spans = sorted(spans, key=lambda span: (span.start, -span.end))
         self.parents: list[int] = []
         self.tables: list[Columns | None] = []

@@ -17,9 +17,9 @@ from typing import final
 from silicast.core.decode import Strict
 from silicast.formats.source import CUT_OFF, Source
 from silicast.measurement.importers.importer import (
+    FileReading,
     Importer,
     Options,
-    Reading,
     from_catalog,
     session_of,
 )
@@ -40,7 +40,7 @@ _DEVICE_NUMBER = re.compile(r"\s*\(\d+\)$")
 
 
 @final
-class Table(Strict, frozen=True):
+class ProfilerTable(Strict, frozen=True):
     """Columns of one table; a name that ends with "*" stands for all that start so.
 
     Attributes:
@@ -75,7 +75,7 @@ class Profiler(Strict, frozen=True):
     tool: str
     reads: str
     protocol: Protocol
-    tables: list[Table]
+    tables: list[ProfilerTable]
     note: str
     record: str
 
@@ -95,7 +95,7 @@ class ProfilerCsv(Importer):
     def recognises(self, source: Source) -> bool:
         return _table(source, self.profiler.tables) is not None
 
-    def read(self, source: Source, options: Options) -> Reading:
+    def read(self, source: Source, options: Options) -> FileReading:
         profiler = self.profiler
         launches, devices = _launches(source, profiler)
         if not launches:
@@ -112,7 +112,7 @@ class ProfilerCsv(Importer):
         return reading_of(launches, session, options, source)
 
 
-def _table(source: Source, tables: list[Table]) -> tuple[Table, int] | None:
+def _table(source: Source, tables: list[ProfilerTable]) -> tuple[ProfilerTable, int] | None:
     """The first layout whose header is among the first lines, and the header's line."""
     lines = list(enumerate(source.first_lines[:SEARCHED]))
     for table in tables:

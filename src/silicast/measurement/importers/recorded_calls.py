@@ -15,7 +15,7 @@ from typing import Any, final
 from silicast.core.errors import SilicastError
 from silicast.measurement.records.records import Columns
 from silicast.scenario.kernels.kernel_table_of import kernel_table_of
-from silicast.workload.operators import Call, Value, kernels_of
+from silicast.workload.operators import OperatorCall, TensorValue, kernels_of
 from silicast.workload.operators.attention import CAUSAL, NARROWEST_HEAD
 from silicast.workload.operators.table import full_names
 
@@ -80,12 +80,12 @@ class RecordedCall:
         if dims and isinstance(dims[0], list):
             return None
         shape = tuple(map(int, dims))
-        return Value(shape, dtype, math.prod(shape) * size if shape else 0)
+        return TensorValue(shape, dtype, math.prod(shape) * size if shape else 0)
 
-    def call(self) -> Call:
+    def call(self) -> OperatorCall:
         """The call with its result, which has the shape and format of its broadcast operands."""
         args = tuple(self.argument(i) for i in range(max(len(self.dims), len(self.values))))
-        shapes = [value.shape for value in args if isinstance(value, Value)]
+        shapes = [value.shape for value in args if isinstance(value, TensorValue)]
         return called(self.operator, args, _broadcast(shapes))
 
     def packed(self, *indices: int) -> bool:
@@ -104,18 +104,20 @@ class RecordedCall:
         return _without_gaps(list(zip(strides, self.dims[index], strict=False))[::-1])
 
 
-def called(name: str, args: tuple[Any, ...], shape: tuple[int, ...]) -> Call:
+def called(name: str, args: tuple[Any, ...], shape: tuple[int, ...]) -> OperatorCall:
     """A call whose result has a shape, in the format of its first operand.
 
     Raises:
         NotAKernelError: no operand has a shape.
     """
-    inputs = tuple(value for value in args if isinstance(value, Value))
+    inputs = tuple(value for value in args if isinstance(value, TensorValue))
     first = next((value for value in inputs if value.shape), None)
     if first is None:
         raise NotAKernelError("on scalars, or its shapes were not recorded (record_shapes=True)")
     size = first.nbytes // max(first.elements, 1)
-    return Call(name, args, {}, inputs, (Value(shape, first.dtype, math.prod(shape) * size),))
+    return OperatorCall(
+        name, args, {}, inputs, (TensorValue(shape, first.dtype, math.prod(shape) * size),)
+    )
 
 
 def _without_gaps(axes: Sequence[tuple[int, int]]) -> bool:
@@ -150,7 +152,7 @@ def _value(text: str) -> Any:
         return None
 
 
-Reader = Callable[[RecordedCall], Call]
+Reader = Callable[[RecordedCall], OperatorCall]
 READERS: dict[str, Reader] = {}
 """Operator -> its call, where the record shows one plain kernel."""
 
@@ -203,7 +205,7 @@ reads(
 
 
 @reads("aten: _scaled_mm _int_mm matmul")
-def _product(recorded: RecordedCall) -> Call:
+def _product(recorded: RecordedCall) -> OperatorCall:
     a, b = args = recorded.argument(0), recorded.argument(1)
     plain = len(a.shape) > 1 and len(b.shape) > 1
     plain = plain and (len(b.shape) == 2 or a.shape[:-2] == b.shape[:-2])
@@ -212,7 +214,7 @@ def _product(recorded: RecordedCall) -> Call:
 
 
 @reads("aten: linear mkldnn_linear", "mkldnn: _linear_pointwise", "mkl: _mkl_linear")
-def _linear(recorded: RecordedCall) -> Call:
+def _linear(recorded: RecordedCall) -> OperatorCall:
     call = recorded.call()
     rows, weight = (value.shape for value in call.inputs[:2])
     unpacked = len(weight) == 2 and weight[1] == rows[-1]
@@ -221,7 +223,7 @@ def _linear(recorded: RecordedCall) -> Call:
 
 
 @reads(*CAUSAL)
-def _attention(recorded: RecordedCall) -> Call:
+def _attention(recorded: RecordedCall) -> OperatorCall:
     q, k, v = (recorded.argument(index).shape for index in range(3))
     causal = recorded.argument(CAUSAL[recorded.operator])
     _require(isinstance(causal, bool), "attention: whether it is causal was not recorded")
@@ -233,7 +235,7 @@ def _attention(recorded: RecordedCall) -> Call:
 
 
 @reads("flash_attn: _flash_attn_forward")
-def _flash_attention(recorded: RecordedCall) -> Call:
+def _flash_attention(recorded: RecordedCall) -> OperatorCall:
     causal, window = recorded.argument(5), recorded.argument(6)
     plain = isinstance(causal, bool) and window in (None, -1)
     _require(plain, "attention in a window, or whether it is causal was not recorded")
@@ -243,7 +245,7 @@ def _flash_attention(recorded: RecordedCall) -> Call:
 
 
 @reads("_C: rotary_embedding")
-def _rope(recorded: RecordedCall) -> Call:
+def _rope(recorded: RecordedCall) -> OperatorCall:
     width = recorded.argument(3)
     recorded_width = isinstance(width, int) and width > 0
     _require(recorded_width, "rope: the width of a head was not recorded")
@@ -251,7 +253,7 @@ def _rope(recorded: RecordedCall) -> Call:
 
 
 @reads("aten: convolution _convolution")
-def _convolution(recorded: RecordedCall) -> Call:
+def _convolution(recorded: RecordedCall) -> OperatorCall:
     """Images (batch, channels, height, width), filters (out, in of a group, height, width)."""
     args = images, filters, _, stride, padding, dilation, transposed, _, groups = tuple(
         recorded.argument(index) for index in range(9)
@@ -269,17 +271,17 @@ def _convolution(recorded: RecordedCall) -> Call:
 @reads(
     "aten: relu gelu silu sigmoid tanh exp sqrt neg rsqrt reciprocal clamp clamp_min square clone"
 )
-def _unary(recorded: RecordedCall) -> Call:
+def _unary(recorded: RecordedCall) -> OperatorCall:
     ordered = recorded.dense if recorded.operator == "aten.clone" else recorded.packed
     _require(ordered(0), "reads its tensor against the order in memory")
     return recorded.call()
 
 
 @reads("aten: add sub mul div rsub pow")
-def _binary(recorded: RecordedCall) -> Call:
+def _binary(recorded: RecordedCall) -> OperatorCall:
     """Two tensors, or a tensor and a number."""
     call = recorded.call()
-    operands = [i for i, x in enumerate(call.args[:2]) if isinstance(x, Value) and x.shape]
+    operands = [i for i, x in enumerate(call.args[:2]) if isinstance(x, TensorValue) and x.shape]
     _require(operands[0] == 0, "a number before a tensor")
     formats = {recorded.types[index] for index in operands}
     _require(len(formats) == 1, "two tensors in different formats")
@@ -289,7 +291,7 @@ def _binary(recorded: RecordedCall) -> Call:
 
 
 @reads("aten: copy_")
-def _copy(recorded: RecordedCall) -> Call:
+def _copy(recorded: RecordedCall) -> OperatorCall:
     """A copy between tensors of one order; another format is a cast."""
     to, source = recorded.argument(0), recorded.argument(1)
     ordered = to.shape == source.shape and recorded.packed(0, 1)
@@ -300,7 +302,7 @@ def _copy(recorded: RecordedCall) -> Call:
 
 
 @reads("aten: _softmax _log_softmax softmax log_softmax _safe_softmax")
-def _softmax(recorded: RecordedCall) -> Call:
+def _softmax(recorded: RecordedCall) -> OperatorCall:
     axis, call = recorded.argument(1), recorded.call()
     last = isinstance(axis, int) and axis in (-1, len(call.inputs[0].shape) - 1)
     _require(last, "a softmax along another axis than the last, or one not recorded")
@@ -308,7 +310,7 @@ def _softmax(recorded: RecordedCall) -> Call:
 
 
 @reads("aten: native_layer_norm layer_norm _fused_rms_norm rms_norm")
-def _norm(recorded: RecordedCall) -> Call:
+def _norm(recorded: RecordedCall) -> OperatorCall:
     row, call = recorded.argument(1), recorded.call()
     shape = call.inputs[0].shape
     known = isinstance(row, tuple) and shape[len(shape) - len(row) :] == row

@@ -10,7 +10,7 @@ from silicast.core.decode import decode_json
 from silicast.core.errors import SilicastError
 from silicast.formats.source import Source
 from silicast.formats.tables import TableRow, open_table, read_table
-from silicast.measurement.importers.importer import Importer, Options, Reading, session_of
+from silicast.measurement.importers.importer import FileReading, Importer, Options, session_of
 from silicast.measurement.importers.launches import Launch, reading_of
 from silicast.measurement.records.records import Protocol
 
@@ -24,7 +24,7 @@ NOTED = (
 
 
 @final
-class Table(Importer):
+class KernelTableImporter(Importer):
     """One kernel a row. What all rows have in common may be left out and stated instead."""
 
     name = "table"
@@ -34,7 +34,7 @@ class Table(Importer):
         columns = _parquet_columns(source) if source.is_parquet else _columns(source)
         return not TIMES_US.keys().isdisjoint(columns)
 
-    def read(self, source: Source, options: Options) -> Reading:
+    def read(self, source: Source, options: Options) -> FileReading:
         if source.is_packed:
             raise source.error("is packed", hint="unpack it first")
         kind = ".parquet" if source.is_parquet else ".jsonl" if source.is_json else ".csv"

@@ -20,11 +20,11 @@ from silicast.measurement.machine.nvidia_smi import (
     CAPPED,
     IDLE,
     SLOWED,
-    Reading,
     Sampler,
+    SmiLine,
     other_processes,
 )
-from silicast.measurement.records.records import Conditions
+from silicast.measurement.records.records import MachineConditions
 
 BUSY_CORES = 0.2
 """Flag "busy": cores that other processes keep busy."""
@@ -39,7 +39,7 @@ SHORTEST_S = 0.05
 
 
 @final
-class Watch:
+class MachineMonitor:
     """Reads the machine's state from entering to leaving its context.
 
     Args:
@@ -80,7 +80,7 @@ class Watch:
         if before is not None and busy is not None and span >= SHORTEST_S:
             self._load = round(max(0.0, busy - before - (self._own() - current)) / span, 3)
 
-    def read(self) -> tuple[Conditions, list[str]]:
+    def read(self) -> tuple[MachineConditions, list[str]]:
         """Conditions of the last measurement, and flags: "busy", "throttled", "power_capped",
         "clock_locked". Of a GPU, medians of the readings, or the reading before if there was none.
         """
@@ -88,7 +88,7 @@ class Watch:
         if self._sampler is None:
             clock, temperature = core_mhz(self._root), temperature_c(self._root)
             busy = load is not None and load > BUSY_CORES
-            return Conditions(clock, temperature_c=temperature, load=load), ["busy"] * busy
+            return MachineConditions(clock, temperature_c=temperature, load=load), ["busy"] * busy
         readings = self._sampler.since(self._from)
         reasons = 0
         for reading in readings:
@@ -99,7 +99,7 @@ class Watch:
             "power_capped": reasons & CAPPED,
             "clock_locked": self._locked(readings, reasons),
         }
-        return Conditions(
+        return MachineConditions(
             clock_mhz=_median(readings, "clock_mhz"),
             memory_clock_mhz=_median(readings, "memory_clock_mhz"),
             power_w=_median(readings, "power_w"),
@@ -107,7 +107,7 @@ class Watch:
             load=load,
         ), [flag for flag, applies in doubts.items() if applies]
 
-    def _locked(self, readings: Sequence[Reading], reasons: int) -> bool:
+    def _locked(self, readings: Sequence[SmiLine], reasons: int) -> bool:
         """Whether the clock is constant below its largest for no reason that the driver reports:
         somebody has locked it.
         """
@@ -122,16 +122,16 @@ class Watch:
             self._sampler.close()
 
 
-def watch_of(machine: MeasuredMachine) -> Watch:
+def watch_of(machine: MeasuredMachine) -> MachineMonitor:
     """Reads the state of a machine; must be closed."""
     if machine.kind == "cpu":
-        return Watch()
+        return MachineMonitor()
     gpu = str(machine.facts.get("uuid") or machine.index)
     most = machine.facts.get("max_clock_mhz")
-    return Watch(sampler=Sampler(gpu), others=lambda: other_processes(gpu), max_mhz=most)
+    return MachineMonitor(sampler=Sampler(gpu), others=lambda: other_processes(gpu), max_mhz=most)
 
 
-def _median(readings: Sequence[Reading], name: str) -> float | None:
+def _median(readings: Sequence[SmiLine], name: str) -> float | None:
     values = [value for each in readings if (value := getattr(each, name)) is not None]
     return round(median(values), 3) if values else None
 

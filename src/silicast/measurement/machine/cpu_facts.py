@@ -290,7 +290,7 @@ class CpuArchitecture(Strict, frozen=True):
         return self.channels * self.mt_per_s * 8e-3
 
 
-class _File(Strict, frozen=True):
+class _CpuFile(Strict, frozen=True):
     architecture: dict[str, CpuArchitecture]
 
 
@@ -304,7 +304,7 @@ def cpu_architectures() -> dict[str, CpuArchitecture]:
     cpu_architectures: dict[str, CpuArchitecture] = {}
     for path in catalog_files("architectures", ".toml"):
         cpu_architectures |= read_table(
-            path, _File, "docs/how-to/measure-a-machine.md"
+            path, _CpuFile, "docs/how-to/measure-a-machine.md"
         ).architecture
     return cpu_architectures
 

@@ -29,7 +29,7 @@ TIMEOUT_S = 10.0
 
 @final
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SmiLine:
     """One line; None = not reported.
 
     Attributes:
@@ -56,13 +56,13 @@ def nvidia_smi(arguments: Sequence[str]) -> str:
     return ""
 
 
-def reading_of(line: str) -> Reading:
+def reading_of(line: str) -> SmiLine:
     """Parses comma-separated values in the order of :data:`FIELDS`, then the reasons.
 
     >>> reading_of("1980, 3201, 412.51, 48, 0x0000000000000004").reasons
     4
     >>> reading_of("1980, [N/A], 412.51, 48, [Not Supported]")
-    Reading(clock_mhz=1980.0, memory_clock_mhz=None, power_w=412.51, temperature_c=48.0, \
+    SmiLine(clock_mhz=1980.0, memory_clock_mhz=None, power_w=412.51, temperature_c=48.0, \
 reasons=None)
     """
     parts = [part.strip() for part in line.split(",")]
@@ -73,7 +73,7 @@ reasons=None)
         with suppress(ValueError):
             reasons = int(parts[len(FIELDS)], 0)
     clock, memory, power, temperature = numbers
-    return Reading(clock, memory, power, temperature, reasons)
+    return SmiLine(clock, memory, power, temperature, reasons)
 
 
 def query_of(gpu: str, ask: Query = nvidia_smi) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ class Sampler:
 
     def __init__(self, gpu: str, command: Sequence[str] | None = None) -> None:
         self.count = 0
-        self._readings: deque[Reading] = deque(maxlen=KEPT)
+        self._readings: deque[SmiLine] = deque(maxlen=KEPT)
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
         full = command if command is not None else self._usual(gpu)
@@ -143,7 +143,7 @@ class Sampler:
                     self._readings.append(reading_of(line))
                     self.count += 1
 
-    def since(self, count: int) -> list[Reading]:
+    def since(self, count: int) -> list[SmiLine]:
         """Readings after the first ``count``; if there are none, the last one."""
         with self._lock:
             fresh = min(self.count - count, len(self._readings))

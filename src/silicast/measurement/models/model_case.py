@@ -44,7 +44,7 @@ _DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "fl
 
 @final
 @dataclass(frozen=True)
-class Program:
+class ModelCall:
     """A module and the arguments of one call, on the measured device.
 
     Attributes:
@@ -136,7 +136,7 @@ class Place:
         return getattr(torch, _DTYPES[self.dtype])
 
 
-Build = Callable[[Place, Sizes], Program]
+Build = Callable[[Place, Sizes], ModelCall]
 
 
 @final
@@ -155,7 +155,7 @@ class ModelCase:
     sizes: Sizes
     scale: str
 
-    def program(self, position: Place) -> Program:
+    def program(self, position: Place) -> ModelCall:
         """The program with random weights, the same each time."""
         import torch
 

@@ -57,10 +57,10 @@ def python_overhead() -> PythonOverhead:
 def _measured(torch: Any) -> PythonOverhead:
     from torch.nn import functional
 
-    from silicast.measurement.models.programs.decoder import Layer
+    from silicast.measurement.models.programs.decoder import DecoderLayer
 
     sizes = {"hidden": HIDDEN, "heads": HEADS, "kv_heads": KV_HEADS, "intermediate": 2 * HIDDEN}
-    layer = Layer(sizes, torch.float32).eval()
+    layer = DecoderLayer(sizes, torch.float32).eval()
     width = HIDDEN // HEADS
     x = torch.randn(1, 1, HIDDEN)
     cos, sin = torch.randn(1, width), torch.randn(1, width)

@@ -28,8 +28,8 @@ from silicast.measurement.records.records import (
     Columns,
     FailedRow,
     HostRow,
+    RepeatSpread,
     RunRow,
-    Spread,
     utc_now,
 )
 from silicast.measurement.records.store import MeasurementFile
@@ -127,7 +127,7 @@ def measure_models(
     current = [each for each in MODES if each != "graph" or machine.kind == "cuda"]
     wanted = list(modes) if modes is not None else current
     plan = chosen(machine, names)
-    run = _Run(machine, file, dtype or machine.dtypes[0], time.monotonic() + budget_s, tell)
+    run = _ModelRun(machine, file, dtype or machine.dtypes[0], time.monotonic() + budget_s, tell)
     left = len(plan) * len(wanted)
     try:
         run.host()
@@ -141,7 +141,7 @@ def measure_models(
 
 
 @final
-class _Run:
+class _ModelRun:
     """One call of :func:`measure_models`.
 
     Attributes:
@@ -228,7 +228,7 @@ class _Run:
         if self.machine.kind != "cpu" or known:
             return
         result = python_overhead()
-        spread = Spread(result.p05_us, result.p95_us, result.repeats)
+        spread = RepeatSpread(result.p05_us, result.p95_us, result.repeats)
         states: Columns = {"operations": result.operations}
         self.file.append(
             HostRow(
@@ -293,15 +293,15 @@ def repeated(
     return times
 
 
-def spread_ms(times: Sequence[float]) -> Spread:
+def spread_ms(times: Sequence[float]) -> RepeatSpread:
     """Spread of times in milliseconds.
 
     >>> spread_ms([0.001, 0.001, 0.002])
-    Spread(p05=1.0, p95=1.9, repeats=3, drift=1.0)
+    RepeatSpread(p05=1.0, p95=1.9, repeats=3, drift=1.0)
     """
     result = spread_of(times)
     p05, p95 = (round(us / MILLI, 6) for us in (result.p05, result.p95))
-    return Spread(p05, p95, result.repeats, result.drift)
+    return RepeatSpread(p05, p95, result.repeats, result.drift)
 
 
 def write_graph(case: ModelCase, dtype: str, measurements: Path) -> str:

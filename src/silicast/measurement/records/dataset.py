@@ -21,9 +21,9 @@ from silicast.measurement.records.records import (
     CollectiveRow,
     HostRow,
     KernelRow,
+    RepeatSpread,
     RunRow,
     Session,
-    Spread,
     read_measurements,
 )
 from silicast.scenario.resolve import find_any_device
@@ -218,7 +218,7 @@ def _as_table(each: DatasetRow[KernelRow]) -> DatasetRow[TableKernel]:
     return DatasetRow(TableKernel(values, noise_of(row.spread)), each.number, each.file, session)
 
 
-def noise_of(spread: Spread | None) -> float | None:
+def noise_of(spread: RepeatSpread | None) -> float | None:
     """Log standard deviation of repeats, None where it is unknown."""
     if spread is None or spread.repeats < 2 or not 0.0 < spread.p05 <= spread.p95:
         return None

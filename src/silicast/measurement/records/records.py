@@ -82,7 +82,7 @@ class Session(_Record, frozen=True, tag="session"):
 
 
 @final
-class Spread(Strict, frozen=True):
+class RepeatSpread(Strict, frozen=True):
     """Variation among repeats.
 
     Attributes:
@@ -97,7 +97,7 @@ class Spread(Strict, frozen=True):
 
 
 @final
-class Conditions(Strict, frozen=True):
+class MachineConditions(Strict, frozen=True):
     """State of the machine during a measurement; None = not readable.
 
     Attributes:
@@ -129,8 +129,8 @@ class KernelRow(_Record, frozen=True, tag="kernel"):
     kernel: Columns
     latency_us: Positive
     at: Text = ""
-    spread: Spread | None = None
-    conditions: Conditions | None = None
+    spread: RepeatSpread | None = None
+    conditions: MachineConditions | None = None
     flags: list[Text] = []
     name: Text = ""
     row: Count = 0
@@ -157,7 +157,7 @@ class HostRow(_Record, frozen=True, tag="host"):
     version: Text = ""
     states: Columns = {}
     at: Text = ""
-    spread: Spread | None = None
+    spread: RepeatSpread | None = None
     flags: list[Text] = []
     row: Count = 0
 
@@ -175,7 +175,7 @@ class CollectiveRow(_Record, frozen=True, tag="collective"):
     latency_us: Positive
     gpus_per_node: Count = 0
     at: Text = ""
-    spread: Spread | None = None
+    spread: RepeatSpread | None = None
     flags: list[Text] = []
     row: Count = 0
 
@@ -193,7 +193,7 @@ class RunRow(_Record, frozen=True, tag="run"):
     session: Text
     scenario: Columns
     metrics: dict[str, Positive]
-    spread: dict[str, Spread] = {}
+    spread: dict[str, RepeatSpread] = {}
     at: Text = ""
     flags: list[Text] = []
     name: Text = ""

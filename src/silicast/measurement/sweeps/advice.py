@@ -60,7 +60,7 @@ where operations run in the calling thread."""
 
 @final
 @dataclass(frozen=True)
-class Step:
+class PlannedMeasurement:
     """One measurement.
 
     Attributes:
@@ -93,7 +93,7 @@ class Advice:
     estimate: float
     device: str
     log_sd: float
-    steps: tuple[Step, ...]
+    steps: tuple[PlannedMeasurement, ...]
     remaining: Mapping[str, float]
     unmeasurable: float = 0.0
 
@@ -213,7 +213,7 @@ class _Adviser:
 
     def advice(self, top: int, budget_s: float) -> Advice:
         """The best steps, chosen one after the other."""
-        steps: list[Step] = []
+        steps: list[PlannedMeasurement] = []
         left_s = budget_s
         while len(steps) < top:
             before = self._variance(self._removed)
@@ -233,7 +233,7 @@ class _Adviser:
             self._removed = self._with(name, more)
             left_s -= seconds
             sd = math.sqrt(self._variance(self._removed))
-            steps.append(Step(kind, what, seconds, share, sd))
+            steps.append(PlannedMeasurement(kind, what, seconds, share, sd))
         named = {*self._families, *(n for n in (HOST, NETWORK) if n in self._left), "device"}
         remaining = {
             name: share

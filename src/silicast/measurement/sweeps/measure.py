@@ -16,7 +16,7 @@ from silicast.core.hashing import content_hash
 from silicast.hardware.catalog import load_device_file
 from silicast.hardware.device import Device
 from silicast.measurement.design.candidates import SEED, KernelSelection, candidates_of
-from silicast.measurement.design.design import Design
+from silicast.measurement.design.design import MeasurementDesign
 from silicast.measurement.machine.conditions import watch_of
 from silicast.measurement.machine.device_draft import checked_by_measuring
 from silicast.measurement.machine.identify import AUTO, IdentifiedMachine, draft_path, find_machine
@@ -36,8 +36,8 @@ from silicast.measurement.sweeps.host_costs import measure_hosts
 from silicast.measurement.sweeps.session import (
     MODELS_SHARE,
     MeasuringSession,
-    Outcome,
-    Progress,
+    SessionProgress,
+    SessionResult,
     Tell,
     Tools,
     new_session_id,
@@ -73,7 +73,7 @@ class SweepResult:
     """Result of a sweep."""
 
     machine: MeasuredMachine
-    outcome: Outcome
+    outcome: SessionResult
     summary: Summary
 
 
@@ -99,7 +99,7 @@ def measure(
     output: Path,
     *,
     say: Say,
-    watch: Callable[[Progress], None] = lambda _: None,
+    watch: Callable[[SessionProgress], None] = lambda _: None,
 ) -> SweepResult:
     """Measures the machine at hand into a file, continuing an existing one.
 
@@ -123,7 +123,7 @@ def measure(
     for note in machine.notes:
         say(note)
     assert machine.device is not None
-    design = Design(machine.device, candidates, request.seed, weights=WEIGHTS)
+    design = MeasurementDesign(machine.device, candidates, request.seed, weights=WEIGHTS)
     with MeasurementFile.open(output, session_of(machine)) as file, stop_signals() as stop:
         for note in file.notes:
             say(note)
@@ -179,7 +179,9 @@ def plan_sweep(request: SweepRequest) -> SweepPlan:
     predicted = {_key(kernel): prediction for kernel, prediction in predictions}
     count = Counter(family_of(kernel) for kernel in candidates)
     chosen: dict[str, list[Columns]] = {name: [] for name in count}
-    design = Design(device, candidates, request.seed, weights=WEIGHTS, budget_s=kernels_s)
+    design = MeasurementDesign(
+        device, candidates, request.seed, weights=WEIGHTS, budget_s=kernels_s
+    )
     while (kernel := design.next()) is not None:
         chosen[family_of(kernel)].append(kernel)
         prediction = predicted[_key(kernel)]

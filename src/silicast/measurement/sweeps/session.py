@@ -24,10 +24,10 @@ from silicast.measurement.records.dataset import REFERENCE
 from silicast.measurement.records.records import (
     CollectiveRow,
     Columns,
-    Conditions,
     FailedRow,
     HostRow,
     KernelRow,
+    MachineConditions,
     RunRow,
     utc_now,
 )
@@ -84,7 +84,7 @@ class Tools:
 
 
 @final
-class Progress:
+class SessionProgress:
     """Progress of a session.
 
     Attributes:
@@ -106,7 +106,7 @@ class Progress:
 
 @final
 @dataclass(frozen=True)
-class Outcome:
+class SessionResult:
     """Result of a session.
 
     Attributes:
@@ -144,20 +144,20 @@ class MeasuringSession:
         budget_s: float,
         *,
         stop: Callable[[], str] = str,
-        watch: Callable[[Progress], None] = lambda _: None,
+        watch: Callable[[SessionProgress], None] = lambda _: None,
         clock: Clock = time.monotonic,
         started_s: float | None = None,
     ) -> None:
         self.file, self.tools, self.budget_s = file, tools, budget_s
         self.stop, self.watch, self.clock = stop, watch, clock
         self._started_s = clock() if started_s is None else started_s
-        self.progress = Progress(budget_s, self._started_s, clock)
+        self.progress = SessionProgress(budget_s, self._started_s, clock)
         self._first_reference_us = 0.0
         self._reference: float | None = None
         self._reference_at = -math.inf
         self._exhausted = False
 
-    def run(self) -> Outcome:
+    def run(self) -> SessionResult:
         """Measures until the budget is used up, nothing is left or somebody ends it."""
         end = self._started_s + self.budget_s
         models = self.tools.models
@@ -176,7 +176,7 @@ class MeasuringSession:
             ended = "interrupted"
         seconds = self.clock() - self._started_s
         progress = self.progress
-        return Outcome(seconds, progress.rows, progress.failed, ended, self._exhausted)
+        return SessionResult(seconds, progress.rows, progress.failed, ended, self._exhausted)
 
     def _once(self, phase: str, rows: Callable[[], Iterable[OnceRow]]) -> None:
         """Measures what a session measures once; if the file has a kernel, it is complete."""
@@ -242,7 +242,7 @@ class MeasuringSession:
             if abs(self._reference - 1.0) > REFERENCE_DRIFT and "drift" not in flags:
                 flags.append("drift")
             conditions = msgspec.structs.replace(
-                row.conditions or Conditions(), reference=self._reference
+                row.conditions or MachineConditions(), reference=self._reference
             )
             row = msgspec.structs.replace(row, conditions=conditions, flags=flags)
         self._append(row)

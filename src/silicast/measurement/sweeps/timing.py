@@ -14,15 +14,15 @@ import numpy as np
 
 from silicast.measurement.benches import BENCHES
 from silicast.measurement.benches.bench import Bench
-from silicast.measurement.machine.conditions import Watch
+from silicast.measurement.machine.conditions import MachineMonitor
 from silicast.measurement.machine.measured_machine import MeasuredMachine
 from silicast.measurement.records.records import (
     Columns,
-    Conditions,
     FailedRow,
     KernelRow,
+    MachineConditions,
     Protocol,
-    Spread,
+    RepeatSpread,
     utc_now,
 )
 from silicast.measurement.sweeps.failures import reason_of
@@ -66,7 +66,7 @@ def measure_kernel(
     protocol: Protocol | None = None,
     *,
     session: str = "",
-    watch: Watch | None = None,
+    watch: MachineMonitor | None = None,
     benches: Mapping[str, Bench] = BENCHES,
 ) -> KernelRow | FailedRow:
     """Times one kernel.
@@ -117,10 +117,10 @@ def measure_kernel(
 
 
 def _row(
-    samples: Sequence[float], stated: Columns, session: str, at: str, watch: Watch | None
+    samples: Sequence[float], stated: Columns, session: str, at: str, watch: MachineMonitor | None
 ) -> KernelRow:
     latency_us, spread, flags = summarised(samples)
-    conditions: Conditions | None = None
+    conditions: MachineConditions | None = None
     if watch is not None:
         conditions, seen = watch.read()
         flags += [flag for flag in seen if flag not in flags]
@@ -239,7 +239,7 @@ def uncertainty(samples: Sequence[float]) -> float:
     return (ordered[high] - ordered[low]) / 2.0 / ordered[count // 2]
 
 
-def spread_of(samples: Sequence[float]) -> Spread:
+def spread_of(samples: Sequence[float]) -> RepeatSpread:
     """Quantiles in microseconds, and drift.
 
     >>> spread_of([1e-6] * 3 + [2e-6] * 3).drift
@@ -248,10 +248,10 @@ def spread_of(samples: Sequence[float]) -> Spread:
     low, high = np.quantile(np.array(samples), (0.05, 0.95)).tolist()
     third = len(samples) // 3
     drift = median(samples[-third:]) / median(samples[:third]) - 1.0 if third else 0.0
-    return Spread(_microseconds(low), _microseconds(high), len(samples), round(drift, 5))
+    return RepeatSpread(_microseconds(low), _microseconds(high), len(samples), round(drift, 5))
 
 
-def flags_of(samples: Sequence[float], spread: Spread) -> list[str]:
+def flags_of(samples: Sequence[float], spread: RepeatSpread) -> list[str]:
     """Flags that follow from the repeats alone."""
     flags = []
     third = len(samples) // 3
@@ -267,7 +267,7 @@ def flags_of(samples: Sequence[float], spread: Spread) -> list[str]:
     return flags
 
 
-def summarised(samples: Sequence[float]) -> tuple[float, Spread, list[str]]:
+def summarised(samples: Sequence[float]) -> tuple[float, RepeatSpread, list[str]]:
     """Median in microseconds, spread and flags of samples in seconds."""
     spread = spread_of(samples)
     return _microseconds(median(samples)), spread, flags_of(samples, spread)

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from silicast.hardware.device import Device, MemoryLevel
 from silicast.hardware.sources import source_of
 from silicast.report.drawing.numbers import rounded
-from silicast.report.drawing.tables import Facts, listing
+from silicast.report.drawing.tables import FactSheet, listing
 
 
 def device_summary(device: Device) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def device_table(devices: Iterable[Device]) -> RenderableType:
 def device_card(device: Device) -> RenderableType:
     """Everything known of a device, each with its source."""
     clocks, core = device.clocks, device.core.name.upper()
-    table = Facts(device.name)
+    table = FactSheet(device.name)
 
     def add(label: str, value: str, path: str) -> None:
         table.add(label, value, source_of(device.sources, path))

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 
 from silicast.composition.engines.engine import Engine
 from silicast.hardware.sources import source_of
-from silicast.report.drawing.tables import Facts, listing
+from silicast.report.drawing.tables import FactSheet, listing
 
 
 def engine_summary(engine: Engine) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def engine_table(engines: Iterable[Engine]) -> RenderableType:
 
 def engine_card(engine: Engine) -> RenderableType:
     """All constants of an engine, each with its source."""
-    table = Facts(f"{engine.name} {engine.version}")
+    table = FactSheet(f"{engine.name} {engine.version}")
     for path, value in _leaves("", msgspec.to_builtins(engine)):
         if path.startswith(("sources", "aliases", "name", "version")):
             continue

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from silicast.report.drawing.numbers import rounded
-from silicast.report.drawing.tables import Facts, listing
+from silicast.report.drawing.tables import FactSheet, listing
 from silicast.workload.models.counting import (
     active_parameters,
     kv_bytes_per_token,
@@ -64,7 +64,7 @@ def model_table(models: Iterable[ModelConfig]) -> RenderableType:
 def model_card(model: ModelConfig) -> RenderableType:
     """Everything known of a model."""
     facts = model_summary(model)
-    table = Facts(model.name)
+    table = FactSheet(model.name)
     published = model.published_parameters
     agrees = f", {published:,} published" if published else ""
     table.add("architecture", model.family, model.source)

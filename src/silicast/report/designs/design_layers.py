@@ -7,11 +7,11 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from silicast.accelerator.counting.cost import Cost
+from silicast.accelerator.counting.cost import MappingCost
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.counting.layer_table import MappedLayers
 from silicast.report.drawing.numbers import rounded
-from silicast.report.drawing.tables import Facts, listing
+from silicast.report.drawing.tables import FactSheet, listing
 
 
 def layers_data(mapped_layers: MappedLayers) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def layers_data(mapped_layers: MappedLayers) -> dict[str, Any]:
 
 def layers_card(mapped_layers: MappedLayers) -> RenderableType:
     """Totals, then each distinct layer."""
-    facts = Facts(
+    facts = FactSheet(
         f"{sum(layer.count for layer in mapped_layers.layers)} layers on "
         f"{mapped_layers.architecture.name}"
     )
@@ -109,7 +109,7 @@ def shape_text(einsum: Einsum) -> str:
     return " ".join(f"{dim}{size}" for dim, size in einsum.bounds.items() if size > 1) or "1"
 
 
-def busiest(cost: Cost) -> str:
+def busiest(cost: MappingCost) -> str:
     """What takes the longest: the units, or a port by memory and name."""
     ports = {
         f"{level} {port}": float(cycles[0]) for (level, port), cycles in cost.port_cycles.items()

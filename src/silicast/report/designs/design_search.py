@@ -8,7 +8,7 @@ from rich.text import Text
 from silicast.exploration.space import Value
 from silicast.exploration.state import SearchState
 from silicast.report.drawing.numbers import rounded
-from silicast.report.drawing.tables import Facts, listing
+from silicast.report.drawing.tables import FactSheet, listing
 
 MOST_ROWS = 20
 
@@ -18,7 +18,7 @@ def search_card(state: SearchState) -> RenderableType:
     history = state.history
     total = state.problem.space.total
     space = f"{state.problem.space.rows:.3g}, not counted apart" if total is None else f"{total:,}"
-    facts = Facts(f"{state.method} search")
+    facts = FactSheet(f"{state.method} search")
     facts.add("designs", f"{len(history):,} tried of {space}")
     for cause, count in history.infeasible.items():
         facts.add("infeasible", f"{count:,}: {cause}")

@@ -14,7 +14,7 @@ from silicast.accelerator.design.technology import area_factor, node_energy_fact
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Quantity
 from silicast.report.drawing.numbers import rounded, whole
-from silicast.report.drawing.tables import Facts, listing
+from silicast.report.drawing.tables import FactSheet, listing
 
 
 @final
@@ -87,7 +87,7 @@ def cost_data(design_cost: DesignCost) -> dict[str, Any]:
 def cost_card(design_cost: DesignCost) -> RenderableType:
     """The costs of a die as text."""
     die = design_cost.die
-    facts = Facts(f"a die of {design_cost.name} at {design_cost.node_nm:g} nm")
+    facts = FactSheet(f"a die of {design_cost.name} at {design_cost.node_nm:g} nm")
     facts.add("area", f"{rounded(die.area_mm2)} mm2")
     if design_cost.area.unknown and design_cost.area.parts:
         facts.add("not counted", ", ".join(design_cost.area.unknown) + ": no area is given")

@@ -12,7 +12,7 @@ from silicast.accelerator.mapper.fusion import FusedCost
 from silicast.accelerator.mapper.fusion_search import Fused
 from silicast.report.designs.mappings import mapping_data, nest_text
 from silicast.report.drawing.numbers import rounded
-from silicast.report.drawing.tables import Facts, listing
+from silicast.report.drawing.tables import FactSheet, listing
 
 
 def fused_data(fused: Fused) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def fused_card(fused: Fused) -> RenderableType:
     """What both cost apart and fused, how good that is known to be, and the loops of a tile."""
     cost = fused.cost
     first, second = (each.cost.einsum.name for each in fused.apart)
-    facts = Facts(f"{first} and {second} on {fused.apart[0].cost.architecture.name}")
+    facts = FactSheet(f"{first} and {second} on {fused.apart[0].cost.architecture.name}")
     facts.add("apart", f"{rounded(fused.apart_pj / 1e6)} uJ, {fused.apart_cycles:,.0f} cycles")
     if cost is None:
         facts.add("fused", "no plan is worth a search: none fits, or none can be better")

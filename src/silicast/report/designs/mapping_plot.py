@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from silicast.accelerator.counting.cost import Cost
+from silicast.accelerator.counting.cost import MappingCost
 from silicast.accelerator.counting.mapping import LoopNest
 from silicast.accelerator.design.architecture import FanOut
 from silicast.report.designs.mappings import nest_text
@@ -21,7 +21,7 @@ UNITS_SHOWN = 4096
 LINES_SHOWN = 26
 
 
-def draw_mapping(nest: LoopNest, cost: Cost, path: Path) -> None:
+def draw_mapping(nest: LoopNest, cost: MappingCost, path: Path) -> None:
     """Six panels: loops, energy by level and tensor, roofline, fills, the array, and words.
 
     Raises:
@@ -50,7 +50,7 @@ def _plain(axes: Any, title: str) -> None:
     axes.tick_params(labelsize=8)
 
 
-def _loops(axes: Any, nest: LoopNest, cost: Cost) -> None:
+def _loops(axes: Any, nest: LoopNest, cost: MappingCost) -> None:
     axes.set_axis_off()
     axes.set_title("Loops, outermost first", fontsize=10, loc="left")
     lines = nest_text(nest, cost).splitlines()
@@ -72,7 +72,7 @@ def _loops(axes: Any, nest: LoopNest, cost: Cost) -> None:
         )
 
 
-def _energy(axes: Any, cost: Cost) -> None:
+def _energy(axes: Any, cost: MappingCost) -> None:
     """A bar a level, cut by tensor; leakage and compute have bars of their own."""
     names = [memory.name for memory in cost.architecture.memories]
     levels = np.arange(len(names))
@@ -105,7 +105,7 @@ def _energy(axes: Any, cost: Cost) -> None:
     _plain(axes, "Energy by level and tensor")
 
 
-def _roofline(axes: Any, cost: Cost) -> None:
+def _roofline(axes: Any, cost: MappingCost) -> None:
     """Products a cycle against products a word, with a roof for every port."""
     peak = cost.architecture.units * cost.architecture.compute.per_cycle
     products = float(cost.products[0])
@@ -150,7 +150,7 @@ def _roofline(axes: Any, cost: Cost) -> None:
     _plain(axes, "Roofline, a roof for each port")
 
 
-def _fills(axes: Any, cost: Cost) -> None:
+def _fills(axes: Any, cost: MappingCost) -> None:
     """When tiles come into each memory, if they come at equal distances; the first few."""
     total = float(cost.cycles[0])
     rows = []
@@ -186,7 +186,7 @@ def _fills(axes: Any, cost: Cost) -> None:
     _plain(axes, "Fills: a bar a tile, how often in all")
 
 
-def _array(axes: Any, nest: LoopNest, cost: Cost) -> None:
+def _array(axes: Any, nest: LoopNest, cost: MappingCost) -> None:
     """The meshes laid out in rows and columns; units that work are filled."""
     sides = [
         (node.name, axis, size)
@@ -226,7 +226,7 @@ def _array(axes: Any, nest: LoopNest, cost: Cost) -> None:
     axes.tick_params(labelsize=8)
 
 
-def _ports(axes: Any, cost: Cost) -> None:
+def _ports(axes: Any, cost: MappingCost) -> None:
     """How busy every port and the units are, of all cycles."""
     total = float(cost.cycles[0])
     units = float(cost.traffic.steps[0]) / cost.architecture.compute.per_cycle / total
@@ -258,7 +258,7 @@ def _ports(axes: Any, cost: Cost) -> None:
     _plain(axes, "What takes the time")
 
 
-def _index(cost: Cost, level: str) -> int:
+def _index(cost: MappingCost, level: str) -> int:
     return next(i for i, m in enumerate(cost.architecture.memories) if m.name == level)
 
 

@@ -7,16 +7,16 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from silicast.accelerator.counting.cost import Cost
+from silicast.accelerator.counting.cost import MappingCost
 from silicast.accelerator.counting.mapping import LoopNest
 from silicast.accelerator.design.architecture import FanOut
 from silicast.accelerator.mapper.mapper import Mapped
 from silicast.accelerator.zeros.sparse import SparseTraffic
 from silicast.report.drawing.numbers import rounded, whole
-from silicast.report.drawing.tables import Facts, listing
+from silicast.report.drawing.tables import FactSheet, listing
 
 
-def mapping_data(nest: LoopNest, cost: Cost) -> dict[str, Any]:
+def mapping_data(nest: LoopNest, cost: MappingCost) -> dict[str, Any]:
     """One mapping and its costs, for JSON; units in the names."""
     traffic = cost.traffic
     levels = []
@@ -93,9 +93,9 @@ def answer_data(answer: Mapped) -> dict[str, Any]:
     }
 
 
-def mapping_card(nest: LoopNest, cost: Cost, answer: Mapped | None = None) -> RenderableType:
+def mapping_card(nest: LoopNest, cost: MappingCost, answer: Mapped | None = None) -> RenderableType:
     """What a mapping costs, how good it is known to be, and its loops."""
-    facts = Facts(f"{cost.einsum.name} on {cost.architecture.name}")
+    facts = FactSheet(f"{cost.einsum.name} on {cost.architecture.name}")
     facts.add(
         "energy",
         f"{rounded(cost.energy_pj[0] / 1e6)} uJ, "
@@ -126,7 +126,7 @@ def _proof(answer: Mapped) -> str:
     return f"{proof}, of loops whose bounds divide their dimensions"
 
 
-def nest_text(nest: LoopNest, cost: Cost) -> str:
+def nest_text(nest: LoopNest, cost: MappingCost) -> str:
     """The loops, outermost first, each memory with the tiles that it holds."""
     lines: list[str] = []
     depth, level = 0, -1
@@ -149,7 +149,7 @@ def nest_text(nest: LoopNest, cost: Cost) -> str:
     return "\n".join(lines)
 
 
-def _moved(cost: Cost, level: int, t: int) -> list[float]:
+def _moved(cost: MappingCost, level: int, t: int) -> list[float]:
     """Words that are read, filled and updated by all instances; metadata counts with them."""
     counts = []
     for name in ("reads", "fills", "updates"):
@@ -163,7 +163,7 @@ def _moved(cost: Cost, level: int, t: int) -> list[float]:
     return counts
 
 
-def traffic_table(cost: Cost) -> RenderableType:
+def traffic_table(cost: MappingCost) -> RenderableType:
     """Words and energy of every tensor at every memory, and the cycles of every port."""
     traffic, rows = cost.traffic, []
     total = float(cost.energy_pj[0])

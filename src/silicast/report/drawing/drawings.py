@@ -22,7 +22,7 @@ COLORS: Final = (
 
 @final
 @dataclass(frozen=True, slots=True)
-class Piece:
+class BarPiece:
     """A part of a bar: its name, its size and its words for whoever points at it."""
 
     name: str
@@ -43,7 +43,7 @@ class Bar:
     """
 
     label: str
-    pieces: Sequence[Piece]
+    pieces: Sequence[BarPiece]
     start: float = 0.0
     mark: float = 0.0
 

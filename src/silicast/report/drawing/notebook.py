@@ -16,7 +16,7 @@ from silicast.scenario.answer import Answer, Belief
 
 @final
 @dataclass(frozen=True)
-class Drawing:
+class NotebookFigure:
     """A figure that a notebook shows, whether or not it was set up for matplotlib.
 
     Attributes:
@@ -73,7 +73,7 @@ def table_html(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table><tr>{head}</tr>{body}</table>"
 
 
-def intervals_figure(metrics: Mapping[str, Belief]) -> Drawing:
+def intervals_figure(metrics: Mapping[str, Belief]) -> NotebookFigure:
     """A figure with a line a metric: its interval as factors of its estimate.
 
     Raises:
@@ -89,10 +89,12 @@ def intervals_figure(metrics: Mapping[str, Belief]) -> Drawing:
     axes.set_yticks(range(len(shown)), [f"{name} {belief:.4g}" for name, belief in shown])
     axes.invert_yaxis()
     axes.set_xlabel("of the estimate (90 % interval)")
-    return Drawing(figure)
+    return NotebookFigure(figure)
 
 
-def points_figure(points: Sequence[tuple[str, Belief, Belief]], across: str, up: str) -> Drawing:
+def points_figure(
+    points: Sequence[tuple[str, Belief, Belief]], across: str, up: str
+) -> NotebookFigure:
     """A figure with a point a candidate and the intervals of both metrics.
 
     Args:
@@ -111,4 +113,4 @@ def points_figure(points: Sequence[tuple[str, Belief, Belief]], across: str, up:
     axes.set_ylabel(up)
     if points:
         axes.legend(fontsize="small")
-    return Drawing(figure)
+    return NotebookFigure(figure)

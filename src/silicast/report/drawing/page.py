@@ -16,7 +16,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.files import write_atomically
 from silicast.hardware.catalog import find_device
 from silicast.report.answers import label, notes, setup_lines, shown_metrics
-from silicast.report.drawing.drawings import Bar, Piece, Point, bars, interval, scatter
+from silicast.report.drawing.drawings import Bar, BarPiece, Point, bars, interval, scatter
 from silicast.report.drawing.numbers import Shown, duration, percent, rounded
 from silicast.report.reasons.uncertainty import words_of
 from silicast.report.tasks.sequences import counts_sequences, without_tokens
@@ -247,14 +247,14 @@ def _timeline(why: Mapping[str, Any]) -> list[str]:
         kinds = made[id(part)]
         if len(kinds) > 1 and float(part["share"]) > 0.02:
             name = _words(part)
-            pieces = [Piece(each, ms * factor, duration(ms * 1e-3)) for each, ms in kinds]
+            pieces = [BarPiece(each, ms * factor, duration(ms * 1e-3)) for each, ms in kinds]
             timeline.append(bars([Bar(name, pieces)], unit, f"what {name} is made of", order))
     return timeline
 
 
-def _piece(part: Mapping[str, Any], factor: float) -> Piece:
+def _piece(part: Mapping[str, Any], factor: float) -> BarPiece:
     ms = float(part["exposed_ms"])
-    return Piece(_words(part), ms * factor, duration(ms * 1e-3))
+    return BarPiece(_words(part), ms * factor, duration(ms * 1e-3))
 
 
 def _words(part: Mapping[str, Any]) -> str:
@@ -285,7 +285,7 @@ def _memory(why: Mapping[str, Any]) -> list[str]:
     if not isinstance(memory, Mapping):
         return []
     pieces = [
-        Piece(name.replace("_", " "), float(size), f"{rounded(float(size))} GB")
+        BarPiece(name.replace("_", " "), float(size), f"{rounded(float(size))} GB")
         for name, size in memory.items()
         if name not in {"usable", "excess"} and float(size) > 0.0
     ]

@@ -124,7 +124,7 @@ def listing(columns: Mapping[str, str], rows: Iterable[Sequence[str]]) -> Listin
 
 
 @final
-class Facts:
+class FactSheet:
     """Everything about one thing: a line per fact, its source as a numbered footnote."""
 
     def __init__(self, title: str) -> None:

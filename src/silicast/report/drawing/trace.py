@@ -15,9 +15,9 @@ from silicast.composition.timeline.trace_events import (
     COMMUNICATION,
     HOST,
     Arrow,
+    PredictedTimeline,
     Slice,
-    Span,
-    Trace,
+    TraceSpan,
     Track,
 )
 
@@ -29,7 +29,7 @@ CATEGORIES = {COMMUNICATION: "communication"}
 """Phase -> the field that only such events need."""
 
 
-def trace_document(trace: Trace) -> dict[str, Any]:
+def trace_document(trace: PredictedTimeline) -> dict[str, Any]:
     """The whole document: ``traceEvents`` and what a reader must know of them."""
     processes, threads = _numbers(trace)
     events = _names(processes, threads)
@@ -92,7 +92,7 @@ def microseconds(whole_ns: int) -> float:
     return value
 
 
-def _numbers(trace: Trace) -> tuple[dict[str, int], dict[Track, int]]:
+def _numbers(trace: PredictedTimeline) -> tuple[dict[str, int], dict[Track, int]]:
     """Process and thread numbers, the host first; threads in the order of their names."""
     tracks = sorted({each.track for each in trace.slices}, key=_rank)
     names = dict.fromkeys(track.process for track in tracks)
@@ -165,7 +165,7 @@ def _flow(
     }
 
 
-def _spans(spans: Sequence[Span], processes: Mapping[str, int]) -> list[Event]:
+def _spans(spans: Sequence[TraceSpan], processes: Mapping[str, int]) -> list[Event]:
     """Beginnings and ends in order of time: at one moment ends first, inner before outer."""
     events: list[tuple[tuple[int, int, int], Event]] = []
     for index, span in enumerate(spans):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from rich.console import RenderableType
 
-from silicast.measurement.sweeps.advice import Advice, Step, interval
+from silicast.measurement.sweeps.advice import Advice, PlannedMeasurement, interval
 from silicast.report.drawing.numbers import percent
 from silicast.report.drawing.tables import listing
 from silicast.report.reasons.uncertainty import half_width, words_of
@@ -52,7 +52,7 @@ def pasted(advice: Advice) -> list[str]:
     return [step_text(step) for step in advice.steps]
 
 
-def _words(step: Step) -> str:
+def _words(step: PlannedMeasurement) -> str:
     """Short description of a step: its sizes and format."""
     if step.kind == "host":
         return step_text(step)
@@ -66,12 +66,13 @@ def _words(step: Step) -> str:
     return " ".join(word for word in words if word)
 
 
-def step_text(step: Step) -> str:
+def step_text(step: PlannedMeasurement) -> str:
     """A step as a scenario or a file of measurements states it.
 
-    >>> step_text(Step("kernel", {"op": "gemm", "m": 8}, 0.1, 0.5, 0.02))
+    >>> step_text(PlannedMeasurement("kernel", {"op": "gemm", "m": 8}, 0.1, 0.5, 0.02))
     'kernel = {op = "gemm", m = 8}'
-    >>> step_text(Step("host", {"quantity": ["dispatch", "between"], "engine": ""}, 5.0, 0.0, 0.02))
+    >>> step_text(PlannedMeasurement("host", {"quantity": ["dispatch", "between"], "engine": ""},
+    ...     5.0, 0.0, 0.02))
     'host: dispatch, between'
     """
     if step.kind == "host":

@@ -29,7 +29,7 @@ SAME = 1e-6
 
 @final
 @dataclass(frozen=True)
-class Compared:
+class MetricDifference:
     """One metric in both answers.
 
     Attributes:
@@ -92,7 +92,7 @@ class Difference:
     a: int
     b: int
     parts: tuple[PartDifference, ...]
-    metrics: Mapping[str, Compared]
+    metrics: Mapping[str, MetricDifference]
     only_a: tuple[str, ...] = ()
     only_b: tuple[str, ...] = ()
     detailed: bool = True
@@ -241,7 +241,7 @@ def _has_pipes(node: Node) -> bool:
     return node.get("kind") == "pipe" or any(_has_pipes(part) for part in node.get("parts", ()))
 
 
-def _compared(name: str, a: Answer, b: Answer, same: float) -> Compared | None:
+def _compared(name: str, a: Answer, b: Answer, same: float) -> MetricDifference | None:
     """A metric of both; None where one of them is zero.
 
     Errors correlate (:func:`spread_of_ratio`) with 1 for a factor that is the same on both sides, 0
@@ -253,10 +253,10 @@ def _compared(name: str, a: Answer, b: Answer, same: float) -> Compared | None:
     ratio = after / before
     ours, theirs = _errors(a, name), _errors(b, name)
     if ours is None or theirs is None:
-        return Compared(before, after, ratio)
+        return MetricDifference(before, after, ratio)
     sd, shared = spread_of_ratio(ours, theirs, lambda factor: _correlation(factor, a, b, same))
     spread = math.exp(Z90 * sd)
-    return Compared(before, after, ratio, ratio / spread, ratio * spread, shared)
+    return MetricDifference(before, after, ratio, ratio / spread, ratio * spread, shared)
 
 
 def _correlation(factor: str, a: Answer, b: Answer, same: float) -> float:

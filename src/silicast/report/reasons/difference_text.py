@@ -11,7 +11,7 @@ from rich.text import Text
 from silicast.report.drawing.numbers import Shown, duration, percent, rounded
 from silicast.report.drawing.tables import listing
 from silicast.report.reasons.causes import CAUSES, SHORT_CAUSES
-from silicast.report.reasons.difference import Compared, Difference, PartDifference
+from silicast.report.reasons.difference import Difference, MetricDifference, PartDifference
 
 BAR = 24
 """Characters of the waterfall."""
@@ -86,7 +86,7 @@ def difference_tables(difference: Difference, changed: Changed) -> dict[str, Any
     }
 
 
-def _metric(each: Compared) -> dict[str, Any]:
+def _metric(each: MetricDifference) -> dict[str, Any]:
     metric: dict[str, Any] = {"a": each.a, "b": each.b, "ratio": each.ratio}
     if each.is_certain is not None:
         metric |= {

@@ -14,7 +14,7 @@ from silicast.report.answers import Answer, metrics_table, notes
 from silicast.report.drawing.numbers import Shown, duration, percent, rounded
 from silicast.report.drawing.plot_file import check_plot, figure_class, save_plot, time_tick
 from silicast.report.drawing.tables import listing
-from silicast.scenario.answers.collective.collective_sizes import Peer
+from silicast.scenario.answers.collective.collective_sizes import AstraSimTime
 
 Points = Sequence[tuple[int, Answer]]
 """Sizes with their answers."""
@@ -142,7 +142,7 @@ def sweep_report(scenario: Mapping[str, Any], points: Points) -> RenderableType:
             ]
         )
     remark = dict.fromkeys(line for _, answer in points for line in answer["warnings"])
-    drawn: list[RenderableType] = [Text(""), Drawing(points)] if len(points) > 1 else []
+    drawn: list[RenderableType] = [Text(""), BandwidthPlot(points)] if len(points) > 1 else []
     tiers = ", ".join(dict.fromkeys(str(answer["tier"]) for _, answer in points))
     return Group(
         Text(head_of(scenario), "bold"),
@@ -156,7 +156,7 @@ def sweep_report(scenario: Mapping[str, Any], points: Points) -> RenderableType:
 
 
 @final
-class Drawing:
+class BandwidthPlot:
     """Bus bandwidth over the size, in characters as wide as the terminal."""
 
     def __init__(self, points: Points) -> None:
@@ -244,7 +244,7 @@ def write_sweep(path: Path, points: Points, head: str) -> None:
 
 
 def astra_report(
-    op: str, npus: int, peers: Sequence[Peer], answers: Mapping[int, Answer]
+    op: str, npus: int, peers: Sequence[AstraSimTime], answers: Mapping[int, Answer]
 ) -> RenderableType:
     """ASTRA-sim's times, and beside them the answers that there are.
 

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from silicast.measurement.trials.diagnosed import DiagnosedRow
-from silicast.report.drawing.tables import Facts, figure, listing
+from silicast.report.drawing.tables import FactSheet, figure, listing
 from silicast.tuning.causes import CAUSES
 from silicast.tuning.diagnosis import Diagnosis, diagnosis_data
 
@@ -19,7 +19,7 @@ SMALLEST_SHARE = 0.0005
 
 def diagnosis_report(title: str, diagnosis: Diagnosis) -> RenderableType:
     """Achieved, ceiling and bound; causes; the faster configuration."""
-    facts = Facts(title)
+    facts = FactSheet(title)
     facts.add("measured", f"{figure(diagnosis.measured_us)} us")
     facts.add(
         "bound",

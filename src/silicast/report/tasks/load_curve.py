@@ -17,7 +17,7 @@ from silicast.report.drawing.tables import listing
 from silicast.report.tasks.sequences import counts_sequences
 
 if TYPE_CHECKING:
-    from silicast.scenario.answers.serving.load_sweep import Curve
+    from silicast.scenario.answers.serving.load_sweep import LoadCurve
 
 LOADS: Final = {"rate": "requests/s come", "concurrency": "clients"}
 SHORT: Final = {"rate": "come", "concurrency": "clients"}
@@ -38,11 +38,11 @@ NARROW: Final = 96
 HEIGHT: Final = 12
 
 
-def curve_report(head: str, curve: Curve) -> RenderableType:
+def curve_report(head: str, curve: LoadCurve) -> RenderableType:
     """Table, drawing and what they tell."""
     parts: list[RenderableType] = [Text(head, "bold"), Text(""), CurveTable(curve), Text("")]
     if len(curve.answered) > 1:
-        parts += [Drawing(curve), Text("")]
+        parts += [LatencyPlot(curve), Text("")]
     parts += [Text(line) for line in curve_lines(curve)]
     remark = dict.fromkeys(line for _, answer in curve.answered for line in answer.warnings)
     return Group(*parts, *(Text(f"warning: {line}", "yellow") for line in remark))
@@ -52,7 +52,7 @@ def curve_report(head: str, curve: Curve) -> RenderableType:
 class CurveTable:
     """A line for each load; a narrow terminal shows fewer columns."""
 
-    def __init__(self, curve: Curve) -> None:
+    def __init__(self, curve: LoadCurve) -> None:
         self._curve = curve
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -84,7 +84,7 @@ class CurveTable:
         return "knee" if index == curve.knee else ""
 
 
-def _counts_sequences(curve: Curve) -> bool:
+def _counts_sequences(curve: LoadCurve) -> bool:
     """Whether the model generates no tokens."""
     return any(counts_sequences(answer.metrics) for _, answer in curve.answered)
 
@@ -97,7 +97,7 @@ def _metric(metrics: Mapping[str, Any], name: str) -> str:
     return shown.value if shown.unit in {"s", "ms", "µs"} else shown.estimate
 
 
-def curve_lines(curve: Curve) -> Iterator[str]:
+def curve_lines(curve: LoadCurve) -> Iterator[str]:
     """Where it bends, where it ends, and what could not be answered."""
     answered, unit = curve.answered, LOADS[curve.what]
     if curve.knee is not None:
@@ -123,17 +123,17 @@ def curve_lines(curve: Curve) -> Iterator[str]:
 
 
 @final
-class Drawing:
+class LatencyPlot:
     """Mean and p99 latency over throughput, in characters as wide as the terminal."""
 
-    def __init__(self, curve: Curve) -> None:
+    def __init__(self, curve: LoadCurve) -> None:
         self._curve = curve
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text("\n".join(drawing(self._curve, min(options.max_width, 100))))
 
 
-def drawing(curve: Curve, width: int) -> list[str]:
+def drawing(curve: LoadCurve, width: int) -> list[str]:
     """Lines of a drawing: end-to-end latency on a logarithmic axis over answered requests/s."""
     answered = curve.answered
     rates = [answer.metrics["requests_per_s"].estimate for _, answer in answered]
@@ -178,7 +178,7 @@ def _axis(most: float, across: int, margin: int) -> str:
     return "".join(row).rstrip()
 
 
-def write_plot(path: Path, curve: Curve, head: str) -> None:
+def write_plot(path: Path, curve: LoadCurve, head: str) -> None:
     """Draws the curve to a file: latencies with their 90 % interval over throughput.
 
     Raises:

@@ -19,7 +19,7 @@ from silicast.exploration.design_evaluation import (
     problem_of,
 )
 from silicast.exploration.layer_metrics import OF_THE_CHIP
-from silicast.exploration.problem import Problem
+from silicast.exploration.problem import SearchProblem
 from silicast.exploration.space_file import DieTable, ReadSpace
 from silicast.scenario.answer import Answer
 from silicast.scenario.run import reply_to
@@ -60,7 +60,7 @@ class ModelEvaluation(DesignEvaluation):
         return {name: belief.estimate for name, belief in reply.metrics.items()}
 
 
-def design_problem(read: ReadSpace) -> Problem:
+def design_problem(read: ReadSpace) -> SearchProblem:
     """The search that a parameter file describes: of its layers, or of its scenario.
 
     Raises:
@@ -96,4 +96,4 @@ def design_problem(read: ReadSpace) -> Problem:
         ) from None
     check_metrics(read, base, (*known, *OF_THE_CHIP))
     identity = content_hash([__version__, content, base.table])
-    return Problem(read.space, read.objectives, evaluation, identity, content.caps)
+    return SearchProblem(read.space, read.objectives, evaluation, identity, content.caps)

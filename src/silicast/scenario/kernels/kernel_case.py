@@ -51,13 +51,13 @@ def kernel_case(table: Mapping[str, Any], field: str = "kernel") -> KernelCase:
     1
     """
     try:
-        return _Reader(table).case()
+        return _KernelTableReader(table).case()
     except SilicastError as error:
         raise error.at(field) from None
 
 
 @final
-class _Reader:
+class _KernelTableReader:
     """One kernel table, read field by field."""
 
     def __init__(self, table: Mapping[str, Any]) -> None:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @final
 @dataclasses.dataclass(frozen=True)
-class Pool:
+class ScenarioPool:
     """One pool of a scenario.
 
     Attributes:
@@ -60,7 +60,7 @@ class Pool:
     warnings: tuple[str, ...] = ()
 
 
-def pools_of(scenario: Scenario) -> dict[str, Pool]:
+def pools_of(scenario: Scenario) -> dict[str, ScenarioPool]:
     """The deployment of every pool by name; "" = that of a scenario without pools.
 
     Raises:
@@ -68,14 +68,14 @@ def pools_of(scenario: Scenario) -> dict[str, Pool]:
     """
     if not scenario.pools:
         deployment, remark = deployment_of(scenario)
-        return {"": Pool(deployment, warnings=tuple(remark))}
+        return {"": ScenarioPool(deployment, warnings=tuple(remark))}
     pools = {}
     for name, table in scenario.pools.items():
         try:
             deployment, remark = deployment_of(of_pool(scenario, table))
         except SilicastError as error:
             raise error.at(f"pools.{name}") from None
-        pools[name] = Pool(deployment, table.count, table.role, tuple(remark))
+        pools[name] = ScenarioPool(deployment, table.count, table.role, tuple(remark))
     return pools
 
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from silicast.composition.step.machine import Machine
-from silicast.composition.timeline.trace_events import Arrow, Slice, Trace, Track
+from silicast.composition.timeline.trace_events import Arrow, PredictedTimeline, Slice, Track
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Domain, Part, Quantity, to_picoseconds, weakest_tier
-from silicast.distributed.traces.trace_prices import Prices, prices_of
+from silicast.distributed.traces.trace_prices import ActivityPrices, prices_of
 from silicast.distributed.traces.trace_replay import (
     COMMUNICATION,
-    Program,
+    ActivityProgram,
     Replay,
     kind_of,
     members_of,
@@ -20,7 +20,7 @@ from silicast.distributed.traces.trace_replay import (
     replayed,
 )
 from silicast.distributed.traces.trace_schedule import least_seconds
-from silicast.formats.chakra.calls import Call
+from silicast.formats.chakra.calls import TracedCall
 from silicast.formats.chakra.check import summarised
 from silicast.formats.chakra.files import read_chakra
 from silicast.formats.chakra.schema import COLL
@@ -47,8 +47,8 @@ class AskedTrace:
     """
 
     machine: Machine
-    program: Program
-    prices: Prices
+    program: ActivityProgram
+    prices: ActivityPrices
     replay: Replay
     time_s: Quantity
     bound_s: float
@@ -134,7 +134,7 @@ def trace_answer(scenario: Scenario) -> Answer:
     )
 
 
-def trace_timeline(scenario: Scenario) -> Trace:
+def trace_timeline(scenario: Scenario) -> PredictedTimeline:
     """The timeline of a trace: a process a rank, arrows from senders to receivers."""
     requested = trace_of(scenario)
     replay, program = requested.replay, requested.program
@@ -145,7 +145,7 @@ def trace_timeline(scenario: Scenario) -> Trace:
         if end <= start:
             continue
         thread, args = kind_of(work), {}
-        if isinstance(work, Call):
+        if isinstance(work, TracedCall):
             thread = f"{COMMUNICATION} {work.group or 'of all'}"
             args = {"op": work.op, "bytes": work.size_bytes, "ranks": len(work.ranks)}
         current = [
@@ -153,9 +153,9 @@ def trace_timeline(scenario: Scenario) -> Trace:
             for m in members_of(work)
         ]
         slices += current
-        if isinstance(work, Call) and work.op == "send_recv" and len(current) == 2:
+        if isinstance(work, TracedCall) and work.op == "send_recv" and len(current) == 2:
             arrows.append(Arrow(current[0], current[1]))
-    return Trace(
+    return PredictedTimeline(
         program.trace.name,
         tuple(slices),
         tuple(arrows),
@@ -167,7 +167,7 @@ def trace_timeline(scenario: Scenario) -> Trace:
 
 def work_name(work: object) -> str:
     """What stands for a node without a name."""
-    return work.op if isinstance(work, Call) else "operation"
+    return work.op if isinstance(work, TracedCall) else "operation"
 
 
 def _dtype(scenario: Scenario) -> str:
@@ -179,7 +179,7 @@ def _dtype(scenario: Scenario) -> str:
     return "bf16"
 
 
-def _remarks(program: Program, prices: Prices) -> list[str]:
+def _remarks(program: ActivityProgram, prices: ActivityPrices) -> list[str]:
     remarks = [f"{each.kind}: {each.text}" for each in program.defects]
     if len(remarks) > MOST_WARNED:
         remarks = summarised(program.defects, 2)
@@ -193,7 +193,7 @@ def _remarks(program: Program, prices: Prices) -> list[str]:
         remarks.append(f"{prices.recorded} operations take the time that the trace states")
     if prices.free:
         remarks.append(f"{prices.free} operations state neither sizes nor a time: they take none")
-    alone = [each for each in program.work if isinstance(each, Call) and each.missing]
+    alone = [each for each in program.work if isinstance(each, TracedCall) and each.missing]
     if alone:
         silent = len({rank for each in alone for rank in each.missing})
         remarks.append(f"{silent} ranks have no file: they are taken to be there when others are")

@@ -15,14 +15,14 @@ from silicast.core.plain_data import shown
 from silicast.hardware.cluster import Cluster
 from silicast.hardware.systems import networks
 from silicast.scenario.decode import Scenario
-from silicast.scenario.resolving.deployments import Pool as Deployed
+from silicast.scenario.resolving.deployments import ScenarioPool as Deployed
 from silicast.scenario.resolving.deployments import deployment_of, pools_of
 from silicast.scenario.resolving.host_memory import check_host_memory
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.schema import LoraTable, PoolLinkTable
 from silicast.serving.simulation.deploy import replica_spec
 from silicast.serving.simulation.event_loop import KvLink, ReplicaSpec
-from silicast.serving.simulation.fleet import Fleet, Pool
+from silicast.serving.simulation.fleet import Fleet, ReplicaPool
 from silicast.serving.simulation.launch import Expected
 from silicast.serving.simulation.replica import Role
 from silicast.serving.simulation.routers import LeastLoaded, RoundRobin, Router, router_named
@@ -49,7 +49,9 @@ def fleet_of(scenario: Scenario, expected: Expected) -> tuple[Fleet, list[str]]:
         for text in p.warnings
     ]
     pools = tuple(
-        Pool(pool.deployment, _spec(pool, expected), pool.count, name, _price(scenario, name))
+        ReplicaPool(
+            pool.deployment, _spec(pool, expected), pool.count, name, _price(scenario, name)
+        )
         for name, pool in deployed.items()
     )
     remarks += dict.fromkeys(filter(None, (_launched(pool) for pool in pools)))
@@ -84,7 +86,7 @@ def _bare(scenario: Scenario) -> Scenario:
     return msgspec.structs.replace(scenario, raw=raw)
 
 
-def _decodes(scenario: Scenario, pools: tuple[Pool, ...]) -> None:
+def _decodes(scenario: Scenario, pools: tuple[ReplicaPool, ...]) -> None:
     """Refuses what is put on top of decoding where an engine answers in one pass."""
     for pool in pools:
         for field in ("speculative", "lora"):
@@ -97,19 +99,23 @@ def _decodes(scenario: Scenario, pools: tuple[Pool, ...]) -> None:
                 )
 
 
-def _adapted(scenario: Scenario, table: LoraTable, pools: tuple[Pool, ...]) -> tuple[Pool, ...]:
+def _adapted(
+    scenario: Scenario, table: LoraTable, pools: tuple[ReplicaPool, ...]
+) -> tuple[ReplicaPool, ...]:
     """The pools with adapters."""
-    from silicast.serving.simulation.adapters import Adapters, adapted
+    from silicast.serving.simulation.adapters import RequestAdapters, adapted
 
     if scenario.raw.speculative is not None:
         raise not_yet_of(PARTS["drafts"], "lora")
-    adapters = Adapters(table.rank, tuple(table.targets or ()), table.adapters)
+    adapters = RequestAdapters(table.rank, tuple(table.targets or ()), table.adapters)
     return tuple(
         replace(pool, spec=adapted(pool.spec, pool.deployment, adapters)) for pool in pools
     )
 
 
-def _drafting(scenario: Scenario, pools: tuple[Pool, ...]) -> tuple[tuple[Pool, ...], list[str]]:
+def _drafting(
+    scenario: Scenario, pools: tuple[ReplicaPool, ...]
+) -> tuple[tuple[ReplicaPool, ...], list[str]]:
     """The pools with what drafts their tokens, where they decode."""
     from silicast.scenario.resolving.speculation import drafting_of
 
@@ -126,7 +132,7 @@ def _drafting(scenario: Scenario, pools: tuple[Pool, ...]) -> tuple[tuple[Pool, 
     return tuple(items), list(details)
 
 
-def _launched(pool: Pool) -> str:
+def _launched(pool: ReplicaPool) -> str:
     """That a limit follows from the traffic."""
     serving = pool.deployment.engine.serving
     if serving is None or serving.launch is None:
@@ -157,7 +163,7 @@ def _router(scenario: Scenario, replicas: int) -> type[Router]:
     return LeastLoaded if replicas > 1 else RoundRobin
 
 
-def _link(scenario: Scenario, pools: tuple[Pool, ...]) -> tuple[KvLink | None, list[str]]:
+def _link(scenario: Scenario, pools: tuple[ReplicaPool, ...]) -> tuple[KvLink | None, list[str]]:
     """What joins prefill and decode: the stated link, the link of the decoding devices or the
     network of the catalog that its kind names, or their own network.
     """
@@ -206,7 +212,7 @@ def _stated_kind(link: PoolLinkTable, cluster: Cluster, field: str) -> tuple[flo
     return network.bandwidth_bytes_per_s, network.latency_s, network.name
 
 
-def _leaves_pod(cluster: Cluster, pools: tuple[Pool, ...]) -> bool:
+def _leaves_pod(cluster: Cluster, pools: tuple[ReplicaPool, ...]) -> bool:
     """Whether caches move over what joins the network's pods: pools are on nodes of their own, and
     without pods every node is one.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from silicast.core.errors import SilicastError
 from silicast.serving.simulation.deploy import host_bytes
-from silicast.serving.simulation.fleet import Fleet, Pool
+from silicast.serving.simulation.fleet import Fleet, ReplicaPool
 
 KEPT = 0.7
 """Share of a host's memory above which the answer warns."""
@@ -36,7 +36,7 @@ def check_host_memory(fleet: Fleet) -> list[str]:
     return list(dict.fromkeys(remarks))
 
 
-def _node_gb(pool: Pool) -> float:
+def _node_gb(pool: ReplicaPool) -> float:
     """On the fullest node; pools are on nodes of their own."""
     plan, links = pool.deployment.plan, pool.deployment.machine.links
     ranks = plan.gpus // plan.attention_dp

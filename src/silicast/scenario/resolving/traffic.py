@@ -16,7 +16,7 @@ from silicast.scenario.workloads import ArrivalTable, Length, ServingWorkload, T
 from silicast.serving.traffic.lengths import INPUTS, OUTPUTS, in_range, lengths, stream
 from silicast.serving.traffic.requests import SECOND_NS, Requests
 from silicast.serving.traffic.trace_files import read_trace
-from silicast.serving.traffic.trace_rows import Columns, Rule, inline_rows, read_rows
+from silicast.serving.traffic.trace_rows import TraceFields, TraceRule, inline_rows, read_rows
 from silicast.serving.traffic.traffic import Prefixes, Ramp, Traffic, Turns, arrivals
 
 REQUESTS_PER_CLIENT: Final = 10
@@ -133,12 +133,12 @@ def _trace(w: ServingWorkload, folder: Path, field: str) -> Traffic | None:
     a = w.arrival
     timed = a.kind == "trace"
     length = (w.prefix.length if w.prefix is not None else None) or 0
-    rule = Rule(first=w.requests, skip=a.bad_rows == "skip", prefix_tokens=length)
+    rule = TraceRule(first=w.requests, skip=a.bad_rows == "skip", prefix_tokens=length)
     if a.path is not None:
         return read_trace(folder / a.path, rule, timed=timed)
     if a.rows is None:
         return None
-    columns = Columns.among(TraceRow.__struct_fields__, timed=timed)
+    columns = TraceFields.among(TraceRow.__struct_fields__, timed=timed)
     rule = replace(rule, place=lambda row, column: f"{field}.rows[{row}].{column}")
     return read_rows(inline_rows(list(_plain(a.rows))), columns, rule)
 

@@ -15,7 +15,7 @@ from typing import final
 import numpy as np
 
 from silicast.core.monotone import TOLERANCE, Bracket, bracketed
-from silicast.serving.capacity.objective import Objective
+from silicast.serving.capacity.objective import LatencyObjective
 from silicast.serving.simulation.event_loop import ReplicaSpec, Simulation
 from silicast.serving.statistics.metrics import rates
 from silicast.serving.statistics.records import Records
@@ -45,7 +45,7 @@ def enough_requests(alone: Records, rate_per_s: float) -> int:
 
 @final
 @dataclass(frozen=True)
-class Loads:
+class TrafficLoads:
     """Loads of one traffic on a fleet.
 
     Attributes:
@@ -59,9 +59,9 @@ class Loads:
 
     requests: Requests
     simulation: Simulate
-    objective: Objective
+    objective: LatencyObjective
     count: Callable[[int], int] | None = None
-    others: tuple[Loads, ...] = ()
+    others: tuple[TrafficLoads, ...] = ()
     tried: dict[float, bool] = field(default_factory=dict)
 
     def at_rate(self, rate_per_s: float) -> Requests:

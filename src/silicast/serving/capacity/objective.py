@@ -21,7 +21,7 @@ MILLI = 1e-6
 
 @final
 @dataclass(frozen=True)
-class Objective:
+class LatencyObjective:
     """Limits in milliseconds.
 
     Attributes:
@@ -38,17 +38,18 @@ class Objective:
     growth: float = GROWTH
 
     @staticmethod
-    def from_fields(fields: Mapping[str, float | None]) -> Objective:
+    def from_fields(fields: Mapping[str, float | None]) -> LatencyObjective:
         """From the fields of a scenario's ``slo``.
 
-        >>> Objective.from_fields({"ttft_ms": 100.0, "tpot_p99_ms": 20.0, "quantile": 0.9}).each
+        >>> LatencyObjective.from_fields({"ttft_ms": 100.0, "tpot_p99_ms": 20.0,
+        ...     "quantile": 0.9}).each
         {'ttft': 100.0}
         """
         given = {name: value for name, value in fields.items() if value is not None}
         quantile = given.pop("quantile", 0.99)
         each = {n.removesuffix("_ms"): v for n, v in given.items() if n.count("_") == 1}
         named = {n: v for n, v in given.items() if n.count("_") > 1}
-        return Objective(named, each, quantile)
+        return LatencyObjective(named, each, quantile)
 
     def values(self, records: Records) -> dict[str, float]:
         """The statistics that it limits, as they are; of ``each`` the quantile."""

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import ClassVar, final
 
 from silicast.core.errors import SilicastError
-from silicast.serving.simulation.scheduler import Group, Scheduler, StepPlan, Switch, register
+from silicast.serving.simulation.scheduler import QueueGroup, Scheduler, StepPlan, Switch, register
 
 
 @register
@@ -35,7 +35,7 @@ class DynamicBatching(Scheduler):
     timed: ClassVar[bool] = True
     one_pass: ClassVar[bool] = True
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: QueueGroup) -> None:
         super().__init__(group)
         self._preferred = _sizes(self.word("preferred_batch_size"), group.limits.sequences)
         self._delay_ns = round(self.number("max_queue_delay_us") * 1e3)

@@ -14,7 +14,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from silicast.serving.simulation.scheduler import Group, Scheduler, StepPlan, Switch, register
+from silicast.serving.simulation.scheduler import QueueGroup, Scheduler, StepPlan, Switch, register
 
 
 @register
@@ -25,7 +25,7 @@ class LightLlm(Scheduler):
     name: ClassVar[str] = "lightllm"
     switches: ClassVar[Mapping[str, Switch]] = {"max_wait_tokens": 10}
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: QueueGroup) -> None:
         super().__init__(group)
         self._period = max(int(self.number("max_wait_tokens")), 1)
         self._left = 0

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, final
 
-from silicast.serving.simulation.scheduler import Group, Scheduler, StepPlan, Switch, register
+from silicast.serving.simulation.scheduler import QueueGroup, Scheduler, StepPlan, Switch, register
 
 
 @register
@@ -23,7 +23,7 @@ class Sarathi(Scheduler):
     name: ClassVar[str] = "sarathi"
     switches: ClassVar[Mapping[str, Switch]] = {"watermark": 0.01}
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: QueueGroup) -> None:
         super().__init__(group)
         self._kept = int(self.number("watermark") * group.limits.blocks)
 

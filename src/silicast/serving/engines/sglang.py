@@ -32,8 +32,8 @@ from typing import ClassVar, final
 import numpy as np
 
 from silicast.serving.simulation.scheduler import (
-    Group,
     Lockstep,
+    QueueGroup,
     Scheduler,
     StepPlan,
     Switch,
@@ -68,7 +68,7 @@ class Sglang(Scheduler):
         "hicache_write_policy": tuple(_HITS),
     }
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: QueueGroup) -> None:
         super().__init__(group)
         conservative = self.number("schedule_conservativeness")
         self._first = min(0.7 * conservative, 1.0)
@@ -236,5 +236,5 @@ class Sglang(Scheduler):
 class Polls(Lockstep):
     """New requests are looked for now and then; those that wait already wait for that too."""
 
-    def releases(self, groups: Sequence[Group]) -> bool:
+    def releases(self, groups: Sequence[QueueGroup]) -> bool:
         return not any(group.running for group in groups) or any(g.filling for g in groups)

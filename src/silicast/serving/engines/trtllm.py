@@ -25,8 +25,8 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, final
 
 from silicast.serving.simulation.scheduler import (
-    Group,
     Lockstep,
+    QueueGroup,
     Scheduler,
     StepPlan,
     Switch,
@@ -47,7 +47,7 @@ class TrtLlm(Scheduler):
         "timeout_iters": 50,
     }
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: QueueGroup) -> None:
         super().__init__(group)
         self._evicts = self.word("capacity_scheduler_policy") == "MAX_UTILIZATION"
         self._chunks = bool(self.number("enable_chunked_prefill"))
@@ -113,14 +113,14 @@ class TrtLlm(Scheduler):
 class Balance(Lockstep):
     """Contexts of all groups start together."""
 
-    def releases(self, groups: Sequence[Group]) -> bool:
+    def releases(self, groups: Sequence[QueueGroup]) -> bool:
         return all(map(_has_context, groups)) or not all(map(_generates, groups))
 
 
-def _has_context(group: Group) -> bool:
+def _has_context(group: QueueGroup) -> bool:
     room = len(group.running) < group.limits.sequences
     return bool(group.filling) or (bool(group.waiting) and room)
 
 
-def _generates(group: Group) -> bool:
+def _generates(group: QueueGroup) -> bool:
     return len(group.running) > len(group.filling)

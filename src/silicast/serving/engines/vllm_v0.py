@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import ClassVar, final
 
 from silicast.serving.kv.host_cache import GIB
-from silicast.serving.simulation.scheduler import Group, Scheduler, StepPlan, Switch, register
+from silicast.serving.simulation.scheduler import QueueGroup, Scheduler, StepPlan, Switch, register
 
 
 @register
@@ -34,7 +34,7 @@ class VllmV0(Scheduler):
         "swap_space": 4.0,
     }
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: QueueGroup) -> None:
         super().__init__(group)
         self._kept = int(self.number("watermark") * group.limits.blocks)
         if self.word("preemption_mode") == "swap":

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import ClassVar, final
 
 from silicast.serving.kv.host_cache import GIB
-from silicast.serving.simulation.scheduler import Group, Scheduler, StepPlan, Switch, register
+from silicast.serving.simulation.scheduler import QueueGroup, Scheduler, StepPlan, Switch, register
 
 
 @register
@@ -36,7 +36,7 @@ class VllmV1(Scheduler):
         "kv_offloading_size": 0.0,
     }
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: QueueGroup) -> None:
         super().__init__(group)
         self._whole = bool(self.number("reserve_full_isl"))
         self._most = int(self.number("long_prefill_token_threshold")) or 1 << 40

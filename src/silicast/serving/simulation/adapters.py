@@ -14,7 +14,7 @@ from typing import final
 import numpy as np
 
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.prices.paced import Prices
+from silicast.composition.prices.paced import StepPricing
 from silicast.composition.prices.step_prices import RunPrice, StepPrice, StepPrices
 from silicast.composition.step.stage_graph import StageGraph
 from silicast.composition.step.step import StepModel
@@ -37,7 +37,7 @@ CUT_INPUTS = ("o_proj", "down_proj")
 
 @final
 @dataclass(frozen=True)
-class Adapters:
+class RequestAdapters:
     """Adapters that requests name, each as likely.
 
     Attributes:
@@ -52,13 +52,13 @@ class Adapters:
     def used(self, sequences: int) -> float:
         """How many of them a step with so many sequences needs, on average.
 
-        >>> round(Adapters(16, count=4).used(4), 3), Adapters(16).used(9)
+        >>> round(RequestAdapters(16, count=4).used(4), 3), RequestAdapters(16).used(9)
         (2.734, 1.0)
         """
         return self.count * (1.0 - (1.0 - 1.0 / self.count) ** sequences)
 
 
-def adapted(spec: ReplicaSpec, deployment: Deployment, adapters: Adapters) -> ReplicaSpec:
+def adapted(spec: ReplicaSpec, deployment: Deployment, adapters: RequestAdapters) -> ReplicaSpec:
     """A replica that serves adapters.
 
     Raises:
@@ -88,7 +88,7 @@ def adapted(spec: ReplicaSpec, deployment: Deployment, adapters: Adapters) -> Re
     )
 
 
-def _graph(deployment: Deployment, adapters: Adapters) -> Graph:
+def _graph(deployment: Deployment, adapters: RequestAdapters) -> Graph:
     """The products of one adapter in all layers, on one rank."""
     model, plan, policy = deployment.model, deployment.plan, deployment.policy
     make = Nodes(model, shard_of(model, plan, policy), deployment.precision)
@@ -172,7 +172,9 @@ class AdaptedPrices:
         each_s: to read the weights of one adapter; those of the first are in ``own``.
     """
 
-    def __init__(self, target: Prices, own: StepPrices, adapters: Adapters, each_s: float) -> None:
+    def __init__(
+        self, target: StepPricing, own: StepPrices, adapters: RequestAdapters, each_s: float
+    ) -> None:
         self.target, self.own, self.adapters, self.each_s = target, own, adapters, each_s
 
     @property

@@ -18,7 +18,7 @@ from silicast.composition.prices.step_needs import Needs, StepNeeds
 from silicast.core.numerics import I64
 from silicast.serving.simulation.event_loop import Simulation
 from silicast.serving.simulation.replica import Replica
-from silicast.serving.simulation.sharing import UNIT, Law, Load, rates
+from silicast.serving.simulation.sharing import UNIT, DeviceLoad, Law, rates
 from silicast.serving.statistics.records import Records
 
 NEVER = 1 << 62
@@ -51,7 +51,7 @@ class Tenant:
 
 
 @final
-class Progress:
+class WorkProgress:
     """The work under way of one replica, and how far it is.
 
     Attributes:
@@ -63,7 +63,7 @@ class Progress:
 
     def __init__(self, tenant: Tenant, replica: Replica) -> None:
         self.tenant, self.replica = tenant, replica
-        self.begun, self.load, self.done = 0, Load(), 0
+        self.begun, self.load, self.done = 0, DeviceLoad(), 0
         self._rate, self._since = UNIT, 0
         self._starts = self._ends = np.zeros(0, dtype=np.int64)
 
@@ -75,13 +75,13 @@ class Progress:
             return False
         self.begun, self.done, self._rate, self._since = begun, 0, UNIT, now_ns
         if work is None:
-            self.load = Load()
+            self.load = DeviceLoad()
             return True
         starts, ends = work.times
         self._starts, self._ends = starts - now_ns, ends - now_ns
         device_ns = float((ends - starts).sum())
         busy = min(device_ns / max(int(ends[-1]) - now_ns, 1), 1.0)
-        self.load = Load(busy, self.tenant.needs(self.replica), device_ns / work.steps)
+        self.load = DeviceLoad(busy, self.tenant.needs(self.replica), device_ns / work.steps)
         return True
 
     def at_rate(self, rate: int, now_ns: int) -> bool:
@@ -124,7 +124,7 @@ class Colocation:
             raise ValueError("tenants need as many replicas each, of one stage")
         self.tenants, self.law = list(tenants), law
         self._devices = [
-            [Progress(each, each.simulation.replicas[number]) for each in tenants]
+            [WorkProgress(each, each.simulation.replicas[number]) for each in tenants]
             for number in range(counts.pop())
         ]
 
@@ -144,7 +144,7 @@ class Colocation:
                     for other in self._share(device, now):
                         times[other] = simulations[other].next_ns
 
-    def _share(self, device: Sequence[Progress], now_ns: int) -> list[int]:
+    def _share(self, device: Sequence[WorkProgress], now_ns: int) -> list[int]:
         """The rates on a device change; returns the tenants whose steps end at other times."""
         result = rates(self.law, [each.load for each in device])
         moved = []

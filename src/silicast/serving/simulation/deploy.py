@@ -7,23 +7,23 @@ from typing import Any
 import numpy as np
 
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.prices.paced import Prices
+from silicast.composition.prices.paced import StepPricing
 from silicast.composition.prices.step_prices import step_prices
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.serving.simulation.event_loop import ReplicaSpec
 from silicast.serving.simulation.launch import Expected, limits_of, serving_table
-from silicast.serving.simulation.scheduler import Group, Sequences, scheduler_named
+from silicast.serving.simulation.scheduler import QueueGroup, SimulatedRequests, scheduler_named
 
 
 def host_bytes(spec: ReplicaSpec) -> int:
     """Bytes of its host's memory that a group of a replica takes, for all its ranks."""
     nobody = np.zeros(0, dtype=np.int64)
-    group = Group(Sequences(nobody, nobody), spec.layout, spec.limits)
+    group = QueueGroup(SimulatedRequests(nobody, nobody), spec.layout, spec.limits)
     spec.policy(group)
     return group.host_bytes
 
 
-def _prices(deployment: Deployment, *, one_pass: bool) -> Prices:
+def _prices(deployment: Deployment, *, one_pass: bool) -> StepPricing:
     """What steps take; of an engine that computes whole requests, its passes."""
     if one_pass:
         from silicast.composition.prices.pass_prices import pass_prices

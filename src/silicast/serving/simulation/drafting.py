@@ -15,7 +15,7 @@ from typing import final
 import numpy as np
 
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.prices.paced import Prices
+from silicast.composition.prices.paced import StepPricing
 from silicast.composition.prices.step_prices import RunPrice, StepPrice, StepPrices, step_prices
 from silicast.composition.step.stage_graph import StageGraph
 from silicast.composition.step.states import BatchStates, segment_sums
@@ -191,7 +191,12 @@ class SpeculativePrices:
     """
 
     def __init__(
-        self, target: Prices, drafter: Prices | None, drafts: int, verified: int, share: float
+        self,
+        target: StepPricing,
+        drafter: StepPricing | None,
+        drafts: int,
+        verified: int,
+        share: float,
     ) -> None:
         self.target, self.drafter, self.drafts = target, drafter, drafts
         self.verified, self.share = verified, share

@@ -15,13 +15,13 @@ from typing import final
 
 import numpy as np
 
-from silicast.composition.prices.paced import Prices
+from silicast.composition.prices.paced import StepPricing
 from silicast.composition.prices.stepper import Stepper
 from silicast.core.errors import SilicastError
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.serving.simulation.replica import Replica, Role
 from silicast.serving.simulation.routers import LeastLoaded, RoundRobin, Router
-from silicast.serving.simulation.scheduler import Group, Limits, Scheduler, Sequences
+from silicast.serving.simulation.scheduler import Limits, QueueGroup, Scheduler, SimulatedRequests
 from silicast.serving.simulation.speculation import Acceptance
 from silicast.serving.statistics.records import Records
 from silicast.serving.statistics.steady import steady_window
@@ -46,7 +46,7 @@ class ReplicaSpec:
         accepted: drafted tokens that a step adds; None = none are drafted.
     """
 
-    prices: Prices
+    prices: StepPricing
     policy: type[Scheduler]
     limits: Limits
     layout: KvLayout
@@ -104,7 +104,9 @@ class Simulation:
         link: KvLink | None = None,
     ) -> None:
         self.requests = requests
-        self.sequences = Sequences(requests.input_tokens, requests.output_tokens, requests.content)
+        self.sequences = SimulatedRequests(
+            requests.input_tokens, requests.output_tokens, requests.content
+        )
         self.records = Records(requests, self.sequences)
         self._specs, self._link = list(specs), link
         self._router = router(requests, seed)
@@ -289,7 +291,7 @@ class Simulation:
             heapq.heappush(self._events, (now_ns, _SEND, heapq.heappop(self._ready)))
 
     def _replica(self, number: int, spec: ReplicaSpec) -> Replica:
-        groups = [Group(self.sequences, spec.layout, spec.limits) for _ in range(spec.groups)]
+        groups = [QueueGroup(self.sequences, spec.layout, spec.limits) for _ in range(spec.groups)]
         return Replica(
             number,
             Stepper(spec.prices),

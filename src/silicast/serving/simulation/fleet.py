@@ -15,7 +15,7 @@ from silicast.serving.traffic.requests import Requests
 
 @final
 @dataclass(frozen=True)
-class Pool:
+class ReplicaPool:
     """Replicas alike.
 
     Attributes:
@@ -46,11 +46,11 @@ class Fleet:
         undrafted: the pools as they are where no tokens are drafted; () = the same.
     """
 
-    pools: tuple[Pool, ...]
+    pools: tuple[ReplicaPool, ...]
     router: type[Router] = RoundRobin
     seed: int = 0
     link: KvLink | None = None
-    undrafted: tuple[Pool, ...] = ()
+    undrafted: tuple[ReplicaPool, ...] = ()
 
     @property
     def specs(self) -> list[ReplicaSpec]:
@@ -81,14 +81,14 @@ class Fleet:
     @staticmethod
     def from_deployment(deployment: Deployment, spec: ReplicaSpec, replicas: int = 1) -> Fleet:
         """Replicas of one deployment."""
-        return Fleet((Pool(deployment, spec, replicas),))
+        return Fleet((ReplicaPool(deployment, spec, replicas),))
 
     @property
-    def entry(self) -> Pool:
+    def entry(self) -> ReplicaPool:
         """The first pool that takes in requests."""
         return next(pool for pool in self.pools if pool.spec.role != "decode")
 
-    def replicas_of(self, pool: Pool) -> list[int]:
+    def replicas_of(self, pool: ReplicaPool) -> list[int]:
         """Numbers of a pool's replicas."""
         index = next(i for i, each in enumerate(self.pools) if each is pool)
         first = sum(each.count for each in self.pools[:index])

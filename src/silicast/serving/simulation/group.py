@@ -17,7 +17,7 @@ from silicast.serving.traffic.requests import Content
 
 
 @final
-class Sequences:
+class SimulatedRequests:
     """All requests of a simulation as their engines see them; int64 arrays of shape (n,).
 
     Attributes:
@@ -45,7 +45,7 @@ class Sequences:
 
 
 @final
-class Group:
+class QueueGroup:
     """The queues and the cache of one group of ranks (one of attention_dp, or the whole replica).
 
     Attributes:
@@ -63,7 +63,7 @@ class Group:
             ask for the time.
     """
 
-    def __init__(self, sequences: Sequences, layout: KvLayout, limits: Limits) -> None:
+    def __init__(self, sequences: SimulatedRequests, layout: KvLayout, limits: Limits) -> None:
         self.sequences, self.layout, self.limits = sequences, layout, limits
         self.waiting: deque[int] = deque()
         self.running: list[int] = []

@@ -15,9 +15,9 @@ import numpy as np
 
 from silicast.composition.prices.stepper import Stepper
 from silicast.core.numerics import I64
-from silicast.serving.simulation.scheduler import Group, Scheduler, Sequences, StepPlan
+from silicast.serving.simulation.scheduler import QueueGroup, Scheduler, SimulatedRequests, StepPlan
 from silicast.serving.simulation.speculation import Acceptance
-from silicast.serving.simulation.work import Work
+from silicast.serving.simulation.work import RunningStep
 from silicast.serving.statistics.records import Records
 
 Role = Literal["", "prefill", "decode"]
@@ -56,17 +56,17 @@ class Replica:
     ) -> None:
         self.number, self.stepper, self.schedulers = number, stepper, list(schedulers)
         self.groups = [each.group for each in schedulers]
-        self.sequences: Sequences = self.groups[0].sequences
+        self.sequences: SimulatedRequests = self.groups[0].sequences
         self._goals, self._records, self._back_ns = goals, records, back_ns
         self._finish, self.role, self._hand_over = finish, role, hand_over
         self._accepted = accepted
         self._lockstep = self.schedulers[0].together(len(self.groups))
         self._timed = any(each.timed for each in schedulers)
-        self._handed: dict[int, tuple[Group, int]] = {}
-        self._joining: deque[tuple[Group, int]] = deque()
-        self._arrived: deque[tuple[int, int, Group]] = deque()
-        self._work: deque[Work] = deque()
-        self._ended: list[tuple[Group, int]] = []
+        self._handed: dict[int, tuple[QueueGroup, int]] = {}
+        self._joining: deque[tuple[QueueGroup, int]] = deque()
+        self._arrived: deque[tuple[int, int, QueueGroup]] = deque()
+        self._work: deque[RunningStep] = deque()
+        self._ended: list[tuple[QueueGroup, int]] = []
         self._token_ns = np.zeros(len(goals), dtype=np.int64)
         self.outstanding = 0
         self.seen_ns = 0
@@ -85,7 +85,7 @@ class Replica:
         return min(requested) if requested and not self._work else -1
 
     @property
-    def under_way(self) -> Work | None:
+    def under_way(self) -> RunningStep | None:
         """The oldest step or stretch; None = nothing runs."""
         return self._work[0] if self._work else None
 
@@ -161,7 +161,7 @@ class Replica:
         while self.ready and self._begin(now_ns, until_ns):
             pass
 
-    def _last_start_ns(self, work: Work) -> int:
+    def _last_start_ns(self, work: RunningStep) -> int:
         return work.start_ns if work.run is None else int(work.run.start_ns[work.steps - 1])
 
     def _release(self) -> None:
@@ -249,7 +249,7 @@ class Replica:
 
         return max(range(len(plans)), key=load)
 
-    def _step(self, plans: list[StepPlan], decided_ns: int) -> Work:
+    def _step(self, plans: list[StepPlan], decided_ns: int) -> RunningStep:
         sequences, chosen = self.sequences, self._heaviest(plans)
         plan = plans[chosen]
         prefill = [(new, int(sequences.cached[request]) + new) for request, new in plan.prefill]
@@ -274,9 +274,9 @@ class Replica:
         if self.stepper.in_flight > 1:
             for each, group in zip(plans, self.groups, strict=True):
                 group.flying.update(each.decode, (pair[0] for pair in each.prefill))
-        return Work(plans, step.start_ns, step.end_ns, queues=self._queues())
+        return RunningStep(plans, step.start_ns, step.end_ns, queues=self._queues())
 
-    def _stretch(self, plans: list[StepPlan], until_ns: int) -> Work:
+    def _stretch(self, plans: list[StepPlan], until_ns: int) -> RunningStep:
         """Decode steps until something is to be decided."""
         sequences, stepper = self.sequences, self.stepper
         most = 1 << 40
@@ -306,9 +306,13 @@ class Replica:
             if each.decode:  # of the first step the blocks are taken
                 most = min(most, max(group.steps_to_full(each.rows, most), 1))
         run = stepper.run(cached, most, elsewhere)
-        return Work(plans, int(run.start_ns[0]), int(run.end_ns[-1]), run, most, self._queues())
+        return RunningStep(
+            plans, int(run.start_ns[0]), int(run.end_ns[-1]), run, most, self._queues()
+        )
 
-    def _cut(self, now_ns: int, group: Group, *, passed: bool = False, first: bool = False) -> None:
+    def _cut(
+        self, now_ns: int, group: QueueGroup, *, passed: bool = False, first: bool = False
+    ) -> None:
         """Ends a stretch at the first step whose successor would see a request that comes now.
 
         Args:
@@ -329,7 +333,7 @@ class Replica:
             end_ns = int(work.run.end_ns[steps - 1])
             self._work[-1] = replace(work, steps=steps, end_ns=end_ns)
 
-    def _results(self, work: Work) -> list[tuple[Group, int]]:
+    def _results(self, work: RunningStep) -> list[tuple[QueueGroup, int]]:
         """What a step brings; returns the sequences that ended."""
         sequences, records, ended, grown = self.sequences, self._records, [], 0
         counts = work.counts(sequences.cached)
@@ -389,7 +393,7 @@ class Replica:
         most: I64 = np.minimum(tokens, self._goals[rows] - made)
         return most
 
-    def _hand(self, rows: I64, group: Group, end_ns: int) -> None:
+    def _hand(self, rows: I64, group: QueueGroup, end_ns: int) -> None:
         """Complete prompts leave; their blocks are held until their caches have moved."""
         assert self._hand_over is not None
         for request in rows.tolist():
@@ -411,7 +415,7 @@ class Replica:
         for value, count in zip(values.tolist(), counts.tolist(), strict=True):
             noted.add(value, count)
 
-    def _done(self, rows: I64, group: Group, end_ns: int) -> list[tuple[Group, int]]:
+    def _done(self, rows: I64, group: QueueGroup, end_ns: int) -> list[tuple[QueueGroup, int]]:
         """Sequences with all their tokens: the client has its answer."""
         done = rows[self.sequences.made[rows] >= self._goals[rows]]
         for request in done.tolist():
@@ -428,11 +432,11 @@ class Replica:
             blocks += group.limits.blocks - group.free
         return running, waiting, blocks
 
-    def _log(self, work: Work, counts: tuple[int, ...], grown: int) -> None:
+    def _log(self, work: RunningStep, counts: tuple[int, ...], grown: int) -> None:
         """Notes what has ended.
 
         Args:
-            counts: see :meth:`Work.counts`; ``grown``: blocks taken after the first step.
+            counts: see :meth:`RunningStep.counts`; ``grown``: blocks taken after the first step.
         """
         decoding, filling, *there = counts
         self._records.log.add(

@@ -45,7 +45,7 @@ class RoundRobin(Router):
 
 
 @final
-class Random(Router):
+class RandomRouter(Router):
     """At random, each as likely."""
 
     name: ClassVar[str] = "random"
@@ -65,7 +65,7 @@ class LeastLoaded(Router):
 
 
 @final
-class Session(Router):
+class SessionRouter(Router):
     """All turns of a conversation to one replica; conversations in turn."""
 
     name: ClassVar[str] = "session"
@@ -121,7 +121,7 @@ class PrefixAware(Router):
 
 
 ROUTERS: dict[str, type[Router]] = {
-    each.name: each for each in (RoundRobin, Random, LeastLoaded, Session, PrefixAware)
+    each.name: each for each in (RoundRobin, RandomRouter, LeastLoaded, SessionRouter, PrefixAware)
 }
 
 

@@ -16,12 +16,20 @@ import numpy as np
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
-from silicast.serving.simulation.group import Group, Sequences
+from silicast.serving.simulation.group import QueueGroup, SimulatedRequests
 from silicast.serving.simulation.limits import Limits
 
 __all__ = [
-    "Group", "Limits", "Lockstep", "Scheduler", "Sequences", "StepPlan", "policies", "register",
-    "scheduler_named", "unread",
+    "Limits",
+    "Lockstep",
+    "QueueGroup",
+    "Scheduler",
+    "SimulatedRequests",
+    "StepPlan",
+    "policies",
+    "register",
+    "scheduler_named",
+    "unread",
 ]  # fmt: skip
 
 
@@ -71,7 +79,7 @@ class Lockstep(ABC):
     def __init__(self, most: int) -> None:
         self._most, self._waited = max(most, 1), 0
 
-    def hold(self, groups: Sequence[Group]) -> bool:
+    def hold(self, groups: Sequence[QueueGroup]) -> bool:
         """Whether no group takes tokens of prompts in the next step."""
         if self._waited < self._most and not self.releases(groups):
             return True
@@ -79,10 +87,10 @@ class Lockstep(ABC):
         return False
 
     @abstractmethod
-    def releases(self, groups: Sequence[Group]) -> bool:
+    def releases(self, groups: Sequence[QueueGroup]) -> bool:
         """Whether prompts may start before the time is over."""
 
-    def steady(self, groups: Sequence[Group]) -> int:
+    def steady(self, groups: Sequence[QueueGroup]) -> int:
         """Steps for which that stays so, unless a sequence arrives or ends; at least 1."""
         if not any(group.waiting or group.filling for group in groups):
             return 1 << 40
@@ -116,7 +124,7 @@ class Scheduler(ABC):
     timed: ClassVar[bool] = False
     one_pass: ClassVar[bool] = False
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: QueueGroup) -> None:
         self.group = group
         self.ask_ns = -1
         self._preempted = False

@@ -28,7 +28,7 @@ ROUNDS = 64
 
 @final
 @dataclass(frozen=True)
-class Load:
+class DeviceLoad:
     """What one engine does with the device.
 
     Attributes:
@@ -46,7 +46,7 @@ class Law(ABC):
     """How work on one device slows other work down."""
 
     @abstractmethod
-    def slowdowns(self, present: Sequence[float], loads: Sequence[Load]) -> list[float]:
+    def slowdowns(self, present: Sequence[float], loads: Sequence[DeviceLoad]) -> list[float]:
         """Of the device's work of each engine, at least 1.
 
         Args:
@@ -56,7 +56,7 @@ class Law(ABC):
 
 @final
 @dataclass(frozen=True)
-class Slices(Law):
+class TimeSlicing(Law):
     """One at a time, in turns: a step takes whole turns and ends within the last one, so that
     short steps have shorter turns.
 
@@ -64,9 +64,9 @@ class Slices(Law):
         weights: of the lengths of each engine's turns, 1 = ``turn_ns``.
         switch_ns: before each turn, if another one ran.
 
-    >>> rates(Slices((1.0, 1.0)), [Load(1.0), Load(1.0)]) == [UNIT // 2, UNIT // 2]
+    >>> rates(TimeSlicing((1.0, 1.0)), [DeviceLoad(1.0), DeviceLoad(1.0)]) == [UNIT // 2, UNIT // 2]
     True
-    >>> rates(Slices((1.0, 1.0)), [Load(0.4), Load()]) == [UNIT, UNIT]
+    >>> rates(TimeSlicing((1.0, 1.0)), [DeviceLoad(0.4), DeviceLoad()]) == [UNIT, UNIT]
     True
     """
 
@@ -74,7 +74,7 @@ class Slices(Law):
     switch_ns: float = 0.0
     turn_ns: float = 1.0
 
-    def slowdowns(self, present: Sequence[float], loads: Sequence[Load]) -> list[float]:
+    def slowdowns(self, present: Sequence[float], loads: Sequence[DeviceLoad]) -> list[float]:
         turns = [self._turn_ns(*pair) for pair in zip(self.weights, loads, strict=True)]
         slowdowns = []
         for current, turn in enumerate(turns):
@@ -84,7 +84,7 @@ class Slices(Law):
             slowdowns.append(1.0 + (waits + (1.0 - alone) * self.switch_ns) / turn)
         return slowdowns
 
-    def _turn_ns(self, weight: float, load: Load) -> float:
+    def _turn_ns(self, weight: float, load: DeviceLoad) -> float:
         """Mean length of an engine's turns."""
         longest = weight * self.turn_ns
         if not load.step_ns:
@@ -97,14 +97,15 @@ class Slices(Law):
 class Together(Law):
     """All at once: by the one law of :mod:`~silicast.composition.step.concurrency`.
 
-    >>> full = Load(1.0, (1.0, 0.5, 0.0))
+    >>> full = DeviceLoad(1.0, (1.0, 0.5, 0.0))
     >>> rates(Together(), [full, full]) == [UNIT // 2, UNIT // 2]
     True
-    >>> rates(Together(), [Load(1.0, (0.4, 0.3, 0.0)), Load(1.0, (0.6, 0.7, 0.0))]) == [UNIT] * 2
+    >>> rates(Together(), [DeviceLoad(1.0, (0.4, 0.3, 0.0)),
+    ...     DeviceLoad(1.0, (0.6, 0.7, 0.0))]) == [UNIT] * 2
     True
     """
 
-    def slowdowns(self, present: Sequence[float], loads: Sequence[Load]) -> list[float]:
+    def slowdowns(self, present: Sequence[float], loads: Sequence[DeviceLoad]) -> list[float]:
         slowdowns = []
         for current, load in enumerate(loads):
             others = [each for each in range(len(loads)) if each != current]
@@ -117,7 +118,7 @@ class Together(Law):
         return slowdowns
 
 
-def rates(law: Law, loads: Sequence[Load]) -> list[int]:
+def rates(law: Law, loads: Sequence[DeviceLoad]) -> list[int]:
     """The rate of each engine, in :data:`UNIT`."""
     busy = [load.busy for load in loads]
     slower = [1.0] * len(loads)

@@ -14,7 +14,7 @@ from silicast.serving.simulation.scheduler import StepPlan
 
 @final
 @dataclass(frozen=True, slots=True)
-class Work:
+class RunningStep:
     """A step or a stretch that is under way.
 
     Attributes:
@@ -38,7 +38,7 @@ class Work:
             return np.array([self.start_ns]), np.array([self.end_ns])
         return self.run.start_ns[: self.steps], self.run.end_ns[: self.steps]
 
-    def retimed(self, start_ns: I64, end_ns: I64) -> Work:
+    def retimed(self, start_ns: I64, end_ns: I64) -> RunningStep:
         """The same at other times, see :attr:`times`."""
         run = None if self.run is None else replace(self.run, start_ns=start_ns, end_ns=end_ns)
         return replace(self, start_ns=int(start_ns[0]), end_ns=int(end_ns[-1]), run=run)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from silicast.composition.power.clock import Drawn, drawn, power_w
+from silicast.composition.power.clock import PowerDraw, drawn, power_w
 from silicast.composition.power.energy import is_modelled, limit_w
 from silicast.composition.step.step import step_model
 from silicast.core.numerics import I64
 from silicast.kernels.physics.energy import model_log_sd
-from silicast.serving.simulation.fleet import Fleet, Pool
+from silicast.serving.simulation.fleet import Fleet, ReplicaPool
 from silicast.serving.statistics.metrics import span_s
 from silicast.serving.statistics.records import Records
 from silicast.serving.statistics.step_mix import KINDS, breakdown_of, mix_of
@@ -54,7 +54,7 @@ def power(records: Records, fleet: Fleet) -> dict[str, tuple[float, float, float
     }
 
 
-def _drawn(table: I64, pool: Pool, seconds: float) -> Drawn:
+def _drawn(table: I64, pool: ReplicaPool, seconds: float) -> PowerDraw:
     """Of one device of a pool, from the steps of the pool."""
     model, kernels_j = step_model(pool.deployment), 0.0
     for kind in KINDS:
@@ -66,6 +66,6 @@ def _drawn(table: I64, pool: Pool, seconds: float) -> Drawn:
     return drawn(pool.deployment.machine, seconds, kernels_j / shares)
 
 
-def log_sd(pools: Sequence[Pool], waiting_share: float) -> float:
+def log_sd(pools: Sequence[ReplicaPool], waiting_share: float) -> float:
     """Of the model of power, where pools err together: that of the least known."""
     return max(model_log_sd(pool.deployment.device, waiting_share) for pool in pools)

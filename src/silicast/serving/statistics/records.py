@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.numerics import F64, I64
-from silicast.serving.simulation.scheduler import Sequences
+from silicast.serving.simulation.scheduler import SimulatedRequests
 from silicast.serving.traffic.requests import Requests
 
 _COMPACT = 1 << 16
@@ -122,7 +122,7 @@ class Records:
             these brought, one each beside the drafted ones.
     """
 
-    def __init__(self, requests: Requests, sequences: Sequences) -> None:
+    def __init__(self, requests: Requests, sequences: SimulatedRequests) -> None:
         count = len(requests)
         self.requests, self.sequences = requests, sequences
         self.sent_ns, self.arrived_ns, self.scheduled_ns, self.first_ns, self.done_ns = (

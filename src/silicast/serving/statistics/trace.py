@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from silicast.composition.timeline.trace_events import Sample, Slice, Span, Trace, Track
+from silicast.composition.timeline.trace_events import (
+    CounterSample,
+    PredictedTimeline,
+    Slice,
+    TraceSpan,
+    Track,
+)
 from silicast.serving.statistics.records import Records
 
 PICO = 1000
@@ -12,7 +18,7 @@ STEPS = "steps"
 REQUESTS = "requests"
 
 
-def trace_of(records: Records, title: str, blocks: Sequence[int]) -> Trace:
+def trace_of(records: Records, title: str, blocks: Sequence[int]) -> PredictedTimeline:
     """A simulation as a trace.
 
     Every replica is a process with a track of its steps and counters of sequences and of blocks;
@@ -23,7 +29,7 @@ def trace_of(records: Records, title: str, blocks: Sequence[int]) -> Trace:
     """
     slices, samples = _steps(records, blocks)
     last = int(max(records.done_ns.max(), records.log.columns()["end_ns"].max(initial=0)))
-    return Trace(
+    return PredictedTimeline(
         title=title, slices=tuple(slices), arrows=(), samples=tuple(samples), total_ps=last * PICO,
         about={"requests": len(records.requests), "answered": len(records.answered),
                "kv_blocks": list(blocks)},
@@ -36,10 +42,10 @@ def replica_name(number: int) -> str:
     return f"replica {number}"
 
 
-def _steps(records: Records, blocks: Sequence[int]) -> tuple[list[Slice], list[Sample]]:
+def _steps(records: Records, blocks: Sequence[int]) -> tuple[list[Slice], list[CounterSample]]:
     """Slices of steps; where several are under way at once, each has a line of its own."""
     slices: list[Slice] = []
-    samples: list[Sample] = []
+    samples: list[CounterSample] = []
     free: dict[int, list[int]] = {}
     names = records.log.COLUMNS
     for row in sorted(records.log.table().tolist(), key=lambda each: (each[0], each[1])):
@@ -52,15 +58,15 @@ def _steps(records: Records, blocks: Sequence[int]) -> tuple[list[Slice], list[S
         args = {name: at[name] for name in ("steps", "decoding", "prefill_tokens", "waiting")}
         slices.append(Slice(track, _name(at), start * PICO, end * PICO, args))
         queues = {"running": float(at["running"]), "waiting": float(at["waiting"])}
-        samples.append(Sample(process, "sequences", start * PICO, queues))
+        samples.append(CounterSample(process, "sequences", start * PICO, queues))
         used = {
             "in use": float(at["blocks"]),
             "free": float(max(blocks[at["replica"]] - at["blocks"], 0)),
         }
-        samples.append(Sample(process, "KV blocks", start * PICO, used))
+        samples.append(CounterSample(process, "KV blocks", start * PICO, used))
     for number, lines in free.items():  # nothing runs after the last step
         idle = {"running": 0.0, "waiting": 0.0}
-        samples.append(Sample(replica_name(number), "sequences", max(lines) * PICO, idle))
+        samples.append(CounterSample(replica_name(number), "sequences", max(lines) * PICO, idle))
     return slices, samples
 
 
@@ -72,7 +78,7 @@ def _name(at: dict[str, int]) -> str:
     return "prefill and decode" if at["decoding"] else "prefill"
 
 
-def _spans(records: Records) -> Iterator[Span]:
+def _spans(records: Records) -> Iterator[TraceSpan]:
     """Of each answered request the whole, then its parts."""
     requests = records.requests
     for row in records.answered.tolist():
@@ -88,8 +94,8 @@ def _spans(records: Records) -> Iterator[Span]:
             "preemptions": int(records.sequences.preemptions[row]),
         }
         name = f"request {row}"
-        yield Span(process, REQUESTS, row, name, sent, done, args)
+        yield TraceSpan(process, REQUESTS, row, name, sent, done, args)
         parts = (("queue", sent, begun), ("prefill", begun, first), ("decode", first, done))
         for part, start, end in parts:
             if end > start:
-                yield Span(process, REQUESTS, row, part, start, end)
+                yield TraceSpan(process, REQUESTS, row, part, start, end)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from silicast.core.errors import SilicastError
 from silicast.formats.tables import listed, open_table
-from silicast.serving.traffic.trace_rows import Columns, Rule, read_rows
+from silicast.serving.traffic.trace_rows import TraceFields, TraceRule, read_rows
 from silicast.serving.traffic.traffic import Traffic
 
 
-def read_trace(path: Path, rule: Rule | None = None, *, timed: bool = True) -> Traffic:
+def read_trace(path: Path, rule: TraceRule | None = None, *, timed: bool = True) -> Traffic:
     """The requests of a trace file.
 
     Args:
@@ -28,12 +28,14 @@ def read_trace(path: Path, rule: Rule | None = None, *, timed: bool = True) -> T
             missing.
     """
     kind = path.suffix.casefold()
-    rule = replace(rule or Rule(), file=str(path))
+    rule = replace(rule or TraceRule(), file=str(path))
     if kind == ".parquet":
         rule = replace(rule, place=lambda row, column: f"row {row}, {column}")
     try:
         table = open_table(path)
-        columns = Columns.among((name.strip().casefold() for name in table.columns), timed=timed)
+        columns = TraceFields.among(
+            (name.strip().casefold() for name in table.columns), timed=timed
+        )
         current = {name.strip().casefold(): name for name in table.columns}
         rows = table.rows([current.get(name, name) for name in columns.names])
         if kind == ".csv":  # the fourth column is a list of blocks, as JSON in a cell

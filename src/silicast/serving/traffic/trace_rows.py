@@ -55,7 +55,7 @@ Row = tuple[Any, ...] | None
 
 @final
 @dataclass(frozen=True)
-class Columns:
+class TraceFields:
     """Which columns hold what.
 
     Attributes:
@@ -74,7 +74,7 @@ class Columns:
         return (self.time, self.input, self.output, "hash_ids", "prefix", "prefix_len")
 
     @staticmethod
-    def among(names: Iterable[str], *, timed: bool = True) -> Columns:
+    def among(names: Iterable[str], *, timed: bool = True) -> TraceFields:
         """The columns of a trace that has ``names``.
 
         Args:
@@ -83,8 +83,8 @@ class Columns:
         Raises:
             SilicastError: no known column for lengths or times, or times of an unknown unit.
 
-        >>> Columns.among(["timestamp", "input_length", "output_length"])
-        Columns(time='timestamp', unit_ns=1000000, input='input_length', output='output_length')
+        >>> TraceFields.among(["timestamp", "input_length", "output_length"])
+        TraceFields(time='timestamp', unit_ns=1000000, input='input_length', output='output_length')
         """
         known = set(names)
         value = ", ".join(sorted(known)[:12]) or "none"
@@ -95,7 +95,7 @@ class Columns:
                 hint="name them input_len and output_len (tokens)",
             )
         if not timed:
-            return Columns("", 1, *pair)
+            return TraceFields("", 1, *pair)
         time = next((name for name in _TIMES if name in known), "")
         unit = _LENGTHS[pair] if not time and "timestamp" in known else _TIMES.get(time)
         if unit is None:
@@ -103,12 +103,12 @@ class Columns:
                 f"no column of times whose unit is known; found {value}",
                 hint=f"name it {', '.join(list(_TIMES)[:3])}",
             )
-        return Columns(time or "timestamp", unit, *pair)
+        return TraceFields(time or "timestamp", unit, *pair)
 
 
 @final
 @dataclass(frozen=True)
-class Rule:
+class TraceRule:
     """How a trace is read.
 
     Attributes:
@@ -134,7 +134,7 @@ class _BadRowError(Exception):
         self.column, self.wrong, self.found = column, wrong, result
 
 
-def read_rows(rows: Iterable[tuple[int, Row]], columns: Columns, rule: Rule) -> Traffic:
+def read_rows(rows: Iterable[tuple[int, Row]], columns: TraceFields, rule: TraceRule) -> Traffic:
     """Requests of a trace, which starts with its first row; without times all come at 0.
 
     Args:
@@ -155,7 +155,7 @@ def read_rows(rows: Iterable[tuple[int, Row]], columns: Columns, rule: Rule) -> 
 class _Trace:
     """What was read so far."""
 
-    def __init__(self, columns: Columns, rule: Rule) -> None:
+    def __init__(self, columns: TraceFields, rule: TraceRule) -> None:
         self.columns, self.rule = columns, rule
         self.times, self.inputs, self.outputs = (array("q") for _ in range(3))
         self.segments, self.tokens, self.ends = array("q"), array("q"), array("q", [0])
@@ -283,7 +283,7 @@ def _array(values: array[int]) -> I64:
     return np.frombuffer(values, dtype=np.int64)
 
 
-def _time_ns(value: Any, columns: Columns) -> int:
+def _time_ns(value: Any, columns: TraceFields) -> int:
     at = value
     if type(at) is not int and type(at) is not float:
         if at is None or at == "":

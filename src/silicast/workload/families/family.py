@@ -57,7 +57,7 @@ TYPES: dict[str, str] = {
 
 
 @final
-class Rule(Strict, frozen=True):
+class ValueRule(Strict, frozen=True):
     """How one value is read from a configuration.
 
     Attributes:
@@ -71,10 +71,10 @@ class Rule(Strict, frozen=True):
 
     key: str | list[str]
     default: bool | int | str | None = None
-    values: dict[str, bool | int | str | Rule] | None = None
-    other: bool | int | str | Rule | None = None
+    values: dict[str, bool | int | str | ValueRule] | None = None
+    other: bool | int | str | ValueRule | None = None
     unset: int | str | None = None
-    stated: bool | int | str | Rule | None = None
+    stated: bool | int | str | ValueRule | None = None
 
     @property
     def keys(self) -> list[str]:
@@ -82,7 +82,7 @@ class Rule(Strict, frozen=True):
         return [self.key] if isinstance(self.key, str) else self.key
 
 
-Value = bool | int | str | Rule
+Value = bool | int | str | ValueRule
 """A fixed value, a formula or a rule."""
 
 
@@ -97,14 +97,14 @@ class Overlay(Strict, frozen=True):
     """
 
     structure: dict[str, bool | int | str] = {}
-    fields: dict[str, str | list[str] | Rule] = {}
-    numbers: dict[str, str | list[str] | Rule] = {}
+    fields: dict[str, str | list[str] | ValueRule] = {}
+    numbers: dict[str, str | list[str] | ValueRule] = {}
 
     def rules(self) -> dict[str, Value]:
         """Our field or a name for formulas -> its fixed value, formula or rule."""
         read = {**self.fields, **self.numbers}
         rules: dict[str, Value] = {
-            name: rule if isinstance(rule, Rule) else Rule(rule)
+            name: rule if isinstance(rule, ValueRule) else ValueRule(rule)
             for names, rule in read.items()
             for name in names.split()
         }
@@ -179,7 +179,7 @@ class Mixers(Strict, frozen=True):
 
 
 @final
-class Family(Overlay, frozen=True):
+class ModelFamily(Overlay, frozen=True):
     """How the configurations of some architectures are read.
 
     Attributes:
@@ -215,15 +215,17 @@ class Family(Overlay, frozen=True):
     encoder: Overlay | None = None
     name: str = ""
 
-    def over(self, parent: Family) -> Family:
+    def over(self, parent: ModelFamily) -> ModelFamily:
         """The same with what ``parent`` states where this family states nothing."""
         rules = parent.rules() | self.rules()
         inherited = ("windows", "dense_layers", "mixers", "layers", "vision", "encoder", "when")
         return msgspec.structs.replace(
             self,
             like=parent.like,
-            structure={name: rule for name, rule in rules.items() if not isinstance(rule, Rule)},
-            fields={name: rule for name, rule in rules.items() if isinstance(rule, Rule)},
+            structure={
+                name: rule for name, rule in rules.items() if not isinstance(rule, ValueRule)
+            },
+            fields={name: rule for name, rule in rules.items() if isinstance(rule, ValueRule)},
             numbers={},
             refuse=parent.refuse | self.refuse,
             ignored=[*parent.ignored, *self.ignored],
@@ -231,7 +233,7 @@ class Family(Overlay, frozen=True):
         )
 
 
-def find_family(key: str) -> Family | None:
+def find_family(key: str) -> ModelFamily | None:
     """The family that reads an architecture or model type; None = there is none.
 
     Only files that hold ``key`` in quotes are parsed.
@@ -248,19 +250,19 @@ def find_family(key: str) -> Family | None:
     return None
 
 
-def common_family() -> Family:
+def common_family() -> ModelFamily:
     """The common structure of decoders, which reads what no other family does."""
     return next(_family(p) for p in catalog_files("families", ".toml") if p.stem == "common")
 
 
 @cache
-def families() -> dict[str, Family]:
+def families() -> dict[str, ModelFamily]:
     """Architecture or model type -> its family, of all files.
 
     Raises:
         SilicastError: a file is wrong, or two read the same; names file and field.
     """
-    families: dict[str, Family] = {}
+    families: dict[str, ModelFamily] = {}
     for path in catalog_files("families", ".toml"):
         family = _family(path)
         for key in (*family.architectures, *family.model_types):
@@ -270,7 +272,7 @@ def families() -> dict[str, Family]:
 
 
 @cache
-def _family(path: Path) -> Family:
+def _family(path: Path) -> ModelFamily:
     """The family of one file, over those that it is like."""
     family, seen = _table(path), {path.stem}
     files = {catalog_file.stem: catalog_file for catalog_file in catalog_files("families", ".toml")}
@@ -285,10 +287,10 @@ def _family(path: Path) -> Family:
 
 
 @cache
-def _table(path: Path) -> Family:
+def _table(path: Path) -> ModelFamily:
     """The content of one file."""
     family = msgspec.structs.replace(
-        read_table(path, Family, "docs/how-to/add-a-model.md"), name=path.stem
+        read_table(path, ModelFamily, "docs/how-to/add-a-model.md"), name=path.stem
     )
     for rules in filter(None, (family, family.encoder)):
         for name in " ".join((*rules.structure, *rules.fields)).split():

@@ -10,7 +10,7 @@ from typing import Any, final
 from silicast.core.errors import SilicastError
 from silicast.formats.fields import Fields
 from silicast.workload.families import layers
-from silicast.workload.families.family import PARTS, TYPES, Family, Rule, Value
+from silicast.workload.families.family import PARTS, TYPES, ModelFamily, Value, ValueRule
 from silicast.workload.models.model import LayerSizes, ModelConfig, check_size, divided
 from silicast.workload.models.precision import Precision
 
@@ -46,7 +46,7 @@ class ClassDefaults:
 
 
 def read_model(
-    family: Family,
+    family: ModelFamily,
     fields: Fields,
     name: str,
     precision: Precision,
@@ -82,7 +82,11 @@ class Reader:
     """
 
     def __init__(
-        self, family: Family, rules: Mapping[str, Value], fields: Fields, defaults: ClassDefaults
+        self,
+        family: ModelFamily,
+        rules: Mapping[str, Value],
+        fields: Fields,
+        defaults: ClassDefaults,
     ) -> None:
         self.fields = fields
         self._defaults = defaults
@@ -93,7 +97,9 @@ class Reader:
     def __getitem__(self, name: str) -> Any:
         if name not in self._values:
             rule = self._rules[name]
-            flag = isinstance(rule, Rule) and rule.values is None and type(rule.default) is bool
+            flag = (
+                isinstance(rule, ValueRule) and rule.values is None and type(rule.default) is bool
+            )
             kind = TYPES.get(name) or ("bool" if flag else "int")
             self._values[name] = self.value(rule, kind)
             if name == "layers":  # what is held per layer depends on it
@@ -106,7 +112,7 @@ class Reader:
         Args:
             kind: int, bool, text or activation.
         """
-        if not isinstance(rule, Rule):
+        if not isinstance(rule, ValueRule):
             return self._fixed(rule, kind)
         if rule.stated is not None and any(self.fields.has(key) for key in rule.keys):
             self.fields.get(*rule.keys)
@@ -121,7 +127,7 @@ class Reader:
             raise layers.not_modelled(rule.keys[0], stated, rule.values)
         return self.value(meant, kind)
 
-    def _stated(self, rule: Rule, kind: str) -> Any:
+    def _stated(self, rule: ValueRule, kind: str) -> Any:
         """What the configuration states, or the rule's default."""
         fields = self.fields
         result = ((key, fields.get(key)) for key in rule.keys)
@@ -139,7 +145,7 @@ class Reader:
             return fields.flag(key, default=False)
         return activation(fields, key) if kind == "activation" else fields.text(key)
 
-    def _of_class(self, rule: Rule) -> str | None:
+    def _of_class(self, rule: ValueRule) -> str | None:
         """The field of a rule whose value the architecture's class gives where a configuration
         leaves all of them out.
         """

@@ -23,7 +23,7 @@ from silicast.workload.graphs.image_layout import with_layout
 from silicast.workload.graphs.implied_tensors import REDUCTIONS, with_tensors
 from silicast.workload.graphs.op import Op
 from silicast.workload.graphs.op_graph import in_order
-from silicast.workload.graphs.tensor import Value
+from silicast.workload.graphs.tensor import TensorValue
 from silicast.workload.operators.traffic import movement, pointwise
 
 MAX_MEMBERS = 64
@@ -96,11 +96,11 @@ def _unknown(nodes: Sequence[Node]) -> frozenset[str]:
     return frozenset(name for node in nodes for name in node.inputs if name not in current)
 
 
-Reads = dict[tuple[str, int], Value]
+Reads = dict[tuple[str, int], TensorValue]
 """What is read of each tensor from each place on: of parts that begin at one place the largest."""
 
 
-def _reads(values: Iterable[Value]) -> Reads:
+def _reads(values: Iterable[TensorValue]) -> Reads:
     reads: Reads = {}
     for value in values:
         key = value.name, value.offset
@@ -123,7 +123,7 @@ class _Inlined:
 
 
 @final
-class _Kernel:
+class _FusedKernel:
     """One kernel to be: nodes by their places; it grows while others join it.
 
     Attributes:
@@ -186,7 +186,7 @@ class _Fused:
                 self.users.setdefault(name, []).append(index)
         self.whole_bytes = {v.name: v.nbytes for node in self.all for v in node.writes if v.nbytes}
         self.inlined: dict[str, _Inlined] = {}
-        self.kernels: dict[int, _Kernel] = {}
+        self.kernels: dict[int, _FusedKernel] = {}
         self.kernel_at: dict[int, int] = {}
         self.writer: dict[str, int] = {}
         self.reader: dict[str, list[int]] = {}
@@ -207,7 +207,7 @@ class _Fused:
 
     def _with_sources(self, node: Node) -> _Inlined:
         """A node and what it reads once results that are not stored are computed in it."""
-        values: list[Value] = []
+        values: list[TensorValue] = []
         operations, kind = _elements(node) if node.loops else 0, _kind(node)
         for value in node.reads:
             inner = self.inlined.get(value.name)
@@ -239,7 +239,7 @@ class _Fused:
 
     def _add(self, index: int, whole: _Inlined) -> None:
         node = whole.node
-        kernel = _Kernel(index, whole, node.loops if _elements(node) else "")
+        kernel = _FusedKernel(index, whole, node.loops if _elements(node) else "")
         self._depend(kernel)
         self.kernels[index] = kernel
         self.kernel_at[index] = index
@@ -260,13 +260,13 @@ class _Fused:
             self.kernels[number].places.append(index)
             self.kernel_at[index] = number
 
-    def _depend(self, kernel: _Kernel) -> None:
+    def _depend(self, kernel: _FusedKernel) -> None:
         for name in kernel.needs:
             writer = self.writer.get(name)
             if writer is not None and writer != kernel.number:
                 kernel.before |= self.kernels[writer].before | (1 << writer)
 
-    def _candidates(self, kernel: _Kernel) -> list[int]:
+    def _candidates(self, kernel: _FusedKernel) -> list[int]:
         """Kernels that share tensors with one, most bytes first."""
         shared: dict[int, int] = {}
         for value in kernel.reads.values():
@@ -277,7 +277,7 @@ class _Fused:
         shared.pop(kernel.number, None)
         return sorted(shared, key=lambda other: (-shared[other], -other))
 
-    def _fits(self, first: _Kernel, second: _Kernel) -> bool:
+    def _fits(self, first: _FusedKernel, second: _FusedKernel) -> bool:
         """Whether two kernels can be one; ``second`` comes later."""
         if not first.loops and not (first.product and self.epilogues):
             return False
@@ -292,17 +292,17 @@ class _Fused:
             return False
         return not self._between(first, second) and not self._between(second, first)
 
-    def _is_epilogue(self, product: _Kernel, kernel: _Kernel) -> bool:
+    def _is_epilogue(self, product: _FusedKernel, kernel: _FusedKernel) -> bool:
         """Whether a pass alone reads a product's result, and one other tensor at the most."""
         users = {user for name in product.writes for user in self.users.get(name, ())}
         alone = users <= set(kernel.places) and not set(product.writes) & self.outside
         others = {value.name for value in kernel.reads.values()} - set(product.writes)
         return alone and kernel.loops == "pointwise" and len(others) <= 1
 
-    def _stream(self, kernel: _Kernel) -> int:
+    def _stream(self, kernel: _FusedKernel) -> int:
         return self.all[kernel.places[0]].stream
 
-    def _between(self, first: _Kernel, second: _Kernel) -> bool:
+    def _between(self, first: _FusedKernel, second: _FusedKernel) -> bool:
         """Whether a third kernel runs behind the first and before the second."""
         for name in second.needs:
             writer = self.writer.get(name)
@@ -312,7 +312,7 @@ class _Fused:
                 return True
         return False
 
-    def _merged(self, first: _Kernel, second: _Kernel) -> _Kernel:
+    def _merged(self, first: _FusedKernel, second: _FusedKernel) -> _FusedKernel:
         """One kernel of two, under the later one's number."""
         del self.kernels[first.number]
         kernel = second
@@ -369,11 +369,11 @@ class _Fused:
             plain = single and not self._reads_through(kernel)
             yield self._plain(kernel) if not kernel.loops or plain else self._loop(kernel)
 
-    def _reads_through(self, kernel: _Kernel) -> bool:
+    def _reads_through(self, kernel: _FusedKernel) -> bool:
         """Whether results that are not stored are computed in a kernel."""
         return any(value.name in self.inlined for value in self.all[kernel.places[0]].reads)
 
-    def _waits(self, kernel: _Kernel) -> tuple[str, ...]:
+    def _waits(self, kernel: _FusedKernel) -> tuple[str, ...]:
         """Names of the kernels that wrote what one reads, in their order."""
         numbers = {self.writer[name] for name in kernel.needs if name in self.writer}
         waiting = list(numbers)
@@ -411,11 +411,11 @@ class _Fused:
                     waiting.append(whole.node)
         return table.values()
 
-    def _plain(self, kernel: _Kernel) -> Node:
+    def _plain(self, kernel: _FusedKernel) -> Node:
         """A kernel as the library has it."""
         return replace(self.all[kernel.places[0]], inputs=self._waits(kernel))
 
-    def _loop(self, kernel: _Kernel) -> Node:
+    def _loop(self, kernel: _FusedKernel) -> Node:
         """A kernel that the compiler generates."""
         members = [self.all[position] for position in kernel.places]
         last = members[-1]
@@ -437,7 +437,7 @@ class _Fused:
             loops=kernel.loops,
         )
 
-    def _once(self, values: Iterable[Value]) -> list[Value]:
+    def _once(self, values: Iterable[TensorValue]) -> list[TensorValue]:
         """Reads whose parts of one tensor are together no larger than it: parts may overlap."""
         given = list(values)
         names = [value.name for value in given]
@@ -455,7 +455,7 @@ class _Fused:
             if counted[position] or not value.nbytes
         ]
 
-    def _is_written(self, name: str, kernel: _Kernel, firsts: set[str]) -> bool:
+    def _is_written(self, name: str, kernel: _FusedKernel, firsts: set[str]) -> bool:
         """Whether a result is read outside its kernel. The first result of an operator that nobody
         reads is the program's own and is written; others are dropped.
         """
@@ -467,7 +467,7 @@ class _Fused:
         return readers != {kernel.number}
 
 
-def _same_loops(first: _Kernel, second: _Kernel) -> bool:
+def _same_loops(first: _FusedKernel, second: _FusedKernel) -> bool:
     """Whether loops run over the same elements, or one over the sums of the other."""
     if first.sums and second.sums:
         return (first.rows, first.cols) == (second.rows, second.cols)
@@ -502,14 +502,19 @@ def _elements(node: Node) -> int:
     return node.writes[0].elements if node.writes else 0
 
 
-def _part(value: Value, share: float, offset: int) -> Value:
+def _part(value: TensorValue, share: float, offset: int) -> TensorValue:
     """What a reader of a part of a result reads of a tensor that the result is computed from."""
     if share == 1.0:
         return value
     return replace(value, nbytes=int(value.nbytes * share), offset=value.offset + offset)
 
 
-def _op(members: Sequence[Node], reads: list[Value], writes: list[Value], kernel: _Kernel) -> Op:
+def _op(
+    members: Sequence[Node],
+    reads: list[TensorValue],
+    writes: list[TensorValue],
+    kernel: _FusedKernel,
+) -> Op:
     """The op of a generated kernel: its tensors once, each in its own format."""
     anchor = next((node.op for node in members if node.op.family in REDUCTIONS), None)
     large = [value for value in reads if value.nbytes * 8 >= writes[0].nbytes]

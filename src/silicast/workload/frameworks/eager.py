@@ -124,7 +124,7 @@ class Framework:
     filled_results: bool = False
 
 
-class Spread(Protocol):
+class LayerSharding(Protocol):
     """What changes in a pass where several ranks share the work of a layer."""
 
     def forward(self, graph: Graph) -> Graph:
@@ -142,7 +142,7 @@ def framework_graph(
     shape: PassShape,
     framework: Framework,
     dtype: str = "",
-    spread: Spread | None = None,
+    spread: LayerSharding | None = None,
 ) -> Graph:
     """``graph`` of one rank as a framework runs it in one pass.
 

@@ -16,7 +16,7 @@ import onnx
 from silicast.core.errors import SilicastError, unsupported
 from silicast.workload.front_ends.onnx_shapes import label, with_shapes
 from silicast.workload.graphs.graph import Block, Graph, Node
-from silicast.workload.operators import Call, Value, kernels_of
+from silicast.workload.operators import OperatorCall, TensorValue, kernels_of
 
 OLDEST_OPSET = 9
 """Operators before it lack rules of shapes that later ones have."""
@@ -54,22 +54,22 @@ def read_onnx(path: Path, sizes: Mapping[str, int]) -> Graph:
                 "opset_import",
                 "convert it with onnx.version_converter, or export with opset_version=17",
             )
-    return _Reader(*with_shapes(model, sizes)).graph(path.stem)
+    return _OnnxReader(*with_shapes(model, sizes)).graph(path.stem)
 
 
 @final
-class _Reader:
+class _OnnxReader:
     """Walks the nodes once, in order."""
 
     def __init__(
-        self, nodes: list[Any], values: Mapping[str, Value], weights: frozenset[str]
+        self, nodes: list[Any], values: Mapping[str, TensorValue], weights: frozenset[str]
     ) -> None:
         self.source, self.values, self.weights = nodes, values, weights
         self.nodes: list[Node] = []
         self.makers: dict[str, tuple[str, ...]] = {}
         self.host: set[str] = set()
         self.constants = set(weights)
-        self.dequantized: dict[str, Value] = {}
+        self.dequantized: dict[str, TensorValue] = {}
         self.readers: dict[str, list[Any]] = {}
         self.names: dict[str, int] = {}
         self.joined: set[int] = set()
@@ -158,13 +158,13 @@ class _Reader:
             names.append(name)
         self.makers |= dict.fromkeys(node.output, tuple(dict.fromkeys((names[0], names[-1]))))
 
-    def _call(self, node: Any, named: list[str]) -> Call:
+    def _call(self, node: Any, named: list[str]) -> OperatorCall:
         """A node with its attributes; ``stored`` holds dequantised operands as they are kept."""
         given = {entry.name: onnx.helper.get_attribute_value(entry) for entry in node.attribute}
         given["stored"] = [self.dequantized.get(each) for each in node.input[:2]]
         given["gelu"] = id(node) in self.gelu
         domain = node.domain if node.domain not in ("", "ai.onnx") else "onnx"
-        return Call(
+        return OperatorCall(
             f"{domain}.{node.op_type}",
             tuple(self._value(each) if each else None for each in node.input),
             given,
@@ -172,10 +172,10 @@ class _Reader:
             tuple(self.values[each] for each in node.output if each),
         )
 
-    def _value(self, name: str) -> Value:
+    def _value(self, name: str) -> TensorValue:
         value = self.values[name]
         if name in self.constants:
-            return Value(value.shape, value.dtype, value.nbytes, parameter=True)
+            return TensorValue(value.shape, value.dtype, value.nbytes, parameter=True)
         return value
 
     def _unique(self, stem: str) -> str:

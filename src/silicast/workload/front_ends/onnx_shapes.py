@@ -11,7 +11,7 @@ import onnx
 
 from silicast.core.errors import SilicastError, unsupported
 from silicast.workload.front_ends.dimensions import sizes_of_places
-from silicast.workload.operators import Value
+from silicast.workload.operators import TensorValue
 
 LARGE = 4096
 """Elements from which on a tensor's content cannot be a shape: it is dropped before inference."""
@@ -27,7 +27,7 @@ DTYPES: dict[int, tuple[str, int]] = {
 
 def with_shapes(
     model: Any, sizes: Mapping[str, int]
-) -> tuple[list[Any], dict[str, Value], frozenset[str]]:
+) -> tuple[list[Any], dict[str, TensorValue], frozenset[str]]:
     """Sizes of all values of a model; see :func:`silicast.workload.front_ends.read_program`.
 
     Returns:
@@ -151,12 +151,12 @@ def _fix_inputs(graph: Any, given: Mapping[str, int]) -> None:
         dim.dim_value = sizes[position]
 
 
-def _value(kind: int, shape: tuple[int, ...], *, parameter: bool = False) -> Value:
+def _value(kind: int, shape: tuple[int, ...], *, parameter: bool = False) -> TensorValue:
     name, bits = DTYPES.get(kind, ("fp32", 32))
-    return Value(shape, name, -(-math.prod(shape) * bits // 8), parameter)
+    return TensorValue(shape, name, -(-math.prod(shape) * bits // 8), parameter)
 
 
-def _known(graph: Any) -> Iterator[tuple[str, Value]]:
+def _known(graph: Any) -> Iterator[tuple[str, TensorValue]]:
     """Values whose sizes are all numbers."""
     for value in (*graph.value_info, *graph.input, *graph.output):
         tensor = value.type.tensor_type
@@ -167,7 +167,7 @@ def _known(graph: Any) -> Iterator[tuple[str, Value]]:
             yield value.name, _value(tensor.elem_type, tuple(dims))
 
 
-def _check_known(graph: Any, values: Mapping[str, Value]) -> None:
+def _check_known(graph: Any, values: Mapping[str, TensorValue]) -> None:
     for node in graph.node:
         for name in node.output:
             if name and name not in values:
@@ -187,24 +187,24 @@ def _number(node: Any, name: str) -> int:
     return next(int(entry.i) for entry in node.attribute if entry.name == name)
 
 
-def _first(_: Any, inputs: list[Value]) -> Shapes:
+def _first(_: Any, inputs: list[TensorValue]) -> Shapes:
     return [inputs[0].shape]
 
 
-def _skip(_: Any, inputs: list[Value]) -> Shapes:
+def _skip(_: Any, inputs: list[TensorValue]) -> Shapes:
     shape = inputs[0].shape
     return [shape, (*shape[:-1], 1), (*shape[:-1], 1), shape]
 
 
-def _packed(node: Any, inputs: list[Value]) -> Shapes:
+def _packed(node: Any, inputs: list[TensorValue]) -> Shapes:
     return [(*inputs[0].shape[:-1], _number(node, "N"))]
 
 
-def _fused_qkv(_: Any, inputs: list[Value]) -> Shapes:
+def _fused_qkv(_: Any, inputs: list[TensorValue]) -> Shapes:
     return [(*inputs[0].shape[:-1], inputs[1].shape[-1] // 3)]
 
 
-def _grouped(node: Any, inputs: list[Value]) -> Shapes:
+def _grouped(node: Any, inputs: list[TensorValue]) -> Shapes:
     """Result like the queries; the cache keeps its size."""
     heads, groups = _number(node, "num_heads"), _number(node, "kv_num_heads")
     q = inputs[0].shape
@@ -215,12 +215,12 @@ def _grouped(node: Any, inputs: list[Value]) -> Shapes:
     return [(q[0], q[1], width), cache, cache]
 
 
-def _embedded(_: Any, inputs: list[Value]) -> Shapes:
+def _embedded(_: Any, inputs: list[TensorValue]) -> Shapes:
     shape = (*inputs[0].shape, inputs[2].shape[-1])
     return [shape, (inputs[0].shape[0],), shape]
 
 
-RULES: dict[str, Callable[[Any, list[Value]], Shapes]] = {
+RULES: dict[str, Callable[[Any, list[TensorValue]], Shapes]] = {
     **dict.fromkeys(
         ("Gelu", "FastGelu", "BiasGelu", "QuickGelu", "SimplifiedLayerNormalization", "BiasAdd",
          "RotaryEmbedding", "MultiHeadAttention", "QLinearAdd", "QLinearMul", "QLinearSigmoid",
@@ -235,9 +235,9 @@ RULES: dict[str, Callable[[Any, list[Value]], Shapes]] = {
 """Shapes of results of operators outside ONNX's own domain, which has rules of its own."""
 
 
-def _by_rule(graph: Any, values: Mapping[str, Value]) -> Iterator[Any]:
+def _by_rule(graph: Any, values: Mapping[str, TensorValue]) -> Iterator[Any]:
     """Sizes that a rule gives for values not yet known."""
-    empty = Value((), "fp32", 0)
+    empty = TensorValue((), "fp32", 0)
     for node in graph.node:
         rule = RULES.get(node.op_type) if node.domain not in ("", "ai.onnx") else None
         new = [name for name in node.output if name and name not in values]

@@ -21,7 +21,7 @@ from silicast.workload.front_ends.dimensions import USUAL
 from silicast.workload.front_ends.programs import read_program, stated_ranges
 from silicast.workload.graphs.graph import Graph
 from silicast.workload.graphs.op_graph import GraphFile, OpenSize, file_of
-from silicast.workload.graphs.open_sizes import FEWEST, Sample, Sizes, at_sizes, merged
+from silicast.workload.graphs.open_sizes import FEWEST, SampledGraph, Sizes, at_sizes, merged
 
 SAMPLES = FEWEST + 1
 LEAST_TRACED = 4
@@ -88,7 +88,7 @@ class _Search:
         steps = {name: abs(way) for name, way in ways.items()}
         # odd multiples: what a program divides by must not divide all samples
         apart = {n: way * (self.start[n] // (SPREAD * abs(way)) | 1) for n, way in ways.items()}
-        samples: list[Sample] = []
+        samples: list[SampledGraph] = []
         for index in range(len(STRIDES[0])):
             sizes = {
                 name: self.start[name] + STRIDES[i % len(STRIDES)][index] * apart[name]
@@ -96,7 +96,7 @@ class _Search:
             }
             tree = self._tree(sizes)
             if tree is not None:
-                samples.append(Sample(sizes, tree))
+                samples.append(SampledGraph(sizes, tree))
             if len(samples) == SAMPLES:
                 break
         if len(samples) < FEWEST:

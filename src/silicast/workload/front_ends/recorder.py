@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from silicast.workload.graphs.graph import Block, Direction, Loops, Node
-from silicast.workload.operators import Call, Kernel, Value, kernels_of
+from silicast.workload.operators import LaunchedKernel, OperatorCall, TensorValue, kernels_of
 from silicast.workload.operators.loops import loops_of
 
 DTYPES = {
@@ -122,7 +122,7 @@ class Recorder(TorchDispatchMode):
         results = made or written
         if not any(tensor.numel() for tensor in results):
             return
-        call = Call(
+        call = OperatorCall(
             name,
             tuple(self._plain(x) for x in args),
             {key: self._plain(x) for key, x in kwargs.items()},
@@ -133,7 +133,9 @@ class Recorder(TorchDispatchMode):
         )
         self._add(call, inputs, made, written)
 
-    def _add(self, call: Call, inputs: list[Any], made: list[Any], written: list[Any]) -> None:
+    def _add(
+        self, call: OperatorCall, inputs: list[Any], made: list[Any], written: list[Any]
+    ) -> None:
         """Nodes of a call's kernels; storages learn who allocated and who wrote them."""
         kernels = kernels_of(call)
         # who writes a part of what a tensor holds leaves the rest: no loop of a compiler's own
@@ -168,14 +170,14 @@ class Recorder(TorchDispatchMode):
 
     def _edges(
         self,
-        call: Call,
-        kernel: Kernel,
+        call: OperatorCall,
+        kernel: LaunchedKernel,
         loops: Loops,
-        read: list[Value],
+        read: list[TensorValue],
         tensors: list[Any],
         current: list[int],
         name: str,
-    ) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+    ) -> tuple[tuple[TensorValue, ...], tuple[TensorValue, ...]]:
         """What one kernel of a call reads and writes; storages learn what they hold."""
         if loops == "joined":
             return (), ()
@@ -201,7 +203,7 @@ class Recorder(TorchDispatchMode):
         entry.value = entry.value or self._outside()
         return entry.value
 
-    def _holds(self, tensor: Any, value: Value, name: str, index: int) -> Value:
+    def _holds(self, tensor: Any, value: TensorValue, name: str, index: int) -> TensorValue:
         """Notes that a storage holds a node's result from now on."""
         entry = self._storages.setdefault(key_of(tensor), _Storage(tensor.untyped_storage()))
         entry.value = name if index == 0 else f"{name}:{index}"
@@ -257,12 +259,12 @@ class Recorder(TorchDispatchMode):
             return tuple(self._plain(each) for each in x)
         return x
 
-    def _value(self, tensor: Any) -> Value:
+    def _value(self, tensor: Any) -> TensorValue:
         entry = self._storages.get(key_of(tensor))
         distinct = 1
         for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
             distinct *= 1 if stride == 0 and size > 1 else int(size)
-        return Value(
+        return TensorValue(
             tuple(int(size) for size in tensor.shape),
             DTYPES.get(tensor.dtype, str(tensor.dtype).removeprefix("torch.")),
             distinct * tensor.element_size(),
@@ -277,7 +279,7 @@ class Recorder(TorchDispatchMode):
         return name if count == 1 else f"{name}_{count}"
 
 
-def _shares(kernels: Sequence[Kernel], results: int) -> list[list[int]]:
+def _shares(kernels: Sequence[LaunchedKernel], results: int) -> list[list[int]]:
     """Results that each kernel allocates: those it claims; the first that claims none, the rest."""
     claimed = {index for kernel in kernels for index in kernel.results or ()}
     remaining = [index for index in range(results) if index not in claimed]

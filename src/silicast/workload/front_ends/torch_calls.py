@@ -31,7 +31,7 @@ def _instead(*names: str) -> Callable[[Replacement], Replacement]:
 
 
 @final
-class _Attention(torch.autograd.Function):
+class _AttentionFunction(torch.autograd.Function):
     """One kernel forward, one backward; keeps operands, result and row statistics."""
 
     @staticmethod
@@ -80,7 +80,7 @@ def _sdpa(recorder: Recorder, _: Any, args: tuple[Any, ...], kwargs: dict[str, A
     if q.dim() != FUSED_AXES:
         math = torch.ops.aten._scaled_dot_product_attention_math  # noqa: SLF001  (no public name)
         return math(*args, **kwargs)[0]
-    return _Attention.apply(recorder, q, k, v, mask, bool(given["is_causal"]))
+    return _AttentionFunction.apply(recorder, q, k, v, mask, bool(given["is_causal"]))
 
 
 @_instead("aten.dropout.default", "aten.dropout_.default", "aten.feature_dropout.default")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from silicast.workload.graphs.op import Dim
 
 
-class Step(NamedTuple):
+class StepSequences(NamedTuple):
     """Sequences of one step.
 
     Attributes:

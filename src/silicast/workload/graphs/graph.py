@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, final
 
 from silicast.workload.graphs.op import Affine, Dim, Op
-from silicast.workload.graphs.tensor import Value
+from silicast.workload.graphs.tensor import TensorValue
 
 Loops = Literal["", "pointwise", "rows", "sums", "joined"]
 """What a compiler could generate for a kernel: nothing, as it is a library's (""); a loop over the
@@ -51,8 +51,8 @@ class Node:
     parameter_bytes: int = 0
     source: str = ""
     of_weights: bool = False
-    reads: tuple[Value, ...] = ()
-    writes: tuple[Value, ...] = ()
+    reads: tuple[TensorValue, ...] = ()
+    writes: tuple[TensorValue, ...] = ()
     loops: Loops = ""
 
 

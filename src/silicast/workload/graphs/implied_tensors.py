@@ -12,7 +12,7 @@ from silicast.core.dtypes import BITS, RECIPES
 from silicast.workload.graphs.graph import Loops, Node
 from silicast.workload.graphs.op import Op
 from silicast.workload.graphs.outputs import result_bytes
-from silicast.workload.graphs.tensor import Value
+from silicast.workload.graphs.tensor import TensorValue
 
 POINTWISE = frozenset(("elementwise", "silu_mul", "rope"))
 REDUCTIONS = frozenset(("softmax", "layernorm", "rmsnorm"))
@@ -27,7 +27,7 @@ def with_tensors(nodes: Sequence[Node]) -> Iterator[Node]:
     >>> node.writes[0].nbytes, node.loops
     (1024, 'rows')
     """
-    made: dict[str, Value] = {}
+    made: dict[str, TensorValue] = {}
     for node in nodes:
         if node.reads or node.writes or node.loops:
             made |= {value.name: value for value in node.writes}
@@ -37,7 +37,7 @@ def with_tensors(nodes: Sequence[Node]) -> Iterator[Node]:
         loops = _loops_of(node)
         dtype = _format(node.op)
         bits = int(BITS.get(dtype, 16))
-        current = Value((size * 8 // bits,), dtype, size, name=node.name)
+        current = TensorValue((size * 8 // bits,), dtype, size, name=node.name)
         reads = [made[name] for name in node.inputs if name in made and made[name].nbytes]
         given = _inputs(node) - len(reads) if loops else 0
         reads += [replace(current, name=f"{node.name} {number}") for number in range(given)]

@@ -24,7 +24,7 @@ from silicast.workload.graphs.expressions import size_of, symbols_of
 from silicast.workload.graphs.graph import Block, Direction, Graph, Loops, Node
 from silicast.workload.graphs.op import Affine, Dim, Op, Variant
 from silicast.workload.graphs.open_sizes import require_open
-from silicast.workload.graphs.tensor import Value
+from silicast.workload.graphs.tensor import TensorValue
 
 FORMAT = 1
 MAX_BYTES = 64 << 20
@@ -98,7 +98,7 @@ class OpenSize(Terse, frozen=True):
 
 
 class TensorEntry(Terse, frozen=True):
-    """A tensor of a file; see :class:`~silicast.workload.graphs.tensor.Value`."""
+    """A tensor of a file; see :class:`~silicast.workload.graphs.tensor.TensorValue`."""
 
     name: str
     shape: list[Count]
@@ -339,7 +339,7 @@ def _node(entry: NodeEntry, values: Mapping[str, int], declared: frozenset[str])
 
 def _tensors(
     entry: NodeEntry, field: str, values: Mapping[str, int], declared: frozenset[str]
-) -> tuple[Value, ...]:
+) -> tuple[TensorValue, ...]:
     """The tensors that a node states."""
     return tuple(_value(entry, field, tensor, values, declared) for tensor in getattr(entry, field))
 
@@ -350,7 +350,7 @@ def _value(
     tensor: TensorEntry,
     values: Mapping[str, int],
     declared: frozenset[str],
-) -> Value:
+) -> TensorValue:
     where = f"node {entry.name!r}: {field}: tensor {tensor.name!r}"
     if not tensor.name:
         raise SilicastError(f"{where} has no name", field=field, hint="name what it holds")
@@ -365,7 +365,7 @@ def _value(
         return _number(field, count, values, declared, f"{where}: ")
 
     shape, strides = (tuple(map(number, each)) for each in (tensor.shape, tensor.strides))
-    return Value(
+    return TensorValue(
         shape,
         tensor.dtype,
         number(tensor.nbytes),
@@ -455,7 +455,7 @@ def _entry(node: Node) -> NodeEntry:
     )  # fmt: skip
 
 
-def _tensor(value: Value) -> TensorEntry:
+def _tensor(value: TensorValue) -> TensorEntry:
     return TensorEntry(
         value.name,
         list(value.shape),

@@ -30,7 +30,7 @@ Sizes = Mapping[str, int]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampledGraph:
     """A program's graph at some sizes, as plain tables."""
 
     sizes: Sizes
@@ -110,14 +110,14 @@ class Expressions:
                 yield _sum(terms, remainder)
 
 
-def merged(samples: Sequence[Sample], atoms: Sequence[str]) -> Any:
+def merged(samples: Sequence[SampledGraph], atoms: Sequence[str]) -> Any:
     """The tables of all samples as one, with text for every number that differs.
 
     Raises:
         SilicastError: other operations run at other sizes, or a number follows no expression; names
             the place and the sizes.
 
-    >>> samples = [Sample({"n": n}, {"name": "a", "dims": {"m": 4 * n, "k": 3}})
+    >>> samples = [SampledGraph({"n": n}, {"name": "a", "dims": {"m": 4 * n, "k": 3}})
     ...            for n in (2, 3, 5, 8, 13)]
     >>> merged(samples, ["n"])
     {'name': 'a', 'dims': {'m': '4*n', 'k': 3}}
@@ -139,7 +139,7 @@ def at_sizes(tree: Any, sizes: Sizes, like: Any) -> Any:
 
 @final
 class _Merge:
-    def __init__(self, samples: Sequence[Sample], atoms: Sequence[str]) -> None:
+    def __init__(self, samples: Sequence[SampledGraph], atoms: Sequence[str]) -> None:
         self.samples = samples
         self.expressions = Expressions([sample.sizes for sample in samples], atoms)
 

@@ -9,7 +9,7 @@ from typing import final
 
 @final
 @dataclass(frozen=True, slots=True)
-class Value:
+class TensorValue:
     """A tensor that an operator reads or writes.
 
     Attributes:
@@ -36,7 +36,7 @@ class Value:
     def elements(self) -> int:
         """Product of the sizes.
 
-        >>> Value((2, 3), "fp32", 24).elements
+        >>> TensorValue((2, 3), "fp32", 24).elements
         6
         """
         return math.prod(self.shape)
@@ -45,7 +45,7 @@ class Value:
     def channels_last(self) -> bool:
         """An image (batch, channels, height, width) whose channels lie beside each other in memory.
 
-        >>> Value((8, 3, 32, 32), "fp16", 49152, strides=(3072, 1, 96, 3)).channels_last
+        >>> TensorValue((8, 3, 32, 32), "fp16", 49152, strides=(3072, 1, 96, 3)).channels_last
         True
         """
         if len(self.shape) != 4 or not self.strides or self.shape[1] == 1:

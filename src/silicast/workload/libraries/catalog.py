@@ -18,12 +18,12 @@ from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.naming import NameIndex
 from silicast.workload.libraries.library_file import (
     ExpertStyle,
-    Facts,
     KernelRule,
     LatentStyle,
     Library,
+    LibraryRule,
     RecurrentStyle,
-    Rule,
+    RuleFacts,
 )
 
 FOLDER = "libraries"
@@ -89,11 +89,11 @@ def libraries() -> Iterator[Library]:
     return (library(name) for name in entries(FOLDER))
 
 
-R = TypeVar("R", bound=Rule)
+R = TypeVar("R", bound=LibraryRule)
 
 
 def first_rule(
-    facts: Facts,
+    facts: RuleFacts,
     current: Callable[[Library], Sequence[R]],
     by_name: Callable[[Library], Sequence[R]],
 ) -> tuple[str, R] | None:
@@ -114,10 +114,10 @@ def first_rule(
 
 
 @lru_cache(maxsize=8192)
-def kernel_rule(op: str, facts: Facts, kind: str = "") -> KernelRule | None:
+def kernel_rule(op: str, facts: RuleFacts, kind: str = "") -> KernelRule | None:
     """The rule for the kernel that runs, None where no rule is about it.
 
-    >>> found = kernel_rule("moe", Facts("sglang", version="0.5.10", architecture="hopper"))
+    >>> found = kernel_rule("moe", RuleFacts("sglang", version="0.5.10", architecture="hopper"))
     >>> found.style if found else ""
     'triton_sglang_early'
     """
@@ -139,10 +139,10 @@ def kernel_rule(op: str, facts: Facts, kind: str = "") -> KernelRule | None:
 
 
 @lru_cache(maxsize=1024)
-def absorbed_up_to(op: str, facts: Facts) -> int:
+def absorbed_up_to(op: str, facts: RuleFacts) -> int:
     """New tokens up to which a prefill attends to the latent itself; 0 = it never does.
 
-    >>> absorbed_up_to("mla_prefill", Facts("vllm", kernel="vllm_flashmla"))
+    >>> absorbed_up_to("mla_prefill", RuleFacts("vllm", kernel="vllm_flashmla"))
     128
     """
     result = first_rule(

@@ -26,7 +26,7 @@ class _Strict(Strict, frozen=True, kw_only=True, rename={"from_": "from"}):
 
 
 @final
-class Facts(msgspec.Struct, frozen=True):
+class RuleFacts(msgspec.Struct, frozen=True):
     """What conditions of rules are checked against; "" = not stated.
 
     Attributes:
@@ -52,9 +52,9 @@ class Facts(msgspec.Struct, frozen=True):
         phase: str = "",
         narrow: bool = False,
         host: str = "",
-    ) -> Facts:
+    ) -> RuleFacts:
         """The facts that a variant states, and others beside them."""
-        return Facts(
+        return RuleFacts(
             variant.library,
             variant.kernel,
             variant.version,
@@ -66,7 +66,7 @@ class Facts(msgspec.Struct, frozen=True):
         )
 
 
-class Conditions(_Strict, frozen=True):
+class RuleConditions(_Strict, frozen=True):
     """When a rule holds; a condition that is left out always does.
 
     Attributes:
@@ -89,7 +89,7 @@ class Conditions(_Strict, frozen=True):
     from_: str = ""
     until: str = ""
 
-    def hold(self, facts: Facts) -> bool:
+    def hold(self, facts: RuleFacts) -> bool:
         """Whether all conditions hold."""
         named = (
             (self.library, facts.library),
@@ -107,7 +107,7 @@ class Conditions(_Strict, frozen=True):
         )
 
 
-class Rule(Conditions, frozen=True):
+class LibraryRule(RuleConditions, frozen=True):
     """A rule whose result is its own fields, or those of another library.
 
     Attributes:
@@ -118,7 +118,7 @@ class Rule(Conditions, frozen=True):
 
 
 @final
-class KernelRule(Rule, frozen=True, kw_only=True):
+class KernelRule(LibraryRule, frozen=True, kw_only=True):
     """The style of the kernel that runs.
 
     Attributes:
@@ -139,7 +139,7 @@ class KernelRule(Rule, frozen=True, kw_only=True):
 
 
 @final
-class AttentionRule(Rule, frozen=True, kw_only=True):
+class AttentionRule(LibraryRule, frozen=True, kw_only=True):
     """An attention kernel: how it cuts and orders its work.
 
     Attributes:
@@ -173,7 +173,7 @@ class AttentionRule(Rule, frozen=True, kw_only=True):
 
 
 @final
-class AbsorbedRule(Rule, frozen=True, kw_only=True):
+class AbsorbedRule(LibraryRule, frozen=True, kw_only=True):
     """New tokens up to which a prefill of latent attention attends to the latent itself.
 
     Attributes:
@@ -293,7 +293,7 @@ class CollectiveRule(_Strict, frozen=True):
         gpus: fewest and most participants.
         switch_adds: whether the links' switch can add; None = either.
         except_dtype: formats that it does not hold for.
-        from_, until: releases, as in :class:`Conditions`.
+        from_, until: releases, as in :class:`RuleConditions`.
         up_to: largest message; below: first size that is too large. None = no limit.
         beside_usual: algorithms of the usual library compete too.
         last: no later rule of the library is asked.
@@ -314,7 +314,7 @@ class CollectiveRule(_Strict, frozen=True):
 
 
 @final
-class Remark(Conditions, frozen=True, kw_only=True):
+class Remark(RuleConditions, frozen=True, kw_only=True):
     """What a reader must know of an answer."""
 
     op: list[str]

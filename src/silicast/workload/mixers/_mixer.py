@@ -14,7 +14,7 @@ from silicast.workload.models.model import LayerKind, ModelConfig
 from silicast.workload.models.weight_tensor import Weight
 
 if TYPE_CHECKING:
-    from silicast.workload.graphs.attention_pairs import Step
+    from silicast.workload.graphs.attention_pairs import StepSequences
 
 OUTPUT = "o"
 """Name of the node that ends a mixer: its output, not yet summed over the ranks."""
@@ -52,7 +52,7 @@ class Mixer(ABC):
         """Elements a token that live at once, at each of the mixer's worst points on one rank."""
 
     @abstractmethod
-    def flops(self, model: ModelConfig, kind: LayerKind, step: Step) -> int:
+    def flops(self, model: ModelConfig, kind: LayerKind, step: StepSequences) -> int:
         """FLOPs of one layer that are not of its weights and the new tokens: attention, scans."""
 
     def counted(self) -> Mapping[str, Callable[[Op], int]]:

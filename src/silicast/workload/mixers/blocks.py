@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar, final
 
-from silicast.workload.graphs.attention_pairs import Step
+from silicast.workload.graphs.attention_pairs import StepSequences
 from silicast.workload.graphs.graph import Node
 from silicast.workload.graphs.nodes import Nodes
 from silicast.workload.mixers._mixer import Mixer, mixer_named, register
@@ -20,7 +20,7 @@ INDEX_KEY_BYTES = 2
 
 @register
 @final
-class Blocks(Mixer):
+class BlockMixer(Mixer):
     """A few index heads, one for each group of heads, score all keys; a block counts with its best
     score, and the best blocks are attended: as much work as a window of so many tokens.
     """
@@ -56,7 +56,7 @@ class Blocks(Mixer):
         index = (rank.shard.kv_heads_of(s.index_heads) + 1) * s.index_dim
         return [index + n for n in mixer_named("heads").live_elements(rank, kind)]
 
-    def flops(self, model: ModelConfig, kind: LayerKind, step: Step) -> int:
+    def flops(self, model: ModelConfig, kind: LayerKind, step: StepSequences) -> int:
         """See :meth:`Mixer.flops`: heads over what is selected, the indexer over everything."""
         s = sparse_of(model)
         attention = mixer_named("heads").flops(model, _selected(model, kind), step)

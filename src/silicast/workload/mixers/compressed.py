@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar, final
 
-from silicast.workload.graphs.attention_pairs import Step
+from silicast.workload.graphs.attention_pairs import StepSequences
 from silicast.workload.graphs.graph import Node
 from silicast.workload.graphs.nodes import Nodes
 from silicast.workload.graphs.op import Dim, Op, Variant
@@ -133,7 +133,7 @@ class Compressed(Mixer):
         out = rank.shard.heads_of(s.out_groups) * s.out_rank
         return [held + hidden + down + wide, held + 2 * wide, held + wide + out]
 
-    def flops(self, model: ModelConfig, kind: LayerKind, step: Step) -> int:
+    def flops(self, model: ModelConfig, kind: LayerKind, step: StepSequences) -> int:
         """See :meth:`Mixer.flops`: two products with every entry and token in sight, and the
         indexer's with every entry.
         """

@@ -14,7 +14,7 @@ from silicast.workload.models.model import LayerKind, ModelConfig
 from silicast.workload.models.weight_tensor import Weight
 
 if TYPE_CHECKING:
-    from silicast.workload.graphs.attention_pairs import Step
+    from silicast.workload.graphs.attention_pairs import StepSequences
 
 QK_VARIANCE_BYTES = 8
 """Per token, summed over the ranks where a norm spans all heads: fp32 of queries and of keys."""
@@ -134,7 +134,7 @@ class Heads(Mixer):
         qkv += out if rank.model.output_gate else 0
         return [2 * hidden + qkv, hidden + qkv + out, 2 * hidden + out]
 
-    def flops(self, model: ModelConfig, kind: LayerKind, step: Step) -> int:
+    def flops(self, model: ModelConfig, kind: LayerKind, step: StepSequences) -> int:
         """See :meth:`Mixer.flops`: two products for every live pair of every head."""
         pairs = sum(step.pairs(kind.window, chunked=model.chunked))
         if not model.causal:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar, final
 
 from silicast.core.errors import SilicastError
-from silicast.workload.graphs.attention_pairs import Step
+from silicast.workload.graphs.attention_pairs import StepSequences
 from silicast.workload.graphs.graph import Node
 from silicast.workload.graphs.nodes import Ended, Nodes
 from silicast.workload.graphs.op import Dim, Op
@@ -71,7 +71,7 @@ def to_latent(make: Nodes, source: str, kind: LayerKind) -> Ended:
 
 
 @register
-class Latent(Mixer):
+class LatentMixer(Mixer):
     """The way down is whole on every rank; a prefill makes keys and values of all heads out of the
     latent, a decode step brings queries and values to the latent instead.
     """
@@ -143,7 +143,7 @@ class Latent(Mixer):
         latent = mla.q_lora_rank + mla.cached + (out if model.output_gate else 0)
         return [2 * hidden + latent, hidden + latent + 2 * q + 2 * out, 2 * hidden + out]
 
-    def flops(self, model: ModelConfig, kind: LayerKind, step: Step) -> int:
+    def flops(self, model: ModelConfig, kind: LayerKind, step: StepSequences) -> int:
         """See :meth:`Mixer.flops`: a query-key and a value product in the widths of each phase,
         and keys and values of past tokens, which every prefill computes again.
         """
@@ -171,7 +171,7 @@ class Latent(Mixer):
 
 
 @register
-class SharedSelection(Latent):
+class SharedSelection(LatentMixer):
     """Latent attention over the selection that a layer before it made (GLM-5.2).
 
     All tokens go through the latent: what each query selects differs, so that nothing is gained
@@ -226,7 +226,7 @@ class SharedSelection(Latent):
             2 * hidden + heads * mla.v_head_dim,
         ]
 
-    def flops(self, model: ModelConfig, kind: LayerKind, step: Step) -> int:
+    def flops(self, model: ModelConfig, kind: LayerKind, step: StepSequences) -> int:
         """See :meth:`Mixer.flops`: two products in the latent's width with what is selected, one
         of the indexer with everything.
         """

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar, final
 
 from silicast.core.errors import SilicastError
-from silicast.workload.graphs.attention_pairs import Step
+from silicast.workload.graphs.attention_pairs import StepSequences
 from silicast.workload.graphs.graph import Node
 from silicast.workload.graphs.nodes import Nodes
 from silicast.workload.graphs.op import Dim, Op, Variant
@@ -129,7 +129,7 @@ class RecurrentMixer(Mixer):
         convolved = hidden + projected + _channels(r, keys, values) + wide
         return [2 * hidden + projected, convolved, 2 * hidden + wide]
 
-    def flops(self, model: ModelConfig, kind: LayerKind, step: Step) -> int:  # noqa: ARG002
+    def flops(self, model: ModelConfig, kind: LayerKind, step: StepSequences) -> int:  # noqa: ARG002
         """See :meth:`Mixer.flops`: products with the state of each head, and the taps."""
         r = recurrent_of(model)
         taps = r.taps * _channels(r, r.key_heads, r.value_heads)
@@ -179,7 +179,7 @@ class _DeltaRule(RecurrentMixer):
 
 @register
 @final
-class Gdn(_DeltaRule):
+class GdnMixer(_DeltaRule):
     """Key heads shared by groups of value heads; a decay and a rate a value head; the output is
     normalised per head and gated.
     """
@@ -211,7 +211,7 @@ class Gdn(_DeltaRule):
 
 @register
 @final
-class Kda(_DeltaRule):
+class KdaMixer(_DeltaRule):
     """A decay for every channel of a key, out of a bottleneck; queries, keys and values are
     convolved apart; the output gate comes out of a bottleneck too, or of a whole projection.
     """
@@ -259,7 +259,7 @@ class Kda(_DeltaRule):
 
 @register
 @final
-class Mamba2(RecurrentMixer):
+class Mamba2Mixer(RecurrentMixer):
     """Keys and queries are the input and output projections of a group (B and C), values its heads'
     inputs: a key head is a group, its channels the states. The products are the rank-one update
     and the readout.

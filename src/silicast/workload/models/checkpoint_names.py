@@ -16,13 +16,13 @@ import msgspec
 
 from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict
-from silicast.workload.models.model_file import PrecisionTable
+from silicast.workload.models.model_file import ModelPrecisionTable
 
 FILE = CATALOG / "models" / "suffixes.toml"
 
 
 @final
-class Format(Strict, frozen=True):
+class CheckpointFormat(Strict, frozen=True):
     """A format that an end of a name states.
 
     Attributes:
@@ -33,7 +33,7 @@ class Format(Strict, frozen=True):
 
     ends: list[str]
     own: str
-    precision: PrecisionTable
+    precision: ModelPrecisionTable
     means: str
     vague: bool = False
 
@@ -42,7 +42,7 @@ class Format(Strict, frozen=True):
 class _Suffixes(Strict, frozen=True):
     same: list[str]
     before: list[str]
-    format: list[Format]
+    format: list[CheckpointFormat]
 
 
 @final
@@ -54,7 +54,7 @@ class Understood(msgspec.Struct, frozen=True):
     """
 
     model: str
-    format: Format | None
+    format: CheckpointFormat | None
 
 
 @cache
@@ -63,7 +63,7 @@ def _suffixes() -> _Suffixes:
 
 
 @cache
-def _formats() -> dict[str, Format]:
+def _formats() -> dict[str, CheckpointFormat]:
     """Every end, in the form in which ends are compared, and its format."""
     return {_plain(end): each for each in _suffixes().format for end in each.ends}
 

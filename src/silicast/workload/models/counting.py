@@ -22,7 +22,7 @@ from silicast.workload.models.model_weights import (
 )
 from silicast.workload.models.precision import Precision
 from silicast.workload.models.weight_tensor import PRODUCTS, Weight
-from silicast.workload.transformers.plan import Plan, Policy
+from silicast.workload.transformers.plan import ParallelPolicy, Plan
 from silicast.workload.transformers.shard import shard_of
 
 ATTENTION = frozenset(("attention_prefill", "attention_decode", "mla_prefill", "mla_decode"))
@@ -65,7 +65,7 @@ def active_parameters(model: ModelConfig, *, embedding: bool = True) -> int:
 
 
 def rank_parameters(
-    model: ModelConfig, plan: Plan, stage: int = 0, policy: Policy = Policy()
+    model: ModelConfig, plan: Plan, stage: int = 0, policy: ParallelPolicy = ParallelPolicy()
 ) -> int:
     """Parameters that one rank of a pipeline stage holds, padding and copies included."""
     shard = shard_of(model, plan, policy)
@@ -82,7 +82,7 @@ def weight_bytes(
     plan: Plan,
     precision: Precision,
     stage: int | None = None,
-    policy: Policy = Policy(),
+    policy: ParallelPolicy = ParallelPolicy(),
 ) -> int:
     """Bytes of weights on one rank, scales included; of the fullest stage if none is given."""
     shard = shard_of(model, plan, policy)
@@ -101,7 +101,7 @@ def kv_bytes_per_token(
     plan: Plan,
     precision: Precision,
     stage: int | None = None,
-    policy: Policy = Policy(),
+    policy: ParallelPolicy = ParallelPolicy(),
 ) -> int:
     """Bytes of keys and values (or of their latent) per cached token on one rank, over the layers
     of its stage (the longest if none is given), where every layer keeps every token.
@@ -124,7 +124,7 @@ def kv_cache_bytes(
     precision: Precision,
     lengths: Iterable[int],
     stage: int | None = None,
-    policy: Policy = Policy(),
+    policy: ParallelPolicy = ParallelPolicy(),
 ) -> int:
     """Bytes of the cache of sequences of ``lengths`` tokens on one rank: layers with a window keep
     only what it sees, recurrent ones a state. Of the fullest stage if none is given.
@@ -139,7 +139,7 @@ def kv_cache_bytes(
 
 
 def state_bytes(
-    model: ModelConfig, plan: Plan, precision: Precision, policy: Policy = Policy()
+    model: ModelConfig, plan: Plan, precision: Precision, policy: ParallelPolicy = ParallelPolicy()
 ) -> int:
     """Bytes of the states that a sequence of any length keeps in its recurrent layers on one rank;
     0 = it has none.
@@ -174,7 +174,7 @@ def activation_bytes(
     precision: Precision,
     tokens: int,
     logit_rows: int = 0,
-    policy: Policy = Policy(),
+    policy: ParallelPolicy = ParallelPolicy(),
     *,
     logit_bytes: float = 0.0,
     unfused: bool = False,
@@ -200,7 +200,9 @@ def activation_bytes(
 
 
 @lru_cache(maxsize=256)
-def _live_elements(model: ModelConfig, plan: Plan, precision: Precision, policy: Policy) -> int:
+def _live_elements(
+    model: ModelConfig, plan: Plan, precision: Precision, policy: ParallelPolicy
+) -> int:
     """Elements of one token that live at once at the worst point of a layer."""
     shard = shard_of(model, plan, policy)
     rank = Nodes(model, shard, precision)
@@ -257,9 +259,9 @@ def attention_flops(
         prefill: (new tokens, past plus new tokens) of each sequence in prefill.
         decode: cached tokens, without the new one, of each decoding sequence.
     """
-    from silicast.workload.graphs.attention_pairs import Step
+    from silicast.workload.graphs.attention_pairs import StepSequences
 
-    step = Step(prefill, decode)
+    step = StepSequences(prefill, decode)
     return sum(
         count * mixer_named(kind.mixer).flops(model, kind, step)
         for kind, count in _mixing(model).items()
@@ -377,7 +379,7 @@ def _over_stages(
     plan: Plan,
     stage: int | None,
     of: Callable[[LayerKind], int],
-    policy: Policy,
+    policy: ParallelPolicy,
 ) -> int:
     """``of`` of every layer of a stage that mixes tokens; the largest stage's if none is given."""
     bounds = policy.stages(model.layers, plan)
@@ -390,7 +392,7 @@ def _over_stages(
 
 
 def _stage_weights(
-    model: ModelConfig, plan: Plan, stage: int, policy: Policy
+    model: ModelConfig, plan: Plan, stage: int, policy: ParallelPolicy
 ) -> list[tuple[Weight, int]]:
     """Weights of one stage and how often they occur; a tied head is a copy on the last stage."""
     stage_weights = list(weights_of_layers(model, range(*policy.stages(model.layers, plan)[stage])))

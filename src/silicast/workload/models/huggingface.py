@@ -15,7 +15,7 @@ from typing import Any
 from silicast.core.errors import SilicastError, unmodelled
 from silicast.core.plain_data import check_depth
 from silicast.formats.fields import Fields
-from silicast.workload.families.family import Family, common_family, families, find_family
+from silicast.workload.families.family import ModelFamily, common_family, families, find_family
 from silicast.workload.families.reader import ACTIVATIONS, ClassDefaults, activation, read_model
 from silicast.workload.models.checkpoint import checkpoint_precision
 from silicast.workload.models.checkpoint_modules import with_module_formats
@@ -84,7 +84,7 @@ def read_config(data: dict[str, Any], *, name: str = "", file: str = "") -> Mode
 
 
 def _read(
-    family: Family, data: dict[str, Any], name: str, part: str = ""
+    family: ModelFamily, data: dict[str, Any], name: str, part: str = ""
 ) -> tuple[ModelConfig, int]:
     """The model as ``family`` reads it, with contradictory sizes of heads corrected, and how many
     fields it looked for that are missing. ``part`` is the table that held the fields of
@@ -138,7 +138,7 @@ def _with_fitting_heads(
 
 
 def _nearest(
-    architecture: str, family: Family | None, data: dict[str, Any], name: str
+    architecture: str, family: ModelFamily | None, data: dict[str, Any], name: str
 ) -> ModelConfig:
     """The model as read by the family that ignores the fewest fields, of those that have all the
     structures that the fields belong to; then by the one with the fewest structures and the fewest
@@ -150,7 +150,7 @@ def _nearest(
     """
     needed = set(structures(tables(data))) - _APART
     _check_activation(data)
-    best: tuple[tuple[int, int, bool, int, int, str], Family, ModelConfig] | None = None
+    best: tuple[tuple[int, int, bool, int, int, str], ModelFamily, ModelConfig] | None = None
     problem = _unknown(architecture, data) if family is None else _foreign(data, family)
     common = common_family()
     plain = family is None and needed <= set(common.structures)
@@ -192,7 +192,7 @@ def _nearest(
     return replace(model, assumed=(nearest, *encoder, *model.assumed))
 
 
-def _family_of_part(data: dict[str, Any], part: str) -> tuple[Family | None, str]:
+def _family_of_part(data: dict[str, Any], part: str) -> tuple[ModelFamily | None, str]:
     """The family of the language model inside a configuration whose whole is not known, and what
     to say of it.
     """
@@ -227,7 +227,7 @@ def _activation_field(data: Mapping[str, Any]) -> str:
     return next((name for name in names if isinstance(data.get(name), str)), "")
 
 
-def _require_sizes(common: Family, architecture: str, data: dict[str, Any]) -> None:
+def _require_sizes(common: ModelFamily, architecture: str, data: dict[str, Any]) -> None:
     """Raises SilicastError for a field without which the common structure cannot be read; defaults
     of other families do not stand for it.
     """
@@ -256,7 +256,7 @@ def _invented(model: ModelConfig, data: Mapping[str, Any], needed: Collection[st
     return experts + windows + unstated
 
 
-def _structure_of(family: Family) -> str:
+def _structure_of(family: ModelFamily) -> str:
     """How a family is named in messages."""
     if not family.architectures:
         return "the common structure of decoders"
@@ -330,7 +330,7 @@ def _unknown(architecture: str, data: Mapping[str, Any]) -> SilicastError:
     )
 
 
-def _foreign(data: Mapping[str, Any], family: Family) -> SilicastError:
+def _foreign(data: Mapping[str, Any], family: ModelFamily) -> SilicastError:
     needed = structures(tables(data), family.structures)
     return unmodelled(
         f"fields of {', '.join(needed.values())} in an architecture without them",

@@ -50,7 +50,7 @@ _NOT_STATED = (
 )
 
 
-class PrecisionTable(Terse, frozen=True):
+class ModelPrecisionTable(Terse, frozen=True):
     """Number formats, as in a scenario (DESIGN section 4)."""
 
     weights: str | None = None
@@ -93,7 +93,7 @@ class ModelHeader(Terse, frozen=True):
     base: str = ""
     aliases: list[str] = []
     window: int | None = None
-    precision: PrecisionTable = PrecisionTable()
+    precision: ModelPrecisionTable = ModelPrecisionTable()
     parameters: ParametersTable | None = None
     source: str | None = None
 

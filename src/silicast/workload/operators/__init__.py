@@ -13,7 +13,7 @@ from silicast.workload.operators import (  # noqa: F401 - fill the table
     rows,
     streams,
 )
-from silicast.workload.operators.call import Call, Kernel, Value
+from silicast.workload.operators.call import LaunchedKernel, OperatorCall, TensorValue
 from silicast.workload.operators.table import kernels_of, lowers
 
-__all__ = ["Call", "Kernel", "Value", "kernels_of", "lowers"]
+__all__ = ["LaunchedKernel", "OperatorCall", "TensorValue", "kernels_of", "lowers"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from silicast.workload.graphs.op import Op, Variant
-from silicast.workload.operators.call import Call, Kernel, Value
+from silicast.workload.operators.call import LaunchedKernel, OperatorCall, TensorValue
 from silicast.workload.operators.products import format_of, product
 from silicast.workload.operators.table import lowers
 from silicast.workload.operators.traffic import STREAMED, movement
@@ -96,34 +96,42 @@ def _plain_attention(
 
 
 def _of_tensors(
-    tensors: Sequence[Value], mask: object, *, causal: bool, backward: bool = False
+    tensors: Sequence[TensorValue], mask: object, *, causal: bool, backward: bool = False
 ) -> Op:
     """Queries, keys and values of shape (..., heads, tokens, width); a mask if it is a tensor."""
     q, k, v = tensors
     heads, kv_heads = (x.shape[-3] if len(x.shape) > 2 else 1 for x in (q, k))
     batch = q.elements // (heads * q.shape[-2] * q.shape[-1])
     return attention(
-        batch, heads, kv_heads, q.shape[-2], k.shape[-2], (q.shape[-1], v.shape[-1]), q.dtype,
-        causal=causal, backward=backward, mask_bytes=mask.nbytes if isinstance(mask, Value) else 0,
-    )  # fmt: skip
+        batch,
+        heads,
+        kv_heads,
+        q.shape[-2],
+        k.shape[-2],
+        (q.shape[-1], v.shape[-1]),
+        q.dtype,
+        causal=causal,
+        backward=backward,
+        mask_bytes=mask.nbytes if isinstance(mask, TensorValue) else 0,
+    )
 
 
 @lowers("silicast: attention attention_backward")
-def _attention(call: Call) -> Op:
+def _attention(call: OperatorCall) -> Op:
     causal, backward = bool(call.arg(3, "is_causal", False)), call.name.endswith("backward")
     mask = call.arg(7 if backward else 4, "mask")
     return _of_tensors(call.inputs[:3], mask, causal=causal, backward=backward)
 
 
 @lowers(*CAUSAL)
-def _library_attention(call: Call) -> Op:
+def _library_attention(call: OperatorCall) -> Op:
     position = CAUSAL[".".join(call.name.split(".")[:2])]
     mask = None if "flash" in call.name else call.arg(3, "attn_mask")
     return _of_tensors(call.inputs[:3], mask, causal=call.arg(position, "is_causal") is True)
 
 
 @lowers("onnx: Attention", "com.microsoft: MultiHeadAttention GroupQueryAttention")
-def _heads_attention(call: Call) -> Op:
+def _heads_attention(call: OperatorCall) -> Op:
     """Queries, keys and values with heads as an axis, or beside each other in the last one."""
     given = call.kwargs
     q, k, v = (*call.args, None, None)[:3]
@@ -150,23 +158,23 @@ def _heads_attention(call: Call) -> Op:
     )
 
 
-def _past(call: Call) -> int:
+def _past(call: OperatorCall) -> int:
     """Tokens already in the cache that is handed in, of shape (batch, heads, tokens, width)."""
     positions = {"onnx.Attention": 4, "com.microsoft.MultiHeadAttention": 6}
     position = positions.get(call.name, 3)
     cache: Any = call.args[position] if position < len(call.args) else None
-    return int(cache.shape[2]) if isinstance(cache, Value) and len(cache.shape) == 4 else 0
+    return int(cache.shape[2]) if isinstance(cache, TensorValue) and len(cache.shape) == 4 else 0
 
 
 @lowers("com.microsoft: Attention")
-def _fused_attention(call: Call) -> Iterable[Kernel]:
+def _fused_attention(call: OperatorCall) -> Iterable[LaunchedKernel]:
     """The product that makes queries, keys and values, then attention."""
     x, weights = call.args[:2]
     heads = int(call.kwargs["num_heads"])
     batch, length, hidden = x.shape
     dtype = format_of(call, x)
-    yield Kernel(product(batch * length, weights.shape[1], hidden, 1, dtype), "qkv", ())
+    yield LaunchedKernel(product(batch * length, weights.shape[1], hidden, 1, dtype), "qkv", ())
     width = call.out.shape[-1] // heads
     causal = bool(call.kwargs.get("unidirectional", 0))
     sizes = (batch, heads, heads, length, length, (width, width))
-    yield Kernel(attention(*sizes, x.dtype, causal=causal))
+    yield LaunchedKernel(attention(*sizes, x.dtype, causal=causal))

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from silicast.workload.graphs.op import Op
-from silicast.workload.graphs.tensor import Value
+from silicast.workload.graphs.tensor import TensorValue
 
-__all__ = ["Call", "Kernel", "Value"]
+__all__ = ["LaunchedKernel", "OperatorCall", "TensorValue"]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class LaunchedKernel:
     """One kernel that an operator launches.
 
     Attributes:
@@ -30,12 +30,12 @@ class Kernel:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Call:
+class OperatorCall:
     """One operator with the values it is called on.
 
     Attributes:
         name: as the program writes it ("aten.addmm.default", "onnx.Conv").
-        args: in the operator's order, with a :class:`Value` in the place of each tensor.
+        args: in the operator's order, with a :class:`TensorValue` in the place of each tensor.
         kwargs: the rest by name.
         inputs: all tensors among them, in order.
         outputs: its results that are tensors.
@@ -46,13 +46,13 @@ class Call:
     name: str
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    inputs: tuple[Value, ...]
-    outputs: tuple[Value, ...]
+    inputs: tuple[TensorValue, ...]
+    outputs: tuple[TensorValue, ...]
     tags: frozenset[str] = frozenset()
     product: str = "fp32"
 
     @property
-    def out(self) -> Value:
+    def out(self) -> TensorValue:
         return self.outputs[0]
 
     @property

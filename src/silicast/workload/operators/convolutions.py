@@ -9,7 +9,7 @@ from typing import Any, final
 
 from silicast.workload.graphs.image_layout import with_channels_last
 from silicast.workload.graphs.op import Op, Variant
-from silicast.workload.operators.call import Call, Kernel, Value
+from silicast.workload.operators.call import LaunchedKernel, OperatorCall, TensorValue
 from silicast.workload.operators.products import FLOATS, format_of, product
 from silicast.workload.operators.table import lowers
 from silicast.workload.operators.traffic import movement, pointwise
@@ -132,18 +132,18 @@ def _side(size: int, results: int, taps: int, stride: int, padding: int) -> tupl
 
 
 @lowers("aten: convolution convolution_overrideable _convolution")
-def _convolution(call: Call) -> Iterable[Kernel]:
+def _convolution(call: OperatorCall) -> Iterable[LaunchedKernel]:
     """A library's convolution, and its bias as a sum of its own; depthwise kernels add it."""
     images, filters = call.inputs[:2]
     window = _window(call.args[3:])
     dtype = format_of(call, images)
     op = convolution(images.shape, filters.shape, call.out.shape, window, dtype)
-    yield Kernel(_in_layout(op, images, call.out))
+    yield LaunchedKernel(_in_layout(op, images, call.out))
     if call.args[2] is not None and window.groups < images.shape[1]:
-        yield Kernel(pointwise("add", (call.out, call.inputs[2]), call.out), "bias", ())
+        yield LaunchedKernel(pointwise("add", (call.out, call.inputs[2]), call.out), "bias", ())
 
 
-def _in_layout(op: Op, *images: Value) -> Op:
+def _in_layout(op: Op, *images: TensorValue) -> Op:
     """Marked where images have their channels beside each other in memory."""
     remaining = op.family == "conv2d" and any(value.channels_last for value in images)
     return with_channels_last(op) if remaining else op
@@ -155,7 +155,7 @@ def _window(remaining: tuple[Any, ...]) -> Window:
 
 
 @lowers("aten: convolution_backward")
-def _convolution_backward(call: Call) -> Iterable[Kernel]:
+def _convolution_backward(call: OperatorCall) -> Iterable[LaunchedKernel]:
     """Up to three kernels: gradients of the images, of the filters and of the bias."""
     gradient, images, filters = call.inputs[:3]
     window, dtype = _window(call.args[4:]), format_of(call, images)
@@ -166,11 +166,11 @@ def _convolution_backward(call: Call) -> Iterable[Kernel]:
         else:
             op = convolution(images.shape, filters.shape, gradient.shape, window, dtype, kind)
             op = _in_layout(op, images, gradient)
-        yield Kernel(op, kind, (index,))
+        yield LaunchedKernel(op, kind, (index,))
 
 
 @lowers("onnx: Conv ConvTranspose ConvInteger QLinearConv")
-def _conv(call: Call) -> Op:
+def _conv(call: OperatorCall) -> Op:
     """A bias is part of the kernel, as runtimes fuse it."""
     images, filters = call.args[0], call.args[3 if "QLinear" in call.name else 1]
     axes, given = len(images.shape) - 2, call.kwargs

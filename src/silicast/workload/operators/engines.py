@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from silicast.workload.graphs.op import Op, Variant
 from silicast.workload.operators.attention import attention
-from silicast.workload.operators.call import Call, Value
+from silicast.workload.operators.call import OperatorCall, TensorValue
 from silicast.workload.operators.products import product
 from silicast.workload.operators.rows import row_norm
 from silicast.workload.operators.table import lowers
@@ -19,7 +19,7 @@ from silicast.workload.operators.traffic import STREAMED, movement
 LIBRARIES = {"_C": "vllm", "_C_cache_ops": "vllm", "sgl_kernel": "sglang", "flash_attn": "fa2"}
 
 
-def _own(call: Call, op: Op, **flags: bool) -> Op:
+def _own(call: OperatorCall, op: Op, **flags: bool) -> Op:
     """The op as the engine's own kernel."""
     if op.family == "data_movement":
         return op
@@ -29,7 +29,7 @@ def _own(call: Call, op: Op, **flags: bool) -> Op:
     )
 
 
-def _streamed(call: Call, family: str, x: Value, dtype: str = "", **sizes: int) -> Op:
+def _streamed(call: OperatorCall, family: str, x: TensorValue, dtype: str = "", **sizes: int) -> Op:
     """An op that streams a tensor in a format that kernel models know."""
     if x.dtype not in STREAMED:
         return movement(x.nbytes, x.nbytes)
@@ -37,7 +37,7 @@ def _streamed(call: Call, family: str, x: Value, dtype: str = "", **sizes: int) 
 
 
 @lowers("_C: rms_norm fused_add_rms_norm", "sgl_kernel: rmsnorm fused_add_rmsnorm")
-def _rms_norm(call: Call) -> Op:
+def _rms_norm(call: OperatorCall) -> Op:
     """Result, input, weight; with a sum: input, residual, weight."""
     added = "fused_add" in call.name
     x = call.args[0 if added else 1]
@@ -45,7 +45,7 @@ def _rms_norm(call: Call) -> Op:
 
 
 @lowers("_C: silu_and_mul", "sgl_kernel: silu_and_mul")
-def _silu_mul(call: Call) -> Op:
+def _silu_mul(call: OperatorCall) -> Op:
     """Result and input, gate and up beside each other."""
     x = call.args[1]
     width = x.shape[-1]
@@ -53,7 +53,7 @@ def _silu_mul(call: Call) -> Op:
 
 
 @lowers("_C: rotary_embedding")
-def _rope(call: Call) -> Op:
+def _rope(call: OperatorCall) -> Op:
     """Positions, queries, keys, width of a head."""
     positions, q, k, width = call.args[:4]
     tokens = positions.elements
@@ -63,7 +63,7 @@ def _rope(call: Call) -> Op:
 
 
 @lowers("_C_cache_ops: reshape_and_cache_flash reshape_and_cache")
-def _append(call: Call) -> Op:
+def _append(call: OperatorCall) -> Op:
     """Keys (tokens, heads, width), values, then the cache."""
     keys = call.args[0]
     sizes = dict(zip(("tokens", "num_kv_heads", "head_dim"), keys.shape, strict=True))
@@ -71,7 +71,7 @@ def _append(call: Call) -> Op:
 
 
 @lowers("_C: static_scaled_fp8_quant dynamic_scaled_fp8_quant dynamic_per_token_scaled_fp8_quant")
-def _quantize(call: Call) -> Op:
+def _quantize(call: OperatorCall) -> Op:
     """Result in fp8, input."""
     x = call.args[1]
     hidden = x.shape[-1]
@@ -79,7 +79,7 @@ def _quantize(call: Call) -> Op:
 
 
 @lowers("_C: cutlass_scaled_mm", "sgl_kernel: fp8_scaled_mm")
-def _scaled_mm(call: Call) -> Op:
+def _scaled_mm(call: OperatorCall) -> Op:
     """vLLM: result, rows, columns; SGLang: rows, columns. Activations are quantised before."""
     first = 1 if call.name.startswith("_C.") else 0
     a, b = call.args[first : first + 2]
@@ -88,7 +88,7 @@ def _scaled_mm(call: Call) -> Op:
 
 
 @lowers("flash_attn: _flash_attn_forward")
-def _flash_attention(call: Call) -> Op:
+def _flash_attention(call: OperatorCall) -> Op:
     """Queries, keys and values (batch, tokens, heads, width), dropout, scale, causal, windows.
 
     Causal is aligned to the last query, as ours is.

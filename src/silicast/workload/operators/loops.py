@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from silicast.workload.graphs.graph import Loops
-from silicast.workload.operators.call import Call, Kernel
+from silicast.workload.operators.call import LaunchedKernel, OperatorCall
 
 _NAMES: Mapping[Loops, str] = {
     "pointwise": (
@@ -46,7 +46,7 @@ MOST_TAPS = 25
 """Places of a window that a pool's generated loop unrolls; a wider one is a library's kernel."""
 
 
-def loops_of(call: Call, kernels: tuple[Kernel, ...]) -> tuple[Loops, ...]:
+def loops_of(call: OperatorCall, kernels: tuple[LaunchedKernel, ...]) -> tuple[Loops, ...]:
     """What a compiler could generate for each kernel of a call.
 
     A call that is one loop to a compiler, however many kernels a library launches for it, gives
@@ -60,12 +60,12 @@ def loops_of(call: Call, kernels: tuple[Kernel, ...]) -> tuple[Loops, ...]:
     return (first, *remainder)
 
 
-def _of_bias(kernel: Kernel) -> Loops:
+def _of_bias(kernel: LaunchedKernel) -> Loops:
     """A bias is added behind a library's kernel; its gradient is a sum."""
     return "sums" if kernel.results else "pointwise"
 
 
-def _of(name: str, call: Call) -> Loops:
+def _of(name: str, call: OperatorCall) -> Loops:
     if name.startswith(("max_pool", "avg_pool")) and "backward" not in name:
         size = call.arg(1, "kernel_size", (2, 2))
         taps = 1

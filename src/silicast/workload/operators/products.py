@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from silicast.workload.graphs.op import Op, Variant
-from silicast.workload.operators.call import Call, Value
+from silicast.workload.operators.call import OperatorCall, TensorValue
 from silicast.workload.operators.table import lowers
 from silicast.workload.operators.traffic import STREAMED, movement
 
@@ -30,7 +30,7 @@ def product(m: int, n: int, k: int, batch: int = 1, dtype: str = "bf16") -> Op:
     return Op.make("gemm", Variant(dtype), m=m, n=n, k=k, batch=batch)
 
 
-def format_of(call: Call, a: Value) -> str:
+def format_of(call: OperatorCall, a: TensorValue) -> str:
     """Format of a product: fp32 tensors may be multiplied in TF32; dequantised operands in int8
     where both are stored so, else as wide as the activations.
     """
@@ -43,7 +43,7 @@ def format_of(call: Call, a: Value) -> str:
 
 
 @lowers("aten: mm addmm mv addmv _addmm_activation sparse_mm bmm baddbmm")
-def _mm(call: Call) -> Op:
+def _mm(call: OperatorCall) -> Op:
     """M x k times k x n, possibly a batch; a bias or a sum is part of the kernel."""
     a, b = call.inputs[-2:] if "add" in call.name else call.inputs[:2]
     *batch, m, k = a.shape
@@ -52,11 +52,11 @@ def _mm(call: Call) -> Op:
     return product(m, n, k, count, format_of(call, a))
 
 
-def _folded(a: Value, b: Value, m: int, n: int, batch: int) -> tuple[int, int, int]:
+def _folded(a: TensorValue, b: TensorValue, m: int, n: int, batch: int) -> tuple[int, int, int]:
     """A batch whose every product has the same operand is one product with more rows or columns.
 
-    >>> a = Value((8, 16, 4), "fp16", 1024, strides=(64, 4, 1))
-    >>> _folded(a, Value((8, 4, 32), "fp16", 256, strides=(0, 32, 1)), 16, 32, 8)
+    >>> a = TensorValue((8, 16, 4), "fp16", 1024, strides=(64, 4, 1))
+    >>> _folded(a, TensorValue((8, 4, 32), "fp16", 256, strides=(0, 32, 1)), 16, 32, 8)
     (128, 32, 1)
     """
     if batch > 1 and b.strides[:1] == (0,):
@@ -67,7 +67,7 @@ def _folded(a: Value, b: Value, m: int, n: int, batch: int) -> tuple[int, int, i
 
 
 @lowers("aten: _scaled_mm _int_mm _weight_int8pack_mm _weight_int4pack_mm")
-def _quantized_mm(call: Call) -> Op:
+def _quantized_mm(call: OperatorCall) -> Op:
     a = call.inputs[0]
     packed = [bits for bits in ("int8", "int4") if f"{bits}pack" in call.name]
     dtype = f"{packed[0]}_wo" if packed else a.dtype
@@ -75,7 +75,7 @@ def _quantized_mm(call: Call) -> Op:
 
 
 @lowers("aten: linear mkldnn_linear", "mkldnn: _linear_pointwise", "mkl: _mkl_linear")
-def _linear(call: Call) -> Op:
+def _linear(call: OperatorCall) -> Op:
     """Rows by a matrix stored as (out, in)."""
     rows, weight = call.inputs[:2]
     n, k = weight.shape
@@ -83,7 +83,7 @@ def _linear(call: Call) -> Op:
 
 
 @lowers("aten: matmul", "onnx: MatMul MatMulInteger QLinearMatMul", "com.microsoft: FusedMatMul")
-def _matmul(call: Call) -> Op:
+def _matmul(call: OperatorCall) -> Op:
     """Stacks of matrices; a stack times one matrix is one long matrix."""
     a, b = call.args[0], call.args[3 if "QLinear" in call.name else 1]
     dtype = "sq" if "QLinear" in call.name or "Integer" in call.name else format_of(call, a)
@@ -96,7 +96,7 @@ def _matmul(call: Call) -> Op:
 
 
 @lowers("onnx: Gemm")
-def _gemm(call: Call) -> Op:
+def _gemm(call: OperatorCall) -> Op:
     a, b = call.args[:2]
     m, k = a.shape[::-1] if call.kwargs.get("transA") else a.shape
     n = b.shape[0] if call.kwargs.get("transB") else b.shape[1]
@@ -104,14 +104,14 @@ def _gemm(call: Call) -> Op:
 
 
 @lowers("com.microsoft: MatMulNBits")
-def _packed(call: Call) -> Op:
+def _packed(call: OperatorCall) -> Op:
     n, k = int(call.kwargs["N"]), int(call.kwargs["K"])
     dtype = "int4_wo" if int(call.kwargs.get("bits", 4)) <= 4 else "int8_wo"
     return product(call.out.elements // n, n, k, 1, dtype)
 
 
 @lowers("aten: _grouped_mm _scaled_grouped_mm")
-def _grouped_mm(call: Call) -> Op:
+def _grouped_mm(call: OperatorCall) -> Op:
     """Rows of each expert by its own matrix, in even shares: how many there are is data. The
     function's name distinguishes it from a batch of products.
     """
@@ -130,7 +130,7 @@ def _grouped_mm(call: Call) -> Op:
 
 
 @lowers("onnx: Einsum")
-def _einsum(call: Call) -> Op:
+def _einsum(call: OperatorCall) -> Op:
     """Two operands: letters in both and in the result are a batch, those in both alone a sum."""
     equation = call.kwargs["equation"]
     text = equation.decode() if isinstance(equation, bytes) else str(equation)

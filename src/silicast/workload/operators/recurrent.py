@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from silicast.workload.graphs.op import IN_CALL, Op
-from silicast.workload.operators.call import Call, Kernel, Value
+from silicast.workload.operators.call import LaunchedKernel, OperatorCall, TensorValue
 from silicast.workload.operators.products import format_of, product
 from silicast.workload.operators.table import lowers
 from silicast.workload.operators.traffic import movement
@@ -27,7 +27,7 @@ def _followed(op: Op) -> Op:
     return replace(op, variant=replace(op.variant, flags=((IN_CALL, True), *op.variant.flags)))
 
 
-def _gates(call: Call, kind: str, *, states: int) -> Op:
+def _gates(call: OperatorCall, kind: str, *, states: int) -> Op:
     """The kernel behind a step's product: gates of the input and of the state, and old states in,
     new ones out; backward it reads as many gradients besides.
     """
@@ -40,7 +40,7 @@ def _gates(call: Call, kind: str, *, states: int) -> Op:
 
 
 @lowers("silicast: recurrence")
-def _recurrence(call: Call) -> Iterable[Kernel]:
+def _recurrence(call: OperatorCall) -> Iterable[LaunchedKernel]:
     """Operands: (steps, batch, rows) made of all inputs, weights (rows, width of the state), and
     those of a projection (width, units) or nothing; then the kind of layer.
     """
@@ -49,19 +49,21 @@ def _recurrence(call: Call) -> Iterable[Kernel]:
     steps, batch, rows = through.shape
     step = product(batch, rows, weights.shape[1], 1, format_of(call, through))
     for number in range(steps):
-        yield Kernel(step if number == 0 else _followed(step), "step", None if not number else ())
-        yield Kernel(_gates(call, kind, states=1), "gates", ())
+        yield LaunchedKernel(
+            step if number == 0 else _followed(step), "step", None if not number else ()
+        )
+        yield LaunchedKernel(_gates(call, kind, states=1), "gates", ())
         for each in projection:
-            yield Kernel(_followed(_projected(call, batch, each)), "projection", ())
+            yield LaunchedKernel(_followed(_projected(call, batch, each)), "projection", ())
 
 
-def _projected(call: Call, batch: int, weights: Value) -> Op:
+def _projected(call: OperatorCall, batch: int, weights: TensorValue) -> Op:
     units, width = weights.shape
     return product(batch, units, width, 1, format_of(call, weights))
 
 
 @lowers("silicast: recurrence_backward")
-def _recurrence_backward(call: Call) -> Iterable[Kernel]:
+def _recurrence_backward(call: OperatorCall) -> Iterable[LaunchedKernel]:
     """The steps in reverse, then the gradient of the weights from all of them at once."""
     through, weights, *projection = call.inputs[: 2 + bool(call.args[-2])]
     kind, dtype = str(call.args[-1]), format_of(call, through)
@@ -71,10 +73,12 @@ def _recurrence_backward(call: Call) -> Iterable[Kernel]:
     for number in range(steps):
         for each in projection:
             back = product(batch, each.shape[1], each.shape[0], 1, dtype)
-            yield Kernel(_followed(back), "projection", ())
-        yield Kernel(_gates(call, kind, states=4), "gates", ())
-        yield Kernel(step if number == 0 else _followed(step), "step", None if not number else ())
-    yield Kernel(_followed(product(rows, width, steps * batch, 1, dtype)), "weights", ())
+            yield LaunchedKernel(_followed(back), "projection", ())
+        yield LaunchedKernel(_gates(call, kind, states=4), "gates", ())
+        yield LaunchedKernel(
+            step if number == 0 else _followed(step), "step", None if not number else ()
+        )
+    yield LaunchedKernel(_followed(product(rows, width, steps * batch, 1, dtype)), "weights", ())
     for each in projection:
         back = product(each.shape[0], each.shape[1], steps * batch, 1, dtype)
-        yield Kernel(_followed(back), "projected_weights", ())
+        yield LaunchedKernel(_followed(back), "projected_weights", ())

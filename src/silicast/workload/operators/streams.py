@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from silicast.workload.graphs.op import Op
-from silicast.workload.operators.call import Call, Kernel, Value
+from silicast.workload.operators.call import LaunchedKernel, OperatorCall, TensorValue
 from silicast.workload.operators.table import lowers
 from silicast.workload.operators.traffic import moved, movement, pointwise
 
@@ -16,7 +16,7 @@ def _elementwise(kind: str, *names: str) -> None:
     lowers(*names)(lambda call: pointwise(kind, _read(call), call.out))
 
 
-def _read(call: Call) -> tuple[Value, ...]:
+def _read(call: OperatorCall) -> tuple[TensorValue, ...]:
     """What a pointwise operator reads: not the tensor that a copy or a fill overwrites."""
     overwrites = call.name.split(".")[1] in ("copy_", "fill_", "copy")
     return call.inputs[1:] if overwrites else call.inputs
@@ -74,7 +74,7 @@ _elementwise("tanh", "aten: tanh erfc", "onnx: Tanh")
 
 
 @lowers("aten: pow", "onnx: Pow")
-def _pow(call: Call) -> Op:
+def _pow(call: OperatorCall) -> Op:
     """A square or a cube is multiplications, a root is a root; ONNX's one exponent is nearly
     always 2.
     """
@@ -87,7 +87,7 @@ def _pow(call: Call) -> Op:
 
 
 @lowers("aten: erf", "onnx: Erf")
-def _erf(call: Call) -> Op:
+def _erf(call: OperatorCall) -> Op:
     """In ONNX possibly the middle of a GELU that is written out."""
     return pointwise("gelu" if call.kwargs.get("gelu") else "tanh", call.inputs, call.out)
 
@@ -170,62 +170,62 @@ lowers("onnx: RotaryEmbedding", "com.microsoft: RotaryEmbedding")(
     "aten: index_put _index_put_impl index_add scatter scatter_add scatter_reduce index_copy "
     "_unsafe_index_put index_fill masked_scatter"
 )
-def _scattered(call: Call) -> Iterable[Kernel]:
+def _scattered(call: OperatorCall) -> Iterable[LaunchedKernel]:
     """Out of place the target is copied first; then each source is read, added and written."""
     target, *remaining = call.inputs
     if not call.name.split(".")[1].endswith("_"):
-        yield Kernel(pointwise("copy", (target,), call.out), "copy")
+        yield LaunchedKernel(pointwise("copy", (target,), call.out), "copy")
     named = sum(value.nbytes for value in remaining)
     sources = max((v.nbytes for v in remaining if v.dtype == target.dtype), default=target.nbytes)
-    yield Kernel(movement(named + sources, sources, sources // 4))
+    yield LaunchedKernel(movement(named + sources, sources, sources // 4))
 
 
 @lowers("onnx: ScatterND ScatterElements TensorScatter")
-def _scattered_slices(call: Call) -> Iterable[Kernel]:
+def _scattered_slices(call: OperatorCall) -> Iterable[LaunchedKernel]:
     target, remaining = call.inputs[0], sum(value.nbytes for value in call.inputs[1:])
-    yield Kernel(pointwise("copy", (target,), call.out), "copy")
-    yield Kernel(movement(remaining, min(remaining, target.nbytes)))
+    yield LaunchedKernel(pointwise("copy", (target,), call.out), "copy")
+    yield LaunchedKernel(movement(remaining, min(remaining, target.nbytes)))
 
 
 @lowers(
     "aten: slice_backward select_backward diagonal_backward slice_scatter select_scatter "
     "as_strided_scatter diagonal_scatter"
 )
-def _slice_backward(call: Call) -> Iterable[Kernel]:
+def _slice_backward(call: OperatorCall) -> Iterable[LaunchedKernel]:
     """Zeros of the whole (or a copy of it), then the part written into it."""
     part = call.inputs[-1].nbytes
-    yield Kernel(movement(call.read_bytes - part, call.written_bytes), "fill")
-    yield Kernel(movement(part, part))
+    yield LaunchedKernel(movement(call.read_bytes - part, call.written_bytes), "fill")
+    yield LaunchedKernel(movement(part, part))
 
 
 @lowers(
     "aten: sum mean amax amin max min prod any all argmax argmin var var_mean std std_mean norm "
     "linalg_vector_norm logsumexp aminmax count_nonzero dot vdot"
 )
-def _reduced(call: Call) -> Op:
+def _reduced(call: OperatorCall) -> Op:
     if len(call.inputs) == 2 and call.name.split(".")[1] in ("max", "min"):
         return pointwise("relu", call.inputs, call.out)  # of two tensors
     return moved(call, per_input=3 if "var" in call.name or "std" in call.name else 1)
 
 
 @lowers("aten: mse_loss smooth_l1_loss huber_loss soft_margin_loss")
-def _loss(call: Call) -> Iterable[Kernel]:
+def _loss(call: OperatorCall) -> Iterable[LaunchedKernel]:
     """A loss an element, then its mean."""
     each = max(call.inputs, key=lambda value: value.elements)
-    yield Kernel(movement(call.read_bytes, each.nbytes, 4 * each.elements))
+    yield LaunchedKernel(movement(call.read_bytes, each.nbytes, 4 * each.elements))
     if call.out.elements < each.elements:
-        yield Kernel(movement(each.nbytes, call.written_bytes, each.elements), "mean", ())
+        yield LaunchedKernel(movement(each.nbytes, call.written_bytes, each.elements), "mean", ())
 
 
 @lowers("aten: bucketize searchsorted")
-def _searched(call: Call) -> Op:
+def _searched(call: OperatorCall) -> Op:
     """Each value halves the sorted ones until one is left."""
     halvings = min(value.elements for value in call.inputs).bit_length()
     return moved(call, per_result=halvings)
 
 
 @lowers("aten: _fft_r2c _fft_c2r _fft_c2c")
-def _fourier(call: Call) -> Op:
+def _fourier(call: OperatorCall) -> Op:
     """A transform of rows that stay on chip: once in, once out, 5 n log2 n operations each."""
     longest = max((call.inputs[0], call.out), key=lambda value: value.elements)
     rounds = max(longest.shape[-1] - 1, 1).bit_length() if longest.shape else 1
@@ -233,7 +233,7 @@ def _fourier(call: Call) -> Op:
 
 
 @lowers("aten: sort argsort")
-def _sorted(call: Call) -> Op:
+def _sorted(call: OperatorCall) -> Op:
     """A radix sort passes over keys and places once for each byte of a key."""
     keys = call.inputs[0]
     passes = max(keys.nbytes // max(keys.elements, 1), 1)
@@ -244,7 +244,7 @@ def _sorted(call: Call) -> Op:
     "aten: max_pool1d max_pool2d max_pool2d_with_indices max_pool3d_with_indices avg_pool1d "
     "avg_pool2d avg_pool3d mkldnn_max_pool2d"
 )
-def _pool(call: Call) -> Op:
+def _pool(call: OperatorCall) -> Op:
     """An operation a tap; the flag names the kind, as some libraries take taps one by one."""
     taps = math.prod(call.arg(1, "kernel_size", [2, 2]))
     return moved(call, per_result=taps, flag="max_pool" if "max" in call.name else "avg_pool")
@@ -259,7 +259,7 @@ lowers("onnx: MaxPool AveragePool LpPool")(
     "aten: max_pool2d_with_indices_backward max_pool3d_with_indices_backward avg_pool2d_backward "
     "avg_pool3d_backward _adaptive_avg_pool2d_backward adaptive_max_pool2d_backward"
 )
-def _pool_backward(call: Call) -> Op:
+def _pool_backward(call: OperatorCall) -> Op:
     """The input itself is not read: sizes or indices give the place of a gradient."""
     indices = call.inputs[2].nbytes if len(call.inputs) > 2 else 0
     return movement(call.inputs[0].nbytes + indices, call.written_bytes, call.out.elements)
@@ -284,7 +284,7 @@ _WALKING = frozenset(
     "_upsample_bilinear2d_aa_backward _upsample_bicubic2d_aa _upsample_bicubic2d_aa_backward "
     "grid_sampler_2d grid_sampler_2d_backward"
 )
-def _interpolated(call: Call) -> Op:
+def _interpolated(call: OperatorCall) -> Op:
     """Four or sixteen neighbours a result. Forward, PyTorch's CUDA kernels run a thread for each
     place of one image, and it walks over all channels of all images (ATen/native/cuda/UpSample*).
     """
@@ -296,6 +296,6 @@ def _interpolated(call: Call) -> Op:
 
 
 @lowers("onnx: Resize Upsample GridSample")
-def _resized(call: Call) -> Op:
+def _resized(call: OperatorCall) -> Op:
     taps = {b"nearest": 0, b"linear": 4, b"cubic": 16}.get(call.kwargs.get("mode", b"nearest"), 4)
     return movement(call.inputs[0].nbytes, call.written_bytes, 3 * taps * call.out.elements)

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from silicast.workload.graphs.op import Op
-from silicast.workload.operators.call import Call, Kernel
+from silicast.workload.operators.call import LaunchedKernel, OperatorCall
 from silicast.workload.operators.traffic import movement, pointwise
 
-Lowering = Callable[[Call], Op | Iterable[Kernel]]
+Lowering = Callable[[OperatorCall], Op | Iterable[LaunchedKernel]]
 """Gives the one kernel's op, or all kernels."""
 
 _TABLE: dict[str, Lowering] = {}
@@ -54,7 +54,7 @@ def full_names(names: Iterable[str]) -> Iterator[str]:
         yield from (f"{namespace}.{each}" for each in remainder.split()) if several else (text,)
 
 
-def kernels_of(call: Call) -> tuple[Kernel, ...]:
+def kernels_of(call: OperatorCall) -> tuple[LaunchedKernel, ...]:
     """The kernels of a call, never none where it has a result that is not empty.
 
     An operator without a function is pointwise or a reduction where the framework's tags state
@@ -63,14 +63,14 @@ def kernels_of(call: Call) -> tuple[Kernel, ...]:
     lower = _found(call.name)
     if lower is not None:
         result = lower(call)
-        kernels = (Kernel(result),) if isinstance(result, Op) else tuple(result)
-        return kernels or (Kernel(movement(call.read_bytes, call.written_bytes)),)
+        kernels = (LaunchedKernel(result),) if isinstance(result, Op) else tuple(result)
+        return kernels or (LaunchedKernel(movement(call.read_bytes, call.written_bytes)),)
     if "pointwise" in call.tags and len(call.outputs) == 1:
-        return (Kernel(pointwise("add", call.inputs, call.out)),)
+        return (LaunchedKernel(pointwise("add", call.inputs, call.out)),)
     operations = sum(value.elements for value in call.inputs)
     unknown = "reduction" not in call.tags
     written, read = call.written_bytes, call.read_bytes
-    return (Kernel(movement(read, written, operations, unmodelled=unknown)),)
+    return (LaunchedKernel(movement(read, written, operations, unmodelled=unknown)),)
 
 
 def _found(name: str) -> Lowering | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from silicast.workload.graphs.op import Op, Variant
-from silicast.workload.operators.call import Call, Value
+from silicast.workload.operators.call import OperatorCall, TensorValue
 
 STREAMED = ("bf16", "fp16", "fp32")
 """Formats that kernels of streams were measured in; others count by their bytes."""
@@ -49,7 +49,12 @@ def movement(
 
 
 def moved(
-    call: Call, per_result: int = 0, per_input: int = 0, *, looped_trips: int = 0, flag: str = ""
+    call: OperatorCall,
+    per_result: int = 0,
+    per_input: int = 0,
+    *,
+    looped_trips: int = 0,
+    flag: str = "",
 ) -> Op:
     """Everything in and out once, with operations for each element of the result or the inputs."""
     operations = per_result * call.out.elements if call.outputs else 0
@@ -59,13 +64,13 @@ def moved(
     )
 
 
-def pointwise(kind: str, inputs: Sequence[Value], out: Value) -> Op:
+def pointwise(kind: str, inputs: Sequence[TensorValue], out: TensorValue) -> Op:
     """One result an element; operands that are broadcast or of another format count by bytes.
 
-    >>> x = Value((4, 256), "bf16", 2048)
+    >>> x = TensorValue((4, 256), "bf16", 2048)
     >>> pointwise("add", (x, x), x).family
     'elementwise'
-    >>> pointwise("add", (x, Value((4, 1), "fp32", 16 * 64)), x).family
+    >>> pointwise("add", (x, TensorValue((4, 1), "fp32", 16 * 64)), x).family
     'data_movement'
     """
     whole = [v for v in inputs if v.dtype == out.dtype and v.nbytes == out.nbytes]

@@ -19,7 +19,7 @@ from silicast.workload.mixers._mixer import OUTPUT, mixer_named
 from silicast.workload.models.model import LayerKind, ModelConfig
 from silicast.workload.models.model_parts import require
 from silicast.workload.models.precision import Precision
-from silicast.workload.transformers.plan import Plan, Policy
+from silicast.workload.transformers.plan import ParallelPolicy, Plan
 from silicast.workload.transformers.shard import shard_of
 
 __all__ = ["bind_graph", "build_graph", "stage_graphs", "step_symbols"]
@@ -33,7 +33,7 @@ def build_graph(
     model: ModelConfig,
     plan: Plan | None = None,
     precision: Precision | None = None,
-    policy: Policy = Policy(),
+    policy: ParallelPolicy = ParallelPolicy(),
 ) -> Graph:
     """All layers of ``model`` as one rank of ``plan`` runs them.
 
@@ -57,7 +57,7 @@ def build_graph(
     _check(model, plan)
     formats = precision or model.default_precision
     shard = shard_of(model, plan, policy)
-    builder = _Builder(Nodes(model, shard, formats, policy.dispatches(plan)))
+    builder = _BlockBuilder(Nodes(model, shard, formats, policy.dispatches(plan)))
     blocks = [Block("embedding", tuple(builder.embedding())), *_layer_blocks(builder)]
     blocks.append(Block("head", tuple(builder.head())))
     if model.encoder is not None:
@@ -69,7 +69,7 @@ def build_graph(
     return Graph(model.name, tuple(blocks), boundary=boundary)
 
 
-def _layer_blocks(builder: _Builder) -> Iterator[Block]:
+def _layer_blocks(builder: _BlockBuilder) -> Iterator[Block]:
     """One block for the first layer, and one for each kind of the others."""
     model = builder.make.model
     yield Block("first_layer", tuple(builder.layer(model.kind(0), first=True)), (0,))
@@ -85,7 +85,7 @@ def _encoder_blocks(encoder: ModelConfig, plan: Plan, formats: Precision) -> Ite
     """An encoder before a decoder, on the prompt; its blocks are no layers of the decoder."""
     from silicast.workload.transformers.encoder_nodes import on_prompt
 
-    builder = _Builder(Nodes(encoder, shard_of(encoder, plan), formats))
+    builder = _BlockBuilder(Nodes(encoder, shard_of(encoder, plan), formats))
     stem = builder.frontend() if encoder.mel_bins else builder.embedding()
     yield Block("encoder_embedding", on_prompt(stem))
     for block in _layer_blocks(builder):
@@ -97,7 +97,10 @@ def _encoder_blocks(encoder: ModelConfig, plan: Plan, formats: Precision) -> Ite
 
 
 def stage_graphs(
-    model: ModelConfig, plan: Plan, precision: Precision | None = None, policy: Policy = Policy()
+    model: ModelConfig,
+    plan: Plan,
+    precision: Precision | None = None,
+    policy: ParallelPolicy = ParallelPolicy(),
 ) -> tuple[Graph, ...]:
     """One graph per pipeline stage; all but the last end with the transfer to the next."""
     graph = build_graph(model, plan, precision, policy)
@@ -155,7 +158,7 @@ def _check(model: ModelConfig, plan: Plan) -> None:
 
 @final
 @dataclass(frozen=True)
-class _Builder:
+class _BlockBuilder:
     """Makes the nodes of each block of one model on one rank."""
 
     make: Nodes
@@ -204,7 +207,7 @@ class _Builder:
         """One layer; the first has no residual to add in its input norm."""
         make = self.make.of_layer(kind)
         if make is not self.make:
-            yield from _Builder(make).layer(kind, first=first)
+            yield from _BlockBuilder(make).layer(kind, first=first)
             return
         if make.model.norm_at != "input":
             yield from self._normed_behind(kind)

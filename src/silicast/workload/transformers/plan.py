@@ -32,7 +32,7 @@ class Plan:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Policy:
+class ParallelPolicy:
     """What an engine decides where a plan leaves it open.
 
     Attributes:

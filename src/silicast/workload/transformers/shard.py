@@ -9,7 +9,7 @@ from typing import final
 from silicast.core.errors import SilicastError
 from silicast.workload.models.model import LayerKind, ModelConfig
 from silicast.workload.models.model_parts import require
-from silicast.workload.transformers.plan import Plan, Policy
+from silicast.workload.transformers.plan import ParallelPolicy, Plan
 
 
 @final
@@ -49,7 +49,7 @@ class Shard:
 
 
 @lru_cache(maxsize=1024)
-def shard_of(model: ModelConfig, plan: Plan, policy: Policy = Policy()) -> Shard:
+def shard_of(model: ModelConfig, plan: Plan, policy: ParallelPolicy = ParallelPolicy()) -> Shard:
     """What a rank of ``plan`` holds of ``model``.
 
     Raises:

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from silicast.accelerator.counting.cost import Cost, cost
+from silicast.accelerator.counting.cost import MappingCost, cost
 from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
 from silicast.accelerator.counting.mapping import Loop, LoopNest, MappingBatch
 from silicast.accelerator.design.architecture import Architecture, Compute, FanOut, Memory, Port
@@ -25,7 +25,7 @@ PRODUCT = matmul(m=4, n=2, k=8)
 
 def costed(
     loops: str, einsum: Einsum = PRODUCT, chip: Architecture = CHIP, keeps: str = "WIO"
-) -> Cost:
+) -> MappingCost:
     """``"dram K2 M4 / array N2"``: loops of each place, outermost first."""
     items: list[Loop] = []
     for position in loops.split("/"):
@@ -37,7 +37,7 @@ def costed(
     return cost(einsum, chip, MappingBatch.from_nest(nest, einsum, chip))
 
 
-def counts(result: Cost, level: int, tensor: str) -> tuple[float, float, float]:
+def counts(result: MappingCost, level: int, tensor: str) -> tuple[float, float, float]:
     t = result.einsum.names.index(tensor)
     traffic = result.traffic
     return tuple(

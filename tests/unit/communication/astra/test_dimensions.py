@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from silicast.communication.astra.times import BACKENDS, OPERATIONS, astra_time
 from silicast.core.errors import SilicastError
-from silicast.formats.astra_sim import AstraNetwork, AstraSystem, Dimension, network_of
+from silicast.formats.astra_sim import AstraNetwork, AstraSystem, NetworkDimension, network_of
 
 TWO = ("ring", "ring")
 ONE_BYTE_PER_NS = 1e9 / (1 << 30)
@@ -89,7 +89,7 @@ def test_one_dimension_is_waves_of_one_ring(
     npus: int, splits: int, active: int, size: int, op: str, optimized: bool, delay: int,
     memory: float,
 ) -> None:  # fmt: skip
-    network = AstraNetwork((Dimension("Switch", npus, 400.0, 936.25),))
+    network = AstraNetwork((NetworkDimension("Switch", npus, 400.0, 936.25),))
     ring = ("ring",)
     system = AstraSystem(
         ring, ring, ring, ring, delay, splits, active, memory,

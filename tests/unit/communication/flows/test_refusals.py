@@ -9,11 +9,11 @@ import pytest
 
 from silicast.communication.flows.collectives import rounds_of
 from silicast.communication.flows.job import Job, Round
-from silicast.communication.flows.product import Dimension, Product
+from silicast.communication.flows.product import FabricDimension, ProductFabric
 from silicast.communication.flows.simulation import simulate
 from silicast.core.errors import SilicastError
 
-PAIR = Product((Dimension("switch", 2, 1e9),))
+PAIR = ProductFabric((FabricDimension("switch", 2, 1e9),))
 ONE = (Round.from_messages([0], [1], 1.0),)
 
 
@@ -69,11 +69,11 @@ def test_dimensions_that_are_none() -> None:
         ({"kind": "bus"}, "unknown kind of dimension 'bus'"),
     ):
         with pytest.raises(SilicastError, match=remarks):
-            Dimension(**({"kind": "switch", "size": 4, "bytes_per_s": 1.0} | fields))  # type: ignore[arg-type]
+            FabricDimension(**({"kind": "switch", "size": 4, "bytes_per_s": 1.0} | fields))  # type: ignore[arg-type]
     with pytest.raises(SilicastError, match="without dimensions"):
-        Product(())
+        ProductFabric(())
     with pytest.raises(SilicastError, match="at most"):
-        Product((Dimension("switch", 2048, 1.0), Dimension("switch", 2048, 1.0)))
+        ProductFabric((FabricDimension("switch", 2048, 1.0), FabricDimension("switch", 2048, 1.0)))
 
 
 def test_collectives_without_rounds() -> None:

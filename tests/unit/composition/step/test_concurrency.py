@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silicast.composition.step.concurrency import RESOURCES, Shares, slowdown, together_s
+from silicast.composition.step.concurrency import RESOURCES, ResourceShares, slowdown, together_s
 
 Queue = list[tuple[float, float]]
 
@@ -49,7 +49,7 @@ def test_pace_changes_where_a_kernel_ends() -> None:
 
 def test_shares_of_chosen_nodes() -> None:
     table = np.arange(8.0).reshape(4, 2)
-    result = Shares(table, 10.0 + table, 20.0 + table, 30.0 + table).of_nodes((2, 0))
+    result = ResourceShares(table, 10.0 + table, 20.0 + table, 30.0 + table).of_nodes((2, 0))
     assert result.shape == (4, 2, 2)
     assert result[0].tolist() == [[4.0, 5.0], [0.0, 1.0]]
     assert result[2].tolist() == [[24.0, 25.0], [20.0, 21.0]]

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from silicast.core.errors import SilicastError
 from silicast.distributed.memory.memory import RankMemory, Rules, plan_memory, rows_memory
 from silicast.distributed.memory.memory_kept import Style, gradient_points, kept_tensors
-from silicast.distributed.memory.memory_rows import Rows, usual_in_flight
+from silicast.distributed.memory.memory_rows import PipelineRanks, usual_in_flight
 from silicast.distributed.memory.memory_search import candidates_memory, remedies
 from silicast.distributed.memory.memory_weights import gradient_tensors
 from silicast.distributed.memory.offload import Offload
 from silicast.distributed.ranks.plan import TrainingPlan
-from silicast.distributed.search.candidates import Space, candidates
+from silicast.distributed.search.candidates import PlanSpace, candidates
 from silicast.workload.frameworks.eager import Framework, PassShape, framework_graph
 from silicast.workload.graphs.graph import Node
 from silicast.workload.models.counting import parameters, rank_parameters
@@ -264,12 +264,12 @@ def test_more_recomputation_keeps_less(name: str) -> None:
 def test_a_row_is_the_same_alone(shapes: list[tuple[int, int, int, int, bool, int]]) -> None:
     model, rules = find_model("Mixtral-8x7B"), Rules(recompute="selective")
     rows = [
-        Rows.from_model(model, TrainingPlan(tp=t, pp=p, cp=c, dp=8, ep=2, zero=z,
+        PipelineRanks.from_model(model, TrainingPlan(tp=t, pp=p, cp=c, dp=8, ep=2, zero=z,
         sequence_parallel=s),
                 4096, m)
         for t, p, c, z, s, m in shapes
     ]  # fmt: skip
-    together = rows_memory(model, Rows.joined(rows), rules)
+    together = rows_memory(model, PipelineRanks.joined(rows), rules)
     apart = [rows_memory(model, each, rules) for each in rows]
     for name in FIELDS:
         separate = np.concatenate([getattr(each, name) for each in apart])
@@ -278,7 +278,7 @@ def test_a_row_is_the_same_alone(shapes: list[tuple[int, int, int, int, bool, in
 
 def test_a_search_takes_the_fullest_rank() -> None:
     model = find_model("DeepSeek-V2-Lite")
-    result = candidates(Space(model, 16, 8, 4096, 64, {}))
+    result = candidates(PlanSpace(model, 16, 8, 4096, 64, {}))
     needed = candidates_memory(result)
     for row in range(0, len(result), max(len(result) // 20, 1)):
         plan, micro, recompute = result.plan(row)

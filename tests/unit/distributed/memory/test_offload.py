@@ -18,7 +18,7 @@ from silicast.distributed.memory.memory import Rules, plan_memory
 from silicast.distributed.memory.memory_search import remedies
 from silicast.distributed.memory.offload import SHARES, HostMoves, Offload, host_updates
 from silicast.distributed.pipeline.chunk import Rank, chunk_graph, host_moves
-from silicast.distributed.ranks.adapters import Adapters
+from silicast.distributed.ranks.adapters import RankAdapters
 from silicast.distributed.ranks.data_ranks import Exchanges, layer_parameters
 from silicast.distributed.ranks.plan import TrainingPlan
 from silicast.distributed.step.step import MicroBatches, Overlap, predict_step
@@ -40,7 +40,7 @@ SHARE = st.floats(0.0, 1.0)
 @cache
 def rank(
     offload: Offload = Offload(), plan: TrainingPlan = TrainingPlan(), device: str = "H100",
-    host: Host = Host(), adapters: Adapters | None = None,
+    host: Host = Host(), adapters: RankAdapters | None = None,
 ) -> Rank:  # fmt: skip
     current = Deployment.from_model(
         MODEL, find_device(device), find_engine("megatron"), Plan(tp=plan.tp),
@@ -186,7 +186,7 @@ def test_every_kind_of_plan_takes_it(plan: TrainingPlan) -> None:
 
 
 def test_adapters_leave_little_to_offload() -> None:
-    adapters = Adapters(16, ("qkv", "o"))
+    adapters = RankAdapters(16, ("qkv", "o"))
     lora = rank(Offload(optimizer=1.0), adapters=adapters)
     graph = chunk_graph(lora, 0, MODEL.layers, MicroBatches.from_rank(lora, Overlap()).last)
     full = rank(Offload(optimizer=1.0))

@@ -16,10 +16,10 @@ from silicast.composition.step.stage_graph import StageGraph
 from silicast.core.errors import SilicastError
 from silicast.distributed.pipeline.chunk import Rank, chunk_graph, predict_chunk
 from silicast.distributed.pipeline.chunk_bounds import chunk_bounds
-from silicast.distributed.ranks.adapters import Adapters
+from silicast.distributed.ranks.adapters import RankAdapters
 from silicast.distributed.ranks.data_ranks import Exchanges, layer_parameters
 from silicast.distributed.ranks.plan import ContextExchange, TrainingPlan
-from silicast.distributed.search.candidates import FIELDS, Space, candidates
+from silicast.distributed.search.candidates import FIELDS, PlanSpace, candidates
 from silicast.distributed.search.search import closed_form, search
 from silicast.distributed.step.step import Overlap, predict_step
 from silicast.hardware.catalog import find_device
@@ -37,7 +37,7 @@ SMALL, EXPERTS = "Llama-3.2-1B", "Mixtral-8x7B"
 @cache
 def rank(
     plan: TrainingPlan, model: str = SMALL, *, seq_len: int = 2048, accumulates: bool = True,
-    device: str = "H100", adapters: Adapters | None = None,
+    device: str = "H100", adapters: RankAdapters | None = None,
 ) -> Rank:  # fmt: skip
     deployment = Deployment.from_model(
         find_model(model), find_device(device), find_engine("megatron"), Plan(tp=plan.tp),
@@ -180,7 +180,9 @@ def test_an_encoder_is_not_spread_over_context_ranks() -> None:
 
 
 def test_frozen_weights_have_no_gradients() -> None:
-    current = rank(TrainingPlan(tp=2, sequence_parallel=True), adapters=Adapters(16, ("qkv", "o")))
+    current = rank(
+        TrainingPlan(tp=2, sequence_parallel=True), adapters=RankAdapters(16, ("qkv", "o"))
+    )
     names = {node.name for _, node in whole(current).nodes()}
     assert not any(name.startswith(("gate_up_grad_weight", "down_grad_weight")) for name in names)
     assert {"qkv_adapter_down_grad_weight", "o_adapter_up_grad_weight"} <= names
@@ -190,7 +192,7 @@ def test_frozen_weights_have_no_gradients() -> None:
 
 
 def test_frozen_weights_are_gathered_only_where_they_are_sharded() -> None:
-    adapters = Adapters(16, ("qkv",))
+    adapters = RankAdapters(16, ("qkv",))
     gathers = Exchanges(gathers_forward=True)
     sizes = {
         zero: sent(
@@ -249,7 +251,7 @@ def test_ends_hold_a_layer_less_where_only_that_divides() -> None:
 
 
 def test_candidates_are_all_that_divide() -> None:
-    space = Space(find_model(SMALL), 8, 8, 4096, 16, {"recompute": 0})
+    space = PlanSpace(find_model(SMALL), 8, 8, 4096, 16, {"recompute": 0})
     result = candidates(space)
     rows = {tuple(row) for row in result.table.T.tolist()}
     assert len(rows) == len(result)
@@ -268,7 +270,9 @@ def test_candidates_are_all_that_divide() -> None:
 
 def test_a_search_keeps_what_is_stated_and_ranks_by_the_full_prediction() -> None:
     current = rank(TrainingPlan())
-    legal = candidates(Space(current.deployment.model, 8, 8, 2048, 16, {"pp": 2, "micro_batch": 1}))
+    legal = candidates(
+        PlanSpace(current.deployment.model, 8, 8, 2048, 16, {"pp": 2, "micro_batch": 1})
+    )
     match = search(current, legal, lambda plans: np.zeros(len(plans)), 1.0, finalists=6)
     assert [each.plan.pp for each in match.finalists] == [2] * len(match.finalists)
     seconds = [each.seconds for each in match.finalists]
@@ -281,7 +285,7 @@ def test_a_search_keeps_what_is_stated_and_ranks_by_the_full_prediction() -> Non
 
 def test_the_closed_form_of_one_plan_is_that_of_many() -> None:
     current = rank(TrainingPlan())
-    legal = candidates(Space(current.deployment.model, 4, 8, 2048, 8, {"recompute": 0}))
+    legal = candidates(PlanSpace(current.deployment.model, 4, 8, 2048, 8, {"recompute": 0}))
     together = closed_form(current, legal)
     for row in range(0, len(legal), 7):
         assert closed_form(current, legal.chosen(np.array([row])))[0] == together[row]
@@ -290,7 +294,9 @@ def test_the_closed_form_of_one_plan_is_that_of_many() -> None:
 @pytest.mark.filterwarnings("error")
 def test_plans_without_a_price_are_slower_than_any() -> None:
     current = rank(TrainingPlan(), device="M2 Ultra")
-    legal = candidates(Space(current.deployment.model, 4, 8, 2048, 8, {"recompute": 0, "tp": 4}))
+    legal = candidates(
+        PlanSpace(current.deployment.model, 4, 8, 2048, 8, {"recompute": 0, "tp": 4})
+    )
     assert np.isposinf(closed_form(current, legal)).all()
 
 

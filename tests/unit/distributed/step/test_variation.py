@@ -8,9 +8,9 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.distributed.pipeline.pipeline import Durations, pipeline_times
 from silicast.distributed.schedules.schedule import schedule
-from silicast.distributed.step.variation import Layout, Spread, step_times, upper_tail
+from silicast.distributed.step.variation import Dispersion, WaitingPattern, step_times, upper_tail
 
-SPREADS = (Spread(0.015), Spread(0.1), Spread(0.05, 0.01, 1.3))
+SPREADS = (Dispersion(0.015), Dispersion(0.1), Dispersion(0.05, 0.01, 1.3))
 
 
 def test_the_tail_of_a_normal_variate() -> None:
@@ -21,7 +21,7 @@ def test_the_tail_of_a_normal_variate() -> None:
 
 @pytest.mark.parametrize("spread", SPREADS)
 @pytest.mark.parametrize("count", [1, 2, 8, 64, 1024])
-def test_the_slowest_is_that_of_devices_drawn_one_by_one(spread: Spread, count: int) -> None:
+def test_the_slowest_is_that_of_devices_drawn_one_by_one(spread: Dispersion, count: int) -> None:
     random = np.random.default_rng(7)
     trials = max(1000, 400_000 // count)
     each = np.exp(random.normal(0, spread.log_sd, (trials, count)))
@@ -38,13 +38,13 @@ def test_the_slowest_is_that_of_devices_drawn_one_by_one(spread: Spread, count: 
 @pytest.mark.parametrize("log_sd", [0.005, 0.015, 0.1])
 @pytest.mark.parametrize("count", [8, 64, 1024, 16384, 100_000])
 def test_extreme_value_theory_agrees(log_sd: float, count: int) -> None:
-    slowest = Spread(log_sd).slowest(count)
+    slowest = Dispersion(log_sd).slowest(count)
     assert slowest.extreme_mean - 1 == pytest.approx(slowest.mean - 1, rel=0.04)
 
 
 def test_devices_that_are_alike_take_what_one_takes() -> None:
-    assert Spread(0.0).slowest(1000).mean == pytest.approx(1.0, rel=1e-12)
-    slow = Spread(0.0, 0.01, 1.5).slowest(100)
+    assert Dispersion(0.0).slowest(1000).mean == pytest.approx(1.0, rel=1e-12)
+    slow = Dispersion(0.0, 0.01, 1.5).slowest(100)
     assert slow.mean == pytest.approx(1.5 - 0.5 * 0.99**100, rel=1e-3)
 
 
@@ -54,16 +54,16 @@ def test_more_devices_are_slower() -> None:
 
 
 def test_the_rarest_draw_is_a_time() -> None:
-    slowest = Spread(0.1).slowest(8)
+    slowest = Dispersion(0.1).slowest(8)
     most = slowest.quantile(1.0)
     assert slowest.quantile(0.999999) < most < 4.0  # 12 standard deviations at most
 
 
 def test_spreads_that_are_none_are_refused() -> None:
     with pytest.raises(SilicastError, match="straggler_slowdown: is 0"):
-        Spread(0.1, 0.1, 0.5)
+        Dispersion(0.1, 0.1, 0.5)
     with pytest.raises(SilicastError, match="count: is 0"):
-        Spread(0.1).slowest(0)
+        Dispersion(0.1).slowest(0)
 
 
 def test_a_step_waits_for_its_slowest_pipeline() -> None:
@@ -75,10 +75,10 @@ def test_a_step_waits_for_its_slowest_pipeline() -> None:
         return np.asarray(pipeline_times(order, slowed).makespan)
 
     usual = pipeline_times(order, plain).makespan
-    steps = step_times(scheduled, Layout(4, 8, 4), Spread(0.02), trials=200, seed=3)
+    steps = step_times(scheduled, WaitingPattern(4, 8, 4), Dispersion(0.02), trials=200, seed=3)
     assert steps.shape == (200,)
     assert (steps > usual).all()
-    one = step_times(scheduled, Layout(4, 8, 1), Spread(0.02), trials=200, seed=3)
-    assert one.mean() < steps.mean() < usual * Spread(0.02).slowest(4 * 8 * 4).mean
-    again = step_times(scheduled, Layout(4, 8, 4), Spread(0.02), trials=200, seed=3)
+    one = step_times(scheduled, WaitingPattern(4, 8, 1), Dispersion(0.02), trials=200, seed=3)
+    assert one.mean() < steps.mean() < usual * Dispersion(0.02).slowest(4 * 8 * 4).mean
+    again = step_times(scheduled, WaitingPattern(4, 8, 4), Dispersion(0.02), trials=200, seed=3)
     assert np.array_equal(steps, again)

@@ -6,7 +6,7 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.distributed.traces.trace_replay import Replay, program_of, replayed
-from silicast.formats.chakra.calls import Call
+from silicast.formats.chakra.calls import TracedCall
 from silicast.formats.chakra.files import ChakraTrace
 from tests.unit.formats.chakra.traces import collective, compute, message, trace
 
@@ -15,7 +15,7 @@ def _replay(made: ChakraTrace, call_s: float = 1.0, **compute_s: float) -> Repla
     """Operations take what is stated by rank ("r0"), else a second."""
     program = program_of(made)
     seconds = [
-        call_s if isinstance(work, Call) else compute_s.get(f"r{work.rank}", 1.0)
+        call_s if isinstance(work, TracedCall) else compute_s.get(f"r{work.rank}", 1.0)
         for work in program.work
     ]
     return replayed(program, seconds)
@@ -109,5 +109,5 @@ def test_a_missing_parent_is_only_told() -> None:
 def test_one_rank_stands_for_a_world() -> None:
     program = program_of(trace([collective(0)]), world=16)
     (work,) = program.work
-    assert isinstance(work, Call)
+    assert isinstance(work, TracedCall)
     assert work.ranks == tuple(range(16))

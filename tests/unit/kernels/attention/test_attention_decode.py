@@ -8,7 +8,7 @@ import pytest
 
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.attention.attention_decode import _Decode
+from silicast.kernels.attention.attention_decode import _DecodeBatch
 from silicast.kernels.attention.attention_kernel import tensor_rate
 from silicast.kernels.attention.attention_schemes import scheme_for
 from silicast.kernels.physics.device_rates import cache_rate, softmax_rates
@@ -36,15 +36,17 @@ class Missing(dict[str, float]):
 def decode(
     lengths: tuple[int, ...], heads: int = 32, groups: int = 8, width: int = 128,
     variant: Variant = Variant(), device: Device = find_device("H100"), window: int = 0,
-) -> _Decode:  # fmt: skip
+) -> _DecodeBatch:  # fmt: skip
     op = Op.make(
         "attention_decode", variant, q_len=(1,) * len(lengths), kv_len=lengths, num_heads=heads,
         num_kv_heads=groups, head_dim=width, window=window,
     )  # fmt: skip
-    return _Decode(OpBatch.from_ops([op]), device, scheme_for(variant, device), Missing(CONSTANTS))
+    return _DecodeBatch(
+        OpBatch.from_ops([op]), device, scheme_for(variant, device), Missing(CONSTANTS)
+    )
 
 
-def by_hand_s(one: _Decode, lengths: tuple[int, ...], heads: int, groups: int, width: int,
+def by_hand_s(one: _DecodeBatch, lengths: tuple[int, ...], heads: int, groups: int, width: int,
               window: int = 0) -> float:  # fmt: skip
     """Of sequences whose tasks and bytes are given."""
     c, device, traffic = CONSTANTS, one.device, one.traffic

@@ -13,19 +13,19 @@ from silicast.kernels.attention.attention_plan import (
     chunk_keys,
     mean_rows,
 )
-from silicast.kernels.attention.attention_work import Sequences
+from silicast.kernels.attention.attention_work import AttentionSequences
 from silicast.workload.graphs.op import OpBatch, Variant
 
 CORES = 108
 
 
-def ragged(*ops: list[int]) -> Sequences:
+def ragged(*ops: list[int]) -> AttentionSequences:
     """Sequences of ops whose caches have the lengths given."""
     lengths = np.array([x for op in ops for x in op], dtype=np.int64)
     offsets = np.cumsum([0, *(len(op) for op in ops)])
     dims = {"q_len": np.ones_like(lengths), "kv_len": lengths}
     batch = OpBatch("attention_prefill", Variant(), dims, offsets, frozenset(dims))
-    return Sequences.from_batch(batch, decode=False)
+    return AttentionSequences.from_batch(batch, decode=False)
 
 
 def tried(tiles: list[int], kv: list[int], heads: int) -> float:
@@ -55,7 +55,9 @@ def test_the_shortest_chunk_that_fits(sequences: list[tuple[int, int]], heads: i
 def test_equal_sequences_in_either_form(tiles: int, kv: int, count: int) -> None:
     dims = {name: np.array([value]) for name, value in
             (("q_len", 1), ("kv_len", kv), ("batch", count))}  # fmt: skip
-    alike = Sequences.from_batch(OpBatch("attention_prefill", Variant(), dims), decode=False)
+    alike = AttentionSequences.from_batch(
+        OpBatch("attention_prefill", Variant(), dims), decode=False
+    )
     each = ragged([kv] * count)
     heads = np.array([4.0])
     # an entry of equal sequences stands for all of them

@@ -8,7 +8,7 @@ import pytest
 
 from silicast.hardware.catalog import find_device
 from silicast.kernels.attention.attention_memory import outside_l2
-from silicast.kernels.attention.mla_decode import KEY_TILE, _Decode
+from silicast.kernels.attention.mla_decode import KEY_TILE, _LatentDecodeBatch
 from silicast.kernels.attention.mla_schemes import mla_scheme
 from silicast.kernels.physics.device_rates import cache_rate, data_rate
 from silicast.workload.graphs.op import Op, OpBatch, Variant
@@ -37,16 +37,16 @@ CASES: dict[str, tuple[tuple[int, ...], int, Variant, str]] = {
 }  # fmt: skip
 
 
-def call(lengths: tuple[int, ...], heads: int, variant: Variant, device: str) -> _Decode:
+def call(lengths: tuple[int, ...], heads: int, variant: Variant, device: str) -> _LatentDecodeBatch:
     op = Op.make(
         "mla_decode", variant, q_len=(1,) * len(lengths), kv_len=lengths, num_heads=heads,
         kv_lora_rank=RANK, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128,
     )  # fmt: skip
     where = find_device(device)
-    return _Decode(OpBatch.from_ops([op]), where, mla_scheme(variant, where), C)
+    return _LatentDecodeBatch(OpBatch.from_ops([op]), where, mla_scheme(variant, where), C)
 
 
-def by_hand_s(one: _Decode, lengths: tuple[int, ...], heads: int) -> float:
+def by_hand_s(one: _LatentDecodeBatch, lengths: tuple[int, ...], heads: int) -> float:
     """Of sequences that all have one new token."""
     device, scheme = one.device, one.scheme
     cores, clock, slots = device.cores, device.clocks.boost_hz, device.cores * 1.5

@@ -10,7 +10,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.check import check_kernel
 from silicast.kernels.convolution.conv2d import Conv2d
 from silicast.kernels.convolution.conv2d_model import closest
-from silicast.kernels.convolution.conv2d_shapes import Shape, fewest_products
+from silicast.kernels.convolution.conv2d_shapes import ConvolutionShape, fewest_products
 from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
@@ -44,7 +44,7 @@ def test_windows_that_leave_gaps_do_not_read_them() -> None:
     """A 1x1 filter in steps of two touches every other row and column."""
     op = conv(kernel=1, stride=2)
     moved = 8 * 64 * 27 * 27 + 64 * 128 + 8 * 128 * 14 * 14
-    assert Shape.from_dims(dict(op.dims)).p == 14
+    assert ConvolutionShape.from_dims(dict(op.dims)).p == 14
     # between the first and the last window lie 27 positions, 14 of them read
     assert Conv2d().compulsory_bytes(op) <= 4 * moved
     assert Conv2d().compulsory_bytes(op) == 4 * (8 * 64 * 14 * 14 + 64 * 128 + 8 * 128 * 14 * 14)
@@ -55,12 +55,12 @@ def test_windows_that_leave_gaps_do_not_read_them() -> None:
 ])  # fmt: skip
 def test_sizes_of_results(size: int, kernel: int, stride: int, padding: int, results: int) -> None:
     op = conv(height=size, width=size, kernel=kernel, stride=stride, padding=padding)
-    shape = Shape.from_dims(dict(op.dims))
+    shape = ConvolutionShape.from_dims(dict(op.dims))
     assert (shape.p, shape.q) == (results, results)
 
 
 def test_sides_may_differ() -> None:
-    shape = Shape.from_dims(
+    shape = ConvolutionShape.from_dims(
         dict(conv(height=161, width=700, kernel_h=5, kernel_w=20, stride=2).dims)
     )
     assert (shape.p, shape.q) == (79, 341)
@@ -81,10 +81,10 @@ def test_a_unit_filter_is_a_matrix_product() -> None:
 
 
 def test_fast_algorithms_save_at_most_a_factor_per_tap() -> None:
-    shape = Shape.from_dims(OpBatch.from_ops([conv(kernel=3, padding=1)]).dims).floats()
+    shape = ConvolutionShape.from_dims(OpBatch.from_ops([conv(kernel=3, padding=1)]).dims).floats()
     assert float(shape.macs[0] / fewest_products(shape, "fp32")[0]) == 9.0
     assert float(shape.macs[0] / fewest_products(shape, "int8")[0]) == 1.0
-    strided = Shape.from_dims(OpBatch.from_ops([conv(kernel=5, stride=2)]).dims).floats()
+    strided = ConvolutionShape.from_dims(OpBatch.from_ops([conv(kernel=5, stride=2)]).dims).floats()
     assert float(strided.macs[0] / fewest_products(strided, "fp32")[0]) == 6.25
 
 

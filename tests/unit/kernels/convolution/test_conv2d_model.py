@@ -13,16 +13,16 @@ from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.kernels.convolution.conv2d_model import (
     NEVER_S,
-    Found,
-    Setting,
+    AlgorithmTimes,
+    ConvolutionSetting,
     _by_taps,
     _taps_s,
     algorithms,
     every_algorithm,
     setting_of,
 )
-from silicast.kernels.convolution.conv2d_shapes import Shape
-from silicast.kernels.products.gemm_model import Steps, evaluate
+from silicast.kernels.convolution.conv2d_shapes import ConvolutionShape
+from silicast.kernels.products.gemm_model import GemmSteps, evaluate
 from silicast.workload.graphs.op import Variant
 
 V100, H100 = find_device("V100-SXM2-16GB"), find_device("H100")
@@ -34,7 +34,7 @@ FLAGS = {
 SIZES = {"batch": 4, "in_channels": 24, "out_channels": 64, "height": 30, "width": 26}
 
 
-def setting(dtype: str, direction: str = "forward", **changed: Any) -> Setting:
+def setting(dtype: str, direction: str = "forward", **changed: Any) -> ConvolutionSetting:
     setting = setting_of(Variant(dtype, flags=FLAGS[direction]), V100 if dtype == "fp32" else H100)
     c = {**setting.c, "gather_share": 0.2, "overlap_loss": 0.3, "spread_share": 0.4, "kernels": 2.0,
          "launch_s": 3e-6, "fused_cost": 1.1, "unfused_cost": 1.3, "fft_cost": 1.6,
@@ -42,11 +42,15 @@ def setting(dtype: str, direction: str = "forward", **changed: Any) -> Setting:
     return replace(setting, c=c, layout_share=0.5, **changed)
 
 
-def shape(**other: int) -> Shape:
-    return Shape.from_dims({name: np.array([size]) for name, size in (SIZES | other).items()})
+def shape(**other: int) -> ConvolutionShape:
+    return ConvolutionShape.from_dims(
+        {name: np.array([size]) for name, size in (SIZES | other).items()}
+    )
 
 
-def product_s(s: Setting, steps: Steps, m: float, n: float, k: float, batch: float) -> float:
+def product_s(
+    s: ConvolutionSetting, steps: GemmSteps, m: float, n: float, k: float, batch: float
+) -> float:
     """Expected over tiles, by the 16th power of how close each is to the fastest."""
     rows: list[F64] = [np.array([[x]]) for x in (m, n, k, batch)]
     c = {**s.c, "launch_s": 0.0}
@@ -59,7 +63,9 @@ def survives(capacity: float, other: float) -> float:
     return min(max(3.0 * capacity / other - 2.0, 0.0), 1.0)
 
 
-def with_memory_s(s: Setting, x: Shape, busy: float, between: float, kernels: float) -> float:
+def with_memory_s(
+    s: ConvolutionSetting, x: ConvolutionShape, busy: float, between: float, kernels: float
+) -> float:
     """Images, filters and results once, and what lies between kernels written and read."""
     moved = float((x.elements_in * s.rates.a_bytes + x.elements_filter * s.rates.b_bytes
                    + x.elements_out * s.rates.c_bytes)[0])  # fmt: skip
@@ -71,7 +77,7 @@ def with_memory_s(s: Setting, x: Shape, busy: float, between: float, kernels: fl
     return high + lost * low * low / high + 3e-6 * kernels
 
 
-def runs(s: Setting, x: Shape) -> dict[str, Found]:
+def runs(s: ConvolutionSetting, x: ConvolutionShape) -> dict[str, AlgorithmTimes]:
     return dict(zip(algorithms(s), every_algorithm(s, x), strict=True))
 
 

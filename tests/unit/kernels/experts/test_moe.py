@@ -19,7 +19,7 @@ from silicast.kernels.experts.moe import (
     selected,
     setting_of,
 )
-from silicast.kernels.experts.moe_model import Layer
+from silicast.kernels.experts.moe_model import BusiestRankLayer
 from silicast.kernels.experts.moe_recipes import stored, style_of
 from silicast.kernels.experts.routing import busiest_loads
 from silicast.kernels.implementation import shared_of
@@ -207,7 +207,7 @@ def test_flags_of_a_scenario() -> None:
 
 def test_a_layer_counts_padded_tiles() -> None:
     numbers = (np.array([x]) for x in (100, 8, 2, 1))
-    result = Layer.from_loads(
+    result = BusiestRankLayer.from_loads(
         busiest_loads("balanced", *numbers), *(np.array([x]) for x in (100, 2, 64, 32, 1))
     )
     # 25 tokens an expert: four tiles of 8, two of 16, one of any larger size, on 8 experts

@@ -11,7 +11,13 @@ import pytest
 
 from silicast.hardware.catalog import find_device
 from silicast.kernels.experts.moe import moe_flags, setting_of
-from silicast.kernels.experts.moe_model import ExpertRates, Layer, Steps, estimate, grouped_products
+from silicast.kernels.experts.moe_model import (
+    BusiestRankLayer,
+    ExpertRates,
+    ExpertSteps,
+    estimate,
+    grouped_products,
+)
 from silicast.kernels.products.candidates import expert_sizes
 from silicast.workload.graphs.op import Variant
 
@@ -28,14 +34,14 @@ CONSTANTS = {
 TILE_M, TILE_N, RESIDENT = 8, 128, 3  # the only candidate of eight tokens
 
 
-def layer(tiles: float, **sizes: float) -> Layer:
+def layer(tiles: float, **sizes: float) -> BusiestRankLayer:
     """A layer whose experts get ``tiles`` tiles of eight tokens in all."""
     table = {
         "tokens": 64.0, "assigned": 100.0, "topk": 2.0, "hit": 4.0, "experts": 6.0,
         "hidden": 512.0, "inner": 256.0, "remote": 0.0,
     } | sizes  # fmt: skip
     rows = {name: np.array([value]) for name, value in table.items()}
-    return Layer(tiles=np.full((len(expert_sizes()), 1), tiles), **rows)
+    return BusiestRankLayer(tiles=np.full((len(expert_sizes()), 1), tiles), **rows)
 
 
 def surviving(capacity: float, other_bytes: float) -> float:
@@ -43,7 +49,9 @@ def surviving(capacity: float, other_bytes: float) -> float:
     return min(max(3.0 * capacity / other_bytes - 2.0, 0.0), 1.0)
 
 
-def by_hand_s(x: Layer, n: float, k: float, rates: ExpertRates, whole_bytes: float) -> float:
+def by_hand_s(
+    x: BusiestRankLayer, n: float, k: float, rates: ExpertRates, whole_bytes: float
+) -> float:
     """One product, term by term.
 
     Args:
@@ -103,7 +111,12 @@ def test_a_product_is_the_sum_of_its_terms(case: str) -> None:
     tiles, n, k, changed = CASES[case]
     rates, x = replace(H100, part="w13", **changed), layer(tiles)
     products = grouped_products(
-        x, np.array([[n]]), np.array([[k]]), rates, CONSTANTS, Steps.from_rates(rates, CONSTANTS)
+        x,
+        np.array([[n]]),
+        np.array([[k]]),
+        rates,
+        CONSTANTS,
+        ExpertSteps.from_rates(rates, CONSTANTS),
     )
     whole = float(x.hit[0]) * n * k * rates.b_bytes  # the part's weights alone
     assert float(products.time[0, 0]) == pytest.approx(by_hand_s(x, n, k, rates, whole), rel=1e-12)

@@ -13,15 +13,22 @@ from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.held_clock import CLOCKS, clock_share, step_below, weight_of
-from silicast.kernels.physics.power import MIN_CLOCK_SHARE, Board, board, board_from, drawn, limits
+from silicast.kernels.physics.power import (
+    MIN_CLOCK_SHARE,
+    LimitedBoard,
+    board,
+    board_from,
+    drawn,
+    limits,
+)
 from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 H100 = find_device("H100-SXM-80GB")
-BUDGET = Board(350.0, 50.0, 900.0, 400.0, 5e-11, 1e-3, 0.7)
+BUDGET = LimitedBoard(350.0, 50.0, 900.0, 400.0, 5e-11, 1e-3, 0.7)
 
 
-def share(current: Board, core_w: float | F64, memory_w: float | F64 = 0.0) -> F64:
+def share(current: LimitedBoard, core_w: float | F64, memory_w: float | F64 = 0.0) -> F64:
     core, memory = np.broadcast_arrays(np.atleast_1d(core_w), np.atleast_1d(memory_w))
     return clock_share(current, core.astype(float), memory.astype(float))
 

@@ -11,7 +11,7 @@ from silicast.core.dtypes import BITS, recipe_for
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.kernels.physics.core_limits import known_limits
-from silicast.kernels.products.blocks import Tiles, is_legal
+from silicast.kernels.products.blocks import TileColumns, is_legal
 from silicast.kernels.products.candidate_tables import TileTable, matrix_table, tile_tables
 from silicast.kernels.products.candidates import (
     CandidateTiles,
@@ -62,12 +62,12 @@ def test_instructions_agree_with_what_cores_have(architecture: str) -> None:
     assert fetches_in_bulk(architecture) is (instruction in {"wgmma", "umma"})
 
 
-def as_blocks(tiles: CandidateTiles) -> Tiles:
+def as_blocks(tiles: CandidateTiles) -> TileColumns:
     """Two stages of a step and eight warps; a tile of few accumulators takes fewer."""
     m, n = tiles.m[:, 0], tiles.n[:, 0]
     one = np.ones_like(m)
     depth = np.floor(tiles.k_bytes * 8.0 / BITS[BF16.activations]) * one
-    return Tiles(
+    return TileColumns(
         m=m, n=n, k=depth, group=one, warps=np.where(m * n >= 8192.0, 8.0, 4.0), stages=2.0 * one,
         split=one, cluster=one, persistent=0.0 * one,
     )  # fmt: skip

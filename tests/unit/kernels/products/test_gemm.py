@@ -14,7 +14,7 @@ from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.physics.formats import with_format
 from silicast.kernels.products.candidates import product_tiles
-from silicast.kernels.products.gemm import Gemm, Setting, estimate
+from silicast.kernels.products.gemm import Gemm, GemmSetting, estimate
 from silicast.kernels.products.gemm_constants import measured_format, selected
 from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
@@ -177,7 +177,7 @@ def test_tiles_follow_the_instruction_of_the_architecture() -> None:
 
 
 def test_rows_of_a_chunk_do_not_depend_on_where_chunks_end() -> None:
-    setting = Setting.from_variant(Variant(), H100)
+    setting = GemmSetting.from_variant(Variant(), H100)
     m, n, k = np.random.default_rng(1).integers(1, 8192, (3, 2500)).astype(np.float64)
     ones = np.ones(2500)
     whole, _ = estimate(setting, m, n, k, ones)

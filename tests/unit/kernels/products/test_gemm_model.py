@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from silicast.kernels.products.candidates import CandidateTiles
-from silicast.kernels.products.gemm_model import GemmRates, Steps, evaluate, stays_in_l2
+from silicast.kernels.products.gemm_model import GemmRates, GemmSteps, evaluate, stays_in_l2
 
 RATES = GemmRates(
     core_rate=6e12, cores=100.0, clock_hz=1.5e9, dram=2e12, l2=6e12, l2_bytes=40e6, a_bytes=2.0,
@@ -124,7 +124,7 @@ def test_a_product_is_the_sum_of_its_terms(case: str, narrow: bool) -> None:
     rates = replace(RATES, **changed)
     tiles = tile(narrow=1.0) if narrow else tile()
     row = [np.array([[float(size)]]) for size in (m, n, k, batch)]
-    steps = Steps.from_rates(tiles, rates, CONSTANTS)
+    steps = GemmSteps.from_rates(tiles, rates, CONSTANTS)
     result = evaluate(row[0], row[1], row[2], row[3], tiles, steps, rates, CONSTANTS)
     wanted = by_hand_s(m, n, k, batch, rates, narrow)
     assert float(result.time[0, 0]) == pytest.approx(wanted, rel=1e-12)
@@ -144,7 +144,7 @@ def test_kernels_that_do_not_take_a_product_never_win(
     limits: dict[str, float], taken: bool
 ) -> None:
     m, n, k, batch = (np.array([[x]]) for x in (64.0, 512.0, 512.0, 2.0))
-    steps = Steps.from_rates(tile(), RATES, CONSTANTS)
+    steps = GemmSteps.from_rates(tile(), RATES, CONSTANTS)
     free, limited = (
         evaluate(m, n, k, batch, tiles, steps, RATES, CONSTANTS).time[0, 0]
         for tiles in (tile(), tile(**limits))

@@ -15,9 +15,9 @@ from silicast.hardware.catalog import find_device
 from silicast.learning.dispatch import time_of
 from silicast.measurement.benches.ranges import Ranges, Size
 from silicast.measurement.design.candidates import candidates_from
-from silicast.measurement.design.design import HOPELESS, REPEAT_EVERY, Design, usual_cost
+from silicast.measurement.design.design import HOPELESS, REPEAT_EVERY, MeasurementDesign, usual_cost
 from silicast.measurement.design.point_design import PointDesign
-from silicast.measurement.design.points import Points, Posterior, Process
+from silicast.measurement.design.points import PointCovariance, Points, ProcessParameters
 from silicast.measurement.records.records import Columns
 from silicast.scenario.kernels.kernel_case import kernel_case
 
@@ -36,7 +36,7 @@ def took(kernel: Columns) -> float:
     return known * math.exp(0.3 * math.sin(math.log(kernel["m"])))
 
 
-def swept(design: Design, count: int) -> list[Columns]:
+def swept(design: MeasurementDesign, count: int) -> list[Columns]:
     columns = []
     for _ in range(count):
         kernel = design.next()
@@ -48,12 +48,12 @@ def swept(design: Design, count: int) -> list[Columns]:
 
 
 def test_the_same_results_give_the_same_sweep() -> None:
-    one, other = (swept(Design(DEVICE, CANDIDATES, 3), 40) for _ in range(2))
+    one, other = (swept(MeasurementDesign(DEVICE, CANDIDATES, 3), 40) for _ in range(2))
     assert one == other
 
 
 def test_asking_twice_gives_the_same_kernel_and_repeats_are_rare() -> None:
-    design = Design(DEVICE, CANDIDATES)
+    design = MeasurementDesign(DEVICE, CANDIDATES)
     assert design.next() == design.next()
     count = 2 * REPEAT_EVERY + 4
     chosen = swept(design, count)
@@ -65,13 +65,13 @@ def test_asking_twice_gives_the_same_kernel_and_repeats_are_rare() -> None:
 def test_every_format_is_measured_before_any_is_measured_much() -> None:
     some = [kernel for kernel in CANDIDATES if kernel["dtype"] == "bf16"]
     some += [kernel for kernel in CANDIDATES if kernel["dtype"] == "fp32"][:20]
-    design = Design(DEVICE, some)
+    design = MeasurementDesign(DEVICE, some)
     swept(design, 16)
     assert design.rows == {"gemm bf16": 8, "gemm fp32": 8}
 
 
 def test_what_matters_more_gets_more_rows() -> None:
-    design = Design(DEVICE, CANDIDATES, weights={"gemm fp32": 20.0})
+    design = MeasurementDesign(DEVICE, CANDIDATES, weights={"gemm fp32": 20.0})
     swept(design, 60)
     assert design.rows["gemm fp32"] > 1.5 * design.rows["gemm bf16"]
 
@@ -85,13 +85,13 @@ def test_dear_kernels_are_measured_where_they_are_worth_it() -> None:
 
     spent = {}
     for name, cost in (("dear", dear), ("same", same)):
-        chosen = swept(Design(DEVICE, CANDIDATES, cost=cost), 50)
+        chosen = swept(MeasurementDesign(DEVICE, CANDIDATES, cost=cost), 50)
         spent[name] = sum(took(kernel) for kernel in chosen)
     assert spent["dear"] < 0.3 * spent["same"]
 
 
 def test_the_budget_is_kept() -> None:
-    design = Design(DEVICE, CANDIDATES, budget_s=3.0)
+    design = MeasurementDesign(DEVICE, CANDIDATES, budget_s=3.0)
     chosen = swept(design, 1000)
     spent = sum(float(usual_cost(np.array([took(k) * 1e-6]))[0]) for k in chosen)
     assert 0.5 < spent / 3.0 < 1.3
@@ -99,14 +99,14 @@ def test_the_budget_is_kept() -> None:
 
 
 def test_every_candidate_is_measured_in_the_end() -> None:
-    design = Design(DEVICE, CANDIDATES[:30])
+    design = MeasurementDesign(DEVICE, CANDIDATES[:30])
     chosen = {kernel_case(kernel).op for kernel in swept(design, 100)}
     assert chosen == {kernel_case(kernel).op for kernel in CANDIDATES[:30]}
     assert design.next() is None
 
 
 def test_failures_are_not_tried_again() -> None:
-    design = Design(DEVICE, CANDIDATES)
+    design = MeasurementDesign(DEVICE, CANDIDATES)
     kernel = design.next()
     assert kernel is not None
     design.failed(kernel)
@@ -118,14 +118,14 @@ def test_failures_are_not_tried_again() -> None:
 def test_what_is_as_large_as_what_did_not_fit_is_not_tried() -> None:
     sizes = [{"op": "gemm", "m": m, "n": n, "k": 64, "dtype": "bf16"}
              for m in (64, 128, 256) for n in (64, 128, 256)]  # fmt: skip
-    design = Design(DEVICE, sizes)
+    design = MeasurementDesign(DEVICE, sizes)
     design.failed({**sizes[0], "m": 128, "n": 128}, "out_of_memory")
     remaining = {(kernel["m"], kernel["n"]) for kernel in swept(design, 100)}
     assert remaining == {(m, n) for m in (64, 128, 256) for n in (64, 128, 256) if min(m, n) < 128}
 
 
 def test_a_variant_that_never_succeeds_is_given_up() -> None:
-    design = Design(DEVICE, CANDIDATES)
+    design = MeasurementDesign(DEVICE, CANDIDATES)
     failed = 0
     chosen = []
     while (kernel := design.next()) is not None:
@@ -140,7 +140,7 @@ def test_a_variant_that_never_succeeds_is_given_up() -> None:
 
 
 def test_rows_measured_before_count_though_they_are_no_candidates() -> None:
-    design = Design(DEVICE, CANDIDATES)
+    design = MeasurementDesign(DEVICE, CANDIDATES)
     other = {"op": "gemm", "m": 77, "n": 64, "k": 64, "dtype": "bf16"}
     design.tell(other, took(other))
     foreign = {"op": "rmsnorm", "tokens": 8, "hidden": 4096}
@@ -155,7 +155,7 @@ def test_rows_measured_before_count_though_they_are_no_candidates() -> None:
 def test_kernels_that_nothing_predicts_are_taken_in_their_order() -> None:
     # T4 computes no bf16: its predictions are refused, PyTorch may run it all the same
     some = [kernel for kernel in CANDIDATES if kernel["dtype"] == "bf16"][:12]
-    design = Design(find_device("T4"), some)
+    design = MeasurementDesign(find_device("T4"), some)
     chosen: list[Any] = []
     while (kernel := design.next()) is not None:
         design.tell(kernel, 10.0)
@@ -165,13 +165,13 @@ def test_kernels_that_nothing_predicts_are_taken_in_their_order() -> None:
 
 @pytest.mark.parametrize("latency_us", [0.0, -1.0, math.nan, math.inf])
 def test_no_time_is_refused(latency_us: float) -> None:
-    design = Design(DEVICE, CANDIDATES[:5])
+    design = MeasurementDesign(DEVICE, CANDIDATES[:5])
     with pytest.raises(SilicastError, match="above 0"):
         design.tell(CANDIDATES[0], latency_us)
 
 
 def test_no_candidates_give_no_kernel() -> None:
-    assert Design(DEVICE, []).next() is None
+    assert MeasurementDesign(DEVICE, []).next() is None
 
 
 def _line(count: int) -> Points:
@@ -222,12 +222,12 @@ def test_points_crowd_where_errors_are_large() -> None:
 
 def test_what_is_left_open_is_what_a_whole_fit_leaves() -> None:
     points = _line(30)
-    law = Process.prior(points)
+    law = ProcessParameters.prior(points)
     positions, rows = np.arange(30), np.array([3, 11, 25])
-    stepwise = Posterior(points, law, positions, rows[:1])
+    stepwise = PointCovariance(points, law, positions, rows[:1])
     for position in rows[1:].tolist():
         stepwise.measured(position)
-    whole = Posterior(points, law, positions, rows)
+    whole = PointCovariance(points, law, positions, rows)
     current = law.covariance(points, rows, rows) + law.noise**2 * np.eye(3)
     shared = law.covariance(points, rows, positions)
     exact = law.covariance(points, positions, positions) - shared.T @ np.linalg.solve(

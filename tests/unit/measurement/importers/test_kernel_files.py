@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from silicast.formats.source import Source
-from silicast.measurement.importers.importer import Options, Reading, importer_of
+from silicast.measurement.importers.importer import FileReading, Options, importer_of
 from silicast.measurement.records.records import CollectiveRow, HostRow, KernelRow, UnreadRow
 from silicast.scenario.kernels.kernel_case import kernel_case
 from tests.unit.measurement.importers import samples as s
 
 
-def read(path: Path, expected: str, **options: Any) -> Reading:
+def read(path: Path, expected: str, **options: Any) -> FileReading:
     """A file through the importer that recognises it, which must be the one expected."""
     source = Source(path)
     importer = importer_of(source)
@@ -27,11 +27,11 @@ def read(path: Path, expected: str, **options: Any) -> Reading:
     return importer.read(source, Options(**options))
 
 
-def kernels(reading: Reading) -> list[KernelRow]:
+def kernels(reading: FileReading) -> list[KernelRow]:
     return [row for row in reading.records if isinstance(row, KernelRow)]
 
 
-def assert_nothing_lost(reading: Reading, total_us: float, launches: int) -> None:
+def assert_nothing_lost(reading: FileReading, total_us: float, launches: int) -> None:
     """All time and all launches of the file are in rows or listed."""
     assert reading.total_us == pytest.approx(total_us, rel=1e-9)
     listed = math.fsum(row.total_us for row in reading.rejected)

@@ -10,7 +10,7 @@ import pytest
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch: pip install silicast[torch]")
 
 from silicast.formats.source import Source  # noqa: E402
-from silicast.measurement.importers.importer import Options, Reading, importer_of  # noqa: E402
+from silicast.measurement.importers.importer import FileReading, Options, importer_of  # noqa: E402
 from silicast.measurement.records.records import KernelRow  # noqa: E402
 from silicast.scenario.kernels.kernel_case import kernel_case  # noqa: E402
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 RUNS = 3
 
 
-def profiled(folder: Path, run: Any, name: str = "trace.json.gz") -> Reading:
+def profiled(folder: Path, run: Any, name: str = "trace.json.gz") -> FileReading:
     from torch.profiler import ProfilerActivity, profile
 
     with torch.no_grad():
@@ -42,7 +42,7 @@ def profiled(folder: Path, run: Any, name: str = "trace.json.gz") -> Reading:
     return reading
 
 
-def tables(reading: Reading) -> list[dict[str, Any]]:
+def tables(reading: FileReading) -> list[dict[str, Any]]:
     """Kernels without their library; each was measured as often as it ran."""
     rows = [row for row in reading.records if isinstance(row, KernelRow)]
     for row in rows:

@@ -12,29 +12,30 @@ from hypothesis import strategies as st
 from silicast.measurement.importers.recorded_calls import NotAKernelError, RecordedCall, kernel_of
 from silicast.scenario.kernels.kernel_case import kernel_case
 from silicast.workload.graphs.op import Op
-from silicast.workload.operators import Call, Value, kernels_of
+from silicast.workload.operators import OperatorCall, TensorValue, kernels_of
 
 SIZES = st.integers(1, 300)
 BYTES = {"bf16": 2, "fp32": 4}
 TYPES = {"bf16": "c10::BFloat16", "fp32": "float"}
 
 
-def value(shape: tuple[int, ...], dtype: str) -> Value:
-    return Value(shape, dtype, math.prod(shape) * BYTES[dtype])
+def value(shape: tuple[int, ...], dtype: str) -> TensorValue:
+    return TensorValue(shape, dtype, math.prod(shape) * BYTES[dtype])
 
 
 def traced(name: str, out: tuple[int, ...], *args: Any) -> Op:
     """The kernel of a call as a front end makes it, with its true result."""
-    inputs = tuple(x for x in args if isinstance(x, Value))
-    return kernels_of(Call(name, args, {}, inputs, (value(out, inputs[0].dtype),)))[0].op
+    inputs = tuple(x for x in args if isinstance(x, TensorValue))
+    return kernels_of(OperatorCall(name, args, {}, inputs, (value(out, inputs[0].dtype),)))[0].op
 
 
 def recorded(name: str, *args: Any) -> Op:
     """The kernel of the same call as a profiler records it."""
-    dims = [list(x.shape) if isinstance(x, Value) else [] for x in args]
-    types = [TYPES[x.dtype] if isinstance(x, Value) else "Scalar" for x in args]
+    dims = [list(x.shape) if isinstance(x, TensorValue) else [] for x in args]
+    types = [TYPES[x.dtype] if isinstance(x, TensorValue) else "Scalar" for x in args]
     values = [
-        "" if isinstance(x, Value) else str(list(x) if isinstance(x, tuple) else x) for x in args
+        "" if isinstance(x, TensorValue) else str(list(x) if isinstance(x, tuple) else x)
+        for x in args
     ]
     call = RecordedCall(name.replace(".", "::"), dims, types, values)
     return kernel_case(kernel_of(call)).op

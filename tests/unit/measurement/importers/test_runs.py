@@ -11,7 +11,7 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.formats.source import Source
-from silicast.measurement.importers.importer import Options, Reading, importer_of
+from silicast.measurement.importers.importer import FileReading, Options, importer_of
 from silicast.measurement.records.records import CollectiveRow, RunRow, UnreadRow
 from silicast.scenario.decode import decode
 from tests.unit.measurement.importers import samples as s
@@ -21,7 +21,7 @@ VLLM = {"engine__name": "vllm"}
 MODEL = {"model": "Llama-3.1-8B"}
 
 
-def read(path: Path, expected: str, device: str = "", **fields: Any) -> Reading:
+def read(path: Path, expected: str, device: str = "", **fields: Any) -> FileReading:
     source = Source(path)
     importer = importer_of(source)
     assert importer.name == expected
@@ -30,7 +30,7 @@ def read(path: Path, expected: str, device: str = "", **fields: Any) -> Reading:
     )
 
 
-def run(reading: Reading) -> RunRow:
+def run(reading: FileReading) -> RunRow:
     (row,) = [row for row in reading.records if isinstance(row, RunRow)]
     decode(row.scenario)
     return row
@@ -421,5 +421,5 @@ class TestNccl:
             read(s.written(tmp_path, "x", s.NCCL_HEAD), "nccl-tests")
 
 
-def _ops(reading: Reading) -> set[str]:
+def _ops(reading: FileReading) -> set[str]:
     return {row.collective["op"] for row in reading.records if isinstance(row, CollectiveRow)}

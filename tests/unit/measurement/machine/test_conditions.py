@@ -12,7 +12,7 @@ import pytest
 
 from silicast.measurement.machine.conditions import (
     ASKED_EVERY_S,
-    Watch,
+    MachineMonitor,
     busy_s,
     core_mhz,
     temperature_c,
@@ -21,8 +21,8 @@ from silicast.measurement.machine.conditions import (
 from silicast.measurement.machine.measured_machine import MeasuredMachine
 from silicast.measurement.machine.nvidia_smi import (
     FIELDS,
-    Reading,
     Sampler,
+    SmiLine,
     other_processes,
     query_of,
     reading_of,
@@ -53,7 +53,7 @@ def test_load_is_what_others_compute(
 ) -> None:
     stat(tmp_path, 1000)
     times, owns = iter((10.0, 11.0)), iter((4.0, 4.0 + own))
-    watch = Watch(tmp_path, lambda: next(times), lambda: next(owns))
+    watch = MachineMonitor(tmp_path, lambda: next(times), lambda: next(owns))
     with watch:
         stat(tmp_path, user, steal)
     conditions, result = watch.read()
@@ -64,14 +64,14 @@ def test_load_is_what_others_compute(
 def test_a_span_shorter_than_the_counters_step_says_nothing(tmp_path: Path) -> None:
     stat(tmp_path, 1000)
     times = iter((10.0, 10.01))
-    watch = Watch(tmp_path, lambda: next(times), lambda: 0.0)
+    watch = MachineMonitor(tmp_path, lambda: next(times), lambda: 0.0)
     with watch:
         stat(tmp_path, 1010)
     assert watch.read()[0].load is None
 
 
 def test_without_linux_nothing_is_known(tmp_path: Path) -> None:
-    watch = Watch(tmp_path)
+    watch = MachineMonitor(tmp_path)
     with watch:
         pass
     conditions, flags = watch.read()
@@ -104,10 +104,10 @@ def test_this_machine_is_read_without_an_error() -> None:
 
 
 def test_a_line_with_gaps() -> None:
-    assert reading_of("210, 405, [N/A], 31, 0x0000000000000001") == Reading(
+    assert reading_of("210, 405, [N/A], 31, 0x0000000000000001") == SmiLine(
         210.0, 405.0, None, 31.0, 1
     )
-    assert reading_of("Unable to determine the device handle") == Reading()
+    assert reading_of("Unable to determine the device handle") == SmiLine()
 
 
 class FakeSmi:
@@ -167,7 +167,7 @@ def test_readings_of_a_measurement_become_conditions_and_flags(tmp_path: Path) -
         tmp_path,
         ["1980, 3201, 100.0, 40, 0x1", "1500, 3201, 690.0, 70, 0x4", "1400, 3201, 700.0, 72, 0x24"],
     )
-    watch = Watch(sampler=sampler)
+    watch = MachineMonitor(sampler=sampler)
     with watch:
         pass
     conditions, flags = watch.read()  # nothing new meanwhile: the last reading
@@ -194,7 +194,7 @@ def test_readings_of_a_measurement_become_conditions_and_flags(tmp_path: Path) -
 def test_a_clock_that_stands_still_is_locked(
     tmp_path: Path, lines: list[str], flags: list[str]
 ) -> None:
-    watch = Watch(sampler=sampler_of(tmp_path, lines), max_mhz=1980.0)
+    watch = MachineMonitor(sampler=sampler_of(tmp_path, lines), max_mhz=1980.0)
     with watch:
         pass
     watch._from = 0
@@ -211,7 +211,7 @@ def test_another_process_on_the_gpu_is_asked_for_now_and_then(tmp_path: Path) ->
         requested.append(1)
         return ("trainer (99)",) if len(requested) == 2 else ()
 
-    watch = Watch(clock=lambda: now[0], sampler=sampler, others=others)
+    watch = MachineMonitor(clock=lambda: now[0], sampler=sampler, others=others)
     for seconds, flags in ((0.0, []), (1.0, []), (ASKED_EVERY_S + 1.0, ["busy"])):
         now[0] = seconds
         with watch:

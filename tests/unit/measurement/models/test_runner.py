@@ -15,7 +15,7 @@ from silicast.core.errors import SilicastError  # noqa: E402
 from silicast.measurement.machine.conditions import watch_of  # noqa: E402
 from silicast.measurement.machine.measured_machine import MeasuredMachine  # noqa: E402
 from silicast.measurement.models import runner  # noqa: E402
-from silicast.measurement.models.model_case import ModelCase, Place, Program, Sizes  # noqa: E402
+from silicast.measurement.models.model_case import ModelCall, ModelCase, Place, Sizes  # noqa: E402
 from silicast.measurement.models.python_overhead import python_overhead  # noqa: E402
 from silicast.measurement.models.runner import FEWEST, WARM_UP, repeated  # noqa: E402
 from silicast.measurement.records.records import (  # noqa: E402
@@ -27,7 +27,7 @@ from silicast.measurement.records.records import (  # noqa: E402
 )
 from silicast.measurement.records.store import MeasurementFile  # noqa: E402
 from silicast.measurement.sweeps.runtime import runtime_of  # noqa: E402
-from silicast.measurement.sweeps.session import MeasuringSession, Outcome, Tools  # noqa: E402
+from silicast.measurement.sweeps.session import MeasuringSession, SessionResult, Tools  # noqa: E402
 from silicast.scenario.decode import decode  # noqa: E402
 from silicast.scenario.run import run  # noqa: E402
 
@@ -37,12 +37,12 @@ MACHINE = MeasuredMachine(
 )
 
 
-def linear(position: Place, sizes: Sizes) -> Program:
+def linear(position: Place, sizes: Sizes) -> ModelCall:
     module = torch.nn.Linear(sizes["width"], sizes["width"], dtype=position.torch_dtype())
-    return Program(module, (torch.randn(2, sizes["width"]),))
+    return ModelCall(module, (torch.randn(2, sizes["width"]),))
 
 
-def broken(position: Place, sizes: Sizes) -> Program:
+def broken(position: Place, sizes: Sizes) -> ModelCall:
     if position.device == "meta":
         return linear(position, sizes)
     raise RuntimeError("out of memory: no room for it")
@@ -114,13 +114,13 @@ def test_a_lost_device_ends_the_models_and_they_are_tried_again(tmp_path: Path) 
     path, clock = tmp_path / "here.jsonl", iter(range(10_000))
     tried: list[str] = []
 
-    def lost(position: Place, sizes: Sizes) -> Program:
+    def lost(position: Place, sizes: Sizes) -> ModelCall:
         if position.device != "meta":
             tried.append(position.device)
             raise RuntimeError(LOST)
         return linear(position, sizes)
 
-    def session() -> Outcome:
+    def session() -> SessionResult:
         def models(file: MeasurementFile, seconds: float, tell: Any) -> object:
             def told(row: runner.Row) -> None:
                 if isinstance(row, (RunRow, FailedRow)):

@@ -21,17 +21,17 @@ from silicast.measurement.design.candidates import (
     KernelSelection,
     candidates_of,
 )
-from silicast.measurement.design.design import Design
+from silicast.measurement.design.design import MeasurementDesign
 from silicast.measurement.machine.cpu_facts import CpuFacts
 from silicast.measurement.machine.identify import cpu_machine
 from silicast.measurement.records.records import (
-    Conditions,
     FailedRow,
     HostRow,
     KernelRow,
+    MachineConditions,
+    RepeatSpread,
     RunRow,
     Session,
-    Spread,
     read_measurements,
 )
 from silicast.measurement.records.store import MeasurementFile
@@ -101,7 +101,7 @@ def test_what_is_not_measured_is_refused(wanted: KernelSelection, field: str) ->
 
 def test_a_chooser_asks_for_what_fits() -> None:
     candidates = candidates_of(ZEN3.machine, KernelSelection(("gemm",)))
-    chooser = Design(ZEN3.device, candidates)
+    chooser = MeasurementDesign(ZEN3.device, candidates)
     first = chooser.next(60.0)
     assert first in candidates
     assert chooser.next(1e-6) is None or chooser.next(1e-6) == first
@@ -138,7 +138,7 @@ def test_a_summary_counts_noise_errors_and_doubts(tmp_path: Path) -> None:
     gemm = {"op": "gemm", "m": 4096, "n": 4096, "k": 4096, "dtype": "bf16"}
     with MeasurementFile.open(path, Session("one", "2026-01-01", device="H100")) as file:
         file.append(
-            KernelRow("one", gemm, 1e4, "t1", Spread(9e3, 1.2e4, 9), flags=["busy"]),
+            KernelRow("one", gemm, 1e4, "t1", RepeatSpread(9e3, 1.2e4, 9), flags=["busy"]),
             KernelRow("one", {**gemm, "m": 2048}, 1.0, "t2"),  # faster than light
             KernelRow("one", gemm, 100.0, "t3", name="reference"),
             KernelRow("one", gemm, 110.0, "t4", name="reference"),
@@ -178,7 +178,9 @@ def test_a_clock_that_stands_still_is_said(
         for number, clock in enumerate(clocks, 1):
             kernel = {"op": "gemm", "m": number, "n": 8, "k": 8, "dtype": "bf16"}
             file.append(
-                KernelRow("one", kernel, 10.0, conditions=Conditions(clock_mhz=clock), flags=flags)
+                KernelRow(
+                    "one", kernel, 10.0, conditions=MachineConditions(clock_mhz=clock), flags=flags
+                )
             )
     assert summary_of(read_measurements(path), "one", "H200").locked_mhz == held
 

@@ -19,7 +19,7 @@ from silicast.measurement.records.records import (
 )
 from silicast.measurement.records.store import MeasurementFile
 from silicast.measurement.sweeps.failures import is_fatal, reason_of
-from silicast.measurement.sweeps.session import MeasuringSession, Outcome, Tools
+from silicast.measurement.sweeps.session import MeasuringSession, SessionResult, Tools
 from silicast.scenario.kernels.kernel_case import kernel_case
 
 
@@ -77,7 +77,7 @@ def timed(clock: Clock, wall_s: float = 1.0) -> Callable[[Columns], KernelRow | 
 def run(
     path: Path, tools: Tools, clock: Clock, budget_s: float = 100.0,
     stop: Callable[[], str] = str, device: str = "H100",
-) -> Outcome:  # fmt: skip
+) -> SessionResult:  # fmt: skip
     session = Session(f"at {clock.now}", "2026-01-01", device=device)
     with MeasurementFile.open(path, session) as file:
         return MeasuringSession(file, tools, budget_s, stop=stop, clock=clock).run()

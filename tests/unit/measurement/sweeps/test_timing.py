@@ -15,7 +15,7 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.measurement.benches.bench import Bench
 from silicast.measurement.benches.ranges import Ranges, Size
-from silicast.measurement.machine.conditions import Watch
+from silicast.measurement.machine.conditions import MachineMonitor
 from silicast.measurement.machine.measured_machine import MeasuredMachine
 from silicast.measurement.models.runner import spread_ms
 from silicast.measurement.records.records import FailedRow, KernelRow, Protocol
@@ -285,7 +285,7 @@ def test_a_kernel_of_this_cpu() -> None:
     before = torch.get_num_threads()
     kernel = {**KERNEL, "library": "torch", "cache": "cold"}
     protocol = Protocol("perf_counter", warm_up=1, repeats=5, seconds=0.01, cache="warm")
-    row = measure_kernel(kernel, machine, protocol, watch=Watch())
+    row = measure_kernel(kernel, machine, protocol, watch=MachineMonitor())
     assert isinstance(row, KernelRow), row
     assert row.kernel == kernel
     assert 0.1 < row.latency_us < 1e6

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.app.cli import main
-from silicast.report.drawing.drawings import Bar, Piece, Point, bars, interval, scatter
+from silicast.report.drawing.drawings import Bar, BarPiece, Point, bars, interval, scatter
 
 VOID = {"meta", "br"}
 
@@ -88,7 +88,7 @@ NAMES = st.text(max_size=12)
     )
 )
 def test_every_drawing_is_well_formed(rows: list[tuple[str, list[tuple[str, float]]]]) -> None:
-    drawn = [Bar(label, [Piece(name, size) for name, size in each]) for label, each in rows]
+    drawn = [Bar(label, [BarPiece(name, size) for name, size in each]) for label, each in rows]
     clean = bars(drawn, "ms", "<title>")
     if clean.isprintable():
         ElementTree.fromstring(clean)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from silicast.composition.timeline.trace_events import (
     Arrow,
-    Sample,
+    CounterSample,
+    PredictedTimeline,
     Slice,
-    Span,
-    Trace,
+    TraceSpan,
     Track,
     in_layers,
 )
@@ -191,8 +191,10 @@ def test_neighbours_in_picoseconds_are_neighbours_in_any_viewer(
 
 
 def _document(*slices: Slice, arrows: tuple[Arrow, ...] = ()) -> dict[str, Any]:
-    samples = (Sample("device", "power (W)", 0, {"board": 1.0}),)
-    return trace_document(Trace("t", slices, arrows, samples, max(s.end_ps for s in slices)))
+    samples = (CounterSample("device", "power (W)", 0, {"board": 1.0}),)
+    return trace_document(
+        PredictedTimeline("t", slices, arrows, samples, max(s.end_ps for s in slices))
+    )
 
 
 def test_the_check_finds_overlaps_arrows_without_ends_and_wrong_types() -> None:
@@ -223,22 +225,26 @@ def test_neighbours_of_one_layer_are_one_slice() -> None:
 @given(st.lists(st.tuples(*(st.integers(0, 5) for _ in range(4))), max_size=12))
 def test_spans_of_requests_nest_at_any_length(cuts: list[tuple[int, ...]]) -> None:
     """Also parts without a length, and requests at the same moment."""
-    spans: list[Span] = []
+    spans: list[TraceSpan] = []
     for number, each in enumerate(cuts):
         sent, begun, first, done = (1000 * ns for ns in accumulate(each))
-        spans.append(Span("replica 0", "requests", number, "request", sent, done))
+        spans.append(TraceSpan("replica 0", "requests", number, "request", sent, done))
         parts = {"queue": (sent, begun), "prefill": (begun, first), "decode": (first, done)}
         for name, (start, end) in parts.items():
             if end > start:
-                spans.append(Span("replica 0", "requests", number, name, start, end))
-    document = trace_document(Trace("t", (Slice(TRACK, "s", 0, 1),), (), (), 1, {}, tuple(spans)))
+                spans.append(TraceSpan("replica 0", "requests", number, name, start, end))
+    document = trace_document(
+        PredictedTimeline("t", (Slice(TRACK, "s", 0, 1),), (), (), 1, {}, tuple(spans))
+    )
     check_trace(document)
     assert sum(event["ph"] == "b" for event in document["traceEvents"]) == len(spans)
 
 
 def test_a_span_without_its_end_is_found() -> None:
-    span = Span("replica 0", "requests", 1, "request", 0, 5000)
-    document = trace_document(Trace("t", (Slice(TRACK, "s", 0, 1),), (), (), 1, {}, (span,)))
+    span = TraceSpan("replica 0", "requests", 1, "request", 0, 5000)
+    document = trace_document(
+        PredictedTimeline("t", (Slice(TRACK, "s", 0, 1),), (), (), 1, {}, (span,))
+    )
     document["traceEvents"] = [e for e in document["traceEvents"] if e["ph"] != "e"]
     with pytest.raises(SilicastError, match="no end"):
         check_trace(document)

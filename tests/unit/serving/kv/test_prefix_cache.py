@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silicast.serving.kv.kv_pool import KvLayout
-from silicast.serving.simulation.scheduler import Group, Limits, Sequences
+from silicast.serving.simulation.scheduler import Limits, QueueGroup, SimulatedRequests
 from silicast.serving.traffic.requests import Content, Requests
 from tests.property.serving_cases import PlainPrices, ServingCase
 from tests.unit.serving.scheduler_laws import shared_prompts
@@ -23,12 +23,16 @@ def content(*chains: list[tuple[int, int]], outputs: list[int] | None = None) ->
     return Content(segments, tokens, offsets, np.array(outputs or [-1] * len(chains)))
 
 
-def group(prompts: list[int], shared: Content | None, blocks: int = 1000, size: int = 16) -> Group:
-    sequences = Sequences(np.array(prompts), np.full(len(prompts), 100), shared)
-    return Group(sequences, KvLayout.plain(size), Limits(64, 8192, blocks, prefix_caching=True))
+def group(
+    prompts: list[int], shared: Content | None, blocks: int = 1000, size: int = 16
+) -> QueueGroup:
+    sequences = SimulatedRequests(np.array(prompts), np.full(len(prompts), 100), shared)
+    return QueueGroup(
+        sequences, KvLayout.plain(size), Limits(64, 8192, blocks, prefix_caching=True)
+    )
 
 
-def serve(g: Group, request: int) -> int:
+def serve(g: QueueGroup, request: int) -> int:
     """A request runs from its prompt to its first token and ends; returns what it reused."""
     sequences = g.sequences
     reused, _ = g.lookup(request)
@@ -40,7 +44,7 @@ def serve(g: Group, request: int) -> int:
     return reused
 
 
-def end(g: Group, request: int) -> None:
+def end(g: QueueGroup, request: int) -> None:
     g.release(request)
     g.running.remove(request)
     if request in g.filling:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from silicast.serving.simulation.sharing import UNIT, Load, Slices, Together, rates
+from silicast.serving.simulation.sharing import UNIT, DeviceLoad, TimeSlicing, Together, rates
 
 TURN = 2.0
 
@@ -42,8 +42,8 @@ def played(steps: list[tuple[float, float]], until: float, switch: float = 0.0) 
 
 
 def predicted(steps: list[tuple[float, float]], switch: float = 0.0) -> list[float]:
-    law = Slices((1.0,) * len(steps), switch, TURN)
-    loads = [Load(device / (device + host), step_ns=device) for device, host in steps]
+    law = TimeSlicing((1.0,) * len(steps), switch, TURN)
+    loads = [DeviceLoad(device / (device + host), step_ns=device) for device, host in steps]
     result = rates(law, loads)
     return [sum(step) * UNIT / rate for step, rate in zip(steps, result, strict=True)]
 
@@ -71,18 +71,18 @@ def test_a_switch_takes_its_share_of_a_turn() -> None:
 
 
 def test_weights_divide_the_time() -> None:
-    result = rates(Slices((1.0, 3.0)), [Load(1.0), Load(1.0)])
+    result = rates(TimeSlicing((1.0, 3.0)), [DeviceLoad(1.0), DeviceLoad(1.0)])
     assert [round(rate / UNIT, 4) for rate in result] == [0.25, 0.75]
 
 
 def test_an_idle_neighbour_slows_nobody() -> None:
-    busy, idle = Load(1.0, (1.0, 1.0, 1.0)), Load()
-    for law in (Slices((1.0, 1.0), 0.5), Together()):
+    busy, idle = DeviceLoad(1.0, (1.0, 1.0, 1.0)), DeviceLoad()
+    for law in (TimeSlicing((1.0, 1.0), 0.5), Together()):
         assert rates(law, [busy, idle])[0] == UNIT
 
 
 def test_nothing_beside_one_engine_or_idle_ones_slows_it() -> None:
-    busy, idle = Load(0.9, needs=(0.8, 1.7, 0.0)), Load(0.0, needs=(0.8, 0.9, 0.0))
+    busy, idle = DeviceLoad(0.9, needs=(0.8, 1.7, 0.0)), DeviceLoad(0.0, needs=(0.8, 0.9, 0.0))
     assert Together().slowdowns([0.9], [busy]) == [1.0]
     assert Together().slowdowns([0.9, 0.0], [busy, idle])[0] == 1.0
     assert Together().slowdowns([0.9, 0.5], [busy, idle])[0] > 1.0

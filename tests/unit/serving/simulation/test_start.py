@@ -18,7 +18,7 @@ from silicast.serving.simulation.launch import Expected, limits_of, start_of
 from silicast.serving.simulation.start import ServerStart, pooled
 from silicast.workload.models.counting import weight_bytes
 from silicast.workload.models.lookup import find_model
-from silicast.workload.transformers.plan import Plan, Policy
+from silicast.workload.transformers.plan import ParallelPolicy, Plan
 
 GIB = 1 << 30
 
@@ -80,7 +80,7 @@ def test_experts_are_padded_by_their_kernel() -> None:
     """
     current = deployment("gpt-oss-120b", "h100", "0.11")
     assert current.policy.expert_multiples == (128, 256)
-    plain = weight_bytes(current.model, current.plan, current.precision, policy=Policy())
+    plain = weight_bytes(current.model, current.plan, current.precision, policy=ParallelPolicy())
     loaded = weight_bytes(current.model, current.plan, current.precision, policy=current.policy)
     extra = 36 * 128 * 3 * (2944 * 3072 - 2880 * 2880) * 17 // 32
     assert loaded - plain == extra

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from silicast.serving.simulation.scheduler import Limits, Sequences
+from silicast.serving.simulation.scheduler import Limits, SimulatedRequests
 from silicast.serving.statistics.metrics import (
     goodput_per_s,
     kv_use,
@@ -32,7 +32,7 @@ def records_of(rows: list[tuple[int, int, int, int, int, int]], prompt: int = 10
     requests = Requests.from_arrays(
         np.array([row[0] for row in rows]) * MS, np.full(count, prompt), np.array(outputs)
     )
-    records = Records(requests, Sequences(requests.input_tokens, requests.output_tokens))
+    records = Records(requests, SimulatedRequests(requests.input_tokens, requests.output_tokens))
     for index, name in enumerate(("sent_ns", "arrived_ns", "scheduled_ns", "first_ns", "done_ns")):
         getattr(records, name)[:] = np.array([row[index] for row in rows]) * MS
     records.replica[:] = 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from silicast.core.numerics import I64
-from silicast.serving.simulation.scheduler import Sequences
+from silicast.serving.simulation.scheduler import SimulatedRequests
 from silicast.serving.statistics.metrics import goodput_per_s, rates, span_s, statistics_ms
 from silicast.serving.statistics.records import Records
 from silicast.serving.statistics.steady import (
@@ -28,7 +28,7 @@ def _records(ttft_ns: I64, *, e2e_ns: int = 10 * GAP_NS) -> Records:
     tokens = np.full(count, 11, dtype=np.int64)
     base = Requests.from_arrays(arrival, np.full(count, 100, dtype=np.int64), tokens)
     requests = Requests(**{**vars(base), "steady": True})
-    records = Records(requests, Sequences(requests.input_tokens, requests.output_tokens))
+    records = Records(requests, SimulatedRequests(requests.input_tokens, requests.output_tokens))
     records.sent_ns[:] = records.arrived_ns[:] = arrival
     records.scheduled_ns[:] = arrival + ttft_ns
     records.first_ns[:] = arrival + ttft_ns

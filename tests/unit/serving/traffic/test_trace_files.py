@@ -16,7 +16,7 @@ from silicast.core.errors import SilicastError
 from silicast.formats.tables import MOST_LINE_BYTES
 from silicast.serving.traffic.requests import Requests
 from silicast.serving.traffic.trace_files import read_trace
-from silicast.serving.traffic.trace_rows import BLOCK_TOKENS, Rule
+from silicast.serving.traffic.trace_rows import BLOCK_TOKENS, TraceRule
 
 DATA = Path(os.environ.get("SILICAST_DATA") or Path(__file__).parents[5] / "shared" / "data")
 GOOD = [(0.5, 100, 10), (0.5, 200, 20), (2.25, 300, 30)]
@@ -119,7 +119,7 @@ def test_block_hashes_become_what_prompts_share(tmp_path: Path) -> None:
 def test_prefixes_have_a_name_and_a_length(tmp_path: Path) -> None:
     row: dict[str, Any] = {"arrival_s": 0, "input_len": 50, "output_len": 5}
     rows = [{**row, "prefix": "a", "prefix_len": 20}, row, {**row, "prefix": "b"}]
-    content = read_trace(jsonl(tmp_path, rows), Rule(prefix_tokens=400)).requests.content
+    content = read_trace(jsonl(tmp_path, rows), TraceRule(prefix_tokens=400)).requests.content
     assert content is not None
     assert [content.prompt(i) for i in range(3)] == [[(0, 20)], [], [(1, 50)]]
     with pytest.raises(SilicastError, match=r"line 3, prefix: has no length"):
@@ -158,7 +158,7 @@ def test_a_bad_row_is_refused_and_named_or_skipped_and_counted(
     assert error.value.message.startswith(wrong)
     assert f"2 of 5 rows are bad (2 {column} {wrong})" in error.value.hint
     assert 'bad_rows = "skip"' in error.value.hint
-    trace = read_trace(path, Rule(skip=True))
+    trace = read_trace(path, TraceRule(skip=True))
     assert found(trace.requests) == EXPECTED
     (remark,) = trace.remarks
     assert f"2 of 5 rows are left out (2 {column} {wrong})" in remark
@@ -185,7 +185,7 @@ def test_bad_values_of_json_are_named(tmp_path: Path, row: dict[str, Any], colum
     with pytest.raises(SilicastError) as error:
         read_trace(path)
     assert error.value.field == f"line 2, {column}"
-    assert len(read_trace(path, Rule(skip=True)).requests) == 1
+    assert len(read_trace(path, TraceRule(skip=True)).requests) == 1
 
 
 def test_broken_lines_are_counted_too(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_broken_lines_are_counted_too(tmp_path: Path) -> None:
     path = text(tmp_path, f"{good}\n\n{{oops\n[1]\n{good}\n", "trace.jsonl")
     with pytest.raises(SilicastError, match=r"line 3, row: is not readable"):
         read_trace(path)
-    trace = read_trace(path, Rule(skip=True))
+    trace = read_trace(path, TraceRule(skip=True))
     assert (len(trace.requests), "2 of 4 rows" in trace.remarks[0]) == (2, True)
 
 
@@ -201,7 +201,7 @@ def test_a_trace_without_a_good_row_is_refused_all_the_same(tmp_path: Path) -> N
     for rows in ("", "1,0,3\n2,0,3\n"):
         path = text(tmp_path, f"arrival_s,input_len,output_len\n{rows}")
         with pytest.raises(SilicastError, match=r"has no rows|2 of 2 rows are bad"):
-            read_trace(path, Rule(skip=True))
+            read_trace(path, TraceRule(skip=True))
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_missing_files_and_folders_are_errors_of_reading(tmp_path: Path) -> None
 
 def test_the_first_rows_are_those_of_the_whole_and_no_more_is_read(tmp_path: Path) -> None:
     path = text(tmp_path, "arrival_s,input_len,output_len\n1,2,3\n2,4,5\n3,oops,5\n")
-    assert found(read_trace(path, Rule(first=2)).requests) == ([0, 10**9], [2, 4], [3, 5])
+    assert found(read_trace(path, TraceRule(first=2)).requests) == ([0, 10**9], [2, 4], [3, 5])
 
 
 def test_lengths_need_no_times(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_the_curated_traces_are_read_whole() -> None:
     path = DATA / "serving" / "mooncake_traces_with_block_hashes.parquet"
     if not path.exists():
         pytest.skip(f"no measured tables: {path} is missing; set SILICAST_DATA")
-    requests = read_trace(path, Rule(first=12_031)).requests
+    requests = read_trace(path, TraceRule(first=12_031)).requests
     assert requests.content is not None
     ends = requests.content.offsets
     assert len(requests.content.segments) == ends[-1]

@@ -9,7 +9,7 @@ from silicast.workload.frameworks.compiled import fused_graph
 from silicast.workload.frameworks.eager import Framework, PassShape, framework_graph
 from silicast.workload.graphs.graph import Block, Graph, Loops, Node
 from silicast.workload.graphs.op import Op, Variant
-from silicast.workload.graphs.tensor import Value
+from silicast.workload.graphs.tensor import TensorValue
 from silicast.workload.models.lookup import find_model
 from silicast.workload.training.backward import Training
 from silicast.workload.transformers.decoder import build_graph
@@ -117,19 +117,19 @@ def test_models_run_fewer_kernels_and_the_same_products() -> None:
         assert products[0] == products[1]
 
 
-def tensor(name: str, elements: int = SIZE, dtype: str = "fp16") -> Value:
+def tensor(name: str, elements: int = SIZE, dtype: str = "fp16") -> TensorValue:
     size = {"fp16": 2, "fp32": 4}[dtype]
-    return Value((elements,), dtype, size * elements, name=name)
+    return TensorValue((elements,), dtype, size * elements, name=name)
 
 
-def loop(name: str, *reads: Value, dtype: str = "fp16", loops: Loops = "pointwise") -> Node:
+def loop(name: str, *reads: TensorValue, dtype: str = "fp16", loops: Loops = "pointwise") -> Node:
     elements = max(value.elements for value in reads)
     op = Op.make("data_movement", read_bytes=1, written_bytes=1)
     writes = (tensor(name, elements, dtype),)
     return Node(name, op, tuple(v.name for v in reads), reads=reads, writes=writes, loops=loops)
 
 
-def library(name: str, *reads: Value, dtype: str = "fp16") -> Node:
+def library(name: str, *reads: TensorValue, dtype: str = "fp16") -> Node:
     return loop(name, *reads, dtype=dtype, loops="")
 
 
@@ -182,8 +182,8 @@ def row_op() -> Op:
 
 
 def test_sums_over_few_long_rows_are_complete_only_in_a_second_kernel() -> None:
-    few = Value((4,), "fp32", 16, name="sum")
-    images = Value((4, 1 << 16), "fp16", 1 << 19, name="images")
+    few = TensorValue((4,), "fp32", 16, name="sum")
+    images = TensorValue((4, 1 << 16), "fp16", 1 << 19, name="images")
     total = Node("sum", row_op(), ("images",), reads=(images,), writes=(few,), loops="sums")
     after = Node("after", row_op(), ("sum",), reads=(few, images),
                  writes=(replace(images, name="after"),), loops="pointwise")  # fmt: skip

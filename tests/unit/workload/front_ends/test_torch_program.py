@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from silicast.core.errors import SilicastError  # noqa: E402
 from silicast.hardware.catalog import find_device  # noqa: E402
-from silicast.kernels.convolution.conv2d_shapes import Shape  # noqa: E402
+from silicast.kernels.convolution.conv2d_shapes import ConvolutionShape  # noqa: E402
 from silicast.learning.dispatch import time_of  # noqa: E402
 from silicast.workload.frameworks.compiled import fused_graph  # noqa: E402
 from silicast.workload.front_ends import graph_of  # noqa: E402
@@ -34,7 +34,7 @@ def flops(node: Node) -> int:
     if op.family == "gemm":
         return 2 * math.prod(d[name] for name in ("batch", "m", "n", "k"))  # type: ignore[misc]
     if op.family == "conv2d":
-        return 2 * int(Shape.from_dims(d).macs)
+        return 2 * int(ConvolutionShape.from_dims(d).macs)
     if op.family.startswith("attention"):
         seen = d.get("window") or d["kv_len"]
         return 4 * d["batch"] * d["num_heads"] * d["q_len"] * seen * d["head_dim"]  # type: ignore

@@ -21,7 +21,7 @@ from silicast.workload.graphs.op_graph import (
     read_op_graph,
     write_graph_file,
 )
-from silicast.workload.graphs.open_sizes import Expressions, Sample, merged, require_open
+from silicast.workload.graphs.open_sizes import Expressions, SampledGraph, merged, require_open
 
 DRAWN = ((4, 224), (5, 245), (6, 231), (7, 259), (9, 238), (11, 301))
 POINTS = [{"batch": batch, "image": image} for batch, image in DRAWN]
@@ -96,7 +96,7 @@ def test_what_follows_nothing_is_not_made_up() -> None:
 
 def test_numbers_that_follow_nothing_are_named() -> None:
     samples = [
-        Sample(sizes, {"nodes": [{"name": "odd", "dims": {"m": m}}]})
+        SampledGraph(sizes, {"nodes": [{"name": "odd", "dims": {"m": m}}]})
         for sizes, m in zip(POINTS, (3, 1, 4, 1, 5, 9), strict=True)
     ]
     with pytest.raises(SilicastError, match="odd: dims: m follows no expression"):

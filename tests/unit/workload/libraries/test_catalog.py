@@ -30,7 +30,7 @@ from silicast.workload.libraries.catalog import (
     library_names,
     recurrent_styles,
 )
-from silicast.workload.libraries.library_file import Conditions, Facts, KernelRule, Library
+from silicast.workload.libraries.library_file import KernelRule, Library, RuleConditions, RuleFacts
 
 CONTRACT = (
     "cublas", "cutlass", "deepgemm", "flashinfer", "fa2", "fa3", "trtllm", "vllm", "sglang",
@@ -40,7 +40,7 @@ DATA_SETS = ("pipeweave", "aiconfigurator", "vidur", "neusight", "deepbench", "k
 ALL = [each.name for each in libraries()]
 
 
-def _rules(of: Library) -> Iterator[Conditions]:
+def _rules(of: Library) -> Iterator[RuleConditions]:
     for rules in (of.by_name, of.attention_by_name, of.kernels, of.attention, of.absorbed):
         yield from rules
     yield from of.remarks
@@ -121,7 +121,7 @@ def test_constants_know_every_style() -> None:
 
 def test_a_release_chooses_its_style_and_none_the_newest() -> None:
     def style(version: str) -> str:
-        rule = kernel_rule("moe", Facts("sglang", "", version, "hopper", "bf16"))
+        rule = kernel_rule("moe", RuleFacts("sglang", "", version, "hopper", "bf16"))
         assert rule is not None
         return rule.style
 
@@ -130,16 +130,16 @@ def test_a_release_chooses_its_style_and_none_the_newest() -> None:
 
 
 def test_a_kernels_name_goes_before_its_library_and_a_library_before_any() -> None:
-    named = Facts("vllm", "vllm_x_marlinexperts", "", "blackwell", "bf16")
+    named = RuleFacts("vllm", "vllm_x_marlinexperts", "", "blackwell", "bf16")
     assert (result := kernel_rule("moe", named)) is not None
     assert result.style == "marlin"
     for requested, style in (("cutlass", "cutlass"), ("", "triton"), ("liger", "triton")):
-        result = kernel_rule("moe", Facts(requested, "a_kernel", "", "ampere", "bf16"))
+        result = kernel_rule("moe", RuleFacts(requested, "a_kernel", "", "ampere", "bf16"))
         assert result is not None
         assert result.style == style
-    assert kernel_rule("rope", Facts("triton")) == kernel_rule("rope", Facts())
-    assert kernel_rule("sampling", Facts("triton")) is None
-    assert absorbed_up_to("mla_prefill", Facts("triton", "vllm_flashmla")) == 0
+    assert kernel_rule("rope", RuleFacts("triton")) == kernel_rule("rope", RuleFacts())
+    assert kernel_rule("sampling", RuleFacts("triton")) is None
+    assert absorbed_up_to("mla_prefill", RuleFacts("triton", "vllm_flashmla")) == 0
 
 
 def test_a_bad_file_names_the_file_and_the_field() -> None:
@@ -169,7 +169,7 @@ def test_a_users_own_library_stands_beside_the_packages(
         entries.cache_clear()
         library.cache_clear()
         with pytest.raises(SilicastError, match="moe has no style 'tritn'") as caught:
-            kernel_rule("moe", Facts("mine"))
+            kernel_rule("moe", RuleFacts("mine"))
         assert caught.value.file == str(folder / "mine.toml")
         assert caught.value.field == "kernels[0].style"
         (folder / "bad.toml").write_text("about = 1\n")

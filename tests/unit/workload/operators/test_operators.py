@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.hardware.catalog import find_device
-from silicast.kernels.convolution.conv2d_shapes import Shape
+from silicast.kernels.convolution.conv2d_shapes import ConvolutionShape
 from silicast.learning.dispatch import time_of
 from silicast.workload.graphs.op import Op
-from silicast.workload.operators import Call, Value, kernels_of, lowers
+from silicast.workload.operators import OperatorCall, TensorValue, kernels_of, lowers
 from silicast.workload.operators.attention import attention
 from silicast.workload.operators.convolutions import Window, convolution
 from silicast.workload.operators.products import product
@@ -53,7 +53,7 @@ class TestConvolutions:
     ) -> None:
         images, filters, results, window = case
         op = convolution(images, filters, results, window, "fp32")
-        shape = Shape.from_dims(dict(op.dims))
+        shape = ConvolutionShape.from_dims(dict(op.dims))
         assert shape.macs == math.prod(results) * math.prod(filters[1:])
         assert shape.elements_out == math.prod(results)
         assert shape.elements_filter == math.prod(filters)
@@ -115,8 +115,8 @@ class TestAttention:
         assert op.dim("operations") == 4 * 2 * 16 * 16 * width
 
 
-def x(*shape: int, dtype: str = "bf16") -> Value:
-    return Value(shape, dtype, math.prod(shape) * {"bf16": 2, "fp32": 4, "bool": 1}[dtype])
+def x(*shape: int, dtype: str = "bf16") -> TensorValue:
+    return TensorValue(shape, dtype, math.prod(shape) * {"bf16": 2, "fp32": 4, "bool": 1}[dtype])
 
 
 class TestStreams:
@@ -131,7 +131,7 @@ class TestStreams:
     @pytest.mark.parametrize(
         "inputs", [(x(64, 64), x(64, 32)), (x(64, 64, dtype="fp32"),), (x(1),)]
     )
-    def test_others_count_by_their_bytes(self, inputs: tuple[Value, ...]) -> None:
+    def test_others_count_by_their_bytes(self, inputs: tuple[TensorValue, ...]) -> None:
         op = pointwise("add", inputs, x(64, 64))
         assert op.family == "data_movement"
         assert op.dim("read_bytes") == sum(value.nbytes for value in inputs)
@@ -154,8 +154,10 @@ class TestStreams:
         image, out = x(2, 32, 7, 7), x(2, 32, 14, 14)
         last = replace(image, strides=(7 * 7 * 32, 1, 7 * 32, 32))
 
-        def trips(kind: str, value: Value) -> object:
-            kernels = kernels_of(Call(f"aten.{kind}.default", (value,), {}, (value,), (out,)))
+        def trips(kind: str, value: TensorValue) -> object:
+            kernels = kernels_of(
+                OperatorCall(f"aten.{kind}.default", (value,), {}, (value,), (out,))
+            )
             return dict(kernels[0].op.dims).get("looped_trips", 0)
 
         assert trips("upsample_bilinear2d", image) == 2 * 32
@@ -166,7 +168,9 @@ class TestStreams:
     def test_norms_over_a_batch_say_so(self) -> None:
         image, scale = x(2, 32, 7, 7), x(32)
         fixed, trained = (
-            kernels_of(Call(f"aten.{name}.default", (image,), {}, (image, scale), (image,)))[0].op
+            kernels_of(
+                OperatorCall(f"aten.{name}.default", (image,), {}, (image, scale), (image,))
+            )[0].op
             for name in ("_native_batch_norm_legit_no_training", "_batch_norm_with_update")
         )
         assert fixed.variant.flag("batch_norm")
@@ -178,10 +182,10 @@ class TestStreams:
 class TestTable:
     def test_a_newcomer_is_one_function(self) -> None:
         @lowers("tests: newcomer")
-        def _newcomer(call: Call) -> Op:
+        def _newcomer(call: OperatorCall) -> Op:
             return movement(1, 2, 3)
 
-        call = Call("tests.newcomer.default", (), {}, (), (x(4),))
+        call = OperatorCall("tests.newcomer.default", (), {}, (), (x(4),))
         assert kernels_of(call)[0].op.dim("operations") == 3
         with pytest.raises(ValueError, match=r"two functions lower tests\.newcomer"):
             lowers("tests.newcomer")(_newcomer)
@@ -189,7 +193,7 @@ class TestTable:
     def op(self, *tags: str) -> Op:
         value = x(64, 64)
         (kernel,) = kernels_of(
-            Call("tests.strange", (value,), {}, (value,), (value,), frozenset(tags))
+            OperatorCall("tests.strange", (value,), {}, (value,), (value,), frozenset(tags))
         )
         return kernel.op
 
@@ -201,10 +205,10 @@ class TestTable:
         assert (stranger.dim("read_bytes"), stranger.dim("written_bytes")) == (8192, 8192)
 
     def test_a_bags_gradient_goes_to_every_row_that_it_summed(self) -> None:
-        table, tokens = x(1000, 16, dtype="fp32"), Value((64,), "int64", 512)
-        bags = Value((8,), "int64", 64)
+        table, tokens = x(1000, 16, dtype="fp32"), TensorValue((64,), "int64", 512)
+        bags = TensorValue((8,), "int64", 64)
         reads = (x(8, 16, dtype="fp32"), tokens, bags)
-        call = Call("aten._embedding_bag_backward.default", reads, {}, reads, (table,))
+        call = OperatorCall("aten._embedding_bag_backward.default", reads, {}, reads, (table,))
         fill, _, adding = (dict(kernel.op.dims) for kernel in kernels_of(call))
         assert fill["written_bytes"] == table.nbytes
         assert adding["read_bytes"] == (2 * 16 * 4 + 8) * 64, (

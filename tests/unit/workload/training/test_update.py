@@ -4,15 +4,15 @@ from dataclasses import replace
 
 from silicast.workload.graphs.graph import Block, Graph, Node, parameter_bytes_of
 from silicast.workload.graphs.op import Op, Variant
-from silicast.workload.graphs.tensor import Value
+from silicast.workload.graphs.tensor import TensorValue
 from silicast.workload.training.update import format_of_weights, with_update
 
-WEIGHT = Value((64, 64), "fp32", 4 * 64 * 64, parameter=True)
-NARROW = Value((8,), "bf16", 16, parameter=True)
+WEIGHT = TensorValue((64, 64), "fp32", 4 * 64 * 64, parameter=True)
+NARROW = TensorValue((8,), "bf16", 16, parameter=True)
 PRODUCT = Op.make("gemm", Variant("fp16"), m=8, n=64, k=64)
 
 
-def program(*weights: Value) -> Graph:
+def program(*weights: TensorValue) -> Graph:
     read = sum(weight.nbytes for weight in weights)
     node = Node("linear", PRODUCT, parameter_bytes=read, reads=weights)
     return Graph("toy", (Block("forward", (node,)),))

@@ -16,7 +16,7 @@ from silicast.workload.transformers.decoder import (
     stage_graphs,
     step_symbols,
 )
-from silicast.workload.transformers.plan import Plan, Policy
+from silicast.workload.transformers.plan import ParallelPolicy, Plan
 
 
 def block(graph: Graph, name: str) -> Block:
@@ -164,7 +164,7 @@ def test_pipeline_stages_send_what_the_next_needs() -> None:
 )
 def test_plans_that_do_not_fit(model: str, plan: Plan, field: str, kind: str) -> None:
     with pytest.raises(SilicastError) as caught:
-        build_graph(find_model(model), plan, policy=Policy(gathers_dense=True))
+        build_graph(find_model(model), plan, policy=ParallelPolicy(gathers_dense=True))
     assert (caught.value.field, caught.value.kind) == (field, kind)
 
 
@@ -212,7 +212,7 @@ def test_inputs_name_earlier_nodes_of_the_block() -> None:
 
 def test_groups_share_dense_layers_or_have_their_own() -> None:
     model = find_model("Llama-3.1-8B")
-    plan, gathers = Plan(tp=2, attention_dp=2), Policy(gathers_dense=True)
+    plan, gathers = Plan(tp=2, attention_dp=2), ParallelPolicy(gathers_dense=True)
     graph, gathered = build_graph(model, plan), build_graph(model, plan, policy=gathers)
     alone, shared = ({n.name: n.op for n in g.blocks[2].nodes} for g in (graph, gathered))
     assert alone["gate_up"].dim("n") == 2 * 14336 // 2
@@ -228,6 +228,7 @@ def test_groups_share_dense_layers_or_have_their_own() -> None:
     assert graph_flops(graph, symbols) == graph_flops(gathered, symbols)
     # a rank that shares holds half of what one that does not holds of the MLP
     half, whole = (
-        weight_bytes(model, plan, Precision(), policy=policy) for policy in (gathers, Policy())
+        weight_bytes(model, plan, Precision(), policy=policy)
+        for policy in (gathers, ParallelPolicy())
     )
     assert whole - half == 32 * 3 * 4096 * 14336 * 2 // 4

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from silicast.measurement.models.model_case import Place, Program, Sizes, measured
+from silicast.measurement.models.model_case import ModelCall, Place, Sizes, measured
 
 SMALL_MODEL = {
     "hidden": 768,
@@ -89,7 +89,7 @@ class GatedMlp(nn.Module):
 
 
 @final
-class Layer(nn.Module):
+class DecoderLayer(nn.Module):
     """Attention and MLP with pre-norm and residual."""
 
     def __init__(self, sizes: Sizes, dtype: Any) -> None:
@@ -105,7 +105,7 @@ class Layer(nn.Module):
 
 
 @final
-class Decoder(nn.Module):
+class DecoderProgram(nn.Module):
     """Tokens to the logits of each sequence's last one."""
 
     def __init__(self, sizes: Sizes, dtype: Any, past: int) -> None:
@@ -113,7 +113,7 @@ class Decoder(nn.Module):
         self.past = past
         self.width = sizes["hidden"] // sizes["heads"]
         self.embed = nn.Embedding(sizes["vocab"], sizes["hidden"], dtype=dtype)
-        self.layers = nn.ModuleList([Layer(sizes, dtype) for _ in range(sizes["layers"])])
+        self.layers = nn.ModuleList([DecoderLayer(sizes, dtype) for _ in range(sizes["layers"])])
         self.norm = nn.RMSNorm(sizes["hidden"], eps=1e-5, dtype=dtype)
         self.head = nn.Linear(sizes["hidden"], sizes["vocab"], bias=False, dtype=dtype)
 
@@ -125,10 +125,10 @@ class Decoder(nn.Module):
         return self.head(self.norm(x[:, -1:]))
 
 
-def _decoder(position: Place, sizes: Sizes) -> Program:
+def _decoder(position: Place, sizes: Sizes) -> ModelCall:
     dtype, batch, new, past = position.torch_dtype(), sizes["batch"], sizes["new"], sizes["past"]
     width = sizes["hidden"] // sizes["heads"]
-    model = Decoder(sizes, dtype, past)
+    model = DecoderProgram(sizes, dtype, past)
     tokens = torch.zeros((batch, new), dtype=torch.int64)
     angles = torch.outer(
         torch.arange(past, past + new, dtype=torch.float32),
@@ -137,7 +137,7 @@ def _decoder(position: Place, sizes: Sizes) -> Program:
     angles = torch.cat((angles, angles), dim=-1)
     cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
     shape = (sizes["layers"], 2, batch, sizes["kv_heads"], past + new, width)
-    return Program(model, (tokens, cos, sin, torch.randn(shape, dtype=dtype)))
+    return ModelCall(model, (tokens, cos, sin, torch.randn(shape, dtype=dtype)))
 
 
 def _batch(model: Sizes, batch: int, new: int, past: int) -> Sizes:

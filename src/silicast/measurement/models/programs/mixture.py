@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from silicast.measurement.models.model_case import Place, Program, Sizes, measured
+from silicast.measurement.models.model_case import ModelCall, Place, Sizes, measured
 from silicast.measurement.models.programs.decoder import GatedMlp
 
 VALUES = "the number of tokens of an expert depends on values: the graph breaks at each expert"
@@ -75,11 +75,11 @@ MIXTRAL = {"hidden": 4096, "intermediate": 14336, "experts": 8, "topk": 2}
     {"t256": {**SMALL_MOE, "tokens": 256}, "t16": {**SMALL_MOE, "tokens": 16}},
     {"8x7b-t2048": {**MIXTRAL, "tokens": 2048}, "8x7b-t16": {**MIXTRAL, "tokens": 16}},
 )
-def mixture(position: Place, sizes: Sizes) -> Program:
+def mixture(position: Place, sizes: Sizes) -> ModelCall:
     """One block; large: of Mixtral-8x7B (its config.json)."""
     dtype = position.torch_dtype()
     model = Mixture(sizes, dtype, even=False)
     with torch.device("meta"):
         traced = Mixture(sizes, dtype, even=True)
     tokens = torch.randn(sizes["tokens"], sizes["hidden"], dtype=dtype)
-    return Program(model, (tokens,), traced, not_compiled=VALUES, not_captured=VALUES)
+    return ModelCall(model, (tokens,), traced, not_compiled=VALUES, not_captured=VALUES)

@@ -7,7 +7,7 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from silicast.measurement.models.model_case import Place, Program, Sizes, measured
+from silicast.measurement.models.model_case import ModelCall, Place, Sizes, measured
 
 
 def convolution(c_in: int, c_out: int, size: int, stride: int, dtype: Any) -> list[nn.Module]:
@@ -70,7 +70,7 @@ class ResNet50(nn.Module):
     {"b1": {"batch": 1}, "b4": {"batch": 4}},
     {"b8": {"batch": 8}, "b128": {"batch": 128}},
 )
-def resnet50(position: Place, sizes: Sizes) -> Program:
+def resnet50(position: Place, sizes: Sizes) -> ModelCall:
     """Images of 224 x 224, channels first."""
     dtype = position.torch_dtype()
-    return Program(ResNet50(dtype), (torch.randn(sizes["batch"], 3, 224, 224, dtype=dtype),))
+    return ModelCall(ResNet50(dtype), (torch.randn(sizes["batch"], 3, 224, 224, dtype=dtype),))

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from silicast.measurement.models.model_case import Place, Program, Sizes, measured
+from silicast.measurement.models.model_case import ModelCall, Place, Sizes, measured
 
 
 @final
-class Layer(nn.Module):
+class VisionLayer(nn.Module):
     """Attention and MLP with pre-norm and residual."""
 
     def __init__(self, width: int, heads: int, dtype: Any) -> None:
@@ -42,7 +42,7 @@ class VisionTransformer(nn.Module):
         self.patch = nn.Conv2d(3, width, 16, 16, dtype=dtype)
         self.token = nn.Parameter(torch.zeros(1, 1, width, dtype=dtype))
         self.position = nn.Parameter(torch.zeros(1, 197, width, dtype=dtype))
-        self.layers = nn.Sequential(*[Layer(width, heads, dtype) for _ in range(depth)])
+        self.layers = nn.Sequential(*[VisionLayer(width, heads, dtype) for _ in range(depth)])
         self.norm = nn.LayerNorm(width, dtype=dtype)
         self.head = nn.Linear(width, 1000, dtype=dtype)
 
@@ -61,8 +61,8 @@ BASE_VIT = {"width": 768, "depth": 12, "heads": 12}
     {"s16-b1": {**SMALL_VIT, "batch": 1}, "s16-b4": {**SMALL_VIT, "batch": 4}},
     {"b16-b8": {**BASE_VIT, "batch": 8}, "b16-b128": {**BASE_VIT, "batch": 128}},
 )
-def vit(position: Place, sizes: Sizes) -> Program:
+def vit(position: Place, sizes: Sizes) -> ModelCall:
     """ViT-S/16 and ViT-B/16."""
     dtype = position.torch_dtype()
     model = VisionTransformer(sizes["width"], sizes["depth"], sizes["heads"], dtype)
-    return Program(model, (torch.randn(sizes["batch"], 3, 224, 224, dtype=dtype),))
+    return ModelCall(model, (torch.randn(sizes["batch"], 3, 224, 224, dtype=dtype),))

@@ -11,7 +11,7 @@ import msgspec
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer
 from silicast.scenario.answerer import Answerer, refuse_unmodelled, register
-from silicast.scenario.answers.capacity.capacity_search import COUNTED, Search
+from silicast.scenario.answers.capacity.capacity_search import COUNTED, CapacitySearch
 from silicast.scenario.decode import Scenario, decode
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.set_fields import with_fields
@@ -38,7 +38,7 @@ class CapacityAnswerer(Answerer):
         items, refused = [], []
         for fields, candidate in _candidates(scenario, work):
             try:
-                items.append(Search(candidate, fields, work))
+                items.append(CapacitySearch(candidate, fields, work))
             except SilicastError as error:
                 if not fields:
                     raise

@@ -22,9 +22,9 @@ from silicast.scenario.resolving.fleets import fleet_of
 from silicast.scenario.resolving.traffic import OPEN_REQUESTS, traffic_of
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.workloads import ArrivalTable, CapacityWorkload, ServingWorkload
-from silicast.serving.capacity.capacity import LEAST_RATE, MOST_RATE, Loads, enough_requests
+from silicast.serving.capacity.capacity import LEAST_RATE, MOST_RATE, TrafficLoads, enough_requests
 from silicast.serving.capacity.knee import estimated_knee
-from silicast.serving.capacity.objective import Objective
+from silicast.serving.capacity.objective import LatencyObjective
 from silicast.serving.capacity.room import longest_context, users_that_fit
 from silicast.serving.simulation.event_loop import ReplicaSpec
 from silicast.serving.simulation.fleet import Fleet
@@ -62,7 +62,7 @@ NO_PRICE = (
 
 @final
 @dataclass(frozen=True)
-class Found:
+class CarriedLoad:
     """The load that is carried.
 
     Attributes:
@@ -78,7 +78,7 @@ class Found:
 
 
 @final
-class Search:
+class CapacitySearch:
     """The capacity of one fleet, or how many replicas of its pools a traffic needs."""
 
     def __init__(
@@ -89,7 +89,7 @@ class Search:
         if work.objective == "min_cost":
             fleet = self._priced(fleet)
         self._fleet = fleet
-        self._objective = Objective.from_fields(msgspec.to_builtins(work.slo))
+        self._objective = LatencyObjective.from_fields(msgspec.to_builtins(work.slo))
         traffic = self._traffic()
         self._loads = self._on(fleet, traffic)
         self._longest = int((traffic.input_tokens + traffic.output_tokens).max())
@@ -149,8 +149,8 @@ class Search:
         total = int((requests.input_tokens + requests.output_tokens).max())
         return Expected(int(requests.input_tokens.max()), 0, total)
 
-    def _on(self, fleet: Fleet, traffic: Requests) -> Loads:
-        return Loads(traffic, fleet.simulation, self._objective, count=self._count)
+    def _on(self, fleet: Fleet, traffic: Requests) -> TrafficLoads:
+        return TrafficLoads(traffic, fleet.simulation, self._objective, count=self._count)
 
     def _priced(self, fleet: Fleet) -> Fleet:
         """The fleet, each device at one an hour where no price is stated."""
@@ -204,7 +204,7 @@ class Search:
     def _count(self, clients: int) -> int:
         return self.work.traffic.requests or max(PER_CLIENT * clients, 100)
 
-    def _search(self) -> Found:
+    def _search(self) -> CarriedLoad:
         if self.work.objective == "max_concurrency":
             return self._most_users()
         alone = self._loads.run(self._loads.alone())
@@ -217,10 +217,10 @@ class Search:
         if self.work.objective not in COUNTED:
             met = loads.carries(loads.requests)
             bracket = Bracket(float(met), 0.0 if met else 1.0)
-            return Found(bracket, loads.requests, self._fleet, "objective")
+            return CarriedLoad(bracket, loads.requests, self._fleet, "objective")
         return self._fewest()
 
-    def _long_enough(self, alone: Records, rate_per_s: float) -> Loads:
+    def _long_enough(self, alone: Records, rate_per_s: float) -> TrafficLoads:
         """The traffic with enough requests for a steady state, drawn several times, where no number
         is stated.
         """
@@ -233,17 +233,17 @@ class Search:
         )
         return replace(loads, others=tuple(others))
 
-    def _fewest(self) -> Found:
+    def _fewest(self) -> CarriedLoad:
         """The fewest devices, or the cheapest."""
         self._size = FleetSize(self._fleet, self.work, self._loads, self._coarse())
         fleet, carried = self._size.smallest()
         if not carried:
-            return Found(Bracket(0.0, math.inf), self._loads.requests, fleet, "search")
+            return CarriedLoad(Bracket(0.0, math.inf), self._loads.requests, fleet, "search")
         replicas = float(sum(pool.count for pool in fleet.pools))
         less = replicas - 1.0 if len(fleet.pools) == 1 else math.inf
-        return Found(Bracket(replicas, less), self._loads.requests, fleet, "objective")
+        return CarriedLoad(Bracket(replicas, less), self._loads.requests, fleet, "objective")
 
-    def _highest_rate(self, alone: Records) -> Found:
+    def _highest_rate(self, alone: Records) -> CarriedLoad:
         coarse, most = self._coarse(), self._saturation(self._fleet.specs)
         start = min(coarse.served_per_s(), most)
         bracket = coarse.most(coarse.at_rate, start, least=LEAST_RATE, most=most, factor=1.5)
@@ -256,7 +256,7 @@ class Search:
             return self._none()
         rate = bracket.carried
         limited = "saturation" if math.isinf(bracket.broken) else "objective"
-        return Found(bracket, loads.at_rate(rate), self._fleet, limited)
+        return CarriedLoad(bracket, loads.at_rate(rate), self._fleet, limited)
 
     def _saturation(self, specs: Sequence[ReplicaSpec]) -> float:
         """Requests a second that steps of the largest batch answer: a run that is too short for
@@ -267,13 +267,13 @@ class Search:
         knee = estimated_knee(specs[0], self._loads.requests, len(specs))
         return max(min(knee.most_per_s, MOST_RATE), LEAST_RATE)
 
-    def _coarse(self) -> Loads:
+    def _coarse(self) -> TrafficLoads:
         loads, count = self._loads, len(self._loads.requests)
         if count < COARSE * FEWEST:
             return loads
         return replace(loads, requests=loads.requests.first(count // COARSE), others=(), tried={})
 
-    def _most_users(self) -> Found:
+    def _most_users(self) -> CarriedLoad:
         loads, specs = self._loads, self._fleet.specs
         most = max(users_that_fit(specs, self._longest), 1)
         bracket = loads.most(
@@ -293,11 +293,11 @@ class Search:
             full = sum(together) <= most
             limited = "sequences" if full else "kv_cache"
         clients = int(bracket.carried)
-        return Found(bracket, loads.of_clients(clients), self._fleet, limited)
+        return CarriedLoad(bracket, loads.of_clients(clients), self._fleet, limited)
 
-    def _none(self) -> Found:
+    def _none(self) -> CarriedLoad:
         """Nothing is carried: the nearest is one request at a time."""
-        return Found(Bracket(0.0, 0.0), self._loads.alone(), self._fleet, "objective")
+        return CarriedLoad(Bracket(0.0, 0.0), self._loads.alone(), self._fleet, "objective")
 
     def _metrics(self, ends: Sequence[Sequence[ReplicaSpec]]) -> dict[str, Quantity]:
         """What was found, at the predicted pace and at a slow and a quick one."""

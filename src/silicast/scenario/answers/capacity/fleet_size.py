@@ -11,7 +11,7 @@ import numpy as np
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Quantity
 from silicast.scenario.workloads import CapacityWorkload
-from silicast.serving.capacity.capacity import Loads
+from silicast.serving.capacity.capacity import TrafficLoads
 from silicast.serving.capacity.pool_counts import Counts, CountSearch
 from silicast.serving.simulation.event_loop import ReplicaSpec
 from silicast.serving.simulation.fleet import Fleet
@@ -30,7 +30,9 @@ class FleetSize:
         loads: the traffic, which the choice is to carry; coarse: its part for tries.
     """
 
-    def __init__(self, fleet: Fleet, work: CapacityWorkload, loads: Loads, coarse: Loads) -> None:
+    def __init__(
+        self, fleet: Fleet, work: CapacityWorkload, loads: TrafficLoads, coarse: TrafficLoads
+    ) -> None:
         self._fleet, self._work, self._loads, self._coarse = fleet, work, loads, coarse
         self._search: CountSearch | None = None
 
@@ -92,7 +94,7 @@ class FleetSize:
     ) -> CountSearch:
         """Of numbers of replicas; ``kinds``: the replicas of each pool at another pace."""
 
-        def met(loads: Loads, counts: Counts) -> bool:
+        def met(loads: TrafficLoads, counts: Counts) -> bool:
             simulation = self._fleet.counted(counts).simulation
             specs = None
             if kinds:
@@ -117,7 +119,7 @@ class FleetSize:
 
 
 def of_pools(
-    fleet: Fleet, records: Records, loads: Loads, vary: Mapping[str, Sequence[Any]]
+    fleet: Fleet, records: Records, loads: TrafficLoads, vary: Mapping[str, Sequence[Any]]
 ) -> dict[str, Any]:
     """Of each of several pools its size, how busy it is, and what fewer replicas break.
 

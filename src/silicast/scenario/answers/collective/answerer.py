@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from silicast.communication.collective import CollectiveTimes, collective_times
-from silicast.communication.flows.groups import Groups, Sharing, sharing_of
+from silicast.communication.flows.groups import GroupContention, Groups, sharing_of
 from silicast.communication.topology import Topology
 from silicast.composition.engines.engine import Engine
 from silicast.composition.step.pipes import pipe_parts
@@ -181,7 +181,7 @@ def _why(
     work: CollectiveWorkload,
     latency: Quantity,
     result: CollectiveTimes,
-    sharing: Sharing | None,
+    sharing: GroupContention | None,
     *,
     detailed: bool,
 ) -> dict[str, Any]:
@@ -206,7 +206,9 @@ def _why(
     return why
 
 
-def _pipes(seconds: float, result: CollectiveTimes, sharing: Sharing | None) -> tuple[Part, ...]:
+def _pipes(
+    seconds: float, result: CollectiveTimes, sharing: GroupContention | None
+) -> tuple[Part, ...]:
     """What the time goes to, waiting for other groups last."""
     waited_s = sharing.extra_s if sharing is not None else 0.0
     waited = to_picoseconds(waited_s)

@@ -84,7 +84,7 @@ def _wrong(message: str) -> SilicastError:
 
 @final
 @dataclass(frozen=True)
-class Peer:
+class AstraSimTime:
     """What ASTRA-sim prints for one collective.
 
     Attributes:
@@ -101,7 +101,7 @@ class Peer:
 
 def astra_points(
     op: str, sizes: tuple[int, ...], network: Path, system: Path
-) -> tuple[int, list[Peer]]:
+) -> tuple[int, list[AstraSimTime]]:
     """The number of NPUs, and ASTRA-sim's times of an operation, from its own files.
 
     Raises:
@@ -113,7 +113,7 @@ def astra_points(
     joined, layer = read_network(network), read_system(system)
     aware = "aware" in backends_of(joined)
     items = [
-        Peer(
+        AstraSimTime(
             size,
             whole_bytes(op, size, joined.npus),
             astra_time(op, size, joined, layer) if aware else None,

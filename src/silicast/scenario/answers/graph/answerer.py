@@ -15,7 +15,7 @@ from silicast.composition.passes.training_step import (
     with_update,
 )
 from silicast.composition.power.energy import work_energy
-from silicast.composition.timeline.trace_events import Trace
+from silicast.composition.timeline.trace_events import PredictedTimeline
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Quantity, Tier
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
@@ -80,7 +80,7 @@ class GraphAnswerer(Answerer):
             return trace_answer(scenario)
         return _answer(pass_of(scenario), bound_only=scenario.raw.tier == "bound")
 
-    def trace(self, scenario: Scenario) -> Trace:
+    def trace(self, scenario: Scenario) -> PredictedTimeline:
         if is_execution_trace(scenario):
             from silicast.scenario.resolving.execution_trace import trace_timeline
 

@@ -31,7 +31,7 @@ from silicast.workload.models.model import ModelConfig
 
 if TYPE_CHECKING:
     from silicast.composition.passes.static_batch import BatchSteps
-    from silicast.composition.timeline.trace_events import Trace
+    from silicast.composition.timeline.trace_events import PredictedTimeline
     from silicast.workload.frameworks.eager import Framework
 
 MILLI = 1e3
@@ -56,7 +56,7 @@ class InferenceAnswerer(Answerer):
         evaluated together.
         """
         table: dict[int, Answer | SilicastError] = {}
-        groups: dict[Deployment, list[tuple[int, _Prepared]]] = {}
+        groups: dict[Deployment, list[tuple[int, _ResolvedBatch]]] = {}
         for index, scenario in enumerate(scenarios):
             try:
                 one = _prepared(scenario)
@@ -74,7 +74,7 @@ class InferenceAnswerer(Answerer):
                         table[index] = error
         return [table[index] for index in range(len(scenarios))]
 
-    def trace(self, scenario: Scenario) -> Trace:
+    def trace(self, scenario: Scenario) -> PredictedTimeline:
         """See :class:`~silicast.scenario.answerer.Answerer`: prefill and the first decode steps."""
         from silicast.composition.timeline.trace import trace_static_batch
 
@@ -87,7 +87,7 @@ class InferenceAnswerer(Answerer):
 
 @final
 @dataclass(frozen=True)
-class _Prepared:
+class _ResolvedBatch:
     """A scenario, what runs it, and what must be known of that."""
 
     scenario: Scenario
@@ -101,7 +101,7 @@ class _Prepared:
 _Steps = tuple["BatchSteps", "BatchSteps"]
 
 
-def _prepared(scenario: Scenario) -> _Prepared:
+def _prepared(scenario: Scenario) -> _ResolvedBatch:
     work = scenario.workload
     assert isinstance(work, InferenceWorkload)
     deployment, framework, warnings = batch_deployment(scenario)
@@ -113,10 +113,10 @@ def _prepared(scenario: Scenario) -> _Prepared:
             hint="1 = the pass over the input alone",
         )
     warnings += _too_long(deployment.model, max(lengths), work.output_len)
-    return _Prepared(scenario, work, deployment, framework, lengths, warnings)
+    return _ResolvedBatch(scenario, work, deployment, framework, lengths, warnings)
 
 
-def _answered(one: _Prepared, steps: _Steps | None = None) -> Answer:
+def _answered(one: _ResolvedBatch, steps: _Steps | None = None) -> Answer:
     """The answer; ``steps``: those of its batch, if they are known."""
     deployment, lengths, warnings = one.deployment, one.lengths, list(one.warnings)
     static_batch = predict_static_batch(
@@ -142,9 +142,9 @@ def _answered(one: _Prepared, steps: _Steps | None = None) -> Answer:
     return reply
 
 
-def _parts(group: list[tuple[int, _Prepared]]) -> Iterator[list[tuple[int, _Prepared]]]:
+def _parts(group: list[tuple[int, _ResolvedBatch]]) -> Iterator[list[tuple[int, _ResolvedBatch]]]:
     """A group cut so that its states hold at most :data:`MOST_LENGTHS` sequences together."""
-    part: list[tuple[int, _Prepared]] = []
+    part: list[tuple[int, _ResolvedBatch]] = []
     size = 0
     for each in group:
         current = len(each[1].lengths) * (1 + min(each[1].work.output_len, MAX_EVALUATED_STEPS))
@@ -156,7 +156,7 @@ def _parts(group: list[tuple[int, _Prepared]]) -> Iterator[list[tuple[int, _Prep
     yield part
 
 
-def _steps_of(part: Sequence[_Prepared]) -> Sequence[_Steps | None]:
+def _steps_of(part: Sequence[_ResolvedBatch]) -> Sequence[_Steps | None]:
     """The steps of batches of one deployment; None where each must find its own."""
     if len(part) == 1 or part[0].framework is not None:
         return [None] * len(part)

@@ -13,7 +13,7 @@ from silicast.composition.passes.deployment import Deployment
 from silicast.composition.passes.static_batch import batch_memory
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Quantity
-from silicast.exploration.carried import Carried, Demand, fewest_devices
+from silicast.exploration.carried import Carried, UserDemand, fewest_devices
 from silicast.exploration.prices import Price, PriceList
 from silicast.exploration.smallest_plan import smallest_plan
 from silicast.hardware.catalog import device_of
@@ -124,7 +124,7 @@ def carrying(
                 deployment, warnings = _deployment(ready)
                 work = ready.workload
                 assert isinstance(work, InferenceWorkload)
-                demand = Demand(
+                demand = UserDemand(
                     users, 1.0 / tokens_per_user_s, max(lengths_of(work)), work.output_len
                 )
                 result = fewest_devices(deployment, demand, searches=searches)
@@ -138,7 +138,7 @@ def carrying(
             yield _priced(Candidate(label, tree, _answer(result, demand, warnings)), prices)
 
 
-def _answer(static_batch: Carried, demand: Demand, warnings: Sequence[str]) -> Answer:
+def _answer(static_batch: Carried, demand: UserDemand, warnings: Sequence[str]) -> Answer:
     loop, deployment = static_batch.loop, static_batch.deployment
     rate, gpus = static_batch.tokens_per_s, static_batch.gpus.estimate
     wait_s = loop.prompt_wait_s()

@@ -39,7 +39,7 @@ from silicast.scenario.resolve import (
 from silicast.scenario.resolving.measured import calibrated_by
 from silicast.workload.graphs.op import Op, OpBatch
 from silicast.workload.libraries.catalog import library
-from silicast.workload.libraries.library_file import Facts
+from silicast.workload.libraries.library_file import RuleFacts
 
 MICRO = 1e6
 MILLI = 1e3
@@ -64,7 +64,7 @@ STATED = {"version": "library_version", "kernel": "variant"}
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Prepared:
+class _ResolvedKernel:
     """A case with its names resolved."""
 
     op: Op
@@ -94,7 +94,7 @@ class KernelAnswerer(Answerer):
     def answer_many(self, scenarios: Sequence[Scenario]) -> list[Answer | SilicastError]:
         """All cases of a device in one vectorised call, which changes no answer."""
         items: list[Answer | SilicastError | None] = [None] * len(scenarios)
-        by_device: dict[tuple[Device, Evidence], list[tuple[int, _Prepared]]] = {}
+        by_device: dict[tuple[Device, Evidence], list[tuple[int, _ResolvedKernel]]] = {}
         for i, scenario in enumerate(scenarios):
             try:
                 case = _prepare(scenario)
@@ -111,14 +111,14 @@ class KernelAnswerer(Answerer):
         return [row for row in items if row is not None]
 
 
-def _answers(cases: list[_Prepared]) -> list[Answer | SilicastError]:
+def _answers(cases: list[_ResolvedKernel]) -> list[Answer | SilicastError]:
     """Answers of cases of one device."""
     result = _times(cases)
     remark = _idle_names(cases, result)
     return [_guarded(*each) for each in zip(cases, result, remark, strict=True)]
 
 
-def _times(cases: list[_Prepared]) -> list[KernelTime | SilicastError]:
+def _times(cases: list[_ResolvedKernel]) -> list[KernelTime | SilicastError]:
     """Times of cases of one device; if one of them is refused, each is asked on its own."""
     try:
         return list(times([case.op for case in cases], cases[0].device, cases[0].evidence))
@@ -137,7 +137,9 @@ def _times(cases: list[_Prepared]) -> list[KernelTime | SilicastError]:
     return [table[i] for i in range(len(cases))]
 
 
-def _idle_names(cases: list[_Prepared], items: list[KernelTime | SilicastError]) -> list[list[str]]:
+def _idle_names(
+    cases: list[_ResolvedKernel], items: list[KernelTime | SilicastError]
+) -> list[list[str]]:
     """Warnings of texts that change nothing about each case's time."""
     remarks: list[list[str]] = [[] for _ in cases]
     for name, field in STATED.items():
@@ -166,14 +168,14 @@ def _is_asked(op: Op, name: str) -> bool:
     return bool(getattr(variant, name))
 
 
-def _without(case: _Prepared, name: str) -> _Prepared:
+def _without(case: _ResolvedKernel, name: str) -> _ResolvedKernel:
     current = case.op.variant
     variant = replace(current, version="") if name == "version" else replace(current, kernel="")
     return replace(case, op=replace(case.op, variant=variant))
 
 
 def _guarded(
-    case: _Prepared, time: KernelTime | SilicastError, remarks: list[str]
+    case: _ResolvedKernel, time: KernelTime | SilicastError, remarks: list[str]
 ) -> Answer | SilicastError:
     if isinstance(time, SilicastError):
         return time
@@ -183,7 +185,7 @@ def _guarded(
         return error
 
 
-def _prepare(scenario: Scenario) -> _Prepared:
+def _prepare(scenario: Scenario) -> _ResolvedKernel:
     raw, kernel = scenario.raw, scenario.kernel
     assert kernel is not None
     refuse_unmodelled(scenario, "speculative", "lora", "colocation", "pools", "links")
@@ -192,7 +194,7 @@ def _prepare(scenario: Scenario) -> _Prepared:
     warnings = [*ignored(scenario, *UNUSED), *kernel.warnings]
     warnings += [f"{name} is not modelled and changes nothing" for name in kernel.words]
     warnings += [*namesake_warnings(device), *limit_warnings(scenario)]
-    facts = Facts.from_variant(kernel.op.variant, device.architecture)
+    facts = RuleFacts.from_variant(kernel.op.variant, device.architecture)
     positions = library(facts.library).runs_on
     if not runs_on(device, positions):
         message = ELSEWHERE.format(facts.library, device.name, listed(positions), "its kernels")
@@ -219,7 +221,7 @@ def _prepare(scenario: Scenario) -> _Prepared:
             limit_w = raw.limits.power_w
         elif not states_energy(device):
             warnings.append(POWER_NOT_MODELLED)
-    return _Prepared(
+    return _ResolvedKernel(
         op=kernel.op,
         device=device,
         bound_only=raw.tier == "bound",
@@ -284,7 +286,7 @@ def _is_size(value: object) -> TypeGuard[int]:
     return isinstance(value, int)
 
 
-def _answer(case: _Prepared, time: KernelTime) -> Answer:
+def _answer(case: _ResolvedKernel, time: KernelTime) -> Answer:
     if not time.bound_s > 0.0:
         raise not_yet(f"{case.op.family} kernels of this size", "workload.kernel")
     latency, tier = _latency(case, time)
@@ -318,7 +320,7 @@ def _answer(case: _Prepared, time: KernelTime) -> Answer:
     )
 
 
-def _memory(case: _Prepared) -> dict[str, Quantity]:
+def _memory(case: _ResolvedKernel) -> dict[str, Quantity]:
     """Most that is allocated at once, of ops that providers run as chains of kernels."""
     model = implementation_of(case.op, case.device)
     if not isinstance(model, ChainedKernel):
@@ -336,13 +338,13 @@ def _within(energy: Quantity, most: float) -> Quantity:
     return Quantity(energy.estimate, energy.p05, high)
 
 
-def _latency(case: _Prepared, time: KernelTime) -> tuple[Quantity, Tier]:
+def _latency(case: _ResolvedKernel, time: KernelTime) -> tuple[Quantity, Tier]:
     if case.bound_only:
         return Quantity(time.bound_s, time.bound_s, time.p95_s), "bound"
     return Quantity(time.estimate_s, time.p05_s, time.p95_s), time.tier
 
 
-def _why(case: _Prepared, time: KernelTime, latency: Quantity) -> dict[str, Any]:
+def _why(case: _ResolvedKernel, time: KernelTime, latency: Quantity) -> dict[str, Any]:
     part = Part(
         name=case.op.family,
         exposed_ps=to_picoseconds(latency.estimate),
@@ -376,5 +378,5 @@ def _why(case: _Prepared, time: KernelTime, latency: Quantity) -> dict[str, Any]
     return why
 
 
-def _clock_mhz(case: _Prepared, time: KernelTime) -> float:
+def _clock_mhz(case: _ResolvedKernel, time: KernelTime) -> float:
     return case.device.clocks.boost_hz * time.clock_share / 1e6

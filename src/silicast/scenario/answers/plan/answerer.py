@@ -7,18 +7,31 @@ from typing import Any, ClassVar, final
 from silicast.composition.passes.training_step import Batch
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
-from silicast.distributed.search.candidates import FIELDS, RECOMPUTES, Candidates, Space, candidates
-from silicast.distributed.search.search import FINALISTS, Finalist, Found, search, why_slower, words
+from silicast.distributed.search.candidates import (
+    FIELDS,
+    RECOMPUTES,
+    CandidatePlans,
+    PlanSpace,
+    candidates,
+)
+from silicast.distributed.search.search import (
+    FINALISTS,
+    Finalist,
+    PlanSearchResult,
+    search,
+    why_slower,
+    words,
+)
 from silicast.distributed.search.search_file import SearchFile
 from silicast.scenario.answer import Answer
 from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.answers.plan.search_inputs import search_inputs
 from silicast.scenario.answers.training.answerer import answer_of
 from silicast.scenario.answers.training.training_memory import needed_bytes
-from silicast.scenario.answers.training.training_runs import Prepared, TrainingRun, prepared
+from silicast.scenario.answers.training.training_runs import PreparedTraining, TrainingRun, prepared
 from silicast.scenario.decode import Scenario
 from silicast.scenario.road import PARTS, not_yet_of
-from silicast.scenario.watch import Watch
+from silicast.scenario.watch import ProgressWatch
 from silicast.scenario.workloads import PlanWorkload
 
 SHOWN = 12
@@ -38,13 +51,13 @@ class PlanAnswerer(Answerer):
     def answer(self, scenario: Scenario) -> Answer:
         return best_plan(scenario)[0]
 
-    def watched(self, scenario: Scenario, watch: Watch) -> Answer:
+    def watched(self, scenario: Scenario, watch: ProgressWatch) -> Answer:
         return best_plan(scenario, watch)[0]
 
 
 def best_plan(
-    scenario: Scenario, watch: Watch | None = None, finalists: int = FINALISTS
-) -> tuple[Answer, Found]:
+    scenario: Scenario, watch: ProgressWatch | None = None, finalists: int = FINALISTS
+) -> tuple[Answer, PlanSearchResult]:
     """The answer to a search, and every plan that it predicted.
 
     Args:
@@ -53,7 +66,7 @@ def best_plan(
     Raises:
         SilicastError: nothing is legal, or nothing fits; the file is of another search.
     """
-    told = watch or Watch()
+    told = watch or ProgressWatch()
     work = scenario.workload
     assert isinstance(work, PlanWorkload)
     if work.training is None:
@@ -86,7 +99,7 @@ def best_plan(
         pinned["recompute"] = RECOMPUTES.index(requested.recompute)
     gpus = scenario.raw.cluster.gpus if scenario.raw.cluster is not None else None
     legal = candidates(
-        Space(
+        PlanSpace(
             rank.deployment.model,
             gpus or links.gpus,
             max(links.domain, links.gpus_per_node),
@@ -103,7 +116,7 @@ def best_plan(
     usable = deployment.device.dram.capacity_bytes * deployment.engine.memory.usable_fraction
     bits = requested.overlap.gradient_bits
 
-    def needed(plans: Candidates) -> F64:
+    def needed(plans: CandidatePlans) -> F64:
         return needed_bytes(rank, requested.optimizer, bits, plans)
 
     match = search(
@@ -113,7 +126,7 @@ def best_plan(
     return answer_of(scenario, _run(requested, match), more=_candidates(match)), match
 
 
-def _run(requested: Prepared, result: Found) -> TrainingRun:
+def _run(requested: PreparedTraining, result: PlanSearchResult) -> TrainingRun:
     best = result.finalists[0]
     batch = Batch(best.rank.seq_len, best.rank.micro_batch, best.micro_batches)
     return TrainingRun(
@@ -127,7 +140,7 @@ def _run(requested: Prepared, result: Found) -> TrainingRun:
     )
 
 
-def _candidates(result: Found) -> dict[str, Any]:
+def _candidates(result: PlanSearchResult) -> dict[str, Any]:
     """What else was tried, for an answer's reasons."""
     best = result.finalists[0]
     return {

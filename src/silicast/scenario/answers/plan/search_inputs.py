@@ -10,7 +10,7 @@ import msgspec
 import silicast
 from silicast.core.hashing import content_hash, files_hash
 from silicast.learning.tiers import Evidence
-from silicast.scenario.answers.training.training_runs import Prepared
+from silicast.scenario.answers.training.training_runs import PreparedTraining
 from silicast.scenario.decode import Scenario
 from silicast.scenario.package import package_hash
 
@@ -18,7 +18,7 @@ ANSWER_ONLY = ("id",)
 """Fields of a scenario that only its answer repeats."""
 
 
-def search_inputs(scenario: Scenario, prepared: Prepared) -> dict[str, Any]:
+def search_inputs(scenario: Scenario, prepared: PreparedTraining) -> dict[str, Any]:
     """The scenario, what the files that it names say, and the code and numbers that answer it.
 
     Returns:
@@ -38,7 +38,7 @@ def search_inputs(scenario: Scenario, prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def _resolved(prepared: Prepared) -> str:
+def _resolved(prepared: PreparedTraining) -> str:
     """Of all that is not measured by the user, which the calibrations' files state."""
     deployment = prepared.rank.deployment
     machine = replace(deployment.machine, evidence=Evidence())

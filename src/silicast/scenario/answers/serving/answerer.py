@@ -15,13 +15,13 @@ from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.fleets import fleet_of
 from silicast.scenario.resolving.traffic import traffic_of
 from silicast.scenario.road import PARTS, not_yet_of
-from silicast.scenario.watch import Watch
+from silicast.scenario.watch import ProgressWatch
 from silicast.scenario.workloads import ServingWorkload
 from silicast.serving.capacity.capacity import ALONE, enough_requests
 from silicast.serving.simulation.launch import Expected
 
 if TYPE_CHECKING:
-    from silicast.composition.timeline.trace_events import Trace
+    from silicast.composition.timeline.trace_events import PredictedTimeline
 
 
 @register
@@ -34,9 +34,9 @@ class ServingAnswerer(Answerer):
     task: ClassVar[str] = "serving"
 
     def answer(self, scenario: Scenario) -> Answer:
-        return self.watched(scenario, Watch())
+        return self.watched(scenario, ProgressWatch())
 
-    def watched(self, scenario: Scenario, watch: Watch) -> Answer:
+    def watched(self, scenario: Scenario, watch: ProgressWatch) -> Answer:
         only_bounds = scenario.raw.tier == "bound"
         if scenario.raw.colocation is not None:
             from silicast.scenario.answers.serving.colocated import answer_of
@@ -48,7 +48,7 @@ class ServingAnswerer(Answerer):
         watch.simulated(ready.served)
         return ready.answer(only_bounds=only_bounds)
 
-    def trace(self, scenario: Scenario) -> Trace:
+    def trace(self, scenario: Scenario) -> PredictedTimeline:
         refuse_unmodelled(scenario, "colocation")
         served = prepared(scenario).served
         served.simulate()
@@ -56,7 +56,7 @@ class ServingAnswerer(Answerer):
 
 
 @final
-class Prepared:
+class PreparedServing:
     """A serving scenario, ready to run.
 
     Attributes:
@@ -81,7 +81,7 @@ class Prepared:
         return msgspec.structs.replace(reply, metrics=reply.metrics | power, warnings=remarks)
 
 
-def prepared(scenario: Scenario) -> Prepared:
+def prepared(scenario: Scenario) -> PreparedServing:
     """Requests and replicas of a scenario.
 
     Raises:
@@ -106,7 +106,7 @@ def prepared(scenario: Scenario) -> Prepared:
     remarks = [*warnings, *traffic.remarks, *_too_long(served), *_of_passes(served)]
     remarks += served.launch_remarks()
     remarks += [*_unshared(work, served), *_unrouted(scenario.raw.router or "", served)]
-    return Prepared(served, remarks)
+    return PreparedServing(served, remarks)
 
 
 def _check_generates(served: Served) -> None:

@@ -12,7 +12,7 @@ from silicast.scenario.answer import Answer
 from silicast.scenario.reading.series import series
 from silicast.scenario.set_fields import with_fields
 from silicast.serving.capacity.knee import knee_of
-from silicast.serving.capacity.objective import Objective
+from silicast.serving.capacity.objective import LatencyObjective
 
 FIELD: Final = "--sweep"
 EXAMPLE: Final = "for example rate=1..20 or concurrency=1,2,4..256"
@@ -24,7 +24,7 @@ MOST: Final = 64
 
 @final
 @dataclass(frozen=True)
-class Loads:
+class SweptLoads:
     """Loads in ascending order.
 
     Attributes:
@@ -40,7 +40,7 @@ class Loads:
         return {"kind": kind, FIELDS[self.what]: value if self.what == "rate" else int(value)}
 
     @staticmethod
-    def parse(text: str) -> Loads:
+    def parse(text: str) -> SweptLoads:
         """Loads as a user writes them: values with commas between; two points go on from the two
         values before, by their ratio if the next is the same ratio away, else by their difference,
         and by 1 after a single one.
@@ -48,9 +48,9 @@ class Loads:
         Raises:
             SilicastError: not of that form, no load at all, or more than :data:`MOST`.
 
-        >>> Loads.parse("rate=1..4").values, Loads.parse("concurrency=1,2,4..20").values
+        >>> SweptLoads.parse("rate=1..4").values, SweptLoads.parse("concurrency=1,2,4..20").values
         ((1.0, 2.0, 3.0, 4.0), (1.0, 2.0, 4.0, 8.0, 16.0, 20.0))
-        >>> Loads.parse("rate=0.5,1..3").values
+        >>> SweptLoads.parse("rate=0.5,1..3").values
         (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
         """
         what, equals, words = (part.strip() for part in text.partition("="))
@@ -64,12 +64,12 @@ class Loads:
                 f"{len(values)} loads, and at most {MOST} are swept",
                 "state the step, as rate=1,3..20, or a ratio, as 1,2,4..256",
             )
-        return Loads(what, tuple(values))
+        return SweptLoads(what, tuple(values))
 
 
 @final
 @dataclass(frozen=True)
-class Curve:
+class LoadCurve:
     """Answers of a sweep, as far as it came.
 
     Attributes:
@@ -103,19 +103,19 @@ class Curve:
         if self.what != "rate":
             return None
         for index, (load, answer) in enumerate(self.answered):
-            grows = answer.why["requests"]["queue_growth"] > Objective.growth
+            grows = answer.why["requests"]["queue_growth"] > LatencyObjective.growth
             if grows or load > answer.why["knee"]["most_per_s"]:
                 return index
         return None
 
 
-def with_load(scenario: Mapping[str, Any], loads: Loads, value: float) -> dict[str, Any]:
+def with_load(scenario: Mapping[str, Any], loads: SweptLoads, value: float) -> dict[str, Any]:
     """The scenario at one load."""
     return with_fields(scenario, {"workload.arrival": loads.arrival(value)})
 
 
 def points_of(
-    scenario: Mapping[str, Any], loads: Loads
+    scenario: Mapping[str, Any], loads: SweptLoads
 ) -> Iterator[tuple[float, Answer | SilicastError]]:
     """Answers one by one, each with the same seed; an error of one load ends none of the others,
     but of the first load all.

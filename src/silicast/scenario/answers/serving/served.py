@@ -15,11 +15,11 @@ from silicast.core.prediction import Quantity
 from silicast.scenario.answers.inference.room import served_room
 from silicast.scenario.workloads import SloTable
 from silicast.serving.capacity.knee import estimated_knee
-from silicast.serving.capacity.objective import Objective
+from silicast.serving.capacity.objective import LatencyObjective
 from silicast.serving.capacity.printed_cache import PrintedCache, launch_remarks, printed_cache
 from silicast.serving.capacity.room import room_under
 from silicast.serving.simulation.event_loop import ReplicaSpec, Simulation
-from silicast.serving.simulation.fleet import Fleet, Pool
+from silicast.serving.simulation.fleet import Fleet, ReplicaPool
 from silicast.serving.statistics.energy import log_sd, power
 from silicast.serving.statistics.metrics import (
     QUANTILES,
@@ -37,7 +37,7 @@ from silicast.serving.statistics.use import device_use, limited_by, step_shares
 from silicast.serving.traffic.requests import Requests
 
 if TYPE_CHECKING:
-    from silicast.composition.timeline.trace_events import Trace
+    from silicast.composition.timeline.trace_events import PredictedTimeline
 
 
 @final
@@ -54,7 +54,7 @@ class Served:
         self._first: Records | None = None
 
     @property
-    def entry(self) -> Pool:
+    def entry(self) -> ReplicaPool:
         """The first pool that takes in requests."""
         return self.fleet.entry
 
@@ -170,11 +170,13 @@ class Served:
         return goodput_per_s(records, limits_a_request(limits))
 
     @property
-    def _objective(self) -> Objective:
+    def _objective(self) -> LatencyObjective:
         slo = self.slo or SloTable()
-        return Objective.from_fields({name: getattr(slo, name) for name in slo.__struct_fields__})
+        return LatencyObjective.from_fields(
+            {name: getattr(slo, name) for name in slo.__struct_fields__}
+        )
 
-    def trace(self) -> Trace:
+    def trace(self) -> PredictedTimeline:
         """The timeline of what was simulated."""
         from silicast.serving.statistics.trace import trace_of
 
@@ -250,7 +252,7 @@ class Served:
         ]
 
     @property
-    def _decoder(self) -> Pool:
+    def _decoder(self) -> ReplicaPool:
         """The first pool that decodes."""
         return next((each for each in self.fleet.pools if each.spec.role != "prefill"), self.entry)
 
@@ -323,7 +325,7 @@ class Served:
             )
         ]
 
-    def _verdicts(self, limits: Objective) -> dict[str, dict[str, Any]]:
+    def _verdicts(self, limits: LatencyObjective) -> dict[str, dict[str, Any]]:
         """Statistic -> its limit, its value and whether it is kept."""
         verdicts = {}
         for name, value in limits.values(self.records).items():
@@ -341,10 +343,11 @@ def _rate(times_ns: I64) -> float:
     return (len(times_ns) - 1) * 1e9 / span_ns if span_ns else 0.0
 
 
-def limits_a_request(limits: Objective) -> dict[str, float]:
+def limits_a_request(limits: LatencyObjective) -> dict[str, float]:
     """Latency -> the lowest limit on a request or on a quantile, milliseconds.
 
-    >>> limits = Objective.from_fields({"ttft_ms": 500.0, "ttft_p99_ms": 400.0, "e2e_mean_ms": 1.0})
+    >>> limits = LatencyObjective.from_fields({"ttft_ms": 500.0, "ttft_p99_ms": 400.0,
+    ...     "e2e_mean_ms": 1.0})
     >>> limits_a_request(limits)
     {'ttft': 400.0}
     """

@@ -32,7 +32,7 @@ from silicast.scenario.uncertainty import uncertainty_of
 from silicast.serving.simulation.adapters import AdaptedPrices
 from silicast.serving.simulation.drafting import SpeculativePrices
 from silicast.serving.simulation.event_loop import ReplicaSpec
-from silicast.serving.simulation.fleet import Fleet, Pool
+from silicast.serving.simulation.fleet import Fleet, ReplicaPool
 from silicast.serving.simulation.replica import Role
 from silicast.serving.simulation.speculation import Acceptance
 from silicast.serving.statistics.records import Records
@@ -109,7 +109,7 @@ class Simulated:
             kind: each.prediction(each.part(kind)) for kind, each in self._breakdowns.items()
         }
 
-    def _pool_of(self, kind: Kind) -> Pool:
+    def _pool_of(self, kind: Kind) -> ReplicaPool:
         """The pool that spends the most time in steps of a kind."""
         table = self.records.log.table()
         start, end, prompts, replica = columns(table, "start_ns", "end_ns", "prompts", "replica")

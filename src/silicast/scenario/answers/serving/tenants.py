@@ -18,17 +18,17 @@ from silicast.hardware.partitions import chosen_profiles, fewer_cores, isolated,
 from silicast.hardware.platforms import listed, runs_on
 from silicast.scenario.answerer import refuse_unmodelled
 from silicast.scenario.decode import Scenario
-from silicast.scenario.resolving.deployments import Pool as Deployed
+from silicast.scenario.resolving.deployments import ScenarioPool as Deployed
 from silicast.scenario.resolving.deployments import pools_of
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.schema import ColocationTable
 from silicast.serving.simulation.colocation import Colocation, Tenant
 from silicast.serving.simulation.deploy import replica_spec
 from silicast.serving.simulation.event_loop import ReplicaSpec
-from silicast.serving.simulation.fleet import Fleet, Pool
+from silicast.serving.simulation.fleet import Fleet, ReplicaPool
 from silicast.serving.simulation.launch import Expected
 from silicast.serving.simulation.routers import LeastLoaded, RoundRobin
-from silicast.serving.simulation.sharing import Law, Slices, Together
+from silicast.serving.simulation.sharing import Law, TimeSlicing, Together
 from silicast.serving.statistics.records import Records
 from silicast.serving.traffic.requests import Requests
 
@@ -65,7 +65,7 @@ class Neighbour:
 
 @final
 @dataclass(frozen=True)
-class Shared:
+class SharedDevices:
     """Models on shared devices.
 
     Attributes:
@@ -100,7 +100,7 @@ class Shared:
         return Colocation(tenants, self.law).run()
 
 
-def shared_of(scenario: Scenario, expected: Expected) -> tuple[Shared, list[str]]:
+def shared_of(scenario: Scenario, expected: Expected) -> tuple[SharedDevices, list[str]]:
     """The models of a scenario with ``colocation``, and what was assumed.
 
     Args:
@@ -150,7 +150,7 @@ def shared_of(scenario: Scenario, expected: Expected) -> tuple[Shared, list[str]
     else:
         parts, slices = [(device, share) for share in shares], known.time_slice
         weights = tuple(share * len(shares) / sum(shares) for share in shares)
-        law = Slices(weights, slices.switch_s(device) * 1e9, slices.slice_us * 1e3)
+        law = TimeSlicing(weights, slices.switch_s(device) * 1e9, slices.slice_us * 1e3)
         log_sd = slices.log_sd
         if max(shares) - min(shares) > ROUNDING:
             remarks.append(
@@ -161,7 +161,7 @@ def shared_of(scenario: Scenario, expected: Expected) -> tuple[Shared, list[str]
         _neighbour(name, pool, expected, *part)
         for (name, pool), part in zip(pools.items(), parts, strict=True)
     )
-    return Shared(table.mode, result, law, log_sd), remarks
+    return SharedDevices(table.mode, result, law, log_sd), remarks
 
 
 def _neighbour(
@@ -186,8 +186,8 @@ def _neighbour(
         spec = replace(spec, prices=SlowerPrices(spec.prices, whole.prices))
     return Neighbour(
         name,
-        Fleet((Pool(beside, spec, pool.count),), router),
-        Fleet((Pool(deployment, whole, pool.count),), router),
+        Fleet((ReplicaPool(beside, spec, pool.count),), router),
+        Fleet((ReplicaPool(deployment, whole, pool.count),), router),
         part.cores / deployment.device.cores,
         part.name.removeprefix(deployment.device.name).strip(),
     )

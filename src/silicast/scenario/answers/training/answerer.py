@@ -7,7 +7,7 @@ from typing import Any, ClassVar, final
 
 from silicast.composition.errors.assumed_structure import with_assumed_structure
 from silicast.composition.power.energy import work_energy
-from silicast.composition.timeline.trace_events import Trace
+from silicast.composition.timeline.trace_events import PredictedTimeline
 from silicast.core.dtypes import RECIPES
 from silicast.core.prediction import Quantity, Tier
 from silicast.distributed.pipeline.bubble_advice import bubble_advice
@@ -41,7 +41,7 @@ class TrainingAnswerer(Answerer):
     def answer(self, scenario: Scenario) -> Answer:
         return answer_of(scenario, run_of(scenario), bound_only=scenario.raw.tier == "bound")
 
-    def trace(self, scenario: Scenario) -> Trace:
+    def trace(self, scenario: Scenario) -> PredictedTimeline:
         """See :class:`~silicast.scenario.answerer.Answerer`: the ranks of a pipeline, or some
         micro-batches of one device, and the update.
         """

@@ -16,7 +16,7 @@ from silicast.core.prediction import Quantity
 from silicast.distributed.pipeline.stalls import Checkpoint
 from silicast.distributed.step.reliability import DAY_S, HOUR_S, Failures, best_interval_s
 from silicast.distributed.step.slowed import slowed_steps
-from silicast.distributed.step.variation import Spread
+from silicast.distributed.step.variation import Dispersion
 from silicast.scenario.answers.training.training_memory import checkpoint_size
 from silicast.scenario.answers.training.training_runs import TrainingRun
 from silicast.scenario.decode import Scenario
@@ -175,8 +175,8 @@ def _with_checkpoints(
     return Failures(mtbf_s, one.stall_s(interval), restart_s, interval), not intervals
 
 
-def _spread(slow: SlowTable) -> Spread:
-    return Spread(0.0, slow.fraction, slow.slowdown)
+def _spread(slow: SlowTable) -> Dispersion:
+    return Dispersion(0.0, slow.fraction, slow.slowdown)
 
 
 def _failures(stated: FailureTable, gpus: int) -> Failures:

@@ -12,11 +12,11 @@ from silicast.composition.passes.training_step import TrainingStep
 from silicast.core.numerics import F64
 from silicast.core.prediction import Quantity
 from silicast.distributed.memory.memory import RankMemory, Rules, checkpoint_bytes, rows_memory
-from silicast.distributed.memory.memory_rows import Rows
+from silicast.distributed.memory.memory_rows import PipelineRanks
 from silicast.distributed.memory.memory_search import OFFLOAD, candidates_memory, remedies
 from silicast.distributed.pipeline.chunk import Rank
 from silicast.distributed.pipeline.chunk_bounds import chunk_bounds
-from silicast.distributed.search.candidates import Candidates
+from silicast.distributed.search.candidates import CandidatePlans
 from silicast.distributed.step.partial_recompute import mixed_memory
 from silicast.distributed.step.step import schedule_of
 
@@ -141,7 +141,7 @@ def rank_memory(
     order = schedule_of(rank).order(plan.pp, micro_batches, plan.virtual_stages)
     bounds = chunk_bounds(deployment.model.layers, order.placement.stages)
     chunks = [[bounds[stage] for stage in row] for row in order.placement.stage.tolist()]
-    rows = Rows.from_model(
+    rows = PipelineRanks.from_model(
         deployment.model,
         plan,
         rank.seq_len,
@@ -155,7 +155,7 @@ def rank_memory(
     )
 
 
-def needed_bytes(rank: Rank, optimizer: str, gradient_bits: int, plans: Candidates) -> F64:
+def needed_bytes(rank: Rank, optimizer: str, gradient_bits: int, plans: CandidatePlans) -> F64:
     """Of the fullest rank of each plan, shape (n,)."""
     return candidates_memory(plans, _rules(rank, optimizer, gradient_bits, "none"))
 

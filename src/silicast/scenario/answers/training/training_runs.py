@@ -22,7 +22,7 @@ from silicast.core.prediction import Prediction
 from silicast.distributed.memory.offload import Offload
 from silicast.distributed.pipeline.chunk import Rank
 from silicast.distributed.pipeline.stalls import Loading
-from silicast.distributed.ranks.adapters import Adapters
+from silicast.distributed.ranks.adapters import RankAdapters
 from silicast.distributed.ranks.expert_capacity import Capacity
 from silicast.distributed.ranks.expert_ranks import own_tokens
 from silicast.distributed.ranks.plan import TrainingPlan
@@ -180,7 +180,7 @@ class TrainingRun:
 
 @final
 @dataclass(frozen=True)
-class Prepared:
+class PreparedTraining:
     """What a scenario asks for, before it is predicted.
 
     Attributes:
@@ -292,7 +292,7 @@ def run_of(scenario: Scenario) -> TrainingRun:
     return prepared(scenario, work).run()
 
 
-def prepared(scenario: Scenario, work: TrainingWorkload) -> Prepared:
+def prepared(scenario: Scenario, work: TrainingWorkload) -> PreparedTraining:
     """What a scenario asks for.
 
     Raises:
@@ -318,7 +318,7 @@ def prepared(scenario: Scenario, work: TrainingWorkload) -> Prepared:
         _offload(work),
         _capacity(deployment, plan, work),
     )
-    return Prepared(
+    return PreparedTraining(
         rank,
         work,
         update_rule(work.optimizer or DEFAULT_OPTIMIZER),
@@ -416,7 +416,7 @@ def _routed(deployment: Deployment, work: TrainingWorkload) -> Deployment:
     return replace(deployment, model=replace(deployment.model, moe=replace(moe, routing=routing)))
 
 
-def _adapters(scenario: Scenario, work: TrainingWorkload) -> Adapters | None:
+def _adapters(scenario: Scenario, work: TrainingWorkload) -> RankAdapters | None:
     table = scenario.raw.lora
     if work.task != "lora":
         return None
@@ -429,7 +429,7 @@ def _adapters(scenario: Scenario, work: TrainingWorkload) -> Adapters | None:
         if name not in PRODUCTS:
             raise unknown_name(f"no product {name!r:.40}", "lora.targets", ", ".join(PRODUCTS))
         products += PRODUCTS[name]
-    return Adapters(table.rank, tuple(dict.fromkeys(products)))
+    return RankAdapters(table.rank, tuple(dict.fromkeys(products)))
 
 
 def _checked(deployment: Deployment, work: TrainingWorkload) -> list[str]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer, Belief
-from silicast.scenario.answers.serving.load_sweep import MOST, Curve, Loads
+from silicast.scenario.answers.serving.load_sweep import MOST, LoadCurve, SweptLoads
 
 
 @pytest.mark.parametrize(
@@ -24,17 +24,17 @@ from silicast.scenario.answers.serving.load_sweep import MOST, Curve, Loads
     ],
 )
 def test_loads_go_on_as_they_began(text: str, values: list[float]) -> None:
-    assert list(Loads.parse(text).values) == list(values)
+    assert list(SweptLoads.parse(text).values) == list(values)
 
 
 @given(st.text("0123456789.,=rateconcurrency ", max_size=24))
 def test_any_text_is_loads_or_an_error_with_an_example(text: str) -> None:
-    loads: Loads | SilicastError
+    loads: SweptLoads | SilicastError
     try:
-        loads = Loads.parse(text)
+        loads = SweptLoads.parse(text)
     except SilicastError as error:
         loads = error
-    if isinstance(loads, Loads):
+    if isinstance(loads, SweptLoads):
         assert 0 < len(loads.values) <= MOST
         assert list(loads.values) == sorted(set(loads.values))
     else:
@@ -55,12 +55,14 @@ def answer(rate: float, wait_ms: float, growth: float = 0.0) -> Answer:
 def test_the_knee_is_inside_and_a_load_that_is_not_answered_is_full() -> None:
     loads = [2.0, 4.0, 6.0, 8.0]
     queue = [answer(r, 1e3 / (1 - r / 10)) for r in loads]
-    curve = Curve("rate", (*zip(loads, queue, strict=True), (9.0, answer(8.1, 9e4, growth=0.1))))
+    curve = LoadCurve(
+        "rate", (*zip(loads, queue, strict=True), (9.0, answer(8.1, 9e4, growth=0.1)))
+    )
     assert curve.knee is not None
     assert curve.answered[curve.knee][0] == 4.0
     assert curve.saturated == 4
-    assert Curve("rate", curve.points[:2]).knee is None
-    assert Curve("rate", curve.points[2:4]).saturated is None
-    above = Curve("rate", ((9.5, answer(9.5, 1e3)),))
+    assert LoadCurve("rate", curve.points[:2]).knee is None
+    assert LoadCurve("rate", curve.points[2:4]).saturated is None
+    above = LoadCurve("rate", ((9.5, answer(9.5, 1e3)),))
     assert above.saturated == 0
-    assert Curve("concurrency", above.points).saturated is None
+    assert LoadCurve("concurrency", above.points).saturated is None
