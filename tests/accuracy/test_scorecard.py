@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lab.scorecard.committed import FOLDER, page_of, stale, summary_of
-from lab.scorecard.costs import is_quick
+from lab.scorecard.costs import costs, is_quick
 from lab.scorecard.results import threshold_failures
 from lab.scorecard.run import run
 from lab.scorecard.suite import data_if_there, suite_facts, suites
@@ -31,10 +31,19 @@ MAPPED = {"accelerator", "training"}
 TRACED = {"vision": ("torch", "timm"), "diffusion": ("torch", "diffusers", "transformers")}
 """Suites that trace programs first: packages that they need. Minutes, as long as none is kept."""
 
+LONGEST_SAMPLE_S = 6.0
+"""CPU seconds on record for a sample. Longer ones are left to `make test-full`: what a result was
+computed from is compared for every quick suite, in `make test` too.
+"""
+
+
+def sampled_in_full_only(name: str) -> bool:
+    slow = {*FITS_ANEW, *SIMULATED, *MAPPED, *TRACED}
+    return name in slow or costs().suites[name].seconds(SAMPLE_ROWS) > LONGEST_SAMPLE_S
+
+
 SAMPLED = [
-    pytest.param(name, marks=pytest.mark.full)
-    if name in {*FITS_ANEW, *SIMULATED, *MAPPED, *TRACED}
-    else name
+    pytest.param(name, marks=pytest.mark.full) if sampled_in_full_only(name) else name
     for name in sorted(suite_facts())
 ]
 
