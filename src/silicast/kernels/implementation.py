@@ -38,8 +38,11 @@ from silicast.kernels.physics.measured_range import domain_of, extrapolation_log
 from silicast.kernels.physics.unseen import SEEN, Unseen, unseen_errors, was_measured
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
-NO_BOUND = ("launch", "power")
-"""Resources that a kernel waits for and that set no bound on how quickly its work can be done."""
+NO_BOUND = frozenset(
+    ("launch", "power", "traffic", "vector", "units", "array_fill", "ramp", "chip_memory")
+)
+"""Resources that a kernel waits for and that set no bound on how quickly its work can be done:
+what a mapping onto a design makes of it, another could do without."""
 
 
 @final

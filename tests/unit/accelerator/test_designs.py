@@ -95,6 +95,30 @@ def test_a_systolic_array_takes_what_scale_sim_says() -> None:
         assert result.cycles[0] == folds * (2 * rows + columns + m - 2)
 
 
+@pytest.mark.parametrize(("m", "fold"), [(16, 16), (8, 8), (3, 8), (1, 8)])
+def test_two_buffers_load_the_next_fold_behind_the_work(m: int, fold: int) -> None:
+    """Of F folds all but the last take the longer of their T steps and the R rows of the next."""
+    rows, columns = 8, 4
+    table = read_toml(CATALOG / DESIGNS / "systolic-128.toml")
+    for level in table["level"]:
+        level.pop("port", None)
+        if level["name"] == "array":
+            level["mesh"] = [rows, columns]
+        if level["name"] == "register":
+            level |= {"capacity_words": 2, "buffers": 2}
+    chip = build(table).architecture
+    einsum = matmul(m=m, n=40, k=24)
+    nest = LoopNest(
+        (
+            Loop("dram", "N", 10), Loop("buffer", "K", 3), Loop("buffer", "M", m),
+            Loop("array", "K", rows, 0), Loop("array", "N", columns, 1),
+        ),
+        {},
+    )  # fmt: skip
+    result = cost(einsum, chip, MappingBatch.from_nest(nest, einsum, chip))
+    assert result.cycles[0] == rows + 29 * fold + m + rows + columns - 2
+
+
 def test_words_of_the_command_line_name_a_task() -> None:
     task = task_of("eyeriss", "conv2d", ["c=3", "m=8", "p=4", "q=4", "r=3", "s=3", "stride=2"])
     assert task.einsum.points == 3 * 8 * 16 * 9

@@ -62,7 +62,7 @@ class FormulaLayout:
     memories: int
     tensors: int
 
-    CYCLES, UNIT_CYCLES, ENERGY, PORTS = 0, 1, 2, 3
+    CYCLES, UNIT_CYCLES, MARCH_CYCLES, LOADING_CYCLES, EXPOSED_CYCLES, ENERGY, PORTS = range(7)
 
     @staticmethod
     def from_einsum(arch: Architecture, einsum: Einsum) -> FormulaLayout:
@@ -163,6 +163,9 @@ def row_of(cost: MappingCost) -> list[Number]:
     return [
         cost.cycles,
         ceil(steps / cost.architecture.compute.per_cycle),
+        cost.march_cycles,
+        cost.loading_cycles,
+        cost.exposed_cycles,
         cost.energy_pj,
         *cost.port_cycles.values(),
         *(sum(row, start=0.0) for row in cost.words),

@@ -43,6 +43,9 @@ class MappingCost:
         zeros: what is left of it once zeros are left out; None where the design knows of none.
         points: multiplications, (mappings,).
         port_cycles: cycles of each port of each memory, (memory, port) -> array over mappings.
+        march_cycles: in which systolic meshes are loaded, filled and emptied while no unit works,
+            (mappings,).
+        loading_cycles: that they take alone, units at work or not, (mappings,).
         exposed_cycles: of fills and drains that nothing overlaps, and of ramps, (mappings,).
         cycles: of the whole, (mappings,).
         access_pj: energy of accesses, (memories, tensors, mappings).
@@ -58,6 +61,8 @@ class MappingCost:
     zeros: SparseTraffic | None
     points: F64
     port_cycles: dict[tuple[str, str], F64]
+    march_cycles: F64
+    loading_cycles: F64
     exposed_cycles: F64
     cycles: F64
     access_pj: F64
@@ -181,9 +186,10 @@ def cost_of(
     points = float(einsum.points) if sizes is None else math.prod(sizes, start=1.0)
     moved = _MovedWords(einsum, architecture, traffic, zeros)
     ports = moved.port_cycles()
-    marches = march_cycles(einsum, architecture, traffic)
     steps = traffic.steps if zeros is None else zeros.steps
-    work = steps / architecture.compute.per_cycle + marches
+    unit_cycles = steps / architecture.compute.per_cycle
+    marches, loading = march_cycles(einsum, architecture, traffic, unit_cycles)
+    work = unit_cycles + marches
     hidden = [
         ports[memory.name, port.name]
         for memory in architecture.memories
@@ -205,6 +211,8 @@ def cost_of(
         zeros=zeros,
         points=moved.none + points,
         port_cycles=ports,
+        march_cycles=marches,
+        loading_cycles=loading,
         exposed_cycles=exposed,
         cycles=total,
         access_pj=moved.access_pj(),
@@ -459,14 +467,26 @@ def none_of(traffic: AccessCounts) -> Number:
     return np.zeros(len(traffic)) if isinstance(traffic.steps, np.ndarray) else 0.0
 
 
-def march_cycles(einsum: Einsum, architecture: Architecture, traffic: AccessCounts) -> Number:
+def march_cycles(
+    einsum: Einsum, architecture: Architecture, traffic: AccessCounts, unit_cycles: Number
+) -> tuple[Number, Number]:
     """Cycles in which a systolic mesh is loaded, filled and emptied, over all its folds.
 
     A fold of an R x C mesh loads its stationary tile row by row (R cycles); then the last unit
     starts R + C - 2 cycles after the first. With T steps a fold takes 2 R + C + T - 2 cycles
     (SCALE-Sim, Samajdar et al., ISPASS 2020).
+
+    Where units hold two tiles, the next one is loaded while they work on the first, and its
+    products follow the others' without a gap: F folds take F T steps, R + R + C - 2 cycles once,
+    and R - T more for all but the last where loading takes longer than the work.
+
+    Args:
+        unit_cycles: T of all folds together, (mappings,).
+
+    Returns:
+        cycles beside those of the units, and what loading takes alone; (mappings,) each.
     """
-    total = none_of(traffic)
+    added = alone = none_of(traffic)
     depth = [n for n, node in enumerate(architecture.nodes) if isinstance(node, Memory)]
     for index, node in enumerate(architecture.nodes):
         if not (isinstance(node, FanOut) and node.systolic in einsum.names):
@@ -480,10 +500,17 @@ def march_cycles(einsum: Einsum, architecture: Architecture, traffic: AccessCoun
         if held:
             # Words that stay come from above, or are results that begin there.
             came = traffic.fills[held[0], t] + traffic.distinct[held[0], t]
-            words = came / traffic.used[held[0]]
-            lag = float(node.mesh[0] + sum(side - 1 for side in node.mesh))
-            total = total + words / traffic.tiles[held[0], t] * lag
-    return total
+            folds = came / traffic.used[held[0]] / traffic.tiles[held[0], t]
+            rows = float(node.mesh[0])
+            lag = rows + sum(side - 1 for side in node.mesh)
+            if architecture.memories[held[0]].loads_behind:
+                waits = maximum(folds * rows - unit_cycles, 0.0) * (maximum(folds, 1.0) - 1.0)
+                added = added + lag + waits / maximum(folds, 1.0)
+                alone = alone + lag + folds * rows
+            else:
+                added = added + folds * lag
+                alone = alone + folds * lag
+    return added, alone
 
 
 def _leakage(architecture: Architecture, traffic: AccessCounts, cycles: F64) -> Number:

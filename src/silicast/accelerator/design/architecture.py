@@ -151,6 +151,11 @@ class Memory:
         return math.inf if self.capacity_words is None else self.capacity_words / self.buffers
 
     @property
+    def loads_behind(self) -> bool:
+        """Whether the next tile comes in while the units work on another."""
+        return self.buffers >= 2
+
+    @property
     def hidden_ports(self) -> tuple[Port, ...]:
         """Ports that work while the units do: what limits its bandwidth."""
         return tuple(port for port in self.ports if not port.exposed)

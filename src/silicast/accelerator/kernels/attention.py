@@ -129,14 +129,7 @@ def _summed(load: ChipDemand, work: AttentionSequences, groups: F64) -> ChipDema
         value: F64 = work.total(values) * groups
         return value
 
-    return ChipDemand(
-        total(load.core_s),
-        total(load.main_s),
-        total(load.unit_s),
-        {name: total(values) for name, values in load.level_bytes.items()},
-        total(load.main_bytes),
-        total(load.joules),
-    )
+    return load.changed(total)
 
 
 @register

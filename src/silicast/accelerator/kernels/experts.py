@@ -99,11 +99,4 @@ def _products(device: Device, dtype: str, loads: ExpertLoads, n: F64, k: F64) ->
         summed: F64 = folded(values.reshape(each.shape))
         return summed
 
-    return ChipDemand(
-        total(result.core_s),
-        total(result.main_s),
-        total(result.unit_s),
-        {name: total(values) for name, values in result.level_bytes.items()},
-        total(result.main_bytes),
-        total(result.joules),
-    )
+    return result.changed(total)

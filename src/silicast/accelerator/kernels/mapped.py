@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import ClassVar, final
 
@@ -157,7 +157,11 @@ class ChipDemand:
 
     Attributes:
         core_s, main_s: seconds of the chip at its clock, and of main memory's ports.
-        unit_s: of the multipliers alone.
+        unit_s: of the multipliers alone, were none of their cycles lost.
+        work_s, march_s, port_s, ramp_s: what ``core_s`` is made of: the multipliers with their
+            stalls, loading and filling of systolic arrays besides, the busiest port of the
+            memories on the chip, and fills that nothing overlaps.
+        loading_s: of systolic arrays, multipliers at work or not.
         level_bytes: memory -> bytes through all its instances.
         main_bytes: to and from main memory.
         joules: of all that was counted, without what the chip draws all the time.
@@ -166,30 +170,33 @@ class ChipDemand:
     core_s: F64
     main_s: F64
     unit_s: F64
+    work_s: F64
+    march_s: F64
+    loading_s: F64
+    port_s: F64
+    ramp_s: F64
     level_bytes: Mapping[str, F64]
     main_bytes: F64
     joules: F64
 
     def times(self, factor: F64 | float) -> ChipDemand:
         """So much of it."""
+        return self.changed(lambda value: value * factor)
+
+    def changed(self, change: Callable[[F64], F64]) -> ChipDemand:
+        """With the same change of every number, as a sum over entries."""
         return ChipDemand(
-            self.core_s * factor,
-            self.main_s * factor,
-            self.unit_s * factor,
-            {name: value * factor for name, value in self.level_bytes.items()},
-            self.main_bytes * factor,
-            self.joules * factor,
+            **{name: change(getattr(self, name)) for name in _NUMBERS},
+            level_bytes={name: change(value) for name, value in self.level_bytes.items()},
         )
 
     def plus(self, other: ChipDemand) -> ChipDemand:
         """Both, one after the other."""
         return ChipDemand(
-            self.core_s + other.core_s,
-            self.main_s + other.main_s,
-            self.unit_s + other.unit_s,
-            {name: value + other.level_bytes[name] for name, value in self.level_bytes.items()},
-            self.main_bytes + other.main_bytes,
-            self.joules + other.joules,
+            **{name: getattr(self, name) + getattr(other, name) for name in _NUMBERS},
+            level_bytes={
+                name: value + other.level_bytes[name] for name, value in self.level_bytes.items()
+            },
         )
 
     def reading(self, device: Device, bytes_: F64) -> ChipDemand:
@@ -203,25 +210,33 @@ class ChipDemand:
         )
 
 
+_NUMBERS = tuple(each.name for each in fields(ChipDemand) if each.name != "level_bytes")
+
+
 def load_of(device: Device, fmt: ChipFormat, result: Counted) -> ChipDemand:
     """Counts in cycles and words as seconds, bytes and joules at the device's clock."""
     chip = chip_of(device)
     arch = chip.in_format(fmt.compute, fmt.bits)
     first = arch.memories[0].name
-    main = none = xp.full_like(result.cycles, 0.0)
-    others = result.unit_cycles
+    main = ports = none = xp.full_like(result.cycles, 0.0)
     for (level, _), cycles in result.port_cycles.items():
         if level == first:
             main = xp.maximum(main, cycles)
         else:
-            others = xp.maximum(others, cycles)
+            ports = xp.maximum(ports, cycles)
+    others = xp.maximum(result.unit_cycles, ports)
     # The busiest of all sets the cycles: where that is main memory, the chip needs fewer.
     core = xp.where(result.cycles > xp.ceil(main), result.cycles, others)
-    bytes_ = fmt.bits / 8.0
+    bytes_, clock = fmt.bits / 8.0, device.clocks.boost_hz
     return ChipDemand(
-        core_s=core / device.clocks.boost_hz,
+        core_s=core / clock,
         main_s=main / arch.clock_hz,
-        unit_s=result.unit_cycles / device.clocks.boost_hz,
+        unit_s=result.unit_cycles / clock,
+        work_s=result.unit_cycles * arch.overhead / clock,
+        march_s=result.march_cycles * arch.overhead / clock,
+        loading_s=result.loading_cycles * arch.overhead / clock,
+        port_s=ports / clock,
+        ramp_s=result.exposed_cycles / clock,
         level_bytes={
             memory.name: words * bytes_
             for memory, words in zip(arch.memories, result.level_words, strict=True)
@@ -312,6 +327,7 @@ def analysed(
     tensor = products * flops / device.bound_per_s(device.matrix_pipe(compute), compute)
     resource_s = {"tensor": tensor, "dram": forced / main_rate}
     bound = xp.maximum(tensor, resource_s["dram"])
+    resource_s |= {"traffic": load.main_s, "vector": vector, **chip_s(load)}
     time = launch_s + busy
     energy_j = None
     if not chip.missing_energy:
@@ -341,6 +357,19 @@ def analysed(
         energy_j=energy_j,
         energy_log_sd=chip.energy_log_sd,
     )
+
+
+def chip_s(load: ChipDemand) -> dict[str, F64]:
+    """What the resources of a chip need as the work is mapped, seconds of shape (rows,).
+
+    Work of the units, loading of their arrays and fills that nothing overlaps follow each other:
+    the largest of the three stands for all, since what shortens it helps most.
+    """
+    parts = {"units": load.work_s, "array_fill": load.loading_s, "ramp": load.ramp_s}
+    serial = load.work_s + load.march_s + load.ramp_s
+    largest = xp.maximum(xp.maximum(load.work_s, load.loading_s), load.ramp_s)
+    needs = {name: xp.where(value >= largest, serial, value) for name, value in parts.items()}
+    return {**needs, "chip_memory": load.port_s + load.ramp_s}
 
 
 def vector_cost(device: Device, simple: F64, special: F64) -> tuple[F64, F64]:

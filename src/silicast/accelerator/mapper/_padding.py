@@ -6,8 +6,9 @@ accounting counts that exactly.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from silicast.accelerator.counting.einsum import Einsum
@@ -21,6 +22,10 @@ USEFUL = 1.1
 """More instances that must get work, all cuts counted, for a size to be tried."""
 FEW = 4
 """Divisors of a size that leave memories hardly a choice of tiles."""
+MOST_COMBINED = 4096
+"""Combinations of sizes that are compared, of problems with many dimensions."""
+MOST_TRIED = 4
+"""Of these, the most promising are mapped."""
 SMALL = 16
 """Sizes that need no tiles."""
 
@@ -28,7 +33,7 @@ SMALL = 16
 def padded(
     einsum: Einsum, architecture: Architecture, rules: Constraints, *, fills: bool
 ) -> Iterator[Einsum]:
-    """The problem with sizes that may be worth it: all together, then each alone.
+    """The problem with sizes that may be worth it, the most promising first.
 
     Args:
         fills: whether arrays are to be filled; else only sizes are changed that have few divisors.
@@ -39,23 +44,49 @@ def padded(
     >>> [dict(e.bounds) for e in padded(matmul(m=31, n=8, k=8), chip, Constraints(), fills=True)]
     [{'M': 32, 'N': 8, 'K': 8}]
     """
-    table: dict[str, int] = {}
+    axes = {number: slot.limit for number, slot in enumerate(architecture.slots) if slot.is_spatial}
+    options: dict[str, tuple[int, ...]] = {}
     for dim, size in einsum.bounds.items():
         better = {
-            _fuller(size, int(slot.limit))
-            for number, slot in enumerate(architecture.slots)
-            if fills and slot.is_spatial and rules.rule(architecture, number).fixed.get(dim, 0) == 0
+            _fuller(size, int(limit))
+            for number, limit in axes.items()
+            if fills and rules.rule(architecture, number).fixed.get(dim, 0) == 0
         }
         if size > SMALL and len(divisors_of(size)) <= FEW:
             better.add(_rounder(size))
-        better.discard(size)
-        if better:
-            table[dim] = max(better, key=lambda new: (len(divisors_of(new)) / new, -new))
-    if table:
-        yield replace(einsum, bounds={**einsum.bounds, **table})
-    if len(table) > 1:
-        for dim, size in table.items():
-            yield replace(einsum, bounds={**einsum.bounds, dim: size})
+        options[dim] = (size, *sorted(better - {size}))
+    sizes = [
+        dict(zip(options, chosen, strict=True))
+        for chosen in itertools.islice(itertools.product(*options.values()), 1, MOST_COMBINED)
+    ]
+
+    def promise(bounds: Mapping[str, int]) -> tuple[float, float]:
+        useful = math.prod(einsum.bounds[dim] / new for dim, new in bounds.items())
+        working = _working(bounds, axes, rules, architecture) if fills else 1.0
+        tiles = math.prod(len(divisors_of(new)) / new for new in bounds.values())
+        return useful * working, tiles
+
+    for bounds in sorted(sizes, key=promise, reverse=True)[:MOST_TRIED]:
+        yield replace(einsum, bounds=bounds)
+
+
+def _working(
+    bounds: Mapping[str, int],
+    axes: Mapping[int, float],
+    rules: Constraints,
+    architecture: Architecture,
+) -> float:
+    """Instances that get work, at most: each axis takes what fills it best of all dimensions."""
+    working = 1.0
+    for number, limit in axes.items():
+        fixed = rules.rule(architecture, number).fixed
+        fills = {1.0}
+        for dim, size in bounds.items():
+            if fixed.get(dim, 0) == 0:
+                parts = [f for f in divisors_of(size) if f <= limit]
+                fills = {a * b for a in fills for b in parts if a * b <= limit}
+        working *= max(fills)
+    return working
 
 
 def _fuller(size: int, limit: int) -> int:

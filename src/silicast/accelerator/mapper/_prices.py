@@ -16,7 +16,7 @@ from typing import final
 
 import numpy as np
 
-from silicast.accelerator.counting.cost import MappingCost, march_cycles
+from silicast.accelerator.counting.cost import MappingCost
 from silicast.accelerator.counting.einsum import Einsum, EinsumTensor
 from silicast.accelerator.design.architecture import (
     ACTIONS,
@@ -87,9 +87,8 @@ class Busy:
             float(cost.port_cycles[self.arch.memories[level].name, port.name][0])
             for level, port in self.ports
         ]
-        marches = march_cycles(self.einsum, self.arch, cost.traffic)
         steps = cost.traffic.steps if cost.zeros is None else cost.zeros.steps
-        work = steps / self.arch.compute.per_cycle + marches
+        work = steps / self.arch.compute.per_cycle + cost.march_cycles
         return np.array([float(work[0]) * self.arch.overhead, *ports])
 
     def reweighted(self, weights: F64, cycles: F64, step: float) -> F64:
@@ -131,6 +130,8 @@ class Busy:
                 memory = self.arch.memories[level]
                 if at < index or not memory.may_keep(node.systolic):
                     continue
+                if memory.loads_behind:  # a word may cost nothing
+                    break
                 if memory.must_keep(node.systolic) and memory.usable_words < np.inf:
                     lag = node.mesh[0] + sum(side - 1 for side in node.mesh)
                     slot = self.arch.memory_slots[level]

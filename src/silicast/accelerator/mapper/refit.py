@@ -110,6 +110,18 @@ class Counted:
         return self.values[FormulaLayout.UNIT_CYCLES]
 
     @property
+    def march_cycles(self) -> Number:
+        return self.values[FormulaLayout.MARCH_CYCLES]
+
+    @property
+    def loading_cycles(self) -> Number:
+        return self.values[FormulaLayout.LOADING_CYCLES]
+
+    @property
+    def exposed_cycles(self) -> Number:
+        return self.values[FormulaLayout.EXPOSED_CYCLES]
+
+    @property
     def energy_pj(self) -> Number:
         """All accesses, multiplications, hops and leakage."""
         return self.values[FormulaLayout.ENERGY]

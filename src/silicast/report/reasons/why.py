@@ -17,22 +17,28 @@ BOUND_WORDS = {
     "host_link": "the link to the host", "host_memory": "the host's memory",
     "launch": "kernel launch", "host": "the host", "latency": "short kernels' latency",
     "clock": "clock below the largest", "power": "the power limit",
-    "inefficiency": "latency and inefficiency",
+    "inefficiency": "latency and inefficiency", "traffic": "memory bandwidth, as it is mapped",
+    "units": "multipliers, as it is mapped", "array_fill": "loading and filling the array",
+    "ramp": "fills that nothing overlaps", "chip_memory": "ports of the memories on the chip",
+    "vector": "vector units",
 }  # fmt: skip
 """What a bound's, or a pipe's, name means, in words."""
 
 SHORT_WORDS = {
     "tensor": "matrix pipes", "fma": "FMA pipes", "alu": "integer pipes", "xu": "special pipes",
     "dram": "memory", "l2": "L2", "smem": "shared memory", "link": "links", "clock": "lower clock",
-    "power": "power limit",
+    "power": "power limit", "traffic": "memory", "units": "multipliers",
+    "array_fill": "array fill", "ramp": "fills", "chip_memory": "chip memory", "vector": "vector",
 }  # fmt: skip
 """The same where a line is short."""
 
 COLUMNS = {
-    "memory": ("dram",),
+    "memory": ("dram", "traffic"),
     "L2": ("l2",),
-    "matrix": ("tensor",),
-    "other pipes": ("fma", "alu", "xu", "smem"),
+    "matrix": ("tensor", "units"),
+    "array fill": ("array_fill", "ramp"),
+    "chip memory": ("chip_memory",),
+    "other pipes": ("fma", "alu", "xu", "smem", "vector"),
     "links": ("link",),
     "clock": ("clock",),
     "power": ("power",),
