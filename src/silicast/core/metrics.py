@@ -153,6 +153,8 @@ _ALL: tuple[tuple[str, Kind, str] | tuple[str, Kind, str, str], ...] = (
     ("mfu", "use",
      ("FLOPs of the model for what was answered, over peak FLOP/s of all devices in the format of "
      "the products; prompt tokens that a cache held and work done twice do not count")),
+    ("mfu_16_bit", "use",
+     "mfu over the peak in 16 bits, as people quote it, where products run in fewer bits"),
     ("memory_bandwidth_utilisation", "use",
      ("bytes that steps must read (weights once a step, of experts those that its tokens reach in "
      "the mean; keys and values of decoding sequences), over the bandwidth of main memory")),

@@ -136,6 +136,31 @@ def test_an_interleaved_schedule_has_several_chunks_a_rank() -> None:
     assert no.value.field == "parallel.virtual_stages"
 
 
+@pytest.mark.parametrize("recipe", [None, "bf16"])
+def test_no_training_inherits_a_format_of_inference(recipe: str | None) -> None:
+    """4-bit experts of a checkpoint are not trained unless somebody asks for it."""
+    stated = {} if recipe is None else {"precision": {"recipe": recipe}}
+    result = answered("gpt-oss-20b", parallel={"ep": 8, "dp": 8}, **stated)
+    assert result.why["deployment"]["format"] == "bf16"
+    assert any(each.startswith("trained in bf16;") for each in result.warnings) == (recipe is None)
+
+
+def test_mfu_of_eight_bits_stands_beside_the_one_that_people_quote() -> None:
+    result = answered(precision={"recipe": "fp8"})
+    fp8, bf16 = (result.metrics[name].estimate for name in ("mfu", "mfu_16_bit"))
+    assert bf16 == pytest.approx(2.0 * fp8)
+    peak = result.why["peak_tflops"]["bf16"]
+    assert bf16 == pytest.approx(result.metrics["model_tflops_per_gpu"].estimate / peak)
+    assert "mfu_16_bit" not in answered().metrics
+
+
+def test_a_search_says_nothing_of_degrees_that_it_chooses() -> None:
+    plain = searched(model="Llama-3.2-1B", cluster={"gpus": 8})
+    plain["workload"]["training"] |= {"global_batch": 32}
+    result, _ = best_plan(decode(plain), finalists=2)
+    assert not any("where nothing is stated" in each for each in result.warnings)
+
+
 BUBBLE = {"seq_len": 1024, "global_batch": 16, "micro_batch": 2}
 
 
@@ -161,7 +186,7 @@ def test_what_is_said_to_mend_a_bubble_mends_it(remedy: str) -> None:
 
 
 def test_an_exchange_of_experts_is_no_bubble() -> None:
-    """The bubble is that of 1F1B, (p - 1) / (m + p - 1), however long the busiest rank exchanges."""
+    """The bubble is that of 1F1B, (p - 1) / (m + p - 1), however long ranks exchange."""
     shares = [
         answered(
             "DeepSeek-V3", "h800", parallel={"pp": 16, "dp": 64, "ep": ep},
