@@ -13,6 +13,7 @@ from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.prediction import Quantity, Tier
 from silicast.distributed.pipeline.bubble_advice import bubble_advice
 from silicast.kernels.physics.formats import with_format
+from silicast.kernels.products.gemm_constants import shown_mhz
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
 from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.answers.training.training_goodput import lost
@@ -177,7 +178,7 @@ def _why(result: TrainingRun) -> dict[str, Any]:
         **_experts(result),
         "recompute": result.recompute,
         **({"recompute_share": result.again_share} if result.again_share < 1.0 else {}),
-        "clock_mhz": result.clock_hz / 1e6,
+        "clock_mhz": shown_mhz(deployment.device, result.clock_hz),
         "peak_tflops": {name: peak / 1e12 for name, peak in _peaks(deployment).values()},
         **result.spread,
         "memory_gb": result.memory.parts,
