@@ -92,7 +92,7 @@ class CapacitySearch:
         self._objective = LatencyObjective.from_fields(msgspec.to_builtins(work.slo))
         traffic = self._traffic()
         self._loads = self._on(fleet, traffic)
-        self._longest = int((traffic.input_tokens + traffic.output_tokens).max())
+        self._longest = traffic.longest_tokens
         self._size: FleetSize | None = None
         self.found = self._search()
         self._per_joule = self._efficiency() if work.objective == "max_tokens_per_joule" else 0.0
@@ -146,8 +146,7 @@ class CapacitySearch:
             alone = ArrivalTable("closed", concurrency=1)
             traffic = _with(traffic, arrival=alone, requests=traffic.requests or REQUESTS)
         requests = self._requests(traffic)
-        total = int((requests.input_tokens + requests.output_tokens).max())
-        return Expected(int(requests.input_tokens.max()), 0, total)
+        return Expected(int(requests.input_tokens.max()), 0, requests.longest_tokens)
 
     def _on(self, fleet: Fleet, traffic: Requests) -> TrafficLoads:
         return TrafficLoads(traffic, fleet.simulation, self._objective, count=self._count)
@@ -198,8 +197,7 @@ class CapacitySearch:
     def _most_clients(self, traffic: ServingWorkload) -> int:
         """Clients whose requests fit at once, the longest of each."""
         one = self._requests(_with(traffic, requests=REQUESTS))
-        longest = int((one.input_tokens + one.output_tokens).max())
-        return max(users_that_fit(self._fleet.specs, longest), 1)
+        return max(users_that_fit(self._fleet.specs, one.longest_tokens), 1)
 
     def _count(self, clients: int) -> int:
         return self.work.traffic.requests or max(PER_CLIENT * clients, 100)
