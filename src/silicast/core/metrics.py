@@ -173,7 +173,10 @@ _ALL: tuple[tuple[str, Kind, str] | tuple[str, Kind, str, str], ...] = (
     ("output_tokens_per_cost", "yield", "output tokens for one unit of the currency"),
     # capacity
     ("max_rate_per_s", "rate", "the most requests a second that keep the objective"),
+    ("safe_rate_per_s", "rate",
+     "the most requests a second that keep it with 90 % probability, by the error of the model"),
     ("max_concurrency", "count", "the most clients that each wait for their answers"),
+    ("safe_concurrency", "count", "the most of them that keep it with 90 % probability"),
     ("min_gpus", "count", "the fewest devices that carry the load"),
 )  # fmt: skip
 
