@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 FLAG = "--price"
 PRICED = "price: a device is {}"
-_ALONE = re.compile(r"-?\d*\.?\d+[A-Za-z]{0,3}")
-"""A number, with a currency or without; what else has no ``=`` is a file, as ``2026.csv``."""
 _COMMA = re.compile(r"\d+,\d+")
 
 
@@ -48,8 +46,7 @@ def price_of(text: str | None, where: str | None, device: str) -> Price | None:
         raise SilicastError(
             f"has a comma: {text}", field=FLAG, hint=f"write {text.strip().replace(',', '.')}"
         )
-    alone = _ALONE.fullmatch(text.strip())
-    prices = price_list([f"{device}={text}" if alone else text], where, [device])
+    prices = price_list([text], where, [device])
     price = prices.price(name)
     if price is None:
         requested = f" ({where})" if where else ""

@@ -153,6 +153,8 @@ _ALL: tuple[tuple[str, Kind, str] | tuple[str, Kind, str, str], ...] = (
     ("mfu", "use",
      ("FLOPs of the model for what was answered, over peak FLOP/s of all devices in the format of "
      "the products; prompt tokens that a cache held and work done twice do not count")),
+    ("mfu_16_bit", "use",
+     "mfu over the peak in 16 bits, as people quote it, where products run in fewer bits"),
     ("memory_bandwidth_utilisation", "use",
      ("bytes that steps must read (weights once a step, of experts those that its tokens reach in "
      "the mean; keys and values of decoding sequences), over the bandwidth of main memory")),
@@ -171,7 +173,10 @@ _ALL: tuple[tuple[str, Kind, str] | tuple[str, Kind, str, str], ...] = (
     ("output_tokens_per_cost", "yield", "output tokens for one unit of the currency"),
     # capacity
     ("max_rate_per_s", "rate", "the most requests a second that keep the objective"),
+    ("safe_rate_per_s", "rate",
+     "the most requests a second that keep it with 90 % probability, by the error of the model"),
     ("max_concurrency", "count", "the most clients that each wait for their answers"),
+    ("safe_concurrency", "count", "the most of them that keep it with 90 % probability"),
     ("min_gpus", "count", "the fewest devices that carry the load"),
 )  # fmt: skip
 

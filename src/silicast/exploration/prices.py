@@ -13,6 +13,7 @@ import csv
 import datetime
 import io
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,7 +32,9 @@ STALE_DAYS: Final = 180
 """Beyond that a price is too old to go by without a warning."""
 DEFAULT_CURRENCY: Final = "USD"
 MAX_BYTES: Final = 16 << 20
-_EXAMPLE = "for example h100=2.5, or h100=2.3EUR, or a file prices.csv"
+_ALONE = re.compile(r"-?\d*\.?\d+[A-Za-z]{0,3}")
+"""A number, with a currency or without; what else has no ``=`` is a file, as ``2026.csv``."""
+_EXAMPLE = "for example 2.5, h100=2.5, or h100=2.3EUR, or a file prices.csv"
 
 
 @final
@@ -111,7 +114,8 @@ class PriceList:
 def price_list(
     texts: Sequence[str], where: str | None = None, devices: Sequence[str] = ()
 ) -> PriceList:
-    """Prices as a user gives them: ``device=2.5`` or files, several with commas or one by one.
+    """Prices as a user gives them: ``device=2.5``, a number for all devices that are asked of, or
+    files, several with commas or one by one.
 
     Args:
         where: such as ``provider=lambda,term=on_demand``: leaves out the prices of others.
@@ -127,11 +131,14 @@ def price_list(
     prices: list[Price] = []
     for text in texts:
         for word in filter(None, (part.strip() for part in text.split(","))):
-            if word.isdecimal():
+            if "," in text and word.isdecimal():
                 raise SilicastError(
                     f"has a comma in a number: {text}", field=FIELD, hint="write h100=2.5"
                 )
-            prices += [_stated(word)] if "=" in word else price_file(Path(word))
+            if devices and _ALONE.fullmatch(word):
+                prices += [_stated(f"{device}={word}") for device in devices]
+            else:
+                prices += [_stated(word)] if "=" in word else price_file(Path(word))
     if not prices:
         raise SilicastError("names no price", field=FIELD, hint=_EXAMPLE)
     _check_asked([price for price in prices if price.stated], devices)

@@ -85,14 +85,17 @@ def device_from(data: Mapping[str, Any], *, file: str = "") -> Device:
     if (provider := reader_of(completed)) is not None:
         device: Device = provider.read()(completed, file)
         return device
+    from silicast.hardware.namesake import unchanged, unless_changed
+
     names, base = device_names(), str(data.get("base", ""))
     stated = _described(completed, file)
     if base in names:
+        board = find_device(base)
+        if unchanged(stated, board):
+            return board
         stated = replace(stated, base=names.canonical(base))
     if stated.name not in names or names.get(stated.name).missing:
         return stated
-    from silicast.hardware.namesake import unless_changed
-
     return unless_changed(stated, _load_once(names.get(stated.name).file))
 
 

@@ -132,17 +132,32 @@ class Clocks:
         max_hz: the largest clock the device can hold (``nvidia-smi -q -d CLOCK``, Max SM clock);
             bounds use it. Equal to ``boost_hz`` where nothing higher is published.
         held: ``boost_hz`` is what a limit holds, not what the datasheet states.
+        built_max_hz: the largest clock of the board, where a limit makes ``max_hz`` smaller; 0 =
+            ``max_hz``.
     """
 
     base_hz: float
     boost_hz: float
     max_hz: float
     held: bool = False
+    built_max_hz: float = 0.0
 
-    @property
-    def headroom_hz(self) -> float:
-        """How far above the rated boost a board may run where no limit holds it."""
-        return 0.0 if self.held else max(self.max_hz - self.boost_hz, 0.0)
+    def with_headroom_hz(self, share: float) -> float:
+        """The clock of a board that runs above its rated boost by a share of what is left to its
+        largest clock; a limit cuts it off.
+
+        >>> free = Clocks(base_hz=2.0, boost_hz=2.5, max_hz=3.0)
+        >>> free.with_headroom_hz(0.5), free.limited_to(2.6).with_headroom_hz(0.5)
+        (2.75, 2.6)
+        """
+        most = self.built_max_hz or self.max_hz
+        headroom = 0.0 if self.held else max(most - self.boost_hz, 0.0)
+        return min(self.boost_hz + share * headroom, max(self.max_hz, self.boost_hz))
+
+    def limited_to(self, hz: float) -> Clocks:
+        """With a limit at or above the rated boost."""
+        most = self.built_max_hz or self.max_hz
+        return replace(self, max_hz=min(self.max_hz, hz), built_max_hz=most)
 
 
 @final
@@ -385,7 +400,7 @@ class Device:
             else replace(level, bandwidth_bytes_per_s=level.bandwidth_bytes_per_s * ratio)
             for name, level in self.memory.items()
         }
-        clocks = Clocks(self.clocks.base_hz, hz, self.clocks.max_hz, held=True)
+        clocks = replace(self.clocks, boost_hz=hz, held=True)
         return replace(self, clocks=clocks, memory=memory)
 
     def in_state(self, state: PowerState) -> Device:

@@ -20,6 +20,7 @@ from silicast.hardware.systems import usual_system
 
 NO_NUMBERS = frozenset(("name", "aliases", "sources"))
 """Fields of a device file that no prediction depends on."""
+CHANGED_NAME = "{} (changed)"
 ROUNDING = 1e-9
 """Relative; of the same number written in another unit."""
 
@@ -45,10 +46,24 @@ def unless_changed(stated: Device, board: Device) -> Device:
     usual = usual_system(board.name)
     return replace(
         stated,
-        name=f"{stated.name} (changed)",
+        name=CHANGED_NAME.format(stated.name),
         usual_system=stated.usual_system or (usual[0] if usual else ""),
         differs=differs,
     )
+
+
+def unchanged(stated: Device, board: Device) -> bool:
+    """Whether a table with ``base`` changes nothing of that board, not even its name.
+
+    >>> from silicast.hardware.catalog import find_device
+    >>> board = find_device("L4")
+    >>> unchanged(replace(board, name="L4 (changed)"), board), unchanged(
+    ...     replace(board, name="my L4"), board)
+    (True, False)
+    """
+    if stated.name not in (board.name, CHANGED_NAME.format(board.name)):
+        return False
+    return next(differences(stated, board), None) is None
 
 
 def differences(stated: Device, board: Device) -> Iterator[str]:

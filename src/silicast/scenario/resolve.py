@@ -88,8 +88,7 @@ def limited(device: Device, limits: LimitsTable) -> Device:
             )
         if hz < device.clocks.boost_hz:
             device = device.at_clock(hz)
-        clocks = replace(device.clocks, max_hz=min(device.clocks.max_hz, hz))
-        device = replace(device, clocks=clocks)
+        device = replace(device, clocks=device.clocks.limited_to(hz))
     if limits.power_w is not None and not above_power(device, limits):
         idle_w = board_idle_w(device)
         if limits.power_w <= idle_w:

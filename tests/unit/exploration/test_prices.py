@@ -117,3 +117,13 @@ def test_bad_prices_on_the_line(text: str, said: str) -> None:
 def test_bad_conditions() -> None:
     with pytest.raises(SilicastError, match="expected provider=, term= or region="):
         price_list(["h100=2"], "colour=red")
+
+
+def test_one_number_is_the_price_of_every_device_that_is_asked_of() -> None:
+    result = price_list(["2.5eur"], devices=["h100", "l4"])
+    for name in ("H100-SXM-80GB", "L4"):
+        price = result.price(name)
+        assert price is not None
+        assert (price.per_hour, price.currency) == (2.5, "EUR")
+    with pytest.raises(SilicastError, match="cannot read"):
+        price_list(["2.5"])

@@ -34,6 +34,8 @@ def test_the_highest_rate_is_where_the_objective_is_just_kept() -> None:
     result = asked("max_rate", {"ttft_p90_ms": 60.0})
     why, rate = result.why["capacity"], result.metrics["max_rate_per_s"]
     assert rate.p05 < rate.estimate < rate.p95
+    safe = result.metrics["safe_rate_per_s"].estimate
+    assert rate.p05 <= safe < rate.estimate
     assert why["reached"]
     assert rate.estimate < why["not_carried"] <= 1.0201 * rate.estimate
     assert result.metrics["ttft_p90_ms"].estimate == pytest.approx(why["values_ms"]["ttft_p90_ms"])

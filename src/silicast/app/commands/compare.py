@@ -59,7 +59,7 @@ def compare(
         plan: parallel degrees, such as tp=2 or tp=2,pp=2; give it once for each plan.
         users: who each wait for their answers and ask again, in place of one batch.
         tokens_per_user: tokens a second that each of them sees on average; left out, 20.
-        price: of a device for an hour: h100=2.5,h200=3.1, or a CSV file of prices.
+        price: of a device for an hour: 2.5, h100=2.5,h200=3.1, or a CSV file of prices.
         sort: cost, gpus, time, ttft, tpot, throughput, throughput-per-gpu, memory, power, energy.
         csv: a file for every metric of every candidate with its interval.
         plot: a file (.svg, .png, .pdf): time a token over throughput of a device.

@@ -113,7 +113,7 @@ def _rows(space: PlanSpace) -> Iterator[tuple[int, ...]]:
         if not _cuts(model, tp):
             continue
         for pp in _of(space, "pp", divisors(gpus // tp) if gpus % tp == 0 else []):
-            stages = [v for v in divisors(model.layers) if pp > 1] or [1]
+            stages = _chunks(model.layers, pp)
             for cp in _of(space, "cp", _context(space, gpus // (tp * pp))):
                 dp, left = divmod(gpus, tp * pp * cp)
                 if left or not dp or dp not in _of(space, "dp", [dp]):
@@ -144,11 +144,27 @@ def _spread(
 
 
 def _staged(layers: int, pp: int, virtual: int, micro_batches: int) -> bool:
-    """Whether a pipeline can be cut and scheduled so."""
-    chunks = pp * virtual
-    if chunks > layers or (layers % chunks and (layers + 2) % chunks):
+    """Whether a pipeline can be cut and scheduled so; stages need not be alike."""
+    if pp * virtual > layers:
         return False
     return virtual == 1 or (pp > 1 and micro_batches % pp == 0)
+
+
+def _chunks(layers: int, pp: int) -> list[int]:
+    """Chunks of each pipeline rank to try: one, those that hold alike many layers each, embedding
+    and head counted as one each where the layers alone do not divide, or two where none do.
+
+    >>> _chunks(80, 4), _chunks(61, 16), _chunks(61, 1)
+    ([1, 2, 4, 5, 10, 20], [1, 2], [1])
+    """
+    if pp == 1:
+        return [1]
+    alike = [
+        each
+        for each in range(2, (layers + 2) // pp + 1)
+        if not layers % (pp * each) or not (layers + 2) % (pp * each)
+    ]
+    return [1, *(alike or [2])]
 
 
 def _experts(space: PlanSpace, tp: int, cp: int, dp: int) -> list[tuple[int, int]]:

@@ -78,12 +78,12 @@ class DistributedStep:
     """What one step takes.
 
     Attributes:
-        step: all of it, on the rank that ends last.
+        step: all of it, until the last rank ends.
         bounds: first and one-past-last layer of each chunk of the model, in order.
         passes: one micro-batch through each of them, between the first and the last.
         update: gradients that were not summed yet, their norm, the optimizer, weights gathered.
         run: the pipeline; None where there is one stage.
-        limits: the rank of the pipeline that ends last.
+        limits: the busiest rank of the pipeline, whose passes and waits are the parts of ``step``.
         schedule: its name; "" = there is one stage.
         kept: where only ``again_share`` of the layers run again, the passes in which none does;
             ``passes`` are those in which all do.
@@ -288,8 +288,9 @@ class _Pipeline:
         sums = self._later("backward", self.kinds.last)
         gathers = int(self._later("forward", self.kinds.first)[0])
         ends = run.end[order.first[1:] - 1] + sums
-        limits = int(ends.argmax())
-        waits = int(ends[limits]) - int(run.busy[limits]) - int(sums[limits])
+        # of the busiest rank: what an idle one waits for is the others' work, and no bubble
+        limits = int(run.busy.argmax())
+        waits = int(ends.max()) - int(run.busy[limits]) - int(sums[limits])
         count = order.micro_batches // len(np.unique(order.placement.path))
         current = [
             replace(one, part=repeated(one.part, count))

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, final
 
+from silicast.core import xp
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.hardware.device import Device
 from silicast.kernels.movement.streaming import Sizes, Stream, StreamingKernel, element_bytes
@@ -140,6 +141,7 @@ class Optimizer(StreamingKernel):
             fma=elements * rule.fma,
             xu=elements * rule.xu,
             tasks=-(-elements // CHUNK),
+            block_share=_fullest_share(elements) if rule.kernels == 1.0 else None,
             kernels=rule.kernels,
             between_bytes=elements * rule.between if rule.between else None,
             matrix=products,
@@ -158,6 +160,15 @@ class Optimizer(StreamingKernel):
             return ()
         side = ASSUMED_SIDE
         return (f"muon: rows and cols of the matrices are not given, {side} x {side} is assumed",)
+
+
+def _fullest_share(elements: Any) -> Any:
+    """Of the parameters, those of a full chunk: the last chunk alone has fewer.
+
+    >>> _fullest_share(CHUNK // 2), _fullest_share(2 * CHUNK)
+    (1.0, 0.5)
+    """
+    return 1.0 / xp.maximum(xp.float64(elements) / CHUNK, 1.0)
 
 
 def _products(sizes: Sizes) -> Any:

@@ -63,8 +63,10 @@ class Stream(Struct, frozen=True):
         matrix: operations of 16-bit matrix products that run between the sweeps. The bound allows
             for half of them: those of a symmetric result need not be made twice.
 
+        block_share: of all bytes, what the fullest block moves, where blocks are not alike.
+
     ``reread_bytes``, ``between_bytes``, ``scattered_bytes``, ``looped_trips`` and ``matrix`` are
-    None where kernels of the kind have none.
+    None where kernels of the kind have none, ``block_share`` where blocks are alike.
     """
 
     read_bytes: Any
@@ -84,6 +86,7 @@ class Stream(Struct, frozen=True):
     scattered_bytes: Any = None
     looped_trips: Any = None
     matrix: Any = None
+    block_share: Any = None
 
 
 class Streamed(Implementation):
@@ -194,7 +197,10 @@ def _moved(
     if stream.scattered_bytes is not None:
         slower = 1.0 + m.scatter_share * stream.scattered_bytes / total
         from_dram, again = from_dram * slower, again + (slower - 1.0) * total
-    if stream.between_bytes is None:
+    if stream.block_share is not None:
+        block = (total + again + between) * stream.block_share
+        core = rounds * block
+    elif stream.between_bytes is None:
         block = (total + again) / tasks
         core = rounds * block
     else:

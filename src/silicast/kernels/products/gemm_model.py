@@ -18,7 +18,7 @@ from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.physics.device_rates import data_rate
 from silicast.kernels.products.candidates import CandidateTiles
-from silicast.kernels.products.gemm_constants import BATCHED, is_batched_call, widen_ops
+from silicast.kernels.products.gemm_constants import BATCHED, HEADROOM, is_batched_call, widen_ops
 from silicast.workload.graphs.op import Variant
 from silicast.workload.libraries.catalog import ANY, library
 
@@ -105,8 +105,7 @@ def _held_hz(device: Device, c: Mapping[str, float]) -> float:
     """The clock of long products. Boards whose rated boost is below their largest clock (GeForce)
     run above it while heat and power allow: by ``headroom_share`` of the difference.
     """
-    clocks = device.clocks
-    return clocks.boost_hz + c.get("headroom_share", 0.0) * clocks.headroom_hz
+    return device.clocks.with_headroom_hz(c.get(HEADROOM, 0.0))
 
 
 def _campaign_copies(variant: Variant) -> tuple[float, float]:

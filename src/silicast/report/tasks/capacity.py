@@ -58,9 +58,11 @@ def capacity_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     elif "max_rate_per_s" in metrics:
         load = _belief(metrics["max_rate_per_s"], " requests/s")
         yield f"carries {load} on {devices}{_end(result)}"
+        yield from _safe_line(metrics, "safe_rate_per_s", " requests/s")
     elif "max_concurrency" in metrics:
         load = _belief(metrics["max_concurrency"], " client")
         yield f"carries {load} on {devices}{_end(result)}"
+        yield from _safe_line(metrics, "safe_concurrency", " client")
     else:
         yield f"needs {_belief(metrics['gpus'], ' device')}"
         if "cost_per_hour" in metrics:
@@ -73,6 +75,22 @@ def capacity_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     if users in _most_sequences(limits):
         many = f"{_count(users, 'user')} run at once, as many as engines let (max_num_seqs)"
     yield f"{many}; alone one has {tokens:,.0f} tokens"
+
+
+def _safe_line(metrics: Mapping[str, Any], name: str, unit: str) -> Iterator[str]:
+    """The load to plan with.
+
+    >>> metrics = {"safe_concurrency": {"estimate": 12.0, "p05": 12.0, "p95": 12.0}}
+    >>> list(_safe_line(metrics, "safe_concurrency", " client"))
+    ['with 90 % probability it carries 12 clients: plan with these']
+    """
+    if name not in metrics:
+        return
+    if metrics[name]["estimate"] > 0.0:
+        load = _belief(metrics[name], unit)
+        yield f"with 90 % probability it carries {load}: plan with these"
+    else:
+        yield "no load keeps the objective with 90 % probability"
 
 
 def _most_sequences(limits: Mapping[str, Any]) -> set[float]:

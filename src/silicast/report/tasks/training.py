@@ -38,7 +38,7 @@ def training_report(
     parts += [Text(line, "dim") for line in setup_lines(why)]
     parts += [Text(line, "dim") for line in plan_lines(why)]
     parts += [Text(""), metrics_table(answer), Text("")]
-    parts += [Text(line) for line in shares(why)]
+    parts += [Text(line) for line in (*peak_lines(why), *shares(why))]
     parts += [Text(line) for line in notes(answer)]
     if tokens is not None:
         parts += [Text(line) for line in run_lines(answer, tokens, price)]
@@ -71,6 +71,19 @@ def plan_lines(why: Mapping[str, Any]) -> Iterator[str]:
         of = f" of {share:.0%} of the layers" if share < 1.0 else ""
         words.append(f"recompute {why['recompute']}{of}")
     yield ", ".join(words)
+
+
+def peak_lines(why: Mapping[str, Any]) -> Iterator[str]:
+    """Which peak MFU is a part of.
+
+    >>> list(peak_lines({"peak_tflops": {"fp8": 1978.9, "bf16": 989.4}}))
+    ['MFU is of 1,979 TFLOP/s a device, its peak in fp8; in bf16 that is 989']
+    """
+    peaks = [(name, rounded(value)) for name, value in (why.get("peak_tflops") or {}).items()]
+    if peaks:
+        (name, most), *others = peaks
+        more = "".join(f"; in {other} that is {peak}" for other, peak in others)
+        yield f"MFU is of {most} TFLOP/s a device, its peak in {name}{more}"
 
 
 def shares(why: Mapping[str, Any]) -> Iterator[str]:

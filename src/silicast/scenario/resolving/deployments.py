@@ -95,7 +95,7 @@ def deployment_of(
     if trains:
         machine, warnings = machine_of(scenario, options, trains=True)
         model = model_of(scenario)
-        precision, remark = precision_of(scenario, model, machine.device)
+        precision, remark = precision_of(scenario, model, machine.device, trained_in=Precision())
         plan = Plan(tp=scenario.raw.parallel.tp)
         return Deployment(machine, model, plan, precision), [*remark, *warnings]
     degrees = scenario.raw.parallel
@@ -186,15 +186,22 @@ def description(machine: Machine, model: str, devices: int, number_format: str) 
 
 
 def precision_of(
-    scenario: Scenario, model: ModelConfig, device: Device
+    scenario: Scenario, model: ModelConfig, device: Device, *, trained_in: Precision | None = None
 ) -> tuple[Precision, list[str]]:
     """The scenario's formats over the checkpoint's.
 
     A bf16 checkpoint runs in fp16 (else fp32) on a device without bf16, as engines run it, unless
     the scenario asks for bf16; between kernels also where it asks for a quantised format.
+
+    Args:
+        trained_in: formats that stand for the checkpoint's, in which it is published for inference.
     """
-    table, default_precision = scenario.raw.precision, model.default_precision
+    table, default_precision = scenario.raw.precision, trained_in or model.default_precision
     default, remark = _without_bf16(default_precision, device)
+    stated = table is not None and any((table.weights, table.activations, table.recipe))
+    if trained_in is not None and not stated and model.default_precision.label not in PLAIN:
+        label = model.default_precision.label
+        remark = [*remark, UNINHERITED.format(default.label, label)]
     if table is None:
         return default, remark
     from silicast.scenario.reading.dtype_names import dtype_name
@@ -203,7 +210,6 @@ def precision_of(
         value = getattr(table, name)
         return None if value is None else dtype_name(value, f"precision.{name}")
 
-    stated = any(getattr(table, name) for name in ("weights", "activations", "recipe"))
     try:
         result = Precision.from_formats(
             weights=canonical("weights"),
@@ -236,6 +242,10 @@ def _in_32_bits(scenario: Scenario, model: ModelConfig, machine: Machine) -> lis
     return [IN_32_BITS.format(model.name, shorter)] if shorter else []
 
 
+PLAIN = ("bf16", "fp16", "fp32")
+UNINHERITED = (
+    "trained in {}; the checkpoint, which others run, is in {}: precision.recipe (--dtype) chooses"
+)
 IN_32_BITS = (
     "the checkpoint of {0} is in fp32, and fp32 is taken; an engine that loads it in 16 bits is "
     "predicted with --dtype {1} (precision.recipe)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -50,6 +50,23 @@ class LatencyObjective:
         each = {n.removesuffix("_ms"): v for n, v in given.items() if n.count("_") == 1}
         named = {n: v for n, v in given.items() if n.count("_") > 1}
         return LatencyObjective(named, each, quantile)
+
+    def divided(self, factors: Mapping[str, float]) -> LatencyObjective:
+        """With limits so many times as strict; ``factors`` by the names of :meth:`values`.
+
+        >>> LatencyObjective({"ttft_p99_ms": 100.0}, {}).divided({"ttft_p99_ms": 2.0}).named
+        {'ttft_p99_ms': 50.0}
+        """
+        named = {name: limit / factors.get(name, 1.0) for name, limit in self.named.items()}
+        each = {name: limit / factors.get(f"{name}_ms", 1.0) for name, limit in self.each.items()}
+        return replace(self, named=named, each=each)
+
+    def statistic_of(self, name: str) -> str:
+        """The statistic of a run that is nearest to one that it limits."""
+        if name in self.named:
+            return name
+        nearest = min(QUANTILES, key=lambda each: abs(QUANTILES[each] - self.quantile))
+        return f"{name.removesuffix('_ms')}_{nearest}_ms"
 
     def values(self, records: Records) -> dict[str, float]:
         """The statistics that it limits, as they are; of ``each`` the quantile."""

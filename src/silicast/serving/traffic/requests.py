@@ -89,6 +89,15 @@ class Requests:
         if (self.after >= np.arange(count)).any() or self.after.min() < -1:
             raise ValueError("a request waits for one that comes later")
 
+    @property
+    def longest_tokens(self) -> int:
+        """Prompt and output of the longest request.
+
+        >>> Requests.closed(2, [100, 30], [10, 90]).longest_tokens
+        120
+        """
+        return int((self.input_tokens + self.output_tokens).max())
+
     def __len__(self) -> int:
         return len(self.arrival_ns)
 

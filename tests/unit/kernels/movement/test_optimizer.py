@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from silicast.core.errors import SilicastError
@@ -101,3 +102,13 @@ def test_battery(kind: str) -> None:
 
 def test_never_measured() -> None:
     assert predict(update("adamw")).domains() == ["near"]
+
+
+def test_more_parameters_never_take_less() -> None:
+    """A block has a full chunk until there are more chunks: the last one alone is short."""
+    sizes = np.geomspace(1_000, 3e7, 120).astype(int).tolist()
+    ops = OpBatch.from_ops([update("adamw", elements=size) for size in sizes])
+    model = implementation_for("optimizer", H100.execution_model)
+    assert model is not None
+    seconds = model.times(ops, H100).estimate_s
+    assert (seconds[1:] >= 0.98 * np.maximum.accumulate(seconds)[:-1]).all()

@@ -44,6 +44,10 @@ SEEDS = 3
 COARSE = 4
 """A long traffic is searched with this part of its requests first."""
 FEWEST = 200
+Z80 = 1.2815515655446004
+"""Standard deviations that a value lies below with 90 % probability."""
+SAFE = {"max_rate_per_s": "safe_rate_per_s", "max_concurrency": "safe_concurrency"}
+"""A load that is found -> the one that keeps the objective with 90 % probability."""
 LOADS = {
     "max_rate": "max_rate_per_s",
     "max_concurrency": "max_concurrency",
@@ -92,7 +96,7 @@ class CapacitySearch:
         self._objective = LatencyObjective.from_fields(msgspec.to_builtins(work.slo))
         traffic = self._traffic()
         self._loads = self._on(fleet, traffic)
-        self._longest = int((traffic.input_tokens + traffic.output_tokens).max())
+        self._longest = traffic.longest_tokens
         self._size: FleetSize | None = None
         self.found = self._search()
         self._per_joule = self._efficiency() if work.objective == "max_tokens_per_joule" else 0.0
@@ -134,7 +138,7 @@ class CapacitySearch:
         reply.why.update(served.why())
         pace = simulated.error.pace
         ends = [[paced(spec, pace(z)) for spec in result.fleet.specs] for z in (Z90, -Z90)]
-        current = self._metrics(ends) | served.power()
+        current = self._metrics(ends, reply.metrics) | served.power()
         metrics = {name: Belief.from_quantity(value) for name, value in current.items()}
         reply.why["capacity"] = self._why(simulated.records)
         return msgspec.structs.replace(reply, metrics=metrics | reply.metrics)
@@ -146,8 +150,7 @@ class CapacitySearch:
             alone = ArrivalTable("closed", concurrency=1)
             traffic = _with(traffic, arrival=alone, requests=traffic.requests or REQUESTS)
         requests = self._requests(traffic)
-        total = int((requests.input_tokens + requests.output_tokens).max())
-        return Expected(int(requests.input_tokens.max()), 0, total)
+        return Expected(int(requests.input_tokens.max()), 0, requests.longest_tokens)
 
     def _on(self, fleet: Fleet, traffic: Requests) -> TrafficLoads:
         return TrafficLoads(traffic, fleet.simulation, self._objective, count=self._count)
@@ -198,8 +201,7 @@ class CapacitySearch:
     def _most_clients(self, traffic: ServingWorkload) -> int:
         """Clients whose requests fit at once, the longest of each."""
         one = self._requests(_with(traffic, requests=REQUESTS))
-        longest = int((one.input_tokens + one.output_tokens).max())
-        return max(users_that_fit(self._fleet.specs, longest), 1)
+        return max(users_that_fit(self._fleet.specs, one.longest_tokens), 1)
 
     def _count(self, clients: int) -> int:
         return self.work.traffic.requests or max(PER_CLIENT * clients, 100)
@@ -299,8 +301,14 @@ class CapacitySearch:
         """Nothing is carried: the nearest is one request at a time."""
         return CarriedLoad(Bracket(0.0, 0.0), self._loads.alone(), self._fleet, "objective")
 
-    def _metrics(self, ends: Sequence[Sequence[ReplicaSpec]]) -> dict[str, Quantity]:
-        """What was found, at the predicted pace and at a slow and a quick one."""
+    def _metrics(
+        self, ends: Sequence[Sequence[ReplicaSpec]], there: Mapping[str, Belief]
+    ) -> dict[str, Quantity]:
+        """What was found, at the predicted pace and at a slow and a quick one.
+
+        Args:
+            there: statistics of the load that is carried.
+        """
         name, load, fleet = LOADS[self.work.objective], self.load, self.found.fleet
         metrics: dict[str, Quantity] = {}
         if name == "gpus" and load:
@@ -310,6 +318,11 @@ class CapacitySearch:
             metrics["gpus"] = Quantity.exact(float(self.gpus))
         elif name != "gpus":
             values = [load, *(self._at(specs) for specs in ends)] if load else [0.0]
+            if load:
+                values += [self._under(there, end, Z90) for end in ("p95", "p05")]
+                safe = min(self._under(there, "p95", Z80), load)
+                metrics[SAFE[name]] = Quantity.exact(safe)
+                values.append(safe)
             metrics[name] = Quantity(load, min(values), max(values))
             metrics["gpus"] = Quantity.exact(float(self.gpus))
         else:
@@ -320,8 +333,22 @@ class CapacitySearch:
         metrics["longest_context_tokens"] = Quantity.exact(float(longest))
         return metrics
 
-    def _at(self, specs: Sequence[ReplicaSpec]) -> float:
+    def _under(self, there: Mapping[str, Belief], end: str, deviations: float) -> float:
+        """The load where what limits it keeps its limits though it is off as far as that end of its
+        interval, or as a smaller deviation.
+        """
+        factors = {}
+        for name in (*self._objective.named, *(f"{each}_ms" for each in self._objective.each)):
+            one = there.get(self._objective.statistic_of(name))
+            if one is not None and one.estimate > 0.0:
+                factors[name] = (getattr(one, end) / one.estimate) ** (deviations / Z90)
+        return self._at(self._fleet.specs, self._objective.divided(factors))
+
+    def _at(self, specs: Sequence[ReplicaSpec], objective: LatencyObjective | None = None) -> float:
+        """The load that is carried at another pace, or under another objective."""
         loads, load = self._loads, self.load
+        if objective is not None:
+            loads = replace(loads, objective=objective, tried={})
         if self.work.objective == "max_concurrency":
             most = float(max(users_that_fit(self._fleet.specs, self._longest), 1))
             return loads.most(
@@ -333,11 +360,13 @@ class CapacitySearch:
                 specs=specs,
             ).carried
         coarse, current, most = self._coarse(), load, self._saturation(self._fleet.specs)
-        if coarse is not loads:  # of fewer requests both, at this pace and at the predicted one
+        if coarse is not self._loads:  # of fewer requests both, here and as found
             result = coarse.most(coarse.at_rate, load, least=LEAST_RATE, most=most, factor=1.1)
             current = result.carried or load
         most = self._saturation(specs)
         start = min(current, most)
+        if objective is not None:
+            coarse = replace(coarse, objective=objective, tried={})
         moved = coarse.most(coarse.at_rate, start, least=LEAST_RATE, most=most, specs=specs)
         return load * moved.carried / current
 

@@ -18,6 +18,7 @@ from silicast.composition.power.energy import work_energy
 from silicast.composition.timeline.trace_events import PredictedTimeline
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Quantity, Tier
+from silicast.kernels.products.gemm_constants import shown_mhz
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
 from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.decode import Scenario
@@ -229,7 +230,7 @@ def _why(requested: AskedPass) -> dict[str, Any]:
     return {
         **why_tree(result.total.part),
         "uncertainty": uncertainty_of({"e2e_ms": result.total}),
-        "clock_mhz": result.clock_hz / 1e6,
+        "clock_mhz": shown_mhz(machine.device, result.clock_hz),
         "memory_gb": {
             **{name: size for name, size in sizes.items() if size},
             "usable": usable,

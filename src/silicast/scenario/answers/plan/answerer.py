@@ -136,7 +136,7 @@ def _run(requested: PreparedTraining, result: PlanSearchResult) -> TrainingRun:
         None,
         result.best,
         requested.overlap,
-        requested.warnings,
+        tuple(each for each in requested.warnings if each not in requested.of_plan),
     )
 
 

@@ -93,7 +93,7 @@ def prepared(scenario: Scenario) -> PreparedServing:
     traffic = traffic_of(work, seed, scenario.folder)
     requests = traffic.requests
     longest = int(requests.input_tokens.max())
-    total = int((requests.input_tokens + requests.output_tokens).max())
+    total = requests.longest_tokens
     fleet, warnings = fleet_of(scenario, Expected(longest, requests.concurrency, total))
     served = Served(fleet, requests, work.slo)
     _check_generates(served)

@@ -62,7 +62,7 @@ class Colocated:
         ]
         self._requests = [each.requests for each in traffic]
         longest = max(int(each.input_tokens.max()) for each in self._requests)
-        total = max(int((each.input_tokens + each.output_tokens).max()) for each in self._requests)
+        total = max(each.longest_tokens for each in self._requests)
         expected = Expected(longest, self._requests[0].concurrency, total)
         self._shared, remark = shared_of(scenario, expected)
         neighbours = self._shared.neighbours

@@ -259,7 +259,7 @@ class Served:
     def _room(self) -> dict[str, Any]:
         """Of all replicas of the pool that decodes, for sequences like the longest request."""
         pool = self._decoder
-        longest = int((self.requests.input_tokens + self.requests.output_tokens).max())
+        longest = self.requests.longest_tokens
         room = room_under(pool.spec.limits, pool.spec.layout, pool.deployment, longest)
         return served_room(replace(room, sequences=room.sequences * pool.count))
 

@@ -25,6 +25,7 @@ from silicast.core.prediction import (
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.kernels.physics.knowledge import unknown_cap
+from silicast.kernels.products.gemm_constants import shown_mhz
 from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.resolving.deployments import description
 from silicast.scenario.resolving.measured import calibrated_by
@@ -227,7 +228,8 @@ class Simulated:
         tree["tiers"] = self._tiers()
         tree["uncertainty"] = uncertainty_of(self._named())
         tree["seed_spread"] = {n: round(v, 6) for n, v in seed_spread(self.records).items()}
-        clocks = {k: each.times.clock_hz / 1e6 for k, each in self._breakdowns.items()}
+        device = self._fleet.entry.deployment.device
+        clocks = {k: shown_mhz(device, each.times.clock_hz) for k, each in self._breakdowns.items()}
         tree["clock_mhz"] = {k: clocks[k] for k in ("prefill", "decode") if k in clocks}
         model = self._fleet.entry.deployment.model
         if model.assumed:

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
 from silicast.composition.errors.assumed_structure import with_assumed_structure
+from silicast.composition.passes.deployment import Deployment
 from silicast.composition.power.energy import work_energy
 from silicast.composition.timeline.trace_events import PredictedTimeline
-from silicast.core.dtypes import RECIPES
+from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.prediction import Quantity, Tier
 from silicast.distributed.pipeline.bubble_advice import bubble_advice
 from silicast.kernels.physics.formats import with_format
+from silicast.kernels.products.gemm_constants import shown_mhz
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
 from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.answers.training.training_goodput import lost
@@ -21,6 +23,8 @@ from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.deployments import description
 from silicast.scenario.resolving.measured import calibrated_by
 from silicast.scenario.uncertainty import uncertainty_of
+
+SHORT_BITS = 16
 
 
 @register
@@ -67,9 +71,7 @@ def answer_of(
     if training_run.loading is not None:
         step = Quantity(*map(training_run.loading.total_s, (step.estimate, step.p05, step.p95)))
     deployment, plan = training_run.rank.deployment, training_run.rank.plan
-    compute = RECIPES[deployment.precision.recipe].compute
-    device, _ = with_format(deployment.device, compute)
-    peak = device.peak_per_s(device.matrix_pipe(compute), compute)
+    peaks = _peaks(deployment)
     flops = training_run.model_flops / plan.gpus
     memory = training_run.memory
     less = lost(scenario, training_run, step)
@@ -82,7 +84,7 @@ def answer_of(
             "step_time_s": step,
             "tokens_per_s_per_gpu": per(step, training_run.tokens / plan.gpus),
             "model_tflops_per_gpu": per(step, flops / 1e12),
-            "mfu": _at_most_one(per(step, flops / peak)),
+            **{name: _at_most_one(per(step, flops / peak)) for name, (_, peak) in peaks.items()},
             "memory_gb": size, **_of_allocator(training_run), **_of_host(memory),
             **_of_experts(training_run),
             **less.metrics, **energy,
@@ -93,6 +95,19 @@ def answer_of(
         *memory.advice],
         why={**_why(training_run), **less.why, **(more or {})},
     )  # fmt: skip
+
+
+def _peaks(deployment: Deployment) -> dict[str, tuple[str, float]]:
+    """Each MFU with the format whose peak it is a part of, and that peak, FLOP/s of a device."""
+    precision = deployment.precision
+    formats = {"mfu": RECIPES[precision.recipe].compute}
+    if BITS[formats["mfu"]] < BITS[precision.hidden] == SHORT_BITS:
+        formats["mfu_16_bit"] = precision.hidden
+    peaks = {}
+    for name, compute in formats.items():
+        device, _ = with_format(deployment.device, compute)
+        peaks[name] = compute, device.peak_per_s(device.matrix_pipe(compute), compute)
+    return peaks
 
 
 def _bubble(training_run: TrainingRun) -> tuple[str, ...]:
@@ -163,7 +178,8 @@ def _why(result: TrainingRun) -> dict[str, Any]:
         **_experts(result),
         "recompute": result.recompute,
         **({"recompute_share": result.again_share} if result.again_share < 1.0 else {}),
-        "clock_mhz": result.clock_hz / 1e6,
+        "clock_mhz": shown_mhz(deployment.device, result.clock_hz),
+        "peak_tflops": {name: peak / 1e12 for name, peak in _peaks(deployment).values()},
         **result.spread,
         "memory_gb": result.memory.parts,
         "memory_peak_at": result.memory.peak_at,

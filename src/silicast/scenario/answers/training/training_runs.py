@@ -186,7 +186,8 @@ class PreparedTraining:
     Attributes:
         rank: what every rank runs.
         recompute: as stated; None = the least that fits.
-        warnings: what was assumed.
+        warnings: what was assumed; ``of_plan``: those of them that are about degrees, which a
+            search chooses itself.
         again_share: of the layers, those that run again where ``recompute`` states it.
     """
 
@@ -197,6 +198,7 @@ class PreparedTraining:
     recompute: Recompute | None
     warnings: tuple[str, ...]
     again_share: float = 1.0
+    of_plan: tuple[str, ...] = ()
 
     def run(self) -> TrainingRun:
         rank, work = self.rank, self.work
@@ -300,9 +302,9 @@ def prepared(scenario: Scenario, work: TrainingWorkload) -> PreparedTraining:
     """
     check_names(scenario)
     deployment, warnings = deployment_of(scenario, OPTIONS, trains=True)
-    plan, remark = training_plan_of(scenario, deployment.model, deployment.engine)
+    plan, of_plan = training_plan_of(scenario, deployment.model, deployment.engine)
     deployment = _routed(deployment, work)
-    warnings += remark + _checked(deployment, work)
+    warnings += of_plan + _checked(deployment, work)
     if scenario.raw.lora is not None and work.task != "lora":
         warnings.append(UNUSED_ADAPTERS.format(work.task))
     framework, remark = _framework(scenario, deployment)
@@ -324,6 +326,7 @@ def prepared(scenario: Scenario, work: TrainingWorkload) -> PreparedTraining:
         update_rule(work.optimizer or DEFAULT_OPTIMIZER),
         overlap_of(work, deployment.engine),
         *_recompute(work, tuple(warnings + remark)),
+        of_plan=tuple(of_plan),
     )
 
 

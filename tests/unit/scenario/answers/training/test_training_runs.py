@@ -136,13 +136,68 @@ def test_an_interleaved_schedule_has_several_chunks_a_rank() -> None:
     assert no.value.field == "parallel.virtual_stages"
 
 
-def test_a_large_bubble_is_said_with_the_fields_that_make_it_smaller() -> None:
-    def bubble(**parallel: Any) -> list[str]:
-        result = answered(parallel={"pp": 8, **parallel}, workload={"global_batch": 8})
-        return [warning for warning in result.warnings if "bubble takes" in warning]
+@pytest.mark.parametrize("recipe", [None, "bf16"])
+def test_no_training_inherits_a_format_of_inference(recipe: str | None) -> None:
+    """4-bit experts of a checkpoint are not trained unless somebody asks for it."""
+    stated = {} if recipe is None else {"precision": {"recipe": recipe}}
+    result = answered("gpt-oss-20b", parallel={"ep": 8, "dp": 8}, **stated)
+    assert result.why["deployment"]["format"] == "bf16"
+    assert any(each.startswith("trained in bf16;") for each in result.warnings) == (recipe is None)
 
-    (warning,) = bubble()
-    assert "parallel.virtual_stages = 2 or workload.global_batch = 16" in warning
+
+def test_mfu_of_eight_bits_stands_beside_the_one_that_people_quote() -> None:
+    result = answered(precision={"recipe": "fp8"})
+    fp8, bf16 = (result.metrics[name].estimate for name in ("mfu", "mfu_16_bit"))
+    assert bf16 == pytest.approx(2.0 * fp8)
+    peak = result.why["peak_tflops"]["bf16"]
+    assert bf16 == pytest.approx(result.metrics["model_tflops_per_gpu"].estimate / peak)
+    assert "mfu_16_bit" not in answered().metrics
+
+
+def test_a_search_says_nothing_of_degrees_that_it_chooses() -> None:
+    plain = searched(model="Llama-3.2-1B", cluster={"gpus": 8})
+    plain["workload"]["training"] |= {"global_batch": 32}
+    result, _ = best_plan(decode(plain), finalists=2)
+    assert not any("where nothing is stated" in each for each in result.warnings)
+
+
+BUBBLE = {"seq_len": 1024, "global_batch": 16, "micro_batch": 2}
+
+
+def with_bubble(**fields: Any) -> Answer:
+    work = {**BUBBLE, **fields.pop("workload", {})}
+    return answered("Qwen3-4B", parallel={"pp": 4, **fields}, workload=work)
+
+
+@pytest.mark.parametrize(
+    "remedy", ["virtual_stages = 2", "micro_batch = 1", "global_batch = 32", "pp = 2"]
+)
+def test_what_is_said_to_mend_a_bubble_mends_it(remedy: str) -> None:
+    plain = with_bubble(dp=2)
+    (warning,) = (each for each in plain.warnings if "bubble takes" in each)
+    assert remedy in warning
+    name, value = remedy.split(" = ")
+    table: dict[str, Any] = {name: int(value)}
+    degrees = {"dp": 4, **table} if name == "pp" else {"dp": 2}
+    degrees |= table if name == "virtual_stages" else {}
+    mended = with_bubble(**degrees, workload=table if name.endswith("batch") else {})
+    rates = [each.metrics["tokens_per_s_per_gpu"].estimate for each in (plain, mended)]
+    assert rates[0] < rates[1]
+
+
+def test_an_exchange_of_experts_is_no_bubble() -> None:
+    """The bubble is that of 1F1B, (p - 1) / (m + p - 1), however long ranks exchange."""
+    shares = [
+        answered(
+            "DeepSeek-V3", "h800", parallel={"pp": 16, "dp": 64, "ep": ep},
+            workload={"seq_len": 4096, "global_batch": 64 * 90},
+        ).why["pipeline_bubble"]
+        for ep in (8, 64)
+    ]  # fmt: skip
+    assert shares == pytest.approx([15.0 / 105.0] * 2, rel=0.15)
+
+
+def test_a_small_bubble_is_not_said() -> None:
     many = {"seq_len": 2048, "global_batch": 128}
     result = answered("Llama-3.1-8B", parallel={"pp": 2}, workload=many)
     assert not any("bubble takes" in warning for warning in result.warnings)

@@ -1,0 +1,317 @@
+"""Pairs of questions that must have one answer, drawn by law: how many disagree by over 1 %.
+
+    python -m benchmarks.agreeing_answers [COUNT] [-o FILE]
+
+A law names two ways to ask for the same thing and the numbers that must be equal. Pairs are drawn
+from fixed seeds, the laws in turn, so that any part can be made again. The exit status is 1 if a
+pair disagrees.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import silicast
+
+COUNT, TOLERANCE = 300, 0.01
+RESULT = Path(__file__).parent / "results" / "agreeing_answers.json"
+BOARDS = ("H100", "A100-SXM-80GB", "H200", "L40S", "RTX 4090", "MI300X", "L4", "B200")
+MODELS = ("Llama-3.1-8B", "Qwen3-8B", "Qwen3-30B-A3B", "Mistral-7B-v0.1")
+SMALL = ("Llama-3.2-1B", "Qwen3-0.6B", "Qwen3-1.7B")
+
+Draw = random.Random
+Numbers = dict[str, float]
+Pair = tuple[Numbers, Numbers]
+Law = Callable[[Draw], Pair]
+
+
+def _numbers(answer: silicast.Predicted, *names: str) -> Numbers:
+    """Estimates and both ends of the named metrics, or of all."""
+    return {
+        f"{name}.{end}": getattr(answer[name], end)
+        for name in names or answer.metrics
+        for end in ("estimate", "p05", "p95")
+    }
+
+
+def _estimates(answer: silicast.Predicted, *names: str) -> Numbers:
+    return {name: answer[name].estimate for name in names}
+
+
+def _batch(draw: Draw, models: tuple[str, ...] = MODELS, **fields: Any) -> dict[str, Any]:
+    workload = {
+        "batch": draw.choice((1, 2, 8, 24)),
+        "input_len": draw.choice((100, 512, 1024, 3000)),
+        "output_len": draw.choice((2, 32, 128)),
+    }
+    board, model = draw.choice(BOARDS), draw.choice(models)
+    return {"task": "inference", "device": board, "model": model, "workload": workload, **fields}
+
+
+def _with(table: Mapping[str, Any], **fields: Any) -> silicast.Predicted:
+    return silicast.predict({**table, **fields})
+
+
+def same_base(draw: Draw) -> Pair:
+    """A device with ``base`` alone is that device."""
+    table = _batch(draw)
+    base = {"base": table["device"]}
+    return _numbers(silicast.predict(table)), _numbers(_with(table, device=base))
+
+
+def same_model_base(draw: Draw) -> Pair:
+    """A model with ``base`` alone is that model."""
+    table = _batch(draw)
+    base = {"base": table["model"]}
+    return _numbers(silicast.predict(table)), _numbers(_with(table, model=base))
+
+
+def reported_clock(draw: Draw) -> Pair:
+    """A limit at the largest clock that an answer reports changes nothing."""
+    table = _batch(draw, SMALL)
+    answer = silicast.predict(table)
+    limits = {"clock_mhz": max(answer.why["clock_mhz"].values())}
+    names = ("prefill_ms", "decode_step_ms", "total_ms")
+    return _estimates(answer, *names), _estimates(_with(table, limits=limits), *names)
+
+
+def rated_power(draw: Draw) -> Pair:
+    """A limit at the power that the catalog states changes nothing."""
+    from silicast.hardware.catalog import find_device
+
+    table = _batch(draw)
+    limits = {"power_w": find_device(table["device"]).power_cap_w}
+    return _numbers(silicast.predict(table)), _numbers(_with(table, limits=limits))
+
+
+def lengths_one_by_one(draw: Draw) -> Pair:
+    """A batch of equal prompts, and the same lengths one by one."""
+    table = _batch(draw)
+    work = dict(table["workload"])
+    count, size = work.pop("batch"), work.pop("input_len")
+    listed = _with(table, workload={**work, "input_lens": [size] * count})
+    return _numbers(silicast.predict(table)), _numbers(listed)
+
+
+def order_of_lengths(draw: Draw) -> Pair:
+    """Prompts in another order."""
+    table = _batch(draw)
+    sizes = [draw.randint(10, 2000) for _ in range(draw.randint(2, 9))]
+    pair = [
+        _with(table, workload={"input_lens": each, "output_len": 16})
+        for each in (sizes, sizes[::-1])
+    ]
+    names = ("prefill_ms", "total_ms", "memory_gb")
+    return _estimates(pair[0], *names), _estimates(pair[1], *names)
+
+
+def defaults_spelled_out(draw: Draw) -> Pair:
+    """What is left out, and the same stated."""
+    table = _batch(draw, ("Llama-3.1-8B", "Qwen3-8B"))
+    stated = {
+        "engine": "vllm", "parallel": {"tp": 1, "pp": 1, "ep": 1},
+        "precision": {"recipe": "bf16"}, "tier": "auto",
+    }  # fmt: skip
+    return _numbers(silicast.predict(table)), _numbers(_with(table, **stated))
+
+
+def compared_and_alone(draw: Draw) -> Pair:
+    """A row of ``compare`` and ``infer`` of the same plan."""
+    table = _batch(draw)
+    work = table["workload"]
+    model, board = table["model"], table["device"]
+    row = silicast.compare(model=model, device=[board], **work).rows[0]
+    assert row.predicted is not None
+    answer = _with(table, parallel={name: row.fields.get(name, 1) for name in ("tp", "pp")})
+    return _numbers(row.predicted, *answer.metrics), _numbers(answer)
+
+
+def step_under_load(draw: Draw) -> Pair:
+    """The median gap of clients that wait, and the decode step of a batch of as many."""
+    table = _batch(draw)
+    work = {**table["workload"], "batch": draw.choice((1, 4, 16)), "output_len": 64}
+    step = _with(table, workload=work)["decode_step_ms"].estimate
+    clients = work.pop("batch")
+    work |= {"arrival": {"kind": "closed", "concurrency": clients}, "requests": 4 * clients}
+    served = _with(table, task="serving", workload=work)
+    return {"step": step}, {"step": served["itl_p50_ms"].estimate}
+
+
+def _served(draw: Draw, rate: float, kind: str = "poisson", **fields: Any) -> dict[str, Any]:
+    table = _batch(draw, ("Llama-3.1-8B", "Qwen3-8B"), **fields)
+    work = {
+        "arrival": {"kind": kind, "rate_per_s": rate},
+        "input_len": draw.choice((128, 512)), "output_len": draw.choice((16, 64)),
+    }  # fmt: skip
+    return {**table, "task": "serving", "device": "H100", "workload": work}
+
+
+def offered_and_answered(draw: Draw) -> Pair:
+    """The rate that is asked, and the one that is printed; tokens follow from it."""
+    rate = draw.uniform(1.0, 10.0)
+    table = _served(draw, rate)
+    answer = silicast.predict(table)
+    tokens = rate * table["workload"]["output_len"]
+    names = ("requests_per_s", "output_tokens_per_s")
+    return dict(zip(names, (rate, tokens), strict=True)), _estimates(answer, *names)
+
+
+def twice_the_replicas(draw: Draw) -> Pair:
+    """Requests with equal gaps on one replica, and twice as many on two."""
+    rate, seed = draw.uniform(1.0, 8.0), draw.randrange(1 << 30)
+    one = _served(Draw(seed), rate, "constant")
+    two = _served(Draw(seed), 2.0 * rate, "constant", pools={"all": {"count": 2}})
+    names = ("tpot_mean_ms", "e2e_mean_ms", "output_tokens_per_s_per_gpu")
+    pair = [_estimates(silicast.predict(each), *names) for each in (one, two)]
+    return pair[0], pair[1]
+
+
+def power_and_energy(draw: Draw) -> Pair:
+    """Energy of a batch is its power over its time, on all its devices."""
+    answer = silicast.predict(_batch(draw))
+    joule = answer["power_w"].estimate * answer["total_ms"].estimate / 1e3
+    return {"energy_j": joule}, _estimates(answer, "energy_j")
+
+
+def cost_and_price(draw: Draw) -> Pair:
+    """A million tokens cost the price of the time that they take."""
+    table, price = _served(draw, 5.0), draw.uniform(1.0, 5.0)
+    answer = _with(table, cluster={"price_per_gpu_hour": price})
+    tokens = 5.0 * table["workload"]["output_len"]
+    name = "cost_per_million_output_tokens"
+    return {name: price / 3600.0 / tokens * 1e6}, _estimates(answer, name)
+
+
+def capacity_served(draw: Draw) -> Pair:
+    """The statistics that ``capacity`` shows, and those of ``serve`` at that rate."""
+    table = _served(draw, 1.0)
+    slo = {"tpot_p99_ms": draw.choice((20.0, 40.0))}
+    work = {"objective": "max_rate", "slo": slo, "traffic": table["workload"]}
+    answer = _with(table, task="capacity", workload=work)
+    arrival = {"kind": "poisson", "rate_per_s": answer["max_rate_per_s"].estimate}
+    again = _with(table, workload={**table["workload"], "arrival": arrival})
+    names = ("ttft_p99_ms", "tpot_p99_ms", "e2e_mean_ms", "requests_per_s")
+    return _estimates(answer, *names), _estimates(again, *names)
+
+
+def _step(draw: Draw, **fields: Any) -> dict[str, Any]:
+    return {
+        "task": "training", "model": draw.choice(SMALL),
+        "device": draw.choice(("H100", "A100-SXM-80GB", "H200")),
+        "workload": {"seq_len": draw.choice((1024, 2048)), "global_batch": 16}, **fields,
+    }  # fmt: skip
+
+
+def step_of_passes(draw: Draw) -> Pair:
+    """A step of two passes on one device, and twice ``graph`` in training mode with its update."""
+    seq, board, model = draw.choice((512, 1024)), draw.choice(BOARDS[:3]), draw.choice(SMALL)
+    common = {"model": model, "device": board, "engine": "torch-eager"}
+    work = {"seq_len": seq, "global_batch": 4, "micro_batch": 2, "recompute": "none"}
+    step = silicast.predict(task="training", workload=work, **common)
+    one = {"mode": "training", "batch": 2, "seq_len": seq}
+    plain = silicast.predict(task="graph", workload=one, **common)
+    updated = silicast.predict(task="graph", workload={**one, "optimizer": "adamw"}, **common)
+    both = plain["e2e_ms"].estimate + updated["e2e_ms"].estimate
+    return {"step_ms": step["step_time_s"].estimate * 1e3}, {"step_ms": both}
+
+
+def rates_of_a_step(draw: Draw) -> Pair:
+    """Tokens a second, MFU and energy of a step follow from its time."""
+    gpus = draw.choice((1, 4, 8))
+    table = _step(draw, parallel={"dp": gpus}, cluster={"gpus": gpus})
+    answer = silicast.predict(table)
+    seconds = answer["step_time_s"].estimate
+    peak = next(iter(answer.why["peak_tflops"].values()))
+    wanted = {
+        "tokens_per_s_per_gpu": 16 * table["workload"]["seq_len"] / seconds / gpus,
+        "mfu": answer["model_tflops_per_gpu"].estimate / peak,
+        "energy_j": answer["power_w"].estimate * seconds * gpus,
+    }
+    return wanted, _estimates(answer, *wanted)
+
+
+def best_plan_pinned(draw: Draw) -> Pair:
+    """The best plan of a search, and the same asked for alone; no pinned plan beats it."""
+    table = _step(draw, cluster={"gpus": draw.choice((4, 8))})
+    work = {"objective": "step_time", "training": table["workload"]}
+    best = _with(table, task="plan", workload=work)
+    plan = dict(best.why["plan"])
+    plan["sp"] = plan.pop("sequence_parallel")
+    micro = next(each for each in best.why["candidates"])["plan"].partition("micro-batch ")[2]
+    fields = {"micro_batch": int(micro.split(",")[0]), "recompute": best.why["recompute"]}
+    again = _with(table, parallel=plan, workload={**table["workload"], **fields})
+    pinned = _with(table, parallel={"tp": draw.choice((1, 2)), "pp": draw.choice((1, 2))})
+    seconds = [each["step_time_s"].estimate for each in (best, again, pinned)]
+    return (
+        {"again": seconds[0], "beaten by a pinned plan": 0.0},
+        {"again": seconds[1], "beaten by a pinned plan": max(seconds[0] / seconds[2] - 1.01, 0.0)},
+    )
+
+
+def batch_of_one(draw: Draw) -> Pair:
+    """A product, and a batched product of one."""
+    sizes = {name: draw.choice((256, 1024, 4096)) for name in "mnk"}
+    fields = {"op": "gemm", "dtype": "bf16", **sizes}
+    pair = [
+        silicast.predict(task="kernel", device=board, workload={"kernel": each})
+        for board in [draw.choice(BOARDS[:5])]
+        for each in (fields, {**fields, "batch": 1})
+    ]
+    return _numbers(pair[0]), _numbers(pair[1])
+
+
+LAWS: tuple[Law, ...] = (
+    same_base, same_model_base, reported_clock, rated_power, lengths_one_by_one, order_of_lengths,
+    defaults_spelled_out, compared_and_alone, step_under_load, offered_and_answered,
+    twice_the_replicas, power_and_energy, cost_and_price, capacity_served, step_of_passes,
+    rates_of_a_step, best_plan_pinned, batch_of_one,
+)  # fmt: skip
+
+
+def disagreements(law: Law, seed: int) -> dict[str, tuple[float, float]]:
+    """Numbers of one pair that are further apart than the tolerance."""
+    one, other = law(Draw(seed))
+    assert one.keys() == other.keys()
+    assert one
+    return {
+        name: (value, other[name])
+        for name, value in one.items()
+        if abs(value - other[name]) > TOLERANCE * max(abs(value), abs(other[name]))
+    }
+
+
+def run(count: int) -> Iterator[tuple[str, int, dict[str, tuple[float, float]]]]:
+    for number in range(count):
+        law = LAWS[number % len(LAWS)]
+        yield law.__name__, number, disagreements(law, number)
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("count", type=int, nargs="?", default=COUNT)
+    parser.add_argument("-o", "--output", type=Path, default=RESULT)
+    options = parser.parse_args(arguments)
+    begun = time.process_time()
+    pairs = list(run(options.count))
+    wrong = [
+        {"law": name, "seed": seed, "numbers": numbers} for name, seed, numbers in pairs if numbers
+    ]
+    laws = {law.__name__: (law.__doc__ or "").rstrip(".") for law in LAWS}
+    table = {"pairs": len(pairs), "tolerance": TOLERANCE, "disagree": wrong, "laws": laws}
+    options.output.write_text(json.dumps(table, indent=1) + "\n")
+    for each in wrong:
+        print(each["law"], each["seed"], each["numbers"])
+    seconds = time.process_time() - begun
+    print(f"{len(wrong)} of {len(pairs)} pairs disagree by over 1 % ({seconds:.0f} CPU s)")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
