@@ -160,6 +160,10 @@ class BatchSteps:
     _clocks: dict[int, float] = field(default_factory=dict, compare=False)
     _alone: dict[tuple[str, int], Prediction] = field(default_factory=dict, compare=False)
 
+    def hold(self, typical: int, clock_hz: float) -> None:
+        """Takes note of the clock that is held over the mix of work of a state."""
+        self._clocks[typical] = clock_hz
+
     def times(self, typical: int) -> StepTimes:
         """The steps at the clock that is held over the mix of work of the state ``typical``."""
         if typical not in self._clocks:
@@ -247,16 +251,25 @@ def steps_together(
         elsewhere = sum(input_lens) - sum(current)
         prompts.append((tuple(current), elsewhere))
         each.append(_states(deployment, current, elsewhere, output_len))
-    times = model.steps(BatchStates.joined(each))
+    joined = BatchStates.joined(each)
+    times = model.steps(joined)
+    starts = np.cumsum([0, *map(len, each)])
     prefills: dict[tuple[tuple[int, ...], int], BatchSteps] = {}
-    steps_together, start = [], 0
-    for states, key in zip(each, prompts, strict=True):
-        stop = start + len(states)
-        one = times if len(each) == 1 else times.of_states(start, stop)
+    steps_together, typical = [], list[tuple[int, BatchSteps, int]]()
+    for states, key, start in zip(each, prompts, starts.tolist(), strict=False):
         rows = np.arange(len(states))
+        one = times if len(each) == 1 else times.of_states(start + rows)
         first, remaining = (BatchSteps(model, states, part, one) for part in (rows[:1], rows[1:]))
-        steps_together.append((prefills.setdefault(key, first), remaining))
-        start = stop
+        if key not in prefills:
+            prefills[key] = first
+            typical.append((start, first, 0))
+        if len(rows) > 1:
+            middle = int(remaining.rows[len(remaining.rows) // 2])
+            typical.append((start + middle, remaining, middle))
+        steps_together.append((prefills[key], remaining))
+    clocks = model.held_clocks(times, joined, np.array([row for row, _, _ in typical]))
+    for (_, steps, row), hz in zip(typical, clocks.tolist(), strict=True):
+        steps.hold(row, hz)
     return steps_together
 
 

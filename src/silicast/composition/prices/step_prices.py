@@ -212,7 +212,7 @@ class StepPrices:
         waits_s, *sums = self._at(0, step)
         at = {0: [waits_s, *sums]}
 
-        def at_clock(position: int) -> ClockedWork:
+        def at_clock(position: int) -> ClockedWork[float]:
             at[position] = self._at(position, step)
             return self._work(*at[position], work_s=work_s)
 
@@ -371,7 +371,7 @@ class StepPrices:
         devices = self.graph.plan.gpus
         return host_work_s(self.model.machine, count + len(step.prefill), new, devices)
 
-    def _work(self, waits_s: float, *sums: float, work_s: float) -> ClockedWork:
+    def _work(self, waits_s: float, *sums: float, work_s: float) -> ClockedWork[float]:
         """A step, the host's work included; ``sums`` as of :meth:`_at`."""
         pass_s = sum(sums[:-JOULES]) + waits_s
         hidden = min(work_s, pass_s) if self._asynchronous else 0.0
