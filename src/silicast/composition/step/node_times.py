@@ -199,8 +199,10 @@ class NodeTimes:
         """Some states, in ascending order, as if they had been evaluated alone."""
         node_times = NodeTimes.__new__(NodeTimes)
         node_times.device, node_times.shared = self.device, self.shared
-        for name in _TABLES:
-            setattr(node_times, name, getattr(self, name)[:, states])
+        for (
+            name
+        ) in _TABLES:  # not by an index: that may turn the layout, and with it sums' last bits
+            setattr(node_times, name, np.take(getattr(self, name), states, axis=1))
         node_times._calls = []  # noqa: SLF001 - its own class
         node_times._whole = self, states  # noqa: SLF001
         return node_times
@@ -300,7 +302,7 @@ class NodeTimes:
         """
         if self._whole is not None:
             whole, states = self._whole
-            return whole.above_static_j[:, states]
+            return np.take(whole.above_static_j, states, axis=1)
         above_static_j = np.zeros_like(self.time_s)
         for call in self.calls:
             if (joules := call.above_static_j(self.device)) is not None:
@@ -314,7 +316,7 @@ class NodeTimes:
         """
         if self._whole is not None:
             whole, states = self._whole
-            return whole.octaves_outside[:, states]
+            return np.take(whole.octaves_outside, states, axis=1)
         octaves_outside = np.zeros_like(self.time_s)
         for call in self._calls:
             times = call.times

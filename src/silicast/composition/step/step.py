@@ -93,10 +93,10 @@ class StepTimes:
         """Some states, in ascending order, as if they had been evaluated alone."""
         return StepTimes(
             nodes=self.nodes.of_states(states),
-            exposed_s=self.exposed_s[:, states],
-            hidden_s=self.hidden_s[:, states],
-            waits_s=self.waits_s[:, states],
-            launches_s=self.launches_s[:, states],
+            exposed_s=np.take(self.exposed_s, states, axis=1),
+            hidden_s=np.take(self.hidden_s, states, axis=1),
+            waits_s=np.take(self.waits_s, states, axis=1),
+            launches_s=np.take(self.launches_s, states, axis=1),
             between_s=self.between_s[states],
             between_hidden_s=self.between_hidden_s[states],
             clock_hz=self.clock_hz,
