@@ -134,6 +134,13 @@ class StepPrices:
         """Whether the host prepares a step while the device runs the one before."""
         return self._asynchronous
 
+    def steps_s(self, pass_s: F64, work_s: float) -> F64:
+        """What steps take in a run of alike ones by their passes and the host's work, shape (n,);
+        one batch goes through all pipeline stages.
+        """
+        steps_s: F64 = np.maximum(pass_s, work_s) if self._asynchronous else pass_s + work_s
+        return steps_s + self.gap_s
+
     def _split(self, *, prefill: bool) -> None:
         """Nodes by the one symbol that their sizes depend on; apart, those of sequences."""
         parts: dict[str, list[tuple[NodeGroup, list[int]]]] = {}
