@@ -74,7 +74,7 @@ class KnownDeployment:
         assert isinstance(work, InferenceWorkload)
         check_generates(self.deployment.model, work)
         lengths = lengths_of(work)
-        price = batch_price(self.deployment, lengths, work.output_len)
+        price = batch_price(self.step.prices, lengths, work.output_len)
         named = {
             "prefill_ms": price.prefill_s,
             "decode_step_ms": price.decode_step_s,

@@ -14,8 +14,8 @@ from typing import final
 
 import numpy as np
 
-from silicast.composition.passes.deployment import Deployment, busiest_group
-from silicast.composition.prices.step_prices import step_prices
+from silicast.composition.passes.deployment import busiest_group
+from silicast.composition.prices.step_prices import StepPrices
 from silicast.core.numerics import I64
 from silicast.core.prediction import ErrorFactors, Quantity
 
@@ -36,22 +36,18 @@ class BatchPrice:
     total_s: Quantity
 
 
-def batch_price(deployment: Deployment, input_lens: Sequence[int], output_len: int) -> BatchPrice:
+def batch_price(prices: StepPrices, input_lens: Sequence[int], output_len: int) -> BatchPrice:
     """Prices a static batch.
 
     The intervals are those of a batch whose numbers lie between the same powers of two; a limit of
     physics does not cut them.
 
     Args:
-        deployment: an engine that batches continuously.
+        prices: of an engine that batches continuously.
         input_lens: prompt tokens of each sequence, >= 1.
         output_len: tokens generated per sequence, >= 1; the first comes out of the prefill.
-
-    Raises:
-        SilicastError: as :class:`~silicast.composition.prices.step_prices.StepPrices`.
     """
-    prices = step_prices(deployment)
-    current = busiest_group(input_lens, deployment.plan.attention_dp)
+    current = busiest_group(input_lens, prices.graph.plan.attention_dp)
     elsewhere = sum(input_lens) - sum(current)
     prompts = [(tokens, tokens) for tokens in current]
     one = prices.price(prompts, _NONE, elsewhere)
