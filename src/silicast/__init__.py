@@ -10,17 +10,18 @@ _API = ("Predicted", "StaticBatchTimes", "infer", "predict")
 _MANY = ("Row", "Table", "compare", "explain", "serve", "sweep", "train")
 _TUNING = ("diagnose", "tune")
 _DESIGN = ("design_environment",)
-_STEPS = ("step_predictor",)
+_DEPLOYMENT = ("CompiledDeployment", "deployment", "step_predictor")
 
 if TYPE_CHECKING:
     from silicast.app.api import Predicted, StaticBatchTimes, infer, predict
+    from silicast.app.api_deployment import CompiledDeployment, deployment, step_predictor
     from silicast.app.api_design import design_environment
     from silicast.app.api_many import Row, Table, compare, explain, serve, sweep, train
-    from silicast.app.api_steps import step_predictor
     from silicast.app.api_tuning import diagnose, tune
     from silicast.core.errors import SilicastError
 
 __all__ = [
+    "CompiledDeployment",
     "Predicted",
     "Row",
     "SilicastError",
@@ -28,6 +29,7 @@ __all__ = [
     "Table",
     "__version__",
     "compare",
+    "deployment",
     "design_environment",
     "diagnose",
     "explain",
@@ -63,12 +65,12 @@ def __getattr__(name: str) -> Any:
         from silicast.app import api_design
 
         return getattr(api_design, name)
-    if name in _STEPS:
-        from silicast.app import api_steps
+    if name in _DEPLOYMENT:
+        from silicast.app import api_deployment
 
-        return getattr(api_steps, name)
+        return getattr(api_deployment, name)
     raise AttributeError(f"module 'silicast' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*globals(), "SilicastError", *_API, *_MANY, *_TUNING, *_DESIGN, *_STEPS]
+    return [*globals(), "SilicastError", *_API, *_MANY, *_TUNING, *_DESIGN, *_DEPLOYMENT]

@@ -1,8 +1,9 @@
 """Lines of a batch over processes, and the answers back in their order.
 
 How lines are divided changes no answer. Each process has one piece of work at a time, cut so that
-it takes about :data:`PIECE_S`; what a case takes is learned by task as answers come. This process
-answers alone until a batch has shown that it takes a while.
+it takes about :data:`PIECE_S`, or up to :data:`LONG_PIECE_S` where enough lines wait, because cases
+of one deployment are quicker together; what a case takes is learned by task as answers come. This
+process answers alone until a batch has shown that it takes a while.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from silicast.runner.replies import Replied, Replies, broken, replies, stated_id
 from silicast.runner.worker import Done, LineBatch, Start, received, send
 
 PIECE_S = 1.0
+LONG_PIECE_S = 4.0
+PIECES_LEFT = 4
+"""Pieces that each process has at least before it, where a piece is longer than the shortest."""
 ALONE_S = 0.5
 """Seconds of work before other processes are started."""
 MOST_LINES = 4096
@@ -174,6 +178,9 @@ class Workers:
         """The next lines, as many as are there and make a piece; () if none are there."""
         lines, piece = self._lines, list[Line]()
         cost, size = 0.0, 0
+        while not lines.waiting and lines.has_more():
+            lines.read()
+        most_s = self._piece_s()
         while True:
             while not lines.waiting and lines.has_more():
                 lines.read()
@@ -181,9 +188,16 @@ class Workers:
                 return piece
             line = lines.waiting[0]
             cost, size = cost + self._cost.estimate(line), size + len(line[1] or b"")
-            if piece and (cost > PIECE_S or size > MOST_BYTES or len(piece) == MOST_LINES):
+            if piece and (cost > most_s or size > MOST_BYTES or len(piece) == MOST_LINES):
                 return piece
             piece.append(lines.waiting.popleft())
+
+    def _piece_s(self) -> float:
+        """How long the next piece may take: several processes end at about the same time."""
+        if self._count == 1:
+            return LONG_PIECE_S
+        waiting_s = sum(map(self._cost.estimate, self._lines.waiting))
+        return min(max(waiting_s / (PIECES_LEFT * self._count), PIECE_S), LONG_PIECE_S)
 
     def _start(self) -> None:
         """Starts the processes; where none can be, this one goes on alone."""

@@ -115,6 +115,14 @@ def decode(tree: Tree, *, folder: Path | None = None, checked: bool = False) -> 
     return scenario
 
 
+def with_workload(scenario: Scenario, stated: dict[str, Any]) -> Workload:
+    """Another workload of the task of a scenario; raises as :func:`decode`."""
+    raw = msgspec.structs.replace(scenario.raw, workload=stated)
+    workload = _workload(raw, scenario.pools, scenario.folder)
+    check_workload(raw, workload, scenario.pools)
+    return workload
+
+
 def of_pool(scenario: Scenario, pool: PoolTable) -> Scenario:
     """One pool of a scenario as a scenario of its own."""
     raw = _unpooled(scenario.raw, pool)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
@@ -25,7 +25,7 @@ from silicast.composition.timeline.breakdown import Breakdown, Coverage
 from silicast.composition.timeline.timeline import Timeline
 from silicast.core.dtypes import BITS, recipe_for
 from silicast.core.errors import SilicastError
-from silicast.core.prediction import Prediction
+from silicast.core.prediction import Part, Prediction
 from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.graph import Direction, Graph, parameter_bytes_of
 
@@ -40,27 +40,61 @@ class ProgramPass:
     """What one pass of a program takes.
 
     Attributes:
-        total: with what the host does between two passes.
-        directions: forward, backward and optimizer apart, with the launches each waits for; only
-            those that the program has.
         clock_hz: the clock that is held when passes follow each other.
-        coverage: how much of it has a model.
         model, states, times: what was composed: one state.
+        caveats: what a reader must know beside what the composition says.
         input_bytes: of the program's input, alive all along.
         state_bytes: of gradients, and of what an optimizer keeps.
         weights: bytes of the fullest pipeline stage's weights; 0 = those that the graph states.
     """
 
-    total: Prediction
-    directions: Mapping[Direction, Prediction]
     clock_hz: float
-    coverage: Coverage
     model: StepModel
     states: BatchStates
     times: StepTimes
+    caveats: tuple[str, ...] = ()
     input_bytes: int = 0
     state_bytes: tuple[int, int] = (0, 0)
     weights: int = 0
+
+    @cached_property
+    def _breakdown(self) -> Breakdown:
+        return Breakdown(self.model, self.times, np.ones(1))
+
+    @cached_property
+    def parts(self) -> Mapping[Direction, Part]:
+        """Forward, backward and optimizer apart, with the launches each waits for; only those that
+        the program has.
+        """
+        ways = [DIRECTIONS[number] for number in self.model.graph.directions]
+        return {way: self._breakdown.direction_part(way) for way in ways}
+
+    @cached_property
+    def total(self) -> Prediction:
+        """With what the host does between two passes."""
+        part = self._breakdown.part("e2e", host="between_passes")
+        return self._breakdown.prediction(part, caveats=self.caveats)
+
+    @cached_property
+    def directions(self) -> Mapping[Direction, Prediction]:
+        """The predictions of :attr:`parts`."""
+        return {
+            way: self._breakdown.prediction(part, direction=way, caveats=self.caveats)
+            for way, part in self.parts.items()
+        }
+
+    def with_predictions(
+        self, total: Prediction, directions: Mapping[Direction, Prediction]
+    ) -> ProgramPass:
+        """The same pass, of which more is known than its composition says."""
+        known = replace(self)
+        known.__dict__.update(total=total, directions=directions)  # in place of what is computed
+        return known
+
+    @property
+    def coverage(self) -> Coverage:
+        """How much of it has a model."""
+        return self._breakdown.coverage
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -162,20 +196,12 @@ def predict_pass(
         ) from None
     hz = model.held_clock(times, states, 0)
     times = model.at_clock(times, states, hz, np.zeros(1, dtype=np.int64))
-    breakdown = Breakdown(model, times, np.ones(1))
-    ways: list[Direction] = [DIRECTIONS[number] for number in model.graph.directions]
-    parts = {way: breakdown.direction_part(way) for way in ways}
     return ProgramPass(
-        total=breakdown.prediction(breakdown.part("e2e", host="between_passes"), caveats=caveats),
-        directions={
-            way: breakdown.prediction(part, direction=way, caveats=caveats)
-            for way, part in parts.items()
-        },
         clock_hz=hz,
-        coverage=breakdown.coverage,
         model=model,
         states=states,
         times=times,
+        caveats=tuple(caveats),
         input_bytes=input_bytes,
         state_bytes=state_bytes,
     )

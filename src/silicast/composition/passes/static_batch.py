@@ -65,12 +65,8 @@ class StaticBatch:
 
     @property
     def memory_gb(self) -> Quantity:
-        """Bytes per device, 10^9; activations and framework are known to about a third."""
-        known = self.memory.weights + self.memory.kv_cache
-        rough = self.memory.activations + self.memory.framework
-        return Quantity(
-            (known + rough) / 1e9, (known + 0.7 * rough) / 1e9, (known + 1.5 * rough) / 1e9
-        )
+        """Bytes per device, 10^9."""
+        return _gigabytes(self.memory)
 
 
 def predict_static_batch(
@@ -142,6 +138,17 @@ def batch_memory(
     return framework_memory(deployment, len(current), max(current), output_len, framework)
 
 
+def batch_memory_gb(deployment: Deployment, input_lens: Sequence[int], output_len: int) -> Quantity:
+    """The same of an engine with layers of its own, bytes per device, 10^9."""
+    return _gigabytes(batch_memory(deployment, input_lens, output_len))
+
+
+def _gigabytes(memory: MemoryUse) -> Quantity:
+    """Activations and framework are known to about a third."""
+    known, rough = memory.weights + memory.kv_cache, memory.activations + memory.framework
+    return Quantity((known + rough) / 1e9, (known + 0.7 * rough) / 1e9, (known + 1.5 * rough) / 1e9)
+
+
 @final
 @dataclass(frozen=True)
 class BatchSteps:
@@ -159,6 +166,10 @@ class BatchSteps:
     _held: dict[float, StepTimes] = field(default_factory=dict, compare=False)
     _clocks: dict[int, float] = field(default_factory=dict, compare=False)
     _alone: dict[tuple[str, int], Prediction] = field(default_factory=dict, compare=False)
+
+    def hold(self, typical: int, clock_hz: float) -> None:
+        """Takes note of the clock that is held over the mix of work of a state."""
+        self._clocks[typical] = clock_hz
 
     def times(self, typical: int) -> StepTimes:
         """The steps at the clock that is held over the mix of work of the state ``typical``."""
@@ -247,16 +258,25 @@ def steps_together(
         elsewhere = sum(input_lens) - sum(current)
         prompts.append((tuple(current), elsewhere))
         each.append(_states(deployment, current, elsewhere, output_len))
-    times = model.steps(BatchStates.joined(each))
+    joined = BatchStates.joined(each)
+    times = model.steps(joined)
+    starts = np.cumsum([0, *map(len, each)])
     prefills: dict[tuple[tuple[int, ...], int], BatchSteps] = {}
-    steps_together, start = [], 0
-    for states, key in zip(each, prompts, strict=True):
-        stop = start + len(states)
-        one = times if len(each) == 1 else times.of_states(start, stop)
+    steps_together, typical = [], list[tuple[int, BatchSteps, int]]()
+    for states, key, start in zip(each, prompts, starts.tolist(), strict=False):
         rows = np.arange(len(states))
+        one = times if len(each) == 1 else times.of_states(start + rows)
         first, remaining = (BatchSteps(model, states, part, one) for part in (rows[:1], rows[1:]))
-        steps_together.append((prefills.setdefault(key, first), remaining))
-        start = stop
+        if key not in prefills:
+            prefills[key] = first
+            typical.append((start, first, 0))
+        if len(rows) > 1:
+            middle = int(remaining.rows[len(remaining.rows) // 2])
+            typical.append((start + middle, remaining, middle))
+        steps_together.append((prefills[key], remaining))
+    clocks = model.held_clocks(times, joined, np.array([row for row, _, _ in typical]))
+    for (_, steps, row), hz in zip(typical, clocks.tolist(), strict=True):
+        steps.hold(row, hz)
     return steps_together
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar, final
 
 import numpy as np
 
 from silicast.composition.step.machine import Machine
 from silicast.core.numerics import F64, I64
+from silicast.hardware.device import Device
 from silicast.kernels.physics.energy import most_w, waiting_w
 from silicast.kernels.physics.held_clock import Use, beyond_own, clock_share, unlimited
 from silicast.kernels.physics.power import MIN_CLOCK_SHARE, board, held
@@ -19,11 +20,13 @@ TOLERANCE = 0.005
 ROUNDING = 1e-9
 _ANY = "fp32"
 """Limit, idle power and floor of a board are the same in every format."""
+T = TypeVar("T", float, F64)
+
 NOT_HELD = "limits.power_w cannot be held: the slowest clock, {:.0f} MHz, is assumed"
 
 
-class ClockedWork(NamedTuple):
-    """Some work at one clock.
+class ClockedWork(NamedTuple, Generic[T]):
+    """Some work at one clock: numbers, or arrays of several pieces of work, shape (n,).
 
     Attributes:
         seconds: that it takes.
@@ -32,13 +35,15 @@ class ClockedWork(NamedTuple):
             and as if no limit held; 0 where the board's own limit and clock hold.
     """
 
-    seconds: float
-    core_j: float
-    memory_j: float
-    dynamic_j: float
+    seconds: T
+    core_j: T
+    memory_j: T
+    dynamic_j: T
 
 
-def held_clock(machine: Machine, work: ClockedWork, at: Callable[[int], ClockedWork]) -> float:
+def held_clock(
+    machine: Machine, work: ClockedWork[float], at: Callable[[int], ClockedWork[float]]
+) -> float:
     """The clock in hertz that is held over work that repeats; boost where nothing limits it.
 
     Args:
@@ -47,29 +52,88 @@ def held_clock(machine: Machine, work: ClockedWork, at: Callable[[int], ClockedW
         at: the work at a place in :data:`~.held_clock.CLOCKS`; each is asked for once.
     """
     device = machine.limited_device
-    boost, share = device.clocks.boost_hz, 1.0
+    if device.power_cap_w is None or (not beyond_own(device) and _is_within_limit(device, work)):
+        return _nearly_boost(machine, device.clocks.boost_hz)
+
+    def rows_at(position: int, rows: I64) -> ClockedWork[F64]:  # noqa: ARG001 - there is one
+        return _row(at(position))
+
+    return float(held_clocks(machine, _row(work), rows_at)[0])
+
+
+def held_clocks(
+    machine: Machine, work: ClockedWork[F64], at: Callable[[int, I64], ClockedWork[F64]]
+) -> F64:
+    """:func:`held_clock` of each of several pieces of work, shape (n,); the same bits as alone.
+
+    Args:
+        machine: what each runs on.
+        work: at the boost clock.
+        at: a place in :data:`~.held_clock.CLOCKS` and rows of the work, ascending -> these at that
+            clock; each is asked for once.
+    """
+    device = machine.limited_device
+    boost, share = device.clocks.boost_hz, np.ones(len(work.seconds))
     if device.power_cap_w is not None:
-        known = {0: work}
+        slowed = _Slowed(work, at)
+        used = Use(device, slowed.dynamic_w).used if beyond_own(device) else unlimited
+        core_w, memory_w = (joules / work.seconds for joules in (work.core_j, work.memory_j))
+        share = clock_share(board(device, _ANY), core_w, memory_w, slowed.longer, used)
+    return np.array([_nearly_boost(machine, hz) for hz in (share * boost).tolist()])
 
-        def at_place(position: int) -> ClockedWork:
-            if position not in known:
-                known[position] = at(position)
-            return known[position]
 
-        def longer(position: int, rows: I64) -> F64:
-            return np.full(len(rows), max(at_place(position).seconds / work.seconds, 1.0))
+def _is_within_limit(device: Device, work: ClockedWork[float]) -> bool:
+    """Whether the board's limit slows nothing: most steps in decode, which wait for memory."""
+    current = board(device, _ANY)
+    drawn_w = work.core_j / work.seconds + work.memory_j / work.seconds
+    return drawn_w <= current.limit_w - current.idle_w
 
-        def dynamic_w(position: int, rows: I64) -> F64:
-            one = at_place(position)
-            return np.full(len(rows), one.dynamic_j / max(one.seconds, work.seconds))
 
-        core_w, memory_w = (
-            np.array([joules / work.seconds]) for joules in (work.core_j, work.memory_j)
-        )
-        used = Use(device, dynamic_w).used if beyond_own(device) else unlimited
-        share = clock_share(board(device, _ANY), core_w, memory_w, longer, used).item()
-    hz = min(share * boost, math.inf if machine.clock_hz is None else machine.clock_hz)
+def _nearly_boost(machine: Machine, hz: float) -> float:
+    """A clock within the user's limit; boost where it is as good as that."""
+    boost = machine.limited_device.clocks.boost_hz
+    hz = min(hz, math.inf if machine.clock_hz is None else machine.clock_hz)
     return hz if hz < boost * (1.0 - TOLERANCE) else boost
+
+
+def _row(work: ClockedWork[float]) -> ClockedWork[F64]:
+    return ClockedWork(*(np.array([each]) for each in work))
+
+
+@final
+class _Slowed:
+    """Several pieces of work at slower clocks, each evaluated when it is needed.
+
+    Args:
+        work: at the boost clock; ``at``: see :func:`held_clocks`.
+    """
+
+    def __init__(self, work: ClockedWork[F64], at: Callable[[int, I64], ClockedWork[F64]]) -> None:
+        self._work, self._at = work, at
+        self._tables = {0: (work.seconds, work.dynamic_j)}
+
+    def longer(self, position: int, rows: I64) -> F64:
+        """How many times as long rows take at a place in the clocks."""
+        seconds, _ = self._at_place(position, rows)
+        longer: F64 = np.maximum(seconds / self._work.seconds[rows], 1.0)
+        return longer
+
+    def dynamic_w(self, position: int, rows: I64) -> F64:
+        """What rows draw there beyond what the board draws while it waits."""
+        seconds, dynamic_j = self._at_place(position, rows)
+        watts: F64 = dynamic_j / np.maximum(seconds, self._work.seconds[rows])
+        return watts
+
+    def _at_place(self, position: int, rows: I64) -> tuple[F64, F64]:
+        if position not in self._tables:
+            unknown = np.full((2, len(self._work.seconds)), np.nan)
+            self._tables[position] = (unknown[0], unknown[1])
+        seconds, dynamic_j = self._tables[position]
+        missing = rows[np.isnan(seconds[rows])]
+        if len(missing):
+            slow = self._at(position, missing)
+            seconds[missing], dynamic_j[missing] = slow.seconds, slow.dynamic_j
+        return seconds[rows], dynamic_j[rows]
 
 
 def not_held(share: float, boost_hz: float) -> tuple[str, ...]:

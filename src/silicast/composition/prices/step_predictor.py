@@ -40,13 +40,16 @@ class StepPredictor:
         deployment: an engine that batches continuously.
         warnings: what was assumed for it.
 
+    Attributes:
+        prices: what its steps are read from.
+
     Raises:
         SilicastError: as :class:`.StepPrices`.
     """
 
     def __init__(self, deployment: Deployment, warnings: tuple[str, ...] = ()) -> None:
         self.deployment, self.warnings = deployment, warnings
-        self._prices: StepPrices = step_prices(deployment)
+        self.prices: StepPrices = step_prices(deployment)
 
     def __call__(self, batch: Batch) -> float:
         """As :meth:`predict_infer_time`."""
@@ -78,10 +81,10 @@ class StepPredictor:
         if not (prefill or decode):
             raise SilicastError("expected at least one sequence, found none", field="batch")
         cached = np.array(decode, dtype=np.int64) if decode else _NONE
-        price = self._prices.price(prefill, cached)
-        if self._prices.asynchronous and self._prices.graph.stages == 1:
-            return self._prices.gap_s + max(price.pass_s, price.work_s)
-        return self._prices.gap_s + price.pass_s + price.work_s
+        price = self.prices.price(prefill, cached)
+        if self.prices.asynchronous and self.prices.graph.stages == 1:
+            return self.prices.gap_s + max(price.pass_s, price.work_s)
+        return self.prices.gap_s + price.pass_s + price.work_s
 
     def load(
         self,
@@ -101,13 +104,13 @@ class StepPredictor:
         for count, mean, ratio in itertools.product(
             _spread(sequences, 8), _spread(length, 4), RATIOS
         ):
-            self._prices.price((), _around(count, mean, ratio))
+            self.prices.price((), _around(count, mean, ratio))
         decode = _around(min(8, sequences), min(1024, length), 1.0)
         for new in range(1, tokens + 1, 64):
             for beside in (_NONE, decode):
-                self._prices.price([(new, new)], beside)
+                self.prices.price([(new, new)], beside)
         for past, new in itertools.product(_spread(length, 2), _spread(tokens, 2)):
-            self._prices.price([(new, new + past)], decode)
+            self.prices.price([(new, new + past)], decode)
         return self
 
 

@@ -134,6 +134,13 @@ class StepPrices:
         """Whether the host prepares a step while the device runs the one before."""
         return self._asynchronous
 
+    def steps_s(self, pass_s: F64, work_s: float) -> F64:
+        """What steps take in a run of alike ones by their passes and the host's work, shape (n,);
+        one batch goes through all pipeline stages.
+        """
+        steps_s: F64 = np.maximum(pass_s, work_s) if self._asynchronous else pass_s + work_s
+        return steps_s + self.gap_s
+
     def _split(self, *, prefill: bool) -> None:
         """Nodes by the one symbol that their sizes depend on; apart, those of sequences."""
         parts: dict[str, list[tuple[NodeGroup, list[int]]]] = {}
@@ -212,7 +219,7 @@ class StepPrices:
         waits_s, *sums = self._at(0, step)
         at = {0: [waits_s, *sums]}
 
-        def at_clock(position: int) -> ClockedWork:
+        def at_clock(position: int) -> ClockedWork[float]:
             at[position] = self._at(position, step)
             return self._work(*at[position], work_s=work_s)
 
@@ -371,7 +378,7 @@ class StepPrices:
         devices = self.graph.plan.gpus
         return host_work_s(self.model.machine, count + len(step.prefill), new, devices)
 
-    def _work(self, waits_s: float, *sums: float, work_s: float) -> ClockedWork:
+    def _work(self, waits_s: float, *sums: float, work_s: float) -> ClockedWork[float]:
         """A step, the host's work included; ``sums`` as of :meth:`_at`."""
         pass_s = sum(sums[:-JOULES]) + waits_s
         hidden = min(work_s, pass_s) if self._asynchronous else 0.0

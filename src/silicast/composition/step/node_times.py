@@ -91,11 +91,11 @@ class OpStateGrid:
     def _places(self) -> tuple[I64, I64]:
         return self.ops[:, None], self.place[None, :]
 
-    def of_states(self, start: int, stop: int) -> OpStateGrid | None:
-        """The same call of states from ``start`` on, before ``stop``, as if it had been made for
-        them alone; None where it has none of them.
+    def of_states(self, states: I64) -> OpStateGrid | None:
+        """The same call of some states, in ascending order, as if it had been made for them alone;
+        None where it has none of them.
         """
-        result = self.asked_of(start, stop)
+        result = self.asked_of(states)
         if result is None:
             return None
         call, index = result
@@ -105,15 +105,15 @@ class OpStateGrid:
 
         return replace(call, times=rows_of(self.times, index))
 
-    def asked_of(self, start: int, stop: int) -> tuple[OpStateGrid, I64 | None] | None:
+    def asked_of(self, states: I64) -> tuple[OpStateGrid, I64 | None] | None:
         """What :meth:`of_states` asks, with the times of all states, and its places in them; None =
         all of them.
         """
-        first, last = np.searchsorted(self.rows, (start, stop)).tolist()
-        if first == last:
+        near = np.minimum(np.searchsorted(self.rows, states), len(self.rows) - 1)
+        rows = np.flatnonzero(self.rows[near] == states)
+        if not len(rows):
             return None
-        used, position = np.unique(self.place[first:last], return_inverse=True)
-        rows = self.rows[first:last] - start
+        used, position = np.unique(self.place[near[rows]], return_inverse=True)
         different = int(self.ops.max()) + 1
         if len(used) == self.count:
             return replace(self, rows=rows, place=position), None
@@ -193,16 +193,18 @@ class NodeTimes:
         self._fill, self._links = np.ones(shape), np.zeros(shape)
         self._network = np.zeros(shape)
         self._calls: list[OpStateGrid] = []
-        self._whole: tuple[NodeTimes, int, int] | None = None
+        self._whole: tuple[NodeTimes, I64] | None = None
 
-    def of_states(self, start: int, stop: int) -> NodeTimes:
-        """The states from ``start`` on, before ``stop``, as if they had been evaluated alone."""
+    def of_states(self, states: I64) -> NodeTimes:
+        """Some states, in ascending order, as if they had been evaluated alone."""
         node_times = NodeTimes.__new__(NodeTimes)
         node_times.device, node_times.shared = self.device, self.shared
-        for name in _TABLES:
-            setattr(node_times, name, getattr(self, name)[:, start:stop].copy())
+        for (
+            name
+        ) in _TABLES:  # not by an index: that may turn the layout, and with it sums' last bits
+            setattr(node_times, name, np.take(getattr(self, name), states, axis=1))
         node_times._calls = []  # noqa: SLF001 - its own class
-        node_times._whole = self, start, stop  # noqa: SLF001
+        node_times._whole = self, states  # noqa: SLF001
         return node_times
 
     def asked(self) -> Iterator[tuple[OpStateGrid, I64 | None]]:
@@ -210,17 +212,17 @@ class NodeTimes:
         if self._whole is None:
             yield from ((call, None) for call in self._calls)
             return
-        whole, start, stop = self._whole
+        whole, states = self._whole
         for call in whole.calls:
-            if (result := call.asked_of(start, stop)) is not None:
+            if (result := call.asked_of(states)) is not None:
                 yield result
 
     @property
     def calls(self) -> Sequence[OpStateGrid]:
         """See the class; of some states of others, cut when somebody asks."""
         if self._whole is not None and not self._calls:
-            whole, start, stop = self._whole
-            cut = (call.of_states(start, stop) for call in whole.calls)
+            whole, states = self._whole
+            cut = (call.of_states(states) for call in whole.calls)
             self._calls = [call for call in cut if call is not None]
         return self._calls
 
@@ -271,8 +273,8 @@ class NodeTimes:
     def bound_by(self, state: int) -> list[str]:
         """What sets the bound of each node in a state, "" = it does not run."""
         if self._whole is not None:
-            whole, start, _ = self._whole
-            return whole.bound_by(start + state)
+            whole, states = self._whole
+            return whole.bound_by(int(states[state]))
         bound = [""] * len(self.time_s)
         for call in self._calls:
             position = int(np.searchsorted(call.rows, state))
@@ -299,8 +301,8 @@ class NodeTimes:
         (nodes, n); 0 where it is not modelled (collectives).
         """
         if self._whole is not None:
-            whole, start, stop = self._whole
-            return whole.above_static_j[:, start:stop]
+            whole, states = self._whole
+            return np.take(whole.above_static_j, states, axis=1)
         above_static_j = np.zeros_like(self.time_s)
         for call in self.calls:
             if (joules := call.above_static_j(self.device)) is not None:
@@ -313,8 +315,8 @@ class NodeTimes:
         shape (nodes, n).
         """
         if self._whole is not None:
-            whole, start, stop = self._whole
-            return whole.octaves_outside[:, start:stop]
+            whole, states = self._whole
+            return np.take(whole.octaves_outside, states, axis=1)
         octaves_outside = np.zeros_like(self.time_s)
         for call in self._calls:
             times = call.times

@@ -23,7 +23,7 @@ from silicast.composition.engines.fusion import Region
 from silicast.composition.engines.host_time import HostLaunches, host_work
 from silicast.composition.errors.uncertainty import Uncertainty
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.power.clock import ClockedWork, held_clock
+from silicast.composition.power.clock import ClockedWork, held_clocks
 from silicast.composition.step.executions import DIRECTIONS
 from silicast.composition.step.machine import Machine
 from silicast.composition.step.node_rows import rows_summed
@@ -89,17 +89,16 @@ class StepTimes:
         """Time of the step."""
         return self.device_s + self.waited_s + self.between_s
 
-    def of_states(self, start: int, stop: int) -> StepTimes:
-        """The states from ``start`` on, before ``stop``, as if they had been evaluated alone."""
-        cut = slice(start, stop)
+    def of_states(self, states: I64) -> StepTimes:
+        """Some states, in ascending order, as if they had been evaluated alone."""
         return StepTimes(
-            nodes=self.nodes.of_states(start, stop),
-            exposed_s=self.exposed_s[:, cut].copy(),
-            hidden_s=self.hidden_s[:, cut].copy(),
-            waits_s=self.waits_s[:, cut].copy(),
-            launches_s=self.launches_s[:, cut].copy(),
-            between_s=self.between_s[cut].copy(),
-            between_hidden_s=self.between_hidden_s[cut].copy(),
+            nodes=self.nodes.of_states(states),
+            exposed_s=np.take(self.exposed_s, states, axis=1),
+            hidden_s=np.take(self.hidden_s, states, axis=1),
+            waits_s=np.take(self.waits_s, states, axis=1),
+            launches_s=np.take(self.launches_s, states, axis=1),
+            between_s=self.between_s[states],
+            between_hidden_s=self.between_hidden_s[states],
             clock_hz=self.clock_hz,
         )
 
@@ -329,24 +328,28 @@ class StepModel:
         Returns:
             Hertz; the boost clock where nothing limits it.
         """
+        return float(self.held_clocks(times, states, np.array([index]))[0])
+
+    def held_clocks(self, times: StepTimes, states: BatchStates, rows: I64) -> F64:
+        """:meth:`held_clock` of each of some states, in ascending order, shape (rows,)."""
         boosted = self.machine.boosted_device
-        row = np.array([index])
 
-        def at(position: int) -> ClockedWork:
-            one, state = times.of_states(index, index + 1), states.chosen(row)
-            hz = slower(boosted, position).clocks.boost_hz
-            return self.work(self.at_clock(one, state, hz, np.zeros(1, dtype=np.int64)), 0)
+        def at(position: int, some: I64) -> ClockedWork[F64]:
+            current, every = rows[some], np.arange(len(some))
+            nodes, chosen = times.nodes.of_states(current), states.chosen(current)
+            slow = self.timer.at_clock(nodes, chosen, slower(boosted, position), every)
+            return self.work(self._composed(slow, chosen), every)
 
-        return held_clock(self.machine, self.work(times, index), at)
+        return held_clocks(self.machine, self.work(times, rows), at)
 
-    def work(self, times: StepTimes, index: int) -> ClockedWork:
-        """One state at the clock of its times."""
-        nodes = times.nodes
+    def work(self, times: StepTimes, rows: I64) -> ClockedWork[F64]:
+        """Some states at the clock of their times."""
+        nodes, counts = times.nodes, self.graph.counts[:, None]
         joules = (
-            float(rows_summed((table[:, index] * self.graph.counts)[:, None])[0])
+            rows_summed(table[:, rows] * counts)
             for table in (nodes.core_j, nodes.memory_j, nodes.dynamic_j)
         )
-        return ClockedWork(float(times.total_s[index]), *joules)
+        return ClockedWork(times.total_s[rows], *joules)
 
     def kernels_j(self, times: StepTimes) -> F64:
         """What the kernels of each state take beyond what the board draws while it waits, joules of

@@ -279,7 +279,9 @@ class _Simulation:
                     self.start[index], left[index] = now, self.duration[index]
                 else:
                     upcoming = min(upcoming, ready)
-            slower = slowdown(sum(row[index] for index in left) for row in self.shares)
+            slower = 1.0  # one alone takes no more of anything than there is
+            if len(left) > 1:
+                slower = slowdown(sum(row[index] for index in left) for row in self.shares)
             finish = min((remaining * slower for remaining in left.values()), default=_NEVER)
             step = min(finish, upcoming - now)
             now = upcoming if step == upcoming - now else now + step

@@ -21,7 +21,13 @@ from silicast.distributed.ranks.data_ranks import Exchanges
 from silicast.distributed.ranks.expert_capacity import Capacity
 from silicast.distributed.ranks.plan import TrainingPlan
 from silicast.distributed.ranks.spread import RankSpread
-from silicast.workload.frameworks.eager import Framework, PassShape, framework_graph
+from silicast.workload.frameworks.eager import (
+    Framework,
+    PassShape,
+    finished_graph,
+    framework_graph,
+    lowered_graph,
+)
 from silicast.workload.graphs.graph import Graph
 from silicast.workload.graphs.op import Op
 from silicast.workload.models.model import ModelConfig
@@ -106,14 +112,8 @@ def chunk_graph(rank: Rank, first: int, last: int, exchanges: Exchanges = Exchan
         rank.adapters, host_moves(rank) if rank.offload.any else None,
         rank.capacity, deployment.machine.engine.experts,
     )  # fmt: skip
-    return framework_graph(
-        _layers(deployment.model, plan.tp, deployment.precision),
-        deployment.model,
-        shape,
-        rank.framework,
-        deployment.precision.hidden,
-        spread,
-    )
+    lowered = _lowered(*formats, plan.tp)
+    return finished_graph(lowered, rank.framework, deployment.precision.hidden, spread)
 
 
 @lru_cache(maxsize=256)
@@ -134,6 +134,14 @@ def host_moves(rank: Rank) -> HostMoves:
 @lru_cache(maxsize=64)
 def _layers(model: ModelConfig, tp: int, precision: Precision) -> Graph:
     return build_graph(model, Plan(tp=tp), precision)
+
+
+@lru_cache(maxsize=64)
+def _lowered(
+    model: ModelConfig, precision: Precision, shape: PassShape, framework: Framework, tp: int
+) -> Graph:
+    """Operations of a rank before it is known which layers it runs and what it exchanges."""
+    return lowered_graph(_layers(model, tp, precision), model, shape, framework, precision.hidden)
 
 
 @lru_cache(maxsize=64)

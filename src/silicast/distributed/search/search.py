@@ -20,6 +20,7 @@ import numpy as np
 
 from silicast.communication.algorithms.algorithm import Collective
 from silicast.communication.collective import collective_times
+from silicast.composition.prices.kept_times import keeping_times
 from silicast.composition.step.stage_graph import topology
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
@@ -91,6 +92,7 @@ class PlanSearchResult:
     best: DistributedStep
 
 
+@keeping_times()  # finalists run many of the same kernels
 def search(
     rank: Rank,
     legal: CandidatePlans,

@@ -238,7 +238,7 @@ class _Pipeline:
     def durations(self) -> Durations:
         """Whole picoseconds of each action."""
         forward, back = (
-            np.array([each.directions[way].part.exposed_ps for each in self.passes]) for way in WAYS
+            np.array([each.parts[way].exposed_ps for each in self.passes]) for way in WAYS
         )
         weights = np.array(
             [round(ps * _weight_share(one)) for ps, one in zip(back, self.passes, strict=True)]
@@ -335,7 +335,7 @@ class _Pipeline:
 
 
 def _exposed(one: ProgramPass, way: Direction) -> int:
-    return one.directions[way].part.exposed_ps
+    return one.parts[way].exposed_ps
 
 
 def _weight_share(one: ProgramPass) -> float:

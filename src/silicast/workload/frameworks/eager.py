@@ -163,6 +163,16 @@ def framework_graph(
     [96, 96]
     """
     hidden = dtype or model.default_precision.hidden
+    lowered = lowered_graph(graph, model, shape, framework, hidden)
+    return finished_graph(lowered, framework, hidden, spread)
+
+
+def lowered_graph(
+    graph: Graph, model: ModelConfig, shape: PassShape, framework: Framework, hidden: str
+) -> Graph:
+    """The operations of a forward pass, with the loss where it trains, on one rank that shares
+    nothing beyond what ``graph`` says; arguments as of :func:`framework_graph`.
+    """
     lowering = _Lowering(model, shape, framework, hidden)
     blocks = [replace(block, nodes=tuple(lowering.block(block))) for block in graph.blocks]
     training = framework.training
@@ -170,7 +180,14 @@ def framework_graph(
         blocks[-1] = replace(
             blocks[-1], nodes=(*blocks[-1].nodes, *lowering.objective(training, blocks[-1]))
         )
-    lowered = Graph(graph.name, tuple(blocks), graph.phase, graph.boundary)
+    return Graph(graph.name, tuple(blocks), graph.phase, graph.boundary)
+
+
+def finished_graph(
+    lowered: Graph, framework: Framework, hidden: str, spread: LayerSharding | None = None
+) -> Graph:
+    """What :func:`lowered_graph` makes, spread over ranks, trained and compiled."""
+    training = framework.training
     if spread is not None:
         lowered = spread.forward(lowered)
     if framework.autocast:

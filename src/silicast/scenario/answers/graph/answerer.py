@@ -177,7 +177,8 @@ def _trained(
     directions["backward"] = unmeasured_backward(directions["backward"], products, board)
     total = unmeasured_backward(total, products, board)
     held = state_bytes(deployment, rule)
-    return replace(program_pass, total=total, directions=directions, state_bytes=held), update
+    trained = replace(program_pass, state_bytes=held)
+    return trained.with_predictions(total, directions), update
 
 
 def _answer(requested: AskedPass, *, bound_only: bool) -> Answer:

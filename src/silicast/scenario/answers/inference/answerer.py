@@ -107,12 +107,7 @@ def _prepared(scenario: Scenario) -> _ResolvedBatch:
     assert isinstance(work, InferenceWorkload)
     deployment, framework, warnings = batch_deployment(scenario)
     lengths = lengths_of(work)
-    if not deployment.model.causal and work.output_len > 1:
-        raise SilicastError(
-            f"{deployment.model.name} is an encoder and generates no tokens",
-            field="workload.output_len",
-            hint="1 = the pass over the input alone",
-        )
+    check_generates(deployment.model, work)
     warnings += _too_long(deployment.model, max(lengths), work.output_len)
     return _ResolvedBatch(scenario, work, deployment, framework, lengths, warnings)
 
@@ -166,6 +161,16 @@ def _steps_of(part: Sequence[_ResolvedBatch]) -> Sequence[_Steps | None]:
         return steps_together(part[0].deployment, batches)
     except SilicastError:  # each says what is wrong
         return [None] * len(part)
+
+
+def check_generates(model: ModelConfig, work: InferenceWorkload) -> None:
+    """Raises SilicastError where a model that generates nothing is asked for tokens."""
+    if not model.causal and work.output_len > 1:
+        raise SilicastError(
+            f"{model.name} is an encoder and generates no tokens",
+            field="workload.output_len",
+            hint="1 = the pass over the input alone",
+        )
 
 
 def lengths_of(work: InferenceWorkload) -> list[int]:

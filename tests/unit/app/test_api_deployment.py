@@ -1,4 +1,4 @@
-"""`silicast.step_predictor`: single steps for simulators of engines."""
+"""`silicast.deployment` and its steps, which simulators of engines ask for."""
 
 from __future__ import annotations
 
@@ -71,6 +71,69 @@ def test_what_is_no_single_step_is_refused() -> None:
     assert error.value.field == "pools"
     with pytest.raises(SilicastError, match="unknown argument"):
         silicast.step_predictor(**WHERE, paralel={"tp": 2}, load=False)
+
+
+LENGTHS: dict[str, Any] = {"input_lens": [40, 300, 7], "output_len": 5}
+
+
+@pytest.fixture(scope="module")
+def compiled() -> silicast.CompiledDeployment:
+    return silicast.deployment(**WHERE)
+
+
+def test_a_batch_is_that_of_infer(compiled: silicast.CompiledDeployment) -> None:
+    batch, whole = compiled.batch(**LENGTHS), silicast.infer(**WHERE, **LENGTHS)
+    for name in ("prefill_ms", "decode_step_ms", "total_ms"):
+        assert batch[name].estimate == pytest.approx(whole.predicted[name].estimate, rel=0.01)
+        assert batch[name].p95 == pytest.approx(whole.predicted[name].p95, rel=0.05)
+    assert batch["memory_gb"] == whole.memory_gb
+
+
+def test_a_batch_is_its_prefill_and_its_decode_steps(compiled: silicast.CompiledDeployment) -> None:
+    batch = compiled.batch(batch=4, input_len=500, output_len=3)
+    decode = [compiled.step([(1, 500 + each)] * 4) * 1e3 for each in (0, 1)]
+    total = batch["prefill_ms"].estimate + sum(decode)
+    assert batch["total_ms"].estimate == pytest.approx(total, rel=1e-9)
+    one = compiled.batch(batch=4, input_len=500, output_len=1)
+    assert "decode_step_ms" not in one
+    assert one["total_ms"] == one["prefill_ms"] == batch["prefill_ms"]
+
+
+def test_serve_is_the_task_serving(compiled: silicast.CompiledDeployment) -> None:
+    load = {
+        "arrival": {"kind": "closed", "concurrency": 2},
+        "requests": 4,
+        "input_len": 64,
+        "output_len": 8,
+    }
+    whole = silicast.predict(**WHERE, task="serving", workload=load)
+    assert compiled.serve(**load).metrics == whole.metrics
+
+
+@pytest.mark.parametrize(
+    ("lengths", "field"),
+    [
+        ({"output_len": 4}, "workload"),
+        ({"input_len": 4, "input_lens": [4], "output_len": 4}, "workload.input_len"),
+        ({"batch": 2, "input_len": 0, "output_len": 4}, "workload.input_len"),
+        ({"input_len": 4, "output_len": 0}, "workload.output_len"),
+    ],
+)
+def test_lengths_that_are_none_are_refused(
+    compiled: silicast.CompiledDeployment, lengths: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(SilicastError) as error:
+        compiled.batch(**lengths)
+    assert error.value.field.startswith(field)
+
+
+def test_a_framework_and_an_encoder_are_refused() -> None:
+    eager = silicast.deployment(model="gpt2", device="H100", engine="torch-eager")
+    with pytest.raises(SilicastError, match="pass by pass"):
+        eager.batch(input_len=4, output_len=2)
+    encoder = silicast.deployment(model="bert-large", device="H100", engine="vllm")
+    with pytest.raises(SilicastError, match="generates no tokens"):
+        encoder.batch(input_len=4, output_len=2)
 
 
 def test_requests_of_sglangs_simulator(step: StepPredictor) -> None:

@@ -1,0 +1,140 @@
+"""From Python: a deployment that is compiled once and asked many times."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+from silicast.app.api import Predicted, plain, predict, refuse_unknown
+from silicast.app.arguments import described
+from silicast.composition.prices.step_predictor import StepPredictor
+from silicast.scenario.answer import Belief
+from silicast.scenario.compiled_deployment import KnownDeployment
+
+
+@final
+class CompiledDeployment:
+    """A model on devices under an engine; what one question computed, the next ones look up.
+
+    Attributes:
+        step: seconds from the start of a step to that of the next, by (extend, past) of every
+            sequence; see :class:`~silicast.composition.prices.step_predictor.StepPredictor`.
+        warnings: what was assumed.
+    """
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self._fields = fields
+        self._known = KnownDeployment(fields)
+        self.step: StepPredictor = self._known.step
+        self.warnings: tuple[str, ...] = self._known.warnings
+
+    def batch(
+        self,
+        *,
+        output_len: int,
+        batch: int | None = None,
+        input_len: int | None = None,
+        input_lens: list[int] | None = None,
+    ) -> dict[str, Belief]:
+        """``prefill_ms``, ``decode_step_ms`` (the median step), ``total_ms`` and ``memory_gb`` of a
+        static batch, without the reasons that :func:`silicast.infer` gives.
+
+        Times are read from tables and surfaces: a total is within half a percent of that of
+        :func:`silicast.infer`, a part of it within one percent; most are within a tenth of a
+        percent (``benchmarks/speed_table.py``). Intervals are those of a batch of about the same
+        size. The first batch of a size takes longer than by :func:`silicast.infer`, further ones
+        near it less than a millisecond.
+
+        Args:
+            batch: sequences of ``input_len`` tokens each, 1 unless stated; or ``input_lens``,
+                tokens of each.
+
+        Raises:
+            SilicastError: see :func:`silicast.infer`; or the engine runs a model's code pass by
+                pass.
+        """
+        if batch is None and input_lens is None:
+            batch = 1
+        lengths = {"batch": batch, "input_len": input_len, "input_lens": plain(input_lens)}
+        stated = {name: value for name, value in lengths.items() if value is not None}
+        return self._known.batch({**stated, "output_len": output_len})
+
+    def serve(self, **workload: Any) -> Predicted:
+        """The answer of task ``serving`` to a workload on this deployment.
+
+        Args:
+            workload: fields of the workload of a serving scenario: ``arrival``, ``requests``,
+                ``input_len``, ``output_len``, ...
+
+        Raises:
+            SilicastError: see :func:`silicast.predict`.
+        """
+        return predict({**self._fields, "task": "serving", "workload": workload})
+
+
+@described(paths=True)
+def deployment(
+    *,
+    model: str | dict[str, Any],
+    device: str | dict[str, Any],
+    engine: str | dict[str, Any] | None = None,
+    parallel: dict[str, Any] | None = None,
+    **fields: Any,
+) -> CompiledDeployment:
+    """A deployment compiled once, for many steps, static batches and simulations.
+
+    Args:
+        parallel: degrees, as {"tp": 4}.
+        fields: further fields of a scenario (``precision``, ``limits``, ``cluster``,
+            ``calibration``, ...).
+
+    Raises:
+        SilicastError: see :func:`silicast.predict`.
+
+    >>> import silicast
+    >>> llama = silicast.deployment(model="Llama-3.1-8B", device="h100", engine="vllm")
+    >>> batch = llama.batch(batch=8, input_len=1024, output_len=32)
+    >>> 0.0 < batch["decode_step_ms"] < batch["prefill_ms"] < batch["total_ms"]
+    True
+    >>> 0.0 < llama.step([(1, 1000)]) < llama.step([(512, 0), (1, 1000)]) < 1.0
+    True
+    """
+    refuse_unknown(deployment, fields)
+    given = {"engine": engine, "parallel": parallel}
+    stated = {name: value for name, value in given.items() if value is not None}
+    return CompiledDeployment(plain({"model": model, "device": device, **stated, **fields}))
+
+
+@described(paths=True)
+def step_predictor(
+    *,
+    model: str | dict[str, Any],
+    device: str | dict[str, Any],
+    engine: str | dict[str, Any] | None = None,
+    parallel: dict[str, Any] | None = None,
+    load: bool = True,
+    **fields: Any,
+) -> StepPredictor:
+    """A callable that says how many seconds a step of an engine takes: (extend, past) of every
+    sequence of a batch -> seconds. It is ``step`` of :func:`silicast.deployment`, with tables that
+    are filled.
+
+    Args:
+        parallel: degrees, as {"tp": 4}.
+        load: fills tables first, some seconds, so that a new state is answered in microseconds.
+        fields: further fields of a scenario (``precision``, ``limits``, ``cluster``,
+            ``calibration``, ...).
+
+    Raises:
+        SilicastError: see :func:`silicast.predict`.
+
+    >>> import silicast
+    >>> step = silicast.step_predictor(model="Llama-3.1-8B", device="h100", engine="sglang",
+    ...                                load=False)
+    >>> alone, mixed = step([(1, 1000)]), step([(512, 0), (1, 1000)])
+    >>> 0.0 < alone < mixed < 1.0
+    True
+    """
+    refuse_unknown(step_predictor, fields)
+    where = {"model": model, "device": device, "engine": engine, "parallel": parallel}
+    predictor = deployment(**where, **fields).step  # type: ignore[arg-type]
+    return predictor.load() if load else predictor

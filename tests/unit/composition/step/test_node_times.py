@@ -1,0 +1,44 @@
+"""Times of some states of a batch are those of a batch of these states."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.step.states import BatchStates
+from silicast.composition.step.step import step_model
+from silicast.hardware.catalog import find_device
+from silicast.workload.models.lookup import find_model
+
+TABLES = ("exposed_s", "hidden_s", "waits_s", "launches_s", "between_s", "between_hidden_s")
+NODES = ("time_s", "bound_s", "independent", "core_j", "memory_j", "dram_bytes", "tiers")
+
+
+@pytest.mark.parametrize("rows", [[0], [1, 4], [0, 2, 3]])
+def test_some_states_have_the_times_of_a_batch_of_them(rows: list[int]) -> None:
+    deployment = Deployment.from_model(
+        find_model("Llama-3.1-8B"), find_device("H100"), find_engine("vllm")
+    )
+    model = step_model(deployment)
+    states = BatchStates.prefill([700, 90]).then(
+        BatchStates.decode([700, 90], np.array([1, 7, 300, 301]))
+    )
+    index = np.array(rows)
+    some, alone = model.steps(states).of_states(index), model.steps(states.chosen(index))
+    for name in TABLES:
+        assert np.array_equal(getattr(some, name), getattr(alone, name))
+        assert getattr(some, name).flags.c_contiguous  # sums over states keep their order
+    for name in NODES:
+        assert np.array_equal(getattr(some.nodes, name), getattr(alone.nodes, name))
+    assert [some.nodes.bound_by(row) for row in range(len(rows))] == [
+        alone.nodes.bound_by(row) for row in range(len(rows))
+    ]
+    assert np.array_equal(some.nodes.above_static_j, alone.nodes.above_static_j)
+    slow_hz, every = 0.7 * some.clock_hz, np.arange(len(rows))
+    slow, expected = (
+        model.at_clock(times, states.chosen(index), slow_hz, every) for times in (some, alone)
+    )
+    assert np.array_equal(slow.exposed_s, expected.exposed_s)
+    assert (slow.total_s > some.total_s).all()
