@@ -148,6 +148,20 @@ class Cluster:
             links[UPLINK] = self.uplink
         return replace(self.device, links=links)
 
+    def networked(self, device: Device) -> Device:
+        """The device with its share of the network, whose ``domain`` are the devices that reach
+        each other without it, as kernels that send to other nodes need it.
+
+        >>> from silicast.hardware.catalog import find_device
+        >>> h100 = find_device("H100")
+        >>> link = cluster_of(h100, inter_node="efa-400g").networked(h100).links["network"]
+        >>> link.name, link.domain
+        ('efa', 8)
+        """
+        domain = max(min(self.domain, self.gpus), self.gpus_per_node)
+        link = replace(self.inter_node.link, domain=domain)
+        return replace(device, links={**device.links, NETWORK: link})
+
 
 def cluster_of(
     device: Device,

@@ -25,7 +25,7 @@ UPLINK = "uplink"
 NETWORK = "network"
 """The name of a link between nodes of which only the rate is known, not the kind."""
 
-OPTIONAL_LINKS = frozenset({"pcie", "nvlink_bridge", "xgmi_bridge", "nvlink_c2c", UPLINK})
+OPTIONAL_LINKS = frozenset({"pcie", "nvlink_bridge", "xgmi_bridge", "nvlink_c2c", UPLINK, NETWORK})
 """Links that do not join the devices of a node unless a system says so."""
 
 

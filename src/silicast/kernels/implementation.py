@@ -186,6 +186,7 @@ class Implementation(ABC):
         takes_numbers: :meth:`analyse` takes a batch of numbers (``OpBatch.single``) as it is.
         rows_at_once: ops that one call of :meth:`analyse` is given at most.
         has_candidates: it evaluates many an op: some ops in one call cost little more than one.
+        leaves_node: it sends to other nodes, over the network of a cluster that is stated.
         unmarked_flags: flags that corrections need not have seen: the analysis says it all.
     """
 
@@ -197,6 +198,7 @@ class Implementation(ABC):
     takes_numbers: ClassVar[bool] = False
     rows_at_once: ClassVar[int] = 1 << 30
     has_candidates: ClassVar[bool] = False
+    leaves_node: ClassVar[bool] = False
     unmarked_flags: ClassVar[frozenset[str]] = frozenset()
     implied_flags: ClassVar[frozenset[str]] = frozenset()
 

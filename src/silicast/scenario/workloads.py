@@ -105,14 +105,22 @@ TraceRows = Annotated[
 Rate = Annotated[float, Meta(gt=0, le=1e9)]
 
 
+class RateStageTable(Terse, frozen=True):
+    """A time at one rate: requests a second for so many seconds."""
+
+    rate_per_s: Rate
+    duration_s: Annotated[float, Meta(gt=0, le=1e9)]
+
+
 class ArrivalTable(Terse, frozen=True):
     """How requests arrive.
 
     ``concurrency`` limits how many are in flight. ``cv`` is the coefficient of variation of a gamma
     process; ``burst`` requests come at a time; the rate runs to ``ramp_to_per_s`` from the first
     request to the last. A constant rate is met exactly: the last request comes at requests /
-    ``rate_per_s``, but with ``exact_rate = false`` gaps are as they were drawn. A trace (``path``
-    or ``rows``) of another kind than ``trace`` gives the lengths only.
+    ``rate_per_s``, but with ``exact_rate = false`` gaps are as they were drawn. ``stages`` follow
+    each other, each at a rate of its own, in place of ``rate_per_s`` and a number of requests. A
+    trace (``path`` or ``rows``) of another kind than ``trace`` gives the lengths only.
     """
 
     kind: Literal["closed", "poisson", "gamma", "constant", "trace"]
@@ -123,6 +131,7 @@ class ArrivalTable(Terse, frozen=True):
     ramp_to_per_s: Rate | None = None
     ramp: Literal["linear", "exponential"] | None = None
     exact_rate: bool | None = None
+    stages: Annotated[list[RateStageTable], Meta(min_length=1, max_length=10_000)] | None = None
     path: Name | None = None
     rows: TraceRows | None = None
     bad_rows: Literal["refuse", "skip"] | None = None

@@ -106,6 +106,16 @@ def test_fields_that_change_nothing_are_named() -> None:
     assert "not used by task kernel: engine" in result.warnings
 
 
+def test_a_cluster_counts_for_kernels_that_leave_the_node_alone() -> None:
+    unused = "not used by task kernel: cluster"
+    cluster = {"gpus": 32, "gpus_per_node": 8, "inter_node": "efa-400g"}
+    assert unused in answered(cluster=cluster, kernel={**GEMM}).warnings
+    sent = {"op": "combine", "tokens": 64, "hidden": 7168, "topk": 8, "experts": 256, "ep": 32}
+    usual, slow = answered(kernel=sent), answered(cluster=cluster, kernel=sent)
+    assert unused not in slow.warnings
+    assert slow.metrics["latency_us"].estimate > 1.05 * usual.metrics["latency_us"].estimate
+
+
 def test_a_convolution_of_an_unmeasured_architecture_is_answered_and_said() -> None:
     conv = {"op": "conv2d", "batch": 1, "in_channels": 3, "out_channels": 8, "height": 9,
             "width": 9, "kernel": 3}  # fmt: skip

@@ -63,6 +63,8 @@ class EngineHostTable(Strict, frozen=True):
         transport_us: on top, where the model spans several devices.
         rank_us: on top, for each device beyond the first: engines that call their workers one by
             one.
+        nodes_us: on top, where the model spans several nodes: what a step needs goes to workers on
+            other hosts, and its results come back.
         dispatch_us: host time of the call that launches one kernel, in stream launch; hidden while
             the device is busy with earlier kernels.
         piece_us: likewise to replay one piece of a pass whose graphs are piecewise; there is a
@@ -93,6 +95,7 @@ class EngineHostTable(Strict, frozen=True):
     transport_us: float
     dispatch_us: float
     rank_us: float = 0.0
+    nodes_us: float = 0.0
     backward_us: float = 0.0
     between_us: float = 0.0
     collective_us: float = 0.0
@@ -198,6 +201,7 @@ class FusionTable(Strict, frozen=True):
         attention: libraries whose one call attends for sequences in prefill and in decode.
         quantize: recipe of a product -> kernels before it that also quantise its input: "norm",
             "all_reduce" (a norm inside the sum over the ranks), "activation", "attention".
+        latent: one product makes the latents of queries and of keys and values; else there are two.
     """
 
     all_reduce_mb: dict[str, dict[str, float]] = {}
@@ -205,6 +209,7 @@ class FusionTable(Strict, frozen=True):
     rope_append: list[str] = []
     attention: list[str] = []
     quantize: dict[str, list[Literal["norm", "all_reduce", "activation", "attention"]]] = {}
+    latent: bool = True
 
 
 class OverlapTable(Strict, frozen=True):
@@ -411,7 +416,7 @@ class Engine(Strict, frozen=True):
         backends: kernels that switches choose.
         since: option -> the version that first had it on; earlier ones run without.
         earlier: version -> the engine that stands for those before it.
-        before: version -> options of ours that hold in all releases before it.
+        before: version -> options, of ours and its own switches, that hold in all releases before.
         unmeasured: releases that nothing was measured of; the first that holds counts.
         release_log_sd: the error that kernels share because the release is such a one.
         default_for: tasks that take this engine where a scenario names none.

@@ -35,6 +35,8 @@ have nodes of their own."""
 
 ROUTING_NODE = "router_softmax"
 """Some engines' calls of the experts choose them too."""
+LATENTS, SECOND_LATENT = "qkv_a", "kv_a"
+"""The product that makes both latents of a layer, and the second one where there are two."""
 CHOICE = "router_choice_"
 """Beginning of the names of the small kernels that choose experts where no single one does."""
 
@@ -52,6 +54,8 @@ def engine_graph(
     if grouped and experts.grouped and not experts.one_kernel:
         blocks = tuple(_routed(block, experts.grouped) for block in graph.blocks)
         graph = replace(graph, blocks=blocks)
+    if not machine.engine.fusion.latent:
+        graph = replace(graph, blocks=tuple(_with_both_latents(block) for block in graph.blocks))
     known: dict[Op, Op] = {}
     blocks = tuple(
         replace(block, nodes=tuple(_nodes(block, machine, plan, known))) for block in graph.blocks
@@ -77,6 +81,29 @@ def _routed(block: Block, count: int) -> Block:
         for node in nodes
     ]
     return replace(block, nodes=tuple(after))
+
+
+def _with_both_latents(block: Block) -> Block:
+    """The block with two products, one after the other, in place of the one that makes the latents
+    of queries and of keys and values: half of its columns each, which is as long where its rows
+    are few.
+    """
+    nodes: list[Node] = []
+    for node in block.nodes:
+        if node.name != LATENTS:
+            inputs = tuple(SECOND_LATENT if name == LATENTS else name for name in node.inputs)
+            nodes.append(replace(node, inputs=inputs))
+            continue
+        columns = dict(node.op.dims)["n"]
+        assert isinstance(columns, int)
+        nodes.append(_columns_of(node, node.name, columns - columns // 2, node.inputs))
+        nodes.append(_columns_of(node, SECOND_LATENT, columns // 2, (LATENTS,)))
+    return replace(block, nodes=tuple(nodes))
+
+
+def _columns_of(node: Node, name: str, columns: int, inputs: tuple[str, ...]) -> Node:
+    dims = tuple((dim, columns if dim == "n" else size) for dim, size in node.op.dims)
+    return replace(node, name=name, op=replace(node.op, dims=dims), inputs=inputs)
 
 
 def _choices(router: Node, count: int) -> Iterator[Node]:

@@ -10,6 +10,7 @@ option                        values               what it does
 ``fused_all_reduce``          true, false          sums over ranks that also add and norm
 ``nvls``                      true, false          long sums are made in the NVLink switch
 ``fused_routing``             true, false          one kernel chooses experts within groups
+``fused_latent``              true, false          one product makes both latents of a layer
 ``policy``                    a name               the scheduling policy, of another engine too:
                                                    vllm-v1, vllm-v0, sarathi, sglang, trtllm,
                                                    orca, static, lightllm
@@ -147,6 +148,11 @@ def _fused_routing(engine: Engine, value: Any) -> Engine:
     chosen = _yes_or_no("fused_routing", value)
     experts = msgspec.structs.replace(engine.experts, one_kernel=chosen)
     return msgspec.structs.replace(engine, experts=experts)
+
+
+def _fused_latent(engine: Engine, value: Any) -> Engine:
+    fusion = msgspec.structs.replace(engine.fusion, latent=_yes_or_no("fused_latent", value))
+    return msgspec.structs.replace(engine, fusion=fusion)
 
 
 def _nvls(engine: Engine, value: Any) -> Engine:
@@ -403,6 +409,7 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "fused_all_reduce": _fused_all_reduce,
     "nvls": _nvls,
     "fused_routing": _fused_routing,
+    "fused_latent": _fused_latent,
     "policy": _policy,
     "max_num_seqs": _max_num_seqs,
     "max_num_batched_tokens": _max_num_batched_tokens,
@@ -435,5 +442,8 @@ QUEUE_OPTIONS = (
 )
 """Options that mean something where requests queue alone."""
 
-OPTIONS = ("async_scheduling", "cuda_graph", "overlap", "fused_all_reduce", "nvls", "fused_routing")
+OPTIONS = (
+    *("async_scheduling", "cuda_graph", "overlap", "fused_all_reduce", "nvls", "fused_routing"),
+    "fused_latent",
+)
 """Switches of how a step runs."""

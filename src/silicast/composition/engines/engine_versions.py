@@ -8,6 +8,7 @@ import msgspec
 
 from silicast.composition.engines.engine import Engine, find_engine
 from silicast.composition.engines.engine_options import with_options
+from silicast.composition.engines.switches import choose, is_switch
 from silicast.core.releases import is_before
 
 
@@ -49,7 +50,10 @@ def _file_of(engine: Engine, version: str) -> Engine:
     options = dict[str, Any]()
     for bound, others in engine.before.items():
         options |= others if is_before(version, bound) else {}
-    return with_options(engine, options | dict.fromkeys(lacking(engine, version), False))
+    options |= dict.fromkeys(lacking(engine, version), False)
+    own = {name: value for name, value in options.items() if is_switch(engine, name)}
+    ours = {name: value for name, value in options.items() if name not in own}
+    return with_options(choose(engine, own).engine, ours)
 
 
 def otherwise(engine: Engine, version: str) -> tuple[str, ...]:

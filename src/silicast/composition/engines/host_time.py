@@ -4,7 +4,7 @@ Launches are part of the timeline (:mod:`~silicast.composition.timeline.timeline
 step's work is
 
     work  = step + request x sequences + token x new tokens of prefills
-            (+ transport + rank x (devices - 1))
+            (+ transport + rank x (devices - 1) + nodes, on several hosts)
     total = pass + gap + work                           one after the other
     total = pass + gap + max(0, work - pass)            asynchronously
 
@@ -91,6 +91,8 @@ def host_work_s(machine: Machine, sequences: Number, tokens: Number, devices: in
     fixed_us = host.step_us
     if devices > 1:
         fixed_us += host.transport_us + host.rank_us * (devices - 1)
+    if host.nodes_us and devices > machine.links.gpus_per_node:
+        fixed_us += host.nodes_us
     work_us = fixed_us + host.request_us * sequences + host.token_us * tokens
     return work_us * machine.host_us_s
 

@@ -75,7 +75,7 @@ def choose(engine: Engine, stated: Mapping[str, Any], version: str = "") -> Chos
         raise _contradiction(second, str(stated[second]), first)
     if kernels:
         chosen = {family: backends for family, (_, backends) in kernels.items()}
-        tables = msgspec.structs.replace(engine.kernels, chosen=chosen)
+        tables = msgspec.structs.replace(engine.kernels, chosen=engine.kernels.chosen | chosen)
         engine = msgspec.structs.replace(engine, kernels=tables)
     return Chosen(engine, options, remarks)
 

@@ -77,10 +77,11 @@ class Machine:
 
     @cached_property
     def limited_device(self) -> Device:
-        """The device under the power limit that the user set."""
+        """The device under the power limit that the user set, in the cluster that they stated."""
+        device = self.device if self.cluster is None else self.cluster.networked(self.device)
         if self.power_w is None:
-            return self.device
-        return replace(self.device, power_cap_w=self.power_w)
+            return device
+        return replace(device, power_cap_w=self.power_w)
 
     @cached_property
     def boosted_device(self) -> Device:

@@ -15,14 +15,17 @@ benchmarks measure it. ``Variant.kernel`` names the exchange
 ("deepep_ll", "deepep_ht", "NVLinkTwoSided"). Without one, short exchanges take the low-latency
 path and long ones the other; engines put the border at 128 to 512 tokens a rank, so there the time
 is an expectation over both and their distance is part of the interval. Optional dimensions:
-``nodes`` (default: what the ranks need), ``sms`` (of the exchange).
+``nodes`` (default: what the ranks need), ``sms`` (of the exchange). Where a cluster states its
+network (:meth:`~silicast.hardware.cluster.Cluster.networked`), the bytes between nodes take its
+rate, and the base of what leaves the node its latency, both in relation to the network of the
+measured exchanges.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, final
 
@@ -31,7 +34,7 @@ import numpy as np
 from silicast.core.dtypes import BITS, recipe_for
 from silicast.core.errors import unsupported
 from silicast.core.numerics import F64, I64, exp_fixed, log_fixed
-from silicast.hardware.device import Device, Link
+from silicast.hardware.device import NETWORK, Device, Link
 from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.registry import register
@@ -48,6 +51,11 @@ UNNAMED = "by_tokens"
 
 GRACE = "grace"
 """The host in the catalog: launches take longer on it."""
+
+MEASURED_NETWORK = "infiniband"
+MEASURED_RATE = 50e9
+"""Kind and bytes per second of the adapter of each device where exchanges between nodes were
+measured: one of 400 Gb/s (DeepEP's benchmarks on H100 and H200)."""
 
 COMPULSORY_SHARE = 0.25
 """Of the expected remote bytes: some draws stay on fewer ranks, some formats are narrower."""
@@ -90,28 +98,53 @@ class ExpertFabric:
         link: bytes per second that leave a device inside its node.
         per_node: devices that the link joins.
         grace: the host is NVIDIA's Grace.
+        network_rate, network_wait: bytes per second and latency of the network between nodes, each
+            over those of the network that exchanges were measured on.
+        network_log_sd: of what the network adds; 0 on the measured kind.
     """
 
     link: float
     per_node: int
     grace: bool = False
+    network_rate: float = 1.0
+    network_wait: float = 1.0
+    network_log_sd: float = 0.0
 
 
 @lru_cache(maxsize=256)
 def fabric_of(device: Device) -> ExpertFabric:
-    """The device's fastest link to its peers.
+    """The device's fastest link to its peers, and the network of its cluster where it states one.
 
     Raises:
         SilicastError: the device has none.
     """
-    links = sorted(device.links.items())
+    links = sorted((name, link) for name, link in device.links.items() if name != NETWORK)
     result: Link | None = max(
         (link for _, link in links), key=lambda link: link.bandwidth_bytes_per_s, default=None
     )
     if result is None:
         raise unsupported(f"{device.name} has no link to other devices", "device")
     per_node = max(result.domain or device.default_gpus_per_node, 1)
-    return ExpertFabric(result.bandwidth_bytes_per_s, per_node, device.default_host == GRACE)
+    fabric = ExpertFabric(result.bandwidth_bytes_per_s, per_node, device.default_host == GRACE)
+    network = device.links.get(NETWORK)
+    return fabric if network is None else _over(network, fabric)
+
+
+def _over(network: Link, fabric: ExpertFabric) -> ExpertFabric:
+    """The fabric with a stated network: bytes as its adapters and its share of the wire give them,
+    latency as its hops, which collectives show.
+    """
+    table = load_physics(NETWORK)
+    stated, measured = table.constants(network.name), table.constants(MEASURED_NETWORK)
+    rate = network.bandwidth_bytes_per_s / MEASURED_RATE
+    other = network.name != MEASURED_NETWORK
+    return replace(
+        fabric,
+        per_node=max(network.domain, 1),
+        network_rate=rate * stated["network_efficiency"] / measured["network_efficiency"],
+        network_wait=stated["network_step_us"] / measured["network_step_us"],
+        network_log_sd=stated["network_log_sd_unmeasured"] if other else 0.0,
+    )
 
 
 class ExpertExchange(Implementation):
@@ -120,6 +153,7 @@ class ExpertExchange(Implementation):
     phase: ClassVar[str]
     group: ClassVar[str] = PHYSICS
     anywhere: ClassVar[bool] = True
+    leaves_node: ClassVar[bool] = True
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8", "nvfp4")
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
         "tokens": (1, 1 << 20),
@@ -221,7 +255,8 @@ def analyse_exchange(
     time = result.time_s
     compulsory = tokens * dims["hidden"] * remote.once * COMPULSORY_SHARE
     link = np.maximum(compulsory / fabric.link, 1.0 / device.clocks.max_hz)
-    current = np.sqrt(table["independent_log_sd"] ** 2 + doubt * doubt)
+    beyond = fabric.network_log_sd * result.exposed_network_s / time
+    current = np.sqrt(table["independent_log_sd"] ** 2 + doubt * doubt + beyond * beyond)
     return Analysis(
         time_s=time,
         bound_s=link,
@@ -248,11 +283,19 @@ def analyse_exchange(
 @final
 @dataclass(frozen=True)
 class PathTime:
-    """Times of a path, arrays of shape (rows,), seconds: total, over the link, between nodes."""
+    """Times of a path, arrays of shape (rows,), seconds: total, over the link, between nodes, and
+    the network's latency.
+    """
 
     time_s: F64
     stream_s: F64
     network_s: F64
+    wait_s: F64
+
+    @property
+    def exposed_network_s(self) -> F64:
+        """What the network adds to the total."""
+        return np.maximum(self.network_s - self.stream_s, 0.0) + self.wait_s
 
 
 def _either(
@@ -269,7 +312,7 @@ def _either(
     mixed = PathTime(
         *(
             (1.0 - share) * getattr(low, name) + share * getattr(high, name)
-            for name in ("time_s", "stream_s", "network_s")
+            for name in ("time_s", "stream_s", "network_s", "wait_s")
         )
     )
     apart = np.abs(log_fixed(high.time_s / low.time_s))
@@ -304,14 +347,17 @@ def exchange_time(
         given = batch.dims["sms"]
         by_sms = given * constant("sm_bytes_per_s")
         rate = np.where(given > 0, np.minimum(rate, by_sms), rate)
-    network_s: F64 = tokens * out * token_bytes / constant("network_bytes_per_s")
-    base = constant("base_s") + constant("network_base_s") * (out > 0.0)
+    network_per_s = constant("network_bytes_per_s") * fabric.network_rate
+    network_s: F64 = tokens * out * token_bytes / network_per_s
+    leaves = (out > 0.0).astype(np.float64)
+    wait_s: F64 = constant("network_base_s") * fabric.network_wait * leaves
+    base: F64 = constant("base_s") + wait_s
     if fabric.grace:
         base = base + constant("grace_base_s")
     base = base + batch.dims["hidden"] * constant("element_s")
     base = base + batch.dims["experts"] * constant("expert_s")
     stream_s: F64 = moved / rate
-    return PathTime(np.maximum(stream_s, network_s) + base, stream_s, network_s)
+    return PathTime(np.maximum(stream_s, network_s) + base, stream_s, network_s, wait_s)
 
 
 @register

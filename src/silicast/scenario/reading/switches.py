@@ -28,6 +28,7 @@ SWITCHES: Mapping[str, tuple[Any, ...]] = {
     "engine.options.cuda_graph": ("full", "piecewise", "off"),
     "engine.options.enable_balance": (True, False),
     "engine.options.fused_all_reduce": (True, False),
+    "engine.options.fused_latent": (True, False),
     "engine.options.fused_routing": (True, False),
     "engine.options.nvls": (True, False),
     "engine.options.overlap": (True, False),

@@ -17,7 +17,15 @@ from silicast.serving.traffic.lengths import INPUTS, OUTPUTS, in_range, lengths,
 from silicast.serving.traffic.requests import SECOND_NS, Requests
 from silicast.serving.traffic.trace_files import read_trace
 from silicast.serving.traffic.trace_rows import TraceFields, TraceRule, inline_rows, read_rows
-from silicast.serving.traffic.traffic import Prefixes, Ramp, Traffic, Turns, arrivals
+from silicast.serving.traffic.traffic import (
+    Prefixes,
+    Ramp,
+    RateStage,
+    Traffic,
+    Turns,
+    arrivals,
+    staged_arrivals,
+)
 
 REQUESTS_PER_CLIENT: Final = 10
 OPEN_REQUESTS: Final = 1000
@@ -53,7 +61,7 @@ def traffic_of(
 def _traffic(w: ServingWorkload, seed: int, folder: Path, field: str, open_count: int) -> Traffic:
     trace = _trace(w, folder, f"{field}.arrival")
     base = None if trace is None else trace.requests
-    count = _count(w, open_count) if base is None else len(base)
+    count = _count(w, open_count, field) if base is None else len(base)
     new = _lengths(w.input_len, w, count, stream(seed, INPUTS), f"{field}.input_len")
     outputs = _lengths(w.output_len, w, count, stream(seed, OUTPUTS), f"{field}.output_len")
     content = None
@@ -96,10 +104,22 @@ def shows_steady_state(w: ServingWorkload) -> bool:
     return endless and a.rate_per_s is not None
 
 
-def _count(w: ServingWorkload, open_count: int) -> int:
+def _count(w: ServingWorkload, open_count: int, field: str) -> int:
+    turns = w.sessions.turns if w.sessions else 1
+    if stages := _stages(w.arrival, turns):
+        if w.requests is not None:
+            raise SilicastError(
+                "the stages say how many", field=f"{field}.requests", hint="leave it out"
+            )
+        return sum(stage.count for stage in stages) * turns
     if w.requests is not None:
         return w.requests
     return REQUESTS_PER_CLIENT * (w.arrival.concurrency or 0) or open_count
+
+
+def _stages(a: ArrivalTable, turns: int) -> list[RateStage]:
+    """Stages of conversations: the rate counts requests, of which each has several."""
+    return [RateStage(stage.rate_per_s / turns, stage.duration_s) for stage in a.stages or ()]
 
 
 def _remarks(w: ServingWorkload, trace: Traffic | None) -> tuple[str, ...]:
@@ -173,6 +193,9 @@ def _prefixes(w: ServingWorkload, new: I64, seed: int, field: str) -> Prefixes |
 
 def _arrivals(a: ArrivalTable, turns: Turns, count: int, seed: int, field: str) -> I64:
     """When each request may be sent; turns after the first wait for their answers besides."""
+    cv = 0.0 if a.kind == "constant" else 1.0 if a.cv is None else a.cv
+    if stages := _stages(a, turns.count):
+        return turns.starts(staged_arrivals(stages, seed, cv=cv, burst=a.burst or 1), count)
     if a.rate_per_s is None:
         return np.zeros(count, dtype=np.int64)
     per_turn = 1.0 / turns.count  # the rate counts requests, of which a conversation has several
@@ -184,7 +207,7 @@ def _arrivals(a: ArrivalTable, turns: Turns, count: int, seed: int, field: str) 
             -(-count // turns.count),
             a.rate_per_s * per_turn,
             seed,
-            cv=0.0 if a.kind == "constant" else 1.0 if a.cv is None else a.cv,
+            cv=cv,
             burst=a.burst or 1,
             ramp=ramp,
             exact_rate=ramp is None and a.exact_rate is not False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -90,6 +91,44 @@ def arrivals(
         )
     at = np.rint(times * SECOND_NS).astype(np.int64)
     return np.repeat(at, burst)[:count] if burst > 1 else at
+
+
+@final
+@dataclass(frozen=True)
+class RateStage:
+    """Arrivals at one rate for a time.
+
+    >>> RateStage(2.5, 4.0).count
+    10
+    """
+
+    rate_per_s: float
+    duration_s: float
+
+    @property
+    def count(self) -> int:
+        """Arrivals, rounded; at least one."""
+        return max(round(self.rate_per_s * self.duration_s), 1)
+
+
+def staged_arrivals(
+    stages: Sequence[RateStage], seed: int = 0, *, cv: float = 1.0, burst: int = 1
+) -> I64:
+    """Times of all arrivals of stages one after the other, in nanoseconds: each stage has its
+    number of them, the last at its end.
+
+    >>> staged_arrivals([RateStage(2.0, 1.0), RateStage(4.0, 1.0)], cv=0.0).tolist()
+    [500000000, 1000000000, 1250000000, 1500000000, 1750000000, 2000000000]
+    """
+    times, start_s = [], 0.0
+    for number, stage in enumerate(stages):
+        rate_per_s = stage.count / stage.duration_s
+        within = arrivals(
+            stage.count, rate_per_s, seed + number, cv=cv, burst=burst, exact_rate=True
+        )
+        times.append(within + round(start_s * SECOND_NS))
+        start_s += stage.duration_s
+    return np.concatenate(times)
 
 
 @final

@@ -35,7 +35,8 @@ def test_versions_of_vllm(version: str, name: str, asynchronous: bool, fused: bo
 def test_what_a_version_lacks_is_named() -> None:
     assert lacking(find_engine("vllm"), "0.15") == ("fused_all_reduce",)
     assert lacking(find_engine("vllm"), "0.10.1")[-1] == "nvls"
-    assert lacking(find_engine("sglang"), "0.1") == ()
+    assert lacking(find_engine("sglang"), "0.5.7") == ("fused_all_reduce",)
+    assert lacking(find_engine("sglang"), "0.5.8") == lacking(find_engine("sglang"), "") == ()
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_every_engine_names_known_options_and_predecessors() -> None:
         engine = find_engine(name)
         assert set(engine.since) <= set(OPTIONS), name
         for options in engine.before.values():
-            assert set(options) <= set(OPTIONS), name
+            assert set(options) <= set(OPTIONS) | set(engine.switches), name
         for version, earlier in engine.earlier.items():
             assert release_of(version), name
             assert earlier in engine_index().names, name
@@ -108,3 +109,29 @@ def test_releases_without_a_routing_kernel_choose_grouped_experts_by_small_ones(
         return [node.name for node in block.nodes]
 
     assert len(nodes("0.10.1")) - len(nodes("0.12")) == more
+
+
+def test_a_release_before_fused_latents_makes_them_with_two_products_of_the_same_weights() -> None:
+    config, board = find_model("DeepSeek-V3"), find_device("H100")
+
+    def columns(version: str) -> dict[str, object]:
+        machine = Machine(board, as_of(find_engine("vllm"), version))
+        deployment = Deployment(machine, config, Plan(tp=8), config.default_precision)
+        graph = StepModel.from_deployment(deployment).graph.graph
+        block = max(graph.blocks, key=lambda block: len(block.layers))
+        inputs = {node.name: node.inputs for node in block.nodes}
+        assert inputs["q_a_norm"] == (("kv_a",) if version == "0.9.1" else ("qkv_a",))
+        nodes = [node for node in block.nodes if node.name in ("qkv_a", "kv_a")]
+        return {node.name: dict(node.op.dims)["n"] for node in nodes}
+
+    assert columns("0.9.1") == {"qkv_a": 1056, "kv_a": 1056}
+    assert columns("0.10.0") == {"qkv_a": 1536 + 512 + 64}
+
+
+def test_a_release_takes_the_kernels_that_its_own_switch_chose_by_default() -> None:
+    vllm = find_engine("vllm")
+    kernels = {version: as_of(vllm, version).kernels for version in ("0.10.2", "0.11.0")}
+    chosen = {v: k.kernel("gemm", "hopper", "fp8_block") for v, k in kernels.items()}
+    assert chosen == {"0.10.2": "CutlassFp8BlockScaledMMKernel", "0.11.0": ""}
+    assert kernels["0.10.2"].kernel("gemm", "hopper", "bf16") == ""
+    assert all(each.holds("gemm", "quantize") for each in kernels.values())

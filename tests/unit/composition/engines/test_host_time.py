@@ -76,6 +76,20 @@ def test_workers_called_one_by_one_cost_each_device_beyond_the_first(devices: in
     assert host_work_s(machine, 3.0, 20.0, devices) == pytest.approx(spread / 2e6)
 
 
+@pytest.mark.parametrize(("devices", "crosses"), [(1, False), (8, False), (9, True), (16, True)])
+def test_workers_on_other_hosts_cost_a_step_more(devices: int, crosses: bool) -> None:
+    engine = find_engine("vllm")
+    remote = msgspec.structs.replace(
+        engine, host=msgspec.structs.replace(engine.host, nodes_us=9.0)
+    )
+    local = msgspec.structs.replace(engine, host=msgspec.structs.replace(engine.host, nodes_us=0.0))
+    seconds = [
+        host_work_s(Machine(find_device("H100"), each, Host("fast", 2.0)), 3.0, 20.0, devices)
+        for each in (remote, local)
+    ]
+    assert seconds[0] - seconds[1] == pytest.approx(9e-6 / 2.0 if crosses else 0.0, abs=1e-12)
+
+
 def test_asynchronous_work_hides_beside_the_device() -> None:
     host = find_engine("vllm").host
     times = model().steps(decode(4))

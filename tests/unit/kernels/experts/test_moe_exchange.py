@@ -10,17 +10,20 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
+from silicast.hardware.cluster import Network, cluster_of
 from silicast.kernels.check import check_kernel
 from silicast.kernels.experts.moe_exchange import (
     COMPULSORY_SHARE,
     LOW_LATENCY_TOKENS,
     Combine,
     Dispatch,
+    constants_of,
     fabric_of,
     path_of,
     payload_bytes,
     remote_of,
 )
+from silicast.kernels.physics.constants import load_physics
 from silicast.learning.dispatch import time_of
 from silicast.learning.tiers import Evidence
 from silicast.workload.graphs.op import Op, Variant
@@ -162,3 +165,36 @@ def test_the_fastest_link_to_peers_carries_it_on_any_device() -> None:
     assert time_of(op, matrix).bound_s / time_of(op, torus).bound_s == pytest.approx(
         540 / 448, 0.01
     )
+
+
+def test_a_stated_network_sets_what_leaves_the_node_and_nothing_else() -> None:
+    def seconds(network: str, gpus_per_node: int = 8, **sizes: int) -> float:
+        cluster = cluster_of(H100, gpus=64, gpus_per_node=gpus_per_node, inter_node=network)
+        op = exchange("dispatch", sizes.pop("tokens", 64), Variant(kernel="deepep_ll"), **sizes)
+        return time_of(op, cluster.networked(H100), Evidence(learned=False)).estimate_s
+
+    usual, slow = "infiniband-ndr", "efa-400g"
+    assert seconds(usual, ep=8) == seconds(slow, ep=8), "one node has no network"
+    hops = load_physics("network").architectures
+    base = constants_of(H100)["dispatch.low_latency.network_base_s"]
+    longer = hops["efa"]["network_step_us"] / hops["infiniband"]["network_step_us"] - 1.0
+    few = {"ep": 16, "tokens": 1}  # bytes cost nothing: what is left is latency
+    assert seconds(slow, **few) - seconds(usual, **few) == pytest.approx(base * longer, rel=0.01)
+    plain = time_of(
+        exchange("dispatch", 64, Variant(kernel="deepep_ll"), ep=16), H100, Evidence(learned=False)
+    ).estimate_s
+    assert seconds(usual, ep=16) == plain, "exchanges were measured over this very network"
+    assert seconds(usual, 4, ep=8) > seconds(usual, 8, ep=8), "smaller nodes send more out"
+
+
+def test_half_the_rate_doubles_a_long_exchange_that_the_network_bounds() -> None:
+    op = exchange("dispatch", 8192, Variant(kernel="deepep_ht"), ep=64)
+    times = [
+        time_of(
+            op,
+            cluster_of(H100, gpus=64, inter_node=Network("infiniband-ndr", rate)).networked(H100),
+            Evidence(learned=False),
+        ).estimate_s
+        for rate in (12.5e9, 6.25e9)
+    ]
+    assert times[1] / times[0] == pytest.approx(2.0, rel=0.02)

@@ -64,6 +64,23 @@ def test_an_engine_may_keep_no_prefix() -> None:
     assert error_of({**sessions, "prefix": {}}).field == "workload.prefix"
 
 
+STAGE = {"rate_per_s": 5.0, "duration_s": 2.0}
+
+
+def test_stages_follow_each_other_at_their_rates() -> None:
+    stages = [STAGE, {"rate_per_s": 40.0, "duration_s": 0.5}]
+    workload = {"arrival": {"kind": "poisson", "stages": stages}, "input_len": 10, "output_len": 2}
+    requests = traffic(workload).requests
+    at_s = requests.arrival_ns / 1e9
+    assert len(requests) == 10 + 20
+    assert (int((at_s <= 2.0).sum()), at_s[9], at_s[-1]) == (10, 2.0, 2.5)
+    assert not requests.steady, "a run, not traffic that goes on"
+    assert (at_s[1:] > at_s[:-1]).all()
+    two_turns = traffic({**workload, "sessions": {"turns": 2}}).requests
+    assert len(two_turns) == 30, "the rate counts turns"
+    assert (two_turns.arrival_ns[::2] == two_turns.arrival_ns[1::2]).all()
+
+
 def test_a_ramp_and_a_burst_are_read() -> None:
     arrival = {**POISSON, "ramp_to_per_s": 200.0, "ramp": "exponential", "burst": 2}
     times = traffic({"arrival": arrival, **LENGTHS}).requests.arrival_ns
@@ -122,6 +139,9 @@ def test_trace_files_start_at_the_folder_of_the_scenario(tmp_path: Path) -> None
         ({"arrival": {**POISSON, "ramp": "linear"}}, "arrival.ramp"),
         ({"arrival": {**POISSON, "ramp_to_per_s": 9, "exact_rate": True}}, "arrival.exact_rate"),
         ({"arrival": {**CLOSED, "burst": 2}}, "arrival.burst"),
+        ({"arrival": {**POISSON, "stages": [STAGE]}}, "arrival.rate_per_s"),
+        ({"arrival": {**CLOSED, "stages": [STAGE]}}, "arrival.stages"),
+        ({"arrival": {"kind": "poisson", "stages": [STAGE]}, "requests": 4}, "requests"),
         ({"arrival": {**POISSON, "bad_rows": "skip"}}, "arrival.bad_rows"),
         ({"arrival": {**CLOSED, "rows": ROWS, "path": "x"}}, "arrival"),
         ({"arrival": {"kind": "trace"}}, "arrival"),

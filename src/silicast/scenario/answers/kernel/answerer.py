@@ -30,6 +30,7 @@ from silicast.scenario.decode import Scenario
 from silicast.scenario.resolve import (
     POWER_NOT_MODELLED,
     above_power,
+    cluster_of,
     device_of,
     evidence_of,
     find_any_device,
@@ -48,7 +49,8 @@ MAX_WORK = 1 << 60
 MANY = 1024
 """From so many cases on the remembered times are dropped, so that a long batch stays small."""
 UNUSED = ("model", "engine", "precision", "parallel", "cluster", "host")
-"""Fields that a kernel's time does not depend on."""
+"""Fields that a kernel's time does not depend on; kernels that send to other nodes use the cluster.
+"""
 NOT_MULTIPLIED = frozenset(
     ("num_kv_heads", "experts", "ep", "tp", "nodes", "sms", "kv_lora_rank", "qk_nope_head_dim",
      "qk_rope_head_dim", "v_head_dim",
@@ -190,8 +192,13 @@ def _prepare(scenario: Scenario) -> _ResolvedKernel:
     assert kernel is not None
     refuse_unmodelled(scenario, "speculative", "lora", "colocation", "pools", "links")
     device = device_of(scenario)
-    check_sizes(kernel.op, implementation_of(kernel.op, device))
-    warnings = [*ignored(scenario, *UNUSED), *kernel.warnings]
+    model = implementation_of(kernel.op, device)
+    check_sizes(kernel.op, model)
+    unused: tuple[str, ...] = UNUSED
+    if model.leaves_node and raw.cluster is not None:
+        device = cluster_of(scenario, device).networked(device)
+        unused = tuple(field for field in UNUSED if field != "cluster")
+    warnings = [*ignored(scenario, *unused), *kernel.warnings]
     warnings += [f"{name} is not modelled and changes nothing" for name in kernel.words]
     warnings += [*namesake_warnings(device), *limit_warnings(scenario)]
     facts = RuleFacts.from_variant(kernel.op.variant, device.architecture)

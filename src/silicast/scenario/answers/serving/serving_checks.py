@@ -82,7 +82,8 @@ def _links(
 
 
 _TRACE = ("path", "rows", "bad_rows")
-_RATE = ("rate_per_s", "burst", "ramp_to_per_s", "ramp", "exact_rate", "concurrency", *_TRACE)
+_STAGED = ("stages", "burst", "concurrency")
+_RATE = ("rate_per_s", "ramp_to_per_s", "ramp", "exact_rate", *_STAGED, *_TRACE)
 _ARRIVAL: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "closed": (("concurrency",), ("concurrency", *_TRACE)),
     "poisson": (("rate_per_s",), _RATE),
@@ -96,6 +97,8 @@ _ARRIVAL: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 def check_arrival(w: ArrivalTable, field: str) -> None:
     """Refuses fields that an arrival of its kind lacks or has not."""
     needed, allowed = _ARRIVAL[w.kind]
+    if w.stages is not None and "stages" in allowed:  # in place of one rate
+        needed, allowed = (), tuple(name for name in allowed if name in (*_STAGED, "cv"))
     for name in w.__struct_fields__[1:]:
         given = getattr(w, name) is not None
         require(
