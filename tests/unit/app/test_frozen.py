@@ -64,6 +64,11 @@ FROZEN = {
     ),
     "run": "--calibration --trace --strict --json",
     "batch": "--output -o --resume --workers --calibration",
+    "sweep": "--output -o --workers --shard --dry-run --calibration --json",
+    "results": (
+        "--where --sort --metrics --front --top --versions --output -o --cases --json"
+    ),
+    "reproduce": "--store --folder --calibration --json",
     "trace": "--output -o --training --dtype --autocast --shape --dynamic --weights",
     "devices": "--json",
     "devices list": "--json",
