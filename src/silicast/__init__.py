@@ -11,11 +11,13 @@ _MANY = ("Row", "Table", "compare", "explain", "serve", "sweep", "train")
 _TUNING = ("diagnose", "tune")
 _DESIGN = ("design_environment",)
 _STEPS = ("step_predictor",)
+_RECOMMEND = ("recommend",)
 
 if TYPE_CHECKING:
     from silicast.app.api import Predicted, StaticBatchTimes, infer, predict
     from silicast.app.api_design import design_environment
     from silicast.app.api_many import Row, Table, compare, explain, serve, sweep, train
+    from silicast.app.api_recommend import recommend
     from silicast.app.api_steps import step_predictor
     from silicast.app.api_tuning import diagnose, tune
     from silicast.core.errors import SilicastError
@@ -33,6 +35,7 @@ __all__ = [
     "explain",
     "infer",
     "predict",
+    "recommend",
     "serve",
     "step_predictor",
     "sweep",
@@ -63,6 +66,10 @@ def __getattr__(name: str) -> Any:
         from silicast.app import api_design
 
         return getattr(api_design, name)
+    if name in _RECOMMEND:
+        from silicast.app import api_recommend
+
+        return getattr(api_recommend, name)
     if name in _STEPS:
         from silicast.app import api_steps
 
@@ -71,4 +78,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), "SilicastError", *_API, *_MANY, *_TUNING, *_DESIGN, *_STEPS]
+    return [*globals(), "SilicastError", *_API, *_MANY, *_TUNING, *_DESIGN, *_STEPS, *_RECOMMEND]

@@ -64,6 +64,11 @@ FROZEN = {
     ),
     "run": "--calibration --trace --strict --json",
     "batch": "--output -o --resume --workers --calibration",
+    "recommend": (
+        "--model --device --gpus --slo --rate --trace --input-len --output-len --range-ratio"
+        " --engine --dtype --kv-dtype --seed --price --price-where --top"
+        " --calibration --strict --json"
+    ),
     "sweep": "--output -o --workers --shard --dry-run --calibration --json",
     "results": (
         "--where --sort --metrics --front --top --versions --output -o --cases --json"

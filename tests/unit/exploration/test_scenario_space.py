@@ -64,7 +64,8 @@ def test_constraints_rule_points_out_and_are_counted_by_reason(tmp_path: Path) -
         (each["parallel.tp"], each["parallel.ep"], each["device"]) for each in fields_of(space)
     ]
     assert points == expected
-    assert legal == len(expected) and legal + reasons.total() == space.rows == 18
+    assert legal == len(expected)
+    assert legal + reasons.total() == space.rows == 18
     assert reasons["not device l4 with parallel.tp 2"] == 3
     assert (
         reasons["parallel.tp x parallel.pp at most 4"] == 6
@@ -115,4 +116,5 @@ LIMIT = '[[constraint]]\nproduct = ["parallel.tp"]\n'
 def test_what_makes_no_sense_is_refused_by_name(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(SilicastError) as error:
         read(tmp_path, text)
-    assert message in str(error.value) and "space.toml" in str(error.value)
+    assert message in str(error.value)
+    assert "space.toml" in str(error.value)

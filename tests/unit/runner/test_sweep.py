@@ -88,7 +88,8 @@ def test_parts_interruptions_and_repetitions_give_the_same_bytes(
     before = len(parts.keys())
     assert 0 < before < 24
     tally = swept.run(parts)
-    assert tally.known == before and tally.answered + tally.refused == 24 - before
+    assert tally.known == before
+    assert tally.answered + tally.refused == 24 - before
     assert exported(parts, tmp_path / "b.jsonl") == exported(whole, tmp_path / "a.jsonl")
     assert swept.run(parts).answered == 0
 
@@ -109,9 +110,11 @@ def test_rows_of_other_versions_stay_and_are_left_out(
         other.setattr("silicast.runner.points.package_hash", lambda: "0" * 16)
         other.setattr(stores, "package_hash", lambda: "0" * 16)
         swept.run(store)
-    assert stored_rows(store).others == 24 and not stored_rows(store).rows
+    assert stored_rows(store).others == 24
+    assert not stored_rows(store).rows
     assert swept.run(store).answered == 16  # other numbers: nothing is known
-    assert len(stored_rows(store).rows) == 24 and len(stored_rows(store, "all").rows) == 48
+    assert len(stored_rows(store).rows) == 24
+    assert len(stored_rows(store, "all").rows) == 48
 
 
 def test_rows_are_chosen_ordered_and_made_again(swept: Sweep, tmp_path: Path) -> None:
@@ -122,10 +125,12 @@ def test_rows_are_chosen_ordered_and_made_again(swept: Sweep, tmp_path: Path) ->
     )
     assert [row["kernel.m"] for row in rows.rows] == [1, 2, 4, 8, 16, 32, 64, 128]
     falling = [row["latency_us"] for row in rows.by("-latency_us").rows]
-    assert falling == sorted(falling, reverse=True) and len(falling) == 8
+    assert falling == sorted(falling, reverse=True)
+    assert len(falling) == 8
     made = reproduced(store, rows.rows[0]["key"][:12], tmp_path)
-    assert made.same and '"m":1' in made.scenario
-    with pytest.raises(SilicastError, match="no column 'kernel.q'"):
+    assert made.same
+    assert '"m":1' in made.scenario
+    with pytest.raises(SilicastError, match=r"no column 'kernel\.q'"):
         rows.where([Condition.parse("kernel.q=1")])
     front, probability = front_of(stored_rows(store), "latency_us")
     best = min(row["latency_us"] for row in stored_rows(store).rows if row["ok"])
