@@ -66,9 +66,10 @@ FROZEN = {
     "batch": "--output -o --resume --workers --calibration",
     "recommend": (
         "--model --device --gpus --slo --rate --trace --input-len --output-len --range-ratio"
-        " --engine --dtype --kv-dtype --seed --price --price-where --top"
+        " --engine --dtype --kv-dtype --seed --price --price-where --top --output -o --target --checkpoint"
         " --calibration --strict --json"
     ),
+    "deploy": "--output -o --target --checkpoint",
     "sweep": "--output -o --workers --shard --dry-run --calibration --json",
     "results": (
         "--where --sort --metrics --front --top --versions --output -o --cases --json"

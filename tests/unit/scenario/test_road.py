@@ -72,7 +72,7 @@ POOL = {"device": "h100", "count": 1}
 NARROWER: list[dict[str, Any]] = [
     {
         **H100, "task": "plan",
-        "workload": {"objective": "mfu", "inference": {"batch": 1, "input_len": 8, "output_len": 8}},
+        "workload": {"objective": "mfu", "inference": {"input_lens": [8], "output_len": 2}},
     },
     {
         **H100, "task": "plan", "parallel": {"schedule": "1f1b"},

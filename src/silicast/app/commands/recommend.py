@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from silicast.app.arguments import described
+from silicast.app.console import warn
+from silicast.app.deploying import targets_of, write_deployment
 from silicast.app.flags import Calibrations, Json, Strict
 from silicast.app.predict import predicted, print_reply, with_calibrations
 from silicast.app.price_flag import price_of, with_price_line
 from silicast.app.recommending import names_of, recommend_scenario
 from silicast.app.serve_flags import ServeFlags
+from silicast.core.errors import SilicastError
 
 
 @described("serve")
@@ -31,6 +37,9 @@ def recommend(
     price: str | None = None,
     price_where: str | None = None,
     top: int = 8,
+    output: Annotated[Path | None, Parameter(alias="-o")] = None,
+    target: str | None = None,
+    checkpoint: str | None = None,
     calibration: Calibrations = None,
     strict: Strict = False,
     json: Json = False,
@@ -46,6 +55,10 @@ def recommend(
         engine: one, or several to choose among: vllm,sglang; left out, the default engine.
         dtype: format of the matrix products, or several: bf16,fp8; left out, the checkpoint's.
         top: plans to show.
+        output: a folder for the files that start the best plan, as `silicast deploy` writes them.
+        target: of those files: shell, compose, kubernetes, kserve, llm-d, dynamo; several with
+            commas; left out, shell.
+        checkpoint: repository or path of the weights for them; left out, the name of the model.
     """
     from silicast.report.tasks.recommendation import recommendation_report
 
@@ -67,7 +80,15 @@ def recommend(
         serve_flags, gpus, names_of(engine, "--engine"), names_of(dtype, "--dtype")
     )
     scenario = with_calibrations(scenario, calibration)
+    targets = targets_of(target)
+    if output is None and (target is not None or checkpoint is not None):
+        raise SilicastError("is of files: name a folder with -o", field="--target")
     reply = predicted(scenario)
+    if output is not None and reply["ok"]:
+        best = reply["why"]["recommendation"]["best"]["scenario"]
+        files, remarks = write_deployment(best, output, targets, checkpoint)
+        for line in (*map(str, files), *(f"warning: {remark}" for remark in remarks)):
+            warn(line)
     money = price_of(price, price_where, device)
     return print_reply(
         reply,
