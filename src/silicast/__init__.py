@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_API = ("Predicted", "StaticBatchTimes", "infer", "predict")
-_MANY = ("Row", "Table", "compare", "explain", "serve", "sweep", "train")
-_TUNING = ("diagnose", "tune")
-_DESIGN = ("design_environment",)
-_DEPLOYMENT = ("CompiledDeployment", "deployment", "step_predictor")
+_MODULES = {
+    "core.errors": ("SilicastError",),
+    "app.api": ("Predicted", "StaticBatchTimes", "infer", "predict"),
+    "app.api_deployment": ("CompiledDeployment", "deployment", "step_predictor"),
+    "app.api_design": ("design_environment",),
+    "app.api_local": ("fits",),
+    "app.api_many": ("Row", "Table", "compare", "explain", "serve", "sweep", "train"),
+    "app.api_networks": ("nas",),
+    "app.api_recommend": ("recommend",),
+    "app.api_tuning": ("diagnose", "tune"),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 if TYPE_CHECKING:
     from silicast.app.api import Predicted, StaticBatchTimes, infer, predict
     from silicast.app.api_deployment import CompiledDeployment, deployment, step_predictor
     from silicast.app.api_design import design_environment
+    from silicast.app.api_local import fits
     from silicast.app.api_many import Row, Table, compare, explain, serve, sweep, train
+    from silicast.app.api_networks import nas
+    from silicast.app.api_recommend import recommend
     from silicast.app.api_tuning import diagnose, tune
     from silicast.core.errors import SilicastError
 
@@ -33,8 +44,11 @@ __all__ = [
     "design_environment",
     "diagnose",
     "explain",
+    "fits",
     "infer",
+    "nas",
     "predict",
+    "recommend",
     "serve",
     "step_predictor",
     "sweep",
@@ -45,32 +59,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Loads the Python interface on first use, so that ``import silicast`` stays quick."""
-    if name == "SilicastError":
-        from silicast.core.errors import SilicastError
-
-        return SilicastError
-    if name in _API:
-        from silicast.app import api
-
-        return getattr(api, name)
-    if name in _MANY:
-        from silicast.app import api_many
-
-        return getattr(api_many, name)
-    if name in _TUNING:
-        from silicast.app import api_tuning
-
-        return getattr(api_tuning, name)
-    if name in _DESIGN:
-        from silicast.app import api_design
-
-        return getattr(api_design, name)
-    if name in _DEPLOYMENT:
-        from silicast.app import api_deployment
-
-        return getattr(api_deployment, name)
-    raise AttributeError(f"module 'silicast' has no attribute {name!r}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'silicast' has no attribute {name!r}")
+    return getattr(import_module(f"silicast.{_HOME[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return [*globals(), "SilicastError", *_API, *_MANY, *_TUNING, *_DESIGN, *_DEPLOYMENT]
+    return [*globals(), *_HOME]

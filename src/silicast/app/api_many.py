@@ -313,11 +313,21 @@ def compare(
     )
 
 
-def sweep(*, task: str = "inference", **fields: Any) -> Table:
+def sweep(
+    *,
+    task: str = "inference",
+    space: str | Path | None = None,
+    store: str | Path | None = None,
+    workers: int = 1,
+    **fields: Any,
+) -> Table:
     """Every combination of keyword lists, answered; what cannot be answered says why. A static
     batch has the sizes of :func:`silicast.infer` where none are given.
 
     Args:
+        space: a file as ``silicast sweep`` takes it, in place of fields; with ``store``.
+        store: a folder that keeps the answers: stored answers are not made again.
+        workers: processes that answer into it.
         fields: fields of a scenario, of its workload or of ``parallel``; a list (a tuple, a
             range, an array of numpy) is swept over, a field whose value is a list itself is a list
             of lists.
@@ -328,6 +338,8 @@ def sweep(*, task: str = "inference", **fields: Any) -> Table:
     >>> len(found), found[1].fields
     (4, {'device': 'h100', 'batch': 8})
     """
+    if space is not None or store is not None:
+        return _stored(space, store, workers, fields)
     usual = task == "inference" and not any(name in fields for name in _WHOLE_BATCHES)
     fields = {name: plain(value) for name, value in fields.items()}
     swept = {name: value for name, value in fields.items() if isinstance(value, list)}
@@ -343,6 +355,35 @@ def sweep(*, task: str = "inference", **fields: Any) -> Table:
             rows.append(Row(label, changes, predict(scenario(task=task, **requested))))
         except SilicastError as error:
             rows.append(Row(label, changes, None, str(error)))
+    return Table(tuple(rows))
+
+
+def _stored(
+    space: str | Path | None, store: str | Path | None, workers: int, fields: Mapping[str, Any]
+) -> Table:
+    """The points of a file, answered into a store."""
+    from silicast.exploration.scenario_space import read_scenario_space
+    from silicast.runner.results import answers_of
+    from silicast.runner.store import AnswerStore
+    from silicast.runner.sweep import Sweep
+
+    if space is None or store is None:
+        missing = "space" if space is None else "store"
+        raise SilicastError("is missing: a store is of the points of a file", field=missing)
+    if fields:
+        raise SilicastError("holds all fields: give no others", field="space")
+    path = Path(space)
+    swept = Sweep(read_scenario_space(path), path.parent)
+    swept.check()
+    opened = AnswerStore.begun(Path(store))
+    swept.run(opened, workers=workers)
+    rows = []
+    for changes, reply in answers_of(opened, swept.cases()):
+        label = ", ".join(f"{name} {value}" for name, value in changes.items())
+        if isinstance(reply, Answer):
+            rows.append(Row(label, changes, Predicted(reply)))
+        else:
+            rows.append(Row(label, changes, None, str(reply.error.as_error())))
     return Table(tuple(rows))
 
 

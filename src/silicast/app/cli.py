@@ -30,8 +30,8 @@ HELP = (
 )
 
 PREDICT = (
-    "infer", "serve", "train", "capacity", "collective", "graph", "compare", "explain", "diff",
-    "kernel", "run", "batch",
+    "infer", "serve", "train", "capacity", "recommend", "deploy", "collective", "graph", "compare",
+    "explain", "diff", "kernel", "run", "batch", "sweep", "results", "reproduce",
 )  # fmt: skip
 CATALOG = (
     "devices", "models", "engines", "trace", "validate", "measure", "import", "calibrate",

@@ -5,7 +5,6 @@ docs/how-to/search-designs.md describes every field.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, final
@@ -15,9 +14,8 @@ import msgspec
 from silicast.core.decode import Strict, decode, read_toml
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.exploration.history import MetricObjective
+from silicast.exploration.levels import levels_of, rule_of
 from silicast.exploration.space import Parameter, Space, Value
-
-MOST_LEVELS = 100_000
 
 
 class ParameterTable(Strict, frozen=True):
@@ -149,18 +147,18 @@ def _space(content: SpaceFile) -> Space:
             raise SilicastError("a second parameter of this name", field=where)
         if bool(each.path) == bool(each.paths):
             raise SilicastError("expected one of path and paths", field=where)
-        levels[each.name] = _levels(each, where)
+        levels[each.name] = levels_of(each, where)
     parameters = tuple(
         Parameter(
             each.name,
             levels[each.name],
             each.paths or (each.path,),
-            _rule(each.when, levels, f"parameter.{each.name}.when"),
+            rule_of(each.when, levels, f"parameter.{each.name}.when"),
         )
         for each in content.parameter
     )
     forbidden = tuple(
-        _rule(rule, levels, f"forbid[{number}]") for number, rule in enumerate(content.forbid)
+        rule_of(rule, levels, f"forbid[{number}]") for number, rule in enumerate(content.forbid)
     )
     for number, law in enumerate(content.law):
         if law.by not in levels:
@@ -168,90 +166,3 @@ def _space(content: SpaceFile) -> Space:
                 f"no parameter {law.by!r}", f"law[{number}].by", f"there are {', '.join(levels)}"
             )
     return Space(parameters, forbidden)
-
-
-def _levels(table: ParameterTable, where: str) -> tuple[Value, ...]:
-    if bool(table.values) == (table.range is not None):
-        raise SilicastError("expected one of values and range", field=where)
-    if table.values:
-        result = tuple(_value(value, where) for value in table.values)
-        if len(set(result)) < len(result):
-            raise SilicastError("a value is given twice", field=f"{where}.values")
-        numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in result)
-        return tuple(sorted(result)) if numbers else result
-    assert table.range is not None
-    low, high = table.range
-    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-        raise SilicastError(
-            f"the range from {low:g} to {high:g} holds nothing",
-            field=f"{where}.range",
-            hint="give the smaller end first",
-        )
-    if (table.step is None) == (table.factor is None):
-        raise SilicastError("a range has one of step and factor", field=where)
-    return tuple(_whole(value) for value in _stepped(table, low, high, where))
-
-
-def _stepped(table: ParameterTable, low: float, high: float, where: str) -> list[float]:
-    slack = 1e-9 * max(abs(low), abs(high))
-    if table.step is not None:
-        if not table.step > 0:
-            raise SilicastError(
-                f"expected more than 0, found {table.step:g}", field=f"{where}.step"
-            )
-        count = int((high - low + slack) / table.step) + 1
-        _check_count(count, f"{where}.step")
-        return [low + number * table.step for number in range(count)]
-    assert table.factor is not None
-    if not (table.factor > 1 and low > 0):
-        raise SilicastError(
-            "a range by factor starts above 0 and has a factor above 1", field=f"{where}.factor"
-        )
-    count = int(math.log(high / low) / math.log(table.factor) + 1e-9) + 1
-    _check_count(count, f"{where}.factor")
-    return [low * table.factor**number for number in range(count)]
-
-
-def _check_count(count: int, where: str) -> None:
-    if count > MOST_LEVELS:
-        raise SilicastError(
-            f"makes {count} levels, at most {MOST_LEVELS} are taken", kind="limit", field=where
-        )
-
-
-def _whole(value: float) -> Value:
-    """Counts stay whole numbers: a mesh has no fractions."""
-    near = round(value)
-    return near if math.isclose(value, near, rel_tol=1e-12) else value
-
-
-def _value(value: Any, where: str) -> Value:
-    if isinstance(value, list | tuple):
-        return tuple(_value(each, where) for each in value)
-    if isinstance(value, bool | int | float | str):
-        return value
-    raise SilicastError(
-        f"expected a number, a word or a list, found {type(value).__name__}", field=where
-    )
-
-
-def _rule(
-    rule: Mapping[str, list[Any]], levels: Mapping[str, tuple[Value, ...]], where: str
-) -> dict[str, tuple[int, ...]]:
-    table = {}
-    for name, wanted in rule.items():
-        if name not in levels:
-            raise unknown_name(f"no parameter {name!r}", where, f"there are {', '.join(levels)}")
-        indices = []
-        for value in wanted:
-            known = _value(value, where)
-            if known not in levels[name]:
-                shown = ", ".join(str(each) for each in levels[name][:20])
-                raise SilicastError(
-                    f"{name} is never {value!r}", field=f"{where}.{name}", hint=f"it is {shown}"
-                )
-            indices.append(levels[name].index(known))
-        if not indices:
-            raise SilicastError("holds no value", field=f"{where}.{name}")
-        table[name] = tuple(indices)
-    return table

@@ -35,7 +35,7 @@ def check_ending(path: Path, field: str) -> None:
             hint=f"one of {', '.join(ENDINGS)}",
         )
     if path.suffix == ".parquet":
-        _pyarrow(field)
+        pyarrow_for(field)
 
 
 def write_table(path: Path, columns: Mapping[str, I64 | F64], field: str) -> None:
@@ -50,7 +50,7 @@ def write_table(path: Path, columns: Mapping[str, I64 | F64], field: str) -> Non
     """
     check_ending(path, field)
     if path.suffix == ".parquet":
-        arrow: Any = _pyarrow(field)
+        arrow: Any = pyarrow_for(field)
         table = arrow.table({n: arrow.array(v, from_pandas=True) for n, v in columns.items()})
         with writing(path) as file:
             arrow.parquet.write_table(table, file)
@@ -90,9 +90,15 @@ def _values(values: I64 | F64) -> list[Any]:
     return [None if math.isnan(v) else v for v in values.round(9).tolist()]
 
 
-def _pyarrow(field: str) -> Any:
+def pyarrow_for(field: str) -> Any:
+    """The package pyarrow.
+
+    Raises:
+        SilicastError: it is not installed; names ``field``, which needs it.
+    """
     try:
         import pyarrow
+        import pyarrow.csv
         import pyarrow.parquet
     except ImportError:
         raise SilicastError(

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, final
+from typing import BinaryIO, Protocol, final
 
 from silicast.core.errors import SilicastError, over_limit
 from silicast.core.plain_data import MAX_JSON_BYTES
@@ -24,6 +24,30 @@ _READ = 1 << 18
 _HEAD = 4096
 """Bytes of a file by which it is text."""
 _BOM = b"\xef\xbb\xbf"
+
+
+class CaseSource(Protocol):
+    """Cases as they come, in order.
+
+    Attributes:
+        waiting: lines that are there; ended: no more will come.
+    """
+
+    waiting: deque[Line]
+    ended: bool
+
+    @property
+    def handle(self) -> int | None:
+        """What to wait on for more; None = reading does not wait for long."""
+        ...
+
+    def has_more(self) -> bool:
+        """Whether a further line can be read without waiting."""
+        ...
+
+    def read(self) -> None:
+        """Reads once."""
+        ...
 
 
 @final

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, final
 
-from silicast.runner.lines import CaseLines, Line
+from silicast.runner.lines import CaseSource, Line
 from silicast.runner.replies import Replied, Replies, broken, replies, stated_id
 from silicast.runner.worker import Done, LineBatch, Start, received, send
 
@@ -129,7 +129,7 @@ class Workers:
     """
 
     def __init__(
-        self, lines: CaseLines, folder: Path | None, calibrations: Sequence[Path], count: int
+        self, lines: CaseSource, folder: Path | None, calibrations: Sequence[Path], count: int
     ) -> None:
         self._lines, self._count, self._cost = lines, count, CaseCost()
         self._folder, self._calibrations = folder, list(calibrations)

@@ -96,6 +96,10 @@ class Problem(msgspec.Struct, frozen=True):
     field: str
     hint: str
 
+    def as_error(self) -> SilicastError:
+        """The error that it is the record of."""
+        return SilicastError(self.message, kind=self.kind, field=self.field, hint=self.hint)
+
 
 class Refusal(msgspec.Struct, frozen=True):
     """A case that was not answered; never with a number."""
@@ -108,6 +112,13 @@ class Refusal(msgspec.Struct, frozen=True):
 Reply = Answer | Refusal
 
 _ENCODER = msgspec.json.Encoder()
+
+
+class _Answered(msgspec.Struct, frozen=True):
+    ok: bool
+
+
+_OK = msgspec.json.Decoder(_Answered)
 
 
 def answer(
@@ -164,6 +175,13 @@ def identity_of(tree: Mapping[str, Any], default: Identity = None) -> Identity:
 def encode(reply: Reply) -> bytes:
     """One line of JSON without its end; the same bytes for the same reply, fields in order."""
     return _ENCODER.encode(reply)
+
+
+def reply_of(line: str | bytes) -> Reply:
+    """The reply that :func:`encode` wrote."""
+    kind: type[Answer] | type[Refusal] = Answer if _OK.decode(line).ok else Refusal
+    reply: Reply = msgspec.json.decode(line, type=kind)
+    return reply
 
 
 def why_tree(part: Part, total_ps: int | None = None) -> dict[str, Any]:

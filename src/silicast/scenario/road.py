@@ -115,7 +115,7 @@ PARTS: Mapping[str, Coming] = {
         f"{_SERVE} --pp 2",
     ),
     "serving plans": Coming(
-        "plans of inference and serving", "plans side by side, or workload.training",
+        "plans of static batches", "plans side by side, or workload.training or workload.serving",
         "silicast compare --model Llama-3.1-70B --device h100 --plan tp=2 --plan tp=4 --batch 8",
     ),
     "plan search": Coming(

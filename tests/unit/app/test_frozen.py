@@ -64,6 +64,17 @@ FROZEN = {
     ),
     "run": "--calibration --trace --strict --json",
     "batch": "--output -o --resume --workers --calibration",
+    "recommend": (
+        "--model --device --gpus --slo --rate --trace --input-len --output-len --range-ratio"
+        " --engine --dtype --kv-dtype --seed --price --price-where --top --output -o --target --checkpoint"
+        " --calibration --strict --json"
+    ),
+    "deploy": "--output -o --target --checkpoint",
+    "sweep": "--output -o --workers --shard --dry-run --calibration --json",
+    "results": (
+        "--where --sort --metrics --front --top --versions --output -o --cases --json"
+    ),
+    "reproduce": "--store --folder --calibration --json",
     "trace": "--output -o --training --dtype --autocast --shape --dynamic --weights",
     "devices": "--json",
     "devices list": "--json",

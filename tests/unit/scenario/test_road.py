@@ -70,7 +70,10 @@ SERVING = {"arrival": {"kind": "closed", "concurrency": 2}, "input_len": 64, "ou
 H100 = {"model": "Llama-3.1-8B", "device": "h100"}
 POOL = {"device": "h100", "count": 1}
 NARROWER: list[dict[str, Any]] = [
-    {**H100, "task": "plan", "workload": {"objective": "mfu", "serving": SERVING}},
+    {
+        **H100, "task": "plan",
+        "workload": {"objective": "mfu", "inference": {"input_lens": [8], "output_len": 2}},
+    },
     {
         **H100, "task": "plan", "parallel": {"schedule": "1f1b"},
         "workload": {"objective": "mfu", "training": TRAINING},

@@ -15,6 +15,7 @@ seldom meet. For many clients the queue has to be simulated.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -25,7 +26,7 @@ from silicast.composition.power.energy import WorkEnergy, work_energy
 from silicast.composition.step.states import BatchStates
 from silicast.composition.step.step import StepModel, StepTimes, step_model
 from silicast.composition.timeline.breakdown import Breakdown
-from silicast.core.numerics import I64
+from silicast.core.numerics import F64, I64
 from silicast.core.prediction import Prediction, Quantity
 
 
@@ -99,13 +100,66 @@ def closed_loop(deployment: Deployment, clients: int, prompt: int, output: int) 
     """
     if clients < 1 or output < 2 or prompt < 1:
         raise ValueError("at least one client, one token of a prompt and two of an output")
+    loop = _loop(deployment, clients, prompt, output)
+    breakdown = Breakdown(step_model(deployment), loop.times[0], np.ones(1))
+    decode = breakdown.prediction(breakdown.part("decode_step"))
+    scaled = decode.latency_s.times(1.0 / decode.seconds)
+    rate = loop.tokens_per_s
+    return ClosedLoop(
+        clients, decode, loop.prompt_s if clients > 1 else 0.0, scaled.times(loop.tpot_s),
+        scaled.times(loop.first_s), Quantity(rate, rate / scaled.p95, rate / scaled.p05),
+        deployment, output, loop.times,
+    )  # fmt: skip
+
+
+@final
+@dataclass(frozen=True)
+class LoopCurve:
+    """Means of closed loops of more and more clients, without intervals; arrays of one length.
+
+    Attributes:
+        clients: ascending.
+        step_s: of a step that only decodes; prompt_s: of a prompt, beside what decoding takes.
+        first_s, tpot_s: as of :class:`ClosedLoop`; requests_per_s: of all clients.
+    """
+
+    clients: I64
+    step_s: F64
+    prompt_s: F64
+    first_s: F64
+    tpot_s: F64
+    requests_per_s: F64
+
+
+def loop_curve(
+    deployment: Deployment, clients: Sequence[int], prompt: int, output: int
+) -> LoopCurve:
+    """:func:`closed_loop` at several numbers of clients, for choices among many deployments."""
+    loops = [_loop(deployment, each, prompt, output) for each in clients]
+    columns = (
+        [each.step_s, each.prompt_s, each.first_s, each.tpot_s, each.tokens_per_s / output]
+        for each in loops
+    )
+    return LoopCurve(np.array(clients, dtype=np.int64), *np.array(list(columns)).T)
+
+
+@final
+@dataclass(frozen=True)
+class _Loop:
+    step_s: float
+    prompt_s: float
+    first_s: float
+    tpot_s: float
+    tokens_per_s: float
+    times: tuple[StepTimes, ...]
+
+
+def _loop(deployment: Deployment, clients: int, prompt: int, output: int) -> _Loop:
     model = step_model(deployment)
     # groups of attention_dp share the clients evenly, and all wait for the fullest
     current = -(-clients // deployment.plan.attention_dp)
     cached = prompt + (2 * np.arange(current, dtype=np.int64) + 1) * output // (2 * current)
     times = _held(model, _state((), cached))
-    breakdown = Breakdown(model, times, np.ones(1))
-    decode = breakdown.prediction(breakdown.part("decode_step"))
     step_s = float(times.total_s[0])
     mixed = _with_prompt(deployment, prompt, cached[1:], clients - current)
     mixes = deployment.policy.mixes_prefill
@@ -115,12 +169,8 @@ def closed_loop(deployment: Deployment, clients: int, prompt: int, output: int) 
     decoded_s = (output - 1) * step_s
     share = decoded_s / (first_s + decoded_s)
     tpot_s = step_s + (clients - 1) * share * stretch_s / (output - 1)
-    scaled = decode.latency_s.times(1.0 / decode.seconds)
-    rate = clients * output / (first_s + (output - 1) * tpot_s)
-    return ClosedLoop(
-        clients, decode, stretch_s, scaled.times(tpot_s), scaled.times(first_s),
-        Quantity(rate, rate / scaled.p95, rate / scaled.p05), deployment, output, (times, *mixed),
-    )  # fmt: skip
+    tokens_per_s = clients * output / (first_s + (output - 1) * tpot_s)
+    return _Loop(step_s, prompt_s, first_s, tpot_s, tokens_per_s, (times, *mixed))
 
 
 def _with_prompt(

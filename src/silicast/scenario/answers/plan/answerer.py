@@ -49,10 +49,19 @@ class PlanAnswerer(Answerer):
     searches: ClassVar[bool] = True
 
     def answer(self, scenario: Scenario) -> Answer:
+        if _is_of_traffic(scenario):
+            from silicast.scenario.answers.plan.serving_plans import best_serving_plan
+
+            return best_serving_plan(scenario)
         return best_plan(scenario)[0]
 
     def watched(self, scenario: Scenario, watch: ProgressWatch) -> Answer:
-        return best_plan(scenario, watch)[0]
+        return self.answer(scenario) if _is_of_traffic(scenario) else best_plan(scenario, watch)[0]
+
+
+def _is_of_traffic(scenario: Scenario) -> bool:
+    work = scenario.workload
+    return isinstance(work, PlanWorkload) and work.serving is not None and work.training is None
 
 
 def best_plan(

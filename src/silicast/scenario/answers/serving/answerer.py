@@ -13,7 +13,7 @@ from silicast.scenario.answers.serving.served import Served
 from silicast.scenario.answers.serving.simulated import Simulated
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.fleets import fleet_of
-from silicast.scenario.resolving.traffic import traffic_of
+from silicast.scenario.resolving.traffic import OPEN_REQUESTS, traffic_of
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.watch import ProgressWatch
 from silicast.scenario.workloads import ServingWorkload
@@ -81,8 +81,11 @@ class PreparedServing:
         return msgspec.structs.replace(reply, metrics=reply.metrics | power, warnings=remarks)
 
 
-def prepared(scenario: Scenario) -> PreparedServing:
+def prepared(scenario: Scenario, count: int | None = None) -> PreparedServing:
     """Requests and replicas of a scenario.
+
+    Args:
+        count: requests of a traffic that states none; None = as many as show its steady state.
 
     Raises:
         SilicastError: it cannot be simulated.
@@ -90,14 +93,14 @@ def prepared(scenario: Scenario) -> PreparedServing:
     work = scenario.workload
     assert isinstance(work, ServingWorkload)
     seed = scenario.raw.seed or 0
-    traffic = traffic_of(work, seed, scenario.folder)
+    traffic = traffic_of(work, seed, scenario.folder, count=count or OPEN_REQUESTS)
     requests = traffic.requests
     longest = int(requests.input_tokens.max())
     total = requests.longest_tokens
     fleet, warnings = fleet_of(scenario, Expected(longest, requests.concurrency, total))
     served = Served(fleet, requests, work.slo)
     _check_generates(served)
-    if requests.steady:
+    if requests.steady and count is None:
         alone = fleet.serve(requests.first(ALONE).from_clients(1))
         count = enough_requests(alone, work.arrival.rate_per_s or 0.0)
         if count > len(requests):

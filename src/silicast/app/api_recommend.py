@@ -1,0 +1,73 @@
+"""From Python: what `silicast recommend` does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from silicast.app.api import Predicted, predict, refuse_unknown
+from silicast.app.arguments import described
+
+
+@described("serve", paths=True)
+def recommend(
+    *,
+    model: str,
+    device: str,
+    gpus: int,
+    slo: str,
+    rate: float | None = None,
+    trace: str | Path | None = None,
+    input_len: int | None = None,
+    output_len: int | None = None,
+    range_ratio: float | None = None,
+    engine: str | None = None,
+    dtype: str | None = None,
+    kv_dtype: str | None = None,
+    seed: int = 0,
+    price: float | str | None = None,
+    price_where: str | None = None,
+    **fields: Any,
+) -> Predicted:
+    """The plan that serves a traffic with the fewest devices, as ``silicast recommend`` finds it;
+    ``why["recommendation"]`` has its scenario and the other plans.
+
+    Args:
+        gpus: the most devices to use.
+        slo: what must be kept: ``"ttft_p99=2s,tpot_p99=40ms"``.
+        engine: one, or several with commas between them; None = the default engine.
+        dtype: format of the matrix products, or several; None = the checkpoint's.
+        price: USD for an hour of the device, or as the command takes it.
+        fields: further fields of a scenario.
+
+    Raises:
+        SilicastError: see :func:`silicast.predict`.
+
+    >>> import silicast
+    >>> found = silicast.recommend(model="Llama-3.2-1B", device="h100", gpus=1, rate=4.0,
+    ...                            slo="ttft_p99=1s", input_len=32, output_len=4)
+    >>> found.why["recommendation"]["best"]["plan"]
+    'tp 1 x 1'
+    """
+    from silicast.app.recommending import names_of, recommend_scenario
+    from silicast.app.serve_flags import ServeFlags
+
+    refuse_unknown(recommend, fields)
+    requested = ServeFlags(
+        model=model,
+        device=device,
+        rate=rate,
+        trace=None if trace is None else Path(trace),
+        input_len=input_len,
+        output_len=output_len,
+        range_ratio=range_ratio,
+        slo=slo,
+        kv_dtype=kv_dtype,
+        seed=seed,
+        price=None if price is None else str(price),
+        price_where=price_where,
+    )
+    scenario = recommend_scenario(
+        requested, gpus, names_of(engine, "engine"), names_of(dtype, "dtype")
+    )
+    return predict({**scenario, **fields})

@@ -1,0 +1,75 @@
+"""`silicast results`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from silicast.app import status
+from silicast.app.arguments import described
+from silicast.app.console import show, warn, write_json
+from silicast.app.flags import Json
+
+
+@described()
+def results(
+    store: Path,
+    /,
+    *,
+    where: Annotated[list[str] | None, Parameter(negative="")] = None,
+    sort: str | None = None,
+    metrics: str | None = None,
+    front: str | None = None,
+    top: int = 20,
+    versions: Literal["current", "all"] = "current",
+    output: Annotated[Path | None, Parameter(alias="-o")] = None,
+    cases: Path | None = None,
+    json: Json = False,
+) -> int:
+    """Show, choose and export the answers of a store that `silicast sweep` made.
+
+    Args:
+        store: its folder.
+        where: what rows keep, such as device=h100 or ttft_p99_ms<=200; give it once for each.
+        sort: a field or metric; with a hyphen before it, the largest first.
+        metrics: columns to show, with commas between them; key is what `silicast reproduce` takes.
+        front: metrics, with commas between them: only rows that no other beats in all of them, and
+            how probable that is.
+        top: rows to show.
+        versions: current: rows of this version and its numbers; all: of others too.
+        output: a file for the rows: .jsonl (answers, byte for byte those of `silicast batch`), .csv
+            or .parquet.
+        cases: a JSON Lines file for their scenarios, in the same order.
+    """
+    from silicast.report.tasks.sweep import chosen_metrics, rows_report
+    from silicast.runner.results import Condition, export, stored_rows, write_cases
+    from silicast.runner.store import AnswerStore
+
+    opened = AnswerStore(store).checked()
+    rows = stored_rows(opened, versions).where([Condition.parse(text) for text in where or ()])
+    probability = None
+    if front is not None:
+        from silicast.runner.stored_front import front_of
+
+        rows, probability = front_of(rows, front)
+    if sort is not None:
+        rows = rows.by(sort)
+    chosen = chosen_metrics(rows, metrics or front)
+    if output is not None:
+        export(opened, rows, output)
+        warn(f"{output}: {len(rows.rows)} rows")
+    if cases is not None:
+        write_cases(opened, rows, cases)
+        warn(f"{cases}: {len(rows.rows)} scenarios")
+    if json:
+        write_json(
+            [
+                {**row, **({} if probability is None else {"on_front": probability[row["key"]]})}
+                for row in rows.rows
+            ]
+        )
+    elif output is None and cases is None:
+        show(rows_report(rows, chosen, top, probability))
+    return status.ANSWERED

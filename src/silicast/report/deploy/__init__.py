@@ -1,0 +1,1 @@
+"""Files that start what was predicted: one writer a target."""

@@ -1,0 +1,213 @@
+"""How the servers of an engine are started: data files in ``catalog/launchers``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from silicast.core.catalog import catalog_files
+from silicast.core.decode import Strict, read_table
+from silicast.core.errors import SilicastError, unsupported
+from silicast.scenario.answers.serving.launch_plan import LaunchPlan, PoolLaunch
+
+PAGE = "docs/how-to/deploy-a-plan.md"
+PORT = 8000
+
+
+class KnownFlags(Strict, frozen=True):
+    """``[known]``: every flag that the package has."""
+
+    flags: tuple[str, ...]
+
+
+class BenchmarkCommand(Strict, frozen=True):
+    """``[benchmark]``: what measures a server under the traffic of the prediction."""
+
+    command: tuple[str, ...]
+
+
+class Launcher(Strict, frozen=True):
+    """A file of ``catalog/launchers``.
+
+    ``checked``: ``known`` was read from the package itself. ``flags``: what we state -> flag;
+    ``switches``: set where experts are spread, or where there are groups of attention.
+    ``tp_counts_groups``: the tensor degree is of all groups together. ``dynamo``: module of its
+    worker in Dynamo, ``llm_d``: what the chart of llm-d calls it.
+    """
+
+    engine: str
+    version: str
+    source: str
+    checked: bool
+    command: tuple[str, ...]
+    entrypoint: tuple[str, ...]
+    image: str
+    flags: dict[str, str]
+    known: KnownFlags
+    switches: dict[str, tuple[str, ...]] = {}
+    roles: dict[str, tuple[str, ...]] = {}
+    kv_dtypes: dict[str, str] = {}
+    recipes: dict[str, tuple[str, ...]] = {}
+    benchmark: BenchmarkCommand | None = None
+    dynamo: str = ""
+    dynamo_model: str = ""
+    llm_d: str = ""
+    experts_over_all_ranks: bool = False
+    tp_counts_groups: bool = False
+
+
+def launcher_of(engine: str) -> Launcher:
+    """The launcher of an engine.
+
+    Raises:
+        SilicastError: there is none.
+    """
+    engines = []
+    for path in catalog_files("launchers", ".toml"):
+        launcher = read_table(path, Launcher, PAGE)
+        if launcher.engine == engine:
+            return launcher
+        engines.append(launcher.engine)
+    raise unsupported(f"{engine} has no files to deploy", "engine", f"one of {', '.join(engines)}")
+
+
+def arguments_of(pool: PoolLaunch, launcher: Launcher) -> list[str]:
+    """Flags with their values, in order; every flag is one of the package's.
+
+    Raises:
+        SilicastError: the engine cannot be told a degree, a format or an option.
+    """
+    _check_degrees(pool, launcher)
+    total = pool.tp * pool.attention_dp if launcher.tp_counts_groups else pool.tp
+    values: dict[str, Any] = {
+        "tp": total,
+        "pp": pool.pp if pool.pp > 1 else None,
+        "attention_dp": pool.attention_dp if pool.attention_dp > 1 else None,
+        "ep": pool.ep if pool.ep > 1 else None,
+        "max_sequences": pool.max_sequences,
+        "step_tokens": pool.step_tokens,
+        "model_tokens": pool.model_tokens,
+        "memory_fraction": f"{pool.memory_fraction:g}",
+        "kv_dtype": _kv_dtype(pool, launcher),
+    }
+    words = list[str]()
+    for name, value in values.items():
+        if value is not None and name in launcher.flags:
+            words += [launcher.flags[name], str(value)]
+    words += launcher.switches.get("experts", ()) if pool.ep > 1 else ()
+    words += launcher.switches.get("attention_dp", ()) if pool.attention_dp > 1 else ()
+    if pool.recipe:
+        if pool.recipe not in launcher.recipes:
+            raise unsupported(
+                f"{launcher.engine} is given no checkpoint in another format than {pool.recipe}",
+                "precision",
+                "name a checkpoint in that format as the model",
+            )
+        words += launcher.recipes[pool.recipe]
+    if pool.role:
+        if pool.role not in launcher.roles:
+            raise unsupported(
+                f"{launcher.engine}: no flags of a pool that only does {pool.role}s",
+                f"pools.{pool.role}",
+            )
+        words += launcher.roles[pool.role]
+    words += _options(pool, launcher, words)
+    unknown = [w for w in words if w.startswith("--") and w not in launcher.known.flags]
+    if unknown:
+        raise SilicastError(
+            f"{', '.join(unknown)}: no flag of {launcher.engine} {launcher.version}",
+            field="engine.options",
+        )
+    return words
+
+
+def environment_of(pool: PoolLaunch) -> dict[str, str]:
+    """Environment variables among the engine's options."""
+    return {name: str(value) for name, value in pool.options.items() if name.isupper()}
+
+
+def command_of(plan: LaunchPlan, pool: PoolLaunch, launcher: Launcher, port: int) -> list[str]:
+    """The words that start one server."""
+    start = [word.format(model=plan.model) for word in launcher.command]
+    where = [launcher.flags["host"], "0.0.0.0", launcher.flags["port"], str(port)]  # noqa: S104
+    return [*start, *arguments_of(pool, launcher), *where]
+
+
+def benchmark_of(plan: LaunchPlan, launcher: Launcher, host: str, port: int) -> list[str]:
+    """The words that measure a server under the plan's traffic; [] = none is known."""
+    if launcher.benchmark is None:
+        return []
+    rate = "inf" if not plan.rate_per_s or plan.concurrency else f"{plan.rate_per_s:g}"
+    values: Mapping[str, Any] = {
+        "model": plan.model,
+        "host": host,
+        "port": port,
+        "input_len": plan.input_len,
+        "output_len": plan.output_len,
+        "requests": plan.requests,
+        "rate": rate,
+    }
+    words = [word.format(**values) for word in launcher.benchmark.command]
+    return [*words, "--max-concurrency", str(plan.concurrency)] if plan.concurrency else words
+
+
+def remarks_of(plan: LaunchPlan) -> list[str]:
+    """What a reader of the files must know."""
+    remarks = ["nothing here was started: the files are checked against lists of flags only"]
+    for launcher in {pool.engine: launcher_of(pool.engine) for pool in plan.pools}.values():
+        if not launcher.checked:
+            remarks.append(
+                f"flags of {launcher.engine} were not read from its package ({launcher.source})"
+            )
+        remarks.append(f"written for {launcher.engine} {launcher.version}")
+    if sum(pool.replicas for pool in plan.pools) > 1:
+        remarks.append(
+            "benchmark.sh sends the traffic of all servers: its address must be of what spreads "
+            "requests over them"
+        )
+    if "/" not in plan.model:
+        remarks.append(f"{plan.model} is a name of the catalog: --checkpoint names its weights")
+    return remarks
+
+
+def _check_degrees(pool: PoolLaunch, launcher: Launcher) -> None:
+    ranks = pool.tp * pool.attention_dp
+    if launcher.experts_over_all_ranks and pool.ep not in (1, ranks):
+        raise unsupported(
+            f"{launcher.engine} spreads experts over all {ranks} ranks or over none, not {pool.ep}",
+            "parallel.ep",
+            f"1 or {ranks}",
+        )
+    if pool.attention_dp > 1 and "attention_dp" not in {*launcher.flags, *launcher.switches}:
+        raise unsupported(
+            f"{launcher.engine} takes groups of attention in a file of options; none is written",
+            "parallel.attention_dp",
+        )
+
+
+def _kv_dtype(pool: PoolLaunch, launcher: Launcher) -> str | None:
+    if not pool.kv_dtype:
+        return None
+    if pool.kv_dtype not in launcher.kv_dtypes:
+        raise unsupported(
+            f"{launcher.engine}: no flag for a cache in {pool.kv_dtype}", "precision.kv_cache"
+        )
+    return launcher.kv_dtypes[pool.kv_dtype]
+
+
+def _options(pool: PoolLaunch, launcher: Launcher, stated: list[str]) -> list[str]:
+    """Further options of the engine; the limits among them are stated as they were predicted."""
+    words = list[str]()
+    for name, value in pool.options.items():
+        flag = f"--{name.replace('_', '-')}"
+        if name.isupper() or flag in stated:
+            continue
+        if flag not in launcher.known.flags:
+            raise unsupported(
+                f"{launcher.engine} {launcher.version} has no flag {flag}", f"engine.options.{name}"
+            )
+        if value is False:
+            words.append(f"--no-{name.replace('_', '-')}")
+            continue
+        words += [flag] if value is True else [flag, str(value)]
+    return words

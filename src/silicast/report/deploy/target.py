@@ -1,0 +1,95 @@
+"""What a target of deployment is, and where its writers are found."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import ClassVar
+
+from silicast.core.errors import unknown_name, unsupported
+from silicast.report.deploy import targets
+from silicast.scenario.answers.serving.launch_plan import LaunchPlan, PoolLaunch
+
+_TARGETS: dict[str, type[DeployTarget]] = {}
+
+
+class DeployTarget(ABC):
+    """Writes the files of one way to start servers.
+
+    Attributes:
+        name: on the command line.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def files(self, plan: LaunchPlan) -> Mapping[str, str]:
+        """Name of a file -> its text.
+
+        Raises:
+            SilicastError: the target cannot express the plan.
+        """
+
+
+def register_target(kind: type[DeployTarget]) -> type[DeployTarget]:
+    """Makes a target known by its name."""
+    _TARGETS[kind.name] = kind
+    return kind
+
+
+def target_names() -> list[str]:
+    """All targets, by name; a target is a module of :mod:`silicast.report.deploy.targets`."""
+    for module in iter_modules(targets.__path__):
+        import_module(f"{targets.__name__}.{module.name}")
+    return sorted(_TARGETS)
+
+
+def find_target(name: str) -> DeployTarget:
+    """A target by its name.
+
+    Raises:
+        SilicastError: there is none.
+    """
+    names = target_names()
+    if name not in names:
+        raise unknown_name(f"no target {name!r:.40}", "--target", f"one of {', '.join(names)}")
+    return _TARGETS[name]()
+
+
+def label_of(plan: LaunchPlan, pool: PoolLaunch) -> str:
+    """A name of a pool as Kubernetes takes one: at most 40 letters, digits and hyphens."""
+    name = re.sub(r"[^a-z0-9]+", "-", plan.model.rpartition("/")[2].lower()).strip("-")
+    name = name if name[:1].isalpha() else f"m-{name}"
+    return "-".join(filter(None, (name[:32].rstrip("-"), pool.role)))
+
+
+def one_node(plan: LaunchPlan, target: str) -> None:
+    """Refuses servers over several nodes.
+
+    Raises:
+        SilicastError: a server has more devices than a node.
+    """
+    for pool in plan.pools:
+        if pool.gpus > pool.gpus_per_node:
+            raise unsupported(
+                f"{target} does not express a server of {pool.gpus} devices over nodes of "
+                f"{pool.gpus_per_node}",
+                "parallel",
+                "fewer devices a server",
+            )
+
+
+def together_only(plan: LaunchPlan, target: str, instead: str) -> PoolLaunch:
+    """The only pool of a plan.
+
+    Raises:
+        SilicastError: there are several.
+    """
+    if len(plan.pools) > 1:
+        raise unsupported(
+            f"{target} does not express pools of prefill and decode", "pools", instead
+        )
+    return plan.pools[0]

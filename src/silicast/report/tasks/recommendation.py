@@ -1,0 +1,110 @@
+"""A recommended plan, how surely it keeps its objective, and why the others lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from silicast.report.drawing.numbers import rounded
+from silicast.report.drawing.tables import listing
+
+SHOWN_WARNINGS = 6
+
+
+def recommendation_report(answer: Mapping[str, Any], top: int = 8) -> RenderableType:
+    """The best plan, a table of the others, and what to know.
+
+    Args:
+        top: plans of the table.
+    """
+    search = answer["why"]["recommendation"]
+    best = search["best"]
+    head = answer["why"]["deployment"]
+    parts: list[RenderableType] = [
+        Text(f"{head['model']} on {head['device']}, {head['engine']}, {head['format']}", "bold"),
+        Text(
+            f"{search['rate_per_s']:.4g} requests/s, "
+            + ", ".join(_limit(name, ms) for name, ms in search["limits_ms"].items())
+            + f", at most {search['devices_at_most']} devices"
+        ),
+        Text(""),
+        *(Text(line) for line in recommendation_lines(answer)),
+        Text(""),
+        _table(search["candidates"][:top], list(search["limits_ms"])),
+        Text(
+            f"{search['considered']} plans in closed form, {search['simulated']} simulated with the"
+            " same requests, those with a confidence also with intervals",
+            "dim",
+        ),
+    ]
+    for reason, count in list(search["cannot_run"].items())[:top]:
+        parts.append(Text(f"{count} cannot run: {reason}", "dim"))
+    warnings: Sequence[str] = answer["warnings"]
+    parts += [Text(f"warning: {line}", "yellow") for line in warnings[:SHOWN_WARNINGS]]
+    if best["confidence"] < 0.5:
+        parts.append(Text("no plan keeps the objective: this one is nearest", "red"))
+    return Group(*parts)
+
+
+def recommendation_lines(answer: Mapping[str, Any]) -> list[str]:
+    """The best plan in words.
+
+    >>> belief = {"estimate": 21.0, "p05": 20.0, "p95": 22.0}
+    >>> best = {"plan": "tp 2 x 3", "gpus": 6, "confidence": 0.97, "fewest_devices": 0.9}
+    >>> why = {"recommendation": {"best": best, "limits_ms": {"tpot_p99_ms": 40.0}}}
+    >>> for line in recommendation_lines({"why": why, "metrics": {"tpot_p99_ms": belief}}):
+    ...     print(line)
+    take tp 2 x 3: 6 devices, and it keeps the objective with 97 % confidence
+      tpot p99 21.0 ms (90 %: 20.0 to 22.0), at most 40 ms
+    """
+    search, metrics = answer["why"]["recommendation"], answer["metrics"]
+    best = search["best"]
+    sure = f"{100 * best['confidence']:.0f} % confidence"
+    devices = "1 device" if best["gpus"] == 1 else f"{best['gpus']} devices"
+    lines = [f"take {best['plan']}: {devices}, and it keeps the objective with {sure}"]
+    for name, limit in search["limits_ms"].items():
+        if name in metrics:
+            b = metrics[name]
+            words = name.removesuffix("_ms").replace("_", " ")
+            lines.append(
+                f"  {words} {rounded(b['estimate'])} ms (90 %: {rounded(b['p05'])} to "
+                f"{rounded(b['p95'])}), at most {limit:g} ms"
+            )
+    if "cost_per_million_output_tokens" in metrics:
+        b = metrics["cost_per_million_output_tokens"]
+        lines.append(
+            f"  {rounded(b['estimate'])} for a million output tokens (90 %: {rounded(b['p05'])} to "
+            f"{rounded(b['p95'])})"
+        )
+    return lines
+
+
+def _table(rows: Sequence[Mapping[str, Any]], limits: Sequence[str]) -> RenderableType:
+    columns = {"plan": "left", "GPUs": "right"}
+    columns |= {f"{n.removesuffix('_ms').replace('_', ' ')}\nms": "right" for n in limits}
+    columns |= {"confi-\ndence": "right", "on the\nfront": "right", "why not": "left"}
+    cells = []
+    for row in rows:
+        values = [row["statistics"].get(name) for name in limits]
+        cells.append(
+            [
+                row["plan"],
+                f"{row['gpus']}",
+                *("" if value is None else rounded(value) for value in values),
+                _share(row.get("confidence")),
+                _share(row.get("on_front")),
+                row["why_not"],
+            ]
+        )
+    return listing(columns, cells)
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.0%}"
+
+
+def _limit(name: str, ms: float) -> str:
+    return f"{name.removesuffix('_ms').replace('_', ' ')} at most {ms:g} ms"

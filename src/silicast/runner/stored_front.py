@@ -1,0 +1,63 @@
+"""The front of stored rows, and how probable it is that each row is on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from silicast.core.errors import SilicastError
+from silicast.core.prediction import Quantity
+from silicast.exploration.belonging import UncertainPoint, belonging, sign_of
+from silicast.exploration.pareto import dominated
+from silicast.runner.results import StoredRows
+
+LEAST = 0.05
+"""Rows that belong with less probability are left out."""
+MOST = 256
+"""Rows whose probability is computed: those on the front, then those nearest to it."""
+
+
+def front_of(rows: StoredRows, names: str) -> tuple[StoredRows, dict[str, float]]:
+    """Rows that may be on the front of some metrics, the most probable first.
+
+    Errors of rows are taken as independent of each other.
+
+    Args:
+        names: metrics, with commas between them; times, costs and counts are to be small, rates
+            large.
+
+    Raises:
+        SilicastError: a name is no metric, or no row has all of them.
+    """
+    metrics = [name.strip() for name in names.split(",") if name.strip()]
+    for name in metrics:
+        if name not in rows.metrics:
+            try:
+                rows.column(name)
+            except SilicastError as error:
+                raise error.located(field="--front") from None
+            raise SilicastError(f"{name} is no metric", field="--front")
+    having = [row for row in rows.rows if all(row.get(name) is not None for name in metrics)]
+    if not metrics or not having:
+        raise SilicastError(f"no row has {names}", field="--front", hint="name metrics of rows")
+    values = np.array([[sign_of(name) * row[name] for name in metrics] for row in having])
+    near = np.argsort(_layers(values), kind="stable")[:MOST]
+    chosen = [having[int(index)] for index in sorted(near)]
+    points = [UncertainPoint({name: _belief(row, name) for name in metrics}) for row in chosen]
+    probability = belonging(points, metrics)
+    front = {row["key"]: float(p) for row, p in zip(chosen, probability, strict=True) if p >= LEAST}
+    ordered = sorted(
+        (row for row in chosen if row["key"] in front), key=lambda row: -front[row["key"]]
+    )
+    return StoredRows(ordered, rows.fields, rows.metrics, rows.others), front
+
+
+def _layers(values: Any) -> Any:
+    """0 for points on the front, 1 for the others: who is looked at first."""
+    return dominated(values).astype(int)
+
+
+def _belief(row: Mapping[str, Any], name: str) -> Quantity:
+    return Quantity(row[name], row[f"{name}_p05"], row[f"{name}_p95"])

@@ -1,0 +1,393 @@
+"""Task ``plan`` with a traffic: which plan serves it with the fewest devices, and how surely.
+
+All plans are judged in closed form; the best are simulated with the same requests; the best of
+those are answered in full, with intervals, as task ``serving`` would.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Final, final
+
+import msgspec
+
+from silicast.composition.passes.deployment import Deployment
+from silicast.core.errors import SilicastError, over_limit
+from silicast.core.prediction import Quantity
+from silicast.exploration.belonging import UncertainPoint, belonging, best_probability, meeting
+from silicast.exploration.serving_plans import (
+    PlanCurve,
+    PlanTraffic,
+    ServingPlan,
+    apart,
+    degrees_of,
+    together,
+    with_more,
+)
+from silicast.scenario.answer import Answer, Belief
+from silicast.scenario.answers.serving.answerer import prepared
+from silicast.scenario.decode import Scenario, decode
+from silicast.scenario.resolving.deployments import deployment_of
+from silicast.scenario.resolving.traffic import traffic_of
+from silicast.scenario.set_fields import with_fields
+from silicast.scenario.workloads import PlanWorkload, ServingWorkload
+from silicast.serving.capacity.objective import LatencyObjective
+
+SIMULATED: Final = 20
+"""Plans that are simulated."""
+IN_FULL: Final = 3
+"""Plans of them that are answered in full."""
+SCREENING: Final = (1.5, 200, 400)
+FULL: Final = (4.0, 400, 1000)
+"""Requests of a simulation that only chooses, and of one with intervals: those that arrive in so
+many lifetimes of a request, the least and the most of them."""
+SAMPLE: Final = 300
+"""Requests by which lengths are judged."""
+MOST_CANDIDATES: Final = 64
+"""Combinations of what varies beside the plan."""
+QUANTILES: Final = {0.5: "p50", 0.9: "p90", 0.95: "p95", 0.99: "p99"}
+COMMON: Final = "shapes:"
+"""How causes of errors begin that two plans do not share: their kernels have other shapes."""
+
+
+@final
+@dataclass(frozen=True)
+class _Tried:
+    """A plan as far as it was looked at.
+
+    Attributes:
+        statistics: simulated, milliseconds; empty = it was not.
+        broken: the limits that the simulation broke -> by what value.
+        answer: in full.
+    """
+
+    plan: ServingPlan
+    tree: dict[str, Any]
+    statistics: Mapping[str, float]
+    broken: Mapping[str, float]
+    answer: Answer | None = None
+
+    @property
+    def fidelity(self) -> str:
+        if self.answer is not None:
+            return "simulated, with intervals"
+        return "simulated" if self.statistics else "closed form"
+
+    @property
+    def rank(self) -> tuple[float, ...]:
+        return float(bool(self.broken)), *self.plan.rank
+
+
+def best_serving_plan(scenario: Scenario) -> Answer:
+    """The answer to a search of serving plans.
+
+    Raises:
+        SilicastError: no objective, a traffic without a rate, or no plan can run.
+    """
+    work = scenario.workload
+    assert isinstance(work, PlanWorkload)
+    assert work.serving is not None
+    return _PlanChoice(scenario, work, work.serving).answer()
+
+
+@final
+class _PlanChoice:
+    def __init__(self, scenario: Scenario, work: PlanWorkload, serving: ServingWorkload) -> None:
+        self._scenario, self._work, self._serving = scenario, work, serving
+        _check(work, serving)
+        cluster = scenario.raw.cluster
+        self._gpus = work.search.max_gpus or (cluster.gpus if cluster is not None else None) or 0
+        if not self._gpus:
+            raise SilicastError("is missing", field="cluster.gpus", hint="the most to use")
+        seed = scenario.raw.seed or 0
+        requests = traffic_of(serving, seed, scenario.folder, "workload.serving", SAMPLE).requests
+        assert serving.slo is not None
+        self._objective = LatencyObjective.from_fields(msgspec.to_builtins(serving.slo))
+        self._limits = statistic_limits(self._objective)
+        span_s = float(requests.arrival_ns.max() - requests.arrival_ns.min()) * 1e-9
+        rate = serving.arrival.rate_per_s or len(requests) / max(span_s, 1e-9)
+        self._traffic = PlanTraffic(
+            rate,
+            max(round(float(requests.input_tokens.mean())), 1),
+            max(round(float(requests.output_tokens.mean())), 1),
+            int(requests.input_tokens.max()),
+            int(requests.output_tokens.max()),
+            _mean_limits(self._limits),
+        )
+        self._refused = Counter[str]()
+
+    def answer(self) -> Answer:
+        plans = self._plans()
+        possible = [each for each in plans if not each.reason]
+        chosen = _diverse(possible or plans, self._gpus)[:SIMULATED]
+        if not chosen:
+            raise SilicastError(
+                f"no plan can run: {next(iter(self._refused), 'none fits')}", field="parallel"
+            )
+        few, many = (self._requests_of(chosen[0], *how) for how in (SCREENING, FULL))
+        tried = sorted((self._simulated(e, few) for e in chosen), key=lambda each: each.rank)
+        finalists = [self._in_full(each, many) for each in tried[:IN_FULL]]
+        others = [*tried[IN_FULL:], *self._closed(plans, chosen)]
+        return self._reply(finalists, others, len(plans))
+
+    def _plans(self) -> list[ServingPlan]:
+        """Every plan in closed form."""
+        plans = list[ServingPlan]()
+        for fields in self._variants():
+            try:
+                base = self._base(fields)
+            except SilicastError as error:
+                self._refused[str(error)] += 1
+                continue
+            curves = list[PlanCurve]()
+            for plan in degrees_of(base, self._gpus):
+                try:
+                    curve = PlanCurve(replace(base, plan=plan), self._traffic)
+                    plans.append(together(curve, self._traffic, self._gpus, fields))
+                except SilicastError as error:
+                    self._refused[str(error)] += 1
+                    continue
+                curves.append(curve)
+            plans += apart(curves, self._traffic, self._gpus, fields)
+        return sorted(plans, key=lambda each: each.rank)
+
+    def _variants(self) -> Iterator[dict[str, Any]]:
+        vary = self._work.search.vary
+        combinations = list(product(*vary.values()))
+        most = self._work.search.max_candidates or MOST_CANDIDATES
+        if len(combinations) > most:
+            raise over_limit(f"{len(combinations)} combinations", "workload.search.vary")
+        for values in combinations:
+            yield dict(zip(vary, values, strict=True))
+
+    def _base(self, fields: Mapping[str, Any]) -> Deployment:
+        tree = self._tree(fields)
+        return deployment_of(decode(tree, folder=self._scenario.folder))[0]
+
+    def _tree(self, fields: Mapping[str, Any], plan: ServingPlan | None = None) -> dict[str, Any]:
+        """The scenario of task ``serving`` of a plan."""
+        raw = msgspec.to_builtins(self._scenario.raw)
+        tree = {n: v for n, v in raw.items() if v is not None and n not in ("workload", "id")}
+        cluster = {n: v for n, v in tree.pop("cluster", {}).items() if n != "gpus"}
+        if cluster:
+            tree["cluster"] = cluster
+        tree |= {"task": "serving", "workload": msgspec.to_builtins(self._serving)}
+        if plan is not None and len(plan.pools) == 1:
+            (pool,) = plan.pools
+            tree["parallel"] = _degrees(pool.deployment)
+            if pool.replicas > 1:
+                tree["pools"] = {"replicas": {"count": pool.replicas}}
+        elif plan is not None:
+            tree["pools"] = {
+                pool.role: {
+                    "role": pool.role,
+                    "count": pool.replicas,
+                    "parallel": _degrees(pool.deployment),
+                }
+                for pool in plan.pools
+            }
+        return with_fields(tree, fields)
+
+    def _simulated(self, plan: ServingPlan, count: int) -> _Tried:
+        tree = self._tree(plan.fields, plan)
+        try:
+            ready = prepared(decode(tree, folder=self._scenario.folder), count)
+            records = ready.served.simulate()
+        except SilicastError as error:
+            return _Tried(replace(plan, reason=str(error)), tree, {}, {"refused": math.inf})
+        values = self._objective.values(records)
+        return _Tried(plan, tree, values, self._objective.broken(records))
+
+    def _in_full(self, tried: _Tried, count: int) -> _Tried:
+        if not tried.statistics:
+            return tried
+        ready = prepared(decode(tried.tree, folder=self._scenario.folder), count)
+        return replace(tried, answer=ready.answer())
+
+    def _requests_of(self, plan: ServingPlan, lifetimes: float, least: int, most: int) -> int:
+        """Requests that arrive in so many lifetimes of one."""
+        lifetime_s = plan.ttft_s + self._traffic.output_tokens * plan.tpot_s
+        if not math.isfinite(lifetime_s):
+            return most
+        return min(max(round(self._traffic.rate_per_s * lifetimes * lifetime_s), least), most)
+
+    def _closed(self, plans: Sequence[ServingPlan], chosen: Sequence[ServingPlan]) -> list[_Tried]:
+        seen = {id(each) for each in chosen}
+        return [_Tried(each, {}, {}, {}) for each in plans if id(each) not in seen]
+
+    def _reply(
+        self, finalists: Sequence[_Tried], others: Sequence[_Tried], considered: int
+    ) -> Answer:
+        full = [each for each in finalists if each.answer is not None]
+        if not full:
+            raise SilicastError(finalists[0].plan.reason, field="parallel")
+        points = [_uncertain(each) for each in full]
+        meets = meeting(points, self._limits)
+        confidence = meets.mean(axis=0)
+        order = sorted(
+            range(len(full)), key=lambda i: (confidence[i] < 0.5, full[i].plan.gpus, -confidence[i])
+        )
+        front = belonging(points, [*self._limits, "gpus"])
+        best = best_probability(points, "gpus", meets)
+        first = order[0]
+        rows = [
+            {
+                **self._row(full[i]),
+                "confidence": round(float(confidence[i]), 3),
+                "on_front": round(float(front[i]), 3),
+                "fewest_devices": round(float(best[i]), 3),
+                "why_not": "" if i == first else self._why_not(full[i], full[first], confidence[i]),
+            }
+            for i in order
+        ]
+        rows += [
+            {**self._row(each), "why_not": self._why_not(each, full[first], None)}
+            for each in [*(e for e in finalists if e.answer is None), *others]
+        ]
+        answer = full[first].answer
+        assert answer is not None
+        answer.why["recommendation"] = {
+            "devices_at_most": self._gpus,
+            "rate_per_s": self._traffic.rate_per_s,
+            "limits_ms": dict(self._limits),
+            "considered": considered,
+            "simulated": sum(bool(each.statistics) for each in (*finalists, *others)),
+            "cannot_run": dict(sorted(self._refused.items())),
+            "best": {**rows[0], "scenario": full[first].tree},
+            "candidates": rows,
+        }
+        gpus = Quantity.exact(float(full[first].plan.gpus))
+        return msgspec.structs.replace(
+            answer, metrics={"gpus": Belief.from_quantity(gpus)} | answer.metrics
+        )
+
+    def _row(self, tried: _Tried) -> dict[str, Any]:
+        plan = tried.plan
+        if tried.answer is not None:
+            values = {
+                name: tried.answer.metrics[name].estimate
+                for name in self._limits
+                if name in tried.answer.metrics
+            }
+        else:
+            values = dict(tried.statistics)
+        return {
+            "plan": plan.label,
+            "fields": dict(plan.fields),
+            "gpus": plan.gpus,
+            "fidelity": tried.fidelity,
+            "ttft_mean_ms": _finite(plan.ttft_s * 1e3),
+            "tpot_mean_ms": _finite(plan.tpot_s * 1e3),
+            "statistics": {name: round(value, 6) for name, value in values.items()},
+        }
+
+    def _why_not(self, tried: _Tried, best: _Tried, confidence: float | None) -> str:
+        if tried.plan.reason:
+            return tried.plan.reason
+        if confidence is not None and confidence < 0.5:
+            assert tried.answer is not None
+            over = [
+                f"{name} {tried.answer.metrics[name].estimate:.3g}, above {limit:g}"
+                for name, limit in self._limits.items()
+                if name in tried.answer.metrics and tried.answer.metrics[name].estimate > limit
+            ]
+            return "; ".join(over) or f"meets the objective with {confidence:.0%} only"
+        if tried.broken:
+            return "; ".join(
+                f"{name} {value:.3g}, above {self._objective.limit(name):g}"
+                if name != "queue"
+                else "its queue only grows"
+                for name, value in tried.broken.items()
+            )
+        more = tried.plan.gpus - best.plan.gpus
+        if more > 0:
+            return f"{more} more device{'' if more == 1 else 's'}"
+        if not tried.statistics:
+            return "others with as many devices are quicker in closed form"
+        return "as many devices, with less confidence or room"
+
+
+def _check(work: PlanWorkload, serving: ServingWorkload) -> None:
+    if work.objective != "cost":
+        raise SilicastError(
+            f"{work.objective} is no objective of serving plans",
+            field="workload.objective",
+            hint="cost: the fewest devices that keep the objective",
+        )
+    if serving.slo is None:
+        raise SilicastError("is missing", field="workload.serving.slo", hint="what must be kept")
+    if serving.arrival.kind == "closed":
+        raise SilicastError(
+            "clients that wait have no rate", field="workload.serving.arrival.kind",
+            hint="poisson with rate_per_s, or a trace",
+        )  # fmt: skip
+
+
+def statistic_limits(objective: LatencyObjective) -> dict[str, float]:
+    """Metric -> the most that it may be; a limit on a share of requests is one on that quantile.
+
+    >>> statistic_limits(LatencyObjective.from_fields({"ttft_ms": 500.0, "tpot_p90_ms": 40.0}))
+    {'tpot_p90_ms': 40.0, 'ttft_p99_ms': 500.0}
+
+    Raises:
+        SilicastError: a share that is no quantile of the answer.
+    """
+    limits = dict(objective.named)
+    for name, limit in objective.each.items():
+        quantile = QUANTILES.get(objective.quantile)
+        if quantile is None:
+            raise SilicastError(
+                f"{objective.quantile} is none of {', '.join(map(str, QUANTILES))}",
+                field="workload.serving.slo.quantile",
+            )
+        metric = f"{name}_{quantile}_ms"
+        limits[metric] = min(limit, limits.get(metric, math.inf))
+    return limits
+
+
+def _mean_limits(limits: Mapping[str, float]) -> dict[str, float]:
+    """Latency -> its least limit."""
+    least: dict[str, float] = {}
+    for name, limit in limits.items():
+        latency = name.split("_")[0]
+        latency = "tpot" if latency == "itl" else latency
+        if latency in ("ttft", "tpot"):
+            least[latency] = min(limit, least.get(latency, math.inf))
+    return least
+
+
+def _diverse(plans: Sequence[ServingPlan], gpus: int) -> list[ServingPlan]:
+    """Plans in order of devices, each of them with a replica more too, which tails may need."""
+    wider = [with_more(each, gpus) for each in plans]
+    return sorted([*plans, *(each for each in wider if each)], key=lambda each: each.rank)
+
+
+def _degrees(deployment: Deployment) -> dict[str, int]:
+    plan = deployment.plan
+    degrees = {name: getattr(plan, name) for name in ("tp", "pp", "ep", "attention_dp")}
+    return {name: degree for name, degree in degrees.items() if degree > 1}
+
+
+def _uncertain(tried: _Tried) -> UncertainPoint:
+    """What is believed of a plan, and the causes that its error shares with other plans'."""
+    assert tried.answer is not None
+    beliefs = {n: Quantity(b.estimate, b.p05, b.p95) for n, b in tried.answer.metrics.items()}
+    beliefs["gpus"] = Quantity.exact(float(tried.plan.gpus))
+    engine = tried.answer.why["deployment"]["engine"]
+    device = tried.answer.why["deployment"]["device"]
+    kinds = tried.answer.why.get("uncertainty", {})
+    factors = next(iter(kinds.values()), {}).get("factors", ())
+    shared = {
+        f"{device} {engine} {each['name']}": math.sqrt(each["share"])
+        for each in factors
+        if each["name"] != "independent" and not each["name"].startswith(COMMON)
+    }
+    return UncertainPoint(beliefs, shared)
+
+
+def _finite(value: float) -> float | None:
+    return round(value, 6) if math.isfinite(value) else None

@@ -1,0 +1,157 @@
+"""Files to deploy: they state the prediction's degrees and limits, with flags that exist."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from silicast.app.deploying import write_deployment
+from silicast.core.errors import SilicastError
+from silicast.report.deploy.launcher import arguments_of, launcher_of
+from silicast.report.deploy.target import find_target, target_names
+from silicast.report.deploy.yaml_text import yaml_text
+from silicast.scenario.answers.serving.launch_plan import LaunchPlan, PoolLaunch, launch_plan
+from silicast.scenario.decode import decode
+
+yaml = pytest.importorskip("yaml")
+
+POOL = PoolLaunch(
+    engine="vllm", version="0.19", role="", replicas=2, tp=2, pp=1, ep=1, attention_dp=1, gpus=2,
+    gpus_per_node=8, max_sequences=64, group_sequences=64, step_tokens=4096, model_tokens=9000,
+    memory_fraction=0.9, kv_dtype="", recipe="", options={},
+)  # fmt: skip
+TREE: dict[str, Any] = {
+    "task": "serving",
+    "model": "meta-llama/Llama-3.2-1B",
+    "device": "h100",
+    "parallel": {"tp": 2},
+    "pools": {"replicas": {"count": 3}},
+    "workload": {
+        "arrival": {"kind": "poisson", "rate_per_s": 20.0},
+        "input_len": 512,
+        "output_len": 64,
+    },
+}
+
+
+def plan_of(*pools: PoolLaunch) -> LaunchPlan:
+    return LaunchPlan("org/Model-1B", "H100", pools or (POOL,), 512, 64, 10.0, 0, 100)
+
+
+def changed(**fields: Any) -> PoolLaunch:
+    table = {name: getattr(POOL, name) for name in POOL.__dataclass_fields__}
+    return PoolLaunch(**(table | fields))
+
+
+def value_of(words: list[str], flag: str) -> str:
+    return words[words.index(flag) + 1]
+
+
+def test_limits_are_those_of_the_prediction() -> None:
+    plan = launch_plan(decode(TREE))
+    (pool,) = plan.pools
+    words = arguments_of(pool, launcher_of(pool.engine))
+    assert (pool.replicas, pool.tp) == (3, 2)
+    assert value_of(words, "--tensor-parallel-size") == "2"
+    assert value_of(words, "--max-num-seqs") == str(pool.max_sequences)
+    assert int(value_of(words, "--max-model-len")) == pool.model_tokens <= 131072
+    assert value_of(words, "--gpu-memory-utilization") == "0.9"
+    assert plan.rate_per_s == pytest.approx(20.0, rel=0.2)
+
+
+def test_a_context_is_no_longer_than_the_cache_has_room_for() -> None:
+    tree = {**TREE, "model": "Llama-3.1-8B", "device": "l4", "parallel": {}, "pools": None}
+    tree = {name: value for name, value in tree.items() if value is not None}
+    (pool,) = launch_plan(decode(tree)).pools
+    assert 576 <= pool.model_tokens < 131072
+
+
+@pytest.mark.parametrize("target", target_names())
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_every_target_states_degrees_and_replicas_or_refuses(target: str, engine: str) -> None:
+    plan = plan_of(changed(engine=engine, version=""))
+    launcher = launcher_of(engine)
+    if (target == "llm-d" and not launcher.llm_d) or (target == "dynamo" and not launcher.dynamo):
+        with pytest.raises(SilicastError, match=engine):
+            find_target(target).files(plan)
+        return
+    ((name, text),) = find_target(target).files(plan).items()
+    tp = launcher.flags["tp"]
+    if target == "shell":
+        lines = [line for line in text.splitlines() if line.endswith("&")]
+        assert len(lines) == 2
+        words = shlex.split(lines[1].removesuffix("&"))
+        assert words[0] == "CUDA_VISIBLE_DEVICES=2,3"
+        assert value_of(words, tp) == "2"
+        return
+    documents = list(yaml.safe_load_all(text))
+    assert documents
+    flat = str(documents)
+    assert f"'{tp}', '2'" in flat
+    assert name.endswith(".yaml")
+    if target == "kubernetes":
+        assert documents[0]["spec"]["replicas"] == 2
+        (container,) = documents[0]["spec"]["template"]["spec"]["containers"]
+        assert container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+
+
+def test_pools_have_roles_and_what_cannot_express_them_refuses() -> None:
+    plan = plan_of(changed(role="prefill", tp=1, gpus=1), changed(role="decode"))
+    graph = yaml.safe_load(find_target("dynamo").files(plan)["dynamo.yaml"])
+    services = graph["spec"]["services"]
+    assert services["PrefillWorker"]["subComponentType"] == "prefill"
+    assert services["DecodeWorker"]["resources"]["limits"]["gpu"] == "2"
+    values = yaml.safe_load(find_target("llm-d").files(plan)["llm-d-values.yaml"])
+    assert values["prefill"]["parallelism"]["tensor"] == 1
+    assert values["decode"]["parallelism"]["tensor"] == 2
+    with pytest.raises(SilicastError, match="pools of prefill and decode"):
+        find_target("kserve").files(plan)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"ep": 4, "tp": 8, "gpus": 8}, "over all 8 ranks or over none, not 4"),
+        ({"options": {"no_such_option": 1}}, "no flag --no-such-option"),
+        ({"recipe": "nvfp4"}, "another format than nvfp4"),
+        ({"kv_dtype": "int4"}, "no flag for a cache in int4"),
+        ({"gpus": 16, "tp": 16}, "16 devices over nodes of 8"),
+        ({"engine": "orca"}, "orca has no files to deploy"),
+    ],
+)
+def test_what_cannot_be_expressed_is_refused_by_name(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(SilicastError) as error:
+        find_target("shell").files(plan_of(changed(**fields)))
+    assert message in str(error.value)
+
+
+def test_groups_of_attention_count_as_the_engine_counts_them() -> None:
+    fields = {"tp": 2, "attention_dp": 4, "ep": 8, "gpus": 8}
+    ours = arguments_of(changed(**fields), launcher_of("vllm"))
+    theirs = arguments_of(changed(**fields), launcher_of("sglang"))
+    assert value_of(ours, "--tensor-parallel-size") == "2"
+    assert value_of(ours, "--data-parallel-size") == "4"
+    assert "--enable-expert-parallel" in ours
+    assert value_of(theirs, "--tensor-parallel-size") == "8"
+    assert value_of(theirs, "--expert-parallel-size") == "8"
+    assert "--enable-dp-attention" in theirs
+
+
+def test_files_of_a_scenario_stand_together(tmp_path: Path) -> None:
+    files, remarks = write_deployment(TREE, tmp_path / "out", ["shell", "kubernetes"])
+    names = {path.name for path in files}
+    assert names == {"launch.sh", "kubernetes.yaml", "scenario.json", "benchmark.sh"}
+    assert any("nothing here was started" in remark for remark in remarks)
+    batch = {"task": "inference", "workload": {"batch": 1, "input_len": 8, "output_len": 2}}
+    tree = {name: value for name, value in (TREE | batch).items() if name != "pools"}
+    with pytest.raises(SilicastError, match="starts no server"):
+        write_deployment(tree, tmp_path / "none", ["shell"])
+    assert not (tmp_path / "none").exists()
+
+
+def test_yaml_reads_back_what_was_written() -> None:
+    value = {"a": ["1", "y", 2.5, True, None, {"b": [], "c: d": "#x"}], "e": {"f": "g\nh"}}
+    assert yaml.safe_load(yaml_text(value)) == value

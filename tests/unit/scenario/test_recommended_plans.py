@@ -1,0 +1,79 @@
+"""Task plan with a traffic: the plan that is recommended, and its record of the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.scenario.answer import Answer
+from silicast.scenario.decode import decode
+from silicast.scenario.run import run
+
+SERVING = {
+    "arrival": {"kind": "poisson", "rate_per_s": 40.0},
+    "input_len": 64,
+    "output_len": 8,
+    "slo": {"ttft_p99_ms": 500.0, "tpot_p99_ms": 4.0},
+}
+TREE: dict[str, Any] = {
+    "task": "plan",
+    "model": "Llama-3.2-1B",
+    "device": "h100",
+    "cluster": {"gpus": 2},
+    "workload": {"objective": "cost", "serving": SERVING},
+}
+
+
+@pytest.fixture(scope="module")
+def answer() -> Answer:
+    return run(decode(TREE))
+
+
+def test_the_recommended_scenario_is_what_the_metrics_are_of(answer: Answer) -> None:
+    best = answer.why["recommendation"]["best"]
+    assert answer.metrics["gpus"].estimate == best["gpus"] == 1
+    for name in ("ttft_p99_ms", "tpot_p99_ms"):
+        assert best["statistics"][name] == pytest.approx(answer.metrics[name].estimate)
+    again = decode({**best["scenario"], "workload": {**SERVING, "requests": 20}})
+    assert again.raw.task == "serving"
+    assert run(again).metrics["tpot_p99_ms"].estimate < 4.0
+
+
+def test_every_plan_has_its_fidelity_and_a_reason_why_it_lost(answer: Answer) -> None:
+    search = answer.why["recommendation"]
+    first, *others = search["candidates"]
+    assert first["why_not"] == ""
+    assert all(row["why_not"] for row in others)
+    assert all(
+        0.0 <= row["confidence"] <= 1.0 for row in search["candidates"] if "confidence" in row
+    )
+    intervals = [row for row in search["candidates"] if row["fidelity"].endswith("intervals")]
+    assert all("on_front" in row for row in intervals)
+    assert search["simulated"] <= len(search["candidates"])
+    assert any("prefill" in row["plan"] for row in search["candidates"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"slo": None}, "workload.serving.slo: is missing"),
+        ({"arrival": {"kind": "closed", "concurrency": 4}}, "clients that wait have no rate"),
+        ({"slo": {"ttft_ms": 500.0, "quantile": 0.123}}, "slo.quantile"),
+    ],
+)
+def test_what_has_no_answer_is_refused(changes: dict[str, Any], message: str) -> None:
+    serving = {n: v for n, v in (SERVING | changes).items() if v is not None}
+    tree = {**TREE, "workload": {"objective": "cost", "serving": serving}}
+    with pytest.raises(SilicastError) as error:
+        run(decode(tree))
+    assert message in str(error.value)
+
+
+def test_an_objective_that_nothing_keeps_says_so() -> None:
+    serving = {**SERVING, "slo": {"tpot_p99_ms": 0.01}}
+    tree = {**TREE, "cluster": {"gpus": 1}, "workload": {"objective": "cost", "serving": serving}}
+    search = run(decode(tree)).why["recommendation"]
+    assert search["best"]["confidence"] == 0.0
+    assert all("tpot" in row["why_not"] for row in search["candidates"][1:])
