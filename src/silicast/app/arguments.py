@@ -41,6 +41,10 @@ ARGUMENTS: Mapping[str, Argument] = {
         "precision.recipe",
         "format of the matrix products (bf16, fp8, int4_wo, ...); left out, the checkpoint's.",
     ),
+    "weights": Argument(
+        "precision.weights",
+        "format of the stored weights: a mix of the engine's (Q4_K_M, IQ4_XS, 4bit), or a dtype.",
+    ),
     "train.dtype": Argument(
         "precision.recipe",
         "format of the matrix products (bf16, fp8, mxfp8, nvfp4); left out, bf16.",

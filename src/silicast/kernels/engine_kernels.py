@@ -53,7 +53,9 @@ class EngineKernels(Strict, frozen=True):
     """Kernels of one engine.
 
     Attributes:
-        libraries: architecture -> op family -> kernel library; "default" stands for all others.
+        families: op family -> the one whose model describes the engine's kernels for it.
+        libraries: architecture, else vendor or "cpu" -> op family -> kernel library; "default"
+            stands for all others.
         formats: architecture -> op family -> recipe of the checkpoint -> recipe that is run.
         calls: op family -> work of the engine's call beside its kernel, in tables of single
             kernels: "append" (new keys and values into the cache), "rope", "quantize", "route" (the
@@ -68,6 +70,7 @@ class EngineKernels(Strict, frozen=True):
     'vllm'
     """
 
+    families: dict[str, str] = {}
     libraries: dict[str, dict[str, str]] = {}
     formats: dict[str, dict[str, dict[str, str]]] = {}
     calls: dict[str, list[str]] = {}
@@ -80,12 +83,14 @@ class EngineKernels(Strict, frozen=True):
         backends = self.chosen.get(family, ())
         return next((each for each in backends if not each.formats or recipe in each.formats), None)
 
-    def library(self, family: str, architecture: str, recipe: str = "") -> str:
-        """The kernel library for a family on an architecture; "" = the usual one there."""
+    def library(self, family: str, architecture: str, recipe: str = "", maker: str = "") -> str:
+        """The kernel library for a family on an architecture of a maker (a vendor of accelerators,
+        or "cpu"); "" = the usual one there.
+        """
         if (choice := self.choice(family, recipe)) is not None:
             return choice.library.get(architecture, choice.library.get(USUAL, ""))
-        library = self.libraries.get(architecture, {})
-        return library.get(family, self.libraries.get(USUAL, {}).get(family, ""))
+        tables = (self.libraries.get(name, {}) for name in (architecture, maker, USUAL))
+        return next((table[family] for table in tables if family in table), "")
 
     def recipe(self, family: str, architecture: str, recipe: str) -> str:
         """The recipe that runs for a checkpoint's."""
@@ -112,6 +117,8 @@ class EngineKernels(Strict, frozen=True):
 
     def named(self, families: Iterable[str]) -> Iterator[tuple[str, str, str, Iterable[str]]]:
         """Every name in the tables: (path below ``kernels``, what it names, name, known ones)."""
+        for family in (*self.families, *self.families.values()):
+            yield "families", "op family", family, families
         for table, kinds in (("libraries", self.libraries), ("formats", self.formats)):
             for architecture, by_family in kinds.items():
                 for family in by_family:

@@ -93,11 +93,12 @@ def _precision(table: PrecisionTable | None, field: str) -> None:
     if table is None:
         return
     from silicast.scenario.reading.dtype_names import dtype_name
+    from silicast.workload.models.weight_mix import is_mix
 
     stated = {
         name: dtype_name(value, f"{field}.{name}")
         for name in ("recipe", "weights", "activations", "kv_cache")
-        if (value := getattr(table, name)) is not None
+        if (value := getattr(table, name)) is not None and not is_mix(value)
     }
     stated.pop("kv_cache", None)
     try:
