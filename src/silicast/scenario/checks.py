@@ -14,6 +14,7 @@ from silicast.scenario.workloads import (
     CapacityWorkload,
     CollectiveWorkload,
     DiagnoseWorkload,
+    FitsWorkload,
     GraphWorkload,
     InferenceWorkload,
     PlanWorkload,
@@ -42,7 +43,9 @@ def check_workload(
         SilicastError: names the field and what to change.
     """
     _precisions(raw, pools)
-    if raw.device is None and not pools:
+    if isinstance(workload, FitsWorkload):
+        _fits(raw)
+    elif raw.device is None and not pools:
         raise SilicastError("is missing", field="device", hint="a name, a table or a path")
     if raw.colocation is not None:
         require(len(pools) > 1, "there is one pool only", "colocation", "name the others in pools")
@@ -54,7 +57,7 @@ def check_workload(
             "true shares the tensor-parallel ranks",
         )
     if workload is not None:
-        without = (CollectiveWorkload, WorkflowWorkload, DiagnoseWorkload)
+        without = (CollectiveWorkload, WorkflowWorkload, DiagnoseWorkload, FitsWorkload)
         needs_model = not isinstance(workload, without)
         needs_model &= not (isinstance(workload, GraphWorkload) and workload.graph is not None)
         if needs_model and raw.model is None and not any(p.model for p in pools.values()):
@@ -290,7 +293,16 @@ def _plan(w: PlanWorkload, field: str) -> None:
     _CHECKS[type(getattr(w, given[0]))](getattr(w, given[0]), f"{field}.{given[0]}")
 
 
-def _unchecked(w: DiagnoseWorkload | TuneWorkload, field: str) -> None:
+def _fits(raw: RawScenario) -> None:
+    require(
+        raw.device is not None or raw.model is not None,
+        "neither is there a device whose models, nor a model whose devices are asked for",
+        "device",
+        "state a device, a model, or both",
+    )
+
+
+def _unchecked(w: DiagnoseWorkload | TuneWorkload | FitsWorkload, field: str) -> None:
     """What they hold is checked where it is looked up."""
 
 
@@ -358,4 +370,5 @@ _CHECKS: dict[type[Any], Callable[[Any, str], None]] = {
     WorkflowWorkload: _workflow,
     DiagnoseWorkload: _unchecked,
     TuneWorkload: _unchecked,
+    FitsWorkload: _unchecked,
 }

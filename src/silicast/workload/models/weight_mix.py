@@ -71,6 +71,7 @@ class MixScheme(Strict, frozen=True):
         plain: the format between kernels, and of the KV cache.
         mixes: name -> usual format, the widest first.
         aliases: other name -> name.
+        experts: recipe of a checkpoint's routed experts -> the mix that keeps it.
         indivisible: format -> what replaces it where a row holds no whole number of its blocks.
         rule: the first that holds counts.
     """
@@ -78,6 +79,7 @@ class MixScheme(Strict, frozen=True):
     plain: str
     mixes: dict[str, str]
     aliases: dict[str, str] = {}
+    experts: dict[str, str] = {}
     indivisible: dict[str, str] = {}
     rule: list[MixRule] = []
 
@@ -271,7 +273,9 @@ def plain_mix(scheme: str, published: Precision) -> tuple[str, bool]:
     >>> plain_mix("gguf", Precision()), plain_mix("gguf", Precision(recipe="fp8"))
     (('BF16', True), ('BF16', False))
     """
-    mixes = scheme_named(scheme).mixes
+    mixes, experts = scheme_named(scheme).mixes, scheme_named(scheme).experts
+    if published.experts in experts:
+        return experts[published.experts], True
     by_type = {kind: name for name, kind in reversed(mixes.items())}
     if published.recipe in by_type and not published.experts:
         return by_type[published.recipe], True
