@@ -36,12 +36,18 @@ from silicast.workload.graphs.op import OpBatch
 GROUP = "quantized"
 STORED = ("quantized_gemm", "quantized_moe")
 LIBRARIES: Mapping[str, str] = {
-    "cuda": "ggml_cuda", "metal": "ggml_metal", "vulkan": "ggml_vulkan", "mlx": "mlx",
-}  # fmt: skip
+    "cuda": "ggml_cuda",
+    "metal": "ggml_metal",
+    "vulkan": "ggml_vulkan",
+    "mlx": "mlx",
+}
 TILE_ROWS: Mapping[str, float] = {
-    "ggml_cuda": 128.0, "ggml_vulkan": 64.0, "ggml_metal": 32.0, "mlx": 32.0,
-}  # fmt: skip
-"""Columns of a tile of the back ends' kernels: mmq.cuh, mul_mm.comp, kernel_mul_mm, qmm_t, sgemm."""
+    "ggml_cuda": 128.0,
+    "ggml_vulkan": 64.0,
+    "ggml_metal": 32.0,
+    "mlx": 32.0,
+}
+"""Rows of a tile in the back ends' kernels: mmq.cuh, mul_mm.comp, kernel_mul_mm, qmm_t."""
 START: Mapping[str, float] = {
     "dram_efficiency": 0.85,
     "matrix_efficiency": 0.25,

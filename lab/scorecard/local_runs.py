@@ -2,7 +2,7 @@
 
 ``edge/llamacpp.csv.gz``: a prompt of n tokens ("pp512") is the prefill of a batch of one; n tokens
 generated ("tg128") behind so many that are cached are its median decode step. Rows of forks with
-other kernels, of publishers' own mixtures of formats, and with layers on the processor are no cases.
+other kernels, of publishers' own mixtures, and with layers on the processor are no cases.
 """
 
 from __future__ import annotations
@@ -25,33 +25,54 @@ from silicast.workload.models.weight_mix import is_mix
 TABLE = "edge/llamacpp.csv.gz"
 
 MODELS: Mapping[str, str] = {
-    "gpt-oss 20B": "gpt-oss-20b", "gpt-oss-20b": "gpt-oss-20b", "gpt-oss 120B": "gpt-oss-120b",
-    "gpt-oss-120b": "gpt-oss-120b", "llama 7B": "Llama-2-7B", "llama 8B": "Llama-3.1-8B",
-    "llama 3.2 3B": "Llama-3.2-3B", "llama 3.1 70B": "Llama-3.1-70B",
-    "deepseek-r1 distill qwen2 14B": "Qwen2.5-14B", "gemma3 4B": "gemma-3-4b",
-    "gemma3 12B": "gemma-3-12b", "gemma3 27B": "gemma-3-27b", "qwen2 7B": "Qwen2.5-7B",
-    "qwen2.5 1.5B": "Qwen2.5-1.5B", "qwen3moe 30B.A3B": "Qwen3-30B-A3B",
-    "qwen35moe 35B.A3B": "Qwen3.5-35B-A3B", "deepseek2 16B": "DeepSeek-V2-Lite",
-    "Qwen3.5-0.8B": "Qwen3.5-0.8B", "Qwen3.5-2B": "Qwen3.5-2B", "Qwen3.5-4B": "Qwen3.5-4B",
-    "Qwen3.5-9B": "Qwen3.5-9B", "Qwen3.6-35B-A3B": "Qwen3.6-35B-A3B",
-    "Qwen3.5-122B-A10B": "Qwen3.5-122B-A10B", "gemma-4-26B-A4B": "gemma-4-26b-a4b",
-    "gemma-4-31B": "gemma-4-31b", "Qwen3.6-27B": "Qwen3.5-27B",
+    "gpt-oss 20B": "gpt-oss-20b",
+    "gpt-oss-20b": "gpt-oss-20b",
+    "gpt-oss 120B": "gpt-oss-120b",
+    "gpt-oss-120b": "gpt-oss-120b",
+    "llama 7B": "Llama-2-7B",
+    "llama 8B": "Llama-3.1-8B",
+    "llama 3.2 3B": "Llama-3.2-3B",
+    "llama 3.1 70B": "Llama-3.1-70B",
+    "deepseek-r1 distill qwen2 14B": "Qwen2.5-14B",
+    "gemma3 4B": "gemma-3-4b",
+    "gemma3 12B": "gemma-3-12b",
+    "gemma3 27B": "gemma-3-27b",
+    "qwen2 7B": "Qwen2.5-7B",
+    "qwen2.5 1.5B": "Qwen2.5-1.5B",
+    "qwen3moe 30B.A3B": "Qwen3-30B-A3B",
+    "qwen35moe 35B.A3B": "Qwen3.5-35B-A3B",
+    "deepseek2 16B": "DeepSeek-V2-Lite",
+    "Qwen3.5-0.8B": "Qwen3.5-0.8B",
+    "Qwen3.5-2B": "Qwen3.5-2B",
+    "Qwen3.5-4B": "Qwen3.5-4B",
+    "Qwen3.5-9B": "Qwen3.5-9B",
+    "Qwen3.6-35B-A3B": "Qwen3.6-35B-A3B",
+    "Qwen3.5-122B-A10B": "Qwen3.5-122B-A10B",
+    "gemma-4-26B-A4B": "gemma-4-26b-a4b",
+    "gemma-4-31B": "gemma-4-31b",
+    "Qwen3.6-27B": "Qwen3.5-27B",
     "Qwen3-Coder-Next": "Qwen3-Next-80B-A3B",
     "Qwen/Qwen3-4B-Instruct-2507": "Qwen3-4B",
     "Qwen/Qwen3-30B-A3B-Instruct-2507": "Qwen3-30B-A3B",
-}  # fmt: skip
+}
 """As the table writes them -> of the catalog."""
 BACKENDS: Mapping[str, str] = {
-    "CUDA": "cuda", "ROCm": "rocm", "Vulkan": "vulkan", "Metal": "metal", "MTL,BLAS": "metal",
-    "CPU": "cpu", "Metal (MLX)": "mlx",
-}  # fmt: skip
+    "CUDA": "cuda",
+    "ROCm": "rocm",
+    "Vulkan": "vulkan",
+    "Metal": "metal",
+    "MTL,BLAS": "metal",
+    "CPU": "cpu",
+    "Metal (MLX)": "mlx",
+}
 USUAL_BACKEND: Mapping[str, str] = {"NVIDIA": "cuda", "AMD": "rocm", "Apple": "metal"}
 """Of rows that state none: what builds for such a device take."""
 GPU = "GPU (CUDA, ROCm, Vulkan or Metal)"
 ENGINES: Sequence[str] = (
-    "llama.cpp", "llama.cpp or Ollama (see the linked issue)",
+    "llama.cpp",
+    "llama.cpp or Ollama (see the linked issue)",
     "mlx-lm 0.28.2 / mlx 0.29.2.dev20251008",
-)  # fmt: skip
+)
 _DEVICE = re.compile(r"^(?:NVIDIA )?(?:GeForce |Tesla )?(.*?)(?: \(.*\)| PCIe 16GB| 512GB)?$")
 _SPELT: Mapping[str, str] = {
     "NVIDIA GeForce RTX 4070 Laptop (8 GB)": "RTX 4070 Laptop",
@@ -60,20 +81,31 @@ _SPELT: Mapping[str, str] = {
     "Apple M4 10 core - 32GB": "M4",
     "AMD Radeon Pro W7700": "Radeon PRO W7700",
 }
-OTHER_CHIPS = ("Apple M1 Ultra 48 GPU Core 64GB", "Apple M4 Max (36 GB)")
-"""Chips with fewer cores than the catalog's of that name."""
+_CORE = {
+    "name": "gpu_core",
+    "pipes": {
+        "fma": {"fp32": 256, "fp16": 256, "bf16": 256},
+        "xu": {"fp32": 32},
+        "alu": {"int32": 128},
+    },
+}
+
+
+def _with_cores(base: str, cores: int, **fields: Any) -> dict[str, Any]:
+    """A chip with fewer cores than the catalog's of that name."""
+    name = f"{base} with {cores} cores"
+    children = [{**_CORE, "count": cores}]
+    compute = {"name": "die", "count": 1, "children": children}
+    return {"base": base, "name": name, "compute": compute, **fields}
+
+
 CHANGED: Mapping[str, Mapping[str, Any]] = {
-    "Apple M1 Ultra 48 GPU Core 64GB": {
-        "base": "M1 Ultra", "name": "M1 Ultra with 48 cores",
-        "compute": {"name": "die", "count": 1, "children": [{"name": "gpu_core", "count": 48, "pipes": {"fma": {"fp32": 256, "fp16": 256, "bf16": 256}, "xu": {"fp32": 32}, "alu": {"int32": 128}}}]},
-    },
-    "Apple M4 Max (36 GB)": {
-        "base": "M4 Max", "name": "M4 Max with 32 cores",
-        "compute": {"name": "die", "count": 1, "children": [{"name": "gpu_core", "count": 32, "pipes": {"fma": {"fp32": 256, "fp16": 256, "bf16": 256}, "xu": {"fp32": 32}, "alu": {"int32": 128}}}]},
-        "memory": {"dram": {"bandwidth_gb_per_s": 410, "capacity_gb": 36}},
-    },
-}  # fmt: skip
-"""The same as tables: cores and memory of the row's own description."""
+    "Apple M1 Ultra 48 GPU Core 64GB": _with_cores("M1 Ultra", 48),
+    "Apple M4 Max (36 GB)": _with_cores(
+        "M4 Max", 32, memory={"dram": {"bandwidth_gb_per_s": 410, "capacity_gb": 36}}
+    ),
+}
+"""Chips as the row describes them, or as the maker sells them with that memory."""
 DIFFERENT_SIZE = 0.03
 """From which on a file under the same name is another mixture."""
 UNSTATED = 1.3
@@ -113,9 +145,7 @@ def cases(data: Path) -> list[Case]:
     for row, _ in rows:
         best[_setting(row)] = max(best.get(_setting(row), 0.0), float(row["tokens_per_s"]))
     return [
-        case
-        for row, case in rows
-        if float(row["tokens_per_s"]) * UNSTATED >= best[_setting(row)]
+        case for row, case in rows if float(row["tokens_per_s"]) * UNSTATED >= best[_setting(row)]
     ]
 
 
@@ -173,7 +203,9 @@ def _case(row: Mapping[str, Any]) -> Case | None:
 def _is_scored(row: Mapping[str, Any]) -> bool:
     """Whether all of it ran on the device, with kernels that are modelled."""
     flag = str(row["flag"] or "")
-    offloaded = "offload=" in str(row["other"]) and not re.search(r"offload=(;|$)", str(row["other"]))
+    offloaded = "offload=" in str(row["other"]) and not re.search(
+        r"offload=(;|$)", str(row["other"])
+    )
     return (
         (row["engine"] in ENGINES or FORK_SOURCE in str(row["source"]))
         and (not flag or flag.startswith("MLX"))
@@ -210,12 +242,29 @@ def _test(name: str) -> tuple[str, int]:
 
 
 FITTED: Mapping[str, Sequence[str]] = {
-    "cuda": ("RTX 2080 Ti", "RTX 3080 Ti", "RTX 4070", "RTX 4070 Ti", "RTX 4080", "RTX 4090",
-             "RTX 5070 Ti", "RTX 5090", "RTX A4000"),
+    "cuda": (
+        "RTX 2080 Ti",
+        "RTX 3080 Ti",
+        "RTX 4070",
+        "RTX 4070 Ti",
+        "RTX 4080",
+        "RTX 4090",
+        "RTX 5070 Ti",
+        "RTX 5090",
+        "RTX A4000",
+    ),
     "metal": ("M1 Max", "M1 Ultra with 48 cores", "M2 Ultra", "M4"),
-    "vulkan": ("Arc B580", "RTX 2080 Ti", "RTX 3080 Ti", "RTX 4090", "RTX 5090", "RX 7600",
-               "RX 7900 XTX", "Radeon AI PRO R9700"),
-}  # fmt: skip
+    "vulkan": (
+        "Arc B580",
+        "RTX 2080 Ti",
+        "RTX 3080 Ti",
+        "RTX 4090",
+        "RTX 5090",
+        "RX 7600",
+        "RX 7900 XTX",
+        "Radeon AI PRO R9700",
+    ),
+}
 """The devices of each back end on which constants are fitted: every other one in alphabetical order
 (RTX 5090 on Vulkan has rows of a fork alone); of MLX there is one device, and its dense model is
 fitted. With one row on each device ROCm has too few: nothing is fitted."""

@@ -81,4 +81,4 @@ def tokens_of(text: str, field: str) -> int:
         raise SilicastError(
             f"expected a number of tokens, found {text[:40]!r}", field=field, hint="4096, or 32k"
         )
-    return int(match.group(1)) * 1024 ** " km".index(match.group(2).lower() or " ")
+    return int(match.group(1)) * {"": 1, "k": 1 << 10, "m": 1 << 20}[match.group(2).lower()]

@@ -53,7 +53,6 @@ class EngineKernels(Strict, frozen=True):
     """Kernels of one engine.
 
     Attributes:
-        families: op family -> the one whose model describes the engine's kernels for it.
         libraries: architecture, else vendor or "cpu" -> op family -> kernel library; "default"
             stands for all others.
         formats: architecture -> op family -> recipe of the checkpoint -> recipe that is run.
@@ -65,18 +64,19 @@ class EngineKernels(Strict, frozen=True):
             tokens of all others of its group, by the name of a measured table.
         chosen: op family -> what switches chose for it: of several, the first that can run a
             recipe; its usual kernels run the others.
+        families: op family -> the one whose model describes the engine's kernels for it.
 
     >>> EngineKernels(libraries={"default": {"moe": "vllm"}}).library("moe", "hopper")
     'vllm'
     """
 
-    families: dict[str, str] = {}
     libraries: dict[str, dict[str, str]] = {}
     formats: dict[str, dict[str, dict[str, str]]] = {}
     calls: dict[str, list[str]] = {}
     calls_on: dict[str, dict[str, list[str]]] = {}
     names: dict[str, dict[str, dict[str, str]]] = {}
     chosen: dict[str, list[Backend]] = {}
+    families: dict[str, str] = {}
 
     def choice(self, family: str, recipe: str) -> Backend | None:
         """What a switch chose for a family that can run a checkpoint's recipe; None = nothing."""
@@ -117,8 +117,10 @@ class EngineKernels(Strict, frozen=True):
 
     def named(self, families: Iterable[str]) -> Iterator[tuple[str, str, str, Iterable[str]]]:
         """Every name in the tables: (path below ``kernels``, what it names, name, known ones)."""
-        for family in (*self.families, *self.families.values()):
-            yield "families", "op family", family, families
+        yield from (
+            ("families", "op family", family, families)
+            for family in (*self.families, *self.families.values())
+        )
         for table, kinds in (("libraries", self.libraries), ("formats", self.formats)):
             for architecture, by_family in kinds.items():
                 for family in by_family:
@@ -133,14 +135,20 @@ class EngineKernels(Strict, frozen=True):
                     path = f"formats.{architecture}.{family}.{recipe}"
                     yield path, "recipe", recipe, RECIPES
                     yield path, "recipe", run, RECIPES
+        yield from self._named_kernels(families)
+        yield from _named_calls("calls", self.calls, families)
+        for architecture, calls in self.calls_on.items():
+            yield from _named_calls(f"calls_on.{architecture}", calls, families)
+
+    def _named_kernels(
+        self, families: Iterable[str]
+    ) -> Iterator[tuple[str, str, str, Iterable[str]]]:
+        """The names in :attr:`names`, likewise."""
         for architecture, kernels in self.names.items():
             for family, by_recipe in kernels.items():
                 path = f"names.{architecture}.{family}"
                 yield path, "op family", family, families
                 yield from ((f"{path}.{recipe}", "recipe", recipe, RECIPES) for recipe in by_recipe)
-        yield from _named_calls("calls", self.calls, families)
-        for architecture, calls in self.calls_on.items():
-            yield from _named_calls(f"calls_on.{architecture}", calls, families)
 
 
 def _named_calls(

@@ -43,10 +43,7 @@ def check_workload(
         SilicastError: names the field and what to change.
     """
     _precisions(raw, pools)
-    if isinstance(workload, FitsWorkload):
-        _fits(raw)
-    elif raw.device is None and not pools:
-        raise SilicastError("is missing", field="device", hint="a name, a table or a path")
+    _placed(raw, workload, pools)
     if raw.colocation is not None:
         require(len(pools) > 1, "there is one pool only", "colocation", "name the others in pools")
     if raw.parallel.sp not in (0, 1) and raw.parallel.sp != raw.parallel.tp:
@@ -293,7 +290,12 @@ def _plan(w: PlanWorkload, field: str) -> None:
     _CHECKS[type(getattr(w, given[0]))](getattr(w, given[0]), f"{field}.{given[0]}")
 
 
-def _fits(raw: RawScenario) -> None:
+def _placed(raw: RawScenario, workload: Workload | None, pools: Mapping[str, PoolTable]) -> None:
+    """There is a device; where either is asked for, a device or a model."""
+    if not isinstance(workload, FitsWorkload):
+        if raw.device is None and not pools:
+            raise SilicastError("is missing", field="device", hint="a name, a table or a path")
+        return
     require(
         raw.device is not None or raw.model is not None,
         "neither is there a device whose models, nor a model whose devices are asked for",

@@ -83,10 +83,10 @@ class StoredRates:
     log_sd: float
 
 
-def constants_of_library(name: str, weights: str, table: Mapping[str, float]) -> dict[str, float]:
+def constants_of_class(weights: str, table: Mapping[str, float]) -> dict[str, float]:
     """The constants of a class of formats under their plain names; the class's own go first.
 
-    >>> constants_of_library("x", "q4_k", {"a": 1.0, "k.a": 2.0, "iq.a": 3.0})
+    >>> constants_of_class("q4_k", {"a": 1.0, "k.a": 2.0, "iq.a": 3.0})
     {'a': 2.0}
     """
     plain = {key: value for key, value in table.items() if "." not in key}
@@ -104,7 +104,7 @@ def stored_rates(variant: Variant, device: Device) -> StoredRates:
     """
     recipe = recipe_for(variant.dtype, field="dtype")
     table = load_physics(PHYSICS).constants(variant.library)
-    c = constants_of_library(variant.library, recipe.weights, table)
+    c = constants_of_class(recipe.weights, table)
     pipe = device.matrix_pipe(recipe.compute)
     lanes = max(device.rate_per_core("fma", "fp32") / 2.0, 1.0)
     lanes_per_s = lanes * device.cores * device.clocks.boost_hz

@@ -204,7 +204,12 @@ def precision_of(
 
     def canonical(name: str) -> str | None:
         value = getattr(table, name)
-        return None if value is None else dtype_name(value, f"precision.{name}")
+        if value is None:
+            return None
+        try:
+            return dtype_name(value, f"precision.{name}")
+        except SilicastError as error:
+            raise (_of_files(value, f"precision.{name}") or error) from None
 
     stated = any(getattr(table, name) for name in ("weights", "activations", "recipe"))
     try:
@@ -261,6 +266,19 @@ def _mixed(
     if left:
         remark.append(f"{' and '.join(left)} of {model.name} are in files of their own: left out")
     return mixed, mixed.default_precision, remark
+
+
+def _of_files(value: str, field: str) -> SilicastError | None:
+    """That a format is a mix of files of weights, for engines that read such; None = it is none."""
+    from silicast.workload.models.weight_mix import is_mix
+
+    if not is_mix(value):
+        return None
+    return SilicastError(
+        f"{value} is a mixture of formats in files of weights, which this engine does not read",
+        field=field,
+        hint="engine llama.cpp or mlx runs it",
+    )
 
 
 NO_MIX = "{0} is published in {1}, which no such file holds: {2} is taken (precision.weights)"

@@ -26,8 +26,9 @@ _USUAL_ACTIVATIONS = {"int4": "bf16", "int8": "int8"}
 """Activations that are multiplied with weights of a format by default; else the same format."""
 
 KV_FORMATS = (
-    "bf16", "fp16", "fp32", "fp8", "int8", "nvfp4", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl",
-)  # fmt: skip
+    *("bf16", "fp16", "fp32", "fp8", "int8", "nvfp4"),
+    *("q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"),
+)
 HIDDEN_FORMATS = ("bf16", "fp16", "fp32", "fp64")
 
 

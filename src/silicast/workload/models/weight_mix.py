@@ -18,7 +18,7 @@ from silicast.core.decode import Strict, read_table
 from silicast.core.errors import unknown_name
 from silicast.core.naming import near
 from silicast.workload.models.model import LayerKind, ModelConfig
-from silicast.workload.models.model_weights import input_weights, layer_weights, output_weights
+from silicast.workload.models.model_weights import input_weights, layer_weights
 from silicast.workload.models.module_names import parts_of
 from silicast.workload.models.precision import Precision
 from silicast.workload.models.weight_tensor import PRODUCTS, Weight
@@ -27,15 +27,31 @@ PAGE = "docs/reference/dtypes.md"
 FOLDER = "weight_mixes"
 
 Blocks = Literal[
-    "", "more_bits", "not_more_bits", "first_eighth", "first_sixteenth", "not_edges", "first_4",
+    "",
+    "more_bits",
+    "not_more_bits",
+    "first_eighth",
+    "first_sixteenth",
+    "not_edges",
+    "first_4",
     "first_2",
-]  # fmt: skip
+]
 TENSORS: Mapping[str, str] = {
-    "q": "attn_q", "k": "attn_k", "v": "attn_v", "kv": "attn_k", "o": "attn_output",
-    "qk": "attn_qkv", "up": "ffn_up", "down": "ffn_down", "shared_up": "ffn_up",
-    "shared_down": "ffn_down", "expert_up": "ffn_up_exps", "expert_down": "ffn_down_exps",
-    "embedding": "token_embd", "head": "output",
-}  # fmt: skip
+    "q": "attn_q",
+    "k": "attn_k",
+    "v": "attn_v",
+    "kv": "attn_k",
+    "o": "attn_output",
+    "qk": "attn_qkv",
+    "up": "ffn_up",
+    "down": "ffn_down",
+    "shared_up": "ffn_up",
+    "shared_down": "ffn_down",
+    "expert_up": "ffn_up_exps",
+    "expert_down": "ffn_down_exps",
+    "embedding": "token_embd",
+    "head": "output",
+}
 """Weight of a layer -> the kind of tensor that rules name; others are "other"."""
 WHOLE_WORDS = ("expert_down", "v")
 """Weights whose format the graph's nodes ask for by their own name."""
@@ -241,11 +257,7 @@ def _tensors(model: ModelConfig, kind: LayerKind) -> list[Weight]:
 
 
 def _with_nodes(
-    model: ModelConfig,
-    kind: LayerKind,
-    named: dict[str, str],
-    tensors: list[Weight],
-    usual: str,
+    model: ModelConfig, kind: LayerKind, named: dict[str, str], tensors: list[Weight], usual: str
 ) -> tuple[tuple[str, str], ...]:
     """(weight or node, recipe) of what differs from the usual format: a node that engines fuse of
     several tensors has the format of the largest.

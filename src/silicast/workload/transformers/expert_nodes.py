@@ -66,7 +66,9 @@ def _apart(make: Nodes, experts: Node, down: str) -> Ended:
     """The products of the experts before and behind their activation, which have other formats."""
     op = experts.op
     first, second = (
-        replace(op, variant=replace(op.variant, dtype=dtype, flags=(*op.variant.flags, (part, True))))
+        replace(
+            op, variant=replace(op.variant, dtype=dtype, flags=(*op.variant.flags, (part, True)))
+        )
         for part, dtype in (("w13", op.variant.dtype), ("w2", down))
     )
     yield replace(experts, op=first)
