@@ -41,6 +41,24 @@ ARGUMENTS: Mapping[str, Argument] = {
         "precision.recipe",
         "format of the matrix products (bf16, fp8, int4_wo, ...); left out, the checkpoint's.",
     ),
+    "weights": Argument(
+        "precision.weights",
+        "format of the stored weights: a mix of the engine's (Q4_K_M, IQ4_XS, 4bit), or a dtype.",
+    ),
+    "context": Argument("workload.context", "tokens of each user, prompt and answer together."),
+    "fits.users": Argument("workload.users", "how many at once, each with a context of its own."),
+    "most": Argument("workload.most", "rows of the answer."),
+    "least_tokens_per_s": Argument(
+        "workload.least_tokens_per_s", "of one user: what is slower is left out."
+    ),
+    "servers": Argument("workload.servers", "devices with HBM too."),
+    "fits.engine": Argument("engine", "llama.cpp or mlx; left out, llama.cpp."),
+    "fits.device": Argument(
+        "device", "catalog name, or path to a device file: which models fit it."
+    ),
+    "fits.model": Argument(
+        "model", "catalog name, or path to a Hugging Face config.json: which devices hold it."
+    ),
     "train.dtype": Argument(
         "precision.recipe",
         "format of the matrix products (bf16, fp8, mxfp8, nvfp4); left out, bf16.",

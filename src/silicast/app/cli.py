@@ -30,8 +30,8 @@ HELP = (
 )
 
 PREDICT = (
-    "infer", "serve", "train", "capacity", "recommend", "deploy", "collective", "graph", "compare",
-    "explain", "diff", "kernel", "run", "batch", "sweep", "results", "reproduce",
+    "infer", "serve", "train", "capacity", "recommend", "deploy", "fits", "collective", "graph",
+    "compare", "explain", "diff", "kernel", "run", "batch", "sweep", "results", "reproduce",
 )  # fmt: skip
 CATALOG = (
     "devices", "models", "engines", "trace", "validate", "measure", "import", "calibrate",

@@ -37,6 +37,7 @@ class BatchFlags:
     output_len: int | None = None
     engine: str | None = None
     dtype: str | None = None
+    weights: str | None = None
     kv_dtype: str | None = None
     power_w: float | None = None
 
@@ -78,7 +79,7 @@ def inference_scenario(
     }
     if parallel:
         scenario["parallel"] = parallel
-    names = ("engine", "dtype", "kv_dtype", "power_w")
+    names = ("engine", "dtype", "weights", "kv_dtype", "power_w")
     return placed(scenario, {name: getattr(batch_flags, name) for name in names})
 
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import final
 
+from silicast.core.block_formats import BLOCKS, GGUF_BLOCKS, MLX_BLOCKS, block_bits
 from silicast.core.errors import SilicastError
 from silicast.core.naming import NameIndex
 
 BITS: dict[str, float] = {
     "fp64": 64, "fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4,
     "nvfp4": 4, "mxfp4": 4, "mxfp8": 8, "int16": 16, "int32": 32, "int64": 64, "bool": 8,
+    **{name: block_bits(name) for name in BLOCKS},
 }  # fmt: skip
 
 
@@ -113,8 +115,12 @@ RECIPES: dict[str, Recipe] = {
         Recipe("w4a8_mxfp4_mxfp8", "mxfp4", "mxfp8", "bf16", "fp8", 32, 8, quantizes=True),
         Recipe("w4afp8", "int4", "fp8", "bf16", "fp8", 128, 16, quantizes=True),
         Recipe("fp8_fp4", "nvfp4", "fp8", "bf16", "fp8", 16, 8, quantizes=True, tensor_bits=32),
+        *(Recipe(name, name, "fp16", "fp16", "int8") for name in GGUF_BLOCKS),
+        *(Recipe(name, name, "fp16", "fp16", "fp16") for name in MLX_BLOCKS),
     )
 }
+"""Kernels for GGUF's types multiply integers of 8 bits, activations being quantised on the way;
+those of MLX widen weights to 16 bits."""
 
 ALIASES: dict[str, tuple[str, ...]] = {
     "fp64": ("float64", "double"),
@@ -140,6 +146,18 @@ _INDEX = NameIndex(
     {name: (recipe, ALIASES.get(name, ())) for name, recipe in RECIPES.items()},
     listed="docs/reference/dtypes.md",
 )
+
+
+def stored_bytes(name: str, elements: int) -> int:
+    """Bytes of so many elements of a storage format; of block formats whole blocks.
+
+    >>> stored_bytes("bf16", 3), stored_bytes("int4", 3), stored_bytes("q4_k", 512)
+    (6, 2, 288)
+    """
+    if name in BLOCKS:
+        count, size = BLOCKS[name]
+        return -(-elements // count) * size
+    return -(-elements * int(BITS[name]) // 8)
 
 
 def recipe_for(name: str, *, field: str = "") -> Recipe:

@@ -30,6 +30,11 @@ def runs_on(device: Device, indices: Sequence[str]) -> bool:
     return not indices or any(_is(device, position) for position in indices)
 
 
+def maker_of(device: Device) -> str:
+    """Whose accelerator it is; "cpu" of a processor."""
+    return CPU if device.execution_model == "vector_cpu" else device.vendor
+
+
 def _is(device: Device, location: str) -> bool:
     name, _, least = (part.strip() for part in location.partition(LEAST))
     if device.execution_model == "vector_cpu":

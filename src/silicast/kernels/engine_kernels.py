@@ -53,7 +53,8 @@ class EngineKernels(Strict, frozen=True):
     """Kernels of one engine.
 
     Attributes:
-        libraries: architecture -> op family -> kernel library; "default" stands for all others.
+        libraries: architecture, else vendor or "cpu" -> op family -> kernel library; "default"
+            stands for all others.
         formats: architecture -> op family -> recipe of the checkpoint -> recipe that is run.
         calls: op family -> work of the engine's call beside its kernel, in tables of single
             kernels: "append" (new keys and values into the cache), "rope", "quantize", "route" (the
@@ -63,6 +64,7 @@ class EngineKernels(Strict, frozen=True):
             tokens of all others of its group, by the name of a measured table.
         chosen: op family -> what switches chose for it: of several, the first that can run a
             recipe; its usual kernels run the others.
+        families: op family -> the one whose model describes the engine's kernels for it.
 
     >>> EngineKernels(libraries={"default": {"moe": "vllm"}}).library("moe", "hopper")
     'vllm'
@@ -74,18 +76,21 @@ class EngineKernels(Strict, frozen=True):
     calls_on: dict[str, dict[str, list[str]]] = {}
     names: dict[str, dict[str, dict[str, str]]] = {}
     chosen: dict[str, list[Backend]] = {}
+    families: dict[str, str] = {}
 
     def choice(self, family: str, recipe: str) -> Backend | None:
         """What a switch chose for a family that can run a checkpoint's recipe; None = nothing."""
         backends = self.chosen.get(family, ())
         return next((each for each in backends if not each.formats or recipe in each.formats), None)
 
-    def library(self, family: str, architecture: str, recipe: str = "") -> str:
-        """The kernel library for a family on an architecture; "" = the usual one there."""
+    def library(self, family: str, architecture: str, recipe: str = "", maker: str = "") -> str:
+        """The kernel library for a family on an architecture of a maker (a vendor of accelerators,
+        or "cpu"); "" = the usual one there.
+        """
         if (choice := self.choice(family, recipe)) is not None:
             return choice.library.get(architecture, choice.library.get(USUAL, ""))
-        library = self.libraries.get(architecture, {})
-        return library.get(family, self.libraries.get(USUAL, {}).get(family, ""))
+        tables = (self.libraries.get(name, {}) for name in (architecture, maker, USUAL))
+        return next((table[family] for table in tables if family in table), "")
 
     def recipe(self, family: str, architecture: str, recipe: str) -> str:
         """The recipe that runs for a checkpoint's."""
@@ -112,6 +117,10 @@ class EngineKernels(Strict, frozen=True):
 
     def named(self, families: Iterable[str]) -> Iterator[tuple[str, str, str, Iterable[str]]]:
         """Every name in the tables: (path below ``kernels``, what it names, name, known ones)."""
+        yield from (
+            ("families", "op family", family, families)
+            for family in (*self.families, *self.families.values())
+        )
         for table, kinds in (("libraries", self.libraries), ("formats", self.formats)):
             for architecture, by_family in kinds.items():
                 for family in by_family:
@@ -126,14 +135,20 @@ class EngineKernels(Strict, frozen=True):
                     path = f"formats.{architecture}.{family}.{recipe}"
                     yield path, "recipe", recipe, RECIPES
                     yield path, "recipe", run, RECIPES
+        yield from self._named_kernels(families)
+        yield from _named_calls("calls", self.calls, families)
+        for architecture, calls in self.calls_on.items():
+            yield from _named_calls(f"calls_on.{architecture}", calls, families)
+
+    def _named_kernels(
+        self, families: Iterable[str]
+    ) -> Iterator[tuple[str, str, str, Iterable[str]]]:
+        """The names in :attr:`names`, likewise."""
         for architecture, kernels in self.names.items():
             for family, by_recipe in kernels.items():
                 path = f"names.{architecture}.{family}"
                 yield path, "op family", family, families
                 yield from ((f"{path}.{recipe}", "recipe", recipe, RECIPES) for recipe in by_recipe)
-        yield from _named_calls("calls", self.calls, families)
-        for architecture, calls in self.calls_on.items():
-            yield from _named_calls(f"calls_on.{architecture}", calls, families)
 
 
 def _named_calls(

@@ -78,6 +78,10 @@ def _work(task: str, workload: Mapping[str, Any]) -> Iterable[str]:
     """What a batch, a traffic or a search is of."""
     if task == "inference":
         return _lengths(workload)
+    if task == "fits":
+        users = int(workload.get("users", 1))
+        each = f"{int(workload.get('context', 4096)):,} tokens"
+        return [f"{users} users with {each} each" if users > 1 else f"a context of {each}"]
     if task == "serving":
         return _traffic(workload)
     return _carried(workload) if task == "capacity" else ()
@@ -106,6 +110,10 @@ def answer_report(scenario: Mapping[str, Any], answer: Answer) -> RenderableType
         from silicast.report.tasks.capacity import capacity_parts
 
         parts += capacity_parts(answer)
+    elif scenario.get("task") == "fits":
+        from silicast.report.tasks.fits import fits_parts
+
+        parts += fits_parts(scenario, answer)
     else:
         parts += [metrics_table(shown_metrics(answer)), Text("")]
     parts += [Text(line) for line in notes(answer)]

@@ -14,6 +14,7 @@ from silicast.scenario.workloads import (
     CapacityWorkload,
     CollectiveWorkload,
     DiagnoseWorkload,
+    FitsWorkload,
     GraphWorkload,
     InferenceWorkload,
     PlanWorkload,
@@ -42,8 +43,7 @@ def check_workload(
         SilicastError: names the field and what to change.
     """
     _precisions(raw, pools)
-    if raw.device is None and not pools:
-        raise SilicastError("is missing", field="device", hint="a name, a table or a path")
+    _placed(raw, workload, pools)
     if raw.colocation is not None:
         require(len(pools) > 1, "there is one pool only", "colocation", "name the others in pools")
     if raw.parallel.sp not in (0, 1) and raw.parallel.sp != raw.parallel.tp:
@@ -54,7 +54,7 @@ def check_workload(
             "true shares the tensor-parallel ranks",
         )
     if workload is not None:
-        without = (CollectiveWorkload, WorkflowWorkload, DiagnoseWorkload)
+        without = (CollectiveWorkload, WorkflowWorkload, DiagnoseWorkload, FitsWorkload)
         needs_model = not isinstance(workload, without)
         needs_model &= not (isinstance(workload, GraphWorkload) and workload.graph is not None)
         if needs_model and raw.model is None and not any(p.model for p in pools.values()):
@@ -93,11 +93,12 @@ def _precision(table: PrecisionTable | None, field: str) -> None:
     if table is None:
         return
     from silicast.scenario.reading.dtype_names import dtype_name
+    from silicast.workload.models.weight_mix import is_mix
 
     stated = {
         name: dtype_name(value, f"{field}.{name}")
         for name in ("recipe", "weights", "activations", "kv_cache")
-        if (value := getattr(table, name)) is not None
+        if (value := getattr(table, name)) is not None and not is_mix(value)
     }
     stated.pop("kv_cache", None)
     try:
@@ -289,7 +290,21 @@ def _plan(w: PlanWorkload, field: str) -> None:
     _CHECKS[type(getattr(w, given[0]))](getattr(w, given[0]), f"{field}.{given[0]}")
 
 
-def _unchecked(w: DiagnoseWorkload | TuneWorkload, field: str) -> None:
+def _placed(raw: RawScenario, workload: Workload | None, pools: Mapping[str, PoolTable]) -> None:
+    """There is a device; where either is asked for, a device or a model."""
+    if not isinstance(workload, FitsWorkload):
+        if raw.device is None and not pools:
+            raise SilicastError("is missing", field="device", hint="a name, a table or a path")
+        return
+    require(
+        raw.device is not None or raw.model is not None,
+        "neither is there a device whose models, nor a model whose devices are asked for",
+        "device",
+        "state a device, a model, or both",
+    )
+
+
+def _unchecked(w: DiagnoseWorkload | TuneWorkload | FitsWorkload, field: str) -> None:
     """What they hold is checked where it is looked up."""
 
 
@@ -357,4 +372,5 @@ _CHECKS: dict[type[Any], Callable[[Any, str], None]] = {
     WorkflowWorkload: _workflow,
     DiagnoseWorkload: _unchecked,
     TuneWorkload: _unchecked,
+    FitsWorkload: _unchecked,
 }

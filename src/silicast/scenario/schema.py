@@ -23,7 +23,7 @@ from silicast.scenario.reading.limits import (
 
 Task = Literal[
     "kernel", "collective", "graph", "inference", "serving", "training", "capacity", "plan",
-    "workflow", "diagnose", "tune",
+    "workflow", "diagnose", "tune", "fits",
 ]  # fmt: skip
 TierChoice = Literal["auto", "bound", "analytic", "cross-device", "scaled", "calibrated"]
 FORMAT = 1

@@ -342,6 +342,21 @@ class MeasuredTable(Terse, frozen=True):
     measured_us: Repeats
 
 
+class FitsWorkload(Terse, frozen=True):
+    """Users at once, each with a context of so many tokens: which models fit the scenario's device,
+    or which devices its model.
+
+    ``most``: rows of the answer. ``least_tokens_per_s``: of one user, below which a pair is left
+    out. ``servers``: devices with HBM too.
+    """
+
+    context: Annotated[int, Meta(ge=2, le=1 << 24)] = 4096
+    users: Annotated[int, Meta(ge=1, le=4096)] = 1
+    most: Annotated[int, Meta(ge=1, le=1000)] = 20
+    least_tokens_per_s: Annotated[float, Meta(ge=0, le=1e6)] = 5.0
+    servers: bool = False
+
+
 class DiagnoseWorkload(Terse, frozen=True):
     """A kernel (as of task kernel: moe with a part, or gemm) and the repeats it was measured with;
     a ``model`` of the scenario says what it gains. Kernels ``beside`` it on the same device tell
@@ -377,6 +392,7 @@ Workload = (
     | CapacityWorkload
     | PlanWorkload
     | WorkflowWorkload
+    | FitsWorkload
     | DiagnoseWorkload
     | TuneWorkload
 )
@@ -392,4 +408,5 @@ BY_TASK: dict[str, type[msgspec.Struct]] = {
     "workflow": WorkflowWorkload,
     "diagnose": DiagnoseWorkload,
     "tune": TuneWorkload,
+    "fits": FitsWorkload,
 }

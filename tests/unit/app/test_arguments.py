@@ -20,7 +20,12 @@ from silicast.app.serve_flags import ServeFlags
 from silicast.app.train_flags import TrainDegrees, TrainFlags, TrainHost, TrainLosses
 from silicast.core.decode import fields_of
 from silicast.scenario.schema import PoolTable, RawScenario
-from silicast.scenario.workloads import InferenceWorkload, ServingWorkload, TrainingWorkload
+from silicast.scenario.workloads import (
+    FitsWorkload,
+    InferenceWorkload,
+    ServingWorkload,
+    TrainingWorkload,
+)
 
 ROOT = Path(__file__).parents[3]
 FLAGS = {
@@ -62,7 +67,7 @@ def declared_at(path: str) -> set[Any]:
     at: set[Any] = {RawScenario}
     for step in path.split("."):
         if step == "workload":
-            at = {InferenceWorkload, ServingWorkload, TrainingWorkload}
+            at = {InferenceWorkload, ServingWorkload, TrainingWorkload, FitsWorkload}
             continue
         if step == "pools":
             at = {PoolTable}

@@ -10,8 +10,8 @@ from cyclopts import App
 from silicast.app.cli import build_app, main
 
 DEPLOYMENT = (
-    "--model --batch --input-len --output-len --engine --dtype --kv-dtype --power-w"
-    " --tp --pp --ep --attention-dp --device"
+    "--model --batch --input-len --output-len --engine --dtype --weights --kv-dtype"
+    " --power-w --tp --pp --ep --attention-dp --device"
 )
 
 FROZEN = {
@@ -44,6 +44,9 @@ FROZEN = {
         "--bytes --device --gpus --groups --group-stride --gpus-per-node --gpus-per-pod"
         " --oversubscription --inter-node --dtype --implementation --implementation-version"
         " --launch --astra-network --astra-system --plot --calibration --strict --json"
+    ),
+    "fits": (
+        "--device --model --context --users --engine --most --least-tokens-per-s --servers --json"
     ),
     "diagnose": "--device --measured-us --model --plot --json",
     "tune": "",

@@ -414,6 +414,8 @@ class Engine(Strict, frozen=True):
         overlap: nodes on a second stream, in steps that replay a graph.
         switches: option or environment variable -> its values, and releases that have it.
         backends: kernels that switches choose.
+        weight_mix: scheme of the files of weights that it runs
+            (:mod:`silicast.workload.models.weight_mix`); "" = checkpoints as they are.
         since: option -> the version that first had it on; earlier ones run without.
         earlier: version -> the engine that stands for those before it.
         before: version -> options, of ours and its own switches, that hold in all releases before.
@@ -447,6 +449,7 @@ class Engine(Strict, frozen=True):
     overlap: list[OverlapTable] = []
     switches: dict[str, SwitchTable] = {}
     backends: list[Backend] = []
+    weight_mix: str = ""
     since: dict[str, str] = {}
     earlier: dict[str, str] = {}
     before: dict[str, dict[str, bool | int | float | str]] = {}

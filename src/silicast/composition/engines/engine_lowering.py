@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from silicast.composition.step.machine import Machine
+from silicast.hardware.platforms import maker_of
 from silicast.workload.graphs.graph import Block, Graph, Node
 from silicast.workload.graphs.op import Affine, Op, Variant
 from silicast.workload.transformers.plan import Plan
@@ -17,7 +18,12 @@ from silicast.workload.transformers.plan import Plan
 COLLECTIVES = frozenset(
     ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv")
 )
-READ_FROM_MEMORY = frozenset(("gemm", "moe", "attention_decode", "mla_decode", "embedding"))
+READ_FROM_MEMORY = frozenset(
+    (
+        *("gemm", "moe", "quantized_gemm", "quantized_moe"),
+        *("attention_decode", "mla_decode", "embedding"),
+    )
+)
 """Between two uses of a layer's weights and cached keys the whole model passes through L2."""
 DECODES_FROM_MEMORY = frozenset(("sparse_attention", "indexer_logits"))
 """As :data:`READ_FROM_MEMORY`, of families that prefills have too: there the keys are new."""
@@ -137,9 +143,10 @@ def _lowered(node: Node, machine: Machine, plan: Plan, known: dict[Op, Op]) -> N
 def engine_op(op: Op, machine: Machine, plan: Plan = Plan()) -> Op:
     """The op with the library and kernel that the engine takes for it on the machine's device."""
     engine, architecture = machine.engine, machine.device.architecture
-    kernels, family = engine.kernels, op.family
-    stored = op.variant.dtype
-    library = op.variant.library or kernels.library(family, architecture, stored)
+    kernels, stored = engine.kernels, op.variant.dtype
+    family = kernels.families.get(op.family, op.family)
+    maker = maker_of(machine.device)
+    library = op.variant.library or kernels.library(family, architecture, stored, maker)
     if family in COLLECTIVES:
         library = engine.collectives
     elif not library and machine.in_line:
@@ -157,7 +164,7 @@ def engine_op(op: Op, machine: Machine, plan: Plan = Plan()) -> Op:
         launch="graph",
         flags=tuple(sorted((*op.variant.flags, *OWN_NODES.get(family, ())))),
     )
-    return replace(op, variant=variant)
+    return replace(op, family=family, variant=variant)
 
 
 def _from_memory(op: Op) -> bool:

@@ -45,6 +45,7 @@ class MemoryTable(Strict, frozen=True):
         prefill_chunk_tokens: most new tokens of one step; 0 = no limit.
         workspaces_mb: architecture -> what libraries of products hold of the allocator's memory for
             their intermediate sums, 10^6 bytes a device, on top of ``framework_gb``.
+        cuts_static_batches: prompts of a static batch run in steps of so many tokens, too.
         process_gb: in place of ``framework_gb``, of a process that computes in the host's memory.
         launch: what a server sets aside beside weights and cache, by release, in place of
             ``framework_gb``; [] = only that.
@@ -55,6 +56,7 @@ class MemoryTable(Strict, frozen=True):
     page_tokens: int
     fraction_of: Literal["device", "empty", "free"] = "device"
     prefill_chunk_tokens: int = 0
+    cuts_static_batches: bool = False
     process_gb: float = 0.0
     workspaces_mb: dict[str, float] = {}
     launch: list[LaunchMemoryTable] = []

@@ -57,7 +57,7 @@ class StaticBatch:
         joules.
         """
         first, remaining = self.steps
-        kernels_j = float(first.kernels_j(first.rows[:1], first.rows[0])[0])
+        kernels_j = float(first.kernels_j(first.rows, first.rows[0]).sum())
         if len(self.weights):
             each = remaining.kernels_j(remaining.rows, remaining.rows[len(self.weights) // 2])
             kernels_j += float(each @ self.weights)
@@ -98,7 +98,7 @@ def predict_static_batch(
         from silicast.composition.memory.memory_advice import advice
 
         warnings.append(advice(deployment, input_lens, output_len, memory, framework))
-    first, prefill_hz = prefill_steps.at("prefill", prefill_steps.rows[0], warnings)
+    first, prefill_hz = prefill_steps.whole("prefill", warnings)
     if output_len == 1:
         alone = replace(first, part=Part.group("total", (first.part,)))
         clocks, evaluated = (prefill_hz, prefill_hz), (prefill_steps, decode_steps)
@@ -202,6 +202,11 @@ class BatchSteps:
             result = replace(result, warnings=(*result.warnings, *warnings))
         return result, times.clock_hz
 
+    def whole(self, name: str, warnings: Sequence[str]) -> tuple[Prediction, float]:
+        """The sum of all steps of the phase, whose clock is that of the first."""
+        weights = np.ones(len(self.rows)) if len(self.rows) > 1 else None
+        return self.at(name, int(self.rows[0]), warnings, weights)
+
     def _of_one(self, name: str, typical: int) -> Prediction:
         """Remembered: batches of the same prompts share their prefill."""
         key = name, typical
@@ -266,17 +271,18 @@ def steps_together(
     for states, key, start in zip(each, prompts, starts.tolist(), strict=False):
         rows = np.arange(len(states))
         one = times if len(each) == 1 else times.of_states(start + rows)
-        first, remaining = (BatchSteps(model, states, part, one) for part in (rows[:1], rows[1:]))
+        prompt = rows[: max(int((states.prefill_sequences > 0).sum()), 1)]
+        parts = (prompt, rows[len(prompt) :])
+        if deployment.model.encoder is not None:
+            parts = rows[:1], rows[1:]
+        first, remaining = (BatchSteps(model, states, part, one) for part in parts)
         if key not in prefills:
             prefills[key] = first
             typical.append((start, first, 0))
-        if len(rows) > 1:
+        if len(remaining.rows):
             middle = int(remaining.rows[len(remaining.rows) // 2])
             typical.append((start + middle, remaining, middle))
         steps_together.append((prefills[key], remaining))
-    clocks = model.held_clocks(times, joined, np.array([row for row, _, _ in typical]))
-    for (_, steps, row), hz in zip(typical, clocks.tolist(), strict=True):
-        steps.hold(row, hz)
     return steps_together
 
 
@@ -292,7 +298,10 @@ def _states(
     knots, _ = decode_knots(output_len - 1)
     if deployment.model.encoder is not None:
         return BatchStates.encoded(current, knots)
+    memory = deployment.engine.memory
     states = BatchStates.prefill(current, elsewhere)
+    if memory.cuts_static_batches and 0 < memory.prefill_chunk_tokens < sum(current):
+        states = BatchStates.chunked(current, memory.prefill_chunk_tokens)
     return states.then(BatchStates.decode(current, knots)) if deployment.model.causal else states
 
 

@@ -108,6 +108,34 @@ class BatchStates:
         )
 
     @staticmethod
+    def chunked(lengths: Sequence[int], chunk: int) -> BatchStates:
+        """States of at most ``chunk`` new tokens that prefill ``lengths`` in turn from nothing.
+
+        >>> states = BatchStates.chunked([700, 300], 512)
+        >>> states.tokens.tolist(), states.prefill_kv.tolist()
+        ([512, 488], [512, 700, 300])
+        """
+        new: list[int] = []
+        total: list[int] = []
+        ends, room = [0], chunk
+        for length in lengths:
+            seen = 0
+            while seen < length:
+                piece = min(room, length - seen)
+                seen += piece
+                new.append(piece)
+                total.append(seen)
+                room -= piece
+                if room == 0:
+                    ends.append(len(new))
+                    room = chunk
+        if ends[-1] < len(new):
+            ends.append(len(new))
+        none = np.zeros(0, dtype=np.int64)
+        q, kv, offsets = (np.array(each, dtype=np.int64) for each in (new, total, ends))
+        return BatchStates(q, kv, offsets, none, np.zeros(len(offsets), dtype=np.int64))
+
+    @staticmethod
     def decode(lengths: Sequence[int], steps: I64) -> BatchStates:
         """One state a decode step: sequences of ``lengths`` prompt tokens, ``steps[i]`` (from 1)
         tokens after the prefill's own.

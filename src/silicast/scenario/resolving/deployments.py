@@ -107,7 +107,10 @@ def deployment_of(
     machine, warnings = machine_of(scenario, options, trains=trains)
     plan = plan_of(scenario)
     model, assumed = with_copies(model_of(scenario), plan, machine.engine)
-    precision, remark = precision_of(scenario, model, machine.device)
+    if machine.engine.weight_mix:
+        model, precision, remark = _mixed(scenario, model, machine)
+    else:
+        precision, remark = precision_of(scenario, model, machine.device)
     precision = with_quantisation(scenario, machine.engine, precision)
     machine, unused = checked_engine(scenario, machine, model, precision)
     remark += unused
@@ -208,7 +211,12 @@ def precision_of(
 
     def canonical(name: str) -> str | None:
         value = getattr(table, name)
-        return None if value is None else dtype_name(value, f"precision.{name}")
+        if value is None:
+            return None
+        try:
+            return dtype_name(value, f"precision.{name}")
+        except SilicastError as error:
+            raise (_of_files(value, f"precision.{name}") or error) from None
 
     try:
         result = Precision.from_formats(
@@ -228,6 +236,58 @@ def precision_of(
     elif stated:
         remark = []
     return result, [*remark, *_other_groups(result, table.group_size)]
+
+
+def _mixed(
+    scenario: Scenario, model: ModelConfig, machine: Machine
+) -> tuple[ModelConfig, Precision, list[str]]:
+    """The model and its formats as a file of weights of the engine's scheme holds them.
+
+    Raises:
+        SilicastError: a format that the scheme does not have, or one of activations.
+    """
+    from silicast.workload.models.weight_mix import plain_mix, with_mix
+
+    table, scheme = scenario.raw.precision, machine.engine.weight_mix
+    stated = None
+    if table is not None:
+        for name in ("activations", "group_size", "experts", "attention"):
+            if getattr(table, name) is not None:
+                raise SilicastError(
+                    f"{machine.engine.name} takes its formats from the file of weights",
+                    field=f"precision.{name}",
+                    hint="state precision.weights alone",
+                )
+        stated = table.weights or table.recipe
+    remark = []
+    if stated is None:
+        stated, exact = plain_mix(scheme, model.default_precision)
+        if not exact:
+            remark.append(NO_MIX.format(model.name, model.default_precision.label, stated))
+    kv_cache = table.kv_cache if table is not None and table.kv_cache else ""
+    cache = Precision.from_formats(kv_cache=kv_cache).kv_cache if kv_cache else ""
+    mixed = with_mix(model, scheme, stated, cache)
+    beside = (model.encoder_parameters, "its encoder"), (model.mtp_layers, "layers for drafts")
+    left = [what for count, what in beside if count]
+    if left:
+        remark.append(f"{' and '.join(left)} of {model.name} are in files of their own: left out")
+    return mixed, mixed.default_precision, remark
+
+
+def _of_files(value: str, field: str) -> SilicastError | None:
+    """That a format is a mix of files of weights, for engines that read such; None = it is none."""
+    from silicast.workload.models.weight_mix import is_mix
+
+    if not is_mix(value):
+        return None
+    return SilicastError(
+        f"{value} is a mixture of formats in files of weights, which this engine does not read",
+        field=field,
+        hint="engine llama.cpp or mlx runs it",
+    )
+
+
+NO_MIX = "{0} is published in {1}, which no such file holds: {2} is taken (precision.weights)"
 
 
 def _in_32_bits(scenario: Scenario, model: ModelConfig, machine: Machine) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import final
 
-from silicast.core.dtypes import BITS, Recipe
+from silicast.core.dtypes import Recipe, stored_bytes
 from silicast.workload.graphs.graph import Node
 from silicast.workload.graphs.op import Affine, Dim, Op, Variant
 from silicast.workload.graphs.symbols import ALL_TOKENS, TOKENS
@@ -65,7 +65,7 @@ class Nodes:
 
     def cached_bytes(self, elements: int) -> int:
         """Bytes of so many elements in the cache."""
-        return -(-elements * int(BITS[self.precision.kv_cache]) // 8)
+        return stored_bytes(self.precision.kv_cache, elements)
 
     def node(
         self, name: str, family: str, *inputs: str, variant: Variant | None = None, **dims: Dim
@@ -111,6 +111,13 @@ class Nodes:
         """A product that is not quantised, or one for each of ``batch`` heads."""
         sizes: dict[str, Dim] = {"m": rows, "n": n, "k": k} | ({"batch": batch} if batch else {})
         return self.node(name, "gemm", *inputs, variant=self.unquantised, **sizes)
+
+    def head(self, name: str, n: int, k: int, *inputs: str, rows: str) -> Node:
+        """The product that makes logits: in the format between kernels, or in the head's own."""
+        if not self.precision.head:
+            return self.product(name, n, k, *inputs, rows=rows)
+        variant = Variant(dtype=self.precision.head)
+        return self.node(name, "gemm", *inputs, variant=variant, m=rows, n=n, k=k)
 
     def rope(self, name: str, heads: int, kv_heads: int, width: int, *inputs: str) -> Node:
         """Rotation of queries and keys."""

@@ -29,8 +29,17 @@ def layer_weights(model: ModelConfig, kind: LayerKind) -> tuple[Weight, ...]:
         norms += 1
     weights.append(Weight("norms", model.hidden, count=norms * _norm_vectors(model)))
     if kind.formats:
-        weights = [replace(weight, formats=kind.formats) for weight in weights]
+        weights = [replace(each, formats=kind.formats) for each in _apart(weights, kind)]
     return tuple(weights)
+
+
+def _apart(weights: list[Weight], kind: LayerKind) -> list[Weight]:
+    """Keys and values as two tensors where the values have a format of their own."""
+    if "v" not in dict(kind.formats) or any(weight.name == "v" for weight in weights):
+        return weights
+    both = [weight for weight in weights if weight.name == "kv" and weight.count == 2]
+    one = [replace(weight, name=name, count=1) for weight in both for name in ("kv", "v")]
+    return [weight for weight in weights if weight not in both] + one
 
 
 def weights_of_layers(

@@ -25,7 +25,10 @@ _BY_FORMATS: dict[tuple[str, str], str] = {
 _USUAL_ACTIVATIONS = {"int4": "bf16", "int8": "int8"}
 """Activations that are multiplied with weights of a format by default; else the same format."""
 
-KV_FORMATS = ("bf16", "fp16", "fp32", "fp8", "int8", "nvfp4")
+KV_FORMATS = (
+    *("bf16", "fp16", "fp32", "fp8", "int8", "nvfp4"),
+    *("q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"),
+)
 HIDDEN_FORMATS = ("bf16", "fp16", "fp32", "fp64")
 
 
@@ -42,6 +45,8 @@ class Precision:
         experts, attention: recipes of the routed experts and of attention's projections, where
             they differ; "" = as the other linear layers.
         by_module: single modules have formats of their own (``ModelConfig.formats``).
+        embedding, head: recipes of the embedding table and of the head; "" = as between kernels.
+        mix: the publisher's name of the whole ("Q4_K_M"), for people; "" = none.
 
     >>> Precision.from_formats(weights="fp8").recipe
     'fp8'
@@ -56,6 +61,9 @@ class Precision:
     experts: str = ""
     attention: str = ""
     by_module: bool = False
+    embedding: str = ""
+    head: str = ""
+    mix: str = ""
 
     @property
     def linear(self) -> Recipe:
@@ -78,6 +86,8 @@ class Precision:
         >>> Precision.from_formats(experts="w4a16_mxfp4").label
         'bf16, experts w4a16_mxfp4'
         """
+        if self.mix:
+            return self.mix
         current = (("experts", self.experts), ("attention", self.attention))
         parts = [f"{part} {name}" for part, name in current if name]
         parts += ["single modules others"] if self.by_module else []
@@ -89,6 +99,10 @@ class Precision:
             return None
         stated = dict(formats).get(name)
         return None if stated is None else RECIPES[stated or self.hidden]
+
+    def table_recipe(self, name: str) -> str:
+        """The recipe of the embedding table or of the head; "" = as between kernels."""
+        return self.head if name == "head" else self.embedding
 
     @property
     def weights(self) -> str:
@@ -152,6 +166,9 @@ class Precision:
             _own(experts, base.experts if remaining else "", name, "experts"),
             _own(attention, base.attention if remaining else "", name, "attention"),
             base.by_module and remaining,
+            base.embedding if remaining else "",
+            base.head if remaining else "",
+            base.mix if remaining else "",
         )
 
 

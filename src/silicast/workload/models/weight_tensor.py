@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, final
 
-from silicast.core.dtypes import BITS, Recipe
+from silicast.core.dtypes import RECIPES, Recipe, stored_bytes
 from silicast.workload.models.precision import Precision
 from silicast.workload.transformers.shard import Shard
 
@@ -111,6 +111,9 @@ class Weight:
             if stated is not None and stated.weights != recipe.weights:
                 return count * linear_bytes(stated, outputs, inputs)
             return count * linear_bytes(stated or recipe, outputs, inputs, precision.group_size)
+        table = precision.table_recipe(self.name) if self.kind == "table" else ""
+        if table:
+            return count * linear_bytes(RECIPES[table], outputs, inputs)
         return count * outputs * inputs * precision.hidden_bytes
 
 
@@ -127,7 +130,7 @@ def linear_bytes(recipe: Recipe, outputs: int, inputs: int, group_size: int = 0)
     >>> linear_bytes(RECIPES["int4_wo"], 1, 256)          # 128 bytes, 2 scales, 2 zero points
     133
     """
-    weights = -(-outputs * inputs * int(BITS[recipe.weights]) // 8)
+    weights = stored_bytes(recipe.weights, outputs * inputs)
     group = group_size or recipe.scale_group
     if group == 0:
         return weights

@@ -316,7 +316,7 @@ class _BlockBuilder:
         if width:
             yield make.product("project_out", width, hidden, last, rows=rows)
             last = "project_out"
-        yield make.product("lm_head", vocab, width or hidden, last, rows=rows)
+        yield make.head("lm_head", vocab, width or hidden, last, rows=rows)
         last = "lm_head"
         if make.shard.tp > 1:
             size = Affine(rows, make.shard.padded_vocab * make.precision.hidden_bytes)

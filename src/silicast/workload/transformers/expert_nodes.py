@@ -42,7 +42,11 @@ def expert_nodes(make: Nodes, moe: MoE, source: str) -> Ended:
         tokens=TOKENS if shard.groups == 1 else ALL_TOKENS, experts=moe.held, topk=moe.topk,
         hidden=moe.latent or hidden, intermediate=moe.intermediate, ep=shard.ep, tp=shard.expert_tp,
     )  # fmt: skip
-    result = yield from _exchanged(make, experts)
+    down = make.recipe_of("expert_down", recipe)
+    if down is not recipe and not make.dispatches:
+        result = yield from _apart(make, experts, down.name)
+    else:
+        result = yield from _exchanged(make, experts)
     if moe.latent:
         yield make.gemm("latent_up", hidden, moe.latent, result)
         result = "latent_up"
@@ -56,6 +60,20 @@ def expert_nodes(make: Nodes, moe: MoE, source: str) -> Ended:
         shared = "shared_scale"
     yield make.elementwise("shared_add", "add", hidden, 2, result, shared)
     return "shared_add"
+
+
+def _apart(make: Nodes, experts: Node, down: str) -> Ended:
+    """The products of the experts before and behind their activation, which have other formats."""
+    op = experts.op
+    first, second = (
+        replace(
+            op, variant=replace(op.variant, dtype=dtype, flags=(*op.variant.flags, (part, True)))
+        )
+        for part, dtype in (("w13", op.variant.dtype), ("w2", down))
+    )
+    yield replace(experts, op=first)
+    yield from _exchanged(make, Node("expert_down", second, (experts.name,)))
+    return "expert_down"
 
 
 def _exchanged(make: Nodes, experts: Node) -> Ended:

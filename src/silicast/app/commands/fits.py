@@ -1,0 +1,52 @@
+"""`silicast fits`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from silicast.app.arguments import described
+from silicast.app.flags import Json
+from silicast.app.number_lists import tokens_of
+from silicast.app.predict import predicted, print_reply, screen_of
+
+
+@described("fits")
+def fits(
+    *,
+    device: str = "",
+    model: str = "",
+    context: str = "4k",
+    users: int = 1,
+    engine: str | None = None,
+    most: int = 20,
+    least_tokens_per_s: Annotated[float, Parameter(name=["--least-tokens-per-s"])] = 5.0,
+    servers: Annotated[bool, Parameter(negative="")] = False,
+    json: Json = False,
+) -> int:
+    """Find the models that fit a device, in which format and how fast; or the devices of a model.
+
+    As in `silicast fits --device "RTX 4090" --context 32k --users 4`, or
+    `silicast fits --model Qwen3-30B-A3B`.
+    """
+    scenario = fits_scenario(
+        device=device,
+        model=model,
+        engine=engine,
+        context=tokens_of(context, "--context"),
+        users=users,
+        most=most,
+        least_tokens_per_s=least_tokens_per_s,
+        servers=servers,
+    )
+    return print_reply(predicted(scenario), screen_of(scenario), json=json)
+
+
+def fits_scenario(
+    *, device: Any, model: Any, engine: str | None, **workload: Any
+) -> dict[str, Any]:
+    """The scenario that the flags stand for; what is empty is left out."""
+    stated = {"device": device, "model": model, "engine": engine}
+    scenario: dict[str, Any] = {"format": 1, "task": "fits", "workload": workload}
+    return scenario | {name: value for name, value in stated.items() if value}

@@ -1,0 +1,1 @@
+"""Task ``fits``: which models fit a device, or which devices a model, in which format, how fast."""

@@ -1,0 +1,182 @@
+"""Models and devices that may go together, and the widest format in which they do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from silicast.composition.memory.memory import MemoryUse, static_batch_memory
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.step.machine import Machine
+from silicast.composition.step.states import BatchStates
+from silicast.composition.step.step import step_model
+from silicast.composition.timeline.breakdown import Breakdown, once
+from silicast.core.dtypes import RECIPES
+from silicast.core.prediction import Domain, Quantity
+from silicast.hardware.catalog import device_index
+from silicast.hardware.device import Device
+from silicast.workload.models.counting import active_parameters, parameters
+from silicast.workload.models.lookup import find_model, model_names
+from silicast.workload.models.model import ModelConfig
+from silicast.workload.models.weight_mix import plain_mix, scheme_named, with_mix
+from silicast.workload.transformers.plan import Plan
+
+USUAL_MIXES = 8
+"""Mixes of a scheme that are tried: so many of its widest quantised ones that differ by at least
+:data:`NARROWER`."""
+NARROWER = 0.9
+CUT = "(first"
+"""In names of models of which some layers were measured alone."""
+HUB = "Hugging Face"
+"""In sources of models that are published as checkpoints; others were trained to be measured."""
+WIDE_BITS = 4.0
+"""Bits a weight of the usual format from which on a mix is listed before narrower ones."""
+
+
+@final
+@dataclass(frozen=True)
+class FittingPair:
+    """A model on a device.
+
+    Attributes:
+        weights: the mix in which it is stored.
+        memory: of all users at the full context.
+        token_s: a decode step of all users at the full context.
+        prompt_tokens_per_s: of one prompt in steps as the engine cuts it.
+    """
+
+    deployment: Deployment
+    weights: str
+    memory: MemoryUse
+    token_s: Quantity
+    prompt_tokens_per_s: float
+    domain: Domain
+
+    @property
+    def parameters(self) -> int:
+        return parameters(self.deployment.model, mtp=False)
+
+    @property
+    def active(self) -> int:
+        """Parameters that a token passes."""
+        return active_parameters(self.deployment.model, embedding=False)
+
+
+def models_of_catalog() -> list[ModelConfig]:
+    """Decoders of the catalog that publishers offer, each structure once, the largest first."""
+    shapes: dict[tuple[object, ...], ModelConfig] = {}
+    for name in sorted(model_names(), key=lambda name: (len(name), name)):
+        if CUT in name.casefold():
+            continue
+        model = find_model(name)
+        offered = model.published_parameters or HUB in model.source
+        if not model.causal or model.encoder is not None or not offered:
+            continue
+        shape = (
+            *(model.family, model.layers, model.hidden, model.heads, model.kv_heads),
+            *(model.intermediate, model.vocab, model.max_positions, model.moe),
+        )
+        shapes.setdefault(shape, model)
+    return sorted(shapes.values(), key=lambda each: (-parameters(each, mtp=False), each.name))
+
+
+def devices_of_catalog(*, servers: bool) -> list[Device]:
+    """Devices of the catalog; without ``servers`` those whose memory is not in the package (HBM):
+    what a person buys.
+    """
+    index = device_index()
+    devices = [index.get(name) for name in index.names]
+    return [
+        each
+        for each in devices
+        if each.structure is None and (servers or "HBM" not in each.dram.technology.upper())
+    ]
+
+
+def mixes_to_try(scheme: str) -> list[str]:
+    """Mixes of a scheme, the widest first: quantised ones that differ.
+
+    >>> mixes_to_try("gguf")
+    ['Q8_0', 'Q6_K', 'Q5_K_M', 'Q4_K_M', 'Q3_K_L', 'Q2_K', 'IQ2_XS', 'IQ1_M']
+    """
+    mixes, last = [], 15.0
+    for name, recipe in scheme_named(scheme).mixes.items():
+        bits = RECIPES[recipe].weight_bits
+        if bits <= NARROWER * last and "-" not in name:
+            mixes.append(name)
+            last = bits
+    return mixes[:USUAL_MIXES]
+
+
+def is_wide(scheme: str, mix: str) -> bool:
+    """Whether a mix is one of :data:`WIDE_BITS` and more.
+
+    >>> is_wide("gguf", "Q4_K_M"), is_wide("gguf", "Q3_K_M")
+    (True, False)
+    """
+    return RECIPES[scheme_named(scheme).mixes[mix]].weight_bits >= WIDE_BITS
+
+
+def widest_fit(
+    model: ModelConfig, machine: Machine, mixes: Sequence[str], context: int, users: int
+) -> tuple[Deployment, str, MemoryUse] | None:
+    """The widest mix in which a model fits with the caches of all users; None = none.
+
+    Args:
+        context: tokens of each user, prompt and answer together.
+    """
+    engine = machine.engine
+    published, exact = plain_mix(engine.weight_mix, model.default_precision)
+    if exact and published not in mixes and model.default_precision.experts:
+        mixes = [published]  # experts that are published in few bits: nothing wider holds more
+    usable = machine.device.dram.capacity_bytes * engine.memory.usable_fraction
+    count = parameters(model, mtp=False)
+    for mix in mixes:
+        recipe = RECIPES[scheme_named(engine.weight_mix).mixes[mix]]
+        if mix != published and 0.9 * count * recipe.weight_bits / 8.0 > usable:
+            continue  # mixes give single tensors more, hardly ever less
+        mixed = with_mix(model, engine.weight_mix, mix)
+        deployment = Deployment(machine, mixed, Plan(), mixed.default_precision)
+        memory = static_batch_memory(deployment, [context - 1] * users, 1)
+        if not memory.excess:
+            return deployment, mix, memory
+    return None
+
+
+def timed(fit: tuple[Deployment, str, MemoryUse], context: int, users: int) -> FittingPair:
+    """With the times of a step of all users at the full context, and of a prompt."""
+    deployment, mix, memory = fit
+    model = step_model(deployment)
+    chunk = min(deployment.policy.chunk_tokens or context, context)
+    steps = BatchStates.decode([context - 1] * users, np.array([1]))
+    states = BatchStates.prefill([chunk]).then(steps)
+    times = model.steps(states)
+    prediction = Breakdown(model, times, once(1, 2))
+    token = prediction.prediction(prediction.part("decode_step"))
+    return FittingPair(
+        deployment, mix, memory, token.latency_s, chunk / float(times.total_s[0]), token.domain
+    )
+
+
+def quickest_token_s(fit: tuple[Deployment, str, MemoryUse]) -> float:
+    """No token is quicker: the weights that it passes, once through memory."""
+    deployment, _, memory = fit
+    share = active_parameters(deployment.model, embedding=False) / parameters(
+        deployment.model, mtp=False
+    )
+    return min(share, 1.0) * memory.weights / deployment.device.dram.bandwidth_bytes_per_s
+
+
+def on_device(
+    machine: Machine, models: Sequence[ModelConfig], context: int, users: int
+) -> Iterator[tuple[Deployment, str, MemoryUse]]:
+    """The models that fit a device, in their order."""
+    mixes = mixes_to_try(machine.engine.weight_mix)
+    for model in models:
+        if 0 < model.max_positions < context:
+            continue
+        if fit := widest_fit(model, machine, mixes, context, users):
+            yield fit

@@ -1,0 +1,294 @@
+"""Named mixtures of weight formats: which format each tensor of a model's file gets ("Q4_K_M").
+
+A scheme is one file of ``catalog/weight_mixes``: its mixes, and rules that give single tensors of
+single layers another format than the mix's usual one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal, final
+
+from silicast.core.block_formats import BLOCKS
+from silicast.core.catalog import CATALOG
+from silicast.core.decode import Strict, read_table
+from silicast.core.errors import unknown_name
+from silicast.core.naming import near
+from silicast.workload.models.model import LayerKind, ModelConfig
+from silicast.workload.models.model_weights import input_weights, layer_weights
+from silicast.workload.models.module_names import parts_of
+from silicast.workload.models.precision import Precision
+from silicast.workload.models.weight_tensor import PRODUCTS, Weight
+
+PAGE = "docs/reference/dtypes.md"
+FOLDER = "weight_mixes"
+
+Blocks = Literal[
+    "",
+    "more_bits",
+    "not_more_bits",
+    "first_eighth",
+    "first_sixteenth",
+    "not_edges",
+    "first_4",
+    "first_2",
+]
+TENSORS: Mapping[str, str] = {
+    "q": "attn_q",
+    "k": "attn_k",
+    "v": "attn_v",
+    "kv": "attn_k",
+    "o": "attn_output",
+    "qk": "attn_qkv",
+    "up": "ffn_up",
+    "down": "ffn_down",
+    "shared_up": "ffn_up",
+    "shared_down": "ffn_down",
+    "expert_up": "ffn_up_exps",
+    "expert_down": "ffn_down_exps",
+    "embedding": "token_embd",
+    "head": "output",
+}
+"""Weight of a layer -> the kind of tensor that rules name; others are "other"."""
+WHOLE_WORDS = ("expert_down", "v")
+"""Weights whose format the graph's nodes ask for by their own name."""
+
+
+@final
+class MixRule(Strict, frozen=True):
+    """The format of some tensors.
+
+    Attributes:
+        tensors: kinds of tensors that it is about; mixes: [] = all.
+        blocks: which of the layers that have the tensor; "" = all.
+        gqa_from: query heads per cached head from which on it holds; experts_from: routed experts.
+        experts, layers: of the model, exactly; 0 = any.
+        type: "" = the mix's usual one.
+    """
+
+    tensors: list[str]
+    mixes: list[str] = []
+    blocks: Blocks = ""
+    gqa_from: int = 0
+    experts_from: int = 0
+    experts: int = 0
+    layers: int = 0
+    type: str = ""
+
+
+@final
+class MixScheme(Strict, frozen=True):
+    """A file of mixes.
+
+    Attributes:
+        plain: the format between kernels, and of the KV cache.
+        mixes: name -> usual format, the widest first.
+        aliases: other name -> name.
+        experts: recipe of a checkpoint's routed experts -> the mix that keeps it.
+        indivisible: format -> what replaces it where a row holds no whole number of its blocks.
+        rule: the first that holds counts.
+    """
+
+    plain: str
+    mixes: dict[str, str]
+    aliases: dict[str, str] = {}
+    experts: dict[str, str] = {}
+    indivisible: dict[str, str] = {}
+    rule: list[MixRule] = []
+
+    def mix_name(self, name: str) -> str:
+        """The canonical name of a mix; case does not count.
+
+        Raises:
+            SilicastError: there is none; offers the nearest.
+
+        >>> scheme_named("gguf").mix_name("q4_k_m")
+        'Q4_K_M'
+        """
+        upper = name.strip().upper()
+        upper = self.aliases.get(upper, upper)
+        known = {each.upper(): each for each in self.mixes}
+        if upper not in known:
+            raise unknown_name(
+                f"no weight format {name[:40]!r}",
+                "precision.weights",
+                near(name, self.mixes, aliases=self.aliases),
+            )
+        return known[upper]
+
+    def recipe(self, mix: str, tensor: str, inputs: int, facts: _LayerFacts) -> str:
+        """The format of one tensor with rows of ``inputs`` weights."""
+        rules = (rule for rule in self.rule if facts.meets(rule, tensor, mix))
+        rule = next(rules, None)
+        name = (rule.type if rule is not None else "") or self.mixes[mix]
+        while name in BLOCKS and inputs % BLOCKS[name][0]:
+            name = self.indivisible.get(name, self.plain)
+        return name
+
+
+@final
+class _LayerFacts:
+    """What rules ask of a model and one of its layers.
+
+    Args:
+        place: of the layer among the ``count`` that have the tensor.
+    """
+
+    def __init__(self, model: ModelConfig, place: int = 0, count: int = 1) -> None:
+        self.model, self.place, self.count = model, place, count
+        self.experts = model.moe.experts if model.moe is not None else 0
+        self.gqa = model.heads // model.kv_heads
+
+    def meets(self, rule: MixRule, tensor: str, mix: str) -> bool:
+        return (
+            tensor in rule.tensors
+            and (not rule.mixes or mix in rule.mixes)
+            and self.gqa >= rule.gqa_from
+            and self.experts >= rule.experts_from
+            and rule.experts in (0, self.experts)
+            and rule.layers in (0, self.model.layers)
+            and self._in(rule.blocks)
+        )
+
+    def _in(self, blocks: Blocks) -> bool:
+        place, count = self.place, self.count
+        eighth = count // 8
+        first, last = place < eighth, place >= 7 * count // 8
+        more = first or last or (place - eighth) % 3 == 2
+        return {
+            "": True,
+            "more_bits": more,
+            "not_more_bits": not more,
+            "first_eighth": first,
+            "first_sixteenth": place < count // 16,
+            "not_edges": not first and not last,
+            "first_4": place < 4,
+            "first_2": place < 2,
+        }[blocks]
+
+
+@lru_cache(maxsize=16)
+def scheme_named(name: str) -> MixScheme:
+    """The scheme of that name: the stem of its file."""
+    return read_table(Path(CATALOG / FOLDER / f"{name}.toml"), MixScheme, PAGE)
+
+
+def is_mix(name: str) -> bool:
+    """Whether some scheme has a mix of that name, which no single format has too: whether an engine
+    runs it is found when the engine is known.
+    """
+    upper = name.strip().upper()
+    schemes = (scheme_named(path.stem) for path in sorted((CATALOG / FOLDER).glob("*.toml")))
+    return any(upper in (*map(str.upper, scheme.mixes), *scheme.aliases) for scheme in schemes)
+
+
+@lru_cache(maxsize=4096)
+def with_mix(model: ModelConfig, scheme: str, name: str, kv_cache: str = "") -> ModelConfig:
+    """The model as a file of weights in a mix holds it: the formats of each layer's tensors, of the
+    embedding and of the head become its ``default_precision``. Encoders and layers for speculation
+    are files of their own.
+
+    Args:
+        scheme: a file of ``catalog/weight_mixes``; name: one of its mixes.
+        kv_cache: format of the cache; "" = that between kernels.
+
+    Raises:
+        SilicastError: no such mix.
+
+    >>> from silicast.workload.models.lookup import find_model
+    >>> with_mix(find_model("Llama-3.1-8B"), "gguf", "Q4_K_M").default_precision.head
+    'q6_k'
+    """
+    mixes = scheme_named(scheme)
+    mix = mixes.mix_name(name)
+    usual = mixes.mixes[mix]
+    counts: dict[str, int] = {}
+    layers = [_tensors(model, model.kind(layer)) for layer in range(model.layers)]
+    for tensors in layers:
+        for weight in tensors:
+            counts[weight.name] = counts.get(weight.name, 0) + 1
+    places: dict[str, int] = {}
+    formats = []
+    for layer, tensors in enumerate(layers):
+        named: dict[str, str] = {}
+        for weight in tensors:
+            place = places.get(weight.name, 0)
+            places[weight.name] = place + 1
+            facts = _LayerFacts(model, place, counts[weight.name])
+            tensor = TENSORS.get(weight.name, "other")
+            named[weight.name] = mixes.recipe(mix, tensor, weight.inputs, facts)
+        formats.append(_with_nodes(model, model.kind(layer), named, tensors, usual))
+    width = input_weights(model)[0].inputs
+    facts = _LayerFacts(model)
+    head = mixes.recipe(mix, "output", width, facts)
+    table = head if model.tied else mixes.recipe(mix, "token_embd", width, facts)
+    precision = Precision(
+        recipe=usual,
+        kv_cache=kv_cache or mixes.plain,
+        hidden=mixes.plain,
+        by_module=any(formats),
+        embedding=table,
+        head=head,
+        mix=mix,
+    )
+    return replace(
+        model,
+        default_precision=precision,
+        formats=tuple(formats) if any(formats) else (),
+        encoder_parameters=0,
+        mtp_layers=0,
+    )
+
+
+def _tensors(model: ModelConfig, kind: LayerKind) -> list[Weight]:
+    """The layer's quantised tensors, keys and values apart."""
+    tensors = []
+    for weight in layer_weights(model, replace(kind, formats=())):
+        if weight.kind not in PRODUCTS or weight.kind == "router":
+            continue
+        if weight.name == "kv" and weight.count == 2:
+            tensors += [replace(weight, name=name, count=1) for name in ("k", "v")]
+        else:
+            tensors.append(weight)
+    return tensors
+
+
+def _with_nodes(
+    model: ModelConfig, kind: LayerKind, named: dict[str, str], tensors: list[Weight], usual: str
+) -> tuple[tuple[str, str], ...]:
+    """(weight or node, recipe) of what differs from the usual format: a node that engines fuse of
+    several tensors has the format of the largest.
+    """
+    sizes = {weight.name: weight.parameters for weight in tensors}
+    formats = {name: recipe for name, recipe in named.items() if recipe != usual}
+    if "k" in formats:
+        formats["kv"] = formats["k"]
+    for part in parts_of(kind.mixer, kind.feed, model.family):
+        members = [name for name in part.weights if name in named]
+        if not members:
+            continue
+        largest = max(members, key=lambda name: sizes[name])
+        for node in part.nodes:
+            if named[largest] != usual and node not in WHOLE_WORDS:
+                formats[node] = named[largest]
+    return tuple(sorted(formats.items()))
+
+
+def plain_mix(scheme: str, published: Precision) -> tuple[str, bool]:
+    """The mix that holds a checkpoint as it is published, and whether one does: else that of the
+    format between its kernels.
+
+    >>> from silicast.workload.models.precision import Precision
+    >>> plain_mix("gguf", Precision()), plain_mix("gguf", Precision(recipe="fp8"))
+    (('BF16', True), ('BF16', False))
+    """
+    mixes, experts = scheme_named(scheme).mixes, scheme_named(scheme).experts
+    if published.experts in experts:
+        return experts[published.experts], True
+    by_type = {kind: name for name, kind in reversed(mixes.items())}
+    if published.recipe in by_type and not published.experts:
+        return by_type[published.recipe], True
+    return by_type.get(published.hidden, next(iter(mixes))), False
