@@ -31,13 +31,14 @@ def calibrate(
     """Calibrate a device's predictions to measurements of it.
 
     Kernels, host times, collectives and runs of whole models are read from files that `silicast
-    measure` or `silicast import` wrote, kernels also from plain tables. Name the calibration in a
-    scenario as `calibration`. Prints the errors of predictions before and after, on rows that were
-    not fitted.
+    measure` or `silicast import` wrote, kernels also from plain tables, and so are latencies of
+    networks of a search space (columns model and latency_ms), of which ten are enough. Name the
+    calibration in a scenario as `calibration`. Prints the errors of predictions before and after,
+    on rows that were not fitted.
 
     Args:
         rows: files of measurements, or tables (CSV, JSON Lines, Parquet) with the columns of a
-            kernel (op, its sizes, dtype, library) and latency_us.
+            kernel (op, its sizes, dtype, library) and latency_us, or model and latency_ms.
         device: that was measured: catalog name, or path to a device file; by default as the files
             state.
         output: the calibration file to write.
@@ -62,12 +63,33 @@ def calibrate(
         raise SilicastError(
             f"expected {what}", field="calibrate", hint="silicast calibrate rows.jsonl -o mine.json"
         )
+    from silicast.measurement.calibrating.calibrate_samples import is_samples
+
+    if is_samples(rows):
+        return _of_samples(rows, device, output, holdout)
     from silicast.measurement.calibrating.calibrate import calibrate as made
 
     result = made(
         rows, device, skip_bad=skip_bad, keep_flagged=keep_flagged, holdout=holdout, seed=seed
     )
     return _written(result, output)
+
+
+def _of_samples(rows: tuple[Path, ...], device: str, output: Path, holdout: float) -> int:
+    """Writes a calibration by whole networks of a search space."""
+    from silicast.core.calibration import save_calibration
+    from silicast.measurement.calibrating.calibrate_samples import calibrate_samples
+    from silicast.report.measurements.calibration import calibration_lines
+
+    if holdout:
+        raise SilicastError("samples are few: all are fitted", field="holdout")
+    calibration, notes = calibrate_samples(rows, device)
+    for line in notes:
+        warn(line)
+    save_calibration(calibration, output)
+    for line in calibration_lines(calibration, {}):
+        show(line)
+    return status.ANSWERED
 
 
 def _advise(

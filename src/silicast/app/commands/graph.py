@@ -14,6 +14,7 @@ from silicast.app.trace_file import TraceFile, write_trace
 from silicast.core.errors import SilicastError
 from silicast.workload.front_ends.packages import is_packaged
 from silicast.workload.models.lookup import model_from
+from silicast.workload.spaces.space import is_architecture
 
 FILES = (".json", ".onnx", ".pt2", ".et")
 
@@ -44,7 +45,8 @@ def graph(
     Args:
         program: an op graph (.json), an ONNX model, an exported PyTorch program (.pt2), a Chakra
             trace (a folder of prefix.RANK.et, folder/prefix, or one file), a model of an installed
-            package (timm:resnet50, torchvision:, transformers:, diffusers:), or a model.
+            package (timm:resnet50, torchvision:, transformers:, diffusers:), an architecture of a
+            search space (nasbench201:, fbnet:), or a model.
         batch: of a model, or the program's open size of that name.
         seq_len: tokens of a sequence, likewise.
         set_: an open size of a program by its name, as batch=64; give it once for each of several.
@@ -62,7 +64,7 @@ def graph(
     scenario: dict[str, Any] = {"format": 1, "task": "graph", "device": device}
     is_file = _is_program(program)
     workload: dict[str, Any] = {"graph": str(Path(program).absolute())} if is_file else {}
-    if is_packaged(program):
+    if is_packaged(program) or is_architecture(program):
         workload = {"graph": program}
     elif not is_file:
         _check_model(program)
@@ -137,6 +139,8 @@ def _is_program(name: str) -> bool:
     from silicast.formats.chakra.files import is_chakra
 
     path = Path(name)
+    if is_architecture(name):
+        return False
     return (path.is_dir() or "/" in name) and is_chakra(path)
 
 
