@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from silicast.app import status
 from silicast.app.console import show, warn, write_lines
 from silicast.core.errors import SilicastError
+from silicast.workload.spaces import spaces
 
 if TYPE_CHECKING:
     from silicast.measurement.calibrating.calibrate import CalibrationResult
@@ -49,11 +50,14 @@ def calibrate(
         seed: selects the rows that are held out.
         show_file: a calibration file to print, and nothing else.
         advise: a scenario: print which measurements would narrow its interval most, given the
-            files of earlier measurements, and nothing else.
+            files of earlier measurements, and nothing else. Of a search space (nasbench201,
+            fbnet): which networks to measure.
         top: most measurements that --advise lists.
         budget: time for all of them (90s, 2m); with it they are ranked by their benefit per second,
             otherwise by their benefit.
     """
+    if advise is not None and not advise.exists() and str(advise) in spaces():
+        return _advise_space(str(advise), top)
     if advise is not None:
         return _advise(advise, rows, device, top, budget)
     if show_file is not None:
@@ -73,6 +77,18 @@ def calibrate(
         rows, device, skip_bad=skip_bad, keep_flagged=keep_flagged, holdout=holdout, seed=seed
     )
     return _written(result, output)
+
+
+def _advise_space(name: str, count: int) -> int:
+    """Prints the networks of a space to measure, as a table to fill in."""
+    from silicast.learning.known_latencies import known_latencies, worth_measuring
+    from silicast.workload.spaces import space_named
+
+    space = space_named(name)
+    choices = worth_measuring(space, known_latencies(space.name), count)
+    rows = [f"{space.name}:{space.text(each)}," for each in choices.tolist()]
+    write_lines(["model,latency_ms", *rows])
+    return status.ANSWERED
 
 
 def _of_samples(rows: tuple[Path, ...], device: str, output: Path, holdout: float) -> int:

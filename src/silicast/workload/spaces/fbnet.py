@@ -61,6 +61,10 @@ class FBNet(ArchitectureSpace):
         work = tables[np.arange(self.positions)[None, :], choices].sum(axis=1)
         return np.concatenate([work, np.ones((len(choices), 1))], axis=1)
 
+    def multiplications(self, choices: I64) -> F64:
+        work: F64 = self.kernel_work(choices)[:, :2].sum(axis=1)
+        return work
+
     @cached_property
     def _work(self) -> F64:
         """Multiplications of both kinds, and blocks that are no skip, (22, 9, 3)."""

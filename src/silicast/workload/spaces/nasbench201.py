@@ -76,6 +76,13 @@ class NasBench201(ArchitectureSpace):
             columns += [(view == option).sum(axis=1) for option in (3, 2, 4)]
         return np.stack([*columns, np.ones(len(choices))], axis=1).astype(np.float64)
 
+    def multiplications(self, choices: I64) -> F64:
+        live = choices * alive(choices)
+        taps = ((live == 2) + 9 * (live == 3)).sum(axis=1)
+        of_stages = (width**2 * (SIDE // 2**stage) ** 2 for stage, width in enumerate(WIDTHS))
+        total: F64 = taps * float(CELLS * sum(of_stages))
+        return total
+
     def graph(self, choices: Sequence[int], batch: int = 1) -> Graph:
         current = np.array([choices], dtype=np.int64)
         edges = [int(each) for each in (current * alive(current))[0]]

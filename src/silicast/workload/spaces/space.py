@@ -71,6 +71,10 @@ class ArchitectureSpace(ABC):
         """Work of each kind of kernel, (n, kernels); the unit is that of the kind."""
 
     @abstractmethod
+    def multiplications(self, choices: I64) -> F64:
+        """Of one inference, without the parts that all networks of the space share, (n,)."""
+
+    @abstractmethod
     def graph(self, choices: Sequence[int], batch: int = 1) -> Graph:
         """The network in fp32, as an inference runtime executes it: norms folded into
         convolutions.
