@@ -12,6 +12,7 @@ from silicast.app.flags import Calibrations, Json, Strict
 from silicast.app.predict import predicted, print_reply, screen_of, with_calibrations
 from silicast.app.trace_file import TraceFile, write_trace
 from silicast.core.errors import SilicastError
+from silicast.learning.board_networks import is_board
 from silicast.workload.front_ends.packages import is_packaged
 from silicast.workload.models.lookup import model_from
 from silicast.workload.spaces.space import is_architecture
@@ -64,7 +65,7 @@ def graph(
     scenario: dict[str, Any] = {"format": 1, "task": "graph", "device": device}
     is_file = _is_program(program)
     workload: dict[str, Any] = {"graph": str(Path(program).absolute())} if is_file else {}
-    if is_packaged(program) or is_architecture(program):
+    if is_packaged(program) or is_architecture(program) or is_board(device):
         workload = {"graph": program}
     elif not is_file:
         _check_model(program)

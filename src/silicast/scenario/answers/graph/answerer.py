@@ -20,6 +20,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.prediction import Quantity, Tier
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
 from silicast.scenario.answerer import Answerer, register
+from silicast.scenario.answers.graph.board import board_answer, on_board
 from silicast.scenario.answers.graph.sampled import sampled_answer, sampled_in
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolve import plan_of
@@ -80,6 +81,8 @@ class GraphAnswerer(Answerer):
             from silicast.scenario.resolving.execution_trace import trace_answer
 
             return trace_answer(scenario)
+        if on_board(scenario):
+            return board_answer(scenario)
         sampled = sampled_in(scenario)
         if sampled is not None:
             return sampled_answer(scenario, sampled)
