@@ -128,7 +128,8 @@ class Factors:
     def errors(self) -> F:
         """Relative errors of the rows."""
         fitted = (self.amounts[self.key] * self.unit[self.board]).sum(axis=1)
-        return fitted * np.exp(self.added[self.runtime, self.precision]) / self.ms - 1.0
+        off: F = fitted * np.exp(self.added[self.runtime, self.precision]) / self.ms - 1.0
+        return off
 
 
 def _robust(columns: F, start: F) -> F:
@@ -146,10 +147,11 @@ def _robust(columns: F, start: F) -> F:
 def feature_weights(features: F, logs: F) -> F:
     """Weights of a network's features for the log of its latency on a board."""
     held = np.diag([1e-3, *[FEATURE_PULL] * (features.shape[1] - 1)])
-    trust, weights = np.ones(len(logs)), np.zeros(features.shape[1])
+    trust: F = np.ones(len(logs))
+    weights: F = np.zeros(features.shape[1])
     for _ in range(4):
         weighted = features * trust[:, None]
-        weights = np.linalg.solve(features.T @ weighted + held, weighted.T @ logs)
+        weights = np.asarray(np.linalg.solve(features.T @ weighted + held, weighted.T @ logs))
         errors = logs - features @ weights
         usual = 1.4826 * float(np.median(np.abs(errors)))
         trust = 1.0 / np.maximum(1.0, np.abs(errors) / (HUBER * usual))

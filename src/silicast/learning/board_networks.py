@@ -163,7 +163,7 @@ class NpuLatencies(Strict, frozen=True):
             features = network.features(precision)
             logs = [float(features @ np.array(each.feature_weights)) for each in self.boards]
             return np.exp(np.array(logs)), False
-        times = np.array([each.unit_ms for each in self.boards]) @ amounts
+        times: F64 = np.array([each.unit_ms for each in self.boards]) @ amounts
         return np.maximum(times, 1e-3 * float(times.max())), True
 
     def shares(self, board: Board) -> F64:
@@ -176,8 +176,9 @@ class NpuLatencies(Strict, frozen=True):
                 for each in known
             ]
         )
-        shares: F64 = np.exp(-apart / (2.0 * NEAR**2)) + 1e-9
-        return shares / shares.sum()
+        alike = np.exp(-apart / (2.0 * NEAR**2)) + 1e-9
+        shares: F64 = alike / alike.sum()
+        return shares
 
     def levels(self) -> F64:
         """Mean log of the latencies of all measured networks on each board, (boards,)."""
@@ -249,7 +250,19 @@ def npu_latencies() -> NpuLatencies:
 def _boards() -> NameIndex[Board]:
     path = FOLDER / "boards.toml"
     file = decode(read_toml(path), _BoardFile, file=str(path), page=PAGE)
-    return NameIndex("board", {each.name: (each, each.aliases) for each in file.board})
+    return NameIndex(
+        "board",
+        {
+            each.name: (each, [*each.aliases, *map(_plain, [each.name, *each.aliases])])
+            for each in file.board
+        },
+        listed=f"{path.name} of the catalog",
+    )
+
+
+def _plain(name: str) -> str:
+    """Without the brackets that some lists put around the kind of a board."""
+    return name.replace("(", "").replace(")", "")
 
 
 def is_board(name: object) -> bool:
@@ -258,12 +271,12 @@ def is_board(name: object) -> bool:
     >>> is_board("galaxy s24"), is_board("Snapdragon 8 Gen 3 Hexagon"), is_board("h100")
     (True, True, False)
     """
-    return name in _boards()
+    return isinstance(name, str) and _plain(name) in _boards()
 
 
 def board_named(name: str) -> Board:
     """A board; raises where there is none."""
-    return _boards().get(name)
+    return _boards().get(_plain(name))
 
 
 @cache

@@ -79,7 +79,8 @@ class KnownLatencies(Strict, frozen=True):
 
     def of_kernels(self, space: ArchitectureSpace, choices: I64) -> F64:
         """Work over its medians, (n, K)."""
-        return space.kernel_work(choices) / np.array(self.kernel_medians)
+        relative: F64 = space.kernel_work(choices) / np.array(self.kernel_medians)
+        return relative
 
 
 @cache
@@ -159,6 +160,6 @@ def _error(devices: F64, kernels: F64, groups: list[str], target: int, at: I64) 
     """Mean |log| error of a known device from samples of it and devices that are no relatives."""
     others = [i for i, group in enumerate(groups) if group != groups[target]]
     named = [groups[i] for i in others]
-    blend = fit_blend(devices[np.ix_(at, others)], kernels[at], named, devices[at, target])
+    blend = fit_blend(devices[at][:, others], kernels[at], named, devices[at, target])
     predicted = np.maximum(blend.predict(devices[:, others], kernels), 1e-6)
     return float(np.mean(np.abs(np.log(predicted / devices[:, target]))))

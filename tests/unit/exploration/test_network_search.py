@@ -39,7 +39,8 @@ def cost(choices: I64) -> F64:
 
 def gain(choices: I64) -> F64:
     """Best where all positions have option 4."""
-    return -np.abs(choices - 4).sum(axis=1).astype(np.float64)
+    away: F64 = np.abs(choices - 4).sum(axis=1).astype(np.float64)
+    return -away
 
 
 def test_generations_beat_random_networks_and_repeat() -> None:

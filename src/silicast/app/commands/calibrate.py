@@ -39,7 +39,8 @@ def calibrate(
 
     Args:
         rows: files of measurements, or tables (CSV, JSON Lines, Parquet) with the columns of a
-            kernel (op, its sizes, dtype, library) and latency_us, or model and latency_ms.
+            kernel (op, its sizes, dtype, library) and latency_us, or of whole networks: model and
+            latency_ms, on a board's NPU also precision and runtime.
         device: that was measured: catalog name, or path to a device file; by default as the files
             state.
         output: the calibration file to write.
@@ -69,7 +70,7 @@ def calibrate(
         )
     from silicast.measurement.calibrating.calibrate_samples import is_samples
 
-    if is_samples(rows):
+    if is_samples(rows, device):
         return _of_samples(rows, device, output, holdout)
     from silicast.measurement.calibrating.calibrate import calibrate as made
 

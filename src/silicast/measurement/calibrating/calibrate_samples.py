@@ -17,6 +17,17 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.formats.tables import open_table, read_table
 from silicast.hardware.catalog import find_device
+from silicast.learning.board_networks import (
+    SPACE,
+    Sample,
+    board_named,
+    fit_board,
+    is_board,
+    networks_named,
+    npu_latencies,
+    precision_named,
+    runtime_named,
+)
 from silicast.learning.few_samples import FEWEST, check_samples, fit_blend, tracks
 from silicast.learning.known_latencies import known_latencies
 from silicast.workload.spaces.space import architecture, is_architecture, space_named
@@ -44,14 +55,18 @@ class SampledNetworks:
     latencies: F64
 
 
-def is_samples(paths: Sequence[Path]) -> bool:
-    """Whether tables hold latencies of whole networks of a space: a column of their names."""
+def is_samples(paths: Sequence[Path], device: str = "") -> bool:
+    """Whether tables hold latencies of whole networks, of a space or on the board's NPU: a column
+    of their names.
+    """
     for path in paths:
         if path.suffix.casefold() not in (".csv", ".jsonl", ".ndjson", ".parquet"):
             return False
         columns = {each.strip().casefold() for each in open_table(path).columns}
         if not columns & set(MODEL):
             return False
+        if is_board(device):
+            continue
         column = next(each for each in MODEL if each in columns)
         names = (row.values.get(column) for row in read_table(path))
         if not any(isinstance(name, str) and is_architecture(name) for name in names):
@@ -173,8 +188,11 @@ def calibrate_samples(paths: Sequence[Path], device: str) -> tuple[Calibration, 
         raise SilicastError(
             "which device was measured?", field="device", hint='--device "my board"'
         )
+    if is_board(device):
+        blend, notes = _board_blend(paths)
+        return _calibration([blend], board_named(device).name, paths), notes
     blends: list[Blended] = []
-    notes: list[str] = []
+    notes = []
     for samples in read_samples(paths):
         try:
             blend, remarks = blend_of(samples)
@@ -182,16 +200,82 @@ def calibrate_samples(paths: Sequence[Path], device: str) -> tuple[Calibration, 
             raise error.located(error.field, ", ".join(map(str, paths))) from None
         blends.append(blend)
         notes += remarks
+    return _calibration(blends, _device_name(device), paths), notes
+
+
+def _calibration(blends: list[Blended], device: str, paths: Sequence[Path]) -> Calibration:
     rows = sum(blend.rows for blend in blends)
     return Calibration(
         FORMAT,
-        Scope(_device_name(device)),
+        Scope(device),
         [],
         created=datetime.datetime.now(datetime.UTC).date().isoformat(),
         source=f"{', '.join(path.name for path in paths)}: {rows} samples of whole networks",
         version=__version__,
         blends=blends,
-    ).signed, notes
+    ).signed
+
+
+def _board_blend(paths: Sequence[Path]) -> tuple[Blended, list[str]]:
+    """What samples of whole networks on a board's NPU came to; columns precision and runtime, float
+    and tflite where they are left out.
+    """
+    samples: list[Sample] = []
+    for path in paths:
+        for row in read_table(path):
+            where = f"row {row.number}"
+            try:
+                samples.append(_board_sample(row.values, where, path))
+            except SilicastError as error:
+                field = error.field if error.field.startswith(where) else f"{where}: {error.field}"
+                raise error.located(field, str(path)) from None
+    known = npu_latencies()
+    names = [f"{each[0].name} {each[1]} {each[2]}" for each in samples]
+    latencies = np.array([each[3] for each in samples])
+    try:
+        if samples:
+            times = np.array([known.on_boards(each[0], each[1])[0] for each in samples])
+            medians = np.median(times, axis=0)
+            usual = (float(medians.min()), float(medians.max()))
+        else:
+            usual = (0.0, 0.0)
+        check_samples(names, latencies, usual)
+        fit = fit_board(known, samples)
+    except SilicastError as error:
+        raise error.located(error.field, ", ".join(map(str, paths))) from None
+    strays = [names[each] for each in fit.strays]
+    notes = [f"{name}: does not agree with the other samples" for name in strays]
+    if len(samples) < FEWEST:
+        notes.append(
+            f"{len(samples)} samples give a level alone; from {FEWEST} on they say how this board "
+            "differs, and ten are enough"
+        )
+    return Blended(
+        space=SPACE,
+        devices=_above_zero([each.name for each in known.boards], fit.devices),
+        kernels={},
+        log_sd=round(fit.log_sd, 4),
+        rows=len(samples),
+        least_ms=float(latencies.min()),
+        most_ms=float(latencies.max()),
+        strays=strays,
+    ), notes
+
+
+def _board_sample(values: Mapping[str, Any], where: str, path: Path) -> Sample:
+    """One row: a network of one component, or one component of a model."""
+    name = str(next((values[each] for each in MODEL if each in values), ""))
+    component = values.get("component")
+    parts = networks_named(f"{name}/{component}" if component else name)
+    if len(parts) > 1:
+        raise SilicastError(
+            f"{name} has the components {', '.join(each.component for each in parts)}",
+            field="model",
+            hint=f"name one as {name}/{parts[0].component}",
+        )
+    precision = precision_named(str(values.get("precision", "")))
+    runtime = runtime_named(str(values.get("runtime", "tflite")))
+    return parts[0], precision, runtime, _latency(values, where, path)
 
 
 def _device_name(device: str) -> str:

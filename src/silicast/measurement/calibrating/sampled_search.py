@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,10 +185,10 @@ def _accuracies(space: ArchitectureSpace, path: Path) -> tuple[I64, F64]:
 
 
 def _number(values: Mapping[str, object]) -> float | None:
-    known = (values[each] for each in ACCURACY if each in values)
-    value = next(known, None)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and np.isfinite(value) else None  # type: ignore[arg-type]
+    value = next((values[each] for each in ACCURACY if each in values), None)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        return None
+    return float(value)
 
 
 def _name(space: ArchitectureSpace, choices: Sequence[int]) -> str:

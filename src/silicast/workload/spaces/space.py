@@ -94,7 +94,8 @@ class ArchitectureSpace(ABC):
         """Width of :meth:`features`."""
         count = len(self.options) - 1
         views = len(self.views(np.zeros((1, self.positions), dtype=np.int64)))
-        return 1 + views * sum(count ** len(term) for term in self.terms)
+        size: int = sum(count ** len(term) for term in self.terms)
+        return 1 + views * size
 
     @final
     def features(self, choices: I64) -> F64:

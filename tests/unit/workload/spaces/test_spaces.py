@@ -68,11 +68,11 @@ def multiplications(graph: Graph) -> int:
     """Of all convolutions, by their dimensions."""
     total = 0
     for _, node in graph.nodes():
-        sizes = dict(node.op.dims)
         if node.op.family != "conv2d":
             continue
-        out = (sizes["height"] + 2 * sizes["padding"] - sizes["kernel"]) // sizes["stride"] + 1  # type: ignore[operator]
-        taps = sizes["kernel"] ** 2 * sizes["in_channels"] // sizes["groups"]  # type: ignore[operator]
+        sizes = {each: size for each, size in node.op.dims if isinstance(size, int)}
+        out = (sizes["height"] + 2 * sizes["padding"] - sizes["kernel"]) // sizes["stride"] + 1
+        taps = sizes["kernel"] ** 2 * sizes["in_channels"] // sizes["groups"]
         total += out**2 * taps * sizes["out_channels"]
     return total
 

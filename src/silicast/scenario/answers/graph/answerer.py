@@ -20,10 +20,10 @@ from silicast.core.errors import SilicastError
 from silicast.core.prediction import Quantity, Tier
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
 from silicast.scenario.answerer import Answerer, register
-from silicast.scenario.answers.graph.board import board_answer, on_board
 from silicast.scenario.answers.graph.sampled import sampled_answer, sampled_in
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolve import plan_of
+from silicast.scenario.resolving.board_network import board_answer, on_board
 from silicast.scenario.resolving.deployments import (
     deployment_of,
     description,

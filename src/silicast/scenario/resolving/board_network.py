@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from silicast.core.calibrated import Blended
@@ -24,10 +25,15 @@ from silicast.learning.board_networks import (
 from silicast.scenario.answer import Answer, answer
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.calibrations import calibrations_of
-from silicast.scenario.workloads import GraphWorkload
+from silicast.scenario.workloads import GraphWorkload, InferenceWorkload, Workload
 
 RUNTIME = "tflite"
 """Where none is named."""
+METRICS: Mapping[str, tuple[str, ...]] = {
+    "graph": ("e2e_ms", "forward_ms"),
+    "inference": ("prefill_ms", "total_ms"),
+}
+"""Task -> what the latency of one inference answers."""
 
 
 def on_board(scenario: Scenario) -> bool:
@@ -36,21 +42,14 @@ def on_board(scenario: Scenario) -> bool:
 
 
 def board_answer(scenario: Scenario) -> Answer:
-    """The answer to one inference; of a model of several components, one of each.
+    """The answer to one inference, of task ``graph`` or ``inference``; of a model of several
+    components, one of each.
 
     Raises:
         SilicastError: training, a batch, a network whose work is not known, or a runtime or a
             precision that is not modelled.
     """
-    work = scenario.workload
-    assert isinstance(work, GraphWorkload)
-    if work.mode != "inference" or (work.batch or 1) != 1 or work.sizes or (work.seq_len or 1) != 1:
-        raise unsupported(
-            "NPUs of boards are modelled for one inference of the network's usual input",
-            "workload",
-            "leave out training, batch, seq_len and sizes",
-        )
-    name = work.graph or scenario.raw.model
+    name = _one_inference(scenario.workload) or scenario.raw.model
     if not isinstance(name, str):
         raise SilicastError("expected the name of a network", field="model")
     board = board_named(str(scenario.raw.device))
@@ -65,7 +64,26 @@ def board_answer(scenario: Scenario) -> Answer:
         latency_on(board, each, precision, runtime, known, None if blend is None else blend.devices)
         for each in parts
     ]
-    return _answer(board, parts, found, blend, f"{precision}, {runtime}")
+    return _answer(
+        board, parts, found, blend, f"{precision}, {runtime}", METRICS[scenario.raw.task]
+    )
+
+
+def _one_inference(work: Workload | None) -> str:
+    """The program that a workload names; raises where it is more than one inference."""
+    if isinstance(work, GraphWorkload):
+        other = work.mode != "inference" or work.sizes or (work.seq_len or 1) != 1
+        program = work.graph or ""
+    else:
+        assert isinstance(work, InferenceWorkload)
+        other, program = work.output_len > 1, ""
+    if other or (work.batch or 1) != 1:
+        raise unsupported(
+            "NPUs of boards are modelled for one inference of the network's usual input",
+            "workload",
+            "leave out training, batch, seq_len and sizes; output_len = 1",
+        )
+    return program
 
 
 def _blend(scenario: Scenario, board: Board) -> Blended | None:
@@ -91,6 +109,7 @@ def _answer(
     latencies: list[NpuLatency],
     blend: Blended | None,
     how: str,
+    metrics: tuple[str, ...],
 ) -> Answer:
     """Latencies of all components as one answer."""
     total = math.fsum(each.ms for each in latencies)
@@ -115,7 +134,7 @@ def _answer(
     tier: Tier = "calibrated" if blend is not None else "cross-device"
     domain: Domain = "in" if not warnings else "out" if unseen else "near"
     return answer(
-        metrics={"e2e_ms": belief, "forward_ms": belief},
+        metrics=dict.fromkeys(metrics, belief),
         bound={},
         tier=tier,
         domain=domain,
@@ -131,7 +150,7 @@ def _why(
         "name": f"{board.npu}, {how}",
         "exposed_ms": total,
         "share": 1.0,
-        "parts": [
+        "components": [
             {
                 "name": part.name,
                 "exposed_ms": each.ms,
