@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from typing import ClassVar, final
 
@@ -196,10 +196,3 @@ def architecture(name: str) -> tuple[ArchitectureSpace, tuple[int, ...]]:
     space, _, text = name.partition(":")
     known = space_named(space)
     return known, known.choices(text)
-
-
-def architecture_names(names: Sequence[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Space and choices of each name; raises as :func:`architecture`."""
-    for name in names:
-        space, choices = architecture(name)
-        yield space.name, choices
