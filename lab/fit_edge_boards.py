@@ -29,8 +29,8 @@ from silicast.learning.board_networks import (
     RUNTIMES,
     MeasuredBoard,
     MeasuredWork,
-    Network,
     NpuLatencies,
+    NpuNetwork,
     board_named,
     networks,
     precision_named,
@@ -53,7 +53,7 @@ class Row:
     """One latency, in ms."""
 
     board: str
-    network: Network
+    network: NpuNetwork
     precision: str
     runtime: str
     ms: float

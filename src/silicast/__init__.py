@@ -11,11 +11,13 @@ _MANY = ("Row", "Table", "compare", "explain", "serve", "sweep", "train")
 _TUNING = ("diagnose", "tune")
 _DESIGN = ("design_environment",)
 _STEPS = ("step_predictor",)
+_NETWORKS = ("nas",)
 
 if TYPE_CHECKING:
     from silicast.app.api import Predicted, StaticBatchTimes, infer, predict
     from silicast.app.api_design import design_environment
     from silicast.app.api_many import Row, Table, compare, explain, serve, sweep, train
+    from silicast.app.api_networks import nas
     from silicast.app.api_steps import step_predictor
     from silicast.app.api_tuning import diagnose, tune
     from silicast.core.errors import SilicastError
@@ -32,6 +34,7 @@ __all__ = [
     "diagnose",
     "explain",
     "infer",
+    "nas",
     "predict",
     "serve",
     "step_predictor",
@@ -67,8 +70,12 @@ def __getattr__(name: str) -> Any:
         from silicast.app import api_steps
 
         return getattr(api_steps, name)
+    if name in _NETWORKS:
+        from silicast.app import api_networks
+
+        return getattr(api_networks, name)
     raise AttributeError(f"module 'silicast' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*globals(), "SilicastError", *_API, *_MANY, *_TUNING, *_DESIGN, *_STEPS]
+    return [*globals(), "SilicastError", *_API, *_MANY, *_TUNING, *_DESIGN, *_STEPS, *_NETWORKS]

@@ -38,13 +38,26 @@ KINDS: Final = ("convolution", "depthwise", "transformer", "image", "decoder")
 PRECISIONS: Final = ("float", "w8a8", "w8a16")
 RUNTIMES: Final = ("qnn", "tflite", "onnx")
 _RUNTIME = {
-    "qnn": "qnn", "qnndlc": "qnn", "qnncontextbinary": "qnn", "tflite": "tflite",
-    "litert": "tflite", "onnx": "onnx", "onnxruntime": "onnx", "precompiledqnnonnx": "onnx",
-}  # fmt: skip
+    "qnn": "qnn",
+    "qnndlc": "qnn",
+    "qnncontextbinary": "qnn",
+    "tflite": "tflite",
+    "litert": "tflite",
+    "onnx": "onnx",
+    "onnxruntime": "onnx",
+    "precompiledqnnonnx": "onnx",
+}
 _PRECISION = {
-    "": "float", "float": "float", "fp32": "float", "fp16": "float", "w8a8": "w8a8",
-    "int8": "w8a8", "w8a16": "w8a16", "w8a16mixedint16": "w8a16", "w8a16mixedfp16": "w8a16",
-}  # fmt: skip
+    "": "float",
+    "float": "float",
+    "fp32": "float",
+    "fp16": "float",
+    "w8a8": "w8a8",
+    "int8": "w8a8",
+    "w8a16": "w8a16",
+    "w8a16mixedint16": "w8a16",
+    "w8a16mixedfp16": "w8a16",
+}
 NEAR: Final = 0.4
 """Distance of published figures, in logs, at which a board is half as much of a relative."""
 UNSEEN_BOARD, UNSEEN_NETWORK = 0.35, 0.75
@@ -77,7 +90,7 @@ class _BoardFile(Strict, frozen=True):
 
 @final
 @dataclass(frozen=True)
-class Network:
+class NpuNetwork:
     """One component of a model.
 
     Attributes:
@@ -117,7 +130,7 @@ class MeasuredWork(Strict, frozen=True):
 
 @final
 class MeasuredBoard(Strict, frozen=True):
-    """Times for a unit of each amount, ms; weights of :meth:`Network.features` for the log of the
+    """Times for a unit of each amount, ms; weights of :meth:`NpuNetwork.features` for the log of the
     latency of networks that were not measured.
     """
 
@@ -147,14 +160,14 @@ class NpuLatencies(Strict, frozen=True):
         boards = [each for each in self.boards if each.name not in names]
         return msgspec.structs.replace(self, boards=boards)
 
-    def work(self, network: Network, precision: str) -> F64 | None:
+    def work(self, network: NpuNetwork, precision: str) -> F64 | None:
         """Its amounts; None = not measured in that precision."""
         for each in self.networks:
             if each.network == network.name and each.precision == precision:
                 return np.array(each.amounts)
         return None
 
-    def on_boards(self, network: Network, precision: str) -> tuple[F64, bool]:
+    def on_boards(self, network: NpuNetwork, precision: str) -> tuple[F64, bool]:
         """Latencies on all measured boards by the first runtime, (boards,), ms, and whether the
         network itself was measured.
         """
@@ -212,7 +225,7 @@ class NpuLatency:
 
 def latency_on(
     board: Board,
-    network: Network,
+    network: NpuNetwork,
     precision: str,
     runtime: str,
     known: NpuLatencies | None = None,
@@ -280,19 +293,19 @@ def board_named(name: str) -> Board:
 
 
 @cache
-def networks() -> Mapping[str, tuple[Network, ...]]:
+def networks() -> Mapping[str, tuple[NpuNetwork, ...]]:
     """Normalised name of a model -> its components."""
     text = (FOLDER / "networks.csv").read_text(encoding="utf-8")
-    table: dict[str, list[Network]] = {}
+    table: dict[str, list[NpuNetwork]] = {}
     for row in csv.DictReader(io.StringIO(text)):
-        network = Network(
+        network = NpuNetwork(
             row["model"], row["component"], float(row["gmacs"]), float(row["mparams"]), row["kind"]
         )
         table.setdefault(normalise(network.model), []).append(network)
     return {name: tuple(parts) for name, parts in table.items()}
 
 
-def networks_named(name: str) -> tuple[Network, ...]:
+def networks_named(name: str) -> tuple[NpuNetwork, ...]:
     """The components that a name stands for: of a model all ("trocr"), or one of them
     ("trocr/TrOCREncoder", or its own name where no other model has it).
 
@@ -356,7 +369,7 @@ def precision_named(name: str) -> str:
     return precision
 
 
-Sample = tuple[Network, str, str, float]
+Sample = tuple[NpuNetwork, str, str, float]
 """A network, its precision and runtime, and its latency in ms."""
 
 

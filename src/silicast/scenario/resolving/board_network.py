@@ -12,8 +12,8 @@ from silicast.core.prediction import Domain, Quantity, Tier
 from silicast.learning.board_networks import (
     SPACE,
     Board,
-    Network,
     NpuLatency,
+    NpuNetwork,
     board_named,
     is_board,
     latency_on,
@@ -60,12 +60,12 @@ def board_answer(scenario: Scenario) -> Answer:
     blend = _blend(scenario, board)
     parts = networks_named(name)
     known = npu_latencies()
-    found = [
+    latencies = [
         latency_on(board, each, precision, runtime, known, None if blend is None else blend.devices)
         for each in parts
     ]
     return _answer(
-        board, parts, found, blend, f"{precision}, {runtime}", METRICS[scenario.raw.task]
+        board, parts, latencies, blend, f"{precision}, {runtime}", METRICS[scenario.raw.task]
     )
 
 
@@ -105,7 +105,7 @@ def _blend(scenario: Scenario, board: Board) -> Blended | None:
 
 def _answer(
     board: Board,
-    parts: tuple[Network, ...],
+    parts: tuple[NpuNetwork, ...],
     latencies: list[NpuLatency],
     blend: Blended | None,
     how: str,
@@ -144,7 +144,7 @@ def _answer(
 
 
 def _why(
-    board: Board, parts: tuple[Network, ...], latencies: list[NpuLatency], total: float, how: str
+    board: Board, parts: tuple[NpuNetwork, ...], latencies: list[NpuLatency], total: float, how: str
 ) -> dict[str, Any]:
     return {
         "name": f"{board.npu}, {how}",

@@ -69,7 +69,7 @@ class FBNet(ArchitectureSpace):
     def _work(self) -> F64:
         """Multiplications of both kinds, and blocks that are no skip, (22, 9, 3)."""
         table = np.zeros((self.positions, len(self.options), 3))
-        for at, (before, after, size, stride) in enumerate(_places()):
+        for at, (before, after, size, stride) in enumerate(_block_sizes()):
             out = size // stride
             for option, (kernel, expansion, groups) in enumerate(BLOCKS, 1):
                 inner = before * expansion
@@ -82,7 +82,7 @@ class FBNet(ArchitectureSpace):
     def graph(self, choices: Sequence[int], batch: int = 1) -> Graph:
         net = ImageNetwork(batch)
         last, size = net.convolution((), (3, STEM), SIDE, 3), SIDE
-        for choice, (before, after, size, stride) in zip(choices, _places(), strict=True):
+        for choice, (before, after, size, stride) in zip(choices, _block_sizes(), strict=True):
             same = stride == 1 and before == after
             if choice == 0:
                 if not same:
@@ -99,7 +99,7 @@ class FBNet(ArchitectureSpace):
         return net.graph(f"{self.name}:{self.text(choices)}")
 
 
-def _places() -> Iterator[tuple[int, int, int, int]]:
+def _block_sizes() -> Iterator[tuple[int, int, int, int]]:
     """Channels before and after, image and stride of each block."""
     before, size = STEM, SIDE
     for after, count, first in STAGES:
