@@ -26,6 +26,7 @@ FOLDERS: Mapping[str, Path] = {
     "physics": CATALOG / "physics",
     "learned": CATALOG / "learned",
     "tuning": CATALOG / "tuning",
+    "edge": CATALOG / "edge",
     "held_out": held_out.FOLDER,
     "held_out_sizes": held_out.SHORT.parent,
     "held_out_devices": held_out.OF_DEVICES.parent,

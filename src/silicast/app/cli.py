@@ -35,7 +35,7 @@ PREDICT = (
 )  # fmt: skip
 CATALOG = (
     "devices", "models", "engines", "trace", "validate", "measure", "import", "calibrate",
-    "design", "tune", "diagnose",
+    "design", "tune", "diagnose", "nas",
 )  # fmt: skip
 MODULES = {"import": "import_"}
 """Modules that cannot be called as their command is."""

@@ -146,3 +146,27 @@ class FittedCases(Strict, frozen=True):
     collectives: list[_Name] = []
     runs: list[_Name] = []
     hosts: list[_Name] = []
+
+
+@final
+class Blended(Strict, frozen=True):
+    """Whole networks of one space, from a few samples: a sum of what known devices take and of
+    work by kinds of kernel, without negative weights.
+
+    Attributes:
+        space: of the networks.
+        devices: known device -> its weight, ms over its median; kernels: kind -> ms over its usual
+            amount. What weighs nothing is left out.
+        log_sd: of networks not sampled.
+        rows: samples behind it; strays: those that the rest contradicts.
+        least_ms, most_ms: of the samples: outside, the prediction reaches beyond what was seen.
+    """
+
+    space: _Name
+    devices: dict[_Name, Annotated[float, Meta(ge=0, le=1e12)]]
+    kernels: dict[_Name, Annotated[float, Meta(ge=0, le=1e12)]]
+    log_sd: _LogSd
+    rows: _Rows
+    least_ms: Annotated[float, Meta(gt=0, le=1e12)]
+    most_ms: Annotated[float, Meta(gt=0, le=1e12)]
+    strays: list[str] = []

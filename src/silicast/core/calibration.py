@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from silicast.core.calibrated import (
+    Blended,
     CollectiveCurve,
     FittedCases,
     HeldOutRows,
@@ -26,7 +27,7 @@ from silicast.core.files import read_bounded, write_atomically
 from silicast.core.hashing import content_hash
 from silicast.core.naming import normalise
 
-FORMAT = 5
+FORMAT = 6
 """Layout of the file; those before it hold less and are read too."""
 KERNELS_ALONE = 3
 """The last layout that speaks of kernels alone."""
@@ -175,6 +176,7 @@ class Calibration(Strict, frozen=True):
         version: of the program that fitted it.
         upstream: hash of the shipped constants and corrections whose predictions it corrects; "" =
             not recorded (layouts before 5).
+        blends: of whole networks from a few samples, at most one a space (layouts from 6).
         checksum: hash of all else, "" = written by hand; a file that was changed is refused.
         constants: of the host, at most one a name and engine.
         collectives: at most one per op, implementation, launch, number of devices and of nodes.
@@ -200,6 +202,7 @@ class Calibration(Strict, frozen=True):
     left_out: list[HeldOutRows] = []
     fitted: FittedCases = FittedCases()
     upstream: str = ""
+    blends: list[Blended] = []
 
     def __post_init__(self) -> None:
         if not OLDEST <= self.format <= FORMAT:
@@ -215,6 +218,7 @@ class Calibration(Strict, frozen=True):
             "curves of a collective",
         )
         _alone([model.engine for model in self.models], "factors of whole models of an engine")
+        _alone([blend.space for blend in self.blends], "blends of a space")
 
     @property
     def hash(self) -> str:
@@ -225,8 +229,9 @@ class Calibration(Strict, frozen=True):
         content = msgspec.structs.asdict(self) | {"checksum": ""}
         if self.format <= KERNELS_ALONE:
             content = {name: value for name, value in content.items() if name not in _SINCE_4}
-        if self.format < FORMAT:
-            del content["upstream"]
+        for since, name in ((5, "upstream"), (6, "blends")):
+            if self.format < since:
+                del content[name]
         return content_hash(content)
 
     @property

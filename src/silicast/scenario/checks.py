@@ -59,7 +59,7 @@ def check_workload(
         needs_model &= not (isinstance(workload, GraphWorkload) and workload.graph is not None)
         if needs_model and raw.model is None and not any(p.model for p in pools.values()):
             raise SilicastError("is missing", field="model", hint="a name, a table or a path")
-        _CHECKS[type(workload)](workload, "workload")
+        _sizes_of(raw, workload)
     if isinstance(workload, TrainingWorkload):
         _training_plan(raw, workload)
     elif not isinstance(workload, (CollectiveWorkload, WorkflowWorkload)):
@@ -72,6 +72,20 @@ def check_workload(
         _participants(raw, workload)
     if isinstance(workload, WorkflowWorkload):
         _stages(workload, pools)
+
+
+def _sizes_of(raw: RawScenario, workload: Workload) -> None:
+    if not _is_whole_network(raw, workload):
+        _CHECKS[type(workload)](workload, "workload")
+
+
+def _is_whole_network(raw: RawScenario, workload: Workload) -> bool:
+    """Whether a board's NPU runs a network of its own input size, which no field states."""
+    if not isinstance(workload, GraphWorkload) or raw.model is None:
+        return False
+    from silicast.learning.board_networks import is_board
+
+    return workload.graph is None and is_board(raw.device)
 
 
 def _participants(raw: RawScenario, workload: CollectiveWorkload) -> None:

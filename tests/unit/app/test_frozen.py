@@ -101,6 +101,7 @@ FROZEN = {
         "--device --output -o --skip-bad --keep-flagged --holdout --seed --show --advise --top "
         "--budget"
     ),
+    "nas": "--device --samples --budget --accuracy --evaluations --top --seed --json",
     "design": "",
     "design map": (
         "--density --fuse --objective --effort --plot --json --node --from-node --voltage"

@@ -60,7 +60,7 @@ def test_it_is_of_its_device_however_that_is_spelt() -> None:
     ("text", "words"),
     [
         ("{", "not valid JSON"),
-        ('{"format": 6, "scope": {"device": "x"}, "offsets": []}', "format 6"),
+        ('{"format": 7, "scope": {"device": "x"}, "offsets": []}', "format 7"),
         ('{"format": 1, "scope": {"device": "x"}, "offset": []}', "offset"),
         (
             HEAD + '{"family": "gemm", "log_offset": 9, "log_sd": 0, "rows": 1}]}',

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from silicast.app import status
 from silicast.app.console import show, warn, write_lines
 from silicast.core.errors import SilicastError
+from silicast.workload.spaces import spaces
 
 if TYPE_CHECKING:
     from silicast.measurement.calibrating.calibrate import CalibrationResult
@@ -31,13 +32,15 @@ def calibrate(
     """Calibrate a device's predictions to measurements of it.
 
     Kernels, host times, collectives and runs of whole models are read from files that `silicast
-    measure` or `silicast import` wrote, kernels also from plain tables. Name the calibration in a
-    scenario as `calibration`. Prints the errors of predictions before and after, on rows that were
-    not fitted.
+    measure` or `silicast import` wrote, kernels also from plain tables, and so are latencies of
+    networks of a search space (columns model and latency_ms), of which ten are enough. Name the
+    calibration in a scenario as `calibration`. Prints the errors of predictions before and after,
+    on rows that were not fitted.
 
     Args:
         rows: files of measurements, or tables (CSV, JSON Lines, Parquet) with the columns of a
-            kernel (op, its sizes, dtype, library) and latency_us.
+            kernel (op, its sizes, dtype, library) and latency_us, or of whole networks: model and
+            latency_ms, on a board's NPU also precision and runtime.
         device: that was measured: catalog name, or path to a device file; by default as the files
             state.
         output: the calibration file to write.
@@ -48,11 +51,14 @@ def calibrate(
         seed: selects the rows that are held out.
         show_file: a calibration file to print, and nothing else.
         advise: a scenario: print which measurements would narrow its interval most, given the
-            files of earlier measurements, and nothing else.
+            files of earlier measurements, and nothing else. Of a search space (nasbench201,
+            fbnet): which networks to measure.
         top: most measurements that --advise lists.
         budget: time for all of them (90s, 2m); with it they are ranked by their benefit per second,
             otherwise by their benefit.
     """
+    if advise is not None and not advise.exists() and str(advise) in spaces():
+        return _advise_space(str(advise), top)
     if advise is not None:
         return _advise(advise, rows, device, top, budget)
     if show_file is not None:
@@ -62,12 +68,45 @@ def calibrate(
         raise SilicastError(
             f"expected {what}", field="calibrate", hint="silicast calibrate rows.jsonl -o mine.json"
         )
+    from silicast.measurement.calibrating.calibrate_samples import is_samples
+
+    if is_samples(rows, device):
+        return _of_samples(rows, device, output, holdout)
     from silicast.measurement.calibrating.calibrate import calibrate as made
 
     result = made(
         rows, device, skip_bad=skip_bad, keep_flagged=keep_flagged, holdout=holdout, seed=seed
     )
     return _written(result, output)
+
+
+def _advise_space(name: str, count: int) -> int:
+    """Prints the networks of a space to measure, as a table to fill in."""
+    from silicast.learning.known_latencies import known_latencies, worth_measuring
+    from silicast.workload.spaces import space_named
+
+    space = space_named(name)
+    choices = worth_measuring(space, known_latencies(space.name), count)
+    rows = [f"{space.name}:{space.text(each)}," for each in choices.tolist()]
+    write_lines(["model,latency_ms", *rows])
+    return status.ANSWERED
+
+
+def _of_samples(rows: tuple[Path, ...], device: str, output: Path, holdout: float) -> int:
+    """Writes a calibration by whole networks of a search space."""
+    from silicast.core.calibration import save_calibration
+    from silicast.measurement.calibrating.calibrate_samples import calibrate_samples
+    from silicast.report.measurements.calibration import calibration_lines
+
+    if holdout:
+        raise SilicastError("samples are few: all are fitted", field="holdout")
+    calibration, notes = calibrate_samples(rows, device)
+    for line in notes:
+        warn(line)
+    save_calibration(calibration, output)
+    for line in calibration_lines(calibration, {}):
+        show(line)
+    return status.ANSWERED
 
 
 def _advise(

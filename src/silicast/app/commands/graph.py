@@ -12,8 +12,10 @@ from silicast.app.flags import Calibrations, Json, Strict
 from silicast.app.predict import predicted, print_reply, screen_of, with_calibrations
 from silicast.app.trace_file import TraceFile, write_trace
 from silicast.core.errors import SilicastError
+from silicast.learning.board_networks import is_board
 from silicast.workload.front_ends.packages import is_packaged
 from silicast.workload.models.lookup import model_from
+from silicast.workload.spaces.space import is_architecture
 
 FILES = (".json", ".onnx", ".pt2", ".et")
 
@@ -44,7 +46,8 @@ def graph(
     Args:
         program: an op graph (.json), an ONNX model, an exported PyTorch program (.pt2), a Chakra
             trace (a folder of prefix.RANK.et, folder/prefix, or one file), a model of an installed
-            package (timm:resnet50, torchvision:, transformers:, diffusers:), or a model.
+            package (timm:resnet50, torchvision:, transformers:, diffusers:), an architecture of a
+            search space (nasbench201:, fbnet:), or a model.
         batch: of a model, or the program's open size of that name.
         seq_len: tokens of a sequence, likewise.
         set_: an open size of a program by its name, as batch=64; give it once for each of several.
@@ -62,7 +65,7 @@ def graph(
     scenario: dict[str, Any] = {"format": 1, "task": "graph", "device": device}
     is_file = _is_program(program)
     workload: dict[str, Any] = {"graph": str(Path(program).absolute())} if is_file else {}
-    if is_packaged(program):
+    if is_packaged(program) or is_architecture(program) or is_board(device):
         workload = {"graph": program}
     elif not is_file:
         _check_model(program)
@@ -137,6 +140,8 @@ def _is_program(name: str) -> bool:
     from silicast.formats.chakra.files import is_chakra
 
     path = Path(name)
+    if is_architecture(name):
+        return False
     return (path.is_dir() or "/" in name) and is_chakra(path)
 
 

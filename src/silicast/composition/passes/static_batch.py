@@ -283,6 +283,9 @@ def steps_together(
             middle = int(remaining.rows[len(remaining.rows) // 2])
             typical.append((start + middle, remaining, middle))
         steps_together.append((prefills[key], remaining))
+    clocks = model.held_clocks(times, joined, np.array([row for row, _, _ in typical]))
+    for (_, steps, row), hz in zip(typical, clocks.tolist(), strict=True):
+        steps.hold(row, hz)
     return steps_together
 
 

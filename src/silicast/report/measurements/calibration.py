@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from silicast.core.calibrated import CollectiveCurve, Figures, HostConstant, InModels
+from silicast.core.calibrated import Blended, CollectiveCurve, Figures, HostConstant, InModels
 from silicast.core.calibration import Calibration
 from silicast.core.prediction import Z90
 from silicast.measurement.calibrating.cross_validation import CHOSEN
@@ -50,6 +50,19 @@ def calibration_lines(
         yield _curve_line(curve)
     for model in calibration.models:
         yield _model_line(model)
+    for blend in calibration.blends:
+        yield _blend_line(blend)
+
+
+def _blend_line(blend: Blended) -> str:
+    total = sum(blend.devices.values()) + sum(blend.kernels.values())
+    parts = sorted({**blend.devices, **blend.kernels}.items(), key=lambda each: -each[1])
+    words = [f"{name} {100 * weight / total:.0f} %" for name, weight in parts[:SHOWN]]
+    return (
+        f"{blend.space}: {blend.rows} samples, {figure(blend.least_ms)} to "
+        f"{figure(blend.most_ms)} ms; most like {', '.join(words)}; 90 % interval "
+        f"±{_percent(Z90 * blend.log_sd):.0f} %"
+    )
 
 
 def _host_line(constant: HostConstant) -> str:

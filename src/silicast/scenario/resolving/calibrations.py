@@ -39,6 +39,12 @@ def calibrators_in(
     return tuple(calibrators), tuple(scaled)
 
 
+def calibrations_of(names: str | Sequence[str] | None, folder: Path) -> list[Calibration]:
+    """The calibrations of files, the last named first; raises where one is unreadable."""
+    files = [names] if isinstance(names, str) else list(names or ())
+    return [_read(folder / name) for name in reversed(files)]
+
+
 def _scaled(calibration: Calibration, device: Device, name: str) -> ScaledCalibrator:
     """A calibration of another device made ready.
 

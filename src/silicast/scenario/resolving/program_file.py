@@ -23,6 +23,7 @@ from silicast.workload.front_ends import read_program, suffixes
 from silicast.workload.front_ends.packages import is_packaged, packaged_graph
 from silicast.workload.graphs.graph import Graph, parameter_bytes_of
 from silicast.workload.graphs.op_graph import graph_of_file, read_graph_file
+from silicast.workload.spaces.space import architecture, is_architecture
 from silicast.workload.training.backward import Training, training_graph
 from silicast.workload.training.update import format_of_weights, with_update
 
@@ -49,7 +50,11 @@ def is_execution_trace(scenario: Scenario) -> bool:
     if not isinstance(work, GraphWorkload) or work.graph is None:
         return False
     path = scenario.folder / work.graph
-    if is_packaged(work.graph) or path.suffix.casefold() in (OP_GRAPH, *suffixes()):
+    if (
+        is_packaged(work.graph)
+        or is_architecture(work.graph)
+        or path.suffix.casefold() in (OP_GRAPH, *suffixes())
+    ):
         return False
     try:
         return is_chakra(path)
@@ -69,6 +74,8 @@ def program_in(scenario: Scenario, *, compiles: bool) -> ProgramFile:
     work = scenario.workload
     assert isinstance(work, GraphWorkload)
     packaged = is_packaged(str(work.graph))
+    if is_architecture(str(work.graph)):
+        return _architecture(scenario, work, compiles=compiles)
     for name in ("model",) if packaged else ("model", "precision"):
         if getattr(scenario.raw, name) is not None:
             raise SilicastError(
@@ -85,6 +92,25 @@ def program_in(scenario: Scenario, *, compiles: bool) -> ProgramFile:
     return ProgramFile(
         fused_graph(graph) if compiles else graph, states, (remark,) if remark else ()
     )
+
+
+def _architecture(scenario: Scenario, work: GraphWorkload, *, compiles: bool) -> ProgramFile:
+    """A network of a search space in fp32, at the batch that is asked for."""
+    for name in ("model", "precision"):
+        if getattr(scenario.raw, name) is not None:
+            raise SilicastError("an architecture of a space runs in fp32", field=name)
+    if work.mode != "inference" or work.sizes or work.seq_len is not None:
+        raise SilicastError(
+            "of an architecture of a space, one inference is predicted",
+            field="workload",
+            hint="leave out training, seq_len and sizes",
+        )
+    try:
+        space, choices = architecture(str(work.graph))
+    except SilicastError as error:
+        raise error.located("workload.graph") from None
+    graph = space.graph(choices, work.batch or 1)
+    return ProgramFile(fused_graph(graph) if compiles else graph)
 
 
 def _sizes(work: GraphWorkload) -> Mapping[str, int]:

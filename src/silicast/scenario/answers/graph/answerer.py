@@ -21,8 +21,10 @@ from silicast.core.prediction import Quantity, Tier
 from silicast.kernels.products.gemm_constants import shown_mhz
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
 from silicast.scenario.answerer import Answerer, register
+from silicast.scenario.answers.graph.sampled import sampled_answer, sampled_in
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolve import plan_of
+from silicast.scenario.resolving.board_network import board_answer, on_board
 from silicast.scenario.resolving.deployments import (
     deployment_of,
     description,
@@ -69,7 +71,8 @@ class GraphAnswerer(Answerer):
     ``batch`` x ``seq_len`` tokens, logits of all of them. The engine says whether the framework
     compiles; its option ``attention`` is "math" (products and softmax one by one, as with
     ``attn_implementation="eager"``) or "fused"; its option ``autocast`` is the format of products
-    under automatic mixed precision. Of a Chakra trace, ``e2e_ms`` alone.
+    under automatic mixed precision. Of a Chakra trace, ``e2e_ms`` alone. Of an architecture of a
+    space, where a calibration holds samples of the device, what these say.
     """
 
     task: ClassVar[str] = "graph"
@@ -79,6 +82,11 @@ class GraphAnswerer(Answerer):
             from silicast.scenario.resolving.execution_trace import trace_answer
 
             return trace_answer(scenario)
+        if on_board(scenario):
+            return board_answer(scenario)
+        sampled = sampled_in(scenario)
+        if sampled is not None:
+            return sampled_answer(scenario, sampled)
         return _answer(pass_of(scenario), bound_only=scenario.raw.tier == "bound")
 
     def trace(self, scenario: Scenario) -> PredictedTimeline:

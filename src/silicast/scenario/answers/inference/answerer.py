@@ -24,6 +24,7 @@ from silicast.scenario.answers.inference.batch_figures import figures_of
 from silicast.scenario.answers.inference.room import batch_room
 from silicast.scenario.decode import Scenario
 from silicast.scenario.reading.usual_lengths import generated
+from silicast.scenario.resolving.board_network import board_answer, on_board
 from silicast.scenario.resolving.deployments import deployment_of, description, framework_of
 from silicast.scenario.resolving.measured import calibrated_by
 from silicast.scenario.uncertainty import uncertainty_of
@@ -50,6 +51,8 @@ class InferenceAnswerer(Answerer):
     task: ClassVar[str] = "inference"
 
     def answer(self, scenario: Scenario) -> Answer:
+        if on_board(scenario):
+            return board_answer(scenario)
         return _answered(_prepared(scenario))
 
     def answer_many(self, scenarios: Sequence[Scenario]) -> list[Answer | SilicastError]:
@@ -60,6 +63,9 @@ class InferenceAnswerer(Answerer):
         groups: dict[Deployment, list[tuple[int, _ResolvedBatch]]] = {}
         for index, scenario in enumerate(scenarios):
             try:
+                if on_board(scenario):
+                    table[index] = board_answer(scenario)
+                    continue
                 one = _prepared(scenario)
             except SilicastError as error:
                 table[index] = error

@@ -1,0 +1,384 @@
+"""Whole networks on the NPUs of boards: names, and what is known of both.
+
+The latency of a network on a board is a sum of a few amounts of work of the network, each times the
+board's time for a unit of it (a factorisation without negative numbers of measured latencies,
+``catalog/edge/npu.json``), times what the runtime adds. A board that was not measured has the mean
+of the measured ones' times, as far as its published figures are like theirs, at the level that its
+operations a second give. A network that was not measured has amounts by its multiplications,
+parameters and kind.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Annotated, Final, final
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from silicast.core.catalog import CATALOG
+from silicast.core.decode import Strict, decode, decode_json, read_toml
+from silicast.core.errors import SilicastError, unknown_name, unsupported
+from silicast.core.naming import NameIndex, near, normalise
+from silicast.core.numerics import F64
+from silicast.kernels.physics.constants import PhysicsCard
+from silicast.learning.few_samples import Blend, fit_blend
+
+FOLDER = CATALOG / "edge"
+PAGE = "docs/explanation/edge.md"
+SPACE: Final = "npu"
+"""The name of these networks among spaces."""
+KINDS: Final = ("convolution", "depthwise", "transformer", "image", "decoder")
+PRECISIONS: Final = ("float", "w8a8", "w8a16")
+RUNTIMES: Final = ("qnn", "tflite", "onnx")
+_RUNTIME = {
+    "qnn": "qnn",
+    "qnndlc": "qnn",
+    "qnncontextbinary": "qnn",
+    "tflite": "tflite",
+    "litert": "tflite",
+    "onnx": "onnx",
+    "onnxruntime": "onnx",
+    "precompiledqnnonnx": "onnx",
+}
+_PRECISION = {
+    "": "float",
+    "float": "float",
+    "fp32": "float",
+    "fp16": "float",
+    "w8a8": "w8a8",
+    "int8": "w8a8",
+    "w8a16": "w8a16",
+    "w8a16mixedint16": "w8a16",
+    "w8a16mixedfp16": "w8a16",
+}
+NEAR: Final = 0.4
+"""Distance of published figures, in logs, at which a board is half as much of a relative."""
+UNSEEN_BOARD, UNSEEN_NETWORK = 0.35, 0.75
+"""Log standard deviations that devices and networks left out showed: benchmarks/edge_boards.py."""
+SEEN = 0.2
+"""Of a network and a board that were measured, both apart from each other."""
+
+Positive = Annotated[float, Meta(gt=0, le=1e9)]
+
+
+@final
+class Board(Strict, frozen=True):
+    """One board, or the phone that a chip is in.
+
+    Attributes:
+        tops: dense int8 operations of the NPU, 10^12 a second.
+    """
+
+    name: str
+    npu: str
+    tops: Positive
+    memory_gb_per_s: Positive
+    source: str
+    aliases: list[str] = []
+
+
+class _BoardFile(Strict, frozen=True):
+    board: list[Board]
+
+
+@final
+@dataclass(frozen=True)
+class NpuNetwork:
+    """One component of a model.
+
+    Attributes:
+        gmacs: 10^9 multiplications of one inference; mparams: 10^6 weights.
+        kind: of its operators, one of :data:`KINDS`.
+    """
+
+    model: str
+    component: str
+    gmacs: float
+    mparams: float
+    kind: str
+
+    @property
+    def name(self) -> str:
+        """By which it is known here."""
+        return f"{self.model}/{self.component}"
+
+    def features(self, precision: str) -> F64:
+        """What amounts of work are predicted by, where it was not measured, (15,)."""
+        macs, weights = math.log(self.gmacs), math.log(self.mparams)
+        kinds = [float(self.kind == each) for each in KINDS[1:]]
+        formats = [float(precision == each) for each in PRECISIONS[1:]]
+        crossed = [each * macs for each in (*kinds, *formats)]
+        sizes = [1.0, macs, weights, macs * macs / 10.0, weights * weights / 10.0]
+        return np.array([*sizes, *kinds, *formats, *crossed])
+
+
+@final
+class MeasuredWork(Strict, frozen=True):
+    """Amounts of work of one network in one precision."""
+
+    network: str
+    precision: str
+    amounts: list[float]
+
+
+@final
+class MeasuredBoard(Strict, frozen=True):
+    """Times for a unit of each amount, ms; weights of :meth:`NpuNetwork.features` for the log of the
+    latency of networks that were not measured.
+    """
+
+    name: str
+    unit_ms: list[float]
+    feature_weights: list[float]
+
+
+@final
+class NpuLatencies(Strict, frozen=True):
+    """What measured latencies came to.
+
+    Attributes:
+        runtimes: runtime -> precision -> log of its latency over that of the first runtime.
+        level_weights: of one and the log of a board's operations, for the log of its level.
+    """
+
+    format: int
+    card: PhysicsCard
+    networks: list[MeasuredWork]
+    boards: list[MeasuredBoard]
+    runtimes: dict[str, dict[str, float]]
+    level_weights: list[float]
+
+    def without(self, names: Sequence[str]) -> NpuLatencies:
+        """Without some boards."""
+        boards = [each for each in self.boards if each.name not in names]
+        return msgspec.structs.replace(self, boards=boards)
+
+    def work(self, network: NpuNetwork, precision: str) -> F64 | None:
+        """Its amounts; None = not measured in that precision."""
+        for each in self.networks:
+            if each.network == network.name and each.precision == precision:
+                return np.array(each.amounts)
+        return None
+
+    def on_boards(self, network: NpuNetwork, precision: str) -> tuple[F64, bool]:
+        """Latencies on all measured boards by the first runtime, (boards,), ms, and whether the
+        network itself was measured.
+        """
+        amounts = self.work(network, precision)
+        if amounts is None:
+            features = network.features(precision)
+            logs = [float(features @ np.array(each.feature_weights)) for each in self.boards]
+            return np.exp(np.array(logs)), False
+        times: F64 = np.array([each.unit_ms for each in self.boards]) @ amounts
+        return np.maximum(times, 1e-3 * float(times.max())), True
+
+    def shares(self, board: Board) -> F64:
+        """How much each measured board counts for one that was not, (boards,); they sum to 1."""
+        known = [board_named(each.name) for each in self.boards]
+        apart = np.array(
+            [
+                math.log(each.tops / board.tops) ** 2
+                + math.log(each.memory_gb_per_s / board.memory_gb_per_s) ** 2
+                for each in known
+            ]
+        )
+        alike = np.exp(-apart / (2.0 * NEAR**2)) + 1e-9
+        shares: F64 = alike / alike.sum()
+        return shares
+
+    def levels(self) -> F64:
+        """Mean log of the latencies of all measured networks on each board, (boards,)."""
+        units = np.array([each.unit_ms for each in self.boards])
+        times = np.array([each.amounts for each in self.networks]) @ units.T
+        floor = np.maximum(times, 1e-3 * times.max(axis=1, keepdims=True))
+        levels: F64 = np.log(floor).mean(axis=0)
+        return levels
+
+    def level(self, board: Board) -> float:
+        """Of a board that was not measured, by its operations a second."""
+        constant, slope = self.level_weights
+        return constant + slope * math.log(board.tops)
+
+
+@final
+@dataclass(frozen=True)
+class NpuLatency:
+    """One inference.
+
+    Attributes:
+        log_sd: standard deviation of log(measured / ms).
+        seen_network, seen_board: whether they are among the measured ones.
+    """
+
+    ms: float
+    log_sd: float
+    seen_network: bool
+    seen_board: bool
+
+
+def latency_on(
+    board: Board,
+    network: NpuNetwork,
+    precision: str,
+    runtime: str,
+    known: NpuLatencies | None = None,
+    blend: Mapping[str, float] | None = None,
+) -> NpuLatency:
+    """The latency of a network on a board.
+
+    Args:
+        known: None = what is shipped.
+        blend: measured board -> its weight, of samples of the board; None = none.
+    """
+    table = known or npu_latencies()
+    times, seen = table.on_boards(network, precision)
+    names = [each.name for each in table.boards]
+    adds = math.exp(table.runtimes[runtime][precision])
+    spread = SEEN if seen else UNSEEN_NETWORK
+    if blend is not None:
+        weights = np.array([blend.get(name, 0.0) for name in names])
+        return NpuLatency(float(times @ weights) * adds, spread, seen, seen_board=True)
+    if board.name in names:
+        return NpuLatency(float(times[names.index(board.name)]) * adds, spread, seen, True)
+    shape = float((np.log(times) - table.levels()) @ table.shares(board))
+    log_sd = math.hypot(spread, UNSEEN_BOARD)
+    return NpuLatency(math.exp(shape + table.level(board)) * adds, log_sd, seen, False)
+
+
+@cache
+def npu_latencies() -> NpuLatencies:
+    """The shipped file."""
+    path = FOLDER / "npu.json"
+    return decode_json(path.read_bytes(), NpuLatencies, file=str(path), page=PAGE)
+
+
+@cache
+def _boards() -> NameIndex[Board]:
+    path = FOLDER / "boards.toml"
+    file = decode(read_toml(path), _BoardFile, file=str(path), page=PAGE)
+    return NameIndex(
+        "board",
+        {
+            each.name: (each, [*each.aliases, *map(_plain, [each.name, *each.aliases])])
+            for each in file.board
+        },
+        listed=f"{path.name} of the catalog",
+    )
+
+
+def _plain(name: str) -> str:
+    """Without the brackets that some lists put around the kind of a board."""
+    return name.replace("(", "").replace(")", "")
+
+
+def is_board(name: object) -> bool:
+    """Whether a name is a board's, its chip's, or its chip's with the NPU.
+
+    >>> is_board("galaxy s24"), is_board("Snapdragon 8 Gen 3 Hexagon"), is_board("h100")
+    (True, True, False)
+    """
+    return isinstance(name, str) and _plain(name) in _boards()
+
+
+def board_named(name: str) -> Board:
+    """A board; raises where there is none."""
+    return _boards().get(_plain(name))
+
+
+@cache
+def networks() -> Mapping[str, tuple[NpuNetwork, ...]]:
+    """Normalised name of a model -> its components."""
+    text = (FOLDER / "networks.csv").read_text(encoding="utf-8")
+    table: dict[str, list[NpuNetwork]] = {}
+    for row in csv.DictReader(io.StringIO(text)):
+        network = NpuNetwork(
+            row["model"], row["component"], float(row["gmacs"]), float(row["mparams"]), row["kind"]
+        )
+        table.setdefault(normalise(network.model), []).append(network)
+    return {name: tuple(parts) for name, parts in table.items()}
+
+
+def networks_named(name: str) -> tuple[NpuNetwork, ...]:
+    """The components that a name stands for: of a model all ("trocr"), or one of them
+    ("trocr/TrOCREncoder", or its own name where no other model has it).
+
+    A package's name before a colon does not count ("torchvision:resnet50").
+
+    Raises:
+        SilicastError: no such network.
+    """
+    text = name.rpartition(":")[2]
+    model, slash, component = text.partition("/")
+    known = networks()
+    if slash and normalise(model) in known:
+        parts = [
+            each
+            for each in known[normalise(model)]
+            if normalise(each.component) == normalise(component)
+        ]
+        if parts:
+            return tuple(parts)
+    if normalise(text) in known:
+        return known[normalise(text)]
+    every = [each for parts in known.values() for each in parts]
+    alone = [each for each in every if normalise(each.component) == normalise(text)]
+    if len(alone) == 1:
+        return tuple(alone)
+    raise unknown_name(
+        f"no network {name[:60]!r} whose work is known",
+        "model",
+        _near(text, sorted({each.model for each in every})),
+    )
+
+
+def _near(name: str, known: Sequence[str]) -> str:
+    """A hint that offers the nearest names, else a few of all."""
+    hint = near(name, known)
+    if not hint.startswith("known"):
+        return hint
+    return f"{len(known)} are known, for instance {', '.join(known[::20])}"
+
+
+def runtime_named(name: str) -> str:
+    """One of :data:`RUNTIMES`; raises for another name."""
+    runtime = _RUNTIME.get(normalise(name))
+    if runtime is None:
+        raise unsupported(
+            f"no runtime {name[:40]!r} of networks on NPUs",
+            "engine",
+            f"one of {', '.join(RUNTIMES)}",
+        )
+    return runtime
+
+
+def precision_named(name: str) -> str:
+    """One of :data:`PRECISIONS`; "" = float; raises for another name."""
+    precision = _PRECISION.get(normalise(name))
+    if precision is None:
+        raise SilicastError(
+            f"expected one of {', '.join(PRECISIONS)}, found {name[:40]!r}",
+            field="precision.recipe",
+        )
+    return precision
+
+
+Sample = tuple[NpuNetwork, str, str, float]
+"""A network, its precision and runtime, and its latency in ms."""
+
+
+def fit_board(known: NpuLatencies, samples: Sequence[Sample]) -> Blend:
+    """Weights of measured boards by samples of another board, ms a ms."""
+    times = np.array([known.on_boards(network, each)[0] for network, each, _, _ in samples])
+    adds = np.array([known.runtimes[runtime][each] for _, each, runtime, _ in samples])
+    usual: F64 = np.exp(known.levels())
+    groups = [board_named(each.name).npu for each in known.boards]
+    truth = np.array([ms for _, _, _, ms in samples]) / np.exp(adds)
+    fit = fit_blend(times / usual, np.zeros((len(samples), 0)), groups, truth)
+    return replace(fit, devices=fit.devices / usual, log_sd=max(fit.log_sd, SEEN))

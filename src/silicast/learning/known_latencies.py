@@ -1,0 +1,165 @@
+"""What known devices take for the architectures of a space: ``catalog/edge/<space>.json``.
+
+A device's latency is linear in the indicators of choices, see
+:meth:`~silicast.workload.spaces.ArchitectureSpace.features`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import cache
+from typing import final
+
+import numpy as np
+
+from silicast.core.calibrated import Blended
+from silicast.core.catalog import CATALOG
+from silicast.core.decode import Strict, decode_json
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64, I64
+from silicast.kernels.physics.constants import PhysicsCard
+from silicast.learning.few_samples import even_weights, fit_blend
+from silicast.workload.spaces import ArchitectureSpace, space_named
+
+FOLDER = CATALOG / "edge"
+FLOOR = 0.05
+"""Of the quickest sample, below which no prediction goes."""
+
+
+@final
+class KnownDevice(Strict, frozen=True):
+    """One device whose latencies were published.
+
+    Attributes:
+        name: as its source names it, batch size at the end where it is one.
+        group: relatives share one: a chip's family.
+        median_ms: over the space.
+        weights: of the space's features, over the median.
+    """
+
+    name: str
+    group: str
+    median_ms: float
+    weights: list[float]
+
+
+@final
+class KnownLatencies(Strict, frozen=True):
+    """All known devices of one space.
+
+    Attributes:
+        kernel_medians: of :meth:`~ArchitectureSpace.kernel_work` over the space.
+    """
+
+    format: int
+    card: PhysicsCard
+    kernel_medians: list[float]
+    devices: list[KnownDevice]
+
+    def without(self, groups: Collection[str]) -> KnownLatencies:
+        """Without some groups of devices."""
+        devices = [each for each in self.devices if each.group not in groups]
+        return KnownLatencies(self.format, self.card, self.kernel_medians, devices)
+
+    @property
+    def groups(self) -> list[str]:
+        """The group of each device."""
+        return [each.group for each in self.devices]
+
+    @property
+    def usual_ms(self) -> tuple[float, float]:
+        """Least and greatest median of devices."""
+        medians = [each.median_ms for each in self.devices]
+        return min(medians), max(medians)
+
+    def of_devices(self, space: ArchitectureSpace, choices: I64) -> F64:
+        """Latencies over each device's median, (n, D), none below a hundredth."""
+        columns = [space.latencies(choices, np.array(each.weights)) for each in self.devices]
+        return np.maximum(np.stack(columns, axis=1), 0.01)
+
+    def of_kernels(self, space: ArchitectureSpace, choices: I64) -> F64:
+        """Work over its medians, (n, K)."""
+        relative: F64 = space.kernel_work(choices) / np.array(self.kernel_medians)
+        return relative
+
+
+@cache
+def known_latencies(space: str) -> KnownLatencies:
+    """The shipped file of a space."""
+    path = FOLDER / f"{space}.json"
+    return decode_json(path.read_bytes(), KnownLatencies, file=str(path), page="docs/adr/0028")
+
+
+def blended_ms(blend: Blended, choices: I64) -> F64:
+    """Latencies of architectures under a blend, (n,), in ms.
+
+    All weights are put into one vector first, so that a million architectures take seconds.
+
+    Raises:
+        SilicastError: it names a device or a kind of kernel that is not known here.
+    """
+    space, known = space_named(blend.space), known_latencies(blend.space)
+    weights = {each.name: np.array(each.weights) for each in known.devices}
+    unknown = [*(set(blend.devices) - set(weights)), *(set(blend.kernels) - set(space.kernels))]
+    if unknown:
+        raise SilicastError(
+            f"names {', '.join(sorted(unknown))[:120]}, which this version does not know",
+            field="calibration.blends",
+            hint="make it again with silicast calibrate",
+        )
+    total = np.zeros(space.columns)
+    for name, share in sorted(blend.devices.items()):
+        total += share * weights[name]
+    latencies = space.latencies(choices, total)
+    if blend.kernels:
+        times = np.array([blend.kernels.get(kind, 0.0) for kind in space.kernels])
+        latencies = latencies + known.of_kernels(space, choices) @ times
+    floor: F64 = np.maximum(latencies, FLOOR * blend.least_ms)
+    return floor
+
+
+def usual_ranks(space: ArchitectureSpace, choices: I64) -> F64:
+    """An amount that grows with the latency on a device of which nothing is known, (n,)."""
+    known = known_latencies(space.name)
+    usual: F64 = known.of_devices(space, choices) @ even_weights(known.groups)
+    return usual
+
+
+CANDIDATES = 2048
+"""Networks that those to measure are drawn from, and that draws are judged by."""
+CENTRAL = (0.1, 0.9)
+"""Quantiles of what known devices take, between which networks are measured."""
+DRAWS = 16
+"""Sets of networks that are tried."""
+
+
+def worth_measuring(space: ArchitectureSpace, known: KnownLatencies, count: int) -> I64:
+    """Networks to measure on a new device, (count, positions), from quick to slow.
+
+    Of sets drawn at random, the one that would have predicted known devices best, each from the
+    devices that are no relatives of it. Sets chosen by the variance of a linear model do worse
+    than random ones: they pick networks that no device's model describes well.
+    """
+    choices = space.every(CANDIDATES, 0)
+    devices, kernels = known.of_devices(space, choices), known.of_kernels(space, choices)
+    usual = devices @ even_weights(known.groups)
+    low, high = np.quantile(usual, CENTRAL)
+    inside = np.flatnonzero((usual >= low) & (usual <= high))
+    first = {group: known.groups.index(group) for group in known.groups}
+    draw = np.random.default_rng(0)
+    tried: list[tuple[float, I64]] = []
+    for _ in range(DRAWS):
+        at = np.sort(draw.choice(inside, min(count, len(inside)), replace=False))
+        off = [_error(devices, kernels, known.groups, target, at) for target in first.values()]
+        tried.append((float(np.mean(off)), at))
+    best = min(tried, key=lambda each: each[0])[1]
+    return choices[best[np.argsort(usual[best], kind="stable")]]
+
+
+def _error(devices: F64, kernels: F64, groups: list[str], target: int, at: I64) -> float:
+    """Mean |log| error of a known device from samples of it and devices that are no relatives."""
+    others = [i for i, group in enumerate(groups) if group != groups[target]]
+    named = [groups[i] for i in others]
+    blend = fit_blend(devices[at][:, others], kernels[at], named, devices[at, target])
+    predicted = np.maximum(blend.predict(devices[:, others], kernels), 1e-6)
+    return float(np.mean(np.abs(np.log(predicted / devices[:, target]))))

@@ -1,0 +1,162 @@
+"""One inference of a whole network on the NPU of a board."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from silicast.core.calibrated import Blended
+from silicast.core.errors import SilicastError, unsupported
+from silicast.core.prediction import Domain, Quantity, Tier
+from silicast.learning.board_networks import (
+    SPACE,
+    Board,
+    NpuLatency,
+    NpuNetwork,
+    board_named,
+    is_board,
+    latency_on,
+    networks_named,
+    npu_latencies,
+    precision_named,
+    runtime_named,
+)
+from silicast.scenario.answer import Answer, answer
+from silicast.scenario.decode import Scenario
+from silicast.scenario.resolving.calibrations import calibrations_of
+from silicast.scenario.workloads import GraphWorkload, InferenceWorkload, Workload
+
+RUNTIME = "tflite"
+"""Where none is named."""
+METRICS: Mapping[str, tuple[str, ...]] = {
+    "graph": ("e2e_ms", "forward_ms"),
+    "inference": ("prefill_ms", "total_ms"),
+}
+"""Task -> what the latency of one inference answers."""
+
+
+def on_board(scenario: Scenario) -> bool:
+    """Whether a scenario's device is a board whose NPU runs whole networks."""
+    return is_board(scenario.raw.device)
+
+
+def board_answer(scenario: Scenario) -> Answer:
+    """The answer to one inference, of task ``graph`` or ``inference``; of a model of several
+    components, one of each.
+
+    Raises:
+        SilicastError: training, a batch, a network whose work is not known, or a runtime or a
+            precision that is not modelled.
+    """
+    name = _one_inference(scenario.workload) or scenario.raw.model
+    if not isinstance(name, str):
+        raise SilicastError("expected the name of a network", field="model")
+    board = board_named(str(scenario.raw.device))
+    runtime = runtime_named(scenario.engine.name if scenario.engine else RUNTIME)
+    raw = scenario.raw.precision
+    stated = None if raw is None else raw.recipe or raw.weights
+    precision = precision_named(stated or "")
+    blend = _blend(scenario, board)
+    parts = networks_named(name)
+    known = npu_latencies()
+    latencies = [
+        latency_on(board, each, precision, runtime, known, None if blend is None else blend.devices)
+        for each in parts
+    ]
+    return _answer(
+        board, parts, latencies, blend, f"{precision}, {runtime}", METRICS[scenario.raw.task]
+    )
+
+
+def _one_inference(work: Workload | None) -> str:
+    """The program that a workload names; raises where it is more than one inference."""
+    if isinstance(work, GraphWorkload):
+        other = work.mode != "inference" or work.sizes or (work.seq_len or 1) != 1
+        program = work.graph or ""
+    else:
+        assert isinstance(work, InferenceWorkload)
+        other, program = work.output_len > 1, ""
+    if other or (work.batch or 1) != 1:
+        raise unsupported(
+            "NPUs of boards are modelled for one inference of the network's usual input",
+            "workload",
+            "leave out training, batch, seq_len and sizes; output_len = 1",
+        )
+    return program
+
+
+def _blend(scenario: Scenario, board: Board) -> Blended | None:
+    """What a calibration says of the board."""
+    if scenario.raw.tier not in ("auto", "calibrated"):
+        return None
+    for calibration in calibrations_of(scenario.raw.calibration, scenario.folder):
+        if not calibration.is_of(board.name):
+            raise SilicastError(
+                f"measured on {calibration.scope.device}, used for {board.name}",
+                field="calibration",
+                hint="calibrate on the board itself, or leave the calibration out",
+            )
+        for blend in calibration.blends:
+            if blend.space == SPACE:
+                return blend
+    return None
+
+
+def _answer(
+    board: Board,
+    parts: tuple[NpuNetwork, ...],
+    latencies: list[NpuLatency],
+    blend: Blended | None,
+    how: str,
+    metrics: tuple[str, ...],
+) -> Answer:
+    """Latencies of all components as one answer."""
+    total = math.fsum(each.ms for each in latencies)
+    wide = max(each.log_sd for each in latencies)
+    if blend is not None and all(each.seen_network for each in latencies):
+        wide = blend.log_sd
+    belief = Quantity.around(total, wide)
+    unseen = [part for part, each in zip(parts, latencies, strict=True) if not each.seen_network]
+    warnings = [
+        f"{part.name} was not measured in this precision: predicted by {part.gmacs:g} G "
+        f"multiplications and {part.mparams:g} M parameters"
+        for part in unseen
+    ]
+    if not all(each.seen_board for each in latencies):
+        warnings.append(
+            f"{board.name} was not measured: predicted by {board.tops:g} TOPS and "
+            f"{board.memory_gb_per_s:g} GB/s, as published; ten networks of it and silicast "
+            "calibrate narrow the interval"
+        )
+    if len(parts) > 1:
+        warnings.append(f"the sum of {', '.join(part.component for part in parts)}, one run each")
+    tier: Tier = "calibrated" if blend is not None else "cross-device"
+    domain: Domain = "in" if not warnings else "out" if unseen else "near"
+    return answer(
+        metrics=dict.fromkeys(metrics, belief),
+        bound={},
+        tier=tier,
+        domain=domain,
+        warnings=warnings,
+        why=_why(board, parts, latencies, total, how),
+    )
+
+
+def _why(
+    board: Board, parts: tuple[NpuNetwork, ...], latencies: list[NpuLatency], total: float, how: str
+) -> dict[str, Any]:
+    return {
+        "name": f"{board.npu}, {how}",
+        "exposed_ms": total,
+        "share": 1.0,
+        "components": [
+            {
+                "name": part.name,
+                "exposed_ms": each.ms,
+                "share": round(each.ms / total, 6),
+                "gmacs": part.gmacs,
+            }
+            for part, each in zip(parts, latencies, strict=True)
+        ],
+    }

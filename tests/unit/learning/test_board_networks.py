@@ -1,0 +1,134 @@
+"""Networks on NPUs of boards: names, and what the shipped factors must obey."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.learning.board_networks import (
+    PRECISIONS,
+    board_named,
+    fit_board,
+    is_board,
+    latency_on,
+    networks,
+    networks_named,
+    npu_latencies,
+    precision_named,
+    runtime_named,
+)
+
+BOARDS = {
+    "Samsung Galaxy S24": "Snapdragon 8 Gen 3",
+    "Samsung Galaxy S25": "Snapdragon 8 Elite",
+    "Snapdragon 8 Elite Gen 5 (QRD)": "Snapdragon 8 Elite Gen 5 Hexagon",
+    "Snapdragon 7 Gen 4 (QRD)": "Snapdragon 7 Gen 4",
+    "Snapdragon X Elite (CRD)": "X Elite",
+    "QCS8450": "QCS8450 Hexagon",
+    "QCS8550": "QCS8550 (Proxy)",
+    "QCS8275": "QCS8275 Hexagon",
+    "Dragonwing IQ-9075 EVK": "IQ-9075",
+    "Dragonwing Q-6690 MTP": "Q-6690",
+    "Dragonwing RB3 Gen 2 Vision Kit": "RB3 Gen 2",
+    "SA7255P": "SA7255P ADP",
+    "SA8295P": "SA8295P (ADP)",
+    "SA8775P (ADP)": "SA8775P",
+}
+RESNET, MOBILENET = networks_named("resnet50")[0], networks_named("mobilenet_v3_small")[0]
+
+
+@pytest.mark.parametrize(("name", "other"), BOARDS.items())
+def test_a_board_has_its_own_name_and_its_chips(name: str, other: str) -> None:
+    assert is_board(name)
+    assert board_named(name) is board_named(other)
+
+
+def test_names_of_packages_and_components_are_one_network() -> None:
+    assert networks_named("torchvision:resnet50") == networks_named("ResNet50") == (RESNET,)
+    parts = [each.component for each in networks_named("trocr")]
+    assert parts == ["TrOCREncoder", "TrOCRDecoder"]
+    assert [each.component for each in networks_named("trocr/TrOCRDecoder")] == parts[1:]
+    with pytest.raises(SilicastError, match="resnet50"):
+        networks_named("resnet5O")
+
+
+def test_a_component_of_several_models_is_not_guessed() -> None:
+    with pytest.raises(SilicastError, match="no network"):
+        networks_named("HfWhisperEncoder")
+
+
+def test_every_network_is_listed_once_with_a_kind() -> None:
+    every = [each for parts in networks().values() for each in parts]
+    assert len({each.name for each in every}) == len(every)
+    known = {each.name for each in every}
+    assert {each.network for each in npu_latencies().networks} <= known
+    assert all(each.gmacs > 0 and each.mparams > 0 for each in every)
+
+
+def test_more_operations_a_second_are_quicker_and_less_exact_formats_too() -> None:
+    new, old = board_named("Galaxy S25"), board_named("RB3 Gen 2")
+    for network in (RESNET, MOBILENET):
+        times = [latency_on(board, network, "w8a8", "qnn").ms for board in (new, old)]
+        assert times[0] < times[1]
+    assert latency_on(new, RESNET, "w8a8", "qnn").ms < latency_on(new, RESNET, "float", "qnn").ms
+
+
+def test_what_was_not_measured_is_less_sure() -> None:
+    seen = latency_on(board_named("Galaxy S25"), RESNET, "float", "qnn")
+    board = latency_on(board_named("Galaxy S24"), RESNET, "float", "qnn")
+    network = latency_on(
+        board_named("Galaxy S25"), networks_named("mobilenet_v2")[0], "float", "qnn"
+    )
+    assert (seen.seen_board, board.seen_board, network.seen_network) == (True, False, False)
+    assert seen.log_sd < board.log_sd < network.log_sd
+
+
+def test_a_board_without_relatives_lies_at_its_own_level() -> None:
+    """A board with the figures of a measured one has its shape, and the level of its operations."""
+    known = npu_latencies()
+    board = board_named("QCS8550")
+    without = known.without(["QCS8550 (Proxy)"])
+    one = latency_on(board, RESNET, "float", "qnn", without)
+    amounts, levels = without.on_boards(RESNET, "float")[0], without.levels()
+    shares = without.shares(board)
+    assert shares.sum() == pytest.approx(1.0)
+    expected = (np.log(amounts) - levels) @ shares + without.level(board)
+    assert math.log(one.ms) == pytest.approx(float(expected))
+
+
+def test_samples_of_a_measured_board_are_that_board() -> None:
+    known = npu_latencies()
+    board = known.boards[-1].name
+    picked = known.networks[:: len(known.networks) // 12][:10]
+    named = {each.name: each for parts in networks().values() for each in parts}
+    samples = [
+        (
+            named[each.network],
+            each.precision,
+            "qnn",
+            3.0 * latency_on(board_named(board), named[each.network], each.precision, "qnn").ms,
+        )
+        for each in picked
+    ]
+    fit = fit_board(known, samples)
+    weights = dict(zip([each.name for each in known.boards], fit.devices.tolist(), strict=True))
+    for network in (RESNET, MOBILENET):
+        truth = 3.0 * latency_on(board_named(board), network, "float", "qnn").ms
+        blended = latency_on(board_named(board), network, "float", "qnn", known, weights).ms
+        assert blended == pytest.approx(truth, rel=0.15)
+
+
+def test_names_of_runtimes_and_precisions() -> None:
+    assert [runtime_named(each) for each in ("LiteRT", "qnn_dlc", "ONNX Runtime")] == [
+        "tflite",
+        "qnn",
+        "onnx",
+    ]
+    assert [precision_named(each) for each in ("fp16", "int8", "w8a16")] == list(PRECISIONS)
+    with pytest.raises(SilicastError, match="no runtime"):
+        runtime_named("vllm")
+    with pytest.raises(SilicastError, match="expected one of float"):
+        precision_named("fp8")
