@@ -38,9 +38,6 @@ _INFER = "silicast infer --model Llama-3.1-8B --device h100 --batch 8"
 _TRAIN = "silicast train --model Llama-3-8B --device h100 --gpus 8"
 
 TASKS: Mapping[str, Coming] = {
-    "workflow": Coming(
-        "workflows over pools", "each stage alone, and pools of one stage as task serving", _SERVE
-    ),
     "rag": Coming(
         "retrieval with generation as one workflow",
         "its generation, with the retrieved text as a prefix",

@@ -14,7 +14,7 @@ from typing import final
 import numpy as np
 
 from silicast.core.errors import over_limit
-from silicast.core.numerics import F64, I64
+from silicast.core.numerics import F64, I64, log_fixed
 from silicast.workflow.stages import StageLoop, WorkflowGraph, WorkflowStage
 
 JOIN = -1
@@ -119,7 +119,7 @@ def _turns(loop: StageLoop, uniform: F64) -> I64:
         return np.ones(len(uniform), dtype=np.int64)
     if loop.probability >= 1.0:
         return np.full(len(uniform), loop.most, dtype=np.int64)
-    more = np.floor(np.log(np.maximum(uniform, 1e-300)) / math.log(loop.probability))
+    more = np.floor(log_fixed(np.maximum(uniform, 2.0**-53)) / math.log(loop.probability))
     turns: I64 = 1 + more.astype(np.int64)
     return np.minimum(turns, loop.most) if loop.most else turns
 

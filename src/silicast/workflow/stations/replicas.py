@@ -50,6 +50,10 @@ class ReplicaStation(Station):
         """When a job's first token, or its only result, was there."""
         return int(self.records.first_ns[self._request[job]])
 
+    def output_tokens(self, job: int) -> int:
+        """Tokens that a job brings."""
+        return int(self.records.requests.output_tokens[self._request[job]])
+
     def busy_ns(self, first_ns: int, last_ns: int) -> int:
         log = self.records.log.columns()
         starts, ends = np.maximum(log["start_ns"], first_ns), np.minimum(log["end_ns"], last_ns)

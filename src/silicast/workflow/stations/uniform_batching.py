@@ -22,13 +22,14 @@ class UniformBatching(Scheduler):
         group, plan, self.ask_ns = self.group, self.empty(), -1
         if group.running or not group.waiting:
             return plan
-        todo = group.sequences.todo
+        todo, most = group.sequences.todo, group.limits.sequences
         size = int(todo[group.waiting[0]])
-        alike = [request for request in group.waiting if int(todo[request]) == size]
-        chosen = alike[: group.limits.sequences]
-        others = [request for request in group.waiting if request not in set(chosen)]
-        group.waiting.clear()
-        group.waiting.extend([*chosen, *others])
+        chosen: list[int] = []
+        passed: list[int] = []
+        while group.waiting and len(chosen) < most:
+            request = group.waiting.popleft()
+            (chosen if int(todo[request]) == size else passed).append(request)
+        group.waiting.extendleft(reversed([*chosen, *passed]))
         for _ in chosen:
             self.admit(plan, size)
         return plan

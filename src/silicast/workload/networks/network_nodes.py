@@ -84,7 +84,7 @@ class NetworkNodes:
         self,
         name: str,
         family: str,
-        elements: int,
+        produced: int,
         *,
         weights: int = 0,
         kv_dtype: str = "",
@@ -98,7 +98,7 @@ class NetworkNodes:
                 name,
                 Op.make(family, variant, **sizes),
                 before,
-                output_bytes=elements * self._bytes,
+                output_bytes=produced * self._bytes,
                 parameter_bytes=weights,
             )
         )
