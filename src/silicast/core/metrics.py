@@ -170,11 +170,11 @@ _ALL: tuple[tuple[str, Kind, str] | tuple[str, Kind, str, str], ...] = (
      "cost of a million sequences"),
     ("output_tokens_per_cost", "yield", "output tokens for one unit of the currency"),
     # workflows
-    ("items_per_s", "rate", "items of a workflow over the time from the first start to the last end"),
-    ("samples_per_s", "rate", "sequences that a workflow's training steps learn from, over that time"),
+    ("items_per_s", "rate", "items of a workflow over the time from first start to last end"),
+    ("samples_per_s", "rate", "sequences that training steps of a workflow learn from, over it"),
     ("idle_share", "share", "of the time of a pool's servers, in which they have no work"),
     ("energy_per_item_j", "energy", "of all devices, idle time included, an item of a workflow"),
-    ("cost_per_item", "cost", "of all devices, an item of a workflow, in the currency of their prices"),
+    ("cost_per_item", "cost", "of all devices, an item of a workflow, in their prices' currency"),
     # capacity
     ("max_rate_per_s", "rate", "the most requests a second that keep the objective"),
     ("max_concurrency", "count", "the most clients that each wait for their answers"),

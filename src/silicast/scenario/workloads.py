@@ -112,7 +112,8 @@ class ArrivalTable(Terse, frozen=True):
     process; ``burst`` requests come at a time; the rate runs to ``ramp_to_per_s`` from the first
     request to the last. A constant rate is met exactly: the last request comes at requests /
     ``rate_per_s``, but with ``exact_rate = false`` gaps are as they were drawn. A trace (``path``
-    or ``rows``) of another kind than ``trace`` gives the lengths only.
+    or ``rows``) of another kind than ``trace`` gives the lengths only. ``trace``: the one to read
+    of a file of several. A path that begins with "data:" is within the folder ``SILICAST_DATA``.
     """
 
     kind: Literal["closed", "poisson", "gamma", "constant", "trace"]
@@ -124,6 +125,7 @@ class ArrivalTable(Terse, frozen=True):
     ramp: Literal["linear", "exponential"] | None = None
     exact_rate: bool | None = None
     path: Name | None = None
+    trace: Name | None = None
     rows: TraceRows | None = None
     bad_rows: Literal["refuse", "skip"] | None = None
 

@@ -218,5 +218,3 @@ class WorkflowRun:
         self._under_way -= 1
         if self._waiting:
             self._begin(heapq.heappop(self._waiting), now_ns)
-
-

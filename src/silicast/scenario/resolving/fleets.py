@@ -185,6 +185,16 @@ def _link(scenario: Scenario, pools: tuple[ReplicaPool, ...]) -> tuple[KvLink | 
     return KvLink(rate, round(latency_s * 1e9), block), assumed
 
 
+def link_rate(link: PoolLinkTable, cluster: Cluster, field: str) -> tuple[float, float, str]:
+    """Bandwidth a device, latency and name of a link as it is stated, else of its kind; raises as
+    :func:`stated_kind`.
+    """
+    rate, latency_s, kind = stated_kind(link, cluster, f"{field}.kind")
+    if link.bandwidth_gb_per_s is not None:
+        rate = link.bandwidth_gb_per_s * 1e9
+    return rate, latency_s if link.latency_us is None else link.latency_us * 1e-6, kind
+
+
 def stated_kind(link: PoolLinkTable, cluster: Cluster, field: str) -> tuple[float, float, str]:
     """Bandwidth a device, latency and name of the link that a kind names.
 

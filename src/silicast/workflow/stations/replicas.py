@@ -105,5 +105,3 @@ class SharedStation(Station):
 
     def _pass_on(self, job: int, now_ns: int) -> None:
         self.ended(job, now_ns)
-
-

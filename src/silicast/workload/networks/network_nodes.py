@@ -30,8 +30,7 @@ class NetworkNodes:
     def linear(self, name: str, rows: int, outputs: int, inputs: int) -> None:
         """A product of ``rows`` rows with a weight of ``outputs`` x ``inputs``."""
         weights = outputs * inputs * self._bytes
-        sizes = {"m": rows, "n": outputs, "k": inputs}
-        self._add(name, "gemm", rows * outputs, weights=weights, **sizes)
+        self._add(name, "gemm", rows * outputs, weights=weights, m=rows, n=outputs, k=inputs)
 
     def attention(
         self, name: str, batch: int, heads: int, width: int, queries: int, keys: int
@@ -54,8 +53,10 @@ class NetworkNodes:
 
     def rope(self, name: str, rows: int, heads: int, width: int) -> None:
         """Rotation of queries and keys."""
-        sizes = {"tokens": rows, "num_heads": heads, "num_kv_heads": heads, "head_dim": width}
-        self._add(name, "rope", 2 * rows * heads * width, **sizes)
+        self._add(
+            name, "rope", 2 * rows * heads * width, tokens=rows, num_heads=heads,
+            num_kv_heads=heads, head_dim=width,
+        )  # fmt: skip
 
     def convolution(
         self,

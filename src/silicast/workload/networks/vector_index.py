@@ -30,8 +30,8 @@ class VectorSearchTable(Strict, frozen=True):
     log_sd: float
 
 
-class WeightSyncTable(Strict, frozen=True):
-    """How far transfers of weights are off."""
+class TransfersTable(Strict, frozen=True):
+    """How far times of transfers are off."""
 
     log_sd: float
 
@@ -46,7 +46,8 @@ class WorkflowConstants(Strict, frozen=True):
     """The file ``catalog/workflow.toml``."""
 
     vector_search: VectorSearchTable
-    weight_sync: WeightSyncTable
+    links: TransfersTable
+    weight_sync: TransfersTable
     passes: PassesTable
 
 
@@ -98,7 +99,7 @@ class VectorIndex:
 
     @property
     def flops(self) -> float:
-        """Of the comparisons."""
+        """One multiplication and one addition for each dimension of what it compares."""
         return self.compared * 2.0 * self.dimensions
 
     def seconds(self, threads: int, host_gb_per_s: float, known: VectorSearchTable) -> float:

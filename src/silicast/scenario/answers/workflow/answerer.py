@@ -26,28 +26,23 @@ from silicast.core.prediction import (
 from silicast.scenario.answer import Answer, Belief, answer, why_tree
 from silicast.scenario.answerer import Answerer, refuse_unmodelled, register
 from silicast.scenario.answers.workflow.built import BuiltWorkflow, built
-from silicast.scenario.answers.workflow.pools import (
-    GeneratingPool,
-    PassPool,
-    StagePool,
-    TimedPool,
-)
+from silicast.scenario.answers.workflow.pools import GeneratingPool, PassPool, StagePool, TimedPool
 from silicast.scenario.answers.workflow.stage_work import GIVEN
 from silicast.scenario.decode import Scenario
 from silicast.scenario.workloads import WorkflowWorkload
 from silicast.serving.simulation.colocation import Colocation
 from silicast.workflow.run import Station, WorkflowRun, WorkflowTimes
+from silicast.workflow.stations.replicas import ReplicaStation, SharedStation
 from silicast.workflow.statistics import (
+    StageLoad,
     critical_path_ns,
     item_latency_ns,
+    load_of,
     stage_statistics_ms,
     statistics_ms,
 )
-from silicast.workflow.stations.replicas import ReplicaStation, SharedStation
 
 NANO = 1e-9
-STEADY_LOAD = 1.02
-"""Load from which a pool is called unstable; what is left when arrivals end is part of it."""
 TIERS: tuple[Tier, ...] = ("bound", "analytic", "cross-device", "scaled", "calibrated")
 
 
@@ -74,9 +69,7 @@ class _Simulated:
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
         self.built: BuiltWorkflow = built(scenario)
-        self._places = {
-            stage: pool for pool in self.built.pools for stage in pool.stages
-        }
+        self._places = {stage: pool for pool in self.built.pools for stage in pool.stages}
         self.times, self._stations = self._run(0.0)
         self._base = dict(self._stations)
         for pool in self.built.pools:
@@ -156,31 +149,30 @@ class _Simulated:
             warnings=list(dict.fromkeys([*self._overloaded(), *warnings])),
             why=self._why(whys),
         )
-        reply.metrics.update({name: each for name, each in beliefs.items()})
+        reply.metrics.update(beliefs)
         reply.bound.update(bound)
         return reply
 
-    def _loads(self) -> dict[str, float]:
-        """Of each pool, work that comes a second over what its servers do in one; where items wait
-        for each other, nothing comes by itself.
+    def _loads(self) -> dict[str, StageLoad]:
+        """What comes to each stage and what it does in the second half of the arrivals; where
+        items wait for each other, nothing comes by itself.
         """
-        window_ns = int(np.ptp(self.built.arrival_ns))
-        if not window_ns or self.built.concurrency:
+        first, last = int(self.built.arrival_ns.min()), int(self.built.arrival_ns.max())
+        if first == last or self.built.concurrency:
             return {}
-        end = int(self.times.end_ns.max())
-        return {
-            pool.name: self._base[pool.name].busy_ns(0, end) / (window_ns * pool.count)
-            for pool in self.built.pools
-            if pool.count
-        }
+        middle = (first + last) // 2
+        names = [stage.name for stage in self.built.graph.stages]
+        loads = {name: load_of(self.times, n, middle, last) for n, name in enumerate(names)}
+        return {name: load for name, load in loads.items() if load is not None}
 
     def _overloaded(self) -> list[str]:
-        """A remark on each pool that cannot keep up with what comes."""
+        """A remark on each stage whose queue grows as long as items come."""
         return [
-            f"{name} is unstable: it needs {load:.3g} s of work for each second of arrivals; its "
-            "queue grows as long as items come, and latencies are those of so many items"
+            f"{name} is unstable: {load.offered_per_s:.3g} jobs a second come and "
+            f"{load.served_per_s:.3g} end (load {load.ratio:.3g}); latencies grow as long as items "
+            "come, and are those of so many items"
             for name, load in self._loads().items()
-            if load > STEADY_LOAD
+            if load.grows
         ]
 
     def _metrics_of(
@@ -219,7 +211,8 @@ class _Simulated:
         self, times: WorkflowTimes, stations: Mapping[str, Station]
     ) -> dict[str, float]:
         """``ttft`` and ``tpot`` of the last stage of each item that answers the client."""
-        answering = self.built.answering
+        stages = self.built.graph.stages
+        answering = [place for place in self.built.answering if stages[place].copies == 1]
         if not answering:
             return {}
         jobs = times.jobs
@@ -239,13 +232,13 @@ class _Simulated:
                 gaps.append((int(times.done_ns[job]) - first) / (tokens - 1))
         table = statistics_ms("ttft", np.array(first_ns, dtype=np.int64))
         if gaps:
-            table |= statistics_ms("tpot", np.array(gaps, dtype=np.float64))  # type: ignore[arg-type]
+            table |= statistics_ms("tpot", np.array(gaps, dtype=np.float64))
         return table
 
     def _widened(self, name: str, value: float, ends: list[float]) -> Quantity:
         """An interval from both ends; latencies of tokens are off beyond their steps too."""
         low, high = min(value, *ends), max(value, *ends)
-        latency = name.split("_")[0] if "." not in name else ""
+        latency = name.split("_", maxsplit=1)[0] if "." not in name else ""
         beyond = max(
             (
                 pool.simulated.error.beyond_of(latency, 0.5)
@@ -330,7 +323,7 @@ class _Simulated:
         tree = why_tree(Part.group("workflow", parts))
         tree["coverage"] = self._coverage()
         if loads := self._loads():
-            tree["load"] = {name: round(load, 6) for name, load in loads.items()}
+            tree["load"] = {name: round(load.ratio, 6) for name, load in loads.items()}
         tree["items"] = {
             "started": self.times.jobs.items,
             "jobs": {
@@ -364,4 +357,3 @@ class _Simulated:
                 "stage": largest, "time_share": round(unmodelled[largest], 6)
             }  # fmt: skip
         return result
-

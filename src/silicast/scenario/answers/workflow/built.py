@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, final
 
 import msgspec
@@ -12,15 +13,10 @@ import numpy as np
 from silicast.composition.prices.exit_prices import ExitPrices
 from silicast.composition.prices.step_prices import step_prices
 from silicast.core.errors import SilicastError
-from silicast.core.numerics import I64
+from silicast.core.numerics import F64, I64
 from silicast.scenario.answers.serving.answerer import PreparedServing, prepared_for
 from silicast.scenario.answers.serving.tenants import DeviceDivision, division_of, neighbour_of
-from silicast.scenario.answers.workflow.pools import (
-    GeneratingPool,
-    PassPool,
-    StagePool,
-    TimedPool,
-)
+from silicast.scenario.answers.workflow.pools import GeneratingPool, PassPool, StagePool, TimedPool
 from silicast.scenario.answers.workflow.stage_work import (
     EngineRequests,
     NetworkPasses,
@@ -30,14 +26,16 @@ from silicast.scenario.answers.workflow.stage_work import (
     work_of,
 )
 from silicast.scenario.decode import Scenario, part_of
+from silicast.scenario.resolving.fleets import link_rate
 from silicast.scenario.resolving.traffic import OPEN_REQUESTS, REQUESTS_PER_CLIENT, traffic_of
-from silicast.scenario.workloads import ArrivalTable, ServingWorkload, WorkflowWorkload
+from silicast.scenario.workloads import ArrivalTable, ServingWorkload, StageTable, WorkflowWorkload
 from silicast.serving.simulation.drafting import layers_of
 from silicast.serving.simulation.fleet import Fleet
 from silicast.serving.simulation.launch import Expected
 from silicast.serving.traffic.requests import Content, Requests
 from silicast.workflow.jobs import WorkflowJobs, expanded
 from silicast.workflow.stages import StageLoop, WorkflowGraph, WorkflowStage
+from silicast.workload.networks.vector_index import workflow_constants
 
 _TIMES = 102
 """Purpose of the random numbers of stated times."""
@@ -51,7 +49,6 @@ class BuiltWorkflow:
 
     Attributes:
         works: of each stage of the graph, in its order.
-        names: stages as the user wrote them -> the stage of the graph that their work is part of.
         pools: what the stages run on; division: how they share devices, None = they do not.
         known: jobs that their pool starts by itself when their item arrives.
         answering: places of stages whose tokens the client sees.
@@ -92,12 +89,14 @@ class _Builder:
             name: work_of(StageContext(scenario, name, table))
             for name, table in work.stages.items()
         }
+        self._tables = dict(work.stages)
+        self._over_links()
         self._merged = {
             each.prefill: name
             for name, each in self._works.items()
             if isinstance(each, EngineRequests) and each.prefill
         }
-        self._names = [name for name in work.stages if name not in self._merged]
+        self._names = [name for name in self._tables if name not in self._merged]
         self._graph = self._graph_of()
         count = work.requests or REQUESTS_PER_CLIENT * (self._arrival.concurrency or 0)
         items = ServingWorkload(
@@ -114,9 +113,8 @@ class _Builder:
                 for name, table in scenario.pools.items()
             }
             deployed, self._division = division_of(msgspec.structs.replace(scenario, pools=plain))
-            self._parts = dict(
-                zip(deployed, zip(deployed.values(), self._division.parts, strict=True), strict=True)
-            )
+            pairs = zip(deployed.values(), self._division.parts, strict=True)
+            self._parts = dict(zip(deployed, pairs, strict=True))
             self._warnings += self._division.remarks
 
     def workflow(self) -> BuiltWorkflow:
@@ -153,10 +151,10 @@ class _Builder:
         """The graph; prompts of a stage of decoding are part of that."""
         stages = []
         for name in self._names:
-            table, work = self._work.stages[name], self._works[name]
+            table, work = self._tables[name], self._works[name]
             after = list(table.after)
             if isinstance(work, EngineRequests) and work.prefill:
-                after = list(self._work.stages[work.prefill].after)
+                after = list(self._tables[work.prefill].after)
             loop = None
             if table.loop is not None:
                 back = self._merged.get(table.loop.back_to, table.loop.back_to)
@@ -165,9 +163,8 @@ class _Builder:
                 WorkflowStage(
                     name,
                     tuple(dict.fromkeys(self._merged.get(each, each) for each in after)),
-                    (table.batch or 1) * (
-                        work.copies if isinstance(work, NetworkPasses) else table.items
-                    ),
+                    (table.batch or 1)
+                    * (work.copies if isinstance(work, NetworkPasses) else table.items),
                     table.repeat,
                     table.probability,
                     table.branch or "",
@@ -179,13 +176,44 @@ class _Builder:
         except SilicastError as error:
             raise error.at("workload") from None
 
+    def _over_links(self) -> None:
+        """Puts a stage of its own between stages whose pools a link joins: what the one makes moves
+        to the other, one job after the other.
+        """
+        known = workflow_constants().links
+        for name, link in self._scenario.links.items():
+            if link.source is None or link.target is None:
+                continue
+            joined = [
+                (one, other)
+                for other, table in self._tables.items()
+                for one in table.after
+                if table.pool == link.target and self._tables[one].pool == link.source
+            ]
+            for one, other in joined:
+                work = self._works[one]
+                if not isinstance(work, NetworkPasses) or not work.result_bytes:
+                    continue
+                rate, latency_s, kind = link_rate(link, work.machine.links, f"links.{name}")
+                seconds = work.result_bytes / rate + latency_s
+                stage, table = f"{one}_to_{other}", self._tables[other]
+                remark = f"{stage}: {work.result_bytes / 1e6:.3g} MB a job over {kind}"
+                self._works[stage] = TimedJobs(
+                    partial(_alike, seconds), 1, "analytic", known.log_sd, warnings=(remark,)
+                )
+                after = [stage if each == one else each for each in table.after]
+                self._tables[other] = msgspec.structs.replace(table, after=after)
+                self._tables[stage] = StageTable(
+                    after=[one], work="transfer", batch=self._tables[one].batch
+                )
+
     def _home(self, name: str) -> str:
         """What a stage runs on; a stage on no pool is a place of its own."""
-        work, table = self._works[name], self._work.stages[name]
+        work, table = self._works[name], self._tables[name]
         if isinstance(work, TimedJobs):
             return f"stage {name}"
         if isinstance(work, EngineRequests) and work.prefill:
-            return str(self._work.stages[work.prefill].pool or table.pool)
+            return str(self._tables[work.prefill].pool or table.pool)
         return str(table.pool)
 
     def _pool(self, home: str, stages: list[int]) -> StagePool:
@@ -344,7 +372,7 @@ class _Builder:
             inputs[rows], outputs[rows] = made.input_tokens, made.output_tokens
             if len(stages) == 1:
                 content = made.content
-        if any(self._work.stages[self._names[number]].keeps_context for number in stages):
+        if any(self._tables[self._names[number]].keeps_context for number in stages):
             inputs, content = self._grown(stages, jobs, inputs, outputs)
         waits = np.array([self._jobs.waits[job] for job in jobs.tolist()])
         closed = bool(self._arrival.concurrency)
@@ -366,14 +394,14 @@ class _Builder:
                     field=f"workload.stages.{self._names[number]}.{name}",
                     hint="a number or a distribution; a trace of arrivals may have it",
                 )
-        stated = ServingWorkload(arrival, work.input_len, work.output_len, requests=count)
-        return traffic_of(stated, self._seed + number, self._scenario.folder).requests
+        table = ServingWorkload(arrival, work.input_len, work.output_len, requests=count)
+        return traffic_of(table, self._seed + number, self._scenario.folder).requests
 
     def _grown(
         self, stages: Sequence[int], jobs: I64, inputs: I64, outputs: I64
     ) -> tuple[I64, Content]:
         """Prompts that begin with all that an item's stages with context have said before."""
-        keeping = {n for n in stages if self._work.stages[self._names[n]].keeps_context}
+        keeping = {n for n in stages if self._tables[self._names[n]].keeps_context}
         said: dict[tuple[int, int], list[tuple[int, int]]] = {}
         grown, segments, tokens, offsets, names = inputs.copy(), [], [], [0], []
         for row, job in enumerate(jobs.tolist()):
@@ -391,6 +419,10 @@ class _Builder:
                 before += [*new, (2 * row + 1, int(outputs[row]))]
         columns = (segments, tokens, offsets, names)
         return grown, Content(*(np.array(each, dtype=np.int64) for each in columns))
+
+
+def _alike(seconds: float, count: int, _: np.random.Generator) -> F64:
+    return np.full(count, seconds)
 
 
 def _no_lengths(arrival: ArrivalTable) -> tuple[int | None, int | None]:

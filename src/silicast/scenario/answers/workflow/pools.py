@@ -68,6 +68,7 @@ class StagePool(ABC):
     def shares(self) -> Mapping[str, float]:
         """Shares of its time by tier, or :data:`~.stage_work.GIVEN`."""
 
+    @abstractmethod
     def observe(self, station: Station) -> None:
         """Notes the station of the run that nothing slows."""
 
@@ -272,6 +273,9 @@ class TimedPool(StagePool):
         service = dict(zip(self.jobs.tolist(), rounded, strict=True))
         return ServerStation(service, self.work.servers)
 
+    def observe(self, station: Station) -> None:
+        """Times are known beforehand: there is nothing to note."""
+
     def shares(self) -> Mapping[str, float]:
         return {self.work.tier: 1.0}
 
@@ -281,4 +285,3 @@ class TimedPool(StagePool):
 
     def kernels_j(self) -> float:
         return self.work.kernels_j * len(self.jobs)
-

@@ -11,9 +11,10 @@ from __future__ import annotations
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, final
 
+import msgspec
 import numpy as np
 
 from silicast.composition.engines.engine import Engine
@@ -21,7 +22,7 @@ from silicast.composition.passes.deployment import Deployment
 from silicast.composition.passes.program import ProgramPass
 from silicast.composition.step.machine import Machine
 from silicast.core.errors import SilicastError
-from silicast.core.numerics import I64
+from silicast.core.numerics import F64
 from silicast.scenario.decode import Scenario, part_of
 from silicast.scenario.resolve import engine_of
 from silicast.scenario.schema import PoolTable, Task
@@ -30,7 +31,6 @@ from silicast.serving.traffic.lengths import lengths
 
 GIVEN = "given"
 """In place of a tier: a time that the user states."""
-NANO_A_MS = 1e6
 
 
 @final
@@ -68,8 +68,6 @@ class StageContext:
     def of_pool(self, task: Task) -> Scenario:
         """Its pool as a scenario of its own, of one replica."""
         name, pool = self.pool
-        import msgspec
-
         single = msgspec.structs.replace(pool, count=1, role="", price_per_gpu_hour=None)
         return part_of(self.scenario, {name: single}, task, None)
 
@@ -129,6 +127,7 @@ class NetworkPasses:
         copies: jobs that the inputs of an item are cut into.
         deployment: of a model of the catalog; None = the network is no such model.
         log_sd: of a pass, beside the error of its kernels.
+        result_bytes: of a job, that a stage behind it takes in.
     """
 
     machine: Machine
@@ -138,6 +137,7 @@ class NetworkPasses:
     copies: int = 1
     deployment: Deployment | None = None
     log_sd: float = 0.0
+    result_bytes: int = 0
     warnings: tuple[str, ...] = ()
 
 
@@ -151,11 +151,9 @@ class TimedJobs:
         servers: that work side by side; 0 = as many as there are jobs.
         tier: what the time rests on, or :data:`GIVEN`; log_sd: of its error.
         gpus: devices that work meanwhile; energy_j: of a job, all of them.
-        slow: jobs' time over the estimate at either end of its interval, where it is not a matter
-            of ``log_sd``.
     """
 
-    seconds: Callable[[int, np.random.Generator], np.ndarray[tuple[int], np.dtype[np.float64]]]
+    seconds: Callable[[int, np.random.Generator], F64]
     servers: int = 0
     tier: str = GIVEN
     log_sd: float = 0.0
@@ -163,7 +161,6 @@ class TimedJobs:
     gpus: int = 0
     kernels_j: float = 0.0
     warnings: tuple[str, ...] = ()
-    parts: Mapping[str, float] = field(default_factory=dict)
 
 
 Work = EngineRequests | NetworkPasses | TimedJobs
@@ -228,8 +225,7 @@ def stated_times(stage: StageContext) -> TimedJobs:
     }
     kind = stated.kind
 
-    def drawn(count: int, random: np.random.Generator) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        milliseconds: I64 = lengths(kind, count, numbers, random)
-        return milliseconds * 1e-3
+    def drawn(count: int, random: np.random.Generator) -> F64:
+        return lengths(kind, count, numbers, random).astype(np.float64) * 1e-3
 
     return TimedJobs(drawn, servers)

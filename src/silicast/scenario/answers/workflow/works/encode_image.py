@@ -44,6 +44,7 @@ class EncodeImage(StageWork):
             remarks.append(f"{stage.name}: up to {most} images run in a pass (max_batch)")
         return NetworkPasses(
             machine, tokens, passes, jobs, copies, log_sd=workflow_constants().passes.log_sd_alone,
+            result_bytes=encoder.bytes_of(tokens * each),
             warnings=(*(f"{stage.name}: {text}" for text in warnings), *remarks),
         )  # fmt: skip
 

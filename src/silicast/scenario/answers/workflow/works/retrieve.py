@@ -27,7 +27,7 @@ class Retrieve(StageWork):
     def of(self, stage: StageContext) -> TimedJobs:
         table = stage.table.index
         if table is None:
-            raise stage.error("is missing", "index", "{kind = flat | ivf | hnsw, vectors, dimensions}")
+            raise stage.error("is missing", "index", "{kind, vectors, dimensions}")
         index = VectorIndex(
             table.kind, table.vectors, table.dimensions, table.bytes_per_dimension,
             table.lists or 0, table.probes, table.links, table.ef,

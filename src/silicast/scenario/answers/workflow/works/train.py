@@ -37,7 +37,7 @@ class Train(StageWork):
         remarks = []
         if padded != table.global_batch:
             remarks.append(
-                f"{stage.name}: {table.global_batch} sequences are padded to {padded}, which "
+                f"{table.global_batch} sequences are padded to {padded}, which "
                 f"{unit} at a time share out"
             )
             table = msgspec.structs.replace(table, global_batch=padded)

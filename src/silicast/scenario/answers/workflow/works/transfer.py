@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, final
 
+import msgspec
 import numpy as np
 
 from silicast.scenario.answers.workflow.stage_work import (
@@ -13,7 +14,7 @@ from silicast.scenario.answers.workflow.stage_work import (
     register,
 )
 from silicast.scenario.resolving.deployments import deployment_of
-from silicast.scenario.resolving.fleets import stated_kind
+from silicast.scenario.resolving.fleets import link_rate
 from silicast.scenario.schema import PoolLinkTable
 from silicast.workload.models.counting import weight_bytes
 from silicast.workload.networks.vector_index import workflow_constants
@@ -33,17 +34,14 @@ class Transfer(StageWork):
 
     def of(self, stage: StageContext) -> TimedJobs:
         target = self._target(stage)
-        context = StageContext(stage.scenario, stage.name, _on(stage, target))
+        table = msgspec.structs.replace(stage.table, pool=target)
+        context = StageContext(stage.scenario, stage.name, table)
         deployment, _ = deployment_of(context.of_pool("serving"))
         link = next(
             (each for each in stage.scenario.links.values() if each.target in (None, target)),
             PoolLinkTable(),
         )
-        rate, latency_s, kind = stated_kind(link, deployment.machine.links, f"{stage.field}.link")
-        if link.bandwidth_gb_per_s is not None:
-            rate = link.bandwidth_gb_per_s * GB
-        if link.latency_us is not None:
-            latency_s = link.latency_us * 1e-6
+        rate, latency_s, kind = link_rate(link, deployment.machine.links, f"{stage.field}.link")
         if stage.table.data_gb is not None:
             size, what = stage.table.data_gb * GB, "the stated bytes"
         else:
@@ -76,9 +74,3 @@ class Transfer(StageWork):
         if not generating:
             raise stage.error("is missing", "pool", "the pool that takes in what moves")
         return generating[0]
-
-
-def _on(stage: StageContext, pool: str):  # type: ignore[no-untyped-def]
-    import msgspec
-
-    return msgspec.structs.replace(stage.table, pool=pool)
