@@ -22,6 +22,7 @@ LAYERS = (
     "distributed",
     "tuning",
     "serving",
+    "workflow",
     "accelerator",
     "exploration",
     "scenario",

@@ -171,6 +171,12 @@ _ALL: tuple[tuple[str, Kind, str] | tuple[str, Kind, str, str], ...] = (
     ("cost_per_million_sequences", "cost", "likewise, of a model that generates no tokens",
      "cost of a million sequences"),
     ("output_tokens_per_cost", "yield", "output tokens for one unit of the currency"),
+    # workflows
+    ("items_per_s", "rate", "items of a workflow over the time from first start to last end"),
+    ("samples_per_s", "rate", "sequences that training steps of a workflow learn from, over it"),
+    ("idle_share", "share", "of the time of a pool's servers, in which they have no work"),
+    ("energy_per_item_j", "energy", "of all devices, idle time included, an item of a workflow"),
+    ("cost_per_item", "cost", "of all devices, an item of a workflow, in their prices' currency"),
     # capacity
     ("max_rate_per_s", "rate", "the most requests a second that keep the objective"),
     ("safe_rate_per_s", "rate",
@@ -185,6 +191,11 @@ def _times() -> Iterator[Metric]:
     for latency, text in LATENCIES.items():
         for each in STATISTICS:
             yield Metric(f"{latency}_{each}_ms", "time", text, "", latency, each)
+    for each in STATISTICS:
+        text = "from the moment a stage's job could run until it has ended"
+        yield Metric(f"stage_{each}_ms", "time", text)
+        text = "of it, until the job left the queue"
+        yield Metric(f"wait_{each}_ms", "time", text)
     for each in STATISTICS:
         text = "in which a cache moves from prefill to decode, with the wait for the link"
         yield Metric(f"kv_transfer_{each}_ms", "time", text)

@@ -128,3 +128,25 @@ def _log_of_one(x: float) -> float:
     for coefficient in _ODD_INVERSES:
         total = total * square + coefficient
     return exponent * _LN2 + 2.0 * z * total
+
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIXES = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
+
+
+def mixed_bits(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Integers whose bits look independent of each other and of those of ``state`` (SplitMix64,
+    Steele, Lea and Flood 2014).
+    """
+    value = state + _GOLDEN
+    for shift, factor in zip(_SHIFTS, _MIXES, strict=False):
+        value = (value ^ (value >> shift)) * factor
+    mixed: NDArray[np.uint64] = value ^ (value >> _SHIFTS[2])
+    return mixed
+
+
+def uniform_of(state: NDArray[np.uint64]) -> F64:
+    """Numbers from 0 to below 1 by such bits."""
+    uniform: F64 = (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return uniform

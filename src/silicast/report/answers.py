@@ -145,14 +145,31 @@ def _setup(setup: Mapping[str, Any]) -> str:
 
 
 def shown_metrics(answer: Answer) -> Answer:
-    """The answer without what says nothing beside another metric: of one device, a share of it."""
+    """The answer without what says nothing beside another metric: of one device, a share of it; of
+    stages of a workflow, what is not of them, and all quantiles but the last.
+    """
     metrics = without_tokens(answer["metrics"])
+    if "items_per_s" in metrics:
+        metrics = {name: each for name, each in metrics.items() if _of_stages(name)}
     shown = {
         name: quantity
         for name, quantity in metrics.items()
         if not name.endswith("_per_gpu") or metrics.get(name.removesuffix("_per_gpu")) != quantity
     }
     return {**answer, "metrics": shown}
+
+
+STAGES = ("stage_mean_ms", "stage_p99_ms", "wait_mean_ms", "idle_share")
+"""Metrics of a stage or a pool of a workflow that screens show."""
+
+
+def _of_stages(metric: str) -> bool:
+    """Whether screens show a metric of a workflow: of all items, or one of a stage.
+
+    >>> [_of_stages(each) for each in ("ttft_p50_ms", "chat.ttft_p50_ms", "chat.idle_share")]
+    [True, False, True]
+    """
+    return "." not in metric or metric.rpartition(".")[2] in STAGES
 
 
 def metrics_table(answer: Answer) -> RenderableType:
@@ -336,9 +353,24 @@ def coverage_line(why: Mapping[str, Any]) -> str:
     coverage = why.get("coverage")
     if not isinstance(coverage, Mapping):
         return ""
+    if isinstance(coverage["time_share"], Mapping):
+        return _rests_on(coverage)
     share = percent(float(coverage["time_share"]))
     counts = f"{coverage['modelled']} of {coverage['operations']} operations have a model"
     return f"{counts}: {share} of the device's time"
+
+
+def _rests_on(coverage: Mapping[str, Any]) -> str:
+    """What the time of a workflow rests on.
+
+    >>> _rests_on({"time_share": {"analytic": 0.9, "given": 0.1}})
+    'time rests on: 90 % analytic, 10 % given'
+    """
+    shares = ", ".join(f"{percent(share)} {name}" for name, share in coverage["time_share"].items())
+    largest = coverage.get("largest_unmodelled")
+    if largest is None:
+        return f"time rests on: {shares}"
+    return f"time rests on: {shares}; largest stated part: {largest['stage']}"
 
 
 def _name(value: Any) -> str:

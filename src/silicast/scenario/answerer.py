@@ -1,7 +1,7 @@
 """The one interface of what answers a task, and their registry.
 
 A task is one file of :mod:`silicast.scenario.answers`, named like the task, that subclasses
-:class:`Answerer` and registers itself. Tasks without a model share one (:mod:`.road`).
+:class:`Answerer` and registers itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer
 from silicast.scenario.decode import Scenario
-from silicast.scenario.road import FIELDS, PARTS, TASKS, not_yet_of
+from silicast.scenario.road import FIELDS, PARTS, not_yet_of
 from silicast.scenario.schema import RawScenario
 from silicast.scenario.watch import ProgressWatch
 
@@ -80,10 +80,9 @@ def register(cls: type[Answerer]) -> type[Answerer]:
 
 def answerer_for(task: str) -> Answerer:
     """What answers a task; its module is imported on first use."""
-    name = "unmodelled" if task in TASKS else task
-    if name not in _REGISTRY:
-        importlib.import_module(f"silicast.scenario.answers.{name}.answerer")
-    return _REGISTRY[name]
+    if task not in _REGISTRY:
+        importlib.import_module(f"silicast.scenario.answers.{task}.answerer")
+    return _REGISTRY[task]
 
 
 def not_yet(capability: str, field: str, hint: str = "") -> SilicastError:

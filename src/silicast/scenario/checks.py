@@ -355,7 +355,7 @@ def _no_cycle(w: WorkflowWorkload, field: str) -> None:
             raise SilicastError(
                 f"stages wait for each other: {', '.join(left[:5])}",
                 field=f"{field}.stages",
-                hint="a loop is written with repeat",
+                hint="a loop is written with repeat or loop",
             )
         done |= ready
 

@@ -12,7 +12,7 @@ from silicast.core.decode import decode as decode_table
 from silicast.core.errors import SilicastError, require, unknown_name
 from silicast.core.plain_data import Tree, check_tree, read_scenario_file, shown
 from silicast.scenario.checks import check_workload
-from silicast.scenario.schema import EngineTable, PoolLinkTable, PoolTable, RawScenario
+from silicast.scenario.schema import EngineTable, PoolLinkTable, PoolTable, RawScenario, Task
 from silicast.scenario.workloads import BY_TASK, Workload
 
 if TYPE_CHECKING:
@@ -127,6 +127,21 @@ def of_pool(scenario: Scenario, pool: PoolTable) -> Scenario:
     """One pool of a scenario as a scenario of its own."""
     raw = _unpooled(scenario.raw, pool)
     return msgspec.structs.replace(scenario, raw=raw, pools={}, links={})
+
+
+def part_of(
+    scenario: Scenario, pools: dict[str, PoolTable], task: Task, workload: Workload | None
+) -> Scenario:
+    """Some pools of a scenario as a scenario of their own, of another task; a single pool is in
+    the short form, as :func:`decode` leaves it.
+    """
+    raw = msgspec.structs.replace(scenario.raw, task=task, colocation=None)
+    part = msgspec.structs.replace(scenario, raw=raw, workload=workload, pools=pools)
+    if len(pools) == 1:
+        (pool,) = pools.values()
+        if pool.count == 1 and pool.price_per_gpu_hour is None:
+            return of_pool(part, pool)
+    return part
 
 
 def _unpooled(raw: RawScenario, pool: PoolTable) -> RawScenario:

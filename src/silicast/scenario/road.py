@@ -38,25 +38,28 @@ _INFER = "silicast infer --model Llama-3.1-8B --device h100 --batch 8"
 _TRAIN = "silicast train --model Llama-3-8B --device h100 --gpus 8"
 
 TASKS: Mapping[str, Coming] = {
-    "workflow": Coming(
-        "workflows over pools", "each stage alone, and pools of one stage as task serving", _SERVE
-    ),
     "rag": Coming(
-        "retrieval with generation as one workflow",
-        "its generation, with the retrieved text as a prefix",
+        "a task of this name: retrieval with generation is a workflow",
+        "task workflow (docs/how-to/predict-a-workflow.md); its generation alone",
         f"{_SERVE} --input-len 4096",
     ),
-    "agents": Coming("loops of agents", "one turn of them", f"{_SERVE} --input-len 8192"),
+    "agents": Coming(
+        "a task of this name: agents with tools are a workflow",
+        "task workflow (docs/how-to/predict-a-workflow.md); one turn alone",
+        f"{_SERVE} --input-len 8192",
+    ),
     "rlhf": Coming(
-        "reinforcement learning from feedback", "its generation and its training apart", _TRAIN
+        "a task of this name: a step of reinforcement learning is a workflow",
+        "task workflow (docs/how-to/predict-a-workflow.md); its training alone",
+        _TRAIN,
     ),
     "diffusion": Coming(
-        "pipelines of diffusion as one scenario",
-        "one pass of a network of them",
+        "a task of this name: a pipeline of diffusion is a workflow",
+        "task workflow (docs/how-to/predict-a-workflow.md); one pass of a network",
         "silicast graph BERT-Large --device h100 --batch 8 --seq-len 512",
     ),
 }
-"""Task -> what is missing of it. Words beside the contract's are those that people ask for."""
+"""Word that people use for a task -> what to ask instead."""
 
 FIELDS: Mapping[str, Coming] = {
     "speculative": Coming(

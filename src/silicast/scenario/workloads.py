@@ -120,7 +120,9 @@ class ArrivalTable(Terse, frozen=True):
     request to the last. A constant rate is met exactly: the last request comes at requests /
     ``rate_per_s``, but with ``exact_rate = false`` gaps are as they were drawn. ``stages`` follow
     each other, each at a rate of its own, in place of ``rate_per_s`` and a number of requests. A
-    trace (``path`` or ``rows``) of another kind than ``trace`` gives the lengths only.
+    trace (``path`` or ``rows``) of another kind than ``trace`` gives the lengths only. ``trace``:
+    the one to read of a file of several. A path that begins with "data:" is within the folder
+    ``SILICAST_DATA``.
     """
 
     kind: Literal["closed", "poisson", "gamma", "constant", "trace"]
@@ -133,6 +135,7 @@ class ArrivalTable(Terse, frozen=True):
     exact_rate: bool | None = None
     stages: Annotated[list[RateStageTable], Meta(min_length=1, max_length=10_000)] | None = None
     path: Name | None = None
+    trace: Name | None = None
     rows: TraceRows | None = None
     bad_rows: Literal["refuse", "skip"] | None = None
 
@@ -297,34 +300,72 @@ class PlanWorkload(Terse, frozen=True):
     search: SearchTable = SearchTable()
 
 
+class LoopTable(Terse, frozen=True):
+    """Goes back to the stage ``back_to`` after its own, with a ``probability``; ``most`` turns at
+    most, the first one included.
+    """
+
+    back_to: Name
+    probability: Fraction = 1.0
+    most: Count | None = None
+
+
+class IndexTable(Terse, frozen=True):
+    """An index of vectors on a host: ``flat`` reads all of them, ``ivf`` those of ``probes`` of
+    ``lists`` cells, ``hnsw`` walks a graph of ``links`` a node with ``ef`` candidates.
+    """
+
+    kind: Literal["flat", "ivf", "hnsw"]
+    vectors: Annotated[int, Meta(ge=1, le=10**12)]
+    dimensions: Annotated[int, Meta(ge=1, le=65536)]
+    bytes_per_dimension: Annotated[float, Meta(gt=0, le=8)] = 4.0
+    lists: Count | None = None
+    probes: Count = 1
+    links: Count = 32
+    ef: Count = 64
+    threads: Count = 1
+
+
 class StageTable(Terse, frozen=True):
     """A stage of a workflow, run on a pool.
 
-    ``after`` names the stages it waits for; it runs with ``probability``, ``repeat`` times.
-    ``work`` says what it does: a model's pass over ``input_len`` and ``output_len`` tokens, or
-    something whose time is given (``duration_ms``), for what runs on no device.
+    ``after`` names the stages it waits for. It runs with ``probability``, ``repeat`` times one
+    after the other, ``batch`` x ``items`` times side by side; of stages with one ``branch``, one
+    runs. ``work`` says what it does: a model's pass over ``input_len`` and ``output_len`` tokens,
+    or something whose time is given (``duration_ms``), on ``servers`` (left out: as many as are
+    needed). ``max_batch``: of passes that run together. ``keeps_context``: each visit's prompt
+    begins with all before it. ``exits``: shares of tokens that leave a model at equal depths.
     """
 
     pool: Name | None = None
     after: list[Name] = msgspec.field(default_factory=list)
     work: Literal[
-        "prefill", "decode", "generate", "embed", "rerank", "encode_image", "denoise", "reward",
-        "train", "transfer", "fixed",
+        "prefill", "decode", "generate", "embed", "rerank", "encode_image", "denoise",
+        "decode_image", "reward", "train", "transfer", "retrieve", "tool_call", "fixed",
     ] = "fixed"  # fmt: skip
     input_len: Length | None = None
     output_len: Length | None = None
     batch: Batch | None = None
     items: Count = 1
+    max_batch: Batch | None = None
     resolution: Annotated[list[Count], Meta(min_length=2, max_length=2)] | None = None
-    duration_ms: NonNegative | None = None
+    duration_ms: NonNegative | DistributionTable | None = None
+    servers: Count | None = None
     repeat: Count = 1
     probability: Fraction = 1.0
+    branch: Name | None = None
+    loop: LoopTable | None = None
+    keeps_context: bool = False
     exits: Annotated[list[Fraction], Meta(min_length=1, max_length=1024)] | None = None
     training: TrainingWorkload | None = None
+    index: IndexTable | None = None
+    data_gb: NonNegative | None = None
 
 
 class WorkflowWorkload(Terse, frozen=True):
-    """A graph of stages over pools."""
+    """A graph of stages over pools. Without an arrival one client sends an item when the last one
+    has ended; ``requests`` left out = as for task serving.
+    """
 
     stages: Annotated[dict[str, StageTable], Meta(min_length=1, max_length=256)]
     arrival: ArrivalTable | None = None

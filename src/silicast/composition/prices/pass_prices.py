@@ -33,6 +33,9 @@ class PassPrices:
 
     Args:
         passes: the pass over a batch of so many items of so many tokens each.
+
+    Attributes:
+        known: (items, tokens) -> the pass over them, of those that were asked for.
     """
 
     asynchronous = False
@@ -40,7 +43,7 @@ class PassPrices:
 
     def __init__(self, passes: Callable[[int, int], ProgramPass]) -> None:
         self._passes = passes
-        self._known: dict[tuple[int, int], ProgramPass] = {}
+        self.known: dict[tuple[int, int], ProgramPass] = {}
         self._graph: Any = SimpleNamespace(stages=1)
 
     @property
@@ -49,9 +52,9 @@ class PassPrices:
 
     def program_pass(self, batch: int, tokens: int) -> ProgramPass:
         """The pass over a batch."""
-        program_pass = self._known.get((batch, tokens))
+        program_pass = self.known.get((batch, tokens))
         if program_pass is None:
-            program_pass = self._known[batch, tokens] = self._passes(batch, tokens)
+            program_pass = self.known[batch, tokens] = self._passes(batch, tokens)
         return program_pass
 
     def price(

@@ -172,7 +172,7 @@ def _link(scenario: Scenario, pools: tuple[ReplicaPool, ...]) -> tuple[KvLink | 
         return None, []
     name, stated = next(iter(scenario.links.items()), ("", PoolLinkTable()))
     cluster, assumed = decoding.deployment.machine.links, list[str]()
-    rate, latency_s, kind = _stated_kind(stated, cluster, f"links.{name}.kind")
+    rate, latency_s, kind = stated_kind(stated, cluster, f"links.{name}.kind")
     if kind == cluster.inter_node.name and _leaves_pod(cluster, pools):
         rate = min(rate, cluster.uplink.bandwidth_bytes_per_s) if cluster.uplink else rate
     if stated.bandwidth_gb_per_s is not None:
@@ -185,7 +185,17 @@ def _link(scenario: Scenario, pools: tuple[ReplicaPool, ...]) -> tuple[KvLink | 
     return KvLink(rate, round(latency_s * 1e9), block), assumed
 
 
-def _stated_kind(link: PoolLinkTable, cluster: Cluster, field: str) -> tuple[float, float, str]:
+def link_rate(link: PoolLinkTable, cluster: Cluster, field: str) -> tuple[float, float, str]:
+    """Bandwidth a device, latency and name of a link as it is stated, else of its kind; raises as
+    :func:`stated_kind`.
+    """
+    rate, latency_s, kind = stated_kind(link, cluster, f"{field}.kind")
+    if link.bandwidth_gb_per_s is not None:
+        rate = link.bandwidth_gb_per_s * 1e9
+    return rate, latency_s if link.latency_us is None else link.latency_us * 1e-6, kind
+
+
+def stated_kind(link: PoolLinkTable, cluster: Cluster, field: str) -> tuple[float, float, str]:
     """Bandwidth a device, latency and name of the link that a kind names.
 
     Raises:

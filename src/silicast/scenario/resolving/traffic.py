@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -155,12 +156,36 @@ def _trace(w: ServingWorkload, folder: Path, field: str) -> Traffic | None:
     length = (w.prefix.length if w.prefix is not None else None) or 0
     rule = TraceRule(first=w.requests, skip=a.bad_rows == "skip", prefix_tokens=length)
     if a.path is not None:
-        return read_trace(folder / a.path, rule, timed=timed)
+        path = trace_path(a.path, folder, f"{field}.path")
+        return read_trace(path, rule, timed=timed, named=a.trace or "")
     if a.rows is None:
         return None
     columns = TraceFields.among(TraceRow.__struct_fields__, timed=timed)
     rule = replace(rule, place=lambda row, column: f"{field}.rows[{row}].{column}")
     return read_rows(inline_rows(list(_plain(a.rows))), columns, rule)
+
+
+DATA = "data:"
+"""Begins a path within the folder of measured tables, which are not shipped."""
+
+
+def trace_path(text: str, folder: Path, field: str) -> Path:
+    """Where a trace is: relative to ``folder``, or, behind "data:", to ``SILICAST_DATA``.
+
+    Raises:
+        SilicastError: kind "io": that is not set.
+    """
+    if not text.startswith(DATA):
+        return folder / text
+    tables = os.environ.get("SILICAST_DATA")
+    if not tables:
+        raise SilicastError(
+            f"{text} is in the folder of measured tables, which is not known",
+            kind="io",
+            field=field,
+            hint="set SILICAST_DATA to that folder, or give the path of a trace",
+        )
+    return Path(tables) / text.removeprefix(DATA)
 
 
 def _plain(rows: list[TraceRow | tuple[float, int, int]]) -> Iterator[tuple[Any, ...]]:

@@ -130,26 +130,33 @@ class Colocation:
 
     def run(self) -> list[Records]:
         """Runs until every request of every tenant is answered."""
-        simulations = [each.simulation for each in self.tenants]
-        times = [each.next_ns for each in simulations]
-        while True:
-            now = min(time if time >= 0 else NEVER for time in times)
-            if now == NEVER:
-                return [each.close() for each in simulations]
-            index = times.index(now)
-            simulations[index].advance()
-            times[index] = simulations[index].next_ns
-            for device in self._devices:
-                if device[index].looked_at(now):
-                    for other in self._share(device, now):
-                        times[other] = simulations[other].next_ns
+        while self.next_ns >= 0:
+            self.advance()
+        return [each.simulation.close() for each in self.tenants]
 
-    def _share(self, device: Sequence[WorkProgress], now_ns: int) -> list[int]:
-        """The rates on a device change; returns the tenants whose steps end at other times."""
+    @property
+    def next_ns(self) -> int:
+        """Time of the next event of all tenants; -1 = there is none."""
+        now = min(self._times())
+        return now if now < NEVER else -1
+
+    def advance(self) -> None:
+        """Takes the next event; of several at one time, that of the first tenant."""
+        times = self._times()
+        now = min(times)
+        index = times.index(now)
+        self.tenants[index].simulation.advance()
+        for device in self._devices:
+            if device[index].looked_at(now):
+                self._share(device, now)
+
+    def _times(self) -> list[int]:
+        times = (each.simulation.next_ns for each in self.tenants)
+        return [time if time >= 0 else NEVER for time in times]
+
+    def _share(self, device: Sequence[WorkProgress], now_ns: int) -> None:
+        """The rates on a device change, and the steps there end at other times."""
         result = rates(self.law, [each.load for each in device])
-        moved = []
-        for index, (each, rate) in enumerate(zip(device, result, strict=True)):
+        for each, rate in zip(device, result, strict=True):
             if each.at_rate(rate, now_ns):
                 each.tenant.simulation.reschedule(each.replica)
-                moved.append(index)
-        return moved

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silicast.composition.prices.paced import StepPricing
 from silicast.composition.prices.stepper import Stepper
@@ -90,6 +91,10 @@ class Simulation:
         specs: one a replica; where some only decode, the others' caches move to them.
         router: class of what chooses a replica; ``seed``: of its choices.
         link: between replicas of different roles.
+        held: whether each request is sent only once :meth:`release` says so; None = none is.
+
+    Attributes:
+        done: called with a request and the time in ns when its client has its last token.
 
     Raises:
         SilicastError: a request can never run.
@@ -102,8 +107,10 @@ class Simulation:
         router: type[Router] = RoundRobin,
         seed: int = 0,
         link: KvLink | None = None,
+        held: NDArray[np.bool_] | None = None,
     ) -> None:
         self.requests = requests
+        self.done: Callable[[int, int], None] | None = None
         self.sequences = SimulatedRequests(
             requests.input_tokens, requests.output_tokens, requests.content
         )
@@ -117,7 +124,8 @@ class Simulation:
         self._sends_ns, self._takes_ns = [0] * len(specs), [0] * len(specs)
         self._moving: dict[int, tuple[Replica, Replica]] = {}
         self._events: list[tuple[int, int, int]] = []
-        self._order = np.argsort(requests.arrival_ns, kind="stable").tolist()
+        order = np.argsort(requests.arrival_ns, kind="stable")
+        self._order = (order if held is None else order[~held[order]]).tolist()
         self._next = 0
         self._ended = (-1, -1)
         self._in_flight = 0
@@ -153,6 +161,10 @@ class Simulation:
         """Time of the next event; -1 = there is none."""
         self._open()
         return self._events[0][0] if self._events else -1
+
+    def release(self, request: int, now_ns: int) -> None:
+        """A request that was held is sent now."""
+        heapq.heappush(self._events, (now_ns, _SEND, request))
 
     def advance(self) -> None:
         """Takes the next event."""
@@ -283,6 +295,8 @@ class Simulation:
 
     def _answered(self, request: int, now_ns: int) -> None:
         self._in_flight -= 1
+        if self.done is not None:
+            self.done(request, now_ns)
         for later in self._later.get(request, ()):
             time_ns = now_ns + int(self.requests.pause_ns[later])
             time_ns = max(time_ns, int(self.requests.arrival_ns[later]))

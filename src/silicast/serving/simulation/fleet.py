@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from silicast.composition.passes.deployment import Deployment
 from silicast.serving.simulation.event_loop import KvLink, ReplicaSpec, Simulation
 from silicast.serving.simulation.routers import RoundRobin, Router
@@ -95,14 +98,19 @@ class Fleet:
         return list(range(first, first + pool.count))
 
     def simulation(
-        self, requests: Requests, specs: Sequence[ReplicaSpec] | None = None
+        self,
+        requests: Requests,
+        specs: Sequence[ReplicaSpec] | None = None,
+        held: NDArray[np.bool_] | None = None,
     ) -> Simulation:
         """Requests on the fleet, not yet run.
 
         Args:
             specs: of each replica in place of the fleet's own.
+            held: see :class:`~silicast.serving.simulation.event_loop.Simulation`.
         """
-        return Simulation(requests, specs or self.specs, self.router, self.seed, self.link)
+        specs = specs or self.specs
+        return Simulation(requests, specs, self.router, self.seed, self.link, held)
 
     def serve(self, requests: Requests, specs: Sequence[ReplicaSpec] | None = None) -> Records:
         """What is observed when the fleet serves requests."""

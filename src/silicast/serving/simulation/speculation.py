@@ -15,13 +15,8 @@ from operator import mul
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from silicast.core.numerics import F64, I64
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIXES = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
-_SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
+from silicast.core.numerics import I64, mixed_bits, uniform_of
 
 
 @final
@@ -55,31 +50,14 @@ class Acceptance:
         Args:
             requests: their numbers; ``made``: tokens that each has.
         """
-        start = _mixed(np.full(len(requests), self.seed, dtype=np.int64).view(np.uint64))
-        state = _mixed(_mixed(start ^ requests.view(np.uint64)) ^ made.view(np.uint64))
+        start = mixed_bits(np.full(len(requests), self.seed, dtype=np.int64).view(np.uint64))
+        state = mixed_bits(mixed_bits(start ^ requests.view(np.uint64)) ^ made.view(np.uint64))
         remaining, tokens = (
             np.ones(len(requests), dtype=bool),
             np.ones(len(requests), dtype=np.int64),
         )
         for rate in self.rates:
-            state = _mixed(state)
-            remaining &= _uniform(state) < rate
+            state = mixed_bits(state)
+            remaining &= uniform_of(state) < rate
             tokens += remaining
         return tokens
-
-
-def _mixed(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Integers whose bits look independent of each other and of those of ``state`` (SplitMix64,
-    Steele, Lea and Flood 2014).
-    """
-    value = state + _GOLDEN
-    for shift, factor in zip(_SHIFTS, _MIXES, strict=False):
-        value = (value ^ (value >> shift)) * factor
-    mixed: NDArray[np.uint64] = value ^ (value >> _SHIFTS[2])
-    return mixed
-
-
-def _uniform(state: NDArray[np.uint64]) -> F64:
-    """From 0, to below 1."""
-    uniform: F64 = (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    return uniform

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from silicast.composition.power.clock import PowerDraw, drawn, power_w
+from silicast.composition.power.clock import drawn, power_w
 from silicast.composition.power.energy import is_modelled, limit_w
 from silicast.composition.step.step import step_model
 from silicast.core.numerics import I64
@@ -27,14 +27,12 @@ def power(records: Records, fleet: Fleet) -> dict[str, tuple[float, float, float
     """
     if not all(is_modelled(pool.deployment.machine) for pool in fleet.pools):
         return {}
-    seconds, table, first = span_s(records), records.steps(), 0
+    seconds = span_s(records)
     whole_w, whole_j = 0.0, 0.0
-    for pool in fleet.pools:
-        current = (table[:, 0] >= first) & (table[:, 0] < first + pool.count)
-        each = _drawn(table[current], pool, seconds)
+    for pool, kernels_j in zip(fleet.pools, kernels_j_of(records, fleet), strict=True):
+        each = drawn(pool.deployment.machine, seconds, kernels_j)
         whole_w += each.power_w * pool.gpus
         whole_j += each.energy_j * pool.gpus
-        first += pool.count
     rows = records.finished
     machines = [(pool.deployment.machine, pool.gpus) for pool in fleet.pools]
     limit_j = seconds * sum(limit_w(m) * gpus for m, gpus in machines)
@@ -54,7 +52,17 @@ def power(records: Records, fleet: Fleet) -> dict[str, tuple[float, float, float
     }
 
 
-def _drawn(table: I64, pool: ReplicaPool, seconds: float) -> PowerDraw:
+def kernels_j_of(records: Records, fleet: Fleet) -> list[float]:
+    """Joules that kernels of one device of each pool take beyond what it draws while it waits."""
+    table, first, joules = records.steps(), 0, []
+    for pool in fleet.pools:
+        current = (table[:, 0] >= first) & (table[:, 0] < first + pool.count)
+        joules.append(_kernels_j(table[current], pool))
+        first += pool.count
+    return joules
+
+
+def _kernels_j(table: I64, pool: ReplicaPool) -> float:
     """Of one device of a pool, from the steps of the pool."""
     model, kernels_j = step_model(pool.deployment), 0.0
     for kind in KINDS:
@@ -62,8 +70,7 @@ def _drawn(table: I64, pool: ReplicaPool, seconds: float) -> PowerDraw:
             each = model.kernels_j(breakdown_of(model, mix).times)
             kernels_j += float((each * mix.weights).sum())
     # joules are of one device of every stage, of all replicas
-    shares = pool.deployment.plan.pp * pool.count
-    return drawn(pool.deployment.machine, seconds, kernels_j / shares)
+    return kernels_j / (pool.deployment.plan.pp * pool.count)
 
 
 def log_sd(pools: Sequence[ReplicaPool], waiting_share: float) -> float:

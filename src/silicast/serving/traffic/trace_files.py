@@ -14,11 +14,17 @@ from silicast.formats.tables import listed, open_table
 from silicast.serving.traffic.trace_rows import TraceFields, TraceRule, read_rows
 from silicast.serving.traffic.traffic import Traffic
 
+TRACE = "trace"
+"""Column that names the trace of a row, in a file of several."""
 
-def read_trace(path: Path, rule: TraceRule | None = None, *, timed: bool = True) -> Traffic:
+
+def read_trace(
+    path: Path, rule: TraceRule | None = None, *, timed: bool = True, named: str = ""
+) -> Traffic:
     """The requests of a trace file.
 
     Args:
+        named: the trace to read, of a file with a column ``trace``; "" = all rows.
         rule: how many rows, and what becomes of bad ones; its ``file`` is set to ``path``.
         timed: times are read; without them all requests come at time 0.
 
@@ -37,7 +43,13 @@ def read_trace(path: Path, rule: TraceRule | None = None, *, timed: bool = True)
             (name.strip().casefold() for name in table.columns), timed=timed
         )
         current = {name.strip().casefold(): name for name in table.columns}
-        rows = table.rows([current.get(name, name) for name in columns.names])
+        names = columns.names
+        if named and TRACE not in current:
+            raise SilicastError(f"no column {TRACE}: all rows are of one trace", field=TRACE)
+        rows = table.rows([current.get(name, name) for name in (*names, TRACE)])
+        if named:
+            rows = ((number, row) for number, row in rows if row and row[len(names)] == named)
+        rows = ((number, row and row[: len(names)]) for number, row in rows)
         if kind == ".csv":  # the fourth column is a list of blocks, as JSON in a cell
             rows = ((number, row and (*row[:3], listed(row[3]), *row[4:])) for number, row in rows)
         return read_rows(rows, columns, rule)

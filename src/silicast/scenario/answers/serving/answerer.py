@@ -18,7 +18,9 @@ from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.watch import ProgressWatch
 from silicast.scenario.workloads import ServingWorkload
 from silicast.serving.capacity.capacity import ALONE, enough_requests
+from silicast.serving.simulation.fleet import Fleet
 from silicast.serving.simulation.launch import Expected
+from silicast.serving.traffic.requests import Requests
 
 if TYPE_CHECKING:
     from silicast.composition.timeline.trace_events import PredictedTimeline
@@ -66,9 +68,18 @@ class PreparedServing:
     def __init__(self, served: Served, warnings: list[str]) -> None:
         self.served, self._warnings = served, warnings
 
-    def answer(self, *, only_bounds: bool = False) -> Answer:
+    def on(self, fleet: Fleet) -> PreparedServing:
+        """The same requests on another fleet."""
+        return PreparedServing(Served(fleet, self.served.requests, self.served.slo), self._warnings)
+
+    def answer(self, *, only_bounds: bool = False, simulated: Simulated | None = None) -> Answer:
+        """What its simulation means.
+
+        Args:
+            simulated: the same requests, where something else has simulated them.
+        """
         served = self.served
-        simulated = Simulated(served.fleet, served.simulate)
+        simulated = simulated or Simulated(served.fleet, served.simulate)
         reply = simulated.answer(served.metrics_of, self._warnings)
         if only_bounds:
             return bounds_alone(reply)
@@ -110,6 +121,29 @@ def prepared(scenario: Scenario, count: int | None = None) -> PreparedServing:
     remarks += served.launch_remarks()
     remarks += [*_unshared(work, served), *_unrouted(scenario.raw.router or "", served)]
     return PreparedServing(served, remarks)
+
+
+def prepared_for(
+    scenario: Scenario, requests: Requests, clients: int, fleet: Fleet | None = None
+) -> PreparedServing:
+    """Stated requests, and the replicas of a scenario.
+
+    Args:
+        clients: whose requests are under way at once; 0 = they come at any time.
+        fleet: in place of the scenario's.
+
+    Raises:
+        SilicastError: it cannot be simulated.
+    """
+    longest = int(requests.input_tokens.max())
+    total = int((requests.input_tokens + requests.output_tokens).max())
+    warnings = list[str]()
+    if fleet is None:
+        fleet, warnings = fleet_of(scenario, Expected(longest, clients, total))
+    served = Served(fleet, requests)
+    _check_generates(served)
+    remarks = [*warnings, *_too_long(served), *_of_passes(served), *served.launch_remarks()]
+    return PreparedServing(served, [*remarks, *_unrouted(scenario.raw.router or "", served)])
 
 
 def _check_generates(served: Served) -> None:

@@ -81,7 +81,7 @@ def _links(
     )
 
 
-_TRACE = ("path", "rows", "bad_rows")
+_TRACE = ("path", "trace", "rows", "bad_rows")
 _STAGED = ("stages", "burst", "concurrency")
 _RATE = ("rate_per_s", "ramp_to_per_s", "ramp", "exact_rate", *_STAGED, *_TRACE)
 _ARRIVAL: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -120,6 +120,7 @@ def check_arrival(w: ArrivalTable, field: str) -> None:
     require(
         traced == 1 or w.bad_rows is None, "goes with a trace: path or rows", f"{field}.bad_rows"
     )
+    require(w.path is not None or w.trace is None, "goes with a path", f"{field}.trace")
     for name in ("ramp", "exact_rate"):
         require(
             not getattr(w, name) or (w.ramp_to_per_s is None) == (name == "exact_rate"),

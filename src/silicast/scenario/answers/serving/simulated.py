@@ -225,7 +225,7 @@ class Simulated:
     def why(self) -> dict[str, Any]:
         """Where the replicas' time goes: kinds of steps and their parts, and idle time."""
         tree = why_tree(self.part())
-        tree["tiers"] = self._tiers()
+        tree["tiers"] = {tier: round(share, 6) for tier, share in self.tier_shares().items()}
         tree["uncertainty"] = uncertainty_of(self._named())
         tree["seed_spread"] = {n: round(v, 6) for n, v in seed_spread(self.records).items()}
         device = self._fleet.entry.deployment.device
@@ -262,14 +262,14 @@ class Simulated:
             parts.append(Part(IDLE, idle))
         return Part.group("serving", parts)
 
-    def _tiers(self) -> dict[str, float]:
+    def tier_shares(self) -> dict[str, float]:
         """Share of the kernels' time by tier."""
         seconds: dict[str, float] = {}
         for each in self._breakdowns.values():
             for tier, value in each.tier_seconds().items():
                 seconds[tier] = seconds.get(tier, 0.0) + value
         whole = sum(seconds.values())
-        return {tier: round(value / whole, 6) for tier, value in seconds.items()} if whole else {}
+        return {tier: value / whole for tier, value in seconds.items()} if whole else {}
 
     def _named(self) -> Mapping[str, Prediction]:
         """Kinds of steps, for what makes them uncertain."""

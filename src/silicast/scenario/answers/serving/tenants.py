@@ -110,9 +110,39 @@ def shared_of(scenario: Scenario, expected: Expected) -> tuple[SharedDevices, li
         SilicastError: pools that cannot share devices, shares that do not add up, a model that
             does not fit into its share.
     """
+    refuse_unmodelled(scenario, "speculative", "lora", "links")
+    pools, division = division_of(scenario)
+    neighbours = tuple(
+        neighbour_of(name, pool, expected, *part)
+        for (name, pool), part in zip(pools.items(), division.parts, strict=True)
+    )
+    shared = SharedDevices(division.mode, neighbours, division.law, division.log_sd)
+    return shared, division.remarks
+
+
+@final
+@dataclass(frozen=True)
+class DeviceDivision:
+    """How pools share a device.
+
+    Attributes:
+        parts: of each pool, the device that it runs on and its share of the memory.
+        law, log_sd: see :class:`SharedDevices`; remarks: what was assumed.
+    """
+
+    mode: str
+    parts: list[tuple[Device, float]]
+    law: Law | None
+    log_sd: float
+    remarks: list[str]
+
+
+def division_of(scenario: Scenario) -> tuple[Mapping[str, Deployed], DeviceDivision]:
+    """The pools of a scenario with ``colocation``, and how they share their devices; raises as
+    :func:`shared_of`.
+    """
     table = scenario.raw.colocation
     assert table is not None
-    refuse_unmodelled(scenario, "speculative", "lora", "links")
     bare = msgspec.structs.replace(
         scenario, raw=msgspec.structs.replace(scenario.raw, colocation=None)
     )
@@ -157,16 +187,13 @@ def shared_of(scenario: Scenario, expected: Expected) -> tuple[SharedDevices, li
                 "colocation.shares: turns of unequal length, which a scheduler above the driver "
                 "must give: the driver's own are equal"
             )
-    result = tuple(
-        _neighbour(name, pool, expected, *part)
-        for (name, pool), part in zip(pools.items(), parts, strict=True)
-    )
-    return SharedDevices(table.mode, result, law, log_sd), remarks
+    return pools, DeviceDivision(table.mode, parts, law, log_sd, remarks)
 
 
-def _neighbour(
+def neighbour_of(
     name: str, pool: Deployed, expected: Expected, part: Device, memory_share: float
 ) -> Neighbour:
+    """A pool that serves on its part of a device."""
     deployment = pool.deployment
     beside = deployment
     if part is not deployment.device:

@@ -1,1 +1,0 @@
-"""Tasks that no model answers yet."""

@@ -1,0 +1,1 @@
+"""Task ``workflow``: stages over pools."""

@@ -1,0 +1,431 @@
+"""A workflow's scenario as a graph, its jobs, and the pools that they run on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, final
+
+import msgspec
+import numpy as np
+
+from silicast.composition.prices.exit_prices import ExitPrices
+from silicast.composition.prices.step_prices import step_prices
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64, I64
+from silicast.scenario.answers.serving.answerer import PreparedServing, prepared_for
+from silicast.scenario.answers.serving.tenants import DeviceDivision, division_of, neighbour_of
+from silicast.scenario.answers.workflow.pools import GeneratingPool, PassPool, StagePool, TimedPool
+from silicast.scenario.answers.workflow.stage_work import (
+    EngineRequests,
+    NetworkPasses,
+    StageContext,
+    TimedJobs,
+    Work,
+    work_of,
+)
+from silicast.scenario.decode import Scenario, part_of
+from silicast.scenario.resolving.fleets import link_rate
+from silicast.scenario.resolving.traffic import OPEN_REQUESTS, REQUESTS_PER_CLIENT, traffic_of
+from silicast.scenario.workloads import ArrivalTable, ServingWorkload, StageTable, WorkflowWorkload
+from silicast.serving.simulation.drafting import layers_of
+from silicast.serving.simulation.fleet import Fleet
+from silicast.serving.simulation.launch import Expected
+from silicast.serving.traffic.requests import Content, Requests
+from silicast.workflow.jobs import WorkflowJobs, expanded
+from silicast.workflow.stages import StageLoop, WorkflowGraph, WorkflowStage
+from silicast.workload.networks.vector_index import workflow_constants
+
+_TIMES = 102
+"""Purpose of the random numbers of stated times."""
+ONE_CLIENT = ArrivalTable("closed", 1)
+
+
+@final
+@dataclass(frozen=True)
+class BuiltWorkflow:
+    """A workflow, ready to be run at any pace.
+
+    Attributes:
+        works: of each stage of the graph, in its order.
+        pools: what the stages run on; division: how they share devices, None = they do not.
+        known: jobs that their pool starts by itself when their item arrives.
+        answering: places of stages whose tokens the client sees.
+    """
+
+    graph: WorkflowGraph
+    works: tuple[Work, ...]
+    jobs: WorkflowJobs
+    pools: tuple[StagePool, ...]
+    arrival_ns: I64
+    concurrency: int
+    known: frozenset[int]
+    division: DeviceDivision | None
+    answering: tuple[int, ...]
+    warnings: tuple[str, ...]
+
+
+def built(scenario: Scenario) -> BuiltWorkflow:
+    """The workflow of a scenario.
+
+    Raises:
+        SilicastError: something is missing, contradicts itself or is not modelled.
+    """
+    return _Builder(scenario).workflow()
+
+
+@final
+class _Builder:
+    """Puts a workflow together."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        work = scenario.workload
+        assert isinstance(work, WorkflowWorkload)
+        self._scenario, self._work, self._seed = scenario, work, scenario.raw.seed or 0
+        self._arrival = work.arrival or ONE_CLIENT
+        self._warnings: list[str] = []
+        self._works = {
+            name: work_of(StageContext(scenario, name, table))
+            for name, table in work.stages.items()
+        }
+        self._tables = dict(work.stages)
+        self._over_links()
+        self._merged = {
+            each.prefill: name
+            for name, each in self._works.items()
+            if isinstance(each, EngineRequests) and each.prefill
+        }
+        self._names = [name for name in self._tables if name not in self._merged]
+        self._graph = self._graph_of()
+        count = work.requests or REQUESTS_PER_CLIENT * (self._arrival.concurrency or 0)
+        items = ServingWorkload(
+            self._arrival, *_no_lengths(self._arrival), requests=count or work.requests
+        )
+        traffic = traffic_of(items, self._seed, scenario.folder, count=count or OPEN_REQUESTS)
+        self._items, self._warnings = traffic.requests, [*traffic.remarks]
+        self._jobs = expanded(self._graph, len(self._items), self._seed)
+        self._division: DeviceDivision | None = None
+        self._parts: Mapping[str, Any] = {}
+        if scenario.raw.colocation is not None:
+            plain = {
+                name: msgspec.structs.replace(table, role="")
+                for name, table in scenario.pools.items()
+            }
+            deployed, self._division = division_of(msgspec.structs.replace(scenario, pools=plain))
+            pairs = zip(deployed.values(), self._division.parts, strict=True)
+            self._parts = dict(zip(deployed, pairs, strict=True))
+            self._warnings += self._division.remarks
+
+    def workflow(self) -> BuiltWorkflow:
+        by_pool: dict[str, list[int]] = {}
+        for number, name in enumerate(self._names):
+            by_pool.setdefault(self._home(name), []).append(number)
+        pools = [self._pool(home, stages) for home, stages in by_pool.items()]
+        known = frozenset(
+            job
+            for pool in pools
+            if isinstance(pool, GeneratingPool)
+            for job in pool.jobs[~pool.held].tolist()
+        )
+        answering = tuple(
+            number
+            for number, name in enumerate(self._names)
+            if isinstance(each := self._works[name], EngineRequests) and each.answers
+        )
+        warnings = [*self._warnings, *(text for pool in pools for text in pool.warnings)]
+        return BuiltWorkflow(
+            self._graph,
+            tuple(self._works[name] for name in self._names),
+            self._jobs,
+            tuple(pools),
+            self._items.arrival_ns,
+            self._arrival.concurrency or 0,
+            known,
+            self._division,
+            answering,
+            tuple(dict.fromkeys(warnings)),
+        )
+
+    def _graph_of(self) -> WorkflowGraph:
+        """The graph; prompts of a stage of decoding are part of that."""
+        stages = []
+        for name in self._names:
+            table, work = self._tables[name], self._works[name]
+            after = list(table.after)
+            if isinstance(work, EngineRequests) and work.prefill:
+                after = list(self._tables[work.prefill].after)
+            loop = None
+            if table.loop is not None:
+                back = self._merged.get(table.loop.back_to, table.loop.back_to)
+                loop = StageLoop(back, table.loop.probability, table.loop.most or 0)
+            stages.append(
+                WorkflowStage(
+                    name,
+                    tuple(dict.fromkeys(self._merged.get(each, each) for each in after)),
+                    (table.batch or 1)
+                    * (work.copies if isinstance(work, NetworkPasses) else table.items),
+                    table.repeat,
+                    table.probability,
+                    table.branch or "",
+                    loop,
+                )
+            )
+        try:
+            return WorkflowGraph(tuple(stages))
+        except SilicastError as error:
+            raise error.at("workload") from None
+
+    def _over_links(self) -> None:
+        """Puts a stage of its own between stages whose pools a link joins: what the one makes moves
+        to the other, one job after the other.
+        """
+        known = workflow_constants().links
+        for name, link in self._scenario.links.items():
+            if link.source is None or link.target is None:
+                continue
+            joined = [
+                (one, other)
+                for other, table in self._tables.items()
+                for one in table.after
+                if table.pool == link.target and self._tables[one].pool == link.source
+            ]
+            for one, other in joined:
+                work = self._works[one]
+                if not isinstance(work, NetworkPasses) or not work.result_bytes:
+                    continue
+                rate, latency_s, kind = link_rate(link, work.machine.links, f"links.{name}")
+                seconds = work.result_bytes / rate + latency_s
+                stage, table = f"{one}_to_{other}", self._tables[other]
+                remark = f"{stage}: {work.result_bytes / 1e6:.3g} MB a job over {kind}"
+                self._works[stage] = TimedJobs(
+                    partial(_alike, seconds), 1, "analytic", known.log_sd, warnings=(remark,)
+                )
+                after = [stage if each == one else each for each in table.after]
+                self._tables[other] = msgspec.structs.replace(table, after=after)
+                self._tables[stage] = StageTable(
+                    after=[one], work="transfer", batch=self._tables[one].batch
+                )
+
+    def _home(self, name: str) -> str:
+        """What a stage runs on; a stage on no pool is a place of its own."""
+        work, table = self._works[name], self._tables[name]
+        if isinstance(work, TimedJobs):
+            return f"stage {name}"
+        if isinstance(work, EngineRequests) and work.prefill:
+            return str(self._tables[work.prefill].pool or table.pool)
+        return str(table.pool)
+
+    def _pool(self, home: str, stages: list[int]) -> StagePool:
+        jobs = self._jobs.of_stages(stages)
+        works = [self._works[self._names[number]] for number in stages]
+        if isinstance(works[0], TimedJobs):
+            name = self._names[stages[0]]
+            random = np.random.Generator(
+                np.random.PCG64(np.random.SeedSequence((self._seed, _TIMES, stages[0])))
+            )
+            return TimedPool(name, stages[0], jobs, works[0], random)
+        if all(isinstance(each, NetworkPasses) for each in works):
+            return self._passing(home, stages, jobs)
+        if all(isinstance(each, EngineRequests) for each in works):
+            return self._generating(home, stages, jobs)
+        raise SilicastError(
+            "stages that generate and stages of passes share a pool",
+            kind="not_yet",
+            field=f"pools.{home}",
+            hint="a pool for each, with colocation where they share devices",
+        )
+
+    def _passing(self, home: str, stages: list[int], jobs: I64) -> PassPool:
+        works: dict[int, NetworkPasses] = {}
+        for number in stages:
+            each = self._works[self._names[number]]
+            assert isinstance(each, NetworkPasses)
+            works[number] = each
+        table = self._scenario.pools[home]
+        arrival = self._items.arrival_ns[self._jobs.item[jobs]]
+        pool = PassPool(home, works, jobs, self._jobs.stage[jobs], arrival, table.count)
+        pool.price_per_gpu_hour = self._price(home)
+        if self._division is not None:
+            if pool.deployment is None:
+                raise SilicastError(
+                    "networks beside models of the catalog on one device",
+                    kind="not_yet",
+                    field=f"pools.{home}",
+                    hint="a device of their own",
+                )
+            pool.cores = self._cores(home)
+            pool.further_log_sd = self._division.log_sd
+        return pool
+
+    def _generating(self, home: str, stages: list[int], jobs: I64) -> GeneratingPool:
+        requests, held = self._requests(stages, jobs)
+        works = [self._works[self._names[number]] for number in stages]
+        assert all(isinstance(each, EngineRequests) for each in works)
+        tables = {home: self._scenario.pools[home]}
+        for each in works:
+            assert isinstance(each, EngineRequests)
+            if each.decode_pool:
+                tables[each.decode_pool] = self._scenario.pools[each.decode_pool]
+        if len(tables) == 1:
+            tables[home] = msgspec.structs.replace(tables[home], role="")
+        else:
+            tables = {
+                name: msgspec.structs.replace(t, role="prefill" if name == home else "decode")
+                for name, t in tables.items()
+            }
+        part = part_of(self._scenario, tables, "serving", None)
+        links = {
+            name: link
+            for name, link in self._scenario.links.items()
+            if len(tables) > 1 and link.target in (None, *tables)
+        }
+        part = msgspec.structs.replace(part, links=links)
+        clients = requests.concurrency or (self._arrival.concurrency or 0) * max(
+            self._graph.stages[number].copies for number in stages
+        )
+        try:
+            prepared = self._prepared(home, part, requests, clients)
+        except SilicastError as error:
+            raise error.at(f"pools.{home}") if error.field == "engine" else error from None
+        exits = {each.exits for each in works if isinstance(each, EngineRequests) and each.exits}
+        if exits:
+            prepared = self._with_exits(home, prepared, exits)
+        pool = GeneratingPool(home, tuple(stages), jobs, prepared, held)
+        if self._division is not None:
+            pool.cores = self._cores(home)
+            pool.further = {"co-location": self._division.log_sd}
+        return pool
+
+    def _prepared(
+        self, home: str, part: Scenario, requests: Requests, clients: int
+    ) -> PreparedServing:
+        if self._division is None:
+            return prepared_for(part, requests, clients)
+        deployed, portion = self._parts[home]
+        longest = int(requests.input_tokens.max())
+        total = int((requests.input_tokens + requests.output_tokens).max())
+        expected = Expected(longest, clients, total)
+        fleet = neighbour_of(home, deployed, expected, *portion).fleet
+        return prepared_for(part, requests, clients, fleet)
+
+    def _with_exits(
+        self, home: str, prepared: PreparedServing, exits: set[tuple[float, ...]]
+    ) -> PreparedServing:
+        """The pool's replicas with a model that tokens leave early."""
+        if len(exits) > 1:
+            raise SilicastError(
+                "stages with different exits on one pool", kind="not_yet", field=f"pools.{home}"
+            )
+        (shares,) = exits
+        served = prepared.served
+        pools = []
+        for pool in served.fleet.pools:
+            model, count = pool.deployment.model, len(shares)
+            if model.layers % count or len(set(model.mixers)) > 1 or model.moe is not None:
+                raise SilicastError(
+                    f"{count} exits of {model.name}, which has {model.layers} layers",
+                    kind="not_yet",
+                    field="workload.stages",
+                    hint="exits at equal depths of a model whose layers are alike",
+                )
+            depths = [
+                step_prices(
+                    replace(
+                        pool.deployment,
+                        model=layers_of(model, model.layers * (number + 1) // count),
+                    )
+                )
+                for number in range(count - 1)
+            ]
+            prices = ExitPrices([*depths, pool.spec.prices], shares, self._seed)
+            pools.append(replace(pool, spec=replace(pool.spec, prices=prices)))
+        fleet: Fleet = replace(served.fleet, pools=tuple(pools))
+        self._warnings.append(
+            f"{home}: no model with exits was measured; a test at an exit is taken as a product "
+            "with the head, and keys and values of skipped layers as free"
+        )
+        return prepared.on(fleet)
+
+    def _cores(self, home: str) -> float:
+        deployed, (device, _) = self._parts[home]
+        return float(device.cores / deployed.deployment.device.cores)
+
+    def _price(self, home: str) -> float | None:
+        table, cluster = self._scenario.pools[home], self._scenario.raw.cluster
+        if table.price_per_gpu_hour is not None:
+            return table.price_per_gpu_hour
+        return cluster.price_per_gpu_hour if cluster is not None else None
+
+    def _requests(
+        self, stages: Sequence[int], jobs: I64
+    ) -> tuple[Requests, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+        """The requests of a pool's jobs, and which of them wait for other stages."""
+        arrival = self._items.arrival_ns[self._jobs.item[jobs]]
+        inputs, outputs = np.ones(len(jobs), dtype=np.int64), np.ones(len(jobs), dtype=np.int64)
+        content: Content | None = None
+        for number in stages:
+            rows = np.flatnonzero(self._jobs.stage[jobs] == number)
+            if not len(rows):
+                continue
+            made = self._lengths(number, len(rows))
+            inputs[rows], outputs[rows] = made.input_tokens, made.output_tokens
+            if len(stages) == 1:
+                content = made.content
+        if any(self._tables[self._names[number]].keeps_context for number in stages):
+            inputs, content = self._grown(stages, jobs, inputs, outputs)
+        waits = np.array([self._jobs.waits[job] for job in jobs.tolist()])
+        closed = bool(self._arrival.concurrency)
+        held = (waits > 0) | closed
+        alone = len(self._graph.stages) == 1 and self._graph.stages[0].copies == 1
+        limit = (self._arrival.concurrency or 0) if alone else 0
+        return Requests.from_arrays(arrival, inputs, outputs, limit, content), held
+
+    def _lengths(self, number: int, count: int) -> Requests:
+        work = self._works[self._names[number]]
+        assert isinstance(work, EngineRequests)
+        arrival = self._arrival
+        if count != len(self._items) or (work.input_len and work.output_len):
+            arrival = ONE_CLIENT
+        for name, stated in (("input_len", work.input_len), ("output_len", work.output_len)):
+            if stated is None and arrival is ONE_CLIENT:
+                raise SilicastError(
+                    "is missing",
+                    field=f"workload.stages.{self._names[number]}.{name}",
+                    hint="a number or a distribution; a trace of arrivals may have it",
+                )
+        table = ServingWorkload(arrival, work.input_len, work.output_len, requests=count)
+        return traffic_of(table, self._seed + number, self._scenario.folder).requests
+
+    def _grown(
+        self, stages: Sequence[int], jobs: I64, inputs: I64, outputs: I64
+    ) -> tuple[I64, Content]:
+        """Prompts that begin with all that an item's stages with context have said before."""
+        keeping = {n for n in stages if self._tables[self._names[n]].keeps_context}
+        said: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        grown, segments, tokens, offsets, names = inputs.copy(), [], [], [0], []
+        for row, job in enumerate(jobs.tolist()):
+            key = int(self._jobs.item[job]), int(self._jobs.copy[job])
+            keeps = int(self._jobs.stage[job]) in keeping
+            before = said.setdefault(key, []) if keeps else []
+            new = [(2 * row, int(inputs[row]))]
+            prompt = [*before, *new]
+            grown[row] = sum(size for _, size in prompt)
+            segments += [name for name, _ in prompt]
+            tokens += [size for _, size in prompt]
+            offsets.append(len(segments))
+            names.append(2 * row + 1)
+            if keeps:
+                before += [*new, (2 * row + 1, int(outputs[row]))]
+        columns = (segments, tokens, offsets, names)
+        return grown, Content(*(np.array(each, dtype=np.int64) for each in columns))
+
+
+def _alike(seconds: float, count: int, _: np.random.Generator) -> F64:
+    return np.full(count, seconds)
+
+
+def _no_lengths(arrival: ArrivalTable) -> tuple[int | None, int | None]:
+    """Lengths of items where their arrivals have none."""
+    traced = arrival.path is not None or arrival.rows is not None
+    return (None, None) if traced else (1, 1)

@@ -1,0 +1,287 @@
+"""What stages run on: each pool, host or link as the station of one run, and what it tells."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import final
+
+import numpy as np
+
+from silicast.composition.passes.program import ProgramPass
+from silicast.composition.prices.paced import Pace
+from silicast.composition.prices.pass_prices import PassPrices
+from silicast.composition.prices.step_needs import StepNeeds
+from silicast.composition.step.machine import Machine
+from silicast.composition.step.step import step_model
+from silicast.composition.timeline.breakdown import Breakdown
+from silicast.core.numerics import I64
+from silicast.core.prediction import Z90, Tier
+from silicast.scenario.answers.serving.answerer import PreparedServing
+from silicast.scenario.answers.serving.served import Served
+from silicast.scenario.answers.serving.simulated import Simulated
+from silicast.scenario.answers.workflow.stage_work import GIVEN, NetworkPasses, TimedJobs
+from silicast.serving.kv.kv_pool import LONGEST, KvLayout
+from silicast.serving.simulation.colocation import Tenant
+from silicast.serving.simulation.event_loop import ReplicaSpec, Simulation
+from silicast.serving.simulation.limits import UNBOUNDED, Limits
+from silicast.serving.simulation.routers import LeastLoaded, RoundRobin
+from silicast.serving.statistics.energy import kernels_j_of
+from silicast.serving.statistics.records import Records
+from silicast.serving.statistics.step_mix import columns
+from silicast.serving.statistics.uncertainty import paced
+from silicast.serving.traffic.requests import Requests
+from silicast.workflow.run import Station
+from silicast.workflow.stations.replicas import ReplicaStation
+from silicast.workflow.stations.servers import ServerStation
+from silicast.workflow.stations.uniform_batching import UniformBatching
+
+
+class StagePool(ABC):
+    """What some stages run on.
+
+    Attributes:
+        name: of the pool, or of the stage that has none.
+        stages: their places in the graph; jobs: their jobs, in order.
+        count: servers that work side by side; gpus: devices of all of them.
+        machine: what one device is; None = the work is on no device.
+        warnings: what was assumed.
+    """
+
+    name: str
+    stages: tuple[int, ...]
+    jobs: I64
+    count: int
+    gpus: int
+    machine: Machine | None
+    price_per_gpu_hour: float | None = None
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    @abstractmethod
+    def station(self, deviations: float) -> Station:
+        """A fresh station, so many standard deviations slower than predicted."""
+
+    @abstractmethod
+    def shares(self) -> Mapping[str, float]:
+        """Shares of its time by tier, or :data:`~.stage_work.GIVEN`."""
+
+    @abstractmethod
+    def observe(self, station: Station) -> None:
+        """Notes the station of the run that nothing slows."""
+
+    def kernels_j(self) -> float:
+        """Joules of one device's kernels in that run, beyond what it draws while it waits."""
+        return 0.0
+
+
+@final
+class GeneratingPool(StagePool):
+    """Replicas of an engine that serves."""
+
+    def __init__(
+        self,
+        name: str,
+        stages: tuple[int, ...],
+        jobs: I64,
+        prepared: PreparedServing,
+        held: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    ) -> None:
+        super().__init__()
+        self.name, self.stages, self.jobs, self.prepared = name, stages, jobs, prepared
+        self.held = held
+        self.served: Served = prepared.served
+        fleet = self.served.fleet
+        self.count, self.gpus = len(fleet.specs), fleet.gpus
+        self.machine = self.served.deployment.machine
+        self.price_per_gpu_hour = fleet.pools[0].price_per_gpu_hour
+        self.further: dict[str, float] = {}
+        self.simulated: Simulated | None = None
+        self.records: Records | None = None
+        self.cores = 1.0
+
+    def simulation(self, deviations: float) -> Simulation:
+        """Its requests, those held that wait for other stages."""
+        specs = self.served.fleet.specs
+        if deviations and self.simulated is not None:
+            pace = self.simulated.error.pace(deviations)
+            specs = [paced(spec, pace) for spec in specs]
+        return self.served.fleet.simulation(self.served.requests, specs, self.held)
+
+    def station(self, deviations: float) -> ReplicaStation:
+        return ReplicaStation(self.simulation(deviations), self.jobs)
+
+    def tenant(self, simulation: Simulation) -> Tenant:
+        """It on devices that others use too."""
+        model = step_model(self.served.fleet.entry.deployment)
+        return Tenant(simulation, StepNeeds(model), self.cores)
+
+    def observe(self, station: Station) -> None:
+        assert isinstance(station, ReplicaStation)
+        self.records = station.simulation.close()
+        self.served.observe(self.records)
+
+    def simulate(self, again: Mapping[float, Records]) -> Simulated:
+        """What the requests mean, with the same at other paces."""
+        records = self.records
+        assert records is not None
+
+        def at_pace(pace: Pace) -> Records:
+            assert self.simulated is not None
+            slow = pace == self.simulated.error.pace(Z90)
+            return again[Z90 if slow else -Z90]
+
+        self.simulated = Simulated(self.served.fleet, lambda _: records, at_pace, self.further)
+        return self.simulated
+
+    def shares(self) -> Mapping[str, float]:
+        assert self.simulated is not None
+        return self.simulated.tier_shares()
+
+    def kernels_j(self) -> float:
+        assert self.records is not None
+        fleet = self.served.fleet
+        whole = kernels_j_of(self.records, fleet)
+        return sum(j * pool.gpus for j, pool in zip(whole, fleet.pools, strict=True)) / fleet.gpus
+
+
+@final
+class PassPool(StagePool):
+    """Replicas that run passes of networks, inputs of one size together."""
+
+    def __init__(
+        self,
+        name: str,
+        works: Mapping[int, NetworkPasses],
+        jobs: I64,
+        stage_of_job: I64,
+        arrival_ns: I64,
+        count: int,
+    ) -> None:
+        super().__init__()
+        self.name, self.stages, self.jobs, self.count = name, tuple(works), jobs, count
+        first = next(iter(works.values()))
+        self.machine, self.gpus = first.machine, count
+        self._works: dict[int, NetworkPasses] = {}
+        codes: dict[int, int] = {}
+        for stage, work in works.items():
+            code = work.size
+            while code in self._works:
+                code += 1  # inputs of this size are of another stage
+            codes[stage], self._works[code] = code, work
+            self.warnings += work.warnings
+        self._prices = PassPrices(self._pass)
+        sizes = np.array([codes[stage] for stage in stage_of_job.tolist()], dtype=np.int64)
+        self._requests = Requests.from_arrays(arrival_ns, sizes, np.ones(len(jobs), dtype=np.int64))
+        self._most = max(work.most for work in works.values())
+        self.deployment = first.deployment
+        self.cores = 1.0
+        self.further_log_sd = 0.0
+        self._log: I64 = np.zeros((0, 1), dtype=np.int64)
+
+    def _pass(self, batch: int, code: int) -> ProgramPass:
+        work = self._works[code]
+        return work.passes(batch, work.size)
+
+    def simulation(self, deviations: float) -> Simulation:
+        nothing = np.zeros(3, dtype=np.int64)
+        layout = KvLayout(1, 1, np.array([0, 1, LONGEST]), nothing)
+        limits = Limits(self._most, UNBOUNDED, UNBOUNDED)
+        spec = ReplicaSpec(self._prices, UniformBatching, limits, layout)
+        if deviations:
+            factor = math.exp(deviations * self.log_sd)
+            spec = paced(spec, Pace(factor, factor))
+        router = LeastLoaded if self.count > 1 else RoundRobin
+        held = np.ones(len(self.jobs), dtype=bool)
+        return Simulation(self._requests, [spec] * self.count, router, held=held)
+
+    def station(self, deviations: float) -> ReplicaStation:
+        return ReplicaStation(self.simulation(deviations), self.jobs)
+
+    def tenant(self, simulation: Simulation) -> Tenant:
+        """It on devices that others use too."""
+        assert self.deployment is not None
+        return Tenant(simulation, StepNeeds(step_model(self.deployment)), self.cores)
+
+    def observe(self, station: Station) -> None:
+        assert isinstance(station, ReplicaStation)
+        self._log = station.simulation.close().log.table()
+
+    @property
+    def log_sd(self) -> float:
+        """Of its passes: the widest of those that run."""
+        each = [
+            math.hypot(result.total.error.log_sd, work.log_sd, self.further_log_sd)
+            for work, result in self._run()
+        ]
+        return max(each, default=0.0)
+
+    def _run(self) -> Sequence[tuple[NetworkPasses, ProgramPass]]:
+        """The commonest pass of every size."""
+        run = []
+        for code, work in self._works.items():
+            batches = [batch for (batch, each) in self._prices.known if each == code]
+            batch = max(batches, default=1)
+            run.append((work, self._prices.program_pass(batch, code)))
+        return run
+
+    def shares(self) -> Mapping[str, float]:
+        seconds: dict[str, float] = {}
+        for _, result in self._run():
+            parts = Breakdown(result.model, result.times, np.ones(1)).tier_seconds()
+            for tier, value in parts.items():
+                seconds[tier] = seconds.get(tier, 0.0) + value
+        whole = sum(seconds.values())
+        return {tier: value / whole for tier, value in seconds.items()}
+
+    @property
+    def tiers(self) -> list[Tier]:
+        return [result.total.tier for _, result in self._run()]
+
+    def pass_warnings(self) -> list[str]:
+        """What a reader must know of the passes."""
+        return [text for _, result in self._run() for text in result.total.warnings]
+
+    def kernels_j(self) -> float:
+        new, prompts = columns(self._log, "prefill_tokens", "prompts")
+        pairs, counts = np.unique(np.stack([prompts, new]), axis=1, return_counts=True)
+        total = sum(
+            self._prices.program_pass(batch, tokens // batch).kernels_j * often
+            for (batch, tokens), often in zip(pairs.T.tolist(), counts.tolist(), strict=True)
+        )
+        return float(total) / self.count
+
+
+@final
+class TimedPool(StagePool):
+    """Jobs of stated or computed times."""
+
+    def __init__(
+        self, name: str, stage: int, jobs: I64, work: TimedJobs, random: np.random.Generator
+    ) -> None:
+        super().__init__()
+        self.name, self.stages, self.jobs, self.work = name, (stage,), jobs, work
+        self.count, self.gpus, self.machine = work.servers, work.gpus, work.machine
+        self._seconds = work.seconds(len(jobs), random)
+        self.warnings += work.warnings
+
+    def station(self, deviations: float) -> ServerStation:
+        times = self._seconds * math.exp(deviations * self.work.log_sd)
+        rounded = np.rint(times * 1e9).astype(np.int64).tolist()
+        service = dict(zip(self.jobs.tolist(), rounded, strict=True))
+        return ServerStation(service, self.work.servers)
+
+    def observe(self, station: Station) -> None:
+        """Times are known beforehand: there is nothing to note."""
+
+    def shares(self) -> Mapping[str, float]:
+        return {self.work.tier: 1.0}
+
+    @property
+    def given(self) -> bool:
+        return self.work.tier == GIVEN
+
+    def kernels_j(self) -> float:
+        return self.work.kernels_j * len(self.jobs)

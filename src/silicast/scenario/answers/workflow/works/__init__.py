@@ -1,0 +1,1 @@
+"""What stages do: one file a kind, named like it."""

@@ -1,0 +1,53 @@
+"""Steps of a diffusion model: one evaluation of its network each."""
+
+from __future__ import annotations
+
+from typing import ClassVar, final
+
+from silicast.composition.passes.program import ProgramPass, predict_program
+from silicast.scenario.answers.workflow.stage_work import (
+    NetworkPasses,
+    StageContext,
+    StageWork,
+    in_jobs,
+    register,
+)
+from silicast.scenario.resolving.deployments import machine_of
+from silicast.workload.networks.diffusion_transformer import transformer_of
+from silicast.workload.networks.vector_index import workflow_constants
+
+
+@register
+@final
+class Denoise(StageWork):
+    """``repeat`` steps of images of ``resolution`` (height, width) in pixels, up to ``max_batch``
+    images in a step, 1 where it is left out.
+    """
+
+    name: ClassVar[str] = "denoise"
+
+    def of(self, stage: StageContext) -> NetworkPasses:
+        if stage.table.resolution is None:
+            raise stage.error("is missing", "resolution", "[height, width] in pixels")
+        scenario = stage.of_pool("graph")
+        if not isinstance(scenario.raw.model, dict):
+            raise stage.error(
+                "expected the configuration of a diffusion network as model of its pool",
+                "pool",
+                "model = {architectures = ['FluxTransformer2DModel'], num_layers = 19, ...}",
+            )
+        network = transformer_of(scenario.raw.model, f"pools.{stage.pool[0]}.model")
+        tokens = network.image_tokens(*stage.table.resolution)
+        machine, warnings = machine_of(scenario)
+
+        copies, each, jobs = in_jobs(stage.table.items, stage.table.max_batch or 1)
+
+        def passes(batch: int, _: int) -> ProgramPass:
+            return predict_program(machine, network.graph(batch * each, tokens, "bf16"))
+
+        remark = f"{stage.name}: diffusion networks were not measured step by step"
+        return NetworkPasses(
+            machine, tokens, passes, jobs, copies,
+            log_sd=workflow_constants().passes.log_sd_alone,
+            warnings=(*(f"{stage.name}: {text}" for text in warnings), remark),
+        )  # fmt: skip

@@ -1,0 +1,24 @@
+"""A stage of a stated time, on no device."""
+
+from __future__ import annotations
+
+from typing import ClassVar, final
+
+from silicast.scenario.answers.workflow.stage_work import (
+    StageContext,
+    StageWork,
+    TimedJobs,
+    register,
+    stated_times,
+)
+
+
+@register
+@final
+class FixedTime(StageWork):
+    """``duration_ms``, on ``servers``."""
+
+    name: ClassVar[str] = "fixed"
+
+    def of(self, stage: StageContext) -> TimedJobs:
+        return stated_times(stage)

@@ -1,0 +1,24 @@
+"""A call of a tool: its time is the user's, one number or a distribution."""
+
+from __future__ import annotations
+
+from typing import ClassVar, final
+
+from silicast.scenario.answers.workflow.stage_work import (
+    StageContext,
+    StageWork,
+    TimedJobs,
+    register,
+    stated_times,
+)
+
+
+@register
+@final
+class ToolCall(StageWork):
+    """``duration_ms``, on ``servers``."""
+
+    name: ClassVar[str] = "tool_call"
+
+    def of(self, stage: StageContext) -> TimedJobs:
+        return stated_times(stage)

@@ -1,0 +1,1 @@
+"""Stages over pools, with joins, branches, loops and chance, on the event core of serving."""

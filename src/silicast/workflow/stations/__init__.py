@@ -1,0 +1,1 @@
+"""What jobs run on: one file a kind of station."""

@@ -1,0 +1,165 @@
+"""Diffusion transformers of the MMDiT kind: text and image in streams that attend jointly.
+
+FLUX has double blocks, in which text and image have weights of their own, and single blocks for
+both together; Stable Diffusion 3 has double blocks alone. Modulation of a block follows from the
+time and is computed once an image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+from silicast.core.errors import SilicastError
+from silicast.workload.graphs.graph import Graph
+from silicast.workload.networks.network_nodes import NetworkNodes
+
+CLASSES = ("FluxTransformer2DModel", "SD3Transformer2DModel")
+
+
+@final
+@dataclass(frozen=True)
+class DiffusionTransformer:
+    """Sizes of such a network.
+
+    Attributes:
+        double, single: blocks of each kind; heads, head: of attention and their width.
+        channels: of a latent pixel as the network sees it, a patch of the latent image folded in.
+        text_width: of a token of the text encoder; text_tokens: of a prompt.
+        pixels: of the image a side that one token stands for.
+        rotates: positions are rotations of queries and keys, which are normed.
+        guided: without distilled guidance, each step runs twice: with the prompt and without.
+    """
+
+    double: int
+    single: int
+    heads: int
+    head: int
+    channels: int
+    text_width: int
+    text_tokens: int
+    pixels: int = 16
+    rotates: bool = True
+    guided: bool = False
+
+    @property
+    def hidden(self) -> int:
+        return self.heads * self.head
+
+    def image_tokens(self, height: int, width: int) -> int:
+        """Tokens of an image of so many pixels.
+
+        >>> flux = DiffusionTransformer(19, 38, 24, 128, 64, 4096, 512)
+        >>> flux.image_tokens(1024, 1024)
+        4096
+        """
+        return -(-height // self.pixels) * -(-width // self.pixels)
+
+    def graph(self, batch: int, tokens: int, dtype: str) -> Graph:
+        """One evaluation for so many images of ``tokens`` tokens each."""
+        images = batch * (2 if self.guided else 1)
+        nodes, wide = NetworkNodes(dtype), self.hidden
+        nodes.linear("image_in", images * tokens, wide, self.channels)
+        nodes.linear("text_in", images * self.text_tokens, wide, self.text_width)
+        nodes.linear("time_in", images, wide, 256)
+        nodes.linear("time_out", images, wide, wide)
+        blocks = [nodes.block("embedding")]
+        self._stream(nodes, "image", images, tokens)
+        self._stream(nodes, "text", images, self.text_tokens)
+        both = tokens + self.text_tokens
+        nodes.attention("attention", images, self.heads, self.head, both, both)
+        self._after(nodes, "image", images * tokens)
+        self._after(nodes, "text", images * self.text_tokens)
+        blocks.append(nodes.block("double", self.double))
+        if self.single:
+            self._together(nodes, images, both)
+            blocks.append(nodes.block("single", self.single))
+        rows = images * tokens
+        nodes.linear("last_modulation", images, 2 * wide, wide)
+        nodes.norm("last_norm", rows, wide)
+        nodes.pointwise("last_scale", "add", rows * wide, 2)
+        nodes.linear("image_out", rows, self.channels, wide)
+        nodes.pointwise("update", "add", rows * self.channels, 2)
+        blocks.append(nodes.block("head"))
+        return Graph("diffusion_transformer", tuple(blocks))
+
+    def _stream(self, nodes: NetworkNodes, name: str, images: int, tokens: int) -> None:
+        """Of one stream, until attention."""
+        rows, wide = images * tokens, self.hidden
+        nodes.linear(f"{name}_modulation", images, 6 * wide, wide)
+        nodes.norm(f"{name}_norm1", rows, wide)
+        nodes.pointwise(f"{name}_scale1", "add", rows * wide, 2)
+        nodes.linear(f"{name}_qkv", rows, 3 * wide, wide)
+        self._positions(nodes, name, rows)
+
+    def _positions(self, nodes: NetworkNodes, name: str, rows: int) -> None:
+        if self.rotates:
+            nodes.norm(f"{name}_qk_norm", 2 * rows * self.heads, self.head, "rmsnorm")
+            nodes.rope(f"{name}_rope", rows, self.heads, self.head)
+
+    def _after(self, nodes: NetworkNodes, name: str, rows: int) -> None:
+        """Of one stream, behind attention."""
+        wide = self.hidden
+        nodes.linear(f"{name}_o", rows, wide, wide)
+        nodes.pointwise(f"{name}_gate1", "add", rows * wide, 3)
+        nodes.norm(f"{name}_norm2", rows, wide)
+        nodes.pointwise(f"{name}_scale2", "add", rows * wide, 2)
+        nodes.linear(f"{name}_up", rows, 4 * wide, wide)
+        nodes.pointwise(f"{name}_gelu", "gelu", rows * 4 * wide)
+        nodes.linear(f"{name}_down", rows, wide, 4 * wide)
+        nodes.pointwise(f"{name}_gate2", "add", rows * wide, 3)
+
+    def _together(self, nodes: NetworkNodes, images: int, tokens: int) -> None:
+        """A single block: attention and MLP side by side, joined by one product."""
+        rows, wide = images * tokens, self.hidden
+        nodes.linear("modulation", images, 3 * wide, wide)
+        nodes.norm("norm", rows, wide)
+        nodes.pointwise("scale", "add", rows * wide, 2)
+        nodes.linear("qkv", rows, 3 * wide, wide)
+        self._positions(nodes, "both", rows)
+        nodes.linear("up", rows, 4 * wide, wide)
+        nodes.pointwise("gelu", "gelu", rows * 4 * wide)
+        nodes.attention("attention", images, self.heads, self.head, tokens, tokens)
+        nodes.linear("o_down", rows, wide, 5 * wide)
+        nodes.pointwise("gate", "add", rows * wide, 3)
+
+
+def transformer_of(config: Mapping[str, Any], field: str = "model") -> DiffusionTransformer:
+    """The network that a configuration in the form of diffusers describes.
+
+    Raises:
+        SilicastError: another class, or a number that is missing or none.
+    """
+    stated = config.get("architectures") or [config.get("_class_name", "")]
+    kind = str(stated[0]) if isinstance(stated, list) and stated else ""
+    if kind not in CLASSES:
+        raise SilicastError(
+            f"no model of the network {kind or config.get('model_type', '')!r:.60}",
+            kind="not_yet",
+            field=field,
+            hint=f"architectures: one of {', '.join(CLASSES)}",
+        )
+    flux = kind == CLASSES[0]
+
+    def number(name: str, usual: int | None = None) -> int:
+        value = config.get(name, usual)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise SilicastError(
+                f"expected a whole number, found {value!r:.40}", field=f"{field}.{name}"
+            )
+        return value
+
+    patch = number("patch_size", 1 if flux else 2)
+    return DiffusionTransformer(
+        double=number("num_layers"),
+        single=number("num_single_layers", 0),
+        heads=number("num_attention_heads"),
+        head=number("attention_head_dim"),
+        channels=number("in_channels") * patch * patch,
+        text_width=number("joint_attention_dim", 4096),
+        text_tokens=512 if flux else 333,
+        pixels=16 if flux else 8 * patch,
+        rotates=flux,
+        guided=not flux,
+    )

@@ -1,0 +1,105 @@
+"""Makes the nodes of a network's blocks, one after the other."""
+
+from __future__ import annotations
+
+from typing import final
+
+from silicast.core.dtypes import BITS
+from silicast.workload.graphs.graph import Block, Node
+from silicast.workload.graphs.op import Dim, Op, Variant
+
+
+@final
+class NetworkNodes:
+    """Nodes of one block; each waits for the one before.
+
+    Args:
+        dtype: of weights and of what lies between kernels.
+
+    >>> nodes = NetworkNodes("bf16")
+    >>> nodes.linear("up", 8, 32, 16)
+    >>> nodes.block("mlp", 3).nodes[0].parameter_bytes
+    1024
+    """
+
+    def __init__(self, dtype: str) -> None:
+        self._dtype = dtype
+        self._bytes = int(BITS[dtype]) // 8
+        self._nodes: list[Node] = []
+
+    def linear(self, name: str, rows: int, outputs: int, inputs: int) -> None:
+        """A product of ``rows`` rows with a weight of ``outputs`` x ``inputs``."""
+        weights = outputs * inputs * self._bytes
+        self._add(name, "gemm", rows * outputs, weights=weights, m=rows, n=outputs, k=inputs)
+
+    def attention(
+        self, name: str, batch: int, heads: int, width: int, queries: int, keys: int
+    ) -> None:
+        """Attention of ``queries`` on ``keys`` tokens, both of every image, without a mask."""
+        self._add(
+            name, "attention_prefill", batch * queries * heads * width, kv_dtype=self._dtype,
+            flags=(("causal", False),), batch=batch, q_len=queries, kv_len=keys, num_heads=heads,
+            num_kv_heads=heads, head_dim=width,
+        )  # fmt: skip
+
+    def norm(self, name: str, rows: int, width: int, family: str = "layernorm") -> None:
+        """A norm of ``rows`` rows."""
+        self._add(name, family, rows * width, tokens=rows, hidden=width, residual=0)
+
+    def pointwise(self, name: str, kind: str, elements: int, inputs: int = 1) -> None:
+        """``inputs`` arrays of so many elements to one."""
+        flags = ((kind, True),)
+        self._add(name, "elementwise", elements, flags=flags, elements=elements, inputs=inputs)
+
+    def rope(self, name: str, rows: int, heads: int, width: int) -> None:
+        """Rotation of queries and keys."""
+        self._add(
+            name, "rope", 2 * rows * heads * width, tokens=rows, num_heads=heads,
+            num_kv_heads=heads, head_dim=width,
+        )  # fmt: skip
+
+    def convolution(
+        self,
+        name: str,
+        batch: int,
+        channels: tuple[int, int],
+        side: tuple[int, int],
+        kernel: int = 3,
+        stride: int = 1,
+    ) -> None:
+        """A convolution of ``channels`` (in, out) over images of ``side`` (height, width)."""
+        (inner, outer), (height, width) = channels, side
+        self._add(
+            name, "conv2d", batch * outer * (height // stride) * (width // stride),
+            weights=inner * outer * kernel * kernel * self._bytes, batch=batch, in_channels=inner,
+            out_channels=outer, height=height, width=width, kernel=kernel, stride=stride,
+            padding=kernel // 2,
+        )  # fmt: skip
+
+    def block(self, name: str, times: int = 1) -> Block:
+        """What was made so far, as a block; the next nodes are of another."""
+        nodes, self._nodes = tuple(self._nodes), []
+        return Block(name, nodes, times=times)
+
+    def _add(
+        self,
+        name: str,
+        family: str,
+        produced: int,
+        *,
+        weights: int = 0,
+        kv_dtype: str = "",
+        flags: tuple[tuple[str, bool], ...] = (),
+        **sizes: Dim,
+    ) -> None:
+        variant = Variant(self._dtype, kv_dtype, flags=flags)
+        before = (self._nodes[-1].name,) if self._nodes else ()
+        self._nodes.append(
+            Node(
+                name,
+                Op.make(family, variant, **sizes),
+                before,
+                output_bytes=produced * self._bytes,
+                parameter_bytes=weights,
+            )
+        )

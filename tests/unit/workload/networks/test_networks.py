@@ -1,0 +1,60 @@
+"""Networks against published sizes."""
+
+from __future__ import annotations
+
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.workload.graphs.graph import parameter_bytes_of
+from silicast.workload.models.lookup import find_model
+from silicast.workload.networks.diffusion_transformer import transformer_of
+from silicast.workload.networks.image_encoder import encoder_of
+from silicast.workload.networks.vector_index import VectorIndex, workflow_constants
+
+FLUX = {
+    "architectures": ["FluxTransformer2DModel"], "num_layers": 19, "num_single_layers": 38,
+    "num_attention_heads": 24, "attention_head_dim": 128, "in_channels": 64,
+}  # fmt: skip
+SD3 = {
+    "_class_name": "SD3Transformer2DModel", "num_layers": 24, "num_attention_heads": 24,
+    "attention_head_dim": 64, "in_channels": 16,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("model", ["Qwen3-VL-2B", "Qwen3-VL-30B-A3B", "Qwen3-VL-32B"])
+def test_an_encoder_has_the_parameters_of_its_checkpoint(model: str) -> None:
+    assert encoder_of(model).parameters == find_model(model).encoder_parameters
+
+
+def test_flux_has_twelve_billion_parameters_in_its_products() -> None:
+    """The model card says 12 billion; biases and embeddings of guidance are not products here."""
+    graph = transformer_of(FLUX).graph(1, 4096, "bf16")
+    assert parameter_bytes_of(graph) / 2 == pytest.approx(11.9e9, rel=0.01)
+
+
+def test_guidance_runs_twice_where_it_is_not_distilled() -> None:
+    one, two = transformer_of(FLUX), transformer_of(SD3)
+    assert (one.guided, two.guided) == (False, True)
+    assert two.image_tokens(1024, 1024) == 4096
+    image_in = two.graph(1, 4096, "bf16").blocks[0].nodes[0]
+    assert image_in.op.dim("m") == 2 * 4096
+
+
+def test_another_network_is_refused_by_name() -> None:
+    with pytest.raises(SilicastError, match="StrangeNet"):
+        transformer_of({"architectures": ["StrangeNet"]})
+    with pytest.raises(SilicastError, match="whole number"):
+        transformer_of({**FLUX, "num_layers": "many"})
+
+
+def test_an_index_reads_what_it_compares() -> None:
+    """A million vectors of 768 floats: 3.07 GB; ten of a thousand lists, and the centres: 34 MB."""
+    known = workflow_constants().vector_search
+    flat = VectorIndex("flat", 1_000_000, 768)
+    assert flat.read_bytes == 3.072e9
+    some = VectorIndex("ivf", 1_000_000, 768, lists=1000, probes=10)
+    assert some.read_bytes == 11_000 * 768 * 4
+    graph = VectorIndex("hnsw", 1_000_000, 768)
+    assert graph.compared < some.compared
+    assert flat.seconds(1, 0.0, known) == pytest.approx(3.072 / 12.0, rel=0.01)
+    assert flat.seconds(100, 100.0, known) == pytest.approx(3.072 / 100.0, rel=0.01)
