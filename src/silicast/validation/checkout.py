@@ -7,13 +7,13 @@ runs them. An installed package lies beside no such file, and has none.
 from __future__ import annotations
 
 import sys
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from silicast.core.decode import read_toml
 from silicast.core.errors import SilicastError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -91,5 +91,5 @@ def _provider() -> str:
     path = ROOT / "pyproject.toml"
     if not path.is_file():
         return ""
-    settings = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("silicast", {})
+    settings = read_toml(path).get("tool", {}).get("silicast", {})
     return str(settings.get("scorecard", ""))
