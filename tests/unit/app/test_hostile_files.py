@@ -96,9 +96,7 @@ def test_what_is_no_file_is_refused(
         ("deep.toml", "a = " + "[" * 3000 + "]" * 3000),
         (
             "alias.yaml",
-            "a: &b0 [1]
-" + "
-".join(f"x: &b{n + 1} [*b{n}, *b{n}]" for n in range(40)),
+            "a: &b0 [1]\n" + "\n".join(f"x{n}: &b{n + 1} [*b{n}, *b{n}]" for n in range(40)),
         ),
     ],
 )
