@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
@@ -48,7 +49,7 @@ def read_bounded(path: Path, most_bytes: int, what: str, hint: str = "") -> byte
 
 
 @contextmanager
-def opened_file(path: Path, most_bytes: int, what: str, hint: str = "") -> Iterator[BinaryIO]:
+def opened_file(path: Path, most_bytes: int, what: str, hint: str = "") -> Iterator[BufferedReader]:
     """A regular file of bounded size, open for reading: the one way to a file that a user names.
 
     What it is is asked before it is opened and once more of what was opened, in case the path has

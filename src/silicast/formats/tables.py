@@ -22,6 +22,8 @@ MOST_LINE_BYTES = 4 << 20
 MOST_BYTES = 16 << 30
 """Of a table that is read row by row."""
 _PARQUET_ROWS = 16_384
+TEXTS = ("version", "library_version")
+"""Columns that hold text, even if it looks like a number (0.10 is no tenth)."""
 
 Cells = tuple[Any, ...]
 
@@ -176,7 +178,11 @@ class _Csv(FileTable):
             if len(cells) > len(names):
                 raise self.error("has more cells than the header", f"row {number}")
             pairs = zip(names, cells, strict=False)
-            yield {name: _value(cell.strip()) for name, cell in pairs if cell.strip()}
+            yield {
+                name: cell.strip() if name in TEXTS else _value(cell.strip())
+                for name, cell in pairs
+                if cell.strip()
+            }
 
     def _names(self) -> list[str]:
         """Columns in lower case; each of them once, and separated by commas."""

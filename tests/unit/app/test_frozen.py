@@ -87,6 +87,8 @@ FROZEN = {
         "--device --output -o --skip-bad --keep-flagged --holdout --seed --show --advise --top "
         "--budget"
     ),
+    "drift": "--calibration --device --tolerance --false-alarms --json",
+    "check": "--baseline --max-regress --junit --json",
     "design": "",
     "design map": (
         "--density --fuse --objective --effort --plot --json --node --from-node --voltage"
