@@ -31,7 +31,7 @@ HELP = (
 
 PREDICT = (
     "infer", "serve", "train", "capacity", "collective", "graph", "compare", "explain", "diff",
-    "kernel", "run", "batch",
+    "kernel", "run", "batch", "server", "mcp",
 )  # fmt: skip
 CATALOG = (
     "devices", "models", "engines", "trace", "validate", "measure", "import", "calibrate",

@@ -87,6 +87,8 @@ FROZEN = {
         "--device --output -o --skip-bad --keep-flagged --holdout --seed --show --advise --top "
         "--budget"
     ),
+    "server": "--host --port --processes --waiting --seconds --points",
+    "mcp": "",
     "drift": "--calibration --device --tolerance --false-alarms --json",
     "check": "--baseline --max-regress --junit --json",
     "design": "",
