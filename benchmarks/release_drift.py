@@ -102,7 +102,7 @@ def write_table(path: Path, op: str, backend: str, version: str, rows: list[Row]
             writer.writerow([op, *row["sizes"], "bf16", backend, version, row["latency_us"]])
 
 
-def ratios_of(folder: Path, device: str, table: Path, calibration: Path) -> list[Scored]:
+def ratios_of(device: str, table: Path, calibration: Path) -> list[Scored]:
     """Predictions of a table's rows."""
     cases, unread = cases_of(read_dataset([table]), device)
     assert not unread, unread[0].reason
@@ -127,11 +127,11 @@ def score_cell(key: tuple[str, str, str], releases: dict[str, list[Row]]) -> Row
         write_table(folder / "new.csv", op, backend, new, releases[new][:TESTED])
         cell = tested_cell(
             (op, device, backend, new),
-            ratios_of(folder, device, folder / "new.csv", calibration),
+            ratios_of(device, folder / "new.csv", calibration),
             tolerance=TOLERANCE, alpha=ALPHA,
         )  # fmt: skip
         write_table(folder / "left.csv", op, backend, old, left[: 2 * TESTED])
-        rest = ratios_of(folder, device, folder / "left.csv", calibration)
+        rest = ratios_of(device, folder / "left.csv", calibration)
     draw, alarms = np.random.default_rng(2), 0
     for _ in range(ORDERS):
         half = [rest[at] for at in draw.permutation(len(rest))[: len(rest) // 2]]

@@ -162,7 +162,7 @@ OPENERS = {
     "measurement/sweeps/runtime.py": "asks the system",
     "runner/lines.py": "reads pipes and standard input too",
     "app/console.py": "has the null device for a closed stream",
-    "app/server/routes.py": "reads what is packed with it",
+    "app/server/assets/__init__.py": "reads what is packed with it",
 }
 """Files that open others by themselves -> why they may."""
 READERS = {"read_bytes", "read_text", "open", "fromfile", "memmap", "ZipFile"}

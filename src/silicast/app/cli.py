@@ -31,7 +31,7 @@ HELP = (
 
 PREDICT = (
     "infer", "serve", "train", "capacity", "collective", "graph", "compare", "explain", "diff",
-    "kernel", "run", "batch", "server", "mcp",
+    "kernel", "run", "batch", "server", "mcp", "page",
 )  # fmt: skip
 CATALOG = (
     "devices", "models", "engines", "trace", "validate", "measure", "import", "calibrate",

@@ -89,6 +89,7 @@ FROZEN = {
     ),
     "server": "--host --port --processes --waiting --seconds --points",
     "mcp": "",
+    "page": "--model --device --output -o --engine --dtype --tp --price --input-len --output-len",
     "drift": "--calibration --device --tolerance --false-alarms --json",
     "check": "--baseline --max-regress --junit --json",
     "design": "",

@@ -21,6 +21,8 @@ import silicast
 from silicast.app.server.guard import Guard
 from silicast.app.server.routes import build_server
 from silicast.app.server.settings import ServerSettings
+from silicast.app.server.setups import PageSetup
+from silicast.app.server.static_page import static_page
 from silicast.core.errors import SilicastError
 from silicast.scenario.reading.inline_only import refuse_paths
 
@@ -174,3 +176,21 @@ def test_the_description_names_every_route_and_type(client: TestClient) -> None:
     assert client.get("/v1/catalog/secrets").status_code == 404
     assert client.get("/v1/metrics").json()["latency_us"]["unit"] == "us"
     assert 'route="/v1/predict",status="200"' in client.get("/metrics").text
+
+
+def test_a_page_in_a_file_holds_its_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("silicast.app.server.setups.REQUESTS", {1: 4})
+    told = list[int]()
+    setups = [
+        PageSetup("Llama-3.1-8B", "h100", input_len=64, output_len=8),
+        PageSetup("</script><img src=x>", "h100"),
+    ]
+    page = static_page(setups, told.append).decode()
+    assert told == [1, 2, 3, 4]
+    assert "<img" not in page
+    held = page.partition('id="held">')[2].partition("</script>")[0]
+    good, bad = json.loads(held)
+    assert [answer["ok"] for answer in good["answers"]] == [True, True]
+    assert good["answers"][0]["why"]["parts"]
+    assert [answer["ok"] for answer in bad["answers"]] == [False, False]
+    assert 'src="page.js"' not in page

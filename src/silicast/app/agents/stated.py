@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from silicast import __version__
 from silicast.core.errors import SilicastError
 from silicast.core.metrics import metric_of, words_and_unit
-from silicast.scenario.answer import Answer, Belief, Reply
+from silicast.core.plain_data import check_tree
+from silicast.learning.artefact import shipped_hash
+from silicast.scenario.answer import Answer, Belief, Reply, refusal
 from silicast.scenario.reading.inline_only import refuse_paths
 from silicast.scenario.run import reply_to
 
@@ -21,17 +26,14 @@ MOST_PARTS = 12
 DEEPEST = 3
 
 
-def answered(scenario: Tree, *, accept_unmeasured: bool = False) -> Tree:
-    """What an agent is told of a scenario.
-
-    Args:
-        accept_unmeasured: state numbers also where nothing near was measured.
-    """
+def reply_of(scenario: Tree) -> Reply:
+    """The answer to a scenario in which nothing names a file."""
     try:
+        check_tree(scenario)
         refuse_paths(scenario)
     except SilicastError as error:
-        return stated_error(error)
-    return stated(reply_to(scenario), accept_unmeasured=accept_unmeasured)
+        return refusal(error)
+    return reply_to(scenario)
 
 
 def stated(reply: Reply, *, accept_unmeasured: bool = False) -> Tree:
@@ -41,14 +43,8 @@ def stated(reply: Reply, *, accept_unmeasured: bool = False) -> Tree:
         ``status``: "answered", "abstained" or "refused"; ``numbers``: a table each.
     """
     if not isinstance(reply, Answer):
-        problem = reply.error
-        return {
-            "status": "refused",
-            "kind": problem.kind,
-            "message": problem.message,
-            "field": problem.field,
-            "what_to_do": problem.hint,
-        }
+        problem: Tree = msgspec.to_builtins(reply.error)
+        return {"status": "refused", **problem}
     told: Tree = {
         "status": "answered",
         "tier": reply.tier,
@@ -80,27 +76,17 @@ def number(name: str, belief: Belief, reply: Answer, source: str) -> Tree:
     }
 
 
-def stated_error(error: SilicastError) -> Tree:
-    """A refusal before anything was asked."""
-    return {
-        "status": "refused",
-        "kind": error.kind,
-        "message": error.message,
-        "field": error.field,
-        "what_to_do": error.hint,
-    }
-
-
 def sources(why: Mapping[str, Any]) -> str:
-    """What an answer rests on, in a line."""
+    """What an answer rests on, in a line: constants, calibrations and measured tables by name."""
     named = why.get("sources") or why.get("source") or ()
     words = [named] if isinstance(named, str) else [str(each) for each in named]
-    return "; ".join(words[:4]) or "silicast's kernel models and its catalog"
+    words += [f"silicast {__version__}, constants {shipped_hash()}"]
+    return "; ".join(words[-5:])
 
 
 def parts(tree: Mapping[str, Any], depth: int = DEEPEST) -> Tree:
     """The largest parts of a tree of times, some levels deep."""
-    kept = {
+    told = {
         name: tree[name]
         for name in ("name", "exposed_ms", "share", "bound_by", "of_bound", "count")
         if name in tree
@@ -109,5 +95,5 @@ def parts(tree: Mapping[str, Any], depth: int = DEEPEST) -> Tree:
         tree.get("parts", ()), key=lambda part: part.get("exposed_ms", 0.0), reverse=True
     )
     if depth > 0 and inner:
-        kept["parts"] = [parts(part, sum((depth, -1))) for part in inner[:MOST_PARTS]]
-    return kept
+        told["parts"] = [parts(part, sum((depth, -1))) for part in inner[:MOST_PARTS]]
+    return told

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from silicast.app.agents.stated import Tree, answered, parts, stated, stated_error
+from silicast.app.agents.stated import Tree, parts, reply_of, stated
 from silicast.core.errors import SilicastError
+from silicast.scenario.answer import Answer, refusal
 from silicast.scenario.reading.inline_only import refuse_paths
 
 MOST_NAMES = 10
+STATED = ("memory_gb", "room", "knee", "limits", "uncertainty", "clock_mhz")
+"""What else explains an answer."""
 
 
 def predict(scenario: dict[str, Any], accept_unmeasured: bool = False) -> dict[str, Any]:
@@ -24,7 +27,7 @@ def predict(scenario: dict[str, Any], accept_unmeasured: bool = False) -> dict[s
             resolve_names) or inline tables, never paths.
         accept_unmeasured: state numbers also outside measured ground.
     """
-    return answered(scenario, accept_unmeasured=accept_unmeasured)
+    return stated(reply_of(scenario), accept_unmeasured=accept_unmeasured)
 
 
 def compare(
@@ -59,7 +62,7 @@ def compare(
             price=price_per_gpu_hour,
         )
     except SilicastError as error:
-        return stated_error(error)
+        return stated(refusal(error))
     candidates: list[Tree] = []
     for row in rows:
         told: Tree = {"device": row.label, "plan": dict(row.fields), "reason": row.reason}
@@ -107,7 +110,7 @@ def capacity(
     }
     if tp != 1:
         scenario["parallel"] = {"tp": tp}
-    return answered(scenario)
+    return stated(reply_of(scenario))
 
 
 def train_plan(
@@ -134,22 +137,11 @@ def train_plan(
         dtype=None if dtype == "bf16" else dtype,
     )
     scenario = training_scenario(flags, TrainDegrees())
-    told = answered(scenario)
-    if told["status"] == "answered":
-        told["plan"] = _plan(scenario)
+    reply = reply_of(scenario)
+    told = stated(reply)
+    if isinstance(reply, Answer):
+        told["plan"] = reply.why.get("plan") or reply.why.get("deployment", {})
     return told
-
-
-def _plan(scenario: Tree) -> Tree:
-    """The degrees that the search found."""
-    from silicast.scenario.run import reply_to
-
-    reply = reply_to(scenario)
-    why = getattr(reply, "why", {})
-    for name in ("plan", "deployment"):
-        if isinstance(why.get(name), dict):
-            return dict(why[name])
-    return {}
 
 
 def explain(scenario: dict[str, Any]) -> dict[str, Any]:
@@ -158,16 +150,12 @@ def explain(scenario: dict[str, Any]) -> dict[str, Any]:
     Args:
         scenario: as of predict.
     """
-    from silicast.scenario.run import reply_to
-
-    told = answered(scenario)
-    if told["status"] != "answered":
-        return told
-    why = getattr(reply_to(scenario), "why", {})
-    told["time"] = [parts(part) for part in why.get("parts", ())] or [parts(why)]
-    for name in ("memory", "limits", "uncertainty"):
-        if name in why:
-            told[name] = why[name]
+    reply = reply_of(scenario)
+    told = stated(reply)
+    if isinstance(reply, Answer):
+        why = reply.why
+        told["time"] = [parts(part) for part in why.get("parts", ())] or [parts(why)]
+        told |= {name: why[name] for name in STATED if name in why}
     return told
 
 
@@ -181,7 +169,7 @@ def resolve_names(text: str, kind: str = "any") -> dict[str, Any]:
     from silicast.app.agents.names import known_names
 
     if len(text) > 200:
-        return stated_error(SilicastError("is too long", field="text"))
+        return stated(refusal(SilicastError("is too long", field="text")))
     return {"status": "answered", **known_names(text, kind, MOST_NAMES)}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from silicast import __version__
+from silicast.app.server.setups import PageSetup
 from silicast.scenario.answer import Answer, Refusal
 from silicast.scenario.schema import RawScenario
 
@@ -18,12 +19,14 @@ REFUSED = ("401", "403", "408", "413", "421", "422", "429")
 def openapi() -> dict[str, Any]:
     """The whole document."""
     template = "#/components/schemas/{name}"
-    (scenario, answer, refused), components = msgspec.json.schema_components(
-        (RawScenario, Answer, Refusal), ref_template=template
+    (scenario, answer, refused, setup), components = msgspec.json.schema_components(
+        (RawScenario, Answer, Refusal, PageSetup), ref_template=template
     )
     predict = _post("Predict one scenario", "application/json", scenario, answer, refused)
     line = "one scenario a line; answers come in the same order"
     batch = _post(line, "application/x-ndjson", {"type": "string"}, {"type": "string"}, refused)
+    listed = {"type": "array", "items": scenario}
+    asked = _post("What the page asks of a setup", "application/json", setup, listed, refused)
     names = _get("Names of the catalog that contain a text", _contains())
     return {
         "openapi": "3.1.0",
@@ -31,6 +34,7 @@ def openapi() -> dict[str, Any]:
         "paths": {
             "/v1/predict": {"post": predict},
             "/v1/batch": {"post": batch},
+            "/v1/setup": {"post": asked},
             "/v1/catalog/{kind}": {"get": names},
             "/v1/metrics": {"get": _get("What each metric of an answer means")},
             "/metrics": {"get": _get("Counters of the server, for Prometheus")},

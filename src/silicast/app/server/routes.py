@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from importlib.resources import files
 from typing import Any, final
 
 import anyio
@@ -16,6 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from silicast.app.server.assets import asset
 from silicast.app.server.guard import Guard
 from silicast.app.server.metrics import RequestCounts
 from silicast.app.server.openapi import openapi
@@ -28,6 +28,8 @@ from silicast.app.server.replies import (
     refusal_response,
 )
 from silicast.app.server.settings import ServerSettings
+from silicast.app.server.setups import PageSetup, scenarios_of
+from silicast.core.decode import decode_json
 from silicast.core.errors import SilicastError
 from silicast.core.metrics import METRICS
 from silicast.runner.lines import Line
@@ -85,6 +87,11 @@ class PredictionServer:
             raise RefusedRequestError(refusal_response(413, message, "send several requests"))
         rows = await self._answers(lines)
         return Response(b"".join(row.line for row in rows), media_type=LINES)
+
+    async def setup(self, request: Request) -> Response:
+        """The scenarios that the page asks of a setup."""
+        setup = decode_json(await self._body(request), PageSetup)
+        return json_response(scenarios_of(setup))
 
     async def catalog(self, request: Request) -> Response:
         """Names of devices, models or engines."""
@@ -182,7 +189,11 @@ def build_server(settings: ServerSettings) -> Starlette:
         finally:
             pool.end()
 
-    posts: dict[str, Handler] = {"/v1/predict": here.predict, "/v1/batch": here.batch}
+    posts: dict[str, Handler] = {
+        "/v1/predict": here.predict,
+        "/v1/batch": here.batch,
+        "/v1/setup": here.setup,
+    }
     gets: dict[str, Handler] = {
         "/v1/catalog/{kind}": here.catalog,
         "/v1/metrics": here.meanings,
@@ -208,11 +219,6 @@ async def _not_routed(_request: Request, error: Exception) -> Response:
     """No such path or method."""
     assert isinstance(error, HTTPException)
     return refusal_response(error.status_code, str(error.detail), "see /openapi.json")
-
-
-def asset(name: str) -> bytes:
-    """A file of the page."""
-    return files("silicast.app.server").joinpath("assets", name).read_bytes()
 
 
 def _devices() -> Sequence[str]:

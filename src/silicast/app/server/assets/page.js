@@ -2,7 +2,6 @@
 /* The page of Silicast: setups in, predictions with intervals out. No library, no outside request;
    all state stands in the address, so that a link is the whole question. */
 
-const LOADS = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 const MOST = 5;
 const FIRST = {
   model: "Llama-3.1-8B", device: "H100-SXM-80GB", engine: "vllm", dtype: "", tp: "1", price: "",
@@ -13,6 +12,8 @@ const $ = (id) => document.getElementById(id);
 const form = $("form");
 let setups = [{...FIRST}];
 let running = 0;
+/* A page that was written to a file holds its answers; no server is asked. */
+const held = $("held") ? JSON.parse($("held").textContent) : null;
 
 /* ---- small things ---- */
 
@@ -110,19 +111,11 @@ function showSetups() {
 
 /* ---- asking ---- */
 
-function scenarios(setup, asked) {
-  const common = {model: setup.model.trim(), device: setup.device.trim(), engine: setup.engine};
-  if (Number(setup.tp) > 1) common.parallel = {tp: Number(setup.tp)};
-  if (setup.dtype) common.precision = {recipe: setup.dtype};
-  const lengths = {input_len: asked.input_len, output_len: asked.output_len};
-  const price = setup.price === "" ? {} : {cluster: {price_per_gpu_hour: Number(setup.price)}};
-  return [
-    {id: 0, task: "inference", ...common, workload: {batch: 1, ...lengths}},
-    ...LOADS.map((concurrency) => ({
-      id: concurrency, task: "serving", ...common, ...price,
-      workload: {arrival: {kind: "closed", concurrency}, requests: Math.max(16, 4 * concurrency), ...lengths},
-    })),
-  ];
+async function casesOf(setup, asked) {
+  const {input_len, output_len} = asked;
+  const {model, device, engine, dtype} = setup;
+  const price = setup.price === "" ? null : Number(setup.price);
+  return post("v1/setup", {model, device, engine, dtype, tp: Number(setup.tp), price, input_len, output_len});
 }
 
 const LANES = 4;
@@ -142,12 +135,12 @@ async function inTurn(work) {
   }
 }
 
-async function ask(scenario) {
+async function post(path, content) {
   const headers = {"content-type": "application/json"};
   const token = form.elements.token.value;
   if (token) headers.authorization = `Bearer ${token}`;
-  const body = JSON.stringify(scenario);
-  const response = await inTurn(() => fetch("v1/predict", {method: "POST", headers, body}));
+  const body = JSON.stringify(content);
+  const response = await inTurn(() => fetch(path, {method: "POST", headers, body}));
   if (response.status === 401) {
     $("token_row").hidden = false;
     form.elements.token.focus();
@@ -176,7 +169,7 @@ function sureness(answer) {
   return [element("span", {class: "chip"}, answer.tier), element("span", {class: "chip"}, words[answer.domain])];
 }
 
-function usersLine(served, asked) {
+function usersLine({served, loads}, asked) {
   const most = carried(served, asked, (b) => b.estimate);
   const sure = carried(served, asked, (b) => b.p95);
   const perhaps = carried(served, asked, (b) => b.p05);
@@ -187,7 +180,7 @@ function usersLine(served, asked) {
   return element("div", {},
     element("p", {class: `verdict ${most ? "yes" : "no"}`}, text),
     element("p", {class: "soft"}, `by the interval ${sure} to ${at(perhaps)}; 99 of 100 first tokens within `
-      + `${short(asked.ttft)} ms, further tokens within ${short(asked.tpot)} ms; loads tried: ${LOADS.join(", ")}`));
+      + `${short(asked.ttft)} ms, further tokens within ${short(asked.tpot)} ms; loads tried: ${loads.join(", ")}`));
 }
 
 function fitLine(answer) {
@@ -313,29 +306,31 @@ function memoryBar(answer) {
 }
 
 function table(found) {
-  const head = ["setup", "users", "first token, ms", "further token, ms", "tokens/s a user", "tokens/s a device", "USD a million tokens"];
+  const isPriced = found.some(({served}) => served.some(({answer}) => answer.metrics.cost_per_million_output_tokens));
+  const head = ["setup", "users", "first token, ms", "further token, ms", "tokens/s a user", "tokens/s a device", ...(isPriced ? ["USD a million tokens"] : [])];
   const rows = found.flatMap(({setup, served}) => served.map(({load, answer}) => {
     const m = answer.metrics;
     const speed = m.tpot_p50_ms && {estimate: 1000 / m.tpot_p50_ms.estimate, p05: 1000 / m.tpot_p50_ms.p95, p95: 1000 / m.tpot_p50_ms.p05};
     return [label(setup), String(load), belief(m.ttft_p50_ms), belief(m.tpot_p50_ms), belief(speed),
-      belief(m.output_tokens_per_s_per_gpu), belief(m.cost_per_million_output_tokens)];
+      belief(m.output_tokens_per_s_per_gpu), ...(isPriced ? [belief(m.cost_per_million_output_tokens)] : [])];
   }));
   return element("div", {class: "wide", tabindex: "0", role: "region", "aria-label": "All figures"},
-    element("table", {}, element("caption", {class: "soft"}, "Medians, each with its 90 % interval"),
+    element("table", {}, element("caption", {class: "soft"}, "Medians, each with its 90 % interval; simulated with four requests a user, sixteen at least"),
       element("thead", {}, element("tr", {}, ...head.map((text) => element("th", {scope: "col"}, text)))),
       element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((text) => element("td", {}, text)))))));
 }
 
 /* ---- putting it together ---- */
 
-function setupCard({setup, fit, served, refused, error}, at, asked) {
+function setupCard(entry, at, asked) {
+  const {setup, fit, served, refused, error} = entry;
   const card = element("section", {class: "card setup-card", color: colour(at), "aria-label": label(setup)},
     element("h2", {}, label(setup)));
   if (error || !fit) {
     card.append(element("p", {class: error ? "alert" : "soft"}, error || "Waiting for the first answer…"));
     return card;
   }
-  card.append(element("p", {}, ...sureness(fit)), fitLine(fit), usersLine(served, asked));
+  card.append(element("p", {}, ...sureness(fit)), fitLine(fit), usersLine(entry, asked));
   card.append(element("p", {}, `One user alone: first token ${belief(fit.metrics.prefill_ms, " ms")}, `
     + `each further ${belief(fit.metrics.decode_step_ms, " ms")}.`));
   card.append(...memoryBar(fit), ...timeBars(fit));
@@ -354,7 +349,7 @@ function show(found, asked) {
   const speed = (_, m) => m.tpot_p50_ms && {estimate: 1000 / m.tpot_p50_ms.estimate, p05: 1000 / m.tpot_p50_ms.p95, p95: 1000 / m.tpot_p50_ms.p05};
   const nodes = [element("div", {class: "cards"}, ...found.map((each) => setupCard(each, each.at, asked)))];
   if (good.length) {
-    const load = {logX: true, logY: true, xs: LOADS};
+    const load = {logX: true, logY: true, xs: good[0].loads};
     const drawings = [
       ["Each further token against load", "users at once", "ms, median", (n) => exactly(n), (m) => m.tpot_p50_ms, {...load, limit: asked.tpot}],
       ["First token against load", "users at once", "ms, median", (n) => exactly(n), (m) => m.ttft_p50_ms, {...load, limit: asked.ttft}],
@@ -376,18 +371,25 @@ function problemOf({error}) {
 
 /* The setup's answers as they come: whether it fits first, then load after load. */
 async function predictOne(entry, asked, changed) {
-  const [first, ...loads] = scenarios(entry.setup, asked);
   try {
-    entry.fit = await ask(first);
+    const own = held?.[entry.at];
+    const cases = own ? own.cases : await casesOf(entry.setup, asked);
+    if (!Array.isArray(cases)) {
+      entry.error = problemOf(cases);
+      return;
+    }
+    const ask = async (at) => (own ? own.answers[at] : post("v1/batch", cases[at]));
+    entry.loads = cases.slice(1).map((each) => each.id);
+    entry.fit = await ask(0);
     if (!entry.fit.ok) {
       entry.error = problemOf(entry.fit);
       return;
     }
     changed();
-    await Promise.all(loads.map(async (scenario) => {
-      const answer = await ask(scenario);
-      if (answer.ok) entry.served.push({load: scenario.id, answer});
-      else entry.refused.push(`${scenario.id} users: ${problemOf(answer)}`);
+    await Promise.all(entry.loads.map(async (load, at) => {
+      const answer = await ask(at + 1);
+      if (answer.ok) entry.served.push({load, answer});
+      else entry.refused.push(`${load} users: ${problemOf(answer)}`);
       entry.served.sort((a, b) => a.load - b.load);
       changed();
     }));
@@ -402,7 +404,7 @@ async function run() {
   running += 1;
   const mine = running;
   $("status").textContent = "Predicting…";
-  const found = setups.map((setup, at) => ({setup: {...setup}, at, fit: null, served: [], refused: [], error: ""}));
+  const found = setups.map((setup, at) => ({setup: {...setup}, at, fit: null, loads: [], served: [], refused: [], error: ""}));
   let drawnAt = 0;
   const changed = () => {
     if (mine === running && performance.now() - drawnAt > 150) { show(found, asked); drawnAt = performance.now(); }
@@ -414,6 +416,7 @@ async function run() {
 }
 
 async function fillNames() {
+  if (held) return;
   for (const kind of ["models", "devices"]) {
     try {
       const response = await fetch(`v1/catalog/${kind}`);
@@ -442,6 +445,14 @@ form.addEventListener("submit", (event) => { event.preventDefault(); run(); });
 window.addEventListener("hashchange", () => { readAddress(); showSetups(); });
 
 const isShared = readAddress();
+if (held) {
+  setups = held.map(({setup}) => ({...FIRST, ...setup, tp: String(setup.tp), price: setup.price === null ? "" : String(setup.price)}));
+  for (const name of ["input_len", "output_len"]) form.elements[name].value = held[0].setup[name];
+}
 showSetups();
+if (held) {
+  for (const node of form.querySelectorAll("#setups input, #setups select, #setups button, #add, [name=input_len], [name=output_len]")) node.disabled = true;
+  $("go").textContent = "Judge by these limits";
+}
 fillNames();
-if (isShared || location.pathname === "/") run();
+if (held || isShared || location.pathname === "/") run();
