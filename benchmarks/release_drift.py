@@ -38,7 +38,7 @@ from silicast.validation.measured import cases_of
 
 RESULT = Path(__file__).parent / "results" / "release_drift.json"
 SYSTEMS = {
-    "b200_sxm": "B200", "gb200": "GB200", "h100_sxm": "H100", "h200_sxm": "H200", "l40s": "L40S",
+    "b200_sxm": "B200", "gb200": "GB200", "h100_sxm": "H100", "h200_sxm": "H200",
 }  # fmt: skip
 FITTED, TESTED, PAIRS, ORDERS = 200, 150, 400, 100
 MOVED, STILL = 0.10, 0.02
@@ -123,7 +123,9 @@ def score_cell(key: tuple[str, str, str], releases: dict[str, list[Row]]) -> Row
         folder = Path(name)
         calibration = folder / "calibration.json"
         write_table(folder / "old.csv", op, backend, old, fitted)
-        save_calibration(calibrate([folder / "old.csv"], device).calibration, calibration)
+        save_calibration(
+            calibrate([folder / "old.csv"], device, skip_bad=True).calibration, calibration
+        )
         write_table(folder / "new.csv", op, backend, new, releases[new][:TESTED])
         cell = tested_cell(
             (op, device, backend, new),
@@ -154,7 +156,12 @@ def bridge(path: Path) -> Row:
 
 def main() -> None:
     data = data_folder()
-    rows = [score_cell(key, releases) for key, releases in cells(data)]
+    rows = list[Row]()
+    for key, releases in cells(data):
+        rows.append(score_cell(key, releases))
+        print(
+            {k: round(v, 2) if isinstance(v, float) else v for k, v in rows[-1].items()}, flush=True
+        )
     moved = [row for row in rows if abs(row["moved_pct"]) > 100 * MOVED]
     still = [row for row in rows if abs(row["moved_pct"]) < 100 * STILL]
     halves = sum(row["halves"] for row in rows)
@@ -171,8 +178,6 @@ def main() -> None:
         "megatron_bridge": bridge(data / "training" / "megatron_bridge_release_drift.csv"),
     }
     RESULT.write_text(json.dumps(result, indent=1) + "\n")
-    for row in rows:
-        print({k: round(v, 2) if isinstance(v, float) else v for k, v in row.items()})
     print({k: v for k, v in result.items() if k != "cells"})
 
 

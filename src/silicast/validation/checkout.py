@@ -44,6 +44,10 @@ class Scorecard(Protocol):
         """The results, one mapping a suite; ``progress`` hears (suite, done, all)."""
         raise NotImplementedError
 
+    def claims(self) -> list[dict[str, str]]:
+        """Claims about tools, recounted from the measured tables, as cells by column."""
+        raise NotImplementedError
+
     def threshold_failures(self, result: Mapping[str, Any]) -> list[str]:
         """Sentences on thresholds that a result misses."""
         raise NotImplementedError
