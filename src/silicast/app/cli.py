@@ -35,7 +35,7 @@ PREDICT = (
 )  # fmt: skip
 CATALOG = (
     "devices", "models", "engines", "trace", "validate", "measure", "import", "calibrate",
-    "drift", "check", "design", "tune", "diagnose",
+    "drift", "check", "scorecard", "design", "tune", "diagnose",
 )  # fmt: skip
 MODULES = {"import": "import_"}
 """Modules that cannot be called as their command is."""

@@ -48,6 +48,12 @@ class Scorecard(Protocol):
         """Claims about tools, recounted from the measured tables, as cells by column."""
         raise NotImplementedError
 
+    def public_cases(self, folder: Path, salt: str) -> dict[str, int]:
+        """Writes cases without truths (``cases.jsonl``), their truths (``truths.jsonl``) and what
+        peers predict of them into a folder; returns how many there are of each.
+        """
+        raise NotImplementedError
+
     def threshold_failures(self, result: Mapping[str, Any]) -> list[str]:
         """Sentences on thresholds that a result misses."""
         raise NotImplementedError
