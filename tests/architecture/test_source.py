@@ -154,6 +154,43 @@ def shares_a_value_between_objects(path: Path) -> Iterator[str]:
                 yield f"line {each.lineno}: {ast.unparse(each)[:60]}"
 
 
+OPENERS = {
+    "core/files.py": "the opener",
+    "core/growing.py": "writes",
+    "measurement/records/store.py": "locks what it appends to",
+    "measurement/machine/cpu_facts.py": "asks the system",
+    "measurement/sweeps/runtime.py": "asks the system",
+    "runner/lines.py": "reads pipes and standard input too",
+    "app/console.py": "has the null device for a closed stream",
+    "app/server/assets/__init__.py": "reads what is packed with it",
+}
+"""Files that open others by themselves -> why they may."""
+READERS = {"read_bytes", "read_text", "open", "fromfile", "memmap", "ZipFile"}
+WRITES = re.compile(r"^'[wax]")
+
+
+def opens_files_by_itself(path: Path) -> Iterator[str]:
+    """``core.files`` is the one opener: what a user names is a regular file of bounded size. What
+    the package ships, named by a constant, may be read as it is.
+    """
+    if path.parts[-3:] and any(path.as_posix().endswith(f"/{name}") for name in OPENERS):
+        return
+    for node in ast.walk(tree_of(path)):
+        if not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Name) and node.func.id == "open":
+            yield f"line {node.lineno}: open"
+        if not isinstance(node.func, ast.Attribute) or node.func.attr not in READERS:
+            continue
+        target = ast.unparse(node.func.value)
+        mode = ast.unparse(node.args[0]) if node.args else ""
+        shipped = re.match(r"\(?[A-Z_]{3,}\b", target) is not None
+        is_class = re.match(r"[A-Z]\w*[a-z]", target) is not None or target in {"cls", "archive"}
+        bounded = re.match(r"gzip|zipfile", target) and mode in {"packed", "stream"}
+        if not (shipped or is_class or bounded or WRITES.match(mode)):
+            yield f"line {node.lineno}: {ast.unparse(node.func)}: use core.files"
+
+
 RULES: dict[Callable[[Path], Iterator[str]], str] = {
     is_long: "\n" * MAX_LINES + "\n",
     is_named_vaguely: "",
@@ -165,6 +202,7 @@ RULES: dict[Callable[[Path], Iterator[str]], str] = {
     has_dataclasses_that_change: "@dataclass\nclass Point: pass",
     words_what_the_decoder_refuses: "try: pass\nexcept msgspec.ValidationError: pass",
     has_a_strict_table_of_its_own: "class A(Struct, forbid_unknown_fields=True): pass",
+    opens_files_by_itself: "content = path.read_bytes()",
     shares_a_value_between_objects: "class A:\n    names = []",
 }
 """What no file is or does -> a file that does."""

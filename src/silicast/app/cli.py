@@ -32,10 +32,11 @@ HELP = (
 PREDICT = (
     "infer", "serve", "train", "capacity", "recommend", "deploy", "fits", "collective", "graph",
     "compare", "explain", "diff", "kernel", "run", "batch", "sweep", "results", "reproduce",
+    "server", "mcp", "page",
 )  # fmt: skip
 CATALOG = (
     "devices", "models", "engines", "trace", "validate", "measure", "import", "calibrate",
-    "design", "tune", "diagnose", "nas",
+    "drift", "check", "scorecard", "design", "tune", "diagnose", "nas",
 )  # fmt: skip
 MODULES = {"import": "import_"}
 """Modules that cannot be called as their command is."""

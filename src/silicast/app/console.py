@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, final
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
 WIDTH_WITHOUT_TERMINAL = 100
 """Columns where stdout is a file or a pipe: the same bytes whoever runs it."""
@@ -35,9 +36,22 @@ def write_json(value: Any) -> None:
     sys.stdout.write(text.decode("utf-8") + "\n")
 
 
+_STEERING = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Characters that would steer a terminal, or turn its text around: names of files hold any."""
+
+
+def harmless(text: str) -> str:
+    r"""Text in which control characters are written out; tabs and ends of lines stay.
+
+    >>> harmless("a\x1b[2Jb.toml")
+    'a\\x1b[2Jb.toml'
+    """
+    return _STEERING.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
+
+
 def write_lines(lines: Iterable[str]) -> None:
     """Lines on stdout that are copied from there: never wrapped."""
-    sys.stdout.writelines(f"{line}\n" for line in lines)
+    sys.stdout.writelines(f"{harmless(line)}\n" for line in lines)
 
 
 PLAIN = str.maketrans(
@@ -87,20 +101,36 @@ def show(*parts: RenderableType) -> None:
 
     out: Any = sys.stdout if has_signs() else _PlainStream(sys.stdout)
     if sys.stdout.isatty():
-        Console(file=out, highlight=False, emoji=False).print(*parts, sep="\n")
+        _print_harmless(Console(file=out, highlight=False, emoji=False), parts)
         return
     text = io.StringIO()
-    Console(
-        file=text, width=WIDTH_WITHOUT_TERMINAL, highlight=False, emoji=False, no_color=True
-    ).print(*parts, sep="\n")
+    _print_harmless(
+        Console(
+            file=text, width=WIDTH_WITHOUT_TERMINAL, highlight=False, emoji=False, no_color=True
+        ),
+        parts,
+    )
     for line in text.getvalue().splitlines():
         out.write(f"{line.rstrip()}\n")
+
+
+def _print_harmless(console: Console, parts: Sequence[RenderableType]) -> None:
+    """Prints parts; control characters in their texts are written out."""
+    from rich.segment import Segment, Segments
+
+    for part in parts:
+        shown = console.render_str(part) if isinstance(part, str) else part
+        segments = [
+            segment if segment.control else Segment(harmless(segment.text), segment.style)
+            for segment in console.render(shown)
+        ]
+        console.print(Segments(segments), end="" if segments[-1:] == [Segment.line()] else "\n")
 
 
 def warn(text: str) -> None:
     """Writes one line to stderr."""
     with suppress(OSError):  # where nobody can be told, the exit status still says it
-        sys.stderr.write(text.rstrip("\n") + "\n")
+        sys.stderr.write(harmless(text.rstrip("\n")) + "\n")
 
 
 @final

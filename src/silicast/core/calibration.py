@@ -26,6 +26,7 @@ from silicast.core.decode import Strict, decode_json
 from silicast.core.files import read_bounded, write_atomically
 from silicast.core.hashing import content_hash
 from silicast.core.naming import normalise
+from silicast.core.plain_data import check_keys
 
 FORMAT = 6
 """Layout of the file; those before it hold less and are read too."""
@@ -268,6 +269,7 @@ def load_calibration(path: Path) -> Calibration:
         SilicastError: unreadable, too large or not a calibration; names file and field.
     """
     content = read_bounded(path, MAX_FILE_BYTES, "a calibration")
+    check_keys(content, str(path))
     return decode_json(content, Calibration, file=str(path), page=PAGE, hint=AGAIN)
 
 

@@ -17,6 +17,7 @@ import msgspec
 
 from silicast.core.errors import SilicastError
 from silicast.core.files import read_text
+from silicast.core.plain_data import with_whole_numbers
 
 T = TypeVar("T")
 MOST_TOML_BYTES = 4 << 20
@@ -61,7 +62,12 @@ def decode(
 boost_mhz? docs/reference/devices.md describes every field)
     """
     try:
-        return msgspec.convert(table, kind)
+        try:
+            return msgspec.convert(table, kind)
+        except msgspec.ValidationError as error:
+            if "got `float`" not in str(error):
+                raise
+            return msgspec.convert(with_whole_numbers(table), kind)
     except msgspec.ValidationError as error:
         refused = _explained(error, table, kind, also)
         raise _located(refused, page, hint, field, file) from None

@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,6 +23,7 @@ HINTS = {
     errno.EROFS: "name a file on another disk",
 }
 """Error of the system -> what to do about it."""
+_READING = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 _MAX_LINKS = 40
 """Symbolic links followed one after the other, as Linux limits them."""
 
@@ -37,13 +39,38 @@ def read_bounded(path: Path, most_bytes: int, what: str, hint: str = "") -> byte
         SilicastError: missing, a folder, a pipe or a device, unreadable (kind "io"), or larger
             than ``most_bytes`` (kind "limit"); names the file.
     """
-    status = regular_status(path, hint)
-    if status.st_size > most_bytes:
-        raise over_limit(
-            f"is larger than {size_text(most_bytes)}: not {what}", hint=hint, file=str(path)
-        )
-    with read_errors(path, hint), path.open("rb") as stream:
-        return stream.read(most_bytes + 1)
+    with opened_file(path, most_bytes, what, hint) as stream, read_errors(path, hint):
+        content = stream.read(most_bytes + 1)
+    if content is None:  # a file of the system that would wait for something to happen
+        raise _refused(path, "holds nothing now and would have to be waited for", hint)
+    if len(content) > most_bytes:
+        raise _too_large(path, most_bytes, what, hint)
+    return content
+
+
+@contextmanager
+def opened_file(path: Path, most_bytes: int, what: str, hint: str = "") -> Iterator[BufferedReader]:
+    """A regular file of bounded size, open for reading: the one way to a file that a user names.
+
+    What it is is asked before it is opened and once more of what was opened, in case the path has
+    come to mean something else meanwhile; reading never waits.
+
+    Args:
+        what: the file is supposed to be; hint: what to do if it is none.
+
+    Raises:
+        SilicastError: as :func:`read_bounded`.
+    """
+    regular_status(path, hint)
+    with read_errors(path, hint):
+        handle = os.open(path, _READING)
+    with os.fdopen(handle, "rb") as stream:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise _refused(path, "is no regular file", hint or "save it to a file first")
+        if status.st_size > most_bytes:
+            raise _too_large(path, most_bytes, what, hint)
+        yield stream
 
 
 def regular_status(path: Path, hint: str = "") -> os.stat_result:
@@ -241,6 +268,12 @@ def _is_open_stream(path: Path) -> bool:
             return True
         step = Path(os.path.abspath(step.parent / step.readlink()))  # noqa: PTH100
     return False
+
+
+def _too_large(path: Path, most_bytes: int, what: str, hint: str) -> SilicastError:
+    return over_limit(
+        f"is larger than {size_text(most_bytes)}: not {what}", hint=hint, file=str(path)
+    )
 
 
 def _refused(path: Path, message: str, hint: str) -> SilicastError:

@@ -9,6 +9,9 @@ from typing import Any
 
 import msgspec
 
+from silicast.core.files import opened_file
+
+MOST_BYTES = 1 << 30
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
@@ -25,11 +28,11 @@ def files_hash(paths: Iterable[Path]) -> str:
     """The same over the bytes of files, one after the other.
 
     Raises:
-        OSError: a file cannot be read.
+        SilicastError: a file cannot be read.
     """
     digest = hashlib.blake2b(digest_size=8)
     for path in paths:
-        with path.open("rb") as file:
+        with opened_file(path, MOST_BYTES, "a file that an answer rests on") as file:
             while chunk := file.read(1 << 20):
                 digest.update(chunk)
     return digest.hexdigest()

@@ -86,7 +86,7 @@ def json_object(path: Path) -> Tree:
     """
     raw = read_bounded(path, MAX_CONFIG_BYTES, "a configuration of a model")
     try:
-        value = _loaded(raw.decode("utf-8"))
+        value = _loaded(raw.removeprefix(_BOM).decode("utf-8"))
         if not isinstance(value, dict):
             raise SilicastError(f"expected a JSON object, found {type_name(value)}")
         check_depth(value)
@@ -124,7 +124,7 @@ def parse_toml(raw: bytes) -> Tree:
     if _LONG_DOTTED_KEY.search(raw):
         _too_deep()
     try:
-        tree = tomllib.loads(text)
+        tree = tomllib.loads(text, parse_float=whole_number)
     except tomllib.TOMLDecodeError as error:
         raise SilicastError(
             f"not valid TOML: {error}", hint="see docs/reference/scenario.md"
@@ -143,13 +143,51 @@ def parse_json(raw: bytes) -> Tree:
     """
     text = _text(raw, MAX_JSON_BYTES, "a case")
     _check_depth(raw, _JSON_TOKENS)
-    tree = _loaded(text, parse_constant=_no_constant, parse_float=_number)
+    tree = _loaded(text, parse_constant=_no_constant, parse_float=whole_number)
     if not isinstance(tree, dict):
         raise SilicastError(
             f"expected one object, found {type_name(tree)}", hint='a case is {"task": ..., ...}'
         )
     check_tree(tree)
     return tree
+
+
+def whole_number(text: str | float) -> float | int:
+    """A number as it is written: 8.0 is the whole number 8, in every format that is read.
+
+    >>> whole_number("8.0"), whole_number("8.5")
+    (8, 8.5)
+    """
+    value = float(text)
+    return int(value) if value.is_integer() and abs(value) < EXACT else value
+
+
+def with_whole_numbers(tree: Any) -> Any:
+    """Plain data in which every number that is a whole one is written as such.
+
+    >>> with_whole_numbers({"tp": 4.0, "lengths": [1.5, 2.0]})
+    {'tp': 4, 'lengths': [1.5, 2]}
+    """
+    if isinstance(tree, dict):
+        return {name: with_whole_numbers(value) for name, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [with_whole_numbers(value) for value in tree]
+    return whole_number(tree) if isinstance(tree, float) else tree
+
+
+def check_keys(raw: bytes, file: str = "") -> None:
+    """Refuses JSON in which an object has one key twice: which of them counts is not said. What is
+    no JSON is left to whoever decodes it.
+
+    Raises:
+        SilicastError: names the key.
+    """
+    try:
+        json.loads(raw.removeprefix(_BOM), object_pairs_hook=_unique)
+    except SilicastError as error:
+        raise error.located(file=file) from None
+    except (ValueError, RecursionError):
+        return
 
 
 def check_tree(tree: object) -> None:
@@ -272,12 +310,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> Tree:
                 )
             seen.add(key)
     return tree
-
-
-def _number(text: str) -> float | int:
-    """JSON has one type of number: 8.0 is the whole number 8."""
-    value = float(text)
-    return int(value) if value.is_integer() and abs(value) < EXACT else value
 
 
 def _no_constant(name: str) -> NoReturn:

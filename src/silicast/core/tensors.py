@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from silicast.core.decode import decode_json
 from silicast.core.errors import SilicastError
-from silicast.core.files import write_atomically
+from silicast.core.files import read_bounded, write_atomically
 
 _DTYPES = {
     "U8": "<u1",
@@ -32,6 +32,7 @@ _DTYPES = {
 }
 _NAMES = {np.dtype(code): name for name, code in _DTYPES.items()}
 _LARGEST_HEADER = 1 << 24
+MOST_BYTES = 1 << 30
 
 
 def write_tensors(path: Path, tensors: Mapping[str, NDArray[Any]]) -> str:
@@ -66,11 +67,9 @@ def read_tensors(path: Path, sha256: str = "") -> dict[str, NDArray[Any]]:
         SilicastError: no such file, another hash, or not in this format; names the file.
     """
     try:
-        whole = path.read_bytes()
-    except OSError as error:
-        raise SilicastError(
-            f"cannot be read: {error.strerror}", file=str(path), field="artefact"
-        ) from None
+        whole = read_bounded(path, MOST_BYTES, "an artefact")
+    except SilicastError as error:
+        raise error.located(field="artefact") from None
     if sha256 and hashlib.sha256(whole).hexdigest() != sha256:
         raise SilicastError(
             "its content is not what its card says",

@@ -23,6 +23,7 @@ from typing import Final, final
 from silicast.core.errors import SilicastError
 from silicast.core.files import read_text
 from silicast.core.naming import normalise
+from silicast.formats.tables import column_names, refuse_repeated
 from silicast.hardware.catalog import find_device
 
 FIELD: Final = "--price"
@@ -182,6 +183,10 @@ def _rows(text: str, file: str) -> Iterator[Price]:
     reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
     columns = [name.strip() for name in reader.fieldnames or ()]
     reader.fieldnames = columns
+    refuse_repeated(
+        columns,
+        lambda message, field, hint: SilicastError(message, field=field, hint=hint, file=file),
+    )
     missing = [name for name in REQUIRED if name not in columns]
     if missing:
         raise SilicastError(
@@ -192,8 +197,8 @@ def _rows(text: str, file: str) -> Iterator[Price]:
         )
     if unknown := [name for name in columns if name not in (*REQUIRED, *OPTIONAL)]:
         raise SilicastError(
-            f"unknown column {unknown[0]!r:.60}",
-            field=unknown[0][:60],
+            f"unknown column: {column_names(unknown)}",
+            field="columns",
             file=file,
             hint=f"one of {', '.join((*REQUIRED, *OPTIONAL))}",
         )

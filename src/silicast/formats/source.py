@@ -10,14 +10,14 @@ import gzip
 import json
 import tomllib
 import zlib
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, final
+from typing import Any, BinaryIO, TypeVar, final
 
 from silicast.core.decode import decode_json
 from silicast.core.errors import ErrorKind, SilicastError
-from silicast.core.files import read_errors, regular_status, size_text
+from silicast.core.files import opened_file, read_errors, regular_status, size_text
 from silicast.core.plain_data import check_tree
 from silicast.formats.yaml_file import parse_yaml
 
@@ -58,8 +58,7 @@ class Source:
         Raises:
             SilicastError: kind "io": it is no regular file, or cannot be read.
         """
-        regular_status(self.path)
-        with read_errors(self.path), self.path.open("rb") as file:
+        with self._opened() as file, read_errors(self.path):
             raw = file.read(HEAD_BYTES)
         if not raw.startswith(_GZIP):
             return raw
@@ -76,8 +75,7 @@ class Source:
     @functools.cached_property
     def is_packed(self) -> bool:
         """Whether the file is packed with gzip."""
-        regular_status(self.path)
-        with read_errors(self.path), self.path.open("rb") as file:
+        with self._opened() as file, read_errors(self.path):
             return file.read(2) == _GZIP
 
     @property
@@ -109,15 +107,18 @@ class Source:
         status = regular_status(self.path)
         if not self.is_packed and status.st_size > self.max_bytes:
             raise self._too_large("")
-        with read_errors(self.path):
+        with self._opened() as packed, read_errors(self.path):
             try:
-                with gzip.open(self.path) if self.is_packed else self.path.open("rb") as file:
+                with gzip.open(packed) if self.is_packed else nullcontext(packed) as file:
                     content = file.read(self.max_bytes + 1)
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 raise self.error(f"is a damaged gzip file: {error}", hint=CUT_OFF) from None
         if len(content) > self.max_bytes:
             raise self._too_large(" unpacked" if self.is_packed else "")
         return content
+
+    def _opened(self) -> AbstractContextManager[BinaryIO]:
+        return opened_file(self.path, MAX_BYTES, self.what)
 
     def text(self) -> str:
         """All of it as text.

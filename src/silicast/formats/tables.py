@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,12 +13,17 @@ from typing import Any, final
 import msgspec
 
 from silicast.core.errors import SilicastError, over_limit, unsupported
-from silicast.core.files import read_errors, regular_status
+from silicast.core.files import opened_file, read_errors
+from silicast.core.plain_data import check_keys
 
 MAX_ROWS = 2_000_000
 """Rows that are read as a whole; those that are read one by one are not limited here."""
 MOST_LINE_BYTES = 4 << 20
+MOST_BYTES = 16 << 30
+"""Of a table that is read row by row."""
 _PARQUET_ROWS = 16_384
+TEXTS = ("version", "library_version")
+"""Columns that hold text, even if it looks like a number (0.10 is no tenth)."""
 
 Cells = tuple[Any, ...]
 
@@ -59,7 +65,7 @@ class FileTable(ABC):
     @final
     def lines(self) -> Iterator[bytes]:
         """Lines of the file, none of which may be longer than memory should hold."""
-        with read_errors(self.path), self.path.open("rb") as file:
+        with opened_file(self.path, MOST_BYTES, "a table") as file, read_errors(self.path):
             number = 0
             while line := file.readline(MOST_LINE_BYTES + 1):
                 number += 1
@@ -97,7 +103,8 @@ def open_table(path: Path, kind: str = "") -> FileTable:
             field="rows",
             hint=f"expected one of {', '.join(kinds)}",
         )
-    regular_status(path)
+    with opened_file(path, MOST_BYTES, "a table"):
+        pass  # pyarrow opens it by its name
     return opened(path)
 
 
@@ -142,6 +149,7 @@ class _Csv(FileTable):
         self.path = path
         header = next(self._cells("replace"), (0, [""]))[1]
         self.columns = [cell.removeprefix("\ufeff") for cell in header]
+        refuse_repeated([cell.strip().casefold() for cell in self.columns], self.error)
 
     def _cells(self, errors: str) -> Iterator[tuple[int, list[str]]]:
         reader = csv.reader(str(line, "utf-8", errors) for line in self.lines())
@@ -170,7 +178,11 @@ class _Csv(FileTable):
             if len(cells) > len(names):
                 raise self.error("has more cells than the header", f"row {number}")
             pairs = zip(names, cells, strict=False)
-            yield {name: _value(cell.strip()) for name, cell in pairs if cell.strip()}
+            yield {
+                name: cell.strip() if name in TEXTS else _value(cell.strip())
+                for name, cell in pairs
+                if cell.strip()
+            }
 
     def _names(self) -> list[str]:
         """Columns in lower case; each of them once, and separated by commas."""
@@ -180,11 +192,37 @@ class _Csv(FileTable):
                 "row 0",
                 "write it with commas between cells and a point in numbers",
             )
-        names = [name.strip().casefold() for name in self.columns]
-        twice = next((name for name in names if name and names.count(name) > 1), "")
-        if twice:
-            raise self.error(f"has column {twice[:60]!r} twice", "row 0", "keep one of them")
-        return names
+        return [name.strip().casefold() for name in self.columns]
+
+
+def refuse_repeated(names: Sequence[str], error: Callable[[str, str, str], SilicastError]) -> None:
+    """Refuses a table in which two columns have one name: which of them counts is not said.
+
+    Raises:
+        SilicastError: the one that ``error`` makes.
+    """
+    seen: set[str] = set()
+    for number, name in enumerate(names, 1):
+        if name and name in seen:
+            shown = f" {name!r}" if NAME.fullmatch(name) else ""
+            raise error(f"has column {number}{shown} twice", "row 0", "keep one of them")
+        seen.add(name)
+
+
+NAME = re.compile(r"[A-Za-z][\w .()/%-]{0,40}")
+"""Names of columns that errors may quote; whatever else stands there is none of their business."""
+
+
+def column_names(names: Sequence[str]) -> str:
+    """Columns as an error lists them: those that look like names.
+
+    >>> column_names(["tokens", "root:x:0:0"])
+    'tokens and 1 that is no name'
+    """
+    known = [name for name in names if NAME.fullmatch(name)][:12]
+    others = sum(not NAME.fullmatch(name) for name in names)
+    listed = ", ".join(known) or ("none" if not names else "no names")
+    return f"{listed} and {others} that is no name" if others and known else listed
 
 
 def _value(text: str) -> Any:
@@ -237,6 +275,8 @@ class _JsonLines(FileTable):
             yield number, tuple(map(item.get, columns)) if isinstance(item, dict) else None
 
     def records(self) -> Iterator[dict[str, Any]]:
+        for number, line in enumerate(filter(bytes.strip, self.lines()), 1):
+            check_keys(line, f"{self.path}: row {number}")
         for number, item in self._objects():
             if isinstance(item, Exception):
                 raise self.error(f"is no JSON: {item}", f"row {number}")

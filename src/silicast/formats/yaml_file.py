@@ -15,7 +15,7 @@ from typing import Any, NoReturn, final
 
 from silicast.core.errors import SilicastError, over_limit, unsupported
 from silicast.core.files import read_text
-from silicast.core.plain_data import MAX_DEPTH, MAX_ENTRIES
+from silicast.core.plain_data import MAX_DEPTH, MAX_ENTRIES, whole_number
 
 MAX_BYTES = 16 << 20
 MERGE = "<<"
@@ -199,4 +199,4 @@ def _word(text: str) -> Any:
         return _WORDS[text]
     if _INT.match(text):
         return int(text)
-    return float(text) if _FLOAT.match(text) else text
+    return whole_number(text) if _FLOAT.match(text) else text

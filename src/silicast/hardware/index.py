@@ -15,8 +15,9 @@ from typing import final
 import msgspec
 
 from silicast.core.catalog import CATALOG, catalog_files
-from silicast.core.decode import Strict
+from silicast.core.decode import MOST_TOML_BYTES, Strict
 from silicast.core.errors import SilicastError
+from silicast.core.files import read_text
 from silicast.core.naming import NameIndex, normalise
 
 DEVICES = CATALOG / "devices"
@@ -102,7 +103,8 @@ def make_index() -> dict[str, IndexedDevice]:
     for path in sorted(DEVICES.glob("*.toml")):
         if path == NOT_YET_FILE:
             continue
-        table = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _Named)
+        text = read_text(path, MOST_TOML_BYTES, "a device file")
+        table = msgspec.convert(tomllib.loads(text), _Named)
         if table.name in entries:
             raise SilicastError(f"two files for {table.name}", field="name", file=str(path))
         aliases = with_vendor(table.vendor, [table.name, *table.aliases])[1:]

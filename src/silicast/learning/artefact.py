@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from silicast.core.catalog import CATALOG, catalog_hash
 from silicast.core.decode import Strict, decode_json
 from silicast.core.errors import SilicastError
-from silicast.core.files import write_atomically
+from silicast.core.files import read_bounded, write_atomically
 from silicast.core.provenance import Provenance
 from silicast.core.tensors import read_tensors, write_tensors
 from silicast.kernels.physics.constants import shipped_provenance
@@ -24,6 +24,7 @@ from silicast.learning.oblivious import CODES, Trees, no_trees
 
 AGAIN = "make it again in a checkout of the sources: make artefacts"
 FORMAT = 2
+MOST_CARD_BYTES = 64 << 20
 """Layout of card and tensors; readers take this one and the one before it, without regions."""
 
 
@@ -306,7 +307,8 @@ def read_card(
         SilicastError: a card or tensors that are broken, of another version or hash.
     """
     page = "docs/explanation/shipped-numbers.md"
-    card = decode_json(path.read_bytes(), kind, file=str(path), page=page, hint=AGAIN)
+    content = read_bounded(path, MOST_CARD_BYTES, "a card of an artefact")
+    card = decode_json(content, kind, file=str(path), page=page, hint=AGAIN)
     if card.format not in formats:
         raise SilicastError(
             f"has format {card.format}, this version reads {formats[0]}",

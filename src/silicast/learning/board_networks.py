@@ -130,8 +130,8 @@ class MeasuredWork(Strict, frozen=True):
 
 @final
 class MeasuredBoard(Strict, frozen=True):
-    """Times for a unit of each amount, ms; weights of :meth:`NpuNetwork.features` for the log of the
-    latency of networks that were not measured.
+    """Times for a unit of each amount, ms; weights of :meth:`NpuNetwork.features` for the log of
+    the latency of networks that were not measured.
     """
 
     name: str

@@ -66,6 +66,7 @@ class CaseLines:
         self._stream = stream
         self._take = getattr(stream, "read1", stream.read)
         self._number, self._rest, self._skips = 0, b"", False
+        self._bytes = 0
         self.waiting: deque[Line] = deque()
         self.ended = False
 
@@ -81,8 +82,15 @@ class CaseLines:
         return bool(select.select([self.handle], [], [], 0.0)[0])
 
     def read(self) -> None:
-        """Reads once; waits where nothing is there."""
+        """Reads once; waits where nothing is there.
+
+        Raises:
+            SilicastError: more came than a batch may hold, in however many lines.
+        """
         block = self._take(_READ)
+        self._bytes += len(block)
+        if self._bytes > MAX_BATCH_BYTES:
+            raise _too_large(f"more than {MAX_BATCH_BYTES} bytes came", "")
         if not block:
             self.ended = True
             if self._rest or self._skips:
@@ -148,19 +156,27 @@ def _check(stream: io.FileIO, shown: str) -> None:
     status = os.fstat(stream.fileno())
     if stat.S_ISDIR(status.st_mode):
         raise SilicastError("is a folder, not a file", kind="io", file=shown)
+    if stat.S_ISCHR(status.st_mode) and not os.isatty(stream.fileno()):
+        raise SilicastError(
+            "is a device, not a file", kind="io", file=shown, hint="name a file, or - for a pipe"
+        )
     if not stat.S_ISREG(status.st_mode):
         return
     if status.st_size > MAX_BATCH_BYTES:
-        raise over_limit(
-            f"holds {status.st_size} bytes; a batch has at most {MAX_BATCH_BYTES}",
-            hint="split it into several files",
-            file=shown,
-        )
+        raise _too_large(f"holds {status.st_size} bytes", shown)
     head = os.pread(stream.fileno(), _HEAD, stream.tell())
     if b"\0" in head or not _is_text(head, cut=len(head) == _HEAD):
         raise SilicastError(
             "is not text", kind="io", file=shown, hint="expected JSON Lines in UTF-8"
         )
+
+
+def _too_large(what: str, shown: str) -> SilicastError:
+    return over_limit(
+        f"{what}; a batch has at most {MAX_BATCH_BYTES}",
+        hint="split it into several files",
+        file=shown,
+    )
 
 
 def count_lines(path: Path) -> int | None:

@@ -18,12 +18,14 @@ import msgspec
 import silicast
 from silicast.core.decode import Strict, decode_json
 from silicast.core.errors import SilicastError
+from silicast.core.files import read_bounded
 from silicast.core.growing import GrowingFile
 from silicast.core.hashing import files_hash
 from silicast.runner.lines import CaseLines, Line
 from silicast.runner.replies import replies, stated_id
 from silicast.scenario.answer import Identity
 from silicast.scenario.package import package_hash
+from silicast.scenario.reading.limits import MAX_BATCH_BYTES
 
 SUFFIX = ".resume"
 KIND, FORMAT = "silicast batch", 1
@@ -226,12 +228,10 @@ def _read(path: Path) -> tuple[Maker | None, list[AnsweredGroup]]:
     Raises:
         SilicastError: it is no record.
     """
-    try:
-        first, *others = path.read_bytes().split(b"\n")[:-1] or [b""]
-    except FileNotFoundError:
+    if not path.exists():
         return None, []
-    except OSError as error:
-        raise _refused(path, f"cannot read: {error.strerror or error}") from None
+    content = read_bounded(path, MAX_BATCH_BYTES, "a record of a batch")
+    first, *others = content.split(b"\n")[:-1] or [b""]
     if not first:
         return None, []
     try:

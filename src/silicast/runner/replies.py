@@ -28,6 +28,7 @@ from silicast.scenario.answer import (
     with_id,
 )
 from silicast.scenario.decode import Scenario, decode, with_calibrations
+from silicast.scenario.reading.inline_only import refuse_paths
 from silicast.scenario.road import refuse_coming
 from silicast.scenario.run import run_many
 
@@ -73,19 +74,24 @@ class Replies:
 
 
 def replies(
-    lines: Sequence[Line], folder: Path | None = None, calibrations: Sequence[Path] = ()
+    lines: Sequence[Line],
+    folder: Path | None = None,
+    calibrations: Sequence[Path] = (),
+    *,
+    inline_only: bool = False,
 ) -> Replies:
     """Answers some lines.
 
     Args:
         folder: where relative paths in a case start.
         calibrations: files that every case rests on, before its own.
+        inline_only: a case in which something names a file is refused.
     """
     table: dict[int, Replied] = {}
     spent: dict[str, Seconds] = {}
     by_task: dict[str, list[tuple[int, Identity, Scenario]]] = {}
     for position, line in enumerate(lines):
-        identity, scenario = _decoded(line, folder, calibrations)
+        identity, scenario = _decoded(line, folder, calibrations, inline_only=inline_only)
         if isinstance(scenario, Scenario):
             by_task.setdefault(scenario.raw.task, []).append((position, identity, scenario))
         else:
@@ -125,7 +131,7 @@ def stated_id(line: Line) -> Identity:
 
 
 def _decoded(
-    line: Line, folder: Path | None, calibrations: Sequence[Path]
+    line: Line, folder: Path | None, calibrations: Sequence[Path], *, inline_only: bool
 ) -> tuple[Identity, Scenario | Refusal]:
     number, raw = line
     identity = stated_id(line)
@@ -134,6 +140,8 @@ def _decoded(
             raise too_long()
         tree = _parsed(raw)
         identity = identity_of(tree, number)
+        if inline_only:
+            refuse_paths(tree)
         refuse_coming(tree)
         tree = with_calibrations(tree, calibrations)
         return identity, decode(tree, folder=folder, checked=True)

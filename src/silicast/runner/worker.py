@@ -26,10 +26,17 @@ RARE_COLLECTIONS = 100_000
 
 @final
 class Start(msgspec.Struct, frozen=True, array_like=True):
-    """What all lines have in common; paths as text."""
+    """What all lines have in common; paths as text.
+
+    Attributes:
+        is_sealed: lines are of strangers: nothing in them may open a file, and the process cannot.
+        memory_bytes: of address space at most; 0 = as the system allows.
+    """
 
     folder: str | None
     calibrations: list[str]
+    is_sealed: bool = False
+    memory_bytes: int = 0
 
 
 @final
@@ -84,10 +91,14 @@ def main() -> None:
         return
     folder = None if start.folder is None else Path(start.folder)
     calibrations = [Path(each) for each in start.calibrations]
+    if start.is_sealed:
+        from silicast.runner.sealed import seal
+
+        seal(start.memory_bytes)
     try:
         send(target, Done([], {}))
         while (work := received(source, LineBatch)) is not None:
-            result = replies(work.lines, folder, calibrations)
+            result = replies(work.lines, folder, calibrations, inline_only=start.is_sealed)
             rows = [(row.id, row.ok, row.line) for row in result.rows]
             spent = {task: (each.cases, each.seconds) for task, each in result.spent.items()}
             send(target, Done(rows, spent))

@@ -11,17 +11,16 @@ from __future__ import annotations
 import os
 import re
 import select
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, final
+from typing import final
 
 from silicast.runner.lines import CaseSource, Line
+from silicast.runner.process import AnswerProcess
 from silicast.runner.replies import Replied, Replies, broken, replies, stated_id
-from silicast.runner.worker import Done, LineBatch, Start, received, send
+from silicast.runner.worker import Start
 
 PIECE_S = 1.0
 LONG_PIECE_S = 4.0
@@ -67,58 +66,6 @@ class CaseCost:
 
 
 @final
-class _Process:
-    """Another process, and the piece of work that it has."""
-
-    def __init__(self, start: Start) -> None:
-        self.piece: int | None = None
-        self._child = subprocess.Popen(
-            [sys.executable, "-m", "silicast.runner.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-        )
-        self._to, self._from = _open(self._child.stdin), _open(self._child.stdout)
-        with suppress(BrokenPipeError):
-            send(self._to, start)  # type: ignore[arg-type]
-
-    def is_ready(self) -> bool:
-        """Waits until it has started; False if it could not."""
-        return received(self._from, Done) is not None  # type: ignore[arg-type]
-
-    @property
-    def handle(self) -> int:
-        """What to wait on for answers."""
-        return self._from.fileno()
-
-    def give(self, piece: int, lines: Sequence[Line]) -> None:
-        self.piece = piece
-        with suppress(BrokenPipeError):  # that it died is seen where answers are read
-            send(self._to, LineBatch(list(lines)))  # type: ignore[arg-type]
-
-    def take(self) -> Replies | None:
-        """The answers to its piece; None if it died of it."""
-        result = received(self._from, Done)  # type: ignore[arg-type]
-        return None if result is None else result.replies()
-
-    def died_of(self) -> str:
-        status = self._child.wait()
-        return f"signal {-status}" if status < 0 else f"exit status {status}"
-
-    def end(self) -> None:
-        for stream in (self._to, self._from):
-            with suppress(OSError):
-                stream.close()
-        self._child.kill()
-        self._child.wait()
-
-
-def _open(stream: IO[bytes] | None) -> IO[bytes]:
-    assert stream is not None
-    return stream
-
-
-@final
 class Workers:
     """Answers the lines of a batch in their order.
 
@@ -133,7 +80,7 @@ class Workers:
     ) -> None:
         self._lines, self._count, self._cost = lines, count, CaseCost()
         self._folder, self._calibrations = folder, list(calibrations)
-        self._processes: list[_Process] = []
+        self._processes: list[AnswerProcess] = []
         self._pieces: dict[int, list[Line]] = {}
         self._found: dict[int, Replies] = {}
         self._given = self._next = 0
@@ -203,9 +150,9 @@ class Workers:
         """Starts the processes; where none can be, this one goes on alone."""
         folder = None if self._folder is None else str(self._folder)
         self._shared = Start(folder, [str(path) for path in self._calibrations])
-        started = list[_Process]()
+        started = list[AnswerProcess]()
         with suppress(OSError):  # the system allows no more processes
-            started.extend(_Process(self._shared) for _ in range(self._count))
+            started.extend(AnswerProcess(self._shared) for _ in range(self._count))
         self._processes = [process for process in started if process.is_ready()]
         for process in started:
             if process not in self._processes:
@@ -250,7 +197,7 @@ class Workers:
             if process.handle in ready:
                 self._take(process)
 
-    def _take(self, process: _Process) -> None:
+    def _take(self, process: AnswerProcess) -> None:
         number, take = process.piece, process.take()
         assert number is not None
         process.piece = None
@@ -262,8 +209,8 @@ class Workers:
         process.end()
         self._processes[self._processes.index(process)] = self._another()
 
-    def _another(self) -> _Process:
-        process = _Process(self._shared)
+    def _another(self) -> AnswerProcess:
+        process = AnswerProcess(self._shared)
         process.is_ready()
         return process
 

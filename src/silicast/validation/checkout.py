@@ -7,13 +7,13 @@ runs them. An installed package lies beside no such file, and has none.
 from __future__ import annotations
 
 import sys
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from silicast.core.decode import read_toml
 from silicast.core.errors import SilicastError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -42,6 +42,16 @@ class Scorecard(Protocol):
         progress: Callable[[str, int, int], None] | None = None,
     ) -> list[dict[str, Any]]:
         """The results, one mapping a suite; ``progress`` hears (suite, done, all)."""
+        raise NotImplementedError
+
+    def claims(self) -> list[dict[str, str]]:
+        """Claims about tools, recounted from the measured tables, as cells by column."""
+        raise NotImplementedError
+
+    def public_cases(self, folder: Path, salt: str) -> dict[str, int]:
+        """Writes cases without truths (``cases.jsonl``), their truths (``truths.jsonl``) and what
+        peers predict of them into a folder; returns how many there are of each.
+        """
         raise NotImplementedError
 
     def threshold_failures(self, result: Mapping[str, Any]) -> list[str]:
@@ -91,5 +101,5 @@ def _provider() -> str:
     path = ROOT / "pyproject.toml"
     if not path.is_file():
         return ""
-    settings = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("silicast", {})
+    settings = read_toml(path).get("tool", {}).get("silicast", {})
     return str(settings.get("scorecard", ""))

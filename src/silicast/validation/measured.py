@@ -105,7 +105,7 @@ def score_measured(
         SilicastError: unreadable; a row without a time or a device; or nothing is left to score.
     """
     given = read_dataset(paths, keep_flagged=keep_flagged)
-    cases, unread = _cases(given, device)
+    cases, unread = cases_of(given, device)
     known = fitted_on(load_calibration(path) for path in calibrations)
     fresh = [case for case in cases if case.identity not in known[case.kind]]
     fitted = len(cases) - len(fresh)
@@ -167,7 +167,7 @@ def _groups(after: Sequence[Scored], before: Sequence[Scored]) -> list[GroupScor
     return group_scores
 
 
-def _cases(given: Dataset, device: str) -> tuple[list[Case], list[Scored]]:
+def cases_of(given: Dataset, device: str) -> tuple[list[Case], list[Scored]]:
     """Rows that a scenario can say, and those that none can: they have no prediction."""
     cases: list[Case] = []
     unread: list[Scored] = []

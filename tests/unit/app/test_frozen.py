@@ -69,14 +69,12 @@ FROZEN = {
     "batch": "--output -o --resume --workers --calibration",
     "recommend": (
         "--model --device --gpus --slo --rate --trace --input-len --output-len --range-ratio"
-        " --engine --dtype --kv-dtype --seed --price --price-where --top --output -o --target --checkpoint"
-        " --calibration --strict --json"
+        " --engine --dtype --kv-dtype --seed --price --price-where --top --output -o --target"
+        " --checkpoint --calibration --strict --json"
     ),
     "deploy": "--output -o --target --checkpoint",
     "sweep": "--output -o --workers --shard --dry-run --calibration --json",
-    "results": (
-        "--where --sort --metrics --front --top --versions --output -o --cases --json"
-    ),
+    "results": ("--where --sort --metrics --front --top --versions --output -o --cases --json"),
     "reproduce": "--store --folder --calibration --json",
     "trace": "--output -o --training --dtype --autocast --shape --dynamic --weights",
     "devices": "--json",
@@ -102,6 +100,16 @@ FROZEN = {
         "--budget"
     ),
     "nas": "--device --samples --budget --accuracy --evaluations --top --seed --json",
+    "server": "--host --port --processes --waiting --seconds --points",
+    "mcp": "",
+    "page": "--model --device --output -o --engine --dtype --tp --price --input-len --output-len",
+    "scorecard": "",
+    "scorecard cases": "--output -o",
+    "scorecard check": "--cases --json",
+    "scorecard score": "--cases --truth --commitment --ledger --json",
+    "scorecard page": "--cases --truth --output -o --commitment",
+    "drift": "--calibration --device --tolerance --false-alarms --json",
+    "check": "--baseline --max-regress --junit --json",
     "design": "",
     "design map": (
         "--density --fuse --objective --effort --plot --json --node --from-node --voltage"

@@ -39,7 +39,7 @@ def test_rows_do_not_depend_on_the_kind_of_file(tmp_path: Path, kind: str) -> No
     [
         ("a.csv", "a,b\n1,2\n1,2,3\n", "row 2: has more cells than the header"),
         ("a.csv", "a;b\n1;2\n", "not separated by commas"),
-        ("a.csv", "a, A\n1,2\n", "has column 'a' twice"),
+        ("a.csv", "a, A\n1,2\n", "has column 2 'a' twice"),
         ("a.csv", "a,b\n", "has no rows"),
         ("a.csv", b"a,b\n1,\xff\n", "no UTF-8 text"),
         ("a.jsonl", '{"a": 1}\nx\n', "row 2: is no JSON"),

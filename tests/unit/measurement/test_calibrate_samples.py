@@ -83,8 +83,17 @@ def test_a_table_of_accuracies_is_what_is_ranked(
 ) -> None:
     ranks = table(tmp_path / "a.csv", [(name(5), 71.0), (name(9000), 73.0)], "accuracy")
     code = main(
-        ["nas", "nasbench201", "--device", "d", "--samples", str(samples), "--accuracy", str(ranks)]
-        + ["--json"]
+        [
+            "nas",
+            "nasbench201",
+            "--device",
+            "d",
+            "--samples",
+            str(samples),
+            "--accuracy",
+            str(ranks),
+            "--json",
+        ]
     )
     data: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert code == 0

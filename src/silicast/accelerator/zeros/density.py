@@ -7,6 +7,7 @@ sources: docs/explanation/accelerator-accounting.md.
 
 from __future__ import annotations
 
+import io
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.errors import SilicastError
+from silicast.core.files import read_bounded
 from silicast.core.numerics import F64
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ MOST_TERMS = 4096
 
 MOST_VALUES = 2**26
 """Of a banded matrix that is laid out to be counted."""
+MOST_FILE_BYTES = 1 << 30
 
 
 class Density(ABC):
@@ -367,15 +370,25 @@ def _number(part: str, text: str) -> float:
 
 
 def _values_of(path: Path) -> NDArray[np.generic]:
+    """The numbers of a ``.npy`` file, whose head may claim more of them than are there."""
+    stream = io.BytesIO(read_bounded(path, MOST_FILE_BYTES, "an array of numbers"))
     try:
-        values: NDArray[np.generic] = np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise SilicastError(
-            f"cannot read: {error.strerror or error}", kind="io", file=str(path)
-        ) from None
+        version = np.lib.format.read_magic(stream)
+        head = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
+        shape, is_fortran, dtype = head(stream)
+        if dtype.hasobject or dtype.kind not in "biuf":
+            raise ValueError(f"it holds {dtype}")
+        count = math.prod(shape)
+        values = np.frombuffer(stream.read(), dtype)
+        if values.size != count:
+            raise ValueError(f"its head says {count} numbers, it holds {values.size}")
+        return values.reshape(shape, order="F" if is_fortran else "C")
     except ValueError as error:
         raise SilicastError(f"no array of numbers: {error}", file=str(path)) from None
-    return values
 
 
 def _from_file(path: Path, shape: Extents) -> Given:

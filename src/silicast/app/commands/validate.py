@@ -16,6 +16,8 @@ from silicast.core.errors import SilicastError
 if TYPE_CHECKING:
     from silicast.validation.measured import MeasuredScore
 
+CLAIMS = "claims"
+
 
 @described()
 def validate(
@@ -34,7 +36,8 @@ def validate(
     has problems, 3 if a suite misses one of its thresholds.
 
     Args:
-        names: suites, all of them if none is named; or files of devices and designs (.toml).
+        names: suites, all of them if none is named; files of devices and designs (.toml); or
+            `claims`: what tools say of their accuracy, recounted.
         output: a folder; each suite writes its results there, as JSON and as a page (.md).
         limit: score about so many rows a suite, a deterministic sample.
         measured: score your own measurements instead: files that `silicast measure` or `silicast
@@ -67,7 +70,23 @@ def validate(
         raise SilicastError("suites and device files are both named", field="validate")
     if files:
         return _check_devices([Path(name) for name in files], json=json)
+    if names == (CLAIMS,):
+        return _claims(json=json)
     return _score(names, output, limit, json=json)
+
+
+def _claims(*, json: bool) -> int:
+    """Prints claims, a paragraph each: a table of so many columns fits no screen."""
+    from silicast.report.measurements.claims import claims_report
+    from silicast.validation.checkout import scorecard
+
+    with scorecard() as suites:
+        rows = suites.claims()
+    if json:
+        write_json(rows)
+    else:
+        show(claims_report(rows))
+    return status.ANSWERED
 
 
 def _show_measured(measured_score: MeasuredScore, *, json: bool) -> int:

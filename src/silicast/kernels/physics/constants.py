@@ -186,8 +186,8 @@ _RESTING = tuple(f"silicast.{x}." for x in ("kernels", "communication", "learnin
 
 @cache
 def _shipped(group: str) -> Physics:
-    path = CATALOG / "physics" / f"{group}.json"
-    return msgspec.json.decode(path.read_bytes(), type=Physics)
+    content = (CATALOG / "physics" / f"{group}.json").read_bytes()
+    return msgspec.json.decode(content, type=Physics)
 
 
 def forget_files() -> None:

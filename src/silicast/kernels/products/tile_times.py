@@ -51,8 +51,8 @@ class TileConstants(Strict, frozen=True):
 @cache
 def tile_constants() -> Mapping[str, float]:
     """The shipped constants."""
-    path = CATALOG / "tuning" / "tile_times.json"
-    return msgspec.json.decode(path.read_bytes(), type=TileConstants).constants
+    content = (CATALOG / "tuning" / "tile_times.json").read_bytes()
+    return msgspec.json.decode(content, type=TileConstants).constants
 
 
 @final

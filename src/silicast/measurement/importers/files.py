@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import Any, final
 import msgspec
 
 from silicast.core.errors import SilicastError
-from silicast.core.files import writing
-from silicast.formats.source import Source
+from silicast.core.files import opened_file, read_errors, writing
+from silicast.formats.source import MAX_BYTES, Source
 from silicast.measurement.importers.importer import FileReading, Options, importer_of
 from silicast.measurement.records.records import read_measurements
 from silicast.measurement.records.store import MeasurementFile, missing_rows
@@ -101,14 +100,6 @@ def _holds_something(path: Path) -> bool:
 
 def _session_name(path: Path) -> str:
     """The file's name with a digest of its content."""
-    if path.exists() and not path.is_file():
-        raise SilicastError(
-            "is no regular file", kind="io", file=str(path), hint="save it to a file first"
-        )
-    try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        message = os.strerror(error.errno) if error.errno else error
-        raise SilicastError(f"cannot read: {message}", kind="io", file=str(path)) from None
+    with opened_file(path, MAX_BYTES, "a file of measurements") as file, read_errors(path):
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     return f"{path.name[:200]} {digest[:_DIGITS]}"

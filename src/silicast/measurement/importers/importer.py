@@ -16,6 +16,7 @@ from silicast.core.decode import read_table
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.naming import near, normalise
 from silicast.formats.source import CUT_OFF, Source
+from silicast.formats.tables import NAME, column_names
 from silicast.hardware.catalog import find_device
 from silicast.measurement.records.records import Protocol, Record, Session, UnreadRow
 from silicast.scenario.schema import RawScenario
@@ -236,4 +237,7 @@ def look(source: Source) -> str:
         keys = sorted(set(re.findall(r'^\s{0,4}[{\[]?\s*"([\w ]{1,40})"\s*:', text, re.MULTILINE)))
         return f"JSON with {', '.join(keys[:8])}" if keys else "JSON"
     first = next((line for line in source.first_lines if line.strip()), "")
-    return f"text that starts with {first.strip()[:60]!r}"
+    cells = [cell.strip() for cell in first.split(",")]
+    if len(cells) > 1 and all(NAME.fullmatch(cell) for cell in cells):
+        return f"a table with the columns {column_names(cells)}"
+    return f"text of {len(source.first_lines)} lines"  # which is nobody's but its owner's

@@ -14,10 +14,12 @@ import msgspec
 
 from silicast.core.calibration import Scope
 from silicast.core.errors import SilicastError
+from silicast.core.files import opened_file, read_errors
 from silicast.core.prediction import Z90
 from silicast.formats.tables import read_table
 from silicast.hardware.device import Device
 from silicast.measurement.records.records import (
+    MAX_BYTES,
     CollectiveRow,
     HostRow,
     KernelRow,
@@ -148,13 +150,8 @@ def _has_sessions(path: Path) -> bool:
     """Whether the first line is a session, as in files of measurements."""
     if path.suffix.casefold() in (".csv", ".parquet"):
         return False
-    try:
-        with path.open("rb") as file:
-            return b'"record":"session"' in file.readline(1 << 20).replace(b" ", b"")
-    except OSError as error:
-        raise SilicastError(
-            f"cannot read: {error.strerror or error}", kind="io", file=str(path)
-        ) from None
+    with opened_file(path, MAX_BYTES, "a file of measurements") as file, read_errors(path):
+        return b'"record":"session"' in file.readline(1 << 20).replace(b" ", b"")
 
 
 def _table(path: Path) -> Dataset:

@@ -19,8 +19,9 @@ import msgspec
 
 from silicast.core.decode import decode_json
 from silicast.core.errors import SilicastError
-from silicast.core.files import lock_file
+from silicast.core.files import lock_file, opened_file
 from silicast.measurement.records.records import (
+    MAX_BYTES,
     Measurements,
     Record,
     Session,
@@ -175,7 +176,7 @@ def check_output(path: Path) -> None:
     if path.exists():
         if not path.is_file():
             raise _not_a_file(path)
-        with _io_errors(path), path.open("rb") as file:
+        with opened_file(path, MAX_BYTES, "a file of measurements") as file, _io_errors(path):
             _check_head(file.read(len(HEAD)), path)
 
 

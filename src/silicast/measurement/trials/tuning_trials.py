@@ -19,9 +19,11 @@ import msgspec
 
 from silicast.core.decode import Strict, decode_json
 from silicast.core.errors import SilicastError, unsupported
+from silicast.core.files import read_bounded
 from silicast.kernels.configuration import Configuration, read_configuration
 from silicast.kernels.experts.expert_layer import ExpertLayer
 
+MOST_BYTES = 256 << 20
 FILE = "trials.jsonl"
 PAGE = "docs/how-to/tune-a-kernel.md"
 HINT = "move the file away"
@@ -59,7 +61,7 @@ def read_trials(path: Path) -> list[Trial]:
     """
     if not path.is_file():
         return []
-    lines = path.read_bytes().split(b"\n")
+    lines = _content(path).split(b"\n")
     trials = []
     for number, line in enumerate(lines, 1):
         if not line:
@@ -105,12 +107,16 @@ def run_trials(
                 yield trial
 
 
+def _content(path: Path) -> bytes:
+    return read_bounded(path, MOST_BYTES, "a file of trials")
+
+
 def _ends_line(path: Path) -> bool:
-    return path.read_bytes().endswith(b"\n")
+    return _content(path).endswith(b"\n")
 
 
 def _last_line_end(path: Path) -> int:
-    return path.read_bytes().rfind(b"\n") + 1
+    return _content(path).rfind(b"\n") + 1
 
 
 def _tried(

@@ -12,9 +12,9 @@ from silicast.accelerator.design.chip import chip_of
 from silicast.accelerator.design.device import device_of_design
 from silicast.accelerator.mapper.compiled import EFFORT, Wanted, compiled, wanted, with_mappings
 from silicast.accelerator.mapper.refit import listening
-from silicast.core.decode import read_toml
+from silicast.core.decode import MOST_TOML_BYTES, read_toml
 from silicast.core.errors import SilicastError
-from silicast.core.files import write_atomically
+from silicast.core.files import read_text, write_atomically
 from silicast.scenario.decode import decode
 from silicast.scenario.reading.usual_lengths import usual_lengths
 from silicast.scenario.run import run
@@ -68,7 +68,7 @@ def compile_design(
     if not work:
         raise SilicastError(f"{model} has nothing that is mapped", field="model")
     result = compiled(chip_of(device_of_design(table, str(path))), work, effort, said)
-    text = with_mappings(path.read_text(encoding="utf-8"), result)
+    text = with_mappings(read_text(path, MOST_TOML_BYTES, "a design"), result)
     write_atomically(output, text.encode())
     return len(result)
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from silicast.core.errors import SilicastError, over_limit
 from silicast.core.numerics import I64
+from silicast.formats.tables import column_names
 from silicast.serving.traffic.lengths import MOST_TOKENS
 from silicast.serving.traffic.requests import SECOND_NS, Content, Requests
 from silicast.serving.traffic.traffic import Traffic
@@ -87,7 +88,7 @@ class TraceFields:
         TraceFields(time='timestamp', unit_ns=1000000, input='input_length', output='output_length')
         """
         known = set(names)
-        value = ", ".join(sorted(known)[:12]) or "none"
+        value = column_names(sorted(known))
         pair = next((pair for pair in _LENGTHS if known.issuperset(pair)), None)
         if pair is None:
             raise SilicastError(

@@ -14,8 +14,9 @@ from typing import Literal, final
 import msgspec
 
 from silicast.core.catalog import catalog_files
-from silicast.core.decode import Strict, read_table
+from silicast.core.decode import MOST_TOML_BYTES, Strict, read_table
 from silicast.core.errors import SilicastError
+from silicast.core.files import read_bounded
 from silicast.workload.models.model import MLA, LayerSizes, ModelConfig, MoE, Recurrent, Sparse
 from silicast.workload.models.precision import Precision
 
@@ -243,7 +244,7 @@ def find_family(key: str) -> ModelFamily | None:
     """
     quoted = f'"{key}"'.encode()
     for path in catalog_files("families", ".toml"):
-        if quoted in path.read_bytes():
+        if quoted in read_bounded(path, MOST_TOML_BYTES, "a family of models"):
             family = _family(path)
             if key in (*family.architectures, *family.model_types):
                 return family

@@ -14,6 +14,7 @@ from typing import Any, final
 import onnx
 
 from silicast.core.errors import SilicastError, unsupported
+from silicast.core.files import read_bounded
 from silicast.workload.front_ends.onnx_shapes import label, with_shapes
 from silicast.workload.graphs.graph import Block, Graph, Node
 from silicast.workload.operators import OperatorCall, TensorValue, kernels_of
@@ -26,6 +27,8 @@ SHAPES = frozenset({"Shape", "Size", "Constant"})
 """Operators whose results the host knows."""
 HOST_ELEMENTS = 64
 """Integers of up to so many that only depend on shapes are computed on the host."""
+MOST_BYTES = 2 << 30
+"""Of a file; protobuf allows no larger one."""
 PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose"})
 
 
@@ -36,8 +39,9 @@ def read_onnx(path: Path, sizes: Mapping[str, int]) -> Graph:
         SilicastError: the file is not one, or of a version that is not read; a dynamic dimension
             has no value; a node's sizes cannot be found, or nodes wait for each other.
     """
+    content = read_bounded(path, MOST_BYTES, "an ONNX model")
     try:
-        model = onnx.load(str(path), load_external_data=False)
+        model = onnx.load_model_from_string(content)
     except Exception as error:  # protobuf's errors have no common type
         raise SilicastError(
             f"is not an ONNX file ({type(error).__name__})",

@@ -24,7 +24,8 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
-from silicast.core.errors import SilicastError, unsupported
+from silicast.core.errors import SilicastError, over_limit, unsupported
+from silicast.core.files import opened_file, size_text
 
 NAME = re.compile(r"[A-Za-z_][\w.]*\Z")
 TARGET = re.compile(
@@ -33,6 +34,10 @@ TARGET = re.compile(
 )
 BITWISE = re.compile(r"torch\.ops\.aten\.__i?(and|or|xor|lshift|rshift)__\.\w+\Z")
 """The only operators with two underscores in their names that are called."""
+MOST_BYTES = 1 << 40
+"""Of a program with its weights, which are not read."""
+MOST_MEMBER_BYTES = 256 << 20
+"""Of a member of its archive, unpacked."""
 MODULES = re.compile(r"[\w.,;@\[\]']*\Z")
 """A chain of modules that is only names: ``key,path,type;...``."""
 SYMBOL = re.compile(r"[suz]+\d+\Z")
@@ -79,7 +84,10 @@ def load_program(path: Path) -> SavedProgram:
             that no exported program does.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with (
+            opened_file(path, MOST_BYTES, "an exported program") as stream,
+            zipfile.ZipFile(stream) as archive,
+        ):
             document = _member(archive, "/models/model.json")
             weights = _member(archive, "/data/weights/model_weights_config.json")
         return _program(document, weights)
@@ -104,7 +112,13 @@ def _member(archive: zipfile.ZipFile, end: str) -> Any:
     items = [name for name in archive.namelist() if f"/{name}".endswith(end)]
     if len(items) != 1:
         raise _rejected(f"the archive holds no {end.strip('/')}")
-    return json.loads(archive.read(items[0]))
+    with archive.open(items[0]) as member:
+        content = member.read(MOST_MEMBER_BYTES + 1)  # what the archive's index says may be wrong
+    if len(content) > MOST_MEMBER_BYTES:
+        raise over_limit(
+            f"{items[0][-60:]!r} is larger than {size_text(MOST_MEMBER_BYTES)}", "graph"
+        )
+    return json.loads(content)
 
 
 def _program(document: dict[str, Any], weights: dict[str, Any]) -> SavedProgram:

@@ -22,6 +22,7 @@ import msgspec
 from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict
 from silicast.core.errors import SilicastError, unmodelled
+from silicast.core.files import read_text
 from silicast.core.naming import NameIndex
 from silicast.core.plain_data import check_depth, json_object
 from silicast.workload.models.model import ModelConfig
@@ -38,6 +39,8 @@ FOLDER = CATALOG / "models"
 INDEX = FOLDER / "index.json"
 NOT_YET = FOLDER / "not_yet.toml"
 _MAX_BASES = 8
+MOST_REF = 256
+"""Bytes of a file that names a revision."""
 
 
 @final
@@ -138,11 +141,11 @@ def configuration_in(folder: Path) -> Path | None:
             return folder / "config.json"
         main = folder / "refs" / "main"
         if main.is_file():
-            stated = folder / "snapshots" / main.read_text(encoding="utf-8").strip()
+            stated = folder / "snapshots" / read_text(main, MOST_REF, "a revision").strip()
             if (stated / "config.json").is_file():
                 return stated / "config.json"
         return max(folder.glob("snapshots/*/config.json"), default=None, key=_changed_at)
-    except (OSError, ValueError):  # a name that no file can have
+    except (OSError, ValueError, SilicastError):  # a name that no file can have
         return None
 
 

@@ -379,8 +379,8 @@ def _uncertain(tried: _Tried) -> UncertainPoint:
     beliefs["gpus"] = Quantity.exact(float(tried.plan.gpus))
     engine = tried.answer.why["deployment"]["engine"]
     device = tried.answer.why["deployment"]["device"]
-    kinds = tried.answer.why.get("uncertainty", {})
-    factors = next(iter(kinds.values()), {}).get("factors", ())
+    kinds: Mapping[str, Any] = tried.answer.why.get("uncertainty", {})
+    factors = next((each.get("factors", ()) for each in kinds.values()), ())
     shared = {
         f"{device} {engine} {each['name']}": math.sqrt(each["share"])
         for each in factors

@@ -139,7 +139,7 @@ def test_an_interleaved_schedule_has_several_chunks_a_rank() -> None:
 @pytest.mark.parametrize("recipe", [None, "bf16"])
 def test_no_training_inherits_a_format_of_inference(recipe: str | None) -> None:
     """4-bit experts of a checkpoint are not trained unless somebody asks for it."""
-    stated = {} if recipe is None else {"precision": {"recipe": recipe}}
+    stated: dict[str, Any] = {} if recipe is None else {"precision": {"recipe": recipe}}
     result = answered("gpt-oss-20b", parallel={"ep": 8, "dp": 8}, **stated)
     assert result.why["deployment"]["format"] == "bf16"
     assert any(each.startswith("trained in bf16;") for each in result.warnings) == (recipe is None)

@@ -1,0 +1,1 @@
+"""Tools for agents that plan deployments, over the Model Context Protocol."""

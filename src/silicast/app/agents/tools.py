@@ -1,0 +1,176 @@
+"""The six tools: plain functions, which the protocol's server offers and tests call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from silicast.app.agents.stated import Tree, parts, reply_of, stated
+from silicast.core.errors import SilicastError
+from silicast.scenario.answer import Answer, refusal
+from silicast.scenario.reading.inline_only import refuse_paths
+
+MOST_NAMES = 10
+STATED = ("memory_gb", "room", "knee", "limits", "uncertainty", "clock_mhz")
+"""What else explains an answer."""
+
+
+def predict(scenario: dict[str, Any], accept_unmeasured: bool = False) -> dict[str, Any]:
+    """Predict one scenario: latency, throughput, memory, energy, cost.
+
+    Args:
+        scenario: {task, device, model, workload, parallel?, engine?, precision?, limits?}.
+            task "inference": workload {batch, input_len, output_len}. "serving": workload
+            {arrival: {kind: "closed", concurrency} or {kind: "poisson", rate_per_s}, input_len,
+            output_len}. "kernel": workload {kernel: {op: "gemm", m, n, k, dtype}}. "collective":
+            workload {op: "all_reduce", bytes, gpus}. "training": cluster {gpus}, parallel {tp, pp,
+            dp}, workload {seq_len, global_batch}. Models and devices are names (see
+            resolve_names) or inline tables, never paths.
+        accept_unmeasured: state numbers also outside measured ground.
+    """
+    return stated(reply_of(scenario), accept_unmeasured=accept_unmeasured)
+
+
+def compare(
+    model: str,
+    devices: list[str],
+    batch: int = 1,
+    input_len: int = 1024,
+    output_len: int = 128,
+    users: int | None = None,
+    tokens_per_user: float | None = None,
+    price_per_gpu_hour: dict[str, float] | None = None,
+) -> dict[str, Any]:
+    """Compare devices for one model, the best first; each gets the smallest plan that fits.
+
+    Args:
+        users: who wait for answers and ask again, in place of a batch; tokens_per_user: tokens a
+            second that each of them sees.
+        price_per_gpu_hour: USD for an hour of each device, for cost.
+    """
+    from silicast.app.api_many import compare as compared
+
+    try:
+        refuse_paths([model, *devices])
+        rows = compared(
+            model=model,
+            device=devices,
+            batch=batch,
+            input_len=input_len,
+            output_len=output_len,
+            users=users,
+            tokens_per_user=tokens_per_user,
+            price=price_per_gpu_hour,
+        )
+    except SilicastError as error:
+        return stated(refusal(error))
+    candidates: list[Tree] = []
+    for row in rows:
+        told: Tree = {"device": row.label, "plan": dict(row.fields), "reason": row.reason}
+        told["fits"] = row.predicted is not None and not row.reason
+        if row.predicted is not None:
+            told |= stated(row.predicted.answer)
+        candidates.append(told)
+    return {"status": "answered", "order": "what fits first, the best on top", "rows": candidates}
+
+
+def capacity(
+    model: str,
+    device: str,
+    slo: dict[str, float],
+    input_len: int = 1024,
+    output_len: int = 128,
+    rate_per_s: float | None = None,
+    tp: int = 1,
+    engine: str = "vllm",
+    max_gpus: int = 16,
+) -> dict[str, Any]:
+    """How much load a deployment carries under an objective, or how many devices carry a load.
+
+    Args:
+        slo: limits in ms, such as {"ttft_p99_ms": 1000, "tpot_p99_ms": 50}.
+        rate_per_s: requests a second that must be carried: the fewest devices are searched; left
+            out, the most requests a second of one deployment.
+        tp: tensor-parallel degree of one deployment.
+    """
+    traffic = {
+        "arrival": {"kind": "poisson", "rate_per_s": 1.0 if rate_per_s is None else rate_per_s},
+        "input_len": input_len,
+        "output_len": output_len,
+    }
+    objective = "max_rate" if rate_per_s is None else "min_gpus"
+    workload: Tree = {"objective": objective, "slo": slo, "traffic": traffic}
+    if rate_per_s is not None:
+        workload["search"] = {"max_gpus": max_gpus}
+    scenario: Tree = {
+        "task": "capacity",
+        "model": model,
+        "device": device,
+        "engine": engine,
+        "workload": workload,
+    }
+    if tp != 1:
+        scenario["parallel"] = {"tp": tp}
+    return stated(reply_of(scenario))
+
+
+def train_plan(
+    model: str,
+    device: str,
+    gpus: int,
+    seq_len: int = 4096,
+    global_batch: int = 256,
+    dtype: str = "bf16",
+) -> dict[str, Any]:
+    """The best parallel plan of a training step on so many devices, with its time and memory.
+
+    Args:
+        global_batch: sequences of one optimizer step; dtype: format of the products (bf16, fp8).
+    """
+    from silicast.app.train_flags import TrainDegrees, TrainFlags, training_scenario
+
+    flags = TrainFlags(
+        model=model,
+        device=device,
+        gpus=gpus,
+        seq_len=seq_len,
+        global_batch=global_batch,
+        dtype=None if dtype == "bf16" else dtype,
+    )
+    scenario = training_scenario(flags, TrainDegrees())
+    reply = reply_of(scenario)
+    told = stated(reply)
+    if isinstance(reply, Answer):
+        told["plan"] = reply.why.get("plan") or reply.why.get("deployment", {})
+    return told
+
+
+def explain(scenario: dict[str, Any]) -> dict[str, Any]:
+    """Why a scenario takes as long as it does: where time goes, and what bounds each part.
+
+    Args:
+        scenario: as of predict.
+    """
+    reply = reply_of(scenario)
+    told = stated(reply)
+    if isinstance(reply, Answer):
+        why = reply.why
+        told["time"] = [parts(part) for part in why.get("parts", ())] or [parts(why)]
+        told |= {name: why[name] for name in STATED if name in why}
+    return told
+
+
+def resolve_names(text: str, kind: str = "any") -> dict[str, Any]:
+    """The names of the catalog that a text means: devices, models or engines.
+
+    Args:
+        text: as people write it ("h100 sxm", "llama 3.1 8b").
+        kind: device, model, engine, or any.
+    """
+    from silicast.app.agents.names import known_names
+
+    if len(text) > 200:
+        return stated(refusal(SilicastError("is too long", field="text")))
+    return {"status": "answered", **known_names(text, kind, MOST_NAMES)}
+
+
+TOOLS = (predict, compare, capacity, train_plan, explain, resolve_names)

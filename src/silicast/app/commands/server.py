@@ -1,0 +1,67 @@
+"""`silicast server`."""
+
+from __future__ import annotations
+
+import os
+
+from silicast.app import status
+from silicast.app.console import warn
+from silicast.core.errors import unsupported
+
+
+def server(
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8421,
+    processes: int = 2,
+    waiting: int = 32,
+    seconds: float = 20.0,
+    points: int = 1000,
+) -> int:
+    """Answer over HTTP, with a page for a browser, until it is interrupted.
+
+    Predictions, batches, the catalog and /openapi.json; files are neither read nor written for a
+    request. Elsewhere than on this machine it asks for the token in SILICAST_TOKEN.
+
+    Args:
+        host: the address to listen on.
+        port: the port to listen on.
+        processes: that answer at the same time.
+        waiting: requests that may wait for one of them.
+        seconds: that a request may take.
+        points: scenarios that a batch may hold.
+    """
+    from silicast.app.server.settings import TOKEN, ServerSettings
+
+    settings = ServerSettings(
+        host=host,
+        port=port,
+        token=os.environ.get(TOKEN, ""),
+        processes=processes,
+        waiting=waiting,
+        seconds=seconds,
+        points=points,
+    )
+    try:
+        import uvicorn
+
+        from silicast.app.server.routes import build_server
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("uvicorn", "starlette", "anyio"):
+            raise
+        raise unsupported(
+            f"needs {error.name}, which is not installed", hint="pip install 'silicast[server]'"
+        ) from None
+    warn(f"http://{host}:{port} (end it with Ctrl-C)")
+    uvicorn.run(
+        build_server(settings),
+        host=host,
+        port=port,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=5,
+        limit_concurrency=256,
+        h11_max_incomplete_event_size=1 << 14,
+    )
+    return status.ANSWERED

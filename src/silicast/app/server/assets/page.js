@@ -1,0 +1,458 @@
+"use strict";
+/* The page of Silicast: setups in, predictions with intervals out. No library, no outside request;
+   all state stands in the address, so that a link is the whole question. */
+
+const MOST = 5;
+const FIRST = {
+  model: "Llama-3.1-8B", device: "H100-SXM-80GB", engine: "vllm", dtype: "", tp: "1", price: "",
+};
+const USUAL = {input_len: "1024", output_len: "128", ttft: "1000", tpot: "50"};
+const FIELDS = Object.keys(FIRST);
+const $ = (id) => document.getElementById(id);
+const form = $("form");
+let setups = [{...FIRST}];
+let running = 0;
+/* A page that was written to a file holds its answers; no server is asked. */
+const held = $("held") ? JSON.parse($("held").textContent) : null;
+
+/* ---- small things ---- */
+
+function element(name, attributes = {}, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "color") node.style.setProperty("--color", value);
+    else if (value !== undefined && value !== false) node.setAttribute(key, value === true ? "" : value);
+  }
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+function drawn(name, attributes = {}, text = "") {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  if (text) node.textContent = text;
+  return node;
+}
+
+const colour = (index) => `var(--s${index})`;
+const short = (value) => {
+  if (!Number.isFinite(value)) return "–";
+  if (value !== 0 && (value >= 1e6 || value < 1e-2)) return value.toExponential(1);
+  return Number(value.toPrecision(3)).toLocaleString("en");
+};
+const belief = (b, unit = "") => (b ? `${short(b.estimate)} [${short(b.p05)}–${short(b.p95)}]${unit}` : "–");
+const label = (setup) => {
+  const plan = Number(setup.tp) > 1 ? `, tp ${setup.tp}` : "";
+  return `${setup.model} on ${setup.device}${plan}${setup.dtype ? `, ${setup.dtype}` : ""}, ${setup.engine}`;
+};
+
+/* ---- state in the address ---- */
+
+function readAddress() {
+  const given = new URLSearchParams(location.hash.slice(1));
+  const read = given.getAll("s").slice(0, MOST).map((text) => {
+    const values = text.split("~");
+    return Object.fromEntries(FIELDS.map((name, at) => [name, (values[at] ?? FIRST[name]).slice(0, 200)]));
+  });
+  setups = read.length ? read : [{...FIRST}];
+  for (const name of Object.keys(USUAL)) form.elements[name].value = given.get(name) ?? USUAL[name];
+  return read.length > 0;
+}
+
+function writeAddress() {
+  const stated = new URLSearchParams();
+  for (const setup of setups) stated.append("s", FIELDS.map((name) => setup[name].replaceAll("~", "")).join("~"));
+  for (const name of Object.keys(USUAL)) stated.set(name, form.elements[name].value);
+  history.replaceState(null, "", `#${stated}`);
+}
+
+/* ---- the form ---- */
+
+const INPUTS = [
+  ["model", "Model", {list: "models", required: true, maxlength: 200}],
+  ["device", "Device", {list: "devices", required: true, maxlength: 200}],
+  ["engine", "Engine", ["vllm", "sglang", "trtllm"]],
+  ["dtype", "Format", ["", "bf16", "fp8", "nvfp4", "int4_wo"]],
+  ["tp", "Devices (tensor parallel)", ["1", "2", "4", "8", "16"]],
+  ["price", "USD per device and hour", {type: "number", min: "0", step: "0.01", placeholder: "none"}],
+];
+
+function control(setup, at, name, kind) {
+  const id = `${name}_${at}`;
+  let node;
+  if (Array.isArray(kind)) {
+    const values = kind.includes(setup[name]) ? kind : [...kind, setup[name]];
+    node = element("select", {id}, ...values.map((value) => {
+      const text = value || (name === "dtype" ? "as the checkpoint" : value);
+      return element("option", {value, selected: value === setup[name]}, text);
+    }));
+  } else {
+    node = element("input", {id, ...kind});
+    node.value = setup[name];
+  }
+  node.addEventListener("input", () => { setup[name] = node.value; });
+  return node;
+}
+
+function showSetups() {
+  const box = $("setups");
+  box.replaceChildren(...setups.map((setup, at) => {
+    const row = element("div", {class: "setup", color: colour(at), role: "group", "aria-label": `Setup ${at + 1}`});
+    for (const [name, text, kind] of INPUTS) row.append(element("label", {}, text, control(setup, at, name, kind)));
+    if (setups.length > 1) {
+      const remove = element("button", {type: "button", "aria-label": `Remove setup ${at + 1}`}, "Remove");
+      remove.addEventListener("click", () => { setups.splice(at, 1); showSetups(); $("add").focus(); });
+      row.append(remove);
+    }
+    return row;
+  }));
+  $("add").disabled = setups.length >= MOST;
+}
+
+/* ---- asking ---- */
+
+async function casesOf(setup, asked) {
+  const {input_len, output_len} = asked;
+  const {model, device, engine, dtype} = setup;
+  const price = setup.price === "" ? null : Number(setup.price);
+  return post("v1/setup", {model, device, engine, dtype, tp: Number(setup.tp), price, input_len, output_len});
+}
+
+const LANES = 4;
+let free = LANES;
+const waiting = [];
+
+/* At most LANES requests at a time: a server refuses what it cannot answer soon. */
+async function inTurn(work) {
+  if (free > 0) free -= 1;
+  else await new Promise((resolve) => { waiting.push(resolve); });
+  try {
+    return await work();
+  } finally {
+    const next = waiting.shift();
+    if (next) next();
+    else free += 1;
+  }
+}
+
+async function post(path, content) {
+  const headers = {"content-type": "application/json"};
+  const token = form.elements.token.value;
+  if (token) headers.authorization = `Bearer ${token}`;
+  const body = JSON.stringify(content);
+  const response = await inTurn(() => fetch(path, {method: "POST", headers, body}));
+  if (response.status === 401) {
+    $("token_row").hidden = false;
+    form.elements.token.focus();
+  }
+  try {
+    return await response.json();
+  } catch {
+    throw new Error(`the server answered with status ${response.status}`);
+  }
+}
+
+/* ---- what answers say ---- */
+
+function carried(served, asked, pick) {
+  let most = 0;
+  for (const {load, answer} of served) {
+    const [ttft, tpot] = [answer.metrics.ttft_p99_ms, answer.metrics.tpot_p99_ms];
+    if (!ttft || !tpot || pick(ttft) > asked.ttft || pick(tpot) > asked.tpot) break;
+    most = load;
+  }
+  return most;
+}
+
+function sureness(answer) {
+  const words = {in: "inside measured ground", near: "near measured ground", out: "outside measured ground"};
+  return [element("span", {class: "chip"}, answer.tier), element("span", {class: "chip"}, words[answer.domain])];
+}
+
+function usersLine({served, loads}, asked) {
+  const most = carried(served, asked, (b) => b.estimate);
+  const sure = carried(served, asked, (b) => b.p95);
+  const perhaps = carried(served, asked, (b) => b.p05);
+  const last = served.length ? served[served.length - 1].load : 0;
+  if (!served.length) return element("p", {class: "soft"}, "No load is answered yet.");
+  const at = (value) => (value === last ? `${value} and more` : `${value}`);
+  const text = most ? `Carries ${at(most)} users at once` : "Carries no user within these limits";
+  return element("div", {},
+    element("p", {class: `verdict ${most ? "yes" : "no"}`}, text),
+    element("p", {class: "soft"}, `by the interval ${sure} to ${at(perhaps)}; 99 of 100 first tokens within `
+      + `${short(asked.ttft)} ms, further tokens within ${short(asked.tpot)} ms; loads tried: ${loads.join(", ")}`));
+}
+
+function fitLine(answer) {
+  const memory = answer.metrics.memory_gb;
+  const excess = answer.warnings.find((line) => line.startsWith("does not fit"));
+  return element("p", {class: `verdict ${excess ? "no" : "yes"}`},
+    `${excess ? "Does not fit" : "Fits"}: ${belief(memory, " GB")} a device`);
+}
+
+/* ---- drawings ---- */
+
+const WIDE = 560, HIGH = 300, LEFT = 58, RIGHT = 16, TOP = 14, BOTTOM = 44;
+
+function scale(low, high, from, to, isLog) {
+  const f = isLog ? Math.log : (x) => x;
+  const [a, b] = [f(low), f(high)];
+  return (value) => from + ((f(value) - a) / (b - a || 1)) * (to - from);
+}
+
+function ticks(low, high, isLog) {
+  if (isLog) {
+    const all = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power += 1) {
+      for (const digit of [1, 2, 5]) all.push(digit * 10 ** power);
+    }
+    const inside = all.filter((value) => value >= low * 0.999 && value <= high * 1.001);
+    return inside.length > 8 ? inside.filter((value) => /^1(e|0*$)|^0\.0*1$/.test(String(value))) : inside;
+  }
+  const step = 10 ** Math.floor(Math.log10((high - low) / 4 || 1));
+  const wide = [1, 2, 5, 10].map((n) => n * step).find((each) => (high - low) / each <= 6);
+  const from = Math.ceil(low / wide);
+  return Array.from({length: Math.floor(high / wide) - from + 1}, (_, n) => (from + n) * wide);
+}
+
+function chart(title, across, up, series, {logX = false, logY = false, limit = null, xs = null} = {}) {
+  const points = series.flatMap((each) => each.points);
+  const svg = drawn("svg", {viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": `${title}; the table below has the figures`});
+  if (!points.length) return svg;
+  const values = (name, pick) => points.flatMap((p) => pick(p[name]));
+  const all = (b) => [b.p05, b.p95];
+  let [lowX, highX] = [Math.min(...values("x", all)), Math.max(...values("x", all))];
+  let [lowY, highY] = [Math.min(...values("y", all)), Math.max(...values("y", all), limit ?? 0)];
+  if (!logX) lowX = 0;
+  if (!logY) lowY = 0;
+  if (logY) { lowY = Math.max(lowY * 0.8, 1e-6); highY *= 1.25; } else highY *= 1.06;
+  if (!logX) highX *= 1.04;
+  const x = scale(lowX, highX, LEFT, WIDE - RIGHT, logX);
+  const y = scale(lowY, highY, HIGH - BOTTOM, TOP, logY);
+  for (const value of xs ?? ticks(lowX, highX, logX)) {
+    svg.append(drawn("line", {class: "axis", x1: x(value), x2: x(value), y1: TOP, y2: HIGH - BOTTOM}));
+    svg.append(drawn("text", {x: x(value), y: HIGH - BOTTOM + 16, "text-anchor": "middle"}, short(value)));
+  }
+  for (const value of ticks(lowY, highY, logY)) {
+    svg.append(drawn("line", {class: "axis", x1: LEFT, x2: WIDE - RIGHT, y1: y(value), y2: y(value)}));
+    svg.append(drawn("text", {x: LEFT - 6, y: y(value) + 4, "text-anchor": "end"}, short(value)));
+  }
+  svg.append(drawn("text", {x: (LEFT + WIDE) / 2, y: HIGH - 8, "text-anchor": "middle"}, across));
+  svg.append(drawn("text", {x: 12, y: HIGH / 2, "text-anchor": "middle", transform: `rotate(-90 12 ${HIGH / 2})`}, up));
+  if (limit !== null) {
+    svg.append(drawn("line", {x1: LEFT, x2: WIDE - RIGHT, y1: y(limit), y2: y(limit), stroke: "var(--bad)", "stroke-dasharray": "6 4"}));
+  }
+  for (const {color, points: own, name} of series) {
+    const steady = own.every((p) => p.x.p05 === p.x.p95);
+    if (steady && own.length > 1) {
+      const band = [...own.map((p) => [p.x.estimate, p.y.p95]), ...[...own].reverse().map((p) => [p.x.estimate, p.y.p05])];
+      svg.append(drawn("polygon", {points: band.map(([a, b]) => `${x(a)},${y(Math.max(b, lowY || b))}`).join(" "), fill: color, opacity: 0.16}));
+    }
+    svg.append(drawn("polyline", {points: own.map((p) => `${x(p.x.estimate)},${y(p.y.estimate)}`).join(" "), fill: "none", stroke: color, "stroke-width": 2}));
+    for (const p of own) {
+      if (!steady) {
+        svg.append(drawn("line", {x1: x(p.x.p05), x2: x(p.x.p95), y1: y(p.y.estimate), y2: y(p.y.estimate), stroke: color, opacity: 0.45}));
+        svg.append(drawn("line", {x1: x(p.x.estimate), x2: x(p.x.estimate), y1: y(Math.max(p.y.p05, lowY || p.y.p05)), y2: y(p.y.p95), stroke: color, opacity: 0.45}));
+      }
+      const dot = drawn("circle", {cx: x(p.x.estimate), cy: y(p.y.estimate), r: 4, fill: color});
+      dot.append(drawn("title", {}, `${name}, ${p.load} users: ${belief(p.y)}`));
+      svg.append(dot);
+    }
+  }
+  return svg;
+}
+
+function stacked(title, pieces, unit, whole) {
+  const total = whole ?? pieces.reduce((sum, piece) => sum + piece.value, 0);
+  const box = element("div", {});
+  const svg = drawn("svg", {viewBox: "0 0 560 26", role: "img", "aria-label": `${title}: ${pieces.map((p) => `${p.name} ${short(p.value)} ${unit}`).join(", ")}`});
+  let from = 0;
+  svg.append(drawn("rect", {x: 0, y: 0, width: 560, height: 26, fill: "none", stroke: "var(--line)"}));
+  pieces.forEach((piece, at) => {
+    const width = Math.max(0, (560 * piece.value) / total);
+    const rect = drawn("rect", {x: from, y: 0, width, height: 26, fill: colour(at % 5), opacity: at < 5 ? 1 : 0.55});
+    rect.append(drawn("title", {}, `${piece.name}: ${short(piece.value)} ${unit}`));
+    svg.append(rect);
+    from += width;
+  });
+  const keys = element("p", {class: "soft"}, ...pieces.flatMap((piece, at) => [
+    element("span", {class: "key", color: colour(at % 5)}), `${piece.name} ${short(piece.value)} ${unit}  `]));
+  box.append(svg, keys);
+  return box;
+}
+
+function timeBars(answer) {
+  const bars = [];
+  for (const part of answer.why.parts ?? []) {
+    const inner = [...(part.parts ?? [])].sort((a, b) => b.exposed_ms - a.exposed_ms);
+    const shown = inner.slice(0, 6).map((each) => ({name: each.name, value: each.exposed_ms}));
+    const left = inner.slice(6).reduce((sum, each) => sum + each.exposed_ms, 0);
+    if (left > 0) shown.push({name: "others", value: left});
+    if (shown.length) bars.push(element("h3", {}, `${part.name}: ${short(part.exposed_ms)} ms`), stacked(part.name, shown, "ms"));
+  }
+  return bars;
+}
+
+function memoryBar(answer) {
+  const {usable, excess, ...held} = answer.why.memory_gb ?? {};
+  const pieces = Object.entries(held).filter(([, value]) => value > 0)
+    .map(([name, value]) => ({name: name.replaceAll("_", " "), value}));
+  if (!pieces.length) return [];
+  const used = pieces.reduce((sum, piece) => sum + piece.value, 0);
+  const room = answer.why.room?.concurrency;
+  return [element("h3", {}, `Memory of a device: ${short(used)} of ${short(usable)} GB that can be used`),
+    stacked("memory", pieces, "GB", Math.max(usable ?? 0, used)),
+    room ? element("p", {class: "soft"}, `Room for ${room} such requests at once, limited by ${String(answer.why.room.concurrency_limited_by).replaceAll("_", " ")}.`) : ""];
+}
+
+function table(found) {
+  const isPriced = found.some(({served}) => served.some(({answer}) => answer.metrics.cost_per_million_output_tokens));
+  const head = ["setup", "users", "first token, ms", "further token, ms", "tokens/s a user", "tokens/s a device", ...(isPriced ? ["USD a million tokens"] : [])];
+  const rows = found.flatMap(({setup, served}) => served.map(({load, answer}) => {
+    const m = answer.metrics;
+    const speed = m.tpot_p50_ms && {estimate: 1000 / m.tpot_p50_ms.estimate, p05: 1000 / m.tpot_p50_ms.p95, p95: 1000 / m.tpot_p50_ms.p05};
+    return [label(setup), String(load), belief(m.ttft_p50_ms), belief(m.tpot_p50_ms), belief(speed),
+      belief(m.output_tokens_per_s_per_gpu), ...(isPriced ? [belief(m.cost_per_million_output_tokens)] : [])];
+  }));
+  return element("div", {class: "wide", tabindex: "0", role: "region", "aria-label": "All figures"},
+    element("table", {}, element("caption", {class: "soft"}, "Medians, each with its 90 % interval; simulated with four requests a user, sixteen at least"),
+      element("thead", {}, element("tr", {}, ...head.map((text) => element("th", {scope: "col"}, text)))),
+      element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((text) => element("td", {}, text)))))));
+}
+
+/* ---- putting it together ---- */
+
+function setupCard(entry, at, asked) {
+  const {setup, fit, served, refused, error} = entry;
+  const card = element("section", {class: "card setup-card", color: colour(at), "aria-label": label(setup)},
+    element("h2", {}, label(setup)));
+  if (error || !fit) {
+    card.append(element("p", {class: error ? "alert" : "soft"}, error || "Waiting for the first answer…"));
+    return card;
+  }
+  card.append(element("p", {}, ...sureness(fit)), fitLine(fit), usersLine(entry, asked));
+  card.append(element("p", {}, `One user alone: first token ${belief(fit.metrics.prefill_ms, " ms")}, `
+    + `each further ${belief(fit.metrics.decode_step_ms, " ms")}.`));
+  card.append(...memoryBar(fit), ...timeBars(fit));
+  const warnings = [...new Set([...fit.warnings, ...(served[0]?.answer.warnings ?? []), ...refused])].slice(0, 6);
+  for (const line of warnings) card.append(element("p", {class: "warning"}, line));
+  return card;
+}
+
+function show(found, asked) {
+  const good = found.filter((each) => each.served.length);
+  const series = (pickX, pickY) => good.map(({setup, served, at}) => ({
+    name: label(setup), color: colour(at),
+    points: served.map(({load, answer}) => ({load, x: pickX(load, answer.metrics), y: pickY(answer.metrics)})).filter((p) => p.x && p.y),
+  }));
+  const exactly = (value) => ({estimate: value, p05: value, p95: value});
+  const speed = (_, m) => m.tpot_p50_ms && {estimate: 1000 / m.tpot_p50_ms.estimate, p05: 1000 / m.tpot_p50_ms.p95, p95: 1000 / m.tpot_p50_ms.p05};
+  const nodes = [element("div", {class: "cards"}, ...found.map((each) => setupCard(each, each.at, asked)))];
+  if (good.length) {
+    const load = {logX: true, logY: true, xs: good[0].loads};
+    const drawings = [
+      ["Each further token against load", "users at once", "ms, median", (n) => exactly(n), (m) => m.tpot_p50_ms, {...load, limit: asked.tpot}],
+      ["First token against load", "users at once", "ms, median", (n) => exactly(n), (m) => m.ttft_p50_ms, {...load, limit: asked.ttft}],
+      ["Throughput of a device against speed of a user", "tokens/s that a user sees", "output tokens/s a device", speed, (m) => m.output_tokens_per_s_per_gpu, {}],
+    ];
+    nodes.push(element("p", {}, ...good.flatMap(({setup, at}) => [element("span", {class: "key", color: colour(at)}), `${label(setup)}  `])));
+    const box = element("div", {class: "cards"});
+    for (const [title, across, up, pickX, pickY, options] of drawings) {
+      box.append(element("section", {class: "card"}, element("h2", {}, title), chart(title, across, up, series(pickX, pickY), options)));
+    }
+    nodes.push(box, element("section", {class: "card"}, element("h2", {}, "All figures"), table(good)));
+  }
+  $("results").replaceChildren(...nodes);
+}
+
+function problemOf({error}) {
+  return [error.field, error.message].filter(Boolean).join(": ") + (error.hint ? ` (${error.hint})` : "");
+}
+
+/* The setup's answers as they come: whether it fits first, then load after load. */
+async function predictOne(entry, asked, changed) {
+  try {
+    const own = held?.[entry.at];
+    const cases = own ? own.cases : await casesOf(entry.setup, asked);
+    if (!Array.isArray(cases)) {
+      entry.error = problemOf(cases);
+      return;
+    }
+    const ask = async (at) => (own ? own.answers[at] : post("v1/batch", cases[at]));
+    entry.loads = cases.slice(1).map((each) => each.id);
+    entry.fit = await ask(0);
+    if (!entry.fit.ok) {
+      entry.error = problemOf(entry.fit);
+      return;
+    }
+    changed();
+    await Promise.all(entry.loads.map(async (load, at) => {
+      const answer = await ask(at + 1);
+      if (answer.ok) entry.served.push({load, answer});
+      else entry.refused.push(`${load} users: ${problemOf(answer)}`);
+      entry.served.sort((a, b) => a.load - b.load);
+      changed();
+    }));
+  } catch (error) {
+    entry.error = error.message;
+  }
+}
+
+async function run() {
+  const asked = Object.fromEntries(Object.keys(USUAL).map((name) => [name, Number(form.elements[name].value)]));
+  writeAddress();
+  running += 1;
+  const mine = running;
+  $("status").textContent = "Predicting…";
+  const found = setups.map((setup, at) => ({setup: {...setup}, at, fit: null, loads: [], served: [], refused: [], error: ""}));
+  let drawnAt = 0;
+  const changed = () => {
+    if (mine === running && performance.now() - drawnAt > 150) { show(found, asked); drawnAt = performance.now(); }
+  };
+  await Promise.all(found.map((entry) => predictOne(entry, asked, changed)));
+  if (mine !== running) return;
+  show(found, asked);
+  $("status").textContent = found.some((each) => each.error) ? "Some setups were not answered." : "Done.";
+}
+
+async function fillNames() {
+  if (held) return;
+  for (const kind of ["models", "devices"]) {
+    try {
+      const response = await fetch(`v1/catalog/${kind}`);
+      if (!response.ok) continue;
+      const names = await response.json();
+      $(kind).replaceChildren(...names.map((value) => element("option", {value})));
+    } catch { /* names can be typed as well */ }
+  }
+}
+
+$("add").addEventListener("click", () => {
+  if (setups.length < MOST) setups.push({...setups[setups.length - 1]});
+  showSetups();
+  $(`model_${setups.length - 1}`).focus();
+});
+$("share").addEventListener("click", async () => {
+  writeAddress();
+  try {
+    await navigator.clipboard.writeText(location.href);
+    $("status").textContent = "The link is copied.";
+  } catch {
+    $("status").textContent = "The address of this page is the link.";
+  }
+});
+form.addEventListener("submit", (event) => { event.preventDefault(); run(); });
+window.addEventListener("hashchange", () => { readAddress(); showSetups(); });
+
+const isShared = readAddress();
+if (held) {
+  setups = held.map(({setup}) => ({...FIRST, ...setup, tp: String(setup.tp), price: setup.price === null ? "" : String(setup.price)}));
+  for (const name of ["input_len", "output_len"]) form.elements[name].value = held[0].setup[name];
+}
+showSetups();
+if (held) {
+  for (const node of form.querySelectorAll("#setups input, #setups select, #setups button, #add, [name=input_len], [name=output_len]")) node.disabled = true;
+  $("go").textContent = "Judge by these limits";
+}
+fillNames();
+if (held || isShared || location.pathname === "/") run();

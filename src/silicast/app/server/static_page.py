@@ -1,0 +1,45 @@
+"""The page as one file that needs no server: its answers stand in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from silicast.app.server.assets import asset
+from silicast.app.server.setups import PageSetup, scenarios_of
+from silicast.scenario.answer import Answer, Refusal, Reply
+from silicast.scenario.run import reply_to
+
+STYLE = b'<link rel="stylesheet" href="page.css">'
+SCRIPT = b'<script src="page.js"></script>'
+
+
+def _shown(reply: Reply, *, is_first: bool) -> Reply:
+    """What the page shows of an answer: of the first one its parts and memory too."""
+    if is_first or not isinstance(reply, Answer):
+        return reply
+    return msgspec.structs.replace(reply, why={})
+
+
+def static_page(setups: Sequence[PageSetup], told: Callable[[int], None]) -> bytes:
+    """The page with answers to some setups.
+
+    Args:
+        told: is called with the number of scenarios that were answered.
+    """
+    entries: list[dict[str, Any]] = []
+    done = 0
+    for setup in setups:
+        cases = scenarios_of(setup)
+        answers: list[Answer | Refusal] = []
+        for case in cases:
+            answers.append(_shown(reply_to(case), is_first=not answers))
+            done += 1
+            told(done)
+        entries.append({"setup": setup, "cases": cases, "answers": answers})
+    data = msgspec.json.encode(entries).replace(b"<", b"\\u003c")
+    page = asset("page.html").replace(STYLE, b"<style>" + asset("page.css") + b"</style>")
+    held = b'<script type="application/json" id="held">' + data + b"</script>"
+    return page.replace(SCRIPT, held + b"<script>" + asset("page.js") + b"</script>")

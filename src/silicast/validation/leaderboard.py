@@ -1,0 +1,273 @@
+"""Scores of submissions on the same cases, with ranks no surer than the cases allow.
+
+Errors are of whole metrics; what is not answered is 100 % off. Ranks are those of 90 % of drawn
+sets of cases (bootstrap over cases); tools whose ranks overlap tie.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any, final
+
+import msgspec
+import numpy as np
+
+from silicast.core.decode import Strict, decode_json
+from silicast.core.errors import SilicastError
+from silicast.core.files import read_bounded, write_atomically
+from silicast.core.naming import normalise
+from silicast.scenario.answer import Belief
+from silicast.validation.submissions import MOST_BYTES, PAGE, Submission
+
+UNANSWERED = 100.0
+DRAWS = 400
+LEVEL = 0.90
+WEEK = timedelta(days=7)
+SUITE = "suite "
+SETS = ("all", "seen", "unseen board", "unseen model", "unseen engine release")
+
+
+@final
+class TruthLine(Strict, frozen=True):
+    """What was measured of a case.
+
+    Attributes:
+        labels: ``suite``, ``device``, ``model``, ``engine`` (with its release) and ``choice``: of
+            cases among which a user would choose the best.
+    """
+
+    id: str
+    metrics: dict[str, float]
+    labels: dict[str, str] = {}
+
+
+@final
+class TruthHead(Strict, frozen=True):
+    """First line of a file of truths; ``salt`` makes its hash say nothing of what is in it."""
+
+    salt: str
+    date: str = ""
+
+
+@final
+@dataclass(frozen=True)
+class SetScore:
+    """A tool on a set of cases.
+
+    Attributes:
+        rows: values that were measured; answered: of them.
+        mean, median, bias: errors in percent; coverage: percent inside the interval.
+        interval: mean interval score of logs at 90 %, None = the tool states no intervals.
+        regret: percent by which the tool's choices are worse than the best, None = no choices.
+        best_rank, worst_rank: from 1, of 90 % of drawn sets.
+    """
+
+    tool: str
+    version: str
+    rows: int
+    answered: int
+    mean: float
+    median: float
+    bias: float | None
+    coverage: float | None
+    interval: float | None
+    regret: float | None
+    seconds: float | None
+    best_rank: int = 1
+    worst_rank: int = 1
+
+
+def commitment_of(path: Path) -> str:
+    """The hash of a file of truths, to be published before anybody submits."""
+    return hashlib.sha256(read_bounded(path, MOST_BYTES, "a file of truths")).hexdigest()
+
+
+def read_truths(path: Path, commitment: str = "") -> list[TruthLine]:
+    """Truths, whose hash was published beforehand.
+
+    Raises:
+        SilicastError: unreadable, or of another hash.
+    """
+    if commitment and commitment_of(path) != commitment:
+        raise SilicastError(
+            f"has the hash {commitment_of(path)[:16]}..., not the one that was published",
+            file=str(path), field="commitment", hint="use the file of that commitment",
+        )  # fmt: skip
+    head, *lines = read_bounded(path, MOST_BYTES, "a file of truths").splitlines()
+    decode_json(head, TruthHead, file=str(path), page=PAGE, line=1)
+    return [
+        decode_json(line, TruthLine, file=str(path), page=PAGE, line=number)
+        for number, line in enumerate(lines, 2)
+        if line.strip()
+    ]
+
+
+def leaderboard(
+    submissions: Sequence[Submission], truths: Sequence[TruthLine]
+) -> dict[str, list[SetScore]]:
+    """Set of cases -> tools, the best first."""
+    boards: dict[str, list[SetScore]] = {}
+    suites = sorted({row.labels.get("suite", "") for row in truths} - {""})
+    for name in (*SETS, *(f"{SUITE}{suite}" for suite in suites)):
+        chosen = [[row for row in truths if _belongs(name, row, each)] for each in submissions]
+        if not any(chosen):
+            continue
+        scores = [score(each, rows) for each, rows in zip(submissions, chosen, strict=True) if rows]
+        errors = [
+            [error for row in rows for error in _errors(each, row)]
+            for each, rows in zip(submissions, chosen, strict=True)
+            if rows
+        ]
+        boards[name] = _ranked(scores, errors)
+    return boards
+
+
+def _belongs(name: str, row: TruthLine, submission: Submission) -> bool:
+    """Whether a case is of a set, for a tool: what it has seen is its own statement."""
+    card = submission.card
+    unseen = {
+        "unseen board": not _named(row.labels.get("device", ""), card.devices_seen),
+        "unseen model": not _named(row.labels.get("model", ""), card.models_seen),
+        "unseen engine release": not _named(row.labels.get("engine", ""), card.releases_seen),
+    }
+    if name.startswith(SUITE):
+        return row.labels.get("suite") == name.removeprefix(SUITE)
+    if name == "all":
+        return True
+    return not any(unseen.values()) if name == "seen" else unseen[name]
+
+
+def _named(name: str, seen: Sequence[str]) -> bool:
+    return normalise(name) in {normalise(each) for each in seen}
+
+
+def score(submission: Submission, truths: Sequence[TruthLine]) -> SetScore:
+    """One tool on some cases."""
+    pairs = [
+        (submission.values.get((row.id, metric)), value)
+        for row in truths
+        for metric, value in row.metrics.items()
+    ]
+    answered = [(belief, value) for belief, value in pairs if belief is not None]
+    errors = [_error(belief, value) for belief, value in pairs]
+    signed = [100.0 * (belief.estimate / value - 1.0) for belief, value in answered]
+    has_intervals = any(belief.p05 < belief.p95 for belief, _ in answered)
+    inside = [belief.p05 <= value <= belief.p95 for belief, value in pairs if belief is not None]
+    return SetScore(
+        tool=submission.card.tool,
+        version=submission.card.version,
+        rows=len(pairs),
+        answered=len(answered),
+        mean=fmean(errors),
+        median=median(errors),
+        bias=fmean(signed) if signed else None,
+        coverage=100.0 * sum(inside) / len(pairs) if has_intervals else None,
+        interval=fmean(map(interval_score, *zip(*answered, strict=True)))
+        if has_intervals
+        else None,
+        regret=_regret(submission, truths),
+        seconds=submission.card.seconds,
+    )
+
+
+def interval_score(belief: Belief, value: float) -> float:
+    """Width of the log interval, and 2 / alpha times what it misses by (Gneiting, Raftery 2007).
+
+    >>> round(interval_score(Belief(1.0, 1.0, math.e), 1.5), 6)
+    1.0
+    """
+    low, high, true = math.log(belief.p05), math.log(belief.p95), math.log(value)
+    missed = max(low - true, 0.0) + max(true - high, 0.0)
+    return high - low + 2.0 / (1.0 - LEVEL) * missed
+
+
+def _error(belief: Belief | None, value: float) -> float:
+    return UNANSWERED if belief is None else 100.0 * abs(belief.estimate / value - 1.0)
+
+
+def _errors(submission: Submission, row: TruthLine) -> Iterator[float]:
+    for metric, value in row.metrics.items():
+        yield _error(submission.values.get((row.id, metric)), value)
+
+
+def _regret(submission: Submission, truths: Sequence[TruthLine]) -> float | None:
+    """By how much the option that a tool calls quickest is slower than the quickest, percent."""
+    choices: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for row in truths:
+        for metric, value in row.metrics.items():
+            belief = submission.values.get((row.id, metric))
+            if row.labels.get("choice") and belief is not None:
+                key = row.labels["choice"], metric
+                choices.setdefault(key, []).append((belief.estimate, value))
+    losses = [
+        100.0 * (min(options)[1] / min(value for _, value in options) - 1.0)
+        for options in choices.values()
+        if len(options) > 1
+    ]
+    return fmean(losses) if losses else None
+
+
+def _ranked(scores: Sequence[SetScore], errors: Sequence[Sequence[float]]) -> list[SetScore]:
+    """Tools in order of their mean error, with the ranks that drawn cases give them."""
+    draw = np.random.default_rng(0)
+    ranks: list[list[int]] = [[] for _ in scores]
+    for _ in range(DRAWS):
+        means = [float(np.mean(draw.choice(each, len(each)))) for each in errors]
+        for at, mean in enumerate(means):
+            ranks[at].append(1 + sum(other < mean for other in means))
+    low, high = (1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0
+    ranged = [
+        replace(
+            each, best_rank=int(np.quantile(some, low)), worst_rank=int(np.quantile(some, high))
+        )
+        for each, some in zip(scores, ranks, strict=True)
+    ]
+    return sorted(ranged, key=lambda each: each.mean)
+
+
+def enter(ledger: Path, tools: Sequence[str], now: datetime) -> None:
+    """Notes that tools are scored against hidden truths: each once a week, so that nobody finds
+    truths by asking.
+
+    Raises:
+        SilicastError: one was scored within a week.
+    """
+    lines = read_bounded(ledger, MOST_BYTES, "a ledger").splitlines() if ledger.exists() else []
+    entries = [msgspec.json.decode(line, type=tuple[str, str]) for line in lines]
+    for tool in tools:
+        for name, stated in entries:
+            if name == tool and now - datetime.fromisoformat(stated) < WEEK:
+                raise SilicastError(
+                    f"{tool} was scored on {stated[:10]}", kind="limit", file=str(ledger),
+                    field="tool", hint="one scored submission a week",
+                )  # fmt: skip
+    added = [msgspec.json.encode((tool, now.isoformat())) for tool in tools]
+    write_atomically(ledger, b"\n".join([*lines, *added]) + b"\n")
+
+
+def now() -> datetime:
+    """The time, in UTC."""
+    return datetime.now(UTC)
+
+
+def board_rows(scores: Sequence[SetScore]) -> list[dict[str, Any]]:
+    """Scores as plain tables, ranks as a range."""
+    rows = []
+    for each in scores:
+        table = {name: getattr(each, name) for name in each.__dataclass_fields__}
+        rank = f"{each.best_rank}" if each.best_rank == each.worst_rank else (
+            f"{each.best_rank}-{each.worst_rank}"
+        )  # fmt: skip
+        rows.append({"rank": rank, **table})
+    return rows
+
+
+def totals(boards: Mapping[str, Sequence[SetScore]]) -> dict[str, list[dict[str, Any]]]:
+    """All sets as plain tables."""
+    return {name: board_rows(scores) for name, scores in boards.items()}

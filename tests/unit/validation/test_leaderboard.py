@@ -1,0 +1,148 @@
+"""Submissions and their scores."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.scenario.answer import Belief
+from silicast.validation.leaderboard import (
+    TruthLine,
+    commitment_of,
+    enter,
+    interval_score,
+    leaderboard,
+    read_truths,
+)
+from silicast.validation.submissions import Submission, SubmissionCard, case_ids, read_submission
+
+IDS = ["a", "b", "c"]
+
+
+def _written(folder: Path, text: str, name: str = "mine.csv") -> Path:
+    path = folder / name
+    path.write_text(text)
+    path.with_suffix(".card.json").write_text('{"tool": "mine", "version": "1"}')
+    return path
+
+
+def test_answers_of_a_batch_and_tables_are_read_alike(tmp_path: Path) -> None:
+    table = _written(tmp_path, "id,metric,estimate,p05,p95\na,latency_us,2,1,3\n")
+    answer = {"id": "a", "ok": True, "metrics": {"latency_us": {"estimate": 2, "p05": 1, "p95": 3}}}
+    refused = {"id": "b", "ok": False, "error": {"kind": "not_yet"}}
+    lines = _written(tmp_path, "\n".join(map(json.dumps, (answer, refused))), "other.jsonl")
+    one, other = read_submission(table, IDS), read_submission(lines, IDS)
+    assert one.values == other.values == {("a", "latency_us"): Belief(2, 1, 3)}
+    assert one.unanswered == other.unanswered == ("b", "c")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("z,latency_us,2,1,3", "no case has the id 'z'"),
+        ("a,latency_us,2,1,3\na,latency_us,2,1,3", "has latency_us twice"),
+        ("a,latency_parsecs,2,1,3", "is no metric"),
+        ("a,latency_us,nan,1,3", "is (1.0, nan, 3.0)"),
+        ("a,latency_us,-2,-3,3", "is (-3.0, -2.0, 3.0)"),
+        ("a,latency_us,2,3,1", "leaves 2 out"),
+        ("a,latency_us,fast,1,3", "expected"),
+    ],
+)
+def test_what_is_wrong_is_named(rows: str, message: str, tmp_path: Path) -> None:
+    path = _written(tmp_path, f"id,metric,estimate,p05,p95\n{rows}\n")
+    with pytest.raises(SilicastError) as caught:
+        read_submission(path, IDS)
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_submission_needs_a_card(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("id,metric,estimate\n")
+    with pytest.raises(SilicastError, match=r"mine.card.json"):
+        read_submission(path, IDS)
+
+
+def test_ids_stand_once(tmp_path: Path) -> None:
+    path = tmp_path / "cases.jsonl"
+    path.write_text('{"id": "a"}\n{"id": "a"}\n')
+    with pytest.raises(SilicastError, match="line 2"):
+        case_ids(path)
+
+
+def _tool(
+    name: str, factor: float, *, answered: int = 40, seen: tuple[str, ...] = ()
+) -> Submission:
+    values = {
+        (str(at), "latency_us"): Belief(factor * (1 + at), factor, 2 * factor * (1 + at))
+        for at in range(answered)
+    }
+    card = SubmissionCard(name, "1", devices_seen=list(seen))
+    return Submission(card, values, (), ())
+
+
+TRUTHS = [
+    TruthLine(
+        str(at),
+        {"latency_us": 1.0 + at},
+        {"device": "h100" if at % 2 else "l4", "choice": str(at // 2), "suite": "x"},
+    )
+    for at in range(40)
+]
+
+
+def test_what_is_not_answered_counts_as_100_percent() -> None:
+    board = leaderboard([_tool("half", 1.0, answered=20), _tool("all", 1.5)], TRUTHS)["all"]
+    assert [(each.tool, each.mean) for each in board] == [("half", 50.0), ("all", 50.0)]
+    assert board[0].bias == 0.0
+    assert board[1].bias == pytest.approx(50.0)
+
+
+def test_ranks_are_ranges_and_equal_tools_tie() -> None:
+    board = leaderboard([_tool("x", 1.1), _tool("y", 1.1), _tool("z", 3.0)], TRUTHS)["all"]
+    ranks = {each.tool: (each.best_rank, each.worst_rank) for each in board}
+    assert ranks["x"] == ranks["y"] == (1, 1)
+    assert ranks["z"] == (3, 3)
+
+
+def test_seen_and_unseen_boards_are_apart() -> None:
+    boards = leaderboard([_tool("x", 1.1, seen=("H100",))], TRUTHS)
+    assert boards["unseen board"][0].rows == 20
+    assert boards["all"][0].rows == boards["suite x"][0].rows == 40
+
+
+def test_regret_is_of_the_option_that_a_tool_calls_quickest() -> None:
+    wrong = _tool("w", 1.0)
+    swapped = {**wrong.values}
+    swapped["0", "latency_us"], swapped["1", "latency_us"] = (
+        swapped["1", "latency_us"], swapped["0", "latency_us"],
+    )  # fmt: skip
+    board = leaderboard([Submission(wrong.card, swapped, (), ())], TRUTHS)["all"]
+    assert board[0].regret == pytest.approx(100.0 / 20)  # one choice of 20 takes twice as long
+
+
+def test_an_interval_that_misses_costs_twenty_times_the_miss() -> None:
+    belief = Belief(1.0, 1.0, math.e)
+    assert interval_score(belief, math.e**1.1) == pytest.approx(1.0 + 20.0 * 0.1)
+
+
+def test_truths_of_another_hash_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "truths.jsonl"
+    path.write_text('{"salt": "s"}\n{"id": "a", "metrics": {"latency_us": 1.0}}\n')
+    assert read_truths(path, commitment_of(path))[0].id == "a"
+    with pytest.raises(SilicastError, match="has the hash"):
+        read_truths(path, "0" * 64)
+
+
+def test_a_tool_is_scored_once_a_week(tmp_path: Path) -> None:
+    ledger, start = tmp_path / "ledger", datetime(2026, 11, 1, tzinfo=UTC)
+    enter(ledger, ["x"], start)
+    enter(ledger, ["y"], start + timedelta(days=6))
+    with pytest.raises(SilicastError, match="was scored on 2026-11-01"):
+        enter(ledger, ["x"], start + timedelta(days=6))
+    enter(ledger, ["x"], start + timedelta(days=8))
