@@ -32,6 +32,8 @@ def serve(
     output_len: int | None = None,
     requests: int | None = None,
     range_ratio: float | None = None,
+    arrival: str | None = None,
+    prefix_share: float | None = None,
     slo: str | None = None,
     tp: int | None = None,
     pp: int | None = None,
@@ -69,7 +71,8 @@ def serve(
     requested = ServeFlags(
         model=model, device=device, rate=rate, concurrency=concurrency,
         trace=None if trace is None else Path(trace), input_len=input_len, output_len=output_len,
-        requests=requests, range_ratio=range_ratio, slo=slo, engine=engine, dtype=dtype,
+        requests=requests, range_ratio=range_ratio, arrival=arrival, prefix_share=prefix_share,
+        slo=slo, engine=engine, dtype=dtype,
         kv_dtype=kv_dtype, power_w=power_w, replicas=replicas, seed=seed,
         price=None if price is None else str(price), price_where=price_where,
     )  # fmt: skip
@@ -91,6 +94,7 @@ def train(
     optimizer: str | None = None,
     network: str | None = None,
     gpus_per_node: int | None = None,
+    power_w: float | None = None,
     tp: int | None = None,
     pp: int | None = None,
     dp: int | None = None,
@@ -118,7 +122,7 @@ def train(
     requested = TrainFlags(
         model=model, device=device, gpus=gpus, seq_len=seq_len, global_batch=global_batch,
         micro_batch=micro_batch, engine=engine, dtype=dtype, optimizer=optimizer, network=network,
-        gpus_per_node=gpus_per_node,
+        gpus_per_node=gpus_per_node, power_w=power_w,
     )  # fmt: skip
     degrees = TrainDegrees(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, zero=zero)
     return predict({**training_scenario(requested, degrees), **fields})
