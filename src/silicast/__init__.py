@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _API = ("Predicted", "StaticBatchTimes", "infer", "predict")
-_MANY = ("Row", "Table", "compare", "explain", "serve", "sweep", "train")
+_MANY = ("Row", "Table", "capacity", "compare", "explain", "serve", "sweep", "train")
 _TUNING = ("diagnose", "tune")
 _DESIGN = ("design_environment",)
 _STEPS = ("step_predictor",)
@@ -15,7 +15,7 @@ _STEPS = ("step_predictor",)
 if TYPE_CHECKING:
     from silicast.app.api import Predicted, StaticBatchTimes, infer, predict
     from silicast.app.api_design import design_environment
-    from silicast.app.api_many import Row, Table, compare, explain, serve, sweep, train
+    from silicast.app.api_many import Row, Table, capacity, compare, explain, serve, sweep, train
     from silicast.app.api_steps import step_predictor
     from silicast.app.api_tuning import diagnose, tune
     from silicast.core.errors import SilicastError
@@ -27,6 +27,7 @@ __all__ = [
     "StaticBatchTimes",
     "Table",
     "__version__",
+    "capacity",
     "compare",
     "design_environment",
     "diagnose",

@@ -80,6 +80,59 @@ def serve(
     return predict({**serving_scenario(requested, degrees), **fields})
 
 
+@described("serve", paths=True)
+def capacity(
+    *,
+    model: str,
+    device: str,
+    slo: str,
+    rate: float | None = None,
+    users: bool = False,
+    max_gpus: int | None = None,
+    input_len: int | None = None,
+    output_len: int | None = None,
+    requests: int | None = None,
+    tp: int | None = None,
+    pp: int | None = None,
+    ep: int | None = None,
+    attention_dp: int | None = None,
+    engine: str | None = None,
+    dtype: str | None = None,
+    kv_dtype: str | None = None,
+    replicas: int = 1,
+    seed: int = 0,
+    **fields: Any,
+) -> Predicted:
+    """The most load under an objective, or with ``rate`` the fewest devices that carry it, as
+    ``silicast capacity`` finds them.
+
+    Args:
+        users: the most clients that each wait for their answers, in place of the highest rate.
+        max_gpus: devices to try at most.
+        fields: further fields of a scenario; they go before what the other arguments say.
+
+    Raises:
+        SilicastError: see :func:`silicast.predict`.
+
+    >>> import silicast
+    >>> found = silicast.capacity(model="Llama-3.1-8B", device="h100", slo="ttft_p90=60ms",
+    ...                           requests=40, input_len=64, output_len=4)
+    >>> found["safe_rate_per_s"].estimate <= found["max_rate_per_s"].estimate
+    True
+    """
+    from silicast.app.commands.capacity import capacity_scenario
+    from silicast.app.serve_flags import ServeFlags
+
+    refuse_unknown(capacity, fields)
+    requested = ServeFlags(
+        model=model, device=device, rate=rate, input_len=input_len, output_len=output_len,
+        requests=requests, slo=slo, engine=engine, dtype=dtype, kv_dtype=kv_dtype,
+        replicas=replicas, seed=seed,
+    )  # fmt: skip
+    degrees = _given(tp=tp, pp=pp, ep=ep, attention_dp=attention_dp)
+    return predict({**capacity_scenario(requested, degrees, max_gpus, users=users), **fields})
+
+
 @described("train", paths=True)
 def train(
     *,

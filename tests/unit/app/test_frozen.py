@@ -65,6 +65,7 @@ FROZEN = {
         "--device --batch --seq-len --set --training --optimizer --engine --attention --cuda-graph"
         " --dtype --calibration --trace --chakra --strict --json"
     ),
+    "examples": "",
     "run": "--calibration --trace --strict --json",
     "batch": "--output -o --resume --workers --calibration",
     "trace": "--output -o --training --dtype --autocast --shape --dynamic --weights",
