@@ -87,10 +87,15 @@ class CapacitySearch:
     """The capacity of one fleet, or how many replicas of its pools a traffic needs."""
 
     def __init__(
-        self, scenario: Scenario, fields: Mapping[str, Any], work: CapacityWorkload
+        self,
+        scenario: Scenario,
+        fields: Mapping[str, Any],
+        work: CapacityWorkload,
+        remarks: Sequence[str] = (),
     ) -> None:
         self.fields, self.work, self._scenario = dict(fields), work, scenario
-        fleet, self._warnings = fleet_of(scenario, self._expected())
+        fleet, warnings = fleet_of(scenario, self._expected())
+        self._warnings = [*warnings, *remarks]
         if work.objective == "min_cost":
             fleet = self._priced(fleet)
         self._fleet = fleet
