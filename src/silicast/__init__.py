@@ -13,7 +13,7 @@ _MODULES = {
     "app.api_deployment": ("CompiledDeployment", "deployment", "step_predictor"),
     "app.api_design": ("design_environment",),
     "app.api_local": ("fits",),
-    "app.api_many": ("Row", "Table", "compare", "explain", "serve", "sweep", "train"),
+    "app.api_many": ("Row", "Table", "capacity", "compare", "explain", "serve", "sweep", "train"),
     "app.api_networks": ("nas",),
     "app.api_recommend": ("recommend",),
     "app.api_tuning": ("diagnose", "tune"),
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from silicast.app.api_deployment import CompiledDeployment, deployment, step_predictor
     from silicast.app.api_design import design_environment
     from silicast.app.api_local import fits
-    from silicast.app.api_many import Row, Table, compare, explain, serve, sweep, train
+    from silicast.app.api_many import Row, Table, capacity, compare, explain, serve, sweep, train
     from silicast.app.api_networks import nas
     from silicast.app.api_recommend import recommend
     from silicast.app.api_tuning import diagnose, tune
@@ -39,6 +39,7 @@ __all__ = [
     "StaticBatchTimes",
     "Table",
     "__version__",
+    "capacity",
     "compare",
     "deployment",
     "design_environment",

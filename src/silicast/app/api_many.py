@@ -32,6 +32,8 @@ def serve(
     output_len: int | None = None,
     requests: int | None = None,
     range_ratio: float | None = None,
+    arrival: str | None = None,
+    prefix_share: float | None = None,
     slo: str | None = None,
     tp: int | None = None,
     pp: int | None = None,
@@ -69,12 +71,66 @@ def serve(
     requested = ServeFlags(
         model=model, device=device, rate=rate, concurrency=concurrency,
         trace=None if trace is None else Path(trace), input_len=input_len, output_len=output_len,
-        requests=requests, range_ratio=range_ratio, slo=slo, engine=engine, dtype=dtype,
+        requests=requests, range_ratio=range_ratio, arrival=arrival, prefix_share=prefix_share,
+        slo=slo, engine=engine, dtype=dtype,
         kv_dtype=kv_dtype, power_w=power_w, replicas=replicas, seed=seed,
         price=None if price is None else str(price), price_where=price_where,
     )  # fmt: skip
     degrees = _given(tp=tp, pp=pp, ep=ep, attention_dp=attention_dp)
     return predict({**serving_scenario(requested, degrees), **fields})
+
+
+@described("serve", paths=True)
+def capacity(
+    *,
+    model: str,
+    device: str,
+    slo: str,
+    rate: float | None = None,
+    users: bool = False,
+    max_gpus: int | None = None,
+    input_len: int | None = None,
+    output_len: int | None = None,
+    requests: int | None = None,
+    tp: int | None = None,
+    pp: int | None = None,
+    ep: int | None = None,
+    attention_dp: int | None = None,
+    engine: str | None = None,
+    dtype: str | None = None,
+    kv_dtype: str | None = None,
+    replicas: int = 1,
+    seed: int = 0,
+    **fields: Any,
+) -> Predicted:
+    """The most load under an objective, or with ``rate`` the fewest devices that carry it, as
+    ``silicast capacity`` finds them.
+
+    Args:
+        users: the most clients that each wait for their answers, in place of the highest rate.
+        max_gpus: devices to try at most.
+        fields: further fields of a scenario; they go before what the other arguments say.
+
+    Raises:
+        SilicastError: see :func:`silicast.predict`.
+
+    >>> import silicast
+    >>> found = silicast.capacity(model="Llama-3.1-8B", device="h100", slo="ttft_p90=60ms",
+    ...                           requests=40, input_len=64, output_len=4)
+    >>> found["safe_rate_per_s"].estimate <= found["max_rate_per_s"].estimate
+    True
+    """
+    from silicast.app.commands.capacity import capacity_scenario
+    from silicast.app.serve_flags import ServeFlags
+
+    refuse_unknown(capacity, fields)
+    requested = ServeFlags(
+        model=model, device=device, rate=rate, input_len=input_len, output_len=output_len,
+        requests=requests, slo=slo, engine=engine, dtype=dtype, kv_dtype=kv_dtype,
+        replicas=replicas, seed=seed,
+    )  # fmt: skip
+    degrees = _given(tp=tp, pp=pp, ep=ep, attention_dp=attention_dp)
+    return predict({**capacity_scenario(requested, degrees, max_gpus, users=users), **fields})
 
 
 @described("train", paths=True)
@@ -91,6 +147,7 @@ def train(
     optimizer: str | None = None,
     network: str | None = None,
     gpus_per_node: int | None = None,
+    power_w: float | None = None,
     tp: int | None = None,
     pp: int | None = None,
     dp: int | None = None,
@@ -118,7 +175,7 @@ def train(
     requested = TrainFlags(
         model=model, device=device, gpus=gpus, seq_len=seq_len, global_batch=global_batch,
         micro_batch=micro_batch, engine=engine, dtype=dtype, optimizer=optimizer, network=network,
-        gpus_per_node=gpus_per_node,
+        gpus_per_node=gpus_per_node, power_w=power_w,
     )  # fmt: skip
     degrees = TrainDegrees(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, zero=zero)
     return predict({**training_scenario(requested, degrees), **fields})

@@ -142,6 +142,25 @@ ARGUMENTS: Mapping[str, Argument] = {
         "lengths are drawn evenly from this share of them up to the whole; left out, all are "
         "equal.",
     ),
+    "arrival": Argument(
+        "workload.arrival.kind", "how requests of --rate come: poisson, or constant for equal gaps."
+    ),
+    "prefix_share": Argument(
+        "workload.prefix.hit_ratio", "share of each prompt that a prefix cache holds already."
+    ),
+    "speculative": Argument(
+        "speculative",
+        "how tokens are drafted: method=eagle,k=3,acceptance=0.7; methods draft (with "
+        "draft=MODEL), mtp, eagle, ngram.",
+    ),
+    "lora": Argument("lora", "adapters that requests use in turn: rank=16,adapters=8."),
+    "engine_version": Argument("engine.version", "release of the engine; left out, the newest."),
+    "prefill": Argument(
+        "pools.prefill.count", "deployments that only prefill, beside those of --decode."
+    ),
+    "decode": Argument(
+        "pools.decode.count", "deployments that only decode, beside those of --prefill."
+    ),
     "slo": Argument("workload.slo", "limits such as ttft_p99=1s,tpot_p99=50ms, for goodput."),
     "replicas": Argument("pools.replicas.count", "deployments alike that share the requests."),
     # a training step

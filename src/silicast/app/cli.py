@@ -26,13 +26,15 @@ HELP = (
     "How fast will it run, before anybody buys, rents or builds it?\n\n"
     "Predicts latency, throughput and memory of machine-learning work, with a 90 % interval and "
     "the reasons, without a GPU. A first answer:\n\n"
-    "silicast infer --model Llama-3.1-8B --device h100 --batch 8"
+    "silicast infer --model Llama-3.1-8B --device h100 --batch 8\n\n"
+    "`silicast examples` has ten questions with their commands, `silicast explain ttft_p99` says "
+    "what a metric means."
 )
 
 PREDICT = (
     "infer", "serve", "train", "capacity", "recommend", "deploy", "fits", "collective", "graph",
     "compare", "explain", "diff", "kernel", "run", "batch", "sweep", "results", "reproduce",
-    "server", "mcp", "page",
+    "examples", "server", "mcp", "page",
 )  # fmt: skip
 CATALOG = (
     "devices", "models", "engines", "trace", "validate", "measure", "import", "calibrate",

@@ -14,6 +14,8 @@ from silicast.app.price_flag import price_of, with_price
 from silicast.app.slo_flag import slo_of
 from silicast.core.errors import SilicastError
 
+EXAMPLES = {"speculative": "method=eagle,k=3,acceptance=0.7", "lora": "rank=16,adapters=8"}
+
 
 @final
 @Parameter(name="*")
@@ -37,14 +39,21 @@ class ServeFlags:
     output_len: int | None = None
     requests: int | None = None
     range_ratio: float | None = None
+    arrival: str | None = None
+    prefix_share: float | None = None
+    speculative: str | None = None
+    lora: str | None = None
     slo: str | None = None
     engine: str | None = None
+    engine_version: str | None = None
     option: Annotated[list[str] | None, Parameter(negative="")] = None
     from_log: Path | None = None
     dtype: str | None = None
     kv_dtype: str | None = None
     power_w: float | None = None
     replicas: int = 1
+    prefill: int | None = None
+    decode: int | None = None
     seed: int = 0
     price: str | None = None
     price_where: str | None = None
@@ -88,19 +97,40 @@ def serving_scenario(
         scenario["parallel"] = parallel
     if (engine := _engine(serve_flags)) is not None:
         scenario["engine"] = engine
-    names = ("dtype", "kv_dtype", "power_w")
+    names = ("dtype", "kv_dtype", "power_w", "prefix_share")
     placed(scenario, {name: getattr(serve_flags, name) for name in names})
+    for name in ("speculative", "lora"):
+        if (text := getattr(serve_flags, name)) is not None:
+            words = [word.strip() for word in text.split(",") if word.strip()]
+            scenario[name] = key_values(words, f"--{name}", EXAMPLES[name])
     if serve_flags.from_log is not None:
         from silicast.app.from_log import with_log
 
         scenario = with_log(scenario, serve_flags.from_log)
-    if serve_flags.replicas != 1:
-        scenario["pools"] = {"replicas": {"count": serve_flags.replicas}}
+    if pools := _pools(serve_flags):
+        scenario["pools"] = pools
     if serve_flags.seed:
         scenario["seed"] = serve_flags.seed
     return with_price(
         scenario, price_of(serve_flags.price, serve_flags.price_where, serve_flags.device)
     )
+
+
+def _pools(serve_flags: ServeFlags) -> dict[str, Any]:
+    """Replicas alike, or pools that prefill and decode; nothing of one replica."""
+    apart = {"prefill": serve_flags.prefill, "decode": serve_flags.decode}
+    given = [name for name, count in apart.items() if count is not None]
+    if not given:
+        count = serve_flags.replicas
+        return {"replicas": {"count": count}} if count != 1 else {}
+    missing = [f"--{name}" for name in apart if name not in given]
+    if missing or serve_flags.replicas != 1:
+        raise SilicastError(
+            "stands beside --replicas" if not missing else f"goes with {missing[0]}",
+            field=f"--{given[0]}",
+            hint="give --prefill and --decode, or --replicas",
+        )
+    return {name: {"role": name, "count": count} for name, count in apart.items()}
 
 
 def _arrival(serve_flags: ServeFlags, sweep: dict[str, Any] | None) -> dict[str, Any]:
@@ -112,7 +142,7 @@ def _arrival(serve_flags: ServeFlags, sweep: dict[str, Any] | None) -> dict[str,
     ways: dict[str, dict[str, Any] | None] = {
         "--rate": None
         if serve_flags.rate is None
-        else {"kind": "poisson", "rate_per_s": serve_flags.rate},
+        else {"kind": serve_flags.arrival or "poisson", "rate_per_s": serve_flags.rate},
         "--concurrency": None
         if serve_flags.concurrency is None
         else {"kind": "closed", "concurrency": serve_flags.concurrency},
@@ -120,6 +150,8 @@ def _arrival(serve_flags: ServeFlags, sweep: dict[str, Any] | None) -> dict[str,
         "--sweep": sweep,
     }
     given = [flag for flag, way in ways.items() if way is not None]
+    if serve_flags.arrival is not None and serve_flags.rate is None:
+        raise SilicastError("goes with --rate", field="--arrival")
     if len(given) != 1:
         raise SilicastError(
             f"{' and '.join(given)} are both given" if given else "nothing says how requests come",
@@ -136,11 +168,15 @@ def _arrival(serve_flags: ServeFlags, sweep: dict[str, Any] | None) -> dict[str,
 
 
 def _engine(serve_flags: ServeFlags) -> str | dict[str, Any] | None:
-    if not serve_flags.option:
+    table: dict[str, Any] = {}
+    if serve_flags.option:
+        table["options"] = key_values(serve_flags.option, "--option", "async_scheduling=false")
+    if serve_flags.engine_version is not None:
+        table["version"] = serve_flags.engine_version
+    if not table:
         return serve_flags.engine
-    options = key_values(serve_flags.option, "--option", "async_scheduling=false")
     if serve_flags.engine is None:
         from silicast.composition.engines.engine import default_engine
 
-        return {"name": default_engine("serving"), "options": options}
-    return {"name": serve_flags.engine, "options": options}
+        return {"name": default_engine("serving"), **table}
+    return {"name": serve_flags.engine, **table}

@@ -7,7 +7,7 @@ from typing import Any, final
 
 from cyclopts import Parameter
 
-from silicast.app.arguments import described
+from silicast.app.arguments import described, placed
 from silicast.core.errors import SilicastError
 
 
@@ -29,6 +29,7 @@ class TrainFlags:
     optimizer: str | None = None
     network: str | None = None
     gpus_per_node: int | None = None
+    power_w: float | None = None
 
 
 @final
@@ -196,6 +197,5 @@ def training_scenario(
         scenario["parallel"] = stated
     if train_flags.engine is not None:
         scenario["engine"] = train_flags.engine
-    if train_flags.dtype is not None:
-        scenario["precision"] = {"recipe": train_flags.dtype}
-    return scenario
+    names = ("dtype", "power_w")
+    return placed(scenario, {name: getattr(train_flags, name) for name in names})

@@ -214,3 +214,29 @@ def metric_of(name: str) -> Metric | None:
     'rate'
     """
     return METRICS.get(name.rpartition(".")[2])
+
+
+def metric_named(word: str) -> Metric | None:
+    """The metric that people mean by a word: its name, with or without its unit; None = none.
+
+    >>> metric_named("TTFT-p99").name, metric_named("mfu").name, metric_named("fast")
+    ('ttft_p99_ms', 'mfu', None)
+    """
+    name = word.strip().lower().replace("-", "_").replace(" ", "_")
+    endings = ("", *(unit for unit, _ in _UNITS))
+    return next((METRICS[name + end] for end in endings if name + end in METRICS), None)
+
+
+def meaning(metric: Metric) -> str:
+    """A metric in words.
+
+    >>> meaning(METRICS["ttft_p99_ms"])  # doctest: +ELLIPSIS
+    'ttft_p99_ms (ms): from sending a request until the client has its first token; 99 % of ...'
+    """
+    text = metric.text
+    if metric.statistic in ("", "mean"):
+        text += "; the mean of all requests" if metric.statistic else ""
+    else:
+        text += f"; {metric.statistic[1:]} % of the requests take no longer"
+    unit = words_and_unit(metric.name)[1]
+    return f"{metric.name}{f' ({unit})' if unit else ''}: {text}"

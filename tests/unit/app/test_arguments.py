@@ -41,6 +41,8 @@ OTHER_TYPES = {
     "from_log",
     "skip_bad_rows",
     "slo",
+    "speculative",
+    "lora",
     "price",
     "network",
     "option",
@@ -72,7 +74,7 @@ def declared_at(path: str) -> set[Any]:
         if step == "pools":
             at = {PoolTable}
             continue
-        if at == {PoolTable} and step == "replicas":
+        if at == {PoolTable} and step in ("replicas", "prefill", "decode"):
             continue
         tables = [
             each for each in at if isinstance(each, type) and issubclass(each, msgspec.Struct)

@@ -19,14 +19,15 @@ FROZEN = {
     "serve": (
         "--model --device --rate --concurrency --trace --skip-bad-rows --no-skip-bad-rows "
         "--input-len --output-len --requests "
-        "--range-ratio --slo --engine --option --from-log --dtype --kv-dtype --power-w --replicas "
-        "--seed --price --price-where --tp "
+        "--range-ratio --arrival --prefix-share --speculative --lora --slo --engine "
+        "--engine-version --option --from-log --dtype --kv-dtype --power-w --replicas --prefill "
+        "--decode --seed --price --price-where --tp "
         "--pp --ep --attention-dp --requests-out --steps-out --trace-out --metrics-out --sweep "
         "--plot --html --calibration --strict --json"
     ),
     "train": (
         "--model --device --gpus --seq-len --global-batch --micro-batch --engine --dtype "
-        "--optimizer --network --gpus-per-node --tp --pp --dp --cp --ep --etp --zero "
+        "--optimizer --network --gpus-per-node --power-w --tp --pp --dp --cp --ep --etp --zero "
         "--virtual-stages --schedule --recompute --mtbf-hours --checkpoint-s "
         "--checkpoint-interval-s --restart-s --slow-fraction --slow-factor --offload-optimizer "
         "--offload-activations --offload-weights --offload-update --loader-tokens-per-s "
@@ -36,8 +37,10 @@ FROZEN = {
     "capacity": (
         "--model --device --rate --concurrency --trace --skip-bad-rows --no-skip-bad-rows"
         " --input-len --output-len --requests"
-        " --range-ratio --slo --engine --option --from-log --dtype --kv-dtype --power-w"
-        " --replicas --seed --price --price-where --tp --pp --ep --attention-dp --users --max-gpus"
+        " --range-ratio --arrival --prefix-share --speculative --lora --slo --engine"
+        " --engine-version --option --from-log --dtype --kv-dtype --power-w"
+        " --replicas --prefill --decode --seed --price --price-where"
+        " --tp --pp --ep --attention-dp --users --max-gpus"
         " --calibration --strict --json"
     ),
     "collective": (
@@ -65,6 +68,7 @@ FROZEN = {
         "--device --batch --seq-len --set --training --optimizer --engine --attention --cuda-graph"
         " --dtype --calibration --trace --chakra --strict --json"
     ),
+    "examples": "",
     "run": "--calibration --trace --strict --json",
     "batch": "--output -o --resume --workers --calibration",
     "recommend": (

@@ -45,6 +45,20 @@ def test_the_highest_rate_is_where_the_objective_is_just_kept() -> None:
     assert sum(result.why["tiers"].values()) == pytest.approx(1.0, abs=1e-4)
 
 
+def test_without_degrees_the_smallest_that_starts_is_taken() -> None:
+    traffic = {
+        "arrival": {"kind": "poisson", "rate_per_s": 1.0}, "requests": 40,
+        "input_len": 128, "output_len": 4,
+    }  # fmt: skip
+    work = {"objective": "max_rate", "slo": {"ttft_p90_ms": 800.0}, "traffic": traffic}
+    common = {"task": "capacity", "model": "Llama-3.1-70B", "device": "h100", "workload": work}
+    found, stated = (run(decode({**common, **more})) for more in ({}, {"parallel": {"tp": 2}}))
+    assert found.metrics == stated.metrics
+    assert any(each.startswith("parallel.tp = 2: the smallest") for each in found.warnings)
+    with pytest.raises(SilicastError, match="does not start"):
+        run(decode({**common, "parallel": {"pp": 1, "ep": 1, "attention_dp": 2}, "device": "t4"}))
+
+
 def test_a_run_too_short_for_queues_is_said_so() -> None:
     result = asked("max_rate", {"ttft_p90_ms": 400.0})
     assert any("queues have no time" in warning for warning in result.warnings)

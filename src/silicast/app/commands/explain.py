@@ -7,7 +7,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from silicast.app import status
 from silicast.app.arguments import described
+from silicast.app.console import show
 from silicast.app.flags import BatchFlags, Calibrations, Degrees, Json, inference_scenario
 from silicast.app.predict import Tree, predicted, print_reply, read_scenario, with_calibrations
 from silicast.app.trace_file import TraceFile, write_trace
@@ -28,10 +30,11 @@ def explain(
     trace: TraceFile = None,
     json: Json = False,
 ) -> int:
-    """Show where the time goes, what bounds each part, and how far it is from the bound.
+    """Show where the time goes, what bounds each part, and how far it is from the bound; or what a
+    metric means, as in `silicast explain ttft_p99`.
 
     Args:
-        scenario: a scenario file; or give the flags of `silicast infer`.
+        scenario: a scenario file, or a metric; or give the flags of `silicast infer`.
         depth: levels of the tree to show.
         pipes: a line also for everything that a kernel waits for.
         trace: a file to write the predicted timeline to, for ui.perfetto.dev.
@@ -41,6 +44,8 @@ def explain(
     if scenario is None:
         tree = _from_flags(batch_flags, degrees, device)
     elif batch_flags is None and degrees is None and device is None:
+        if not scenario.exists() and _explained(str(scenario)):
+            return status.ANSWERED
         tree = read_scenario(scenario)
     else:
         raise SilicastError(
@@ -59,6 +64,16 @@ def explain(
         json=json,
         file=scenario,
     )
+
+
+def _explained(word: str) -> bool:
+    """Shows what a metric means, if a word names one."""
+    from silicast.core.metrics import meaning, metric_named
+
+    metric = metric_named(word)
+    if metric is not None:
+        show(meaning(metric))
+    return metric is not None
 
 
 def _from_flags(

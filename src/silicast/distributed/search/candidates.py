@@ -7,7 +7,7 @@ layers, experts, the sequence) and if the batch divides into micro-batches for e
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
@@ -102,9 +102,22 @@ def candidates(space: PlanSpace) -> CandidatePlans:
             f"no plan of {space.model.name} on {space.gpus} devices divides {space.global_batch} "
             f"sequences of {space.seq_len} tokens ({pinned} given)",
             field="parallel",
-            hint="other numbers of devices, sequences or layers have more divisors",
+            hint=_nearest(space) or "other numbers of sequences or layers have more divisors",
         )
     return CandidatePlans(space, np.array(rows, dtype=np.int64).T)
+
+
+def _nearest(space: PlanSpace) -> str:
+    """The numbers of devices next to this one that have a plan, in words; "" = none is near."""
+
+    def first(numbers: range) -> int:
+        return next((n for n in numbers if any(_rows(replace(space, gpus=n)))), 0)
+
+    near = (
+        first(range(space.gpus - 1, space.gpus // 2, -1)),
+        first(range(space.gpus + 1, 2 * space.gpus + 1)),
+    )
+    return " or ".join(f"{number:,} devices" for number in near if number)
 
 
 def _rows(space: PlanSpace) -> Iterator[tuple[int, ...]]:

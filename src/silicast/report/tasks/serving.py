@@ -127,6 +127,7 @@ def serving_lines(answer: Mapping[str, Any]) -> Iterator[str]:
         yield _kv_line(values)
         if "host_hit_rate" in values:
             yield host_line(values)
+    yield from _saved_lines(values, why)
     if "queue_depth_mean" in values:
         yield _queue_line(values, why)
     if "kv_transfer_mean_ms" in values:
@@ -158,6 +159,29 @@ def serving_lines(answer: Mapping[str, Any]) -> Iterator[str]:
         yield knee_line(
             why["knee"], values.get("requests_per_s", 0.0) if offered is None else offered
         )
+
+
+def _saved_lines(values: Mapping[str, float], why: Mapping[str, Any]) -> Iterator[str]:
+    """What caches of prefixes and drafts save."""
+    if "prefix_hit_rate" in values:
+        yield f"prefix cache: {percent(values['prefix_hit_rate'])} of the prompts' tokens held"
+    if "acceptance_length" in values:
+        yield _drafts_line(values, why)
+
+
+def _drafts_line(values: Mapping[str, float], why: Mapping[str, Any]) -> str:
+    """What drafts bring.
+
+    >>> table = {"tpot_speedup": {"p50": 1.8}, "throughput_speedup": 1.0312}
+    >>> _drafts_line({"acceptance_length": 2.5}, {"speculation": table})
+    'speculation: 2.50 tokens a verified step; a token 1.80 times as quick, throughput 1.03 times'
+    """
+    line = f"speculation: {values['acceptance_length']:.2f} tokens a verified step"
+    table = why.get("speculation", {})
+    if "tpot_speedup" in table:
+        line += f"; a token {table['tpot_speedup']['p50']:.2f} times as quick"
+        line += f", throughput {table['throughput_speedup']:.2f} times"
+    return line
 
 
 def slo_lines(verdicts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -81,11 +81,14 @@ class TrafficLoads:
         """Requests one at a time: as quick as it gets."""
         return self.requests.first(ALONE).from_clients(1)
 
-    def served_per_s(self) -> float:
-        """Requests a second where all come at once: hardly more can be carried."""
+    def burst(self) -> Records:
+        """A run where all come at once: hardly more requests a second can be carried."""
         nothing = np.zeros(len(self.requests), dtype=np.int64)
-        burst = replace(self.requests, arrival_ns=nothing, steady=False)
-        return rates(self.run_whole(burst))["requests_per_s"]
+        return self.run_whole(replace(self.requests, arrival_ns=nothing, steady=False))
+
+    def served_per_s(self) -> float:
+        """Requests a second of :meth:`burst`."""
+        return rates(self.burst())["requests_per_s"]
 
     def run_whole(self, requests: Requests) -> Records:
         """A run to its end, whatever the objective."""

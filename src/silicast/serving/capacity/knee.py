@@ -43,7 +43,9 @@ def knee_of(throughput: Sequence[float], latency: Sequence[float]) -> int:
     return max(range(len(power)), key=lambda i: (power[i], -i))
 
 
-def estimated_knee(spec: ReplicaSpec, requests: Requests, replicas: int = 1) -> Knee:
+def estimated_knee(
+    spec: ReplicaSpec, requests: Requests, replicas: int = 1, *, cached: float = 0.0
+) -> Knee:
     """The knee of a deployment under requests like these, from prices of single steps.
 
     With B sequences in flight, each of them takes its prefill and, of every decode step, one
@@ -52,6 +54,7 @@ def estimated_knee(spec: ReplicaSpec, requests: Requests, replicas: int = 1) -> 
 
     Args:
         replicas: over which requests spread.
+        cached: share of the prompts' tokens that a prefix cache holds: they are not computed.
     """
     prompt = max(round(float(requests.input_tokens.mean())), 1)
     more = max(float(requests.output_tokens.mean()) - 1.0, 0.0)
@@ -60,7 +63,7 @@ def estimated_knee(spec: ReplicaSpec, requests: Requests, replicas: int = 1) -> 
     limits = spec.limits
     held = max(spec.layout.of_one(middle), 1)
     most = max(min(limits.sequences, limits.blocks // held), 1)
-    prefill_s = _prefill_s(spec, prompt)
+    prefill_s = _prefill_s(spec, prompt, min(round(cached * prompt), prompt - 1))
     priced = sorted({min(1 << power, most) for power in range(most.bit_length() + 1)})
     steps_s = [_step_s(spec, flight, middle) for flight in priced]
     items = []
@@ -83,15 +86,17 @@ def _step_s(spec: ReplicaSpec, flight: int, cached: int) -> float:
     return prices.gap_s + step.pass_s + step.work_s
 
 
-def _prefill_s(spec: ReplicaSpec, prompt: int) -> float:
-    """What one prompt takes beside the decode steps that run anyway, in chunks of a step."""
+def _prefill_s(spec: ReplicaSpec, prompt: int, cached: int = 0) -> float:
+    """What one prompt, of which so many tokens are cached, takes beside the decode steps that run
+    anyway, in chunks of a step.
+    """
     limits, prices = spec.limits, spec.prices
-    none = np.zeros(0, dtype=np.int64)
-    if prompt <= limits.step_tokens:
-        together = max(min(limits.step_tokens // prompt, 8), 1)
-        step = prices.price([(prompt, prompt)] * together, none)
+    none, remaining = np.zeros(0, dtype=np.int64), prompt - cached
+    if remaining <= limits.step_tokens:
+        together = max(min(limits.step_tokens // remaining, 8), 1)
+        step = prices.price([(remaining, prompt)] * together, none)
         return step.pass_s / together
-    seconds, past = 0.0, 0
+    seconds, past = 0.0, cached
     while past < prompt:
         new = min(limits.step_tokens, prompt - past)
         past += new

@@ -157,6 +157,13 @@ class Records:
         done: I64 = np.flatnonzero((self.done_ns >= 0) & self.measured)
         return done
 
+    @property
+    def hit_rate(self) -> float:
+        """Share of their prompt tokens that a prefix cache held."""
+        rows = self.finished
+        prompts = int(self.requests.input_tokens[rows].sum())
+        return float(self.reused[rows].sum() / max(prompts, 1))
+
     def whole(self) -> Records:
         """The same, all of the run measured."""
         whole = copy(self)

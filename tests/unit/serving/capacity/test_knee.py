@@ -34,6 +34,9 @@ def test_steps_by_hand() -> None:
     # chunks of 100, 100 and 50 tokens, each after those before it
     pieces_s = 3 * 10e-3 + 250 * 1e-4 + (100 + 200 + 250) * 1e-5
     assert _prefill_s(spec, 250) == pytest.approx(pieces_s)
+    # of 250 tokens 120 are cached: chunks of 100 and 30 after them
+    held_s = 2 * 10e-3 + 130 * 1e-4 + (220 + 250) * 1e-5
+    assert _prefill_s(spec, 250, 120) == pytest.approx(held_s)
     assert _prefill_s(spec, 30) == pytest.approx(10e-3 / 3 + 30 * (1e-4 + 1e-5))
     assert _prefill_s(spec, 5) == pytest.approx(10e-3 / 8 + 5 * (1e-4 + 1e-5))  # eight at most
     assert _prefill_s(spec, 100) == pytest.approx(10e-3 + 100 * (1e-4 + 1e-5))

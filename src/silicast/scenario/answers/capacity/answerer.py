@@ -14,8 +14,12 @@ from silicast.scenario.answerer import Answerer, refuse_unmodelled, register
 from silicast.scenario.answers.capacity.capacity_search import COUNTED, CapacitySearch
 from silicast.scenario.decode import Scenario, decode
 from silicast.scenario.road import PARTS, not_yet_of
+from silicast.scenario.schema import ParallelTable
 from silicast.scenario.set_fields import with_fields
 from silicast.scenario.workloads import CapacityWorkload
+from silicast.serving.simulation.start import MOST_TP
+
+SMALLEST = "parallel.tp = {}: the smallest with which it starts; on one device it does not"
 
 
 @register
@@ -38,7 +42,7 @@ class CapacityAnswerer(Answerer):
         items, refused = [], []
         for fields, candidate in _candidates(scenario, work):
             try:
-                items.append(CapacitySearch(candidate, fields, work))
+                items.append(_searched(candidate, fields, work))
             except SilicastError as error:
                 if not fields:
                     raise
@@ -59,6 +63,34 @@ class CapacityAnswerer(Answerer):
         return reply
 
 
+def _searched(scenario: Scenario, fields: dict[str, Any], work: CapacityWorkload) -> CapacitySearch:
+    """The search of one candidate; where no degrees are stated and it does not start on one device,
+    with the smallest tensor degree with which it does.
+    """
+    try:
+        return CapacitySearch(scenario, fields, work)
+    except SilicastError as error:
+        tables = (scenario.raw.parallel, *(table.parallel for table in scenario.pools.values()))
+        stated = any(each not in (None, ParallelTable()) for each in tables)
+        if stated or not error.field.endswith("parallel"):
+            raise
+        alone = error
+    degree = 2
+    while degree <= MOST_TP:
+        tree = with_fields(_tree(scenario), {"parallel.tp": degree})
+        try:
+            wider = decode(tree, folder=scenario.folder)
+            return CapacitySearch(wider, fields, work, [SMALLEST.format(degree)])
+        except SilicastError:
+            degree *= 2
+    raise alone
+
+
+def _tree(scenario: Scenario) -> dict[str, Any]:
+    tree = msgspec.to_builtins(scenario.raw)
+    return {name: value for name, value in tree.items() if value is not None}
+
+
 def _candidates(
     scenario: Scenario, work: CapacityWorkload
 ) -> Iterator[tuple[dict[str, Any], Scenario]]:
@@ -77,8 +109,7 @@ def _candidates(
     if not vary:
         yield {}, scenario
         return
-    tree = msgspec.to_builtins(scenario.raw)
-    tree = {name: value for name, value in tree.items() if value is not None}
+    tree = _tree(scenario)
     for values in combinations:
         fields = dict(zip(vary, values, strict=True))
         yield fields, decode(with_fields(tree, fields), folder=scenario.folder)

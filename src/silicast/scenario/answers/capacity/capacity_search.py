@@ -30,6 +30,7 @@ from silicast.serving.simulation.event_loop import ReplicaSpec
 from silicast.serving.simulation.fleet import Fleet
 from silicast.serving.simulation.launch import Expected
 from silicast.serving.statistics.energy import power
+from silicast.serving.statistics.metrics import rates
 from silicast.serving.statistics.records import Records
 from silicast.serving.statistics.uncertainty import paced
 from silicast.serving.traffic.requests import Requests
@@ -86,10 +87,15 @@ class CapacitySearch:
     """The capacity of one fleet, or how many replicas of its pools a traffic needs."""
 
     def __init__(
-        self, scenario: Scenario, fields: Mapping[str, Any], work: CapacityWorkload
+        self,
+        scenario: Scenario,
+        fields: Mapping[str, Any],
+        work: CapacityWorkload,
+        remarks: Sequence[str] = (),
     ) -> None:
         self.fields, self.work, self._scenario = dict(fields), work, scenario
-        fleet, self._warnings = fleet_of(scenario, self._expected())
+        fleet, warnings = fleet_of(scenario, self._expected())
+        self._warnings = [*warnings, *remarks]
         if work.objective == "min_cost":
             fleet = self._priced(fleet)
         self._fleet = fleet
@@ -98,6 +104,7 @@ class CapacitySearch:
         self._loads = self._on(fleet, traffic)
         self._longest = traffic.longest_tokens
         self._size: FleetSize | None = None
+        self._cached = 0.0
         self.found = self._search()
         self._per_joule = self._efficiency() if work.objective == "max_tokens_per_joule" else 0.0
 
@@ -246,8 +253,11 @@ class CapacitySearch:
         return CarriedLoad(Bracket(replicas, less), self._loads.requests, fleet, "objective")
 
     def _highest_rate(self, alone: Records) -> CarriedLoad:
-        coarse, most = self._coarse(), self._saturation(self._fleet.specs)
-        start = min(coarse.served_per_s(), most)
+        coarse = self._coarse()
+        burst = coarse.burst()
+        self._cached = burst.hit_rate
+        most = self._saturation(self._fleet.specs)
+        start = min(rates(burst)["requests_per_s"], most)
         bracket = coarse.most(coarse.at_rate, start, least=LEAST_RATE, most=most, factor=1.5)
         loads = self._loads = self._long_enough(alone, bracket.carried)
         if bracket.carried and loads.requests is not coarse.requests:
@@ -266,7 +276,8 @@ class CapacitySearch:
         """
         if len(self._fleet.pools) > 1:
             return MOST_RATE
-        knee = estimated_knee(specs[0], self._loads.requests, len(specs))
+        requests, count = self._loads.requests, len(specs)
+        knee = estimated_knee(specs[0], requests, count, cached=self._cached)
         return max(min(knee.most_per_s, MOST_RATE), LEAST_RATE)
 
     def _coarse(self) -> TrafficLoads:

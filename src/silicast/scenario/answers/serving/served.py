@@ -124,9 +124,7 @@ class Served:
         if records.verified:
             metrics["acceptance_length"] = records.accepted / records.verified
         if self.requests.content is not None:
-            held, requested = records.reused, self.requests.input_tokens
-            rows = records.finished
-            metrics["prefix_hit_rate"] = float(held[rows].sum() / max(requested[rows].sum(), 1))
+            metrics["prefix_hit_rate"] = records.hit_rate
         metrics |= host_use(records)
         metrics["preemptions"] = float(records.sequences.preemptions.sum())
         sizes = [spec.layout.block_tokens for spec in self.fleet.specs]
@@ -212,7 +210,8 @@ class Served:
         if any(moved.values()):
             why["host_memory"] = moved
         if len(self.fleet.pools) == 1 and not spec.policy.one_pass:
-            knee = estimated_knee(spec, self.requests, self.replicas)
+            cached = records.hit_rate
+            knee = estimated_knee(spec, self.requests, self.replicas, cached=cached)
             why["knee"] = {n: getattr(knee, n) for n in knee.__dataclass_fields__}
         why["queued"] = {n: round(v, 6) for n, v in why["queued"].items()}
         lengths = [pool.spec.tokens_a_step for pool in self.fleet.pools if pool.spec.accepted]

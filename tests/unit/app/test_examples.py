@@ -1,0 +1,36 @@
+"""The first screen: every command that it shows runs; metrics are explained by their names."""
+
+from __future__ import annotations
+
+import pytest
+
+from silicast.app.cli import main
+from silicast.app.commands.examples import QUESTIONS
+
+SIMULATED = ("serve", "capacity")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(each, marks=pytest.mark.full if each.startswith(SIMULATED) else ())
+        for each in QUESTIONS.values()
+    ],
+)
+def test_every_example_runs(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command.split()) == 0
+    assert "error" not in capsys.readouterr().err
+
+
+def test_examples_show_ten_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["examples"]) == 0
+    assert capsys.readouterr().out.count("  silicast ") == 10
+
+
+@pytest.mark.parametrize("word", ["ttft_p99", "ttft_p99_ms", "TTFT-p99"])
+def test_a_metric_is_explained_by_its_name(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", word]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.startswith("ttft_p99_ms (ms): from sending a request")
+    assert "99 % of the requests" in shown
+    assert main(["explain", "nothing_like_it"]) != 0
