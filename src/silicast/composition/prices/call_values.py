@@ -25,6 +25,9 @@ BLOCK = 64
 WIDE_BLOCK = 256
 """The same of sizes from :data:`WIDE_FROM` on, of which a simulation meets more of a block."""
 WIDE_FROM = 1024
+ALONE_FROM = 1 << 14
+"""Sizes from which each is evaluated by itself: no engine's step has so many new tokens, and prompts
+of static batches that are prefilled at once hardly meet a neighbour."""
 LENGTHS = 1 << 15
 """Lengths of one sequence that are remembered at most."""
 Flags = NDArray[np.bool_]
@@ -42,10 +45,10 @@ _NONE: I64 = np.zeros(0, dtype=np.int64)
 def block_of(size: int) -> range:
     """The sizes that are evaluated along with one.
 
-    >>> block_of(70), block_of(1030)
-    (range(64, 128), range(1024, 1280))
+    >>> block_of(70), block_of(1030), block_of(70_000)
+    (range(64, 128), range(1024, 1280), range(70000, 70001))
     """
-    width = BLOCK if size < WIDE_FROM else WIDE_BLOCK
+    width = BLOCK if size < WIDE_FROM else WIDE_BLOCK if size < ALONE_FROM else 1
     low = size // width * width
     return range(low, low + width)
 

@@ -97,21 +97,12 @@ class PacedPrices:
     ) -> StepPrice:
         price = self._prices.price(prefill, decode_kv, elsewhere)
         by = self._pace.prefill if prefill else self._pace.decode
-        return replace(
-            price,
-            stages_s=tuple(each * by for each in price.stages_s),
-            waits_s=price.waits_s * by,
-            work_s=price.work_s * by,
-        )
+        stages_s = tuple([each * by for each in price.stages_s])
+        return StepPrice(stages_s, price.waits_s * by, price.work_s * by, price.clock_hz)
 
     def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
-        result, by = self._prices.run(decode_kv, steps, elsewhere), self._pace.decode
-        return replace(
-            result,
-            stages_s=result.stages_s * by,
-            waits_s=result.waits_s * by,
-            work_s=result.work_s * by,
-        )
+        run, by = self._prices.run(decode_kv, steps, elsewhere), self._pace.decode
+        return RunPrice(run.stages_s * by, run.waits_s * by, run.work_s * by, run.clock_hz)
 
 
 @final

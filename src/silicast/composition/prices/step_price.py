@@ -59,6 +59,9 @@ class RunPrice:
     @property
     def pass_s(self) -> F64:
         """From the first launch to the end of the last kernel."""
+        if len(self.stages_s) == 1:
+            alone: F64 = self.stages_s[0] + self.waits_s
+            return alone
         pass_s: F64 = np.cumsum(self.stages_s, axis=0)[-1] + self.waits_s
         return pass_s
 
