@@ -87,7 +87,7 @@ class ReleaseProducts(Fitter[list[MeasuredRows]]):
             shared = (known["device_log_sd"], known["family_log_sd"])
             free[f"{prefix}independent_log_sd{mark}"] = fitting.own_log_sd(logs, shared, wider=1.1)
             tables.setdefault(architecture, {}).update(free)
-        return fitting.body({}, tables)
+        return fitting.body(fitting.means(tables.values()), tables)
 
     def scores(self, rows: list[MeasuredRows], body: Body) -> dict[str, Any]:
         scores = {}
