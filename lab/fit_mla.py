@@ -54,6 +54,7 @@ PRIORS: dict[str, dict[str, Prior]] = {
         "narrow_rate": (1.0, 0.2, 1.5), "narrow_dram": (0.9, 0.2, 1.2),
         "convert_ops": (2.0, 0.1, 80.0), "idle_parts": (1.0, 0.01, 32.0),
         "reread_share": (0.3, 0.01, 1.0), "widened_bytes": (0.05, 0.001, 30.0),
+        "grouped_rate": (1.0, 0.5, 3.0), "grouped_task_cycles": (12_000.0, 50.0, 6e4),
     },
 }  # fmt: skip
 FIXED: dict[str, dict[str, float]] = {

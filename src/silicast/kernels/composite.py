@@ -291,8 +291,13 @@ def is_decode(variant: Variant) -> bool:
 @lru_cache(maxsize=4096)
 def module_style(module: str, variant: Variant, device: Device) -> tuple[str, str]:
     """The engine whose constants hold for a module, and the suffix of its release."""
-    host = "grace" if HOST_LINK in device.links else ""
-    rule = kernel_rule(module, RuleFacts.from_variant(variant, device.architecture, host=host))
+    facts = RuleFacts.from_variant(
+        variant,
+        device.architecture,
+        host="grace" if HOST_LINK in device.links else "",
+        capability=device.compute_capability,
+    )
+    rule = kernel_rule(module, facts)
     return (variant.library, "") if rule is None else (rule.style, rule.suffix)
 
 

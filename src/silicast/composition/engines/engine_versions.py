@@ -51,9 +51,9 @@ def _file_of(engine: Engine, version: str) -> Engine:
     for bound, others in engine.before.items():
         options |= others if is_before(version, bound) else {}
     options |= dict.fromkeys(lacking(engine, version), False)
-    own = {name: value for name, value in options.items() if is_switch(engine, name)}
-    ours = {name: value for name, value in options.items() if name not in own}
-    return with_options(choose(engine, own).engine, ours)
+    usual = {name: value for name, value in options.items() if is_switch(engine, name)}
+    ours = {name: value for name, value in options.items() if name not in usual}
+    return with_options(choose(engine, usual).engine, ours)
 
 
 def otherwise(engine: Engine, version: str) -> tuple[str, ...]:

@@ -84,26 +84,31 @@ class _LatentDecodeBatch:
         self.pipe = device.matrix_pipe(scheme.math)
         self.key_bytes = w.cached * (1.0 if scheme.narrow else 2.0)
         rows = work.q * work.spread(w.heads)
-        self.tile = _tile(rows, scheme, device)
+        group, self.parts = scheme.style.group.get(device.architecture, (0, 1))
+        self.grouped = rows >= group if group and scheme.narrow else rows < 0
+        self.tile = xp.where(self.grouped, group, _tile(rows, scheme, device))
         self.tiles = xp.float64(ceil_div(rows, self.tile))
         self._plan()
 
     def _plan(self) -> None:
         """Splits caches so that there is a task for every core, if sequences are too few."""
         work, c = self.work, self.c
-        self.slots = self.device.cores * c["ctas_per_core"]
+        self.grouping = work.largest(xp.float64(self.grouped)) > 0.0
+        self.slots = self.device.cores * xp.where(self.grouping, 1.0, c["ctas_per_core"])
         self.sequences = work.total(xp.full_like(self.tiles, 1.0))
         self.visits = work.total(work.kv * self.tiles)
         base = work.total(self.tiles)
         chunk = xp.maximum(self.visits / self.slots, c["split_tiles"] * KEY_TILE)
+        chunk = xp.where(base < self.slots, chunk, float(1 << 40))
+        even = xp.maximum(work.kv / work.spread(chunk), 1.0)
         splits_on = self.scheme.style.splits_on
         can = not splits_on or self.device.architecture in splits_on
-        chunk = xp.where((base < self.slots) & can, chunk, float(1 << 40))
-        even = xp.maximum(work.kv / work.spread(chunk), 1.0)
-        self.splits = xp.minimum(even, c["most_splits"])
+        split = xp.minimum(even, c["most_splits"]) if can else 1.0
+        self.splits = xp.where(self.grouped, float(self.parts), split)
         self.tasks = work.total(self.splits * self.tiles)
         self.longest = work.largest(work.kv / self.splits)
-        self.merges = xp.minimum(xp.maximum(work.largest(self.splits) - 1.0, 0.0), 1.0)
+        merges = xp.minimum(xp.maximum(work.largest(self.splits) - 1.0, 0.0), 1.0)
+        self.merges = xp.where(self.grouping, 0.0, merges)  # its parts meet on the chip
 
     def analysis(self) -> Analysis:
         c, device, work = self.c, self.device, self.work
@@ -116,12 +121,13 @@ class _LatentDecodeBatch:
         compute = work.total(work.kv * self.tiles * key_cycles) / cores
         ragged = compute + c["tail"] * (whole / xp.maximum(waves, 1.0) - 1.0) * compute
         longest = self.longest * work.largest(key_cycles)
-        core_s = (rounds * c["task_cycles"] + xp.maximum(ragged, longest)) / clock
+        task_cycles = xp.where(self.grouping, c["grouped_task_cycles"], c["task_cycles"])
+        core_s = (rounds * task_cycles + xp.maximum(ragged, longest)) / clock
 
         outside = outside_l2(self.useful.moved, device, c, self.batch.variant.cache)
-        bandwidth = data_rate(device) * c["dram_efficiency"]
+        bandwidth: F64 | float = data_rate(device) * c["dram_efficiency"]
         if self.scheme.narrow:
-            bandwidth = bandwidth * c["narrow_dram"]
+            bandwidth = bandwidth * xp.where(self.grouping, 1.0, c["narrow_dram"])
         # Tiles of one sequence run after those of all others: where the sequences alone fill the
         # device, its keys have left the L2 by then.
         apart = xp.minimum(xp.maximum(self.sequences / self.slots - 1.0, 0.0), 1.0)
@@ -132,7 +138,9 @@ class _LatentDecodeBatch:
         load_s = busiest * self.key_bytes / (c["core_bytes_per_cycle"] * clock)
         l2_s = (self.useful.moved + again) / inner
         memory_s = xp.maximum(xp.maximum(dram_s, l2_s), load_s)
-        together = xp.maximum(core_s, memory_s) + c["serial"] * xp.minimum(core_s, memory_s)
+        # a kernel of its own for narrow caches loads beside its products
+        serial = xp.where(self.grouping, 0.0, c["serial"])
+        together = xp.maximum(core_s, memory_s) + serial * xp.minimum(core_s, memory_s)
         merge_s = self.merges * c["merge_s"] + self._partial_s(bandwidth, inner)
         launch_s = xp.full_like(together, c["launch_s"])
         if self.scheme.narrow:
@@ -155,7 +163,7 @@ class _LatentDecodeBatch:
         }
         return self._result(time_s, shares, outside, busiest * self.key_bytes)
 
-    def _partial_s(self, bandwidth: float, inner: float) -> F64:
+    def _partial_s(self, bandwidth: F64 | float, inner: float) -> F64:
         """Results of the parts, in fp32, written and read again; some kernels move those of as many
         parts as a cache may have, used or not.
         """
@@ -163,6 +171,7 @@ class _LatentDecodeBatch:
         parts = self.splits - 1.0
         if self.scheme.style.fixed_parts:
             parts = xp.maximum(parts, c["idle_parts"])
+        parts = xp.where(self.grouped, 0.0, parts)
         moved = work.total(parts * work.q) * w.heads * w.rank * 8.0
         outside = outside_l2(moved, self.device, c, "")
         return moved * (outside / bandwidth + (1.0 - outside) / inner)
@@ -170,9 +179,11 @@ class _LatentDecodeBatch:
     def _key_cycles(self) -> F64:
         """Core cycles of one key for one tile of heads: products, softmax, widening."""
         c, device, work, w = self.c, self.device, self.work, self.widths
-        rate = device.rate_per_core(self.pipe, self.scheme.math) * c["tensor_efficiency"]
+        rate: F64 | float = device.rate_per_core(self.pipe, self.scheme.math)
+        rate = rate * c["tensor_efficiency"]
         if self.scheme.narrow:
             rate = rate * c["narrow_rate"]
+        rate = xp.where(self.grouped, rate * c["grouped_rate"], rate)
         width = work.spread(xp.float64(w.cached + w.rank))
         mma = 2.0 * self.tile * width / rate
         xu = device.rate_per_core("xu", "fp32") or 16.0
@@ -183,7 +194,7 @@ class _LatentDecodeBatch:
             cycles = cycles + work.spread(xp.float64(w.cached)) * (c["convert_ops"] / fma)
         return cycles
 
-    def _around_s(self, outside: F64, bandwidth: float, inner: float) -> F64:
+    def _around_s(self, outside: F64, bandwidth: F64 | float, inner: float) -> F64:
         """What an engine's call does beside the kernel."""
         c, w, scheme = self.c, self.widths, self.scheme
         if not scheme.engine:

@@ -90,11 +90,11 @@ def mla_scheme(variant: Variant, device: Device) -> MlaScheme:
 
 def _math(variant: Variant, style: LatentStyle, device: Device, *, narrow: bool) -> str:
     """Format of the products: narrow caches are widened unless the kernel multiplies them as they
-    are, which takes matrix units for them and an asynchronous instruction.
+    are on the architecture, which takes matrix units for them.
     """
     current = RECIPES[variant.dtype].compute if variant.dtype in RECIPES else variant.dtype
     can = device.rate_per_core("tensor", "fp8") > 0.0
-    if narrow and style.multiplies_narrow and device.architecture in NEWEST and can:
+    if narrow and device.architecture in style.multiplies_narrow and can:
         return "fp8"
     return "bf16" if current == "fp8" and not can else current
 

@@ -7,13 +7,20 @@ from collections.abc import Mapping
 
 from silicast.core.dtypes import BITS, RECIPES, Recipe
 from silicast.hardware.device import Device
-from silicast.kernels.physics.constants import constants_of, load_physics, measured_constants
+from silicast.kernels.physics.constants import (
+    constants_of,
+    has_physics,
+    load_physics,
+    measured_constants,
+)
 from silicast.workload.graphs.op import Variant
 from silicast.workload.libraries.catalog import kernel_rule
 from silicast.workload.libraries.library_file import KernelRule, RuleFacts
 
 PHYSICS = "gemm"
 HEADROOM = "headroom_share"
+RELEASES = "gemm_releases"
+"""Constants of kernels that only some releases of a library run, fitted on top of all others."""
 
 
 def shown_mhz(device: Device, clock_hz: float) -> float:
@@ -133,7 +140,7 @@ def constants_for(
     were measured; fp64 does everywhere, for it has no others.
     """
     architecture = device.architecture
-    table = _fed(from_specification(constants_of(PHYSICS, architecture), device), device)
+    table = _fed(from_specification(_known(architecture, library), device), device)
     measured = "fp32.tensor_efficiency" in measured_constants(PHYSICS, architecture)
     if pipe != "fma" or recipe.name == "fp32" or not (measured or recipe.name == "fp64"):
         return selected(table, recipe, library, kernel)
@@ -144,6 +151,16 @@ def constants_for(
         prefix = "fp64_fma."
         constants |= {n.removeprefix(prefix): x for n, x in table.items() if n.startswith(prefix)}
     return constants
+
+
+def _known(architecture: str, library: str) -> Mapping[str, float]:
+    """Constants of an architecture, with those of a release's kernels where the name is theirs."""
+    known = constants_of(PHYSICS, architecture)
+    mark = f":{library}"
+    if not library or any(name.endswith(mark) for name in known) or not has_physics(RELEASES):
+        return known
+    others = measured_constants(RELEASES, architecture)
+    return {**known, **{name: x for name, x in others.items() if name.endswith(mark)}}
 
 
 def from_specification(table: Mapping[str, float], device: Device) -> dict[str, float]:

@@ -33,6 +33,7 @@ class RuleFacts(msgspec.Struct, frozen=True):
         library: as asked for; kernel: its own name for the kernel; version: of the library.
         narrow: the cache holds elements of 8 bits.
         host: processor that launches the kernel.
+        capability: the device's ISA level ("10.3").
     """
 
     library: str = ""
@@ -43,6 +44,7 @@ class RuleFacts(msgspec.Struct, frozen=True):
     phase: str = ""
     narrow: bool = False
     host: str = ""
+    capability: str = ""
 
     @staticmethod
     def from_variant(
@@ -52,6 +54,7 @@ class RuleFacts(msgspec.Struct, frozen=True):
         phase: str = "",
         narrow: bool = False,
         host: str = "",
+        capability: str = "",
     ) -> RuleFacts:
         """The facts that a variant states, and others beside them."""
         return RuleFacts(
@@ -63,6 +66,7 @@ class RuleFacts(msgspec.Struct, frozen=True):
             phase,
             narrow,
             host,
+            capability,
         )
 
 
@@ -72,7 +76,7 @@ class RuleConditions(_Strict, frozen=True):
     Attributes:
         library, except_library: asked for by these names, or by none of them; "" = not named.
         kernel: patterns of kernel names; ``*`` stands for any text, ``?`` for a character.
-        architecture, dtype, phase, host: one of these.
+        architecture, capability, dtype, phase, host: one of these.
         cache: "narrow" (elements of 8 bits) or "wide".
         from_, until: releases from ``from`` on and before ``until``; such a rule holds only where a
             release is stated.
@@ -82,6 +86,7 @@ class RuleConditions(_Strict, frozen=True):
     except_library: list[str] = []
     kernel: list[str] = []
     architecture: list[str] = []
+    capability: list[str] = []
     dtype: list[str] = []
     phase: list[str] = []
     host: list[str] = []
@@ -94,6 +99,7 @@ class RuleConditions(_Strict, frozen=True):
         named = (
             (self.library, facts.library),
             (self.architecture, facts.architecture),
+            (self.capability, facts.capability),
             (self.dtype, facts.dtype),
             (self.phase, facts.phase),
             (self.host, facts.host),
@@ -257,8 +263,12 @@ class LatentStyle(_Strict, frozen=True):
         constants: whose constants to use; those of its first word are put below its own.
         asynchronous: matrix instructions are the architecture's newest; else ``mma``.
         absorbs: prefills attend to the latent itself, whatever their length.
-        multiplies_narrow: narrow caches are multiplied as they are where matrix units can.
+        multiplies_narrow: architectures where narrow caches are multiplied as they are; elsewhere
+            they are widened first.
         splits_on: architectures where long caches are split; [] = all.
+        group: architecture -> (rows, parts) of a kernel of its own for narrow caches: it takes so
+            many rows (heads x new tokens) and more, in tiles of so many, and always splits a cache
+            in so many parts, each on a core.
         fixed_parts: results of as many parts as a cache may have are moved, used or not.
         tiles: architecture -> (rows up to which, rows of a tile) of a decode step; "default" for
             all others.
@@ -268,8 +278,9 @@ class LatentStyle(_Strict, frozen=True):
     constants: str
     asynchronous: bool = True
     absorbs: bool = False
-    multiplies_narrow: bool = False
+    multiplies_narrow: list[str] = []
     splits_on: list[str] = []
+    group: dict[str, tuple[int, int]] = {}
     fixed_parts: bool = False
     tiles: dict[str, list[tuple[int, int]]] = {}
     tiles_of: dict[str, str] = {}

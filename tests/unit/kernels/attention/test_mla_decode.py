@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -16,7 +17,8 @@ from silicast.workload.graphs.op import Op, OpBatch, Variant
 C = {
     "ctas_per_core": 1.5, "split_tiles": 2.0, "most_splits": 64.0, "l2_efficiency": 0.7,
     "tail": 0.4, "task_cycles": 2500.0, "dram_efficiency": 0.85, "narrow_dram": 0.9,
-    "reread_share": 0.5, "core_bytes_per_cycle": 60.0, "serial": 0.3, "merge_s": 2e-6,
+    "reread_share": 0.5, "grouped_rate": 1.25, "grouped_task_cycles": 2500.0,
+    "core_bytes_per_cycle": 60.0, "serial": 0.3, "merge_s": 2e-6,
     "launch_s": 6e-6, "narrow_launch": 1.25, "call_s": 1e-9, "idle_parts": 3.0,
     "tensor_efficiency": 0.6, "narrow_rate": 0.9, "softmax_ops": 5.0, "key_cycles": 20.0,
     "convert_ops": 2.0, "append_launch_s": 1e-6, "append_bytes": 2.0, "widened_bytes": 0.5,
@@ -109,3 +111,43 @@ def test_a_call_is_the_sum_of_its_terms(case: str) -> None:
     assert float(one.analysis().time_s[0]) == pytest.approx(
         by_hand_s(one, lengths, heads), rel=1e-9
     )
+
+
+def test_a_kernel_for_whole_groups_splits_narrow_caches_in_parts_of_its_own() -> None:
+    board, narrow = "RTX PRO 6000 Blackwell Server", Variant("bf16", "fp8", library="trtllm")
+
+    def tasks(heads: int, variant: Variant, count: int = 3) -> float:
+        one = call((8000,) * count, heads, variant, board)
+        return float(one.analysis().demand.tasks.reshape(-1)[0])
+
+    assert tasks(128, narrow) == 3 * 4, "four parts of each cache, all heads in a tile"
+    assert tasks(64, narrow) == 3 * 1, "fewer heads: not split, and one tile of 64"
+    assert tasks(128, Variant("bf16", library="trtllm")) == 3 * 2, "a wide cache is not split"
+    assert tasks(128, replace(narrow, library="sglang")) != 3 * 4, "another engine's kernel"
+
+
+def test_caches_up_to_a_wave_of_parts_take_as_long_as_one() -> None:
+    board, narrow = "RTX PRO 6000 Blackwell Server", Variant("bf16", "fp8", library="trtllm")
+    cores = find_device(board).cores
+
+    def core_s(count: int) -> float:
+        analysis = call((60_000,) * count, 128, narrow, board).analysis()
+        return float((analysis.features["core_share"] * analysis.time_s).reshape(-1)[0])
+
+    wave = cores // 4
+    assert core_s(wave) == pytest.approx(core_s(1), rel=1e-9)
+    assert core_s(2 * wave) == pytest.approx(2 * core_s(1), rel=0.02)
+    # 2 x 128 rows x (576 + 512) operations a key and its softmax, over a quarter of the keys
+    one = call((60_000,), 128, narrow, board)
+    clock, fma = one.device.clocks.boost_hz, one.device.rate_per_core("fma", "fp32")
+    rate = one.device.rate_per_core(one.pipe, "fp8") * 0.6 * 0.9 * 1.25
+    key = 2 * 128 * (CACHED + RANK) / rate + 20.0
+    key += 128 * (1 / (one.device.rate_per_core("xu", "fp32") or 16.0) + 5.0 / fma)
+    assert core_s(1) == pytest.approx((2500.0 + 60_001 / 4 * key) / clock, rel=1e-9)
+
+
+def test_narrow_caches_are_multiplied_as_they_are_where_the_kernel_can() -> None:
+    narrow = Variant("bf16", "fp8", library="trtllm")
+    math = {name: mla_scheme(narrow, find_device(name)).math for name in ("H200", "L40S", "A100")}
+    math["pro"] = mla_scheme(narrow, find_device("RTX PRO 6000 Blackwell Server")).math
+    assert math == {"H200": "fp8", "L40S": "bf16", "A100": "bf16", "pro": "fp8"}

@@ -185,7 +185,17 @@ def test_rules_of_the_same_kind_are_told_apart() -> None:
     """A rule that an earlier one always hides is a mistake."""
 
     def wider(one: KernelRule, other: KernelRule) -> bool:
-        plain = ("library", "kernel", "architecture", "dtype", "phase", "host", "from_", "until")
+        plain = (
+            "library",
+            "kernel",
+            "architecture",
+            "capability",
+            "dtype",
+            "phase",
+            "host",
+            "from_",
+            "until",
+        )
         same = all(getattr(one, name) in ([], "", getattr(other, name)) for name in plain)
         return (
             same
