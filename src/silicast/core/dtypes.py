@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import final
 
-from silicast.core.block_formats import BLOCKS, GGUF_BLOCKS, AFFINE_BLOCKS, block_bits
+from silicast.core.block_formats import AFFINE_BLOCKS, BLOCKS, GGUF_BLOCKS, block_bits
 from silicast.core.errors import SilicastError
 from silicast.core.naming import NameIndex
 
