@@ -62,23 +62,3 @@ def name_or_shares(text: str, field: str) -> str | list[float]:
     ('uniform', [0.5, 1.0])
     """
     return positive_numbers(text, field) if _NUMBER.match(text) else text
-
-
-_TOKENS = re.compile(r"(\d+)\s*([kKmM]?)")
-
-
-def tokens_of(text: str, field: str) -> int:
-    """A number of tokens; "k" and "m" count 1024 and its square.
-
-    Raises:
-        SilicastError: something else stands there.
-
-    >>> tokens_of("32k", "--context"), tokens_of("5000", "--context")
-    (32768, 5000)
-    """
-    match = _TOKENS.fullmatch(text.strip())
-    if match is None or len(match.group(1)) > 9:
-        raise SilicastError(
-            f"expected a number of tokens, found {text[:40]!r}", field=field, hint="4096, or 32k"
-        )
-    return int(match.group(1)) * {"": 1, "k": 1 << 10, "m": 1 << 20}[match.group(2).lower()]

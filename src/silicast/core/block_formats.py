@@ -33,20 +33,20 @@ GGUF_BLOCKS: dict[str, tuple[int, int]] = {
 }
 """Type -> weights of a block and its bytes (llama.cpp, ggml/src/ggml-common.h)."""
 
-MLX_BLOCKS: dict[str, tuple[int, int]] = {
-    f"mlx_{bits}bit{suffix}": (group, group * bits // 8 + 4)
+AFFINE_BLOCKS: dict[str, tuple[int, int]] = {
+    f"affine_{bits}bit{suffix}": (group, group * bits // 8 + 4)
     for group, suffix in ((64, ""), (32, "_g32"))
     for bits in (2, 3, 4, 5, 6, 8)
 }
 """Groups of ``bits`` a weight with a 16-bit scale and bias (mlx.core.quantize, affine)."""
 
-BLOCKS: dict[str, tuple[int, int]] = {**GGUF_BLOCKS, **MLX_BLOCKS}
+BLOCKS: dict[str, tuple[int, int]] = {**GGUF_BLOCKS, **AFFINE_BLOCKS}
 
 
 def block_bits(name: str) -> float:
     """Bits a weight, scales included.
 
-    >>> block_bits("q4_k"), block_bits("q6_k"), block_bits("mlx_4bit")
+    >>> block_bits("q4_k"), block_bits("q6_k"), block_bits("affine_4bit")
     (4.5, 6.5625, 4.5)
     """
     weights, size = BLOCKS[name]

@@ -8,7 +8,6 @@ from cyclopts import Parameter
 
 from silicast.app.arguments import described
 from silicast.app.flags import Json
-from silicast.app.number_lists import tokens_of
 from silicast.app.predict import predicted, print_reply, screen_of
 
 
@@ -30,6 +29,8 @@ def fits(
     As in `silicast fits --device "RTX 4090" --context 32k --users 4`, or
     `silicast fits --model Qwen3-30B-A3B`.
     """
+    from silicast.scenario.reading.token_counts import tokens_of
+
     scenario = fits_scenario(
         device=device,
         model=model,

@@ -560,6 +560,11 @@ def engines_of(kind: Kind) -> list[str]:
     return [name for name in entries(FOLDER) if _engine(name).kind == kind]
 
 
+def mixing_engines() -> list[str]:
+    """Names of the engines that run mixtures of formats in files of weights."""
+    return [name for name in entries(FOLDER) if _engine(name).weight_mix]
+
+
 @cache
 def _engine(name: str) -> Engine:
     file = entries(FOLDER)[name].file

@@ -14,7 +14,7 @@ import numpy as np
 
 from silicast.core import xp
 from silicast.core.dtypes import recipe_for
-from silicast.core.numerics import F64
+from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.execution_models.row_counts import CountsRows
 from silicast.kernels.experts.moe_recipes import is_gated
@@ -81,7 +81,7 @@ class StoredMoe(Implementation, CountsRows):
         """Weights of the experts that are used, and a row in and out for each assignment."""
         size = _plain(op)
         columns = (np.array([size[name]]) for name in ("tokens", "experts", "topk"))
-        used = float(experts_used(*columns)[0])
+        used = float(_used(*columns)[0])
         recipe = recipe_for(op.variant.dtype)
         rows = 2 * size["tokens"] * size["topk"] * size["hidden"]
         bits = used * _expert(size, op.variant) * recipe.weight_bits + rows * bits_of_rows(recipe)
@@ -89,7 +89,6 @@ class StoredMoe(Implementation, CountsRows):
 
     @final
     def counts(self, batch: OpBatch) -> tuple[F64, F64]:
-        """See :class:`CountsRows`."""
         assigned, used, expert, hidden = _layer(batch)
         recipe = recipe_for(batch.variant.dtype)
         bits = used * expert * recipe.weight_bits
@@ -104,10 +103,16 @@ def _layer(batch: OpBatch) -> tuple[F64, F64, F64, F64]:
     dims, one = batch.dims, batch.filled(1)
     topk = xp.minimum(dims["topk"], dims["experts"])
     ep, tp = dims.get("ep", one), dims.get("tp", one)
-    used = np.maximum(experts_used(dims["tokens"], dims["experts"], topk), topk) / ep
+    used = _used(dims["tokens"], dims["experts"], topk) / ep
     hidden, inner = xp.float64(dims["hidden"]), xp.ceil(dims["intermediate"] / tp)
     assigned = xp.float64(dims["tokens"] * topk) / ep
     return assigned, used, hidden * inner * _matrices(batch.variant), hidden
+
+
+def _used(tokens: I64, experts: I64, topk: I64) -> F64:
+    """Experts that get a token, in whole 1024ths: no rounding of a logarithm shows."""
+    used: F64 = xp.maximum(xp.rint(experts_used(tokens, experts, topk) * 1024.0) / 1024.0, topk)
+    return used
 
 
 def _launch_s(variant: Variant, rates: StoredRates) -> float:

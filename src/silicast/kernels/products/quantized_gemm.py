@@ -80,7 +80,6 @@ class StoredGemm(Implementation, CountsRows):
 
     @final
     def counts(self, batch: OpBatch) -> tuple[F64, F64]:
-        """See :class:`CountsRows`."""
         m, n, k, count = _sizes(batch)
         recipe = recipe_for(batch.variant.dtype)
         bits = n * k * recipe.weight_bits + m * (n + k) * bits_of_rows(recipe)

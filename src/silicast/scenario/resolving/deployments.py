@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, cast, final, get_args
 
-from silicast.composition.engines.engine import Engine, engines_of
+from silicast.composition.engines.engine import Engine, engines_of, mixing_engines
 from silicast.composition.passes.deployment import Deployment
 from silicast.composition.power.energy import is_modelled
 from silicast.composition.step.expert_copies import with_copies
@@ -283,7 +283,7 @@ def _of_files(value: str, field: str) -> SilicastError | None:
     return SilicastError(
         f"{value} is a mixture of formats in files of weights, which this engine does not read",
         field=field,
-        hint="engine llama.cpp or mlx runs it",
+        hint=f"engine {' or '.join(mixing_engines())} runs such files",
     )
 
 

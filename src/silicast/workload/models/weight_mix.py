@@ -134,11 +134,11 @@ class _LayerFacts:
     """What rules ask of a model and one of its layers.
 
     Args:
-        place: of the layer among the ``count`` that have the tensor.
+        index: of the layer among the ``count`` that have the tensor.
     """
 
-    def __init__(self, model: ModelConfig, place: int = 0, count: int = 1) -> None:
-        self.model, self.place, self.count = model, place, count
+    def __init__(self, model: ModelConfig, index: int = 0, count: int = 1) -> None:
+        self.model, self.index, self.count = model, index, count
         self.experts = model.moe.experts if model.moe is not None else 0
         self.gqa = model.heads // model.kv_heads
 
@@ -154,19 +154,19 @@ class _LayerFacts:
         )
 
     def _in(self, blocks: Blocks) -> bool:
-        place, count = self.place, self.count
+        index, count = self.index, self.count
         eighth = count // 8
-        first, last = place < eighth, place >= 7 * count // 8
-        more = first or last or (place - eighth) % 3 == 2
+        first, last = index < eighth, index >= 7 * count // 8
+        more = first or last or (index - eighth) % 3 == 2
         return {
             "": True,
             "more_bits": more,
             "not_more_bits": not more,
             "first_eighth": first,
-            "first_sixteenth": place < count // 16,
+            "first_sixteenth": index < count // 16,
             "not_edges": not first and not last,
-            "first_4": place < 4,
-            "first_2": place < 2,
+            "first_4": index < 4,
+            "first_2": index < 2,
         }[blocks]
 
 
@@ -210,14 +210,14 @@ def with_mix(model: ModelConfig, scheme: str, name: str, kv_cache: str = "") -> 
     for tensors in layers:
         for weight in tensors:
             counts[weight.name] = counts.get(weight.name, 0) + 1
-    places: dict[str, int] = {}
+    seen: dict[str, int] = {}
     formats = []
     for layer, tensors in enumerate(layers):
         named: dict[str, str] = {}
         for weight in tensors:
-            place = places.get(weight.name, 0)
-            places[weight.name] = place + 1
-            facts = _LayerFacts(model, place, counts[weight.name])
+            index = seen.get(weight.name, 0)
+            seen[weight.name] = index + 1
+            facts = _LayerFacts(model, index, counts[weight.name])
             tensor = TENSORS.get(weight.name, "other")
             named[weight.name] = mixes.recipe(mix, tensor, weight.inputs, facts)
         formats.append(_with_nodes(model, model.kind(layer), named, tensors, usual))

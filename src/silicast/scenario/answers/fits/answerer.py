@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, final
 
-from silicast.composition.engines.engine import Engine, find_engine
+from silicast.composition.engines.engine import Engine, mixing_engines
 from silicast.composition.step.machine import Machine
 from silicast.core.errors import SilicastError, unsupported
 from silicast.core.prediction import Domain, Quantity
@@ -28,7 +28,6 @@ from silicast.scenario.decode import Scenario
 from silicast.scenario.resolve import device_of, engine_of, evidence_of, model_of
 from silicast.scenario.workloads import FitsWorkload
 
-LOCAL = "llama.cpp"
 UNUSED = ("cluster", "host", "seed", "router", "precision", "parallel")
 GB = 1e9
 
@@ -65,12 +64,13 @@ def _engine(scenario: Scenario) -> Engine:
     Raises:
         SilicastError: an engine that runs checkpoints as they are: nothing is left to choose.
     """
-    engine = engine_of(scenario) if scenario.engine is not None else find_engine(LOCAL)
+    engine = engine_of(scenario)
     if not engine.weight_mix:
         raise unsupported(
             f"{engine.name} runs checkpoints as they are published",
             "engine",
-            f"{LOCAL} or mlx choose among formats; for {engine.name} ask task inference",
+            f"{' and '.join(mixing_engines())} choose among formats; for {engine.name} ask task "
+            "inference",
         )
     return engine
 

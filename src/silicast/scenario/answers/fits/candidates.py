@@ -80,7 +80,12 @@ def models_of_catalog() -> list[ModelConfig]:
             *(model.intermediate, model.vocab, model.max_positions, model.moe),
         )
         shapes.setdefault(shape, model)
-    return sorted(shapes.values(), key=lambda each: (-parameters(each, mtp=False), each.name))
+    return sorted(shapes.values(), key=lambda each: (-_decoder_parameters(each), each.name))
+
+
+def _decoder_parameters(model: ModelConfig) -> int:
+    """Without encoders and layers for drafts, which are files of their own."""
+    return parameters(model, mtp=False) - model.encoder_parameters
 
 
 def devices_of_catalog(*, servers: bool) -> list[Device]:
@@ -100,7 +105,7 @@ def mixes_to_try(scheme: str) -> list[str]:
     """Mixes of a scheme, the widest first: quantised ones that differ.
 
     >>> mixes_to_try("gguf")
-    ['Q8_0', 'Q6_K', 'Q5_K_M', 'Q4_K_M', 'Q3_K_L', 'Q2_K', 'IQ2_XS', 'IQ1_M']
+    ['Q8_0', 'Q6_K', 'Q5_K_M', 'Q4_K_M', 'Q3_K_L', 'IQ3_XXS', 'Q2_K', 'IQ2_S']
     """
     mixes, last = [], 15.0
     for name, recipe in scheme_named(scheme).mixes.items():
@@ -133,7 +138,7 @@ def widest_fit(
     if exact and published not in mixes and model.default_precision.experts:
         mixes = [published]  # experts that are published in few bits: nothing wider holds more
     usable = machine.device.dram.capacity_bytes * engine.memory.usable_fraction
-    count = parameters(model, mtp=False)
+    count = _decoder_parameters(model)
     for mix in mixes:
         recipe = RECIPES[scheme_named(engine.weight_mix).mixes[mix]]
         if mix != published and 0.9 * count * recipe.weight_bits / 8.0 > usable:

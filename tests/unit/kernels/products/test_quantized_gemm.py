@@ -1,0 +1,67 @@
+"""Products of stored weights: limits that follow from counts and datasheets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from silicast.hardware.catalog import find_device
+from silicast.kernels.physics.constants import load_physics
+from silicast.kernels.registry import implementation_for
+from silicast.workload.graphs.op import Op, OpBatch, Variant
+
+LARGE = 16384
+
+
+def time_s(m: int, dtype: str, device: str = "RTX 4090", library: str = "ggml_cuda") -> float:
+    board = find_device(device)
+    model = implementation_for("quantized_gemm", board.execution_model)
+    assert model is not None
+    op = Op.make(
+        "quantized_gemm", Variant(dtype, library=library, cache="cold"), m=m, n=LARGE, k=LARGE
+    )
+    return float(model.times(OpBatch.from_ops([op]), board).estimate_s[0])
+
+
+@pytest.mark.parametrize("dtype", ["q4_0", "q8_0", "q4_k", "fp16"])
+def test_one_row_takes_the_weights_over_a_share_of_the_bandwidth(dtype: str) -> None:
+    from silicast.core.dtypes import RECIPES
+
+    constants = load_physics("quantized").constants("ggml_cuda")
+    weights = LARGE * LARGE * RECIPES[dtype].weight_bits / 8.0
+    streamed = weights / (1.008e12 * constants["dram_efficiency"])
+    assert 1.0 <= time_s(1, dtype) / streamed <= 1.25
+
+
+def test_many_rows_take_operations_over_a_share_of_the_integer_peak() -> None:
+    constants = load_physics("quantized").constants("ggml_cuda")
+    peak = 128 * 2048 * 2.52e9  # SMs, int8 operations of one a clock, boost clock
+    computed = 2.0 * 4096 * LARGE * LARGE / (peak * constants["matrix_efficiency"])
+    assert time_s(4096, "q4_k") / computed == pytest.approx(1.0, abs=0.1)
+
+
+def test_experts_read_the_weights_of_those_that_are_chosen() -> None:
+    board = find_device("RTX 4090")
+    model = implementation_for("quantized_moe", "simt")
+    assert model is not None
+    sizes = {"experts": 64, "topk": 4, "hidden": 2048, "intermediate": 1024}
+    one = Op.make("quantized_moe", Variant("q4_0"), tokens=1, **sizes)
+    bits = 4 * 3 * 2048 * 1024 * 4.5 + 2 * 4 * 2048 * 16
+    assert model.compulsory_bytes(one) == bits / 8
+    many = OpBatch.from_ops(
+        [
+            Op.make("quantized_moe", Variant("q4_0", cache="cold"), tokens=t, **sizes)
+            for t in (1, 64)
+        ]
+    )
+    moved = model.analyse(many, board).demand.level_bytes["dram"]
+    assert np.all(np.diff(moved) > 0)
+    assert moved[1] < 17 * moved[0]  # all 64 experts and no more
+
+
+def test_a_back_end_that_nobody_measured_says_so() -> None:
+    board = find_device("RX 9070 XT")
+    model = implementation_for("quantized_gemm", "simt")
+    assert model is not None
+    assert model.is_measured(Variant("q4_k", library="ggml_cuda"), board)
+    assert not model.is_measured(Variant("q4_k", library="ggml_hip"), board)

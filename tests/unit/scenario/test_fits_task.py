@@ -1,0 +1,125 @@
+"""Task ``fits``: what it lists fits, and says the same as task ``inference``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import silicast
+from silicast.core.errors import SilicastError
+from silicast.hardware.catalog import find_device
+
+
+def inference(model: str, weights: str, input_len: int, output_len: int) -> silicast.Predicted:
+    return silicast.predict(
+        task="inference",
+        model=model,
+        device="RTX 4090",
+        engine="llama.cpp",
+        precision={"weights": weights},
+        workload={"batch": 1, "input_len": input_len, "output_len": output_len},
+    )
+
+
+@pytest.fixture(scope="module")
+def pairs() -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = silicast.fits(device="RTX 4090", context=8192, most=16).why["fits"]
+    return rows
+
+
+def test_all_rows_fit_and_the_largest_come_first(pairs: list[dict[str, Any]]) -> None:
+    assert all(row["memory_gb"] <= row["usable_gb"] < 25.77 for row in pairs)
+    wide = [
+        row["parameters_b"] for row in pairs if not row["weights"].startswith(("Q3", "Q2", "IQ"))
+    ]
+    assert wide == sorted(wide, reverse=True)
+    assert len({row["model"] for row in pairs}) == len(pairs)
+
+
+def test_no_row_is_quicker_than_its_weights_through_memory(pairs: list[dict[str, Any]]) -> None:
+    for row in pairs:
+        share = row["active_b"] / row["parameters_b"]
+        assert row["tokens_per_s"]["p05"] * row["weights_gb"] * min(share, 1.0) < 1008.0, row
+
+
+def test_the_same_pair_as_task_inference(pairs: list[dict[str, Any]]) -> None:
+    row = next(row for row in pairs if row["model"] == "Gemma-3-27B")
+    alone = inference(row["model"], row["weights"], 8191, 2)
+    assert 1e3 / row["tokens_per_s"]["estimate"] == pytest.approx(
+        alone.metrics["decode_step_ms"].estimate, rel=0.01
+    )
+    assert row["weights_gb"] == pytest.approx(alone.why["memory_gb"]["weights"], abs=0.01)
+
+
+def test_more_users_leave_less_room() -> None:
+    few, many = (
+        silicast.fits(device="RTX 4090", model="Llama-3.1-8B", context=16384, users=users).why[
+            "fits"
+        ][0]
+        for users in (1, 8)
+    )
+    assert few["weights"] == "Q8_0"
+    assert many["weights"] != "Q8_0"
+    # a key and a value of 8 heads of 128 in 32 layers, 2 bytes each, by 8 x 16,384 tokens
+    assert many["kv_cache_gb"] == pytest.approx(2 * 32 * 8 * 128 * 2 * 8 * 16384 / 1e9, abs=0.01)
+
+
+def test_devices_of_a_model_are_the_quickest_first() -> None:
+    rows = silicast.fits(model="Qwen3-4B", most=5).why["fits"]
+    speeds = [row["tokens_per_s"]["estimate"] for row in rows]
+    assert speeds == sorted(speeds, reverse=True)
+    # the most bandwidth without HBM, 512 bits of GDDR7 at 28 Gbit/s
+    assert find_device(rows[0]["device"]).dram.bandwidth_bytes_per_s == 1792e9
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({}, "device"),
+        ({"device": "RTX 4090", "engine": "vllm"}, "engine"),
+        ({"device": "H100", "engine": "mlx"}, "device"),
+        ({"device": "RTX 4090", "model": "DeepSeek-R1"}, "workload"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused(fields: dict[str, Any], field: str) -> None:
+    with pytest.raises(SilicastError) as caught:
+        silicast.fits(**fields)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("options", "precision", "field"),
+    [
+        ({"n_gpu_layers": 20}, {}, "engine.options.n_gpu_layers"),
+        ({"n_cpu_moe": 3}, {}, "engine.options.n_cpu_moe"),
+        ({"backend": "metal"}, {}, "engine.options.backend"),
+        ({}, {"weights": "Q4_K_N"}, "precision.weights"),
+        ({}, {"weights": "Q4_K_M", "experts": "fp8"}, "precision.experts"),
+    ],
+)
+def test_options_that_no_kernel_has_are_refused(
+    options: dict[str, Any], precision: dict[str, str], field: str
+) -> None:
+    with pytest.raises(SilicastError) as caught:
+        silicast.infer(
+            model="Llama-3.1-8B",
+            device="RTX 4090",
+            engine={"name": "llama.cpp", "options": options},
+            precision={"weights": "Q4_K_M", **precision},
+        )
+    assert caught.value.field == field
+
+
+def test_a_mixture_is_refused_by_engines_that_read_checkpoints() -> None:
+    with pytest.raises(SilicastError, match=r"llama\.cpp or mlx"):
+        silicast.infer(model="Llama-3.1-8B", device="RTX 4090", engine="vllm", weights="Q4_K_M")
+
+
+def test_a_prompt_runs_in_steps() -> None:
+    """A prompt of four steps of 512 takes their sum: no less than three times the first."""
+    one, four = (
+        inference("Llama-3.1-8B", "Q4_K_M", length, 1).metrics["prefill_ms"].estimate
+        for length in (512, 2048)
+    )
+    assert 3.9 * one < four < 4.6 * one
