@@ -29,6 +29,8 @@ from silicast.core.naming import NameIndex, near, normalise
 from silicast.core.numerics import F64
 from silicast.kernels.physics.constants import PhysicsCard
 from silicast.learning.few_samples import Blend, fit_blend
+from silicast.workload.graphs.graph import Graph
+from silicast.workload.graphs.op import Op
 
 FOLDER = CATALOG / "edge"
 PAGE = "docs/explanation/edge.md"
@@ -119,6 +121,47 @@ class NpuNetwork:
         return np.array([*sizes, *kinds, *formats, *crossed])
 
 
+def counted(graph: Graph) -> NpuNetwork:
+    """What is known of a network by its graph alone.
+
+    Raises:
+        SilicastError: it multiplies nothing.
+    """
+    of_images = of_products = deep = weights = 0
+    for block, node in graph.nodes():
+        macs, stored = _multiplications(node.op)
+        weights += stored if node.parameter_bytes else 0
+        if node.op.family == "conv2d":
+            of_images += macs * block.count
+            deep += block.count * (node.op.dim("groups") == node.op.dim("in_channels"))
+        else:
+            of_products += macs * block.count
+    total = of_images + of_products
+    if not total:
+        raise SilicastError("has no convolution or product", field="graph")
+    kind = "transformer" if of_products > of_images else "depthwise" if deep > 2 else KINDS[0]
+    return NpuNetwork(graph.name, "file", total / 1e9, max(weights, 1) / 1e6, kind)
+
+
+def _multiplications(op: Op) -> tuple[int, int]:
+    """Of a convolution or a product, and how many numbers its second operand has; 0 for others."""
+    sizes = {name: size for name, size in op.dims if isinstance(size, int)}
+    if op.family == "gemm":
+        stored = sizes["n"] * sizes["k"] * sizes.get("batch", 1)
+        return sizes["m"] * stored, stored
+    if op.family != "conv2d":
+        return 0, 0
+    stored = sizes["out_channels"] * sizes["in_channels"] // sizes["groups"]
+    positions = sizes["batch"]
+    for side, axis in (("height", "h"), ("width", "w")):
+        taps, step, pad = (
+            sizes.get(f"{each}_{axis}", sizes[each]) for each in ("kernel", "stride", "padding")
+        )
+        stored *= taps
+        positions *= (sizes[side] + 2 * pad - taps) // step + 1
+    return positions * stored, stored
+
+
 @final
 class MeasuredWork(Strict, frozen=True):
     """Amounts of work of one network in one precision."""
@@ -130,8 +173,8 @@ class MeasuredWork(Strict, frozen=True):
 
 @final
 class MeasuredBoard(Strict, frozen=True):
-    """Times for a unit of each amount, ms; weights of :meth:`NpuNetwork.features` for the log of
-    the latency of networks that were not measured.
+    """Times for a unit of each amount, ms; and weights of :meth:`NpuNetwork.features` for the log
+    of the latency of networks that were not measured.
     """
 
     name: str

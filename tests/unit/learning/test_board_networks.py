@@ -11,6 +11,7 @@ from silicast.core.errors import SilicastError
 from silicast.learning.board_networks import (
     PRECISIONS,
     board_named,
+    counted,
     fit_board,
     is_board,
     latency_on,
@@ -20,6 +21,7 @@ from silicast.learning.board_networks import (
     precision_named,
     runtime_named,
 )
+from silicast.workload.spaces import space_named
 
 BOARDS = {
     "Samsung Galaxy S24": "Snapdragon 8 Gen 3",
@@ -132,3 +134,14 @@ def test_names_of_runtimes_and_precisions() -> None:
         runtime_named("vllm")
     with pytest.raises(SilicastError, match="expected one of float"):
         precision_named("fp8")
+
+
+def test_a_graph_is_counted_as_its_space_counts_it() -> None:
+    """FBNet's inverted bottlenecks are depthwise; the rest of the network is the same."""
+    space = space_named("fbnet")
+    skips, blocks = (space.choices(" ".join([each] * 22)) for each in ("8", "3"))
+    less, more = (counted(space.graph(each)) for each in (skips, blocks))
+    work = space.multiplications(np.array([skips, blocks]))
+    assert more.gmacs - less.gmacs == pytest.approx((work[1] - work[0]) / 1e9)
+    assert (less.kind, more.kind) == ("convolution", "depthwise")
+    assert less.mparams == pytest.approx(space.graph(skips).parameter_bytes / 4e6)

@@ -17,7 +17,7 @@ from silicast.workload.front_ends.packages import is_packaged
 from silicast.workload.models.lookup import model_from
 from silicast.workload.spaces.space import is_architecture
 
-FILES = (".json", ".onnx", ".pt2", ".et")
+FILES = (".json", ".onnx", ".pt2", ".tflite", ".et")
 
 
 @described()
@@ -44,10 +44,10 @@ def graph(
     """Predict one pass of a program or a model as a plain framework runs it.
 
     Args:
-        program: an op graph (.json), an ONNX model, an exported PyTorch program (.pt2), a Chakra
-            trace (a folder of prefix.RANK.et, folder/prefix, or one file), a model of an installed
-            package (timm:resnet50, torchvision:, transformers:, diffusers:), an architecture of a
-            search space (nasbench201:, fbnet:), or a model.
+        program: an op graph (.json), an ONNX or TFLite model, an exported PyTorch program (.pt2), a
+            Chakra trace (a folder of prefix.RANK.et, folder/prefix, or one file), a model of an
+            installed package (timm:resnet50, torchvision:, transformers:, diffusers:), an
+            architecture of a search space (nasbench201:, fbnet:), or a model.
         batch: of a model, or the program's open size of that name.
         seq_len: tokens of a sequence, likewise.
         set_: an open size of a program by its name, as batch=64; give it once for each of several.

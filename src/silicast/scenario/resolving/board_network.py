@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from silicast.core.calibrated import Blended
 from silicast.core.errors import SilicastError, unsupported
@@ -15,6 +16,7 @@ from silicast.learning.board_networks import (
     NpuLatency,
     NpuNetwork,
     board_named,
+    counted,
     is_board,
     latency_on,
     networks_named,
@@ -26,7 +28,11 @@ from silicast.scenario.answer import Answer, answer
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.calibrations import calibrations_of
 from silicast.scenario.workloads import GraphWorkload, InferenceWorkload, Workload
+from silicast.workload.front_ends import read_program, suffixes
+from silicast.workload.front_ends.packages import is_packaged, packaged_graph
+from silicast.workload.graphs.op_graph import graph_of_file, read_graph_file
 
+OP_GRAPH: Final = ".json"
 RUNTIME = "tflite"
 """Where none is named."""
 METRICS: Mapping[str, tuple[str, ...]] = {
@@ -58,7 +64,7 @@ def board_answer(scenario: Scenario) -> Answer:
     stated = None if raw is None else raw.recipe or raw.weights
     precision = precision_named(stated or "")
     blend = _blend(scenario, board)
-    parts = networks_named(name)
+    parts = _networks(name, scenario.folder)
     known = npu_latencies()
     latencies = [
         latency_on(board, each, precision, runtime, known, None if blend is None else blend.devices)
@@ -67,6 +73,23 @@ def board_answer(scenario: Scenario) -> Answer:
     return _answer(
         board, parts, latencies, blend, f"{precision}, {runtime}", METRICS[scenario.raw.task]
     )
+
+
+def _networks(name: str, folder: Path) -> tuple[NpuNetwork, ...]:
+    """The networks of a name; of a file, or a package's model that is not listed, what its graph
+    counts.
+    """
+    path = folder / name
+    if path.suffix.casefold() == OP_GRAPH:
+        return (counted(graph_of_file(read_graph_file(path), path.stem, {})),)
+    if path.suffix.casefold() in suffixes():
+        return (counted(read_program(path)),)
+    try:
+        return networks_named(name)
+    except SilicastError:
+        if not is_packaged(name):
+            raise
+    return (counted(packaged_graph(name)[0]),)
 
 
 def _one_inference(work: Workload | None) -> str:

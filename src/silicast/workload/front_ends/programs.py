@@ -139,9 +139,17 @@ def _read_onnx(path: Path, sizes: Mapping[str, int], training: bool) -> Graph:
     return onnx_graph.read_onnx(path, sizes)
 
 
+def _read_tflite(path: Path, sizes: Mapping[str, int], training: bool) -> Graph:
+    del training  # a file holds the forward pass
+    from silicast.workload.front_ends.tflite_graph import read_tflite
+
+    return read_tflite(path, sizes)
+
+
 READERS: Mapping[str, Callable[[Path, Mapping[str, int], bool], Graph]] = {
     ".onnx": _read_onnx,
     ".pt2": _read_pt2,
+    ".tflite": _read_tflite,
 }
 """Suffix -> what reads such files."""
 RANGES: Mapping[str, Callable[[Path, Iterable[str]], Ranges]] = {".pt2": _ranges_pt2}
@@ -152,7 +160,7 @@ def suffixes() -> tuple[str, ...]:
     """What can be read, sorted.
 
     >>> suffixes()
-    ('.onnx', '.pt2')
+    ('.onnx', '.pt2', '.tflite')
     """
     return tuple(sorted(READERS))
 

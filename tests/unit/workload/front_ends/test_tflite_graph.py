@@ -1,0 +1,195 @@
+"""TFLite files written here byte by byte: what is read of them, and damage that is named."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.workload.front_ends import read_program
+from silicast.workload.graphs.graph import Graph
+
+Byte = tuple[str, int]
+CONV, DEPTHWISE, DENSE, RESHAPE, SOFTMAX, TRANSPOSED, CUSTOM = 3, 4, 9, 22, 25, 67, 32
+
+
+def flat(root: dict[int, Any]) -> bytes:
+    """A FlatBuffer: tables are dictionaries, vectors lists (of tables) or tuples, and a text or
+    bytes a vector of bytes. Whatever is referred to stands behind what refers to it.
+    """
+    data = bytearray(8)
+    data[4:8] = b"TFL3"
+
+    def put(value: Any) -> int:
+        while len(data) % 8:
+            data.append(0)
+        if isinstance(value, dict):
+            return put_table(value)
+        start = len(data)
+        data.extend(struct.pack("<I", len(value)))
+        if isinstance(value, str | bytes):
+            data.extend(value.encode() if isinstance(value, str) else value)
+        elif isinstance(value, tuple):
+            data.extend(struct.pack(f"<{len(value)}i", *value))
+        else:
+            slots = len(data)
+            data.extend(bytes(4 * len(value)))
+            for index, each in enumerate(value):
+                refer(slots + 4 * index, put(each))
+        return start
+
+    def put_table(fields: dict[int, Any]) -> int:
+        count = max(fields, default=-1) + 1
+        table = {each: 4 + 8 * i for i, each in enumerate(fields)}
+        offsets = [table.get(field, 0) for field in range(count)]
+        vtable = len(data)
+        data.extend(struct.pack(f"<{2 + count}H", 4 + 2 * count, 4 + 8 * len(fields), *offsets))
+        while len(data) % 4:
+            data.append(0)
+        start = len(data)
+        data.extend(struct.pack("<i", start - vtable) + bytes(8 * len(fields)))
+        for field, value in fields.items():
+            slot = start + table[field]
+            if isinstance(value, int):
+                data[slot : slot + 8] = struct.pack("<q", value)
+            else:
+                refer(slot, put(value))
+        return start
+
+    def refer(slot: int, target: int) -> None:
+        data[slot : slot + 4] = struct.pack("<I", target - slot)
+
+    data[:4] = struct.pack("<I", put(root))
+    return bytes(data)
+
+
+def model(
+    tensors: list[tuple[tuple[int, ...], int, bool]],
+    operators: list[tuple[int, tuple[int, ...], tuple[int, ...], dict[int, Any]]],
+    custom: str = "",
+) -> bytes:
+    """A file: (shape, type, whether it is stored) a tensor, (code, inputs, outputs, options) an
+    operator; tensor 0 is the input.
+    """
+    codes = sorted({code for code, *_ in operators})
+    return flat(
+        {
+            0: 3,
+            1: [{0: min(c, 127), 3: c, **({1: custom} if c == CUSTOM else {})} for c in codes],
+            2: [
+                {
+                    0: [{0: s, 1: kind, 2: int(stored)} for s, kind, stored in tensors],
+                    1: (0,),
+                    2: operators[-1][2],
+                    3: [
+                        {0: codes.index(c), 1: i, 2: o, **({4: options} if options else {})}
+                        for c, i, o, options in operators
+                    ],
+                }
+            ],
+            4: [{}, {0: b"\1\2\3\4"}],
+        }
+    )
+
+
+def read(tmp_path: Path, content: bytes) -> Graph:
+    path = tmp_path / "m.tflite"
+    path.write_bytes(content)
+    return read_program(path)
+
+
+INT8, FP32 = 9, 0
+SMALL = model(
+    [
+        ((1, 32, 32, 3), INT8, False),
+        ((16, 3, 3, 3), INT8, True),
+        ((1, 16, 16, 16), INT8, False),
+        ((1, 5, 5, 16), INT8, True),
+        ((1, 16, 16, 16), INT8, False),
+        ((1, 4096), INT8, False),
+        ((10, 4096), INT8, True),
+        ((1, 10), INT8, False),
+        ((1, 10), INT8, False),
+    ],
+    [
+        (CONV, (0, 1), (2,), {0: 0, 1: 2, 2: 2}),
+        (DEPTHWISE, (2, 3), (4,), {0: 0, 1: 1, 2: 1, 3: 1}),
+        (RESHAPE, (4,), (5,), {}),
+        (DENSE, (5, 6), (7,), {}),
+        (SOFTMAX, (7,), (8,), {}),
+    ],
+)
+
+
+def test_operators_become_kernels_in_order(tmp_path: Path) -> None:
+    nodes = [node for _, node in read(tmp_path, SMALL).nodes()]
+    assert [node.name for node in nodes] == ["conv", "conv_2", "gemm", "softmax"]
+    assert nodes[2].inputs == ("conv_2",)  # a reshape is none
+    first, deep, dense = (dict(node.op.dims) for node in nodes[:3])
+    assert (first["in_channels"], first["out_channels"], first["stride"]) == (3, 16, 2)
+    assert (first["height"], first["kernel"], first["groups"]) == (32, 3, 1)
+    assert (deep["groups"], deep["kernel"], deep["height"]) == (16, 5, 16)
+    assert (dense["m"], dense["n"], dense["k"]) == (1, 10, 4096)
+    assert {node.op.variant.dtype for node in nodes[:3]} == {"int8"}
+
+
+def test_weights_are_counted_once_in_their_format(tmp_path: Path) -> None:
+    graph = read(tmp_path, SMALL)
+    assert graph.parameter_bytes == 16 * 27 + 25 * 16 + 10 * 4096
+
+
+def test_a_transposed_convolution_doubles_the_image(tmp_path: Path) -> None:
+    content = model(
+        [
+            ((1, 8, 8, 32), FP32, False),
+            ((4,), 2, True),
+            ((16, 2, 2, 32), FP32, True),
+            ((1, 16, 16, 16), FP32, False),
+        ],
+        [(TRANSPOSED, (1, 2, 0), (3,), {0: 1, 1: 2, 2: 2})],
+    )
+    (node,) = (node for _, node in read(tmp_path, content).nodes())
+    sizes = dict(node.op.dims)
+    assert node.op.variant.flag("backward_data")
+    assert (sizes["height"], sizes["in_channels"], sizes["out_channels"]) == (16, 16, 32)
+
+
+def test_a_custom_operator_is_named_and_has_no_model(tmp_path: Path) -> None:
+    content = model(
+        [((1, 64), FP32, False), ((1, 64), FP32, False)], [(CUSTOM, (0,), (1,), {})], "MyOp"
+    )
+    (node,) = (node for _, node in read(tmp_path, content).nodes())
+    assert node.source == "tflite.MyOp"
+    assert node.op.variant.flag("unmodelled")
+
+
+CYCLE = model(
+    [((1, 4), FP32, False)] * 3, [(0, (0, 2), (1,), {}), (0, (1, 0), (2,), {})]
+)  # ADD of what the next ADD makes
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        (b"PK\3\4" * 9, "is not a TFLite file"),
+        (SMALL[: len(SMALL) // 2], "which it does not have"),
+        (SMALL[:9], "which it does not have"),
+        (CYCLE, "operator 0 reads tensor 2, which nothing before it makes"),
+        (model([((1, 4), FP32, False)], [(0, (0, 7), (0,), {})]), "names tensor 7, of 1"),
+        (flat({0: 3, 1: [], 2: []}), "holds no operators"),
+    ],
+)
+def test_damage_is_named(tmp_path: Path, content: bytes, part: str) -> None:
+    with pytest.raises(SilicastError, match=part) as caught:
+        read(tmp_path, content)
+    assert "m.tflite" in str(caught.value)
+
+
+def test_every_cut_ends_in_an_error(tmp_path: Path) -> None:
+    """Or in the same graph, where nothing is missing but padding."""
+    for end in range(8, len(SMALL), 97):
+        with pytest.raises(SilicastError):
+            read(tmp_path, SMALL[:end])
