@@ -26,7 +26,7 @@ class Denoise(StageWork):
 
     name: ClassVar[str] = "denoise"
 
-    def of(self, stage: StageContext) -> NetworkPasses:
+    def work(self, stage: StageContext) -> NetworkPasses:
         if stage.table.resolution is None:
             raise stage.error("is missing", "resolution", "[height, width] in pixels")
         scenario = stage.of_pool("graph")
@@ -47,7 +47,11 @@ class Denoise(StageWork):
 
         remark = f"{stage.name}: diffusion networks were not measured step by step"
         return NetworkPasses(
-            machine, tokens, passes, jobs, copies,
+            machine,
+            tokens,
+            passes,
+            jobs,
+            copies,
             log_sd=workflow_constants().passes.log_sd_alone,
             warnings=(*(f"{stage.name}: {text}" for text in warnings), remark),
-        )  # fmt: skip
+        )
