@@ -59,6 +59,14 @@ class NetworkNodes:
         flags = ((kind, True),)
         self._add(name, "elementwise", elements, flags=flags, elements=elements, inputs=inputs)
 
+    def modulated(self, name: str, elements: int, *, residual: bool, fused: bool) -> None:
+        """Times a factor a column, and plus a shift or, with ``residual``, the residual; a
+        framework that does not compile runs two kernels.
+        """
+        if not fused:
+            self.pointwise(f"{name}_mul", "mul", elements)
+        self.pointwise(name, "add", elements, 2 if residual else 1)
+
     def rope(self, name: str, rows: int, heads: int, width: int) -> None:
         """Rotation of queries and keys."""
         self._add(

@@ -43,7 +43,9 @@ class Denoise(StageWork):
         copies, each, jobs = in_jobs(stage.table.items, stage.table.max_batch or 1)
 
         def passes(batch: int, _: int) -> ProgramPass:
-            return predict_program(machine, network.graph(batch * each, tokens, "bf16"))
+            return predict_program(
+                machine, network.graph(batch * each, tokens, "bf16", fused=machine.engine.compiles)
+            )
 
         remark = f"{stage.name}: diffusion networks were not measured step by step"
         return NetworkPasses(
