@@ -99,12 +99,12 @@ def critical_path_ns(times: WorkflowTimes, stages: int) -> F64:
     for end in times.last.tolist():
         job = end
         while job >= 0:
-            place = int(stage[job])
-            if place != JOIN:
+            number = int(stage[job])
+            if number != JOIN:
                 ready, done = int(times.ready_ns[job]), int(times.done_ns[job])
                 begun = min(max(int(times.begun_ns[job]), ready), done)
-                path[place, 0] += begun - ready
-                path[place, 1] += done - begun
+                path[number, 0] += begun - ready
+                path[number, 1] += done - begun
             job = int(latest[job])
     mean: F64 = path / max(times.jobs.items, 1)
     return mean

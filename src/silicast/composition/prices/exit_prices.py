@@ -112,10 +112,10 @@ class ExitPrices:
 
     def exits_of(self, decode_kv: I64) -> I64:
         """The exit at which each sequence of a step leaves, shape (n,)."""
-        places = np.arange(len(decode_kv), dtype=np.int64)
+        positions = np.arange(len(decode_kv), dtype=np.int64)
         start = mixed_bits(np.full(len(decode_kv), self._seed, dtype=np.int64).view(np.uint64))
         state = mixed_bits(start ^ decode_kv.astype(np.int64).view(np.uint64))
-        state = mixed_bits(state ^ places.view(np.uint64))
+        state = mixed_bits(state ^ positions.view(np.uint64))
         exits: I64 = np.searchsorted(self._until, uniform_of(state), side="right")
         return exits
 

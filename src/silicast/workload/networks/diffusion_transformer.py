@@ -56,8 +56,12 @@ class DiffusionTransformer:
         """
         return -(-height // self.pixels) * -(-width // self.pixels)
 
-    def graph(self, batch: int, tokens: int, dtype: str) -> Graph:
-        """One evaluation for so many images of ``tokens`` tokens each."""
+    def graph(self, batch: int, tokens: int, dtype: str, *, fused: bool = True) -> Graph:
+        """One evaluation for so many images of ``tokens`` tokens each.
+
+        Args:
+            fused: a compiler joins pointwise operations.
+        """
         images = batch * (2 if self.guided else 1)
         nodes, wide = NetworkNodes(dtype), self.hidden
         nodes.linear("image_in", images * tokens, wide, self.channels)
@@ -65,31 +69,34 @@ class DiffusionTransformer:
         nodes.linear("time_in", images, wide, 256)
         nodes.linear("time_out", images, wide, wide)
         blocks = [nodes.block("embedding")]
-        self._stream(nodes, "image", images, tokens)
-        self._stream(nodes, "text", images, self.text_tokens)
+        self._stream(nodes, "image", images, tokens, fused=fused)
+        self._stream(nodes, "text", images, self.text_tokens, fused=fused)
         both = tokens + self.text_tokens
+        nodes.pointwise("join", "copy", 3 * images * both * wide)
         nodes.attention("attention", images, self.heads, self.head, both, both)
-        self._after(nodes, "image", images * tokens)
-        self._after(nodes, "text", images * self.text_tokens)
+        self._after(nodes, "image", images * tokens, fused=fused)
+        self._after(nodes, "text", images * self.text_tokens, fused=fused)
         blocks.append(nodes.block("double", self.double))
         if self.single:
-            self._together(nodes, images, both)
+            self._together(nodes, images, both, fused=fused)
             blocks.append(nodes.block("single", self.single))
         rows = images * tokens
         nodes.linear("last_modulation", images, 2 * wide, wide)
         nodes.norm("last_norm", rows, wide)
-        nodes.pointwise("last_scale", "add", rows * wide, 2)
+        nodes.modulated("last_scale", rows * wide, residual=False, fused=fused)
         nodes.linear("image_out", rows, self.channels, wide)
         nodes.pointwise("update", "add", rows * self.channels, 2)
         blocks.append(nodes.block("head"))
         return Graph("diffusion_transformer", tuple(blocks))
 
-    def _stream(self, nodes: NetworkNodes, name: str, images: int, tokens: int) -> None:
+    def _stream(
+        self, nodes: NetworkNodes, name: str, images: int, tokens: int, *, fused: bool
+    ) -> None:
         """Of one stream, until attention."""
         rows, wide = images * tokens, self.hidden
         nodes.linear(f"{name}_modulation", images, 6 * wide, wide)
         nodes.norm(f"{name}_norm1", rows, wide)
-        nodes.pointwise(f"{name}_scale1", "add", rows * wide, 2)
+        nodes.modulated(f"{name}_scale1", rows * wide, residual=False, fused=fused)
         nodes.linear(f"{name}_qkv", rows, 3 * wide, wide)
         self._positions(nodes, name, rows)
 
@@ -98,31 +105,32 @@ class DiffusionTransformer:
             nodes.norm(f"{name}_qk_norm", 2 * rows * self.heads, self.head, "rmsnorm")
             nodes.rope(f"{name}_rope", rows, self.heads, self.head)
 
-    def _after(self, nodes: NetworkNodes, name: str, rows: int) -> None:
+    def _after(self, nodes: NetworkNodes, name: str, rows: int, *, fused: bool) -> None:
         """Of one stream, behind attention."""
         wide = self.hidden
         nodes.linear(f"{name}_o", rows, wide, wide)
-        nodes.pointwise(f"{name}_gate1", "add", rows * wide, 3)
+        nodes.modulated(f"{name}_gate1", rows * wide, residual=True, fused=fused)
         nodes.norm(f"{name}_norm2", rows, wide)
-        nodes.pointwise(f"{name}_scale2", "add", rows * wide, 2)
+        nodes.modulated(f"{name}_scale2", rows * wide, residual=False, fused=fused)
         nodes.linear(f"{name}_up", rows, 4 * wide, wide)
         nodes.pointwise(f"{name}_gelu", "gelu", rows * 4 * wide)
         nodes.linear(f"{name}_down", rows, wide, 4 * wide)
-        nodes.pointwise(f"{name}_gate2", "add", rows * wide, 3)
+        nodes.modulated(f"{name}_gate2", rows * wide, residual=True, fused=fused)
 
-    def _together(self, nodes: NetworkNodes, images: int, tokens: int) -> None:
+    def _together(self, nodes: NetworkNodes, images: int, tokens: int, *, fused: bool) -> None:
         """A single block: attention and MLP side by side, joined by one product."""
         rows, wide = images * tokens, self.hidden
         nodes.linear("modulation", images, 3 * wide, wide)
         nodes.norm("norm", rows, wide)
-        nodes.pointwise("scale", "add", rows * wide, 2)
+        nodes.modulated("scale", rows * wide, residual=False, fused=fused)
         nodes.linear("qkv", rows, 3 * wide, wide)
         self._positions(nodes, "both", rows)
         nodes.linear("up", rows, 4 * wide, wide)
         nodes.pointwise("gelu", "gelu", rows * 4 * wide)
         nodes.attention("attention", images, self.heads, self.head, tokens, tokens)
+        nodes.pointwise("join", "copy", rows * 5 * wide)
         nodes.linear("o_down", rows, wide, 5 * wide)
-        nodes.pointwise("gate", "add", rows * wide, 3)
+        nodes.modulated("gate", rows * wide, residual=True, fused=fused)
 
 
 def transformer_of(config: Mapping[str, Any], field: str = "model") -> DiffusionTransformer:

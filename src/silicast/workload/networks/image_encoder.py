@@ -117,9 +117,17 @@ def _encoders() -> dict[str, tuple[str, ImageEncoder]]:
         stated = read_table(path, EncoderTable, PAGE)
         for model, out in stated.out.items():
             encoder = ImageEncoder(
-                stated.depth, stated.hidden, stated.intermediate, stated.heads, stated.patch,
-                stated.merge, out, stated.positions, stated.temporal, stated.taps,
-            )  # fmt: skip
+                stated.depth,
+                stated.hidden,
+                stated.intermediate,
+                stated.heads,
+                stated.patch,
+                stated.merge,
+                out,
+                stated.positions,
+                stated.temporal,
+                stated.taps,
+            )
             table[normalise(model)] = model, encoder
     return table
 

@@ -37,10 +37,18 @@ class NetworkNodes:
     ) -> None:
         """Attention of ``queries`` on ``keys`` tokens, both of every image, without a mask."""
         self._add(
-            name, "attention_prefill", batch * queries * heads * width, kv_dtype=self._dtype,
-            flags=(("causal", False),), batch=batch, q_len=queries, kv_len=keys, num_heads=heads,
-            num_kv_heads=heads, head_dim=width,
-        )  # fmt: skip
+            name,
+            "attention_prefill",
+            batch * queries * heads * width,
+            kv_dtype=self._dtype,
+            flags=(("causal", False),),
+            batch=batch,
+            q_len=queries,
+            kv_len=keys,
+            num_heads=heads,
+            num_kv_heads=heads,
+            head_dim=width,
+        )
 
     def norm(self, name: str, rows: int, width: int, family: str = "layernorm") -> None:
         """A norm of ``rows`` rows."""
@@ -51,12 +59,25 @@ class NetworkNodes:
         flags = ((kind, True),)
         self._add(name, "elementwise", elements, flags=flags, elements=elements, inputs=inputs)
 
+    def modulated(self, name: str, elements: int, *, residual: bool, fused: bool) -> None:
+        """Times a factor a column, and plus a shift or, with ``residual``, the residual; a
+        framework that does not compile runs two kernels.
+        """
+        if not fused:
+            self.pointwise(f"{name}_mul", "mul", elements)
+        self.pointwise(name, "add", elements, 2 if residual else 1)
+
     def rope(self, name: str, rows: int, heads: int, width: int) -> None:
         """Rotation of queries and keys."""
         self._add(
-            name, "rope", 2 * rows * heads * width, tokens=rows, num_heads=heads,
-            num_kv_heads=heads, head_dim=width,
-        )  # fmt: skip
+            name,
+            "rope",
+            2 * rows * heads * width,
+            tokens=rows,
+            num_heads=heads,
+            num_kv_heads=heads,
+            head_dim=width,
+        )
 
     def convolution(
         self,
@@ -70,11 +91,19 @@ class NetworkNodes:
         """A convolution of ``channels`` (in, out) over images of ``side`` (height, width)."""
         (inner, outer), (height, width) = channels, side
         self._add(
-            name, "conv2d", batch * outer * (height // stride) * (width // stride),
-            weights=inner * outer * kernel * kernel * self._bytes, batch=batch, in_channels=inner,
-            out_channels=outer, height=height, width=width, kernel=kernel, stride=stride,
+            name,
+            "conv2d",
+            batch * outer * (height // stride) * (width // stride),
+            weights=inner * outer * kernel * kernel * self._bytes,
+            batch=batch,
+            in_channels=inner,
+            out_channels=outer,
+            height=height,
+            width=width,
+            kernel=kernel,
+            stride=stride,
             padding=kernel // 2,
-        )  # fmt: skip
+        )
 
     def block(self, name: str, times: int = 1) -> Block:
         """What was made so far, as a block; the next nodes are of another."""

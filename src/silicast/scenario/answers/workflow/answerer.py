@@ -69,7 +69,7 @@ class _Simulated:
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
         self.built: BuiltWorkflow = built(scenario)
-        self._places = {stage: pool for pool in self.built.pools for stage in pool.stages}
+        self._pool_of_stage = {stage: pool for pool in self.built.pools for stage in pool.stages}
         self.times, self._stations = self._run(0.0)
         self._base = dict(self._stations)
         for pool in self.built.pools:
@@ -108,8 +108,8 @@ class _Simulated:
             runs_on |= {pool.name: together for pool in shared}
         elif simulations:
             runs_on |= {pool.name: stations[pool.name] for pool in shared}
-        places = {stage: runs_on[pool.name] for stage, pool in self._places.items()}
-        run = WorkflowRun(work.jobs, places, work.arrival_ns, work.concurrency, work.known)
+        stage_stations = {stage: runs_on[pool.name] for stage, pool in self._pool_of_stage.items()}
+        run = WorkflowRun(work.jobs, stage_stations, work.arrival_ns, work.concurrency, work.known)
         return run.run(), stations
 
     def answer(self) -> Answer:
@@ -212,7 +212,7 @@ class _Simulated:
     ) -> dict[str, float]:
         """``ttft`` and ``tpot`` of the last stage of each item that answers the client."""
         stages = self.built.graph.stages
-        answering = [place for place in self.built.answering if stages[place].copies == 1]
+        answering = [number for number in self.built.answering if stages[number].copies == 1]
         if not answering:
             return {}
         jobs = times.jobs
@@ -223,7 +223,7 @@ class _Simulated:
         first_ns, gaps = [], []
         for item in items.tolist():
             job = int(last[item])
-            station = stations[self._places[int(jobs.stage[job])].name]
+            station = stations[self._pool_of_stage[int(jobs.stage[job])].name]
             assert isinstance(station, ReplicaStation)
             first = station.first_ns(job)
             first_ns.append(first - int(times.start_ns[item]))
@@ -342,7 +342,7 @@ class _Simulated:
         shares: dict[str, float] = {}
         unmodelled: dict[str, float] = {}
         for number, stage in enumerate(graph.stages):
-            pool, share = self._places[number], float(path[number]) / whole
+            pool, share = self._pool_of_stage[number], float(path[number]) / whole
             for tier, each in pool.shares().items():
                 shares[tier] = shares.get(tier, 0.0) + share * each
             if isinstance(pool, TimedPool) and pool.given and share:
@@ -354,6 +354,7 @@ class _Simulated:
         if unmodelled:
             largest = max(unmodelled, key=lambda name: unmodelled[name])
             result["largest_unmodelled"] = {
-                "stage": largest, "time_share": round(unmodelled[largest], 6)
-            }  # fmt: skip
+                "stage": largest,
+                "time_share": round(unmodelled[largest], 6),
+            }
         return result

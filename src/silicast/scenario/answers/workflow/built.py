@@ -402,12 +402,12 @@ class _Builder:
     ) -> tuple[I64, Content]:
         """Prompts that begin with all that an item's stages with context have said before."""
         keeping = {n for n in stages if self._tables[self._names[n]].keeps_context}
-        said: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        spoken: dict[tuple[int, int], list[tuple[int, int]]] = {}
         grown, segments, tokens, offsets, names = inputs.copy(), [], [], [0], []
         for row, job in enumerate(jobs.tolist()):
             key = int(self._jobs.item[job]), int(self._jobs.copy[job])
             keeps = int(self._jobs.stage[job]) in keeping
-            before = said.setdefault(key, []) if keeps else []
+            before = spoken.setdefault(key, []) if keeps else []
             new = [(2 * row, int(inputs[row]))]
             prompt = [*before, *new]
             grown[row] = sum(size for _, size in prompt)

@@ -183,7 +183,7 @@ class StageWork(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def of(self, stage: StageContext) -> Work:
+    def work(self, stage: StageContext) -> Work:
         """What a stage does.
 
         Raises:
@@ -207,7 +207,7 @@ def work_of(stage: StageContext) -> Work:
     name = stage.table.work
     if name not in _REGISTRY:
         importlib.import_module(f"silicast.scenario.answers.workflow.works.{name}")
-    return _REGISTRY[name].of(stage)
+    return _REGISTRY[name].work(stage)
 
 
 def stated_times(stage: StageContext) -> TimedJobs:

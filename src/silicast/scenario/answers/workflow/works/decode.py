@@ -23,7 +23,7 @@ class Decode(StageWork):
 
     name: ClassVar[str] = "decode"
 
-    def of(self, stage: StageContext) -> EngineRequests:
+    def work(self, stage: StageContext) -> EngineRequests:
         before = [name for name in stage.table.after if stage.stages[name].work == "prefill"]
         if len(before) != 1 or len(stage.table.after) != 1:
             raise stage.error(

@@ -26,7 +26,7 @@ class Denoise(StageWork):
 
     name: ClassVar[str] = "denoise"
 
-    def of(self, stage: StageContext) -> NetworkPasses:
+    def work(self, stage: StageContext) -> NetworkPasses:
         if stage.table.resolution is None:
             raise stage.error("is missing", "resolution", "[height, width] in pixels")
         scenario = stage.of_pool("graph")
@@ -43,11 +43,17 @@ class Denoise(StageWork):
         copies, each, jobs = in_jobs(stage.table.items, stage.table.max_batch or 1)
 
         def passes(batch: int, _: int) -> ProgramPass:
-            return predict_program(machine, network.graph(batch * each, tokens, "bf16"))
+            return predict_program(
+                machine, network.graph(batch * each, tokens, "bf16", fused=machine.engine.compiles)
+            )
 
         remark = f"{stage.name}: diffusion networks were not measured step by step"
         return NetworkPasses(
-            machine, tokens, passes, jobs, copies,
+            machine,
+            tokens,
+            passes,
+            jobs,
+            copies,
             log_sd=workflow_constants().passes.log_sd_alone,
             warnings=(*(f"{stage.name}: {text}" for text in warnings), remark),
-        )  # fmt: skip
+        )

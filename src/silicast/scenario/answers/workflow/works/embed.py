@@ -29,7 +29,7 @@ class Embed(StageWork):
 
     name: ClassVar[str] = "embed"
 
-    def of(self, stage: StageContext) -> EngineRequests | NetworkPasses:
+    def work(self, stage: StageContext) -> EngineRequests | NetworkPasses:
         return text_passes(stage)
 
 
@@ -51,6 +51,11 @@ def text_passes(stage: StageContext) -> EngineRequests | NetworkPasses:
     remark = f"{stage.name}: up to {most} texts run in a pass (max_batch)"
     remarks = () if stage.table.max_batch else (remark,)
     return NetworkPasses(
-        deployment.machine, tokens, passes, jobs, copies, deployment,
+        deployment.machine,
+        tokens,
+        passes,
+        jobs,
+        copies,
+        deployment,
         warnings=(*(f"{stage.name}: {text}" for text in warnings), *remarks),
-    )  # fmt: skip
+    )

@@ -28,7 +28,7 @@ class EncodeImage(StageWork):
 
     name: ClassVar[str] = "encode_image"
 
-    def of(self, stage: StageContext) -> NetworkPasses:
+    def work(self, stage: StageContext) -> NetworkPasses:
         encoder, size = encoder_for(stage)
         tokens = encoder.tokens(*size)
         machine, warnings = machine_of(stage.of_pool("graph"))
@@ -43,10 +43,15 @@ class EncodeImage(StageWork):
         if stage.table.max_batch is None:
             remarks.append(f"{stage.name}: up to {most} images run in a pass (max_batch)")
         return NetworkPasses(
-            machine, tokens, passes, jobs, copies, log_sd=workflow_constants().passes.log_sd_alone,
+            machine,
+            tokens,
+            passes,
+            jobs,
+            copies,
+            log_sd=workflow_constants().passes.log_sd_alone,
             result_bytes=encoder.bytes_of(tokens * each),
             warnings=(*(f"{stage.name}: {text}" for text in warnings), *remarks),
-        )  # fmt: skip
+        )
 
 
 def encoder_for(stage: StageContext) -> tuple[ImageEncoder, tuple[int, int]]:

@@ -20,5 +20,5 @@ class FixedTime(StageWork):
 
     name: ClassVar[str] = "fixed"
 
-    def of(self, stage: StageContext) -> TimedJobs:
+    def work(self, stage: StageContext) -> TimedJobs:
         return stated_times(stage)

@@ -21,7 +21,7 @@ class Generate(StageWork):
 
     name: ClassVar[str] = "generate"
 
-    def of(self, stage: StageContext) -> EngineRequests:
+    def work(self, stage: StageContext) -> EngineRequests:
         return requests_of(stage)
 
 

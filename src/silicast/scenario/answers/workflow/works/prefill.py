@@ -21,5 +21,5 @@ class Prefill(StageWork):
 
     name: ClassVar[str] = "prefill"
 
-    def of(self, stage: StageContext) -> EngineRequests:
+    def work(self, stage: StageContext) -> EngineRequests:
         return EngineRequests(stage.needed("input_len"), 1, answers=True)

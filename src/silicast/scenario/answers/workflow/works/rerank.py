@@ -21,5 +21,5 @@ class Rerank(StageWork):
 
     name: ClassVar[str] = "rerank"
 
-    def of(self, stage: StageContext) -> EngineRequests | NetworkPasses:
+    def work(self, stage: StageContext) -> EngineRequests | NetworkPasses:
         return text_passes(stage)

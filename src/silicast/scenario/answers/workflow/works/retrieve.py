@@ -24,14 +24,20 @@ class Retrieve(StageWork):
 
     name: ClassVar[str] = "retrieve"
 
-    def of(self, stage: StageContext) -> TimedJobs:
+    def work(self, stage: StageContext) -> TimedJobs:
         table = stage.table.index
         if table is None:
             raise stage.error("is missing", "index", "{kind, vectors, dimensions}")
         index = VectorIndex(
-            table.kind, table.vectors, table.dimensions, table.bytes_per_dimension,
-            table.lists or 0, table.probes, table.links, table.ef,
-        )  # fmt: skip
+            table.kind,
+            table.vectors,
+            table.dimensions,
+            table.bytes_per_dimension,
+            table.lists or 0,
+            table.probes,
+            table.links,
+            table.ef,
+        )
         known = workflow_constants().vector_search
         host = host_of(stage.scenario) or Host()
         seconds = index.seconds(table.threads, host.memory_gb_per_s, known) / host.factor

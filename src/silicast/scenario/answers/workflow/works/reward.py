@@ -21,5 +21,5 @@ class Reward(StageWork):
 
     name: ClassVar[str] = "reward"
 
-    def of(self, stage: StageContext) -> EngineRequests | NetworkPasses:
+    def work(self, stage: StageContext) -> EngineRequests | NetworkPasses:
         return text_passes(stage)

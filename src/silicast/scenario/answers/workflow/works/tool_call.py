@@ -20,5 +20,5 @@ class ToolCall(StageWork):
 
     name: ClassVar[str] = "tool_call"
 
-    def of(self, stage: StageContext) -> TimedJobs:
+    def work(self, stage: StageContext) -> TimedJobs:
         return stated_times(stage)

@@ -27,7 +27,7 @@ class Train(StageWork):
 
     name: ClassVar[str] = "train"
 
-    def of(self, stage: StageContext) -> TimedJobs:
+    def work(self, stage: StageContext) -> TimedJobs:
         table = stage.table.training
         if table is None:
             raise stage.error("is missing", "training", "{seq_len, global_batch, micro_batch}")

@@ -32,7 +32,7 @@ class Transfer(StageWork):
 
     name: ClassVar[str] = "transfer"
 
-    def of(self, stage: StageContext) -> TimedJobs:
+    def work(self, stage: StageContext) -> TimedJobs:
         target = self._target(stage)
         table = msgspec.structs.replace(stage.table, pool=target)
         context = StageContext(stage.scenario, stage.name, table)
@@ -47,10 +47,12 @@ class Transfer(StageWork):
         else:
             size = float(
                 weight_bytes(
-                    deployment.model, deployment.plan, deployment.precision,
+                    deployment.model,
+                    deployment.plan,
+                    deployment.precision,
                     policy=deployment.policy,
                 )
-            )  # fmt: skip
+            )
             what = f"the weights of a device of {target}"
         seconds = size / rate + latency_s
         remark = (
