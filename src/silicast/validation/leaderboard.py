@@ -131,7 +131,7 @@ def leaderboard(
 
 
 def _belongs(name: str, row: TruthLine, submission: Submission) -> bool:
-    """Whether a case is of a set, for a tool: what it has seen is its own statement."""
+    """Whether a case is of a set, for a tool, whose card states on which ones it was fitted."""
     card = submission.card
     unseen = {
         "unseen board": not _named(row.labels.get("device", ""), card.devices_seen),

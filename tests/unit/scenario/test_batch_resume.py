@@ -20,6 +20,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.growing import growing
 from silicast.runner import workers as batch_workers
 from silicast.runner.batch import BUSY, run_batch_file
+from silicast.runner.process import AnswerProcess
 from silicast.runner.record import record_of
 
 
@@ -320,7 +321,7 @@ def test_a_case_that_ends_its_process_costs_that_case_only(
     """A worker is killed from outside each time it has work: its cases are refused or answered."""
     monkeypatch.setattr(batch_workers, "ALONE_S", 0.0)
     killed = threading.Event()
-    give = batch_workers._Process.give
+    give = AnswerProcess.give
 
     def gives(self: Any, piece: int, lines: Any) -> None:
         give(self, piece, lines)
@@ -328,7 +329,7 @@ def test_a_case_that_ends_its_process_costs_that_case_only(
             killed.set()
             self._child.kill()
 
-    monkeypatch.setattr(batch_workers._Process, "give", gives)
+    monkeypatch.setattr(AnswerProcess, "give", gives)
     target, whole = tmp_path / "out.jsonl", tmp_path / "whole.jsonl"
     run_batch_file(slow_cases, whole)
     run_batch_file(slow_cases, target, workers=2)
@@ -340,14 +341,14 @@ def test_a_case_that_ends_every_process_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch_workers, "ALONE_S", 0.0)
-    give = batch_workers._Process.give
+    give = AnswerProcess.give
 
     def gives(self: Any, piece: int, lines: Any) -> None:
         if any(b"deadly" in raw for _, raw in lines):  # before it has them: it never answers
             self._child.kill()
         give(self, piece, lines)
 
-    monkeypatch.setattr(batch_workers._Process, "give", gives)
+    monkeypatch.setattr(AnswerProcess, "give", gives)
     lines = [case(1), case(2, id="deadly"), case(3)]
     source, target = written(tmp_path / "in.jsonl", lines), tmp_path / "out.jsonl"
     assert run_batch_file(source, target, workers=1).exit_status == 0
@@ -363,7 +364,7 @@ def test_a_process_that_dies_between_cases_costs_none(
 ) -> None:
     """A process that ends after it has answered is not blamed on the case that comes next."""
     monkeypatch.setattr(batch_workers, "ALONE_S", 0.0)
-    take = batch_workers._Process.take
+    take = AnswerProcess.take
 
     def takes(self: Any) -> Any:
         outcome = take(self)
@@ -371,7 +372,7 @@ def test_a_process_that_dies_between_cases_costs_none(
         self._child.wait()
         return outcome
 
-    monkeypatch.setattr(batch_workers._Process, "take", takes)
+    monkeypatch.setattr(AnswerProcess, "take", takes)
     lines = [case(number) for number in (1, 2, 3)]
     for length in (1, 3):
         monkeypatch.setattr(batch_workers, "MOST_LINES", length)

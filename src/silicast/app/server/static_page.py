@@ -32,7 +32,7 @@ def static_page(setups: Sequence[PageSetup], told: Callable[[int], None]) -> byt
     entries: list[dict[str, Any]] = []
     done = 0
     for setup in setups:
-        cases, answers = scenarios_of(setup), []
+        cases, answers = scenarios_of(setup), list[Reply]()
         for case in cases:
             answers.append(_shown(reply_to(case), is_first=not answers))
             done += 1
