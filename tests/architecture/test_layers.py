@@ -31,6 +31,10 @@ OPTIONAL = {
     "sympy": {"workload"},  # comes with torch
     "onnx": {"workload"},
     "gymnasium": {"exploration"},
+    "starlette": {"app"},
+    "uvicorn": {"app"},
+    "anyio": {"app"},  # comes with starlette
+    "mcp": {"app"},
     "zigzag": {"accelerator"},
     "accelforge": {"accelerator"},
     # A user's own packages, whose models are read by name: no extra installs them.

@@ -16,10 +16,28 @@ from silicast.core.errors import SilicastError
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 FORBIDDEN = (
-    "socket.", "subprocess.", "os.exec", "os.posix_spawn", "os.fork", "os.system", "os.remove",
-    "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.chmod", "os.truncate",
-    "urllib.", "ftplib.", "http.client.", "smtplib.", "sqlite3.", "shutil.", "tempfile.",
-)  # fmt: skip
+    "socket.",
+    "subprocess.",
+    "os.exec",
+    "os.posix_spawn",
+    "os.fork",
+    "os.system",
+    "os.remove",
+    "os.rename",
+    "os.mkdir",
+    "os.rmdir",
+    "os.link",
+    "os.symlink",
+    "os.chmod",
+    "os.truncate",
+    "urllib.",
+    "ftplib.",
+    "http.client.",
+    "smtplib.",
+    "sqlite3.",
+    "shutil.",
+    "tempfile.",
+)
 """How the events begin (https://docs.python.org/3/library/audit_events.html) that end a request."""
 LISTING = ("os.listdir", "os.scandir")
 

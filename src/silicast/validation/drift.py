@@ -45,7 +45,7 @@ NORMAL_MAD = 1.4826
 LISTED = 5
 """Ops to measure again that are listed."""
 FEWEST = 5
-"""Rows of a cell below which nothing is said of it."""
+"""Rows of a cell below which the report warns."""
 
 
 @final

@@ -97,8 +97,10 @@ def read_truths(path: Path, commitment: str = "") -> list[TruthLine]:
     if commitment and commitment_of(path) != commitment:
         raise SilicastError(
             f"has the hash {commitment_of(path)[:16]}..., not the one that was published",
-            file=str(path), field="commitment", hint="use the file of that commitment",
-        )  # fmt: skip
+            file=str(path),
+            field="commitment",
+            hint="use the file of that commitment",
+        )
     head, *lines = read_bounded(path, MOST_BYTES, "a file of truths").splitlines()
     decode_json(head, TruthHead, file=str(path), page=PAGE, line=1)
     return [
@@ -129,7 +131,7 @@ def leaderboard(
 
 
 def _belongs(name: str, row: TruthLine, submission: Submission) -> bool:
-    """Whether a case is of a set, for a tool: what it has seen is its own statement."""
+    """Whether a case is of a set, for a tool, whose card states on which ones it was fitted."""
     card = submission.card
     unseen = {
         "unseen board": not _named(row.labels.get("device", ""), card.devices_seen),
@@ -244,9 +246,12 @@ def enter(ledger: Path, tools: Sequence[str], now: datetime) -> None:
         for name, stated in entries:
             if name == tool and now - datetime.fromisoformat(stated) < WEEK:
                 raise SilicastError(
-                    f"{tool} was scored on {stated[:10]}", kind="limit", file=str(ledger),
-                    field="tool", hint="one scored submission a week",
-                )  # fmt: skip
+                    f"{tool} was scored on {stated[:10]}",
+                    kind="limit",
+                    file=str(ledger),
+                    field="tool",
+                    hint="one scored submission a week",
+                )
     added = [msgspec.json.encode((tool, now.isoformat())) for tool in tools]
     write_atomically(ledger, b"\n".join([*lines, *added]) + b"\n")
 
@@ -261,9 +266,11 @@ def board_rows(scores: Sequence[SetScore]) -> list[dict[str, Any]]:
     rows = []
     for each in scores:
         table = {name: getattr(each, name) for name in each.__dataclass_fields__}
-        rank = f"{each.best_rank}" if each.best_rank == each.worst_rank else (
-            f"{each.best_rank}-{each.worst_rank}"
-        )  # fmt: skip
+        rank = (
+            f"{each.best_rank}"
+            if each.best_rank == each.worst_rank
+            else (f"{each.best_rank}-{each.worst_rank}")
+        )
         rows.append({"rank": rank, **table})
     return rows
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 pytest.importorskip("starlette", reason="needs the extra `server`")
-pytest.importorskip("httpx", reason="needs httpx, which starlette's client is made with")
+pytest.importorskip("httpx2", reason="needs what starlette's client is made with")
 
 from starlette.testclient import TestClient
 

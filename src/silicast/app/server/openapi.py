@@ -26,7 +26,7 @@ def openapi() -> dict[str, Any]:
     line = "one scenario a line; answers come in the same order"
     batch = _post(line, "application/x-ndjson", {"type": "string"}, {"type": "string"}, refused)
     listed = {"type": "array", "items": scenario}
-    asked = _post("What the page asks of a setup", "application/json", setup, listed, refused)
+    setup_route = _post("What the page asks of a setup", "application/json", setup, listed, refused)
     names = _get("Names of the catalog that contain a text", _contains())
     return {
         "openapi": "3.1.0",
@@ -34,7 +34,7 @@ def openapi() -> dict[str, Any]:
         "paths": {
             "/v1/predict": {"post": predict},
             "/v1/batch": {"post": batch},
-            "/v1/setup": {"post": asked},
+            "/v1/setup": {"post": setup_route},
             "/v1/catalog/{kind}": {"get": names},
             "/v1/metrics": {"get": _get("What each metric of an answer means")},
             "/metrics": {"get": _get("Counters of the server, for Prometheus")},

@@ -9,7 +9,7 @@ import msgspec
 
 from silicast.app.server.assets import asset
 from silicast.app.server.setups import PageSetup, scenarios_of
-from silicast.scenario.answer import Answer, Refusal, Reply
+from silicast.scenario.answer import Answer, Reply
 from silicast.scenario.run import reply_to
 
 STYLE = b'<link rel="stylesheet" href="page.css">'
@@ -32,8 +32,7 @@ def static_page(setups: Sequence[PageSetup], told: Callable[[int], None]) -> byt
     entries: list[dict[str, Any]] = []
     done = 0
     for setup in setups:
-        cases = scenarios_of(setup)
-        answers: list[Answer | Refusal] = []
+        cases, answers = scenarios_of(setup), list[Reply]()
         for case in cases:
             answers.append(_shown(reply_to(case), is_first=not answers))
             done += 1

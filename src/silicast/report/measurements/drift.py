@@ -12,9 +12,15 @@ from silicast.validation.drift import CellDrift, DriftReport
 from silicast.validation.regression import CaseCheck
 
 COLUMNS = {
-    "op": "left", "device": "left", "engine": "left", "version": "left", "rows": "right",
-    "measured against predicted": "right", "90 %": "right", "alarm after": "right",
-}  # fmt: skip
+    "op": "left",
+    "device": "left",
+    "engine": "left",
+    "version": "left",
+    "rows": "right",
+    "measured against predicted": "right",
+    "90 %": "right",
+    "alarm after": "right",
+}
 MOST_FAILURES = 40
 
 

@@ -12,9 +12,18 @@ from silicast.report.drawing.tables import listing
 from silicast.validation.leaderboard import SetScore
 
 COLUMNS = (
-    "rank", "tool", "rows", "done", "mean %", "median %", "bias %", "inside %", "interval",
-    "regret %", "s",
-)  # fmt: skip
+    "rank",
+    "tool",
+    "rows",
+    "done",
+    "mean %",
+    "median %",
+    "bias %",
+    "inside %",
+    "interval",
+    "regret %",
+    "s",
+)
 KEY = (
     "Error of every measured value, those that are not answered at 100 %. Ranks are those of 90 % "
     "of drawn sets of cases: tools whose ranks overlap tie."

@@ -11,9 +11,24 @@ from silicast.core.plain_data import shown
 _PATH = re.compile(r"[/~.\\]|[A-Za-z]:[\\/]|[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 """How a path or an address begins."""
 _ENDINGS = (
-    ".toml", ".json", ".jsonl", ".ndjson", ".csv", ".parquet", ".yaml", ".yml", ".cfg", ".m",
-    ".onnx", ".pt2", ".et", ".npy", ".safetensors", ".gz", ".py",
-)  # fmt: skip
+    ".toml",
+    ".json",
+    ".jsonl",
+    ".ndjson",
+    ".csv",
+    ".parquet",
+    ".yaml",
+    ".yml",
+    ".cfg",
+    ".m",
+    ".onnx",
+    ".pt2",
+    ".et",
+    ".npy",
+    ".safetensors",
+    ".gz",
+    ".py",
+)
 _DESCRIBED = ("model", "draft")
 """Fields whose inline tables hold others' words: only ``base`` of them is looked up."""
 
