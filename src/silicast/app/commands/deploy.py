@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from silicast.app import status
 from silicast.app.console import warn
-from silicast.app.deploying import targets_of, write_deployment
+from silicast.app.deploying import targets_of
 from silicast.app.predict import read_scenario
 
 
@@ -32,6 +32,8 @@ def deploy(
             shell.
         checkpoint: repository or path of the weights; left out, the name of the model.
     """
+    from silicast.report.deploy.written import write_deployment
+
     files, remarks = write_deployment(
         read_scenario(scenario), output, targets_of(target), checkpoint, scenario.parent
     )

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from silicast.app.arguments import described
 from silicast.app.console import warn
-from silicast.app.deploying import targets_of, write_deployment
+from silicast.app.deploying import targets_of
 from silicast.app.flags import Calibrations, Json, Strict
 from silicast.app.predict import predicted, print_reply, with_calibrations
 from silicast.app.price_flag import price_of, with_price_line
@@ -85,6 +85,8 @@ def recommend(
         raise SilicastError("is of files: name a folder with -o", field="--target")
     reply = predicted(scenario)
     if output is not None and reply["ok"]:
+        from silicast.report.deploy.written import write_deployment
+
         best = reply["why"]["recommendation"]["best"]["scenario"]
         files, remarks = write_deployment(best, output, targets, checkpoint)
         for line in (*map(str, files), *(f"warning: {remark}" for remark in remarks)):

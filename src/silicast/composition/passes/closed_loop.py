@@ -106,10 +106,16 @@ def closed_loop(deployment: Deployment, clients: int, prompt: int, output: int) 
     scaled = decode.latency_s.times(1.0 / decode.seconds)
     rate = loop.tokens_per_s
     return ClosedLoop(
-        clients, decode, loop.prompt_s if clients > 1 else 0.0, scaled.times(loop.tpot_s),
-        scaled.times(loop.first_s), Quantity(rate, rate / scaled.p95, rate / scaled.p05),
-        deployment, output, loop.times,
-    )  # fmt: skip
+        clients=clients,
+        decode=decode,
+        stretch_s=loop.prompt_s if clients > 1 else 0.0,
+        tpot_s=scaled.times(loop.tpot_s),
+        first_s=scaled.times(loop.first_s),
+        tokens_per_s=Quantity(rate, rate / scaled.p95, rate / scaled.p05),
+        deployment=deployment,
+        output=output,
+        steps=loop.times,
+    )
 
 
 @final
@@ -145,7 +151,7 @@ def loop_curve(
 
 @final
 @dataclass(frozen=True)
-class _Loop:
+class _LoopMeans:
     step_s: float
     prompt_s: float
     first_s: float
@@ -154,7 +160,7 @@ class _Loop:
     times: tuple[StepTimes, ...]
 
 
-def _loop(deployment: Deployment, clients: int, prompt: int, output: int) -> _Loop:
+def _loop(deployment: Deployment, clients: int, prompt: int, output: int) -> _LoopMeans:
     model = step_model(deployment)
     # groups of attention_dp share the clients evenly, and all wait for the fullest
     current = -(-clients // deployment.plan.attention_dp)
@@ -170,7 +176,7 @@ def _loop(deployment: Deployment, clients: int, prompt: int, output: int) -> _Lo
     share = decoded_s / (first_s + decoded_s)
     tpot_s = step_s + (clients - 1) * share * stretch_s / (output - 1)
     tokens_per_s = clients * output / (first_s + (output - 1) * tpot_s)
-    return _Loop(step_s, prompt_s, first_s, tpot_s, tokens_per_s, (times, *mixed))
+    return _LoopMeans(step_s, prompt_s, first_s, tpot_s, tokens_per_s, (times, *mixed))
 
 
 def _with_prompt(

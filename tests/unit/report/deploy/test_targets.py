@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from silicast.app.deploying import write_deployment
 from silicast.core.errors import SilicastError
 from silicast.report.deploy.launcher import arguments_of, launcher_of
 from silicast.report.deploy.target import find_target, target_names
+from silicast.report.deploy.written import write_deployment
 from silicast.report.deploy.yaml_text import yaml_text
 from silicast.scenario.answers.serving.launch_plan import LaunchPlan, PoolLaunch, launch_plan
 from silicast.scenario.decode import decode

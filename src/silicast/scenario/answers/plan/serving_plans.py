@@ -56,7 +56,7 @@ COMMON: Final = "shapes:"
 
 @final
 @dataclass(frozen=True)
-class _Tried:
+class _JudgedPlan:
     """A plan as far as it was looked at.
 
     Attributes:
@@ -192,17 +192,17 @@ class _PlanChoice:
             }
         return with_fields(tree, fields)
 
-    def _simulated(self, plan: ServingPlan, count: int) -> _Tried:
+    def _simulated(self, plan: ServingPlan, count: int) -> _JudgedPlan:
         tree = self._tree(plan.fields, plan)
         try:
             ready = prepared(decode(tree, folder=self._scenario.folder), count)
             records = ready.served.simulate()
         except SilicastError as error:
-            return _Tried(replace(plan, reason=str(error)), tree, {}, {"refused": math.inf})
+            return _JudgedPlan(replace(plan, reason=str(error)), tree, {}, {"refused": math.inf})
         values = self._objective.values(records)
-        return _Tried(plan, tree, values, self._objective.broken(records))
+        return _JudgedPlan(plan, tree, values, self._objective.broken(records))
 
-    def _in_full(self, tried: _Tried, count: int) -> _Tried:
+    def _in_full(self, tried: _JudgedPlan, count: int) -> _JudgedPlan:
         if not tried.statistics:
             return tried
         ready = prepared(decode(tried.tree, folder=self._scenario.folder), count)
@@ -215,12 +215,14 @@ class _PlanChoice:
             return most
         return min(max(round(self._traffic.rate_per_s * lifetimes * lifetime_s), least), most)
 
-    def _closed(self, plans: Sequence[ServingPlan], chosen: Sequence[ServingPlan]) -> list[_Tried]:
+    def _closed(
+        self, plans: Sequence[ServingPlan], chosen: Sequence[ServingPlan]
+    ) -> list[_JudgedPlan]:
         seen = {id(each) for each in chosen}
-        return [_Tried(each, {}, {}, {}) for each in plans if id(each) not in seen]
+        return [_JudgedPlan(each, {}, {}, {}) for each in plans if id(each) not in seen]
 
     def _reply(
-        self, finalists: Sequence[_Tried], others: Sequence[_Tried], considered: int
+        self, finalists: Sequence[_JudgedPlan], others: Sequence[_JudgedPlan], considered: int
     ) -> Answer:
         full = [each for each in finalists if each.answer is not None]
         if not full:
@@ -265,7 +267,7 @@ class _PlanChoice:
             answer, metrics={"gpus": Belief.from_quantity(gpus)} | answer.metrics
         )
 
-    def _row(self, tried: _Tried) -> dict[str, Any]:
+    def _row(self, tried: _JudgedPlan) -> dict[str, Any]:
         plan = tried.plan
         if tried.answer is not None:
             values = {
@@ -285,7 +287,7 @@ class _PlanChoice:
             "statistics": {name: round(value, 6) for name, value in values.items()},
         }
 
-    def _why_not(self, tried: _Tried, best: _Tried, confidence: float | None) -> str:
+    def _why_not(self, tried: _JudgedPlan, best: _JudgedPlan, confidence: float | None) -> str:
         if tried.plan.reason:
             return tried.plan.reason
         if confidence is not None and confidence < 0.5:
@@ -322,9 +324,10 @@ def _check(work: PlanWorkload, serving: ServingWorkload) -> None:
         raise SilicastError("is missing", field="workload.serving.slo", hint="what must be kept")
     if serving.arrival.kind == "closed":
         raise SilicastError(
-            "clients that wait have no rate", field="workload.serving.arrival.kind",
+            "clients that wait have no rate",
+            field="workload.serving.arrival.kind",
             hint="poisson with rate_per_s, or a trace",
-        )  # fmt: skip
+        )
 
 
 def statistic_limits(objective: LatencyObjective) -> dict[str, float]:
@@ -372,15 +375,16 @@ def _degrees(deployment: Deployment) -> dict[str, int]:
     return {name: degree for name, degree in degrees.items() if degree > 1}
 
 
-def _uncertain(tried: _Tried) -> UncertainPoint:
+def _uncertain(tried: _JudgedPlan) -> UncertainPoint:
     """What is believed of a plan, and the causes that its error shares with other plans'."""
     assert tried.answer is not None
     beliefs = {n: Quantity(b.estimate, b.p05, b.p95) for n, b in tried.answer.metrics.items()}
     beliefs["gpus"] = Quantity.exact(float(tried.plan.gpus))
     engine = tried.answer.why["deployment"]["engine"]
     device = tried.answer.why["deployment"]["device"]
-    kinds: Mapping[str, Any] = tried.answer.why.get("uncertainty", {})
-    factors = next((each.get("factors", ()) for each in kinds.values()), ())
+    kinds = tried.answer.why.get("uncertainty", {})
+    first: Mapping[str, Any] = next(iter(kinds.values()), {})
+    factors = first.get("factors", ())
     shared = {
         f"{device} {engine} {each['name']}": math.sqrt(each["share"])
         for each in factors
