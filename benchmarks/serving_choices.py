@@ -64,7 +64,7 @@ def closed_form(case: Case) -> Point:
     prompt, output = (max(round(work[n] * share), 2) for n in ("input_len", "output_len"))
     clients = int(work["arrival"]["concurrency"])
     try:
-        deployment, _ = deployment_of(decode(case.scenario))
+        deployment, _ = deployment_of(decode(dict(case.scenario)))
         room = max(room_of(deployment, work["input_len"], work["output_len"]).sequences, 1)
         curve = loop_curve(deployment, [min(clients, room)], prompt, output)
     except SilicastError:

@@ -8,15 +8,24 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _MODULES = {
-    "core.errors": ("SilicastError",),
-    "app.api": ("Predicted", "StaticBatchTimes", "infer", "predict"),
-    "app.api_deployment": ("CompiledDeployment", "deployment", "step_predictor"),
-    "app.api_design": ("design_environment",),
-    "app.api_local": ("fits",),
-    "app.api_many": ("Row", "Table", "capacity", "compare", "explain", "serve", "sweep", "train"),
-    "app.api_networks": ("nas",),
-    "app.api_recommend": ("recommend",),
-    "app.api_tuning": ("diagnose", "tune"),
+    "silicast.core.errors": ("SilicastError",),
+    "silicast.app.api": ("Predicted", "StaticBatchTimes", "infer", "predict"),
+    "silicast.app.api_deployment": ("CompiledDeployment", "deployment", "step_predictor"),
+    "silicast.app.api_design": ("design_environment",),
+    "silicast.app.api_local": ("fits",),
+    "silicast.app.api_many": (
+        "Row",
+        "Table",
+        "capacity",
+        "compare",
+        "explain",
+        "serve",
+        "sweep",
+        "train",
+    ),
+    "silicast.app.api_networks": ("nas",),
+    "silicast.app.api_recommend": ("recommend",),
+    "silicast.app.api_tuning": ("diagnose", "tune"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -62,7 +71,7 @@ def __getattr__(name: str) -> Any:
     """Loads the Python interface on first use, so that ``import silicast`` stays quick."""
     if name not in _HOME:
         raise AttributeError(f"module 'silicast' has no attribute {name!r}")
-    return getattr(import_module(f"silicast.{_HOME[name]}"), name)
+    return getattr(import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:

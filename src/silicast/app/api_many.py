@@ -125,10 +125,19 @@ def capacity(
 
     refuse_unknown(capacity, fields)
     requested = ServeFlags(
-        model=model, device=device, rate=rate, input_len=input_len, output_len=output_len,
-        requests=requests, slo=slo, engine=engine, dtype=dtype, kv_dtype=kv_dtype,
-        replicas=replicas, seed=seed,
-    )  # fmt: skip
+        model=model,
+        device=device,
+        rate=rate,
+        input_len=input_len,
+        output_len=output_len,
+        requests=requests,
+        slo=slo,
+        engine=engine,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        replicas=replicas,
+        seed=seed,
+    )
     degrees = _given(tp=tp, pp=pp, ep=ep, attention_dp=attention_dp)
     return predict({**capacity_scenario(requested, degrees, max_gpus, users=users), **fields})
 

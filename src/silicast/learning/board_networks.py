@@ -298,8 +298,8 @@ def latency_on(
 @cache
 def npu_latencies() -> NpuLatencies:
     """The shipped file."""
-    path = FOLDER / "npu.json"
-    return decode_json(path.read_bytes(), NpuLatencies, file=str(path), page=PAGE)
+    content = (FOLDER / "npu.json").read_bytes()
+    return decode_json(content, NpuLatencies, file=str(FOLDER / "npu.json"), page=PAGE)
 
 
 @cache

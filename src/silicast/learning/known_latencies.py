@@ -86,8 +86,10 @@ class KnownLatencies(Strict, frozen=True):
 @cache
 def known_latencies(space: str) -> KnownLatencies:
     """The shipped file of a space."""
-    path = FOLDER / f"{space}.json"
-    return decode_json(path.read_bytes(), KnownLatencies, file=str(path), page="docs/adr/0028")
+    file = f"{space}.json"
+    return decode_json(
+        (FOLDER / file).read_bytes(), KnownLatencies, file=str(FOLDER / file), page="docs/adr/0028"
+    )
 
 
 def blended_ms(blend: Blended, choices: I64) -> F64:

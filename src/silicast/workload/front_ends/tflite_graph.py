@@ -22,9 +22,17 @@ from silicast.workload.operators import OperatorCall, TensorValue, kernels_of
 MAX_BYTES = 2 << 30
 IDENTIFIER = b"TFL3"
 TYPES: Final[Mapping[int, str]] = {
-    0: "fp32", 1: "fp16", 2: "int32", 3: "int8", 4: "int64", 6: "bool", 7: "int16", 9: "int8",
-    10: "fp64", 17: "int4",
-}  # fmt: skip
+    0: "fp32",
+    1: "fp16",
+    2: "int32",
+    3: "int8",
+    4: "int64",
+    6: "bool",
+    7: "int16",
+    9: "int8",
+    10: "fp64",
+    17: "int4",
+}
 """Number of a type -> format; unsigned bytes count as int8."""
 VIEWS = frozenset({22, 43, 70})
 """RESHAPE, SQUEEZE, EXPAND_DIMS: results share memory with their input."""
