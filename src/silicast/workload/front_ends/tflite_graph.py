@@ -22,25 +22,74 @@ from silicast.workload.operators import OperatorCall, TensorValue, kernels_of
 MAX_BYTES = 2 << 30
 IDENTIFIER = b"TFL3"
 TYPES: Final[Mapping[int, str]] = {
-    0: "fp32", 1: "fp16", 2: "int32", 3: "int8", 4: "int64", 6: "bool", 7: "int16", 9: "int8",
-    10: "fp64", 17: "int4",
-}  # fmt: skip
+    0: "fp32",
+    1: "fp16",
+    2: "int32",
+    3: "int8",
+    4: "int64",
+    6: "bool",
+    7: "int16",
+    9: "int8",
+    10: "fp64",
+    17: "int4",
+}
 """Number of a type -> format; unsigned bytes count as int8."""
 VIEWS = frozenset({22, 43, 70})
 """RESHAPE, SQUEEZE, EXPAND_DIMS: results share memory with their input."""
 CONV, DEPTHWISE, DENSE, TRANSPOSED, CUSTOM, MATRICES = 3, 4, 9, 67, 32, 126
 POOLS = {1: "AveragePool", 17: "MaxPool"}
 OPERATORS: Final[Mapping[int, str]] = {
-    0: "Add", 2: "Concat", 5: "DepthToSpace", 6: "DequantizeLinear", 11: "ReduceL2",
-    14: "Sigmoid", 18: "Mul", 19: "Relu", 21: "Clip", 23: "Resize", 25: "Softmax",
-    26: "SpaceToDepth", 28: "Tanh", 34: "Pad", 36: "Gather", 39: "Transpose", 40: "ReduceMean",
-    41: "Sub", 42: "Div", 45: "Slice", 47: "Exp", 49: "Split", 50: "LogSoftmax", 53: "Cast",
-    54: "PRelu", 55: "Max", 56: "ArgMax", 57: "Min", 59: "Neg", 60: "Pad", 65: "Slice",
-    69: "Tile", 74: "ReduceSum", 75: "Sqrt", 76: "Sqrt", 78: "Pow", 82: "ReduceMax",
-    83: "Concat", 88: "Split", 97: "Resize", 98: "LeakyRelu", 99: "Sub", 100: "Pad",
-    101: "Abs", 102: "Split", 111: "Elu", 114: "QuantizeLinear", 117: "HardSwish",
-    126: "MatMul", 150: "Gelu",
-}  # fmt: skip
+    0: "Add",
+    2: "Concat",
+    5: "DepthToSpace",
+    6: "DequantizeLinear",
+    11: "ReduceL2",
+    14: "Sigmoid",
+    18: "Mul",
+    19: "Relu",
+    21: "Clip",
+    23: "Resize",
+    25: "Softmax",
+    26: "SpaceToDepth",
+    28: "Tanh",
+    34: "Pad",
+    36: "Gather",
+    39: "Transpose",
+    40: "ReduceMean",
+    41: "Sub",
+    42: "Div",
+    45: "Slice",
+    47: "Exp",
+    49: "Split",
+    50: "LogSoftmax",
+    53: "Cast",
+    54: "PRelu",
+    55: "Max",
+    56: "ArgMax",
+    57: "Min",
+    59: "Neg",
+    60: "Pad",
+    65: "Slice",
+    69: "Tile",
+    74: "ReduceSum",
+    75: "Sqrt",
+    76: "Sqrt",
+    78: "Pow",
+    82: "ReduceMax",
+    83: "Concat",
+    88: "Split",
+    97: "Resize",
+    98: "LeakyRelu",
+    99: "Sub",
+    100: "Pad",
+    101: "Abs",
+    102: "Split",
+    111: "Elu",
+    114: "QuantizeLinear",
+    117: "HardSwish",
+    126: "MatMul",
+    150: "Gelu",
+}
 """Number of a builtin operator -> the ONNX operator; others count by their bytes, and answers name
 them.
 """
