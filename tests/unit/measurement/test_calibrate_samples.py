@@ -82,19 +82,8 @@ def test_a_table_of_accuracies_is_what_is_ranked(
     samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ranks = table(tmp_path / "a.csv", [(name(5), 71.0), (name(9000), 73.0)], "accuracy")
-    code = main(
-        [
-            "nas",
-            "nasbench201",
-            "--device",
-            "d",
-            "--samples",
-            str(samples),
-            "--accuracy",
-            str(ranks),
-            "--json",
-        ]
-    )
+    given = ["--samples", str(samples), "--accuracy", str(ranks), "--json"]
+    code = main(["nas", "nasbench201", "--device", "d", *given])
     data: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert code == 0
     assert [row["model"] for row in data["networks"]] == [name(9000), name(5)]

@@ -12,7 +12,7 @@ from silicast.workload.front_ends import graph_of, read_program, suffixes
 
 
 def test_each_suffix_has_one_front_end() -> None:
-    assert suffixes() == (".onnx", ".pt2")
+    assert suffixes() == (".onnx", ".pt2", ".tflite")
 
 
 def test_other_suffixes_are_refused(tmp_path: Path) -> None:
