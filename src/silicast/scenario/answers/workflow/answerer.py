@@ -16,6 +16,7 @@ import numpy as np
 from silicast.composition.power.energy import work_energy
 from silicast.core.prediction import (
     Z90,
+    Domain,
     Part,
     Quantity,
     Tier,
@@ -43,6 +44,10 @@ from silicast.workflow.statistics import (
 )
 
 NANO = 1e-9
+ROLLS_OUT = (
+    "published steps of frameworks of reinforcement learning take longer than their stages do: "
+    "docs/explanation/workflows.md says by how much"
+)
 TIERS: tuple[Tier, ...] = ("bound", "analytic", "cross-device", "scaled", "calibrated")
 
 
@@ -123,7 +128,8 @@ class _Simulated:
         metrics |= self._energy()
         bound: dict[str, float] = {}
         tiers: list[Tier] = []
-        domains, warnings, whys = ["in"], list(self.built.warnings), {}
+        warnings, whys = list(self.built.warnings), {}
+        domains: list[Domain] = []
         beliefs: dict[str, Belief] = {}
         alone = len(self.built.graph.stages) == 1
         for pool in self.built.pools:
@@ -145,13 +151,28 @@ class _Simulated:
             metrics=metrics,
             bound={},
             tier=weakest_tier(tiers),
-            domain=worst_domain([*domains, "near" if len(self.built.graph.stages) > 1 else "in"]),  # type: ignore[list-item]
-            warnings=list(dict.fromkeys([*self._overloaded(), *warnings])),
+            domain=worst_domain([*domains, self._domain()]),
+            warnings=list(dict.fromkeys([*self._overloaded(), *self._learns(), *warnings])),
             why=self._why(whys),
         )
         reply.metrics.update(beliefs)
         reply.bound.update(bound)
         return reply
+
+    @property
+    def _rolls_out(self) -> bool:
+        """Whether a step trains on what a pool has generated."""
+        generates = any(isinstance(pool, GeneratingPool) for pool in self.built.pools)
+        return generates and self._samples() > 0
+
+    def _domain(self) -> Domain:
+        """Of the whole, beside its parts: no measured run is like a workflow of several stages."""
+        if self._rolls_out:
+            return "out"
+        return "near" if len(self.built.graph.stages) > 1 else "in"
+
+    def _learns(self) -> list[str]:
+        return [ROLLS_OUT] if self._rolls_out else []
 
     def _loads(self) -> dict[str, StageLoad]:
         """What comes to each stage and what it does in the second half of the arrivals; where
