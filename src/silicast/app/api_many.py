@@ -125,10 +125,19 @@ def capacity(
 
     refuse_unknown(capacity, fields)
     requested = ServeFlags(
-        model=model, device=device, rate=rate, input_len=input_len, output_len=output_len,
-        requests=requests, slo=slo, engine=engine, dtype=dtype, kv_dtype=kv_dtype,
-        replicas=replicas, seed=seed,
-    )  # fmt: skip
+        model=model,
+        device=device,
+        rate=rate,
+        input_len=input_len,
+        output_len=output_len,
+        requests=requests,
+        slo=slo,
+        engine=engine,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        replicas=replicas,
+        seed=seed,
+    )
     degrees = _given(tp=tp, pp=pp, ep=ep, attention_dp=attention_dp)
     return predict({**capacity_scenario(requested, degrees, max_gpus, users=users), **fields})
 
@@ -173,10 +182,19 @@ def train(
 
     refuse_unknown(train, fields)
     requested = TrainFlags(
-        model=model, device=device, gpus=gpus, seq_len=seq_len, global_batch=global_batch,
-        micro_batch=micro_batch, engine=engine, dtype=dtype, optimizer=optimizer, network=network,
-        gpus_per_node=gpus_per_node, power_w=power_w,
-    )  # fmt: skip
+        model=model,
+        device=device,
+        gpus=gpus,
+        seq_len=seq_len,
+        global_batch=global_batch,
+        micro_batch=micro_batch,
+        engine=engine,
+        dtype=dtype,
+        optimizer=optimizer,
+        network=network,
+        gpus_per_node=gpus_per_node,
+        power_w=power_w,
+    )
     degrees = TrainDegrees(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, zero=zero)
     return predict({**training_scenario(requested, degrees), **fields})
 

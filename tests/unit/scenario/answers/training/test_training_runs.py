@@ -139,7 +139,7 @@ def test_an_interleaved_schedule_has_several_chunks_a_rank() -> None:
 @pytest.mark.parametrize("recipe", [None, "bf16"])
 def test_no_training_inherits_a_format_of_inference(recipe: str | None) -> None:
     """4-bit experts of a checkpoint are not trained unless somebody asks for it."""
-    stated = {} if recipe is None else {"precision": {"recipe": recipe}}
+    stated: dict[str, Any] = {} if recipe is None else {"precision": {"recipe": recipe}}
     result = answered("gpt-oss-20b", parallel={"ep": 8, "dp": 8}, **stated)
     assert result.why["deployment"]["format"] == "bf16"
     assert any(each.startswith("trained in bf16;") for each in result.warnings) == (recipe is None)
@@ -189,11 +189,13 @@ def test_an_exchange_of_experts_is_no_bubble() -> None:
     """The bubble is that of 1F1B, (p - 1) / (m + p - 1), however long ranks exchange."""
     shares = [
         answered(
-            "DeepSeek-V3", "h800", parallel={"pp": 16, "dp": 64, "ep": ep},
+            "DeepSeek-V3",
+            "h800",
+            parallel={"pp": 16, "dp": 64, "ep": ep},
             workload={"seq_len": 4096, "global_batch": 64 * 90},
         ).why["pipeline_bubble"]
         for ep in (8, 64)
-    ]  # fmt: skip
+    ]
     assert shares == pytest.approx([15.0 / 105.0] * 2, rel=0.15)
 
 
