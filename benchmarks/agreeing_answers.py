@@ -116,9 +116,11 @@ def defaults_spelled_out(draw: Draw) -> Pair:
     """What is left out, and the same stated."""
     table = _batch(draw, ("Llama-3.1-8B", "Qwen3-8B"))
     stated = {
-        "engine": "vllm", "parallel": {"tp": 1, "pp": 1, "ep": 1},
-        "precision": {"recipe": "bf16"}, "tier": "auto",
-    }  # fmt: skip
+        "engine": "vllm",
+        "parallel": {"tp": 1, "pp": 1, "ep": 1},
+        "precision": {"recipe": "bf16"},
+        "tier": "auto",
+    }
     return _numbers(silicast.predict(table)), _numbers(_with(table, **stated))
 
 
@@ -148,8 +150,9 @@ def _served(draw: Draw, rate: float, kind: str = "poisson", **fields: Any) -> di
     table = _batch(draw, ("Llama-3.1-8B", "Qwen3-8B"), **fields)
     work = {
         "arrival": {"kind": kind, "rate_per_s": rate},
-        "input_len": draw.choice((128, 512)), "output_len": draw.choice((16, 64)),
-    }  # fmt: skip
+        "input_len": draw.choice((128, 512)),
+        "output_len": draw.choice((16, 64)),
+    }
     return {**table, "task": "serving", "device": "H100", "workload": work}
 
 
@@ -203,10 +206,12 @@ def capacity_served(draw: Draw) -> Pair:
 
 def _step(draw: Draw, **fields: Any) -> dict[str, Any]:
     return {
-        "task": "training", "model": draw.choice(SMALL),
+        "task": "training",
+        "model": draw.choice(SMALL),
         "device": draw.choice(("H100", "A100-SXM-80GB", "H200")),
-        "workload": {"seq_len": draw.choice((1024, 2048)), "global_batch": 16}, **fields,
-    }  # fmt: skip
+        "workload": {"seq_len": draw.choice((1024, 2048)), "global_batch": 16},
+        **fields,
+    }
 
 
 def step_of_passes(draw: Draw) -> Pair:
@@ -268,11 +273,25 @@ def batch_of_one(draw: Draw) -> Pair:
 
 
 LAWS: tuple[Law, ...] = (
-    same_base, same_model_base, reported_clock, rated_power, lengths_one_by_one, order_of_lengths,
-    defaults_spelled_out, compared_and_alone, step_under_load, offered_and_answered,
-    twice_the_replicas, power_and_energy, cost_and_price, capacity_served, step_of_passes,
-    rates_of_a_step, best_plan_pinned, batch_of_one,
-)  # fmt: skip
+    same_base,
+    same_model_base,
+    reported_clock,
+    rated_power,
+    lengths_one_by_one,
+    order_of_lengths,
+    defaults_spelled_out,
+    compared_and_alone,
+    step_under_load,
+    offered_and_answered,
+    twice_the_replicas,
+    power_and_energy,
+    cost_and_price,
+    capacity_served,
+    step_of_passes,
+    rates_of_a_step,
+    best_plan_pinned,
+    batch_of_one,
+)
 
 
 def _answered(law: Law, seed: int) -> Pair:

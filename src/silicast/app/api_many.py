@@ -182,10 +182,19 @@ def train(
 
     refuse_unknown(train, fields)
     requested = TrainFlags(
-        model=model, device=device, gpus=gpus, seq_len=seq_len, global_batch=global_batch,
-        micro_batch=micro_batch, engine=engine, dtype=dtype, optimizer=optimizer, network=network,
-        gpus_per_node=gpus_per_node, power_w=power_w,
-    )  # fmt: skip
+        model=model,
+        device=device,
+        gpus=gpus,
+        seq_len=seq_len,
+        global_batch=global_batch,
+        micro_batch=micro_batch,
+        engine=engine,
+        dtype=dtype,
+        optimizer=optimizer,
+        network=network,
+        gpus_per_node=gpus_per_node,
+        power_w=power_w,
+    )
     degrees = TrainDegrees(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, zero=zero)
     return predict({**training_scenario(requested, degrees), **fields})
 

@@ -14,7 +14,7 @@ SIMULATED = ("serve", "capacity")
     "command",
     [
         pytest.param(each, marks=pytest.mark.full if each.startswith(SIMULATED) else ())
-        for each in QUESTIONS.values()
+        for _, each in QUESTIONS
     ],
 )
 def test_every_example_runs(command: str, capsys: pytest.CaptureFixture[str]) -> None:

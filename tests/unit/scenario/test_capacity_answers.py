@@ -47,9 +47,11 @@ def test_the_highest_rate_is_where_the_objective_is_just_kept() -> None:
 
 def test_without_degrees_the_smallest_that_starts_is_taken() -> None:
     traffic = {
-        "arrival": {"kind": "poisson", "rate_per_s": 1.0}, "requests": 40,
-        "input_len": 128, "output_len": 4,
-    }  # fmt: skip
+        "arrival": {"kind": "poisson", "rate_per_s": 1.0},
+        "requests": 40,
+        "input_len": 128,
+        "output_len": 4,
+    }
     work = {"objective": "max_rate", "slo": {"ttft_p90_ms": 800.0}, "traffic": traffic}
     common = {"task": "capacity", "model": "Llama-3.1-70B", "device": "h100", "workload": work}
     found, stated = (run(decode({**common, **more})) for more in ({}, {"parallel": {"tp": 2}}))

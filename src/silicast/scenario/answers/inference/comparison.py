@@ -32,7 +32,8 @@ SEARCHED: Final = ("tp", "pp")
 """Degrees of which one that is stated leaves nothing to search."""
 MILLI: Final = 1e3
 CAVEAT: Final = (
-    "closed form of steady users, without bursts and tails: silicast capacity simulates them"
+    "closed form of steady users: TTFT has no queue of requests that come together, and no tails; "
+    "silicast serve --concurrency simulates them"
 )
 
 

@@ -189,11 +189,13 @@ def test_an_exchange_of_experts_is_no_bubble() -> None:
     """The bubble is that of 1F1B, (p - 1) / (m + p - 1), however long ranks exchange."""
     shares = [
         answered(
-            "DeepSeek-V3", "h800", parallel={"pp": 16, "dp": 64, "ep": ep},
+            "DeepSeek-V3",
+            "h800",
+            parallel={"pp": 16, "dp": 64, "ep": ep},
             workload={"seq_len": 4096, "global_batch": 64 * 90},
         ).why["pipeline_bubble"]
         for ep in (8, 64)
-    ]  # fmt: skip
+    ]
     assert shares == pytest.approx([15.0 / 105.0] * 2, rel=0.15)
 
 
