@@ -31,7 +31,7 @@ HELP = (
 
 PREDICT = (
     "infer", "serve", "train", "capacity", "recommend", "deploy", "collective", "graph", "compare",
-    "explain", "diff", "kernel", "run", "batch", "sweep", "results", "reproduce",
+    "explain", "diff", "sensitivity", "kernel", "run", "batch", "sweep", "results", "reproduce",
 )  # fmt: skip
 CATALOG = (
     "devices", "models", "engines", "trace", "validate", "measure", "import", "calibrate",

@@ -70,6 +70,7 @@ FROZEN = {
         " --calibration --strict --json"
     ),
     "deploy": "--output -o --target --checkpoint",
+    "sensitivity": "--set --metric --calibration --json",
     "sweep": "--output -o --workers --shard --dry-run --calibration --json",
     "results": (
         "--where --sort --metrics --front --top --versions --output -o --cases --json"
