@@ -30,6 +30,10 @@ def recommend_scenario(
         raise SilicastError("says what must be kept: give it", field=FLAG, hint=EXAMPLE)
     if gpus < 1:
         raise SilicastError(f"expected at least 1, found {gpus}", field="--gpus")
+    if serve_flags.rate is None and serve_flags.trace is None:
+        raise SilicastError(
+            "nothing says how requests come", field="--rate", hint="give --rate or --trace"
+        )
     scenario = serving_scenario(serve_flags, {})
     choices = {"engine": engines, "precision.recipe": dtypes}
     vary = {field: values for field, values in choices.items() if len(values) > 1}

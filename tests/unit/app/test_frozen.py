@@ -77,6 +77,7 @@ FROZEN = {
         " --checkpoint --calibration --strict --json"
     ),
     "deploy": "--output -o --target --checkpoint",
+    "sensitivity": "--set --metric --calibration --json",
     "sweep": "--output -o --workers --shard --dry-run --calibration --json",
     "results": ("--where --sort --metrics --front --top --versions --output -o --cases --json"),
     "reproduce": "--store --folder --calibration --json",

@@ -141,6 +141,8 @@ class _PlanChoice:
             try:
                 base = self._base(fields)
             except SilicastError as error:
+                if not fields:
+                    raise
                 self._refused[str(error)] += 1
                 continue
             curves = list[PlanCurve]()
