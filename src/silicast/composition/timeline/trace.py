@@ -334,16 +334,19 @@ def trace_static_batch(
     prefill, evaluated = batch_steps(deployment, input_lens, output_len, framework)
     _, decode = batch_steps(deployment, input_lens, count + 1, framework)
     whole = TraceStretch([], [], [], 0)
-    for index in range(1 + count):
-        phase, row = (decode, int(decode.rows[index - 1])) if index else (prefill, 0)
+    parts = len(prefill.rows)
+    for number in range(parts + count):
+        index = max(number - parts + 1, 0)
+        phase, row = (decode, int(decode.rows[index - 1])) if index else (prefill, number)
         times = phase.times(0)
         if index:
             hz = evaluated.times(int(evaluated.rows[typical])).clock_hz
             times = phase.model.at_clock(phase.at_boost, phase.states, hz, phase.rows)
         total = to_picoseconds(float(times.total_s[row]))
-        if index == 0:
+        if index == 0 and parts == 1:
             total = static_batch.prefill.part.exposed_ps
-        title = f"decode step {index}" if index else "prefill"
+        title = f"prefill {number + 1} of {parts}" if parts > 1 else "prefill"
+        title = f"decode step {index}" if index else title
         memory = batch_memory(deployment, input_lens, index + 1, framework)
         held = TraceStretch([], [], [_held(deployment, memory, whole.end_ps)], whole.end_ps)
         drawing = StepDrawing(phase.model, phase.states, times)
