@@ -301,7 +301,7 @@ def verdict(tree: Node) -> str:
     'decode is bound by memory bandwidth (100 %)'
     """
     ranked = time_by_cause(tree)
-    if not ranked:
+    if not ranked or ranked[0][0] == "other":  # as of stages, whose parts are not told apart
         return ""
     name = str(tree["name"]).replace("_", " ")
     remarks = [

@@ -62,7 +62,7 @@ def recommendation_lines(answer: Mapping[str, Any]) -> list[str]:
     """
     search, metrics = answer["why"]["recommendation"], answer["metrics"]
     best = search["best"]
-    sure = f"{100 * best['confidence']:.0f} % confidence"
+    sure = f"{_share(best['confidence'])} confidence"
     devices = "1 device" if best["gpus"] == 1 else f"{best['gpus']} devices"
     lines = [f"take {best['plan']}: {devices}, and it keeps the objective with {sure}"]
     for name, limit in search["limits_ms"].items():
@@ -103,7 +103,16 @@ def _table(rows: Sequence[Mapping[str, Any]], limits: Sequence[str]) -> Renderab
 
 
 def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.0%}"
+    """A probability in words; no prediction is certain.
+
+    >>> _share(0.97), _share(0.9999), _share(0.0001), _share(None)
+    ('97 %', '> 99 %', '< 1 %', '')
+    """
+    if value is None:
+        return ""
+    if value > 0.995:
+        return "> 99 %"
+    return "< 1 %" if value < 0.005 else f"{100 * value:.0f} %"
 
 
 def _limit(name: str, ms: float) -> str:
