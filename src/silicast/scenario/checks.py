@@ -83,9 +83,16 @@ def _is_whole_network(raw: RawScenario, workload: Workload) -> bool:
     """Whether a board's NPU runs a network of its own input size, which no field states."""
     if not isinstance(workload, GraphWorkload) or raw.model is None:
         return False
+    return workload.graph is None and _on_board(raw)
+
+
+def _on_board(raw: RawScenario) -> bool:
+    """Whether a board's NPU runs it, which has formats of its own."""
+    if raw.task not in ("graph", "inference") or not isinstance(raw.device, str):
+        return False
     from silicast.learning.board_networks import is_board
 
-    return workload.graph is None and is_board(raw.device)
+    return is_board(raw.device)
 
 
 def _participants(raw: RawScenario, workload: CollectiveWorkload) -> None:
@@ -98,7 +105,8 @@ def _participants(raw: RawScenario, workload: CollectiveWorkload) -> None:
 
 
 def _precisions(raw: RawScenario, pools: Mapping[str, PoolTable]) -> None:
-    _precision(raw.precision, "precision")
+    if raw.precision is not None and not _on_board(raw):
+        _precision(raw.precision, "precision")
     for name, pool in pools.items():
         _precision(pool.precision, f"pools.{name}.precision")
 

@@ -10,7 +10,6 @@ from cyclopts import Parameter
 from silicast.app import status
 from silicast.app.console import show, warn, write_lines
 from silicast.core.errors import SilicastError
-from silicast.workload.spaces import spaces
 
 if TYPE_CHECKING:
     from silicast.measurement.calibrating.calibrate import CalibrationResult
@@ -57,8 +56,6 @@ def calibrate(
         budget: time for all of them (90s, 2m); with it they are ranked by their benefit per second,
             otherwise by their benefit.
     """
-    if advise is not None and not advise.exists() and str(advise) in spaces():
-        return _advise_space(str(advise), top)
     if advise is not None:
         return _advise(advise, rows, device, top, budget)
     if show_file is not None:
@@ -113,6 +110,10 @@ def _advise(
     scenario: Path, rows: tuple[Path, ...], device: str, top: int, budget: str | None
 ) -> int:
     """Prints what to measure for a scenario."""
+    from silicast.workload.spaces import spaces
+
+    if not scenario.exists() and str(scenario) in spaces():
+        return _advise_space(str(scenario), top)
     from silicast.measurement.sweeps.advice import advise
     from silicast.report.measurements.advice import advice_parts, pasted
 

@@ -12,10 +12,8 @@ from silicast.app.flags import Calibrations, Json, Strict
 from silicast.app.predict import predicted, print_reply, screen_of, with_calibrations
 from silicast.app.trace_file import TraceFile, write_trace
 from silicast.core.errors import SilicastError
-from silicast.learning.board_networks import is_board
 from silicast.workload.front_ends.packages import is_packaged
 from silicast.workload.models.lookup import model_from
-from silicast.workload.spaces.space import is_architecture
 
 FILES = (".json", ".onnx", ".pt2", ".tflite", ".et")
 
@@ -65,7 +63,7 @@ def graph(
     scenario: dict[str, Any] = {"format": 1, "task": "graph", "device": device}
     is_file = _is_program(program)
     workload: dict[str, Any] = {"graph": str(Path(program).absolute())} if is_file else {}
-    if is_packaged(program) or is_architecture(program) or is_board(device):
+    if is_packaged(program) or (not is_file and _is_network(program, device)):
         workload = {"graph": program}
     elif not is_file:
         _check_model(program)
@@ -138,11 +136,20 @@ def _is_program(name: str) -> bool:
     if name.endswith(FILES):
         return not name.endswith("config.json")
     from silicast.formats.chakra.files import is_chakra
+    from silicast.workload.spaces.space import is_architecture
 
     path = Path(name)
     if is_architecture(name):
         return False
     return (path.is_dir() or "/" in name) and is_chakra(path)
+
+
+def _is_network(name: str, device: str) -> bool:
+    """Whether it is a network of a search space, or one by name on a board's NPU."""
+    from silicast.learning.board_networks import is_board
+    from silicast.workload.spaces.space import is_architecture
+
+    return is_architecture(name) or is_board(device)
 
 
 def _check_model(name: str) -> None:

@@ -27,10 +27,12 @@ from silicast.learning.board_networks import (
 from silicast.scenario.answer import Answer, answer
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.calibrations import calibrations_of
+from silicast.scenario.schema import PrecisionTable
 from silicast.scenario.workloads import GraphWorkload, InferenceWorkload, Workload
 from silicast.workload.front_ends import read_program, suffixes
 from silicast.workload.front_ends.packages import is_packaged, packaged_graph
 from silicast.workload.graphs.op_graph import graph_of_file, read_graph_file
+from silicast.workload.spaces.space import architecture, is_architecture
 
 OP_GRAPH: Final = ".json"
 RUNTIME = "tflite"
@@ -60,9 +62,7 @@ def board_answer(scenario: Scenario) -> Answer:
         raise SilicastError("expected the name of a network", field="model")
     board = board_named(str(scenario.raw.device))
     runtime = runtime_named(scenario.engine.name if scenario.engine else RUNTIME)
-    raw = scenario.raw.precision
-    stated = None if raw is None else raw.recipe or raw.weights
-    precision = precision_named(stated or "")
+    precision = _precision(scenario.raw.precision)
     blend = _blend(scenario, board)
     parts = _networks(name, scenario.folder)
     known = npu_latencies()
@@ -84,12 +84,25 @@ def _networks(name: str, folder: Path) -> tuple[NpuNetwork, ...]:
         return (counted(graph_of_file(read_graph_file(path), path.stem, {})),)
     if path.suffix.casefold() in suffixes():
         return (counted(read_program(path)),)
+    if is_architecture(name):
+        space, choices = architecture(name)
+        return (counted(space.graph(choices)),)
     try:
         return networks_named(name)
     except SilicastError:
         if not is_packaged(name):
             raise
     return (counted(packaged_graph(name)[0]),)
+
+
+def _precision(table: PrecisionTable | None) -> str:
+    """The precision of a scenario's table; weights of 8 bits with activations of 16 are w8a16."""
+    if table is None:
+        return precision_named("")
+    stated = precision_named(table.recipe or table.weights or "")
+    if stated == "w8a8" and table.activations in ("int16", "a16"):
+        return "w8a16"
+    return stated
 
 
 def _one_inference(work: Workload | None) -> str:

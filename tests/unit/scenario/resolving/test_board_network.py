@@ -33,6 +33,14 @@ def test_both_tasks_and_all_names_give_one_latency() -> None:
     assert any("55 TOPS" in each for each in graph.warnings)
 
 
+def test_formats_are_the_boards_own() -> None:
+    recipes = ({"recipe": "w8a16_mixed_int16"}, {"recipe": "w8a16"})
+    parts = {"weights": "int8", "activations": "int16"}
+    latencies = {predict(precision=each)["e2e_ms"].estimate for each in (*recipes, parts)}
+    assert len(latencies) == 1
+    assert latencies != {predict()["e2e_ms"].estimate}
+
+
 def test_a_model_of_two_components_takes_both() -> None:
     whole, *parts = (
         predict(model=name, precision={"recipe": "float"})["e2e_ms"].estimate
