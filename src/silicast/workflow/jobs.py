@@ -19,7 +19,8 @@ from silicast.workflow.stages import StageLoop, WorkflowGraph, WorkflowStage
 
 JOIN = -1
 """Stage of a job that only waits for others."""
-MOST_JOBS = 20_000_000
+MOST_JOBS = 2_000_000
+"""Of a run: each takes about half a kilobyte."""
 _CHANCES, _TURNS = 100, 101
 """Purposes of streams of random numbers, apart from those of traffic."""
 
@@ -59,6 +60,7 @@ def expanded(graph: WorkflowGraph, items: int, seed: int = 0) -> WorkflowJobs:
     Raises:
         SilicastError: more jobs than are simulated.
     """
+    refuse_too_many(graph, items)
     chances = _Chances(graph, items, seed)
     builder = _JobBuilder(graph)
     for item in range(items):
@@ -70,6 +72,25 @@ def expanded(graph: WorkflowGraph, items: int, seed: int = 0) -> WorkflowJobs:
                 f"fewer items or turns: at most {MOST_JOBS:,} jobs",
             )
     return builder.jobs(items)
+
+
+def refuse_too_many(graph: WorkflowGraph, items: int) -> None:
+    """Refuses more jobs than are simulated, before anything is drawn.
+
+    Raises:
+        SilicastError: kind "limit".
+    """
+    each = 0.0
+    for body, loop in graph.units:
+        turns = loop.expected_turns if loop is not None else 1.0
+        chosen = sum(stage.copies * stage.repeat * stage.probability for stage in body)
+        each += turns * chosen
+    if max(each, 1.0) * items > MOST_JOBS:
+        raise over_limit(
+            f"{items} items of {each:.3g} jobs each",
+            "requests",
+            f"fewer items, copies or turns: at most {MOST_JOBS:,} jobs",
+        )
 
 
 @final

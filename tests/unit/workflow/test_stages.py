@@ -81,6 +81,13 @@ def test_many_copies_join_in_one_place() -> None:
     assert sum(jobs.waits) == 5
 
 
+def test_more_jobs_than_are_simulated_are_refused_before_they_are_made() -> None:
+    graph = WorkflowGraph((WorkflowStage("a", copies=1000, repeat=1000),))
+    with pytest.raises(SilicastError, match="1e\\+06 jobs each") as caught:
+        expanded(graph, 3)
+    assert caught.value.kind == "limit"
+
+
 def test_the_same_seed_takes_the_same_way() -> None:
     graph = WorkflowGraph((WorkflowStage("a", probability=0.5),))
     assert expanded(graph, 50, 1).item.tolist() == expanded(graph, 50, 1).item.tolist()

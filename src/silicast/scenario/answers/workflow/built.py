@@ -33,7 +33,7 @@ from silicast.serving.simulation.drafting import layers_of
 from silicast.serving.simulation.fleet import Fleet
 from silicast.serving.simulation.launch import Expected
 from silicast.serving.traffic.requests import Content, Requests
-from silicast.workflow.jobs import WorkflowJobs, expanded
+from silicast.workflow.jobs import WorkflowJobs, expanded, refuse_too_many
 from silicast.workflow.stages import StageLoop, WorkflowGraph, WorkflowStage
 from silicast.workload.networks.vector_index import workflow_constants
 
@@ -99,6 +99,10 @@ class _Builder:
         self._names = [name for name in self._tables if name not in self._merged]
         self._graph = self._graph_of()
         count = work.requests or REQUESTS_PER_CLIENT * (self._arrival.concurrency or 0)
+        try:
+            refuse_too_many(self._graph, count)
+        except SilicastError as error:
+            raise error.at("workload") from None
         items = ServingWorkload(
             self._arrival, *_no_lengths(self._arrival), requests=count or work.requests
         )
