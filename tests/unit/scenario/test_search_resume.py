@@ -28,14 +28,14 @@ STOPPED = f"""
 import json, pathlib, sys, time
 from silicast.scenario.answers.plan.answerer import best_plan
 from silicast.scenario.decode import decode
-from silicast.scenario.watch import Watch
+from silicast.scenario.watch import ProgressWatch
 
 def done(number, total):
     if number == {KILLED_AT}:
         print("now", flush=True)
         time.sleep(600)
 
-watch = Watch(searched=done, resume=pathlib.Path(sys.argv[2]))
+watch = ProgressWatch(searched=done, resume=pathlib.Path(sys.argv[2]))
 best_plan(decode(json.loads(sys.argv[1])), watch, {FINALISTS})
 """
 
