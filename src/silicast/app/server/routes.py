@@ -167,7 +167,10 @@ class PredictionServer:
 
     async def _answers(self, lines: Sequence[Line]) -> list[Replied]:
         try:
-            return await to_thread.run_sync(self._pool.answer, lines, limiter=self._threads)
+            rows: list[Replied] = await to_thread.run_sync(
+                self._pool.answer, lines, limiter=self._threads
+            )
+            return rows
         except TooBusyError:
             message = "as many requests wait as may"
             raise RefusedRequestError(refusal_response(429, message, "ask again later")) from None
