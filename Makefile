@@ -89,8 +89,13 @@ format: $(DEV)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: lint
-	$(BIN)/python -m pytest -n 2 -m 'not full'
+# Types take a core for a minute and a half: they are checked beside the tests.
+test: $(DEV)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	@{ $(BIN)/mypy >$(VENV)/mypy.log 2>&1; echo $$? >$(VENV)/mypy.status; } & \
+	$(BIN)/python -m pytest -n 2 -m 'not full'; tests=$$?; wait; \
+	if test "$$(cat $(VENV)/mypy.status)" != 0; then cat $(VENV)/mypy.log; exit 1; fi; exit $$tests
 
 test-full: $(FULL) $(if $(PART),,lint)
 	$(BIN)/python .ci/full_tests.py $(if $(filter list,$(PART)),--list,$(PART))

@@ -15,7 +15,9 @@ from hypothesis import settings
 from lab.scorecard.suite import data_folder
 from silicast.core.errors import SilicastError
 
-settings.register_profile("repeatable", derandomize=True, print_blob=True, deadline=None)
+settings.register_profile(
+    "repeatable", derandomize=True, print_blob=True, deadline=None, max_examples=40
+)
 settings.register_profile("fresh", print_blob=True, deadline=None)
 settings.load_profile("fresh" if os.environ.get("SILICAST_FRESH_CASES") else "repeatable")
 

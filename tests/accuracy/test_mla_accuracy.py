@@ -55,6 +55,8 @@ def test_intervals_cover(scored: list[Scored]) -> None:
         assert 0.85 <= float(inside.mean()) <= 0.99, part.metric
 
 
+EVERY = 4
+"""Rows of a table of which one is compared with its bound: all of them take a minute."""
 NARROW_PRODUCTS = ("blackwell-rtx", "trtllm", "fp8")
 """TensorRT-LLM multiplies 8-bit caches as they are on sm_120 too (rows are up to 1.47 times as
 quick as products in 16 bits allow); the catalog says so of Hopper and Blackwell alone, and latent
@@ -64,7 +66,8 @@ attention was estimated under that."""
 def test_no_measured_row_beats_its_bound(data: Path) -> None:
     """A bound that a measurement beats is none; a hundredth for clocks of a campaign."""
     rows = beaten = narrow = 0
-    for part in mla_rows(data, PREFILL, DECODE, *BLOCKS):
+    for table in mla_rows(data, PREFILL, DECODE, *BLOCKS):
+        part = table.take(np.arange(0, len(table), EVERY))
         variant = part.batch.variant
         bound = part.model.times(part.batch, part.hardware).bound_s
         quicker = int(np.count_nonzero(bound > 1.01 * part.seconds))
@@ -73,7 +76,7 @@ def test_no_measured_row_beats_its_bound(data: Path) -> None:
         else:
             beaten += quicker
         rows += len(part)
-    assert rows > 100_000
+    assert rows > 100_000 / EVERY
     assert beaten == 0
     assert narrow > 0, "the bound of NARROW_PRODUCTS holds now: leave it out no longer"
 

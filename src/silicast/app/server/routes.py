@@ -167,9 +167,10 @@ class PredictionServer:
 
     async def _answers(self, lines: Sequence[Line]) -> list[Replied]:
         try:
-            replied: list[Replied] = await to_thread.run_sync(
+            rows: list[Replied] = await to_thread.run_sync(
                 self._pool.answer, lines, limiter=self._threads
             )
+            return rows
         except TooBusyError:
             message = "as many requests wait as may"
             raise RefusedRequestError(refusal_response(429, message, "ask again later")) from None
@@ -177,7 +178,6 @@ class PredictionServer:
             message = f"took longer than {self._settings.seconds:g} s, and was ended"
             hint = "ask for fewer requests, devices or plans"
             raise RefusedRequestError(refusal_response(408, message, hint)) from None
-        return replied
 
 
 def build_server(settings: ServerSettings) -> Starlette:
