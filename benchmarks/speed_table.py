@@ -156,7 +156,10 @@ def rows() -> dict[str, tuple[Timed, float, str]]:
              "--input-len", "1024", "--output-len", "128")  # fmt: skip
     return {
         "first answer from the shell": (lambda: row.shell(*first), 1.0, "s"),
-        **{f"kernel from Python: {name}": (partial(row.kernel, name), 1e6, "us") for name in KERNELS},
+        **{
+            f"kernel from Python: {name}": (partial(row.kernel, name), 1e6, "us")
+            for name in KERNELS
+        },
         "static batch, new deployment": (row.new_batch, 1e3, "ms"),
         "static batch, known deployment": (row.known_batch, 1e3, "ms"),
         "row of a batch file, 1 deployment": (lambda: row.file(1), 1e3, "ms"),
