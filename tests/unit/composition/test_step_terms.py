@@ -156,7 +156,7 @@ def test_a_domain_larger_than_a_node_joins_its_devices() -> None:
 def test_power_state_counts_matrix_work_and_memory_traffic() -> None:
     model = StepModel.from_deployment(deployment())
     times = model.steps(BatchStates.prefill([8192]).then(decode(*[500] * 4)))
-    prefill, step = (model.work(times, row) for row in (0, 1))
+    prefill, step = (model.work(times, np.array([row])) for row in (0, 1))
     assert prefill.core_j > 3 * prefill.memory_j
     assert step.core_j < step.memory_j
     assert prefill.dynamic_j == 0.0
