@@ -228,13 +228,16 @@ MODELS_NOT_ASKABLE = {
     "silicon-sample": "the closed form of a few clients; suite serving asks as a user does",
 }
 
+SLOW = ("serving-disaggregated",)
+"""A quarter of a minute for five of its rows."""
+
 
 @pytest.mark.parametrize(
     "suite",
     [
         pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=MODELS_NOT_ASKABLE[name]))
         if name in MODELS_NOT_ASKABLE
-        else name
+        else pytest.param(name, marks=pytest.mark.full if name in SLOW else ())
         for name in MODELS
     ],
 )

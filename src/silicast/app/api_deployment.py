@@ -42,7 +42,7 @@ class CompiledDeployment:
         :func:`silicast.infer`, a part of it within one percent; most are within a tenth of a
         percent (``benchmarks/speed_table.py``). Intervals are those of a batch of about the same
         size. The first batch of a size takes longer than by :func:`silicast.infer`, further ones
-        near it less than a millisecond.
+        near it about a millisecond.
 
         Args:
             batch: sequences of ``input_len`` tokens each, 1 unless stated; or ``input_lens``,
