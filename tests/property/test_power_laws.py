@@ -144,13 +144,8 @@ def test_every_kernel_of_a_step_is_slowed_by_the_law_of_kernels(board: str) -> N
     held = model.at_clock(boosted, states, hz, np.zeros(1, dtype=np.int64))
     device = model.machine.boosted_device
     share = hz / device.clocks.boost_hz
-<<<<<<< HEAD
     work = model.work(boosted, np.zeros(1, dtype=np.int64))
     joules = float(work.core_j[0] + work.memory_j[0])
-=======
-    work = model.work(boosted, np.array([0]))
-    joules = work.core_j + work.memory_j
->>>>>>> h/speed
     assert share < 1.0 or joules / float(boosted.total_s[0]) < BOARDS[board].power_cap_w  # type: ignore[operator]
     checked = 0
     for call in boosted.nodes.calls:

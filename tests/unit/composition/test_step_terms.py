@@ -156,21 +156,12 @@ def test_a_domain_larger_than_a_node_joins_its_devices() -> None:
 def test_power_state_counts_matrix_work_and_memory_traffic() -> None:
     model = StepModel.from_deployment(deployment())
     times = model.steps(BatchStates.prefill([8192]).then(decode(*[500] * 4)))
-<<<<<<< HEAD
     work = model.work(times, np.arange(2))
     assert work.core_j[0] > 3 * work.memory_j[0]
     assert work.core_j[1] < work.memory_j[1]
     assert work.dynamic_j[0] == 0.0
     watts = (work.core_j[0] + work.memory_j[0]) / work.seconds[0]
     assert work.seconds[0] == times.total_s[0]
-=======
-    prefill, step = (model.work(times, np.array([row])) for row in (0, 1))
-    assert prefill.core_j > 3 * prefill.memory_j
-    assert step.core_j < step.memory_j
-    assert prefill.dynamic_j == 0.0
-    watts = (prefill.core_j + prefill.memory_j) / prefill.seconds
-    assert prefill.seconds == times.total_s[0]
->>>>>>> h/speed
     assert 300.0 < watts < 1000.0
 
 

@@ -26,13 +26,8 @@ WIDE_BLOCK = 256
 """The same of sizes from :data:`WIDE_FROM` on, of which a simulation meets more of a block."""
 WIDE_FROM = 1024
 ALONE_FROM = 1 << 14
-<<<<<<< HEAD
-"""Sizes from which each is evaluated by itself: no engine's step has so many new tokens, and
-prompts of static batches that are prefilled at once hardly meet a neighbour."""
-=======
 """Sizes from which each is evaluated by itself: an engine's steps rarely have so many new tokens,
 and prompts of static batches that are prefilled at once hardly meet a neighbour."""
->>>>>>> h/speed
 LENGTHS = 1 << 15
 """Lengths of one sequence that are remembered at most."""
 Flags = NDArray[np.bool_]
