@@ -114,6 +114,10 @@ def answer_report(scenario: Mapping[str, Any], answer: Answer) -> RenderableType
         from silicast.report.tasks.fits import fits_parts
 
         parts += fits_parts(scenario, answer)
+    elif "recommendation" in answer["why"]:
+        from silicast.report.tasks.recommendation import recommendation_report
+
+        return recommendation_report(answer)
     else:
         parts += [metrics_table(shown_metrics(answer)), Text("")]
     parts += [Text(line) for line in notes(answer)]
