@@ -106,6 +106,31 @@ def test_fields_that_change_nothing_are_named() -> None:
     assert "not used by task kernel: engine" in result.warnings
 
 
+def test_a_kernel_of_early_releases_takes_the_steps_of_k_one_after_the_other() -> None:
+    """aiconfigurator, vLLM 0.19 on H100: 27.6, 29.8 and 30.4 us at k = 7,168, 52.1 at 16,384."""
+
+    def us(n: int, k: int) -> float:
+        product = {"op": "gemm", "m": 1, "n": n, "k": k, "dtype": "fp8_block", "library": "vllm"}
+        kernel = {**product, "variant": "CutlassFp8BlockScaledMMKernel", "includes_quantize": True}
+        return answered(kernel=kernel).metrics["latency_us"].estimate
+
+    measured = {(256, 7168): 27.6, (1536, 7168): 29.8, (4096, 7168): 30.4, (256, 16384): 52.1}
+    for (n, k), value in measured.items():
+        assert us(n, k) == pytest.approx(value, rel=0.15), (n, k)
+
+
+def test_deepseek_on_sixteen_boards_under_a_release_of_2025() -> None:
+    """tenstorrent/tt-inference-server#356: TPOT 31.2 ms, one client, vLLM 0.9.1 on 2 x 8 H100."""
+    workload = {"requests": 2, "input_len": 128, "output_len": 64,
+                "arrival": {"kind": "closed", "concurrency": 1}}  # fmt: skip
+    tree = {"task": "serving", "model": "DeepSeek-R1", "device": "h100", "parallel": {"tp": 16},
+            "engine": {"name": "vllm", "version": "0.9.1"}, "workload": workload,
+            "cluster": {"gpus": 16, "gpus_per_node": 8}}  # fmt: skip
+    tpot = run(decode(tree)).metrics["tpot_mean_ms"]
+    assert tpot.p05 < 31.2 < tpot.p95
+    assert 0.75 * 31.2 < tpot.estimate < 1.25 * 31.2
+
+
 def test_a_cluster_counts_for_kernels_that_leave_the_node_alone() -> None:
     unused = "not used by task kernel: cluster"
     cluster = {"gpus": 32, "gpus_per_node": 8, "inter_node": "efa-400g"}
