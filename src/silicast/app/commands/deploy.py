@@ -28,7 +28,7 @@ def deploy(
     Args:
         scenario: a TOML or JSON file of task serving.
         output: the folder to write into.
-        target: shell, compose, kubernetes, kserve, llm-d, dynamo; several with commas; left out,
+        target: shell, compose, kubernetes, kserve; several with commas; left out,
             shell.
         checkpoint: repository or path of the weights; left out, the name of the model.
     """

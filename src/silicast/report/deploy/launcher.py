@@ -31,8 +31,7 @@ class Launcher(Strict, frozen=True):
 
     ``checked``: ``known`` was read from the package itself. ``flags``: what we state -> flag;
     ``switches``: set where experts are spread, or where there are groups of attention.
-    ``tp_counts_groups``: the tensor degree is of all groups together. ``dynamo``: module of its
-    worker in Dynamo, ``llm_d``: what the chart of llm-d calls it.
+    ``tp_counts_groups``: the tensor degree is of all groups together.
     """
 
     engine: str
@@ -49,9 +48,6 @@ class Launcher(Strict, frozen=True):
     kv_dtypes: dict[str, str] = {}
     recipes: dict[str, tuple[str, ...]] = {}
     benchmark: BenchmarkCommand | None = None
-    dynamo: str = ""
-    dynamo_model: str = ""
-    llm_d: str = ""
     experts_over_all_ranks: bool = False
     tp_counts_groups: bool = False
 

@@ -26,7 +26,7 @@ class KserveTarget(DeployTarget):
 
     def files(self, plan: LaunchPlan) -> Mapping[str, str]:
         one_node(plan, "an InferenceService")
-        pool = together_only(plan, "an InferenceService", "llm-d or dynamo")
+        pool = together_only(plan, "an InferenceService", "kubernetes")
         container = container_of(plan, pool, "kserve-container")
         service = {
             "apiVersion": "serving.kserve.io/v1beta1",
