@@ -82,6 +82,7 @@ def workload(draw: Draw, task: str) -> dict[str, Any]:
             "kernel": {"op": "gemm", "m": size(draw), "n": 4096, "k": 4096},
             "measured_us": draw.choice((900.0, [9e4, 91e3], [1e6] * 9)),
         },
+        "fits": lambda: {"context": 4096, "users": draw.choice((1, 4)), "most": 2},
         "tune": lambda: {"kernel": "moe", "tokens": [draw.choice((1, 64, 4096))]},
         "workflow": lambda: {"stages": {"a": {"work": "fixed"}, "b": {"after": ["a"]}}},
     }  # fmt: skip
@@ -90,7 +91,7 @@ def workload(draw: Draw, task: str) -> dict[str, Any]:
 
 TASKS = (
     *("kernel",) * 6, *("inference",) * 2, *("collective",) * 2, "graph", "serving", "training",
-    "capacity", "plan", "workflow", "diagnose", "tune",
+    "capacity", "plan", "workflow", "diagnose", "tune", "fits",
 )  # fmt: skip
 
 

@@ -42,7 +42,8 @@ OTHER_TENSOR = [  # dense TFLOPS or TOPS of other vendors' datasheets
     ("MI355X", "fp8", 5033), ("MI355X", "mxfp4", 10066), ("MI455X", "bf16", 5000),
     ("MI455X", "mxfp4", 20000), ("RX 7900 XTX", "fp16", 122.9), ("Radeon PRO W7900", "fp16", 122.6),
     ("R9700", "fp16", 191), ("R9700", "fp8", 383), ("Radeon 8060S", "fp16", 59.4),
-    ("Arc A770", "fp16", 137.6),
+    ("RX 7900 XT", "fp16", 103), ("RX 9070 XT", "fp16", 195), ("RX 9070", "fp16", 145),
+    ("RX 9060 XT", "fp16", 103), ("Arc A770", "fp16", 137.6),
     ("Arc Pro B60", "bf16", 98.3), ("Arc Pro B60", "int8", 196.6), ("Max 1100", "bf16", 355),
     ("Rubin", "bf16", 4000), ("Rubin", "fp8", 17500), ("Rubin", "nvfp4", 35000),
     ("TPU v3", "bf16", 123), ("TPU v4", "bf16", 275), ("TPU v5e", "bf16", 197),
@@ -59,7 +60,8 @@ OTHER_VECTOR = [
     ("MI100", 23.1), ("MI210", 22.6), ("MI300X", 163.4), ("MI355X", 157.3),
     ("RX 7900 XTX", 61.4), ("Radeon PRO W7900", 61.3), ("MI25", 12.3), ("Vega FE", 13.1),
     ("Xeon Phi 7250", 6.09), ("Arc A770", 17.2), ("Arc Pro B60", 12.3), ("Max 1100", 22.2),
-    ("M1", 2.6), ("M2 Max", 13.49), ("M2 Ultra", 27.2), ("M4 Max", 18.4),
+    ("RX 7800 XT", 37.3), ("RX 7700 XT", 35.2), ("RX 7600", 21.75), ("Radeon PRO W7700", 28.3),
+    ("M2 Pro", 6.8), ("M3 Ultra", 28.4), ("M1", 2.6), ("M2 Max", 13.49), ("M2 Ultra", 27.2), ("M4 Max", 18.4),
     ("Jetson AGX Orin 64GB", 5.3), ("EPYC 9654", 9.5), ("Grace CPU", 7.4),
 ]  # fmt: skip
 OTHER_DRAM_GB_PER_S = [

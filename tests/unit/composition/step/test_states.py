@@ -68,3 +68,12 @@ def test_pieces_hold_every_pair_of_a_chunk_once(
     for i, (length, past) in enumerate(sequences):
         expected = sum(p % chunk + 1 for p in range(past, past + length))
         assert pairs[offsets[i] : offsets[i + 1]].sum() == expected
+
+
+def test_chunks_hold_every_token_once_and_see_all_before_it() -> None:
+    lengths = [700, 300, 24, 1]
+    states = BatchStates.chunked(lengths, 512)
+    assert states.tokens.tolist() == [512, 512, 1]
+    assert states.prefill_q.tolist() == [512, 188, 300, 24, 1]
+    assert states.prefill_kv.tolist() == [512, 700, 300, 24, 1]
+    assert BatchStates.chunked([512], 512).tokens.tolist() == [512]
