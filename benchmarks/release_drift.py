@@ -5,9 +5,10 @@
 Of the measured tables of matrix products and of decode attention (`aiconfigurator/gemm.parquet`,
 `generation_attention.parquet`): each device and engine with two releases is a cell. 200 kernels of
 the older one are calibrated by, as a user would; kernels of the newer one that both measured, but
-not those 200, are then tested row by row, 150 at most. Whether a cell moved is told by all kernels
-that both measured: the median of newer over older time. False alarms: each cell's older rows that
-were not fitted, 100 times in another order and another half.
+not those 200, are then tested row by row, 150 at most, against predictions of the older release:
+the catalog tells some releases apart, and a change that is predicted is no drift. Whether a cell
+moved is told by all kernels that both measured: the median of newer over older time. False alarms:
+each cell's older rows that were not fitted, 100 times in another order and another half.
 
 Also counts the configurations of `training/megatron_bridge_release_drift.csv` whose published
 throughput moved by more than a tenth between two releases. Writes
@@ -127,7 +128,7 @@ def score_cell(key: tuple[str, str, str], releases: dict[str, list[Row]]) -> Row
             calibrate([folder / "old.csv"], device, skip_bad=True).calibration, calibration
         )
         again = [row for row in releases[new] if row["sizes"] in known][:TESTED]
-        write_table(folder / "new.csv", op, backend, new, again)
+        write_table(folder / "new.csv", op, backend, old, again)
         cell = tested_cell(
             (op, device, backend, new),
             ratios_of(device, folder / "new.csv", calibration),

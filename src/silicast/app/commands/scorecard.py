@@ -23,6 +23,7 @@ scorecard = App(
 )
 
 Submissions = Annotated[list[Path], Parameter(negative="")]
+BOARD = Path("scorecard.html")
 Boards = dict[str, list["SetScore"]]
 
 
@@ -106,7 +107,7 @@ def board_page(
     *submissions: Path,
     cases: Path,
     truth: Path,
-    output: Annotated[Path, Parameter(alias="-o")],
+    output: Annotated[Path, Parameter(alias="-o")] = BOARD,
     commitment: str = "",
 ) -> int:
     """Write the boards as one page.
