@@ -58,6 +58,11 @@ class CaseCost:
         task = value.group(1).decode() if value else ""
         return self._seconds.get(task, PIECE_S / 4)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether any case has been seen."""
+        return bool(self._seconds)
+
     def learn(self, result: Replies) -> None:
         """Takes note of what cases took."""
         for task, spent in result.spent.items():
@@ -141,6 +146,8 @@ class Workers:
 
     def _piece_s(self) -> float:
         """How long the next piece may take: several processes end at about the same time."""
+        if not self._cost.is_known:  # these cases may take long
+            return PIECE_S
         if self._count == 1:
             return LONG_PIECE_S
         waiting_s = sum(map(self._cost.estimate, self._lines.waiting))

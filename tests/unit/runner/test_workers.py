@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import io
+import json
 
 import pytest
 
+from silicast.runner import workers
 from silicast.runner.lines import CaseLines
 from silicast.runner.workers import LONG_PIECE_S, PIECE_S, PIECES_LEFT, Workers
+
+KERNEL = {"op": "rmsnorm", "tokens": 64, "hidden": 4096, "dtype": "bf16"}
+CASE = {"task": "kernel", "device": "h100", "workload": KERNEL}
 
 
 @pytest.mark.parametrize(
     ("processes", "cases", "seconds"),
     [
         (1, 100, LONG_PIECE_S),  # nobody else waits for a share
-        (2, 100, 100 * PIECE_S / 4 / (2 * PIECES_LEFT)),
+        (2, 100, 96 * PIECE_S / 4 / (2 * PIECES_LEFT)),
         (2, 1000, LONG_PIECE_S),
         (2, 8, PIECE_S),
     ],
 )
 def test_a_piece_is_as_long_as_leaves_several_for_each_process(
-    processes: int, cases: int, seconds: float
+    processes: int, cases: int, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = CaseLines(io.BytesIO(b"{}\n" * cases))
+    monkeypatch.setattr(workers.CaseCost, "estimate", lambda *_: PIECE_S / 4)
+    monkeypatch.setattr(workers, "ALONE_S", 1e9)  # other processes are not started
+    lines = CaseLines(io.BytesIO(json.dumps(CASE).encode() + b"\n" + b"{}\n" * (cases - 1)))
     pieces = Workers(lines, None, [], processes).pieces()
-    piece, rows = next(pieces)
-    assert len(piece) == len(rows) == int(seconds / (PIECE_S / 4))
+    first, _ = next(pieces)
+    assert len(first) == 4  # nothing is known of these cases
+    second, rows = next(pieces)
+    assert len(second) == len(rows) == int(seconds / (PIECE_S / 4))
     pieces.close()  # type: ignore[attr-defined]
