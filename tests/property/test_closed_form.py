@@ -38,7 +38,7 @@ def design(rng: np.random.Generator) -> Architecture:
             name, keeps=keeps, block_words=int(rng.integers(1, 5)), ports=ports if yes() else (),
             cluster=int(rng.integers(1, 3)), exposes_fills=yes(), read_pj=float(rng.random()),
             fill_pj=float(rng.random()), update_pj=float(rng.random()),
-            leak_pj_per_cycle=float(rng.random()) if yes() else None,
+            leak_pj_per_cycle=float(rng.random()) if yes() else None, buffers=1.0 + yes(),
         )  # fmt: skip
 
     def fan(name: str, mesh: tuple[int, ...]) -> FanOut:
@@ -140,7 +140,8 @@ def exact(
     words = traffic.reads + traffic.fills + traffic.updates
     return np.stack(
         [
-            cost.cycles, np.ceil(traffic.steps / arch.compute.per_cycle), cost.energy_pj,
+            cost.cycles, np.ceil(traffic.steps / arch.compute.per_cycle),
+            cost.march_cycles, cost.loading_cycles, cost.exposed_cycles, cost.energy_pj,
             *cost.port_cycles.values(), *words.sum(axis=1), *words[0],
         ]
     )  # fmt: skip
