@@ -126,7 +126,7 @@ WHOLE = [
     ("s.jsonl", json.dumps(s.SGLANG)), ("n.txt", s.NCCL), ("c.csv", s.NCU_RAW),
     ("d.csv", s.NCU_DETAILS), ("e.csv", s.NSYS_TRACE), ("f.csv", s.NSYS_SUM),
     ("l.json", json.dumps(s.guidellm({"type_": "concurrent", "streams": 8}))),
-    ("k.csv", "op,m,n,k,latency_us\ngemm,8,8,8,5\n"),
+    ("k.csv", "op,m,n,k,latency_us\ngemm,8,8,8,5\n"), ("m.md", s.LLAMA_BENCH),
 ]  # fmt: skip
 
 

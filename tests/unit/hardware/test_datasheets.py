@@ -61,7 +61,8 @@ OTHER_VECTOR = [
     ("RX 7900 XTX", 61.4), ("Radeon PRO W7900", 61.3), ("MI25", 12.3), ("Vega FE", 13.1),
     ("Xeon Phi 7250", 6.09), ("Arc A770", 17.2), ("Arc Pro B60", 12.3), ("Max 1100", 22.2),
     ("RX 7800 XT", 37.3), ("RX 7700 XT", 35.2), ("RX 7600", 21.75), ("Radeon PRO W7700", 28.3),
-    ("M2 Pro", 6.8), ("M3 Ultra", 28.4), ("M1", 2.6), ("M2 Max", 13.49), ("M2 Ultra", 27.2), ("M4 Max", 18.4),
+    ("M2 Pro", 6.8), ("M3 Ultra", 28.4), ("M1", 2.6), ("M2 Max", 13.49), ("M2 Ultra", 27.2),
+    ("M4 Max", 18.4),
     ("Jetson AGX Orin 64GB", 5.3), ("EPYC 9654", 9.5), ("Grace CPU", 7.4),
 ]  # fmt: skip
 OTHER_DRAM_GB_PER_S = [

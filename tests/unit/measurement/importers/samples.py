@@ -411,3 +411,15 @@ Average time-per-output-token [TPOT] (ms):        8.7400
 [Latency] P50    : 1190.0000
 [Latency] P90    : 1300.0000
 """
+
+LLAMA_BENCH = """\
+ggml_cuda_init: found 1 CUDA devices:
+  Device 0: NVIDIA GeForce RTX 4090, compute capability 8.9, VMM: yes
+| model                  |     size |  params | backend | ngl | n_ubatch | fa |          test |            t/s |
+| ---------------------- | -------: | ------: | ------- | --: | -------: | -: | ------------: | -------------: |
+| llama 8B Q4_K - Medium | 4.58 GiB |  8.03 B | CUDA    |  99 |      512 |  1 |         pp512 |  10240.00 ± 10 |
+| llama 8B Q4_K - Medium | 4.58 GiB |  8.03 B | CUDA    |  99 |      512 |  1 | tg128 @ d4096 |   125.00 ± 0.2 |
+| llama 8B Q4_K - Medium | 4.58 GiB |  8.03 B | CUDA    |  20 |      512 |  1 |         tg128 |    38.10 ± 0.2 |
+
+build: 54a241f50 (6239)
+"""  # noqa: E501

@@ -15,18 +15,8 @@ from silicast.measurement.importers.files import import_files
 from silicast.measurement.records.records import RunRow, UnreadRow
 from silicast.scenario.decode import decode
 from silicast.scenario.run import run
+from tests.unit.measurement.importers.samples import LLAMA_BENCH as TABLE
 
-TABLE = """\
-ggml_cuda_init: found 1 CUDA devices:
-  Device 0: NVIDIA GeForce RTX 4090, compute capability 8.9, VMM: yes
-| model                  |     size |  params | backend | ngl | n_ubatch | fa |          test |            t/s |
-| ---------------------- | -------: | ------: | ------- | --: | -------: | -: | ------------: | -------------: |
-| llama 8B Q4_K - Medium | 4.58 GiB |  8.03 B | CUDA    |  99 |      512 |  1 |         pp512 |  10240.00 ± 10 |
-| llama 8B Q4_K - Medium | 4.58 GiB |  8.03 B | CUDA    |  99 |      512 |  1 | tg128 @ d4096 |   125.00 ± 0.2 |
-| llama 8B Q4_K - Medium | 4.58 GiB |  8.03 B | CUDA    |  20 |      512 |  1 |         tg128 |    38.10 ± 0.2 |
-
-build: 54a241f50 (6239)
-"""  # noqa: E501
 SHARED = {
     "build_commit": "54a241f50",
     "build_number": 6239,
