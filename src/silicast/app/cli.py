@@ -33,8 +33,8 @@ HELP = (
 
 PREDICT = (
     "infer", "serve", "train", "capacity", "recommend", "deploy", "fits", "collective", "graph",
-    "compare", "explain", "diff", "sensitivity", "kernel", "run", "batch", "sweep", "results",
-    "reproduce", "examples", "server", "mcp", "page",
+    "compare", "explain", "diff", "whatif", "sensitivity", "kernel", "run", "batch", "sweep",
+    "results", "reproduce", "examples", "server", "mcp", "page",
 )  # fmt: skip
 CATALOG = (
     "devices", "models", "engines", "trace", "validate", "measure", "import", "calibrate",

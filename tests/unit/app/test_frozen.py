@@ -104,6 +104,7 @@ FROZEN = {
         "--device --output -o --skip-bad --keep-flagged --holdout --seed --show --advise --top "
         "--budget"
     ),
+    "whatif": "--device --traced --format --json",
     "nas": "--device --samples --budget --accuracy --evaluations --top --seed --json",
     "server": "--host --port --processes --waiting --seconds --points",
     "mcp": "",

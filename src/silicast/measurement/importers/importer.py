@@ -72,6 +72,8 @@ class FileReading:
             the rest is in rejected rows. Both 0 where a file holds no times that add up (runs
             under load).
         notes: what a reader must know.
+        idle_us: gaps between kernels from the first to the last, None where the file has no times
+            of day.
     """
 
     session: Session
@@ -79,6 +81,7 @@ class FileReading:
     total_us: float = 0.0
     understood_us: float = 0.0
     notes: tuple[str, ...] = ()
+    idle_us: float | None = None
 
     @property
     def rejected(self) -> tuple[UnreadRow, ...]:

@@ -7,6 +7,7 @@ time is its own and that of the operators in it that are no kernels themselves.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, final
 
 import msgspec
@@ -141,7 +142,8 @@ class Kineto(Importer):
             notes=() if result.on_device else (_ON_A_CPU,),
         )
         launches = result.kernels() if result.on_device else result.operators_alone()
-        return reading_of(launches, session, options, source, exclusive=False, more=host_rows)
+        reading = reading_of(launches, session, options, source, exclusive=False, more=host_rows)
+        return replace(reading, idle_us=result.idle_us())
 
 
 @final
@@ -225,6 +227,19 @@ class _Events:
             table = self.operators.tables[index]
             kernel = None if table is None else {**table, "library": "torch"}
             yield Launch(span.call.name, max(took, 0.0), index + 1, kernel, reason=reason)
+
+    def idle_us(self) -> float | None:
+        """Time from the first kernel to the last in which none ran, us; None without kernels."""
+        spans = sorted(
+            (self._number(event, "ts"), self._number(event, "dur")) for event in self.on_device
+        )
+        if not spans:
+            return None
+        idle, busy_until = 0.0, spans[0][0]
+        for start, took in spans:
+            idle += max(start - busy_until, 0.0)
+            busy_until = max(busy_until, start + took)
+        return idle
 
     def runtime_calls(self) -> Iterable[RuntimeCall]:
         """Calls of the CUDA runtime and driver."""

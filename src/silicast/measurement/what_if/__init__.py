@@ -1,0 +1,1 @@
+"""What a traced run would take on another device."""

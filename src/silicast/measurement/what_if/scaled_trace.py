@@ -1,0 +1,234 @@
+"""A trace of one device as a prediction of another: measured kernels times our ratio of both.
+
+A kernel that took ``m`` is predicted to take ``m x t / s``, where ``s`` and ``t`` are predictions
+of it on the traced device and on the other: what both have wrong in the same way cancels (tier
+``scaled``). Kernels that cannot be predicted take the ratio of all others, between the least and
+the largest of them. Gaps in which no kernel ran stay as the host made them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from silicast.core.errors import SilicastError
+from silicast.core.prediction import Quantity
+from silicast.hardware.catalog import find_device
+from silicast.measurement.importers.files import import_files
+from silicast.measurement.importers.importer import FileReading
+from silicast.measurement.records.records import CollectiveRow, KernelRow
+from silicast.scenario.answer import Refusal
+from silicast.scenario.run import reply_to
+
+SAME_SUM = 0.5
+"""Medians times launches may differ by so much from the sum; beyond, launches were not counted."""
+UNKNOWN_REASON = "could not be identified in the trace"
+
+
+@final
+@dataclass(frozen=True)
+class ScaledOp:
+    """Kernels of one op in a trace, on the device that was traced and on the other.
+
+    Attributes:
+        op: of a scenario's kernel or collective; launches: how often it ran.
+        measured_us, scaled_us: of all launches together, in us.
+    """
+
+    op: str
+    launches: int
+    measured_us: float
+    scaled_us: Quantity
+
+
+@final
+@dataclass(frozen=True)
+class UnscaledKernel:
+    """A kernel without a ratio of its own.
+
+    Attributes:
+        name: in the trace; measured_us: of all its launches; reason: why it has none.
+    """
+
+    name: str
+    measured_us: float
+    reason: str
+
+
+@final
+@dataclass(frozen=True)
+class ScaledTrace:
+    """A traced run on another device.
+
+    Attributes:
+        traced, device: catalog names.
+        ops: longest first; unscaled: likewise.
+        measured_us, scaled_us: of all kernels.
+        idle_us: gaps between kernels, None where the file has no times of day.
+    """
+
+    traced: str
+    device: str
+    ops: tuple[ScaledOp, ...]
+    unscaled: tuple[UnscaledKernel, ...]
+    measured_us: float
+    scaled_us: Quantity
+    idle_us: float | None
+
+    @property
+    def unscaled_share(self) -> float:
+        """Of the measured kernel time, what has no ratio of its own."""
+        return math.fsum(each.measured_us for each in self.unscaled) / self.measured_us
+
+    @property
+    def wall_us(self) -> tuple[float, Quantity] | None:
+        """First kernel to last, measured and predicted."""
+        if self.idle_us is None:
+            return None
+        idle, kernels = self.idle_us, self.scaled_us
+        wall = Quantity(*(idle + each for each in (kernels.estimate, kernels.p05, kernels.p95)))
+        return idle + self.measured_us, wall
+
+
+def scaled_trace(path: Path, device: str, traced: str = "", name: str = "") -> ScaledTrace:
+    """What the run in a trace would take on ``device``.
+
+    Args:
+        path: a timeline of the PyTorch profiler or of Nsight Systems.
+        device: catalog name, or path to a device file.
+        traced: the device of the trace, where the file does not name it.
+        name: of the importer; "" = the one that recognises the file.
+
+    Raises:
+        SilicastError: the file cannot be read, holds no kernels or no single launches, does not
+            name its device, or no kernel of it can be predicted on both.
+    """
+    (imported,) = import_files([path], name=name, device=traced)
+    reading = imported.reading
+    source = reading.session.device or reading.session.device_reported
+    if not source:
+        hint = "name the device that was traced: --traced v100"
+        raise SilicastError("does not name its device", file=str(path), field="device", hint=hint)
+    target = device if device.endswith(".toml") else find_device(device).name
+    rows = [row for row in reading.records if isinstance(row, KernelRow | CollectiveRow)]
+    factor = _sum_factor(reading, rows, path)
+    ops, unscaled = _scaled(rows, factor, source, target)
+    if not ops:
+        reason = f": {unscaled[0].name[:60]}: {unscaled[0].reason}" if unscaled else ""
+        raise SilicastError(
+            f"no kernel of it can be predicted on {source} and on {target}{reason}",
+            file=str(path),
+            field="kernels",
+            hint="record shapes: torch.profiler.profile(record_shapes=True)",
+        )
+    unscaled += [
+        UnscaledKernel(row.name, row.total_us, row.reason or UNKNOWN_REASON)
+        for row in reading.rejected
+    ]
+    unknown_us = math.fsum(each.measured_us for each in unscaled)
+    kernels_us = math.fsum(op.measured_us for op in ops)
+    return ScaledTrace(
+        traced=source,
+        device=target,
+        ops=tuple(sorted(ops, key=lambda op: (-op.measured_us, op.op))),
+        unscaled=tuple(sorted(unscaled, key=lambda each: (-each.measured_us, each.name))),
+        measured_us=kernels_us + unknown_us,
+        scaled_us=_with_unknown(ops, kernels_us, unknown_us),
+        idle_us=reading.idle_us,
+    )
+
+
+def _sum_factor(
+    reading: FileReading, rows: Sequence[KernelRow | CollectiveRow], path: Path
+) -> float:
+    """What medians times launches lack to the sum of all launches.
+
+    Raises:
+        SilicastError: the rows are means of launches that are not counted.
+    """
+    counted = math.fsum(row.latency_us * _launches(row) for row in rows)
+    if counted <= 0.0:
+        return 1.0
+    factor = reading.understood_us / counted
+    if not 1.0 - SAME_SUM <= factor <= 1.0 / (1.0 - SAME_SUM):
+        raise SilicastError(
+            "holds means of launches, not the launches of one run",
+            file=str(path),
+            field="kernels",
+            hint="give a timeline: torch.profiler's trace.json, or nsys export --type sqlite",
+        )
+    return factor
+
+
+def _launches(row: KernelRow | CollectiveRow) -> int:
+    return row.spread.repeats if row.spread else 1
+
+
+def _scaled(
+    rows: Sequence[KernelRow | CollectiveRow], factor: float, source: str, target: str
+) -> tuple[list[ScaledOp], list[UnscaledKernel]]:
+    """Ops with the sums of their kernels, and kernels that one of the devices has no answer for."""
+    sums: dict[str, list[tuple[int, float, Quantity]]] = {}
+    unscaled = []
+    for row in rows:
+        measured = row.latency_us * _launches(row) * factor
+        workload = row.kernel if isinstance(row, KernelRow) else row.collective
+        op = str(workload["op"])
+        before, after = (_latency(row, device) for device in (source, target))
+        if isinstance(before, str) or isinstance(after, str):
+            reason = next(each for each in (before, after) if isinstance(each, str))
+            label = row.name if isinstance(row, KernelRow) and row.name else op
+            unscaled.append(UnscaledKernel(label, measured, reason))
+            continue
+        scale = measured / before.estimate
+        scaled = Quantity(*(scale * each for each in (after.estimate, after.p05, after.p95)))
+        sums.setdefault(op, []).append((_launches(row), measured, scaled))
+    ops = [
+        ScaledOp(
+            op,
+            sum(count for count, _, _ in parts),
+            math.fsum(measured for _, measured, _ in parts),
+            _total([scaled for _, _, scaled in parts]),
+        )
+        for op, parts in sums.items()
+    ]
+    return ops, unscaled
+
+
+def _latency(row: KernelRow | CollectiveRow, device: str) -> Quantity | str:
+    """A kernel's predicted time on a device, us, or why there is none."""
+    tree: dict[str, Any] = {"format": 1, "device": device}
+    if isinstance(row, KernelRow):
+        tree |= {"task": "kernel", "workload": {"kernel": dict(row.kernel)}}
+    else:
+        tree |= {"task": "collective", "workload": dict(row.collective)}
+    reply = reply_to(tree)
+    if isinstance(reply, Refusal):
+        return f"{device}: {reply.error.message}"[:300]
+    latency = reply.metrics["latency_us"]
+    return Quantity(latency.estimate, latency.p05, latency.p95)
+
+
+def _total(parts: Sequence[Quantity]) -> Quantity:
+    """Sums; what is wrong of one kernel is wrong of the others."""
+    return Quantity(
+        math.fsum(each.estimate for each in parts),
+        math.fsum(each.p05 for each in parts),
+        math.fsum(each.p95 for each in parts),
+    )
+
+
+def _with_unknown(ops: Sequence[ScaledOp], known_us: float, unknown_us: float) -> Quantity:
+    """The sum of ops, and of kernels without a ratio: that of all ops, between the extremes."""
+    total = _total([op.scaled_us for op in ops])
+    ratios = [op.scaled_us.estimate / op.measured_us for op in ops]
+    middle = total.estimate / known_us
+    least, most = min(ratios), max(ratios)
+    return Quantity(
+        total.estimate + unknown_us * middle,
+        total.p05 + unknown_us * min(least, middle),
+        total.p95 + unknown_us * max(most, middle),
+    )

@@ -1,0 +1,84 @@
+"""A traced run on another device, as a table for people and as plain values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from silicast.core.prediction import Quantity
+from silicast.measurement.what_if.scaled_trace import ScaledTrace
+from silicast.report.drawing.numbers import duration, percent
+from silicast.report.drawing.tables import listing
+
+MOST_NAMED = 5
+
+
+def what_if_table(result: ScaledTrace) -> RenderableType:
+    """Ops with their measured and predicted times, the sum, and what has no ratio of its own."""
+    columns = {
+        "op": "left", "launches": "right", result.traced: "right", result.device: "right",
+        "90 %": "right", "ratio": "right",
+    }  # fmt: skip
+    rows = [[op.op, f"{op.launches:,}", *_times(op.measured_us, op.scaled_us)] for op in result.ops]
+    if result.unscaled:
+        unknown_us = sum(each.measured_us for each in result.unscaled)
+        rows.append(["others", "", duration(unknown_us * 1e-6), "", "", ""])
+    rows.append(["all kernels", "", *_times(result.measured_us, result.scaled_us)])
+    if result.wall_us is not None:
+        rows.append(["with gaps", "", *_times(*result.wall_us)])
+    lines = [
+        f"others: {percent(each.measured_us / result.measured_us)} {each.name[:48]}: {each.reason}"
+        for each in result.unscaled[:MOST_NAMED]
+    ]
+    if result.unscaled:
+        share = percent(result.unscaled_share)
+        lines.append(f"{share} of the kernel time takes the ratio of all other kernels")
+    if result.idle_us is not None:
+        lines.append("gaps between kernels are the host's: they stay as they were measured")
+    lines.append(
+        "scaled tier: measured kernels times the ratio of our predictions for both devices"
+    )
+    return Group(listing(columns, rows), Text(""), *(Text(line) for line in lines))
+
+
+def _times(measured_us: float, scaled_us: Quantity) -> list[str]:
+    low, high = duration(scaled_us.p05 * 1e-6), duration(scaled_us.p95 * 1e-6)
+    return [
+        duration(measured_us * 1e-6),
+        duration(scaled_us.estimate * 1e-6),
+        f"{low} - {high}",
+        f"{scaled_us.estimate / measured_us:.2f}",
+    ]
+
+
+def what_if_values(result: ScaledTrace) -> dict[str, Any]:
+    """Plain values; times in us."""
+    wall = result.wall_us
+    return {
+        "traced": result.traced,
+        "device": result.device,
+        "tier": "scaled",
+        "measured_us": result.measured_us,
+        "kernels_us": _interval(result.scaled_us),
+        "idle_us": result.idle_us,
+        "measured_wall_us": None if wall is None else wall[0],
+        "wall_us": None if wall is None else _interval(wall[1]),
+        "unscaled_share": result.unscaled_share,
+        "ops": [
+            {
+                "op": op.op, "launches": op.launches, "measured_us": op.measured_us,
+                "scaled_us": _interval(op.scaled_us),
+            }
+            for op in result.ops
+        ],
+        "unscaled": [
+            {"name": each.name, "measured_us": each.measured_us, "reason": each.reason}
+            for each in result.unscaled
+        ],
+    }  # fmt: skip
+
+
+def _interval(value: Quantity) -> dict[str, float]:
+    return {"estimate": value.estimate, "p05": value.p05, "p95": value.p95}
