@@ -84,7 +84,7 @@ def test_columns_are_checked(tmp_path: Path) -> None:
     path = tmp_path / "bad.csv"
     for head, remarks in (
         ("device,price_per_hour", "has no column currency"),
-        ("device,price_per_hour,currency,colour", "unknown column 'colour'"),
+        ("device,price_per_hour,currency,colour", "unknown column: colour"),
         ("", "has no column device"),
     ):
         path.write_text(head + "\nh100,1\n", encoding="utf-8")
