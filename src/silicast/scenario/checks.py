@@ -114,19 +114,31 @@ def _precisions(raw: RawScenario, pools: Mapping[str, PoolTable]) -> None:
 def _precision(table: PrecisionTable | None, field: str) -> None:
     if table is None:
         return
-    from silicast.scenario.reading.dtype_names import dtype_name
-    from silicast.workload.models.weight_mix import is_mix
-
+    values = {name: getattr(table, name) for name in ("recipe", "weights", "activations")}
     stated = {
-        name: dtype_name(value, f"{field}.{name}")
-        for name in ("recipe", "weights", "activations", "kv_cache")
-        if (value := getattr(table, name)) is not None and not is_mix(value)
+        name: format_name
+        for name, value in (*values.items(), ("kv_cache", table.kv_cache))
+        if (format_name := _format_name(value, f"{field}.{name}")) is not None
     }
-    stated.pop("kv_cache", None)
     try:
         require_agreeing(*map(stated.get, ("recipe", "weights", "activations")))
     except SilicastError as error:
         raise error.at(field) from None
+
+
+def _format_name(value: str | None, field: str) -> str | None:
+    """The format that a field names; None where it names none, or a publisher's mixture."""
+    from silicast.scenario.reading.dtype_names import dtype_name
+    from silicast.workload.models.weight_mix import is_mix
+
+    if value is None:
+        return None
+    try:
+        return dtype_name(value, field)
+    except SilicastError:
+        if is_mix(value):
+            return None
+        raise
 
 
 def _training_plan(raw: RawScenario, workload: TrainingWorkload) -> None:

@@ -291,9 +291,10 @@ def test_two_runs_are_too_few(tmp_path: Path) -> None:
 
 
 def test_what_nothing_predicts_yet_is_said(tmp_path: Path) -> None:
-    stages = {"stages": {"first": {"work": "fixed", "duration_ms": 5.0}}}
-    workflow = RunRow("s", {"task": "workflow", "workload": stages}, {"e2e_ms": 9.0})
-    result = calibrate(written(tmp_path / "m.jsonl", session(), *kernels(), workflow))
+    work = {"batch": 1, "input_len": 64, "output_len": 2}
+    tree = {"task": "inference", "model": "Llama-3.1-8B", "parallel": {"cp": 2}, "workload": work}
+    later = RunRow("s", tree, {"total_ms": 9.0})
+    result = calibrate(written(tmp_path / "m.jsonl", session(), *kernels(), later))
     assert any("1 time of runs not used" in line and "not yet" in line for line in result.notes)
 
 

@@ -184,7 +184,7 @@ def test_contradictions_are_named(tmp_path: Path) -> None:
         ("x.csv", "", "no rows"),
         ("x.csv", "a,b\n1,2,3\n", "more cells"),
         ("x.csv", "op;m;n\ngemm;1;2\n", "not separated by commas"),
-        ("x.csv", "op,m,M\ngemm,1,2\n", "column 'm' twice"),
+        ("x.csv", "op,m,M\ngemm,1,2\n", "'m' twice"),
         ("x.jsonl", "{\n", "no JSON"),
         ("x.jsonl", "[1]\n", "is no JSON object"),
         ("x.jsonl", '{"a": 1}\n[1]\n', "row 2: expected an object"),
