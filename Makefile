@@ -89,12 +89,13 @@ format: $(DEV)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# Types take a core for a minute and a half: they are checked beside the tests.
+# Types take a core for a minute and a half: they are checked beside the tests. Tests of a file share
+# what they read: one worker runs them.
 test: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	@{ $(BIN)/mypy >$(VENV)/mypy.log 2>&1; echo $$? >$(VENV)/mypy.status; } & \
-	$(BIN)/python -m pytest -n 2 -m 'not full'; tests=$$?; wait; \
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not full'; tests=$$?; wait; \
 	if test "$$(cat $(VENV)/mypy.status)" != 0; then cat $(VENV)/mypy.log; exit 1; fi; exit $$tests
 
 test-full: $(FULL) $(if $(PART),,lint)

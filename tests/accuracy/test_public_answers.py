@@ -228,8 +228,8 @@ MODELS_NOT_ASKABLE = {
     "silicon-sample": "the closed form of a few clients; suite serving asks as a user does",
 }
 
-SLOW = ("serving-disaggregated",)
-"""A quarter of a minute for five of its rows."""
+SLOW = ("serving", "serving-disaggregated", "mlenergy")
+"""Suites that simulate: seconds for each of their rows."""
 
 
 @pytest.mark.parametrize(

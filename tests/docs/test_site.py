@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.architecture.source_tree import ROOT
 
 
+@pytest.mark.full
 def test_site_builds(tmp_path: Path) -> None:
     done = subprocess.run(
         [
