@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from socket import create_server
 from typing import Any
 
 import msgspec
@@ -18,6 +20,7 @@ pytest.importorskip("httpx2", reason="needs what starlette's client is made with
 from starlette.testclient import TestClient
 
 import silicast
+from silicast.app.cli import main
 from silicast.app.server.guard import Guard
 from silicast.app.server.routes import build_server
 from silicast.app.server.settings import ServerSettings
@@ -135,6 +138,25 @@ for each in tries:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["unsupported"] * 7
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    "flags", [{"port": 99999}, {"port": -1}, {"waiting": -1}, {"seconds": math.nan}]
+)
+def test_limits_that_make_no_sense_are_refused_by_their_flag(flags: dict[str, Any]) -> None:
+    with pytest.raises(SilicastError) as refused:
+        ServerSettings(**flags)
+    assert refused.value.field == f"--{next(iter(flags))}"
+
+
+def test_a_port_of_another_program_is_an_error_of_the_flag(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("uvicorn", reason="needs the extra `server`")
+    with create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["server", "--port", str(port)]) == 2
+    assert f"--port: cannot listen on 127.0.0.1, port {port}" in capsys.readouterr().err
 
 
 def test_elsewhere_a_token_is_required() -> None:
