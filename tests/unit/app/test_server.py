@@ -25,7 +25,7 @@ from silicast.app.server.guard import Guard
 from silicast.app.server.routes import build_server
 from silicast.app.server.settings import ServerSettings
 from silicast.app.server.setups import PageSetup
-from silicast.app.server.static_page import static_page
+from silicast.app.server.static_page import page_entries, static_page
 from silicast.core.errors import SilicastError
 from silicast.scenario.reading.inline_only import refuse_paths
 
@@ -208,7 +208,9 @@ def test_a_page_in_a_file_holds_its_answers(monkeypatch: pytest.MonkeyPatch) -> 
         PageSetup("Llama-3.1-8B", "h100", input_len=64, output_len=8),
         PageSetup("</script><img src=x>", "h100"),
     ]
-    page = static_page(setups, told.append).decode()
+    entries = page_entries(setups, told.append)
+    assert [entry.refused is not None for entry in entries] == [False, True]
+    page = static_page(entries).decode()
     assert told == [1, 2, 3, 4]
     assert "<img" not in page
     held = page.partition('id="held">')[2].partition("</script>")[0]
@@ -217,3 +219,12 @@ def test_a_page_in_a_file_holds_its_answers(monkeypatch: pytest.MonkeyPatch) -> 
     assert good["answers"][0]["why"]["parts"]
     assert [answer["ok"] for answer in bad["answers"]] == [False, False]
     assert 'src="page.js"' not in page
+
+
+def test_a_page_without_an_answer_is_no_success(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("silicast.app.server.setups.REQUESTS", {1: 4})
+    page = tmp_path / "page.html"
+    assert main(["page", "--model", "Lama-9", "--device", "h100", "-o", str(page)]) == 3
+    assert "Lama-9 on h100 is not answered: model: " in capsys.readouterr().err
