@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 
 from silicast.core.errors import SilicastError
+from silicast.core.plain_data import shown
 
 FLAG = "--slo"
 EXAMPLE = "for example ttft_p99=1s,tpot_p99=50ms"
 QUANTILE = "quantile"
 
 
-def slo_of(text: str) -> dict[str, float]:
+def slo_of(text: object) -> dict[str, float]:
     """The fields of a scenario's ``slo`` table.
 
     Args:
@@ -29,6 +30,8 @@ def slo_of(text: str) -> dict[str, float]:
     """
     from silicast.scenario.reading.durations import milliseconds
 
+    if not isinstance(text, str):  # Python's callers may give anything
+        raise _wrong(f"expected a text, found {shown(text)}")
     slo: dict[str, float] = {}
     names = _statistics()
     for word in filter(None, (each.strip() for each in text.split(","))):

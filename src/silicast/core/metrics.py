@@ -217,12 +217,13 @@ def metric_of(name: str) -> Metric | None:
 
 
 def metric_named(word: str) -> Metric | None:
-    """The metric that people mean by a word: its name, with or without its unit; None = none.
+    """The metric that people mean by a word: its name, with or without its unit and the stage or
+    pool that it is of; None = none.
 
     >>> metric_named("TTFT-p99").name, metric_named("mfu").name, metric_named("fast")
     ('ttft_p99_ms', 'mfu', None)
     """
-    name = word.strip().lower().replace("-", "_").replace(" ", "_")
+    name = word.rpartition(".")[2].strip().lower().replace("-", "_").replace(" ", "_")
     endings = ("", *(unit for unit, _ in _UNITS))
     return next((METRICS[name + end] for end in endings if name + end in METRICS), None)
 

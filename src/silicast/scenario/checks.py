@@ -352,7 +352,13 @@ def _workflow(w: WorkflowWorkload, field: str) -> None:
     for name, stage in w.stages.items():
         at = f"{field}.stages.{name}"
         for other in stage.after:
-            if other not in w.stages or other == name:
+            if other == name:
+                raise SilicastError(
+                    "the stage waits for itself",
+                    field=f"{at}.after",
+                    hint="a loop is written with repeat or loop",
+                )
+            if other not in w.stages:
                 raise unknown_name(
                     f"no other stage {shown(other)}", f"{at}.after", near(other, w.stages)
                 )

@@ -116,6 +116,8 @@ def drift_of(
     Raises:
         SilicastError: unreadable; a row without a time or a device; or no row has a prediction.
     """
+    if not paths:
+        raise SilicastError("no file to test", field="MEASURED", hint="see silicast drift --help")
     cases, unread = cases_of(read_dataset(paths), device)
     rows = [row for row in (*scored(cases, calibrations), *unread) if row.case.host is None]
     cells: dict[tuple[str, str, str, str], list[Scored]] = {}

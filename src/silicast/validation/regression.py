@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from silicast.scenario.reading.limits import MAX_BATCH_BYTES
 from silicast.scenario.run import reply_to
 
 LINES = (".jsonl", ".ndjson")
+GONE = "is in the baseline and in none of the scenarios"
 ANEW = "`silicast batch SCENARIOS -o BASELINE` writes it"
 
 
@@ -57,8 +59,11 @@ def check_cases(files: Sequence[Path], baseline: Path, max_regress: float) -> li
         baseline: answers, as ``silicast batch`` writes them.
         max_regress: share by which a metric may become worse.
 
+    Returns:
+        A check for each case, then one for each answered case of the baseline that no file has.
+
     Raises:
-        SilicastError: a file cannot be read, or two cases or answers have one id.
+        SilicastError: a file cannot be read, two cases or answers have one id, or there is no case.
     """
     before = _by_id(baseline, _answers_in(baseline))
     checks, seen = list[CaseCheck](), set[Identity]()
@@ -68,7 +73,12 @@ def check_cases(files: Sequence[Path], baseline: Path, max_regress: float) -> li
                 raise SilicastError(f"the id {reply.id!r} stands twice", file=str(file), field="id")
             seen.add(reply.id)
             checks.append(checked_case(reply, before.get(reply.id), max_regress))
-    return checks
+    if not checks:
+        raise SilicastError(
+            "no scenario to check", field="SCENARIOS", hint="give the files that the baseline is of"
+        )
+    gone = [each for each in before.values() if each.ok and each.id not in seen]
+    return [*checks, *(CaseCheck(each.id, "", 0.0, GONE) for each in gone)]
 
 
 def checked_case(after: Reply, before: Reply | None, max_regress: float) -> CaseCheck:
@@ -90,7 +100,8 @@ def checked_case(after: Reply, before: Reply | None, max_regress: float) -> Case
     if regress <= max_regress:
         return CaseCheck(after.id, worst, regress, "")
     old, new = before.metrics[worst].estimate, after.metrics[worst].estimate
-    failure = f"{worst} is {100.0 * regress:.1f} % worse: {old:.5g} before, {new:.5g} now"
+    share = f"{100.0 * regress:.1f} % " if math.isfinite(regress) else ""
+    failure = f"{worst} is {share}worse: {old:.5g} before, {new:.5g} now"
     return CaseCheck(after.id, worst, regress, failure)
 
 
@@ -104,8 +115,20 @@ def _changes(before: Answer, after: Answer) -> Iterator[tuple[str, float]]:
             sign = -1
         if metric is not None and metric.kind == "size":
             sign = 1
-        if sign and old.estimate > 0.0 and new > 0.0:
-            yield name, (new / old.estimate if sign > 0 else old.estimate / new) - 1.0
+        if sign:
+            less, more = (old.estimate, new) if sign > 0 else (new, old.estimate)
+            yield name, _growth(less, more)
+
+
+def _growth(less: float, more: float) -> float:
+    """By what share one is more than another; of nothing, any growth is beyond every share.
+
+    >>> _growth(2.0, 3.0), _growth(0.0, 0.0), _growth(0.0, 1.0)
+    (0.5, 0.0, inf)
+    """
+    if less > 0.0:
+        return more / less - 1.0
+    return math.inf if more > less else 0.0
 
 
 def _replies(file: Path) -> Iterator[Reply]:

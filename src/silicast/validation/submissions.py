@@ -22,6 +22,7 @@ from silicast.scenario.answer import Belief
 MOST_BYTES = 256 << 20
 PAGE = "docs/how-to/enter-the-scorecard.md"
 LINES = (".jsonl", ".ndjson")
+COLUMNS = "id, metric, estimate, and p05 and p95 together"
 LISTED = 5
 Key = tuple[str, str]
 """Id of a case, and a metric of its answer."""
@@ -145,6 +146,12 @@ def _answers(path: Path) -> Iterator[tuple[int, str, Mapping[str, Belief]]]:
 def _cells(path: Path) -> Iterator[tuple[int, str, Mapping[str, Belief]]]:
     """Rows of a table: id, metric, estimate, p05 and p95; without these two, the estimate alone."""
     for number, row in enumerate(open_table(path).records(), 1):
+        wanted = ("id", "metric", "estimate", *(("p05", "p95") if {"p05", "p95"} & {*row} else ()))
+        for name in wanted:
+            if name not in row:
+                raise SilicastError(
+                    "no such column", file=str(path), field=name, hint=f"the columns are {COLUMNS}"
+                )
         table = _Cells(row, number, path)
         estimate = table.number("estimate")
         low = table.number("p05") if "p05" in row else estimate

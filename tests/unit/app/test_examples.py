@@ -33,4 +33,14 @@ def test_a_metric_is_explained_by_its_name(word: str, capsys: pytest.CaptureFixt
     shown = " ".join(capsys.readouterr().out.split())
     assert shown.startswith("ttft_p99_ms (ms): from sending a request")
     assert "99 % of the requests" in shown
-    assert main(["explain", "nothing_like_it"]) != 0
+    assert main(["explain", f"chat.{word}"]) == 0
+
+
+@pytest.mark.parametrize(("word", "hint"), [("ttft", "did you mean ttft_"), ("zzz", "known: ")])
+def test_a_word_that_is_no_metric_gets_the_nearest(
+    word: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", word]) == 2
+    shown = capsys.readouterr().err
+    assert "neither a file nor a metric" in shown
+    assert hint in shown

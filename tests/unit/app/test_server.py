@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from socket import create_server
 from typing import Any
 
 import msgspec
@@ -18,11 +20,12 @@ pytest.importorskip("httpx2", reason="needs what starlette's client is made with
 from starlette.testclient import TestClient
 
 import silicast
+from silicast.app.cli import main
 from silicast.app.server.guard import Guard
 from silicast.app.server.routes import build_server
 from silicast.app.server.settings import ServerSettings
 from silicast.app.server.setups import PageSetup
-from silicast.app.server.static_page import static_page
+from silicast.app.server.static_page import page_entries, static_page
 from silicast.core.errors import SilicastError
 from silicast.scenario.reading.inline_only import refuse_paths
 
@@ -137,6 +140,25 @@ for each in tries:
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize(
+    "flags", [{"port": 99999}, {"port": -1}, {"waiting": -1}, {"seconds": math.nan}]
+)
+def test_limits_that_make_no_sense_are_refused_by_their_flag(flags: dict[str, Any]) -> None:
+    with pytest.raises(SilicastError) as refused:
+        ServerSettings(**flags)
+    assert refused.value.field == f"--{next(iter(flags))}"
+
+
+def test_a_port_of_another_program_is_an_error_of_the_flag(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("uvicorn", reason="needs the extra `server`")
+    with create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["server", "--port", str(port)]) == 2
+    assert f"--port: cannot listen on 127.0.0.1, port {port}" in capsys.readouterr().err
+
+
 def test_elsewhere_a_token_is_required() -> None:
     with pytest.raises(SilicastError, match="there is no token"):
         ServerSettings(host="0.0.0.0")
@@ -186,7 +208,9 @@ def test_a_page_in_a_file_holds_its_answers(monkeypatch: pytest.MonkeyPatch) -> 
         PageSetup("Llama-3.1-8B", "h100", input_len=64, output_len=8),
         PageSetup("</script><img src=x>", "h100"),
     ]
-    page = static_page(setups, told.append).decode()
+    entries = page_entries(setups, told.append)
+    assert [entry.refused is not None for entry in entries] == [False, True]
+    page = static_page(entries).decode()
     assert told == [1, 2, 3, 4]
     assert "<img" not in page
     held = page.partition('id="held">')[2].partition("</script>")[0]
@@ -195,3 +219,12 @@ def test_a_page_in_a_file_holds_its_answers(monkeypatch: pytest.MonkeyPatch) -> 
     assert good["answers"][0]["why"]["parts"]
     assert [answer["ok"] for answer in bad["answers"]] == [False, False]
     assert 'src="page.js"' not in page
+
+
+def test_a_page_without_an_answer_is_no_success(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("silicast.app.server.setups.REQUESTS", {1: 4})
+    page = tmp_path / "page.html"
+    assert main(["page", "--model", "Lama-9", "--device", "h100", "-o", str(page)]) == 3
+    assert "Lama-9 on h100 is not answered: model: " in capsys.readouterr().err

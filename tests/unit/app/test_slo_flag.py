@@ -60,3 +60,10 @@ def test_what_is_no_objective_is_said_so(text: str, said: str) -> None:
 def test_units_may_be_written_with_a_space_or_a_mu() -> None:
     """As people write them."""
     assert milliseconds("50 µs", "--slo") == milliseconds("50us", "--slo") == 0.05
+
+
+@pytest.mark.parametrize("slo", [{"ttft_p99_ms": 1000}, ["ttft_p99=1s"], 5])
+def test_what_is_no_text_is_refused_from_python_too(slo: object) -> None:
+    with pytest.raises(SilicastError, match="expected a text") as refused:
+        slo_of(slo)
+    assert refused.value.field == "--slo"

@@ -102,6 +102,31 @@ def test_check_fails_on_a_regression_and_writes_junit(tmp_path: Path) -> None:
     assert main(["check", str(cases), "--baseline", str(tmp_path / "none.jsonl")]) == 2
 
 
+def test_check_misses_cases_that_the_scenarios_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases, base = tmp_path / "c.jsonl", tmp_path / "b.jsonl"
+    cases.write_text(CASE % ("a", 512) + CASE % ("b", 4096))
+    assert main(["batch", str(cases), "-o", str(base)]) == 0
+    cases.write_text(CASE % ("a", 512))
+    assert main(["check", str(cases), "--baseline", str(base)]) == 3
+    assert "b: is in the baseline and in none of the scenarios" in capsys.readouterr().out
+    cases.write_text("\n")
+    assert main(["check", str(cases), "--baseline", str(base)]) == 2
+    assert main(["check", "--baseline", str(base)]) == 2
+
+
+def test_what_grew_from_nothing_is_worse() -> None:
+    grown = checked_case(_answer(wait_mean_ms=1.0), _answer(wait_mean_ms=0.0), 0.03)
+    assert grown.failure == "wait_mean_ms is worse: 0 before, 1 now"
+    assert not checked_case(_answer(wait_mean_ms=0.0), _answer(wait_mean_ms=0.0), 0.03).failure
+
+
+def test_drift_needs_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["drift"]) == 2
+    assert "MEASURED" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", ["", "3 per cent", "0", "100%", "nan", "-1%"])
 def test_shares_are_between_0_and_1(text: str) -> None:
     with pytest.raises(SilicastError, match="expected a share"):

@@ -61,6 +61,19 @@ def test_what_is_wrong_is_named(rows: str, message: str, tmp_path: Path) -> None
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "column"),
+    [
+        ("id,metrik,estimate\na,latency_us,2\n", "metric"),
+        ("id,metric,estimate,p05\na,latency_us,2,1\n", "p95"),
+    ],
+)
+def test_a_column_that_is_missing_is_named(text: str, column: str, tmp_path: Path) -> None:
+    with pytest.raises(SilicastError) as caught:
+        read_submission(_written(tmp_path, text), IDS)
+    assert caught.value.field == column
+
+
 def test_a_submission_needs_a_card(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text("id,metric,estimate\n")

@@ -14,10 +14,15 @@ def known_names(text: str, kind: str, most: int) -> dict[str, Any]:
 
     Args:
         kind: device, model, engine, or any; most: names of each kind.
+
+    Raises:
+        SilicastError: there is no such kind.
     """
     kinds = _indexes()
     if kind != "any" and kind not in kinds:
-        return {"message": f"no kind {kind[:40]!r}: {', '.join(kinds)} or any"}
+        raise SilicastError(
+            f"no kind {kind[:40]!r}", field="kind", hint=f"{', '.join(kinds)} or any"
+        )
     table: dict[str, Any] = {}
     for name, index in kinds.items():
         if kind in ("any", name):

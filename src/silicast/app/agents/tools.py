@@ -170,7 +170,10 @@ def resolve_names(text: str, kind: str = "any") -> dict[str, Any]:
 
     if len(text) > 200:
         return stated(refusal(SilicastError("is too long", field="text")))
-    return {"status": "answered", **known_names(text, kind, MOST_NAMES)}
+    try:
+        return {"status": "answered", **known_names(text, kind, MOST_NAMES)}
+    except SilicastError as error:
+        return stated(refusal(error))
 
 
 TOOLS = (predict, compare, capacity, train_plan, explain, resolve_names)

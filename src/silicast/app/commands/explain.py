@@ -13,7 +13,7 @@ from silicast.app.console import show
 from silicast.app.flags import BatchFlags, Calibrations, Degrees, Json, inference_scenario
 from silicast.app.predict import Tree, predicted, print_reply, read_scenario, with_calibrations
 from silicast.app.trace_file import TraceFile, write_trace
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
 
 
 @described()
@@ -68,11 +68,14 @@ def explain(
 
 def _explained(word: str) -> bool:
     """Shows what a metric means, if a word names one."""
-    from silicast.core.metrics import meaning, metric_named
+    from silicast.core.metrics import METRICS, meaning, metric_named
+    from silicast.core.naming import near
 
     metric = metric_named(word)
     if metric is not None:
         show(meaning(metric))
+    elif word.replace("-", "_").isidentifier():
+        raise unknown_name(f"neither a file nor a metric: {word:.80}", "", near(word, METRICS))
     return metric is not None
 
 

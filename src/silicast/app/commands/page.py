@@ -43,7 +43,7 @@ def page(
         output_len: tokens generated for each request.
     """
     from silicast.app.server.setups import REQUESTS, PageSetup
-    from silicast.app.server.static_page import static_page
+    from silicast.app.server.static_page import page_entries, static_page
     from silicast.core.decode import decode
     from silicast.core.files import write_atomically
 
@@ -69,7 +69,11 @@ def page(
     ]
     count = sum(len(REQUESTS) + 1 for _ in setups)
     with progress("predicting", count) as advance:
-        content = static_page(setups, advance)
-    write_atomically(output, content)
+        entries = page_entries(setups, advance)
+    write_atomically(output, static_page(entries))
     warn(f"{output}: the page")
-    return status.ANSWERED
+    refused = [(entry.setup, entry.refused) for entry in entries if entry.refused]
+    for setup, reply in refused:
+        error = reply.error.as_error()
+        warn(f"{setup.model} on {setup.device} is not answered: {error}")
+    return status.NOT_ANSWERED if refused else status.ANSWERED

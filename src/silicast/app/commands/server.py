@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from errno import EADDRINUSE
+from socket import AF_INET, AF_INET6, create_server, socket
 
 from silicast.app import status
 from silicast.app.console import warn
-from silicast.core.errors import unsupported
+from silicast.core.errors import SilicastError, unsupported
 
 
 def server(
@@ -52,16 +55,34 @@ def server(
         raise unsupported(
             f"needs {error.name}, which is not installed", hint="pip install 'silicast[server]'"
         ) from None
-    warn(f"http://{host}:{port} (end it with Ctrl-C)")
-    uvicorn.run(
-        build_server(settings),
-        host=host,
-        port=port,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=5,
-        limit_concurrency=256,
-        h11_max_incomplete_event_size=1 << 14,
-    )
+    with _listening(host, port) as listener:
+        warn(f"http://{host}:{listener.getsockname()[1]} (end it with Ctrl-C)")
+        config = uvicorn.Config(
+            build_server(settings),
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=5,
+            limit_concurrency=256,
+            h11_max_incomplete_event_size=1 << 14,
+        )
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[listener])
     return status.ANSWERED
+
+
+def _listening(host: str, port: int) -> socket:
+    """A socket that is bound to an address.
+
+    Raises:
+        SilicastError: there is no such address here, or another program has the port.
+    """
+    try:
+        return create_server((host, port), family=AF_INET6 if ":" in host else AF_INET)
+    except OSError as error:
+        raise SilicastError(
+            f"cannot listen on {host}, port {port}: {error.strerror}",
+            kind="io",
+            field="--port" if error.errno == EADDRINUSE else "--host",
+            hint="another port, or an address of this machine",
+        ) from None

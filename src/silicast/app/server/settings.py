@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -10,6 +11,8 @@ from silicast.core.errors import SilicastError
 
 TOKEN = "SILICAST_TOKEN"  # noqa: S105 - the name of a variable of the environment
 FEWEST_LETTERS = 16
+MOST_PORT = 65_535
+MOST_WAITING = 1_000_000
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]", "::1", "testserver")
 
 
@@ -65,5 +68,13 @@ class ServerSettings:
                 hint=f"use {FEWEST_LETTERS} and more, as of `openssl rand -hex 16`",
             )
         for name in ("processes", "seconds", "body_bytes", "points"):
-            if getattr(self, name) <= 0:
-                raise SilicastError("expected more than 0", field=f"--{name.replace('_', '-')}")
+            if not 0 < getattr(self, name) < math.inf:
+                raise SilicastError(
+                    f"expected a finite number above 0, found {getattr(self, name)}",
+                    field=f"--{name.replace('_', '-')}",
+                )
+        for name, most in (("port", MOST_PORT), ("waiting", MOST_WAITING)):
+            if not 0 <= getattr(self, name) <= most:
+                raise SilicastError(
+                    f"expected 0 to {most:,}, found {getattr(self, name)}", field=f"--{name}"
+                )

@@ -132,9 +132,11 @@ class _Simulated:
         domains: list[Domain] = []
         beliefs: dict[str, Belief] = {}
         alone = len(self.built.graph.stages) == 1
+        overloaded = self._overloaded()
         for pool in self.built.pools:
             if isinstance(pool, GeneratingPool):
                 reply = pool.prepared.answer(simulated=pool.simulated)
+                overloaded += [] if overloaded else self._beyond_most(pool, reply.why)
                 prefix = "" if alone else f"{pool.name}."
                 beliefs |= {f"{prefix}{name}": value for name, value in reply.metrics.items()}
                 bound |= {f"{prefix}{name}": value for name, value in reply.bound.items()}
@@ -152,7 +154,7 @@ class _Simulated:
             bound={},
             tier=weakest_tier(tiers),
             domain=worst_domain([*domains, self._domain()]),
-            warnings=list(dict.fromkeys([*self._overloaded(), *self._learns(), *warnings])),
+            warnings=list(dict.fromkeys([*overloaded, *self._learns(), *warnings])),
             why=self._why(whys),
         )
         reply.metrics.update(beliefs)
@@ -195,6 +197,24 @@ class _Simulated:
             for name, load in self._loads().items()
             if load.grows
         ]
+
+    def _beyond_most(self, pool: GeneratingPool, why: Mapping[str, Any]) -> list[str]:
+        """A remark on an engine that gets more than it can ever answer: its batches grow before its
+        latencies do, so that those of a short run do not tell.
+        """
+        arrivals, most = self.built.arrival_ns, why.get("knee", {}).get("most_per_s", math.inf)
+        span_s = float(arrivals.max() - arrivals.min()) * NANO
+        if self.built.concurrency or not span_s:
+            return []
+        items_per_s = (len(arrivals) - 1) / span_s
+        offered = items_per_s * len(pool.jobs) / len(arrivals)
+        if offered <= most:
+            return []
+        remark = (
+            f"{pool.name} is unstable: {offered:.3g} requests a second come and at most {most:.3g} "
+            "are answered; latencies grow as long as items come, and are those of so many items"
+        )
+        return [remark]
 
     def _metrics_of(
         self, times: WorkflowTimes, stations: Mapping[str, Station]

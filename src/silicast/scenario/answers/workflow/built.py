@@ -137,7 +137,8 @@ class _Builder:
             for number, name in enumerate(self._names)
             if isinstance(each := self._works[name], EngineRequests) and each.answers
         )
-        warnings = [*self._warnings, *(text for pool in pools for text in pool.warnings)]
+        of_pools = [text for pool in pools for text in pool.warnings]
+        warnings = [*self._warnings, *self._idle(), *of_pools]
         return BuiltWorkflow(
             self._graph,
             tuple(self._works[name] for name in self._names),
@@ -210,6 +211,15 @@ class _Builder:
                 self._tables[stage] = StageTable(
                     after=[one], work="transfer", batch=self._tables[one].batch
                 )
+
+    def _idle(self) -> list[str]:
+        """A remark on each stated pool that no stage runs on."""
+        used = {table.pool for table in self._tables.values()}
+        return [
+            f"pools.{name}: no stage runs on it, and no energy or cost counts it"
+            for name in self._scenario.raw.pools or ()
+            if name not in used
+        ]
 
     def _home(self, name: str) -> str:
         """What a stage runs on; a stage on no pool is a place of its own."""

@@ -95,6 +95,28 @@ def test_a_pool_that_cannot_keep_up_is_called_unstable() -> None:
     assert "slow is unstable" in reply.warnings[0]
 
 
+@pytest.mark.parametrize(("rate", "unstable"), [(4.0, False), (400.0, True)])
+def test_an_engine_with_more_than_it_can_answer_is_unstable_after_few_items(
+    rate: float, unstable: bool
+) -> None:
+    stages = {
+        "ask": {"pool": "chat", "work": "generate", "input_len": 600, "output_len": 8},
+        "tool": {"after": ["ask"], "duration_ms": 1},
+    }
+    arrival = {"kind": "constant", "rate_per_s": rate}
+    reply = workflow(stages, {"chat": POOL, "spare": POOL}, requests=40, arrival=arrival)
+    assert isinstance(reply, Answer)
+    assert ("chat is unstable" in reply.warnings[0]) == unstable
+    assert any("pools.spare: no stage runs on it" in text for text in reply.warnings)
+    assert not any("pools.chat: no stage" in text for text in reply.warnings)
+
+
+def test_a_stage_that_waits_for_itself_is_told_so() -> None:
+    reply = workflow({"a": {"duration_ms": 1, "after": ["a"]}})
+    assert isinstance(reply, Refusal)
+    assert (reply.error.field, "itself" in reply.error.message) == ("workload.stages.a.after", True)
+
+
 @pytest.mark.parametrize(
     ("stages", "field"),
     [
