@@ -372,3 +372,22 @@ def test_output_that_cannot_be_written(redirection: str, status: int, said: str)
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (status, said)
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (INFER.replace("--batch 8", "--batch 2.7"), "--batch"),
+        ("serve --model Llama-3.1-8B --device l4 --rate 1 --requests 10.5", "--requests"),
+        ("recommend --model Llama-3.1-8B --device l4 --gpus 2.5 --slo tpot=1s", "--gpus"),
+    ],
+)
+def test_a_fraction_is_no_count(command: str, option: str, capsys: Capture) -> None:
+    status, out, err = run(command, capsys)
+    assert (status, out) == (2, "")
+    assert option in err
+    assert "int" in err
+
+
+def test_a_whole_number_may_be_written_with_a_point(capsys: Capture) -> None:
+    assert run(INFER.replace("--batch 8", "--batch 8.0"), capsys) == run(INFER, capsys)
