@@ -391,3 +391,12 @@ def test_a_fraction_is_no_count(command: str, option: str, capsys: Capture) -> N
 
 def test_a_whole_number_may_be_written_with_a_point(capsys: Capture) -> None:
     assert run(INFER.replace("--batch 8", "--batch 8.0"), capsys) == run(INFER, capsys)
+
+
+@pytest.mark.parametrize(
+    "command", ["calibrate --advise fbnet --top -1", "results store --top 0", "nas fbnet --top -2"]
+)
+def test_a_table_has_one_row_at_least(command: str, capsys: Capture) -> None:
+    status, out, err = run(command, capsys)
+    assert (status, out) == (2, "")
+    assert "--top" in err

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from silicast.app.arguments import described
 from silicast.app.console import warn
 from silicast.app.deploying import targets_of
-from silicast.app.flags import Calibrations, Json, Strict
+from silicast.app.flags import Calibrations, Count, Json, Strict
 from silicast.app.predict import predicted, print_reply, with_calibrations
 from silicast.app.price_flag import price_of, with_price_line
 from silicast.app.recommending import names_of, recommend_scenario
@@ -36,7 +36,7 @@ def recommend(
     seed: int = 0,
     price: str | None = None,
     price_where: str | None = None,
-    top: int = 8,
+    top: Count = 8,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
     target: str | None = None,
     checkpoint: str | None = None,
