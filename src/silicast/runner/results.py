@@ -86,6 +86,12 @@ class StoredRows:
     others: int
 
     @property
+    def fitting(self) -> StoredRows:
+        """Rows that do not need more memory than their device has."""
+        rows = [row for row in self.rows if not row.get("memory_excess_gb")]
+        return StoredRows(rows, self.fields, self.metrics, self.others)
+
+    @property
     def varying(self) -> tuple[str, ...]:
         """Fields that differ among the rows."""
         return tuple(

@@ -394,7 +394,8 @@ def test_a_whole_number_may_be_written_with_a_point(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["calibrate --advise fbnet --top -1", "results store --top 0", "nas fbnet --top -2"]
+    "command",
+    ["calibrate --advise fbnet --top -1", "results store --top 0", "nas fbnet --device x --top -2"],
 )
 def test_a_table_has_one_row_at_least(command: str, capsys: Capture) -> None:
     status, out, err = run(command, capsys)
