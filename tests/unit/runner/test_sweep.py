@@ -138,6 +138,15 @@ def test_rows_are_chosen_ordered_and_made_again(swept: Sweep, tmp_path: Path) ->
     assert sum(probability.values()) <= 1.0 + 1e-9  # of one metric, one row is the best
 
 
+def test_words_are_not_compared_with_numbers(swept: Sweep, tmp_path: Path) -> None:
+    """Without the check 5us keeps no row, which reads as if none were so quick."""
+    store = AnswerStore.begun(tmp_path / "store")
+    swept.run(store)
+    with pytest.raises(SilicastError) as error:
+        stored_rows(store).where([Condition.parse("latency_us<5us")])
+    assert "latency_us is a number, found '5us'" in str(error.value)
+
+
 UNFIT = """
 [scenario]
 task = "inference"
