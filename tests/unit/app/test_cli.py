@@ -401,3 +401,15 @@ def test_a_table_has_one_row_at_least(command: str, capsys: Capture) -> None:
     status, out, err = run(command, capsys)
     assert (status, out) == (2, "")
     assert "--top" in err
+
+
+def test_files_of_a_plan_that_misses_the_objective_say_so(tmp_path: Path, capsys: Capture) -> None:
+    command = (
+        "recommend --model Llama-3.2-1B --device h100 --gpus 1 --rate 20 --input-len 32 "
+        "--output-len 2 -o"
+    )
+    _, out, err = run(f"{command} {tmp_path / 'files'} --slo tpot_p99=1us", capsys)
+    assert "no plan keeps the objective; nearest is tp 1 x 1" in out
+    assert "which does not keep the objective" in err
+    _, _, err = run(f"{command} {tmp_path / 'others'} --slo tpot_p99=1s", capsys)
+    assert "does not keep" not in err

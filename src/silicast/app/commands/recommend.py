@@ -86,9 +86,12 @@ def recommend(
     reply = predicted(scenario)
     if output is not None and reply["ok"]:
         from silicast.report.deploy.written import write_deployment
+        from silicast.scenario.answers.plan.serving_plans import LEAST_CONFIDENCE
 
-        best = reply["why"]["recommendation"]["best"]["scenario"]
-        files, remarks = write_deployment(best, output, targets, checkpoint)
+        best = reply["why"]["recommendation"]["best"]
+        files, remarks = write_deployment(best["scenario"], output, targets, checkpoint)
+        if best["confidence"] < LEAST_CONFIDENCE:
+            remarks.append("the files start the nearest plan, which does not keep the objective")
         for line in (*map(str, files), *(f"warning: {remark}" for remark in remarks)):
             warn(line)
     money = price_of(price, price_where, device)

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from silicast.report.drawing.numbers import rounded
 from silicast.report.drawing.tables import listing
+from silicast.scenario.answers.plan.serving_plans import LEAST_CONFIDENCE
 
 SHOWN_WARNINGS = 6
 
@@ -62,7 +63,7 @@ def recommendation_lines(answer: Mapping[str, Any]) -> list[str]:
     sure = f"{_share(best['confidence'])} confidence"
     devices = "1 device" if best["gpus"] == 1 else f"{best['gpus']} devices"
     lines = [f"take {best['plan']}: {devices}, and it keeps the objective with {sure}"]
-    if best["confidence"] < 0.5:
+    if best["confidence"] < LEAST_CONFIDENCE:
         lines = [f"no plan keeps the objective; nearest is {best['plan']}: {devices}, {sure}"]
     for name, limit in search["limits_ms"].items():
         if name in metrics:
