@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
+from silicast.report.drawing.numbers import rounded
 from silicast.report.drawing.tables import figure, listing
 
 Answer = Mapping[str, Any]
