@@ -10,7 +10,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from silicast import __version__
 from silicast.app import status
@@ -46,13 +46,14 @@ MODULES = {"import": "import_"}
 
 def build_app() -> App:
     """The command tree; each command's module is imported on first use."""
-    from cyclopts import App, Group
+    from cyclopts import App, Group, Parameter
 
     app = App(
         name="silicast",
         help=HELP,
         version=__version__,
         help_format="plaintext",
+        default_parameter=Parameter(converter=_converted),
         result_action="return_value",
         suppress_keyboard_interrupt=False,
     )
@@ -63,6 +64,28 @@ def build_app() -> App:
             path = f"silicast.app.commands.{module}:{module}"
             app.command(path, name=name, group=group, sort_key=position)
     return app
+
+
+def _converted(kind: Any, tokens: Any) -> Any:
+    """The value of an option, as cyclopts makes it; but it rounds what is to be a whole number.
+
+    Raises:
+        CoercionError: a fraction stands where a whole number is expected.
+    """
+    from cyclopts import CoercionError, Token, convert
+
+    if kind in (int, int | None, list[int], list[int] | None):
+        for token in tokens:
+            if isinstance(token, Token) and "." in token.value and not _is_whole(token.value):
+                raise CoercionError(token=token, target_type=int)
+    return convert(kind, tokens)
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        return float(text).is_integer()
+    except ValueError:
+        return True  # is no number: cyclopts says so
 
 
 OFF = frozenset({"", "0", "false", "no", "off"})

@@ -17,7 +17,7 @@ Strict = Annotated[bool, Parameter(name="--strict", negative="", show_default=Fa
 
 Calibrations = Annotated[list[Path] | None, Parameter(name="--calibration", negative="")]
 
-Effort = Annotated[int, Parameter(validator=validators.Number(gte=1))]
+Count = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 
 LENGTHS = ("q_lens", "kv_lens")
 """Fields of a kernel that are lists, even of one."""

@@ -217,10 +217,8 @@ def together(
         reason = traffic.broken(ttft_s, tpot_s)
         if math.isinf(clients):
             peak = float(curve.curve.requests_per_s.max()) * replicas
-            reason = (
-                f"{replicas} replicas answer {peak:.3g} requests/s at most, with {curve.room} "
-                "at once in each"
-            )
+            servers = "1 replica answers" if replicas == 1 else f"{replicas} replicas answer"
+            reason = f"{servers} {peak:.3g} requests/s at most, with {curve.room} at once in each"
         pool = PlanPool(curve.deployment, replicas, "", clients)
         best = ServingPlan((pool,), ttft_s, tpot_s, fields, reason)
         if not reason:

@@ -86,6 +86,12 @@ class StoredRows:
     others: int
 
     @property
+    def fitting(self) -> StoredRows:
+        """Rows that do not need more memory than their device has."""
+        rows = [row for row in self.rows if not row.get("memory_excess_gb")]
+        return StoredRows(rows, self.fields, self.metrics, self.others)
+
+    @property
     def varying(self) -> tuple[str, ...]:
         """Fields that differ among the rows."""
         return tuple(
@@ -112,8 +118,18 @@ class StoredRows:
                 self.column(each.column)
             except SilicastError as error:
                 raise error.located(field="--where") from None
+            if isinstance(each.value, str) and self._is_number(each.column):
+                raise SilicastError(
+                    f"{each.column} is a number, found {each.value[:40]!r}",
+                    field="--where",
+                    hint=f"for example {each.column}{each.comparison}5, without a unit",
+                )
         rows = [row for row in self.rows if all(c.keeps(row.get(c.column)) for c in conditions)]
         return StoredRows(rows, self.fields, self.metrics, self.others)
+
+    def _is_number(self, column: str) -> bool:
+        values = [row.get(column) for row in self.rows]
+        return any(isinstance(value, int | float) for value in values)
 
     def by(self, name: str) -> StoredRows:
         """Rows in order of a column, those without a value last; "-name" = the largest first."""

@@ -44,6 +44,7 @@ FIXED = (
     "error_kind",
     "error_field",
     "error_message",
+    "memory_excess_gb",
     "scenario",
     "answer",
 )
@@ -75,6 +76,14 @@ class SweepRecord(Strict, frozen=True):
     folder: str
 
 
+class _StoredMemory(msgspec.Struct, frozen=True):
+    excess: float | None = None
+
+
+class _StoredReasons(msgspec.Struct, frozen=True):
+    memory_gb: _StoredMemory = _StoredMemory()
+
+
 class _Stored(msgspec.Struct, frozen=True):
     """What of an answer goes into columns."""
 
@@ -83,6 +92,7 @@ class _Stored(msgspec.Struct, frozen=True):
     tier: str = ""
     domain: str = ""
     error: Problem | None = None
+    why: _StoredReasons = _StoredReasons()
 
 
 @final
@@ -248,6 +258,8 @@ def _columns(
         "error_message": [error.message for error in errors],
     }
     columns = {name: arrow.array(values) for name, values in fixed.items()}
+    excess = [each.why.memory_gb.excess for each in stored]
+    columns["memory_excess_gb"] = arrow.array(excess, arrow.float64())
     kinds = {"int": arrow.int64(), "float": arrow.float64(), "bool": arrow.bool_()}
     for name, kind in types.items():
         values = [case.fields.get(name) for case, _ in rows]

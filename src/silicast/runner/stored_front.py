@@ -22,7 +22,7 @@ MOST = 256
 def front_of(rows: StoredRows, names: str) -> tuple[StoredRows, dict[str, float]]:
     """Rows that may be on the front of some metrics, the most probable first.
 
-    Errors of rows are taken as independent of each other.
+    Errors of rows are taken as independent of each other. What does not fit is on no front.
 
     Args:
         names: metrics, with commas between them; times, costs and counts are to be small, rates
@@ -39,9 +39,13 @@ def front_of(rows: StoredRows, names: str) -> tuple[StoredRows, dict[str, float]
             except SilicastError as error:
                 raise error.located(field="--front") from None
             raise SilicastError(f"{name} is no metric", field="--front")
-    having = [row for row in rows.rows if all(row.get(name) is not None for name in metrics)]
+    having = [
+        row for row in rows.fitting.rows if all(row.get(name) is not None for name in metrics)
+    ]
     if not metrics or not having:
-        raise SilicastError(f"no row has {names}", field="--front", hint="name metrics of rows")
+        raise SilicastError(
+            f"no row that fits has {names}", field="--front", hint="name metrics of rows"
+        )
     values = np.array([[sign_of(name) * row[name] for name in metrics] for row in having])
     near = np.argsort(_layers(values), kind="stable")[:MOST]
     chosen = [having[int(index)] for index in sorted(near)]

@@ -372,3 +372,44 @@ def test_output_that_cannot_be_written(redirection: str, status: int, said: str)
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (status, said)
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (INFER.replace("--batch 8", "--batch 2.7"), "--batch"),
+        ("serve --model Llama-3.1-8B --device l4 --rate 1 --requests 10.5", "--requests"),
+        ("recommend --model Llama-3.1-8B --device l4 --gpus 2.5 --slo tpot=1s", "--gpus"),
+    ],
+)
+def test_a_fraction_is_no_count(command: str, option: str, capsys: Capture) -> None:
+    status, out, err = run(command, capsys)
+    assert (status, out) == (2, "")
+    assert option in err
+    assert "int" in err
+
+
+def test_a_whole_number_may_be_written_with_a_point(capsys: Capture) -> None:
+    assert run(INFER.replace("--batch 8", "--batch 8.0"), capsys) == run(INFER, capsys)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["calibrate --advise fbnet --top -1", "results store --top 0", "nas fbnet --device x --top -2"],
+)
+def test_a_table_has_one_row_at_least(command: str, capsys: Capture) -> None:
+    status, out, err = run(command, capsys)
+    assert (status, out) == (2, "")
+    assert "--top" in err
+
+
+def test_files_of_a_plan_that_misses_the_objective_say_so(tmp_path: Path, capsys: Capture) -> None:
+    command = (
+        "recommend --model Llama-3.2-1B --device h100 --gpus 1 --rate 20 --input-len 32 "
+        "--output-len 2 -o"
+    )
+    _, out, err = run(f"{command} {tmp_path / 'files'} --slo tpot_p99=1us", capsys)
+    assert "no plan keeps the objective; nearest is tp 1 x 1" in out
+    assert "which does not keep the objective" in err
+    _, _, err = run(f"{command} {tmp_path / 'others'} --slo tpot_p99=1s", capsys)
+    assert "does not keep" not in err

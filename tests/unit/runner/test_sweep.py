@@ -138,6 +138,37 @@ def test_rows_are_chosen_ordered_and_made_again(swept: Sweep, tmp_path: Path) ->
     assert sum(probability.values()) <= 1.0 + 1e-9  # of one metric, one row is the best
 
 
+def test_words_are_not_compared_with_numbers(swept: Sweep, tmp_path: Path) -> None:
+    """Without the check 5us keeps no row, which reads as if none were so quick."""
+    store = AnswerStore.begun(tmp_path / "store")
+    swept.run(store)
+    with pytest.raises(SilicastError) as error:
+        stored_rows(store).where([Condition.parse("latency_us<5us")])
+    assert "latency_us is a number, found '5us'" in str(error.value)
+
+
+UNFIT = """
+[scenario]
+task = "inference"
+model = "Llama-3.1-70B"
+workload = { batch = 1, input_len = 64, output_len = 2 }
+[[axis]]
+field = "device"
+values = ["l4", "h100", "mi300x"]
+"""
+
+
+def test_what_does_not_fit_says_by_how_much_and_is_on_no_front(tmp_path: Path) -> None:
+    path = tmp_path / "space.toml"
+    path.write_text(UNFIT, encoding="utf-8")
+    store = AnswerStore.begun(tmp_path / "store")
+    Sweep(read_scenario_space(path), tmp_path).run(store)
+    rows = stored_rows(store)
+    lacking = {row["device"]: row["memory_excess_gb"] for row in rows.rows}
+    assert lacking["l4"] > lacking["h100"] > lacking["mi300x"] == 0.0
+    assert [row["device"] for row in front_of(rows, "total_ms,memory_gb")[0].rows] == ["mi300x"]
+
+
 def test_bad_stores_are_refused(swept: Sweep, tmp_path: Path) -> None:
     with pytest.raises(SilicastError, match="is not empty and no store"):
         AnswerStore.begun(tmp_path)

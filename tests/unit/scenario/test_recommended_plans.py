@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from silicast.core.errors import SilicastError
+from silicast.report.tasks.recommendation import recommendation_lines
 from silicast.scenario.answer import Answer
 from silicast.scenario.decode import decode
 from silicast.scenario.run import run
@@ -76,4 +78,18 @@ def test_an_objective_that_nothing_keeps_says_so() -> None:
     tree = {**TREE, "cluster": {"gpus": 1}, "workload": {"objective": "cost", "serving": serving}}
     search = run(decode(tree)).why["recommendation"]
     assert search["best"]["confidence"] == 0.0
-    assert all("tpot" in row["why_not"] for row in search["candidates"][1:])
+    assert all("tpot" in row["why_not"] for row in search["candidates"])
+
+
+def test_where_nothing_keeps_the_objective_the_nearest_comes_first() -> None:
+    """One device would be nearest by devices, and two by what they miss."""
+    serving = {**SERVING, "slo": {"tpot_p99_ms": 0.01}}
+    tree = {**TREE, "workload": {"objective": "cost", "serving": serving}}
+    answer = run(decode(tree))
+    search = answer.why["recommendation"]
+    rows = [row["statistics"]["tpot_p99_ms"] for row in search["candidates"] if row["statistics"]]
+    assert search["best"]["gpus"] == 2
+    assert rows[0] <= min(rows) * 1.05  # of more requests than those of the others
+    assert recommendation_lines(msgspec.to_builtins(answer))[0].startswith(
+        "no plan keeps the objective"
+    )

@@ -30,6 +30,15 @@ def test_what_waits_for_memory_moves_with_its_bandwidth() -> None:
     assert others[0]["change"] == pytest.approx(0.0, abs=1e-9)
 
 
+def test_a_change_after_which_the_model_does_not_fit_says_so() -> None:
+    """The times of a device that cannot hold the model would read as those of one that can."""
+    workload = {"batch": 1, "input_len": 64, "output_len": 2}
+    tree = {"task": "inference", "model": "Llama-3.1-8B", "device": "l4", "workload": workload}
+    shrunk, grown = rows_of(tree, "memory.dram.capacity_gb=-50%", "memory.dram.capacity_gb=+50%")
+    assert shrunk["warning"].startswith("does not fit by")
+    assert "warning" not in grown
+
+
 def test_a_change_without_a_sign_goes_both_ways_and_counts_stay_whole() -> None:
     rows = rows_of(COPY, "kernel.elements=50%")
     assert sorted(row["after"] for row in rows) == [1 << 27, 3 << 27]

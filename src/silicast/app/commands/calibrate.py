@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from silicast.app import status
 from silicast.app.console import show, warn, write_lines
+from silicast.app.flags import Count
 from silicast.core.errors import SilicastError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def calibrate(
     seed: int = 0,
     show_file: Annotated[Path | None, Parameter(name="--show")] = None,
     advise: Path | None = None,
-    top: int = 10,
+    top: Count = 10,
     budget: str | None = None,
 ) -> int:
     """Calibrate a device's predictions to measurements of it.

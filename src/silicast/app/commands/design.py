@@ -12,7 +12,7 @@ from silicast.app.arguments import described
 from silicast.app.commands.design_files import compare, import_, map_layers, map_pair
 from silicast.app.commands.design_search import search
 from silicast.app.console import show, warn, watched_from_first, write_json
-from silicast.app.flags import Effort, Json
+from silicast.app.flags import Count, Json
 from silicast.app.process_flags import ProcessFlags, named_by_flags
 from silicast.core.errors import SilicastError
 
@@ -36,7 +36,7 @@ def map_(
     density: Densities = None,
     fuse: str = "",
     objective: str = "",
-    effort: Effort = 10_000,
+    effort: Count = 10_000,
     plot: Path | None = None,
     json: Json = False,
     process: ProcessFlags | None = None,
@@ -122,7 +122,7 @@ def explain(
     density: Densities = None,
     fuse: str = "",
     objective: str = "",
-    effort: Effort = 10_000,
+    effort: Count = 10_000,
     plot: Path | None = None,
     json: Json = False,
     process: ProcessFlags | None = None,
@@ -184,7 +184,7 @@ def compile_(
     output_len: int | None = None,
     dtype: str | None = None,
     tp: int = 1,
-    effort: Effort = 200_000,
+    effort: Count = 200_000,
 ) -> int:
     """Search and store mappings of all that a model needs, as in `silicast design compile chip.toml
     --model Llama-3.1-8B -o chip-llama.toml`; the file written is a design like the one read.

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from silicast.app import status
 from silicast.app.arguments import described
 from silicast.app.console import show, warn, write_json
-from silicast.app.flags import Effort, Json
+from silicast.app.flags import Count, Json
 
 if TYPE_CHECKING:
     from silicast.accelerator.mapper.task import Change
@@ -127,7 +127,7 @@ def compare(
     *sizes: str,
     engine: str,
     objective: str = "energy",
-    effort: Effort = 10_000,
+    effort: Count = 10_000,
     json: Json = False,
 ) -> int:
     """Ask another tool that is installed for the same layer, and show ours beside its answer.

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from silicast.app import status
 from silicast.app.arguments import described
 from silicast.app.console import show, warn, write_json
-from silicast.app.flags import Json
+from silicast.app.flags import Count, Json
 
 
 @described()
@@ -23,7 +23,7 @@ def nas(
     budget: str | None = None,
     accuracy: Path | None = None,
     evaluations: int = 20_000,
-    top: int = 10,
+    top: Count = 10,
     seed: int = 0,
     json: Json = False,
 ) -> int:

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from silicast.app.arguments import described
 from silicast.app.console import warn
 from silicast.app.deploying import targets_of
-from silicast.app.flags import Calibrations, Json, Strict
+from silicast.app.flags import Calibrations, Count, Json, Strict
 from silicast.app.predict import predicted, print_reply, with_calibrations
 from silicast.app.price_flag import price_of, with_price_line
 from silicast.app.recommending import names_of, recommend_scenario
@@ -36,7 +36,7 @@ def recommend(
     seed: int = 0,
     price: str | None = None,
     price_where: str | None = None,
-    top: int = 8,
+    top: Count = 8,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
     target: str | None = None,
     checkpoint: str | None = None,
@@ -86,9 +86,12 @@ def recommend(
     reply = predicted(scenario)
     if output is not None and reply["ok"]:
         from silicast.report.deploy.written import write_deployment
+        from silicast.scenario.answers.plan.serving_plans import LEAST_CONFIDENCE
 
-        best = reply["why"]["recommendation"]["best"]["scenario"]
-        files, remarks = write_deployment(best, output, targets, checkpoint)
+        best = reply["why"]["recommendation"]["best"]
+        files, remarks = write_deployment(best["scenario"], output, targets, checkpoint)
+        if best["confidence"] < LEAST_CONFIDENCE:
+            remarks.append("the files start the nearest plan, which does not keep the objective")
         for line in (*map(str, files), *(f"warning: {remark}" for remark in remarks)):
             warn(line)
     money = price_of(price, price_where, device)

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from silicast.app import status
 from silicast.app.arguments import described
 from silicast.app.console import show, warn, write_json
-from silicast.app.flags import Json
+from silicast.app.flags import Count, Json
 
 
 @described()
@@ -22,7 +22,7 @@ def results(
     sort: str | None = None,
     metrics: str | None = None,
     front: str | None = None,
-    top: int = 20,
+    top: Count = 20,
     versions: Literal["current", "all"] = "current",
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
     cases: Path | None = None,
@@ -53,6 +53,8 @@ def results(
     if front is not None:
         from silicast.runner.stored_front import front_of
 
+        if unfit := len(rows.rows) - len(rows.fitting.rows):
+            warn(f"{unfit} rows are on no front: they need more memory than their device has")
         rows, probability = front_of(rows, front)
     if sort is not None:
         rows = rows.by(sort)

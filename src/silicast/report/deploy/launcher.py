@@ -156,14 +156,26 @@ def remarks_of(plan: LaunchPlan) -> list[str]:
                 f"flags of {launcher.engine} were not read from its package ({launcher.source})"
             )
         remarks.append(f"written for {launcher.engine} {launcher.version}")
+    if launcher_of(plan.pools[0].engine).benchmark is None:
+        remarks.append(f"no benchmark.sh: none is known of {plan.pools[0].engine}")
+        return [*remarks, *_name_remarks(plan)]
+    if not plan.uniform:
+        remarks.append(
+            "benchmark.sh sends requests of the mean lengths at a mean Poisson rate, not the "
+            "traffic of the prediction"
+        )
     if sum(pool.replicas for pool in plan.pools) > 1:
         remarks.append(
             "benchmark.sh sends the traffic of all servers: its address must be of what spreads "
             "requests over them"
         )
-    if "/" not in plan.model:
-        remarks.append(f"{plan.model} is a name of the catalog: --checkpoint names its weights")
-    return remarks
+    return [*remarks, *_name_remarks(plan)]
+
+
+def _name_remarks(plan: LaunchPlan) -> list[str]:
+    if "/" in plan.model:
+        return []
+    return [f"{plan.model} is a name of the catalog: --checkpoint names its weights"]
 
 
 def _check_degrees(pool: PoolLaunch, launcher: Launcher) -> None:

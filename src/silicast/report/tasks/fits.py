@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
+from silicast.report.drawing.numbers import rounded
 from silicast.report.drawing.tables import figure, listing
 
 Answer = Mapping[str, Any]
@@ -49,8 +50,8 @@ def _line(row: Mapping[str, Any], what: str, *, several: bool) -> list[str]:
         str(row[what]),
         str(row["weights"]),
         f"{row['parameters_b']:.3g}{active}",
-        f"{row['memory_gb']:.3g}",
-        f"{row['usable_gb']:.3g}",
+        rounded(row["memory_gb"]),
+        rounded(row["usable_gb"]),
         _whole(speed["estimate"]),
         f"{_whole(speed['p05'])} - {_whole(speed['p95'])}",
         *([_whole(row["output_tokens_per_s"])] if several else []),

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from silicast.report.drawing.numbers import rounded
 from silicast.report.drawing.tables import listing
+from silicast.scenario.answers.plan.serving_plans import LEAST_CONFIDENCE
 
 SHOWN_WARNINGS = 6
 
@@ -21,7 +22,6 @@ def recommendation_report(answer: Mapping[str, Any], top: int = 8) -> Renderable
         top: plans of the table.
     """
     search = answer["why"]["recommendation"]
-    best = search["best"]
     head = answer["why"]["deployment"]
     parts: list[RenderableType] = [
         Text(f"{head['model']} on {head['device']}, {head['engine']}, {head['format']}", "bold"),
@@ -44,8 +44,6 @@ def recommendation_report(answer: Mapping[str, Any], top: int = 8) -> Renderable
         parts.append(Text(f"{count} cannot run: {reason}", "dim"))
     warnings: Sequence[str] = answer["warnings"]
     parts += [Text(f"warning: {line}", "yellow") for line in warnings[:SHOWN_WARNINGS]]
-    if best["confidence"] < 0.5:
-        parts.append(Text("no plan keeps the objective: this one is nearest", "red"))
     return Group(*parts)
 
 
@@ -65,6 +63,8 @@ def recommendation_lines(answer: Mapping[str, Any]) -> list[str]:
     sure = f"{_share(best['confidence'])} confidence"
     devices = "1 device" if best["gpus"] == 1 else f"{best['gpus']} devices"
     lines = [f"take {best['plan']}: {devices}, and it keeps the objective with {sure}"]
+    if best["confidence"] < LEAST_CONFIDENCE:
+        lines = [f"no plan keeps the objective; nearest is {best['plan']}: {devices}, {sure}"]
     for name, limit in search["limits_ms"].items():
         if name in metrics:
             b = metrics[name]

@@ -52,6 +52,9 @@ def sensitivity_data(
             entry |= {metric: value, "change": value / base - 1.0 if base else 0.0}
             if base > 0.0 and value > 0.0 and row.before > 0.0 and row.after > 0.0:
                 entry["elasticity"] = math.log(value / base) / math.log(row.after / row.before)
+            unfit = [line for line in row.reply.warnings if line.startswith("does not fit")]
+            if unfit:
+                entry["warning"] = unfit[0]
         elif not isinstance(row.reply, Answer):
             entry["refused"] = str(row.reply.error.as_error())
         table.append(entry)
@@ -80,4 +83,12 @@ def sensitivity_report(reply: Reply, rows: Sequence[dict[str, Any]], metric: str
         Text(f"{metric} {reply.metrics[metric]}", "bold"),
         Text(""),
         listing(columns | {"": "tree"}, cells),
+        *(
+            Text(
+                f"warning: with {row['field']} {rounded(row['after'])} it {row['warning']}",
+                "yellow",
+            )
+            for row in rows
+            if "warning" in row
+        ),
     )

@@ -142,6 +142,8 @@ def rows_report(
     if refused:
         parts.append(Text(f"{refused.total():,} were refused"))
         parts += map(Text, _reasons(refused))
+    if unfit := len(rows.rows) - len(rows.fitting.rows):
+        parts.append(Text(f"{unfit:,} need more memory than their device has"))
     if rows.others:
         parts.append(Text(f"{rows.others:,} rows of other versions: --versions all shows them"))
     return Group(*parts)
@@ -158,11 +160,16 @@ def _rows_table(
     columns |= dict.fromkeys(headings[len(varying) :], "right")
     if front is not None:
         columns["on the\nfront"] = "right"
+    unfit = any(row.get("memory_excess_gb") for row in rows)
+    if unfit:
+        columns["lacks\nGB"] = "right"
     cells = []
     for row in rows:
         line = [_cell(row.get(name)) for name in (*varying, *metrics)]
         if front is not None:
             line.append(f"{front[row['key']]:.0%}")
+        if unfit:
+            line.append(_cell(row.get("memory_excess_gb") or None))
         cells.append(line)
     return listing(columns, cells)
 

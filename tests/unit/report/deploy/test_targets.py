@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.report.deploy.launcher import arguments_of, launcher_of
+from silicast.report.deploy.launcher import arguments_of, benchmark_of, launcher_of, remarks_of
 from silicast.report.deploy.target import find_target, target_names
 from silicast.report.deploy.written import write_deployment
 from silicast.report.deploy.yaml_text import yaml_text
@@ -143,6 +143,20 @@ def test_files_of_a_scenario_stand_together(tmp_path: Path) -> None:
     with pytest.raises(SilicastError, match="starts no server"):
         write_deployment(tree, tmp_path / "none", ["shell"])
     assert not (tmp_path / "none").exists()
+
+
+def test_the_benchmark_sends_the_stated_rate_or_says_what_it_cannot_send() -> None:
+    """A sample's rate differs from the stated one by as much as the sample is small."""
+    plan = launch_plan(decode(TREE))
+    assert (plan.rate_per_s, plan.uniform) == (20.0, True)
+    words = benchmark_of(plan, launcher_of("vllm"), "127.0.0.1", 8000)
+    assert value_of(words, "--request-rate") == "20"
+    assert not any("mean lengths" in line for line in remarks_of(plan))
+    varied = TREE["workload"] | {"input_len": {"kind": "uniform", "min": 10, "max": 500}}
+    plan = launch_plan(decode({**TREE, "workload": varied}))
+    assert any("mean lengths" in line for line in remarks_of(plan))
+    silent = plan_of(changed(engine="trtllm"))
+    assert any("no benchmark.sh" in line for line in remarks_of(silent))
 
 
 def test_yaml_reads_back_what_was_written() -> None:

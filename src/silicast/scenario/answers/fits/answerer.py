@@ -27,6 +27,7 @@ from silicast.scenario.answers.fits.candidates import (
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolve import device_of, engine_of, evidence_of, model_of
 from silicast.scenario.workloads import FitsWorkload
+from silicast.workload.models.model import ModelConfig
 
 UNUSED = ("cluster", "host", "seed", "router", "precision", "parallel")
 GB = 1e9
@@ -47,6 +48,8 @@ class FitsAnswerer(Answerer):
         work = scenario.workload
         assert isinstance(work, FitsWorkload)
         engine = _engine(scenario)
+        if scenario.raw.model is not None:
+            _check_writes(model_of(scenario), work.context)
         if scenario.raw.device is not None:
             pairs, why = _models(scenario, work, engine)
         else:
@@ -102,6 +105,22 @@ def _models(
     if fitting:
         none = f"all {fitting} models that fit {device.name} make fewer than the wanted tokens/s"
     return pairs, {"tried": len(models), "fitting": fitting, "slow": slow, "none": none}
+
+
+def _check_writes(model: ModelConfig, context: int) -> None:
+    """Raises where a model writes no text, or is not made for so long a context."""
+    if not model.causal or model.encoder is not None:
+        raise unsupported(
+            f"{model.name} is no decoder: fits compares models by tokens they write",
+            "model",
+            "task inference predicts one on a stated device",
+        )
+    if 0 < model.max_positions < context:
+        raise SilicastError(
+            f"{model.name} is made for {model.max_positions} tokens, found {context}",
+            field="workload.context",
+            hint="less context",
+        )
 
 
 def _check_runs(engine: Engine, device: Device) -> None:

@@ -49,6 +49,8 @@ SAMPLE: Final = 300
 """Requests by which lengths are judged."""
 MOST_CANDIDATES: Final = 64
 """Combinations of what varies beside the plan."""
+LEAST_CONFIDENCE: Final = 0.5
+"""What is recommended keeps the objective at least so probably."""
 QUANTILES: Final = {0.5: "p50", 0.9: "p90", 0.95: "p95", 0.99: "p99"}
 COMMON: Final = "shapes:"
 """How causes of errors begin that two plans do not share: their kernels have other shapes."""
@@ -62,6 +64,7 @@ class _JudgedPlan:
     Attributes:
         statistics: simulated, milliseconds; empty = it was not.
         broken: the limits that the simulation broke -> by what value.
+        over: the largest ratio of a statistic to its limit.
         answer: in full.
     """
 
@@ -69,6 +72,7 @@ class _JudgedPlan:
     tree: dict[str, Any]
     statistics: Mapping[str, float]
     broken: Mapping[str, float]
+    over: float = math.inf
     answer: Answer | None = None
 
     @property
@@ -79,7 +83,10 @@ class _JudgedPlan:
 
     @property
     def rank(self) -> tuple[float, ...]:
-        return float(bool(self.broken)), *self.plan.rank
+        """What keeps the limits comes first, by devices; then what misses them by least."""
+        if not self.broken:
+            return 0.0, *self.plan.rank
+        return 1.0, float("queue" in self.broken), self.over, *self.plan.rank
 
 
 def best_serving_plan(scenario: Scenario) -> Answer:
@@ -202,7 +209,8 @@ class _PlanChoice:
         except SilicastError as error:
             return _JudgedPlan(replace(plan, reason=str(error)), tree, {}, {"refused": math.inf})
         values = self._objective.values(records)
-        return _JudgedPlan(plan, tree, values, self._objective.broken(records))
+        over = max(value / self._objective.limit(name) for name, value in values.items())
+        return _JudgedPlan(plan, tree, values, self._objective.broken(records), over)
 
     def _in_full(self, tried: _JudgedPlan, count: int) -> _JudgedPlan:
         if not tried.statistics:
@@ -232,9 +240,7 @@ class _PlanChoice:
         points = [_uncertain(each) for each in full]
         meets = meeting(points, self._limits)
         confidence = meets.mean(axis=0)
-        order = sorted(
-            range(len(full)), key=lambda i: (confidence[i] < 0.5, full[i].plan.gpus, -confidence[i])
-        )
+        order = sorted(range(len(full)), key=lambda i: self._preference(full[i], confidence[i]))
         front = belonging(points, [*self._limits, "gpus"])
         best = best_probability(points, "gpus", meets)
         first = order[0]
@@ -244,7 +250,7 @@ class _PlanChoice:
                 "confidence": round(float(confidence[i]), 3),
                 "on_front": round(float(front[i]), 3),
                 "fewest_devices": round(float(best[i]), 3),
-                "why_not": "" if i == first else self._why_not(full[i], full[first], confidence[i]),
+                "why_not": self._why_not(full[i], full[first], confidence[i]),
             }
             for i in order
         ]
@@ -269,6 +275,15 @@ class _PlanChoice:
             answer, metrics={"gpus": Belief.from_quantity(gpus)} | answer.metrics
         )
 
+    def _preference(self, tried: _JudgedPlan, confidence: float) -> tuple[float, ...]:
+        """Of plans that keep the objective the fewest devices; of others the nearest to it."""
+        if confidence >= LEAST_CONFIDENCE:
+            return 0.0, float(tried.plan.gpus), -confidence
+        assert tried.answer is not None
+        metrics = tried.answer.metrics
+        over = max(metrics[n].estimate / ms for n, ms in self._limits.items() if n in metrics)
+        return 1.0, -round(confidence, 2), over
+
     def _row(self, tried: _JudgedPlan) -> dict[str, Any]:
         plan = tried.plan
         if tried.answer is not None:
@@ -290,19 +305,21 @@ class _PlanChoice:
         }
 
     def _why_not(self, tried: _JudgedPlan, best: _JudgedPlan, confidence: float | None) -> str:
+        if tried is best and confidence is not None and confidence >= LEAST_CONFIDENCE:
+            return ""
         if tried.plan.reason:
             return tried.plan.reason
-        if confidence is not None and confidence < 0.5:
+        if confidence is not None and confidence < LEAST_CONFIDENCE:
             assert tried.answer is not None
             over = [
-                f"{name} {tried.answer.metrics[name].estimate:.3g}, above {limit:g}"
+                _above(name, tried.answer.metrics[name].estimate, limit)
                 for name, limit in self._limits.items()
                 if name in tried.answer.metrics and tried.answer.metrics[name].estimate > limit
             ]
             return "; ".join(over) or f"meets the objective with {confidence:.0%} only"
         if tried.broken:
             return "; ".join(
-                f"{name} {value:.3g}, above {self._objective.limit(name):g}"
+                _above(name, value, self._objective.limit(name))
                 if name != "queue"
                 else "its queue only grows"
                 for name, value in tried.broken.items()
@@ -313,6 +330,10 @@ class _PlanChoice:
         if not tried.statistics:
             return "others with as many devices are quicker in closed form"
         return "as many devices, with less confidence or room"
+
+
+def _above(name: str, ms: float, limit: float) -> str:
+    return f"{name.removesuffix('_ms').replace('_', ' ')} {ms:.3g} ms, above {limit:g}"
 
 
 def _check(work: PlanWorkload, serving: ServingWorkload) -> None:

@@ -10,6 +10,7 @@ from silicast.core.errors import SilicastError
 from silicast.scenario.answers.serving.answerer import prepared
 from silicast.scenario.decode import Scenario
 from silicast.scenario.schema import EngineTable
+from silicast.scenario.workloads import ServingWorkload
 from silicast.serving.capacity.room import longest_sequence
 from silicast.serving.simulation.fleet import ReplicaPool
 from silicast.serving.simulation.launch import serving_table, start_of
@@ -63,6 +64,8 @@ class LaunchPlan:
     Attributes:
         model: repository or path of the checkpoint.
         input_len, output_len: of a mean request; rate_per_s: 0 = clients that wait.
+        uniform: requests of one length come at a Poisson rate, or from clients that wait: what an
+            engine's benchmark sends.
     """
 
     model: str
@@ -73,6 +76,7 @@ class LaunchPlan:
     rate_per_s: float
     concurrency: int
     requests: int
+    uniform: bool = True
 
 
 def launch_plan(scenario: Scenario, checkpoint: str = "") -> LaunchPlan:
@@ -100,7 +104,12 @@ def launch_plan(scenario: Scenario, checkpoint: str = "") -> LaunchPlan:
     if not checkpoint and not isinstance(model, str):
         raise SilicastError("is a table: name its weights", field="--checkpoint")
     span_s = float(requests.arrival_ns.max() - requests.arrival_ns.min()) * 1e-9
-    rate = len(requests) / span_s if span_s > 0 else 0.0
+    work = scenario.workload
+    assert isinstance(work, ServingWorkload)
+    rate = work.arrival.rate_per_s or (len(requests) / span_s if span_s > 0 else 0.0)
+    lengths = (requests.input_tokens, requests.output_tokens)
+    plain = work.arrival.kind in ("poisson", "closed")
+    uniform = plain and all(int(each.min()) == int(each.max()) for each in lengths)
     return LaunchPlan(
         model=checkpoint or str(model),
         device=served.deployment.device.name,
@@ -110,6 +119,7 @@ def launch_plan(scenario: Scenario, checkpoint: str = "") -> LaunchPlan:
         rate_per_s=round(rate, 4),
         concurrency=requests.concurrency,
         requests=max(len(requests), 10 * requests.concurrency),
+        uniform=uniform,
     )
 
 
