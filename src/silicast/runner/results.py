@@ -92,6 +92,11 @@ class StoredRows:
         return StoredRows(rows, self.fields, self.metrics, self.others)
 
     @property
+    def over_memory(self) -> int:
+        """How many rows need more memory than their device has."""
+        return len(self.rows) - len(self.fitting.rows)
+
+    @property
     def varying(self) -> tuple[str, ...]:
         """Fields that differ among the rows."""
         return tuple(

@@ -53,8 +53,10 @@ def results(
     if front is not None:
         from silicast.runner.stored_front import front_of
 
-        if unfit := len(rows.rows) - len(rows.fitting.rows):
-            warn(f"{unfit} rows are on no front: they need more memory than their device has")
+        if rows.over_memory:
+            warn(
+                f"{rows.over_memory} rows are on no front: they need more memory than their device has"
+            )
         rows, probability = front_of(rows, front)
     if sort is not None:
         rows = rows.by(sort)

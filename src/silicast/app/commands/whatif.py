@@ -31,7 +31,6 @@ def whatif(
     Args:
         trace: a timeline of the PyTorch profiler (JSON, with record_shapes=True) or of Nsight
             Systems (SQLite).
-        device: the other device: catalog name, or path to a device file.
         traced: the device of the trace, where the file does not name it.
         format_: the tool, if it cannot be recognised by the file.
     """

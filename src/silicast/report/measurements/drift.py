@@ -33,7 +33,11 @@ def drift_table(report: DriftReport) -> RenderableType:
         for label in cell.measure_again
     ]
     head = sum(cell.has_moved for cell in report.cells)
-    line = f"{head} of {len(report.cells)} cells have moved" if head else "no cell is certain to have moved"
+    line = (
+        f"{head} of {len(report.cells)} cells have moved"
+        if head
+        else "no cell is certain to have moved"
+    )
     remarks = [Text(f"! {text}", "yellow") for text in report.remarks]
     return Group(Text(line), listing(COLUMNS, rows), *again, *remarks)
 
