@@ -211,7 +211,8 @@ def notes(answer: Answer) -> list[str]:
     lines = [line for line in (memory_line(why), room_line(why), coverage_line(why)) if line]
     if has_parts(why):
         named = [find_part(why, name) for name in ("prefill", "decode")]
-        lines += [verdict(node) for node in named if node is not None] or [verdict(why)]
+        verdicts = [verdict(node) for node in named if node is not None] or [verdict(why)]
+        lines += [line for line in verdicts if line]
     elif "of_bound" in why:
         reached = percent(float(why["of_bound"]))
         limit = bound_words(str(why["bound_by"]))
