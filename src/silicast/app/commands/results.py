@@ -54,9 +54,8 @@ def results(
         from silicast.runner.stored_front import front_of
 
         if rows.over_memory:
-            warn(
-                f"{rows.over_memory} rows are on no front: they need more memory than their device has"
-            )
+            many = rows.over_memory
+            warn(f"{many} rows are on no front: they need more memory than their device has")
         rows, probability = front_of(rows, front)
     if sort is not None:
         rows = rows.by(sort)
