@@ -111,7 +111,7 @@ def network_of(text: str, file: str = "") -> AstraNetwork:
 
     >>> network_of("topology: [ Ring ]\nnpus_count: [ 4 ]  # one node\n"
     ...            "bandwidth: [ 50.0 ]\nlatency: [ 500 ]").dimensions
-    (Dimension(topology='Ring', npus=4, bandwidth_gib_per_s=50.0, latency_ns=500.0),)
+    (NetworkDimension(topology='Ring', npus=4, bandwidth_gib_per_s=50.0, latency_ns=500.0),)
     """
     content = parse_yaml(text, file)
     if not isinstance(content, dict):

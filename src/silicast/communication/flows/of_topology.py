@@ -21,7 +21,7 @@ def fabric_of(
     >>> from silicast.hardware.catalog import find_device
     >>> topology = Topology.from_device(find_device("H100"), 16)
     >>> fabric_of(topology).dimensions  # doctest: +NORMALIZE_WHITESPACE
-    (Dimension(kind='switch', size=8, bytes_per_s=450000000000.0, latency_s=0.0, pod=0,
+    (FabricDimension(kind='switch', size=8, bytes_per_s=450000000000.0, latency_s=0.0, pod=0,
                oversubscription=1.0),
      FabricDimension(kind='switch', size=2, bytes_per_s=50000000000.0, latency_s=0.0, pod=0,
                oversubscription=1.0))
