@@ -29,9 +29,15 @@ from silicast.workload.spaces import space_named
 RESULT = Path(__file__).with_name("results") / "few_samples.json"
 TARGETS = ("gold_6226", "fpga", "pixel2", "raspi4", "eyeriss")
 CHOSEN_ON = (
-    "gold_6240", "silver_4114", "samsung_a50", "samsung_s7", "essential_ph_1", "2080ti_256",
-    "titan_rtx_32", "pixel3",
-)  # fmt: skip
+    "gold_6240",
+    "silver_4114",
+    "samsung_a50",
+    "samsung_s7",
+    "essential_ph_1",
+    "2080ti_256",
+    "titan_rtx_32",
+    "pixel3",
+)
 DRAWS = 20
 SAMPLES = (1, 3, 5, 20, 50, 200)
 CENTRAL = (0.1, 0.9)

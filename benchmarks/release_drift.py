@@ -38,9 +38,7 @@ from silicast.validation.drift import ALPHA, TOLERANCE, tested_cell
 from silicast.validation.measured import cases_of
 
 RESULT = Path(__file__).parent / "results" / "release_drift.json"
-SYSTEMS = {
-    "b200_sxm": "B200", "gb200": "GB200", "h100_sxm": "H100", "h200_sxm": "H200",
-}  # fmt: skip
+SYSTEMS = {"b200_sxm": "B200", "gb200": "GB200", "h100_sxm": "H100", "h200_sxm": "H200"}
 FITTED, TESTED, ORDERS = 200, 150, 100
 MOVED, STILL = 0.10, 0.02
 OPS = ("gemm", "attention_decode")
@@ -52,9 +50,12 @@ def cells(data: Path) -> Iterator[tuple[tuple[str, str, str], dict[str, list[Row
     """(op, system, backend) -> release -> rows in a drawn order."""
     for op, file, wanted in (
         ("gemm", "gemm.parquet", {"gemm_dtype": "bfloat16"}),
-        ("attention_decode", "generation_attention.parquet",
-         {"kv_cache_dtype": "bfloat16", "window_size": 0, "beam_width": 1}),
-    ):  # fmt: skip
+        (
+            "attention_decode",
+            "generation_attention.parquet",
+            {"kv_cache_dtype": "bfloat16", "window_size": 0, "beam_width": 1},
+        ),
+    ):
         for system in SYSTEMS:
             filters = [("system", "=", system), *((k, "=", v) for k, v in wanted.items())]
             table = read_arrow(data / "aiconfigurator" / file, filters=filters).to_pylist()
@@ -132,8 +133,9 @@ def score_cell(key: tuple[str, str, str], releases: dict[str, list[Row]]) -> Row
         cell = tested_cell(
             (op, device, backend, new),
             ratios_of(device, folder / "new.csv", calibration),
-            tolerance=TOLERANCE, alpha=ALPHA,
-        )  # fmt: skip
+            tolerance=TOLERANCE,
+            alpha=ALPHA,
+        )
         write_table(folder / "left.csv", op, backend, old, left[: 2 * TESTED])
         rest = ratios_of(device, folder / "left.csv", calibration)
     draw, alarms = np.random.default_rng(2), 0
@@ -143,11 +145,19 @@ def score_cell(key: tuple[str, str, str], releases: dict[str, list[Row]]) -> Row
             (op, device, backend, old), half, tolerance=TOLERANCE, alpha=ALPHA
         ).has_moved
     return {
-        "op": op, "device": device, "engine": backend, "older": old, "newer": new,
-        "pairs": len(both), "moved_pct": 100.0 * shift, "rows": cell.rows,
-        "fired_after": cell.fired_after, "shift_pct": 100.0 * cell.shift,
-        "halves": ORDERS, "false_alarms": alarms,
-    }  # fmt: skip
+        "op": op,
+        "device": device,
+        "engine": backend,
+        "older": old,
+        "newer": new,
+        "pairs": len(both),
+        "moved_pct": 100.0 * shift,
+        "rows": cell.rows,
+        "fired_after": cell.fired_after,
+        "shift_pct": 100.0 * cell.shift,
+        "halves": ORDERS,
+        "false_alarms": alarms,
+    }
 
 
 def bridge(path: Path) -> Row:

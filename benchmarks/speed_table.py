@@ -33,22 +33,38 @@ from silicast.scenario.decode import decode
 ROUNDS = 3
 WHERE: dict[str, Any] = {"model": "Llama-3.1-8B", "device": "h100", "engine": "vllm"}
 MIXED = (
-    ("Llama-3.1-8B", "h100"), ("Llama-3.1-8B", "a100"),
-    ("Qwen3-30B-A3B", "h200"), ("Qwen3-32B", "b200"),
-)  # fmt: skip
+    ("Llama-3.1-8B", "h100"),
+    ("Llama-3.1-8B", "a100"),
+    ("Qwen3-30B-A3B", "h200"),
+    ("Qwen3-32B", "b200"),
+)
 KERNELS: dict[str, dict[str, Any]] = {
     "gemm": {"op": "gemm", "n": 4096, "k": 4096, "dtype": "bf16"},
-    "attention": {"op": "attention_decode", "batch": 8, "num_heads": 32, "num_kv_heads": 8,
-                  "head_dim": 128, "dtype": "bf16"},
-    "experts": {"op": "moe", "experts": 128, "topk": 8, "hidden": 2048, "intermediate": 768,
-                "dtype": "bf16"},
-}  # fmt: skip
+    "attention": {
+        "op": "attention_decode",
+        "batch": 8,
+        "num_heads": 32,
+        "num_kv_heads": 8,
+        "head_dim": 128,
+        "dtype": "bf16",
+    },
+    "experts": {
+        "op": "moe",
+        "experts": 128,
+        "topk": 8,
+        "hidden": 2048,
+        "intermediate": 768,
+        "dtype": "bf16",
+    },
+}
 SIZE = {"gemm": "m", "attention": "kv_len", "experts": "tokens"}
 PLAN: dict[str, Any] = {
-    "task": "plan", "model": "gpt3-175b", "device": "a100-80gb",
+    "task": "plan",
+    "model": "gpt3-175b",
+    "device": "a100-80gb",
     "cluster": {"gpus": 1024, "gpus_per_node": 8},
     "workload": {"objective": "mfu", "training": {"seq_len": 2048, "global_batch": 1024}},
-}  # fmt: skip
+}
 FINALISTS = 6
 
 Timed = Callable[[], float]
@@ -71,9 +87,12 @@ def lengths(draw: random.Random) -> dict[str, Any]:
 
 def serving(requests: int) -> dict[str, Any]:
     return {
-        "arrival": {"kind": "poisson", "rate_per_s": 10.0}, "requests": requests,
-        "input_len": 512, "output_len": 128, "range_ratio": 0.5,
-    }  # fmt: skip
+        "arrival": {"kind": "poisson", "rate_per_s": 10.0},
+        "requests": requests,
+        "input_len": 512,
+        "output_len": 128,
+        "range_ratio": 0.5,
+    }
 
 
 class Rows:
@@ -152,8 +171,19 @@ class Rows:
 def rows() -> dict[str, tuple[Timed, float, str]]:
     """Name -> what is measured, its factor to the unit, the unit."""
     row = Rows()
-    first = ("infer", "--model", "Llama-3.1-8B", "--device", "h100", "--batch", "8",
-             "--input-len", "1024", "--output-len", "128")  # fmt: skip
+    first = (
+        "infer",
+        "--model",
+        "Llama-3.1-8B",
+        "--device",
+        "h100",
+        "--batch",
+        "8",
+        "--input-len",
+        "1024",
+        "--output-len",
+        "128",
+    )
     return {
         "first answer from the shell": (lambda: row.shell(*first), 1.0, "s"),
         **{

@@ -25,9 +25,13 @@ OUT = Path(__file__).parent / "results" / "workflow_diffusion.json"
 PIPELINE = "stabilityai/stable-diffusion-3-medium-diffusers"
 DEVICES = {"NVIDIA A100-SXM4-40GB": "A100-SXM4-40GB", "NVIDIA H100 80GB HBM3": "H100"}
 NETWORK = {
-    "architectures": ["SD3Transformer2DModel"], "num_layers": 24, "num_attention_heads": 24,
-    "attention_head_dim": 64, "in_channels": 16, "joint_attention_dim": 4096,
-}  # fmt: skip
+    "architectures": ["SD3Transformer2DModel"],
+    "num_layers": 24,
+    "num_attention_heads": 24,
+    "attention_head_dim": 64,
+    "in_channels": 16,
+    "joint_attention_dim": 4096,
+}
 
 
 def main() -> None:
@@ -53,9 +57,13 @@ def scored(row: dict[str, Any]) -> dict[str, Any]:
     """One row beside its prediction."""
     batch, steps = int(row["batch"]), int(row["denoising_steps"])
     stage = {
-        "pool": "gpu", "work": "denoise", "resolution": [1024, 1024], "repeat": steps,
-        "items": batch, "max_batch": batch,
-    }  # fmt: skip
+        "pool": "gpu",
+        "work": "denoise",
+        "resolution": [1024, 1024],
+        "repeat": steps,
+        "items": batch,
+        "max_batch": batch,
+    }
     pool = {"device": DEVICES[row["device"]], "model": NETWORK, "engine": "torch-eager"}
     workload = {"requests": 1, "stages": {"denoise": stage}}
     reply = reply_to({"task": "workflow", "pools": {"gpu": pool}, "workload": workload})

@@ -98,23 +98,32 @@ def scored(row: dict[str, str]) -> dict[str, Any]:
     output = {"kind": "exponential", "mean": exponential_mean(length - PROMPT, limit), "max": limit}
     pools = {
         "rollout": {
-            "device": "H100", "model": model, "engine": "vllm", "count": rollers // tp_out,
+            "device": "H100",
+            "model": model,
+            "engine": "vllm",
+            "count": rollers // tp_out,
             "parallel": {"tp": tp_out},
         },
         "trainer": trainer | {"parallel": parallel | {"dp": trainers // (tp * pp)}},
-    }  # fmt: skip
+    }
     stages = {
         "rollout": {
-            "pool": "rollout", "work": "generate", "batch": sequences, "input_len": PROMPT,
+            "pool": "rollout",
+            "work": "generate",
+            "batch": sequences,
+            "input_len": PROMPT,
             "output_len": output,
         },
         "logprob": {"after": ["rollout"], "duration_ms": update_s * 2 / 3 * 1e3},
         "update": {
-            "pool": "trainer", "after": ["logprob"], "work": "train", "training": training,
+            "pool": "trainer",
+            "after": ["logprob"],
+            "work": "train",
+            "training": training,
             "repeat": updates,
         },
         "weights": {"after": ["update"], "work": "transfer"},
-    }  # fmt: skip
+    }
     reply = reply_to(
         {"task": "workflow", "pools": pools, "workload": {"requests": 1, "stages": stages}}
     )
@@ -126,13 +135,17 @@ def scored(row: dict[str, str]) -> dict[str, Any]:
     apart = not row["placement"].startswith("colocated")
     predicted = max(rollout_s, trains_s) if apart else whole.estimate * 1e-3
     return {
-        "model": model, "gpus": int(float(row["gpus"])), "placement": row["placement"].split()[0],
-        "version": row["version"], "measured_s": float(row["step_time_s"]),
-        "predicted_s": round(predicted, 2), "rollout_s": round(rollout_s, 2),
+        "model": model,
+        "gpus": int(float(row["gpus"])),
+        "placement": row["placement"].split()[0],
+        "version": row["version"],
+        "measured_s": float(row["step_time_s"]),
+        "predicted_s": round(predicted, 2),
+        "rollout_s": round(rollout_s, 2),
         "update_s": round(update_s, 2),
         "p05_s": round(predicted * whole.p05 / whole.estimate, 2),
         "p95_s": round(predicted * whole.p95 / whole.estimate, 2),
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

@@ -28,11 +28,16 @@ TABLES = {
     "fbnet": "edge/help_fbnet_latency_ms.csv.gz",
 }
 GROUPS = {
-    "1080ti": "nvidia gpu", "2080ti": "nvidia gpu", "titan": "nvidia gpu", "gold": "xeon",
-    "silver": "xeon", "pixel": "snapdragon", "essential": "snapdragon",
+    "1080ti": "nvidia gpu",
+    "2080ti": "nvidia gpu",
+    "titan": "nvidia gpu",
+    "gold": "xeon",
+    "silver": "xeon",
+    "pixel": "snapdragon",
+    "essential": "snapdragon",
     "samsung_a50": "exynos 9610",
     "samsung_s7": "exynos 8890",
-}  # fmt: skip
+}
 """Start of a device's name -> its group; the Essential phone and the Pixels have Snapdragons."""
 PULL = 1.0
 """Of each weight toward zero, in rows of the table."""

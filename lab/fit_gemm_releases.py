@@ -78,9 +78,14 @@ class ReleaseProducts(Fitter[list[MeasuredRows]]):
                 for n in FREE
             }
             problem = Problem(
-                training([part], ROWS), (), tuple(start), {**known, **start}, {architecture: {}},
-                {architecture: start}, {},
-            )  # fmt: skip
+                training([part], ROWS),
+                (),
+                tuple(start),
+                {**known, **start},
+                {architecture: {}},
+                {architecture: start},
+                {},
+            )
             _, fitted = solve(problem)
             free = {name: fitted[architecture][name] for name in start}
             logs = log_ratio(held_out([part], False)[0], {**known, **free})

@@ -61,18 +61,27 @@ class PublishedClaims(Strict, frozen=True):
 
 
 SURVEY_6 = {
-    ("V100", "inf"): 5.87, ("V100", "train"): 8.91, ("A100-PCIE-40GB", "inf"): 8.63,
-    ("T4", "inf"): 18.51, ("P4", "inf"): 27.10, ("MI100", "inf"): 10.80,
-}  # fmt: skip
+    ("V100", "inf"): 5.87,
+    ("V100", "train"): 8.91,
+    ("A100-PCIE-40GB", "inf"): 8.63,
+    ("T4", "inf"): 18.51,
+    ("P4", "inf"): 27.10,
+    ("MI100", "inf"): 10.80,
+}
 """The survey's table 6: board and mode -> mean error of NeuSight, percent."""
 SURVEY_7_NS = {
-    "all_reduce": 57_426, "all_gather": 44_058, "reduce_scatter": 28_950, "all_to_all": 114_000,
-}  # fmt: skip
+    "all_reduce": 57_426,
+    "all_gather": 44_058,
+    "reduce_scatter": 28_950,
+    "all_to_all": 114_000,
+}
 """The survey's table 7: nanoseconds of ASTRA-sim for 1 MiB on 8 devices."""
 RING = {
-    "all_reduce": (14, MIB // 4 // 8, 377), "all_gather": (7, MIB // 4, 385),
-    "reduce_scatter": (7, MIB // 4 // 8, 307), "all_to_all": (28, MIB // 4 // 8, 328),
-}  # fmt: skip
+    "all_reduce": (14, MIB // 4 // 8, 377),
+    "all_gather": (7, MIB // 4, 385),
+    "reduce_scatter": (7, MIB // 4 // 8, 307),
+    "all_to_all": (28, MIB // 4 // 8, 328),
+}
 """Steps, bytes of a step and split, and nanoseconds that all steps spend at their ends."""
 LINK_NS, LINK_BYTES_PER_NS, SPLITS, ACTIVE = 936.25, 400 * 2**30 / 1e9, 4, 2
 
@@ -90,11 +99,16 @@ def neusight(data: Path) -> Iterator[Claim]:
         some = errors.get(key, [])
         value = fmean(some) if some else math.nan
         yield Claim(
-            tool="NeuSight", claim=f"whole models on {key[0]}, {key[1]}", claimed=f"{claimed} %",
-            source="survey, table 6", recount=f"{value:.2f} %", rows=len(some), how="stored",
+            tool="NeuSight",
+            claim=f"whole models on {key[0]}, {key[1]}",
+            claimed=f"{claimed} %",
+            source="survey, table 6",
+            recount=f"{value:.2f} %",
+            rows=len(some),
+            how="stored",
             verdict="equal" if abs(value - claimed) < EXACT else "differs",
             effort="trained weights are not published",
-        )  # fmt: skip
+        )
 
 
 def astra_ns(op: str) -> float:
@@ -118,14 +132,18 @@ def astra(data: Path) -> Iterator[Claim]:
     for op, claimed in SURVEY_7_NS.items():
         value, nccl = astra_ns(op), 1e3 * measured[op]
         yield Claim(
-            tool="ASTRA-sim", claim=f"{op} of 1 MiB on 8 H100", claimed=f"{claimed:,} ns",
-            source="survey, table 7", recount=f"{value:,.0f} ns; NCCL takes {nccl:,.0f}", rows=1,
+            tool="ASTRA-sim",
+            claim=f"{op} of 1 MiB on 8 H100",
+            claimed=f"{claimed:,} ns",
+            source="survey, table 7",
+            recount=f"{value:,.0f} ns; NCCL takes {nccl:,.0f}",
+            rows=1,
             how="formula",
             verdict=f"equal; {100.0 * (value / nccl - 1.0):+.0f} % off what NCCL measures"
             if value == claimed
             else "differs",
             effort="built from sources with pinned submodules, 200 s",
-        )  # fmt: skip
+        )
 
 
 def vidur(_data: Path) -> Iterator[Claim]:
@@ -136,25 +154,39 @@ def vidur(_data: Path) -> Iterator[Claim]:
         reply = reply_to(_table_8(policy))
         if not isinstance(reply, Answer):
             yield Claim(
-                tool="Vidur", claim="Sarathi against vLLM", claimed="12.2 %", how="replayed",
-                source="survey, table 8", verdict=f"not answered: {reply.error.message}",
-            )  # fmt: skip
+                tool="Vidur",
+                claim="Sarathi against vLLM",
+                claimed="12.2 %",
+                how="replayed",
+                source="survey, table 8",
+                verdict=f"not answered: {reply.error.message}",
+            )
             return
         times[policy] = reply.metrics["e2e_mean_ms"].estimate
         restarts += reply.metrics["preemptions"].estimate
     gain = 100.0 * (1.0 - times["sarathi"] / times["vllm-v0"])
     yield Claim(
-        tool="Vidur", claim="Sarathi's mean latency below vLLM's", claimed="12.2 %",
-        source="survey, table 8", recount=f"{gain:.1f} % on equal requests (Vidur itself: 1.6 %)",
-        rows=200, how="replayed", effort="Python; profiles of each board",
+        tool="Vidur",
+        claim="Sarathi's mean latency below vLLM's",
+        claimed="12.2 %",
+        source="survey, table 8",
+        recount=f"{gain:.1f} % on equal requests (Vidur itself: 1.6 %)",
+        rows=200,
+        how="replayed",
+        effort="Python; profiles of each board",
         verdict="misread: 200 requests of one policy stand against 50 of the other",
-    )  # fmt: skip
+    )
     yield Claim(
-        tool="Vidur", claim="requests that vLLM preempts", claimed="53", source="survey, table 8",
-        recount=f"{restarts:.0f} restarts", rows=200, how="replayed",
+        tool="Vidur",
+        claim="requests that vLLM preempts",
+        claimed="53",
+        source="survey, table 8",
+        recount=f"{restarts:.0f} restarts",
+        rows=200,
+        how="replayed",
         verdict="misread: 53 waited while they held memory; none was restarted",
         effort="Python; profiles of each board",
-    )  # fmt: skip
+    )
 
 
 def _table_8(policy: str) -> dict[str, Any]:
@@ -187,14 +219,18 @@ def timeloop(data: Path) -> Iterator[Claim]:
     ]
     best = min(float(row["fj_per_mac"]) for row in ours)
     yield Claim(
-        tool="Timeloop", claim="ResNet-50's first layer on an Eyeriss-like chip",
-        claimed=f"{float(survey['fj_per_mac']) / 1e3:g} pJ/MAC", source="survey, section 7.4",
+        tool="Timeloop",
+        claim="ResNet-50's first layer on an Eyeriss-like chip",
+        claimed=f"{float(survey['fj_per_mac']) / 1e3:g} pJ/MAC",
+        source="survey, section 7.4",
         recount=f"{best / 1e3:.2f} to {max(float(r['fj_per_mac']) for r in ours) / 1e3:.2f} pJ/MAC "
         "with the length of the search",
-        rows=len(ours), how="stored", effort="built from sources; minutes of search a layer",
+        rows=len(ours),
+        how="stored",
+        effort="built from sources; minutes of search a layer",
         verdict="not a property of the chip: it moves with the search; the printed shares are those"
         " of another layer's shipped output",
-    )  # fmt: skip
+    )
 
 
 def stored(data: Path) -> Iterator[Claim]:
@@ -246,24 +282,34 @@ def llm_serving_sim(data: Path) -> Iterator[Claim]:
         folder / "llmservingsim_vllm_requests.parquet", ("ttft_from_queued_s", "tpot_s")
     )
     for name, column, claimed in (
-        ("TTFT", "ttft_from_queued_s", "0.6 to 13.6 % by run"), ("TPOT", "tpot_s", "1.7 % at most"),
-    ):  # fmt: skip
+        ("TTFT", "ttft_from_queued_s", "0.6 to 13.6 % by run"),
+        ("TPOT", "tpot_s", "1.7 % at most"),
+    ):
         ours_s, theirs_s = float(np.mean(measured[column])), float(np.mean(simulated[name])) / 1e9
         yield Claim(
-            tool="LLMServingSim 2", claim=f"mean {name} of a run on an RTX 4090", claimed=claimed,
-            source="its repository", rows=len(measured[column]), how="stored",
+            tool="LLMServingSim 2",
+            claim=f"mean {name} of a run on an RTX 4090",
+            claimed=claimed,
+            source="its repository",
+            rows=len(measured[column]),
+            how="stored",
             recount=f"{100.0 * (theirs_s / ours_s - 1.0):+.1f} %",
             verdict="recounted on the one run that the tables hold",
             effort="profiles of the same board, model and engine",
-        )  # fmt: skip
+        )
 
 
 def _stored(tool: str, claim: str, claimed: str, source: str, errors: Sequence[float]) -> Claim:
     return Claim(
-        tool=tool, claim=claim, claimed=claimed, source=source, rows=len(errors), how="stored",
+        tool=tool,
+        claim=claim,
+        claimed=claimed,
+        source=source,
+        rows=len(errors),
+        how="stored",
         recount=f"{fmean(errors):.1f} % mean, {median(errors):.1f} % median",
         verdict="recounted on all stored rows",
-    )  # fmt: skip
+    )
 
 
 def ours() -> Iterator[Claim]:
@@ -273,11 +319,16 @@ def ours() -> Iterator[Claim]:
             figures = scored["silicast"]
             value = f"{figures['mean_ape']:.1f} % mean, {figures['median_ape']:.1f} % median"
             yield Claim(
-                tool="Silicast", claim=f"suite {name}, {scored['metric']}", claimed=value,
-                source=f"docs/accuracy/{name}.md", recount=value, rows=int(figures["rows"]),
-                how="stored", verdict=f"`silicast validate {name}` counts it again",
+                tool="Silicast",
+                claim=f"suite {name}, {scored['metric']}",
+                claimed=value,
+                source=f"docs/accuracy/{name}.md",
+                recount=value,
+                rows=int(figures["rows"]),
+                how="stored",
+                verdict=f"`silicast validate {name}` counts it again",
                 effort="pip install silicast",
-            )  # fmt: skip
+            )
 
 
 def all_claims(data: Path) -> list[Claim]:

@@ -14,7 +14,7 @@ AT_MOST = {
 """Names that say nothing of what they hold -> how often they still stand. Only lower these."""
 SHARED_CLASSES_AT_MOST = 2
 """Classes of the package whose name another one has too."""
-SKIPPED_AT_MOST = 176
+SKIPPED_AT_MOST = 174
 """Statements that are kept from the formatter, as hand-laid tables are."""
 
 

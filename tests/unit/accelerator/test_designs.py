@@ -110,11 +110,14 @@ def test_two_buffers_load_the_next_fold_behind_the_work(m: int, fold: int) -> No
     einsum = matmul(m=m, n=40, k=24)
     nest = LoopNest(
         (
-            Loop("dram", "N", 10), Loop("buffer", "K", 3), Loop("buffer", "M", m),
-            Loop("array", "K", rows, 0), Loop("array", "N", columns, 1),
+            Loop("dram", "N", 10),
+            Loop("buffer", "K", 3),
+            Loop("buffer", "M", m),
+            Loop("array", "K", rows, 0),
+            Loop("array", "N", columns, 1),
         ),
         {},
-    )  # fmt: skip
+    )
     result = cost(einsum, chip, MappingBatch.from_nest(nest, einsum, chip))
     assert result.cycles[0] == rows + 29 * fold + m + rows + columns - 2
 

@@ -23,8 +23,10 @@ def test_each_number_has_unit_interval_tier_and_source() -> None:
     wanted = silicast.predict(SCENARIO)["latency_us"]
     number = told["numbers"]["latency_us"]
     assert (number["estimate"], number["p05"], number["p95"]) == (
-        wanted.estimate, wanted.p05, wanted.p95,
-    )  # fmt: skip
+        wanted.estimate,
+        wanted.p05,
+        wanted.p95,
+    )
     assert number["unit"] == "us"
     assert number["tier"] == told["tier"]
     assert silicast.__version__ in number["source"]

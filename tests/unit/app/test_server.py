@@ -31,10 +31,16 @@ from silicast.scenario.reading.inline_only import refuse_paths
 
 KERNEL = {"task": "kernel", "device": "h100", "kernel": {"op": "gemm", "m": 64, "n": 64, "k": 64}}
 SLOW = {
-    "task": "serving", "model": "Llama-3.1-8B", "device": "h100",
-    "workload": {"arrival": {"kind": "closed", "concurrency": 512}, "requests": 1_000_000,
-                 "input_len": 512, "output_len": 512},
-}  # fmt: skip
+    "task": "serving",
+    "model": "Llama-3.1-8B",
+    "device": "h100",
+    "workload": {
+        "arrival": {"kind": "closed", "concurrency": 512},
+        "requests": 1_000_000,
+        "input_len": 512,
+        "output_len": 512,
+    },
+}
 
 
 @pytest.fixture(scope="module")
@@ -80,15 +86,32 @@ def test_what_takes_too_long_is_ended_and_the_next_is_answered(client: TestClien
 
 
 PATHS = (
-    "/etc/passwd", "../../etc/passwd", "~/.ssh/id_rsa", "file:///etc/passwd", "./x.toml",
-    "C:\\secrets.json", "http://169.254.169.254/latest", "x/../../etc/passwd", "models/a.json",
-    "\\\\host\\share", "a.csv",
-)  # fmt: skip
+    "/etc/passwd",
+    "../../etc/passwd",
+    "~/.ssh/id_rsa",
+    "file:///etc/passwd",
+    "./x.toml",
+    "C:\\secrets.json",
+    "http://169.254.169.254/latest",
+    "x/../../etc/passwd",
+    "models/a.json",
+    "\\\\host\\share",
+    "a.csv",
+)
 FIELDS = (
-    "model", "device", "engine", "calibration", "workload.graph", "workload.arrival.path",
-    "workload.existing", "model.base", "device.base", "pools.a.model", "speculative.draft",
+    "model",
+    "device",
+    "engine",
+    "calibration",
+    "workload.graph",
+    "workload.arrival.path",
+    "workload.existing",
+    "model.base",
+    "device.base",
+    "pools.a.model",
+    "speculative.draft",
     "draft.base",
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -102,17 +102,29 @@ LIMIT = '[[constraint]]\nproduct = ["parallel.tp"]\n'
     [
         (axis("device", "values = []"), "axis[0].values: is empty"),
         (axis("device", 'values = ["h100"]') * 2, "a second axis of device"),
-        (axis("a", "range = [1, 90000]\nstep = 1") + axis("b", "range = [1, 90000]\nstep = 1"),
-         "the space has 8,100,000,000 points"),
-        (axis("parallel.tp", "values = [1, 2]") + LIMIT + "at_most = 1\n" + LIMIT + "at_least = 2",
-         "no point keeps 'parallel.tp at most 1' and 'parallel.tp at least 2'"),
-        (axis("device", 'values = ["h100"]') + LIMIT + "at_most = 1",
-         "parallel.tp is no axis and not in the scenario"),
-        (axis("device", 'values = ["h100"]') + '[[constraint]]\nforbid = { device = ["l4"] }',
-         "device is never 'l4'"),
+        (
+            axis("a", "range = [1, 90000]\nstep = 1") + axis("b", "range = [1, 90000]\nstep = 1"),
+            "the space has 8,100,000,000 points",
+        ),
+        (
+            axis("parallel.tp", "values = [1, 2]")
+            + LIMIT
+            + "at_most = 1\n"
+            + LIMIT
+            + "at_least = 2",
+            "no point keeps 'parallel.tp at most 1' and 'parallel.tp at least 2'",
+        ),
+        (
+            axis("device", 'values = ["h100"]') + LIMIT + "at_most = 1",
+            "parallel.tp is no axis and not in the scenario",
+        ),
+        (
+            axis("device", 'values = ["h100"]') + '[[constraint]]\nforbid = { device = ["l4"] }',
+            "device is never 'l4'",
+        ),
         ('[[axis]]\nfields = ["a", "b"]\nvalues = [[1, 2], [3]]', "expected a list of 2"),
     ],
-)  # fmt: skip
+)
 def test_what_makes_no_sense_is_refused_by_name(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(SilicastError) as error:
         read(tmp_path, text)

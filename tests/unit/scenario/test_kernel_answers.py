@@ -121,11 +121,21 @@ def test_a_kernel_of_early_releases_takes_the_steps_of_k_one_after_the_other() -
 
 def test_deepseek_on_sixteen_boards_under_a_release_of_2025() -> None:
     """tenstorrent/tt-inference-server#356: TPOT 31.2 ms, one client, vLLM 0.9.1 on 2 x 8 H100."""
-    workload = {"requests": 2, "input_len": 128, "output_len": 64,
-                "arrival": {"kind": "closed", "concurrency": 1}}  # fmt: skip
-    tree = {"task": "serving", "model": "DeepSeek-R1", "device": "h100", "parallel": {"tp": 16},
-            "engine": {"name": "vllm", "version": "0.9.1"}, "workload": workload,
-            "cluster": {"gpus": 16, "gpus_per_node": 8}}  # fmt: skip
+    workload = {
+        "requests": 2,
+        "input_len": 128,
+        "output_len": 64,
+        "arrival": {"kind": "closed", "concurrency": 1},
+    }
+    tree = {
+        "task": "serving",
+        "model": "DeepSeek-R1",
+        "device": "h100",
+        "parallel": {"tp": 16},
+        "engine": {"name": "vllm", "version": "0.9.1"},
+        "workload": workload,
+        "cluster": {"gpus": 16, "gpus_per_node": 8},
+    }
     tpot = run(decode(tree)).metrics["tpot_mean_ms"]
     assert tpot.p05 < 31.2 < tpot.p95
     assert 0.75 * 31.2 < tpot.estimate < 1.25 * 31.2

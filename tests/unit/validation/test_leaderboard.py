@@ -133,8 +133,9 @@ def test_regret_is_of_the_option_that_a_tool_calls_quickest() -> None:
     wrong = _tool("w", 1.0)
     swapped = {**wrong.values}
     swapped["0", "latency_us"], swapped["1", "latency_us"] = (
-        swapped["1", "latency_us"], swapped["0", "latency_us"],
-    )  # fmt: skip
+        swapped["1", "latency_us"],
+        swapped["0", "latency_us"],
+    )
     board = leaderboard([Submission(wrong.card, swapped, (), ())], TRUTHS)["all"]
     assert board[0].regret == pytest.approx(100.0 / 20)  # one choice of 20 takes twice as long
 

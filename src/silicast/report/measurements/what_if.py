@@ -18,9 +18,13 @@ MOST_NAMED = 5
 def what_if_table(result: ScaledTrace) -> RenderableType:
     """Ops with their measured and predicted times, the sum, and what has no ratio of its own."""
     columns = {
-        "op": "left", "launches": "right", result.traced: "right", result.device: "right",
-        "90 %": "right", "ratio": "right",
-    }  # fmt: skip
+        "op": "left",
+        "launches": "right",
+        result.traced: "right",
+        result.device: "right",
+        "90 %": "right",
+        "ratio": "right",
+    }
     rows = [[op.op, f"{op.launches:,}", *_times(op.measured_us, op.scaled_us)] for op in result.ops]
     if result.unscaled:
         unknown_us = sum(each.measured_us for each in result.unscaled)
@@ -68,7 +72,9 @@ def what_if_values(result: ScaledTrace) -> dict[str, Any]:
         "unscaled_share": result.unscaled_share,
         "ops": [
             {
-                "op": op.op, "launches": op.launches, "measured_us": op.measured_us,
+                "op": op.op,
+                "launches": op.launches,
+                "measured_us": op.measured_us,
                 "scaled_us": _interval(op.scaled_us),
             }
             for op in result.ops
@@ -77,7 +83,7 @@ def what_if_values(result: ScaledTrace) -> dict[str, Any]:
             {"name": each.name, "measured_us": each.measured_us, "reason": each.reason}
             for each in result.unscaled
         ],
-    }  # fmt: skip
+    }
 
 
 def _interval(value: Quantity) -> dict[str, float]:

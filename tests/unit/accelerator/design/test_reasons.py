@@ -27,13 +27,19 @@ def chip(side: int, dram: float, buffer: float, per_cycle: float, register: int)
         "level": [
             {"name": "dram", "port": [{"words_per_cycle": dram}], **common},
             {
-                "name": "buffer", "capacity_kib": 4096, "buffers": 2,
-                "port": [{"words_per_cycle": buffer}], **common,
+                "name": "buffer",
+                "capacity_kib": 4096,
+                "buffers": 2,
+                "port": [{"words_per_cycle": buffer}],
+                **common,
             },
             {"name": "array", "mesh": [side, side], "systolic": "Weights"},
             {
-                "name": "register", "keeps": ["Weights"],
-                "capacity_words": register, "buffers": register, **common,
+                "name": "register",
+                "keeps": ["Weights"],
+                "capacity_words": register,
+                "buffers": register,
+                **common,
             },
         ],
         "compute": {"energy_pj": 0.1, "per_cycle": per_cycle},
@@ -42,7 +48,7 @@ def chip(side: int, dram: float, buffer: float, per_cycle: float, register: int)
             {"level": "array", "axis": 0, "indexing": ["Weights", "Inputs"]},
             {"level": "array", "axis": 1, "indexing": ["Weights", "Outputs"]},
         ],
-    }  # fmt: skip
+    }
 
 
 def times(stated: Stated, m: int, n: int, k: int) -> KernelTimes:
@@ -54,13 +60,19 @@ def times(stated: Stated, m: int, n: int, k: int) -> KernelTimes:
 
 
 CHOICES = {
-    "side": (16, 32, 128), "dram": (8.0, 64.0, 512.0), "buffer": (32.0, 128.0, 1024.0),
-    "per_cycle": (1.0, 2.0), "register": (1, 2),
-}  # fmt: skip
+    "side": (16, 32, 128),
+    "dram": (8.0, 64.0, 512.0),
+    "buffer": (32.0, 128.0, 1024.0),
+    "per_cycle": (1.0, 2.0),
+    "register": (1, 2),
+}
 TWICE = {
-    "dram": "dram", "traffic": "dram", "chip_memory": "buffer",
-    "tensor": "per_cycle", "units": "per_cycle",
-}  # fmt: skip
+    "dram": "dram",
+    "traffic": "dram",
+    "chip_memory": "buffer",
+    "tensor": "per_cycle",
+    "units": "per_cycle",
+}
 """What binds -> the number of the chip that is doubled."""
 
 

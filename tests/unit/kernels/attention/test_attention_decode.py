@@ -34,9 +34,14 @@ class Missing(dict[str, float]):
 
 
 def decode(
-    lengths: tuple[int, ...], heads: int = 32, groups: int = 8, width: int = 128,
-    variant: Variant = Variant(), device: Device = find_device("H100"), window: int = 0,
-) -> _DecodeBatch:  # fmt: skip
+    lengths: tuple[int, ...],
+    heads: int = 32,
+    groups: int = 8,
+    width: int = 128,
+    variant: Variant = Variant(),
+    device: Device = find_device("H100"),
+    window: int = 0,
+) -> _DecodeBatch:
     op = Op.make(
         "attention_decode", variant, q_len=(1,) * len(lengths), kv_len=lengths, num_heads=heads,
         num_kv_heads=groups, head_dim=width, window=window,

@@ -75,9 +75,13 @@ def timed(clock: Clock, wall_s: float = 1.0) -> Callable[[Columns], KernelRow | 
 
 
 def run(
-    path: Path, tools: Tools, clock: Clock, budget_s: float = 100.0,
-    stop: Callable[[], str] = str, device: str = "H100",
-) -> SessionResult:  # fmt: skip
+    path: Path,
+    tools: Tools,
+    clock: Clock,
+    budget_s: float = 100.0,
+    stop: Callable[[], str] = str,
+    device: str = "H100",
+) -> SessionResult:
     session = Session(f"at {clock.now}", "2026-01-01", device=device)
     with MeasurementFile.open(path, session) as file:
         return MeasuringSession(file, tools, budget_s, stop=stop, clock=clock).run()

@@ -19,10 +19,25 @@ from silicast.scenario.decode import decode
 yaml = pytest.importorskip("yaml")
 
 POOL = PoolLaunch(
-    engine="vllm", version="0.19", role="", replicas=2, tp=2, pp=1, ep=1, attention_dp=1, gpus=2,
-    gpus_per_node=8, max_sequences=64, group_sequences=64, step_tokens=4096, model_tokens=9000,
-    memory_fraction=0.9, kv_dtype="", recipe="", options={},
-)  # fmt: skip
+    engine="vllm",
+    version="0.19",
+    role="",
+    replicas=2,
+    tp=2,
+    pp=1,
+    ep=1,
+    attention_dp=1,
+    gpus=2,
+    gpus_per_node=8,
+    max_sequences=64,
+    group_sequences=64,
+    step_tokens=4096,
+    model_tokens=9000,
+    memory_fraction=0.9,
+    kv_dtype="",
+    recipe="",
+    options={},
+)
 TREE: dict[str, Any] = {
     "task": "serving",
     "model": "meta-llama/Llama-3.2-1B",

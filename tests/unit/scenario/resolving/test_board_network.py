@@ -53,9 +53,17 @@ def test_ten_samples_of_the_board_narrow_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = (
-        "resnet101", "mobilenet_v3_large", "yolov8_det", "googlenet", "inception_v3", "esrgan",
-        "unet_segmentation", "convnext_tiny", "beit", "ffnet_40s",
-    )  # fmt: skip
+        "resnet101",
+        "mobilenet_v3_large",
+        "yolov8_det",
+        "googlenet",
+        "inception_v3",
+        "esrgan",
+        "unet_segmentation",
+        "convnext_tiny",
+        "beit",
+        "ffnet_40s",
+    )
     rows = ["model,precision,runtime,latency_ms"]
     for name in names:
         ms = predict(model=name, precision={"recipe": "float"}, engine="tflite")["e2e_ms"].estimate
@@ -84,11 +92,21 @@ def test_ten_samples_of_the_board_narrow_it(
         ({"model": "no-such-net"}, "whose work is known"),
         ({"engine": "vllm"}, "no runtime"),
         ({"precision": {"recipe": "fp8"}}, "expected one of float"),
-        ({"task": "serving", "workload": {"arrival": {"kind": "closed", "concurrency": 1},
-          "input_len": 8, "output_len": 8}, "engine": "vllm", "precision": None},
-         "kernels of its NPU"),
+        (
+            {
+                "task": "serving",
+                "workload": {
+                    "arrival": {"kind": "closed", "concurrency": 1},
+                    "input_len": 8,
+                    "output_len": 8,
+                },
+                "engine": "vllm",
+                "precision": None,
+            },
+            "kernels of its NPU",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_modelled_is_refused(fields: dict[str, Any], part: str) -> None:
     with pytest.raises(SilicastError, match=part):
         predict(**fields)

@@ -12,13 +12,20 @@ from silicast.workload.networks.image_encoder import encoder_of
 from silicast.workload.networks.vector_index import VectorIndex, workflow_constants
 
 FLUX = {
-    "architectures": ["FluxTransformer2DModel"], "num_layers": 19, "num_single_layers": 38,
-    "num_attention_heads": 24, "attention_head_dim": 128, "in_channels": 64,
-}  # fmt: skip
+    "architectures": ["FluxTransformer2DModel"],
+    "num_layers": 19,
+    "num_single_layers": 38,
+    "num_attention_heads": 24,
+    "attention_head_dim": 128,
+    "in_channels": 64,
+}
 SD3 = {
-    "_class_name": "SD3Transformer2DModel", "num_layers": 24, "num_attention_heads": 24,
-    "attention_head_dim": 64, "in_channels": 16,
-}  # fmt: skip
+    "_class_name": "SD3Transformer2DModel",
+    "num_layers": 24,
+    "num_attention_heads": 24,
+    "attention_head_dim": 64,
+    "in_channels": 16,
+}
 
 
 @pytest.mark.parametrize("model", ["Qwen3-VL-2B", "Qwen3-VL-30B-A3B", "Qwen3-VL-32B"])

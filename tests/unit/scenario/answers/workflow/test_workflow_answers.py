@@ -74,11 +74,14 @@ def test_turns_of_an_agent_find_their_context_in_the_cache() -> None:
     loop = {"back_to": "think", "probability": 1.0, "most": 4}
     stages = {
         "think": {
-            "pool": "chat", "work": "generate", "input_len": 1024, "output_len": 32,
+            "pool": "chat",
+            "work": "generate",
+            "input_len": 1024,
+            "output_len": 32,
             "keeps_context": True,
         },
         "tool": {"work": "tool_call", "after": ["think"], "duration_ms": 100, "loop": loop},
-    }  # fmt: skip
+    }
     reply = workflow(stages, requests=2)
     assert isinstance(reply, Answer), reply
     # prompts of 1, 2, 3 and 4 times 1024, of which all but the newest is known
