@@ -115,9 +115,9 @@ def capacity(
         SilicastError: see :func:`silicast.predict`.
 
     >>> import silicast
-    >>> found = silicast.capacity(model="Llama-3.1-8B", device="h100", slo="ttft_p90=60ms",
-    ...                           requests=40, input_len=64, output_len=4)
-    >>> found["safe_rate_per_s"].estimate <= found["max_rate_per_s"].estimate
+    >>> answer = silicast.capacity(model="Llama-3.1-8B", device="h100", slo="ttft_p90=60ms",
+    ...                            requests=40, input_len=64, output_len=4)
+    >>> answer["safe_rate_per_s"].estimate <= answer["max_rate_per_s"].estimate
     True
     """
     from silicast.app.commands.capacity import capacity_scenario

@@ -44,9 +44,9 @@ def recommend(
         SilicastError: see :func:`silicast.predict`.
 
     >>> import silicast
-    >>> found = silicast.recommend(model="Llama-3.2-1B", device="h100", gpus=1, rate=4.0,
-    ...                            slo="ttft_p99=1s", input_len=32, output_len=4)
-    >>> found.why["recommendation"]["best"]["plan"]
+    >>> answer = silicast.recommend(model="Llama-3.2-1B", device="h100", gpus=1, rate=4.0,
+    ...                             slo="ttft_p99=1s", input_len=32, output_len=4)
+    >>> answer.why["recommendation"]["best"]["plan"]
     'tp 1 x 1'
     """
     from silicast.app.recommending import names_of, recommend_scenario
