@@ -305,10 +305,10 @@ function memoryBar(answer) {
     room ? element("p", {class: "soft"}, `Room for ${room} such requests at once, limited by ${String(answer.why.room.concurrency_limited_by).replaceAll("_", " ")}.`) : ""];
 }
 
-function table(found) {
-  const isPriced = found.some(({served}) => served.some(({answer}) => answer.metrics.cost_per_million_output_tokens));
+function table(entries) {
+  const isPriced = entries.some(({served}) => served.some(({answer}) => answer.metrics.cost_per_million_output_tokens));
   const head = ["setup", "users", "first token, ms", "further token, ms", "tokens/s a user", "tokens/s a device", ...(isPriced ? ["USD a million tokens"] : [])];
-  const rows = found.flatMap(({setup, served}) => served.map(({load, answer}) => {
+  const rows = entries.flatMap(({setup, served}) => served.map(({load, answer}) => {
     const m = answer.metrics;
     const speed = m.tpot_p50_ms && {estimate: 1000 / m.tpot_p50_ms.estimate, p05: 1000 / m.tpot_p50_ms.p95, p95: 1000 / m.tpot_p50_ms.p05};
     return [label(setup), String(load), belief(m.ttft_p50_ms), belief(m.tpot_p50_ms), belief(speed),
@@ -339,15 +339,15 @@ function setupCard(entry, at, asked) {
   return card;
 }
 
-function show(found, asked) {
-  const good = found.filter((each) => each.served.length);
+function show(entries, asked) {
+  const good = entries.filter((each) => each.served.length);
   const series = (pickX, pickY) => good.map(({setup, served, at}) => ({
     name: label(setup), color: colour(at),
     points: served.map(({load, answer}) => ({load, x: pickX(load, answer.metrics), y: pickY(answer.metrics)})).filter((p) => p.x && p.y),
   }));
   const exactly = (value) => ({estimate: value, p05: value, p95: value});
   const speed = (_, m) => m.tpot_p50_ms && {estimate: 1000 / m.tpot_p50_ms.estimate, p05: 1000 / m.tpot_p50_ms.p95, p95: 1000 / m.tpot_p50_ms.p05};
-  const nodes = [element("div", {class: "cards"}, ...found.map((each) => setupCard(each, each.at, asked)))];
+  const nodes = [element("div", {class: "cards"}, ...entries.map((each) => setupCard(each, each.at, asked)))];
   if (good.length) {
     const load = {logX: true, logY: true, xs: good[0].loads};
     const drawings = [
@@ -404,15 +404,15 @@ async function run() {
   running += 1;
   const mine = running;
   $("status").textContent = "Predicting…";
-  const found = setups.map((setup, at) => ({setup: {...setup}, at, fit: null, loads: [], served: [], refused: [], error: ""}));
+  const entries = setups.map((setup, at) => ({setup: {...setup}, at, fit: null, loads: [], served: [], refused: [], error: ""}));
   let drawnAt = 0;
   const changed = () => {
-    if (mine === running && performance.now() - drawnAt > 150) { show(found, asked); drawnAt = performance.now(); }
+    if (mine === running && performance.now() - drawnAt > 150) { show(entries, asked); drawnAt = performance.now(); }
   };
-  await Promise.all(found.map((entry) => predictOne(entry, asked, changed)));
+  await Promise.all(entries.map((entry) => predictOne(entry, asked, changed)));
   if (mine !== running) return;
-  show(found, asked);
-  $("status").textContent = found.some((each) => each.error) ? "Some setups were not answered." : "Done.";
+  show(entries, asked);
+  $("status").textContent = entries.some((each) => each.error) ? "Some setups were not answered." : "Done.";
 }
 
 async function fillNames() {
