@@ -58,8 +58,10 @@ def values_of(call: OpStateGrid, device: Device) -> F64:
     of cores and of memory, joules as of :meth:`.Call.joules`.
     """
     times = call.times
-    assert isinstance(times, KernelTimes)
-    seconds, demand = call.spread(times.estimate_s), times.analysis.demand
+    seconds = call.spread(times.estimate_s)
+    if not isinstance(times, KernelTimes):  # of the host: none of the device's resources
+        return np.concatenate((seconds, *(np.zeros_like(seconds) for _ in range(5))))
+    demand = times.analysis.demand
     moved = call.spread(demand.level_bytes["dram"])
     shares = np.minimum(moved / device.dram.bandwidth_bytes_per_s / seconds, 1.0)
     joules = call.joules(device) or tuple(np.zeros_like(seconds) for _ in range(3))

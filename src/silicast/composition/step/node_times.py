@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, final
 
 import numpy as np
 
-from silicast.composition.engines.host_copies import HOST_COPY, RESOURCE
+from silicast.composition.engines.host_copies import HOST_COPY
 from silicast.composition.step.pipes import Resources
 from silicast.composition.step.stage_graph import StageGraph
 from silicast.core.numerics import F64, I64
@@ -157,8 +157,7 @@ class OpStateGrid:
     def bound_by(self) -> list[str]:
         """The resource that sets the bound of each evaluated size, or "power"."""
         if not isinstance(self.times, KernelTimes):
-            of_host = RESOURCE.get(self.group.family)
-            return self.times.bound_by() if of_host is None else [of_host] * len(self.ops)
+            return self.times.bound_by()
         needs = {n: s for n, s in self.times.analysis.resource_s.items() if n != "launch"}
         names, rows = list(needs), (int(self.ops.max()) + 1) * self.count
         each = np.array([np.broadcast_to(np.ravel(s), rows) for s in needs.values()])

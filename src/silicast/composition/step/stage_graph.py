@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from silicast.composition.engines.engine import ExpertTable
 from silicast.composition.engines.engine_lowering import engine_graph
 from silicast.composition.engines.fusion import Region, regions_of, saved_launches
+from silicast.composition.engines.host_weights import with_host_layers
 from silicast.composition.step.executions import DIRECTIONS, Executions, KernelExecution
 from silicast.composition.step.machine import Machine
 from silicast.core.dtypes import BITS, RECIPES
@@ -96,7 +97,8 @@ class StageGraph:
     ) -> None:
         self.name, self.plan, self.stages = graph.name, plan, plan.pp
         self._experts = machine.engine.experts
-        self.graph = engine_graph(graph, machine, plan, grouped=grouped)
+        lowered = engine_graph(graph, machine, plan, grouped=grouped)
+        self.graph = with_host_layers(lowered, policy)
         self._segments = _segments(self.graph, plan, policy, layers)
         self.executions = Executions(self._segments)
         saved = {

@@ -11,6 +11,7 @@ import numpy as np
 from silicast.composition.engines.engine_lowering import COLLECTIVES
 from silicast.composition.engines.fusion import smallest_kernel_s
 from silicast.composition.engines.host_copies import OF_HOST, host_times
+from silicast.composition.engines.host_weights import ON_HOST, held_times
 from silicast.composition.prices.kept_times import analysis_of, times_of
 from silicast.composition.step.machine import Machine
 from silicast.composition.step.node_rows import columns, in_chunks, ragged, running
@@ -113,10 +114,7 @@ class Timer:
         different, ops = self._different(members)
         batch = self.lengthy(different, states, rows)
         if batch is not None:
-            times = self._timed(batch, device)
-            return OpStateGrid(
-                group, members, ops, rows, np.arange(len(rows)), len(rows), batch, times
-            )
+            return self._priced(group, members, ops, rows, len(rows), batch, device)
         used, position = _distinct(self.symbols_of(different), symbols, rows)
         count = len(next(iter(used.values()))) if used else 1
         return replace(self.sized(group, members, used, count, device), rows=rows, place=position)
@@ -288,6 +286,7 @@ class Timer:
         else:
             sizes: dict[str, Any] = dict(columns(ops, symbols, count))
             one = len(ops) == count == 1 and group.family not in TRANSFERS
+            one = one and not group.variant.flag(ON_HOST)
             if one:
                 sizes = {name: int(values[0]) for name, values in sizes.items()}
             batch = OpBatch(group.family, group.variant, sizes, numbers=one)
@@ -309,8 +308,32 @@ class Timer:
             return OpStateGrid(
                 group, members, positions, rows, rows, count, batch, moved, (0.0, 0.0)
             )
+        return self._priced(group, members, positions, rows, count, batch, device)
+
+    def _priced(
+        self,
+        group: NodeGroup,
+        members: Sequence[int],
+        ops: I64,
+        rows: I64,
+        count: int,
+        batch: OpBatch,
+        device: Device,
+    ) -> OpStateGrid:
+        """A call whose states have a size each, ``rows``."""
+        sizes = np.arange(len(rows))
+        if group.variant.flag(ON_HOST):
+            held = held_times(batch, self.machine, self._timed_on, device)
+            return OpStateGrid(group, members, ops, rows, sizes, count, batch, held, (0.0, 0.0))
         times = self._timed(batch, device)
-        return OpStateGrid(group, members, positions, rows, rows, count, batch, times)
+        return OpStateGrid(group, members, ops, rows, sizes, count, batch, times)
+
+    def _timed_on(self, batch: OpBatch, device: Device) -> KernelTimes:
+        """Times on another device than the machine's, or on that."""
+        if device.execution_model == self.machine.device.execution_model:
+            return self._timed(batch, device)
+        known = self.machine.evidence
+        return times_of(self._model(batch.family, device), batch, device.in_state("boost"), known)
 
     def lengthy(self, members: Sequence[int], states: BatchStates, rows: I64) -> OpBatch | None:
         """Nodes whose sizes are the lengths of sequences as one batch; None of other nodes."""

@@ -269,6 +269,9 @@ def _why(result: StaticBatch, deployment: Deployment) -> dict[str, Any]:
         name: getattr(memory, name) / 1e9
         for name in ("weights", "kv_cache", "activations", "framework", "usable", "excess")
     }
+    if memory.host_weights:
+        for name in ("host_weights", "host_kv_cache"):
+            tree["memory_gb"][name] = getattr(memory, name) / 1e9
     if deployment.model.assumed:
         tree["assumed_of_model"] = list(deployment.model.assumed)
     ops = dict.fromkeys(node.op for steps in result.steps for node in steps.model.graph.nodes)
