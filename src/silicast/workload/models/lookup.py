@@ -78,7 +78,8 @@ def not_yet_models() -> dict[str, str]:
 
 
 def find_model(name: str) -> ModelConfig:
-    """A model by catalog name or alias, or by the path of a ``config.json`` or its folder.
+    """A model by catalog name or alias, or by the path of a ``config.json`` or its folder,
+    or of a GGUF file.
 
     Raises:
         SilicastError: unknown name (the nearest are offered), a model whose structure is not
@@ -91,6 +92,10 @@ def find_model(name: str) -> ModelConfig:
         raise SilicastError("expected a name, found nothing", field="model")
     if name.endswith(".json"):
         return _from_path(Path(name))
+    if name.endswith(".gguf"):
+        from silicast.workload.models.gguf_model import model_of_gguf
+
+        return model_of_gguf(Path(name))
     if os.sep in name and (config := configuration_in(Path(name))) is not None:
         return _from_path(config)
     return _named_model(name[:200])
