@@ -120,15 +120,16 @@ def test_every_file_that_is_cut_off_is_refused(tmp_path: Path, end: int) -> None
         read_gguf(Path(written(tmp_path, WHOLE[:end])))
 
 
-def test_an_engine_that_runs_no_such_file_says_so(tmp_path: Path) -> None:
-    with pytest.raises(SilicastError, match=r"llama\.cpp"):
+@pytest.mark.parametrize(("engine", "device"), [("vllm", "RTX 4090"), ("mlx", "M2 Ultra")])
+def test_an_engine_that_runs_no_such_file_says_so(tmp_path: Path, engine: str, device: str) -> None:
+    with pytest.raises(SilicastError, match=r"engine llama\.cpp runs such files"):
         silicast.predict(
             {
                 "format": 1,
                 "task": "inference",
-                "device": "RTX 4090",
+                "device": device,
                 "model": written(tmp_path, WHOLE),
-                "engine": "vllm",
+                "engine": engine,
                 "workload": {"batch": 1, "input_len": 8, "output_len": 8},
             }
         )
