@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, final
+
+from silicast.core.records import dataclass
 
 ExtraLayers = Literal["before_last", "first"]
 """Which pipeline stages hold one layer more where stages do not divide the layers."""
