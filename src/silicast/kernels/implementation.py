@@ -102,8 +102,7 @@ class Analysis(Struct, frozen=True):
 
 
 @final
-@dataclass(frozen=True)
-class KernelTimes:
+class KernelTimes(Struct, frozen=True):
     """Predicted times of a batch of kernels, arrays of shape (n,), seconds; of a batch of numbers
     (``OpBatch.single``), numbers.
 
