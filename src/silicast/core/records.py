@@ -1,9 +1,9 @@
-"""``dataclass`` as in the standard library, whose classes take a tenth of the time to define.
+"""``dataclass`` and ``replace`` as in the standard library, where their time counts.
 
-The standard one writes the source of up to six methods for each class and compiles them, 0.4 ms a
-class, so that the classes behind one answer took a sixth of a command's time. Here the rarest
-methods are closures, and so is ``__init__`` until :data:`MANY` objects were made: then the standard
-library compiles the one that takes its place.
+The standard library writes the source of up to six methods for each class and compiles them,
+0.4 ms a class, so that the classes behind one answer took a sixth of a command's time. Here the
+rarest methods are closures, and so is ``__init__`` until :data:`MANY` objects were made: then the
+standard library compiles the one that takes its place.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass  # noqa: PLC0414 - for others
+    from dataclasses import replace as replace  # noqa: PLC0414
 else:
     from dataclasses import MISSING, FrozenInstanceError, field, fields
     from dataclasses import dataclass as _dataclass
@@ -28,6 +29,20 @@ else:
             return _made(cls, eq, repr, frozen, slots, kw_only)
 
         return wrapped if cls is None else wrapped(cls)
+
+    def replace(record, /, **changes):
+        """As :func:`dataclasses.replace`, in half the time."""
+        cls = type(record)
+        names = _STATED.get(cls)
+        if names is None:
+            names = _STATED[cls] = tuple(each.name for each in fields(cls) if each.init)
+        for name in names:
+            if name not in changes:
+                changes[name] = getattr(record, name)
+        return cls(**changes)
+
+    _STATED = {}
+    """Class -> names of the fields that its objects are made with."""
 
     def _made(cls, eq, shown, frozen, slots, kw_only):
         stated = frozenset(vars(cls))

@@ -160,3 +160,17 @@ def test_is_decoded_and_written_as_others() -> None:
     with pytest.raises(ValueError, match="negative"):
         msgspec.json.decode(b'{"number": -3}', type=_Base)
     assert dataclasses.asdict(_Slotted(1)) == {"number": 1, "text": "t"}
+
+
+def test_replaces_as_the_standard_library() -> None:
+    for one in (_Slotted(1), _Base(2), _Derived(3, 4), _OfOurs(5)):
+        assert records.replace(one, number=7) == replace(one, number=7)
+        assert type(records.replace(one)) is type(one)
+        with pytest.raises(TypeError):
+            records.replace(one, unknown=1)
+    with pytest.raises(ValueError, match="negative"):
+        records.replace(_Base(1), number=-1)
+    sample = made(dataclass, {"frozen": True})(first=1, second="y")
+    assert records.replace(sample, first=2) == replace(sample, first=2)
+    with pytest.raises(TypeError):
+        records.replace(sample, derived=1)

@@ -392,9 +392,9 @@ def _distinct(
     if len(rows) <= FEW:  # numbers take less time than arrays
         each = list(zip(*values.tolist(), strict=True))
         sets = sorted(set(each))
-        first = [each.index(one) for one in sets]
-        place = np.array([sets.index(one) for one in each])
-        return dict(zip(names, values[:, first], strict=True)), place
+        firsts = [each.index(one) for one in sets]
+        place: I64 = np.array([sets.index(one) for one in each])
+        return dict(zip(names, values[:, firsts], strict=True)), place
     key = np.zeros(len(rows), dtype=np.int64)
     for row in values:
         known, number = np.unique(row, return_inverse=True)
