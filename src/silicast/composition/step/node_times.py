@@ -125,8 +125,8 @@ class OpStateGrid(Struct, frozen=True, dict=True):
         table = np.empty((len(values), (int(self.ops.max()) + 1) * self.count))
         for row, value in zip(table, values, strict=True):
             row[:] = value
-        ops, place = self._places
-        result: F64 = table.reshape(len(table), -1, self.count)[:, ops, place]
+        ops, states = self._places
+        result: F64 = table.reshape(len(table), -1, self.count)[:, ops, states]
         return result
 
     def joules(self, device: Device) -> tuple[Any, Any, Any]:
@@ -249,14 +249,14 @@ class NodeTimes:
         """Stores the times of one call."""
         self._calls.append(call)
         times, where = call.times, (np.asarray(call.members)[:, None], call.rows)
-        found: list[Any] = [times.estimate_s, times.bound_s, times.independent_log_sd]
+        values: list[Any] = [times.estimate_s, times.bound_s, times.independent_log_sd]
         plain = False
         if isinstance(times, KernelTimes) and call.group.family not in EXCHANGES:
             plain = True
             demand = times.analysis.demand
-            found += call.joules(self.device)
-            found += [demand.level_bytes.get("dram", 0.0), np.minimum(demand.waves, 1.0)]
-        self._every[: len(found), *where] = call.spread_all(found)
+            values += call.joules(self.device)
+            values += [demand.level_bytes.get("dram", 0.0), np.minimum(demand.waves, 1.0)]
+        self._every[: len(values), *where] = call.spread_all(values)
         tiers = _tiers(times)
         self.tiers[where] = tiers if isinstance(tiers, int) else call.spread(tiers)
         self.note_factors(call)

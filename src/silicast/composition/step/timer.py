@@ -393,8 +393,8 @@ def _distinct(
         each = list(zip(*values.tolist(), strict=True))
         sets = sorted(set(each))
         firsts = [each.index(one) for one in sets]
-        place: I64 = np.array([sets.index(one) for one in each])
-        return dict(zip(names, values[:, firsts], strict=True)), place
+        positions: I64 = np.array([sets.index(one) for one in each])
+        return dict(zip(names, values[:, firsts], strict=True)), positions
     key = np.zeros(len(rows), dtype=np.int64)
     for row in values:
         known, number = np.unique(row, return_inverse=True)

@@ -275,8 +275,10 @@ class _Pipeline:
             return np.zeros(len(placed), dtype=np.int64)
         chunks, items = alike(self.rank, self.bounds), np.zeros(len(self.bounds), dtype=np.int64)
         for stage in sorted(set(placed.ravel().tolist())):
-            kept = predict_chunk(self.rank, *chunks[stage], kind).part_of(way).exposed_ps
-            items[stage] = max(kept - self.passes[stage].part_of(way).exposed_ps, 0)
+            longer = predict_chunk(self.rank, *chunks[stage], kind)
+            items[stage] = max(
+                longer.part_of(way).exposed_ps - self.passes[stage].part_of(way).exposed_ps, 0
+            )
         later: I64 = items[placed].sum(axis=1)
         return later
 
