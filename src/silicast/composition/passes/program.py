@@ -26,6 +26,7 @@ from silicast.composition.timeline.timeline import Timeline
 from silicast.core.dtypes import BITS, recipe_for
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Part, Prediction
+from silicast.core.remembered import remembered
 from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.graph import Direction, Graph, parameter_bytes_of
 
@@ -67,7 +68,12 @@ class ProgramPass:
         the program has.
         """
         ways = [DIRECTIONS[number] for number in self.model.graph.directions]
-        return {way: self._breakdown.direction_part(way) for way in ways}
+        return {way: self.part_of(way) for way in ways}
+
+    @remembered
+    def part_of(self, way: Direction) -> Part:
+        """One of :attr:`parts`, without the others."""
+        return self._breakdown.direction_part(way)
 
     @cached_property
     def total(self) -> Prediction:

@@ -10,10 +10,10 @@ for it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import final
 
 from silicast.core.dtypes import BITS, RECIPES
+from silicast.core.records import dataclass, replace
 from silicast.distributed.memory.offload import UP
 from silicast.distributed.ranks.adapters import RankAdapters
 from silicast.distributed.ranks.plan import Axis, TrainingPlan

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.numerics import F64, I64
+from silicast.core.records import dataclass
 from silicast.serving.statistics.metrics import QUANTILES, statistics_ms
 from silicast.serving.statistics.records import Records
 from silicast.serving.statistics.steady import GROWTH, MOST_CUT, queue_growth

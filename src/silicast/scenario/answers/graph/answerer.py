@@ -23,8 +23,8 @@ from silicast.scenario.answer import Answer, answer, latency_of, why_tree
 from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.answers.graph.sampled import sampled_answer, sampled_in
 from silicast.scenario.decode import Scenario
+from silicast.scenario.reading.boards import is_board
 from silicast.scenario.resolve import plan_of
-from silicast.scenario.resolving.board_network import board_answer, on_board
 from silicast.scenario.resolving.deployments import (
     deployment_of,
     description,
@@ -82,7 +82,9 @@ class GraphAnswerer(Answerer):
             from silicast.scenario.resolving.execution_trace import trace_answer
 
             return trace_answer(scenario)
-        if on_board(scenario):
+        if is_board(scenario.raw.device):
+            from silicast.scenario.resolving.board_network import board_answer
+
             return board_answer(scenario)
         sampled = sampled_in(scenario)
         if sampled is not None:

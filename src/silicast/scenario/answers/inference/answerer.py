@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from silicast.composition.passes.deployment import Deployment
@@ -15,6 +14,7 @@ from silicast.composition.passes.static_batch import (
 )
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Prediction, Quantity, Tier
+from silicast.core.records import dataclass
 from silicast.kernels.physics.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.kernels.physics.knowledge import not_measured, unknown_cap
 from silicast.kernels.products.gemm_constants import shown_mhz
@@ -23,8 +23,8 @@ from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.answers.inference.batch_figures import figures_of
 from silicast.scenario.answers.inference.room import batch_room
 from silicast.scenario.decode import Scenario
+from silicast.scenario.reading.boards import is_board
 from silicast.scenario.reading.usual_lengths import generated
-from silicast.scenario.resolving.board_network import board_answer, on_board
 from silicast.scenario.resolving.deployments import deployment_of, description, framework_of
 from silicast.scenario.resolving.measured import calibrated_by
 from silicast.scenario.uncertainty import uncertainty_of
@@ -51,7 +51,9 @@ class InferenceAnswerer(Answerer):
     task: ClassVar[str] = "inference"
 
     def answer(self, scenario: Scenario) -> Answer:
-        if on_board(scenario):
+        if is_board(scenario.raw.device):
+            from silicast.scenario.resolving.board_network import board_answer
+
             return board_answer(scenario)
         return _answered(_prepared(scenario))
 
@@ -63,8 +65,8 @@ class InferenceAnswerer(Answerer):
         groups: dict[Deployment, list[tuple[int, _ResolvedBatch]]] = {}
         for index, scenario in enumerate(scenarios):
             try:
-                if on_board(scenario):
-                    table[index] = board_answer(scenario)
+                if is_board(scenario.raw.device):
+                    table[index] = self.answer(scenario)
                     continue
                 one = _prepared(scenario)
             except SilicastError as error:
