@@ -34,6 +34,7 @@ option                        values               what it does
 ``deterministic``             true, false          each training step gives the same bits
 ``reshard_after_forward``     true, false          sharded weights are gathered again for backward
 ``gradient_format``           "bf16", "fp32"       in which data ranks sum gradients
+``compile``                   true, false          of one that trains: a compiler fuses operations
 ``unpriced``                  a list of names      switches that cost an unknown time: wider
 ============================= ==================== =============================================
 
@@ -304,6 +305,21 @@ def _gradient_format(engine: Engine, value: Any) -> Engine:
     return _spread(engine, gradient_bits=_GRADIENT_BITS[value])
 
 
+def _compile(engine: Engine, value: Any) -> Engine:
+    """Compiled layers run no model code between their kernels."""
+    chosen = _yes_or_no("compile", value)
+    if engine.kind != "training":
+        raise SilicastError(
+            f"{engine.name} does not train",
+            field="engine.options.compile",
+            hint="an engine of kind training, or engine torch-compile",
+        )
+    if chosen and not engine.compiles:
+        host = msgspec.structs.replace(engine.host, between_us=0.0)
+        return msgspec.structs.replace(engine, compiles=True, host=host)
+    return msgspec.structs.replace(engine, compiles=chosen)
+
+
 def _trained(engine: Engine, name: str, value: Any) -> Engine:
     """A field of the training table.
 
@@ -430,6 +446,7 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     **{name: _training_switch(name) for name in TRAINING_SWITCHES},
     "unpriced": _unpriced,
     "gradient_format": _gradient_format,
+    "compile": _compile,
     **{name: _switch(name) for name in POLICY_SWITCHES},
 }
 

@@ -177,10 +177,13 @@ class MicroBatches:
         if rank.plan.group("dp_cp").size == rank.plan.group("edp").size == 1:
             return MicroBatches(between, between, replace(between, gradients_down=down))
         if rank.plan.zero == 3:
+            engine = rank.deployment.engine.training
             always = replace(
                 between,
                 gathers_forward=True,
-                gathers_backward=rank.deployment.engine.training.reshard_after_forward,
+                gathers_backward=engine.reshard_after_forward,
+                weights_copied=engine.weights_copied,
+                gradients_copied=engine.gradients_copied,
                 sums=True,
                 weights_wait=not overlap.weights,
                 sums_wait=not overlap.gradients,
