@@ -5,7 +5,9 @@ option                        values               what it does
 ============================= ==================== =============================================
 ``async_scheduling``          true, false          prepares a step while the device runs the last
 ``cuda_graph``                "full", "piecewise", how decode steps, of a bare framework whole
-                              "off"                passes, reach the device; "off" is eager
+                              "off"                passes, reach the device; "off" is eager; one
+                                                   that trains captures its layers in pieces but
+                                                   for experts
 ``overlap``                   true, false          second streams (shared experts beside others)
 ``fused_all_reduce``          true, false          sums over ranks that also add and norm
 ``nvls``                      true, false          long sums are made in the NVLink switch

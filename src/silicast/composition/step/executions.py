@@ -16,6 +16,7 @@ from silicast.workload.graphs.op import Dim
 
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward", "optimizer")
 MOST_EXECUTIONS = 1_000_000
+GATHER = "all_gather"
 SEPARATE = 100
 """Nodes of a block up to which each is a kernel of its own; beyond, equal ones are one kernel."""
 
@@ -148,18 +149,18 @@ class Executions:
             if not node.of_weights or "gpus" not in sizes:
                 continue
             queue = table.setdefault((sizes["gpus"], sizes.get("stride", 1)), [])
-            place = len(queue)
-            if not node.inputs and node.stream:
-                while place and self._may_pass(sequence[queue[place - 1]], each):
-                    place -= 1
-            queue.insert(place, index)
+            position = len(queue)
+            if node.op.family == GATHER and not node.inputs and node.stream:
+                while position and self._may_pass(sequence[queue[position - 1]], each):
+                    position -= 1
+            queue.insert(position, index)
         return [queue for queue in table.values() if len({self.streams[i] for i in queue}) > 1]
 
     @staticmethod
     def _may_pass(sums: Execution, gather: Execution) -> bool:
         """Whether a gather is issued ahead of a transfer: of a sum of another layer of its pass."""
         return bool(
-            sums.node.inputs
+            sums.node.op.family != GATHER
             and sums.block.direction == gather.block.direction
             and (sums.block.name, sums.repeat) != (gather.block.name, gather.repeat)
         )

@@ -17,6 +17,7 @@ from typing import final
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.distributed.memory.offload import UP
 from silicast.distributed.ranks.adapters import RankAdapters
+from silicast.distributed.ranks.expert_ranks import Beside
 from silicast.distributed.ranks.plan import Axis, TrainingPlan
 from silicast.distributed.ranks.rank_collectives import DATA, ELEMENT, REPLICAS, SUMS, collective
 from silicast.workload.graphs.graph import BEFORE, Block, Graph, Node
@@ -38,6 +39,7 @@ class Exchanges:
         gathers_forward, gathers_backward: weights before a layer of that direction.
         sums: gradients behind each layer's backward pass.
         weights_wait, sums_wait: the device's own work waits for these transfers.
+        experts_beside: what runs while tokens are on their way to experts.
         weights_copied, gradients_copied: the device copies gathered weights out of the buffer of
             the gather, gradients into that of the sum.
         gradient_bits: in which they are summed.
@@ -54,6 +56,7 @@ class Exchanges:
     gradients_down: bool = False
     weights_wait: bool = False
     sums_wait: bool = False
+    experts_beside: Beside = ""
     weights_copied: bool = False
     gradients_copied: bool = False
 
@@ -187,9 +190,11 @@ def of_shard(node: Node, plan: TrainingPlan) -> Node:
     if not node.name.endswith("_grad_accumulated"):
         return node
     count = plan.group("edp").size if node.name.startswith("experts") else plan.sharers
-    dims = tuple((n, -(-v // count) if isinstance(v, int) and n == "elements" else v)
-                 for n, v in node.op.dims)  # fmt: skip
-    return replace(node, op=replace(node.op, dims=dims))
+    sizes = dict(node.op.dims)
+    elements = sizes["elements"]
+    assert isinstance(elements, int)
+    sizes["elements"] = -(-elements // count)
+    return replace(node, op=replace(node.op, dims=tuple(sizes.items())))
 
 
 def without_weights(node: Node) -> Node:

@@ -103,7 +103,13 @@ class RankSpread:
                 )
             nodes = context_nodes(nodes, self.plan, self.micro_batch, self.seq_len, ELEMENT)
         nodes = with_experts(
-            nodes, self.model, self.plan, self._tokens, self.capacity, self.routing
+            nodes,
+            self.model,
+            self.plan,
+            self._tokens,
+            self.capacity,
+            self.routing,
+            self.exchanges.experts_beside,
         )
         if self.plan.tp > 1:
             nodes = self._tensor.forward(replace(block, nodes=tuple(nodes)))
