@@ -5,12 +5,14 @@
 Small runs of suite ``megatron-golden`` (the test cases whose name has an even SHA-256, which the
 suite does not score) are bound by the host: their step is
 
-    update + passes x (launch x launches + collective x collectives) + stage x passes of chunks
+    update + passes x (launch x calls + dispatch x launches within calls + collective x collectives)
+        + stage x passes of chunks
 
-times a factor of the host, where the numbers of launches and collectives are those of our own
-graphs and a pipeline's passes are stretched by its bubble. Least squares of relative errors with no
-constant below zero; factors of hosts are medians of what is left, by turns. Memory: medians of what
-the allocator's peak has beyond our count, by architecture.
+times a factor of the host, where the numbers of calls, launches and collectives are those of
+own graphs, and a pipeline's passes are stretched by its bubble; a launch within a call (products of
+experts, over which a library loops) is that of the engine's file. Least squares of relative errors
+with no constant below zero; factors of hosts are medians of what is left, by turns. Memory: medians
+of what the allocator's peak has beyond our count, by architecture.
 """
 
 from __future__ import annotations
@@ -34,23 +36,26 @@ TURNS = 8
 REFERENCE = "H100"
 
 
-def columns(case: Case) -> F64:
-    """What the constants are multiplied by, shape (4,)."""
+def columns(case: Case) -> tuple[F64, float]:
+    """What the constants are multiplied by, shape (4,), and what is known beforehand, seconds."""
     run = run_of(decode(dict(case.scenario)))
     plan, count = run.rank.plan, run.batch.accumulation
     chunks = plan.pp * plan.virtual_stages
     passes = [each for each, _ in run.weighted_passes]
-    launches = collectives = 0.0
+    launches = inside = collectives = 0.0
+    dispatch_us = run.rank.deployment.engine.host.dispatch_us
     for each in passes:
         graph = each.model.graph
         counts = np.array([node.count for node in graph.nodes], dtype=np.float64)
         calls = np.array([node.op.family in COLLECTIVES for node in graph.nodes])
-        launches += float((counts * graph.launches).sum())
+        launches += float((counts * graph.calls).sum())
+        inside += float((counts * (graph.launches - graph.calls)).sum())
         collectives += float(counts[calls].sum())
     share = count * chunks / len(passes) / plan.pp
     stretched = share * (1.0 + (plan.pp - 1) / (count * plan.virtual_stages))
     pipelined = count * plan.virtual_stages if plan.pp > 1 else 0.0
-    return np.array([launches * stretched, collectives * stretched, pipelined, 1.0])
+    known = inside * stretched * dispatch_us * 1e-6
+    return np.array([launches * stretched, collectives * stretched, pipelined, 1.0]), known
 
 
 def without_negatives(matrix: F64, wanted: F64) -> F64:
@@ -68,14 +73,18 @@ def without_negatives(matrix: F64, wanted: F64) -> F64:
 
 def fit(cases: list[Case]) -> tuple[F64, Mapping[str, float]]:
     """The constants in microseconds, and how much slower each device's host is."""
-    matrix = np.array([columns(case) for case in cases]) * 1e-6
+    counted = [columns(case) for case in cases]
+    matrix = np.array([each for each, _ in counted]) * 1e-6
+    known = np.array([seconds for _, seconds in counted])
     measured = np.array([case.measured["step_time_s"] for case in cases])
     devices = np.array([case.labels["device"] for case in cases])
     slower = dict.fromkeys(sorted(set(devices)), 1.0)
     for _ in range(TURNS):
         factor = np.array([slower[name] for name in devices])
-        constants = without_negatives(matrix * (factor / measured)[:, None], np.ones(len(measured)))
-        remaining = np.log(measured / (matrix @ constants))
+        constants = without_negatives(
+            matrix * (factor / measured)[:, None], 1.0 - known * factor / measured
+        )
+        remaining = np.log(measured / (matrix @ constants + known))
         medians = {name: float(np.median(remaining[devices == name])) for name in slower}
         slower = {name: float(np.exp(medians[name] - medians[REFERENCE])) for name in slower}
     return constants, slower

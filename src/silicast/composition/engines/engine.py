@@ -152,6 +152,8 @@ class TrainingTable(Strict, frozen=True):
             and attention's gradients are summed in one order.
         reshard_after_forward: gathered weights are given back behind a layer's forward pass, and
             gathered again for its backward pass.
+        weights_copied: sharded weights are copied out of the buffer that they are gathered in.
+        gradients_copied: gradients are copied into the buffer that sharded ones are summed in.
         unpriced: the user's switches that change time by an amount that is not known.
         log_sd: log standard deviation of a step under this engine beyond that of its kernels.
     """
@@ -161,6 +163,8 @@ class TrainingTable(Strict, frozen=True):
     fused_gradient_accumulation: bool = True
     deterministic: bool = False
     reshard_after_forward: bool = True
+    weights_copied: bool = False
+    gradients_copied: bool = False
     unpriced: list[str] = []
     log_sd: float = 0.0
 

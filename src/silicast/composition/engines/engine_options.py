@@ -5,7 +5,9 @@ option                        values               what it does
 ============================= ==================== =============================================
 ``async_scheduling``          true, false          prepares a step while the device runs the last
 ``cuda_graph``                "full", "piecewise", how decode steps, of a bare framework whole
-                              "off"                passes, reach the device; "off" is eager
+                              "off"                passes, reach the device; "off" is eager; one
+                                                   that trains captures its layers in pieces but
+                                                   for experts
 ``overlap``                   true, false          second streams (shared experts beside others)
 ``fused_all_reduce``          true, false          sums over ranks that also add and norm
 ``nvls``                      true, false          long sums are made in the NVLink switch
@@ -36,6 +38,7 @@ option                        values               what it does
 ``deterministic``             true, false          each training step gives the same bits
 ``reshard_after_forward``     true, false          sharded weights are gathered again for backward
 ``gradient_format``           "bf16", "fp32"       in which data ranks sum gradients
+``compile``                   true, false          of one that trains: a compiler fuses operations
 ``unpriced``                  a list of names      switches that cost an unknown time: wider
 ============================= ==================== =============================================
 
@@ -329,6 +332,21 @@ def _gradient_format(engine: Engine, value: Any) -> Engine:
     return _spread(engine, gradient_bits=_GRADIENT_BITS[value])
 
 
+def _compile(engine: Engine, value: Any) -> Engine:
+    """Compiled layers run no model code between their kernels."""
+    chosen = _yes_or_no("compile", value)
+    if engine.kind != "training":
+        raise SilicastError(
+            f"{engine.name} does not train",
+            field="engine.options.compile",
+            hint="an engine of kind training, or engine torch-compile",
+        )
+    if chosen and not engine.compiles:
+        host = msgspec.structs.replace(engine.host, between_us=0.0)
+        return msgspec.structs.replace(engine, compiles=True, host=host)
+    return msgspec.structs.replace(engine, compiles=chosen)
+
+
 def _trained(engine: Engine, name: str, value: Any) -> Engine:
     """A field of the training table.
 
@@ -460,6 +478,7 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     **{name: _training_switch(name) for name in TRAINING_SWITCHES},
     "unpriced": _unpriced,
     "gradient_format": _gradient_format,
+    "compile": _compile,
     **{name: _switch(name) for name in POLICY_SWITCHES},
 }
 

@@ -146,15 +146,17 @@ class HostLaunches:
         runs[self._phases == "prefill"] = prefill
         runs[self._phases == "decode"] = decode
         order = graph.executions.order
-        each_us = np.where(runs, host.dispatch_us + host.between_us, 0.0)
+        call_us = np.full(len(graph.nodes), host.dispatch_us)
+        model_us = np.full(len(graph.nodes), host.between_us)
         if machine.in_line:
-            each_us = np.where(runs, host.between_us or host.dispatch_us, 0.0)
+            call_us[:], model_us[:] = host.between_us or host.dispatch_us, 0.0
         elif host.backward_us:
-            each_us = np.where(runs & (graph.direction == _BACKWARD), host.backward_us, each_us)
-        each_us = each_us * graph.launches
+            back = graph.direction == _BACKWARD
+            call_us[back], model_us[back] = host.backward_us, 0.0
+        each_us = np.where(runs, call_us * graph.launches + model_us * graph.calls, 0.0)
         if host.collective_us:
-            calls = np.array([node.op.family in COLLECTIVES for node in graph.nodes], dtype=bool)
-            each_us = each_us + np.where(runs & calls, host.collective_us, 0.0)
+            sent = np.array([node.op.family in COLLECTIVES for node in graph.nodes], dtype=bool)
+            each_us = each_us + np.where(runs & sent, host.collective_us, 0.0)
         each_us = each_us[order]
         if launch == "graph" and not machine.in_line:
             each_us = np.zeros(len(order))

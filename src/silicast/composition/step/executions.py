@@ -12,9 +12,11 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
 from silicast.core.records import dataclass
 from silicast.workload.graphs.graph import BACKWARD, BEFORE, Block, Direction, Graph, Node
+from silicast.workload.graphs.op import Dim
 
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward", "optimizer")
 MOST_EXECUTIONS = 1_000_000
+GATHER = "all_gather"
 SEPARATE = 100
 """Nodes of a block up to which each is a kernel of its own; beyond, equal ones are one kernel."""
 
@@ -131,6 +133,37 @@ class Executions:
     @cached_property
     def streams(self) -> tuple[int, ...]:
         return tuple(node.stream for block, _, _ in self._runs for node in block.nodes)
+
+    @cached_property
+    def turns(self) -> list[list[int]]:
+        """Transfers of weights and of their gradients by the ranks that take part, in the order in
+        which a communicator runs them, one at a time: NCCL serialises what one communicator was
+        given, on whichever streams. A gather that nothing waits with is issued ahead of the
+        sums of the layer before its own, as FSDP prefetches weights in the backward pass.
+        """
+        table: dict[tuple[Dim, ...], list[int]] = {}
+        sequence = self.sequence
+        for index, each in enumerate(sequence):
+            node = each.node
+            sizes = dict(node.op.dims)
+            if not node.of_weights or "gpus" not in sizes:
+                continue
+            queue = table.setdefault((sizes["gpus"], sizes.get("stride", 1)), [])
+            position = len(queue)
+            if node.op.family == GATHER and not node.inputs and node.stream:
+                while position and self._may_pass(sequence[queue[position - 1]], each):
+                    position -= 1
+            queue.insert(position, index)
+        return [queue for queue in table.values() if len({self.streams[i] for i in queue}) > 1]
+
+    @staticmethod
+    def _may_pass(sums: Execution, gather: Execution) -> bool:
+        """Whether a gather is issued ahead of a transfer: of a sum of another layer of its pass."""
+        return bool(
+            sums.node.op.family != GATHER
+            and sums.block.direction == gather.block.direction
+            and (sums.block.name, sums.repeat) != (gather.block.name, gather.repeat)
+        )
 
     @cached_property
     def waits(self) -> list[list[int]]:

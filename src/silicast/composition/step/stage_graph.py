@@ -66,6 +66,8 @@ PRODUCTS = 2
 """Of an expert: up (with the gate) and down."""
 _BETWEEN_PIECES = frozenset(("kv_copy", "gdn", "kda", "mamba2"))
 """Token mixers without lengths of sequences, and what writes the cache."""
+_NOT_CAPTURED = frozenset(("moe", "dispatch", "combine", "all_to_all"))
+"""Of a layer that trains: experts, whose tokens differ from pass to pass, and what brings them."""
 
 
 @final
@@ -98,6 +100,7 @@ class StageGraph:
     ) -> None:
         self.name, self.plan, self.stages = graph.name, plan, plan.pp
         self._experts = machine.engine.experts
+        self._trains = machine.engine.kind == "training"
         lowered = engine_graph(graph, machine, plan, grouped=grouped)
         self.graph = with_host_layers(lowered, policy)
         self._segments = _segments(self.graph, plan, policy, layers)
@@ -162,10 +165,20 @@ class StageGraph:
         return np.array([_launches(node.op, self._experts) for node in self.nodes])
 
     @cached_property
-    def between_pieces(self) -> NDArray[np.bool_]:
-        """Whether each node is launched between the pieces of a pass whose graphs are piecewise:
-        attention, and what writes the cache; shape (nodes,).
+    def calls(self) -> F64:
+        """Calls of each node by the model's own code, shape (nodes,): one, none of what runs within
+        another's, and one a weight of the gradients of experts, whose hooks take them one by one.
         """
+        return np.array([_calls(node.op, node.name, self._experts) for node in self.nodes])
+
+    @cached_property
+    def between_pieces(self) -> NDArray[np.bool_]:
+        """Whether each node is launched between the pieces of a pass whose graphs are piecewise,
+        shape (nodes,): attention, and what writes the cache; of one that trains, whose layers have
+        fixed sizes but for what experts get, these and what brings their tokens.
+        """
+        if self._trains:
+            return np.array([node.op.family in _NOT_CAPTURED for node in self.nodes], dtype=bool)
         return np.array([_is_between(node.op) for node in self.nodes], dtype=bool)
 
     @cached_property
@@ -205,12 +218,22 @@ def _launches(op: Op, table: ExpertTable) -> float:
         return 0.0
     if op.family != "moe" or not table.products:
         return 1.0
+    narrow = BITS[RECIPES[op.variant.dtype].activations] < BITS["bf16"]
+    return float(_experts_weights(op) * (table.quantized_products if narrow else table.products))
+
+
+def _experts_weights(op: Op) -> int:
+    """Matrices of the experts that a rank holds."""
     experts, ep = op.dim("experts"), op.dim("ep")
     assert isinstance(experts, int), op
     assert isinstance(ep, int), op
-    narrow = BITS[RECIPES[op.variant.dtype].activations] < BITS["bf16"]
-    each = table.quantized_products if narrow else table.products
-    return float(PRODUCTS * max(experts // ep, 1) * each)
+    return PRODUCTS * max(experts // ep, 1)
+
+
+def _calls(op: Op, name: str, table: ExpertTable) -> float:
+    if op.family == "moe" and table.products and name.endswith("_grad_weight"):
+        return float(_experts_weights(op))
+    return min(_launches(op, table), 1.0)
 
 
 def _is_between(op: Op) -> bool:

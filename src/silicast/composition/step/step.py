@@ -294,7 +294,7 @@ class StepModel:
         shares = nodes.shares
         table = np.stack([each[:, row] for each in shares.tables])
         duration = nodes.time_s[run.order, row]
-        return simulated(duration, launches, run.streams, run.waits, table[:, run.order])
+        return simulated(duration, launches, run.streams, run.waits, table[:, run.order], run.turns)
 
     def _by_node(self, seconds: F64) -> F64:
         count = len(self.graph.nodes)

@@ -212,6 +212,7 @@ def simulated(
     stream: Sequence[int],
     waits: Sequence[Sequence[int]],
     shares: F64,
+    turns: Sequence[Sequence[int]] = (),
 ) -> Timeline:
     """Executions of several streams that share one device.
 
@@ -220,19 +221,23 @@ def simulated(
         stream: of each; executions of one stream run in their order.
         waits: indices of earlier executions that each waits for.
         shares: of the resources, taken alone, shape (resources, m).
+        turns: executions of which one runs at a time, in this order, whatever their streams: those
+            of one communicator.
 
     Raises:
-        ValueError: an execution waits for itself or for a later one.
+        ValueError: an execution waits for itself or for a later one; turns contradict streams.
 
     >>> free = Launches(np.zeros(2), np.zeros(2, dtype=bool))
     >>> few, all_cores = np.array([[0.5, 0.4]]), np.array([[1.0, 1.0]])
     >>> [simulated(np.full(2, 4.0), free, [0, 1], [(), ()], each).total_s
     ...  for each in (few, all_cores)]
     [4.0, 8.0]
+    >>> simulated(np.full(2, 4.0), free, [0, 1], [(), ()], few, [(1, 0)]).start_s.tolist()
+    [4.0, 0.0]
     """
     if launches.in_line:
         return one_stream(duration_s, launches)
-    return _Simulation(duration_s, launches, stream, waits, shares).timeline()
+    return _Simulation(duration_s, launches, stream, waits, shares, turns).timeline()
 
 
 @final
@@ -246,6 +251,7 @@ class _Simulation:
         stream: Sequence[int],
         waits: Sequence[Sequence[int]],
         shares: F64,
+        turns: Sequence[Sequence[int]],
     ) -> None:
         count = len(duration_s)
         for index in range(count):
@@ -256,6 +262,8 @@ class _Simulation:
         self.start, self.end = [_NEVER] * count, [_NEVER] * count
         self.issue = [_NEVER] * count
         self.issued, self.host_s = 0, 0.0
+        self.turns = turns
+        self.turn = {index: number for number, queue in enumerate(turns) for index in queue}
 
     def timeline(self) -> Timeline:
         from silicast.composition.step.concurrency import slowdown
@@ -264,6 +272,7 @@ class _Simulation:
         for index, name in enumerate(self.stream):
             queues.setdefault(name, []).append(index)
         heads = dict.fromkeys(queues, 0)
+        served = [0] * len(self.turns)
         left: dict[int, float] = {}
         now, done = 0.0, 0
         self._launch()
@@ -274,6 +283,9 @@ class _Simulation:
                 if position == len(queue) or queue[position] in left:
                     continue
                 index = queue[position]
+                number = self.turn.get(index, -1)
+                if number >= 0 and self.turns[number][served[number]] != index:
+                    continue
                 ready = max([self.issue[index], *(self.end[other] for other in self.waits[index])])
                 if ready <= now:
                     self.start[index], left[index] = now, self.duration[index]
@@ -284,6 +296,8 @@ class _Simulation:
                 slower = slowdown(sum(row[index] for index in left) for row in self.shares)
             finish = min((remaining * slower for remaining in left.values()), default=_NEVER)
             step = min(finish, upcoming - now)
+            if step == _NEVER:
+                raise ValueError("executions wait for each other: turns contradict streams")
             now = upcoming if step == upcoming - now else now + step
             for index in list(left):
                 left[index] -= step / slower
@@ -291,6 +305,8 @@ class _Simulation:
                     del left[index]
                     self.end[index] = now
                     heads[self.stream[index]] += 1
+                    if index in self.turn:
+                        served[self.turn[index]] += 1
                     done += 1
                     self._launch()
         return Timeline(

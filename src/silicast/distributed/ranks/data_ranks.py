@@ -4,7 +4,8 @@ Sharded weights are gathered before a layer uses them, and gradients are summed 
 has them, on streams of their own (FSDP, the distributed optimizer of Megatron-LM): the gather for
 the next layer runs beside this one, the sums of one layer beside the gradients of the next, and
 sums over replicas beside both. Without overlap each of them is where the device's own work waits
-for it.
+for it. Gathers and sums of the same ranks share a communicator, which runs one at a time
+(:attr:`~silicast.composition.step.executions.Executions.turns`).
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.records import dataclass, replace
 from silicast.distributed.memory.offload import UP
 from silicast.distributed.ranks.adapters import RankAdapters
+from silicast.distributed.ranks.expert_ranks import Beside
 from silicast.distributed.ranks.plan import Axis, TrainingPlan
 from silicast.distributed.ranks.rank_collectives import DATA, ELEMENT, REPLICAS, SUMS, collective
 from silicast.workload.graphs.graph import BEFORE, Block, Graph, Node
+from silicast.workload.graphs.op import Op, Variant
 from silicast.workload.models.model import ModelConfig
 
 OF_WEIGHTS = ("_grad_weight", "_grad_bias", "_grad_accumulated")
@@ -36,6 +39,9 @@ class Exchanges:
         gathers_forward, gathers_backward: weights before a layer of that direction.
         sums: gradients behind each layer's backward pass.
         weights_wait, sums_wait: the device's own work waits for these transfers.
+        experts_beside: what runs while tokens are on their way to experts.
+        weights_copied, gradients_copied: the device copies gathered weights out of the buffer of
+            the gather, gradients into that of the sum.
         gradient_bits: in which they are summed.
         gradients_down: those that a CPU updates with go to the host.
         beside_products: tensor ranks transfer tokens of the forward pass while the products that
@@ -50,6 +56,9 @@ class Exchanges:
     gradients_down: bool = False
     weights_wait: bool = False
     sums_wait: bool = False
+    experts_beside: Beside = ""
+    weights_copied: bool = False
+    gradients_copied: bool = False
 
 
 @final
@@ -69,12 +78,17 @@ class DataRanks:
         trained = self.adapters if self.plan.zero < 3 else None
         dense, experts = block_parameters(block, self.model, trained)
         stream = 0 if self.exchanges.weights_wait else DATA
+        gathered = 0
         if dense and self.plan.sharers > 1:
             op = collective(self.plan, "all_gather", "shard", dense * ELEMENT)
             yield Node(name, op, (), stream, of_weights=True)
+            gathered += dense
         if experts and self.plan.group("edp").size > 1:
             op = collective(self.plan, "all_gather", "edp", experts * ELEMENT)
             yield Node(f"experts_{name}", op, (), stream, of_weights=True)
+            gathered += experts
+        if gathered and self.exchanges.weights_copied:
+            yield Node(f"{name}_copied", _copy(gathered, ELEMENT), of_weights=True)
 
     def sums(self, forward: Block) -> Iterator[Node]:
         """Sums of a layer's gradients over the ranks that hold copies of its weights."""
@@ -84,11 +98,15 @@ class DataRanks:
         family = "all_reduce" if self.plan.zero == 0 else "reduce_scatter"
         each = self.exchanges.gradient_bits // 8
         axes: tuple[tuple[Axis, int], ...] = (("shard", dense), ("edp", experts))
-        for axis, size in axes:
-            if size and self.plan.group(axis).size > 1:
-                op = collective(self.plan, family, axis, size * each)
-                name = f"gradients_{'' if axis == 'shard' else 'experts_'}{family}"
-                yield Node(name, op, (), self._stream(SUMS), of_weights=True)
+        summed = [(axis, size) for axis, size in axes if size and self.plan.group(axis).size > 1]
+        behind: tuple[str, ...] = ()
+        if summed and self.exchanges.gradients_copied:
+            behind = ("gradients_copied",)
+            yield Node(*behind, _copy(sum(size for _, size in summed), each), of_weights=True)
+        for axis, size in summed:
+            op = collective(self.plan, family, axis, size * each)
+            name = f"gradients_{'' if axis == 'shard' else 'experts_'}{family}"
+            yield Node(name, op, behind, self._stream(SUMS), of_weights=True)
         copies = self.plan.group("replicate").size
         if dense and copies > 1:
             size = dense * each // (self.plan.sharers if self.plan.zero else 1)
@@ -99,6 +117,17 @@ class DataRanks:
     def _stream(self, beside: int) -> int:
         """The stream of a sum: one beside the device's work, or its own."""
         return 0 if self.exchanges.sums_wait else beside
+
+
+def _copy(elements: int, each: int) -> Op:
+    """16-bit tensors copied into a buffer of ``each`` bytes an element, or out of it."""
+    return Op.make(
+        "data_movement",
+        Variant(),
+        read_bytes=elements * ELEMENT,
+        written_bytes=elements * each,
+        operations=elements,
+    )
 
 
 def block_parameters(
@@ -154,6 +183,18 @@ def waiting_for_weights(nodes: list[Node]) -> list[Node]:
             waits = (*(node.inputs or (BEFORE,)), *gathers)
             return [*nodes[:index], replace(node, inputs=waits), *nodes[index + 1 :]]
     return nodes
+
+
+def of_shard(node: Node, plan: TrainingPlan) -> Node:
+    """Under ZeRO 3 a rank adds its share of a summed gradient to that of earlier micro-batches."""
+    if not node.name.endswith("_grad_accumulated"):
+        return node
+    count = plan.group("edp").size if node.name.startswith("experts") else plan.sharers
+    sizes = dict(node.op.dims)
+    elements = sizes["elements"]
+    assert isinstance(elements, int)
+    sizes["elements"] = -(-elements // count)
+    return replace(node, op=replace(node.op, dims=tuple(sizes.items())))
 
 
 def without_weights(node: Node) -> Node:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Literal
 
 from silicast.composition.engines.engine import ExpertTable
 from silicast.distributed.ranks.expert_capacity import Capacity
@@ -19,8 +20,12 @@ from silicast.workload.models.model import ModelConfig
 from silicast.workload.transformers.expert_nodes import DISPATCHED
 
 ROUTED = "experts_routed"
-EXCHANGED = "experts_"
+EXCHANGED = "experts"
 """Start of the names of what brings tokens to their experts and back."""
+_SHARED, _JOINED = "shared_", ("shared_add", "shared_gate", "shared_scale")
+"""Start of the names of shared experts; what joins their result with that of the routed ones."""
+Beside = Literal["", "shared", "batches"]
+"""What runs while tokens are exchanged: nothing, shared experts, or another micro-batch."""
 _FP32 = 4
 
 
@@ -31,21 +36,32 @@ def with_experts(
     tokens: int,
     capacity: Capacity | None = None,
     routing: ExpertTable = ExpertTable(),
+    beside: Beside = "",
 ) -> Iterator[Node]:
     """The nodes of a layer with its routed experts on the ranks that share them.
+
+    Beside another micro-batch an exchange is waited for by nothing of its own pass: the forward
+    pass of one and the backward pass of the other fill each other's exchanges (DualPipe,
+    Megatron-LM's ``--overlap-moe-expert-parallel-comm``), so that a pass takes as long as its
+    work or its exchanges, whichever takes longer. Shared experts run while tokens go out.
 
     Args:
         tokens: of a pass on each rank, before tensor ranks share them.
         capacity: that experts have; None = they take all tokens.
         routing: what the engine launches around the experts.
+        beside: what runs while tokens are exchanged.
     """
     if capacity is not None:
         nodes = capacity.limited(nodes)
     moe = model.moe
-    apart = plan.ep > 1 or plan.etp != plan.tp or plan.sequence_parallel
+    spread = plan.ep > 1 or plan.etp != plan.tp or plan.sequence_parallel
+    nodes = list(nodes)
+    shared = [node for node in nodes if _is_shared(node) and beside == "shared"]
+    moved: list[Node] = []
     for node in nodes:
-        if node.op.family != "moe" or moe is None or not apart:
-            yield node
+        if node.op.family != "moe" or moe is None or not spread:
+            if node not in moved:
+                yield node
             continue
         current = own_tokens(plan, tokens)
         chosen = _chosen(routing, current * moe.held)
@@ -53,10 +69,21 @@ def with_experts(
             current = capacity.tokens(current)
         last = node.inputs
         steps = [*chosen, *_exchanged(node, model, plan, current)]
+        if beside == "batches":  # those of another micro-batch
+            for step in [step for step in steps if step.stream == EXPERTS]:
+                steps.remove(step)
+                yield replace(step, inputs=last)
         for index, step in enumerate(steps):
             name = node.name if index == len(steps) - 1 else step.name
-            yield replace(step, name=name, inputs=last)
+            yield replace(step, name=name, inputs=last, stream=step.stream if beside else 0)
             last = (name,)
+            if step.stream == EXPERTS:
+                yield from shared
+                moved, shared = moved + shared, []
+
+
+def _is_shared(node: Node) -> bool:
+    return node.name.startswith(_SHARED) and node.name not in _JOINED
 
 
 def own_tokens(plan: TrainingPlan, tokens: int) -> int:

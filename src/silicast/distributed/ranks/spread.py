@@ -27,6 +27,7 @@ from silicast.distributed.ranks.data_ranks import (
     Exchanges,
     behind_gradients,
     block_parameters,
+    of_shard,
     waiting_for_weights,
     without_weights,
 )
@@ -102,7 +103,13 @@ class RankSpread:
                 )
             nodes = context_nodes(nodes, self.plan, self.micro_batch, self.seq_len, ELEMENT)
         nodes = with_experts(
-            nodes, self.model, self.plan, self._tokens, self.capacity, self.routing
+            nodes,
+            self.model,
+            self.plan,
+            self._tokens,
+            self.capacity,
+            self.routing,
+            self.exchanges.experts_beside,
         )
         if self.plan.tp > 1:
             nodes = self._tensor.forward(replace(block, nodes=tuple(nodes)))
@@ -132,6 +139,8 @@ class RankSpread:
             nodes = list(self.adapters.trained(nodes))
         here = {node.name for node in nodes}
         nodes = [_entering(without_weights(node), here) for node in nodes]
+        if self.plan.zero == 3:
+            nodes = [of_shard(node, self.plan) for node in nodes]
         if self.exchanges.gathers_backward:
             gathers = self._data.gathers(forward, "weights_all_gather_again")
             nodes = waiting_for_weights([*gathers, *nodes])

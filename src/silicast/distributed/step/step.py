@@ -62,6 +62,9 @@ class Overlap:
         weights: gathers of sharded weights, beside the next forward pass.
         transfers: results between pipeline stages, beside other micro-batches.
         tensor: of tensor ranks in the forward pass, beside the products that they belong to.
+        experts: of tokens to their experts and back, beside another micro-batch; schedules of the
+            DualPipe kind always do so.
+        shared: likewise beside shared experts.
         gradient_bits: in which gradients are summed.
     """
 
@@ -69,6 +72,8 @@ class Overlap:
     weights: bool = True
     transfers: bool = True
     tensor: bool = False
+    experts: bool = False
+    shared: bool = False
     gradient_bits: int = 32
 
 
@@ -172,15 +177,23 @@ class MicroBatches:
     @staticmethod
     def from_rank(rank: Rank, overlap: Overlap) -> MicroBatches:
         """What a rank exchanges with this overlap."""
-        between = Exchanges(gradient_bits=overlap.gradient_bits, beside_products=overlap.tensor)
+        batches = overlap.experts or rank.plan.schedule.startswith("dualpipe")
+        between = Exchanges(
+            gradient_bits=overlap.gradient_bits,
+            beside_products=overlap.tensor,
+            experts_beside="batches" if batches else "shared" if overlap.shared else "",
+        )
         down = rank.offload.by_host > 0.0 and overlap.gradients
         if rank.plan.group("dp_cp").size == rank.plan.group("edp").size == 1:
             return MicroBatches(between, between, replace(between, gradients_down=down))
         if rank.plan.zero == 3:
+            engine = rank.deployment.engine.training
             always = replace(
                 between,
                 gathers_forward=True,
-                gathers_backward=rank.deployment.engine.training.reshard_after_forward,
+                gathers_backward=engine.reshard_after_forward,
+                weights_copied=engine.weights_copied,
+                gradients_copied=engine.gradients_copied,
                 sums=True,
                 weights_wait=not overlap.weights,
                 sums_wait=not overlap.gradients,

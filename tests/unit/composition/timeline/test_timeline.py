@@ -118,3 +118,17 @@ def test_the_host_launches_no_stream_while_it_reads_a_result() -> None:
     assert line.issue_s.tolist() == [1.0, 1.0 + 5.0 + 3.0]
     assert line.start_s.tolist() == [1.0, 9.0]
     assert line.waited_s.tolist() == pytest.approx([1.0, 3.0])
+
+
+def test_a_communicator_runs_one_transfer_at_a_time_in_the_order_it_was_given() -> None:
+    """Compute 0 and 2; a sum (1) behind the first of them, a gather (3) ahead of it."""
+    free, few = launches(0.0, 0.0, 0.0, 0.0), np.full((4, 4), 0.1)
+    seconds, streams, waits = np.array([4.0, 3.0, 5.0, 6.0]), [0, 2, 0, 1], [(), (0,), (), ()]
+    beside = simulated(seconds, free, streams, waits, few)
+    assert beside.end_s.tolist() == pytest.approx([4.0, 7.0, 9.0, 6.0])
+    turns = simulated(seconds, free, streams, waits, few, [(3, 1)])
+    assert turns.end_s.tolist() == pytest.approx([4.0, 9.0, 9.0, 6.0])
+    late = simulated(seconds, free, streams, waits, few, [(1, 3)])
+    assert late.end_s.tolist() == pytest.approx([4.0, 7.0, 9.0, 13.0])
+    with pytest.raises(ValueError, match="turns contradict streams"):
+        simulated(seconds, free, [0, 0, 0, 0], [()] * 4, few, [(3, 1)])

@@ -20,6 +20,7 @@ OVERLAPS: Mapping[str, str] = {
     "weights": "weights", "param_gather": "weights", "prefetch": "weights",
     "transfers": "transfers", "p2p": "transfers", "pipeline": "transfers",
     "tensor": "tensor", "tp_comm": "tensor",
+    "experts": "experts", "moe_a2a": "experts", "shared_experts": "shared",
 }  # fmt: skip
 """Words for what overlaps -> field of :class:`~silicast.distributed.step.step.Overlap`."""
 SHARDED = "zero = {}: what {} shards where nothing is stated"
@@ -141,7 +142,7 @@ def overlap_of(work: TrainingWorkload, engine: Engine) -> Overlap:
     """What of the transfers runs beside the device's work."""
     usual = Overlap(gradient_bits=engine.parallel.gradient_bits)
     stated = work.overlap
-    names = ("gradients", "weights", "transfers", "tensor")
+    names = ("gradients", "weights", "transfers", "tensor", "experts", "shared")
     if stated is None:
         return usual
     if isinstance(stated, bool):

@@ -1,0 +1,101 @@
+"""Exchanges of experts: what runs beside them, and what the host launches of their products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from silicast.scenario.answer import Answer
+from silicast.scenario.answers.training.training_runs import run_of
+from silicast.scenario.decode import decode
+from silicast.scenario.run import run
+
+
+def stated(model: str, overlap: Any = None, **options: Any) -> dict[str, Any]:
+    return {
+        "format": 1,
+        "task": "training",
+        "model": model,
+        "device": "H100",
+        "engine": {"name": "megatron", "options": options},
+        "parallel": {"dp": 8, "ep": 8},
+        "cluster": {"gpus": 8},
+        "workload": {
+            "seq_len": 4096,
+            "micro_batch": 2,
+            "global_batch": 32,
+            "recompute": "none",
+            "overlap": overlap,
+        },
+    }
+
+
+def step_s(answer: Answer) -> float:
+    return answer.metrics["step_time_s"].estimate
+
+
+GATHERS = {"gradients": True, "weights": True}
+SHARED = "deepseek-v2-lite"
+
+
+def test_exchanges_wait_unless_something_runs_beside_them() -> None:
+    alone, shared, batches = (
+        run(decode(stated(SHARED, GATHERS | more, cuda_graph="full")))
+        for more in ({}, {"shared_experts": True}, {"experts": True})
+    )
+    assert step_s(batches) < step_s(shared) < step_s(alone)
+
+
+def test_beside_another_batch_a_pass_takes_its_work_or_its_exchanges() -> None:
+    """No less than the larger of both, no more than their sum."""
+    run_, beside = (
+        run_of(decode(stated(SHARED, GATHERS | more, cuda_graph="full")))
+        for more in ({}, {"experts": True})
+    )
+    assert run_.many is not None
+    assert beside.many is not None
+    one, other = run_.many.passes[0], beside.many.passes[0]
+    names = [node.name for node in one.model.graph.nodes]
+    sent = sum(
+        float(seconds)
+        for name, seconds in zip(names, one.times.exposed_s[:, 0], strict=True)
+        if name.startswith(("experts_dispatch", "experts_combine"))
+    )
+    whole, together = (each.total.part.exposed_ps * 1e-12 for each in (one, other))
+    assert max(sent, whole - sent) <= together * (1 + 1e-9)
+    assert together < whole
+    again = {node.name: node.op for node in other.model.graph.nodes}
+    assert again["experts_dispatch"] in {node.op for node in one.model.graph.nodes}
+
+
+def test_each_weight_of_an_expert_has_a_hook_and_its_products_are_one_call() -> None:
+    """Mixtral on eight ranks: one expert, two matrices: forward and data gradients are one call,
+    gradients of weights two; two launches each.
+    """
+    many = run_of(decode(stated("Mixtral-8x7B"))).many
+    assert many is not None
+    graph = many.passes[0].model.graph
+    counted = {
+        node.name: (launches, calls)
+        for node, launches, calls in zip(graph.nodes, graph.launches, graph.calls, strict=True)
+        if node.op.family == "moe"
+    }
+    assert counted["experts_routed"] == (2, 1)
+    assert counted["experts_routed_grad_input"] == (2, 1)
+    assert counted["experts_routed_grad_weight"] == (2, 2)
+
+
+def test_graphs_of_parts_of_layers_leave_experts_to_the_host() -> None:
+    small = {"seq_len": 256, "micro_batch": 1, "global_batch": 8}
+    steps = []
+    for graph in ("off", "piecewise", "full"):
+        scenario = stated("qwen3-30b-a3b", cuda_graph=graph)
+        scenario["workload"] |= small
+        steps.append(step_s(run(decode(scenario))))
+    assert steps[0] > steps[1] > steps[2]
+
+
+@pytest.mark.parametrize("word", ["experts", "moe_a2a"])
+def test_words_for_the_overlap_of_experts(word: str) -> None:
+    assert run(decode(stated(SHARED, {word: True}))) is not None
