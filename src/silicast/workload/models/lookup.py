@@ -39,6 +39,8 @@ FOLDER = CATALOG / "models"
 INDEX = FOLDER / "index.json"
 NOT_YET = FOLDER / "not_yet.toml"
 _MAX_BASES = 8
+_MODELOPT = "hf_quant_config.json"
+"""Beside ``config.json``: the quantisation, where only that states it."""
 MOST_REF = 256
 """Bytes of a file that names a revision."""
 
@@ -209,7 +211,11 @@ def _path_of(name: str) -> Path:
 
 
 def _from_path(path: Path, depth: int = 0) -> ModelConfig:
-    return _from_object(json_object(path), _name_of(path), str(path), depth)
+    data = json_object(path)
+    beside = path.with_name(_MODELOPT)
+    if path.name == "config.json" and not data.get("quantization_config") and beside.is_file():
+        data = {**data, "quantization_config": {"quant_method": "modelopt", **json_object(beside)}}
+    return _from_object(data, _name_of(path), str(path), depth)
 
 
 def _name_of(path: Path) -> str:
