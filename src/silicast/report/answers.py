@@ -354,13 +354,15 @@ def room_line(why: Mapping[str, Any]) -> str:
 
 
 def coverage_line(why: Mapping[str, Any]) -> str:
-    """How much of a program has a model."""
+    """How much of a program has a model, or what a workflow rests on."""
     coverage = why.get("coverage")
     if not isinstance(coverage, Mapping):
         return ""
-    if isinstance(coverage["time_share"], Mapping):
+    if why.get("name") == "workflow":
         return _rests_on(coverage)
-    share = percent(float(coverage["time_share"]))
+    if "operations" not in coverage:
+        return ""
+    share = percent(1.0 - float(coverage["time_share"].get("unmodelled", 0.0)))
     counts = f"{coverage['modelled']} of {coverage['operations']} operations have a model"
     return f"{counts}: {share} of the device's time"
 

@@ -334,14 +334,16 @@ class StageTable(Terse, frozen=True):
     runs. ``work`` says what it does: a model's pass over ``input_len`` and ``output_len`` tokens,
     or something whose time is given (``duration_ms``), on ``servers`` (left out: as many as are
     needed). ``max_batch``: of passes that run together. ``keeps_context``: each visit's prompt
-    begins with all before it. ``exits``: shares of tokens that leave a model at equal depths.
+    begins with all before it. ``exits``: shares of tokens that leave a model at equal depths. A
+    ``job`` of a cluster takes one of so many ``gpus`` of one of its ``pools`` (left out: of any)
+    for its ``steps``; ``noise_scale``: of its gradients, in sequences.
     """
 
     pool: Name | None = None
     after: list[Name] = msgspec.field(default_factory=list)
     work: Literal[
         "prefill", "decode", "generate", "embed", "rerank", "encode_image", "denoise",
-        "decode_image", "reward", "train", "transfer", "retrieve", "tool_call", "fixed",
+        "decode_image", "reward", "train", "transfer", "retrieve", "tool_call", "fixed", "job",
     ] = "fixed"  # fmt: skip
     input_len: Length | None = None
     output_len: Length | None = None
@@ -360,6 +362,20 @@ class StageTable(Terse, frozen=True):
     training: TrainingWorkload | None = None
     index: IndexTable | None = None
     data_gb: NonNegative | None = None
+    pools: Annotated[list[Name], Meta(min_length=1, max_length=64)] | None = None
+    gpus: Annotated[list[Gpus], Meta(min_length=1, max_length=64)] | None = None
+    steps: Length | None = None
+    noise_scale: Positive | None = None
+
+
+class SchedulerTable(Terse, frozen=True):
+    """What shares the devices of a cluster out to stages of work "job": ``round_s`` between
+    decisions of policies that take devices away, ``restart_s`` that a job loses with each change.
+    """
+
+    policy: Literal["fifo", "backfill", "gang", "pollux", "sia"] = "fifo"
+    round_s: Positive = 60.0
+    restart_s: NonNegative = 30.0
 
 
 class WorkflowWorkload(Terse, frozen=True):
@@ -371,6 +387,7 @@ class WorkflowWorkload(Terse, frozen=True):
     arrival: ArrivalTable | None = None
     requests: Annotated[int, Meta(ge=1, le=100_000_000)] | None = None
     slo: SloTable | None = None
+    scheduler: SchedulerTable | None = None
 
 
 Repeats = float | Annotated[list[float], Meta(min_length=1, max_length=100_000)]

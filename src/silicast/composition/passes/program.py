@@ -25,7 +25,7 @@ from silicast.composition.timeline.breakdown import Breakdown, Coverage
 from silicast.composition.timeline.timeline import Timeline
 from silicast.core.dtypes import BITS, recipe_for
 from silicast.core.errors import SilicastError
-from silicast.core.prediction import Part, Prediction
+from silicast.core.prediction import Part, Prediction, Tier
 from silicast.core.remembered import remembered
 from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.graph import Direction, Graph, parameter_bytes_of
@@ -96,6 +96,14 @@ class ProgramPass:
         known = replace(self)
         known.__dict__.update(total=total, directions=directions)  # in place of what is computed
         return known
+
+    def tier_seconds(self) -> dict[Tier, float]:
+        """Exposed time of its kernels by tier, s, the best tier first."""
+        return self._breakdown.tier_seconds()
+
+    def family_seconds(self) -> dict[str, float]:
+        """Exposed time of its kernels by family, s."""
+        return self._breakdown.family_seconds()
 
     @property
     def coverage(self) -> Coverage:

@@ -21,6 +21,7 @@ from silicast.core.prediction import (
     Part,
     Prediction,
     Quantity,
+    Tier,
     said_by,
     worst_domain,
 )
@@ -63,6 +64,15 @@ class StaticBatch:
             each = remaining.kernels_j(remaining.rows, remaining.rows[len(self.weights) // 2])
             kernels_j += float(each @ self.weights)
         return kernels_j
+
+    def tier_seconds(self) -> tuple[dict[Tier, float], dict[Tier, float]]:
+        """Exposed time of the kernels of prefill and of all decode steps by tier, s."""
+        first, remaining = self.steps
+        prefill = first.tier_seconds(int(first.rows[0]), np.ones(len(first.rows)))
+        if not len(self.weights):
+            return prefill, {}
+        middle = int(remaining.rows[len(self.weights) // 2])
+        return prefill, remaining.tier_seconds(middle, self.weights)
 
     @property
     def memory_gb(self) -> Quantity:
@@ -183,6 +193,12 @@ class BatchSteps:
 
     def kernels_j(self, rows: I64, typical: int) -> F64:
         return self.model.kernels_j(self.times(int(typical)))[rows]
+
+    def tier_seconds(self, typical: int, weights: F64) -> dict[Tier, float]:
+        """Exposed time of the kernels by tier, s; ``weights`` of each of ``rows``."""
+        whole = np.zeros(len(self.states))
+        whole[self.rows] = weights
+        return Breakdown(self.model, self.times(typical), whole).tier_seconds()
 
     def at(
         self, name: str, typical: int, warnings: Sequence[str], weights: F64 | None = None

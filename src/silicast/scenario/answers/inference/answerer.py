@@ -22,6 +22,7 @@ from silicast.scenario.answer import Answer, answer, latency_of, why_tree
 from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.answers.inference.batch_figures import figures_of
 from silicast.scenario.answers.inference.room import batch_room
+from silicast.scenario.coverage import coverage_of
 from silicast.scenario.decode import Scenario
 from silicast.scenario.reading.boards import is_board
 from silicast.scenario.reading.usual_lengths import generated
@@ -262,6 +263,7 @@ def _why(result: StaticBatch, deployment: Deployment) -> dict[str, Any]:
     tree = why_tree(result.total.part)
     if result.decode_step is not None:
         tree["decode_step"] = why_tree(result.decode_step.part)
+    tree |= coverage_of(*((each, 1.0) for each in result.tier_seconds()))
     tree["uncertainty"] = uncertainty_of(_predictions(result))
     tree["clock_mhz"] = {"prefill": shown_mhz(deployment.device, result.clock_hz[0])}
     if result.decode_step is not None:
