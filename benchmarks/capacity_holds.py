@@ -144,7 +144,7 @@ def summary(rows: list[Tree]) -> Tree:
     objective = [row for row in rows if row["limited_by"] == "objective"]
 
     def share(of: list[Tree], name: str, each: int = 1) -> float:
-        return round(sum(row[name] for row in of) / max(len(of) * each, 1), 4)
+        return float(round(sum(row[name] for row in of) / max(len(of) * each, 1), 4))
 
     return {
         "questions": len(rows),
