@@ -56,10 +56,9 @@ def train(
 
     plan = degrees or TrainDegrees()
     if len(devices := devices_of(train_flags.device)) > 1:
-        refuse_with_several(
-            {"--tokens": tokens, "--price": price, "--price-where": price_where, "--trace": trace,
-             "--resume": resume, "--html": html}
-        )  # fmt: skip
+        of_one = {"tokens": tokens, "price": price, "price-where": price_where}
+        files = {"trace": trace, "resume": resume, "html": html}
+        refuse_with_several({f"--{name}": value for name, value in {**of_one, **files}.items()})
 
         def of_device(name: str) -> Tree:
             flags = replace(train_flags, device=name)

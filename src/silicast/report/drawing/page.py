@@ -127,7 +127,14 @@ def comparison_page(
         word: what they are sorted by.
         after: further lines.
     """
-    from silicast.report.tasks.comparison import points_of, price_lines, table_rows, warnings_of
+    from silicast.report.tasks.comparison import (
+        beyond_lines,
+        blank_lines,
+        points_of,
+        price_lines,
+        table_rows,
+        warnings_of,
+    )
 
     parts = [f"<h1>{escape(head)}</h1>"]
     fitting = [one for one in candidates if one.fits]
@@ -139,7 +146,8 @@ def comparison_page(
         parts.append(f'<p class="verdict">{words}</p>')
         key = "GB and W are of one device; the last column is the 90 % interval of the one with *."
         table = f'<div class="wide">{_table(headings, rows)}</div><p class="setup">{key}</p>'
-        parts += _section("Candidates", [table, _list([*price_lines(fitting), *after])])
+        lines = [*price_lines(fitting), *blank_lines(fitting), *beyond_lines(fitting), *after]
+        parts += _section("Candidates", [table, _list(lines)])
         points = [
             Point(name, _three(rate), _three(time)) for name, rate, time in points_of(fitting)
         ]
