@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 WIDTH_WITHOUT_TERMINAL = 100
-"""Columns where stdout is a file or a pipe: the same bytes whoever runs it."""
+"""Columns where stdout is a file or a pipe, and no COLUMNS of the environment says how many."""
+LEAST_WIDTH = 20
 
 NARROW = 60
 """Columns of a terminal below which progress is told in numbers alone."""
@@ -105,13 +106,16 @@ def show(*parts: RenderableType) -> None:
         return
     text = io.StringIO()
     _print_harmless(
-        Console(
-            file=text, width=WIDTH_WITHOUT_TERMINAL, highlight=False, emoji=False, no_color=True
-        ),
+        Console(file=text, width=_stated_width(), highlight=False, emoji=False, no_color=True),
         parts,
     )
     for line in text.getvalue().splitlines():
         out.write(f"{line.rstrip()}\n")
+
+
+def _stated_width() -> int:
+    text = os.environ.get("COLUMNS", "")
+    return max(int(text), LEAST_WIDTH) if text.isdecimal() else WIDTH_WITHOUT_TERMINAL
 
 
 def _print_harmless(console: Console, parts: Sequence[RenderableType]) -> None:

@@ -56,6 +56,22 @@ def price_of(text: str | None, where: str | None, device: str) -> Price | None:
     return price
 
 
+def price_words(text: str | None, where: str | None, devices: list[str]) -> dict[str, str]:
+    """Device -> its price as ``--price`` of one device takes it; those without one are left out.
+
+    >>> price_words("h100=2.5", None, ["h100", "a100"])
+    {'h100': '2.5USD'}
+    """
+    if text is None:
+        return {}
+    from silicast.exploration.prices import price_list
+    from silicast.hardware.catalog import find_device
+
+    prices = price_list([text], where, devices)
+    each = {device: prices.price(find_device(device).name) for device in devices}
+    return {name: f"{price.per_hour:g}{price.currency}" for name, price in each.items() if price}
+
+
 def with_price(scenario: dict[str, Any], price: Price | None) -> dict[str, Any]:
     """The scenario with what its devices cost."""
     if price is None:

@@ -131,7 +131,7 @@ def _from_environment(last: str, text: str, environment: Mapping[str, str]) -> t
 
 def _whole(text: str, what: str) -> int:
     if not text.isdecimal():
-        raise _bad_shard(f"expected a whole number in {what!r}, found {text!r}")
+        raise _bad_shard(f"expected a whole number from 0 in {what!r}, found {text!r}")
     return int(text)
 
 

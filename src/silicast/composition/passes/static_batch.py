@@ -77,7 +77,7 @@ class StaticBatch:
     @property
     def memory_gb(self) -> Quantity:
         """Bytes per device, 10^9."""
-        return _gigabytes(self.memory)
+        return gigabytes(self.memory)
 
 
 def predict_static_batch(
@@ -149,13 +149,8 @@ def batch_memory(
     return framework_memory(deployment, len(current), max(current), output_len, framework)
 
 
-def batch_memory_gb(deployment: Deployment, input_lens: Sequence[int], output_len: int) -> Quantity:
-    """The same of an engine with layers of its own, bytes per device, 10^9."""
-    return _gigabytes(batch_memory(deployment, input_lens, output_len))
-
-
-def _gigabytes(memory: MemoryUse) -> Quantity:
-    """Activations and framework are known to about a third."""
+def gigabytes(memory: MemoryUse) -> Quantity:
+    """Bytes per device, 10^9; activations and framework are known to about a third."""
     known, rough = memory.weights + memory.kv_cache, memory.activations + memory.framework
     return Quantity((known + rough) / 1e9, (known + 0.7 * rough) / 1e9, (known + 1.5 * rough) / 1e9)
 

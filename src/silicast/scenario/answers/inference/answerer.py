@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
-from silicast.composition.passes.deployment import Deployment
+from silicast.composition.passes.deployment import Deployment, busiest_group
 from silicast.composition.passes.static_batch import (
     MAX_EVALUATED_STEPS,
     StaticBatch,
@@ -137,6 +137,10 @@ def _answered(one: _ResolvedBatch, steps: _Steps | None = None) -> Answer:
         price = deployment.machine.links.price_per_gpu_hour if cluster else None
         figures = figures_of(static_batch, deployment, len(lengths), one.work.output_len, price)
     reply = _answer(static_batch, deployment, warnings, figures, bound_only=bound_only)
+    group = sum(busiest_group(lengths, deployment.plan.attention_dp))
+    memory = deployment.engine.memory
+    if 0 < memory.prefill_chunk_tokens < group and not memory.cuts_static_batches:
+        reply.why["one_pass"] = {"tokens": group, "step_tokens": memory.prefill_chunk_tokens}
     if room := batch_room(deployment, lengths, one.work.output_len, one.framework):
         reply.why["room"] = room
     if deployment.model.moe is not None or deployment.plan.attention_dp > 1:
