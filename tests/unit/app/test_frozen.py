@@ -78,7 +78,10 @@ FROZEN = {
     ),
     "deploy": "--output -o --target --checkpoint",
     "sensitivity": "--set --metric --calibration --json",
-    "sweep": "--output -o --workers --shard --dry-run --calibration --json",
+    "sweep": (
+        "--output -o --workers --shard --ray --point-seconds --point-memory-gb --dry-run"
+        " --calibration --json"
+    ),
     "results": ("--where --sort --metrics --front --top --versions --output -o --cases --json"),
     "reproduce": "--store --folder --calibration --json",
     "trace": "--output -o --training --dtype --autocast --shape --dynamic --weights",

@@ -81,6 +81,7 @@ def swept_data(
         "answered": tally.answered,
         "refused": tally.refused,
         "reasons": dict(tally.reasons.most_common()),
+        "lost": dict(sorted(tally.lost.items())),
         "shards_written": tally.shards,
     }
 
@@ -90,6 +91,9 @@ def swept_report(data: Mapping[str, Any]) -> RenderableType:
     known = f" ({data['known']:,} more were in the store)" if data["known"] else ""
     lines = [f"{data['answered']:,} points answered, {data['refused']:,} refused{known}"]
     lines += _reasons(data["reasons"])
+    if data["lost"]:
+        lines.append(f"{len(data['lost']):,} lost, not stored; a further sweep tries them again")
+        lines += _reasons(Counter(data["lost"].values()))
     if data["illegal"]:
         lines += [f"{sum(data['illegal'].values()):,} ruled out by constraints"]
         lines += _reasons(data["illegal"])
