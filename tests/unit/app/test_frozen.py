@@ -82,7 +82,9 @@ FROZEN = {
         "--output -o --workers --shard --ray --point-seconds --point-memory-gb --dry-run"
         " --calibration --json"
     ),
-    "results": ("--where --sort --metrics --front --top --versions --output -o --cases --json"),
+    "results": (
+        "--where --sort --metrics --front --best --keep --top --versions --output -o --cases --json"
+    ),
     "reproduce": "--store --folder --calibration --json",
     "trace": "--output -o --training --dtype --autocast --shape --dynamic --weights",
     "devices": "--json",
