@@ -71,7 +71,7 @@ def best_of(
             float(worth[i]) / most,
             ""
             if i == first
-            else _why_not(float(value[near[i]] / value[near[first]]), float(confidence[i]), metric),
+            else _why_not(float(value[near[i]] / value[near[first]]), float(confidence[i])),
         )
         for i in order
     }
@@ -106,9 +106,9 @@ def _chance(row: Mapping[str, Any], bounds: Mapping[str, float]) -> float:
     return chance
 
 
-def _why_not(ratio: float, confidence: float, metric: str) -> str:
+def _why_not(ratio: float, confidence: float) -> str:
     """Against the best row: ``ratio`` is that of the estimates, above 1 = this one is better."""
     if ratio < 1.0:
-        return f"{1.0 - ratio:.1%} worse in {metric}"
-    better = f"{ratio - 1.0:.1%} better in {metric}" if ratio > 1.0 else f"as good in {metric}"
+        return f"{1.0 - ratio:.0%} worse"
+    better = f"{ratio - 1.0:.0%} better" if ratio > 1.0 else "as good"
     return f"{better}, but it keeps the limits with {confidence:.0%} only"
