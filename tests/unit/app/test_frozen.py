@@ -85,6 +85,7 @@ FROZEN = {
     "results": (
         "--where --sort --metrics --front --best --keep --top --versions --output -o --cases --json"
     ),
+    "traffic": "--model --device --only --skip-bad-rows --output -o --json",
     "reproduce": "--store --folder --calibration --json",
     "trace": "--output -o --training --dtype --autocast --shape --dynamic --weights",
     "devices": "--json",
