@@ -92,4 +92,5 @@ def test_the_written_scenario_is_one(tmp_path: Path) -> None:
     words = ["traffic", str(trace), "--model", "Llama-3.1-8B", "--device", "h100", "-o", str(out)]
     assert main(words) == 0
     scenario = load(out)
-    assert scenario.raw.workload["arrival"]["kind"]  # type: ignore[index] == "gamma"
+    assert scenario.raw.workload is not None
+    assert scenario.raw.workload["arrival"]["kind"] == "gamma"
