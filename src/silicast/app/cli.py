@@ -34,7 +34,7 @@ HELP = (
 PREDICT = (
     "infer", "serve", "train", "capacity", "recommend", "deploy", "fits", "collective", "graph",
     "compare", "explain", "diff", "whatif", "sensitivity", "kernel", "run", "batch", "sweep",
-    "results", "reproduce", "examples", "server", "mcp", "page",
+    "results", "reproduce", "traffic", "examples", "server", "mcp", "page",
 )  # fmt: skip
 CATALOG = (
     "devices", "models", "engines", "trace", "validate", "measure", "import", "calibrate",

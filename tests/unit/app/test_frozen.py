@@ -78,8 +78,14 @@ FROZEN = {
     ),
     "deploy": "--output -o --target --checkpoint",
     "sensitivity": "--set --metric --calibration --json",
-    "sweep": "--output -o --workers --shard --dry-run --calibration --json",
-    "results": ("--where --sort --metrics --front --top --versions --output -o --cases --json"),
+    "sweep": (
+        "--output -o --workers --shard --ray --point-seconds --point-memory-gb --dry-run"
+        " --calibration --json"
+    ),
+    "results": (
+        "--where --sort --metrics --front --best --keep --top --versions --output -o --cases --json"
+    ),
+    "traffic": "--model --device --only --skip-bad-rows --output -o --json",
     "reproduce": "--store --folder --calibration --json",
     "trace": "--output -o --training --dtype --autocast --shape --dynamic --weights",
     "devices": "--json",
