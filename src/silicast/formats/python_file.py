@@ -52,7 +52,7 @@ class Unread:
 
 
 @final
-@dataclass
+@dataclass(frozen=True)
 class Built:
     """What a function returns.
 
@@ -120,8 +120,9 @@ class PythonFile:
         arguments = [*node.args.posonlyargs, *node.args.args]
         defaults = node.args.defaults
         reader = _Body(self, names, depth)
-        for argument, default in zip(arguments[len(arguments) - len(defaults) :], defaults,
-                                     strict=True):  # fmt: skip
+        for argument, default in zip(
+            arguments[len(arguments) - len(defaults) :], defaults, strict=True
+        ):
             names[argument.arg] = reader.value(default)
         for argument, item in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
             names[argument.arg] = None if item is None else reader.value(item)
@@ -198,7 +199,7 @@ class _Body:
         holder[path[-1]] = value
 
     def value(self, node: ast.expr) -> Any:
-        """Of an expression."""
+        """What an expression gives; :class:`Unread` where only running it would say."""
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, ast.Name):
@@ -277,13 +278,13 @@ class _Body:
             return self.compared(node, unread)
         return unread
 
-    def sum(self, of: Callable[[Any, Any], Any], left: Any, right: Any, unread: Unread) -> Any:
+    def sum(self, combine: Callable[[Any, Any], Any], left: Any, right: Any, unread: Unread) -> Any:
         """Of two whole numbers that are not too large."""
         if any(type(side) is not int or abs(side) > MOST_NUMBER for side in (left, right)):
             return unread
-        if of is operator.floordiv and not right:
+        if combine is operator.floordiv and not right:
             return unread
-        total = of(left, right)
+        total = combine(left, right)
         return total if abs(total) <= MOST_NUMBER else unread
 
     def compared(self, node: ast.Compare, unread: Unread) -> Any:

@@ -7,7 +7,6 @@ one the first branch is taken as if it held.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import final
 
@@ -16,9 +15,13 @@ from silicast.formats._shell_lexer import Token
 CONDITIONS = frozenset(("[", "[[", "test", "while", "until", "case", "for"))
 """Heads of commands that are no work of a script."""
 _COMPARES = {
-    "-eq": lambda a, b: a == b, "-ne": lambda a, b: a != b, "-lt": lambda a, b: a < b,
-    "-le": lambda a, b: a <= b, "-gt": lambda a, b: a > b, "-ge": lambda a, b: a >= b,
-}  # fmt: skip
+    "-eq": lambda a, b: a == b,
+    "-ne": lambda a, b: a != b,
+    "-lt": lambda a, b: a < b,
+    "-le": lambda a, b: a <= b,
+    "-gt": lambda a, b: a > b,
+    "-ge": lambda a, b: a >= b,
+}
 _FILES = frozenset(("-f", "-d", "-e", "-s", "-r", "-w", "-x", "-L", "-h"))
 _OPEN = frozenset(("$", "`"))
 Truth = bool | None
@@ -26,7 +29,6 @@ Truth = bool | None
 
 
 @final
-@dataclass(slots=True)
 class _Frame:
     """An ``if``, a ``case`` or a loop that is open.
 
@@ -37,13 +39,11 @@ class _Frame:
         word: of a ``case``.
     """
 
-    kind: str
-    runs: bool = True
-    chosen: bool = False
-    unsure: bool = False
-    asks: bool = False
-    value: Truth = True
-    word: str | None = None
+    def __init__(self, kind: str, *, runs: bool = True, asks: bool = False) -> None:
+        self.kind, self.runs, self.asks = kind, runs, asks
+        self.chosen = self.unsure = False
+        self.value: Truth = True
+        self.word: str | None = None
 
 
 @final

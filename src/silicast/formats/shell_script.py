@@ -103,9 +103,9 @@ def _option_count(words: Sequence[str]) -> int:
 class _ScriptReader:
     """Commands of a script read one by one; what all expansions together hold is bounded."""
 
-    def __init__(self, given: Mapping[str, str], kept: frozenset[str]) -> None:
+    def __init__(self, given: Mapping[str, str], fixed: frozenset[str]) -> None:
         self.variables: dict[str, str | list[str]] = dict(given)
-        self.kept = kept
+        self.fixed = fixed
         self.branched: dict[str, None] = {}
         self.missing: dict[str, None] = {}
         self.looped: dict[str, list[str]] = {}
@@ -137,7 +137,7 @@ class _ScriptReader:
     def loop(self, tokens: list[Token]) -> None:
         """``for NAME in words``: one word is the variable's value; of several none is."""
         names = [_plain(token) for token in tokens[1:3]]
-        if len(tokens) < 4 or names[1] != "in" or names[0] in self.kept:
+        if len(tokens) < 4 or names[1] != "in" or names[0] in self.fixed:
             return
         words = [f for token in tokens[3:] if isinstance(token, tuple) for f in self.fields(token)]
         self.count(words)
@@ -258,6 +258,8 @@ class _ScriptReader:
         if match is None:
             return None
         value = self.variables.get(match[1])
+        if isinstance(value, list) and "[*]" in used:
+            value = " ".join(value)
         if value is None and match["default"] is not None and nested < MOST_NESTED:
             default = match["default"].strip("'\"")
             return _joined(self.pieces(default, nested + 1))
@@ -303,20 +305,22 @@ def of_slurm(text: str) -> dict[str, str]:
     >>> of_slurm("#SBATCH --nodes=4\n#SBATCH --gres=gpu:8")
     {'SLURM_NNODES': '4', 'SLURM_JOB_NUM_NODES': '4', 'SLURM_GPUS_ON_NODE': '8'}
     """
-    asked: dict[str, str] = {}
+    options_of_jobs: dict[str, str] = {}
     for line in _SLURM.findall(text)[:100]:
-        asked |= options(re.sub(r"(^|\s)-N[ =]?(?=\d)", r"\1--nodes=", line).split())
+        options_of_jobs |= options(re.sub(r"(^|\s)-N[ =]?(?=\d)", r"\1--nodes=", line).split())
         if match := re.search(r"(?:^|\s)-n[ =]?(\d+)", line):
-            asked["ntasks"] = match[1]
-    if match := re.fullmatch(r"gpu(?::[\w-]+)?:(\d+)", asked.get("gres", "")):
-        asked.setdefault("gpus-per-node", match[1])
+            options_of_jobs["ntasks"] = match[1]
+    if match := re.fullmatch(r"gpu(?::[\w-]+)?:(\d+)", options_of_jobs.get("gres", "")):
+        options_of_jobs.setdefault("gpus-per-node", match[1])
     names = {
         "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
         "ntasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
         "ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
         "gpus-per-node": ("SLURM_GPUS_ON_NODE",),
     }
-    numbers = {name: asked[name].rpartition(":")[2] for name in names if name in asked}
+    numbers = {
+        name: options_of_jobs[name].rpartition(":")[2] for name in names if name in options_of_jobs
+    }
     return {
         variable: number
         for name, number in numbers.items()

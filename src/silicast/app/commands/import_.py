@@ -91,9 +91,7 @@ def _training(
 
     gpus = fields.get("cluster.gpus")
     devices = gpus if isinstance(gpus, int) and gpus > 0 else 0
-    scenario, remarks = read_training_config(
-        *files, devices=devices, run=run, variables=variables
-    )
+    scenario, remarks = read_training_config(*files, devices=devices, run=run, variables=variables)
     given = {"device": device, **fields} if device else fields
     for line in remarks:
         if not (given.get("device") and line.startswith("device: not stated")):

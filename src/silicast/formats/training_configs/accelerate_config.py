@@ -11,9 +11,18 @@ from silicast.formats.training_configs.deepspeed_config import DeepSpeedConfig
 from silicast.formats.training_configs.trainer_run import is_on
 
 STRATEGIES = {
-    "FULL_SHARD": 3, "1": 3, "SHARD_GRAD_OP": 2, "2": 2, "NO_SHARD": 0, "3": 0,
-    "HYBRID_SHARD": 3, "4": 3, "HYBRID_SHARD_ZERO2": 2, "_HYBRID_SHARD_ZERO2": 2, "5": 2,
-}  # fmt: skip
+    "FULL_SHARD": 3,
+    "1": 3,
+    "SHARD_GRAD_OP": 2,
+    "2": 2,
+    "NO_SHARD": 0,
+    "3": 0,
+    "HYBRID_SHARD": 3,
+    "4": 3,
+    "HYBRID_SHARD_ZERO2": 2,
+    "_HYBRID_SHARD_ZERO2": 2,
+    "5": 2,
+}
 MIXED = {"no": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}
 
 
@@ -69,15 +78,28 @@ def read_accelerate(fields: Fields) -> AccelerateConfig:
     processes = fields.count("num_processes", default=0, least=0)
     machines = fields.count("num_machines", default=1, least=0) or 1
     ranks = (processes, processes // machines) if processes else None
-    recipe = str(fields.choice("mixed_precision", MIXED, "no")) if fields.has(
-        "mixed_precision"
-    ) else ""  # fmt: skip
+    recipe = (
+        str(fields.choice("mixed_precision", MIXED, "no")) if fields.has("mixed_precision") else ""
+    )
     for name in (
-        "compute_environment", "machine_rank", "main_process_ip", "main_process_port",
-        "main_training_function", "rdzv_backend", "same_network", "tpu_env", "tpu_use_cluster",
-        "tpu_use_sudo", "use_cpu", "debug", "downcast_bf16", "enable_cpu_affinity", "gpu_ids",
-        "dynamo_config", "fp8_config",
-    ):  # fmt: skip
+        "compute_environment",
+        "machine_rank",
+        "main_process_ip",
+        "main_process_port",
+        "main_training_function",
+        "rdzv_backend",
+        "same_network",
+        "tpu_env",
+        "tpu_use_cluster",
+        "tpu_use_sudo",
+        "use_cpu",
+        "debug",
+        "downcast_bf16",
+        "enable_cpu_affinity",
+        "gpu_ids",
+        "dynamo_config",
+        "fp8_config",
+    ):
         fields.get(name)
     sharding, deepspeed, named = Sharding(), None, ""
     if kind == "FSDP":
@@ -140,11 +162,23 @@ def fsdp_of(fields: Fields) -> Sharding:
     if is_on(fields.get(named("offload_params"))):
         offload = {"optimizer": 1.0, "weights": 1.0}
     for name in (
-        "auto_wrap_policy", "backward_prefetch", "backward_prefetch_policy", "forward_prefetch",
-        "cpu_ram_efficient_loading", "sync_module_states", "use_orig_params", "state_dict_type",
-        "final_state_dict_type", "transformer_layer_cls_to_wrap", "min_num_params",
-        "limit_all_gathers", "xla", "xla_fsdp_v2", "xla_fsdp_grad_ckpt", "cpu_offload_pin_memory",
-    ):  # fmt: skip
+        "auto_wrap_policy",
+        "backward_prefetch",
+        "backward_prefetch_policy",
+        "forward_prefetch",
+        "cpu_ram_efficient_loading",
+        "sync_module_states",
+        "use_orig_params",
+        "state_dict_type",
+        "final_state_dict_type",
+        "transformer_layer_cls_to_wrap",
+        "min_num_params",
+        "limit_all_gathers",
+        "xla",
+        "xla_fsdp_v2",
+        "xla_fsdp_grad_ckpt",
+        "cpu_offload_pin_memory",
+    ):
         fields.get(named(name))
     return Sharding(
         zero=zero,
@@ -184,11 +218,15 @@ def _section(fields: Fields) -> DeepSpeedConfig:
         if fields.text(name, default="none") in ("cpu", "nvme")
     }
     for name in (
-        "gradient_clipping", "zero3_init_flag", "zero3_save_16bit_model",
-        "deepspeed_multinode_launcher", "deepspeed_hostfile", "deepspeed_exclusion_filter",
+        "gradient_clipping",
+        "zero3_init_flag",
+        "zero3_save_16bit_model",
+        "deepspeed_multinode_launcher",
+        "deepspeed_hostfile",
+        "deepspeed_exclusion_filter",
         "deepspeed_inclusion_filter",
         "deepspeed_moe_layer_cls_names",
-    ):  # fmt: skip
+    ):
         fields.get(name)
     accumulation = fields.text("gradient_accumulation_steps", default="auto")
     return DeepSpeedConfig(

@@ -27,18 +27,58 @@ from silicast.formats.training_configs.trainer_run import (
 TASKS = {"": "sft", "dpo": "dpo", "ipo": "dpo", "simpo": "reward", "orpo": "reward", "kto": "dpo"}
 """Of ``rl``: losses over pairs, with or without a frozen model."""
 QUIET = (
-    "datasets", "test_datasets", "special_tokens", "wandb_project", "hub_model_id", "val_set_size",
-    "plugins", "tokens", "chat_template", "gradient_checkpointing_kwargs", "fsdp_config",
-    "dataset_prepared_path", "evals_per_epoch", "saves_per_epoch", "is_mistral_derived_model",
-    "model_type", "tokenizer_type", "pad_to_sequence_len", "eval_sample_packing", "strict",
-    "lora_alpha", "lora_dropout", "lora_fan_in_fan_out", "lora_model_dir", "train_on_inputs",
-    "group_by_length", "early_stopping_patience", "local_rank", "xformers_attention",
-    "eval_batch_size", "peft", "pretraining_dataset", "dataset_processes", "hub_strategy",
-    "bnb_config_kwargs", "is_llama_derived_model", "is_falcon_derived_model", "tokenizer_config",
-    "base_model_config", "overrides_of_model_config", "lr_scheduler", "logging_steps",
-    "adam_beta1", "adam_beta2", "s2_attention", "eval_table_size", "eval_max_new_tokens",
-    "is_qwen_derived_model", "streaming", "roundup_power2_divisions", "chat_template_jinja",
-)  # fmt: skip
+    "datasets",
+    "test_datasets",
+    "special_tokens",
+    "wandb_project",
+    "hub_model_id",
+    "val_set_size",
+    "plugins",
+    "tokens",
+    "chat_template",
+    "gradient_checkpointing_kwargs",
+    "fsdp_config",
+    "dataset_prepared_path",
+    "evals_per_epoch",
+    "saves_per_epoch",
+    "is_mistral_derived_model",
+    "model_type",
+    "tokenizer_type",
+    "pad_to_sequence_len",
+    "eval_sample_packing",
+    "strict",
+    "lora_alpha",
+    "lora_dropout",
+    "lora_fan_in_fan_out",
+    "lora_model_dir",
+    "train_on_inputs",
+    "group_by_length",
+    "early_stopping_patience",
+    "local_rank",
+    "xformers_attention",
+    "eval_batch_size",
+    "peft",
+    "pretraining_dataset",
+    "dataset_processes",
+    "hub_strategy",
+    "bnb_config_kwargs",
+    "is_llama_derived_model",
+    "is_falcon_derived_model",
+    "tokenizer_config",
+    "base_model_config",
+    "overrides_of_model_config",
+    "lr_scheduler",
+    "logging_steps",
+    "adam_beta1",
+    "adam_beta2",
+    "s2_attention",
+    "eval_table_size",
+    "eval_max_new_tokens",
+    "is_qwen_derived_model",
+    "streaming",
+    "roundup_power2_divisions",
+    "chat_template_jinja",
+)
 """Fields that change no step."""
 
 
@@ -66,9 +106,12 @@ class Axolotl(TrainingConfig):
         fields = Fields(main.table or {}, file=str(main.path), loose=True)
         beside = beside_of([file for file in files if file is not main], tables, remarks)
         for one, other in (
-            ("bf16", "fp16"), ("load_in_4bit", "load_in_8bit"), ("deepspeed", "fsdp"),
-            ("fp8", "load_in_4bit"), ("deepspeed", "fsdp_config"),
-        ):  # fmt: skip
+            ("bf16", "fp16"),
+            ("load_in_4bit", "load_in_8bit"),
+            ("deepspeed", "fsdp"),
+            ("fp8", "load_in_4bit"),
+            ("deepspeed", "fsdp_config"),
+        ):
             refuse_both(fields, one, other)
         sharding, config = sharding_of(fields, beside, AccelerateConfig(), remarks)
         if fields.has("fsdp_version") and not sharding.zero and fields.has("fsdp_config"):
@@ -156,27 +199,45 @@ def _adapted(fields: Fields, run: TrainerRun, remarks: list[str]) -> TrainerRun:
 
 def _options(fields: Fields, options: Mapping[str, Any], remarks: list[str]) -> dict[str, Any]:
     made = dict(options)
-    kernels = ("flash_attention", "sdp_attention", "flex_attention", "xformers_attention",
-               "sage_attention")  # fmt: skip
+    kernels = (
+        "flash_attention",
+        "sdp_attention",
+        "flex_attention",
+        "xformers_attention",
+        "sage_attention",
+    )
     flash = [is_on(fields.get(name)) for name in kernels]
     stated = fields.text("attn_implementation")
     eager = is_on(fields.get("eager_attention")) or stated == "eager"
     made["attention"] = "math" if eager and not any(flash) else "fused"
     losses = (
-        "liger_fused_linear_cross_entropy", "liger_cross_entropy", "cut_cross_entropy",
-        "flash_attn_cross_entropy", "chunked_cross_entropy",
-    )  # fmt: skip
+        "liger_fused_linear_cross_entropy",
+        "liger_cross_entropy",
+        "cut_cross_entropy",
+        "flash_attn_cross_entropy",
+        "chunked_cross_entropy",
+    )
     made["fused_loss"] = sum(is_on(fields.get(name)) for name in losses) > 0
     unpriced = [
         name
         for name in (
-            "torch_compile", "liger_rope", "liger_rms_norm", "liger_glu_activation",
-            "liger_swiglu", "lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel",
-            "flash_attn_fuse_mlp", "flash_attn_rms_norm", "unsloth_lora_mlp", "tiled_mlp",
-            "flash_attn_fuse_qkv", "liger_layer_norm",
+            "torch_compile",
+            "liger_rope",
+            "liger_rms_norm",
+            "liger_glu_activation",
+            "liger_swiglu",
+            "lora_mlp_kernel",
+            "lora_qkv_kernel",
+            "lora_o_kernel",
+            "flash_attn_fuse_mlp",
+            "flash_attn_rms_norm",
+            "unsloth_lora_mlp",
+            "tiled_mlp",
+            "flash_attn_fuse_qkv",
+            "liger_layer_norm",
         )
         if is_on(fields.get(name))
-    ]  # fmt: skip
+    ]
     if unpriced:
         made["unpriced"] = unpriced
         names = ", ".join(unpriced)

@@ -148,13 +148,24 @@ def _tuning(zero: Fields, remarks: list[str]) -> None:
     if zero.get("overlap_comm") is False:
         remarks.append("zero_optimization.overlap_comm: false: sums of gradients wait")
     for name in (
-        "overlap_comm", "contiguous_gradients", "reduce_bucket_size", "allgather_bucket_size",
-        "allgather_partitions", "reduce_scatter", "round_robin_gradients", "sub_group_size",
-        "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold",
-        "stage3_max_live_parameters", "stage3_max_reuse_distance", "ignore_unused_parameters",
-        "stage3_gather_16bit_weights_on_model_save", "stage3_gather_fp16_weights_on_model_save",
-        "elastic_checkpoint", "load_from_fp32_weights",
-    ):  # fmt: skip
+        "overlap_comm",
+        "contiguous_gradients",
+        "reduce_bucket_size",
+        "allgather_bucket_size",
+        "allgather_partitions",
+        "reduce_scatter",
+        "round_robin_gradients",
+        "sub_group_size",
+        "stage3_prefetch_bucket_size",
+        "stage3_param_persistence_threshold",
+        "stage3_max_live_parameters",
+        "stage3_max_reuse_distance",
+        "ignore_unused_parameters",
+        "stage3_gather_16bit_weights_on_model_save",
+        "stage3_gather_fp16_weights_on_model_save",
+        "elastic_checkpoint",
+        "load_from_fp32_weights",
+    ):
         zero.get(name)
 
 

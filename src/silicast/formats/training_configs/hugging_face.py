@@ -37,21 +37,52 @@ from silicast.formats.training_configs.trainer_run import (
     targets_of,
 )
 
-ARGUMENTS = frozenset((
-    "per-device-train-batch-size", "gradient-accumulation-steps", "model-name-or-path",
-    "num-train-epochs", "deepspeed", "deepspeed-config", "learning-rate", "output-dir",
-    "gradient-checkpointing", "fsdp", "bf16", "max-seq-length", "use-peft", "lora-r", "optim",
-    "max-length", "dataset-name", "config-file", "train-micro-batch-size-per-gpu", "block-size",
-))  # fmt: skip
+ARGUMENTS = frozenset(
+    (
+        "per-device-train-batch-size",
+        "gradient-accumulation-steps",
+        "model-name-or-path",
+        "num-train-epochs",
+        "deepspeed",
+        "deepspeed-config",
+        "learning-rate",
+        "output-dir",
+        "gradient-checkpointing",
+        "fsdp",
+        "bf16",
+        "max-seq-length",
+        "use-peft",
+        "lora-r",
+        "optim",
+        "max-length",
+        "dataset-name",
+        "config-file",
+        "train-micro-batch-size-per-gpu",
+        "block-size",
+    )
+)
 """Three of these make a command one of a trainer."""
 LENGTHS = (
-    "max_seq_length", "max_seq_len", "max_length", "block_size", "model_max_length", "seq_length",
-    "seq_len", "cutoff_len",
-)  # fmt: skip
+    "max_seq_length",
+    "max_seq_len",
+    "max_length",
+    "block_size",
+    "model_max_length",
+    "seq_length",
+    "seq_len",
+    "cutoff_len",
+)
 BATCHES = (
-    "per_device_train_batch_size", "per_device_batch_size", "per_gpu_train_batch_size",
-    "train_micro_batch_size_per_gpu", "micro_batch_size", "batch_size_per_device",
-)  # fmt: skip
+    "per_device_train_batch_size",
+    "per_device_batch_size",
+    "per_gpu_train_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "micro_batch_size",
+    "batch_size_per_device",
+)
+SCRIPT = re.compile(r"\b(dpo|reward)\w*(?:\.py|\s+-)")
+"""Of TRL's scripts and commands, those that train on pairs."""
+PACKED = ("sft", "lora")
 MODELS = ("model_name_or_path", "model_id", "model_name", "model_path", "model", "config_name")
 
 
@@ -96,6 +127,8 @@ class HuggingFace(TrainingConfig):
             arguments, more = arguments_of(main.text(), str(main.path), stated, ARGUMENTS)
             remarks += more
             values = dict(closed(arguments, str(main.path), remarks))
+            script = SCRIPT.search(main.text())
+            values |= {"script": script[1]} if script else {}
         elif main is not None:
             values = dict(main.table or {})
         values = {name.replace("-", "_"): value for name, value in values.items()}
@@ -103,6 +136,10 @@ class HuggingFace(TrainingConfig):
         fields = Fields(values, file=str(shown.path), loose=True)
         run = trainer_run(fields, beside, stated.devices, remarks)
         run = adapted(fields, _with_loss(fields, run), remarks)
+        for name in ("tf32", "packing_strategy", "padding_free"):
+            fields.get(name)
+        if not is_on(fields.get("packing")) and run.task in PACKED:
+            remarks.append("packing: off; every sequence is taken at its full length")
         tree = run.scenario(fields, remarks)
         return tree, [*remarks, *remarks_of_unused([fields, *tables])]
 
@@ -145,9 +182,14 @@ def trainer_run(
         raise fields.error(
             f"DeepSpeed's file enables {config.recipe}", recipe, f"state {config.recipe} in both"
         )
-    recipe = recipe or config.recipe or accelerate.recipe or by_name.get(mixed) or by_name.get(
-        held
-    ) or ("" if held else "fp32")  # fmt: skip
+    recipe = (
+        recipe
+        or config.recipe
+        or accelerate.recipe
+        or by_name.get(mixed)
+        or by_name.get(held)
+        or ("" if held else "fp32")
+    )
     again = fields.get("gradient_checkpointing", "use_gradient_checkpointing")
     fields.get("gradient_checkpointing_kwargs")
     micro = fields.text(*BATCHES, default="auto")
@@ -157,9 +199,10 @@ def trainer_run(
     optimizer = (
         optimizer_of(fields, name, remarks)
         if fields.has(name) or not config.optimizer
-        else optimizer_of(Fields({"type": config.optimizer}, "optimizer", fields.file), "type",
-                          remarks)
-    )  # fmt: skip
+        else optimizer_of(
+            Fields({"type": config.optimizer}, "optimizer", fields.file), "type", remarks
+        )
+    )
     run = TrainerRun(
         model=fields.text(*MODELS),
         seq_len=fields.count(*LENGTHS, default=0, least=0),
@@ -201,10 +244,17 @@ def adapted(fields: Fields, run: TrainerRun, remarks: list[str]) -> TrainerRun:
     bits = 4 if any(is_on(fields.get(n)) for n in ("load_in_4bit", "use_4bit")) else 0
     bits = bits or (8 if any(is_on(fields.get(n)) for n in ("load_in_8bit", "use_8bit")) else 0)
     for name in (
-        "bnb_4bit_quant_type", "bnb_4bit_compute_dtype", "bnb_4bit_use_double_quant",
-        "use_bnb_nested_quant", "lora_alpha", "lora_dropout", "lora_bias", "lora_task_type",
-        "bnb_4bit_quant_storage", "bnb_4bit_quant_storage_dtype",
-    ):  # fmt: skip
+        "bnb_4bit_quant_type",
+        "bnb_4bit_compute_dtype",
+        "bnb_4bit_use_double_quant",
+        "use_bnb_nested_quant",
+        "lora_alpha",
+        "lora_dropout",
+        "lora_bias",
+        "lora_task_type",
+        "bnb_4bit_quant_storage",
+        "bnb_4bit_quant_storage_dtype",
+    ):
         fields.get(name)
     rank = fields.count("lora_r", "lora_rank", "peft_lora_r", "rank", default=0, least=0)
     peft = any(is_on(fields.get(n)) for n in ("use_peft", "use_lora", "use_peft_lora", "peft"))
@@ -305,10 +355,23 @@ def _shard(
 def _ranks(fields: Fields, accelerate: AccelerateConfig, devices: int) -> tuple[int, int] | None:
     stated = ranks_of(fields.hyphened(), devices)
     for name in (
-        "num_processes", "nproc_per_node", "num_gpus", "gpus_per_node", "ntasks_per_node", "nnodes",
-        "num_nodes", "num_machines", "nodes", "ntasks", "world_size", "gpus", "config_file",
-        "use_deepspeed", "use_fsdp", "multi_gpu",
-    ):  # fmt: skip
+        "num_processes",
+        "nproc_per_node",
+        "num_gpus",
+        "gpus_per_node",
+        "ntasks_per_node",
+        "nnodes",
+        "num_nodes",
+        "num_machines",
+        "nodes",
+        "ntasks",
+        "world_size",
+        "gpus",
+        "config_file",
+        "use_deepspeed",
+        "use_fsdp",
+        "multi_gpu",
+    ):
         fields.get(name)
     if stated is not None and (devices or accelerate.ranks is None):
         return stated
@@ -363,7 +426,7 @@ def _kind(file: Source) -> str:
     if is_deepspeed(table):
         return "deepspeed"
     names = {str(name).replace("_", "-") for name in table}
-    known = bool(names & {"per-device-train-batch-size", "per-device-batch-size"})
+    known = "per-device-train-batch-size" in names
     return "arguments" if known and not names & {"stage", "finetuning-type"} else ""
 
 

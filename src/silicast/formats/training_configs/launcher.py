@@ -13,14 +13,49 @@ from silicast.formats.training_configs.effects import effect_of
 from silicast.formats.training_configs.megatron_switches import of_environment
 from silicast.formats.training_configs.reader import Stated
 
-OF_LAUNCHERS = frozenset((
-    "nproc-per-node", "nnodes", "node-rank", "num-gpus", "num-nodes", "num-processes",
-    "num-machines", "machine-rank", "nodes", "ntasks", "ntasks-per-node", "gpus-per-node",
-    "gpus-per-task", "world-size", "include", "hostfile", "cpus-per-task", "gpus", "gres",
-    "container-image", "container-mounts", "main-process-ip", "main-process-port", "nodelist",
-    "partition", "account", "jobid", "het-group", "cpu-bind", "kill-on-bad-exit", "mpi", "module",
-    "max-restarts", "standalone", "local-ranks-filter", "tee", "redirects", "label", "export",
-))  # fmt: skip
+OF_LAUNCHERS = frozenset(
+    (
+        "nproc-per-node",
+        "nnodes",
+        "node-rank",
+        "num-gpus",
+        "num-nodes",
+        "num-processes",
+        "num-machines",
+        "machine-rank",
+        "nodes",
+        "ntasks",
+        "ntasks-per-node",
+        "gpus-per-node",
+        "gpus-per-task",
+        "world-size",
+        "include",
+        "hostfile",
+        "cpus-per-task",
+        "gpus",
+        "gres",
+        "container-image",
+        "container-mounts",
+        "main-process-ip",
+        "main-process-port",
+        "nodelist",
+        "partition",
+        "account",
+        "jobid",
+        "het-group",
+        "cpu-bind",
+        "kill-on-bad-exit",
+        "mpi",
+        "module",
+        "max-restarts",
+        "standalone",
+        "local-ranks-filter",
+        "tee",
+        "redirects",
+        "label",
+        "export",
+    )
+)
 """Arguments of torchrun, deepspeed, accelerate and srun."""
 LEAST_KNOWN = 3
 """Arguments that make a command a run of a tool."""
@@ -105,8 +140,10 @@ def _chosen(script: Script, file: str, stated: Stated, known: Collection[str]) -
     shared = set.intersection(*(set(each) for each in runs))
     names = {}
     for number, each in enumerate(runs, 1):
-        own = [f"--{name} {value}".strip() for name, value in each if (name, value) not in shared]
-        names[str(number)] = ", ".join(own[:3])[:80] or "no more arguments"
+        differing = [
+            f"--{name} {value}".strip() for name, value in each if (name, value) not in shared
+        ]
+        names[str(number)] = ", ".join(differing[:3])[:80] or "no more arguments"
     chosen = stated.chosen(names, file)
     return list(runs.values())[int(chosen) - 1]
 

@@ -21,11 +21,28 @@ ALONE = ("orpo", "simpo")
 """Losses over pairs without a frozen model."""
 ATTENTION = {"auto": "fused", "fa2": "fused", "fa3": "fused", "sdpa": "fused", "disabled": "math"}
 KEPT = (
-    "quantization_type", "double_quantization", "quantization_method", "upcast_layernorm",
-    "freeze_vision_tower", "freeze_multi_modal_projector", "flash_attn", "packing", "neat_packing",
-    "enable_liger_kernel", "pure_bf16", "do_train", "do_eval", "ddp_timeout", "disable_shuffling",
-    "train_on_prompt", "mask_history", "lora_alpha", "lora_dropout", "use_rslora", "plot_loss",
-)  # fmt: skip
+    "quantization_type",
+    "double_quantization",
+    "quantization_method",
+    "upcast_layernorm",
+    "freeze_vision_tower",
+    "freeze_multi_modal_projector",
+    "flash_attn",
+    "packing",
+    "neat_packing",
+    "enable_liger_kernel",
+    "pure_bf16",
+    "do_train",
+    "do_eval",
+    "ddp_timeout",
+    "disable_shuffling",
+    "train_on_prompt",
+    "mask_history",
+    "lora_alpha",
+    "lora_dropout",
+    "use_rslora",
+    "plot_loss",
+)
 
 
 @register

@@ -24,39 +24,77 @@ from silicast.formats.training_configs.reader import (
 )
 
 AXES: Mapping[str, str] = {
-    "data": "replicas", "fsdp": "shard", "fsdp_transpose": "shard", "sequence": "cp",
-    "context": "cp", "tensor": "tp", "tensor_transpose": "tp", "tensor_sequence": "tp",
-    "expert": "ep", "pipeline": "pp", "autoregressive": "tp", "context_autoregressive": "cp",
-}  # fmt: skip
+    "data": "replicas",
+    "fsdp": "shard",
+    "fsdp_transpose": "shard",
+    "sequence": "cp",
+    "context": "cp",
+    "tensor": "tp",
+    "tensor_transpose": "tp",
+    "tensor_sequence": "tp",
+    "expert": "ep",
+    "pipeline": "pp",
+    "autoregressive": "tp",
+    "context_autoregressive": "cp",
+}
 """Axes of the mesh -> degrees."""
 FREE = {"ici": "fsdp", "dcn": "data"}
 """The axis of each network that takes the devices that are left, where nothing is stated."""
 REMAT: Mapping[str, str] = {
-    "none": "none", "full": "full", "minimal": "selective", "minimal_flash": "selective",
-    "minimal_with_context": "none", "minimal_offloaded": "selective",
-    "minimal_with_quantization": "selective", "minimal_with_context_and_quantization": "none",
+    "none": "none",
+    "full": "full",
+    "minimal": "selective",
+    "minimal_flash": "selective",
+    "minimal_with_context": "none",
+    "minimal_offloaded": "selective",
+    "minimal_with_quantization": "selective",
+    "minimal_with_context_and_quantization": "none",
     "save_dot_except_mlp": "selective:core_attn+mlp",
     "save_dot_except_mlpwi": "selective:core_attn+mlp",
-    "save_dot_with_context_except_mlp": "selective:mlp", "save_qkv_proj": "full",
-    "save_out_proj": "full", "qkv_proj_offloaded": "full", "custom": "full",
-}  # fmt: skip
+    "save_dot_with_context_except_mlp": "selective:mlp",
+    "save_qkv_proj": "full",
+    "save_out_proj": "full",
+    "qkv_proj_offloaded": "full",
+    "custom": "full",
+}
 """What is made again; policies between two of ours stand for the one that keeps less."""
-NEAREST = ("save_qkv_proj", "save_out_proj", "qkv_proj_offloaded", "custom", "minimal_offloaded",
-           "save_dot_except_mlpwi")  # fmt: skip
+NEAREST = (
+    "save_qkv_proj",
+    "save_out_proj",
+    "qkv_proj_offloaded",
+    "custom",
+    "minimal_offloaded",
+    "save_dot_except_mlpwi",
+)
 FORMATS: Mapping[str, str] = {
-    "": "bf16", "none": "bf16", "int8": "int8", "fp8": "fp8", "fp8_full": "fp8", "fp8_gpu": "fp8",
-    "nanoo_fp8": "fp8", "fp8_nanoo": "fp8", "aqt_fp8": "fp8", "aqt_fp8_full": "fp8",
-    "te_fp8_delayedscaling": "fp8", "te_fp8_currentscaling": "fp8", "te_mxfp8": "mxfp8",
+    "": "bf16",
+    "none": "bf16",
+    "int8": "int8",
+    "fp8": "fp8",
+    "fp8_full": "fp8",
+    "fp8_gpu": "fp8",
+    "nanoo_fp8": "fp8",
+    "fp8_nanoo": "fp8",
+    "aqt_fp8": "fp8",
+    "aqt_fp8_full": "fp8",
+    "te_fp8_delayedscaling": "fp8",
+    "te_fp8_currentscaling": "fp8",
+    "te_mxfp8": "mxfp8",
     "te_nvfp4": "nvfp4",
-}  # fmt: skip
+}
 OPTIMIZERS = {"adamw": "adamw", "adam_pax": "adamw", "sgd": "sgd", "muon": "muon"}
 TOPOLOGY = re.compile(r"(v\d+[ep]?|\w+)-(\d+)")
 CORES = ("v4", "v5p")
 """Generations whose topologies count cores, two a chip."""
 DEFAULTS: Mapping[str, Any] = {
-    "base_emb_dim": 2048, "base_num_query_heads": 16, "base_num_kv_heads": 16, "base_mlp_dim": 7168,
-    "base_num_decoder_layers": 16, "head_dim": 128, "vocab_size": 32_000,
-}  # fmt: skip
+    "base_emb_dim": 2048,
+    "base_num_query_heads": 16,
+    "base_num_kv_heads": 16,
+    "base_mlp_dim": 7168,
+    "base_num_decoder_layers": 16,
+    "head_dim": 128,
+    "vocab_size": 32_000,
+}
 
 
 @register
@@ -103,9 +141,14 @@ class MaxText(TrainingConfig):
         micro, slices = _sequences(fields, total, dp, degrees["pp"])
         zero = 3 if degrees["shard"] > 1 else 0
         parallel = parallel_of(
-            tp=degrees["tp"], pp=degrees["pp"], cp=degrees["cp"], ep=degrees["ep"], dp=dp,
-            zero=zero, sp=degrees["tp"] > 1,
-        )  # fmt: skip
+            tp=degrees["tp"],
+            pp=degrees["pp"],
+            cp=degrees["cp"],
+            ep=degrees["ep"],
+            dp=dp,
+            zero=zero,
+            sp=degrees["tp"] > 1,
+        )
         if zero and degrees["replicas"] > 1:
             parallel["shard"] = degrees["shard"] * degrees["ep"]
         workload: Tree = {
@@ -211,20 +254,26 @@ def _model(fields: Fields, remarks: list[str]) -> str | dict[str, Any]:
     heads, hidden = sizes["base_num_query_heads"], sizes["base_emb_dim"]
     made, more = config_of(
         DecoderSizes(
-            layers=sizes["base_num_decoder_layers"], hidden=hidden, heads=heads,
-            intermediate=sizes["base_mlp_dim"], vocab=sizes["vocab_size"],
+            layers=sizes["base_num_decoder_layers"],
+            hidden=hidden,
+            heads=heads,
+            intermediate=sizes["base_mlp_dim"],
+            vocab=sizes["vocab_size"],
             kv_heads=sizes["base_num_kv_heads"],
             head_dim=sizes["head_dim"] if sizes["head_dim"] * heads != hidden else 0,
             max_positions=max(fields.count("max_target_length", default=2048), 4096),
-            gated=gated, activation="silu" if gated else "gelu",
-            tied=fields.flag("logits_via_embedding"), qk_norm=fields.flag("use_qk_norm"),
+            gated=gated,
+            activation="silu" if gated else "gelu",
+            tied=fields.flag("logits_via_embedding"),
+            qk_norm=fields.flag("use_qk_norm"),
             experts=experts if experts > 1 else 0,
             topk=fields.count("num_experts_per_tok", default=1),
             moe_intermediate=width if width > 0 else sizes["base_mlp_dim"],
             shared_intermediate=fields.count("shared_experts", default=0, least=0) * max(width, 0),
-            dense_first=fields.count("first_num_dense_layers", default=0, least=0), latent=latent,
+            dense_first=fields.count("first_num_dense_layers", default=0, least=0),
+            latent=latent,
         )
-    )  # fmt: skip
+    )
     remarks += more
     return made
 

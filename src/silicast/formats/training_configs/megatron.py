@@ -21,7 +21,6 @@ from silicast.formats.training_configs.reader import (
     parallel_of,
     register,
 )
-from silicast.workload.models.lookup import find_model
 
 KNOWN = frozenset((
     "tensor-model-parallel-size", "num-layers", "hidden-size", "micro-batch-size",
@@ -72,6 +71,8 @@ class Megatron(TrainingConfig):
         if len(files) != 1:
             return False
         table = files[0].table
+        if table is not None and (table.keys() & {"trainer", "train"}):
+            return False  # of libraries above it
         names = (
             re.findall(r"--([A-Za-z][\w-]*)", files[0].text()) if table is None else _flat(table)
         )
@@ -111,8 +112,8 @@ def scenario_of(
         )
     model: str | dict[str, Any]
     if named:
-        known = find_model(named)
-        model, layers, has_experts = named, known.layers, known.moe is not None
+        model, layers = named, 0
+        has_experts = fields.count("expert-model-parallel-size", default=1) > 1
     else:
         model, layers, more = _model(fields)
         remark += more
@@ -265,6 +266,12 @@ def _parallel(
     chunks = fields.count("num-virtual-stages-per-pipeline-rank", default=1)
     if fields.has("num-layers-per-virtual-pipeline-stage"):
         each = fields.count("num-layers-per-virtual-pipeline-stage")
+        if not layers:
+            raise fields.error(
+                "needs the number of layers, which the model's name stands for",
+                "num-layers-per-virtual-pipeline-stage",
+                "state how many chunks a rank has: virtual_pipeline_model_parallel_size",
+            )
         chunks, remainder = divmod(layers, pp * each)
         if remainder or not chunks:
             raise fields.error(

@@ -17,8 +17,8 @@ from silicast.formats.training_configs.megatron import Megatron, scenario_of
 from silicast.formats.training_configs.reader import Stated, TrainingConfig, Tree, register
 from silicast.formats.training_configs.trainer_run import ALL_TARGETS, targets_of
 
-SECTIONS = ("model", "train", "ddp", "dataset", "optimizer", "comm_overlap", "rng", "dist")
-"""Of a recipe, whose fields are arguments of Megatron-LM."""
+SECTIONS = ("dataset", "model", "train", "ddp", "optimizer", "comm_overlap", "rng", "dist")
+"""Of a recipe, whose fields are arguments of Megatron-LM; the later one of two counts."""
 _DDP = {
     "overlap_grad_reduce": True,
     "overlap_param_gather": True,

@@ -89,6 +89,7 @@ def switches(fields: Fields, *, experts: bool) -> tuple[dict[str, Any], list[str
     for name, stated in reduced.items():
         if fields.flag(name):
             options["gradient_format"] = stated
+    fields.get("moe-grouped-gemm")
     unpriced = [name for name in UNPRICED if _is_on(fields, name)]
     unpriced += [f"without {n}" for n in FUSED_BY_HAND if experts and not fields.flag(n)]
     graphs = _graphs(fields)

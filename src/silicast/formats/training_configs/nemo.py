@@ -32,15 +32,22 @@ RENAMED = {
 ACTIVATIONS = {"fast-swiglu": "swiglu", "swiglu": "swiglu", "squared-relu": "squared-relu"}
 NORMS = {"layernorm": "LayerNorm", "layernorm1p": "LayerNorm", "rmsnorm": "RMSNorm"}
 OPTIMIZERS = {
-    "distributed_fused_adam": "adam", "fused_adam": "adam", "adam": "adam", "adamw": "adam",
-    "mcore_distributed_optim": "adam", "megatron_fused_adam": "adam", "sgd": "sgd",
-}  # fmt: skip
+    "distributed_fused_adam": "adam",
+    "fused_adam": "adam",
+    "adam": "adam",
+    "adamw": "adam",
+    "mcore_distributed_optim": "adam",
+    "megatron_fused_adam": "adam",
+    "sgd": "sgd",
+}
 _REFERENCE = re.compile(r"\$\{([.\w]+)\}")
 _PRODUCT = re.compile(r"\$\{multiply:\s*(\d+)\s*,\s*\$\{([.\w]+)\}\s*\}")
 TARGETS = {
-    "attention_qkv": "linear_qkv", "attention_dense": "linear_proj", "mlp_fc1": "linear_fc1",
+    "attention_qkv": "linear_qkv",
+    "attention_dense": "linear_proj",
+    "mlp_fc1": "linear_fc1",
     "mlp_fc2": "linear_fc2",
-}  # fmt: skip
+}
 
 
 @register
@@ -70,7 +77,7 @@ class Nemo(TrainingConfig):
         file, table = str(files[0].path), files[0].table or {}
         remarks: list[str] = []
         model = _resolved(table["model"], table, file)
-        arguments, rest = _arguments(model)
+        arguments, other = _arguments(model)
         trainer = Fields(table["trainer"], "trainer", file, loose=True)
         for name, to in (("devices", "nproc-per-node"), ("num_nodes", "nnodes")):
             value = trainer.get(name)
@@ -83,10 +90,10 @@ class Nemo(TrainingConfig):
                     arguments["bf16" if "bf16" in name else "fp16"] = True
         else:
             arguments["bf16"] = True
-        named = str(rest.get("restore_from_path") or rest.get("hf_model_name") or "")
+        named = str(other.get("restore_from_path") or other.get("hf_model_name") or "")
         described = "num-layers" in arguments
         scenario, more = scenario_of(arguments, file, stated.devices, "" if described else named)
-        _adapters(rest, scenario, file, remarks)
+        _adapters(other, scenario, file, remarks)
         return scenario, [*remarks, *more]
 
 
@@ -114,16 +121,16 @@ def _resolved(model: Mapping[str, Any], table: Mapping[str, Any], file: str) -> 
 def _arguments(model: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arguments of Megatron-LM, and the fields that are tables or of NeMo alone."""
     arguments: dict[str, Any] = {"untie-embeddings-and-output-weights": True}
-    rest: dict[str, Any] = {}
+    other: dict[str, Any] = {}
     for name, value in model.items():
         key = str(name).replace("_", "-")
         key = RENAMED.get(key, key)
         if isinstance(value, Mapping) or name in ("restore_from_path", "activation", "bias"):
-            rest[name] = value
+            other[name] = value
         elif key and value is not None and value is not False:
             arguments[key] = " ".join(map(str, value)) if isinstance(value, list) else value
-    _rename_layers(arguments, rest, model)
-    optim = rest.get("optim")
+    _rename_layers(arguments, other, model)
+    optim = other.get("optim")
     if isinstance(optim, Mapping):
         kind = str(optim.get("name", "adam"))
         arguments["optimizer"] = OPTIMIZERS.get(kind, kind)
@@ -131,20 +138,20 @@ def _arguments(model: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
             arguments["use-distributed-optimizer"] = True
         arguments["overlap-grad-reduce"] = bool(optim.get("overlap_grad_sync"))
         arguments["overlap-param-gather"] = bool(optim.get("overlap_param_sync"))
-    tokenizer = rest.get("tokenizer")
+    tokenizer = other.get("tokenizer")
     if isinstance(tokenizer, Mapping) and tokenizer.get("vocab_size"):
         arguments.setdefault("vocab-size", tokenizer["vocab_size"])
-    return arguments, rest
+    return arguments, other
 
 
 def _rename_layers(
-    arguments: dict[str, Any], rest: Mapping[str, Any], model: Mapping[str, Any]
+    arguments: dict[str, Any], other: Mapping[str, Any], model: Mapping[str, Any]
 ) -> None:
     """Values of the model's fields in Megatron-LM's words."""
-    activation = str(rest.get("activation", "gelu"))
+    activation = str(other.get("activation", "gelu"))
     if activation in ACTIVATIONS:
         arguments[ACTIVATIONS[activation]] = True
-    if rest.get("bias", True) is False:
+    if other.get("bias", True) is False:
         arguments["disable-bias-linear"] = True
     arguments.pop("share-embeddings-and-output-weights", None)
     if model.get("share_embeddings_and_output_weights", True):
@@ -161,8 +168,8 @@ def _rename_layers(
         arguments.pop(name, None)
 
 
-def _adapters(rest: Mapping[str, Any], scenario: Tree, file: str, remarks: list[str]) -> None:
-    peft = rest.get("peft")
+def _adapters(other: Mapping[str, Any], scenario: Tree, file: str, remarks: list[str]) -> None:
+    peft = other.get("peft")
     if not isinstance(peft, Mapping) or str(peft.get("peft_scheme") or "none") == "none":
         return
     scheme = str(peft["peft_scheme"])

@@ -58,9 +58,11 @@ def job_of(file: Source, stated: Stated, remarks: list[str]) -> Tree:
     known = [MODES[word] for word in kind if word in MODES]
     if kind and not known:
         raise unsupported(
-            f"{'.'.join(kind)} is not read", "activation_checkpoint", ", ".join(MODES),
+            f"{'.'.join(kind)} is not read",
+            "activation_checkpoint",
+            ", ".join(MODES),
             file=str(file.path),
-        )  # fmt: skip
+        )
     job["activation_checkpoint"] = {"mode": known[0] if known else "none"}
     if known == ["selective"]:
         job["activation_checkpoint"]["selective_ac_option"] = "op"
@@ -75,9 +77,11 @@ def _model(spec: Any, python: PythonFile, name: str, file: Source) -> Tree:
     flavor = given[0] if given else spec.get("flavor") if isinstance(spec, Mapping) else None
     if not isinstance(flavor, str):
         raise unsupported(
-            "its flavour is no literal", f"{name}.model_spec", 'model_registry("8B")',
+            "its flavour is no literal",
+            f"{name}.model_spec",
+            'model_registry("8B")',
             file=str(file.path),
-        )  # fmt: skip
+        )
     listed = spec.get("converters") or []
     converters = [str(each.get(CALLED, "")) for each in listed if isinstance(each, Mapping)]
     words = {"MXFP8": "mx", "NVFP4": "nvfp4", "Float8": "float8"}
@@ -116,8 +120,10 @@ def _plain(value: Any, name: str, file: Source) -> Tree:
             continue
         if isinstance(item, Unread):
             raise unsupported(
-                f"{item} is known when the file runs", f"{name}.{key}", "write the value itself",
+                f"{item} is known when the file runs",
+                f"{name}.{key}",
+                "write the value itself",
                 file=str(file.path),
-            )  # fmt: skip
+            )
         table[key] = item
     return table

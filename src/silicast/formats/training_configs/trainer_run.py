@@ -11,28 +11,74 @@ from silicast.formats.fields import Fields
 from silicast.formats.training_configs.reader import Tree, parallel_of
 
 OPTIMIZERS: Mapping[str, str] = {
-    "adam": "adam", "adamw": "adamw", "fusedadam": "adamw", "adamw_hf": "adamw",
-    "adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_apex_fused": "adamw",
-    "adamw_anyprecision": "adamw", "paged_adamw": "adamw", "paged_adamw_32bit": "adamw",
-    "adamw_8bit": "adamw", "adamw_bnb_8bit": "adamw", "paged_adamw_8bit": "adamw",
-    "adamw_torch_8bit": "adamw", "adamw_torch_4bit": "adamw", "adam_pax": "adamw",
-    "distributed_fused_adam": "adamw", "fused_adam": "adamw", "distributed_fused": "adamw",
-    "sgd": "sgd_momentum", "adafactor": "adafactor", "lion": "lion", "lion_32bit": "lion",
-    "lion_8bit": "lion", "paged_lion_32bit": "lion", "lion_pytorch": "lion", "muon": "muon",
-}  # fmt: skip
+    "adam": "adam",
+    "adamw": "adamw",
+    "fusedadam": "adamw",
+    "adamw_hf": "adamw",
+    "adamw_torch": "adamw",
+    "adamw_torch_fused": "adamw",
+    "adamw_apex_fused": "adamw",
+    "adamw_anyprecision": "adamw",
+    "paged_adamw": "adamw",
+    "paged_adamw_32bit": "adamw",
+    "adamw_8bit": "adamw",
+    "adamw_bnb_8bit": "adamw",
+    "paged_adamw_8bit": "adamw",
+    "adamw_torch_8bit": "adamw",
+    "adamw_torch_4bit": "adamw",
+    "adam_pax": "adamw",
+    "distributed_fused_adam": "adamw",
+    "fused_adam": "adamw",
+    "distributed_fused": "adamw",
+    "sgd": "sgd_momentum",
+    "adafactor": "adafactor",
+    "lion": "lion",
+    "lion_32bit": "lion",
+    "lion_8bit": "lion",
+    "paged_lion_32bit": "lion",
+    "lion_pytorch": "lion",
+    "muon": "muon",
+}
 """Names of optimizers, in small letters -> update rules."""
 NARROW = re.compile(r"8bit|4bit")
 TARGETS: Mapping[str, str] = {
-    **{name: name for name in (
-        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "qkv_proj",
-        "linear_qkv", "linear_proj", "linear_fc1", "linear_fc2",
-    )},
-    "query_key_value": "qkv_proj", "c_attn": "qkv_proj", "Wqkv": "qkv_proj", "W_pack": "qkv_proj",
-    "wq": "q_proj", "wk": "k_proj", "wv": "v_proj", "wo": "o_proj", "out_proj": "o_proj",
-    "dense": "o_proj", "w1": "gate_proj", "w2": "down_proj", "w3": "up_proj", "fc1": "up_proj",
-    "fc2": "down_proj", "dense_h_to_4h": "up_proj", "dense_4h_to_h": "down_proj",
-    "gate_up_proj": "gate_proj", "c_fc": "up_proj",
-}  # fmt: skip
+    **{
+        name: name
+        for name in (
+            "q_proj",
+            "k_proj",
+            "v_proj",
+            "o_proj",
+            "gate_proj",
+            "up_proj",
+            "down_proj",
+            "qkv_proj",
+            "linear_qkv",
+            "linear_proj",
+            "linear_fc1",
+            "linear_fc2",
+        )
+    },
+    "query_key_value": "qkv_proj",
+    "c_attn": "qkv_proj",
+    "Wqkv": "qkv_proj",
+    "W_pack": "qkv_proj",
+    "wq": "q_proj",
+    "wk": "k_proj",
+    "wv": "v_proj",
+    "wo": "o_proj",
+    "out_proj": "o_proj",
+    "dense": "o_proj",
+    "w1": "gate_proj",
+    "w2": "down_proj",
+    "w3": "up_proj",
+    "fc1": "up_proj",
+    "fc2": "down_proj",
+    "dense_h_to_4h": "up_proj",
+    "dense_4h_to_h": "down_proj",
+    "gate_up_proj": "gate_proj",
+    "c_fc": "up_proj",
+}
 """Modules that adapters stand beside -> products of a scenario."""
 ALL_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 PLAIN = ("pretrain", "sft")
