@@ -108,3 +108,39 @@ def test_weights_of_few_bits_under_adapters_are_held_so_and_made_wide() -> None:
 def test_weights_of_few_bits_are_not_trained() -> None:
     with pytest.raises(SilicastError, match="are not trained"):
         asked({"task": "sft"}, precision={"weights": "nf4"})
+
+
+def test_documents_as_long_as_a_row_are_the_plain_run_to_the_bit() -> None:
+    alone = asked({"task": "sft", "micro_batch": 2, "global_batch": 16, "lengths": 2048})
+    assert alone.metrics.pop("padded_share").estimate == 0.0
+    assert alone.metrics == plain().metrics
+
+
+def test_documents_of_one_length_are_a_run_of_that_length_to_the_bit() -> None:
+    rows = asked({"task": "sft", "lengths": 512})
+    short = asked({"task": "sft", "seq_len": 512, "micro_batch": 4, "global_batch": 32})
+    rows.metrics.pop("padded_share")
+    assert rows.metrics == short.metrics
+
+
+def test_padding_costs_more_than_packing_and_wastes_more() -> None:
+    spread = {"kind": "lognormal", "median": 400, "sigma": 1.0, "max": 2048}
+    work = {"task": "sft", "lengths": spread, "global_batch": 32, "micro_batch": 4}
+    packs = asked(work)
+    pads = asked({**work, "packing": "padded"})
+    assert packs.metrics["padded_share"].estimate < 0.02
+    assert pads.metrics["padded_share"].estimate > 0.3
+    per_token = [
+        (1 - each.metrics["padded_share"].estimate) * each.metrics["tokens_per_s_per_gpu"].estimate
+        for each in (packs, pads)
+    ]
+    assert per_token[0] > 1.3 * per_token[1]
+    assert pads.why["lengths"]["slowest_rank"] > packs.why["lengths"]["slowest_rank"]
+    # memory holds the longest micro-batch
+    longest = asked({"task": "sft", "global_batch": 32, "micro_batch": 4})
+    assert pads.metrics["memory_gb"] == longest.metrics["memory_gb"]
+
+
+def test_packing_without_lengths_is_refused() -> None:
+    with pytest.raises(SilicastError, match=r"means nothing without workload\.lengths"):
+        asked({"packing": "packed"})

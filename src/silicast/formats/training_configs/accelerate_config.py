@@ -33,7 +33,7 @@ class Sharding:
 
     Attributes:
         zero: stage; within_node: each node holds all of them.
-        recompute: "" = nothing is said.
+        recompute: "" = nothing is stated.
     """
 
     engine: str = "fsdp"

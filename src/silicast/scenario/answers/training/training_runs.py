@@ -29,7 +29,9 @@ from silicast.distributed.ranks.plan import TrainingPlan
 from silicast.distributed.step.partial_recompute import least_share, mixed_step
 from silicast.distributed.step.reference import reference_passes, with_reference
 from silicast.distributed.step.step import DistributedStep, Overlap, predict_step, schedule_of
+from silicast.distributed.step.unequal_lengths import UnequalLengths
 from silicast.kernels.experts.routing import routing_name
+from silicast.scenario.answers.training.training_lengths import LengthsOfRun, with_lengths
 from silicast.scenario.answers.training.training_losses import (
     WITH_ADAPTERS,
     held_bits,
@@ -83,6 +85,7 @@ class TrainingRun:
         again_share: of the layers, those that run again where ``recompute`` says full.
         loading: of its batches.
         frozen: what a frozen model takes before; its rank is ``reference``.
+        unequal: what documents of unequal lengths make of it; ``longest``: a row of them.
     """
 
     rank: Rank
@@ -96,6 +99,8 @@ class TrainingRun:
     loading: Loading | None = None
     frozen: Prediction | None = None
     reference: Rank | None = None
+    unequal: UnequalLengths | None = None
+    longest: int = 0
 
     @cached_property
     def step(self) -> Prediction:
@@ -106,7 +111,8 @@ class TrainingRun:
     def without_loading(self) -> Prediction:
         """All of it, with its batches there."""
         step = self.one.step if self.one is not None else self._many.step
-        return step if self.frozen is None else with_reference(step, self.frozen)
+        step = step if self.frozen is None else with_reference(step, self.frozen)
+        return step if self.unequal is None else self.unequal.beside(step)
 
     @property
     def weighted_passes(self) -> tuple[tuple[ProgramPass, float], ...]:
@@ -146,8 +152,11 @@ class TrainingRun:
     def memory(self) -> RunMemory:
         if self.one is not None and counted_on_operations(self.rank):
             return memory_of_one(self.one, self.rank)
+        rank = self.rank
+        if self.longest > rank.seq_len * rank.micro_batch:  # the worst micro-batch
+            rank = replace(rank, seq_len=self.longest, micro_batch=1)
         return memory_of_many(
-            self.rank,
+            rank,
             self.batch.accumulation,
             self.optimizer,
             self.overlap.gradient_bits,
@@ -215,13 +224,19 @@ class PreparedTraining:
     again_share: float = 1.0
     of_plan: tuple[str, ...] = ()
     reference: Rank | None = None
+    lengths: LengthsOfRun | None = None
 
     def run(self) -> TrainingRun:
         run = self._trained()
-        if self.reference is None:
-            return run
-        passes = reference_passes(self.reference, run.batch.accumulation, self.overlap)
-        return replace(run, frozen=passes, reference=self.reference)
+        count, lengths = run.batch.accumulation, self.lengths
+        if self.reference is not None:
+            passes = reference_passes(self.reference, count, self.overlap)
+            run = replace(run, frozen=passes, reference=self.reference)
+        if lengths is not None:
+            unequal = lengths.unequal(run.rank.deployment.model, run.rank.plan, count)
+            longest = lengths.row * lengths.micro_batch
+            run = replace(run, unequal=unequal, longest=longest)
+        return run
 
     def _trained(self) -> TrainingRun:
         """The run without a frozen model."""
@@ -328,6 +343,8 @@ def prepared(scenario: Scenario, work: TrainingWorkload) -> PreparedTraining:
     work = in_sequences(work)
     deployment, warnings = deployment_of(scenario, OPTIONS, trains=True)
     deployment, frozen_bits = _frozen(scenario, deployment, work)
+    context = scenario.raw.parallel.cp
+    work, lengths = with_lengths(work, scenario.raw.seed or 0, 2 * context if context > 1 else 1)
     plan, of_plan = training_plan_of(scenario, deployment.model, deployment.engine)
     deployment = _routed(deployment, work)
     warnings += of_plan + _checked(deployment, work)
@@ -356,6 +373,7 @@ def prepared(scenario: Scenario, work: TrainingWorkload) -> PreparedTraining:
         *_recompute(work, tuple(warnings + remark)),
         of_plan=tuple(of_plan),
         reference=reference,
+        lengths=lengths,
     )
 
 
