@@ -251,14 +251,20 @@ class TrainingWorkload(Terse, frozen=True):
     """One optimizer step; ``global_batch`` in sequences; no ``recompute`` = the least.
 
     ``capacity_factor``: an expert takes so many times its even share of a rank's tokens, the rest
-    are dropped; ``pad_to_capacity``: it always computes as many.
+    are dropped; ``pad_to_capacity``: it always computes as many. Batches of ``dpo`` and ``reward``
+    are of pairs. ``reference``: the frozen model of ``dpo`` (left out: the same; false: its results
+    are known) or the teacher of ``distillation``. ``lengths`` of documents: ``packed`` into rows of
+    ``seq_len`` tokens (the default), or ``padded`` to the longest of a micro-batch.
     """
 
     seq_len: Tokens
     global_batch: Batch
     micro_batch: Batch = 1
     recompute: Name | None = None
-    task: Literal["pretrain", "sft", "lora"] = "pretrain"
+    task: Literal["pretrain", "sft", "lora", "dpo", "reward", "distillation"] = "pretrain"
+    reference: bool | Name | None = None
+    lengths: Length | None = None
+    packing: Literal["packed", "padded"] | None = None
     optimizer: Name | None = None
     overlap: bool | list[Name] | dict[str, bool] | None = None
     routing: Routing | None = None

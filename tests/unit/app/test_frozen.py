@@ -105,7 +105,7 @@ FROZEN = {
         "--output -o --budget --device --families --dtypes --models --scenario --seed --plan"
         " --draft-device"
     ),
-    "import": "--output -o --format --device --set",
+    "import": "--output -o --format --device --run --env --set",
     "calibrate": (
         "--device --output -o --skip-bad --keep-flagged --holdout --seed --show --advise --top "
         "--budget"

@@ -81,6 +81,15 @@ def switches(fields: Fields, *, experts: bool) -> tuple[dict[str, Any], list[str
     }
     if _without_switch(fields):
         options["nvls"] = False
+    reduced = {
+        "grad-reduce-in-bf16": "bf16",
+        "accumulate-allreduce-grads-in-fp32": "fp32",
+        "grad-reduce-in-fp32": "fp32",
+    }
+    for name, stated in reduced.items():
+        if fields.flag(name):
+            options["gradient_format"] = stated
+    fields.get("moe-grouped-gemm")
     unpriced = [name for name in UNPRICED if _is_on(fields, name)]
     unpriced += [f"without {n}" for n in FUSED_BY_HAND if experts and not fields.flag(n)]
     graphs = _graphs(fields)
@@ -144,3 +153,28 @@ def _graphs(fields: Fields) -> str:
     ):
         return ""
     return "full" if "full_iteration" in modules else "CUDA graphs of parts of a layer"
+
+
+def refuse_contradictions(fields: Fields) -> None:
+    """Raises SilicastError where two arguments exclude each other, or one needs another: as the
+    tool's own checks of its arguments do.
+    """
+    both = (
+        ("bf16", "fp16"),
+        ("fp8-format", "fp4-format"),
+        ("fp8", "fp4-format"),
+        ("use-torch-fsdp2", "use-distributed-optimizer"),
+        ("num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank"),
+    )
+    for one, other in both:
+        if _is_on(fields, one) and _is_on(fields, other):
+            raise fields.error(f"contradicts --{other}", one, "keep one of them")
+    needs = (
+        ("fp8-recipe", ("fp8-format", "fp8"), "products are in 16 bits without it"),
+        ("fp8-param-gather", ("fp8-format", "fp8"), "weights are in 16 bits without it"),
+        ("fp4-recipe", ("fp4-format",), "products are in 16 bits without it"),
+        ("recompute-method", ("recompute-granularity",), "nothing runs again without it"),
+    )
+    for name, others, why in needs:
+        if _is_on(fields, name) and not any(_is_on(fields, other) for other in others):
+            raise fields.error(f"needs --{others[0]}: {why}", name, "state both or none")

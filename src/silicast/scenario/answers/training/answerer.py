@@ -90,7 +90,7 @@ def answer_of(
             "model_tflops_per_gpu": per(step, flops / 1e12),
             **{name: _at_most_one(per(step, flops / peak)) for name, (_, peak) in peaks.items()},
             "memory_gb": size, **_of_allocator(training_run), **_of_host(memory),
-            **_of_experts(training_run),
+            **_of_experts(training_run), **_of_lengths(training_run),
             **less.metrics, **energy,
         },
         bound={"step_time_s": training_run.step.bound_seconds}, tier=tier,
@@ -156,6 +156,14 @@ def _of_experts(training_run: TrainingRun) -> dict[str, Quantity]:
     return {"dropped_share": Quantity(limit.dropped, limit.dropped, limit.dropped)}
 
 
+def _of_lengths(training_run: TrainingRun) -> dict[str, Quantity]:
+    """What of the computed tokens is padding, where documents have a distribution of lengths."""
+    unequal = training_run.unequal
+    if unequal is None:
+        return {}
+    return {"padded_share": Quantity(*[unequal.padded_share] * 3)}
+
+
 def per(step: Quantity, amount: float) -> Quantity:
     """An amount of a step over its time: the slow end of the one is the low end of the other."""
     return Quantity(amount / step.estimate, amount / step.p95, amount / step.p05)
@@ -192,6 +200,13 @@ def _communication(result: TrainingRun) -> dict[str, Any]:
     }
 
 
+def _lengths(training_run: TrainingRun) -> dict[str, Any]:
+    unequal = training_run.unequal
+    if unequal is None:
+        return {}
+    return {"lengths": {"slowest_rank": unequal.factor, "mean_rank": unequal.mean}}
+
+
 def _at_most_one(share: Quantity) -> Quantity:
     """A share of the peak at the boost clock; bounds are at the largest clock, which is above."""
     return Quantity(min(share.estimate, 1.0), min(share.p05, 1.0), min(share.p95, 1.0))
@@ -206,6 +221,7 @@ def _why(result: TrainingRun) -> dict[str, Any]:
         "uncertainty": uncertainty_of({"step_time_s": result.step}),
         **_communication(result),
         **_experts(result),
+        **_lengths(result),
         "recompute": result.recompute,
         **({"recompute_share": result.again_share} if result.again_share < 1.0 else {}),
         "clock_mhz": shown_mhz(deployment.device, result.clock_hz),
