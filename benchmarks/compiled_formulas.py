@@ -307,14 +307,17 @@ def trees_source(of: correction.Correction) -> str:
             table(f"t{number}", "uint8_t", part.thresholds),
         ]  # fmt: skip
     listed = ", ".join(
-        f"{{{len(p.features)}, {p.features.shape[1]}, f{i}, t{i}, l{i}}}" for i, p in enumerate(parts)
+        f"{{{len(p.features)}, {p.features.shape[1]}, f{i}, t{i}, l{i}}}"
+        for i, p in enumerate(parts)
     )
     lines.append(
         "struct part { int trees, depth; const int16_t *f; const uint8_t *t; const int16_t *l; };\n"
         f"static const struct part parts[] = {{{listed}}};"
     )
     own, others = len(sums._forest.own), len(sums._others)  # noqa: SLF001
-    return "\n".join(lines) + f"""
+    return (
+        "\n".join(lines)
+        + f"""
 static long sum(const struct part *p, const uint8_t *bin) {{
     long total = 0;
     for (int tree = 0; tree < p->trees; tree++) {{
@@ -351,6 +354,7 @@ static void trees(const double *feature, double *out) {{
     out[0] = beyond; out[1] = known;
     out[2] = total * {LEAF_SCALE.hex()}; out[3] = sum(parts + 1, bin) * {LEAF_SCALE.hex()};
 }}"""
+    )
 
 
 def compiled(text: str) -> tuple[Any, float]:
