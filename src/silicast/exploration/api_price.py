@@ -58,12 +58,12 @@ class BreakEven:
     """Costs of an hour at the load that is carried, and the load at which both are alike.
 
     Attributes:
-        own_per_hour, api_per_hour: in ``currency``.
+        servers_per_hour, api_per_hour: in ``currency``.
         share: of the load that is carried; above 1 = the servers never cost less.
         rate_per_s: requests, at that share.
     """
 
-    own_per_hour: float
+    servers_per_hour: float
     api_per_hour: float
     currency: str
     share: float
@@ -72,7 +72,7 @@ class BreakEven:
     def words(self) -> str:
         """The same for people."""
         costs = (
-            f"at the load that is carried the servers cost {self.own_per_hour:.3g} {self.currency} "
+            f"at the load that is carried the servers cost {self.servers_per_hour:.3g} {self.currency} "
             f"an hour, the API {self.api_per_hour:.3g}"
         )
         if self.share > 1.0:
@@ -103,8 +103,8 @@ def break_even(metrics: Mapping[str, Mapping[str, Any]], api: ApiPrice, price: P
         raise SilicastError("the answer has no cost of outputs", field=FIELD)
     cost, output, total = (float(metrics[name]["estimate"]) for name in names)
     hourly = HOUR_S / MILLION
-    own = cost * output * hourly
+    servers = cost * output * hourly
     paid = ((total - output) * api.input + output * api.output) * hourly
-    share = own / paid
+    share = servers / paid
     rate = float(metrics["requests_per_s"]["estimate"])
-    return BreakEven(own, paid, api.currency, share, share * rate)
+    return BreakEven(servers, paid, api.currency, share, share * rate)

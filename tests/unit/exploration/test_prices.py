@@ -173,7 +173,7 @@ def test_servers_cost_less_from_the_load_on_at_which_the_api_costs_as_much() -> 
         requests_per_s=10.0,
     )
     even = break_even(found, ApiPrice.parse("0.5,1"), Price("h100", 3.6, stated=True))
-    assert (even.own_per_hour, even.api_per_hour) == pytest.approx((3.6, 10.8))
+    assert (even.servers_per_hour, even.api_per_hour) == pytest.approx((3.6, 10.8))
     assert (even.share, even.rate_per_s) == pytest.approx((1 / 3, 10 / 3))
     assert "from 3.33 requests/s on, 33% of that load" in even.words()
     dear = break_even(found, ApiPrice.parse("0.01"), Price("h100", 3.6))
