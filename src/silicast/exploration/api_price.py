@@ -72,8 +72,8 @@ class BreakEven:
     def words(self) -> str:
         """The same for people."""
         costs = (
-            f"at the load that is carried the servers cost {self.servers_per_hour:.3g} {self.currency} "
-            f"an hour, the API {self.api_per_hour:.3g}"
+            f"at the load that is carried the servers cost {self.servers_per_hour:.3g} "
+            f"{self.currency} an hour, the API {self.api_per_hour:.3g}"
         )
         if self.share > 1.0:
             return f"{costs}: the API costs less at every load that these servers carry"
