@@ -77,13 +77,14 @@ FROZEN = {
         " --checkpoint --calibration --strict --json"
     ),
     "deploy": "--output -o --target --checkpoint",
-    "sensitivity": "--set --metric --calibration --json",
+    "sensitivity": "--set --metric --plot --calibration --json",
     "sweep": (
-        "--output -o --workers --shard --ray --point-seconds --point-memory-gb --dry-run"
-        " --calibration --json"
+        "--output -o --workers --shard --ray --point-seconds --point-memory-gb --watch"
+        " --dry-run --calibration --json"
     ),
     "results": (
-        "--where --sort --metrics --front --best --keep --top --versions --output -o --cases --json"
+        "--where --sort --metrics --front --best --keep --heat --plot --top --versions --output -o"
+        " --cases --json"
     ),
     "traffic": "--model --device --only --skip-bad-rows --output -o --json",
     "reproduce": "--store --folder --calibration --json",
