@@ -94,7 +94,14 @@ def with_price_line(report: RenderableType, price: Price | None) -> RenderableTy
     """A report that says whose price its cost rests on; of a doubtful one is warned."""
     if price is None:
         return report
+    warn_of_doubt(price)
+    return with_line(report, PRICED.format(price.said()))
+
+
+def with_line(report: RenderableType, line: str | None) -> RenderableType:
+    """A report and one line more, if there is one."""
+    if not line:
+        return report
     from rich.console import Group
 
-    warn_of_doubt(price)
-    return Group(report, PRICED.format(price.said()))
+    return Group(report, line)

@@ -13,6 +13,7 @@ from typing import final
 import msgspec
 
 from silicast.core.errors import SilicastError
+from silicast.exploration.belonging import sign_of
 from silicast.exploration.scenario_space import ScenarioSpace
 from silicast.runner.lines import Line
 from silicast.runner.points import PointCase, PointKeys, cases_of, check_fields
@@ -51,12 +52,16 @@ class SweepTally:
         lost: points whose process died or went beyond its limits twice: they are not stored, and
             a further sweep tries them again; of each the scenario's id and what happened.
 
+        best: the best estimate of the metric that is watched, as far as rows are written.
+
     Args:
         stopped: not empty once no further point is to be begun; what runs is finished and written.
+        watched: a metric; "" = none.
     """
 
-    def __init__(self, stopped: Callable[[], str] = str) -> None:
-        self._stopped = stopped
+    def __init__(self, stopped: Callable[[], str] = str, watched: str = "") -> None:
+        self._stopped, self.watched = stopped, watched
+        self.best: float | None = None
         self.known = self.answered = self.refused = self.shards = 0
         self.reasons = Counter[str]()
         self.lost: dict[str, str] = {}
@@ -65,6 +70,14 @@ class SweepTally:
     def is_finishing(self) -> bool:
         """Whether no further point is begun."""
         return bool(self._stopped())
+
+    def watch(self, line: bytes) -> None:
+        """Takes note of an answer if it is the best so far."""
+        belief = msgspec.json.decode(line, type=_Watched).metrics.get(self.watched)
+        if belief is not None:
+            better = min if sign_of(self.watched) > 0 else max
+            value = belief.estimate
+            self.best = value if self.best is None else better(self.best, value)
 
     @property
     def done(self) -> int:
@@ -276,6 +289,8 @@ class Sweep:
         tally.shards += 1
         for _, line in rows:
             head = _head(line)
+            if tally.watched and head.ok:
+                tally.watch(line)
             tally.answered += head.ok
             tally.refused += not head.ok
             if head.error is not None:
@@ -289,6 +304,16 @@ class _Reason(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         return f"{self.field}: {self.message}" if self.field else self.message
+
+
+class _Estimate(msgspec.Struct, frozen=True):
+    estimate: float
+
+
+class _Watched(msgspec.Struct, frozen=True):
+    """What of an answer is watched."""
+
+    metrics: dict[str, _Estimate] = {}
 
 
 class _Head(msgspec.Struct, frozen=True):

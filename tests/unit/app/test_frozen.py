@@ -40,7 +40,7 @@ FROZEN = {
         " --range-ratio --arrival --prefix-share --speculative --lora --slo --engine"
         " --engine-version --option --from-log --dtype --kv-dtype --power-w"
         " --replicas --prefill --decode --seed --price --price-where"
-        " --tp --pp --ep --attention-dp --users --max-gpus"
+        " --tp --pp --ep --attention-dp --users --max-gpus --api-price"
         " --calibration --strict --json"
     ),
     "collective": (
@@ -77,13 +77,14 @@ FROZEN = {
         " --checkpoint --calibration --strict --json"
     ),
     "deploy": "--output -o --target --checkpoint",
-    "sensitivity": "--set --metric --calibration --json",
+    "sensitivity": "--set --metric --plot --calibration --json",
     "sweep": (
-        "--output -o --workers --shard --ray --point-seconds --point-memory-gb --dry-run"
-        " --calibration --json"
+        "--output -o --workers --shard --ray --point-seconds --point-memory-gb --watch"
+        " --dry-run --calibration --json"
     ),
     "results": (
-        "--where --sort --metrics --front --best --keep --top --versions --output -o --cases --json"
+        "--where --sort --metrics --front --best --keep --heat --plot --top --versions --output -o"
+        " --cases --json"
     ),
     "traffic": "--model --device --only --skip-bad-rows --output -o --json",
     "reproduce": "--store --folder --calibration --json",

@@ -99,3 +99,11 @@ def test_the_first_signal_finishes_what_runs(
     assert received == [f"SIGINT after {tally.answered}"]  # nothing was begun after it
     assert 0 < tally.answered == len(stored_rows(store).rows) < 6
     assert swept.run(store).answered == 6 - tally.answered
+
+
+@pytest.mark.parametrize("metric", ["latency_us", "tflops"])
+def test_the_best_so_far_is_that_of_the_rows(swept: Sweep, tmp_path: Path, metric: str) -> None:
+    store, tally = AnswerStore.begun(tmp_path / "store"), SweepTally(watched=metric)
+    swept.run(store, tally=tally)
+    rows = [row[metric] for row in stored_rows(store).rows if row.get(metric) is not None]
+    assert tally.best == ((min if metric == "latency_us" else max)(rows) if rows else None)

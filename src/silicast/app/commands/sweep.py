@@ -30,6 +30,7 @@ def sweep(
     ray: str | None = None,
     point_seconds: Annotated[float, Parameter(validator=validators.Number(gte=0))] = 0.0,
     point_memory_gb: Annotated[float, Parameter(validator=validators.Number(gte=0))] = 0.0,
+    watch: str | None = None,
     dry_run: Annotated[bool, Parameter(negative="")] = False,
     calibration: Calibrations = None,
     json: Json = False,
@@ -49,6 +50,7 @@ def sweep(
         ray: a cluster of Ray that answers in place of processes: HOST:PORT, or auto.
         point_seconds: a point that takes longer, twice, is lost; 0 = no limit.
         point_memory_gb: memory of a process that answers, in GB of 10^9 bytes; 0 = no limit.
+        watch: a metric whose best estimate so far is told as points are answered.
         dry_run: count the points, estimate the time, and stop.
     """
     from silicast.exploration.scenario_space import read_scenario_space
@@ -69,7 +71,7 @@ def sweep(
         return _foretell(swept, workers, json=json)
     limits = PointLimits.from_gb(point_seconds, point_memory_gb)
     executor = None if ray is None else partial(RayWorkers, ray)
-    return _run(swept, output, workers, limits, executor, json=json)
+    return _run(swept, output, workers, limits, executor, watch or "", json=json)
 
 
 def _foretell(swept: Sweep, workers: int | None, *, json: bool) -> int:
@@ -90,10 +92,11 @@ def _run(
     workers: int | None,
     limits: PointLimits,
     executor: Executor | None,
+    watched: str,
     *,
     json: bool,
 ) -> int:
-    from silicast.report.tasks.sweep import swept_data, swept_report
+    from silicast.report.tasks.sweep import swept_data, swept_report, watched_words
     from silicast.runner.stop_signals import stop_signals
     from silicast.runner.store import AnswerStore
     from silicast.runner.sweep import SweepTally
@@ -104,9 +107,9 @@ def _run(
     part, _ = swept.space.counts(swept.shard, swept.shards)
     whole = True
     with stop_signals() as stopped:
-        tally = SweepTally(stopped)
+        tally = SweepTally(stopped, watched)
         try:
-            with progress("points", part) as advance:
+            with progress("points", part, note=lambda: watched_words(tally)) as advance:
                 swept.run(
                     store,
                     workers=workers or usable_processors(),

@@ -84,7 +84,14 @@ def swept_data(
         "reasons": dict(tally.reasons.most_common()),
         "lost": dict(sorted(tally.lost.items())),
         "shards_written": tally.shards,
+        **({} if tally.best is None else {"best": {tally.watched: tally.best}}),
     }
+
+
+def watched_words(tally: SweepTally) -> str:
+    """The best so far, and that the sweep finishes."""
+    best = "" if tally.best is None else f"best {tally.watched} {rounded(tally.best)}"
+    return ", ".join(filter(None, (best, "finishing" if tally.is_finishing else "")))
 
 
 def swept_report(data: Mapping[str, Any]) -> RenderableType:
@@ -92,6 +99,7 @@ def swept_report(data: Mapping[str, Any]) -> RenderableType:
     known = f" ({data['known']:,} more were in the store)" if data["known"] else ""
     lines = [f"{data['answered']:,} points answered, {data['refused']:,} refused{known}"]
     lines += _reasons(data["reasons"])
+    lines += [f"best {name} {rounded(value)}" for name, value in data.get("best", {}).items()]
     if data["lost"]:
         lines.append(f"{len(data['lost']):,} lost, not stored; a further sweep tries them again")
         lines += _reasons(Counter(data["lost"].values()))
