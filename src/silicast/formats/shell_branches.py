@@ -23,6 +23,8 @@ _COMPARES = {
     "-ge": lambda a, b: a >= b,
 }
 _FILES = frozenset(("-f", "-d", "-e", "-s", "-r", "-w", "-x", "-L", "-h"))
+_GIVEN = ("$@", "$*", "$#", "getopts")
+"""Arguments of the script itself: there are none."""
 _OPEN = frozenset(("$", "`"))
 Truth = bool | None
 """None = unknown."""
@@ -109,7 +111,10 @@ class Branches:
             self._case(current, plain)
             return []
         if head in ("for", "while", "until"):
-            self._frames.append(_Frame("loop"))
+            texts = "".join(
+                part.text for token in current if isinstance(token, tuple) for part in token
+            )
+            self._frames.append(_Frame("loop", runs=not any(word in texts for word in _GIVEN)))
             return current if head == "for" else []
         return self._chained(joined, current, plain)
 

@@ -392,10 +392,12 @@ def options(words: Sequence[str]) -> Mapping[str, str]:
 
     >>> dict(options(["run.py", "--num_layers", "4", "--bf16", "--lr=1e-4", "-q", "--tp 2"]))
     {'num-layers': '4', 'bf16': '', 'lr': '1e-4', 'tp': '2'}
+    >>> dict(options(["run.py", "--pp 2 --method uniform"]))
+    {'pp': '2', 'method': 'uniform'}
     """
     values: dict[str, str] = {}
     name = ""
-    for word in words:
+    for word in _apart(words):
         if word.startswith("--") and len(word) > 2:
             match = re.match(r"--([^\s=]*)[\s=]?(.*)", word, re.DOTALL)
             assert match is not None
@@ -406,6 +408,15 @@ def options(words: Sequence[str]) -> Mapping[str, str]:
         elif name:
             values[name] = f"{values[name]} {word}".strip()
     return values
+
+
+def _apart(words: Sequence[str]) -> Iterator[str]:
+    """Words, with several options that a quote holds together taken apart."""
+    for word in words:
+        if word.startswith("--") and re.search(r"\s--[A-Za-z]", word):
+            yield from re.split(r"\s+(?=--[A-Za-z])", word)
+        else:
+            yield word
 
 
 def unresolved(value: str) -> bool:

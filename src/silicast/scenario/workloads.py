@@ -411,7 +411,8 @@ class FitsWorkload(Terse, frozen=True):
     or which devices its model.
 
     ``most``: rows of the answer. ``least_tokens_per_s``: of one user, below which a pair is left
-    out. ``servers``: devices with HBM too.
+    out. ``servers``: devices with HBM too. ``train``: instead, which ways of training fit (all
+    weights, LoRA, QLoRA) with ``users`` sequences of ``context`` tokens a device and pass.
     """
 
     context: Annotated[int, Meta(ge=2, le=1 << 24)] = 4096
@@ -419,6 +420,7 @@ class FitsWorkload(Terse, frozen=True):
     most: Annotated[int, Meta(ge=1, le=1000)] = 20
     least_tokens_per_s: Annotated[float, Meta(ge=0, le=1e6)] = 5.0
     servers: bool = False
+    train: bool = False
 
 
 class DiagnoseWorkload(Terse, frozen=True):

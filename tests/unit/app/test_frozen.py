@@ -49,7 +49,8 @@ FROZEN = {
         " --launch --astra-network --astra-system --plot --calibration --strict --json"
     ),
     "fits": (
-        "--device --model --context --users --engine --most --least-tokens-per-s --servers --json"
+        "--device --model --context --users --engine --most --least-tokens-per-s --servers --train"
+        " --gpus --json"
     ),
     "diagnose": "--device --measured-us --model --plot --json",
     "tune": "",

@@ -86,6 +86,19 @@ def test_the_branch_that_a_shell_would_take(given: dict[str, str], expected: str
     assert command == ["python", "t.py", *expected.split()]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'for a in "$@"; do case $a in --tp=*) T="${a#*=}";; esac; done\n',
+        "while [[ $# -gt 0 ]]; do\n case $1 in\n --tp) T=$2; shift 2;;\n *) shift;;\n esac\ndone\n",
+        'while getopts "t:" o; do T=$OPTARG; done\n',
+        "until false; do T=${T:-2}; break; done\n",
+    ],
+)
+def test_a_script_is_started_without_arguments(text: str) -> None:
+    assert words(f"{text}T=${{T:-2}}\npython t.py --tp $T") == ["python", "t.py", "--tp", "2"]
+
+
 def test_what_slurm_and_loops_set() -> None:
     text = "#SBATCH -N 4 --gpus-per-node=h100:8\nfor T in 1 2; do\npython t.py --n $SLURM_NNODES"
     text += " --g $SLURM_GPUS_ON_NODE --t $T\ndone\n"

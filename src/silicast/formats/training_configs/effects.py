@@ -38,7 +38,8 @@ EFFECTS = (
     (
         "the model's size",
         re.compile(
-            r"layer|hidden|head|expert|vocab|ffn|channel|(^|[-_.])kv|freeze|unfrozen|adapter|lora"
+            r"layers?([-_.]|$)|hidden|head|expert|vocab|ffn|channel|(^|[-_.])kv|freeze|unfrozen|"
+            r"adapter|lora"
         ),
     ),
     (
@@ -50,6 +51,8 @@ EFFECTS = (
     ),
 )
 """What fields change -> words in their names; the first that is there counts."""
+ENVIRONMENT = ("NCCL-", "NVTE-", "CUDA-", "CUBLAS-", "TORCH-", "PYTORCH-")
+"""Beginnings of the names of variables that libraries read, with hyphens as arguments have them."""
 UNKNOWN = "an unknown amount"
 HARMLESS = ""
 
@@ -60,6 +63,8 @@ def effect_of(name: str) -> str:
     >>> effect_of("lr-warmup-iters"), effect_of("tp-comm-overlap-ag"), effect_of("fp8-margin")
     ('', 'step time', 'formats of numbers')
     """
+    if name.startswith(ENVIRONMENT):
+        return EFFECTS[-1][0]
     lowered = name.casefold()
     for effect, words in EFFECTS[:5]:
         if words.search(lowered) and not NOTHING.search(lowered):

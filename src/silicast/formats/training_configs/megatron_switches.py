@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from silicast.formats.fields import Fields
+from silicast.formats.training_configs.effects import ENVIRONMENT
 
-ENVIRONMENT = ("NCCL-", "NVTE-", "CUDA-", "CUBLAS-", "TORCH-", "PYTORCH-")
-"""Beginnings of the names of variables that are read, with hyphens as arguments have them."""
 DROPOUT = 0.1
 """Of layers and of attention's scores where nothing is stated."""
 OF_THE_HOST = (

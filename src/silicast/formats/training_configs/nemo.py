@@ -177,7 +177,7 @@ def _adapters(other: Mapping[str, Any], scenario: Tree, file: str, remarks: list
         raise SilicastError(
             f"{scheme[:40]!r} is not read", file=file, field="model.peft.peft_scheme", hint="lora"
         )
-    fields = Fields(peft.get("lora_tuning") or {}, "model.peft.lora_tuning", file, loose=True)
+    fields = Fields(peft, "model.peft", file, loose=True).table("lora_tuning")
     words = fields.get("target_modules")
     listed = [TARGETS.get(str(w), str(w)) for w in words] if isinstance(words, list) else ["all"]
     both = Fields({"target_modules": listed}, fields.path, file)

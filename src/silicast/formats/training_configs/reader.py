@@ -143,7 +143,10 @@ def read_training_config(
         raise SilicastError(
             "is no training configuration that is known", file=str(paths[0]), hint=known
         )
-    scenario, remarks = tool.read(files, Stated(devices, run, variables))
+    try:
+        scenario, remarks = tool.read(files, Stated(devices, run, variables))
+    except SilicastError as error:
+        raise (error if error.file else error.located(file=str(files[0].path))) from None
     check_divides(scenario, tool.numbers, str(files[0].path))
     remark = [f"read as a configuration of {tool.name}", *remarks]
     if "device" not in scenario:
