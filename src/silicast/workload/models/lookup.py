@@ -94,7 +94,7 @@ def find_model(name: str) -> ModelConfig:
         raise SilicastError("expected a name, found nothing", field="model")
     if name.endswith(".json"):
         return _from_path(Path(name))
-    if name.endswith(".gguf"):
+    if name.endswith(".gguf") and (name[0] in "./~" or Path(name).is_file()):
         from silicast.workload.models.gguf_model import model_of_gguf
 
         return model_of_gguf(Path(name))
