@@ -3,11 +3,11 @@
     python -m benchmarks.compiled_formulas [OUT.json]
 
 The number path of matrix products (candidates, bound, features, errors, learned trees, interval) is
-run once with symbols in place of sizes. What the operators and :mod:`silicast.core.xp` do to them is
-an expression graph, written as C and compiled by ``cc`` without contraction of products and sums, so
-that each operation rounds as Python's does. Tables of trees are data and are read by one loop. The
-result is compared with :func:`silicast.learning.correction.learned_times`, bit by bit, on random
-rows, and timed. Rows that a power limit slows are only marked: Python would evaluate them.
+run once with symbols in place of sizes. What the operators and :mod:`silicast.core.xp` do to them
+is an expression graph, written as C and compiled by ``cc`` without contraction of products and
+sums, so that each operation rounds as Python's does. Tables of trees are data and are read by one
+loop. The result is compared with :func:`silicast.learning.correction.learned_times`, bit by bit, on
+random rows, and timed. Rows that a power limit slows are only marked: Python would evaluate them.
 
 docs/adr/0034 says what was decided of it; nothing of the package needs a compiler.
 """
@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -29,7 +30,6 @@ from unittest.mock import patch
 import numpy as np
 
 from silicast.core import xp
-from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.kernels import implementation
 from silicast.kernels.physics import power
@@ -97,20 +97,21 @@ class Symbol:
     def any(self) -> bool:
         return True  # the way for all rows gives the same bits
 
-    def min(self, axis: int = 0) -> Symbol:
+    def min(self, **_: Any) -> Symbol:
         least = self.nodes[0]
         for node in self.nodes[1:]:
             least = GRAPH.add("min", least, node)
         return Symbol([least])
 
-    def argmin(self, axis: int = 0) -> Symbol:
+    def argmin(self, **_: Any) -> Symbol:
         return Symbol([GRAPH.add("argmin", *self.nodes)])
 
     def __array_ufunc__(self, ufunc: Any, method: str, *given: Any, out: Any = None) -> Symbol:
         result = operation(UFUNCS[ufunc.__name__], *given)
         if out is not None:
-            out[0].nodes = result.nodes
-            return out[0]
+            changed: Symbol = out[0]
+            changed.nodes = result.nodes
+            return changed
         return result
 
     def __array_function__(self, function: Any, types: Any, given: Any, named: Any) -> Any:
@@ -166,10 +167,14 @@ def _operators() -> None:
         if method in ("add", "sub", "mul", "truediv"):
             setattr(Symbol, f"__r{method}__", backward(name))
             setattr(Symbol, f"__i{method}__", inplace(name))
-    Symbol.__neg__ = lambda self: operation("neg", self)  # type: ignore[attr-defined]
+    setattr(Symbol, "__neg__", lambda self: operation("neg", self))  # noqa: B010
 
 
 _operators()
+
+
+def of_trees(trees: Node) -> list[Any]:
+    return [Symbol([GRAPH.add("of_trees", trees, number)]) for number in range(4)]
 
 
 def traced(symbolic: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -185,10 +190,10 @@ def kernel_times(dtype: str, device: str) -> tuple[list[Symbol], correction.Corr
     assert model is not None
     sizes = {name: Symbol([GRAPH.add("in", name)]) for name in ("m", "n", "k")}
     batch = OpBatch("gemm", Variant(dtype), sizes, numbers=True)  # type: ignore[arg-type]
-    slowed: list[Symbol] = []
+    slowed: list[Any] = []
     read: list[correction.Correction] = []
 
-    def held_share(analysis: Any, batch: Any, device: Any, seconds: Any, slowing: Any) -> float:
+    def held_share(analysis: Any, batch: Any, device: Any, seconds: Any, _: Any) -> float:
         current = power.board(device, batch.variant.dtype)
         draw = power.drawn(analysis, batch.variant.dtype, device, seconds)
         slowed.append(draw.core_w + draw.memory_w > current.limit_w - current.idle_w)
@@ -198,16 +203,16 @@ def kernel_times(dtype: str, device: str) -> tuple[list[Symbol], correction.Corr
         read.append(self)
         features = [node for x in self.columns.values(kernels) for node in nodes_of(x)]
         trees = GRAPH.add("trees", *features)
-        beyond, known, *sums = (Symbol([GRAPH.add("of_trees", trees, i)]) for i in range(4))
+        beyond, known, *sums = of_trees(trees)
         scale = correction._PER_STEP  # noqa: SLF001
         return sums, xp.maximum(1.0 - beyond * scale, 0.0), known
 
-    whole = {name: getattr(xp, name) for name in ("maximum", "minimum", "ceil", "floor", "sqrt")}
-    symbolic = {name: lambda *x, n=UFUNCS[name]: operation(n, *x) for name in whole}
+    whole = ("maximum", "minimum", "ceil", "floor", "sqrt")
+    symbolic: dict[str, Any] = {name: partial(operation, UFUNCS[name]) for name in whole}
     symbolic |= {
         "where": lambda c, a, b: operation("where", c, a, b), "float64": lambda x: x,
-        "int64": lambda x: x, "full_like": lambda x, v: operation("copy", v),
-        "any_of": lambda x: True, "tolist": list,
+        "int64": lambda x: x, "full_like": lambda _, v: operation("copy", v),
+        "any_of": lambda _: True, "tolist": list,
     }  # fmt: skip
     with ExitStack() as stack:
         for name, function in symbolic.items():
@@ -215,9 +220,9 @@ def kernel_times(dtype: str, device: str) -> tuple[list[Symbol], correction.Corr
         for where, name, value in (
             (gemm, "_of_tile", lambda column, tile: Symbol(nodes_of(column)).item(tile)),
             (implementation, "held_share", held_share),
-            (implementation, "Slowing", lambda *of: None),
+            (implementation, "Slowing", lambda *_: None),
             (correction.Correction, "_placed", placed),
-            (forest.ForestSums, "of_bins", lambda self, bins: bins),
+            (forest.ForestSums, "of_bins", lambda _, bins: bins),
         ):
             stack.enter_context(patch.object(where, name, value))
         stack.enter_context(patch.object(gemm, "int", lambda x: x, create=True))
@@ -233,10 +238,7 @@ def source(outputs: Sequence[Symbol], trees: correction.Correction) -> str:
     lines = []
     for number, (name, *given) in enumerate(GRAPH.nodes):
         x = [f"v{node}" for node in given] if name not in ("const", "in", "of_trees") else given
-        kind = "double"
-        if name == "const":
-            text = given[0]
-        elif name == "in":
+        if name in ("const", "in"):
             text = given[0]
         elif name in ("+", "-", "*", "/", ">", ">=", "<", "<="):
             text = f"{x[0]} {name} {x[1]}"
@@ -263,7 +265,7 @@ def source(outputs: Sequence[Symbol], trees: correction.Correction) -> str:
         else:
             assert name == "of_trees"
             text = f"t{given[0]}[{given[1]}]"
-        lines.append(f"const {kind} v{number} = {text};")
+        lines.append(f"const double v{number} = {text};")
     stores = [f"out[{i}] = v{nodes_of(value)[0]};" for i, value in enumerate(outputs)]
     body = "\n    ".join([*lines, *stores])
     return f"""#include <math.h>
@@ -303,7 +305,8 @@ def trees_source(of: correction.Correction) -> str:
     ]  # fmt: skip
     for number, part in enumerate(parts):
         lines += [
-            table(f"f{number}", "int16_t", part.features), table(f"l{number}", "int16_t", part.leaves),
+            table(f"f{number}", "int16_t", part.features),
+            table(f"l{number}", "int16_t", part.leaves),
             table(f"t{number}", "uint8_t", part.thresholds),
         ]  # fmt: skip
     listed = ", ".join(
@@ -402,18 +405,20 @@ def main(out: str = "") -> None:
         name: int((result[free, i] != np.asarray(getattr(times, name))[free]).sum())
         for i, name in enumerate(OUT)
     }
-    single = [OpBatch("gemm", Variant(dtype), {n: int(x[i]) for n, x in zip("mnk", sizes, strict=True)},
-                      numbers=True) for i in np.flatnonzero(free)[:1000]]  # fmt: skip
+    some = np.flatnonzero(free)[:1000].tolist()
+    given = [{name: int(x[i]) for name, x in zip("mnk", sizes, strict=True)} for i in some]
+    variant = Variant(dtype)
+    single = [OpBatch("gemm", variant, each, numbers=True) for each in given]  # type: ignore[arg-type]
     start = time.process_time()
     for one in single:
         correction.learned_times(model, one, board)
     one_python_us = (time.process_time() - start) / len(single) * 1e6
     address, one_row = library.rows, ctypes.c_long(1)
-    at = [[ctypes.c_void_p(x[i:].ctypes.data) for x in (*pointers, result)]
-          for i in np.flatnonzero(free)[:1000]]  # fmt: skip
+    columns = (*pointers, result)
+    at = [[ctypes.c_void_p(x[i:].ctypes.data) for x in columns] for i in some]
     start = time.process_time()
-    for given in at:
-        address(one_row, *given)
+    for place in at:
+        address(one_row, *place)
     one_compiled_us = (time.process_time() - start) / len(at) * 1e6
     record = {
         "family": "gemm", "dtype": dtype, "device": device, "rows": ROWS,
