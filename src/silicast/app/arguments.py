@@ -30,7 +30,7 @@ class Argument(NamedTuple):
 
 ARGUMENTS: Mapping[str, Argument] = {
     # what runs on what
-    "model": Argument("model", "catalog name, or path to a Hugging Face config.json."),
+    "model": Argument("model", "catalog name, or path to a config.json or GGUF file."),
     "device": Argument("device", "catalog name, or path to a device file."),
     "engine": Argument("engine", "catalog name; left out, the default engine."),
     "train.engine": Argument("engine", "megatron, megatron-bridge or fsdp; left out, megatron."),
