@@ -249,17 +249,20 @@ class _Pipeline:
 
     @cached_property
     def durations(self) -> Durations:
-        """Whole picoseconds of each action."""
+        """Whole picoseconds of each action: of the device, or of the host where that takes longer:
+        launches, and half of a micro-batch's schedule.
+        """
+        half = self._schedule_ps() // 2
         forward, back = (
-            np.array([each.parts[way].exposed_ps for each in self.passes]) for way in WAYS
+            np.array(
+                [max(_exposed(each, way), _launched(each, way) + half) for each in self.passes]
+            )
+            for way in WAYS
         )
         weights = np.array(
             [round(ps * _weight_share(one)) for ps, one in zip(back, self.passes, strict=True)]
         )
-        half = self._schedule_ps() // 2
-        return Durations.of_stages(
-            self.order.placement, forward + half, back - weights + half, weights
-        )
+        return Durations.of_stages(self.order.placement, forward, back - weights, weights)
 
     def _schedule_ps(self) -> int:
         """What the host does for a micro-batch, forward and backward, of each chunk."""
@@ -349,6 +352,11 @@ class _Pipeline:
 
 def _exposed(one: ProgramPass, way: Direction) -> int:
     return one.parts[way].exposed_ps
+
+
+def _launched(one: ProgramPass, way: Direction) -> int:
+    """What the host takes to launch a direction of a pass, picoseconds."""
+    return round(float(one.times.launches_s[WAYS.index(way)].sum()) * 1e12)
 
 
 def _weight_share(one: ProgramPass) -> float:
