@@ -314,7 +314,7 @@ def _compile(engine: Engine, value: Any) -> Engine:
         raise SilicastError(
             f"{engine.name} does not train",
             field="engine.options.compile",
-            hint="an engine of kind training, or engine torch-compile",
+            hint="an engine of kind training; of bare frameworks the compiled one",
         )
     if chosen and not engine.compiles:
         host = msgspec.structs.replace(engine.host, between_us=0.0)
