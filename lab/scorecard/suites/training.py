@@ -40,7 +40,7 @@ _SOURCES = {
 }
 _ENGINES = {"MosaicML": "fsdp", "Megatron-Bridge": "megatron-bridge"}
 ATTENTION = "triton"
-"""Of MosaicML's configurations of 2023."""
+"""Of MosaicML's configurations of 2023, whose loss is FlashAttention's fused one (from memory)."""
 _OLD = ("SC21", "Korthikanti", "MT-NLG")
 """Before fused attention."""
 
@@ -159,7 +159,7 @@ def scenario_of(row: Mapping[str, Any], source: str, micro: int) -> dict[str, An
     if source in _OLD:
         engine["options"] = {"attention": "math"}
     if source == "MosaicML":
-        engine["options"] = {"attention_library": ATTENTION}
+        engine["options"] = {"attention_library": ATTENTION, "fused_loss": True}
     precision: dict[str, Any] = {"weights": "fp16" if row["precision_family"] == "fp16" else "bf16"}
     recipe = _RECIPES.get(row["precision"].lower()) or _RECIPES.get(row["precision_family"])
     if recipe is not None:

@@ -121,6 +121,10 @@ class EngineParallelTable(Strict, frozen=True):
         expert_copies: beside the experts; expert_places: for both together, 0 = not stated.
         zero: stage of ZeRO in training; gradient_bits: in which data ranks sum gradients.
         dispatch: how training brings tokens to their experts ("all_to_all", "kernel").
+        overlaps_tensor: transfers of tensor ranks run beside products of the forward pass where
+            nothing is stated: never, or of models without experts.
+        overlaps_transfers: results go to the next pipeline stage beside other micro-batches where
+            nothing is stated: always, or where ranks hold several chunks.
         host_link_share, host_memory_share: of the peak rates of the link to the host and of the
             host's memory, what copies and an update by the CPU reach. Judged: PCIe carries 80 to
             90 % of its peak beside its headers; CPU-Adam of ZeRO-Offload (arXiv 2101.06840, table
@@ -128,6 +132,8 @@ class EngineParallelTable(Strict, frozen=True):
     """
 
     dispatch: Literal["all_to_all", "kernel"] = "all_to_all"
+    overlaps_tensor: Literal["never", "dense"] = "never"
+    overlaps_transfers: Literal["always", "chunks"] = "always"
     zero: int = 0
     gradient_bits: int = 32
     mixes_prefill: bool = True

@@ -339,11 +339,12 @@ def _compile(engine: Engine, value: Any) -> Engine:
         raise SilicastError(
             f"{engine.name} does not train",
             field="engine.options.compile",
-            hint="an engine of kind training, or engine torch-compile",
+            hint="an engine of kind training; of bare frameworks the compiled one",
         )
     if chosen and not engine.compiles:
         host = msgspec.structs.replace(engine.host, between_us=0.0)
-        return msgspec.structs.replace(engine, compiles=True, host=host)
+        table = msgspec.structs.replace(engine.training, fused_loss=True)
+        return msgspec.structs.replace(engine, compiles=True, host=host, training=table)
     return msgspec.structs.replace(engine, compiles=chosen)
 
 
@@ -475,10 +476,10 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "enable_prefix_caching": _enable_prefix_caching,
     "num_redundant_experts": _num_redundant_experts,
     "num_slots": _num_slots,
+    "compile": _compile,  # what is stated of its kernels comes after it
     **{name: _training_switch(name) for name in TRAINING_SWITCHES},
     "unpriced": _unpriced,
     "gradient_format": _gradient_format,
-    "compile": _compile,
     **{name: _switch(name) for name in POLICY_SWITCHES},
 }
 

@@ -24,6 +24,7 @@ class Unit:
         layer_forward, layer_backward: of an average layer, nothing computed again.
         core_forward: of its attention, which selective recomputation runs again.
         ends_forward, ends_backward: of embedding, head and loss.
+        launches: of the host, forward and backward.
         layer_parameters, layer_experts, ends_parameters: held by a rank without sharding.
     """
 
@@ -34,6 +35,7 @@ class Unit:
     first_backward: float
     last_forward: float
     last_backward: float
+    launches: float
     layer_parameters: float
     layer_experts: float
     ends_parameters: float
@@ -83,5 +85,6 @@ def unit_of(rank: Rank) -> Unit:
     )
     return Unit(
         forward / layers, backward / layers, core / layers, first, first_back, last, last_back,
+        float(chunk.times.launches_s.sum()),
         inside[0] / layers, inside[1] / layers, float(whole[0] - inside[0]),
     )  # fmt: skip

@@ -264,8 +264,9 @@ def _times(rank: Rank, plans: CandidatePlans, table: F64, overlap: Overlap) -> F
     update = update + (host.update_us or host.step_us) * machine.host_us_s
     chunks = plans.column("virtual_stages")
     stage = np.where(pp > 1, host.stage_us * machine.host_us_s, 0.0)
-    scheduled = (count * chunks + pp - 1) * stage
-    times: F64 = count * slowest + bubble + scheduled + left + update
+    launched = np.where(np.isfinite(one), unit["launches"] / pp + chunks * stage, 0.0)
+    later = np.maximum(launched - slowest, 0.0)  # the host takes longer than the device
+    times: F64 = (count + (pp - 1) / chunks) * later + count * slowest + bubble + left + update
     return times
 
 

@@ -249,17 +249,20 @@ class _Pipeline:
 
     @cached_property
     def durations(self) -> Durations:
-        """Whole picoseconds of each action."""
+        """Whole picoseconds of each action: of the device, or of the host where that takes longer:
+        launches, and half of a micro-batch's schedule.
+        """
+        half = self._schedule_ps() // 2
         forward, back = (
-            np.array([each.parts[way].exposed_ps for each in self.passes]) for way in WAYS
+            np.array(
+                [max(_exposed(each, way), _launched(each, way) + half) for each in self.passes]
+            )
+            for way in WAYS
         )
         weights = np.array(
             [round(ps * _weight_share(one)) for ps, one in zip(back, self.passes, strict=True)]
         )
-        half = self._schedule_ps() // 2
-        return Durations.of_stages(
-            self.order.placement, forward + half, back - weights + half, weights
-        )
+        return Durations.of_stages(self.order.placement, forward, back - weights, weights)
 
     def _schedule_ps(self) -> int:
         """What the host does for a micro-batch, forward and backward, of each chunk."""
@@ -289,9 +292,7 @@ class _Pipeline:
         chunks, items = alike(self.rank, self.bounds), np.zeros(len(self.bounds), dtype=np.int64)
         for stage in sorted(set(placed.ravel().tolist())):
             longer = predict_chunk(self.rank, *chunks[stage], kind)
-            items[stage] = max(
-                longer.part_of(way).exposed_ps - self.passes[stage].part_of(way).exposed_ps, 0
-            )
+            items[stage] = max(_exposed(longer, way) - _exposed(self.passes[stage], way), 0)
         later: I64 = items[placed].sum(axis=1)
         return later
 
@@ -349,6 +350,15 @@ class _Pipeline:
         each[1] += send_ps * (stage > 0)
         each[2] += send_ps * (stage > 0)
         return Durations(each)
+
+
+def _exposed(one: ProgramPass, way: Direction) -> int:
+    return one.part_of(way).exposed_ps
+
+
+def _launched(one: ProgramPass, way: Direction) -> int:
+    """What the host takes to launch a direction of a pass, picoseconds."""
+    return round(float(one.times.launches_s[WAYS.index(way)].sum()) * 1e12)
 
 
 def _weight_share(one: ProgramPass) -> float:

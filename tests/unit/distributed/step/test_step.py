@@ -205,19 +205,30 @@ def test_frozen_weights_are_gathered_only_where_they_are_sharded() -> None:
     assert 0 < sizes[1] < sizes[3] / 50
 
 
-def test_stages_without_bubbles_add_up() -> None:
-    """One micro-batch through two stages takes what both take, one after the other."""
-    current = rank(TrainingPlan(pp=2), accumulates=False)
+@pytest.mark.parametrize("seq_len", [8192, 128])
+def test_stages_without_bubbles_add_up(seq_len: int) -> None:
+    """One micro-batch through two stages takes what both take, one after the other: each direction
+    what the device takes, or the host with its launches and half of the schedule.
+    """
+    current = rank(TrainingPlan(pp=2), accumulates=False, seq_len=seq_len)
     step = predict_step(current, 1)
-    each = [
-        sum(one.directions[way].part.exposed_ps for way in ("forward", "backward"))
-        for one in step.passes
-    ]
-    assert step.run is not None
-    send = 2 * step.run.transfer
     machine = current.deployment.machine
-    host = 2 * round(machine.engine.host.stage_us * machine.host_us_s * 1e12)
-    assert int(step.run.makespan) == sum(each) + int(send) + host
+    half = round(machine.engine.host.stage_us * machine.host_us_s * 1e12) // 2
+    device = [
+        one.directions[way].part.exposed_ps
+        for one in step.passes
+        for way in ("forward", "backward")
+    ]
+    host = [
+        round(float(one.times.launches_s[number].sum()) * 1e12) + half
+        for one in step.passes
+        for number in (0, 1)
+    ]
+    busy = [one > other for one, other in zip(device, host, strict=True)]
+    assert all(busy) if seq_len == 8192 else not any(busy)
+    assert step.run is not None
+    send = int(2 * step.run.transfer)
+    assert int(step.run.makespan) == sum(map(max, device, host)) + send
 
 
 def test_more_to_hide_is_never_quicker() -> None:

@@ -138,9 +138,16 @@ def _most_chunks(schedule: str, stages: int, layers: int, remarks: list[str]) ->
     return each
 
 
-def overlap_of(work: TrainingWorkload, engine: Engine) -> Overlap:
+def overlap_of(
+    work: TrainingWorkload, engine: Engine, plan: TrainingPlan, model: ModelConfig
+) -> Overlap:
     """What of the transfers runs beside the device's work."""
-    usual = Overlap(gradient_bits=engine.parallel.gradient_bits)
+    table = engine.parallel
+    usual = Overlap(
+        transfers=table.overlaps_transfers == "always" or plan.virtual_stages > 1,
+        tensor=table.overlaps_tensor == "dense" and model.moe is None and plan.sequence_parallel,
+        gradient_bits=table.gradient_bits,
+    )
     stated = work.overlap
     names = ("gradients", "weights", "transfers", "tensor", "experts", "shared")
     if stated is None:

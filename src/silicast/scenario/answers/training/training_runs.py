@@ -369,7 +369,7 @@ def prepared(scenario: Scenario, work: TrainingWorkload) -> PreparedTraining:
         rank,
         work,
         update_rule(work.optimizer or DEFAULT_OPTIMIZER),
-        overlap_of(work, deployment.engine),
+        overlap_of(work, deployment.engine, plan, deployment.model),
         *_recompute(work, tuple(warnings + remark)),
         of_plan=tuple(of_plan),
         reference=reference,

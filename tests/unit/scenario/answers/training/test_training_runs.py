@@ -170,7 +170,7 @@ def with_bubble(**fields: Any) -> Answer:
 
 
 @pytest.mark.parametrize(
-    "remedy", ["virtual_stages = 2", "micro_batch = 1", "global_batch = 32", "pp = 2"]
+    "remedy", ["virtual_stages = 9", "micro_batch = 1", "global_batch = 32", "pp = 2"]
 )
 def test_what_is_said_to_mend_a_bubble_mends_it(remedy: str) -> None:
     plain = with_bubble(dp=2)
