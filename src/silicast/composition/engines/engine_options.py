@@ -34,6 +34,8 @@ option                        values               what it does
 ``deterministic``             true, false          each training step gives the same bits
 ``reshard_after_forward``     true, false          sharded weights are gathered again for backward
 ``gradient_format``           "bf16", "fp32"       in which data ranks sum gradients
+``expandable_segments``       true, false          the allocator loses little between its blocks
+``loss_copies``               0 to 4               of the logits in 32 bits that the loss holds
 ``unpriced``                  a list of names      switches that cost an unknown time: wider
 ============================= ==================== =============================================
 
@@ -295,6 +297,15 @@ def _unpriced(engine: Engine, value: Any) -> Engine:
     return _trained(engine, "unpriced", value)
 
 
+def _loss_copies(engine: Engine, value: Any) -> Engine:
+    if type(value) is not int or not 0 <= value <= MOST_COPIES:
+        raise SilicastError(
+            f"expected a whole number from 0 to {MOST_COPIES}, found {value!r:.40}",
+            field="engine.options.loss_copies",
+        )
+    return _trained(engine, "loss_copies", value)
+
+
 def _gradient_format(engine: Engine, value: Any) -> Engine:
     if value not in _GRADIENT_BITS:
         raise SilicastError(
@@ -345,6 +356,7 @@ def _switch(name: str) -> Callable[[Engine, Any], Engine]:
 
 MOST = 1 << 40
 MOST_TOKENS = 1 << 24
+MOST_COPIES = 4
 
 TRAINING_SWITCHES = (
     "dropout",
@@ -352,6 +364,7 @@ TRAINING_SWITCHES = (
     "fused_gradient_accumulation",
     "deterministic",
     "reshard_after_forward",
+    "expandable_segments",
 )
 
 POLICY_SWITCHES = (
@@ -429,6 +442,7 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "num_slots": _num_slots,
     **{name: _training_switch(name) for name in TRAINING_SWITCHES},
     "unpriced": _unpriced,
+    "loss_copies": _loss_copies,
     "gradient_format": _gradient_format,
     **{name: _switch(name) for name in POLICY_SWITCHES},
 }
