@@ -104,15 +104,8 @@ def _recipe(q: Mapping[str, Any], plain: str) -> tuple[str, int]:
         if q.get("weight_block_size"):
             return "fp8_block", 0
         return ("fp8_static" if q.get("activation_scheme") == "static" else "fp8"), 0
-    if method == "fbgemm_fp8":
-        return "fp8", 0
-    if method == "torchao":
-        return _of_torchao(q)
-    if method == "hqq":
-        params = Fields(dict(q)).table("quant_config").table("weight_quant_params")
-        bits = params.integer("nbits", default=4)
-        if bits in (4, 8):
-            return f"int{bits}_wo", max(params.integer("group_size", default=64), 0)
+    if method in _READERS:
+        return _READERS[method](q)
     if algorithm in _ALGORITHMS:
         return _ALGORITHMS[algorithm], 0
     if method == "compressed-tensors" or "config_groups" in q:
@@ -191,6 +184,23 @@ def _of_torchao(q: Mapping[str, Any]) -> tuple[str, int]:
     recipe = _TORCHAO[word]
     grouped = recipe == "int4_wo"
     return recipe, max(options.integer("group_size", default=128), 0) if grouped else 0
+
+
+def _of_hqq(q: Mapping[str, Any]) -> tuple[str, int]:
+    """Recipe and group size of HQQ's parameters."""
+    params = Fields(dict(q)).table("quant_config").table("weight_quant_params")
+    bits = params.integer("nbits", default=4)
+    if bits not in (4, 8):
+        raise unmodelled(f"HQQ's weights of {bits} bits are not known", "quant_config")
+    return f"int{bits}_wo", max(params.integer("group_size", default=64), 0)
+
+
+def _of_fbgemm(_: Mapping[str, Any]) -> tuple[str, int]:
+    return "fp8", 0
+
+
+_READERS = {"torchao": _of_torchao, "hqq": _of_hqq, "fbgemm_fp8": _of_fbgemm}
+"""Methods with a form of their own -> what reads it."""
 
 
 def _of_quark(group: Fields) -> tuple[str, int]:
