@@ -160,21 +160,6 @@ def pipeline_remedy(draw: Draw) -> Iterator[Applied]:
         yield f"{table['model']} {plan} {work}: {name}.{field} = {value}", helps
 
 
-def nearest_counts(draw: Draw) -> Iterator[Applied]:
-    """The numbers of devices that are named where one does not divide."""
-    count = draw.choice((3, 5, 7))
-    work = {"seq_len": 1024, "global_batch": draw.choice((32, 64))}
-    table = {"task": "plan", "model": "Llama-3.2-1B", "device": "H100"}
-    asked = {"objective": "step_time", "training": work}
-    try:
-        silicast.predict(**table, workload=asked, cluster={"gpus": count})
-    except SilicastError as error:
-        for text in re.findall(r"([\d,]+) devices", error.hint):
-            gpus = int(text.replace(",", ""))
-            answers = _answers({**table, "workload": asked, "cluster": {"gpus": gpus}})
-            yield f"{count} devices, {work}: {gpus} devices", answers
-
-
 def _answers(table: Tree) -> bool:
     try:
         silicast.predict(table)
@@ -188,8 +173,7 @@ KINDS: tuple[tuple[Callable[[Draw], Iterator[Applied]], int], ...] = (
     (batch_cause, 25),
     (memory_remedy, 30),
     (start_remedy, 9),
-    (pipeline_remedy, 5),
-    (nearest_counts, 1),
+    (pipeline_remedy, 6),
 )
 """Kinds of advice, and how many of a hundred are of each."""
 
