@@ -13,6 +13,7 @@ from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.physics.energy import most_w, waiting_w
 from silicast.kernels.physics.held_clock import (
+    ONE_ROW,
     Use,
     beyond_own,
     clock_share,
@@ -27,7 +28,6 @@ ROUNDING = 1e-9
 _ANY = "fp32"
 """Limit, idle power and floor of a board are the same in every format."""
 T = TypeVar("T", float, F64)
-_ONE: I64 = np.zeros(1, dtype=np.int64)
 
 NOT_HELD = "limits.power_w cannot be held: the slowest clock, {:.0f} MHz, is assumed"
 
@@ -80,7 +80,7 @@ def held_clock(
     by_energy = Use(device, dynamic_w).used if beyond_own(device) else None
 
     def used(position: int) -> float:
-        return 0.0 if by_energy is None else float(by_energy(position, _ONE))
+        return 0.0 if by_energy is None else float(by_energy(position, ONE_ROW))
 
     draw = work.core_j / work.seconds, work.memory_j / work.seconds
     share = clock_share_of_one(board(device, _ANY), *draw, longer, used)
