@@ -65,6 +65,7 @@ class Stepper:
     Attributes:
         now_ns: end of the last step; ``started_ns``: its start.
         in_flight: steps that are under way at once, one a pipeline stage.
+        asynchronous: whether a step is scheduled as soon as the one before has started.
 
     >>> from silicast.composition.passes.deployment import Deployment
     >>> from silicast.composition.engines.engine import find_engine
@@ -84,7 +85,7 @@ class Stepper:
 
     def __init__(self, prices: StepPricing, now_ns: int = 0) -> None:
         self.prices, self.now_ns, self.started_ns = prices, now_ns, now_ns
-        self.in_flight = prices.graph.stages
+        self.in_flight, self.asynchronous = prices.graph.stages, prices.asynchronous
         self._gap_ns = to_ns(prices.gap_s)
         self._free_ns = [now_ns] * self.in_flight
         self._idle = True
@@ -93,11 +94,6 @@ class Stepper:
     def from_deployment(deployment: Deployment, now_ns: int = 0) -> Stepper:
         """A replica of a deployment; raises SilicastError as :class:`StepPrices`."""
         return Stepper(step_prices(deployment), now_ns)
-
-    @property
-    def asynchronous(self) -> bool:
-        """Whether a step is scheduled as soon as the one before has started."""
-        return self.prices.asynchronous
 
     def idle_until(self, time_ns: int) -> None:
         """Nothing runs until then; the next step's host work starts at that time."""

@@ -40,7 +40,7 @@ from silicast.kernels.products.gemm_model import (
     evaluate,
     stays_in_l2,
 )
-from silicast.kernels.products.gemm_shapes import gemm_sizes
+from silicast.kernels.products.gemm_shapes import GEMM_DIMS, gemm_sizes
 from silicast.kernels.products.sparsity import (
     UNMEASURED_LOG_SD,
     is_sparse,
@@ -241,12 +241,7 @@ class Gemm(Implementation):
     family: ClassVar[str] = "gemm"
     takes_numbers: ClassVar[bool] = True
     has_candidates: ClassVar[bool] = True
-    dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "m": (1, 1 << 24),
-        "n": (1, 1 << 24),
-        "k": (1, 1 << 24),
-        "batch": (1, 1 << 24),
-    }
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = GEMM_DIMS
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         setting = GemmSetting.from_variant(batch.variant, device)
