@@ -66,7 +66,7 @@ def race(count: int, simulate: Simulate, first: int = FIRST) -> RaceResult:
     left = list(range(count))
     values = np.empty((count, 0))
     dropped: list[int] = []
-    simulations, kept = 0, 1.0
+    simulations, safe = 0, 1.0
     seeds = first
     while True:
         new = range(values.shape[1], seeds)
@@ -80,13 +80,13 @@ def race(count: int, simulate: Simulate, first: int = FIRST) -> RaceResult:
         half = (len(ranked) + 1) // 2
         with np.errstate(invalid="ignore"):  # inf beside inf
             better = _better(values[ranked[1:]] - values[ranked[0]])
-        kept *= float(np.prod(1.0 - better[half - 1 :]))
+        safe *= float(np.prod(1.0 - better[half - 1 :]))
         dropped[:0] = ranked[half:]
         left = ranked[:half]
         if len(left) == 1:
             break
         seeds *= 2
-    return RaceResult((*left, *dropped), simulations, count * values.shape[1], 1.0 - kept)
+    return RaceResult((*left, *dropped), simulations, count * values.shape[1], 1.0 - safe)
 
 
 def _better(differences: F64) -> F64:
