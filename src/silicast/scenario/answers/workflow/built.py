@@ -248,7 +248,7 @@ class _Builder:
         """What a stage runs on; a stage on no pool is a place of its own."""
         work, table = self._works[name], self._tables[name]
         if isinstance(work, TimedJobs):
-            return f"stage {name}"
+            return f"stage {name}" if work.machine is None else f"timed {table.pool}"
         if isinstance(work, ScheduledJobs):
             return NAME
         if isinstance(work, EngineRequests) and work.prefill:
@@ -258,14 +258,13 @@ class _Builder:
     def _pool(self, home: str, stages: list[int]) -> StagePool:
         jobs = self._jobs.of_stages(stages)
         works = [self._works[self._names[number]] for number in stages]
-        random = np.random.Generator(
-            np.random.PCG64(np.random.SeedSequence((self._seed, _TIMES, stages[0])))
-        )
+        random = {number: self._random(number) for number in stages}
         if all(isinstance(each, ScheduledJobs) for each in works):
-            return self._cluster(stages, jobs, random)
-        if isinstance(works[0], TimedJobs):
-            name = self._names[stages[0]]
-            return TimedPool(name, stages[0], jobs, works[0], random)
+            return self._cluster(stages, jobs, random[stages[0]])
+        timed = {n: w for n, w in zip(stages, works, strict=True) if isinstance(w, TimedJobs)}
+        if len(timed) == len(stages):
+            name = "_and_".join(self._names[number] for number in stages)
+            return TimedPool(name, timed, jobs, self._jobs.stage[jobs], random)
         if all(isinstance(each, NetworkPasses) for each in works):
             return self._passing(home, stages, jobs)
         if all(isinstance(each, EngineRequests) for each in works):
@@ -276,6 +275,11 @@ class _Builder:
             field=f"pools.{home}",
             hint="a pool for each, with colocation where they share devices",
         )
+
+    def _random(self, stage: int) -> np.random.Generator:
+        """Random numbers of a stage's stated times."""
+        sequence = np.random.SeedSequence((self._seed, _TIMES, stage))
+        return np.random.Generator(np.random.PCG64(sequence))
 
     def _cluster(self, stages: list[int], jobs: I64, random: np.random.Generator) -> ClusterPool:
         works: dict[int, ScheduledJobs] = {}

@@ -263,32 +263,61 @@ class PassPool(StagePool):
 
 @final
 class TimedPool(StagePool):
-    """Jobs of stated or computed times."""
+    """Jobs of stated or computed times, of one stage or of several on the same devices.
+
+    Args:
+        works: of its stages, by their place in the graph; stage: of each job.
+        random: of each stage, for times that are drawn.
+    """
 
     def __init__(
-        self, name: str, stage: int, jobs: I64, work: TimedJobs, random: np.random.Generator
+        self,
+        name: str,
+        works: Mapping[int, TimedJobs],
+        jobs: I64,
+        stage: I64,
+        random: Mapping[int, np.random.Generator],
     ) -> None:
         super().__init__()
-        self.name, self.stages, self.jobs, self.work = name, (stage,), jobs, work
-        self.count, self.gpus, self.machine = work.servers, work.gpus, work.machine
-        self._seconds = work.seconds(len(jobs), random)
-        self.warnings += work.warnings
+        self.name, self.stages, self.jobs = name, tuple(works), jobs
+        self._works, self._stage = works, stage
+        first = next(iter(works.values()))
+        self.count, self.gpus, self.machine = first.servers, first.gpus, first.machine
+        self._seconds, self._log_sd = np.zeros(len(jobs)), np.zeros(len(jobs))
+        for number, work in works.items():
+            rows = stage == number
+            self._seconds[rows] = work.seconds(int(rows.sum()), random[number])
+            self._log_sd[rows] = work.log_sd
+            self.warnings += work.warnings
 
     def station(self, deviations: float) -> ServerStation:
-        times = self._seconds * math.exp(deviations * self.work.log_sd)
+        times = self._seconds * np.exp(deviations * self._log_sd)
         rounded = np.rint(times * 1e9).astype(np.int64).tolist()
         service = dict(zip(self.jobs.tolist(), rounded, strict=True))
-        return ServerStation(service, self.work.servers)
+        return ServerStation(service, self.count)
 
     def observe(self, station: Station) -> None:
         """Times are known beforehand: there is nothing to note."""
 
     def shares(self) -> Mapping[str, float]:
-        return {self.work.tier: 1.0}
+        whole = max(float(self._seconds.sum()), 1e-30)
+        shares: dict[str, float] = {}
+        for number, work in self._works.items():
+            share = float(self._seconds[self._stage == number].sum()) / whole
+            shares[work.tier] = shares.get(work.tier, 0.0) + share
+        return shares if sum(shares.values()) else dict.fromkeys(list(shares)[:1], 1.0)
+
+    @property
+    def tiers(self) -> list[Tier]:
+        """Of its stages whose times are computed."""
+        return [work.tier for work in self._works.values() if work.tier != GIVEN]  # type: ignore[misc]
 
     @property
     def given(self) -> bool:
-        return self.work.tier == GIVEN
+        return not self.tiers
 
     def kernels_j(self) -> float:
-        return self.work.kernels_j * len(self.jobs)
+        return sum(
+            work.kernels_j * int((self._stage == number).sum())
+            for number, work in self._works.items()
+        )
