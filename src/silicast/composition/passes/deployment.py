@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, final
 
 from silicast.composition.engines.board_defaults import chunk_tokens_of
 from silicast.composition.engines.engine import Engine
 from silicast.composition.step.machine import Machine
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.workload.models.model import ModelConfig, Precision
 from silicast.workload.transformers.plan import ParallelPolicy, Plan

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal, final
 
 import numpy as np
 
 from silicast.composition.prices.stepper import Stepper
 from silicast.core.numerics import I64
-from silicast.core.records import replace
 from silicast.serving.simulation.scheduler import QueueGroup, Scheduler, SimulatedRequests, StepPlan
 from silicast.serving.simulation.speculation import Acceptance
 from silicast.serving.simulation.work import RunningStep

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from silicast.composition.passes.deployment import Deployment, busiest_group
@@ -14,7 +15,6 @@ from silicast.composition.passes.static_batch import (
 )
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Prediction, Quantity, Tier
-from silicast.core.records import dataclass
 from silicast.kernels.physics.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.kernels.physics.knowledge import not_measured, unknown_cap
 from silicast.kernels.products.gemm_constants import shown_mhz
