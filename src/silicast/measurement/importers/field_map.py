@@ -133,7 +133,8 @@ class FieldMap(Strict, frozen=True):
         if self.title:
             header = re.compile(f"=*[ \\t]*{re.escape(self.title)}")
             text = "\n".join(without_labels(text.splitlines(), header))
-        if boxed := list(boxed_rows(text)):
+        boxed = list(boxed_rows(text))
+        if any(row[0] in _HEADINGS for row in boxed):
             return [(1, {**dict(_statistics(boxed)), "command": _flags(text)})]
         if "csv" in kinds:
             try:

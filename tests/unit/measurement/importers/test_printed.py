@@ -66,6 +66,12 @@ def test_labels_before_the_table_of_vllm(tmp_path: Path, label: str) -> None:
     assert (row.metrics["ttft_mean_ms"], row.metrics["output_tokens_per_s"]) == (62.5, 409.6)
 
 
+def test_a_box_of_something_else_beside_the_table(tmp_path: Path) -> None:
+    text = "│ Model │ Qwen │ 8B │\n" + s.VLLM_PRINT
+    path = s.written(tmp_path, "x", text)
+    assert run(read(path, "vllm-bench", "h100", **VLLM, **MODEL)).metrics["ttft_mean_ms"] == 62.5
+
+
 @pytest.mark.parametrize(
     ("tool", "result", "failed"),
     [
