@@ -70,9 +70,9 @@ class Acceptance:
         rates = class_rates(self.rates, self.request_log_sd)
         drawn = uniform_of(mixed_bits(mixed_bits(~start) ^ requests.view(np.uint64)))
         kind = (drawn * len(rates)).astype(np.int64)
-        for place in range(len(self.rates)):
+        for index in range(len(self.rates)):
             state = mixed_bits(state)
-            remaining &= uniform_of(state) < rates[kind, place]
+            remaining &= uniform_of(state) < rates[kind, index]
             tokens += remaining
         return tokens
 
