@@ -199,7 +199,7 @@ def capacity_served(draw: Draw) -> Pair:
     work = {"objective": "max_rate", "slo": slo, "traffic": table["workload"]}
     answer = _with(table, task="capacity", workload=work)
     arrival = {"kind": "poisson", "rate_per_s": answer["max_rate_per_s"].estimate}
-    again = _with(table, workload={**table["workload"], "arrival": arrival})
+    again = _with(table, workload={**table["workload"], "arrival": arrival, "slo": slo})
     names = ("ttft_p99_ms", "tpot_p99_ms", "e2e_mean_ms", "requests_per_s")
     return _estimates(answer, *names), _estimates(again, *names)
 
@@ -272,6 +272,76 @@ def batch_of_one(draw: Draw) -> Pair:
     return _numbers(pair[0]), _numbers(pair[1])
 
 
+def node_and_pinned(draw: Draw) -> Pair:
+    """One node each of ``compare``, and ``infer`` of the plan that it names."""
+    table = _batch(draw)
+    work = table["workload"]
+    (row,) = silicast.compare(
+        model=table["model"], device=[table["device"]], gpus="node", **work
+    ).rows
+    assert row.predicted is not None
+    answer = _with(table, parallel=dict(row.fields))
+    return _numbers(row.predicted, *answer.metrics), _numbers(answer)
+
+
+def known_deployment(draw: Draw) -> Pair:
+    """A batch of a deployment that is compiled, and ``infer``."""
+    table = _batch(draw)
+    known = silicast.deployment(model=table["model"], device=table["device"])
+    batch = known.batch(**table["workload"])
+    names = ("prefill_ms", "decode_step_ms", "total_ms", "memory_gb")
+    answer = silicast.predict(table)
+    return _estimates(answer, *names), {name: batch[name].estimate for name in names}
+
+
+def fits_and_infer(draw: Draw) -> Pair:
+    """What ``fits`` says that a model takes, and ``infer`` of that format at the whole context."""
+    board, model = draw.choice(("RTX 4090", "RTX 3090", "L4", "M3 Max")), draw.choice(SMALL)
+    context = draw.choice((1024, 4096))
+    best = silicast.fits(device=board, model=model, context=context).why["fits"][0]
+    work = {"batch": 1, "input_len": context - 1, "output_len": 1}
+    engine, weights = {"name": "llama.cpp"}, {"weights": best["weights"]}
+    table = {"task": "inference", "device": board, "model": model, "engine": engine}
+    answer = silicast.predict({**table, "precision": weights, "workload": work})
+    memory = answer.why["memory_gb"]
+    one = {"memory": best["memory_gb"], "usable": best["usable_gb"]}
+    return one, {"memory": answer["memory_gb"].estimate, "usable": memory["usable"]}
+
+
+def recommended_and_served(draw: Draw) -> Pair:
+    """The statistics of the plan that ``recommend`` chooses, and ``serve`` of that plan."""
+    table = _served(draw, 1.0)
+    rate, slo = draw.uniform(2.0, 12.0), {"tpot_p99_ms": draw.choice((25.0, 40.0))}
+    work = {**table["workload"], "arrival": {"kind": "poisson", "rate_per_s": rate}, "slo": slo}
+    asked = {"objective": "cost", "serving": work, "search": {"max_gpus": 1}}
+    answer = _with(table, task="plan", workload=asked)
+    again = silicast.predict(answer.why["recommendation"]["best"]["scenario"])
+    names = ("ttft_p99_ms", "tpot_p99_ms", "e2e_mean_ms", "requests_per_s")
+    return _estimates(answer, *names), _estimates(again, *names)
+
+
+def swept_and_served(draw: Draw) -> Pair:
+    """A point of a sweep of loads, and that load alone; one knee for both."""
+    from silicast.scenario.answers.serving.load_sweep import SweptLoads, points_of
+
+    table = _served(draw, 1.0)
+    rate = round(draw.uniform(1.0, 6.0), 2)
+    loads = SweptLoads("rate", (rate,))
+    ((_, point),) = points_of(table, loads)
+    assert not isinstance(point, silicast.SilicastError)
+    alone = _with(table, workload={**table["workload"], "arrival": loads.arrival(rate)})
+    names = ("ttft_p99_ms", "tpot_p99_ms", "requests_per_s")
+    swept = {name: point.metrics[name].estimate for name in names} | dict(point.why["knee"])
+    return swept, _estimates(alone, *names) | dict(alone.why["knee"])
+
+
+def plan_and_devices(draw: Draw) -> Pair:
+    """Memory of all devices: the same weights over twice the tensor degree take half of each."""
+    table = _batch(draw, ("Llama-3.1-8B", "Qwen3-8B"))
+    one, two = (_with(table, parallel={"tp": tp}).why["memory_gb"]["weights"] * tp for tp in (2, 4))
+    return {"weights": one}, {"weights": two}
+
+
 LAWS: tuple[Law, ...] = (
     same_base,
     same_model_base,
@@ -291,6 +361,12 @@ LAWS: tuple[Law, ...] = (
     rates_of_a_step,
     best_plan_pinned,
     batch_of_one,
+    node_and_pinned,
+    known_deployment,
+    fits_and_infer,
+    recommended_and_served,
+    swept_and_served,
+    plan_and_devices,
 )
 
 

@@ -1,14 +1,21 @@
 """How good choices among measured serving runs are, beside those of a peer.
 
 Runs are those of suite ``serving`` (aggregated, sane, each once). Silicast's part is its closed
-form alone, the pass with which ``silicast recommend`` judges all plans: no simulation. Questions:
+form alone, the pass with which ``silicast recommend`` judges all plans: no simulation. It chooses
+twice: by estimates, as the peer must, and by beliefs, as ``silicast results`` does with ``--front``
+and ``--best``: a front of all points that belong to it with 5 % at least, and under a limit the
+point that is worth most in the mean of what is believed. Nothing is fitted here; engine constants
+rest on a third of the pairs of model and device, so that figures of the others alone ("held out")
+stand beside. Questions:
 
 plan        of runs of one model, device, traffic and concurrency (3 plans or more, engines
             included): throughput a device of the plan that looks best, below the best one
 front       of runs of one model, device, engine and traffic (6 or more): what the points that look
             best enclose of what all of them enclose, throughput a device against 1 / TPOT
 limit       of the same runs: the most throughput a device with TPOT of at most 15, 30, 60 ms:
-            whether the limit is met, and the value (0 where it is missed)
+            whether the limit is met, and the value (0 where it is missed); by beliefs also the
+            confidence that was stated, beside the band in which 95 % of such counts lie: of
+            independent choices, and of choices whose errors have common causes
 
     python benchmarks/serving_choices.py [--rows N]   # N: the first rows, for a look
 """
@@ -29,16 +36,28 @@ import numpy as np
 from lab.scorecard.model_suite import Case
 from lab.scorecard.suite import data_folder
 from lab.scorecard.suites.serving import METRICS, cases
-from silicast.composition.passes.closed_loop import loop_curve
+from silicast.composition.passes.closed_loop import closed_loop
 from silicast.core.dominance import front
 from silicast.core.errors import SilicastError
+from silicast.core.prediction import Quantity
+from silicast.exploration.belonging import (
+    UncertainPoint,
+    belonging,
+    drawn_metrics,
+    expected_worth,
+    meeting,
+)
 from silicast.exploration.pareto import hypervolume
+from silicast.runner.stored_front import LEAST
 from silicast.scenario.decode import decode
 from silicast.scenario.resolving.deployments import deployment_of
 from silicast.serving.capacity.room import room_of
 
 OUT = Path(__file__).parent / "results" / "serving_choices.json"
 LIMITS_MS = (15.0, 30.0, 60.0)
+RATE, TPOT = "output_tokens_per_s_per_gpu", "tpot_p50_ms"
+BELIEFS = "silicast, beliefs"
+Z95 = 1.96
 Point = tuple[float, float]
 """Output tokens/s of a device, and TPOT in milliseconds."""
 
@@ -57,8 +76,8 @@ def peer(case: Case) -> Point:
     return rate / gpus(case), tpot
 
 
-def closed_form(case: Case) -> Point:
-    """NaN where the deployment cannot be predicted."""
+def closed_form(case: Case) -> UncertainPoint | None:
+    """None where the deployment cannot be predicted."""
     work = case.scenario["workload"]
     share = (1.0 + work["range_ratio"]) / 2.0
     prompt, output = (max(round(work[n] * share), 2) for n in ("input_len", "output_len"))
@@ -66,10 +85,24 @@ def closed_form(case: Case) -> Point:
     try:
         deployment, _ = deployment_of(decode(dict(case.scenario)))
         room = max(room_of(deployment, work["input_len"], work["output_len"]).sequences, 1)
-        curve = loop_curve(deployment, [min(clients, room)], prompt, output)
+        loop = closed_loop(deployment, min(clients, room), prompt, output)
     except SilicastError:
+        return None
+    sd = loop.decode.error.log_sd
+    where = f"{case.labels['device']} {case.labels['engine']}"
+    shared = {f"{where} {n}": value / sd for n, value in loop.decode.error.loadings.items()}
+    rate, tpot = loop.tokens_per_s, loop.tpot_s
+    beliefs = {
+        RATE: Quantity(*(each / gpus(case) for each in (rate.estimate, rate.p05, rate.p95))),
+        TPOT: Quantity(*(each * 1e3 for each in (tpot.estimate, tpot.p05, tpot.p95))),
+    }
+    return UncertainPoint(beliefs, shared)
+
+
+def estimated(point: UncertainPoint | None) -> Point:
+    if point is None:
         return math.nan, math.nan
-    return float(curve.requests_per_s[0]) * output / gpus(case), float(curve.tpot_s[0]) * 1e3
+    return point.beliefs[RATE].estimate, point.beliefs[TPOT].estimate
 
 
 def groups(chosen: Sequence[Case], by_concurrency: bool) -> Iterator[list[int]]:
@@ -115,43 +148,85 @@ def regrets(
 
 
 def fronts_and_limits(
-    chosen: Sequence[Case], truth: Sequence[Point], views: Mapping[str, Sequence[Point]]
+    chosen: Sequence[Case],
+    truth: Sequence[Point],
+    views: Mapping[str, Sequence[Point]],
+    beliefs: Sequence[UncertainPoint | None],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    shares: dict[str, list[float]] = {name: [] for name in views}
-    met: dict[str, list[float]] = {name: [] for name in views}
-    value: dict[str, list[float]] = {name: [] for name in views}
+    names = (*views, BELIEFS)
+    shares: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    kept: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    stated: list[tuple[UncertainPoint, float, float]] = []
     for rows in groups(chosen, by_concurrency=False):
-        if len(rows) < 6 or not _all_known(rows, views):
+        points = [each for row in rows if (each := beliefs[row]) is not None]
+        if len(rows) < 6 or len(points) < len(rows) or not _all_known(rows, views):
             continue
         real = _to_minimise([truth[row] for row in rows])
         whole = hypervolume(real, np.zeros(2))
-        for name, view in views.items():
-            picked = front(_to_minimise([view[row] for row in rows]))
-            shares[name].append(hypervolume(real[picked], np.zeros(2)) / whole)
-            for limit in LIMITS_MS:
-                possible = [truth[row][0] for row in rows if truth[row][1] <= limit]
+        picked: dict[str, Any] = {
+            name: front(_to_minimise([view[row] for row in rows])) for name, view in views.items()
+        }
+        picked[BELIEFS] = np.flatnonzero(belonging(points, [RATE, TPOT]) >= LEAST)
+        for name, which in picked.items():
+            enclosed = hypervolume(real[which], np.zeros(2)) / whole
+            shares[name].append((enclosed, len(real[which]) / len(rows)))
+        for limit in LIMITS_MS:
+            possible = [truth[row][0] for row in rows if truth[row][1] <= limit]
+            if not possible:
+                continue
+            takes: dict[str, int | None] = {}
+            for name, view in views.items():
                 within = [row for row in rows if view[row][1] <= limit]
-                if not possible:
-                    continue
-                best = max(within, key=lambda row: view[row][0], default=None)
-                kept = best is not None and truth[best][1] <= limit
-                met[name].append(float(kept))
-                value[name].append(
-                    truth[best][0] / max(possible) if kept and best is not None else 0.0
-                )
+                rates = {row: view[row][0] for row in within}
+                takes[name] = max(rates, key=rates.__getitem__, default=None)
+            meets = meeting(points, {TPOT: limit})
+            best = int(np.argmax(expected_worth(points, RATE, meets)))
+            takes[BELIEFS] = rows[best]
+            stated.append((points[best], limit, float(meets[:, best].mean())))
+            for name, row in takes.items():
+                met = row is not None and truth[row][1] <= limit
+                value = truth[row][0] / max(possible) if met and row is not None else 0.0
+                kept[name].append((float(met), value))
     front_figures = {
-        name: {"groups": len(v), "mean": round(float(np.mean(v)), 4), "worst": round(min(v), 4)}
+        name: {
+            "groups": len(v),
+            "mean": round(float(np.mean([each[0] for each in v])), 4),
+            "worst": round(min((each[0] for each in v), default=math.nan), 4),
+            "share_of_points_chosen": round(float(np.mean([each[1] for each in v])), 3),
+        }
         for name, v in shares.items()
     }
-    limit_figures = {
+    limit_figures: dict[str, Any] = {
         name: {
-            "questions": len(met[name]),
-            "limit_met_pct": round(100.0 * float(np.mean(met[name])), 1),
-            "value": round(float(np.mean(value[name])), 4),
+            "questions": len(v),
+            "limit_met_pct": round(100.0 * float(np.mean([each[0] for each in v])), 1),
+            "value": round(float(np.mean([each[1] for each in v])), 4),
         }
-        for name in views
+        for name, v in kept.items()
     }
+    limit_figures[BELIEFS] |= _stated(stated, sum(each[0] for each in kept[BELIEFS]))
     return front_figures, limit_figures
+
+
+def _stated(choices: Sequence[tuple[UncertainPoint, float, float]], met: float) -> dict[str, Any]:
+    """What was stated, and the counts of limits met that such confidences allow."""
+    confidence = np.array([each[2] for each in choices])
+    expected, sd = float(confidence.sum()), math.sqrt((confidence * (1.0 - confidence)).sum())
+    together = drawn_metrics([each[0] for each in choices], [TPOT])[:, :, 0]
+    counts = (together <= np.array([each[1] for each in choices])).sum(axis=1)
+    bands = {
+        "binomial": (expected - Z95 * sd, min(expected + Z95 * sd, len(choices))),
+        "common_causes": tuple(np.quantile(counts, [0.025, 0.975])),
+    }
+    percent = 100.0 / max(len(choices), 1)
+    return {"stated_pct": round(percent * expected, 1)} | {
+        f"band_95_pct_{name}": {
+            "from": round(percent * float(low), 1),
+            "to": round(percent * float(high), 1),
+            "within": bool(low <= met <= high),
+        }
+        for name, (low, high) in bands.items()
+    }
 
 
 def _to_minimise(points: Sequence[Point]) -> Any:
@@ -168,19 +243,27 @@ def main() -> None:
     rows = parser.parse_args().rows
     chosen = cases(data_folder())[:rows]
     start = time.process_time()
-    ours = [closed_form(case) for case in chosen]
+    beliefs = [closed_form(case) for case in chosen]
     seconds = time.process_time() - start
-    views = {"silicast, closed form": ours, "aiconfigurator 0.12.0": [peer(c) for c in chosen]}
-    truth = [measured(case) for case in chosen]
-    fronts, limits = fronts_and_limits(chosen, truth, views)
-    figures = {
+    figures: dict[str, Any] = {
         "rows": len(chosen),
-        "not_predicted": sum(math.isnan(rate) for rate, _ in ours),
-        "plan_regret": regrets(chosen, truth, views),
-        "front_hypervolume": fronts,
-        "tpot_limit": limits,
+        "not_predicted": sum(each is None for each in beliefs),
         "cpu_s": round(seconds, 1),
     }
+    held = [row for row, case in enumerate(chosen) if case.labels["pair"] == "held out"]
+    for part, which in (("", range(len(chosen))), ("held_out_", held)):
+        some, beliefs_of = [chosen[row] for row in which], [beliefs[row] for row in which]
+        views = {
+            "silicast, estimates": [estimated(each) for each in beliefs_of],
+            "aiconfigurator 0.12.0": [peer(case) for case in some],
+        }
+        truth = [measured(case) for case in some]
+        fronts, limits = fronts_and_limits(some, truth, views, beliefs_of)
+        figures |= {
+            f"{part}plan_regret": regrets(some, truth, views),
+            f"{part}front_hypervolume": fronts,
+            f"{part}tpot_limit": limits,
+        }
     print(json.dumps(figures, indent=1))
     if rows is None:
         OUT.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

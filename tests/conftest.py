@@ -19,6 +19,7 @@ settings.register_profile(
     "repeatable", derandomize=True, print_blob=True, deadline=None, max_examples=40
 )
 settings.register_profile("fresh", print_blob=True, deadline=None)
+os.environ.pop("COLUMNS", None)  # output is as wide as where nothing says how wide
 settings.load_profile("fresh" if os.environ.get("SILICAST_FRESH_CASES") else "repeatable")
 
 

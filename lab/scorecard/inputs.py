@@ -8,6 +8,8 @@ only ever written by the run that made the figures beside it.
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -29,7 +31,7 @@ _NUMBERS = {"catalog": CATALOG, "scorecard": HELD_OUT}
 _SUFFIXES = (".json", ".toml")
 
 Groups = dict[str, tuple[str, str]]
-"""Folder or package -> hash, and the names in it, separated by spaces."""
+"""Folder or package -> hash, and the names in it as :func:`packed` writes them."""
 
 
 @final
@@ -86,7 +88,7 @@ def changes(known: Inputs, data: Path | None) -> Iterator[str]:
         )
     yield from changed_numbers(known)
     for package, (value, names) in known.code.items():
-        if _of_code(package, names.split())[0] != value:
+        if _of_code(package, unpacked(names))[0] != value:
             yield f"code of {package}"
 
 
@@ -101,8 +103,47 @@ def changed_numbers(known: Inputs, folders: Iterable[str] = ()) -> list[str]:
         folder
         for folder, (value, names) in known.numbers.items()
         if not wanted or folder.rpartition("/")[2].startswith(wanted)
-        if _of_numbers(folder, names.split())[0] != value
+        if _of_numbers(folder, unpacked(names))[0] != value
     ]
+
+
+def packed(names: Iterable[str]) -> str:
+    """Names as a shell would expand them: what several start with is written once, up to a dot,
+    hyphen or underscore.
+
+    >>> packed(["op", "results", "rows.wide", "rows.narrow_few", "rows.narrow"])
+    'op results rows.{narrow,narrow_few,wide}'
+    """
+    return " ".join(_shared([re.findall(r"[^._-]+[._-]?|[._-]", name) for name in sorted(names)]))
+
+
+def _shared(names: Iterable[list[str]]) -> Iterator[str]:
+    """Names, given in pieces, each start once."""
+    for start, same in itertools.groupby(names, lambda pieces: pieces[:1]):
+        rest = [pieces[1:] for pieces in same]
+        if len(rest) == 1:
+            yield "".join((*start, *rest[0]))
+            continue
+        ends = list(_shared(rest))
+        yield "".join(start) + (f"{{{','.join(ends)}}}" if len(ends) > 1 else ends[0])
+
+
+def unpacked(text: str, between: str = " ") -> list[str]:
+    """The names that :func:`packed` wrote; plain ones as they are.
+
+    >>> unpacked("op rows.{narrow,wide{,_few}}")
+    ['op', 'rows.narrow', 'rows.wide', 'rows.wide_few']
+    """
+    names, depth, word = list[str](), 0, ""
+    for character in text + between:
+        if character == between and depth == 0:
+            start, braces, ends = word.partition("{")
+            names += [start + end for end in unpacked(ends[:-1], ",")] if braces else [word]
+            word = ""
+            continue
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        word += character
+    return names
 
 
 def _position(path: Path) -> tuple[str, str] | None:
@@ -119,7 +160,7 @@ def _of_numbers(folder: str, names: Iterable[str]) -> tuple[str, str]:
     root, _, inner = folder.partition("/")
     ordered = sorted(names)
     hashes = [_numbers_hash(_NUMBERS[root] / inner / name) for name in ordered]
-    return content_hash(hashes), " ".join(ordered)
+    return content_hash(hashes), packed(ordered)
 
 
 @cache
@@ -129,7 +170,7 @@ def _numbers_hash(path: Path) -> str:
 
 def _of_code(package: str, names: Iterable[str]) -> tuple[str, str]:
     ordered = sorted(names)
-    return _modules_hash(package, tuple(ordered)), " ".join(ordered)
+    return _modules_hash(package, tuple(ordered)), packed(ordered)
 
 
 @cache

@@ -2,7 +2,7 @@
 
 ``edge/llamacpp.csv.gz``: a prompt of n tokens ("pp512") is the prefill of a batch of one; n tokens
 generated ("tg128") behind so many that are cached are its median decode step. Rows of forks with
-other kernels, of publishers' own mixtures, and with layers on the processor are no cases.
+other kernels and of publishers' own mixtures are no cases.
 """
 
 from __future__ import annotations
@@ -108,6 +108,8 @@ CHANGED: Mapping[str, Mapping[str, Any]] = {
 """Chips as the row describes them, or as the maker sells them with that memory."""
 DIFFERENT_SIZE = 0.03
 """From which on a file under the same name is another mixture."""
+ALL_LAYERS = 99
+"""Of "-ngl", from which on all layers are meant."""
 UNSTATED = 1.3
 """How many times as fast one row may be as another that states the same."""
 SMALL_HOSTS = ("Pi ", "Radxa", "HiFive", "Minisforum MS-R1", "System76 Thelio Astra")
@@ -168,7 +170,7 @@ def _case(row: Mapping[str, Any]) -> Case | None:
     spec: Any = CHANGED.get(str(row["device"]), device.name)
     depth = int(float(row["depth"] or 0))
     fork = row["engine"] == FORK
-    if (kind == "pp" and depth > 0) != fork:
+    if (kind == "pp" and depth > 0) != fork or (fork and _offloaded(row)):
         return None
     workload = {"batch": 1, "input_len": max(depth, 1), "output_len": tokens + 1}
     if kind == "pp":
@@ -178,6 +180,7 @@ def _case(row: Mapping[str, Any]) -> Case | None:
         engine = {"name": "llama.cpp", "options": {"backend": backend}}
         if row["n_ubatch"]:
             engine["options"]["n_ubatch"] = int(float(row["n_ubatch"]))
+        engine["options"] |= _offloaded(row)
     seconds = (tokens if kind == "pp" else 1) / float(row["tokens_per_s"])
     metric = "prefill_ms" if kind == "pp" else "decode_step_ms"
     measured = {metric: seconds * 1e3}
@@ -197,20 +200,27 @@ def _case(row: Mapping[str, Any]) -> Case | None:
     labels["host"] = "arm" if arm else "usual"
     labels["kernels"] = "fork" if row["engine"] == FORK else "own"
     labels["half"] = half_of(backend, device.name, model)
+    labels["layers"] = "partly on the CPU" if _offloaded(row) else "on the device"
     return Case(scenario, measured, labels, detail=depth)
 
 
+def _offloaded(row: Mapping[str, Any]) -> dict[str, int]:
+    """Options of a run that left layers, or experts of layers, to the CPU."""
+    options = {}
+    layers, experts = str(row["ngl"] or ""), re.search(r"offload=(\d+)", str(row["other"]))
+    if layers.isdigit() and int(layers) < ALL_LAYERS:
+        options["n_gpu_layers"] = int(layers)
+    if experts:
+        options["n_cpu_moe"] = int(experts.group(1))
+    return options
+
+
 def _is_scored(row: Mapping[str, Any]) -> bool:
-    """Whether all of it ran on the device, with kernels that are modelled."""
+    """Whether it ran with kernels that are modelled."""
     flag = str(row["flag"] or "")
-    offloaded = "offload=" in str(row["other"]) and not re.search(
-        r"offload=(;|$)", str(row["other"])
-    )
     return (
         (row["engine"] in ENGINES or FORK_SOURCE in str(row["source"]))
         and (not flag or flag.startswith("MLX"))
-        and not offloaded
-        and str(row["ngl"]) in ("", "all", "99", "100", "999", "nan", "None")
         and not str(row["type_k"] or "").startswith("turbo")
     )
 
@@ -288,7 +298,8 @@ def answered(case: Case) -> dict[str, Believed]:
         name: (belief.estimate, belief.p05, belief.p95, reply.bound.get(name, NAN))
         for name, belief in reply.metrics.items()
     }
-    weights = reply.why["memory_gb"]["weights"]
+    memory = reply.why["memory_gb"]
+    weights = memory["weights"] + memory.get("host_weights", 0.0)
     result["weights_gb"] = (weights, weights, weights, NAN)
     return result
 

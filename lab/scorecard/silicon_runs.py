@@ -26,6 +26,7 @@ DEVICES = {
 FLAGS = ("flag_zero_parallel", "flag_tp_gt_node", "flag_disagg_incomplete")
 _SAME = {"deepseek-ai/DeepSeek-V3": "deepseek-ai/DeepSeek-R1"}
 """The source lists runs of the second under the name of the first too: the architecture is one."""
+_ROUTED = "dynamo_version="
 _FORMATS = {"fp4": "nvfp4", "int4": "int4", "fp8": "fp8", "bf16": "bf16"}
 _QUANTISED = {"fp4": "NVFP4", "fp8": "FP8"}
 _CHECKPOINTS = {("meta-llama/Llama-3.1-70B", "fp4"): "Llama-3.3-70B-NVFP4"}
@@ -44,7 +45,10 @@ def sane_rows(data: Path) -> list[Row]:
         if (row["concurrency"] or 0) < 1 or any(row[flag] for flag in FLAGS):
             continue
         row["model_path"] = _SAME.get(row["model_path"], row["model_path"])
-        key = (*configuration(row), row["silicon_ttft_ms"], row["silicon_tpot_ms"])
+        row.update(_degrees(row))
+        # one run listed twice differs in the last bit
+        measured = (f"{row[f'silicon_{name}_ms']:.9g}" for name in ("ttft", "tpot"))
+        key = (*configuration(row), *measured)
         if key not in remaining or row["id"] < remaining[key]["id"]:
             remaining[key] = row
     return sorted(
@@ -57,14 +61,41 @@ def configuration(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(row[name] for name in _CONFIGURATION)
 
 
+def _degrees(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Degrees of a run that the source holds as products, as they were.
+
+    Where tp n and ep n were launched with attention DP over the same n devices, the source has
+    attention DP n x n and splits the experts n by n: 64 ranks on the 8 devices of a node. The
+    names of those runs say tp n and ep n; those listed a second time are recorded with n.
+    """
+    ranks, split = row["attention_dp_size"], row["moe_tp_size"] or 1
+    if row["tp_size"] == 1 < split == row["moe_ep_size"] and ranks == split * split:
+        return {"attention_dp_size": split, "moe_tp_size": 1}
+    return {}
+
+
 def plan(row: Mapping[str, Any], role: str = "") -> dict[str, int]:
     """Parallel degrees of a run, or of its pool of a role ("prefill_", "decode_")."""
-    return {
+    degrees = {
         "tp": int(row[f"{role}tp_size"]),
         "pp": int(row[f"{role}pp_size"] or 1),
         "ep": int(row[f"{role}moe_ep_size"] or 1),
         "attention_dp": int(row[f"{role}attention_dp_size"] or 1),
     }
+    return degrees if role else degrees | _replicas(row, degrees)
+
+
+def _replicas(row: Mapping[str, Any], degrees: Mapping[str, int]) -> dict[str, int]:
+    """Replicas of a run under a router, which only runs of Dynamo have.
+
+    Their ``batch_size`` is the clients a device, so the clients tell how many devices there were:
+    448 clients of 14 a device on tensor-parallel pairs are 16 replicas.
+    """
+    if _ROUTED not in row["silicon_data_source"] or not row["batch_size"]:
+        return {}
+    devices = int(row["concurrency"]) // int(row["batch_size"])
+    replicas = devices // (degrees["tp"] * degrees["pp"] * degrees["attention_dp"])
+    return {"dp": replicas} if replicas > 1 else {}
 
 
 def checkpoint(name: str, stated: str | None) -> tuple[str, str]:

@@ -31,6 +31,7 @@ OPTIONAL = {
     "sympy": {"workload"},  # comes with torch
     "onnx": {"workload"},
     "gymnasium": {"exploration"},
+    "ray": {"runner"},
     "starlette": {"app"},
     "uvicorn": {"app"},
     "anyio": {"app"},  # comes with starlette

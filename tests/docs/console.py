@@ -84,6 +84,7 @@ class Shell:
         out = io.StringIO()
         before = Path.cwd()
         os.chdir(self.folder)
+        os.environ.pop("COLUMNS", None)  # a page is as wide as where nothing says how wide
         try:
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
                 self.status = main(words[1:])

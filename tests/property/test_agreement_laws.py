@@ -14,6 +14,8 @@ SLOW = frozenset(
         "cost_and_price",
         "capacity_served",
         "best_plan_pinned",
+        "recommended_and_served",
+        "swept_and_served",
     }
 )
 """Laws whose pairs are simulated or searched for seconds."""

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
 from silicast.formats.training_configs import read_training_config
+from silicast.formats.yaml_file import parse_yaml
 from tests.unit.formats.training_configs import samples as s
+from tests.unit.formats.training_configs.corpus import CORPUS
 
 ANYTHING = st.one_of(
     st.none(), st.booleans(), st.integers(-3, 70), st.integers(), st.floats(), st.text(max_size=5),
@@ -73,3 +75,43 @@ def test_a_changed_job_is_read_or_refused(data: st.DataObject) -> None:
     values = ("0", "-1", "true", '"x"', "[1]", "1.5", "{}", "99999999999999999999", "nan", "=")
     lines[position] = f"{lines[position].partition('=')[0]}= {data.draw(st.sampled_from(values))}"
     _reads(job_toml="\n".join(lines))
+
+
+TABLES = {
+    name: item
+    for name, item in CORPUS.items()
+    if all(file.endswith((".yaml", ".yml", ".json")) for file in item.files)
+}
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_changed_field_of_any_table_is_read_or_refused(data: st.DataObject) -> None:
+    item = TABLES[data.draw(st.sampled_from(sorted(TABLES)))]
+    file = data.draw(st.sampled_from(sorted(item.files)))
+    table = parse_yaml(item.files[file])
+    holder = table
+    while inner := [name for name, each in holder.items() if isinstance(each, dict) and each]:
+        if data.draw(st.booleans()):
+            break
+        holder = holder[data.draw(st.sampled_from(inner))]
+    holder[data.draw(st.sampled_from(sorted(holder)))] = data.draw(ANYTHING)
+    files = {name.replace(".", "_"): text for name, text in item.files.items()}
+    files[file.replace(".", "_")] = json.dumps(table)
+    _reads(**files)
+
+
+PYTHON = {name: item for name, item in CORPUS.items() if any(".py" in file for file in item.files)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_a_changed_line_of_python_is_read_or_refused(data: st.DataObject) -> None:
+    item = PYTHON[data.draw(st.sampled_from(sorted(PYTHON)))]
+    (text,) = item.files.values()
+    lines = text.splitlines()
+    position = data.draw(st.integers(0, len(lines) - 1))
+    indent = len(lines[position]) - len(lines[position].lstrip())
+    word = data.draw(st.sampled_from(("return 1", "x = y", "cfg.model = 3", "if a: b.c = 1", "(")))
+    lines[position] = " " * indent + word
+    _reads(recipes_py="\n".join(lines))

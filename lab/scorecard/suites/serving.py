@@ -110,6 +110,9 @@ def _case(row: Row, repeats: str, peer: Mapping[str, Any]) -> Case:
     if source == "NVIDIA" and row["backend"] == "trtllm" and row["precision"] == "fp8":
         # NVIDIA's own FP8 checkpoints say so; with bf16 the train pairs' runs would have queued
         scenario["precision"] = {**scenario.get("precision", {}), "kv_cache": "fp8"}
+    if source == "InferenceX" and "DeepSeek" in model:
+        # its public scripts say so for either engine
+        scenario["precision"] = {**scenario.get("precision", {}), "kv_cache": "fp8"}
     if options := _launched_with(row, source):
         scenario["engine"]["options"] = options
     ttft, tpot = row["silicon_ttft_ms"], row["silicon_tpot_ms"]

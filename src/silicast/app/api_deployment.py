@@ -7,8 +7,7 @@ from typing import Any, final
 from silicast.app.api import Predicted, plain, predict, refuse_unknown
 from silicast.app.arguments import described
 from silicast.composition.prices.step_predictor import StepPredictor
-from silicast.scenario.answer import Belief
-from silicast.scenario.compiled_deployment import KnownDeployment
+from silicast.scenario.compiled_deployment import BatchMetrics, KnownDeployment
 
 
 @final
@@ -34,9 +33,10 @@ class CompiledDeployment:
         batch: int | None = None,
         input_len: int | None = None,
         input_lens: list[int] | None = None,
-    ) -> dict[str, Belief]:
+    ) -> BatchMetrics:
         """``prefill_ms``, ``decode_step_ms`` (the median step), ``total_ms`` and ``memory_gb`` of a
-        static batch, without the reasons that :func:`silicast.infer` gives.
+        static batch, without the reasons that :func:`silicast.infer` gives; its ``warnings`` say
+        whether it fits in memory.
 
         Times are read from tables and surfaces: a total is within half a percent of that of
         :func:`silicast.infer`, a part of it within one percent; most are within a tenth of a

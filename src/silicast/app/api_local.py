@@ -20,11 +20,14 @@ def fits(
     most: int = 20,
     least_tokens_per_s: float = 5.0,
     servers: bool = False,
+    train: bool = False,
+    gpus: int = 1,
 ) -> Predicted:
     """Models that fit a device, in which format and how fast; or the devices of a model.
 
     Returns:
-        The answer; ``why["fits"]`` lists the pairs, best first.
+        The answer; ``why["fits"]`` lists the pairs, best first. With ``train``, ``why["trains"]``
+        lists full fine-tuning, LoRA and QLoRA: whether each fits, with which batch and length.
 
     Raises:
         SilicastError: neither a device nor a model, an unknown one, or nothing fits.
@@ -44,5 +47,7 @@ def fits(
             most=most,
             least_tokens_per_s=least_tokens_per_s,
             servers=servers,
+            train=train,
+            gpus=gpus,
         )
     )

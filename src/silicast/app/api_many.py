@@ -338,6 +338,7 @@ def compare(
     pp: int | None = None,
     users: int | None = None,
     tokens_per_user: float | None = None,
+    gpus: int | str | None = None,
     price: Mapping[str, float] | str | None = None,
     **fields: Any,
 ) -> Table:
@@ -348,6 +349,7 @@ def compare(
         device: names; or one text with commas between them.
         users: who each wait for their answers and ask again, in place of one batch.
         tokens_per_user: tokens a second that each of them sees on average; left out, 20.
+        gpus: of each: a number, "node" or "best", as the command takes it.
         price: USD for an hour of each device, or as the command takes it: ``"h100=2.3EUR"``, or
             the name of a file of prices.
         fields: further fields of a scenario.
@@ -374,7 +376,17 @@ def compare(
         price = ",".join(f"{name}={each}" for name, each in price.items())
     demand = demand_of(users, tokens_per_user, batch)
     prices = None if price is None else [price]
-    result = list(candidates(tree, names, [_given(tp=tp, pp=pp)], demand, prices, None))
+    result = list(
+        candidates(
+            tree,
+            names,
+            [_given(tp=tp, pp=pp)],
+            demand,
+            prices,
+            None,
+            None if gpus is None else str(gpus),
+        )
+    )
     return Table(
         tuple(
             Row(

@@ -30,7 +30,7 @@ class Argument(NamedTuple):
 
 ARGUMENTS: Mapping[str, Argument] = {
     # what runs on what
-    "model": Argument("model", "catalog name, or path to a Hugging Face config.json."),
+    "model": Argument("model", "catalog name, or path to a config.json or GGUF file."),
     "device": Argument("device", "catalog name, or path to a device file."),
     "engine": Argument("engine", "catalog name; left out, the default engine."),
     "train.engine": Argument("engine", "megatron, megatron-bridge or fsdp; left out, megatron."),
@@ -52,6 +52,11 @@ ARGUMENTS: Mapping[str, Argument] = {
         "workload.least_tokens_per_s", "of one user: what is slower is left out."
     ),
     "servers": Argument("workload.servers", "devices with HBM too."),
+    "fits.train": Argument(
+        "workload.train",
+        "which ways of training fit: all weights, LoRA, QLoRA; --users is then the micro-batch.",
+    ),
+    "fits.gpus": Argument("cluster.gpus", "devices that share a training run, of --train."),
     "fits.engine": Argument("engine", "llama.cpp or mlx; left out, llama.cpp."),
     "fits.device": Argument(
         "device", "catalog name, or path to a device file: which models fit it."

@@ -34,7 +34,7 @@ HELP = (
 PREDICT = (
     "infer", "serve", "train", "capacity", "recommend", "deploy", "fits", "collective", "graph",
     "compare", "explain", "diff", "whatif", "sensitivity", "kernel", "run", "batch", "sweep",
-    "results", "reproduce", "examples", "server", "mcp", "page",
+    "results", "reproduce", "traffic", "examples", "server", "mcp", "page",
 )  # fmt: skip
 CATALOG = (
     "devices", "models", "engines", "trace", "validate", "measure", "import", "calibrate",
@@ -94,7 +94,7 @@ OFF = frozenset({"", "0", "false", "no", "off"})
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit status; no traceback reaches a user."""
-    tokens = list(sys.argv[1:] if arguments is None else arguments)
+    tokens = with_negatives(sys.argv[1:] if arguments is None else arguments)
     replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -120,6 +120,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return status.INTERNAL
     return result
+
+
+def with_negatives(tokens: Sequence[str]) -> list[str]:
+    """The words; a value that begins with a minus and a digit joins its option, whose command
+    then says what it expects there.
+
+    >>> with_negatives(["sweep", "--shard", "-1/2", "--rate", "3", "-o", "out"])
+    ['sweep', '--shard=-1/2', '--rate', '3', '-o', 'out']
+    """
+    joined: list[str] = []
+    for token in tokens:
+        negative = len(token) > 1 and token[0] == "-" and (token[1].isdigit() or token[1] == ".")
+        if negative and joined and joined[-1].startswith("--") and "=" not in joined[-1]:
+            joined[-1] += f"={token}"
+        else:
+            joined.append(token)
+    return joined
 
 
 def _answered(tokens: list[str]) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from silicast.core.errors import SilicastError
 
 if TYPE_CHECKING:
     from silicast.scenario.answers.inference.comparison import Candidate
 
+GPUS = "--gpus"
 USUAL_SPEED = 20.0
 """Tokens a second of a user where none is stated: somewhat quicker than people read."""
 
@@ -36,6 +37,22 @@ def demand_of(
     return users, speed
 
 
+def _gpus_of(text: str | None, plans: list[dict[str, int]]) -> int | Literal["node", "best"] | None:
+    if text is None:
+        return None
+    if any(name in plan for plan in plans for name in ("tp", "pp")):
+        raise SilicastError("stands beside tp or pp", field=GPUS, hint="keep one of them")
+    if text in ("node", "best"):
+        return "node" if text == "node" else "best"
+    if not text.isdecimal() or not int(text):
+        raise SilicastError(
+            f"expected node, best or how many, found {text[:40]!r}",
+            field=GPUS,
+            hint="for example 8",
+        )
+    return int(text)
+
+
 def candidates(
     scenario: dict[str, Any],
     devices: list[str],
@@ -43,15 +60,18 @@ def candidates(
     demand: tuple[int, float] | None,
     price: list[str] | None,
     price_where: str | None,
+    gpus: str | None = None,
 ) -> Iterator[Candidate]:
     """Each device under each plan, with its price.
 
     Args:
         demand: users and the tokens a second that each sees; None = a batch is asked for.
         price: device=2.5 or files; price_where: which prices of files count.
+        gpus: "node", "best" or how many of each; None = the fewest that fit.
 
     Raises:
-        SilicastError: a price that cannot be read, or is of no device among these.
+        SilicastError: ``gpus`` beside users or of another form, a price that cannot be read, or is
+            of no device among these.
     """
     from silicast.scenario.answers.inference.comparison import carrying, compared
 
@@ -63,5 +83,9 @@ def candidates(
     elif price_where is not None:
         raise SilicastError("chooses among prices: give --price", field="--price-where")
     if demand is None:
-        return compared(scenario, devices, plans, prices)
+        return compared(scenario, devices, plans, prices, _gpus_of(gpus, plans))
+    if gpus is not None:
+        raise SilicastError(
+            "stands beside --users, which counts the devices", field=GPUS, hint="keep one of them"
+        )
     return carrying(scenario, devices, *demand, plans, prices)

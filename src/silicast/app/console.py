@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 WIDTH_WITHOUT_TERMINAL = 100
-"""Columns where stdout is a file or a pipe: the same bytes whoever runs it."""
+"""Columns where stdout is a file or a pipe, and no COLUMNS of the environment says how many."""
+LEAST_WIDTH = 20
 
 NARROW = 60
 """Columns of a terminal below which progress is told in numbers alone."""
@@ -105,13 +106,16 @@ def show(*parts: RenderableType) -> None:
         return
     text = io.StringIO()
     _print_harmless(
-        Console(
-            file=text, width=WIDTH_WITHOUT_TERMINAL, highlight=False, emoji=False, no_color=True
-        ),
+        Console(file=text, width=_stated_width(), highlight=False, emoji=False, no_color=True),
         parts,
     )
     for line in text.getvalue().splitlines():
         out.write(f"{line.rstrip()}\n")
+
+
+def _stated_width() -> int:
+    text = os.environ.get("COLUMNS", "")
+    return max(int(text), LEAST_WIDTH) if text.isdecimal() else WIDTH_WITHOUT_TERMINAL
 
 
 def _print_harmless(console: Console, parts: Sequence[RenderableType]) -> None:
@@ -178,13 +182,17 @@ def told_as_it_goes() -> bool:
 
 @contextmanager
 def progress(
-    title: str, count: int | None = None, foretold_s: Sequence[float | None] = ()
+    title: str,
+    count: int | None = None,
+    foretold_s: Sequence[float | None] = (),
+    note: Callable[[], str] = str,
 ) -> Iterator[Advance]:
     """A progress bar on stderr, drawn once work has taken a second and only on a terminal.
 
     Args:
         count: how much there is to do; None where that is not known beforehand.
         foretold_s: seconds that each of so many is expected to take, as far as is known.
+        note: what else is told behind it.
     """
     if not told_as_it_goes():
         yield lambda _done: None
@@ -200,14 +208,20 @@ def progress(
     drawn = () if console.width < NARROW else (BarColumn(), TimeElapsedColumn())
     left = None if count is None else RemainingTime(Remaining(count, foretold_s))
     text = () if left is None else (TextColumn("{task.fields[left]}"),)
-    columns = (TextColumn(title), MofNCompleteColumn(), *drawn, *text)
+    columns = (
+        TextColumn(title),
+        MofNCompleteColumn(),
+        *drawn,
+        *text,
+        TextColumn("{task.fields[note]}", markup=False),
+    )
     bar = Progress(*columns, console=console, transient=True)
-    task = bar.add_task(title, total=count, left=left)
+    task = bar.add_task(title, total=count, left=left, note="")
 
     def advance(done: int) -> None:
         if left is not None:
             left.report(done)
-        bar.update(task, completed=done)
+        bar.update(task, completed=done, note=note())
 
     starter = threading.Timer(1.0, bar.start)
     starter.daemon = True

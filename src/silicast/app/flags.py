@@ -36,6 +36,8 @@ class BatchFlags:
     input_len: int | None = None
     output_len: int | None = None
     engine: str | None = None
+    engine_version: str | None = None
+    option: Annotated[list[str] | None, Parameter(negative="")] = None
     dtype: str | None = None
     weights: str | None = None
     kv_dtype: str | None = None
@@ -79,8 +81,35 @@ def inference_scenario(
     }
     if parallel:
         scenario["parallel"] = parallel
-    names = ("engine", "dtype", "weights", "kv_dtype", "power_w")
+    engine = engine_of(
+        batch_flags.engine, batch_flags.engine_version, batch_flags.option, "inference"
+    )
+    if engine is not None:
+        scenario["engine"] = engine
+    names = ("dtype", "weights", "kv_dtype", "power_w")
     return placed(scenario, {name: getattr(batch_flags, name) for name in names})
+
+
+def engine_of(
+    name: str | None, version: str | None, options: list[str] | None, task: str
+) -> str | dict[str, Any] | None:
+    """The engine of flags as a scenario writes it; None where nothing is stated.
+
+    >>> engine_of("llama.cpp", None, ["n_cpu_moe=8"], "inference")
+    {'name': 'llama.cpp', 'options': {'n_cpu_moe': 8}}
+    """
+    table: dict[str, Any] = {}
+    if options:
+        table["options"] = key_values(options, "--option", "async_scheduling=false")
+    if version is not None:
+        table["version"] = version
+    if not table:
+        return name
+    if name is None:
+        from silicast.composition.engines.engine import default_engine
+
+        name = default_engine(task)
+    return {"name": name, **table}
 
 
 def kernel_scenario(op: str, fields: list[str], device: str) -> dict[str, Any]:

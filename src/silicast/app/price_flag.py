@@ -56,6 +56,22 @@ def price_of(text: str | None, where: str | None, device: str) -> Price | None:
     return price
 
 
+def price_words(text: str | None, where: str | None, devices: list[str]) -> dict[str, str]:
+    """Device -> its price as ``--price`` of one device takes it; those without one are left out.
+
+    >>> price_words("h100=2.5", None, ["h100", "a100"])
+    {'h100': '2.5USD'}
+    """
+    if text is None:
+        return {}
+    from silicast.exploration.prices import price_list
+    from silicast.hardware.catalog import find_device
+
+    prices = price_list([text], where, devices)
+    each = {device: prices.price(find_device(device).name) for device in devices}
+    return {name: f"{price.per_hour:g}{price.currency}" for name, price in each.items() if price}
+
+
 def with_price(scenario: dict[str, Any], price: Price | None) -> dict[str, Any]:
     """The scenario with what its devices cost."""
     if price is None:
@@ -78,7 +94,14 @@ def with_price_line(report: RenderableType, price: Price | None) -> RenderableTy
     """A report that says whose price its cost rests on; of a doubtful one is warned."""
     if price is None:
         return report
+    warn_of_doubt(price)
+    return with_line(report, PRICED.format(price.said()))
+
+
+def with_line(report: RenderableType, line: str | None) -> RenderableType:
+    """A report and one line more, if there is one."""
+    if not line:
+        return report
     from rich.console import Group
 
-    warn_of_doubt(price)
-    return Group(report, PRICED.format(price.said()))
+    return Group(report, line)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, final
 from cyclopts import Parameter
 
 from silicast.app.arguments import described, placed
-from silicast.app.flags import key_values
+from silicast.app.flags import engine_of, key_values
 from silicast.app.price_flag import price_of, with_price
 from silicast.app.slo_flag import slo_of
 from silicast.core.errors import SilicastError
@@ -95,7 +95,10 @@ def serving_scenario(
     }
     if parallel:
         scenario["parallel"] = parallel
-    if (engine := _engine(serve_flags)) is not None:
+    engine = engine_of(
+        serve_flags.engine, serve_flags.engine_version, serve_flags.option, "serving"
+    )
+    if engine is not None:
         scenario["engine"] = engine
     names = ("dtype", "kv_dtype", "power_w", "prefix_share")
     placed(scenario, {name: getattr(serve_flags, name) for name in names})
@@ -165,18 +168,3 @@ def _arrival(serve_flags: ServeFlags, sweep: dict[str, Any] | None) -> dict[str,
     arrival = ways[given[0]]
     assert arrival is not None
     return arrival
-
-
-def _engine(serve_flags: ServeFlags) -> str | dict[str, Any] | None:
-    table: dict[str, Any] = {}
-    if serve_flags.option:
-        table["options"] = key_values(serve_flags.option, "--option", "async_scheduling=false")
-    if serve_flags.engine_version is not None:
-        table["version"] = serve_flags.engine_version
-    if not table:
-        return serve_flags.engine
-    if serve_flags.engine is None:
-        from silicast.composition.engines.engine import default_engine
-
-        return {"name": default_engine("serving"), **table}
-    return {"name": serve_flags.engine, **table}

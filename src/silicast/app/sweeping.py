@@ -23,6 +23,7 @@ def swept(
     outputs: OutputFlags,
     sweep: str | None,
     plot: Path | None,
+    html: Path | None = None,
     *,
     calibration: list[Path] | None,
     strict: bool,
@@ -35,7 +36,7 @@ def swept(
     """
     from silicast.report.drawing.plot_file import check_plot
     from silicast.report.tasks.load_curve import curve_report, write_plot
-    from silicast.scenario.answers.serving.load_sweep import EXAMPLE, SweptLoads
+    from silicast.scenario.answers.serving.load_sweep import EXAMPLE, SweptLoads, spanning
 
     if sweep is None:
         raise SilicastError("draws the curve of --sweep", field="--plot", hint=EXAMPLE)
@@ -47,14 +48,21 @@ def swept(
         )
     if plot is not None:
         check_plot(plot)
-    loads = SweptLoads.parse(sweep)
-    scenario = serving_scenario(serve_flags, degrees, loads.arrival(loads.values[0]))
+    parsed = SweptLoads.parse(sweep)
+    first = parsed.values[0] if parsed.values else 1.0
+    scenario = serving_scenario(serve_flags, degrees, parsed.arrival(first))
     scenario = with_calibrations(scenario, calibration)
+    loads = spanning(scenario, parsed)
     curve, whole = _curve(scenario, loads, strict=strict)
     head = _title(scenario)
     if plot is not None:
         write_plot(plot, curve, head)
         warn(f"{plot}: the curve")
+    if html is not None:
+        from silicast.report.drawing.page import curve_page, write_page
+
+        write_page(html, curve_page(head, curve))
+        warn(f"{html}: the report")
     if json:
         write_json(_plain(curve))
     else:

@@ -84,9 +84,10 @@ class CollectiveTimes:
         ]
 
     def bound_by(self) -> list[str]:
-        """What dominates each row: "link" or "latency"."""
-        link = self.resource_s["link"] >= self.resource_s["latency"]
-        return ["link" if row else "latency" for row in link]
+        """What dominates each row: "link" or "latency", or a resource of the host."""
+        names = list(self.resource_s)
+        largest = np.argmax(np.array([self.resource_s[name] for name in names]), axis=0)
+        return [names[position] for position in largest.tolist()]
 
 
 def collective_times(

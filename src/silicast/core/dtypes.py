@@ -4,12 +4,13 @@ weights, activations, scales and accumulation (docs/reference/dtypes.md).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import final
 
 from silicast.core.block_formats import AFFINE_BLOCKS, BLOCKS, GGUF_BLOCKS, block_bits
 from silicast.core.errors import SilicastError
 from silicast.core.naming import NameIndex
+from silicast.core.records import dataclass
 
 BITS: dict[str, float] = {
     "fp64": 64, "fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4,
@@ -108,6 +109,7 @@ RECIPES: dict[str, Recipe] = {
         Recipe("sq", "int8", "int8", "bf16", "int8", -1, 32),
         Recipe("int8_wo", "int8", "bf16", "bf16", "bf16", -1, 16),
         Recipe("int4_wo", "int4", "bf16", "bf16", "bf16", 128, 16, zero_bits=4),
+        Recipe("nf4", "int4", "bf16", "bf16", "bf16", 64, 8),
         Recipe("nvfp4", "nvfp4", "nvfp4", "bf16", "nvfp4", 16, 8, quantizes=True, tensor_bits=32),
         Recipe("nvfp4_wo", "nvfp4", "bf16", "bf16", "bf16", 16, 8, tensor_bits=32),
         Recipe("mxfp4", "mxfp4", "mxfp4", "bf16", "mxfp4", 32, 8, quantizes=True),

@@ -7,8 +7,9 @@ better one, asks here and does not look at the metric's name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal, final
+
+from silicast.core.records import dataclass
 
 Kind = Literal["time", "rate", "use", "energy", "yield", "cost", "power", "size", "share", "count"]
 """A rate is work over a time, a use the part of what devices could do in that time, a yield what
@@ -112,6 +113,7 @@ _ALL: tuple[tuple[str, Kind, str] | tuple[str, Kind, str, str], ...] = (
     ("tokens_per_s", "rate", "tokens that all devices train on"),
     ("tokens_per_s_per_gpu", "rate", "tokens that a device trains on"),
     ("model_tflops_per_gpu", "rate", "FLOPs of the model over the time of a step"),
+    ("padded_share", "share", "of the computed tokens, that belong to no document"),
     ("goodput", "share", "of the time, that is not lost to failures"),
     # serving
     ("output_tokens_per_s", "rate",

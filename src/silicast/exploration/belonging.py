@@ -90,14 +90,30 @@ def best_probability(
     return probability
 
 
+def expected_worth(points: Sequence[UncertainPoint], metric: str, meets: NDArray[np.bool_]) -> F64:
+    """Of each point, the mean over all draws of what it is worth: the metric, its inverse where
+    less of it is better, and nothing in draws in which the point does not count.
+
+    Whoever takes the point with the most does best in the mean: a point that is a little better by
+    its estimate and near its limit is worth less than one with room.
+
+    Args:
+        meets: (draws, points), as of :func:`meeting`.
+    """
+    drawn = drawn_metrics(points, [metric])[:, :, 0] ** -sign_of(metric)
+    worth: F64 = np.where(meets, drawn, 0.0).mean(axis=0)
+    return worth
+
+
 def meeting(points: Sequence[UncertainPoint], limits: Mapping[str, float]) -> NDArray[np.bool_]:
     """Whether each point keeps all limits in each draw, (draws, points); a limit is the most of a
-    time, a point without the metric keeps none.
+    time and the least of a rate; a point without the metric keeps none.
     """
     names = [name for name in limits if all(name in each.beliefs for each in points)]
     drawn = drawn_metrics(points, names)
-    most = np.array([limits[name] for name in names])
-    met: NDArray[np.bool_] = np.all(drawn <= most, axis=2)
+    signs = np.array([sign_of(name) for name in names])
+    limit = np.array([limits[name] for name in names])
+    met: NDArray[np.bool_] = np.all(drawn * signs <= limit * signs, axis=2)
     return met if len(names) == len(limits) else np.zeros_like(met)
 
 

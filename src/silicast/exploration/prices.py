@@ -5,6 +5,11 @@ known ``provider``, ``term`` (on demand, spot, one year), ``region``, ``date`` (
 ``source`` and ``count`` (devices that the price is for, 1 if left out). Providers differ several
 times over, and the same name means different boards at some (docs/how-to/compare-devices.md), so
 that a price says whose it is.
+
+Hardware of one's own has no price of an hour but a ``purchase_price``, ``years`` of ``use`` (the
+share of the time in which it works) and ``watts`` while it works at a ``kwh_price`` and a ``pue``:
+
+    hour = purchase / (years x 8766 h x use) + watts / 1000 x pue x kwh
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ import datetime
 import io
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +34,9 @@ from silicast.hardware.catalog import find_device
 FIELD: Final = "--price"
 REQUIRED: Final = ("device", "price_per_hour", "currency")
 OPTIONAL: Final = ("provider", "term", "region", "date", "source", "count")
+OWN: Final = ("purchase_price", "years", "use", "watts", "kwh_price", "pue")
+"""Columns of hardware of one's own, all of them needed."""
+HOURS_A_YEAR: Final = 8766.0
 STALE_DAYS: Final = 180
 """Beyond that a price is too old to go by without a warning."""
 DEFAULT_CURRENCY: Final = "USD"
@@ -187,20 +195,22 @@ def _rows(text: str, file: str) -> Iterator[Price]:
         columns,
         lambda message, field, hint: SilicastError(message, field=field, hint=hint, file=file),
     )
-    missing = [name for name in REQUIRED if name not in columns]
+    owned = "purchase_price" in columns
+    needed = (*REQUIRED[:1], REQUIRED[2], *OWN) if owned else REQUIRED
+    missing = [name for name in needed if name not in columns]
     if missing:
         raise SilicastError(
             f"has no column {' or '.join(missing)}",
             field=missing[0],
             file=file,
-            hint=f"columns: {', '.join(REQUIRED)}, and as far as known {', '.join(OPTIONAL)}",
+            hint=f"columns: {', '.join(needed)}, and as far as known {', '.join(OPTIONAL)}",
         )
-    if unknown := [name for name in columns if name not in (*REQUIRED, *OPTIONAL)]:
+    if unknown := [name for name in columns if name not in (*REQUIRED, *OPTIONAL, *OWN)]:
         raise SilicastError(
             f"unknown column: {column_names(unknown)}",
             field="columns",
             file=file,
-            hint=f"one of {', '.join((*REQUIRED, *OPTIONAL))}",
+            hint=f"one of {', '.join((*REQUIRED, *OPTIONAL, *OWN))}",
         )
     try:
         for row in reader:
@@ -219,11 +229,13 @@ def _row(row: Mapping[str, str], line: int, file: str) -> Price:
         raise wrong("device", error.message, error.hint) from None
     if not row["currency"]:
         raise wrong("currency", "is not stated", "for example USD")
-    requested = _number(row["price_per_hour"])
+    if row.get("purchase_price"):
+        requested: float | None = _own_hour(row, wrong)
+    else:
+        requested = _number(row.get("price_per_hour") or "")
     if requested is None:
-        raise wrong(
-            "price_per_hour", f"expected a number from 0 on, found {row['price_per_hour']!r:.40}"
-        )
+        given = row.get("price_per_hour")
+        raise wrong("price_per_hour", f"expected a number from 0 on, found {given!r:.40}")
     count = _number(row.get("count") or "1")
     if not count or count != int(count):
         raise wrong("count", f"expected a number of devices, found {row['count']!r:.40}")
@@ -243,6 +255,30 @@ def _row(row: Mapping[str, str], line: int, file: str) -> Price:
         when,
         row.get("source", ""),
     )
+
+
+def _own_hour(row: Mapping[str, str], wrong: Callable[..., SilicastError]) -> float:
+    """What an hour of work of hardware of one's own costs.
+
+    >>> row = dict(zip(OWN, ("26298", "3", "0.5", "1000", "0.1", "1.2")))
+    >>> round(_own_hour(row, ValueError), 6)  # 26,298 / (3 x 8,766 x 0.5) + 1 x 1.2 x 0.1
+    2.12
+    """
+    if row.get("price_per_hour"):
+        raise wrong("price_per_hour", "stands beside a purchase_price", "give one of them")
+    numbers = {name: _number(row.get(name) or "") for name in OWN}
+    for name, value in numbers.items():
+        if value is None:
+            raise wrong(name, f"expected a number from 0 on, found {row.get(name)!r:.40}")
+    purchase, years, use, watts, kwh, pue = (value or 0.0 for value in numbers.values())
+    for name, is_good, expected in (
+        ("years", years > 0.0, "above 0"),
+        ("use", 0.0 < use <= 1.0, "a share above 0, 1 at most"),
+        ("pue", pue >= 1.0, "1 at least"),
+    ):
+        if not is_good:
+            raise wrong(name, f"expected {expected}, found {row[name]!r:.40}")
+    return purchase / (years * HOURS_A_YEAR * use) + watts / 1000.0 * pue * kwh
 
 
 def _stated(word: str) -> Price:

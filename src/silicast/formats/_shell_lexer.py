@@ -10,6 +10,7 @@ from typing import final
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _HERE_DOCUMENT = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1")
 _ENDS_WORD = frozenset(" \t\r\n;&|()<>")
+_LONGEST_OPERATOR = 8
 _ESCAPED_IN_QUOTES = '"\\$`'
 
 
@@ -43,7 +44,21 @@ class Assignment:
 Token = Word | Assignment
 
 
-def commands(text: str) -> Iterator[list[Token]]:
+@final
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A simple command.
+
+    Attributes:
+        joined: what stands between it and the one before it, without newlines: "&&", "||", "|",
+            ";;", brackets.
+    """
+
+    tokens: list[Token]
+    joined: str = ""
+
+
+def commands(text: str) -> Iterator[Command]:
     """Simple commands of a script: what newlines, ``;``, ``&``, ``|`` and brackets divide.
 
     Comments, redirections and here-documents are left out; a quote or bracket that does not end
@@ -59,14 +74,18 @@ class _Lexer:
         self.at = 0
         self.here_documents: list[str] = []
 
-    def commands(self) -> Iterator[list[Token]]:
+    def commands(self) -> Iterator[Command]:
         tokens: list[Token] = []
+        joined = ""
         while self.at < len(self.text):
             letter = self.text[self.at]
             if letter in "\n;&|()":
                 if tokens:
-                    yield tokens
+                    yield Command(tokens, joined)
+                    joined = ""
                 tokens = []
+                if letter != "\n" and len(joined) < _LONGEST_OPERATOR:
+                    joined += letter
                 self.at += 1
                 if letter == "\n":
                     self.skip_here_documents()
@@ -75,7 +94,7 @@ class _Lexer:
             elif not self.skip_blank():
                 tokens.append(self.token())
         if tokens:
-            yield tokens
+            yield Command(tokens, joined)
 
     def skip_blank(self, also: str = "") -> bool:
         """Whether something was left out here: blanks, a continued line, a comment, ``also``."""

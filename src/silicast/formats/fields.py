@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, final
 
 from silicast.core.errors import ErrorKind, SilicastError, unmodelled, unsupported
@@ -258,6 +258,11 @@ class Fields:
                 )
         return self._below(table, self.path)
 
+    def hyphened(self) -> Fields:
+        """The same fields, with hyphens in their names."""
+        table = {str(name).replace("_", "-"): value for name, value in self.values.items()}
+        return self._below(table, self.path)
+
     def error(
         self, message: str, name: str, hint: str = "", kind: ErrorKind = "invalid_input"
     ) -> SilicastError:
@@ -330,7 +335,10 @@ def _behind(value: Any) -> str:
 def not_used(tables: Iterable[Fields]) -> list[str]:
     """A remark that lists the fields that nothing asked for; none if all were."""
     names = [name for table in tables for name in table.unused()]
-    if not names:
-        return []
+    return [f"not used: {listed_names(names)}"] if names else []
+
+
+def listed_names(names: Sequence[str]) -> str:
+    """Names in one line, the first ones of many."""
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return [f"not used: {', '.join(names[:_MOST_NAMES])}{more}"]
+    return f"{', '.join(names[:_MOST_NAMES])}{more}"

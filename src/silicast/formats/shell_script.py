@@ -2,33 +2,34 @@
 
 What is understood: assignments, arrays, ``+=``, ``$NAME``, ``${NAME}``, ``${NAME[@]}`` with and
 without quotes, ``${NAME:-default}``, sums and products in ``$(( ))``, quotes, comments, continued
-lines, here-documents, ``eval`` and ``bash -c``. The last assignment of a name counts, whatever
-branch of the script it stands in.
+lines, here-documents, ``eval`` and ``bash -c``; ``if``, ``case`` and ``&&`` where the values of
+their variables say which way they go (:mod:`silicast.formats.shell_branches`). What ``#SBATCH``
+lines ask for are the variables that Slurm sets. The last assignment of a name counts.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import dropwhile
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import final
 
 from silicast.core.errors import over_limit
 from silicast.formats._shell_lexer import Assignment, Token, Word, closing_bracket, commands
+from silicast.formats.shell_branches import CONDITIONS, Branches
 
 MAX_EXPANDED = 1 << 20
 MAX_INTEGER = 1 << 63
 MOST_NESTED = 8
 """Defaults in defaults, and scripts in scripts."""
 _DECLARES = frozenset(("export", "declare", "local", "readonly", "typeset"))
-_OPENS = frozenset(("if", "case"))
-_CLOSES = frozenset(("fi", "esac"))
-_CONDITIONS = frozenset(("if", "elif", "while", "until", "for", "case", "[", "[[", "test"))
-_BEFORE = frozenset(("then", "do", "else", "{", "!", "time", "exec", "nohup"))
+_BEFORE = frozenset(("{", "!", "time", "exec", "nohup"))
 """Words before a command that runs as if it stood alone."""
 _PRINTS = frozenset(("echo", "printf"))
 _SHELLS = frozenset(("bash", "sh"))
+_NAMED = re.compile(r"\$(?:([A-Za-z_]\w*|\d)|\{([A-Za-z_]\w*|\d)\})")
+_SLURM = re.compile(r"^#SBATCH[ \t]+(.*?)[ \t]*(?:#.*)?$", re.MULTILINE)
 _USED = re.compile(r"\$(?:[({]|[A-Za-z_]\w*|\d)")
 _BRACED = re.compile(r"([A-Za-z_]\w*|\d+)(?:\[[@*]\])?(?::?[-=](?P<default>.*))?", re.DOTALL)
 _NUMBERS = re.compile(r"\s*(?:(\d+)|([-+*/%()]))")
@@ -42,16 +43,23 @@ class Script:
     Attributes:
         variables: text, or the words of an array.
         runs: the words of each command that is no assignment, no condition and prints nothing.
-        branched: variables that are set where a condition holds.
+        branched: variables that are set where a condition holds of which it is not known.
+        missing: variables of conditions that nobody sets: they count as empty.
+        looped: variables of loops that take several values, with these.
     """
 
     variables: Mapping[str, str | list[str]]
     runs: tuple[list[str], ...]
     branched: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    looped: Mapping[str, list[str]] = field(default_factory=dict)
 
     @staticmethod
-    def parse(text: str) -> Script:
+    def parse(text: str, given: Mapping[str, str] = MappingProxyType({})) -> Script:
         r"""A script of its text.
+
+        Args:
+            given: variables that the shell has when it starts; one of a loop holds in it.
 
         Raises:
             SilicastError: kind "limit": variables grow beyond 1 MiB.
@@ -60,11 +68,17 @@ class Script:
         >>> script.command()
         ['python', 'x.py', '--tp', '2', '--bf16']
         """
-        reader = _ScriptReader()
+        reader = _ScriptReader({**of_slurm(text), **given}, frozenset(given))
         reader.read(text)
         # Expanded in the end: the last assignment of a name counts.
         runs = [words for tokens in reader.runs for words in reader.expanded(tokens)]
-        return Script(reader.variables, tuple(runs), tuple(reader.branched))
+        return Script(
+            reader.variables,
+            tuple(runs),
+            tuple(reader.branched),
+            tuple(reader.missing),
+            reader.looped,
+        )
 
     def command(self) -> list[str]:
         """Words of the command with the most options, the last of several; without any such
@@ -89,24 +103,69 @@ def _option_count(words: Sequence[str]) -> int:
 class _ScriptReader:
     """Commands of a script read one by one; what all expansions together hold is bounded."""
 
-    def __init__(self) -> None:
-        self.variables: dict[str, str | list[str]] = {}
+    def __init__(self, given: Mapping[str, str], fixed: frozenset[str]) -> None:
+        self.variables: dict[str, str | list[str]] = dict(given)
+        self.fixed = fixed
         self.branched: dict[str, None] = {}
+        self.missing: dict[str, None] = {}
+        self.looped: dict[str, list[str]] = {}
         self.runs: list[list[Token]] = []
-        self.depth = 0
+        self.branches = Branches(self.condition_words)
         self.size = 0
 
     def read(self, text: str) -> None:
         for command in commands(text):
-            tokens = list(dropwhile(lambda token: _plain(token) in _BEFORE, command))
+            tokens = self.branches.entered(command.joined, command.tokens, _plain)
+            while tokens and _plain(tokens[0]) in _BEFORE:
+                tokens = tokens[1:]
             head = _plain(tokens[0]) if tokens else ""
-            self.depth += (head in _OPENS) - (head in _CLOSES)
-            assigned = [token for token in tokens if isinstance(token, Assignment)]
-            if assigned and (len(assigned) == len(tokens) or head in _DECLARES):
-                for each in assigned:
-                    self.assign(each)
-            elif tokens and head not in _CONDITIONS | _PRINTS | _DECLARES:
-                self.runs.append(tokens)
+            if head == "for":
+                self.loop(tokens)
+            elif head in CONDITIONS or not tokens or not self.branches.runs:
+                continue
+            else:
+                self.command(tokens, head)
+
+    def command(self, tokens: list[Token], head: str) -> None:
+        assigned = [token for token in tokens if isinstance(token, Assignment)]
+        if assigned and (len(assigned) == len(tokens) or head in _DECLARES):
+            for each in assigned:
+                self.assign(each)
+        elif head not in _PRINTS | _DECLARES:
+            self.runs.append(tokens)
+
+    def loop(self, tokens: list[Token]) -> None:
+        """``for NAME in words``: one word is the variable's value; of several none is."""
+        names = [_plain(token) for token in tokens[1:3]]
+        if len(tokens) < 4 or names[1] != "in" or names[0] in self.fixed:
+            return
+        words = [f for token in tokens[3:] if isinstance(token, tuple) for f in self.fields(token)]
+        self.count(words)
+        if len(words) == 1:
+            self.variables[names[0]] = words[0]
+        else:
+            self.variables.pop(names[0], None)
+            self.looped[names[0]] = words
+
+    def condition_words(self, tokens: Sequence[Token]) -> list[str]:
+        """Words of a condition; a variable that nobody sets is an empty one."""
+        words: list[str] = []
+        for token in tokens:
+            if isinstance(token, Assignment):
+                continue
+            for part in token:
+                for match in _NAMED.finditer("" if part.quote == "'" else part.text):
+                    name = match[1] or match[2]
+                    if name not in self.variables and name not in self.looped:
+                        self.missing[name] = None
+                        self.branches.unsure()
+            pieces = [
+                "" if isinstance(text, str) and _NAMED.fullmatch(text) else text
+                for text, _ in self.pieces_of(token)
+            ]
+            words.append(_joined((piece, False) for piece in pieces))
+        self.count(words)
+        return words
 
     def assign(self, each: Assignment) -> None:
         value: str | list[str]
@@ -122,7 +181,7 @@ class _ScriptReader:
                 value = [before, *value] if isinstance(value, list) else before + value
         self.count(value)
         self.variables[each.name] = value
-        if self.depth > 0:
+        if self.branches.is_unsure:
             self.branched[each.name] = None
 
     def count(self, value: str | list[str]) -> None:
@@ -133,18 +192,19 @@ class _ScriptReader:
 
     def expanded(self, tokens: Sequence[Token], nested: int = 0) -> Iterator[list[str]]:
         """The words of a command, and of those that a shell in it would run."""
-        words = [
-            field
-            for token in tokens
-            if not isinstance(token, Assignment)
-            for field in self.fields(token)
-        ]
+        words: list[str] = []
+        for token in tokens:
+            if not isinstance(token, Assignment):
+                words += self.fields(token)
+            elif words:  # behind the program's name it is an argument
+                value = "".join(_joined(self.pieces_of(word)) for word in token.words)
+                words.append(f"{token.name}={value}")
         self.count(words)
         yield words
         inner = " ".join(words[1:]) if words[:1] == ["eval"] else _script_in(words)
         if inner and nested < MOST_NESTED:
             for command in commands(inner):
-                yield from self.expanded(command, nested + 1)
+                yield from self.expanded(command.tokens, nested + 1)
 
     def fields(self, word: Word) -> list[str]:
         """What the shell makes of a word: none, one or several."""
@@ -198,6 +258,8 @@ class _ScriptReader:
         if match is None:
             return None
         value = self.variables.get(match[1])
+        if isinstance(value, list) and "[*]" in used:
+            value = " ".join(value)
         if value is None and match["default"] is not None and nested < MOST_NESTED:
             default = match["default"].strip("'\"")
             return _joined(self.pieces(default, nested + 1))
@@ -227,10 +289,44 @@ def _plain(token: Token) -> str:
 
 def _script_in(words: Sequence[str]) -> str:
     """What ``bash -c`` is given; "" = nothing."""
+    if "sbatch" in words:
+        wrapped = [word for word in words if word.startswith("--wrap")]
+        if wrapped and "=" in wrapped[0]:
+            return wrapped[0].partition("=")[2]
     for position, word in enumerate(words[:-1]):
         if re.fullmatch(r"-\w*c", word) and _SHELLS & set(words[:position]):
             return words[position + 1]
     return ""
+
+
+def of_slurm(text: str) -> dict[str, str]:
+    r"""Variables that Slurm sets by the ``#SBATCH`` lines of a script.
+
+    >>> of_slurm("#SBATCH --nodes=4\n#SBATCH --gres=gpu:8")
+    {'SLURM_NNODES': '4', 'SLURM_JOB_NUM_NODES': '4', 'SLURM_GPUS_ON_NODE': '8'}
+    """
+    options_of_jobs: dict[str, str] = {}
+    for line in _SLURM.findall(text)[:100]:
+        options_of_jobs |= options(re.sub(r"(^|\s)-N[ =]?(?=\d)", r"\1--nodes=", line).split())
+        if match := re.search(r"(?:^|\s)-n[ =]?(\d+)", line):
+            options_of_jobs["ntasks"] = match[1]
+    if match := re.fullmatch(r"gpu(?::[\w-]+)?:(\d+)", options_of_jobs.get("gres", "")):
+        options_of_jobs.setdefault("gpus-per-node", match[1])
+    names = {
+        "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+        "ntasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
+        "ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
+        "gpus-per-node": ("SLURM_GPUS_ON_NODE",),
+    }
+    numbers = {
+        name: options_of_jobs[name].rpartition(":")[2] for name in names if name in options_of_jobs
+    }
+    return {
+        variable: number
+        for name, number in numbers.items()
+        for variable in names[name]
+        if number.isdigit()
+    }
 
 
 def integer_of(text: str) -> int | None:
@@ -296,10 +392,12 @@ def options(words: Sequence[str]) -> Mapping[str, str]:
 
     >>> dict(options(["run.py", "--num_layers", "4", "--bf16", "--lr=1e-4", "-q", "--tp 2"]))
     {'num-layers': '4', 'bf16': '', 'lr': '1e-4', 'tp': '2'}
+    >>> dict(options(["run.py", "--pp 2 --method uniform"]))
+    {'pp': '2', 'method': 'uniform'}
     """
     values: dict[str, str] = {}
     name = ""
-    for word in words:
+    for word in _apart(words):
         if word.startswith("--") and len(word) > 2:
             match = re.match(r"--([^\s=]*)[\s=]?(.*)", word, re.DOTALL)
             assert match is not None
@@ -310,6 +408,15 @@ def options(words: Sequence[str]) -> Mapping[str, str]:
         elif name:
             values[name] = f"{values[name]} {word}".strip()
     return values
+
+
+def _apart(words: Sequence[str]) -> Iterator[str]:
+    """Words, with several options that a quote holds together taken apart."""
+    for word in words:
+        if word.startswith("--") and re.search(r"\s--[A-Za-z]", word):
+            yield from re.split(r"\s+(?=--[A-Za-z])", word)
+        else:
+            yield word
 
 
 def unresolved(value: str) -> bool:

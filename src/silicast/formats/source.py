@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import gzip
 import json
+import re
 import tomllib
 import zlib
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -29,6 +30,7 @@ MAX_BYTES = 1 << 30
 """Of a file, unpacked."""
 CUT_OFF = "was it cut off while it was written or copied?"
 _GZIP, _SQLITE, _PARQUET = b"\x1f\x8b", b"SQLite format 3\x00", b"PAR1"
+_LABEL = re.compile(rb"""\[[^\[\]{"\n]*\][^\n,\]]*[^\s,\]]""")
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -90,8 +92,11 @@ class Source:
 
     @property
     def is_json(self) -> bool:
-        """Whether it starts as a JSON object or array does."""
-        return self.head.removeprefix(_BOM).lstrip()[:1] in (b"{", b"[")
+        """Whether it starts as a JSON object or array does, not as a line with a label in brackets
+        ("[rank0]: ...").
+        """
+        start = self.head.removeprefix(_BOM).lstrip()
+        return start[:1] in (b"{", b"[") and not _LABEL.match(start)
 
     def holds(self, *words: str) -> bool:
         """Whether all of the words are in :attr:`head`."""

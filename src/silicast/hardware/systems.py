@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from typing import TypeVar, final
 
@@ -81,6 +80,7 @@ def _index(kind: str, entries: list[tuple[str, T]]) -> NameIndex[T]:
     return NameIndex(kind, {name: (entry, entry.aliases) for name, entry in entries})
 
 
-def _files() -> Iterator[_SystemFile]:
-    for path in catalog_files("clusters", ".toml"):
-        yield read_table(path, _SystemFile, "docs/reference/devices.md")
+@cache
+def _files() -> tuple[_SystemFile, ...]:
+    page = "docs/reference/devices.md"
+    return tuple(read_table(path, _SystemFile, page) for path in catalog_files("clusters", ".toml"))

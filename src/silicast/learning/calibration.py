@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
+from msgspec import structs
 
 from silicast import __version__
 from silicast.core.calibration import AGAIN, Calibration, Offset, Repeat, TreeCorrection
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, exp_fixed
 from silicast.core.prediction import Z90
+from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.check import op_at
 from silicast.kernels.implementation import Implementation, KernelTimes
@@ -179,7 +180,7 @@ class Calibrator:
         change = self.change(times, model, batch, device)
         estimate = np.maximum(times.estimate_s * exp_fixed(change.log_ratio), times.bound_s)
         spread = exp_fixed(Z90 * change.log_sd)
-        return replace(
+        return structs.replace(
             times,
             estimate_s=estimate,
             p05_s=np.maximum(estimate / spread, times.bound_s),

@@ -71,7 +71,7 @@ def _told(usual: KernelTimes, one: Configuration, seconds: F64, log_sd: float) -
     """The usual times with those of a configuration in their place."""
     seconds = np.maximum(seconds, usual.bound_s)
     spread = exp_fixed(np.full_like(seconds, Z90 * log_sd))
-    return replace(
+    return structs.replace(
         usual,
         estimate_s=seconds,
         p05_s=np.maximum(seconds / spread, usual.bound_s),
@@ -99,7 +99,7 @@ def _scheduled(
     m, n, k = (np.asarray(batch.dims[name], dtype=np.float64) for name in "mnk")
     times = np.asarray(batch.dims.get("batch", 1), dtype=np.float64)
     seconds = scheduled_s(m, n, k, one, device) * times
-    return replace(
+    return structs.replace(
         _told(usual, one, seconds, kinds()[one.kind].log_sd), learned=np.zeros_like(seconds)
     )
 

@@ -12,10 +12,10 @@ such a pair, times how alike the kernel is on both (the same share of time for e
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import final
 
 import numpy as np
+from msgspec import structs
 
 from silicast.core.numerics import F64, exp_fixed
 from silicast.core.prediction import Z90
@@ -79,7 +79,7 @@ class ScaledCalibrator:
         after = np.sqrt(change.log_sd * change.log_sd + usual_sd * usual_sd)
         current = np.minimum(before, np.sqrt(_mixed(share, after, before)))
         spread = exp_fixed(Z90 * current)
-        return replace(
+        return structs.replace(
             times,
             estimate_s=estimate,
             p05_s=np.maximum(estimate / spread, times.bound_s),

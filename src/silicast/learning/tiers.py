@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
 import numpy as np
+from msgspec import structs
 
 from silicast.core import xp
 from silicast.core.numerics import exp_fixed
 from silicast.core.prediction import Z90
+from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Implementation, KernelTimes
 from silicast.kernels.in_blocks import in_blocks
@@ -113,7 +114,7 @@ def in_whole_models(times: KernelTimes, evidence: Evidence) -> KernelTimes:
         return times
     factor = _exp(whole.log_ratio)
     estimate = np.maximum(times.estimate_s * factor, times.bound_s)
-    return replace(
+    return structs.replace(
         times,
         estimate_s=estimate,
         p05_s=np.maximum(times.p05_s * factor, times.bound_s),
@@ -132,7 +133,7 @@ def _with_cache(times: KernelTimes, batch: OpBatch, device: Device) -> KernelTim
         return times
     sd = substitute_error(device)
     spread = _exp(Z90 * sd)
-    return replace(
+    return structs.replace(
         times,
         p05_s=xp.maximum(times.p05_s / spread, times.bound_s),
         p95_s=times.p95_s * spread,

@@ -208,7 +208,11 @@ def label(metric: str, beside: Collection[str]) -> str:
 def notes(answer: Answer) -> list[str]:
     """What bounds the answer and how much is known, a line each."""
     why = answer["why"]
-    lines = [line for line in (memory_line(why), room_line(why), coverage_line(why)) if line]
+    lines = [
+        line
+        for line in (memory_line(why), one_pass_line(why), room_line(why), coverage_line(why))
+        if line
+    ]
     if has_parts(why):
         named = [find_part(why, name) for name in ("prefill", "decode")]
         verdicts = [verdict(node) for node in named if node is not None] or [verdict(why)]
@@ -322,6 +326,20 @@ def memory_line(why: Mapping[str, Any]) -> str:
     return f"{line}; {rounded(devices * whole)} on {devices} devices in all"
 
 
+def one_pass_line(why: Mapping[str, Any]) -> str:
+    """That a static batch is prefilled at once where an engine takes steps.
+
+    >>> one_pass_line({"one_pass": {"tokens": 16384, "step_tokens": 8192},
+    ...                "deployment": {"engine": "vllm"}})
+    'prefill of 16,384 tokens in one pass; vllm serves in steps of 8,192, whose activations count'
+    """
+    one, setup = why.get("one_pass"), why.get("deployment")
+    if not isinstance(one, Mapping) or not isinstance(setup, Mapping):
+        return ""
+    steps = f"{setup['engine']} serves in steps of {one['step_tokens']:,}"
+    return f"prefill of {one['tokens']:,} tokens in one pass; {steps}, whose activations count"
+
+
 ALIKE = 0.03
 """Share by which the room of a batch and that of a server may differ and be one number."""
 
@@ -354,13 +372,15 @@ def room_line(why: Mapping[str, Any]) -> str:
 
 
 def coverage_line(why: Mapping[str, Any]) -> str:
-    """How much of a program has a model."""
+    """How much of a program has a model, or what a workflow rests on."""
     coverage = why.get("coverage")
     if not isinstance(coverage, Mapping):
         return ""
-    if isinstance(coverage["time_share"], Mapping):
+    if why.get("name") == "workflow":
         return _rests_on(coverage)
-    share = percent(float(coverage["time_share"]))
+    if "operations" not in coverage:
+        return ""
+    share = percent(1.0 - float(coverage["time_share"].get("unmodelled", 0.0)))
     counts = f"{coverage['modelled']} of {coverage['operations']} operations have a model"
     return f"{counts}: {share} of the device's time"
 

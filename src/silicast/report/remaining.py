@@ -68,6 +68,18 @@ class Remaining:
         present = pace * (begun - self._until[last.done]) - (elapsed_s - last.elapsed_s)
         return pace * (self._until[-1] - begun) + max(present, 0.0)
 
+    def per_s(self) -> float | None:
+        """Pieces a second of the later half of the time so far; None as long as none is done.
+
+        >>> remaining = Remaining(100)
+        >>> remaining.report(6, 2.0)
+        >>> remaining.per_s()
+        3.0
+        """
+        first, last = self._reports[0], self._reports[-1]
+        took_s = last.elapsed_s - first.elapsed_s
+        return (last.done - first.done) / took_s if last.done > first.done and took_s else None
+
 
 @final
 class RemainingTime:
@@ -86,7 +98,9 @@ class RemainingTime:
 
     def __str__(self) -> str:
         left = self._remaining.left_s(time.perf_counter() - self._start_s)
-        return f"{roughly(left)} left" if left else ""
+        rate = self._remaining.per_s()
+        parts = [f"{roughly(left)} left" if left else "", f"{rate:.3g}/s" if rate else ""]
+        return ", ".join(filter(None, parts))
 
 
 def foretelling(foretold_s: Mapping[str, float | None]) -> str:

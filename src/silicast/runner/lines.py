@@ -27,14 +27,17 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class CaseSource(Protocol):
-    """Cases as they come, in order.
+    """Cases as they come, in order."""
 
-    Attributes:
-        waiting: lines that are there; ended: no more will come.
-    """
+    @property
+    def waiting(self) -> deque[Line]:
+        """Lines that are there."""
+        ...
 
-    waiting: deque[Line]
-    ended: bool
+    @property
+    def ended(self) -> bool:
+        """Whether no more will come."""
+        ...
 
     @property
     def handle(self) -> int | None:

@@ -12,9 +12,6 @@ from silicast.runner.process import AnswerProcess
 from silicast.runner.replies import Replied, broken, stated_id
 from silicast.runner.worker import Start
 
-WARM_UP = b'{"task":"kernel","device":"H100","kernel":{"op":"gemm","m":8,"n":64,"k":64}}'
-"""Answered once by each process, so that no caller waits for what it loads."""
-
 
 class TooBusyError(Exception):
     """All processes answer, and as many callers wait as may."""
@@ -77,9 +74,7 @@ class AnswerPool:
 
     def _new(self) -> AnswerProcess:
         process = AnswerProcess(self._start)
-        process.is_ready()
-        process.give(0, [(1, WARM_UP)])
-        process.take()
+        process.is_warm()
         self._all.add(process)
         return process
 

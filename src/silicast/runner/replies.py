@@ -34,6 +34,7 @@ from silicast.scenario.run import run_many
 
 _ID = re.compile(rb'"id"\s*:\s*(?:"([^"\\\\]{0,200})"|(\d{1,18})\s*[,}])')
 _ID_WITHIN = 4096
+NO_MEMORY = "needs more memory than the process that answers may have"
 
 
 @final
@@ -43,16 +44,19 @@ class Replied:
 
     Attributes:
         line: JSON with its end.
+        is_lost: no answer was got: a refusal that another machine or limit may not give.
     """
 
     id: Identity
     ok: bool
     line: bytes
+    is_lost: bool = False
 
     @staticmethod
-    def from_reply(reply: Reply) -> Replied:
-        """An answer or refusal."""
-        return Replied(reply.id, reply.ok, encode(reply) + b"\n")
+    def from_reply(reply: Reply, *, is_lost: bool = False) -> Replied:
+        """An answer or refusal; one for want of memory is lost."""
+        is_lost |= isinstance(reply, Refusal) and reply.error.message == NO_MEMORY
+        return Replied(reply.id, reply.ok, encode(reply) + b"\n", is_lost)
 
 
 @final
@@ -107,6 +111,8 @@ def replies(
 
 def defect(error: BaseException, identity: Identity) -> Refusal:
     """The refusal of a case in which something of Silicast broke."""
+    if isinstance(error, MemoryError):
+        return too_costly(NO_MEMORY, identity)
     return broken(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}", identity)
 
 
@@ -114,6 +120,12 @@ def broken(what: str, identity: Identity) -> Refusal:
     """The same, of what broke in words."""
     hint = "this is a defect of Silicast: please report it with the case"
     return Refusal(identity, False, Problem("internal", what, "", hint))
+
+
+def too_costly(what: str, identity: Identity) -> Refusal:
+    """The refusal of a case that needs more than it may."""
+    hint = "allow a point more time or memory, or leave it out of the space"
+    return Refusal(identity, False, Problem("limit", what, "", hint))
 
 
 def stated_id(line: Line) -> Identity:

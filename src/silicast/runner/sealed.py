@@ -8,7 +8,6 @@ Names in a scenario that look like paths are refused beforehand
 from __future__ import annotations
 
 import os
-import resource
 import sys
 from typing import Any
 
@@ -42,14 +41,8 @@ FORBIDDEN = (
 LISTING = ("os.listdir", "os.scandir")
 
 
-def seal(memory_bytes: int = 0) -> None:
-    """Seals this process for good.
-
-    Args:
-        memory_bytes: of address space at most; 0 = as the system allows.
-    """
-    if memory_bytes:
-        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+def seal() -> None:
+    """Seals this process for good."""
     sys.dont_write_bytecode = True
     readable = tuple(
         os.path.join(os.path.realpath(folder), "")  # noqa: PTH118 - a prefix, not a path

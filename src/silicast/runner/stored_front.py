@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,24 +32,11 @@ def front_of(rows: StoredRows, names: str) -> tuple[StoredRows, dict[str, float]
         SilicastError: a name is no metric, or no row has all of them.
     """
     metrics = [name.strip() for name in names.split(",") if name.strip()]
-    for name in metrics:
-        if name not in rows.metrics:
-            try:
-                rows.column(name)
-            except SilicastError as error:
-                raise error.located(field="--front") from None
-            raise SilicastError(f"{name} is no metric", field="--front")
-    having = [
-        row for row in rows.fitting.rows if all(row.get(name) is not None for name in metrics)
-    ]
-    if not metrics or not having:
-        raise SilicastError(
-            f"no row that fits has {names}", field="--front", hint="name metrics of rows"
-        )
+    having = having_metrics(rows, metrics, "--front")
     values = np.array([[sign_of(name) * row[name] for name in metrics] for row in having])
     near = np.argsort(_layers(values), kind="stable")[:MOST]
     chosen = [having[int(index)] for index in sorted(near)]
-    points = [UncertainPoint({name: _belief(row, name) for name in metrics}) for row in chosen]
+    points = [UncertainPoint({name: belief_of(row, name) for name in metrics}) for row in chosen]
     probability = belonging(points, metrics)
     front = {row["key"]: float(p) for row, p in zip(chosen, probability, strict=True) if p >= LEAST}
     ordered = sorted(
@@ -58,10 +45,36 @@ def front_of(rows: StoredRows, names: str) -> tuple[StoredRows, dict[str, float]
     return StoredRows(ordered, rows.fields, rows.metrics, rows.others), front
 
 
+def having_metrics(rows: StoredRows, metrics: Sequence[str], flag: str) -> list[Mapping[str, Any]]:
+    """Rows that fit and have some metrics.
+
+    Raises:
+        SilicastError: a name is no metric, or no row has all of them; names ``flag``.
+    """
+    for name in metrics:
+        if name not in rows.metrics:
+            try:
+                rows.column(name)
+            except SilicastError as error:
+                raise error.located(field=flag) from None
+            raise SilicastError(f"{name} is no metric", field=flag)
+    having = [
+        row for row in rows.fitting.rows if all(row.get(name) is not None for name in metrics)
+    ]
+    if not metrics or not having:
+        raise SilicastError(
+            f"no row that fits has {', '.join(metrics) or 'them'}",
+            field=flag,
+            hint="name metrics of rows",
+        )
+    return having
+
+
 def _layers(values: Any) -> Any:
     """0 for points on the front, 1 for the others: who is looked at first."""
     return dominated(values).astype(int)
 
 
-def _belief(row: Mapping[str, Any], name: str) -> Quantity:
+def belief_of(row: Mapping[str, Any], name: str) -> Quantity:
+    """What is believed of a metric of a row."""
     return Quantity(row[name], row[f"{name}_p05"], row[f"{name}_p95"])

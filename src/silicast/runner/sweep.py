@@ -13,12 +13,13 @@ from typing import final
 import msgspec
 
 from silicast.core.errors import SilicastError
+from silicast.exploration.belonging import sign_of
 from silicast.exploration.scenario_space import ScenarioSpace
 from silicast.runner.lines import Line
 from silicast.runner.points import PointCase, PointKeys, cases_of, check_fields
 from silicast.runner.replies import replies
 from silicast.runner.store import AnswerStore, column_types
-from silicast.runner.workers import Workers
+from silicast.runner.workers import NO_LIMITS, CaseAnswers, PointLimits, Workers
 
 CHUNK_S = 10.0
 CHUNK_ROWS = 4096
@@ -37,6 +38,8 @@ RANKS = (
 """Variables of the environment: the number of this task, of the first one, and how many."""
 
 Progress = Callable[[int], None]
+Executor = Callable[["PointLines", Path, Sequence[Path], PointLimits], CaseAnswers]
+"""Makes of lines, their folder, calibrations and limits what answers them elsewhere."""
 
 
 @final
@@ -46,16 +49,40 @@ class SweepTally:
     Attributes:
         known: points that the store had; answered, refused: of this run, as they were written.
         reasons: why points were refused -> how many.
+        lost: points whose process died or went beyond its limits twice: they are not stored, and
+            a further sweep tries them again; of each the scenario's id and what happened.
+
+        best: the best estimate of the metric that is watched, as far as rows are written.
+
+    Args:
+        stopped: not empty once no further point is to be begun; what runs is finished and written.
+        watched: a metric; "" = none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, stopped: Callable[[], str] = str, watched: str = "") -> None:
+        self._stopped, self.watched = stopped, watched
+        self.best: float | None = None
         self.known = self.answered = self.refused = self.shards = 0
         self.reasons = Counter[str]()
+        self.lost: dict[str, str] = {}
+
+    @property
+    def is_finishing(self) -> bool:
+        """Whether no further point is begun."""
+        return bool(self._stopped())
+
+    def watch(self, line: bytes) -> None:
+        """Takes note of an answer if it is the best so far."""
+        belief = msgspec.json.decode(line, type=_Watched).metrics.get(self.watched)
+        if belief is not None:
+            better = min if sign_of(self.watched) > 0 else max
+            value = belief.estimate
+            self.best = value if self.best is None else better(self.best, value)
 
     @property
     def done(self) -> int:
-        """Points that the store has now."""
-        return self.known + self.answered + self.refused
+        """Points that need no further work in this run."""
+        return self.known + self.answered + self.refused + len(self.lost)
 
 
 @final
@@ -63,7 +90,6 @@ class PointLines:
     """Points as lines of a batch, laid out as they are needed.
 
     Attributes:
-        waiting: lines that are laid out; ended: no more will come.
         cases: of lines whose answers were not taken yet, by their ids.
     """
 
@@ -71,9 +97,21 @@ class PointLines:
 
     def __init__(self, cases: Iterator[PointCase], known: set[str], tally: SweepTally) -> None:
         self._cases, self._known, self._tally = cases, known, tally
-        self.waiting: deque[Line] = deque()
-        self.ended = False
+        self._waiting: deque[Line] = deque()
+        self._is_through = False
         self.cases: dict[str, PointCase] = {}
+
+    @property
+    def waiting(self) -> deque[Line]:
+        """Lines that are laid out; none once the sweep is to finish."""
+        if self._tally.is_finishing:
+            self._waiting.clear()
+        return self._waiting
+
+    @property
+    def ended(self) -> bool:
+        """Whether no more will come."""
+        return self._is_through or self._tally.is_finishing
 
     def has_more(self) -> bool:
         """Whether a further line can be laid out."""
@@ -86,10 +124,10 @@ class PointLines:
                 self._tally.known += 1
                 continue
             self.cases[case.key] = case
-            self.waiting.append(case.line)
-            if len(self.waiting) >= AHEAD:
+            self._waiting.append(case.line)
+            if len(self._waiting) >= AHEAD:
                 return
-        self.ended = True
+        self._is_through = True
 
 
 def shard_of(text: str | None, environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
@@ -131,7 +169,7 @@ def _from_environment(last: str, text: str, environment: Mapping[str, str]) -> t
 
 def _whole(text: str, what: str) -> int:
     if not text.isdecimal():
-        raise _bad_shard(f"expected a whole number in {what!r}, found {text!r}")
+        raise _bad_shard(f"expected a whole number from 0 in {what!r}, found {text!r}")
     return int(text)
 
 
@@ -192,13 +230,16 @@ class Sweep:
         store: AnswerStore,
         *,
         workers: int = 1,
+        limits: PointLimits = NO_LIMITS,
+        executor: Executor | None = None,
         tally: SweepTally | None = None,
         progress: Progress | None = None,
     ) -> SweepTally:
         """Answers what the store has not.
 
         Args:
-            workers: processes that answer.
+            workers: processes that answer; limits: of a point.
+            executor: answers in place of processes of this machine.
             tally: counts, for who must know them if this is interrupted.
             progress: called with the number of points done so far.
 
@@ -210,13 +251,20 @@ class Sweep:
         store.note(self.space, self.folder, legal)
         lines = PointLines(self.cases(), store.keys(), told)
         types = column_types(self.space)
-        work = Workers(lines, self.folder, self.calibrations, workers)
+        if executor is None:
+            work: CaseAnswers = Workers(lines, self.folder, self.calibrations, workers, limits)
+        else:
+            work = executor(lines, self.folder, self.calibrations, limits)
         rows: list[tuple[PointCase, bytes]] = []
         size, since = 0, time.monotonic()
         try:
             for _, answers in work.pieces():
                 for each in answers:
-                    rows.append((lines.cases.pop(str(each.id)), each.line.rstrip(b"\n")))
+                    case = lines.cases.pop(str(each.id))
+                    if each.is_lost:
+                        told.lost[case.key] = _head(each.line).reason
+                        continue
+                    rows.append((case, each.line.rstrip(b"\n")))
                     size += len(each.line)
                 late = time.monotonic() - since > CHUNK_S
                 if late or len(rows) >= CHUNK_ROWS or size >= CHUNK_BYTES:
@@ -240,11 +288,13 @@ class Sweep:
         store.add(rows, types)
         tally.shards += 1
         for _, line in rows:
-            head = msgspec.json.decode(line, type=_Head)
+            head = _head(line)
+            if tally.watched and head.ok:
+                tally.watch(line)
             tally.answered += head.ok
             tally.refused += not head.ok
             if head.error is not None:
-                tally.reasons[head.error.text] += 1
+                tally.reasons[head.reason] += 1
 
 
 class _Reason(msgspec.Struct, frozen=True):
@@ -256,8 +306,26 @@ class _Reason(msgspec.Struct, frozen=True):
         return f"{self.field}: {self.message}" if self.field else self.message
 
 
+class _Estimate(msgspec.Struct, frozen=True):
+    estimate: float
+
+
+class _Watched(msgspec.Struct, frozen=True):
+    """What of an answer is watched."""
+
+    metrics: dict[str, _Estimate] = {}
+
+
 class _Head(msgspec.Struct, frozen=True):
     """What of an answer is counted."""
 
     ok: bool
     error: _Reason | None = None
+
+    @property
+    def reason(self) -> str:
+        return "" if self.error is None else self.error.text
+
+
+def _head(line: bytes) -> _Head:
+    return msgspec.json.decode(line, type=_Head)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import signal
 import struct
 from pathlib import Path
@@ -48,11 +49,11 @@ class LineBatch(msgspec.Struct, frozen=True, array_like=True):
 
 @final
 class Done(msgspec.Struct, frozen=True, array_like=True):
-    """Answers to :class:`LineBatch`: id, whether it was answered, and line; seconds by task. The
-    first one is empty: the process has started.
+    """Answers to :class:`LineBatch`, as of :class:`~.replies.Replied`; seconds by task. The first
+    one is empty: the process has started.
     """
 
-    rows: list[tuple[Identity, bool, bytes]]
+    rows: list[tuple[Identity, bool, bytes, bool]]
     spent: dict[str, tuple[int, float]]
 
     def replies(self) -> Replies:
@@ -91,15 +92,17 @@ def main() -> None:
         return
     folder = None if start.folder is None else Path(start.folder)
     calibrations = [Path(each) for each in start.calibrations]
+    if start.memory_bytes:
+        resource.setrlimit(resource.RLIMIT_AS, (start.memory_bytes, start.memory_bytes))
     if start.is_sealed:
         from silicast.runner.sealed import seal
 
-        seal(start.memory_bytes)
+        seal()
     try:
         send(target, Done([], {}))
         while (work := received(source, LineBatch)) is not None:
             result = replies(work.lines, folder, calibrations, inline_only=start.is_sealed)
-            rows = [(row.id, row.ok, row.line) for row in result.rows]
+            rows = [(row.id, row.ok, row.line, row.is_lost) for row in result.rows]
             spent = {task: (each.cases, each.seconds) for task, each in result.spent.items()}
             send(target, Done(rows, spent))
     except BrokenPipeError:  # whoever started it is gone

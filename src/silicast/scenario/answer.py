@@ -131,7 +131,7 @@ def answer(
     why: dict[str, Any] | None = None,
     id: Identity = None,  # noqa: A002 - the contract's name
 ) -> Answer:
-    """A checked answer.
+    """A checked answer; where ``why`` has no ``coverage``, all of its time rests on its tier.
 
     Raises:
         SilicastError: kind "internal": a number is negative or not finite, or an estimate is
@@ -145,7 +145,11 @@ def answer(
         if belief.p05 < 0.0:
             raise _internal(f"{name} is negative: {belief}")
     beliefs = {name: Belief.from_quantity(value) for name, value in metrics.items()}
-    return Answer(id, True, beliefs, dict(bound), tier, domain, list(warnings), why or {})
+    reasons = why or {}
+    coverage = reasons.setdefault("coverage", {})
+    if tier == "bound" or "time_share" not in coverage:
+        coverage["time_share"] = {tier: 1.0}
+    return Answer(id, True, beliefs, dict(bound), tier, domain, list(warnings), reasons)
 
 
 def refusal(error: SilicastError, id: Identity = None) -> Refusal:  # noqa: A002
@@ -252,4 +256,5 @@ def bounds_alone(result: Answer) -> Answer:
         for name, limit in result.bound.items()
         if name in result.metrics
     }
-    return msgspec.structs.replace(result, metrics=metrics, tier="bound")
+    why = {**result.why, "coverage": {"time_share": {"bound": 1.0}}}
+    return msgspec.structs.replace(result, metrics=metrics, tier="bound", why=why)

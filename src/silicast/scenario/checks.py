@@ -8,6 +8,7 @@ from typing import Any
 from silicast.core.errors import SilicastError, over_limit, require, unknown_name
 from silicast.core.naming import near
 from silicast.core.plain_data import shown
+from silicast.scenario.reading.boards import is_board
 from silicast.scenario.reading.limits import MAX_STATIC_BATCH
 from silicast.scenario.schema import ParallelTable, PoolTable, PrecisionTable, RawScenario
 from silicast.scenario.workloads import (
@@ -90,8 +91,6 @@ def _on_board(raw: RawScenario) -> bool:
     """Whether a board's NPU runs it, which has formats of its own."""
     if raw.task not in ("graph", "inference") or not isinstance(raw.device, str):
         return False
-    from silicast.learning.board_networks import is_board
-
     return is_board(raw.device)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, final
 
+from silicast.composition.memory.memory_advice import advice
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.passes.static_batch import batch_memory_gb
+from silicast.composition.passes.static_batch import batch_memory, gigabytes
 from silicast.composition.prices.batch_price import batch_price
 from silicast.composition.prices.step_predictor import StepPredictor
 from silicast.core.errors import SilicastError
@@ -19,6 +21,19 @@ from silicast.scenario.workloads import InferenceWorkload
 
 MILLI = 1e3
 ONE_STEP = {"batch": 1, "input_len": 1, "output_len": 1}
+
+
+@final
+class BatchMetrics(dict[str, Belief]):
+    """Metrics of a static batch, by name.
+
+    Attributes:
+        warnings: that it does not fit in memory, and what would.
+    """
+
+    def __init__(self, metrics: Mapping[str, Belief], warnings: tuple[str, ...] = ()) -> None:
+        super().__init__(metrics)
+        self.warnings = warnings
 
 
 @final
@@ -55,7 +70,7 @@ class KnownDeployment:
     def warnings(self) -> tuple[str, ...]:
         return self.step.warnings
 
-    def batch(self, workload: dict[str, Any]) -> dict[str, Belief]:
+    def batch(self, workload: dict[str, Any]) -> BatchMetrics:
         """Metrics of a static batch, by name, as task ``inference`` has them.
 
         Args:
@@ -85,5 +100,9 @@ class KnownDeployment:
             for name, value in named.items()
             if value is not None
         }
-        memory_gb = batch_memory_gb(self.deployment, lengths, work.output_len)
-        return {**metrics, "memory_gb": Belief.from_quantity(memory_gb)}
+        memory = batch_memory(self.deployment, lengths, work.output_len)
+        metrics["memory_gb"] = Belief.from_quantity(gigabytes(memory))
+        if not memory.excess:
+            return BatchMetrics(metrics)
+        line = advice(self.deployment, lengths, work.output_len, memory)
+        return BatchMetrics(metrics, (line,))

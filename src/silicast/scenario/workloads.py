@@ -251,14 +251,20 @@ class TrainingWorkload(Terse, frozen=True):
     """One optimizer step; ``global_batch`` in sequences; no ``recompute`` = the least.
 
     ``capacity_factor``: an expert takes so many times its even share of a rank's tokens, the rest
-    are dropped; ``pad_to_capacity``: it always computes as many.
+    are dropped; ``pad_to_capacity``: it always computes as many. Batches of ``dpo`` and ``reward``
+    are of pairs. ``reference``: the frozen model of ``dpo`` (left out: the same; false: its results
+    are known) or the teacher of ``distillation``. ``lengths`` of documents: ``packed`` into rows of
+    ``seq_len`` tokens (the default), or ``padded`` to the longest of a micro-batch.
     """
 
     seq_len: Tokens
     global_batch: Batch
     micro_batch: Batch = 1
     recompute: Name | None = None
-    task: Literal["pretrain", "sft", "lora"] = "pretrain"
+    task: Literal["pretrain", "sft", "lora", "dpo", "reward", "distillation"] = "pretrain"
+    reference: bool | Name | None = None
+    lengths: Length | None = None
+    packing: Literal["packed", "padded"] | None = None
     optimizer: Name | None = None
     overlap: bool | list[Name] | dict[str, bool] | None = None
     routing: Routing | None = None
@@ -334,14 +340,16 @@ class StageTable(Terse, frozen=True):
     runs. ``work`` says what it does: a model's pass over ``input_len`` and ``output_len`` tokens,
     or something whose time is given (``duration_ms``), on ``servers`` (left out: as many as are
     needed). ``max_batch``: of passes that run together. ``keeps_context``: each visit's prompt
-    begins with all before it. ``exits``: shares of tokens that leave a model at equal depths.
+    begins with all before it. ``exits``: shares of tokens that leave a model at equal depths. A
+    ``job`` of a cluster takes one of so many ``gpus`` of one of its ``pools`` (left out: of any)
+    for its ``steps``; ``noise_scale``: of its gradients, in sequences.
     """
 
     pool: Name | None = None
     after: list[Name] = msgspec.field(default_factory=list)
     work: Literal[
         "prefill", "decode", "generate", "embed", "rerank", "encode_image", "denoise",
-        "decode_image", "reward", "train", "transfer", "retrieve", "tool_call", "fixed",
+        "decode_image", "reward", "train", "transfer", "retrieve", "tool_call", "fixed", "job",
     ] = "fixed"  # fmt: skip
     input_len: Length | None = None
     output_len: Length | None = None
@@ -360,6 +368,20 @@ class StageTable(Terse, frozen=True):
     training: TrainingWorkload | None = None
     index: IndexTable | None = None
     data_gb: NonNegative | None = None
+    pools: Annotated[list[Name], Meta(min_length=1, max_length=64)] | None = None
+    gpus: Annotated[list[Gpus], Meta(min_length=1, max_length=64)] | None = None
+    steps: Length | None = None
+    noise_scale: Positive | None = None
+
+
+class SchedulerTable(Terse, frozen=True):
+    """What shares the devices of a cluster out to stages of work "job": ``round_s`` between
+    decisions of policies that take devices away, ``restart_s`` that a job loses with each change.
+    """
+
+    policy: Literal["fifo", "backfill", "gang", "pollux", "sia"] = "fifo"
+    round_s: Positive = 60.0
+    restart_s: NonNegative = 30.0
 
 
 class WorkflowWorkload(Terse, frozen=True):
@@ -371,6 +393,7 @@ class WorkflowWorkload(Terse, frozen=True):
     arrival: ArrivalTable | None = None
     requests: Annotated[int, Meta(ge=1, le=100_000_000)] | None = None
     slo: SloTable | None = None
+    scheduler: SchedulerTable | None = None
 
 
 Repeats = float | Annotated[list[float], Meta(min_length=1, max_length=100_000)]
@@ -388,7 +411,8 @@ class FitsWorkload(Terse, frozen=True):
     or which devices its model.
 
     ``most``: rows of the answer. ``least_tokens_per_s``: of one user, below which a pair is left
-    out. ``servers``: devices with HBM too.
+    out. ``servers``: devices with HBM too. ``train``: instead, which ways of training fit (all
+    weights, LoRA, QLoRA) with ``users`` sequences of ``context`` tokens a device and pass.
     """
 
     context: Annotated[int, Meta(ge=2, le=1 << 24)] = 4096
@@ -396,6 +420,7 @@ class FitsWorkload(Terse, frozen=True):
     most: Annotated[int, Meta(ge=1, le=1000)] = 20
     least_tokens_per_s: Annotated[float, Meta(ge=0, le=1e6)] = 5.0
     servers: bool = False
+    train: bool = False
 
 
 class DiagnoseWorkload(Terse, frozen=True):

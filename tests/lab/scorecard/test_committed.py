@@ -43,6 +43,20 @@ def test_tables_numbers_and_modules_of_this_repository_are_noted(read: Inputs) -
     }  # fmt: skip
 
 
+def test_names_of_inputs_are_written_once_a_start() -> None:
+    assert inputs.packed(["b", "a.c_d", "a.c", "a.c_e"]) == "a.{c,c_{d,e}} b"
+    assert inputs.unpacked("a{,.{b,c{,_d}}} e f-{g,h}.json"[:-5]) == [
+        "a", "a.b", "a.c", "a.c_d", "e", "f-g", "f-h",
+    ]  # fmt: skip
+
+
+def test_packed_names_are_the_same_names() -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(200):
+        names = {"".join(rng.choice(list("ab._-"), size=rng.integers(1, 9))) for _ in range(12)}
+        assert sorted(inputs.unpacked(inputs.packed(names))) == sorted(names)
+
+
 def test_nothing_is_stale_while_nothing_changes(read: Inputs, data: Path) -> None:
     assert list(changes(read, data)) == []
 

@@ -167,3 +167,14 @@ def test_settings_of_llm_ds_simulator(step: StepPredictor) -> None:
     assert found["inter-token-latency"] == step([(1, 512)]) * 1e3
     busy = found["inter-token-latency"] * found["time-factor-under-load"]
     assert busy == pytest.approx(step([(1, 512)] * 32) * 1e3)
+
+
+def test_a_batch_that_does_not_fit_says_so_as_infer_does() -> None:
+    where: dict[str, Any] = {"model": "Llama-3.1-70B", "device": "h100"}
+    sizes: dict[str, Any] = {"input_len": 1024, "output_len": 128}
+    known = silicast.deployment(**where, parallel={"tp": 2})
+    for batch in (8, 32):
+        whole = silicast.infer(**where, tp=2, batch=batch, **sizes)
+        remarks = tuple(line for line in whole.warnings if line.startswith("does not fit"))
+        assert known.batch(batch=batch, **sizes).warnings == remarks
+        assert len(remarks) == (batch == 32)

@@ -40,7 +40,7 @@ FROZEN = {
         " --range-ratio --arrival --prefix-share --speculative --lora --slo --engine"
         " --engine-version --option --from-log --dtype --kv-dtype --power-w"
         " --replicas --prefill --decode --seed --price --price-where"
-        " --tp --pp --ep --attention-dp --users --max-gpus"
+        " --tp --pp --ep --attention-dp --users --max-gpus --api-price"
         " --calibration --strict --json"
     ),
     "collective": (
@@ -49,7 +49,8 @@ FROZEN = {
         " --launch --astra-network --astra-system --plot --calibration --strict --json"
     ),
     "fits": (
-        "--device --model --context --users --engine --most --least-tokens-per-s --servers --json"
+        "--device --model --context --users --engine --most --least-tokens-per-s --servers --train"
+        " --gpus --json"
     ),
     "diagnose": "--device --measured-us --model --plot --json",
     "tune": "",
@@ -77,9 +78,16 @@ FROZEN = {
         " --checkpoint --calibration --strict --json"
     ),
     "deploy": "--output -o --target --checkpoint",
-    "sensitivity": "--set --metric --calibration --json",
-    "sweep": "--output -o --workers --shard --dry-run --calibration --json",
-    "results": ("--where --sort --metrics --front --top --versions --output -o --cases --json"),
+    "sensitivity": "--set --metric --plot --calibration --json",
+    "sweep": (
+        "--output -o --workers --shard --ray --point-seconds --point-memory-gb --watch"
+        " --dry-run --calibration --json"
+    ),
+    "results": (
+        "--where --sort --metrics --front --best --keep --heat --plot --top --versions --output -o"
+        " --cases --json"
+    ),
+    "traffic": "--model --device --only --skip-bad-rows --output -o --json",
     "reproduce": "--store --folder --calibration --json",
     "trace": "--output -o --training --dtype --autocast --shape --dynamic --weights",
     "devices": "--json",
@@ -99,7 +107,7 @@ FROZEN = {
         "--output -o --budget --device --families --dtypes --models --scenario --seed --plan"
         " --draft-device"
     ),
-    "import": "--output -o --format --device --set",
+    "import": "--output -o --format --device --run --env --set",
     "calibrate": (
         "--device --output -o --skip-bad --keep-flagged --holdout --seed --show --advise --top "
         "--budget"

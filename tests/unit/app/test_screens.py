@@ -46,6 +46,31 @@ def test_no_column_is_pushed_off_the_screen_by_long_names(width: int) -> None:
     assert sum("819" in line for line in lines) == len(names)
 
 
+@pytest.mark.parametrize(("width", "heads"), [(94, 1), (60, 1), (58, 2), (40, 2), (34, 3)])
+def test_columns_go_on_below_before_rows_are_taken_apart(width: int, heads: int) -> None:
+    names = ["GPUs", "TTFT", "TPOT", "tok/s", "USD/M"]
+    rows = [[board, *["123.4 ms"] * 5] for board in ("h100 tp=4", "a100 tp=8")]
+    lines = drawn(width, listing({"": "tree", **dict.fromkeys(names, "right")}, rows))
+    assert max(map(len, lines)) <= width
+    assert sum(any(name in line for name in names) for line in lines) == heads
+    assert sum(line.startswith("a100 tp=8") for line in lines) == heads
+
+
+def test_output_is_as_wide_as_the_environment_says(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "48")
+    assert main(["engines"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 48
+
+
+def test_a_negative_value_reaches_the_command_that_refuses_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["serve", "--model", "x", "--device", "y", "--rate", "1", "--slo", "-4ms"]) == 2
+    assert "requires an argument" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [

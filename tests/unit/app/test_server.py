@@ -97,6 +97,7 @@ PATHS = (
     "models/a.json",
     "\\\\host\\share",
     "a.csv",
+    "weights.gguf",
 )
 FIELDS = (
     "model",

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from silicast.core.prediction import Quantity
-from silicast.exploration.belonging import UncertainPoint, belonging, best_probability, meeting
+from silicast.exploration.belonging import (
+    UncertainPoint,
+    belonging,
+    best_probability,
+    expected_worth,
+    meeting,
+)
 
 DRAWN = 0.05
 """Three standard deviations of a share of 1,000 draws."""
@@ -40,6 +46,9 @@ def test_confidence_is_the_share_of_the_belief_below_the_limit() -> None:
     expected = [normal(math.log(1.15) / sd) for sd in (0.1, 0.3)]
     assert meets.mean(axis=0) == pytest.approx(expected, abs=DRAWN)
     assert not meeting([point(100.0, 0.1)], {"tpot_p99_ms": 1e9}).any()
+    rate = UncertainPoint({"output_tokens_per_s": Quantity.around(100.0, 0.1)})
+    meets = meeting([rate], {"output_tokens_per_s": 115.0})
+    assert meets.mean() == pytest.approx(1.0 - expected[0], abs=DRAWN)
 
 
 def test_a_rate_falls_where_a_time_grows() -> None:
@@ -59,3 +68,16 @@ def test_the_best_is_chosen_among_those_that_count() -> None:
     ]
     meets = np.array([[True, True]] * 300 + [[False, True]] * 600 + [[False, False]] * 100)
     assert best_probability(points, "gpus", meets).tolist() == [0.3, 0.6]
+
+
+def test_a_point_is_worth_its_rate_in_the_share_of_draws_that_keep_the_limit() -> None:
+    """By hand: a rate of 100 that surely counts, one of 120 that counts in 3 of 4 draws: 90."""
+    points = [
+        UncertainPoint({"output_tokens_per_s": Quantity.exact(rate)}) for rate in (100.0, 120.0)
+    ]
+    meets = np.array([[True, row % 4 != 0] for row in range(1000)])
+    worth = expected_worth(points, "output_tokens_per_s", meets)
+    assert worth.tolist() == pytest.approx([100.0, 90.0])
+    times = [UncertainPoint({"ttft_p99_ms": Quantity.exact(ms)}) for ms in (4.0, 5.0)]
+    worth = expected_worth(times, "ttft_p99_ms", meets)
+    assert worth.tolist() == pytest.approx([0.25, 0.15])

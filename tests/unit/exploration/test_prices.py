@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from silicast.core.errors import SilicastError
+from silicast.exploration.api_price import ApiPrice, break_even
 from silicast.exploration.prices import Price, price_list
 
 HEAD = "device,price_per_hour,currency,provider,term,region,date,source,count\n"
@@ -127,3 +128,61 @@ def test_one_number_is_the_price_of_every_device_that_is_asked_of() -> None:
         assert (price.per_hour, price.currency) == (2.5, "EUR")
     with pytest.raises(SilicastError, match="cannot read"):
         price_list(["2.5"])
+
+
+OWN = "device,currency,purchase_price,years,use,watts,kwh_price,pue,date,source\n"
+
+
+def test_an_hour_of_own_hardware_is_its_share_and_its_electricity(tmp_path: Path) -> None:
+    """By hand: 26,298 over 3 years of 8,766 hours at half use is 2; 1 kW x 1.2 x 0.1 is 0.12."""
+    path = tmp_path / "own.csv"
+    path.write_text(OWN + "h100,eur,26298,3,0.5,1000,0.1,1.2,2026-11-01,invoice 7\n")
+    (price,) = price_list([str(path)]).prices
+    assert price.per_hour == pytest.approx(2.12)
+    assert price.currency == "EUR"
+    assert "invoice 7" in price.said()
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("h100,EUR,26298,0,0.5,1000,0.1,1.2,,", "years: line 2: expected above 0"),
+        ("h100,EUR,26298,3,1.5,1000,0.1,1.2,,", "use: line 2: expected a share"),
+        ("h100,EUR,26298,3,0.5,1000,0.1,0.9,,", "pue: line 2: expected 1 at least"),
+        ("h100,EUR,26298,3,0.5,,0.1,1.2,,", "watts: line 2: expected a number"),
+    ],
+)
+def test_own_hardware_without_all_of_it_is_refused(row: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(OWN + row + "\n")
+    with pytest.raises(SilicastError) as error:
+        price_list([str(path)])
+    assert message in str(error.value)
+
+
+def metrics(**values: float) -> dict[str, dict[str, float]]:
+    return {name: {"estimate": value} for name, value in values.items()}
+
+
+def test_servers_cost_less_from_the_load_on_at_which_the_api_costs_as_much() -> None:
+    """By hand: 3.6 an hour for 1,000 outputs/s; the API takes 2 x 3.6 + 1 x 3.6 an hour there."""
+    found = metrics(
+        cost_per_million_output_tokens=1.0,
+        output_tokens_per_s=1000.0,
+        total_tokens_per_s=5000.0,
+        requests_per_s=10.0,
+    )
+    even = break_even(found, ApiPrice.parse("0.5,1"), Price("h100", 3.6, stated=True))
+    assert (even.servers_per_hour, even.api_per_hour) == pytest.approx((3.6, 10.8))
+    assert (even.share, even.rate_per_s) == pytest.approx((1 / 3, 10 / 3))
+    assert "from 3.33 requests/s on, 33% of that load" in even.words()
+    dear = break_even(found, ApiPrice.parse("0.01"), Price("h100", 3.6))
+    assert "at every load" in dear.words()
+    with pytest.raises(SilicastError, match="EUR and a price of devices in USD"):
+        break_even(found, ApiPrice.parse("1EUR"), Price("h100", 3.6))
+
+
+@pytest.mark.parametrize("text", ["", "free", "0", "0,0", "-1", "1,2,3"])
+def test_a_price_of_tokens_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(SilicastError, match="--api-price"):
+        ApiPrice.parse(text)

@@ -37,9 +37,75 @@ def test_what_a_shell_would_give(text: str, expected: list[str]) -> None:
 
 
 def test_variables_of_branches_are_named() -> None:
-    script = Script.parse('A=1\nif [ "$B" = 1 ]; then\n  C=2\nfi\nD=3')
+    script = Script.parse("A=1\nif [ -f data ]; then\n  C=2\nelse\n  C=4\nfi\nD=3")
     assert script.branched == ("C",)
     assert dict(script.variables) == {"A": "1", "C": "2", "D": "3"}
+
+
+@pytest.mark.parametrize(("given", "c"), [({}, None), ({"B": "1"}, "2")])
+def test_a_condition_follows_its_variables(given: dict[str, str], c: str | None) -> None:
+    script = Script.parse('A=1\nif [ "$B" = 1 ]; then\n  C=2\nfi\nD=3', given)
+    assert script.missing == (() if given else ("B",))
+    assert script.variables.get("C") == c
+
+
+BRANCHES = """
+P=fp8 N=4
+if [[ $P == "bf16" ]]; then A=(--bf16); elif [ "$P" = fp8 ] && [ $N -ge 4 ]; then
+  A=(--bf16 --fp8 hybrid)
+else
+  A=(--fp16)
+fi
+case "$M" in
+  7b|8b) A+=(--layers 32) ;;
+  70b)
+    A+=(--layers 80)
+    if [ $N -gt 8 ]; then A+=(--tp 8); else A+=(--tp 4); fi
+    ;;
+  *) A+=(--layers 2) ;;
+esac
+[ -n "$X" ] && A+=(--x)
+[ -z "$X" ] || A+=(--y)
+[ "$N" -eq 4 ] && A+=(--four)
+cd w || exit 1
+python t.py ${A[@]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"M": "70b"}, "--bf16 --fp8 hybrid --layers 80 --tp 4 --four"),
+        ({"M": "8b"}, "--bf16 --fp8 hybrid --layers 32 --four"),
+        ({"M": "7b", "X": "1"}, "--bf16 --fp8 hybrid --layers 32 --x --y --four"),
+        ({}, "--bf16 --fp8 hybrid --layers 2 --four"),
+    ],
+)
+def test_the_branch_that_a_shell_would_take(given: dict[str, str], expected: str) -> None:
+    command = Script.parse(BRANCHES, given).command()
+    assert command == ["python", "t.py", *expected.split()]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'for a in "$@"; do case $a in --tp=*) T="${a#*=}";; esac; done\n',
+        "while [[ $# -gt 0 ]]; do\n case $1 in\n --tp) T=$2; shift 2;;\n *) shift;;\n esac\ndone\n",
+        'while getopts "t:" o; do T=$OPTARG; done\n',
+        "until false; do T=${T:-2}; break; done\n",
+    ],
+)
+def test_a_script_is_started_without_arguments(text: str) -> None:
+    assert words(f"{text}T=${{T:-2}}\npython t.py --tp $T") == ["python", "t.py", "--tp", "2"]
+
+
+def test_what_slurm_and_loops_set() -> None:
+    text = "#SBATCH -N 4 --gpus-per-node=h100:8\nfor T in 1 2; do\npython t.py --n $SLURM_NNODES"
+    text += " --g $SLURM_GPUS_ON_NODE --t $T\ndone\n"
+    script = Script.parse(text)
+    assert script.command()[2:] == ["--n", "4", "--g", "8", "--t", "$T"]
+    assert script.looped == {"T": ["1", "2"]}
+    assert Script.parse(text, {"T": "2"}).command()[-1] == "2"
 
 
 def test_a_script_cannot_grow_without_end() -> None:

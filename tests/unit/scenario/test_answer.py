@@ -23,7 +23,7 @@ def test_an_answer_is_exactly_the_contracts() -> None:
     assert encode(with_id(reply, "a")) == (
         b'{"id":"a","ok":true,"metrics":{"latency_us":{"estimate":2.0,"p05":1.5,"p95":3.0}},'
         b'"bound":{"latency_us":1.0},"tier":"analytic","domain":"in","warnings":["w"],'
-        b'"why":{"name":"gemm"}}'
+        b'"why":{"name":"gemm","coverage":{"time_share":{"analytic":1.0}}}}'
     )
 
 

@@ -42,7 +42,7 @@ def test_the_highest_rate_is_where_the_objective_is_just_kept() -> None:
     assert why["values_ms"]["ttft_p90_ms"] <= 60.0
     assert result.metrics["ttft_p90_ms"].p05 >= result.bound["ttft_p90_ms"] > 0.0
     assert sum(part["share"] for part in result.why["parts"]) == pytest.approx(1.0, abs=1e-4)
-    assert sum(result.why["tiers"].values()) == pytest.approx(1.0, abs=1e-4)
+    assert sum(result.why["coverage"]["time_share"].values()) == pytest.approx(1.0, abs=1e-4)
 
 
 def test_without_degrees_the_smallest_that_starts_is_taken() -> None:

@@ -91,8 +91,7 @@ def test_what_cannot_be_answered_is_refused(fields: dict[str, Any], field: str) 
 @pytest.mark.parametrize(
     ("options", "precision", "field"),
     [
-        ({"n_gpu_layers": 20}, {}, "engine.options.n_gpu_layers"),
-        ({"n_cpu_moe": 3}, {}, "engine.options.n_cpu_moe"),
+        ({"n_gpu_layers": "some"}, {}, "engine.options.n_gpu_layers"),
         ({"backend": "metal"}, {}, "engine.options.backend"),
         ({}, {"weights": "Q4_K_N"}, "precision.weights"),
         ({}, {"weights": "Q4_K_M", "experts": "fp8"}, "precision.experts"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -9,8 +10,9 @@ from cyclopts import Parameter
 from silicast.app.arguments import described
 from silicast.app.flags import Calibrations, Degrees, Json, Strict
 from silicast.app.predict import predicted, print_reply, screen_of, with_calibrations
-from silicast.app.price_flag import price_of, with_price_line
+from silicast.app.price_flag import price_of, price_words, with_line, with_price_line
 from silicast.app.serve_flags import ServeFlags, serving_scenario
+from silicast.app.several import answered_for, devices_of
 from silicast.app.slo_flag import EXAMPLE, FLAG
 from silicast.core.errors import SilicastError
 
@@ -25,26 +27,51 @@ def capacity(
     *,
     users: Annotated[bool, Parameter(negative="")] = False,
     max_gpus: int | None = None,
+    api_price: str | None = None,
     calibration: Calibrations = None,
     strict: Strict = False,
     json: Json = False,
 ) -> int:
     """Find the most load under an objective, or with --rate the fewest devices that carry it.
 
+    --device takes several with commas between them: they are shown side by side, the best first.
+
     Args:
         users: the most clients that each wait for their answers, in place of the highest rate.
         max_gpus: devices to try at most.
+        api_price: what an API takes for a million tokens of prompts, outputs (0.15,0.6): from which
+            load on servers at --price cost less.
     """
-    plan = (degrees or Degrees()).given
-    scenario = with_calibrations(
-        capacity_scenario(serve_flags, plan, max_gpus, users=users), calibration
-    )
+    plan, devices = (degrees or Degrees()).given, devices_of(serve_flags.device)
+    prices = {}
+    if len(devices) > 1:
+        prices = price_words(serve_flags.price, serve_flags.price_where, devices)
+
+    def of_device(name: str) -> dict[str, Any]:
+        flags = serve_flags
+        if len(devices) > 1:
+            flags = replace(flags, device=name, price=prices.get(name), price_where=None)
+        return with_calibrations(capacity_scenario(flags, plan, max_gpus, users=users), calibration)
+
+    if len(devices) > 1:
+        return answered_for(devices, of_device, "capacity", json=json, strict=strict)
+    scenario = of_device(devices[0])
     reply = predicted(scenario)
 
     price = price_of(serve_flags.price, serve_flags.price_where, serve_flags.device)
+    even = None
+    if api_price is not None:
+        from silicast.exploration.api_price import ApiPrice, break_even
+
+        if price is None:
+            raise SilicastError("is compared with servers that have a --price", field="--api-price")
+        even = break_even(reply.get("metrics", {}), ApiPrice.parse(api_price), price)
+        reply["why"]["break_even"] = asdict(even)
     return print_reply(
         reply,
-        lambda answer: with_price_line(screen_of(scenario)(answer), price),
+        lambda answer: with_line(
+            with_price_line(screen_of(scenario)(answer), price), even and even.words()
+        ),
         json=json,
         strict=strict,
     )

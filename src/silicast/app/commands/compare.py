@@ -37,6 +37,7 @@ def compare(
     *,
     device: Annotated[list[str], Parameter(negative="")],
     plan: Many = None,
+    gpus: str | None = None,
     users: int | None = None,
     tokens_per_user: float | None = None,
     price: Many = None,
@@ -57,6 +58,8 @@ def compare(
     Args:
         device: catalog names, with commas between them or given one by one: a100,h100,l40s.
         plan: parallel degrees, such as tp=2 or tp=2,pp=2; give it once for each plan.
+        gpus: of each: a number, node (one node each) or best (of plans within a node the one
+            with the most throughput a device); left out, the fewest that fit.
         users: who each wait for their answers and ask again, in place of one batch.
         tokens_per_user: tokens a second that each of them sees on average; left out, 20.
         price: of a device for an hour: 2.5, h100=2.5,h200=3.1, or a CSV file of prices.
@@ -79,7 +82,7 @@ def compare(
     count, whole = sum(len(plans) for _ in devices), True
     try:
         with progress("predicting", count) as advance:
-            for each in candidates(scenario, devices, plans, demand, price, price_where):
+            for each in candidates(scenario, devices, plans, demand, price, price_where, gpus):
                 items.append(each)
                 advance(len(items))
     except KeyboardInterrupt:

@@ -28,8 +28,8 @@ def deploy(
     Args:
         scenario: a TOML or JSON file of task serving.
         output: the folder to write into.
-        target: shell, compose, kubernetes, kserve; several with commas; left out,
-            shell.
+        target: shell, compose, kubernetes, kserve, dynamo; several with commas; left
+            out, shell.
         checkpoint: repository or path of the weights; left out, the name of the model.
     """
     from silicast.report.deploy.written import write_deployment

@@ -22,12 +22,16 @@ def fits(
     most: int = 20,
     least_tokens_per_s: Annotated[float, Parameter(name=["--least-tokens-per-s"])] = 5.0,
     servers: Annotated[bool, Parameter(negative="")] = False,
+    train: Annotated[bool, Parameter(negative="")] = False,
+    gpus: int = 1,
     json: Json = False,
 ) -> int:
     """Find the models that fit a device, in which format and how fast; or the devices of a model.
 
     As in `silicast fits --device "RTX 4090" --context 32k --users 4`, or
-    `silicast fits --model Qwen3-30B-A3B`.
+    `silicast fits --model Qwen3-30B-A3B`. With --train: whether full fine-tuning, LoRA or QLoRA
+    of the model fit, and with which batch and length, as in
+    `silicast fits --train --model Llama-3.1-8B --device "RTX 4090" --context 2k`.
     """
     from silicast.scenario.reading.token_counts import tokens_of
 
@@ -40,14 +44,18 @@ def fits(
         most=most,
         least_tokens_per_s=least_tokens_per_s,
         servers=servers,
+        train=train,
+        gpus=gpus,
     )
     return print_reply(predicted(scenario), screen_of(scenario), json=json)
 
 
 def fits_scenario(
-    *, device: Any, model: Any, engine: str | None, **workload: Any
+    *, device: Any, model: Any, engine: str | None, gpus: int = 1, **workload: Any
 ) -> dict[str, Any]:
     """The scenario that the flags stand for; what is empty is left out."""
     stated = {"device": device, "model": model, "engine": engine}
+    if gpus > 1:
+        stated["cluster"] = {"gpus": gpus}
     scenario: dict[str, Any] = {"format": 1, "task": "fits", "workload": workload}
     return scenario | {name: value for name, value in stated.items() if value}

@@ -146,7 +146,7 @@ def _is_program(name: str) -> bool:
 
 def _is_network(name: str, device: str) -> bool:
     """Whether it is a network of a search space, or one by name on a board's NPU."""
-    from silicast.learning.board_networks import is_board
+    from silicast.scenario.reading.boards import is_board
     from silicast.workload.spaces.space import is_architecture
 
     return is_architecture(name) or is_board(device)

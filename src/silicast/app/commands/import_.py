@@ -19,6 +19,8 @@ def import_(
     output: Annotated[Path, Parameter(alias="-o")],
     format_: Annotated[str, Parameter(name="--format")] = "",
     device: str = "",
+    run: str = "",
+    env: Annotated[list[str] | None, Parameter(negative="")] = None,
     set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
 ) -> int:
     """Import what other tools measured, or a training configuration of theirs.
@@ -31,13 +33,17 @@ def import_(
         files: Nsight Systems (SQLite, CSV), Nsight Compute (CSV), PyTorch profiler (JSON),
             nccl-tests, vllm bench serve, sglang.bench_serving, GenAI-Perf, AIPerf, guidellm,
             trtllm-bench, llama-bench, or a table of kernels (CSV, JSON Lines, Parquet). Or the
-            configuration of a run of Megatron-LM (shell script, YAML), torchtitan (TOML), Calculon
-            or SimuMax (three JSON files, or their folder).
+            configuration of a run: Megatron-LM (shell script, YAML), NeMo and Megatron-Bridge
+            (YAML, Python), torchtitan (TOML, Python), DeepSpeed (JSON), accelerate and trainers of
+            Hugging Face (YAML, JSON, shell script), Axolotl, LLaMA-Factory, MaxText (YAML),
+            Calculon or SimuMax (three JSON files, or their folder).
         output: the file of measurements to write or to continue; of a configuration, the scenario
             to write (.json).
         format_: the tool, if it cannot be recognised by the file.
         device: that was measured, if the file does not state it: catalog name, or path to a device
             file.
+        run: which one of a configuration that holds several runs.
+        env: NAME=value of a variable that a script leaves to the shell; may be given several times.
         set_: field=value that the files do not state, such as parallel.tp=2 or
             workload.arrival.concurrency=8; may be given several times.
     """
@@ -46,7 +52,9 @@ def import_(
 
     fields = key_values(set_ or [], "--set", "--set parallel.tp=2")
     if not format_ and _is_training(files, output):
-        return _training(files, output, device, fields)
+        variables = key_values(env or [], "--env", "--env TP=2")
+        given = {name: str(value) for name, value in variables.items()}
+        return _training(files, output, device, fields, run, given)
     result = import_files(files, name=format_, device=device, fields=fields)
     save(result, output)
     for line in imported_lines(result):
@@ -66,21 +74,35 @@ def _is_training(files: list[Path], output: Path) -> bool:
     return is_training_config(*files)
 
 
-def _training(files: list[Path], output: Path, device: str, fields: dict[str, Any]) -> int:
+def _training(
+    files: list[Path],
+    output: Path,
+    device: str,
+    fields: dict[str, Any],
+    run: str,
+    variables: dict[str, str],
+) -> int:
     import msgspec
 
+    from silicast.core.errors import SilicastError
     from silicast.core.files import write_atomically
-    from silicast.formats.training_configs import read_training_config
+    from silicast.formats.training_configs import missing_of, read_training_config
     from silicast.scenario.set_fields import with_fields
 
     gpus = fields.get("cluster.gpus")
     devices = gpus if isinstance(gpus, int) and gpus > 0 else 0
-    scenario, remarks = read_training_config(*files, devices=devices)
+    scenario, remarks = read_training_config(*files, devices=devices, run=run, variables=variables)
     given = {"device": device, **fields} if device else fields
     for line in remarks:
         if not (given.get("device") and line.startswith("device: not stated")):
             show(line)
-    content = msgspec.json.encode(with_fields(scenario, given))
+    whole = with_fields(scenario, given)
+    missing = missing_of(whole)
+    if missing is not None and missing[0] != "device":
+        raise SilicastError(
+            "is stated by none of the files", file=str(files[0]), field=missing[0], hint=missing[1]
+        )
+    content = msgspec.json.encode(whole)
     write_atomically(output, msgspec.json.format(content, indent=1) + b"\n")
     show(f"{output}: a scenario for `silicast run`")
     return status.ANSWERED

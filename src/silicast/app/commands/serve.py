@@ -15,7 +15,6 @@ from silicast.app.predict import Tree, predicted, print_reply, screen_of, with_c
 from silicast.app.price_flag import PRICED, price_of, with_price_line
 from silicast.app.serve_files import OutputFlags, check_outputs, write_outputs
 from silicast.app.serve_flags import ServeFlags, serving_scenario
-from silicast.core.errors import SilicastError
 
 if TYPE_CHECKING:
     from silicast.scenario.answers.serving.served import Served
@@ -37,15 +36,12 @@ def serve(
     """Predict latency and throughput of a model under load: TTFT, TPOT, ITL, end to end.
 
     Args:
-        sweep: loads to try in place of one, such as rate=1..20 or concurrency=1,2,4..256.
+        sweep: loads to try in place of one, such as rate=1..20 or concurrency=1,2,4..256; rate or
+            concurrency alone tries loads up to what is answered.
         plot: a file (.svg, .png, .pdf) to draw the curve of a sweep to.
     """
     wanted, plan = outputs or OutputFlags(), (degrees or Degrees()).given
     if sweep is not None or plot is not None:
-        if html is not None:
-            raise SilicastError(
-                "is the page of one load", field="--html", hint="leave --sweep out, or --html"
-            )
         from silicast.app.sweeping import swept
 
         return swept(
@@ -54,6 +50,7 @@ def serve(
             wanted,
             sweep,
             plot,
+            html,
             calibration=calibration,
             strict=strict,
             json=json,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 
 from silicast.app import status
 from silicast.app.arguments import described
@@ -14,7 +15,8 @@ from silicast.app.flags import Calibrations, Json
 from silicast.core.errors import SilicastError
 
 if TYPE_CHECKING:
-    from silicast.runner.sweep import Sweep, SweepTally
+    from silicast.runner.sweep import Executor, Sweep, SweepTally
+    from silicast.runner.workers import PointLimits
 
 
 @described()
@@ -25,14 +27,19 @@ def sweep(
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
     workers: int | None = None,
     shard: str | None = None,
+    ray: str | None = None,
+    point_seconds: Annotated[float, Parameter(validator=validators.Number(gte=0))] = 0.0,
+    point_memory_gb: Annotated[float, Parameter(validator=validators.Number(gte=0))] = 0.0,
+    watch: str | None = None,
     dry_run: Annotated[bool, Parameter(negative="")] = False,
     calibration: Calibrations = None,
     json: Json = False,
 ) -> int:
     """Answer every point of a space of scenarios into a store; run it again to go on.
 
-    Exit status: 0 if every point was answered, 3 if some were refused, 130 if it was interrupted;
-    what was answered until then is in the store.
+    Exit status: 0 if every point was answered, 3 if some were refused or lost, 130 if it was
+    interrupted; what was answered until then is in the store. The first interrupt finishes the
+    points that run, the second stops.
 
     Args:
         space: a TOML file with a scenario, axes and constraints.
@@ -40,11 +47,19 @@ def sweep(
         workers: processes that answer; left out, one for each processor.
         shard: the part of the space that this process answers: 0/8 to 7/8; auto/8 takes the number
             from a Slurm array, an indexed Job of Kubernetes or SkyPilot.
+        ray: a cluster of Ray that answers in place of processes: HOST:PORT, or auto.
+        point_seconds: a point that takes longer, twice, is lost; 0 = no limit.
+        point_memory_gb: memory of a process that answers, in GB of 10^9 bytes; 0 = no limit.
+        watch: a metric whose best estimate so far is told as points are answered.
         dry_run: count the points, estimate the time, and stop.
     """
     from silicast.exploration.scenario_space import read_scenario_space
+    from silicast.runner.ray_workers import RayWorkers
     from silicast.runner.sweep import Sweep, shard_of
+    from silicast.runner.workers import PointLimits
 
+    if ray is not None and workers is not None:
+        raise SilicastError("a cluster has its own workers", field="--workers")
     if workers is not None and workers < 1:
         raise SilicastError(f"{workers} processes", field="--workers", hint="at least 1")
     if output is None and not dry_run:
@@ -54,7 +69,9 @@ def sweep(
     swept.check()
     if output is None or dry_run:
         return _foretell(swept, workers, json=json)
-    return _run(swept, output, workers, json=json)
+    limits = PointLimits.from_gb(point_seconds, point_memory_gb)
+    executor = None if ray is None else partial(RayWorkers, ray)
+    return _run(swept, output, workers, limits, executor, watch or "", json=json)
 
 
 def _foretell(swept: Sweep, workers: int | None, *, json: bool) -> int:
@@ -69,31 +86,50 @@ def _foretell(swept: Sweep, workers: int | None, *, json: bool) -> int:
     return status.ANSWERED
 
 
-def _run(swept: Sweep, output: Path, workers: int | None, *, json: bool) -> int:
-    from silicast.report.tasks.sweep import swept_data, swept_report
+def _run(
+    swept: Sweep,
+    output: Path,
+    workers: int | None,
+    limits: PointLimits,
+    executor: Executor | None,
+    watched: str,
+    *,
+    json: bool,
+) -> int:
+    from silicast.report.tasks.sweep import swept_data, swept_report, watched_words
+    from silicast.runner.stop_signals import stop_signals
     from silicast.runner.store import AnswerStore
     from silicast.runner.sweep import SweepTally
     from silicast.runner.workers import usable_processors
 
-    store, tally = AnswerStore.begun(output), SweepTally()
+    store = AnswerStore.begun(output)
     legal, reasons = swept.space.counts()
     part, _ = swept.space.counts(swept.shard, swept.shards)
     whole = True
-    try:
-        with progress("points", part) as advance:
-            swept.run(store, workers=workers or usable_processors(), tally=tally, progress=advance)
-    except KeyboardInterrupt:
-        whole = False
+    with stop_signals() as stopped:
+        tally = SweepTally(stopped, watched)
+        try:
+            with progress("points", part, note=lambda: watched_words(tally)) as advance:
+                swept.run(
+                    store,
+                    workers=workers or usable_processors(),
+                    limits=limits,
+                    executor=executor,
+                    tally=tally,
+                    progress=advance,
+                )
+        except KeyboardInterrupt:
+            whole = False
     data = swept_data(tally, legal, reasons, output)
     if json:
         write_json(data)
     else:
         show(swept_report(data))
-    if not whole:
+    if not whole or (tally.is_finishing and tally.done < part):
         warn(f"interrupted: `silicast sweep` with the same space and -o {output} goes on")
         return status.INTERRUPTED
     return _status(tally)
 
 
 def _status(tally: SweepTally) -> int:
-    return status.NOT_ANSWERED if tally.refused else status.ANSWERED
+    return status.NOT_ANSWERED if tally.refused or tally.lost else status.ANSWERED

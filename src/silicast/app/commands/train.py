@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from silicast.app.flags import Calibrations, Json, Strict
 from silicast.app.html_file import HtmlFile, write_html
 from silicast.app.predict import Tree, predicted, print_reply, with_calibrations
 from silicast.app.price_flag import price_of, warn_of_doubt
+from silicast.app.several import answered_for, devices_of, refuse_with_several
 from silicast.app.trace_file import TraceFile, write_trace
 from silicast.app.train_flags import (
     TrainDegrees,
@@ -41,6 +43,8 @@ def train(
 ) -> int:
     """Predict a training step: time, throughput, MFU and memory; without degrees, the best plan.
 
+    --device takes several with commas between them: they are shown side by side, the best first.
+
     Args:
         tokens: to train on in all (15T, 300B): says how many days, and what it costs.
         price: of a device for an hour, for --tokens: 2.5, h100=2.3EUR, or a CSV file of prices.
@@ -50,9 +54,19 @@ def train(
     """
     from silicast.report.tasks.training import check_run, run_lines, training_report
 
+    plan = degrees or TrainDegrees()
+    if len(devices := devices_of(train_flags.device)) > 1:
+        of_one = {"tokens": tokens, "price": price, "price-where": price_where}
+        files = {"trace": trace, "resume": resume, "html": html}
+        refuse_with_several({f"--{name}": value for name, value in {**of_one, **files}.items()})
+
+        def of_device(name: str) -> Tree:
+            flags = replace(train_flags, device=name)
+            return with_calibrations(training_scenario(flags, plan, losses, host), calibration)
+
+        return answered_for(devices, of_device, "training", json=json, strict=strict)
     paid = price_of(price, price_where, train_flags.device)
     check_run(tokens, paid)
-    plan = degrees or TrainDegrees()
     scenario = with_calibrations(training_scenario(train_flags, plan, losses, host), calibration)
 
     searches = scenario["task"] == "plan"

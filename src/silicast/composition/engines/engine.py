@@ -570,9 +570,10 @@ def engines_of(kind: Kind) -> list[str]:
     return [name for name in entries(FOLDER) if _engine(name).kind == kind]
 
 
-def mixing_engines() -> list[str]:
-    """Names of the engines that run mixtures of formats in files of weights."""
-    return [name for name in entries(FOLDER) if _engine(name).weight_mix]
+def mixing_engines(scheme: str = "") -> list[str]:
+    """Names of the engines that run mixtures of formats in files of weights, of a scheme or any."""
+    schemes = {name: _engine(name).weight_mix for name in entries(FOLDER)}
+    return [name for name, current in schemes.items() if current and scheme in ("", current)]
 
 
 @cache

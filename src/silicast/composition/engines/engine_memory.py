@@ -33,6 +33,34 @@ class LaunchMemoryTable(Strict, frozen=True):
     expert_multiples: dict[str, dict[str, tuple[int, int]]] = {}
 
 
+class HostLayersTable(Strict, frozen=True):
+    """Layers in the host's memory (:mod:`silicast.composition.engines.host_weights`).
+
+    Attributes:
+        usual_cpu: of the catalog; it runs these layers where a scenario names none.
+        copies_from_tokens: steps with fewer tokens run on the CPU, others copy the weights.
+        handover_us: of results from device to CPU, and back.
+        table: the table of embeddings stays there in any case.
+        device_layers: of the model's layers and its head, those on the device; -1 = all.
+        expert_layers: first layers whose routed experts are the host's.
+    """
+
+    usual_cpu: str
+    copies_from_tokens: int
+    handover_us: float
+    table: bool = False
+    device_layers: int = -1
+    expert_layers: int = 0
+
+    def host_layers(self, layers: int) -> int:
+        """Of a model's layers, the first ones that the host holds whole.
+
+        >>> HostLayersTable("Core i7-13700K", 32, 20.0, device_layers=26).host_layers(32)
+        7
+        """
+        return 0 if self.device_layers < 0 else max(layers + 1 - self.device_layers, 0)
+
+
 class MemoryTable(Strict, frozen=True):
     """Device memory of the engine beside weights and cache.
 
@@ -49,6 +77,7 @@ class MemoryTable(Strict, frozen=True):
         process_gb: in place of ``framework_gb``, of a process that computes in the host's memory.
         launch: what a server sets aside beside weights and cache, by release, in place of
             ``framework_gb``; [] = only that.
+        offload: how it runs layers whose weights stay in the host's memory; None = it does not.
     """
 
     usable_fraction: float
@@ -60,3 +89,4 @@ class MemoryTable(Strict, frozen=True):
     process_gb: float = 0.0
     workspaces_mb: dict[str, float] = {}
     launch: list[LaunchMemoryTable] = []
+    offload: HostLayersTable | None = None

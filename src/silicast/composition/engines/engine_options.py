@@ -24,6 +24,8 @@ option                        values               what it does
 ``mamba_full_memory_ratio``   above 0              memory of those states over the others' cache
 ``num_gpu_blocks``            1 and more           blocks of the KV cache, as the engine printed
 ``max_total_tokens``          1 and more           likewise in tokens
+``n_gpu_layers``              1 and more, "all"    layers on the device, the head among them
+``n_cpu_moe``                 0 and more           first layers whose experts the host holds
 ``block_size``                1 to 1024            tokens of a block of the KV cache
 ``enable_prefix_caching``     true, false          prompts that begin alike share blocks
 ``enable_chunked_prefill``    true, false          prompts may be cut over steps
@@ -182,6 +184,29 @@ def _number(name: str, value: Any, least: float, most: float, *, whole: bool = T
             field=f"engine.options.{name}",
         )
     return float(value)
+
+
+def _offload(name: str, field: str) -> Callable[[Engine, Any], Engine]:
+    """A count of layers that stay in the host's memory, or of those that do not."""
+
+    def change(engine: Engine, value: Any) -> Engine:
+        if engine.memory.offload is None:
+            raise SilicastError(
+                f"{engine.name} keeps no layers in the host's memory",
+                kind="unsupported",
+                field=f"engine.options.{name}",
+                hint="leave it out",
+            )
+        every = field == "device_layers" and str(value) in ("all", "auto", "-1", "-2")
+        text = str(value).strip()
+        stated = int(text) if isinstance(value, str) and text.isdigit() else value
+        least = 1 if field == "device_layers" else 0  # without any the device is the CPU
+        count = -1 if every else int(_number(name, stated, least, MOST))
+        offload = msgspec.structs.replace(engine.memory.offload, **{field: count})
+        memory = msgspec.structs.replace(engine.memory, offload=offload)
+        return msgspec.structs.replace(engine, memory=memory)
+
+    return change
 
 
 def _served(engine: Engine, name: str, **fields: Any) -> Engine:
@@ -411,6 +436,9 @@ ALIASES: Mapping[str, str] = {
     "ubatch_size": "max_num_batched_tokens",
     "parallel": "max_num_seqs",
     "ctx_size": "max_model_len",
+    "ngl": "n_gpu_layers",
+    "gpu_layers": "n_gpu_layers",
+    "ncmoe": "n_cpu_moe",
     "mem_fraction_static": "gpu_memory_utilization",
     "free_gpu_memory_fraction": "gpu_memory_utilization",
     "num_gpu_blocks_override": "num_gpu_blocks",
@@ -442,6 +470,8 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "mamba_full_memory_ratio": _mamba_full_memory_ratio,
     "num_gpu_blocks": _num_gpu_blocks,
     "block_size": _block_size,
+    "n_gpu_layers": _offload("n_gpu_layers", "device_layers"),
+    "n_cpu_moe": _offload("n_cpu_moe", "expert_layers"),
     "max_total_tokens": _max_total_tokens,
     "enable_prefix_caching": _enable_prefix_caching,
     "num_redundant_experts": _num_redundant_experts,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import final
 
 from silicast.composition.passes.deployment import Deployment, busiest_group
+from silicast.core.records import dataclass
 from silicast.workload.models.counting import (
     activation_bytes,
     cross_cache_bytes,
@@ -26,6 +26,7 @@ class MemoryUse:
 
     Attributes:
         usable: what the engine may fill of the device.
+        host_weights, host_kv_cache: in the host's memory.
     """
 
     weights: int
@@ -33,6 +34,8 @@ class MemoryUse:
     activations: int
     framework: int
     usable: int
+    host_weights: int = 0
+    host_kv_cache: int = 0
 
     @property
     def total(self) -> int:
@@ -86,12 +89,21 @@ def static_batch_memory(
     slots = [-(-(length + output_len) // page) * page for length in input_lens]
     chunk = policy.chunk_tokens
     tokens = sum(input_lens) if chunk == 0 else min(sum(input_lens), chunk)
+    weights = weight_bytes(model, plan, precision, policy=policy)
+    cache = kv_cache_bytes(model, plan, precision, slots, policy=policy)
+    whole = policy.without_host
+    all_weights, all_cache = weights, cache
+    if whole != policy:
+        all_weights = weight_bytes(model, plan, precision, policy=whole)
+        all_cache = kv_cache_bytes(model, plan, precision, slots, policy=whole)
     return MemoryUse(
-        weights=weight_bytes(model, plan, precision, policy=policy),
-        kv_cache=kv_cache_bytes(model, plan, precision, slots, policy=policy),
+        weights=weights,
+        kv_cache=cache,
         activations=activation_bytes(model, plan, precision, tokens, len(input_lens), policy),
         framework=round(deployment.machine.framework_gb * GB),
         usable=round(deployment.device.dram.capacity_bytes * engine.memory.usable_fraction),
+        host_weights=all_weights - weights,
+        host_kv_cache=all_cache - cache,
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+
+import msgspec
 
 from silicast.composition.memory.memory import GB, MemoryUse
 from silicast.composition.passes.deployment import Deployment
@@ -31,11 +33,41 @@ def advice(
         remedy
         for remedy in (
             _fewer_sequences(deployment, input_lens, output_len, framework),
+            less_on_device(
+                deployment, lambda other: _fits(other, input_lens, output_len, framework)
+            ),
             _more_devices(deployment, input_lens, output_len, framework),
         )
         if remedy
     ]
     return f"{text}; it would fit with {' or '.join(remedies)}" if remedies else text
+
+
+def less_on_device(deployment: Deployment, fits: Callable[[Deployment], bool]) -> str:
+    """The most layers, or experts of layers, on the device with which it fits, as the option of an
+    engine that keeps the others in the host's memory; "" = it keeps none, or nothing fits.
+    """
+    model, table = deployment.model, deployment.engine.memory.offload
+    if table is None or deployment.plan.gpus > 1:
+        return ""
+    experts = model.moe is not None
+
+    def changed(count: int) -> Deployment:
+        fields = {"expert_layers": model.layers - count} if experts else {"device_layers": count}
+        memory = msgspec.structs.replace(
+            deployment.engine.memory, offload=msgspec.structs.replace(table, **fields)
+        )
+        engine = msgspec.structs.replace(deployment.engine, memory=memory)
+        return replace(deployment, machine=replace(deployment.machine, engine=engine))
+
+    try:
+        count = largest(lambda number: fits(changed(number)), model.layers - experts)
+        if experts:
+            left = model.layers - count
+            return f"n_cpu_moe = {left}" if count or fits(changed(0)) else ""
+    except SilicastError:
+        return ""  # the device computes in the host's memory
+    return f"n_gpu_layers = {count}" if count else ""
 
 
 def _fits(
@@ -50,8 +82,8 @@ def _more_devices(
     """The smallest tensor-parallel degree that fits, among those that the model allows."""
     degree = deployment.plan.tp * 2
     while degree <= MAX_SUGGESTED_TP:
-        wider = replace(deployment, plan=replace(deployment.plan, tp=degree))
         try:
+            wider = replace(deployment, plan=replace(deployment.plan, tp=degree))
             if _fits(wider, input_lens, output_len, framework):
                 return f"tp = {degree}"
         except SilicastError:

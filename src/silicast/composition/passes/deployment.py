@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, final
 
 from silicast.composition.engines.engine import Engine
 from silicast.composition.step.machine import Machine
+from silicast.core.errors import SilicastError
+from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.workload.models.model import ModelConfig, Precision
 from silicast.workload.transformers.plan import ParallelPolicy, Plan
@@ -90,6 +92,7 @@ def policy_of(
     if launch is not None:
         formats = launch.expert_multiples.get(machine.device.architecture, {})
         multiples = formats.get(precision.expert.weights, (1, 1))
+    host_layers, expert_layers, host_table = _in_host_memory(machine, model, plan)
     return ParallelPolicy(
         gathers_dense=engine.parallel.gathers_dense,
         extra_layers=engine.parallel.extra_layers,
@@ -98,4 +101,33 @@ def policy_of(
         captured=tuple(engine.launch.graph_batch_sizes),
         chunk_tokens=engine.memory.prefill_chunk_tokens,
         expert_multiples=multiples,
+        host_layers=host_layers,
+        host_expert_layers=expert_layers,
+        host_table=host_table,
     )
+
+
+def _in_host_memory(machine: Machine, model: ModelConfig, plan: Plan) -> tuple[int, int, bool]:
+    """Of a model's first layers, those that the host holds whole, and those of whose experts; and
+    whether it holds the table of embeddings. What shares the host's memory holds all itself.
+    """
+    offload, device = machine.engine.memory.offload, machine.device
+    if offload is None:
+        return 0, 0, False
+    layers, experts = offload.host_layers(model.layers), min(offload.expert_layers, model.layers)
+    shares = "pcie" not in device.links or device.dram.technology.startswith("LPDDR")
+    if (layers or experts) and (shares or machine.in_line):
+        raise SilicastError(
+            f"{device.name} computes in the host's memory: all layers are there",
+            kind="unsupported",
+            field=f"engine.options.{'n_gpu_layers' if layers else 'n_cpu_moe'}",
+            hint="leave it out",
+        )
+    if (layers or experts) and plan.gpus > 1:
+        raise SilicastError(
+            "layers in the host's memory are modelled beside one device",
+            kind="not_yet",
+            field="parallel",
+            hint="one device, or all layers on the devices",
+        )
+    return layers, experts, offload.table and not (shares or machine.in_line)

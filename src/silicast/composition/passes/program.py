@@ -25,7 +25,8 @@ from silicast.composition.timeline.breakdown import Breakdown, Coverage
 from silicast.composition.timeline.timeline import Timeline
 from silicast.core.dtypes import BITS, recipe_for
 from silicast.core.errors import SilicastError
-from silicast.core.prediction import Part, Prediction
+from silicast.core.prediction import Part, Prediction, Tier
+from silicast.core.remembered import remembered
 from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.graph import Direction, Graph, parameter_bytes_of
 
@@ -67,7 +68,12 @@ class ProgramPass:
         the program has.
         """
         ways = [DIRECTIONS[number] for number in self.model.graph.directions]
-        return {way: self._breakdown.direction_part(way) for way in ways}
+        return {way: self.part_of(way) for way in ways}
+
+    @remembered
+    def part_of(self, way: Direction) -> Part:
+        """One of :attr:`parts`, without the others."""
+        return self._breakdown.direction_part(way)
 
     @cached_property
     def total(self) -> Prediction:
@@ -90,6 +96,14 @@ class ProgramPass:
         known = replace(self)
         known.__dict__.update(total=total, directions=directions)  # in place of what is computed
         return known
+
+    def tier_seconds(self) -> dict[Tier, float]:
+        """Exposed time of its kernels by tier, s, the best tier first."""
+        return self._breakdown.tier_seconds()
+
+    def family_seconds(self) -> dict[str, float]:
+        """Exposed time of its kernels by family, s."""
+        return self._breakdown.family_seconds()
 
     @property
     def coverage(self) -> Coverage:

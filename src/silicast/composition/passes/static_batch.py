@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -21,9 +21,11 @@ from silicast.core.prediction import (
     Part,
     Prediction,
     Quantity,
+    Tier,
     said_by,
     worst_domain,
 )
+from silicast.core.records import dataclass
 
 if TYPE_CHECKING:
     from silicast.workload.frameworks.eager import Framework
@@ -63,10 +65,19 @@ class StaticBatch:
             kernels_j += float(each @ self.weights)
         return kernels_j
 
+    def tier_seconds(self) -> tuple[dict[Tier, float], dict[Tier, float]]:
+        """Exposed time of the kernels of prefill and of all decode steps by tier, s."""
+        first, remaining = self.steps
+        prefill = first.tier_seconds(int(first.rows[0]), np.ones(len(first.rows)))
+        if not len(self.weights):
+            return prefill, {}
+        middle = int(remaining.rows[len(self.weights) // 2])
+        return prefill, remaining.tier_seconds(middle, self.weights)
+
     @property
     def memory_gb(self) -> Quantity:
         """Bytes per device, 10^9."""
-        return _gigabytes(self.memory)
+        return gigabytes(self.memory)
 
 
 def predict_static_batch(
@@ -138,13 +149,8 @@ def batch_memory(
     return framework_memory(deployment, len(current), max(current), output_len, framework)
 
 
-def batch_memory_gb(deployment: Deployment, input_lens: Sequence[int], output_len: int) -> Quantity:
-    """The same of an engine with layers of its own, bytes per device, 10^9."""
-    return _gigabytes(batch_memory(deployment, input_lens, output_len))
-
-
-def _gigabytes(memory: MemoryUse) -> Quantity:
-    """Activations and framework are known to about a third."""
+def gigabytes(memory: MemoryUse) -> Quantity:
+    """Bytes per device, 10^9; activations and framework are known to about a third."""
     known, rough = memory.weights + memory.kv_cache, memory.activations + memory.framework
     return Quantity((known + rough) / 1e9, (known + 0.7 * rough) / 1e9, (known + 1.5 * rough) / 1e9)
 
@@ -182,6 +188,12 @@ class BatchSteps:
 
     def kernels_j(self, rows: I64, typical: int) -> F64:
         return self.model.kernels_j(self.times(int(typical)))[rows]
+
+    def tier_seconds(self, typical: int, weights: F64) -> dict[Tier, float]:
+        """Exposed time of the kernels by tier, s; ``weights`` of each of ``rows``."""
+        whole = np.zeros(len(self.states))
+        whole[self.rows] = weights
+        return Breakdown(self.model, self.times(typical), whole).tier_seconds()
 
     def at(
         self, name: str, typical: int, warnings: Sequence[str], weights: F64 | None = None

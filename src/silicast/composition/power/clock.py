@@ -12,7 +12,13 @@ from silicast.composition.step.machine import Machine
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.physics.energy import most_w, waiting_w
-from silicast.kernels.physics.held_clock import Use, beyond_own, clock_share, unlimited
+from silicast.kernels.physics.held_clock import (
+    Use,
+    beyond_own,
+    clock_share,
+    clock_share_of_one,
+    unlimited,
+)
 from silicast.kernels.physics.power import MIN_CLOCK_SHARE, board, held
 
 TOLERANCE = 0.005
@@ -21,6 +27,7 @@ ROUNDING = 1e-9
 _ANY = "fp32"
 """Limit, idle power and floor of a board are the same in every format."""
 T = TypeVar("T", float, F64)
+_ONE: I64 = np.zeros(1, dtype=np.int64)
 
 NOT_HELD = "limits.power_w cannot be held: the slowest clock, {:.0f} MHz, is assumed"
 
@@ -55,10 +62,29 @@ def held_clock(
     if device.power_cap_w is None or (not beyond_own(device) and _is_within_limit(device, work)):
         return _nearly_boost(machine, device.clocks.boost_hz)
 
-    def rows_at(position: int, rows: I64) -> ClockedWork[F64]:  # noqa: ARG001 - there is one
-        return _row(at(position))
+    known = {0: work}
 
-    return float(held_clocks(machine, _row(work), rows_at)[0])
+    def slowed(position: int) -> ClockedWork[float]:
+        if position not in known:
+            known[position] = at(position)
+        return known[position]
+
+    def longer(position: int) -> float:
+        return max(slowed(position).seconds / work.seconds, 1.0)
+
+    def dynamic_w(position: int, rows: I64) -> F64:  # noqa: ARG001 - there is one
+        slow = slowed(position)
+        watts: F64 = slow.dynamic_j / max(slow.seconds, work.seconds)  # type: ignore[assignment]
+        return watts
+
+    by_energy = Use(device, dynamic_w).used if beyond_own(device) else None
+
+    def used(position: int) -> float:
+        return 0.0 if by_energy is None else float(by_energy(position, _ONE))
+
+    draw = work.core_j / work.seconds, work.memory_j / work.seconds
+    share = clock_share_of_one(board(device, _ANY), *draw, longer, used)
+    return _nearly_boost(machine, share * device.clocks.boost_hz)
 
 
 def held_clocks(
@@ -94,10 +120,6 @@ def _nearly_boost(machine: Machine, hz: float) -> float:
     boost = machine.limited_device.clocks.boost_hz
     hz = min(hz, math.inf if machine.clock_hz is None else machine.clock_hz)
     return hz if hz < boost * (1.0 - TOLERANCE) else boost
-
-
-def _row(work: ClockedWork[float]) -> ClockedWork[F64]:
-    return ClockedWork(*(np.array([each]) for each in work))
 
 
 @final

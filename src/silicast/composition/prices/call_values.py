@@ -58,12 +58,14 @@ def values_of(call: OpStateGrid, device: Device) -> F64:
     of cores and of memory, joules as of :meth:`.Call.joules`.
     """
     times = call.times
-    assert isinstance(times, KernelTimes)
-    seconds, demand = call.spread(times.estimate_s), times.analysis.demand
-    moved = call.spread(demand.level_bytes["dram"])
-    shares = np.minimum(moved / device.dram.bandwidth_bytes_per_s / seconds, 1.0)
-    joules = call.joules(device) or tuple(np.zeros_like(seconds) for _ in range(3))
-    return np.concatenate((seconds, call.spread(np.minimum(demand.waves, 1.0)), shares, *joules))
+    if not isinstance(times, KernelTimes):  # of the host: none of the device's resources
+        seconds = call.spread(times.estimate_s)
+        return np.concatenate((seconds, *(np.zeros_like(seconds) for _ in range(5))))
+    demand = times.analysis.demand
+    waves, moved = np.minimum(demand.waves, 1.0), demand.level_bytes["dram"]
+    every: F64 = call.spread_all([times.estimate_s, waves, moved, *call.joules(device)])[:, 0]
+    every[2] = np.minimum(every[2] / device.dram.bandwidth_bytes_per_s / every[0], 1.0)
+    return every
 
 
 @final

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from silicast.core.numerics import I64
 from silicast.kernels.implementation import KernelTimes
@@ -28,7 +28,7 @@ def beside_analysis(times: KernelTimes, index: I64) -> KernelTimes:
         value = getattr(times, name)
         if isinstance(value, np.ndarray) and len(value) == count:
             cut[name] = value[index]
-    return replace(times, **cut)
+    return structs.replace(times, **cut)
 
 
 def _cut(value: Any, index: I64, count: int) -> Any:

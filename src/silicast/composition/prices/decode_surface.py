@@ -14,6 +14,7 @@ from typing import final
 
 import numpy as np
 
+from silicast.composition.engines.host_weights import ON_HOST
 from silicast.composition.prices.call_values import CallValues, Clocks, Flags, Values
 from silicast.composition.prices.surface import Surface
 from silicast.composition.step.node_times import NodeGroup
@@ -61,7 +62,7 @@ class DecodeSurface:
         """Whether a node's sizes are the cached tokens of the sequences in decode, and numbers."""
         op = timer.nodes[index].op
         lengths = [(name, dim) for name, dim in op.dims if not isinstance(dim, int)]
-        return lengths == [("kv_len", DECODE_KV)]
+        return lengths == [("kv_len", DECODE_KV)] and not op.variant.flag(ON_HOST)
 
     def at(self, index: int, cached: I64, tokens: int, longest: int) -> Values:
         """Values as of :func:`values_of`; they depend on the arguments alone.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import final
 
 import numpy as np
 
 from silicast.core.numerics import F64
+from silicast.core.records import dataclass
 
 LONGEST_LEAP = 64
 """Steps of a run after which it is evaluated again, at the latest."""

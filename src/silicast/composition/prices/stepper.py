@@ -16,7 +16,6 @@ as soon as it is free, and each later stage waits for its own turn. Times are wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -25,6 +24,7 @@ from silicast.composition.passes.deployment import Deployment
 from silicast.composition.prices.paced import StepPricing
 from silicast.composition.prices.step_prices import RunPrice, StepPrice, step_prices
 from silicast.core.numerics import I64
+from silicast.core.records import dataclass
 
 NANO = 1_000_000_000
 

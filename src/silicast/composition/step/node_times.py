@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
+from msgspec import Struct, structs
 
-from silicast.composition.engines.host_copies import HOST_COPY, RESOURCE
+from silicast.composition.engines.host_copies import HOST_COPY
 from silicast.composition.step.pipes import Resources
 from silicast.composition.step.stage_graph import StageGraph
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import TIERS
+from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.physics.constants import load_physics
@@ -30,10 +31,8 @@ if TYPE_CHECKING:
 EXCHANGES = frozenset(("dispatch", "combine"))
 """Kernels that move tokens between the ranks of their experts."""
 Times: TypeAlias = "KernelTimes | CollectiveTimes"
-_TABLES = (
-    "time_s", "bound_s", "independent", "core_j", "memory_j", "dynamic_j", "dram_bytes", "tiers",
-    "_fill", "_links", "_network",
-)  # fmt: skip
+_TABLES = 10
+"""Arrays of numbers that :class:`NodeTimes` holds."""
 _ANALYTIC, _LEARNED = TIERS.index("analytic"), TIERS.index("cross-device")
 _SCALED, _CALIBRATED = TIERS.index("scaled"), TIERS.index("calibrated")
 
@@ -55,8 +54,7 @@ class NodeGroup:
 
 
 @final
-@dataclass(frozen=True)
-class OpStateGrid:
+class OpStateGrid(Struct, frozen=True, dict=True):
     """One evaluation: different ops x states, the states of the first op first.
 
     Attributes:
@@ -103,7 +101,7 @@ class OpStateGrid:
             return call
         from silicast.composition.prices.cut_times import rows_of
 
-        return replace(call, times=rows_of(self.times, index))
+        return structs.replace(call, times=rows_of(self.times, index))
 
     def asked_of(self, states: I64) -> tuple[OpStateGrid, I64 | None] | None:
         """What :meth:`of_states` asks, with the times of all states, and its places in them; None =
@@ -116,30 +114,38 @@ class OpStateGrid:
         used, position = np.unique(self.place[near[rows]], return_inverse=True)
         different = int(self.ops.max()) + 1
         if len(used) == self.count:
-            return replace(self, rows=rows, place=position), None
+            return structs.replace(self, rows=rows, place=position), None
         index = (np.arange(different)[:, None] * self.count + used).ravel()
         batch = None if self.batch is None else self.batch.rows(index)
-        return replace(self, rows=rows, place=position, count=len(used), batch=batch), index
+        cut = structs.replace(self, rows=rows, place=position, count=len(used), batch=batch)
+        return cut, index
 
-    def joules(self, device: Device) -> tuple[F64, F64, F64] | None:
-        """What one execution takes as of :class:`~.composition.power.clock.Work`, shape (members,
-        rows) each; None where no power limit is known.
+    def spread_all(self, values: Sequence[Any]) -> F64:
+        """:meth:`spread` of several, shape (values, members, rows)."""
+        table = np.empty((len(values), (int(self.ops.max()) + 1) * self.count))
+        for row, value in zip(table, values, strict=True):
+            row[:] = value
+        ops, states = self._places
+        result: F64 = table.reshape(len(table), -1, self.count)[:, ops, states]
+        return result
+
+    def joules(self, device: Device) -> tuple[Any, Any, Any]:
+        """What one execution takes as of :class:`~.composition.power.clock.Work`, one value an
+        evaluated size each; 0 where no power limit is known.
 
         Args:
             device: at the clock of the times.
         """
         if device.power_cap_w is None or device.execution_model != "simt":
-            return None
+            return 0.0, 0.0, 0.0
         assert isinstance(self.times, KernelTimes)
         seconds, analytic_s = self.times.estimate_s, self.times.analytic_s
         known_s = seconds if analytic_s is None else analytic_s
         draw = drawn(self.times.analysis, self.group.variant.dtype, device, known_s)
-        dynamic_j = np.zeros_like(seconds)
+        dynamic_j: F64 | float = 0.0
         if self.batch is not None and beyond_own(device):
             dynamic_j = seconds * dynamic_w(self.times.analysis, self.batch, device, seconds)
-        each = draw.core_w * seconds, draw.memory_w * seconds, dynamic_j
-        core_j, memory_j, board_j = (self.spread(joules) for joules in each)
-        return core_j, memory_j, board_j
+        return draw.core_w * seconds, draw.memory_w * seconds, dynamic_j
 
     def above_static_j(self, device: Device) -> F64 | None:
         """Energy of one execution beyond what the board draws while it waits, shape
@@ -157,8 +163,7 @@ class OpStateGrid:
     def bound_by(self) -> list[str]:
         """The resource that sets the bound of each evaluated size, or "power"."""
         if not isinstance(self.times, KernelTimes):
-            of_host = RESOURCE.get(self.group.family)
-            return self.times.bound_by() if of_host is None else [of_host] * len(self.ops)
+            return self.times.bound_by()
         needs = {n: s for n, s in self.times.analysis.resource_s.items() if n != "launch"}
         names, rows = list(needs), (int(self.ops.max()) + 1) * self.count
         each = np.array([np.broadcast_to(np.ravel(s), rows) for s in needs.values()])
@@ -183,26 +188,34 @@ class NodeTimes:
     def __init__(self, graph: StageGraph, count: int, device: Device) -> None:
         shape = (len(graph.nodes), count)
         self.device = device
-        self.time_s, self.bound_s = np.zeros(shape), np.zeros(shape)
-        self.independent = np.zeros(shape)
-        self.core_j, self.memory_j = np.zeros(shape), np.zeros(shape)
-        self.dynamic_j = np.zeros(shape)
-        self.dram_bytes = np.zeros(shape)
+        self._hold(np.zeros((_TABLES, *shape)))
+        self._fill[:] = 1.0
         self.tiers: I64 = np.full(shape, _ANALYTIC)
         self.shared: list[Mapping[str, float]] = [{}] * shape[0]
-        self._fill, self._links = np.ones(shape), np.zeros(shape)
-        self._network = np.zeros(shape)
         self._calls: list[OpStateGrid] = []
         self._whole: tuple[NodeTimes, I64] | None = None
+
+    def _hold(self, every: F64) -> None:
+        """Takes the arrays, shape (tables, nodes, n)."""
+        self._every = every
+        self.time_s: F64 = every[0]
+        self.bound_s: F64 = every[1]
+        self.independent: F64 = every[2]
+        self.core_j: F64 = every[3]
+        self.memory_j: F64 = every[4]
+        self.dynamic_j: F64 = every[5]
+        self.dram_bytes: F64 = every[6]
+        self._fill: F64 = every[7]
+        self._links: F64 = every[8]
+        self._network: F64 = every[9]
 
     def of_states(self, states: I64) -> NodeTimes:
         """Some states, in ascending order, as if they had been evaluated alone."""
         node_times = NodeTimes.__new__(NodeTimes)
         node_times.device, node_times.shared = self.device, self.shared
-        for (
-            name
-        ) in _TABLES:  # not by an index: that may turn the layout, and with it sums' last bits
-            setattr(node_times, name, np.take(getattr(self, name), states, axis=1))
+        # not by an index: that may turn the layout, and with it sums' last bits
+        node_times._hold(np.take(self._every, states, axis=2))  # noqa: SLF001 - its own class
+        node_times.tiers = np.take(self.tiers, states, axis=1)
         node_times._calls = []  # noqa: SLF001 - its own class
         node_times._whole = self, states  # noqa: SLF001
         return node_times
@@ -234,13 +247,20 @@ class NodeTimes:
     def put(self, call: OpStateGrid) -> None:
         """Stores the times of one call."""
         self._calls.append(call)
-        times, where = call.times, np.ix_(np.asarray(call.members), call.rows)
-        self.time_s[where] = call.spread(times.estimate_s)
-        self.bound_s[where] = call.spread(times.bound_s)
-        self.independent[where] = call.spread(times.independent_log_sd)
+        times, where = call.times, (np.asarray(call.members)[:, None], call.rows)
+        values: list[Any] = [times.estimate_s, times.bound_s, times.independent_log_sd]
+        plain = False
+        if isinstance(times, KernelTimes) and call.group.family not in EXCHANGES:
+            plain = True
+            demand = times.analysis.demand
+            values += call.joules(self.device)
+            values += [demand.level_bytes.get("dram", 0.0), np.minimum(demand.waves, 1.0)]
+        self._every[: len(values), *where] = call.spread_all(values)
         tiers = _tiers(times)
         self.tiers[where] = tiers if isinstance(tiers, int) else call.spread(tiers)
         self.note_factors(call)
+        if plain:
+            return
         if not isinstance(times, KernelTimes):
             self._fill[where] = load_physics("composition").default["collective_cores"]
             self._links[where], self._network[where] = call.links
@@ -251,16 +271,8 @@ class NodeTimes:
                         np.asarray(call.batch.dims["bytes"], dtype=np.float64)
                     )
             return
-        if call.group.family in EXCHANGES:  # as a collective, and over the same links
-            self._fill[where] = load_physics("composition").default["collective_cores"]
-            self._links[where] = 1.0
-            return
-        demand = times.analysis.demand
-        self._fill[where] = call.spread(np.minimum(demand.waves, 1.0))
-        if "dram" in demand.level_bytes:
-            self.dram_bytes[where] = call.spread(demand.level_bytes["dram"])
-        if (joules := call.joules(self.device)) is not None:
-            self.core_j[where], self.memory_j[where], self.dynamic_j[where] = joules
+        self._fill[where] = load_physics("composition").default["collective_cores"]
+        self._links[where] = 1.0  # an exchange, over the links as a collective
 
     @cached_property
     def shares(self) -> ResourceShares:
@@ -328,7 +340,8 @@ class NodeTimes:
     def resources(self) -> Resources:
         """What each node needs of each resource."""
         clocks = self.device.clocks
-        resources = Resources(*self.time_s.shape, clocks.max_hz / clocks.boost_hz)
+        nodes, states = self.time_s.shape
+        resources = Resources(nodes, states, clocks.max_hz / clocks.boost_hz)
         for call in self.calls:
             times = call.times
             needs = times.analysis if isinstance(times, KernelTimes) else times

@@ -8,7 +8,7 @@ an engine runs on two streams.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, final
 
@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 from silicast.composition.engines.engine import ExpertTable
 from silicast.composition.engines.engine_lowering import engine_graph
 from silicast.composition.engines.fusion import Region, regions_of, saved_launches
+from silicast.composition.engines.host_weights import with_host_layers
 from silicast.composition.step.executions import DIRECTIONS, Executions, KernelExecution
 from silicast.composition.step.machine import Machine
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.numerics import F64, I64
+from silicast.core.records import dataclass
 from silicast.workload.graphs.graph import Direction, Graph
 from silicast.workload.graphs.op import HOST_WAITS, IN_CALL, Op
 from silicast.workload.graphs.symbols import DECODE_KV, PREFILL_KV
@@ -99,7 +101,8 @@ class StageGraph:
         self.name, self.plan, self.stages = graph.name, plan, plan.pp
         self._experts = machine.engine.experts
         self._trains = machine.engine.kind == "training"
-        self.graph = engine_graph(graph, machine, plan, grouped=grouped)
+        lowered = engine_graph(graph, machine, plan, grouped=grouped)
+        self.graph = with_host_layers(lowered, policy)
         self._segments = _segments(self.graph, plan, policy, layers)
         self.executions = Executions(self._segments)
         saved = {

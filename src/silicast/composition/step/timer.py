@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
+from msgspec import structs
 
 from silicast.composition.engines.engine_lowering import COLLECTIVES
 from silicast.composition.engines.fusion import smallest_kernel_s
 from silicast.composition.engines.host_copies import OF_HOST, host_times
+from silicast.composition.engines.host_weights import ON_HOST, held_times
 from silicast.composition.prices.kept_times import analysis_of, times_of
 from silicast.composition.step.machine import Machine
 from silicast.composition.step.node_rows import columns, in_chunks, ragged, running
@@ -113,13 +115,11 @@ class Timer:
         different, ops = self._different(members)
         batch = self.lengthy(different, states, rows)
         if batch is not None:
-            times = self._timed(batch, device)
-            return OpStateGrid(
-                group, members, ops, rows, np.arange(len(rows)), len(rows), batch, times
-            )
+            return self._priced(group, members, ops, rows, len(rows), batch, device)
         used, position = _distinct(self.symbols_of(different), symbols, rows)
         count = len(next(iter(used.values()))) if used else 1
-        return replace(self.sized(group, members, used, count, device), rows=rows, place=position)
+        call = self.sized(group, members, used, count, device)
+        return structs.replace(call, rows=rows, place=position)
 
     def _different(self, members: Sequence[int]) -> tuple[list[int], I64]:
         """The first of all nodes with the same op, and which of them each member is like."""
@@ -165,12 +165,13 @@ class Timer:
 
         times = call.times
         if call.batch is None or not isinstance(times, KernelTimes):
-            return call if index is None else replace(call, times=rows_of(times, index))
+            return call if index is None else structs.replace(call, times=rows_of(times, index))
         slow = analysis_of(self._model(call.batch.family, device), call.batch, device)
         before_s = analytic_s(times)
         if index is not None:
             before_s, times = before_s[index], beside_analysis(times, index)
-        return replace(call, times=_slowed(times, slow, before_s, self._most(device)))
+        most = self._most(device)
+        return structs.replace(call, times=_slowed(times, slow, before_s, most))
 
     def fuse(self, node_times: NodeTimes, tokens: I64) -> None:
         """Takes off the launches that fusion saves."""
@@ -288,6 +289,7 @@ class Timer:
         else:
             sizes: dict[str, Any] = dict(columns(ops, symbols, count))
             one = len(ops) == count == 1 and group.family not in TRANSFERS
+            one = one and not group.variant.flag(ON_HOST)
             if one:
                 sizes = {name: int(values[0]) for name, values in sizes.items()}
             batch = OpBatch(group.family, group.variant, sizes, numbers=one)
@@ -309,8 +311,32 @@ class Timer:
             return OpStateGrid(
                 group, members, positions, rows, rows, count, batch, moved, (0.0, 0.0)
             )
+        return self._priced(group, members, positions, rows, count, batch, device)
+
+    def _priced(
+        self,
+        group: NodeGroup,
+        members: Sequence[int],
+        ops: I64,
+        rows: I64,
+        count: int,
+        batch: OpBatch,
+        device: Device,
+    ) -> OpStateGrid:
+        """A call whose states have a size each, ``rows``."""
+        sizes = np.arange(len(rows))
+        if group.variant.flag(ON_HOST):
+            held = held_times(batch, self.machine, self._timed_on, device)
+            return OpStateGrid(group, members, ops, rows, sizes, count, batch, held, (0.0, 0.0))
         times = self._timed(batch, device)
-        return OpStateGrid(group, members, positions, rows, rows, count, batch, times)
+        return OpStateGrid(group, members, ops, rows, sizes, count, batch, times)
+
+    def _timed_on(self, batch: OpBatch, device: Device) -> KernelTimes:
+        """Times on another device than the machine's, or on that."""
+        if device.execution_model == self.machine.device.execution_model:
+            return self._timed(batch, device)
+        known = self.machine.evidence
+        return times_of(self._model(batch.family, device), batch, device.in_state("boost"), known)
 
     def lengthy(self, members: Sequence[int], states: BatchStates, rows: I64) -> OpBatch | None:
         """Nodes whose sizes are the lengths of sequences as one batch; None of other nodes."""
@@ -371,6 +397,10 @@ def _in_prefill(group: NodeGroup) -> NodeGroup:
     return replace(group, variant=replace(group.variant, kernel=DISPATCHED_PREFILL))
 
 
+FEW = 8
+"""Rows up to which sets of values are told apart one by one."""
+
+
 def _distinct(
     names: Sequence[str], symbols: Mapping[str, I64], rows: I64
 ) -> tuple[dict[str, I64], I64]:
@@ -382,6 +412,12 @@ def _distinct(
         return dict(zip(names, values, strict=True)), np.zeros(1, dtype=np.int64)
     if (values == values[:, :1]).all():
         return dict(zip(names, values[:, :1], strict=True)), np.zeros(len(rows), dtype=np.int64)
+    if len(rows) <= FEW:  # numbers take less time than arrays
+        each = list(zip(*values.tolist(), strict=True))
+        sets = sorted(set(each))
+        firsts = [each.index(one) for one in sets]
+        positions: I64 = np.array([sets.index(one) for one in each])
+        return dict(zip(names, values[:, firsts], strict=True)), positions
     key = np.zeros(len(rows), dtype=np.int64)
     for row in values:
         known, number = np.unique(row, return_inverse=True)
@@ -401,7 +437,7 @@ def _slowed(times: KernelTimes, slow: Analysis, before_s: F64, most: float) -> K
     """
     ratio = np.minimum(np.maximum(slow.time_s / before_s, 1.0), most)
     estimate = np.maximum(times.estimate_s * ratio, slow.bound_s)
-    return replace(
+    return structs.replace(
         times,
         estimate_s=estimate,
         p05_s=np.maximum(times.p05_s * ratio, slow.bound_s),

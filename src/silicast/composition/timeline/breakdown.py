@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
@@ -25,6 +24,7 @@ from silicast.core.prediction import (
     to_picoseconds,
     worst_domain,
 )
+from silicast.core.records import dataclass, replace
 from silicast.kernels.physics.measured_range import NEAR_OCTAVES, domain_of
 from silicast.workload.graphs.graph import Direction
 from silicast.workload.graphs.op import UNMODELLED
@@ -44,13 +44,15 @@ class Coverage:
     Attributes:
         operations: executions of operations; modelled: of those with a model of their own.
         time_share: of the device's time that operations with a model take.
-        unmodelled: names in the program of those without, and how often each runs.
+        unmodelled: names in the program of those without, and how often each runs; shares: of the
+            device's time, of each of them.
     """
 
     operations: int
     modelled: int
     time_share: float
     unmodelled: Mapping[str, int]
+    shares: Mapping[str, float]
 
 
 @final
@@ -217,6 +219,14 @@ class Breakdown:
                 tier_seconds[TIERS[number]] = seconds
         return tier_seconds
 
+    def family_seconds(self) -> dict[str, float]:
+        """Exposed time of kernels by family, s."""
+        family_seconds: dict[str, float] = {}
+        for node, seconds in zip(self.graph.nodes, self.exposed_s.tolist(), strict=True):
+            family = node.op.family
+            family_seconds[family] = family_seconds.get(family, 0.0) + seconds
+        return family_seconds
+
     def sum(self, direction: Direction | None = None) -> Sum:
         """What adds up to the step's time, or to that of one direction with its launches."""
         nodes, exposed = self.times.nodes, self.exposed_s
@@ -301,10 +311,12 @@ class Breakdown:
         missing = [node.op.variant.flag(UNMODELLED) for node in self.graph.nodes]
         spent = self.exposed_s + self.hidden_s
         names: dict[str, int] = {}
-        for node, unknown in zip(self.graph.nodes, missing, strict=True):
+        seconds: dict[str, float] = {}
+        for node, unknown, took in zip(self.graph.nodes, missing, spent.tolist(), strict=True):
             if unknown:
                 name = node.source or node.name
                 names[name] = names.get(name, 0) + node.count
+                seconds[name] = seconds.get(name, 0.0) + took
         total, whole = int(self.graph.counts.sum()), float(spent.sum())
         known = float(spent[~np.array(missing, dtype=bool)].sum())
         return Coverage(
@@ -312,6 +324,7 @@ class Breakdown:
             modelled=total - sum(names.values()),
             time_share=known / max(whole, 1e-30) if names else 1.0,
             unmodelled=dict(sorted(names.items(), key=lambda item: (-item[1], item[0]))),
+            shares={name: took / max(whole, 1e-30) for name, took in seconds.items()},
         )
 
     def warnings(self) -> tuple[str, ...]:

@@ -228,8 +228,16 @@ class _States:
         return self.params.adapters(self.rules.style), np.zeros_like(self.params.experts)
 
     def held(self) -> F64:
-        """Of all parameters in 16 or 32 bits."""
-        return self._shared(self.params.dense, self.params.experts, 3) * float(self.hidden)
+        """Of all parameters in 16 or 32 bits; of frozen products in theirs, and of a frozen model
+        beside.
+        """
+        whole = self._shared(self.params.dense, self.params.experts, 3)
+        held: F64 = whole * float(self.hidden)
+        style = self.rules.style
+        if style.frozen_bits < 8 * self.hidden and not self.trains_all:
+            packed = self._shared(self.params.products, np.zeros_like(self.params.products), 3)
+            held = held - packed * (self.hidden - style.frozen_bits / 8.0)
+        return held + whole * (style.reference_bits / 8.0)
 
     def trained(self) -> F64:
         """Parameters that a rank updates."""
@@ -265,9 +273,16 @@ class _States:
         whole = layer * (2.0 * self.hidden)
         if not rules.reshards:
             whole = (self.params.dense + self.params.experts) * float(self.hidden)
-        buffers = np.where(rows.zero >= 3, whole, whole * rules.offload.weights)
+        buffers: F64 = np.where(rows.zero >= 3, whole, whole * rules.offload.weights)
         if not self.trains_all:
-            return buffers
+            if rules.style.frozen_bits >= 8 * self.hidden:
+                return buffers
+            layers = np.zeros_like(rows.last)  # the head is not packed
+            one = gradient_tensors(
+                self.model, rows.layers, layers, rows.tp, rows.etp, every_shape=False
+            )
+            # the weight that is made wide
+            return np.asarray(buffers + one * float(self.hidden), dtype=np.float64)
         buffers = buffers + np.where(rows.zero >= 2, layer * float(rules.gradient_bytes), 0.0)
         tensors = gradient_tensors(
             self.model, rows.layers, rows.last, rows.tp, rows.etp, every_shape=rules.in_place

@@ -60,7 +60,8 @@ class Style:
         dropout: masks of one byte an element are kept; of scores, also what was dropped.
         adapted: products whose weights are trained by adapters alone, the others being frozen;
             None = everything is trained.
-        adapter_rank: inner width of the adapters.
+        adapter_rank: inner width of the adapters; frozen_bits: of a weight that is not trained.
+        reference_bits: of a weight of a frozen model that the loss needs beside; 0 = there is none.
         routed: rows that routed experts process, over what tokens chose (their capacity).
     """
 
@@ -69,6 +70,8 @@ class Style:
     dropout: bool = False
     adapted: tuple[str, ...] | None = None
     adapter_rank: int = 0
+    frozen_bits: float = 16.0
+    reference_bits: float = 0.0
     routed: float = 1.0
 
 

@@ -50,6 +50,7 @@ class Rank:
         adapters: what is trained beside frozen weights; None = the weights are.
         offload: what the host's memory holds.
         capacity: of its experts; None = they take all tokens.
+        reference_bits: of a weight of a frozen model that ranks hold beside; 0 = there is none.
     """
 
     deployment: Deployment
@@ -60,6 +61,7 @@ class Rank:
     adapters: RankAdapters | None = None
     offload: Offload = Offload()
     capacity: Capacity | None = None
+    reference_bits: float = 0.0
 
     @property
     def style(self) -> Style:
@@ -71,14 +73,19 @@ class Rank:
             dropout=self.deployment.engine.training.dropout,
             adapted=None if adapters is None else adapters.products,
             adapter_rank=0 if adapters is None else adapters.rank,
+            frozen_bits=16.0 if adapters is None else adapters.frozen_bits,
+            reference_bits=self.reference_bits,
             routed=1.0 if self.capacity is None else self.capacity.rows,
         )
 
     @property
     def plain(self) -> bool:
-        """Whether one device runs it as it would alone: no adapters, offloading, or limits."""
+        """Whether one device runs it as it would alone: no adapters, offloading, limits, or frozen
+        model beside.
+        """
         ways = (self.adapters, self.capacity)
-        return self.plan.gpus == 1 and ways == (None, None) and not self.offload.any
+        beside = self.offload.any or self.reference_bits > 0.0
+        return self.plan.gpus == 1 and ways == (None, None) and not beside
 
     @property
     def recompute(self) -> Recompute:

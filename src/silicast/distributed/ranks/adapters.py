@@ -17,6 +17,8 @@ from silicast.workload.transformers.decoder import build_graph
 
 FROZEN = "_frozen"
 DOWN, UP = "_adapter_down", "_adapter_up"
+UNPACKED = "_unpacked"
+WIDE = 16.0
 _OF_WEIGHTS = ("_grad_weight", "_grad_bias", "_grad_accumulated", "_grad_zeros")
 
 
@@ -28,10 +30,13 @@ class RankAdapters:
     Attributes:
         rank: inner width.
         products: names of the products that have one ("qkv", "o", "gate_up", "down").
+        frozen_bits: of a weight that is not trained; fewer than 16 are made 16 again before each
+            product that reads them (Dettmers et al. 2023, QLoRA).
     """
 
     rank: int
     products: tuple[str, ...]
+    frozen_bits: float = 16.0
 
     def added(self, nodes: Iterable[Node], dtype: str) -> Iterator[Node]:
         """The nodes of a layer with the adapters beside their products."""
@@ -52,6 +57,30 @@ class RankAdapters:
             op = Op.make("elementwise", added, elements=m * n, inputs=2)
             inputs = (f"{node.name}{FROZEN}", up)
             yield Node(node.name, op, inputs, output_bytes=node.output_bytes)
+
+    def unpacked(self, nodes: Iterable[Node]) -> Iterator[Node]:
+        """The nodes of a pass with what makes frozen weights 16 bits wide before products of them:
+        one kernel that reads the bits and writes 16.
+        """
+        for node in nodes:
+            frozen = node.op.family == "gemm" and not _adapts(node.name)
+            if self.frozen_bits >= WIDE or not frozen or "batch" in dict(node.op.dims):
+                yield node
+                continue
+            sizes = dict(node.op.dims)
+            n, k = sizes["n"], sizes["k"]
+            assert isinstance(n, int)
+            assert isinstance(k, int)
+            moved = round(n * k * (self.frozen_bits / 8.0 + WIDE / 8.0) / 4.0)
+            op = Op.make(
+                "elementwise",
+                Variant(dtype="bf16", flags=(("copy", True),)),
+                elements=moved,
+                inputs=1,
+            )
+            name = f"{node.name}{UNPACKED}"
+            yield Node(name, op, node.inputs)
+            yield replace(node, inputs=(*node.inputs, name))
 
     def _product(
         self, name: str, m: Dim, n: Dim, k: Dim, variant: Variant, inputs: tuple[str, ...]

@@ -12,12 +12,12 @@ together: first the forward pass, then what a backward pass that follows from it
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
 from silicast.composition.engines.engine import ExpertTable
 from silicast.core.errors import unsupported
+from silicast.core.records import dataclass, replace
 from silicast.distributed.memory.offload import HostMoves
 from silicast.distributed.ranks.adapters import RankAdapters
 from silicast.distributed.ranks.context import context_nodes
@@ -80,6 +80,8 @@ class RankSpread:
         blocks = []
         for block in graph.blocks:
             nodes: Iterable[Node] = block.nodes
+            if block.direction == "forward" and self.adapters is not None:
+                nodes = list(self.adapters.unpacked(nodes))
             if block.direction == "forward" and self.exchanges.gathers_forward:
                 nodes = waiting_for_weights(
                     [*self._data.gathers(block, "weights_all_gather"), *nodes]
@@ -136,7 +138,7 @@ class RankSpread:
         if self.plan.tp > 1:
             nodes = list(self._tensor.backward(forward, nodes))
         if self.adapters is not None:
-            nodes = list(self.adapters.trained(nodes))
+            nodes = list(self.adapters.unpacked(self.adapters.trained(nodes)))
         here = {node.name for node in nodes}
         nodes = [_entering(without_weights(node), here) for node in nodes]
         if self.plan.zero == 3:

@@ -14,7 +14,6 @@ bit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import final
 
@@ -39,6 +38,7 @@ from silicast.core.prediction import (
     weakest_tier,
     worst_domain,
 )
+from silicast.core.records import dataclass, replace
 from silicast.distributed.memory.offload import host_updates
 from silicast.distributed.pipeline.chunk import Rank, chunk_graph, predict_chunk
 from silicast.distributed.pipeline.chunk_bounds import chunk_bounds
@@ -255,7 +255,10 @@ class _Pipeline:
         half = self._schedule_ps() // 2
         forward, back = (
             np.array(
-                [max(_exposed(each, way), _launched(each, way) + half) for each in self.passes]
+                [
+                    max(each.part_of(way).exposed_ps, _launched(each, way) + half)
+                    for each in self.passes
+                ]
             )
             for way in WAYS
         )
@@ -280,18 +283,22 @@ class _Pipeline:
         graph = Graph("transfer", (Block("transfer", (Node("send", op),)),))
         return predict_program(self.rank.deployment.machine, graph).directions["forward"]
 
-    def _later(self, way: Direction, kind: Exchanges) -> I64:
+    def _later(self, way: Direction, kind: Exchanges, placed: I64) -> I64:
         """By how much a pass of each rank's chunks takes longer than those between, picoseconds,
         shape (ranks,).
+
+        Args:
+            placed: chunks of the ranks, shape (ranks, chunks of one).
         """
-        placed = self.order.placement.stage
         if kind == self.kinds.between:
             return np.zeros(len(placed), dtype=np.int64)
-        items = [
-            max(_exposed(predict_chunk(self.rank, *each, kind), way) - _exposed(usual, way), 0)
-            for each, usual in zip(alike(self.rank, self.bounds), self.passes, strict=True)
-        ]
-        later: I64 = np.array(items)[placed].sum(axis=1)
+        chunks, items = alike(self.rank, self.bounds), np.zeros(len(self.bounds), dtype=np.int64)
+        for stage in sorted(set(placed.ravel().tolist())):
+            longer = predict_chunk(self.rank, *chunks[stage], kind)
+            items[stage] = max(
+                longer.part_of(way).exposed_ps - self.passes[stage].part_of(way).exposed_ps, 0
+            )
+        later: I64 = items[placed].sum(axis=1)
         return later
 
     def step(self) -> DistributedStep:
@@ -301,8 +308,8 @@ class _Pipeline:
         if not self.overlap.transfers:
             durations = self._sending(send)
         run = pipeline_times(order, durations, send if self.overlap.transfers else 0)
-        sums = self._later("backward", self.kinds.last)
-        gathers = int(self._later("forward", self.kinds.first)[0])
+        sums = self._later("backward", self.kinds.last, placed)
+        gathers = int(self._later("forward", self.kinds.first, placed[:1])[0])
         ends = run.end[order.first[1:] - 1] + sums
         # of the busiest rank: what an idle one waits for is the others' work, and no bubble
         limits = int(run.busy.argmax())
@@ -348,10 +355,6 @@ class _Pipeline:
         each[1] += send_ps * (stage > 0)
         each[2] += send_ps * (stage > 0)
         return Durations(each)
-
-
-def _exposed(one: ProgramPass, way: Direction) -> int:
-    return one.parts[way].exposed_ps
 
 
 def _launched(one: ProgramPass, way: Direction) -> int:

@@ -8,12 +8,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, final
 
 from silicast.core.errors import unsupported
-from silicast.formats.fields import Fields, not_used
-from silicast.formats.shell_script import Script, options, unresolved
+from silicast.formats.fields import Fields
 from silicast.formats.source import Source
 from silicast.formats.training_configs.decoder_config import DecoderSizes, LatentSizes, config_of
-from silicast.formats.training_configs.megatron_switches import of_environment, switches
-from silicast.formats.training_configs.reader import TrainingConfig, Tree, parallel_of, register
+from silicast.formats.training_configs.effects import remarks_of_unused
+from silicast.formats.training_configs.launcher import arguments_of, closed, ranks_of
+from silicast.formats.training_configs.megatron_switches import refuse_contradictions, switches
+from silicast.formats.training_configs.reader import (
+    Stated,
+    TrainingConfig,
+    Tree,
+    parallel_of,
+    register,
+)
 
 KNOWN = frozenset((
     "tensor-model-parallel-size", "num-layers", "hidden-size", "micro-batch-size",
@@ -49,42 +56,53 @@ class Megatron(TrainingConfig):
     files: ClassVar[str] = (
         "a shell script that starts pretrain_gpt.py, a list of its arguments, or a YAML of them"
     )
+    numbers: ClassVar[Mapping[str, str]] = {
+        "model.num_attention_heads": "num-attention-heads",
+        "model.experts": "num-experts",
+        "workload.seq_len": "seq-length",
+        "workload.global_batch": "global-batch-size",
+        "parallel.tp": "tensor-model-parallel-size",
+        "parallel.cp": "context-parallel-size",
+        "parallel.ep": "expert-model-parallel-size",
+    }
 
     def recognises(self, files: Sequence[Source]) -> bool:
         """Arguments that only Megatron-LM has."""
         if len(files) != 1:
             return False
         table = files[0].table
+        if table is not None and (table.keys() & {"trainer", "train"}):
+            return False  # of libraries above it
         names = (
             re.findall(r"--([A-Za-z][\w-]*)", files[0].text()) if table is None else _flat(table)
         )
         return len(KNOWN & {name.replace("_", "-") for name in names}) >= 3
 
-    def read(self, files: Sequence[Source], devices: int = 0) -> tuple[Tree, list[str]]:
-        table = files[0].table
-        arguments, remark = _of_script(files[0].text()) if table is None else (_flat(table), [])
-        scenario, more = scenario_of(arguments, str(files[0].path), devices)
+    def read(self, files: Sequence[Source], stated: Stated) -> tuple[Tree, list[str]]:
+        table, file = files[0].table, str(files[0].path)
+        if table is None:
+            arguments, remark = arguments_of(files[0].text(), file, stated, KNOWN)
+        else:
+            arguments, remark = _flat(table), []
+        scenario, more = scenario_of(arguments, file, stated.devices)
         return scenario, [*remark, *more]
 
 
 def scenario_of(
-    arguments: Mapping[str, Any], file: str, devices: int = 0
+    arguments: Mapping[str, Any], file: str, devices: int = 0, named: str = ""
 ) -> tuple[Tree, list[str]]:
     """The scenario of a run's arguments and of the variables that libraries read.
 
     Args:
         arguments: by name with hyphens; file: for errors.
-        devices: as of :meth:`TrainingConfig.read`.
+        devices: as :attr:`Stated.devices`.
+        named: the model, where the arguments do not describe it.
 
     Raises:
         SilicastError: see :func:`~silicast.formats.training_configs.reader.read_training_config`.
     """
-    stated = {name: value for name, value in arguments.items() if not _is_open(value)}
-    remark = [
-        f"--{name}: its value {str(value)[:40]!r} is left to the shell"
-        for name, value in arguments.items()
-        if _is_open(value)
-    ]
+    remark: list[str] = []
+    stated = closed(arguments, file, remark)
     fields = Fields(stated, file=file, loose=True)
     if fields.has("encoder-num-layers"):
         raise unsupported(
@@ -92,12 +110,19 @@ def scenario_of(
             "encoder-num-layers",
             "a run of one stack: --num-layers",
         )
-    model, layers, more = _model(fields)
+    model: str | dict[str, Any]
+    if named:
+        model, layers = named, 0
+        has_experts = fields.count("expert-model-parallel-size", default=1) > 1
+    else:
+        model, layers, more = _model(fields)
+        remark += more
+        has_experts = fields.has("num-experts")
+    options, more = switches(fields, experts=has_experts)
     remark += more
-    options, more = switches(fields, experts=fields.has("num-experts"))
-    remark += more
-    ranks = _ranks(fields, devices)
-    parallel = _parallel(fields, ranks, layers, remark)
+    ranks = ranks_of(fields, devices)
+    refuse_contradictions(fields)
+    parallel = _parallel(fields, ranks, layers, remark, experts=has_experts)
     micro = fields.count("micro-batch-size", default=1)
     scenario: Tree = {
         "model": model,
@@ -113,8 +138,11 @@ def scenario_of(
             "overlap": {
                 "gradients": fields.flag("overlap-grad-reduce"),
                 "weights": fields.flag("overlap-param-gather"),
-                "transfers": not fields.flag("no-overlap-p2p-communication"),
+                "transfers": not fields.flag("no-overlap-p2p-communication")
+                and parallel.get("virtual_stages", 1) > 1,
                 "tensor": fields.flag("tp-comm-overlap"),
+                "shared_experts": fields.flag("moe-shared-expert-overlap"),
+                "experts": fields.flag("overlap-moe-expert-parallel-comm"),
             },
         },
     }
@@ -123,21 +151,7 @@ def scenario_of(
         scenario["cluster"] = {"gpus": gpus, **({"gpus_per_node": per_node} if per_node else {})}
     if fields.flag("moe-router-force-load-balancing"):
         scenario["workload"]["routing"] = "balanced"
-    return scenario, [*remark, *not_used([fields])]
-
-
-def _of_script(text: str) -> tuple[Mapping[str, str], list[str]]:
-    """Arguments of the run that a script starts, and remarks."""
-    script = Script.parse(text)
-    remarks = []
-    if script.branched:
-        names = ", ".join(script.branched[:12])
-        remarks.append(f"set where a condition holds, taken as if it held: {names}")
-    return of_environment(script.variables) | dict(options(script.command())), remarks
-
-
-def _is_open(value: Any) -> bool:
-    return isinstance(value, str) and unresolved(value)
+    return scenario, [*remark, *remarks_of_unused([fields])]
 
 
 def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,19 +238,8 @@ def _vocabulary(fields: Fields, tp: int, remarks: list[str]) -> int:
     return math.ceil(size / step) * step
 
 
-def _ranks(fields: Fields, devices: int) -> tuple[int, int] | None:
-    """Devices, and those of a node (0 = not stated): as the user states them, else torchrun's
-    arguments, else the world's size.
-    """
-    per_node = fields.text("nproc-per-node")
-    in_node = fields.count("nproc-per-node") if per_node.isdigit() else 0
-    nodes = fields.count("nnodes", default=1) if in_node else 1
-    total = devices or in_node * nodes or fields.count("world-size", default=0, least=0)
-    return (total, min(in_node, total)) if total else None
-
-
 def _parallel(
-    fields: Fields, ranks: tuple[int, int] | None, layers: int, remarks: list[str]
+    fields: Fields, ranks: tuple[int, int] | None, layers: int, remarks: list[str], *, experts: bool
 ) -> Tree:
     tp = fields.count("tensor-model-parallel-size", default=1)
     pp = fields.count("pipeline-model-parallel-size", default=1)
@@ -253,16 +256,25 @@ def _parallel(
             raise fields.error(
                 f"{ranks[0]} ranks do not divide by {tp} x {pp} x {cp}",
                 "tensor-model-parallel-size",
+                "change it, another degree, or the number of ranks: --set cluster.gpus",
             )
     zero = int(fields.flag("use-distributed-optimizer"))
-    if fields.has("data-parallel-sharding-strategy"):
-        zero = fields.choice("data-parallel-sharding-strategy", SHARDING, "no_shard")
+    shares = fields.choice("data-parallel-sharding-strategy", SHARDING, "no_shard")
+    if shares or fields.flag("use-megatron-fsdp"):
+        zero = shares
     if fields.flag("use-torch-fsdp2"):
         zero = 3
-    fields.get("use-megatron-fsdp")
+    if fields.has("zero-stage"):  # Megatron-DeepSpeed
+        zero = fields.count("zero-stage", least=0)
     chunks = fields.count("num-virtual-stages-per-pipeline-rank", default=1)
     if fields.has("num-layers-per-virtual-pipeline-stage"):
         each = fields.count("num-layers-per-virtual-pipeline-stage")
+        if not layers:
+            raise fields.error(
+                "needs the number of layers, which the model's name stands for",
+                "num-layers-per-virtual-pipeline-stage",
+                "state how many chunks a rank has: virtual_pipeline_model_parallel_size",
+            )
         chunks, remainder = divmod(layers, pp * each)
         if remainder or not chunks:
             raise fields.error(
@@ -283,7 +295,7 @@ def _parallel(
     if instances > 1 and zero:
         parallel["shard"] = dp * cp // instances
     width = fields.count("expert-tensor-parallel-size", default=tp)
-    if fields.has("num-experts") and (width != tp or ep > 1):
+    if experts and (width != tp or ep > 1):
         parallel["etp"] = width
     return parallel
 
@@ -310,6 +322,8 @@ def _global_batch(
 
 def _recompute(fields: Fields, remarks: list[str]) -> str:
     kind = fields.text("recompute-granularity", default="")
+    for name in ("checkpoint-activations", "deepspeed-activation-checkpointing"):
+        kind = "full" if fields.flag(name) else kind  # of older versions
     if fields.flag("recompute-activations"):
         kind = "selective"
     if kind == "full":

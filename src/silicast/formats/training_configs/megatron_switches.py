@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from silicast.formats.fields import Fields
+from silicast.formats.training_configs.effects import ENVIRONMENT
 
-ENVIRONMENT = ("NCCL-", "NVTE-", "CUDA-", "CUBLAS-", "TORCH-", "PYTORCH-")
-"""Beginnings of the names of variables that are read, with hyphens as arguments have them."""
 DROPOUT = 0.1
 """Of layers and of attention's scores where nothing is stated."""
 OF_THE_HOST = (
@@ -42,15 +41,16 @@ UNPRICED = (
     "profile",
     "barrier-with-L1-time",
     "empty-unused-memory-level",
-    "overlap-moe-expert-parallel-comm",
-    "delay-wgrad-compute",
     "defer-embedding-wgrad-compute",
-    "moe-shared-expert-overlap",
     "use-transformer-engine-op-fuser",
     "overlap-param-gather-with-optimizer-step",
     "CUDA-LAUNCH-BLOCKING",
     "NCCL-PROTO",
 )
+BESIDE_BATCHES = "overlap-moe-expert-parallel-comm"
+"""With it, delayed gradients of weights are part of what runs beside exchanges."""
+PIECES = ("attn", "moe_router")
+"""Scopes of graphs that leave little but experts to the host."""
 FUSED_BY_HAND = ("moe-permute-fusion",)
 """Of experts: without them kernels run that are not priced."""
 NEVER = frozenset(("", "0", "none", "false"))
@@ -81,11 +81,22 @@ def switches(fields: Fields, *, experts: bool) -> tuple[dict[str, Any], list[str
     }
     if _without_switch(fields):
         options["nvls"] = False
+    reduced = {
+        "grad-reduce-in-bf16": "bf16",
+        "accumulate-allreduce-grads-in-fp32": "fp32",
+        "grad-reduce-in-fp32": "fp32",
+    }
+    for name, stated in reduced.items():
+        if fields.flag(name):
+            options["gradient_format"] = stated
+    fields.get("moe-grouped-gemm")
     unpriced = [name for name in UNPRICED if _is_on(fields, name)]
+    if _is_on(fields, "delay-wgrad-compute") and not _is_on(fields, BESIDE_BATCHES):
+        unpriced.append("delay-wgrad-compute")
     unpriced += [f"without {n}" for n in FUSED_BY_HAND if experts and not fields.flag(n)]
     graphs = _graphs(fields)
-    if graphs == "full":
-        options["cuda_graph"] = "full"
+    if graphs in ("full", "piecewise"):
+        options["cuda_graph"] = graphs
     elif graphs:
         unpriced.append(graphs)
     if int(fields.number("timing-log-level", default=0)) > 0:
@@ -134,7 +145,9 @@ def _without_switch(fields: Fields) -> bool:
 
 
 def _graphs(fields: Fields) -> str:
-    """What CUDA graphs capture: all of a pass ("full"), or parts of it; "" = nothing."""
+    """What CUDA graphs capture: a whole pass ("full"), layers but for experts ("piecewise"), or
+    less; "" = nothing.
+    """
     kind = fields.text("cuda-graph-impl", default="none")
     modules = fields.text("cuda-graph-scope", default="") + fields.text(
         "cuda-graph-modules", default=""
@@ -143,4 +156,32 @@ def _graphs(fields: Fields) -> str:
         fields.flag("enable-cuda-graph") or fields.flag("external-cuda-graph")
     ):
         return ""
-    return "full" if "full_iteration" in modules else "CUDA graphs of parts of a layer"
+    if "full_iteration" in modules:
+        return "full"
+    whole = not modules or all(name in modules for name in PIECES)
+    return "piecewise" if whole else "CUDA graphs of parts of a layer"
+
+
+def refuse_contradictions(fields: Fields) -> None:
+    """Raises SilicastError where two arguments exclude each other, or one needs another: as the
+    tool's own checks of its arguments do.
+    """
+    both = (
+        ("bf16", "fp16"),
+        ("fp8-format", "fp4-format"),
+        ("fp8", "fp4-format"),
+        ("use-torch-fsdp2", "use-distributed-optimizer"),
+        ("num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank"),
+    )
+    for one, other in both:
+        if _is_on(fields, one) and _is_on(fields, other):
+            raise fields.error(f"contradicts --{other}", one, "keep one of them")
+    needs = (
+        ("fp8-recipe", ("fp8-format", "fp8"), "products are in 16 bits without it"),
+        ("fp8-param-gather", ("fp8-format", "fp8"), "weights are in 16 bits without it"),
+        ("fp4-recipe", ("fp4-format",), "products are in 16 bits without it"),
+        ("recompute-method", ("recompute-granularity",), "nothing runs again without it"),
+    )
+    for name, others, why in needs:
+        if _is_on(fields, name) and not any(_is_on(fields, other) for other in others):
+            raise fields.error(f"needs --{others[0]}: {why}", name, "state both or none")

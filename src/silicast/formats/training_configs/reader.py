@@ -6,9 +6,11 @@ A tool is one module of this package that subclasses :class:`TrainingConfig` and
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Any, ClassVar, final
 
 from silicast.core.errors import SilicastError
 from silicast.core.plain_data import MAX_TOML_BYTES
@@ -17,8 +19,56 @@ from silicast.formats.source import Source
 
 Tree = dict[str, Any]
 MOST_FILES = 16
-SUFFIXES = (".json", ".toml", ".yaml", ".yml", ".sh", ".bash", ".txt", ".args")
+SUFFIXES = (".json", ".toml", ".yaml", ".yml", ".sh", ".bash", ".slurm", ".txt", ".args", ".py")
 """Of files that are read in a folder."""
+NEEDED = {
+    "model": "Llama-3.1-8B",
+    "workload.seq_len": "4096",
+    "workload.global_batch": "8",
+    "device": "h100",
+}
+"""Fields that a run needs, with an example."""
+EXPERTS = ("num_local_experts", "n_routed_experts", "num_experts")
+"""Names that a ``config.json`` has for them."""
+_MOST_RUNS = 12
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+@final
+@dataclass(frozen=True)
+class Stated:
+    """What the user states beside the files.
+
+    Attributes:
+        devices: of the run; 0 = as the files say.
+        run: which of several runs in a file; "" = there is one.
+        variables: that the shell has when it starts a script.
+    """
+
+    devices: int = 0
+    run: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def chosen(self, runs: Mapping[str, str], file: str) -> str:
+        """The name of one of several runs of a file.
+
+        Args:
+            runs: their names, and what each is, for people.
+
+        Raises:
+            SilicastError: none is chosen of several, or one that is not there.
+        """
+        if self.run in runs:
+            return self.run
+        if len(runs) == 1 and not self.run:
+            return next(iter(runs))
+        shown = [f"{name} ({what})" if what else name for name, what in runs.items()]
+        more = f" and {len(shown) - _MOST_RUNS} more" if len(shown) > _MOST_RUNS else ""
+        listed = f"{', '.join(shown[:_MOST_RUNS])}{more}"
+        message = f"has no run {self.run[:40]!r}" if self.run else f"holds {len(runs)} runs"
+        raise SilicastError(
+            f"{message}: {listed}", file=file, field="run", hint=f"--run {next(iter(runs))}"
+        )
 
 
 class TrainingConfig(ABC):
@@ -26,21 +76,20 @@ class TrainingConfig(ABC):
 
     Class attributes:
         name: of the tool; files: what it needs, for people.
+        numbers: a field of the scenario -> the name under which the tool has it.
     """
 
     name: ClassVar[str]
     files: ClassVar[str]
+    numbers: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
     def recognises(self, files: Sequence[Source]) -> bool:
         """Whether the files are of this tool, by their content."""
 
     @abstractmethod
-    def read(self, files: Sequence[Source], devices: int = 0) -> tuple[Tree, list[str]]:
+    def read(self, files: Sequence[Source], stated: Stated) -> tuple[Tree, list[str]]:
         """The scenario, and remarks: what was assumed, and each field that could not be used.
-
-        Args:
-            devices: that the user states beside the files; 0 = none.
 
         Raises:
             SilicastError: a field is missing or wrong; names file and field.
@@ -68,19 +117,24 @@ def is_training_config(*paths: Path) -> bool:
         return False
 
 
-def read_training_config(*paths: Path, devices: int = 0) -> tuple[Tree, list[str]]:
+def read_training_config(
+    *paths: Path, devices: int = 0, run: str = "", variables: Mapping[str, str] = _NONE
+) -> tuple[Tree, list[str]]:
     """The scenario of task ``training`` that another tool's configuration describes.
 
     Args:
         paths: its files, or one folder that holds them.
         devices: that the run has, where the files leave it to their launcher; 0 = as they state.
+        run: which one of a file that holds several.
+        variables: of the shell that starts a script, such as {"TP": "2"}.
 
     Returns:
         The scenario as a plain tree, without what the files do not state (often the device), and
         remarks: what was assumed, and each field that was not used.
 
     Raises:
-        SilicastError: no tool recognises the files, or one of their fields is wrong.
+        SilicastError: no tool recognises the files, one of their fields is wrong or contradicts
+            another, they hold several runs, or a number does not divide.
     """
     files = _opened(paths)
     tool = next((each for each in _KNOWN.all().values() if each.recognises(files)), None)
@@ -89,11 +143,63 @@ def read_training_config(*paths: Path, devices: int = 0) -> tuple[Tree, list[str
         raise SilicastError(
             "is no training configuration that is known", file=str(paths[0]), hint=known
         )
-    scenario, remarks = tool.read(files, devices)
+    try:
+        scenario, remarks = tool.read(files, Stated(devices, run, variables))
+    except SilicastError as error:
+        raise (error if error.file else error.located(file=str(files[0].path))) from None
+    check_divides(scenario, tool.numbers, str(files[0].path))
     remark = [f"read as a configuration of {tool.name}", *remarks]
     if "device" not in scenario:
         remark.append("device: not stated; name it")
     return {"format": 1, "task": "training", **scenario}, remark
+
+
+def missing_of(scenario: Tree) -> tuple[str, str] | None:
+    """The first field that a run needs and a scenario lacks, with what to state; None = nothing."""
+    for name, example in NEEDED.items():
+        value: Any = scenario
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if value is None:
+            return name, f"--set {name}={example}"
+    return None
+
+
+def check_divides(scenario: Tree, numbers: Mapping[str, str], file: str) -> None:
+    """Raises SilicastError where a plan does not divide, at the number to change.
+
+    Args:
+        numbers: as :attr:`TrainingConfig.numbers`.
+    """
+    model, work = scenario.get("model"), scenario.get("workload", {})
+    parallel = scenario.get("parallel", {})
+    sizes: Mapping[str, Any] = model if isinstance(model, dict) else {}
+    degrees = {name: int(parallel.get(name, 1)) for name in ("tp", "cp", "ep", "dp")}
+    micro = int(work.get("micro_batch", 1))
+    experts = next((sizes[name] for name in EXPERTS if sizes.get(name)), 0)
+    rules = (
+        ("model.num_attention_heads", sizes.get("num_attention_heads"), degrees["tp"], "tp"),
+        ("model.experts", experts, degrees["ep"], "ep"),
+        ("workload.seq_len", work.get("seq_len"), 2 * degrees["cp"] * (degrees["cp"] > 1), "cp"),
+        (
+            "workload.global_batch",
+            work.get("global_batch"),
+            micro * degrees["dp"] * ("dp" in parallel),
+            f"dp of {degrees['dp']} x micro-batch of {micro}",
+        ),
+    )
+    for field_name, whole, part, degree in rules:
+        if not whole or part <= 1 or int(whole) % part == 0:
+            continue
+        by = numbers.get(f"parallel.{degree}", degree)
+        below = int(whole) // part * part
+        near = f"{below} or {below + part}" if below else str(part)
+        raise SilicastError(
+            f"{whole} does not divide by {part} ({by})",
+            file=file,
+            field=numbers.get(field_name, field_name),
+            hint=f"change it to {near}, or change {by}",
+        )
 
 
 def _opened(paths: Sequence[Path]) -> list[Source]:

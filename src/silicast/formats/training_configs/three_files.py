@@ -9,7 +9,7 @@ from typing import ClassVar, final
 from silicast.core.errors import SilicastError
 from silicast.formats.fields import Fields, not_used
 from silicast.formats.source import Source
-from silicast.formats.training_configs.reader import TrainingConfig, Tree
+from silicast.formats.training_configs.reader import Stated, TrainingConfig, Tree
 
 
 class ThreeFiles(TrainingConfig):
@@ -35,7 +35,7 @@ class ThreeFiles(TrainingConfig):
         return any(self._found(files, part) is not None for part in list(self.parts)[:2])
 
     @final
-    def read(self, files: Sequence[Source], devices: int = 0) -> tuple[Tree, list[str]]:  # noqa: ARG002 - a run states them
+    def read(self, files: Sequence[Source], stated: Stated) -> tuple[Tree, list[str]]:  # noqa: ARG002 - a run states them
         run, model = (self._needed(files, part) for part in list(self.parts)[:2])
         scenario, remark = self.scenario(run, model)
         system = self._found(files, list(self.parts)[2])

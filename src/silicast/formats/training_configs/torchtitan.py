@@ -6,9 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, final
 
 from silicast.core.errors import SilicastError
-from silicast.formats.fields import Fields, not_used
+from silicast.formats.fields import Fields
 from silicast.formats.source import Source
-from silicast.formats.training_configs.reader import TrainingConfig, Tree, parallel_of, register
+from silicast.formats.training_configs.effects import remarks_of_unused
+from silicast.formats.training_configs.reader import (
+    Stated,
+    TrainingConfig,
+    Tree,
+    parallel_of,
+    register,
+)
+from silicast.formats.training_configs.torchtitan_registry import is_registry, job_of
 
 MODELS: Mapping[tuple[str, str], str] = {
     ("llama3", "8B"): "Llama-3.1-8B",
@@ -20,6 +28,10 @@ MODELS: Mapping[tuple[str, str], str] = {
     ("deepseek_v3", "236B"): "DeepSeek-V2",
     ("deepseek_v3", "671B"): "DeepSeek-V3",
     **{("qwen3", size): f"Qwen3-{size}" for size in ("0.6B", "1.7B", "4B", "8B", "14B", "32B")},
+    ("llama3", "1B"): "Llama-3.2-1B",
+    ("llama3", "3B"): "Llama-3.2-3B",
+    ("gpt_oss", "20b"): "gpt-oss-20b",
+    ("gpt_oss", "120b"): "gpt-oss-120b",
     ("qwen3", "30B-A3B"): "Qwen3-30B-A3B",
     ("qwen3", "235B-A22B"): "Qwen3-235B-A22B",
 }
@@ -47,15 +59,23 @@ class Torchtitan(TrainingConfig):
     """Reads a job's file."""
 
     name: ClassVar[str] = "torchtitan"
-    files: ClassVar[str] = "the job's TOML"
+    files: ClassVar[str] = "the job's TOML, or a registry of jobs in Python (read and not run)"
+    numbers: ClassVar[Mapping[str, str]] = {
+        "workload.global_batch": "training.global_batch_size",
+        "workload.seq_len": "training.seq_len",
+        "parallel.tp": "tensor_parallel_degree",
+        "parallel.cp": "context_parallel_degree",
+    }
 
     def recognises(self, files: Sequence[Source]) -> bool:
-        """A TOML with a model's flavour and a table of training."""
-        return _job(files) is not None
+        """A TOML with a model's flavour and a table of training, or a registry."""
+        return _job(files) is not None or (len(files) == 1 and is_registry(files[0]))
 
-    def read(self, files: Sequence[Source], devices: int = 0) -> tuple[Tree, list[str]]:
+    def read(self, files: Sequence[Source], stated: Stated) -> tuple[Tree, list[str]]:
+        remark: list[str] = []
         job = _job(files)
-        assert job is not None
+        if job is None:
+            job = Fields(job_of(files[0], stated, remark), file=str(files[0].path), loose=True)
         model, training = job.table("model"), job.table("training")
         recompute = job.table("activation_checkpoint")
         optimizer, compiled = job.table("optimizer"), job.table("compile")
@@ -63,14 +83,11 @@ class Torchtitan(TrainingConfig):
         if key not in MODELS:
             known = ", ".join(" ".join(each) for each in MODELS)
             raise model.error(f"unknown model {key[0]!r} of flavour {key[1]!r}", "flavor", known)
-        remark = (
-            []
-            if key[0] != "deepseek_v3" or key[1] == "671B"
-            else [f"model.flavor: {key[1]} is taken as {MODELS[key]}"]
-        )
+        if key[0] == "deepseek_v3" and key[1] != "671B":
+            remark.append(f"model.flavor: {key[1]} is taken as {MODELS[key]}")
         degrees = _Degrees(job)
-        parallel, ranks, more = _parallel(degrees, devices)
-        local = training.count("local_batch_size", "batch_size")
+        parallel, ranks, more = _parallel(degrees, stated.devices)
+        local = training.count("local_batch_size", "batch_size", default=8)
         pp, dp = parallel.get("pp", 1), parallel.get("dp", 1)
         whole = training.count("global_batch_size", default=0, least=-1)
         if whole < 1:
@@ -79,7 +96,7 @@ class Torchtitan(TrainingConfig):
         slices = degrees.count("pipeline_parallel_microbatch_size", default=1)
         compiles = max(compiled.flag("enable"), training.flag("compile"))
         workload: Tree = {
-            "seq_len": training.count("seq_len"),
+            "seq_len": training.count("seq_len", default=2048),
             "global_batch": whole,
             "micro_batch": slices if pp > 1 else local,
             "recompute": _recompute(recompute, remark),
@@ -99,9 +116,11 @@ class Torchtitan(TrainingConfig):
         }
         if ranks:
             scenario["cluster"] = {"gpus": ranks}
-        if compiles:
-            remark.append("compile: kernels that a compiler fuses are not told apart in training")
-        return scenario, [*remark, *more, *not_used([job])]
+        if training.text("dtype", default="float32") != "float32":
+            remark.append("training.dtype: weights without copies of 32 bits; those are counted")
+        if training.flag("enable_cpu_offload"):
+            scenario["workload"]["offload"] = {"optimizer": 1.0, "weights": 1.0}
+        return scenario, [*remark, *more, *remarks_of_unused([job])]
 
 
 def _job(files: Sequence[Source]) -> Fields | None:
@@ -207,6 +226,7 @@ def _options(degrees: _Degrees, training: Fields, compiles: bool, pp: int) -> Tr
     options: Tree = {
         "gradient_format": "fp32" if reduced == "float32" else "bf16",
         "fused_loss": compiles,
+        "compile": compiles,
     }
     if pp == 1 and degrees.text("fsdp_reshard_after_forward", default="default") == "never":
         options["reshard_after_forward"] = False
@@ -238,6 +258,8 @@ def _recipe(model: Fields, training: Fields) -> str:
     for name in listed:
         if "float8" in name:
             return "fp8"
+        if "nvfp4" in name:
+            return "nvfp4"
         if "mx" in name:
             return "mxfp8"
     held = training.text("mixed_precision_param", default="bfloat16")

@@ -96,6 +96,12 @@ class StoredMoe(Implementation, CountsRows):
         return 2.0 * assigned * expert, xp.ceil(bits / 8.0)
 
 
+def stored_expert_weights(batch: OpBatch) -> F64:
+    """Weights of the experts that get a token, shape (n,)."""
+    _, used, expert, _ = _layer(batch)
+    return used * expert
+
+
 def _layer(batch: OpBatch) -> tuple[F64, F64, F64, F64]:
     """Assignments, experts that get a token, weights of one of them, and the hidden size; of one of
     the ranks that share the experts or their width.

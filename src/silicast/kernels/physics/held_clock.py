@@ -107,7 +107,7 @@ class _Law:
         """The clock whose power is the limit, between two of :data:`CLOCKS`."""
         fast, slow = self._bracket()
         share = np.full(len(self._rows), MIN_CLOCK_SHARE)
-        for position in np.unique(fast[slow <= _LAST]).tolist():
+        for position in _distinct(fast[slow <= _LAST]):
             some = np.flatnonzero((fast == position) & (slow <= _LAST))
             share[some] = self._between(position, some)
         held: F64 = np.maximum(share, MIN_CLOCK_SHARE)
@@ -148,7 +148,7 @@ class _Law:
         """Whether rows draw no more than the limit at clocks."""
         growth, longer = growths(self._floor)[probe], np.empty(len(some))
         used = np.empty(len(some))
-        for position in np.unique(probe).tolist():
+        for position in _distinct(probe):
             here = np.flatnonzero(probe == position)
             rows = self._rows[some[here]]
             longer[here] = self._longer(position, rows)
@@ -187,10 +187,69 @@ class _Law:
         return share
 
 
+def clock_share_of_one(
+    current: LimitedBoard,
+    core_w: float,
+    memory_w: float,
+    longer: Callable[[int], float],
+    used: Callable[[int], float],
+) -> float:
+    """:func:`clock_share` of one piece of work, the same bits; numbers take a tenth of the time."""
+    left = current.limit_w - current.idle_w
+    if not (core_w + memory_w > left or used(0) > 1.0):
+        return 1.0
+    growth = _growths_listed(current.floor)
+    fast, beyond = 0, _LAST + 1
+    while beyond - fast > 1:
+        middle = (fast + beyond) // 2
+        if (core_w * growth[middle] + memory_w) * CLOCKS[middle] > left:
+            fast = middle
+        else:
+            beyond = middle
+    slow, step = _LAST + 1, 1
+    while slow - fast > 1:
+        probe = min(fast + step, _LAST) if slow > _LAST else (fast + slow) // 2
+        drawn_w = core_w * growth[probe] + memory_w
+        if drawn_w <= left * longer(probe) and used(probe) <= 1.0:
+            slow = probe
+        else:
+            fast = probe
+        step *= 2
+    if slow > _LAST:
+        return MIN_CLOCK_SHARE
+    before, after, most, least = longer(fast), longer(slow), used(fast), used(slow)
+
+    def excess(share: float) -> float:
+        weight = float(weight_of(fast, share))  # type: ignore[arg-type]
+        growth = float(growth_at(share, current.floor))  # type: ignore[arg-type]
+        above = core_w * growth + memory_w - left * (before + weight * (after - before))
+        return max(above, left * (most + weight * (least - most) - 1.0))
+
+    high, low = CLOCKS[fast], CLOCKS[slow]
+    above, below = excess(high), excess(low)
+    share = low
+    for _ in range(_REFINED):
+        wide = above - below
+        part = min(max(-below / wide, 0.0), 1.0) if wide > 0.0 else 0.0
+        share = low + part * (high - low)
+        middle_w = excess(share)
+        if middle_w > 0.0:
+            high, above = share, middle_w
+        else:
+            low, below = share, middle_w
+    return max(share, MIN_CLOCK_SHARE)
+
+
 @lru_cache(maxsize=1024)
 def growths(floor: float) -> F64:
     """:func:`growth_at` the clocks of :data:`CLOCKS`."""
     return growth_at(_SHARES, floor)
+
+
+@lru_cache(maxsize=1024)
+def _growths_listed(floor: float) -> list[float]:
+    listed: list[float] = growths(floor).tolist()
+    return listed
 
 
 def growth_at(share: F64, floor: float) -> F64:
@@ -243,7 +302,7 @@ class Slowing:
         slow = np.flatnonzero(share < 1.0)
         positions = np.searchsorted(_FALLING, -share[slow], side="right") - 1
         positions = np.minimum(positions, len(CLOCKS) - 2)
-        for position in np.unique(positions).tolist():
+        for position in _distinct(positions):
             rows = slow[positions == position]
             before, after = (self.longer(at, rows) for at in (position, position + 1))
             after = np.maximum(after, before)
@@ -274,8 +333,8 @@ class Use:
 
     def used(self, position: int, rows: I64) -> F64:
         """What some rows draw at a step of :data:`CLOCKS`, see :data:`Used`."""
-        known = np.maximum(self._at_built(rows), 1e-9)
-        part = np.minimum(self._room_w / known, 1.0)
+        known = xp.maximum(self._at_built(rows), 1e-9)
+        part = xp.minimum(self._room_w / known, 1.0)
         used: F64 = (self._static_w + part * self._dynamic_w(position, rows)) / self._limit_w
         return used
 
@@ -352,3 +411,8 @@ def weight_of(index: int, share: F64) -> F64:
     """How far a share is on the way to the slower of two clocks, in one over the clock."""
     high, low = 1.0 / CLOCKS[index], 1.0 / CLOCKS[index + 1]
     return (1.0 / share - high) / (low - high)
+
+
+def _distinct(positions: I64) -> list[int]:
+    """Each position once, rising; ``np.unique`` would import masked arrays for it, 13 ms."""
+    return sorted(set(positions.tolist()))

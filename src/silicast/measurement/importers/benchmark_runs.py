@@ -258,7 +258,9 @@ class _ServingRun:
         """Requests that were sent and not answered."""
         sent = self.result.count("sent")
         unanswered = sent - self.requests if self.result.value("requests") is not None else 0
-        return max(self.result.count("failed"), unanswered, 0)
+        by_kind = sum(number(value) or 0.0 for value in self.result.members("failed_counts"))
+        named = sum(1 for text in self.result.members("errors") if text)
+        return max(self.result.count("failed"), unanswered, int(by_kind), named, 0)
 
     def losses(self) -> Iterator[str]:
         """What a reader must know of requests that were not answered."""
@@ -268,6 +270,8 @@ class _ServingRun:
         if self.failed:
             total = max(self.requests + self.failed, self.result.count("sent"))
             yield f"{self.name}: {self.failed} of {total} requests failed: {doubt}"
+        if (left := self.result.count("incomplete")) > 0:
+            yield f"{self.name}: {left} requests were under way when it ended, and are not counted"
 
     def _flags(self) -> list[str]:
         result = self.result
@@ -276,6 +280,7 @@ class _ServingRun:
             "cancelled": bool(result.value("cancelled")),
             "failed_requests": self.failed > 0,
             "many_failed": self.failed > MANY_FAILED * (self.requests + self.failed),
+            "incomplete_requests": result.count("incomplete") > 0,
             "mean_concurrency": result.number("mean_concurrency") > 0,
         }
         return [flag for flag, holds in doubts.items() if holds]

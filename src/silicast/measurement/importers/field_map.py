@@ -11,17 +11,19 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal, final
 
 from silicast.core.decode import Strict
+from silicast.formats.log_lines import without_labels
 from silicast.formats.source import Source
 
 Field = Literal[
     "model", "engine", "version", "name", "tp", "pp", "ep", "attention_dp", "requests", "sent",
-    "failed", "cancelled", "duration_s", "duration_ms", "rate_per_s", "even_rate_per_s",
+    "failed", "failed_counts", "errors", "incomplete", "cancelled", "duration_s", "duration_ms",
+    "rate_per_s", "even_rate_per_s",
     "burstiness", "concurrency", "mean_concurrency", "range_ratio", "most_input", "most_output",
     "input_lens", "output_lens", "start_times", "input_tokens", "output_tokens", "input_len",
     "output_len", "output_tokens_per_s", "requests_per_s",
@@ -42,6 +44,11 @@ STATISTICS = {
 """Statistics as tools call them -> as answers do; others no answer has."""
 MS_PER = {"ms": 1.0, "s": 1e3, "sec": 1e3, "us": 1e-3, "ns": 1e-6}
 _PRINTED = re.compile(r"^(?:\[[^\]]*\]\s*)*(?P<label>[^:\n]+?)\s*:\s+(?P<value>\S.*)$")
+_HEADINGS = ("Metric", "Statistic")
+"""First cells of the rows that name statistics."""
+_RULES = re.compile("[┃│]")
+_COMMAND = re.compile(r"CLI Command:\s*(.*)")
+_FLAG = re.compile(r"--(?P<name>[a-z][\w-]*)[ =](?P<value>'[^']*'|\"[^\"]*\"|[^\s'\"-]\S*)")
 _STATISTIC = re.compile(r"\[(?P<name>\w+)\]\s+(?P<statistic>[A-Z0-9]+)\s*:\s*(?P<value>\S+)")
 
 
@@ -90,7 +97,8 @@ class FieldMap(Strict, frozen=True):
         results: the list of a file that holds its results; what else the file holds is in each of
             them under "file". "" = each object is one.
         seconds: latencies that are in seconds where no unit is beside them.
-        title: of a printed table, of which a text may hold several; "" = all of it is one.
+        title: of a printed table, of which a text may hold several; "" = all of it is one. What a
+            launcher puts before each line goes.
         unstated: last path of a field -> its value where a printed table does not hold it.
     """
 
@@ -121,9 +129,18 @@ class FieldMap(Strict, frozen=True):
         if source.is_json or kinds == {"json"}:
             objects = source.objects()
             return _members(objects, self.results, source) if self.results else list(objects)
+        text = source.text()
+        if self.title:
+            header = re.compile(f"=*[ \\t]*{re.escape(self.title)}")
+            text = "\n".join(without_labels(text.splitlines(), header))
+        if boxed := list(boxed_rows(text)):
+            return [(1, {**dict(_statistics(boxed)), "command": _flags(text)})]
         if "csv" in kinds:
-            return [(1, dict(_statistics(source)))]
-        blocks = _blocks(source.text(), self.title)
+            try:
+                return [(1, dict(_statistics(csv.reader(text.splitlines()))))]
+            except csv.Error as error:
+                raise source.error(f"is no CSV: {error}") from None
+        blocks = _blocks(text, self.title)
         return [(n, {**self.unstated, **_printed(block)}) for n, block in enumerate(blocks, 1)]
 
 
@@ -263,26 +280,51 @@ def number(value: Any) -> float | None:
     return None if math.isnan(result) else result
 
 
-def _statistics(source: Source) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _statistics(rows: Iterable[Sequence[str]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Tables of a CSV file: rows of statistics, then rows of one value, which is the mean.
 
     "Time To First Token (ms)" becomes ``time_to_first_token`` with the unit "ms".
     """
-    header: list[str] = []
-    try:
-        for cells in csv.reader(source.text().splitlines()):
-            if cells and cells[0] == "Metric":
-                header = ["avg" if name == "Value" else name for name in cells[1:]]
-            elif not any(cells):
-                header = []
-            elif header and len(cells) >= 2:
-                title, _, unit = cells[0].partition("(")
-                values = dict(zip(header, cells[1:], strict=False))
-                unit = unit.rstrip(") ").strip()
-                tag = title.strip().casefold().replace(" ", "_")
-                yield tag, {**values, "unit": unit} if unit else values
-    except csv.Error as error:
-        raise source.error(f"is no CSV: {error}") from None
+    header: Sequence[str] = ()
+    for cells in rows:
+        if cells and cells[0] in _HEADINGS:
+            header = ["avg" if name == "Value" else name for name in cells[1:]]
+        elif not any(cells):
+            header = ()
+        elif header and len(cells) >= 2:
+            title, _, unit = cells[0].partition("(")
+            values = dict(zip(header, cells[1:], strict=False))
+            unit = unit.rstrip(") ").strip()
+            tag = title.strip().casefold().replace(" ", "_")
+            yield tag, {**values, "unit": unit} if unit else values
+
+
+def boxed_rows(text: str) -> Iterator[list[str]]:
+    r"""Rows of the tables that tools print with lines around them; a title that is broken over
+    several lines is one.
+
+    >>> list(boxed_rows("┃ Metric ┃ avg ┃\n│ Output │ 7.5 │\n│ Tokens │     │"))
+    [['Metric', 'avg'], ['Output Tokens', '7.5']]
+    """
+    row: list[str] = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in _RULES.split(line)[1:-1]]
+        if len(cells) < 2:
+            continue
+        if row and cells[0] and not any(cells[1:]):
+            row[0] = f"{row[0]} {cells[0]}"
+            continue
+        if row:
+            yield row
+        row = cells
+    if row:
+        yield row
+
+
+def _flags(text: str) -> dict[str, str]:
+    """Options of the command that a tool prints behind its table."""
+    command = next((m[1] for line in text.splitlines() if (m := _COMMAND.search(line))), "")
+    return {m["name"].replace("-", "_"): m["value"].strip("'\"") for m in _FLAG.finditer(command)}
 
 
 def _blocks(text: str, title: str) -> list[str]:

@@ -72,8 +72,9 @@ class FileReading:
             the rest is in rejected rows. Both 0 where a file holds no times that add up (runs
             under load).
         notes: what a reader must know.
-        idle_us: gaps between kernels from the first to the last, None where the file has no times
-            of day.
+        idle_us: time from the first kernel to the last in which none ran, None where the file has
+            no times of day; busy_us: the time in which at least one ran: less than ``total_us``
+            where streams overlap.
     """
 
     session: Session
@@ -82,6 +83,7 @@ class FileReading:
     understood_us: float = 0.0
     notes: tuple[str, ...] = ()
     idle_us: float | None = None
+    busy_us: float | None = None
 
     @property
     def rejected(self) -> tuple[UnreadRow, ...]:

@@ -143,7 +143,8 @@ class Kineto(Importer):
         )
         launches = result.kernels() if result.on_device else result.operators_alone()
         reading = reading_of(launches, session, options, source, exclusive=False, more=host_rows)
-        return replace(reading, idle_us=result.idle_us())
+        idle_us, busy_us = result.idle_and_busy_us()
+        return replace(reading, idle_us=idle_us, busy_us=busy_us)
 
 
 @final
@@ -228,18 +229,20 @@ class _Events:
             kernel = None if table is None else {**table, "library": "torch"}
             yield Launch(span.call.name, max(took, 0.0), index + 1, kernel, reason=reason)
 
-    def idle_us(self) -> float | None:
-        """Time from the first kernel to the last in which none ran, us; None without kernels."""
+    def idle_and_busy_us(self) -> tuple[float, float] | tuple[None, None]:
+        """Time from the first kernel to the last in which none ran, and in which any did, us; None
+        without kernels.
+        """
         spans = sorted(
             (self._number(event, "ts"), self._number(event, "dur")) for event in self.on_device
         )
         if not spans:
-            return None
+            return None, None
         idle, busy_until = 0.0, spans[0][0]
         for start, took in spans:
             idle += max(start - busy_until, 0.0)
             busy_until = max(busy_until, start + took)
-        return idle
+        return idle, busy_until - spans[0][0] - idle
 
     def runtime_calls(self) -> Iterable[RuntimeCall]:
         """Calls of the CUDA runtime and driver."""

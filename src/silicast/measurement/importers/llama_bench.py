@@ -2,7 +2,7 @@
 
 A prompt ("pp512") is the prefill of a batch of one; tokens generated ("tg128", "tg128 @ d4096"
 behind so many cached ones) are its median decode step; "pp512+tg128" is both in all. What no
-scenario describes is listed: prompts behind cached tokens, layers on the processor.
+scenario describes is listed: prompts behind cached tokens.
 """
 
 from __future__ import annotations
@@ -246,11 +246,8 @@ def _record(row: LlamaBenchRow, source: Source, options: Options) -> Record:
 
 def _why_not(row: LlamaBenchRow) -> str:
     """Why no scenario describes a test; "" = one does."""
-    layers = row.settings.get("ngl", "")
-    if layers.lstrip("-").isdigit() and 0 <= int(layers) < ALL_LAYERS:
-        return f"layers on the processor (ngl = {layers}) are not modelled"
-    if row.settings.get("n_cpu_moe", "0") not in ("", "0"):
-        return "experts on the processor (n_cpu_moe) are not modelled"
+    if row.settings.get("ngl", "") == "0":
+        return "no layer on the device (ngl = 0): measure it as a run of the CPU"
     if row.prompt and row.depth:
         return "a prompt behind cached tokens has no scenario"
     return ""
@@ -284,6 +281,11 @@ def _options(row: LlamaBenchRow) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if (size := row.settings.get("n_ubatch", "")).isdigit():
         options["n_ubatch"] = int(size)
+    layers, experts = row.settings.get("ngl", ""), row.settings.get("n_cpu_moe", "")
+    if layers.isdigit() and int(layers) < ALL_LAYERS:
+        options["n_gpu_layers"] = int(layers)
+    if experts.isdigit() and int(experts):
+        options["n_cpu_moe"] = int(experts)
     names = row.settings.get("backend", "").split(",")[0].strip().lower()
     backend = {"mtl": "metal"}.get(names, names)
     if backend in ("cuda", "rocm", "vulkan", "metal", "sycl"):

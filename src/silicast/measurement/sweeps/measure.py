@@ -41,10 +41,10 @@ from silicast.measurement.sweeps.session import (
     Tell,
     Tools,
     new_session_id,
-    stop_signals,
 )
 from silicast.measurement.sweeps.summary import Summary, family_of, predictions_of, summary_of
 from silicast.measurement.sweeps.timing import as_timed, measure_kernel, usual_protocol
+from silicast.runner.stop_signals import stop_signals
 
 Say = Callable[[str], object]
 

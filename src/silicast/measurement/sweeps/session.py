@@ -6,14 +6,11 @@ However it ends, all measured rows are in the file; continued, it measures what 
 from __future__ import annotations
 
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from types import FrameType
 from typing import Protocol, final
 
 import msgspec
@@ -314,25 +311,3 @@ def new_session_id() -> str:
     """
     moment = datetime.now(UTC)
     return f"{moment:%Y%m%dT%H%M%SZ}-{content_hash([utc_now(), time.perf_counter_ns()])[:7]}"
-
-
-@contextmanager
-def stop_signals() -> Iterator[Callable[[], str]]:
-    """A function that returns the name of a received SIGINT or SIGTERM, "" = none; the second
-    signal interrupts at once. Outside the main thread no signals are received.
-    """
-    received: list[str] = []
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        if received:
-            raise KeyboardInterrupt
-        received.append(signal.Signals(number).name)
-
-    main = threading.current_thread() is threading.main_thread()
-    signals = (signal.SIGINT, signal.SIGTERM) if main else ()
-    before = {number: signal.signal(number, handle) for number in signals}
-    try:
-        yield lambda: "".join(received)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -3,7 +3,8 @@
 A kernel that took ``m`` is predicted to take ``m x t / s``, where ``s`` and ``t`` are predictions
 of it on the traced device and on the other: what both have wrong in the same way cancels (tier
 ``scaled``). Kernels that cannot be predicted take the ratio of all others, between the least and
-the largest of them. Gaps in which no kernel ran stay as the host made them.
+the largest of them. Gaps in which no kernel ran stay as the host made them, and streams that
+overlapped go on to hide the same share of the kernel time.
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ class ScaledTrace:
         traced, device: catalog names.
         ops: longest first; unscaled: likewise.
         measured_us, scaled_us: of all kernels.
-        idle_us: gaps between kernels, None where the file has no times of day.
+        idle_us: time in which no kernel ran, None where the file has no times of day.
+        busy_share: time in which any kernel ran over the sum of all kernels; below 1 where streams
+            overlap.
     """
 
     traced: str
@@ -77,6 +80,7 @@ class ScaledTrace:
     measured_us: float
     scaled_us: Quantity
     idle_us: float | None
+    busy_share: float = 1.0
 
     @property
     def unscaled_share(self) -> float:
@@ -88,9 +92,10 @@ class ScaledTrace:
         """First kernel to last, measured and predicted."""
         if self.idle_us is None:
             return None
-        idle, kernels = self.idle_us, self.scaled_us
-        wall = Quantity(*(idle + each for each in (kernels.estimate, kernels.p05, kernels.p95)))
-        return idle + self.measured_us, wall
+        idle, share, kernels = self.idle_us, self.busy_share, self.scaled_us
+        scaled = (kernels.estimate, kernels.p05, kernels.p95)
+        wall = Quantity(*(idle + share * each for each in scaled))
+        return idle + share * self.measured_us, wall
 
 
 def scaled_trace(path: Path, device: str, traced: str = "", name: str = "") -> ScaledTrace:
@@ -138,7 +143,12 @@ def scaled_trace(path: Path, device: str, traced: str = "", name: str = "") -> S
         measured_us=kernels_us + unknown_us,
         scaled_us=_with_unknown(ops, kernels_us, unknown_us),
         idle_us=reading.idle_us,
+        busy_share=_busy_share(reading),
     )
+
+
+def _busy_share(reading: FileReading) -> float:
+    return 1.0 if not reading.busy_us else min(reading.busy_us / reading.total_us, 1.0)
 
 
 def _sum_factor(

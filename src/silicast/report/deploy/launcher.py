@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from silicast.core.catalog import catalog_files
 from silicast.core.decode import Strict, read_table
 from silicast.core.errors import SilicastError, unsupported
@@ -24,6 +26,21 @@ class BenchmarkCommand(Strict, frozen=True):
     """``[benchmark]``: what measures a server under the traffic of the prediction."""
 
     command: tuple[str, ...]
+
+
+class DynamoWorker(Strict, frozen=True):
+    """``[dynamo]``: the engine as a worker of Dynamo, which states all that differs.
+
+    ``flags``: empty where they are the engine's own; ``known``: flags beside the engine's own.
+    """
+
+    version: str
+    source: str
+    command: tuple[str, ...]
+    image: str
+    roles: dict[str, tuple[str, ...]]
+    known: tuple[str, ...]
+    flags: dict[str, str] = {}
 
 
 class Launcher(Strict, frozen=True):
@@ -48,6 +65,7 @@ class Launcher(Strict, frozen=True):
     kv_dtypes: dict[str, str] = {}
     recipes: dict[str, tuple[str, ...]] = {}
     benchmark: BenchmarkCommand | None = None
+    dynamo: DynamoWorker | None = None
     experts_over_all_ranks: bool = False
     tp_counts_groups: bool = False
 
@@ -65,6 +83,28 @@ def launcher_of(engine: str) -> Launcher:
             return launcher
         engines.append(launcher.engine)
     raise unsupported(f"{engine} has no files to deploy", "engine", f"one of {', '.join(engines)}")
+
+
+def dynamo_launcher(engine: str) -> Launcher:
+    """The same for a worker of Dynamo.
+
+    Raises:
+        SilicastError: there is none.
+    """
+    launcher = launcher_of(engine)
+    worker = launcher.dynamo
+    if worker is None:
+        raise unsupported(f"{engine} has no worker of Dynamo", "engine", "vllm, sglang or trtllm")
+    return replace(
+        launcher,
+        version=f"{launcher.version} under dynamo {worker.version}",
+        command=worker.command,
+        image=worker.image,
+        roles=worker.roles,
+        flags=worker.flags or launcher.flags,
+        recipes={} if worker.flags else launcher.recipes,
+        known=KnownFlags((*(() if worker.flags else launcher.known.flags), *worker.known)),
+    )
 
 
 def arguments_of(pool: PoolLaunch, launcher: Launcher) -> list[str]:

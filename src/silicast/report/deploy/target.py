@@ -33,6 +33,10 @@ class DeployTarget(ABC):
             SilicastError: the target cannot express the plan.
         """
 
+    def remarks(self, plan: LaunchPlan) -> list[str]:  # noqa: ARG002 - of targets that have some
+        """What a reader of its files must know beside what holds for all targets."""
+        return []
+
 
 def register_target(kind: type[DeployTarget]) -> type[DeployTarget]:
     """Makes a target known by its name."""

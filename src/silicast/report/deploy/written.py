@@ -37,9 +37,12 @@ def write_deployment(
     """
     plan = launch_plan(decode(tree, folder=relative_to), checkpoint or "")
     texts: dict[str, str] = {}
+    remarks = remarks_of(plan)
     for name in targets:
+        target = find_target(name)
         try:
-            texts |= find_target(name).files(plan)
+            texts |= target.files(plan)
+            remarks += target.remarks(plan)
         except SilicastError as error:
             raise error.located(field=error.field or "--target") from None
     texts["scenario.json"] = msgspec.json.format(msgspec.json.encode(tree)).decode() + "\n"
@@ -50,4 +53,4 @@ def write_deployment(
         folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         write_atomically(folder / name, text.encode())
-    return [folder / name for name in texts], remarks_of(plan)
+    return [folder / name for name in texts], remarks

@@ -117,8 +117,12 @@ class Point:
     y: tuple[float, float, float]
 
 
-def scatter(points: Sequence[Point], across: str, up: str) -> str:
-    """Points with intervals on axes from zero on, as an SVG element."""
+def scatter(points: Sequence[Point], across: str, up: str, *, joined: bool = False) -> str:
+    """Points with intervals on axes from zero on, as an SVG element.
+
+    Args:
+        joined: by a line, in one colour.
+    """
     left, top, wide, high = 52.0, 10.0, WIDTH - 80.0, 280.0
     most = [1.1 * max(max(getattr(point, way)) for point in points) or 1.0 for way in ("x", "y")]
 
@@ -142,8 +146,11 @@ def scatter(points: Sequence[Point], across: str, up: str) -> str:
     ends = [(at(point.x[1], point.y[0]), at(point.x[2], 0.0)[0]) for point in points]
     across_bars = [(x, y + TEXT / 2.0, last - x) for (x, y), last in ends]
     for number, point in enumerate(points):
-        color = COLORS[number % len(COLORS)]
+        color = COLORS[0 if joined else number % len(COLORS)]
         x, y = at(point.x[0], point.y[0])
+        if joined and number:
+            before = points[number - 1]
+            items.append(_line(*at(before.x[0], before.y[0]), x, y, color, 1.0))
         items.append(_line(*at(point.x[1], point.y[0]), *at(point.x[2], point.y[0]), color, 1.5))
         items.append(_line(*at(point.x[0], point.y[1]), *at(point.x[0], point.y[2]), color, 1.5))
         items.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{color}"/>')

@@ -25,6 +25,7 @@ from silicast.report.tasks.training import UPDATE, plan_lines, shares
 
 if TYPE_CHECKING:
     from silicast.scenario.answers.inference.comparison import Candidate
+    from silicast.scenario.answers.serving.load_sweep import LoadCurve
 
 Answer = Mapping[str, Any]
 
@@ -38,8 +39,9 @@ _OF_TOKENS: Final = (
     "total_ms",
     "step_time_s",
     "e2e_ms",
-    "ttft_p50_ms",
-    "tpot_mean_ms",
+    "ttft_p99_ms",
+    "tpot_p99_ms",
+    "e2e_p99_ms",
     "output_tokens_per_s",
     "tokens_per_s_per_gpu",
 )
@@ -106,6 +108,7 @@ def answer_page(head: str, answer: Answer, more: Sequence[str] = ()) -> str:
     lines = (line for line in serving_lines(answer) if not line.startswith(_IN_TABLE))
     remarks = [*(lines if tables[0] else shares(why)), *more]
     parts += _section("What to expect", [*tables, _list(remarks) if remarks else ""])
+    parts += _section("How latencies are distributed", _distribution(answer["metrics"]))
     parts += _section("Where the time goes", _timeline(why))
     parts += _section("Memory of a device", _memory(why))
     parts += _section("Why, and how sure", [_list(notes(answer)), *_uncertainty(why)])
@@ -124,7 +127,14 @@ def comparison_page(
         word: what they are sorted by.
         after: further lines.
     """
-    from silicast.report.tasks.comparison import points_of, price_lines, table_rows, warnings_of
+    from silicast.report.tasks.comparison import (
+        beyond_lines,
+        blank_lines,
+        points_of,
+        price_lines,
+        table_rows,
+        warnings_of,
+    )
 
     parts = [f"<h1>{escape(head)}</h1>"]
     fitting = [one for one in candidates if one.fits]
@@ -136,7 +146,8 @@ def comparison_page(
         parts.append(f'<p class="verdict">{words}</p>')
         key = "GB and W are of one device; the last column is the 90 % interval of the one with *."
         table = f'<div class="wide">{_table(headings, rows)}</div><p class="setup">{key}</p>'
-        parts += _section("Candidates", [table, _list([*price_lines(fitting), *after])])
+        lines = [*price_lines(fitting), *blank_lines(fitting), *beyond_lines(fitting), *after]
+        parts += _section("Candidates", [table, _list(lines)])
         points = [
             Point(name, _three(rate), _three(time)) for name, rate, time in points_of(fitting)
         ]
@@ -147,6 +158,53 @@ def comparison_page(
     remark = warnings_of(fitting, today)
     parts += _section("To know", [_list(remark, "warning")] if remark else [])
     return _page(head, parts)
+
+
+def curve_page(head: str, curve: LoadCurve) -> str:
+    """A sweep of loads: a table, and latencies over what is answered."""
+    from silicast.report.tasks.load_curve import LOADS, curve_lines, curve_rows
+
+    headings, rows = curve_rows(curve)
+    knee = () if curve.knee is None else (curve.answered[curve.knee][0],)
+    lines = list(curve_lines(curve))
+    parts = [f"<h1>{escape(head)}</h1>"]
+    parts += [f'<p class="verdict">{escape(lines[0])}</p>'] if lines else []
+    table = f'<div class="wide">{_table(headings, rows)}</div>'
+    parts += _section("Loads", [table, _list(lines[1:])])
+    for name in ("ttft_p99_ms", "tpot_p99_ms", "e2e_p99_ms"):
+        points = [
+            Point(
+                f"{load:g}{' knee' if load in knee else ''}",
+                _three(answer.metrics["requests_per_s"]),
+                _three(answer.metrics[name]),
+            )
+            for load, answer in curve.answered
+            if name in answer.metrics
+        ]
+        title = (
+            f"{name.split('_')[0].upper()} p99 over load ({LOADS[curve.what]} beside each point)"
+        )
+        drawn = scatter(points, "requests/s answered", "ms", joined=True) if points else ""
+        parts += _section(title, [drawn])
+    remarks = dict.fromkeys(line for _, answer in curve.answered for line in answer.warnings)
+    parts += _section("To know", [_list(remarks, "warning")] if remarks else [])
+    return _page(head, parts)
+
+
+def _distribution(metrics: Mapping[str, Any]) -> list[str]:
+    """Of a server: a bar for each latency, from what half of the requests take to what 99 % do."""
+    drawn = []
+    for name, words in LATENCIES.items():
+        ends = [(each, f"{name}_{each}_ms") for each in ("p50", "p90", "p95", "p99")]
+        if any(metric not in metrics for _, metric in ends):
+            continue
+        pieces, before = [], 0.0
+        for statistic, metric in ends:
+            ms = float(metrics[metric]["estimate"])
+            pieces.append(BarPiece(f"to {statistic}", ms - before, duration(ms * 1e-3)))
+            before = ms
+        drawn.append(bars([Bar(words, pieces)], "ms", f"distribution of {words}"))
+    return drawn
 
 
 def _page(head: str, parts: Iterable[str]) -> str:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import math
+from html import escape
 from pathlib import Path
 from typing import Any, Final
 
 from silicast.core.errors import SilicastError
 from silicast.core.files import writing
 
-ENDINGS: Final = (".svg", ".png", ".pdf")
+ENDINGS: Final = (".svg", ".png", ".pdf", ".html")
+PAGE: Final = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>{title}</title>
+<body style="margin: 1rem; background: #fff">
+{svg}</body></html>
+"""
 
 
 def check_plot(path: Path) -> None:
@@ -34,7 +41,18 @@ def save_plot(figure: Any, path: Path) -> None:
         SilicastError: it cannot be written.
     """
     with writing(path) as file:
-        figure.savefig(file, format=path.suffix[1:], dpi=150, metadata=_undated(path))
+        if path.suffix == ".html":
+            file.write(_page(figure, path.stem).encode())
+            return
+        figure.savefig(file, format=path.suffix[1:], dpi=150, metadata=_undated(path.suffix))
+
+
+def _page(figure: Any, title: str) -> str:
+    """A page that holds the drawing and nothing else."""
+    drawn = io.StringIO()
+    figure.savefig(drawn, format="svg", metadata=_undated(".svg"))
+    text = drawn.getvalue()
+    return PAGE.format(title=escape(title), svg=text[text.index("<svg") :])
 
 
 def time_tick(seconds: float, _place: int | None = None) -> str:
@@ -65,6 +83,6 @@ def figure_class() -> Any:
     return Figure
 
 
-def _undated(path: Path) -> dict[str, None]:
+def _undated(ending: str) -> dict[str, None]:
     """The same bytes every time: formats write the date unless told not to."""
-    return {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix, {})
+    return {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(ending, {})

@@ -22,10 +22,14 @@ BETWEEN: Final = (2, 1)
 """Spaces after a column, and where that is too wide; one more comes from the box."""
 
 
+MOST_BANDS: Final = 3
+"""Tables that one which is too wide becomes at most."""
+
+
 @final
 class Listing:
-    """Many things, one a line; where the screen is too narrow for the numbers of a line, each thing
-    is a few lines of its own. A number is never cut.
+    """Many things, one a line; where the screen is too narrow for the numbers of a line, columns
+    go on in a table below, or each thing is a few lines of its own. A number is never cut.
 
     Args:
         columns: heading -> "left", "right", or "tree" (to the left, never wrapped).
@@ -44,7 +48,30 @@ class Listing:
                 if spare >= 0:
                     yield self._table(self._widths(least, spare), between)
                     return
-        yield self._stacked()
+        if len(bands := self._bands(options.max_width)) > MOST_BANDS:
+            yield self._stacked()
+            return
+        for number, positions in enumerate(bands):
+            columns = [list(self._columns.items())[each] for each in positions]
+            rows = [[row[each] for each in positions] for row in self._rows]
+            yield from ([Text("")] if number else [])
+            yield Listing(dict(columns), rows)
+
+    def _bands(self, room: int) -> list[list[int]]:
+        """Columns of tables below each other, the first of them in every one; one a column where
+        not even two are beside each other.
+        """
+        first, *others = self._least(TEXTS[-1][0], whole=TEXTS[-1][1])
+        bands, left = list[list[int]](), 0
+        for number, width in enumerate(others, start=1):
+            left -= width + BETWEEN[-1] + 1
+            if left < 0 or not bands:
+                bands.append([0])
+                left = room - first - width - BETWEEN[-1] - 1
+            bands[-1].append(number)
+            if left < 0:
+                return [[each] for each in range(max(len(self._columns), MOST_BANDS + 1))]
+        return bands
 
     def _least(self, most: int, *, whole: bool) -> list[int]:
         """What each column takes at least.

@@ -41,6 +41,9 @@ def what_if_table(result: ScaledTrace) -> RenderableType:
         lines.append(f"{share} of the kernel time takes the ratio of all other kernels")
     if result.idle_us is not None:
         lines.append("gaps between kernels are the host's: they stay as they were measured")
+    if result.busy_share < 1.0:
+        hidden = percent(1.0 - result.busy_share)
+        lines.append(f"{hidden} of the kernel time ran beside other kernels: it stays hidden")
     lines.append(
         "scaled tier: measured kernels times the ratio of our predictions for both devices"
     )
@@ -67,6 +70,7 @@ def what_if_values(result: ScaledTrace) -> dict[str, Any]:
         "measured_us": result.measured_us,
         "kernels_us": _interval(result.scaled_us),
         "idle_us": result.idle_us,
+        "busy_share": result.busy_share,
         "measured_wall_us": None if wall is None else wall[0],
         "wall_us": None if wall is None else _interval(wall[1]),
         "unscaled_share": result.unscaled_share,

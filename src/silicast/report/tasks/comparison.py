@@ -59,6 +59,8 @@ COLUMNS: Final = (
 """Devices, the power and memory of one, all else of all; {} is the currency of prices."""
 ON_REQUEST: Final = ("time",)
 """Of a batch: shown where candidates are sorted by it."""
+BEYOND: Final = 8.0
+"""Times the best candidate's cost, or its devices, from which on a remark says so."""
 _MARKS: Final = "os^Dv"
 """Of ten candidates each, whose colours are those of the ten before."""
 BY_DEFAULT: Final = ("cost", "gpus", "time")
@@ -114,7 +116,8 @@ def comparison_report(
     for one in candidates:
         if not one.fits:
             parts.append(Text(f"{one.label}: {one.reason}", "red" if not fitting else "yellow"))
-    parts += [Text(line) for line in (*price_lines(fitting), *after)]
+    lines = (*price_lines(fitting), *blank_lines(fitting), *beyond_lines(fitting), *after)
+    parts += [Text(line) for line in lines]
     parts += [Text(f"warning: {line}", "yellow") for line in warnings_of(fitting, today)]
     return Group(*parts)
 
@@ -197,6 +200,31 @@ def price_lines(candidates: Sequence[Candidate]) -> Iterator[str]:
     without = [one.scenario["device"] for one in candidates if one.price is None]
     if without:
         yield f"no price, no cost: {', '.join(dict.fromkeys(map(str, without)))}"
+
+
+def blank_lines(candidates: Sequence[Candidate]) -> Iterator[str]:
+    """Of which devices a cell is blank, and why."""
+    known = [one for one in candidates if _belief(one, "power")]
+    without = [one.label for one in candidates if _belief(one, "power") is None]
+    if known and without:
+        yield f"no power is modelled, so no W and no J: {', '.join(without)}"
+
+
+def beyond_lines(candidates: Sequence[Candidate]) -> Iterator[str]:
+    """Candidates that take many times the devices or the money of another: nobody builds them."""
+    for word, what in (("cost", "the cost"), ("gpus", "the devices")):
+        values = [(one, belief) for one in candidates if (belief := _belief(one, word))]
+        if len(values) < 2:
+            continue
+        best, least = min(values, key=lambda each: each[1].estimate)
+        for one, belief in values:
+            times = belief.estimate / max(least.estimate, 1e-12)
+            if times >= BEYOND:
+                few = _belief(best, "gpus")
+                fewer = "" if few is None else f"; that takes {few.estimate:,.0f} devices"
+                words = f"{times:,.0f} times {what} of {best.label}: hardly to be built{fewer}"
+                yield f"{one.label}: {words}"
+        return
 
 
 def warnings_of(candidates: Sequence[Candidate], today: date) -> list[str]:

@@ -17,6 +17,8 @@ Answer = Mapping[str, Any]
 def fits_parts(scenario: Mapping[str, Any], answer: Answer) -> Sequence[RenderableType]:
     """A table of the pairs, and how they were chosen."""
     why = answer["why"]
+    if "trains" in why:
+        return _training_parts(scenario, why)
     what = "device" if "device" not in scenario else "model"
     several = why["users"] > 1
     columns = {
@@ -41,6 +43,50 @@ def fits_parts(scenario: Mapping[str, Any], answer: Answer) -> Sequence[Renderab
         Text(f"{shown}{slow}; best first: {why['order']}"),
         Text("billions of parameters (active ones); tokens/s of one user; prompt tokens/s"),
     ]
+
+
+def _training_parts(
+    scenario: Mapping[str, Any], why: Mapping[str, Any]
+) -> Sequence[RenderableType]:
+    """A table of the ways of training."""
+    both = "device" in scenario and "model" in scenario
+    what = "device" if "device" not in scenario else "model"
+    columns = {
+        **({} if both else {what: "tree"}),
+        "way": "tree",
+        **({"fits": "tree", "recompute": "tree"} if both else {}),
+        "GB": "right",
+        "of": "right",
+        "batch": "right",
+        "longest": "right",
+        "tokens/s": "right",
+        **({"90 %": "right"} if both else {}),
+    }
+    rows = []
+    for row in why["trains"]:
+        speed = row.get("tokens_per_s")
+        line = [row["way"], rounded(row["memory_gb"]), rounded(row["usable_gb"])]
+        if both:
+            line[1:1] = ["yes" if row["fits"] else "no", row["recompute"]]
+        else:
+            line.insert(0, str(row[what]))
+        line += [f"{row['batch']:,}", f"{row['context']:,}"]
+        line.append(_whole(speed["estimate"]) if speed else "-")
+        rows.append([*line, _interval(speed)] if both else line)
+    size = f"{why['users']} x {why['context']} tokens"
+    return [
+        listing(columns, rows),
+        Text(""),
+        Text(
+            f"GB with {size} a device; the largest batch at {why['context']}, the longest with "
+            f"{why['users']}, everything computed again; tokens/s of a device"
+        ),
+        Text(f"{why['fitting']} of {why['tried']} tried fit; best first: {why['order']}"),
+    ]
+
+
+def _interval(speed: Mapping[str, Any] | None) -> str:
+    return f"{_whole(speed['p05'])} - {_whole(speed['p95'])}" if speed else "-"
 
 
 def _line(row: Mapping[str, Any], what: str, *, several: bool) -> list[str]:

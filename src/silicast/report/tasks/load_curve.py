@@ -57,31 +57,40 @@ class CurveTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draws it at the width that there is."""
-        curve, answered = self._curve, self._curve.answered
-        left_out = {" p99", "tok/s/GPU"} if options.max_width < NARROW else set()
-        if counted := _counts_sequences(curve):
-            left_out = {"TTFT", "p99", "tok/s/GPU"}
-        shown = {
-            heading: name
-            for heading, name in COLUMNS.items()
-            if heading not in left_out and any(name in a.metrics for _, a in answered)
-        }
-        headings = ["latency" if counted and each == "E2E" else each for each in shown]
-        headings += [] if counted else ["KV"]
-        columns = dict.fromkeys([SHORT[curve.what], *headings], "right")
-        rows = []
-        for index, (load, answer) in enumerate(answered):
-            cells = [_metric(answer.metrics, name) for name in shown.values()]
-            if not counted:
-                cells.append(percent(answer.metrics["kv_utilisation_max"].estimate))
-            rows.append([f"{load:g}", *cells, self._mark(index)])
-        yield listing(columns | {"": "left"}, rows)
+        narrow = (" p99", "tok/s/GPU") if options.max_width < NARROW else ()
+        headings, rows = curve_rows(self._curve, narrow)
+        yield listing(dict.fromkeys(headings[:-1], "right") | {"": "left"}, rows)
 
-    def _mark(self, index: int) -> str:
-        curve = self._curve
-        if curve.saturated is not None and index >= curve.saturated:
-            return "full"
-        return "knee" if index == curve.knee else ""
+
+def curve_rows(curve: LoadCurve, narrow: Sequence[str] = ()) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells, the last of them what is marked.
+
+    Args:
+        narrow: headings that are left out.
+    """
+    answered, left_out = curve.answered, set(narrow)
+    if counted := _counts_sequences(curve):
+        left_out = {"TTFT", "p99", "tok/s/GPU"}
+    shown = {
+        heading: name
+        for heading, name in COLUMNS.items()
+        if heading not in left_out and any(name in a.metrics for _, a in answered)
+    }
+    headings = ["latency" if counted and each == "E2E" else each for each in shown]
+    headings += [] if counted else ["KV"]
+    rows = []
+    for index, (load, answer) in enumerate(answered):
+        cells = [_metric(answer.metrics, name) for name in shown.values()]
+        if not counted:
+            cells.append(percent(answer.metrics["kv_utilisation_max"].estimate))
+        rows.append([f"{load:g}", *cells, _mark(curve, index)])
+    return [SHORT[curve.what], *headings, ""], rows
+
+
+def _mark(curve: LoadCurve, index: int) -> str:
+    if curve.saturated is not None and index >= curve.saturated:
+        return "full"
+    return "knee" if index == curve.knee else ""
 
 
 def _counts_sequences(curve: LoadCurve) -> bool:
@@ -100,20 +109,24 @@ def _metric(metrics: Mapping[str, Any], name: str) -> str:
 def curve_lines(curve: LoadCurve) -> Iterator[str]:
     """Where it bends, where it ends, and what could not be answered."""
     answered, unit = curve.answered, LOADS[curve.what]
+    there = curve.expected_knee
+    where = (
+        ""
+        if there is None
+        else (
+            f"near {rounded(there['rate_per_s'])} requests/s, {there['concurrency']:,.0f} in flight"
+        )
+    )
     if curve.knee is not None:
         load, answer = answered[curve.knee]
         wait = duration(answer.metrics["e2e_mean_ms"].estimate * 1e-3)
         rate = rounded(answer.metrics["requests_per_s"].estimate)
         yield (
-            f"knee: {load:g} {unit}, {rate} requests/s answered in {wait} on average; beyond it "
-            "latency grows faster than throughput"
+            f"knee{f' {where}' if where else ''}: at {load:g} {unit}, {rate} requests/s answered "
+            f"in {wait} on average; beyond it latency grows faster than throughput"
         )
     elif len(answered) > 2:
-        knee = answered[-1][1].why["knee"]
-        yield (
-            f"no knee among these loads: it is near {rounded(knee['rate_per_s'])} requests/s, "
-            f"{knee['concurrency']:,.0f} in flight"
-        )
+        yield f"no knee among these loads{f': it is {where}' if where else ''}"
     if curve.saturated is not None:
         first = answered[curve.saturated][0]
         yield f"full: from {first:g} {unit} on the queue keeps growing"

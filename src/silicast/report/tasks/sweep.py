@@ -14,6 +14,7 @@ from silicast.core.metrics import words_and_unit
 from silicast.report.drawing.numbers import duration, rounded
 from silicast.report.drawing.tables import listing
 from silicast.runner.results import Reproduced, StoredRows
+from silicast.runner.stored_best import RowChance
 from silicast.runner.sweep import Sweep, SweepTally
 
 SHOWN_REASONS = 8
@@ -81,8 +82,16 @@ def swept_data(
         "answered": tally.answered,
         "refused": tally.refused,
         "reasons": dict(tally.reasons.most_common()),
+        "lost": dict(sorted(tally.lost.items())),
         "shards_written": tally.shards,
+        **({} if tally.best is None else {"best": {tally.watched: tally.best}}),
     }
+
+
+def watched_words(tally: SweepTally) -> str:
+    """The best so far, and that the sweep finishes."""
+    best = "" if tally.best is None else f"best {tally.watched} {rounded(tally.best)}"
+    return ", ".join(filter(None, (best, "finishing" if tally.is_finishing else "")))
 
 
 def swept_report(data: Mapping[str, Any]) -> RenderableType:
@@ -90,6 +99,10 @@ def swept_report(data: Mapping[str, Any]) -> RenderableType:
     known = f" ({data['known']:,} more were in the store)" if data["known"] else ""
     lines = [f"{data['answered']:,} points answered, {data['refused']:,} refused{known}"]
     lines += _reasons(data["reasons"])
+    lines += [f"best {name} {rounded(value)}" for name, value in data.get("best", {}).items()]
+    if data["lost"]:
+        lines.append(f"{len(data['lost']):,} lost, not stored; a further sweep tries them again")
+        lines += _reasons(Counter(data["lost"].values()))
     if data["illegal"]:
         lines += [f"{sum(data['illegal'].values()):,} ruled out by constraints"]
         lines += _reasons(data["illegal"])
@@ -118,14 +131,39 @@ def chosen_metrics(rows: StoredRows, named: str | None) -> list[str]:
     return (usual or estimates)[:SHOWN_METRICS]
 
 
+def rows_data(
+    rows: StoredRows,
+    front: Mapping[str, float] | None = None,
+    chances: Mapping[str, RowChance] | None = None,
+) -> list[dict[str, Any]]:
+    """Rows for programs; arguments as of :func:`rows_report`."""
+    data = [dict(row) for row in rows.rows]
+    for row in data:
+        if front is not None:
+            row["on_front"] = front[row["key"]]
+        if chances is not None:
+            chance = chances[row["key"]]
+            row |= {
+                "confidence": round(chance.confidence, 3),
+                "worth": round(chance.worth, 4),
+                "why_not": chance.why_not,
+            }
+    return data
+
+
 def rows_report(
-    rows: StoredRows, metrics: Sequence[str], top: int, front: Mapping[str, float] | None = None
+    rows: StoredRows,
+    metrics: Sequence[str],
+    top: int,
+    front: Mapping[str, float] | None = None,
+    chances: Mapping[str, RowChance] | None = None,
 ) -> RenderableType:
     """A table of rows: what varies, and some metrics.
 
     Args:
         top: rows to show at most.
         front: key of a row of the front -> probability that it belongs to it.
+        chances: key of a row -> what may become of it under limits.
     """
     if not rows.rows:
         lines = ["no rows"]
@@ -133,7 +171,7 @@ def rows_report(
             lines.append(f"{rows.others:,} of other versions: --versions all shows them")
         return Group(*map(Text, lines))
     varying = rows.varying or rows.fields
-    parts: list[RenderableType] = [_rows_table(rows.rows[:top], varying, metrics, front)]
+    parts: list[RenderableType] = [_rows_table(rows.rows[:top], varying, metrics, front, chances)]
     if len(rows.rows) > top:
         parts.append(Text(f"{len(rows.rows) - top:,} further rows"))
     refused = Counter(
@@ -154,12 +192,15 @@ def _rows_table(
     varying: Sequence[str],
     metrics: Sequence[str],
     front: Mapping[str, float] | None,
+    chances: Mapping[str, RowChance] | None,
 ) -> RenderableType:
     headings = [*_short(varying), *("\n".join(filter(None, words_and_unit(n))) for n in metrics)]
     columns = dict.fromkeys(headings[: len(varying)], "left")
     columns |= dict.fromkeys(headings[len(varying) :], "right")
     if front is not None:
         columns["on the\nfront"] = "right"
+    if chances is not None:
+        columns |= {"confi-\ndence": "right", "worth": "right", "why not": "left"}
     unfit = any(row.get("memory_excess_gb") for row in rows)
     if unfit:
         columns["lacks\nGB"] = "right"
@@ -168,6 +209,9 @@ def _rows_table(
         line = [_cell(row.get(name)) for name in (*varying, *metrics)]
         if front is not None:
             line.append(f"{front[row['key']]:.0%}")
+        if chances is not None:
+            chance = chances[row["key"]]
+            line += [f"{chance.confidence:.0%}", f"{chance.worth:.0%}", chance.why_not]
         if unfit:
             line.append(_cell(row.get("memory_excess_gb") or None))
         cells.append(line)

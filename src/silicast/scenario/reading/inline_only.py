@@ -26,6 +26,7 @@ _ENDINGS = (
     ".et",
     ".npy",
     ".safetensors",
+    ".gguf",
     ".gz",
     ".py",
 )

@@ -17,7 +17,6 @@ from silicast.learning.board_networks import (
     NpuNetwork,
     board_named,
     counted,
-    is_board,
     latency_on,
     networks_named,
     npu_latencies,
@@ -42,11 +41,6 @@ METRICS: Mapping[str, tuple[str, ...]] = {
     "inference": ("prefill_ms", "total_ms"),
 }
 """Task -> what the latency of one inference answers."""
-
-
-def on_board(scenario: Scenario) -> bool:
-    """Whether a scenario's device is a board whose NPU runs whole networks."""
-    return is_board(scenario.raw.device)
 
 
 def board_answer(scenario: Scenario) -> Answer:

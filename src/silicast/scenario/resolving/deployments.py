@@ -109,6 +109,8 @@ def deployment_of(
     model, assumed = with_copies(model_of(scenario), plan, machine.engine)
     if machine.engine.weight_mix:
         model, precision, remark = _mixed(scenario, model, machine)
+    elif model.default_precision.mix:
+        raise _is_of_files(model.default_precision.mix, "model", GGUF)
     else:
         precision, remark = precision_of(scenario, model, machine.device)
     precision = with_quantisation(scenario, machine.engine, precision)
@@ -260,12 +262,18 @@ def _mixed(
                 )
         stated = table.weights or table.recipe
     remark = []
-    if stated is None:
+    as_it_is = not stated and bool(model.default_precision.mix)  # read from such a file
+    if not stated:
         stated, exact = plain_mix(scheme, model.default_precision)
         if not exact:
             remark.append(NO_MIX.format(model.name, model.default_precision.label, stated))
     kv_cache = table.kv_cache if table is not None and table.kv_cache else ""
     cache = Precision.from_formats(kv_cache=kv_cache).kv_cache if kv_cache else ""
+    if as_it_is:
+        if scheme != GGUF:
+            raise _is_of_files(model.default_precision.mix, "model", GGUF)
+        published = model.default_precision
+        return model, dataclasses.replace(published, kv_cache=cache or published.kv_cache), []
     mixed = with_mix(model, scheme, stated, cache)
     beside = (model.encoder_parameters, "its encoder"), (model.mtp_layers, "layers for drafts")
     left = [what for count, what in beside if count]
@@ -278,15 +286,19 @@ def _of_files(value: str, field: str) -> SilicastError | None:
     """That a format is a mix of files of weights, for engines that read such; None = it is none."""
     from silicast.workload.models.weight_mix import is_mix
 
-    if not is_mix(value):
-        return None
+    return _is_of_files(value, field) if is_mix(value) else None
+
+
+def _is_of_files(value: str, field: str, scheme: str = "") -> SilicastError:
     return SilicastError(
         f"{value} is a mixture of formats in files of weights, which this engine does not read",
         field=field,
-        hint=f"engine {' or '.join(mixing_engines())} runs such files",
+        hint=f"engine {' or '.join(mixing_engines(scheme))} runs such files",
     )
 
 
+GGUF = "gguf"
+"""The scheme of files from which a model itself may be read."""
 NO_MIX = "{0} is published in {1}, which no such file holds: {2} is taken (precision.weights)"
 
 

@@ -8,13 +8,14 @@ certain.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import field, replace
 from typing import final
 
 import numpy as np
 
 from silicast.core.monotone import TOLERANCE, Bracket, bracketed
+from silicast.core.records import dataclass
 from silicast.serving.capacity.objective import LatencyObjective
 from silicast.serving.simulation.event_loop import ReplicaSpec, Simulation
 from silicast.serving.statistics.metrics import rates
@@ -26,6 +27,10 @@ ALONE = 50
 """Requests, one at a time, that say whether an objective can be kept at all."""
 LONG, MOST_REQUESTS = 20.0, 10_000
 """Answer times that requests of a steady state should arrive for, and the most requests for it."""
+BEYOND, QUANTILE = 30.0, 0.99
+"""Requests beyond the highest quantile that an objective limits, or beyond this one: fewer leave
+the load that keeps the objective unsure by several percent.
+"""
 
 
 Specs = Sequence[ReplicaSpec] | None
@@ -33,14 +38,21 @@ Specs = Sequence[ReplicaSpec] | None
 Simulate = Callable[[Requests, Specs], Simulation]
 
 
-def enough_requests(alone: Records, rate_per_s: float) -> int:
-    """Requests that take :data:`LONG` times as long to arrive as an answer takes.
+def enough_requests(
+    alone: Records, rate_per_s: float, objective: LatencyObjective | None = None
+) -> int:
+    """Requests that take :data:`LONG` times as long to arrive as an answer takes, and of which
+    :data:`BEYOND` are beyond the quantiles that matter.
 
     Args:
         alone: requests one at a time.
+        objective: that is to be kept.
     """
-    answer_s = float(alone.e2e_s().mean())
-    return min(math.ceil(LONG * answer_s * rate_per_s), MOST_REQUESTS)
+    arriving, beyond = LONG * float(alone.e2e_s().mean()) * rate_per_s, 0.0
+    if objective is not None and objective.limits_anything:
+        share = 1.0 - max(objective.highest_quantile, QUANTILE)
+        beyond = BEYOND / max(share, BEYOND / MOST_REQUESTS)
+    return min(max(math.ceil(arriving), round(beyond)), MOST_REQUESTS)
 
 
 @final
@@ -53,7 +65,8 @@ class TrafficLoads:
         simulation: of requests on the fleet, or on its replicas at another pace.
         objective: to keep.
         count: requests of a run with so many clients; None = all.
-        others: other draws of the same traffic; a rate is carried if all carry it.
+        others: other draws of the same traffic; a rate is carried if this draw carries it, and all
+            draws together.
         tried: load -> whether it is carried, at the predicted pace.
     """
 
@@ -100,10 +113,22 @@ class TrafficLoads:
         records = simulation.records
         return simulation.run(lambda now: self.objective.hopeless(records, now))
 
-    def carries(self, requests: Requests, specs: Specs = None) -> bool:
-        """Whether requests are answered within the objective."""
+    def carries(
+        self,
+        requests: Requests,
+        specs: Specs = None,
+        beside: Callable[[], Iterable[Records]] = tuple,
+    ) -> bool:
+        """Whether requests are answered within the objective.
+
+        Args:
+            beside: whole runs of other draws, made if this one keeps it, which all together must.
+        """
         records = self.run(requests, specs)
-        return not (records.done_ns < 0).any() and not self.objective.broken(records)
+        if (records.done_ns < 0).any() or self.objective.broken(records):
+            return False
+        others = tuple(beside())
+        return not others or not self.objective.broken(records, *others)
 
     def most(
         self,
@@ -125,10 +150,11 @@ class TrafficLoads:
         """
 
         def carries(at: float) -> bool:
-            met = self.carries(load(at), specs)
-            if specs is None:
-                met = met and all(each.carries(each.at_rate(at)) for each in self.others)
-                self.tried[at] = met
+            if specs is not None:
+                return self.carries(load(at), specs)
+            drawn = (each.at_rate(at) for each in self.others)
+            met = self.carries(load(at), beside=lambda: map(self.run_whole, drawn))
+            self.tried[at] = met
             return met
 
         factor, tolerance = (factor, TOLERANCE) if specs is None else (1.15, 2.0 * TOLERANCE)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from statistics import fmean
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.numerics import F64, I64
+from silicast.core.records import dataclass
 from silicast.serving.statistics.metrics import QUANTILES, statistics_ms
 from silicast.serving.statistics.records import Records
 from silicast.serving.statistics.steady import GROWTH, MOST_CUT, queue_growth
@@ -68,8 +70,30 @@ class LatencyObjective:
         nearest = min(QUANTILES, key=lambda each: abs(QUANTILES[each] - self.quantile))
         return f"{name.removesuffix('_ms')}_{nearest}_ms"
 
-    def values(self, records: Records) -> dict[str, float]:
-        """The statistics that it limits, as they are; of ``each`` the quantile."""
+    @property
+    def limits_anything(self) -> bool:
+        return bool(self.named or self.each)
+
+    @property
+    def highest_quantile(self) -> float:
+        """The highest quantile that it limits; 0 where it limits means alone.
+
+        >>> LatencyObjective({"ttft_p90_ms": 1.0, "tpot_mean_ms": 1.0}, {}).highest_quantile
+        0.9
+        """
+        statistics = [name.split("_")[1] for name in self.named]
+        each = [self.quantile] if self.each else []
+        return max((*each, *(QUANTILES.get(name, 0.0) for name in statistics)), default=0.0)
+
+    def values(self, *runs: Records) -> dict[str, float]:
+        """The statistics that it limits, as they are, of ``each`` the quantile: the mean over runs
+        of one traffic.
+        """
+        of_runs = [self._values(records) for records in runs]
+        names = [name for name in of_runs[0] if all(name in values for values in of_runs)]
+        return {name: fmean(values[name] for values in of_runs) for name in names}
+
+    def _values(self, records: Records) -> dict[str, float]:
         result = statistics_ms(records)
         values = {name: result[name] for name in self.named if name in result}
         for name in self.each:
@@ -86,14 +110,19 @@ class LatencyObjective:
         """What a statistic of :meth:`values` may be."""
         return self.named[name] if name in self.named else self.each[name.removesuffix("_ms")]
 
-    def broken(self, records: Records) -> dict[str, float]:
-        """Statistics above their limits; "queue" where it only grows; empty = it is met."""
-        values = self.values(records)
+    def broken(self, *runs: Records) -> dict[str, float]:
+        """Statistics above their limits; "queue" where it only grows; empty = it is met.
+
+        Args:
+            runs: of one traffic, taken together.
+        """
+        values = self.values(*runs)
         over = {name: value for name, value in values.items() if value > self.limit(name)}
-        if not over and self._late(records, records.end_ns) > self._allowed(records.measured):
+        late = sum(self._late(each, each.end_ns) for each in runs)
+        if not over and late > sum(self._allowed(each.measured) for each in runs):
             over = {name: values[name] for name in values if name not in self.named}
-        if not over and not records.requests.concurrency:
-            grown = queue_growth(records)
+        if not over and not runs[0].requests.concurrency:
+            grown = fmean(queue_growth(each) for each in runs)
             if grown > self.growth:
                 over["queue"] = grown
         return over

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from silicast.composition.prices.paced import StepPricing
 from silicast.composition.prices.stepper import Stepper
 from silicast.core.errors import SilicastError
+from silicast.core.records import dataclass
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.serving.simulation.replica import Replica, Role
 from silicast.serving.simulation.routers import LeastLoaded, RoundRobin, Router

@@ -9,7 +9,6 @@ request gains the same tokens whatever runs beside it, at any pace.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 from typing import final
@@ -17,6 +16,7 @@ from typing import final
 import numpy as np
 
 from silicast.core.numerics import I64, mixed_bits, uniform_of
+from silicast.core.records import dataclass
 
 
 @final

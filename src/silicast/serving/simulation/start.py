@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import final
 
 from silicast.composition.memory.memory import GIB, LaunchMemory, launch_memory
+from silicast.composition.memory.memory_advice import less_on_device
 from silicast.composition.passes.deployment import Deployment
 from silicast.core.errors import SilicastError
 from silicast.core.monotone import largest
+from silicast.core.records import dataclass
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.workload.models.counting import state_bytes
 
@@ -112,6 +114,10 @@ class ServerStart:
             yield f"max_num_seqs = {fewer}"
         if tokens and self.blocks:
             yield f"max_model_len = {self._longest(tokens)}"
+        if less := less_on_device(
+            self.deployment, lambda other: replace(self, deployment=other).holds(tokens)
+        ):
+            yield less
         wider = self._wider(tokens)
         if wider:
             yield f"tp = {wider}"

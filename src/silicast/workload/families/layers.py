@@ -40,9 +40,18 @@ def window_size(read: Reader, rule: Windows) -> int:
 
 def have_window(read: Reader, rule: Windows) -> list[bool]:
     """Whether each layer has a window."""
+    if stated := _per_layer(read, rule.per_layer, rule.kinds) or _lettered(read):
+        return stated
     first, without = read.value(rule.first), _every(read, rule.every)
-    usual = [layer >= first and not nth for layer, nth in enumerate(without)]
-    return _per_layer(read, rule.per_layer, rule.kinds) or usual
+    return [layer >= first and not nth for layer, nth in enumerate(without)]
+
+
+def _lettered(read: Reader) -> list[bool] | None:
+    """Windows by a pattern of letters that repeats, L with a window and G without ("LLLG")."""
+    pattern = read.fields.values.get("sliding_window_pattern")
+    if not isinstance(pattern, str) or not pattern or set(pattern) - set("LG"):
+        return None
+    return [pattern[layer % len(pattern)] == "L" for layer in range(read["layers"])]
 
 
 def dense_layers(read: Reader, rule: DenseLayers) -> tuple[int, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 import traceback
 from pathlib import Path
@@ -154,7 +153,9 @@ def import_failure(error: BaseException) -> SilicastError | None:
 
 def _release(package: str) -> str:
     """Its installed release after a space, "" if it has none."""
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
-        return f" {importlib.metadata.version(package)}"
-    except importlib.metadata.PackageNotFoundError:
+        return f" {version(package)}"
+    except PackageNotFoundError:
         return ""

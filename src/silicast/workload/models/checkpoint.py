@@ -16,6 +16,9 @@ _ALGORITHMS = {
     "W4A8_MXFP4_FP8": "w4a8_mxfp4_mxfp8", "W4A16_NVFP4": "nvfp4_wo",
 }  # fmt: skip
 """Names of ModelOpt and TensorRT-LLM -> recipes."""
+AUTO_ROUND = ("auto-round", "auto_round", "intel/auto-round", "inc")
+"""Names of one method, whose checkpoints hold weights as GPTQ's do."""
+_INSTEAD = "state precision.recipe in the scenario instead"
 
 
 def checkpoint_precision(data: Mapping[str, Any]) -> Precision:
@@ -60,15 +63,19 @@ def checkpoint_precision(data: Mapping[str, Any]) -> Precision:
 def stated_quantisation(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """The ``quantization_config`` of a configuration; {} = it has none.
 
+    Older compressed-tensors call it ``compression_config``; ModelOpt's own form holds the fields in
+    a table ``quantization``.
+
     Raises:
         SilicastError: it is no object.
     """
-    quantisation = data.get("quantization_config") or {}
+    quantisation = data.get("quantization_config") or data.get("compression_config") or {}
     if not isinstance(quantisation, dict):
         raise SilicastError(
             f"expected an object, found {str(quantisation)[:40]!r}", field="quantization_config"
         )
-    return quantisation
+    inner = quantisation.get("quantization")
+    return {**quantisation, **inner} if isinstance(inner, dict) else quantisation
 
 
 def method_of(quantisation: Mapping[str, Any]) -> str:
@@ -107,20 +114,26 @@ def _recipe(q: Mapping[str, Any], plain: str) -> tuple[str, int]:
     if algorithm == "MIXED_PRECISION" and q.get("quantized_layers"):
         return plain, 0
     if method == "bitsandbytes":
-        return ("int4_wo", 64) if q.get("load_in_4bit") else ("int8_wo", 0)
+        # a scale of 4 bytes for 64 weights, or of one byte: as many as of 2 bytes for 32 or 128
+        double = bool(q.get("bnb_4bit_use_double_quant"))
+        return ("int4_wo", 128 if double else 32) if q.get("load_in_4bit") else ("int8_wo", 0)
     if method == "quark":
         return _of_quark(Fields(dict(q)).table("global_quant_config"))
-    if method in ("awq", "gptq"):
-        bits = Fields(dict(q)).integer("bits", default=4)
-        if bits in (4, 8):
-            group = Fields(dict(q)).integer("group_size", default=128)
-            return f"int{bits}_wo", max(group, 0)
+    if method in ("awq", "gptq", *AUTO_ROUND):
+        fields = Fields(dict(q))
+        bits = fields.integer("bits" if fields.has("bits") else "w_bit", default=4)
+        if bits not in (4, 8):
+            raise unmodelled(f"{bits}-bit weights of {method} are not modelled", "bits", _INSTEAD)
+        group = fields.integer(
+            "group_size" if fields.has("group_size") else "q_group_size", default=128
+        )
+        return f"int{bits}_wo", max(group, 0)
     if method == "mxfp4":
         return "w4a16_mxfp4", 0
     raise unmodelled(
         f"the quantisation {(method or algorithm or 'without a name')[:40]!r} is not known",
         "quant_method",
-        "state precision.recipe in the scenario instead",
+        _INSTEAD,
     )
 
 
@@ -194,8 +207,17 @@ def _agreed(groups: Fields, names: list[str]) -> tuple[str, int]:
             )
         elif kind == "int" and bits == 4 and not quantised_inputs:
             distinct.add(("int4_wo", size))
+        elif kind == "int" and bits == 4 and inputs.text("type", default="int") == "float":
+            distinct.add(("w4afp8", size))
         else:
-            raise unmodelled(f"{bits}-bit {kind[:20]} weights are not known", "config_groups")
+            beside = " with inputs of 8 bits" if quantised_inputs else ""
+            raise unmodelled(
+                f"{bits}-bit {kind[:20]} weights{beside} are not known", "config_groups", _INSTEAD
+            )
+    if not names:
+        raise unmodelled(
+            "there is no group", "config_groups", "sparse weights without a format are not modelled"
+        )
     if len(distinct) != 1:
         raise unmodelled(
             f"expected one quantisation for all layers, found {len(distinct)}", "config_groups"

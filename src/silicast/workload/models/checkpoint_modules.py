@@ -14,6 +14,7 @@ from typing import Any, final
 
 from silicast.core.errors import SilicastError
 from silicast.workload.models.checkpoint import (
+    AUTO_ROUND,
     group_recipes,
     method_of,
     recipe_of_algorithm,
@@ -39,6 +40,7 @@ EXCLUSIONS = (
 """Fields that list what is not quantised."""
 MOST = 1 << 16
 """Entries of the longest list."""
+_IN_BLOCK = "modules_in_block_to_quantize"
 _BY_SUBSTRING = ("awq", "bitsandbytes", "gptq")
 """Methods whose engines look for the words anywhere in a module's name."""
 UNMATCHED = "{} names modules that {} does not have, and they change nothing: {}"
@@ -87,6 +89,7 @@ def _rules(quantisation: Mapping[str, Any]) -> Iterator[FormatRule]:
     if quantisation.get("moe_quant_algo"):
         return  # its list is about the routed experts' second format alone
     yield from _dynamic(quantisation)
+    yield from _extra(quantisation)
     for field in EXCLUSIONS:
         for entry in _entries(quantisation, field):
             yield FormatRule(pattern_of(entry, field), "", field)
@@ -98,6 +101,41 @@ def _rules(quantisation: Mapping[str, Any]) -> Iterator[FormatRule]:
             algorithm = content.get("quant_algo") if isinstance(content, dict) else ""
             recipe = recipe_of_algorithm(str(algorithm or ""), "quantized_layers")
             yield FormatRule(pattern_of(str(entry), "quantized_layers"), recipe, "quantized_layers")
+
+    for entry, recipe in _quantised(quantisation):
+        yield FormatRule(pattern_of(entry, _IN_BLOCK), recipe, _IN_BLOCK)
+
+
+def _quantised(quantisation: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """GPTQ's list of the only modules that are quantised, then all others."""
+    groups = quantisation.get(_IN_BLOCK)
+    if not groups:
+        return
+    flat = [name for names in groups for name in (names if isinstance(names, list) else [names])]
+    bits = quantisation.get("bits", 4)
+    for entry in _entries({_IN_BLOCK: flat}, _IN_BLOCK):
+        yield entry, f"int{bits}_wo"
+    yield f"{REGEX}.*", ""
+
+
+def _extra(quantisation: Mapping[str, Any]) -> Iterator[FormatRule]:
+    """AutoRound's modules with bits of their own; 16 = not quantised."""
+    table = quantisation.get("extra_config")
+    if method_of(quantisation) not in AUTO_ROUND or table in (None, {}):
+        return
+    if not isinstance(table, dict):
+        raise SilicastError(f"expected an object, found {table!r:.60}", field="extra_config")
+    for text, content in table.items():
+        bits = content.get("bits") if isinstance(content, dict) else None
+        if bits not in (None, 4, 8, 16, 32):
+            raise SilicastError(
+                f"expected 4, 8 or 16 bits, found {bits!r:.20}",
+                field=f"extra_config.{text[:40]}.bits",
+            )
+        if bits is not None:
+            entry = REGEX + text if set(text) & set("\\^$|()[]+*") else text
+            recipe = "" if bits >= 16 else f"int{bits}_wo"
+            yield FormatRule(pattern_of(entry, "extra_config"), recipe, "extra_config")
 
 
 def _entries(quantisation: Mapping[str, Any], field: str) -> list[str]:
@@ -166,9 +204,9 @@ def _by_layer(
 
 
 def _loosely(rule: FormatRule, layer: int, part: ModulePart, *, nested: bool) -> bool:
-    """Whether a single word that names nothing whole is a part of the names."""
+    """Whether a text that names nothing whole is a part of the names."""
     pattern = rule.pattern
-    if pattern.other or not pattern.text.isidentifier():
+    if pattern.other or not pattern.text.replace(".", "").isidentifier():
         return False
     return loose(pattern).matches(layer, part, nested=nested)
 

@@ -386,7 +386,7 @@ def _over_stages(
     stages = bounds if stage is None else (bounds[stage],)
     each = {kind: of(kind) for kind in _mixing(model)}
     return max(
-        sum(count * each[kind] for kind, count in _mixing(model, range(*ends)).items())
+        sum(count * each[kind] for kind, count in _mixing(model, policy.on_device(*ends)).items())
         for ends in stages
     )
 
@@ -395,9 +395,18 @@ def _stage_weights(
     model: ModelConfig, plan: Plan, stage: int, policy: ParallelPolicy
 ) -> list[tuple[Weight, int]]:
     """Weights of one stage and how often they occur; a tied head is a copy on the last stage."""
-    stage_weights = list(weights_of_layers(model, range(*policy.stages(model.layers, plan)[stage])))
+    layers = policy.on_device(*policy.stages(model.layers, plan)[stage])
+    stage_weights = list(weights_of_layers(model, layers))
+    if policy.host_expert_layers > layers.start:
+        apart = range(layers.start, min(policy.host_expert_layers, layers.stop))
+        stage_weights += [
+            (weight, -count)
+            for weight, count in weights_of_layers(model, apart)
+            if weight.kind == "expert"
+        ]
     if stage == 0:
-        stage_weights += [(weight, 1) for weight in input_weights(model)]
+        held = policy.host_table and not model.tied
+        stage_weights += [(weight, 1) for weight in input_weights(model)[held:]]
     if stage == plan.pp - 1:
         stage_weights += [(weight, 1) for weight in output_weights(model)]
         if model.tied and plan.pp > 1:

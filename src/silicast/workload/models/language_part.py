@@ -21,6 +21,12 @@ LANGUAGE_PARTS = (
 """Fields that hold the configuration of the language model."""
 ENCODERS = ("vision_config", "audio_config", "vision_tower_config", "vit_config", "visual")
 """Fields that hold the configuration of an encoder of images or sound."""
+_SIZES = (
+    ("vocab_size",),
+    ("hidden_size", "n_embd", "d_model", "dim"),
+    ("num_hidden_layers", "num_layers", "n_layer", "n_layers"),
+)
+"""What a language model states, by one of its names."""
 _MOST_LEVELS = 4
 
 
@@ -46,8 +52,25 @@ def language_part(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def part_name(data: Mapping[str, Any]) -> str:
-    """The field that holds the language model; "" = the configuration itself is its."""
-    return next((name for name in LANGUAGE_PARTS if data.get(name) not in (None, {})), "")
+    """The field that holds the language model; "" = the configuration itself is its.
+
+    Where none has a usual name, and the configuration itself describes no language model, it is the
+    one table that does.
+
+    >>> sizes = {"hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 100}
+    >>> part_name({"llama_cfg": sizes, "eyes": {"hidden_size": 32}})
+    'llama_cfg'
+    """
+    named = next((name for name in LANGUAGE_PARTS if data.get(name) not in (None, {})), "")
+    if named or _describes(data):
+        return named
+    parts = [name for name, part in data.items() if isinstance(part, dict) and _describes(part)]
+    return parts[0] if len(parts) == 1 and isinstance(parts[0], str) else ""
+
+
+def _describes(table: Mapping[str, Any]) -> bool:
+    """Whether a table states the sizes of a language model."""
+    return all(any(table.get(name) for name in names) for names in _SIZES)
 
 
 def language_model(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,6 +39,8 @@ FOLDER = CATALOG / "models"
 INDEX = FOLDER / "index.json"
 NOT_YET = FOLDER / "not_yet.toml"
 _MAX_BASES = 8
+_MODELOPT = "hf_quant_config.json"
+"""Beside ``config.json``: the quantisation, where only that states it."""
 MOST_REF = 256
 """Bytes of a file that names a revision."""
 
@@ -78,7 +80,8 @@ def not_yet_models() -> dict[str, str]:
 
 
 def find_model(name: str) -> ModelConfig:
-    """A model by catalog name or alias, or by the path of a ``config.json`` or its folder.
+    """A model by catalog name or alias, or by the path of a ``config.json`` or its folder,
+    or of a GGUF file.
 
     Raises:
         SilicastError: unknown name (the nearest are offered), a model whose structure is not
@@ -91,6 +94,10 @@ def find_model(name: str) -> ModelConfig:
         raise SilicastError("expected a name, found nothing", field="model")
     if name.endswith(".json"):
         return _from_path(Path(name))
+    if name.endswith(".gguf") and (name[0] in "./~" or Path(name).is_file()):
+        from silicast.workload.models.gguf_model import model_of_gguf
+
+        return model_of_gguf(Path(name))
     if os.sep in name and (config := configuration_in(Path(name))) is not None:
         return _from_path(config)
     return _named_model(name[:200])
@@ -204,7 +211,11 @@ def _path_of(name: str) -> Path:
 
 
 def _from_path(path: Path, depth: int = 0) -> ModelConfig:
-    return _from_object(json_object(path), _name_of(path), str(path), depth)
+    data = json_object(path)
+    beside = path.with_name(_MODELOPT)
+    if path.name == "config.json" and not data.get("quantization_config") and beside.is_file():
+        data = {**data, "quantization_config": {"quant_method": "modelopt", **json_object(beside)}}
+    return _from_object(data, _name_of(path), str(path), depth)
 
 
 def _name_of(path: Path) -> str:

@@ -127,7 +127,7 @@ def pattern_of(entry: str, field: str = "") -> ModulePattern:
     if entry.startswith(REGEX):
         text = entry.removeprefix(REGEX)
         return ModulePattern(entry, _regex(text, field), other=_is_other(text))
-    entry = re.sub(r"\.experts\.\d+", ".experts.0", entry)
+    entry = re.sub(r"\.experts\.\d+", ".experts.0", entry).rstrip(".")  # "layers.0." is not 01
     number = _NUMBERED.search(entry)
     if number is None:
         body = rf"(?:.*\.)?{_glob(entry)}(?:\..*)?$"
@@ -142,9 +142,9 @@ def pattern_of(entry: str, field: str = "") -> ModulePattern:
 
 
 def loose(pattern: ModulePattern) -> ModulePattern:
-    """Likewise for a word that is a part of names, as some engines compare them: "attn"."""
+    """Likewise for a text that is a part of names, as some engines compare them: "attn"."""
     body = rf".*{re.escape(pattern.text)}.*"
-    return ModulePattern(pattern.text, re.compile(body))
+    return ModulePattern(pattern.text, re.compile(body), pattern.layer)
 
 
 def _glob(text: str) -> str:

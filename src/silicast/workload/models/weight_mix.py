@@ -6,7 +6,7 @@ single layers another format than the mix's usual one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -204,7 +204,6 @@ def with_mix(model: ModelConfig, scheme: str, name: str, kv_cache: str = "") -> 
     """
     mixes = scheme_named(scheme)
     mix = mixes.mix_name(name)
-    usual = mixes.mixes[mix]
     counts: dict[str, int] = {}
     layers = [_tensors(model, model.kind(layer)) for layer in range(model.layers)]
     for tensors in layers:
@@ -212,7 +211,7 @@ def with_mix(model: ModelConfig, scheme: str, name: str, kv_cache: str = "") -> 
             counts[weight.name] = counts.get(weight.name, 0) + 1
     seen: dict[str, int] = {}
     formats = []
-    for layer, tensors in enumerate(layers):
+    for tensors in layers:
         named: dict[str, str] = {}
         for weight in tensors:
             index = seen.get(weight.name, 0)
@@ -220,20 +219,65 @@ def with_mix(model: ModelConfig, scheme: str, name: str, kv_cache: str = "") -> 
             facts = _LayerFacts(model, index, counts[weight.name])
             tensor = TENSORS.get(weight.name, "other")
             named[weight.name] = mixes.recipe(mix, tensor, weight.inputs, facts)
-        formats.append(_with_nodes(model, model.kind(layer), named, tensors, usual))
+        formats.append(named)
     width = input_weights(model)[0].inputs
     facts = _LayerFacts(model)
     head = mixes.recipe(mix, "output", width, facts)
-    table = head if model.tied else mixes.recipe(mix, "token_embd", width, facts)
     precision = Precision(
-        recipe=usual,
+        recipe=mixes.mixes[mix],
         kv_cache=kv_cache or mixes.plain,
         hidden=mixes.plain,
-        by_module=any(formats),
-        embedding=table,
+        embedding=head if model.tied else mixes.recipe(mix, "token_embd", width, facts),
         head=head,
         mix=mix,
     )
+    return _of_file(model, formats, precision)
+
+
+def with_tensor_formats(
+    model: ModelConfig, formats: Mapping[tuple[int, str], str], plain: str, name: str
+) -> ModelConfig:
+    """The model as a file of weights holds it whose tensors are known one by one.
+
+    Args:
+        formats: (layer, the file's word for a tensor) -> format; of layer -1 the table of
+            embeddings ("token_embd") and the head ("output").
+        plain: the format between kernels, and of the KV cache; name: of the file.
+    """
+    words = {**TENSORS, "kv": "attn_qkv"}
+    named = []
+    counts: dict[str, int] = {}
+    for layer in range(model.layers):
+        table = {}
+        for weight in _tensors(model, model.kind(layer)):
+            recipe = formats.get((layer, words.get(weight.name, "")))
+            recipe = recipe or formats.get((layer, "attn_qkv")) or plain
+            table[weight.name] = recipe
+            counts[recipe] = counts.get(recipe, 0) + weight.parameters
+        named.append(table)
+    table_format = formats.get((-1, "token_embd"), plain)
+    precision = Precision(
+        recipe=max(counts, key=lambda recipe: counts[recipe]),
+        kv_cache=plain,
+        hidden=plain,
+        embedding=table_format,
+        head=formats.get((-1, "output"), table_format),
+        mix=name,
+    )
+    return _of_file(model, named, precision)
+
+
+def _of_file(
+    model: ModelConfig, named: Sequence[Mapping[str, str]], precision: Precision
+) -> ModelConfig:
+    """The model with the formats of each layer's weights; encoders and layers for speculation are
+    in files of their own.
+    """
+    formats = [
+        _with_nodes(model, kind, table, _tensors(model, kind), precision.recipe)
+        for kind, table in zip(map(model.kind, range(model.layers)), named, strict=True)
+    ]
+    precision = replace(precision, by_module=any(formats))
     return replace(
         model,
         default_precision=precision,
@@ -257,7 +301,7 @@ def _tensors(model: ModelConfig, kind: LayerKind) -> list[Weight]:
 
 
 def _with_nodes(
-    model: ModelConfig, kind: LayerKind, named: dict[str, str], tensors: list[Weight], usual: str
+    model: ModelConfig, kind: LayerKind, named: Mapping[str, str], tensors: list[Weight], usual: str
 ) -> tuple[tuple[str, str], ...]:
     """(weight or node, recipe) of what differs from the usual format: a node that engines fuse of
     several tensors has the format of the largest.

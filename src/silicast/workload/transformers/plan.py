@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Literal, final
+
+from silicast.core.records import dataclass
 
 ExtraLayers = Literal["before_last", "first"]
 """Which pipeline stages hold one layer more where stages do not divide the layers."""
@@ -48,6 +50,9 @@ class ParallelPolicy:
         chunk_tokens: most new tokens of one step; 0 = no limit.
         expert_multiples: whole multiples to which the width of routed experts and the hidden size
             are padded in memory.
+        host_layers: first layers whose weights and cache are in the host's memory.
+        host_expert_layers: first layers whose routed experts are.
+        host_table: so is a table of embeddings of its own.
     """
 
     gathers_dense: bool = False
@@ -57,6 +62,18 @@ class ParallelPolicy:
     captured: tuple[int, ...] = ()
     chunk_tokens: int = 0
     expert_multiples: tuple[int, int] = (1, 1)
+    host_layers: int = 0
+    host_expert_layers: int = 0
+    host_table: bool = False
+
+    @property
+    def without_host(self) -> ParallelPolicy:
+        """The same with everything on the device."""
+        return replace(self, host_layers=0, host_expert_layers=0, host_table=False)
+
+    def on_device(self, first: int, last: int) -> range:
+        """Of layers first..last-1, those that are not in the host's memory."""
+        return range(min(max(first, self.host_layers), last), last)
 
     def dispatches(self, plan: Plan) -> bool:
         """Whether each token goes to the ranks of its experts alone."""

@@ -53,6 +53,27 @@ def test_clocks_of_many_are_those_of_each_alone(machine: dict[str, float]) -> No
     assert found[3] < where.limited_device.clocks.boost_hz  # it draws far more than the limit
 
 
+@pytest.mark.parametrize("machine", [{}, {"power_w": 350.0}, {"power_w": 200.0}])
+def test_any_work_alone_has_the_clock_that_it_has_among_others(machine: dict[str, float]) -> None:
+    where = Machine(find_device("H100"), find_engine("vllm"), **machine)  # type: ignore[arg-type]
+    draw = np.random.default_rng(7)
+    count = 400
+    cores, memory = draw.uniform(0.0, 3000.0, count), draw.uniform(0.0, 500.0, count)
+    seconds, part = draw.uniform(1e-5, 1e-1, count), draw.uniform(0.0, 1.0, count)
+
+    def at(position: int, rows: I64) -> ClockedWork[F64]:
+        slower = 1.0 + part[rows] * (1.0 / CLOCKS[position] - 1.0)
+        watts = (cores[rows], memory[rows], 0.7 * (cores + memory)[rows])
+        return ClockedWork(seconds[rows] * slower, *(w * seconds[rows] for w in watts))
+
+    def one(row: int, position: int) -> ClockedWork[float]:
+        return ClockedWork(*(float(each[0]) for each in at(position, np.array([row]))))
+
+    together = held_clocks(where, at(0, np.arange(count)), at).tolist()
+    assert together == [held_clock(where, one(r, 0), partial(one, r)) for r in range(count)]
+    assert len(set(together)) > count / 10 or "power_w" in machine
+
+
 def test_work_within_the_limit_is_evaluated_at_no_other_clock() -> None:
     where = Machine(find_device("H100"), find_engine("vllm"))
     light = ClockedWork(1.0, 50.0, 50.0, 0.0)

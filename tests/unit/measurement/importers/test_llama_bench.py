@@ -58,17 +58,25 @@ def imported(folder: Path, text: str, name: str = "bench.txt", **fields: Any) ->
 
 @pytest.mark.parametrize("text", [TABLE, as_json(), as_lines(), as_csv()])
 def test_every_form_means_the_same_runs(tmp_path: Path, text: str) -> None:
-    prompt, token, apart = imported(tmp_path, text)
+    prompt, token, partly = imported(tmp_path, text)
     assert isinstance(prompt, RunRow)
     assert isinstance(token, RunRow)
+    assert isinstance(partly, RunRow)
     assert prompt.metrics == {"prefill_ms": pytest.approx(512 / 10240.0 * 1e3)}
     assert token.metrics == {"decode_step_ms": pytest.approx(8.0)}
     assert prompt.scenario["workload"] == {"batch": 1, "input_len": 512, "output_len": 1}
     assert token.scenario["workload"] == {"batch": 1, "input_len": 4096, "output_len": 129}
     assert token.scenario["device"] == "RTX 4090"
     assert token.scenario["precision"] == {"weights": "Q4_K_M"}
+    assert "n_gpu_layers" not in token.scenario["engine"]["options"]
+    assert partly.scenario["engine"]["options"]["n_gpu_layers"] == 20
+
+
+def test_a_run_without_layers_on_the_device_is_listed(tmp_path: Path) -> None:
+    text = as_lines().replace('"n_gpu_layers": 20', '"n_gpu_layers": 0')
+    apart = imported(tmp_path, text)[2]
     assert isinstance(apart, UnreadRow)
-    assert "ngl = 20" in apart.reason
+    assert "ngl = 0" in apart.reason
 
 
 def test_a_run_is_a_scenario_that_is_answered(tmp_path: Path) -> None:

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.report.deploy.launcher import arguments_of, benchmark_of, launcher_of, remarks_of
+from silicast.report.deploy.launcher import (
+    arguments_of,
+    benchmark_of,
+    dynamo_launcher,
+    launcher_of,
+    remarks_of,
+)
 from silicast.report.deploy.target import find_target, target_names
 from silicast.report.deploy.written import write_deployment
 from silicast.report.deploy.yaml_text import yaml_text
@@ -88,7 +94,7 @@ def test_a_context_is_no_longer_than_the_cache_has_room_for() -> None:
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
 def test_every_target_states_degrees_and_replicas_or_refuses(target: str, engine: str) -> None:
     plan = plan_of(changed(engine=engine, version=""))
-    launcher = launcher_of(engine)
+    launcher = dynamo_launcher(engine) if target == "dynamo" else launcher_of(engine)
     ((name, text),) = find_target(target).files(plan).items()
     tp = launcher.flags["tp"]
     if target == "shell":
@@ -117,6 +123,29 @@ def test_pools_have_roles_and_what_cannot_express_them_refuses() -> None:
     assert [name.rpartition("-")[2] for name in servers] == ["prefill", "decode"]
     with pytest.raises(SilicastError, match="pools of prefill and decode"):
         find_target("kserve").files(plan)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_a_graph_of_dynamo_has_a_front_end_and_a_worker_a_pool(engine: str) -> None:
+    """Fields as ai-dynamo 1.1.0 has them in planner/tests/manual/perf_test_configs."""
+    plan = plan_of(
+        changed(engine=engine, role="prefill", tp=1, gpus=1, replicas=3),
+        changed(engine=engine, role="decode", options={"HF_HOME": "/models"}),
+    )
+    (text,) = find_target("dynamo").files(plan).values()
+    graph = yaml.safe_load(text)
+    assert (graph["apiVersion"], graph["kind"]) == ("nvidia.com/v1alpha1", "DynamoGraphDeployment")
+    services = graph["spec"]["services"]
+    assert list(services) == ["Frontend", "PrefillWorker", "DecodeWorker"]
+    assert services["Frontend"]["componentType"] == "frontend"
+    prefill, decode = services["PrefillWorker"], services["DecodeWorker"]
+    assert (prefill["replicas"], prefill["resources"]) == (3, {"limits": {"gpu": "1"}})
+    assert (decode["replicas"], decode["subComponentType"]) == (2, "decode")
+    assert {"name": "HF_HOME", "value": "/models"} in decode["envs"]
+    container = decode["extraPodSpec"]["mainContainer"]
+    assert container["command"][:3] == ["python3", "-m", f"dynamo.{engine}"]
+    assert value_of(container["args"], "--disaggregation-mode") == "decode"
+    assert "--port" not in container["args"]  # the front end answers
 
 
 @pytest.mark.parametrize(

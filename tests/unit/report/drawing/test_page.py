@@ -67,10 +67,22 @@ def test_a_page_is_whole_and_needs_nothing_else(
         assert "h1000: unknown device" in text
 
 
-def test_a_page_of_a_sweep_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    requested = "serve --model Llama-3.1-8B --device h100 --sweep concurrency=1,2 --html"
-    assert main([*requested.split(), str(tmp_path / "x.html")]) == 2
-    assert "--html: is the page of one load" in capsys.readouterr().err
+def test_a_page_of_a_sweep_has_its_loads_and_its_curve(tmp_path: Path) -> None:
+    requested = "serve --model Llama-3.2-1B --device h100 --sweep concurrency=1,2,4 --html"
+    lengths = ["--input-len", "64", "--output-len", "4"]
+    assert main([*requested.split(), str(tmp_path / "x.html"), *lengths]) == 0
+    text = (tmp_path / "x.html").read_text()
+    assert "TTFT p99 over load" in text
+    assert text.count("<circle") >= 9
+
+
+def test_a_page_of_a_server_leads_with_p99_and_has_its_distribution(tmp_path: Path) -> None:
+    requested = "serve --model Llama-3.2-1B --device h100 --rate 2 --requests 40 --html"
+    lengths = ["--input-len", "64", "--output-len", "4"]
+    assert main([*requested.split(), str(tmp_path / "x.html"), *lengths]) == 0
+    text = (tmp_path / "x.html").read_text()
+    assert "<b>ttft p99</b>" in text.split('<p class="verdict">')[1].split("</p>")[0]
+    assert text.count("distribution of") == 4
 
 
 def test_what_cannot_be_written_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -149,3 +149,47 @@ def test_users_get_their_speed_at_the_least_cost() -> None:
 
 def _gpus(one: Candidate) -> int:
     return one.plan.get("tp", 1) * one.plan.get("pp", 1)
+
+
+SMALL: dict[str, Any] = {**BATCH, "model": "Llama-3.2-1B"}
+
+
+def quickest(device: str, plans: list[dict[str, int]]) -> float:
+    every = compared(SMALL, [device], plans)
+    return min(one.reply.metrics["total_ms"].estimate for one in every if one.reply.ok)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("device", ["h100", "l40s"])
+def test_one_node_each_is_the_quickest_plan_of_a_node(device: str) -> None:
+    (one,) = compared(SMALL, [device], gpus="node")
+    assert isinstance(one.reply, Answer)
+    assert one.reply.why["deployment"]["devices"] == 8
+    plans = [{"tp": tp, "pp": 8 // tp} for tp in (1, 2, 4, 8)]
+    assert one.reply.metrics["total_ms"].estimate == quickest(device, plans)
+
+
+def test_as_many_of_each_are_as_many(candidates: list[Candidate]) -> None:
+    for one in compared(SMALL, ["h100", "l4"], gpus=2):
+        assert isinstance(one.reply, Answer)
+        assert one.reply.why["deployment"]["devices"] == 2
+    with pytest.raises(SilicastError, match="no plan has 3 devices"):
+        list(compared(SMALL, ["h100"], gpus=3))
+
+
+def test_the_best_plan_of_each_has_the_most_throughput_a_device() -> None:
+    (one,) = compared(SMALL, ["h100"], gpus="best")
+    plans = [{"tp": tp, "pp": pp} for tp in (1, 2, 4) for pp in (1, 2)]
+    name = "output_tokens_per_s_per_gpu"
+    rates = [each.reply.metrics[name].estimate for each in compared(SMALL, ["h100"], plans)]  # type: ignore[union-attr]
+    assert isinstance(one.reply, Answer)
+    assert one.reply.metrics[name].estimate == max(rates)
+
+
+def test_what_takes_many_times_the_devices_is_hardly_built() -> None:
+    devices = ["h100", "l40s"]
+    shown = reported(list(carrying({**BATCH, "workload": LONG}, devices, 500, 20.0)))
+    assert re.search(r"l40s tp=8: \d+ times the devices of h100 tp=4: hardly to be built", shown)
+    assert "hardly" not in reported(list(carrying(SMALL, ["h100", "l4"], 10, 20.0)))
+
+
+LONG = {"batch": 1, "input_len": 1024, "output_len": 128}

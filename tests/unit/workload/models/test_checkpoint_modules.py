@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.workload.models.counting import weight_bytes
 from silicast.workload.models.huggingface import read_config
+from silicast.workload.models.lookup import find_model
 from silicast.workload.models.model import ModelConfig
 from silicast.workload.models.module_names import parts_of, pattern_of
 from silicast.workload.models.precision import Precision
@@ -90,6 +92,7 @@ def test_every_list_keeps_what_it_names_in_16_bits(method: dict, field: str) -> 
         ("model.layers.*.mlp", 4, 0),
         ("*.mlp.*", 4, 0),
         ("self_attn", 0, 4),
+        ("model.layers.2.", 3, 3),  # with a dot, so that it is not layer 20 too
         ("re:.*self_attn.*", 0, 4),
         (r"re:model\.layers\.[01]\.mlp\..*", 4, 2),
         (r"re:.*layers\.(0|3)\..*(gate|up|down)_proj", 4, 2),
@@ -131,6 +134,90 @@ def test_gptq_rules_by_pattern() -> None:
     assert bits_of(result, 1)["down"] == "int4_wo"
     with pytest.raises(SilicastError, match=r"dynamic\..*\.bits: expected 4 or 8 bits, found 3"):
         model({**gptq, "dynamic": {"mlp": {"bits": 3}}})
+
+
+def test_texts_inside_paths_where_the_engine_compares_them_so() -> None:
+    awq = {"quant_method": "awq", "bits": 4, "group_size": 32}
+    result = model({**awq, "modules_to_not_convert": ["layers.1.mlp.down"]})
+    assert bits_of(result, 1)["down"] == "bf16"
+    assert {bits_of(result, 0)["down"], bits_of(result, 1)["gate_up"]} == {"int4_wo"}
+    assert result.remarks == ()
+
+
+def test_gptq_quantises_only_the_modules_of_its_list() -> None:
+    listed = [["self_attn.k_proj", "self_attn.v_proj", "self_attn.q_proj"], ["mlp.down_proj"]]
+    gptq = {"quant_method": "gptq", "bits": 4, "group_size": 32}
+    result = model({**gptq, "modules_in_block_to_quantize": listed})
+    for layer in range(4):
+        assert bits_of(result, layer) == {
+            "qkv": "int4_wo",
+            "o": "bf16",
+            "gate_up": "bf16",
+            "down": "int4_wo",
+        }
+
+
+@pytest.mark.parametrize("method", ["auto-round", "intel/auto-round"])
+def test_modules_of_auto_round_with_bits_of_their_own(method: str) -> None:
+    stated = {"model.layers.1.mlp.down_proj": {"bits": 16}, r".*\.2\.self_attn.*": {"bits": 8}}
+    result = model({"quant_method": method, "bits": 4, "group_size": 32, "extra_config": stated})
+    assert bits_of(result, 0) == dict.fromkeys(("qkv", "o", "gate_up", "down"), "int4_wo")
+    assert bits_of(result, 1)["down"] == "bf16"
+    assert bits_of(result, 2)["qkv"] == "int8_wo"
+    with pytest.raises(SilicastError, match=r"extra_config\.x\.bits: expected 4, 8 or 16 bits"):
+        model({"quant_method": method, "bits": 4, "extra_config": {"x": {"bits": 3}}})
+
+
+def test_quantisations_under_other_keys() -> None:
+    stated = {"quant_method": "compressed-tensors", "config_groups": {"g": FP8}}
+    older = read_config({**TOY, "compression_config": stated}, name="toy")
+    assert older.default_precision == model(stated).default_precision
+    inner = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["mlp"]}
+    result = model({"quant_method": "modelopt", "quantization": inner})
+    assert result.default_precision.kv_cache == "fp8"
+    assert bits_of(result, 0)["down"] == "bf16"
+
+
+def test_a_quantisation_in_modelopts_file_beside(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(TOY))
+    stated = {"producer": {}, "quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps(stated))
+    assert find_model(str(tmp_path / "config.json")).default_precision.recipe == "fp8_static"
+
+
+def test_bytes_of_four_bits_under_bitsandbytes() -> None:
+    skipped = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+    scaled = 4 * (ATTENTION + MLP)
+    plain, double = (
+        weights(model({**skipped, "bnb_4bit_use_double_quant": each})) for each in (False, True)
+    )
+    assert plain == pytest.approx(REST + scaled * (0.5 + 4 / 64), rel=0.03)
+    assert double == pytest.approx(REST + scaled * (0.5 + 1 / 64), rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("stated", "message"),
+    [
+        ({"quant_method": "gptq", "bits": 3}, "bits: 3-bit weights of gptq are not modelled"),
+        ({"quant_method": "compressed-tensors", "config_groups": {}}, "there is no group"),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"g": {**INT4, "input_activations": {"type": "int"}}},
+            },
+            "4-bit int weights with inputs of 8 bits are not known",
+        ),
+    ],
+)
+def test_what_is_not_modelled_is_named(stated: dict[str, Any], message: str) -> None:
+    with pytest.raises(SilicastError, match=message):
+        model(stated)
+
+
+def test_four_bit_weights_with_inputs_in_8_bit_floating_point() -> None:
+    group = {**INT4, "input_activations": {"num_bits": 8, "type": "float", "dynamic": True}}
+    result = model({"quant_method": "compressed-tensors", "config_groups": {"g": group}})
+    assert result.default_precision.linear.name == "w4afp8"
 
 
 def test_groups_of_named_targets() -> None:

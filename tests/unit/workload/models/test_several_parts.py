@@ -46,6 +46,35 @@ def test_a_known_language_model_is_read_wherever_it_stands(config: dict[str, Any
     assert "Qwen2ForCausalLM" in model.implied
 
 
+def test_a_language_model_under_a_name_of_its_own_is_told_by_its_sizes() -> None:
+    model = read_config({"architectures": ["X"], "llama_cfg": QWEN2_7B, **VISION})
+    assert parameters(model) == 7_615_616_512
+    assert "llama_cfg" in model.implied
+
+
+def test_of_two_language_models_none_is_guessed() -> None:
+    two = {"architectures": ["X"], "writer_cfg": QWEN2_7B, "reader_cfg": QWEN2_7B}
+    with pytest.raises(SilicastError, match="hidden_size: missing"):
+        read_config(two)
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"sliding_window_pattern": "LLLG"},
+        {"sliding_window_pattern": 4},
+        {
+            "sliding_window_pattern": "LLLG",
+            "layer_types": (["sliding_attention"] * 3 + ["full_attention"]) * 7,
+        },
+    ],
+)
+def test_windows_by_letters_numbers_and_layers(stated: dict[str, Any]) -> None:
+    config = {**QWEN2_7B, "architectures": ["Exaone9ForCausalLM"], "model_type": "exaone9"}
+    model = read_config({**config, "sliding_window": 4096, **stated})
+    assert model.windows == (4096, 4096, 4096, 0) * 7
+
+
 def test_the_encoder_that_is_left_out_is_named() -> None:
     model = read_config({"architectures": ["X"], "llm_config": QWEN2_7B, **VISION})
     assert "encoder of images or sound is left out" in model.implied

@@ -104,7 +104,9 @@ class FleetSize:
         def confirms(counts: Counts) -> bool:
             if kinds or self._loads is self._coarse:
                 return True
-            return all(met(each, counts) for each in (self._loads, *self._loads.others))
+            loads = replace(self._loads, simulation=self._fleet.counted(counts).simulation)
+            drawn = (each.requests for each in self._loads.others)
+            return loads.carries(loads.requests, beside=lambda: map(loads.run_whole, drawn))
 
         def within(counts: Counts) -> bool:
             most = self._work.search.max_gpus

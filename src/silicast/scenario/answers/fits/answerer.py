@@ -24,6 +24,7 @@ from silicast.scenario.answers.fits.candidates import (
     timed,
     widest_fit,
 )
+from silicast.scenario.answers.fits.training_fits import training_ways
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolve import device_of, engine_of, evidence_of, model_of
 from silicast.scenario.workloads import FitsWorkload
@@ -38,15 +39,19 @@ GB = 1e9
 class FitsAnswerer(Answerer):
     """Metrics of the best pair: ``output_tokens_per_s`` of all users together, ``decode_step_ms``
     and ``memory_gb``. ``why.fits`` lists the pairs, best first: of a device, models by their
-    parameters among those that are quick enough; of a model, devices by their speed.
+    parameters among those that are quick enough; of a model, devices by their speed. With ``train``
+    those of a training step, and ``why.trains`` lists the ways of training.
     """
 
     task: ClassVar[str] = "fits"
 
     def answer(self, scenario: Scenario) -> Answer:
-        refuse_unmodelled(scenario, "speculative", "lora", "colocation", "pools", "links")
         work = scenario.workload
         assert isinstance(work, FitsWorkload)
+        if work.train:
+            refuse_unmodelled(scenario, "speculative", "colocation", "pools", "links")
+            return training_ways(scenario, work)
+        refuse_unmodelled(scenario, "speculative", "lora", "colocation", "pools", "links")
         engine = _engine(scenario)
         if scenario.raw.model is not None:
             _check_writes(model_of(scenario), work.context)
@@ -208,10 +213,10 @@ def _row(pair: FittingPair, users: int) -> dict[str, Any]:
         "weights": pair.weights,
         "parameters_b": round(pair.parameters / 1e9, 2),
         "active_b": round(pair.active / 1e9, 2),
-        "memory_gb": round(memory.total / GB, 2),
-        "weights_gb": round(memory.weights / GB, 2),
-        "kv_cache_gb": round(memory.kv_cache / GB, 2),
-        "usable_gb": round(memory.usable / GB, 2),
+        "memory_gb": round(memory.total / GB, 6),
+        "weights_gb": round(memory.weights / GB, 6),
+        "kv_cache_gb": round(memory.kv_cache / GB, 6),
+        "usable_gb": round(memory.usable / GB, 6),
         "tokens_per_s": _three(1.0 / token.estimate, 1.0 / token.p95, 1.0 / token.p05),
         "output_tokens_per_s": round(users / token.estimate, 1),
         "prompt_tokens_per_s": round(pair.prompt_tokens_per_s),

@@ -22,9 +22,10 @@ from silicast.kernels.products.gemm_constants import shown_mhz
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
 from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.answers.graph.sampled import sampled_answer, sampled_in
+from silicast.scenario.coverage import UNMODELLED, coverage_of, largest_of
 from silicast.scenario.decode import Scenario
+from silicast.scenario.reading.boards import is_board
 from silicast.scenario.resolve import plan_of
-from silicast.scenario.resolving.board_network import board_answer, on_board
 from silicast.scenario.resolving.deployments import (
     deployment_of,
     description,
@@ -82,7 +83,9 @@ class GraphAnswerer(Answerer):
             from silicast.scenario.resolving.execution_trace import trace_answer
 
             return trace_answer(scenario)
-        if on_board(scenario):
+        if is_board(scenario.raw.device):
+            from silicast.scenario.resolving.board_network import board_answer
+
             return board_answer(scenario)
         sampled = sampled_in(scenario)
         if sampled is not None:
@@ -236,6 +239,10 @@ def _why(requested: AskedPass) -> dict[str, Any]:
     names = ("weights", "gradients", "optimizer", "activations", "fragmentation", "framework")
     sizes = {name: getattr(memory, name) / GB for name in names}
     usable = machine.device.dram.capacity_bytes / GB
+    known = result.tier_seconds()
+    missing = 1.0 - coverage.time_share
+    modelled = coverage.time_share / max(sum(known.values()), 1e-30)
+    parts = (known, modelled), ({UNMODELLED: 1.0}, missing)
     return {
         **why_tree(result.total.part),
         "uncertainty": uncertainty_of({"e2e_ms": result.total}),
@@ -249,7 +256,8 @@ def _why(requested: AskedPass) -> dict[str, Any]:
         "coverage": {
             "operations": coverage.operations,
             "modelled": coverage.modelled,
-            "time_share": round(coverage.time_share, 6),
+            **coverage_of(*parts)["coverage"],
+            **largest_of(coverage.shares, "operation"),
             "unmodelled": dict(coverage.unmodelled),
         },
         **calibrated_by(

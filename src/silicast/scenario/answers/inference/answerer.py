@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
-from silicast.composition.passes.deployment import Deployment
+from silicast.composition.passes.deployment import Deployment, busiest_group
 from silicast.composition.passes.static_batch import (
     MAX_EVALUATED_STEPS,
     StaticBatch,
@@ -15,6 +14,7 @@ from silicast.composition.passes.static_batch import (
 )
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Prediction, Quantity, Tier
+from silicast.core.records import dataclass
 from silicast.kernels.physics.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.kernels.physics.knowledge import not_measured, unknown_cap
 from silicast.kernels.products.gemm_constants import shown_mhz
@@ -22,9 +22,10 @@ from silicast.scenario.answer import Answer, answer, latency_of, why_tree
 from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.answers.inference.batch_figures import figures_of
 from silicast.scenario.answers.inference.room import batch_room
+from silicast.scenario.coverage import coverage_of
 from silicast.scenario.decode import Scenario
+from silicast.scenario.reading.boards import is_board
 from silicast.scenario.reading.usual_lengths import generated
-from silicast.scenario.resolving.board_network import board_answer, on_board
 from silicast.scenario.resolving.deployments import deployment_of, description, framework_of
 from silicast.scenario.resolving.measured import calibrated_by
 from silicast.scenario.uncertainty import uncertainty_of
@@ -51,7 +52,9 @@ class InferenceAnswerer(Answerer):
     task: ClassVar[str] = "inference"
 
     def answer(self, scenario: Scenario) -> Answer:
-        if on_board(scenario):
+        if is_board(scenario.raw.device):
+            from silicast.scenario.resolving.board_network import board_answer
+
             return board_answer(scenario)
         return _answered(_prepared(scenario))
 
@@ -63,8 +66,8 @@ class InferenceAnswerer(Answerer):
         groups: dict[Deployment, list[tuple[int, _ResolvedBatch]]] = {}
         for index, scenario in enumerate(scenarios):
             try:
-                if on_board(scenario):
-                    table[index] = board_answer(scenario)
+                if is_board(scenario.raw.device):
+                    table[index] = self.answer(scenario)
                     continue
                 one = _prepared(scenario)
             except SilicastError as error:
@@ -134,6 +137,10 @@ def _answered(one: _ResolvedBatch, steps: _Steps | None = None) -> Answer:
         price = deployment.machine.links.price_per_gpu_hour if cluster else None
         figures = figures_of(static_batch, deployment, len(lengths), one.work.output_len, price)
     reply = _answer(static_batch, deployment, warnings, figures, bound_only=bound_only)
+    group = sum(busiest_group(lengths, deployment.plan.attention_dp))
+    memory = deployment.engine.memory
+    if 0 < memory.prefill_chunk_tokens < group and not memory.cuts_static_batches:
+        reply.why["one_pass"] = {"tokens": group, "step_tokens": memory.prefill_chunk_tokens}
     if room := batch_room(deployment, lengths, one.work.output_len, one.framework):
         reply.why["room"] = room
     if deployment.model.moe is not None or deployment.plan.attention_dp > 1:
@@ -260,6 +267,7 @@ def _why(result: StaticBatch, deployment: Deployment) -> dict[str, Any]:
     tree = why_tree(result.total.part)
     if result.decode_step is not None:
         tree["decode_step"] = why_tree(result.decode_step.part)
+    tree |= coverage_of(*((each, 1.0) for each in result.tier_seconds()))
     tree["uncertainty"] = uncertainty_of(_predictions(result))
     tree["clock_mhz"] = {"prefill": shown_mhz(deployment.device, result.clock_hz[0])}
     if result.decode_step is not None:
@@ -269,6 +277,9 @@ def _why(result: StaticBatch, deployment: Deployment) -> dict[str, Any]:
         name: getattr(memory, name) / 1e9
         for name in ("weights", "kv_cache", "activations", "framework", "usable", "excess")
     }
+    if memory.host_weights:
+        for name in ("host_weights", "host_kv_cache"):
+            tree["memory_gb"][name] = getattr(memory, name) / 1e9
     if deployment.model.assumed:
         tree["assumed_of_model"] = list(deployment.model.assumed)
     ops = dict.fromkeys(node.op for steps in result.steps for node in steps.model.graph.nodes)

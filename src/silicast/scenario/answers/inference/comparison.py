@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, final
+from typing import Any, Final, Literal, final
 
 import msgspec
 
@@ -15,7 +15,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.prediction import Quantity
 from silicast.exploration.carried import Carried, UserDemand, fewest_devices
 from silicast.exploration.prices import Price, PriceList
-from silicast.exploration.smallest_plan import smallest_plan
+from silicast.exploration.smallest_plan import MOST_STAGES, smallest_plan
 from silicast.hardware.catalog import device_of
 from silicast.scenario.answer import Answer, Belief, Reply, answer, refusal
 from silicast.scenario.answers.inference.answerer import batch_deployment, lengths_of
@@ -28,6 +28,7 @@ from silicast.scenario.workloads import InferenceWorkload
 Tree = dict[str, Any]
 
 NOT_FITTING: Final = "does not fit"
+PER_DEVICE: Final = ("output_tokens_per_s_per_gpu", "sequences_per_s_per_gpu")
 SEARCHED: Final = ("tp", "pp")
 """Degrees of which one that is stated leaves nothing to search."""
 MILLI: Final = 1e3
@@ -86,18 +87,21 @@ def compared(
     devices: Sequence[str],
     plans: Sequence[Mapping[str, int]] = ({},),
     prices: PriceList | None = None,
+    gpus: int | Literal["node", "best"] | None = None,
 ) -> Iterator[Candidate]:
     """A static batch on each device under each plan; where a plan states neither tp nor pp, the
     smallest that fits is taken.
 
     Args:
         scenario: of task ``inference``; its device and plan are replaced.
+        gpus: so many devices of each, or a node of each, under the plan that is quickest there; or
+            the plan of a node at most with the most throughput a device ("best").
     """
     for device in devices:
         for plan in plans:
             tree = {**scenario, "device": device, "parallel": {**plan}}
             if not any(name in plan for name in SEARCHED):
-                tree["parallel"] |= _smallest(tree)
+                tree["parallel"] |= _smallest(tree) if gpus is None else _chosen(tree, gpus)
             label = _label(device, plan, tree["parallel"], named=len(plans) > 1)
             yield _priced(Candidate(label, tree, reply_to(tree)), prices)
 
@@ -212,6 +216,44 @@ def _smallest(tree: Tree) -> dict[str, int]:
         deployment, lambda each: not batch_memory(each, lengths, work.output_len, framework).excess
     )
     return {} if plan is None else {"tp": plan.tp, "pp": plan.pp}
+
+
+def _chosen(tree: Tree, gpus: int | Literal["node", "best"]) -> dict[str, int]:
+    """The degrees of the best plan of so many devices; {} where nothing can be asked.
+
+    Raises:
+        SilicastError: no plan has so many devices.
+    """
+    try:
+        deployment = batch_deployment(decode(tree))[0]
+    except SilicastError:
+        return {}
+    node = max(deployment.machine.links.gpus_per_node, 1)
+    counts = [node] if gpus == "node" else [gpus] if isinstance(gpus, int) else range(1, node + 1)
+    degrees = [
+        {"tp": tp, "pp": count // tp}
+        for count in counts
+        for tp in (1 << power for power in range(node.bit_length()))
+        if tp <= node and count % tp == 0 and count // tp <= MOST_STAGES and not count & (count - 1)
+    ]
+    if not degrees:
+        raise SilicastError(
+            f"no plan has {counts[0]} devices", field="--gpus", hint=f"{node}, or a power of two"
+        )
+    trees = [{**tree, "parallel": {**tree["parallel"], **each}} for each in degrees]
+    tried = [Candidate("", each, reply_to(each)) for each in trees]
+    ranked = sorted(range(len(tried)), key=lambda i: _order(tried[i], each=gpus == "best"))
+    return degrees[ranked[0]]
+
+
+def _order(candidate: Candidate, *, each: bool) -> tuple[int, float]:
+    """What fits comes first, the quickest of it or the most throughput a device."""
+    if not isinstance(candidate.reply, Answer):
+        return 2, 0.0
+    metrics = candidate.reply.metrics
+    rates = (metrics[name] for name in PER_DEVICE if name in metrics)
+    best = -next(rates).estimate if each else metrics["total_ms"].estimate
+    return int(not candidate.fits), best
 
 
 def _label(device: str, stated: Mapping[str, int], plan: Mapping[str, int], *, named: bool) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, final
 
 from silicast.composition.passes.training_step import Batch
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 from silicast.core.numerics import F64
 from silicast.distributed.search.candidates import (
     FIELDS,
@@ -32,7 +32,7 @@ from silicast.scenario.answers.training.training_runs import PreparedTraining, T
 from silicast.scenario.decode import Scenario
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.watch import ProgressWatch
-from silicast.scenario.workloads import PlanWorkload
+from silicast.scenario.workloads import PlanWorkload, TrainingWorkload
 
 SHOWN = 12
 """Runners-up and plans of the frontier that an answer names."""
@@ -84,6 +84,7 @@ def best_plan(
         raise SilicastError(
             "a step has no latency", field="workload.objective", hint="step_time, or mfu"
         )
+    _refuse_losses(work.training)
     requested = prepared(scenario, work.training)
     rank, plan = requested.rank, requested.rank.plan
     links = rank.deployment.machine.links
@@ -133,6 +134,20 @@ def best_plan(
         overlap=requested.overlap, done=told.searched, finalists=finalists, kept=remaining,
     )  # fmt: skip
     return answer_of(scenario, _run(requested, match), more=_candidates(match)), match
+
+
+def _refuse_losses(work: TrainingWorkload) -> None:
+    """Raises SilicastError where a search would leave out what a step has beside its passes."""
+    for name, stated in (
+        ("task", work.task in ("dpo", "reward", "distillation")),
+        ("lengths", work.lengths is not None),
+    ):
+        if stated:
+            raise unsupported(
+                f"a search of plans does not have {name} of this kind",
+                f"workload.training.{name}",
+                "state the degrees and ask task training, or search for task sft",
+            )
 
 
 def _run(requested: PreparedTraining, result: PlanSearchResult) -> TrainingRun:

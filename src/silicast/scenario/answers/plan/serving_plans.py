@@ -42,9 +42,8 @@ SIMULATED: Final = 20
 IN_FULL: Final = 3
 """Plans of them that are answered in full."""
 SCREENING: Final = (1.5, 200, 400)
-FULL: Final = (4.0, 400, 1000)
-"""Requests of a simulation that only chooses, and of one with intervals: those that arrive in so
-many lifetimes of a request, the least and the most of them."""
+"""Requests of a simulation that only chooses: those that arrive in so many lifetimes of a request,
+the least and the most of them."""
 SAMPLE: Final = 300
 """Requests by which lengths are judged."""
 MOST_CANDIDATES: Final = 64
@@ -135,9 +134,9 @@ class _PlanChoice:
             raise SilicastError(
                 f"no plan can run: {next(iter(self._refused), 'none fits')}", field="parallel"
             )
-        few, many = (self._requests_of(chosen[0], *how) for how in (SCREENING, FULL))
+        few = self._requests_of(chosen[0], *SCREENING)
         tried = sorted((self._simulated(e, few) for e in chosen), key=lambda each: each.rank)
-        finalists = [self._in_full(each, many) for each in tried[:IN_FULL]]
+        finalists = [self._in_full(each) for each in tried[:IN_FULL]]
         others = [*tried[IN_FULL:], *self._closed(plans, chosen)]
         return self._reply(finalists, others, len(plans))
 
@@ -212,10 +211,11 @@ class _PlanChoice:
         over = max(value / self._objective.limit(name) for name, value in values.items())
         return _JudgedPlan(plan, tree, values, self._objective.broken(records), over)
 
-    def _in_full(self, tried: _JudgedPlan, count: int) -> _JudgedPlan:
+    def _in_full(self, tried: _JudgedPlan) -> _JudgedPlan:
+        """With the answer of task ``serving``, request for request."""
         if not tried.statistics:
             return tried
-        ready = prepared(decode(tried.tree, folder=self._scenario.folder), count)
+        ready = prepared(decode(tried.tree, folder=self._scenario.folder))
         return replace(tried, answer=ready.answer())
 
     def _requests_of(self, plan: ServingPlan, lifetimes: float, least: int, most: int) -> int:

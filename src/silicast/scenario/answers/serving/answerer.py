@@ -16,8 +16,9 @@ from silicast.scenario.resolving.fleets import fleet_of
 from silicast.scenario.resolving.traffic import OPEN_REQUESTS, traffic_of
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.watch import ProgressWatch
-from silicast.scenario.workloads import ServingWorkload
+from silicast.scenario.workloads import ServingWorkload, SloTable
 from silicast.serving.capacity.capacity import ALONE, enough_requests
+from silicast.serving.capacity.objective import LatencyObjective
 from silicast.serving.simulation.fleet import Fleet
 from silicast.serving.simulation.launch import Expected
 from silicast.serving.traffic.requests import Requests
@@ -113,7 +114,9 @@ def prepared(scenario: Scenario, count: int | None = None) -> PreparedServing:
     _check_generates(served)
     if requests.steady and count is None:
         alone = fleet.serve(requests.first(ALONE).from_clients(1))
-        count = enough_requests(alone, work.arrival.rate_per_s or 0.0)
+        objective = LatencyObjective.from_fields(msgspec.to_builtins(work.slo or SloTable()))
+        rate = work.arrival.rate_per_s or 0.0
+        count = enough_requests(alone, rate, objective)
         if count > len(requests):
             traffic = traffic_of(work, seed, scenario.folder, count=count)
             served = Served(fleet, traffic.requests, work.slo)

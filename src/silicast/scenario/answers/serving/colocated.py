@@ -21,6 +21,7 @@ from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.answers.serving.served import Served
 from silicast.scenario.answers.serving.simulated import Simulated
 from silicast.scenario.answers.serving.tenants import Neighbour, shared_of
+from silicast.scenario.coverage import coverage_of
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.traffic import traffic_of
 from silicast.scenario.workloads import ServingWorkload
@@ -209,6 +210,8 @@ class Colocated:
             "mode": self._shared.mode,
             "pools": {each.name: pool for each, pool in zip(neighbours, pools, strict=True)},
         }
+        of_pools = [(r.why["coverage"]["time_share"], r.why["exposed_ms"]) for r in replies]
+        tree |= coverage_of(*of_pools)
         tree["pools"] = {
             each.name: reply.why["deployment"]
             for each, reply in zip(neighbours, replies, strict=True)
@@ -230,6 +233,6 @@ class Colocated:
                 if f"{latency}_{statistic}_ms" in alone
             },
             **told,
-            "tiers": reply.why["tiers"],
+            "coverage": reply.why["coverage"],
             "uncertainty": reply.why["uncertainty"],
         }

@@ -27,6 +27,7 @@ from silicast.kernels.physics.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.kernels.physics.knowledge import unknown_cap
 from silicast.kernels.products.gemm_constants import shown_mhz
 from silicast.scenario.answer import Answer, answer, why_tree
+from silicast.scenario.coverage import coverage_of
 from silicast.scenario.resolving.deployments import description
 from silicast.scenario.resolving.measured import calibrated_by
 from silicast.scenario.uncertainty import uncertainty_of
@@ -225,7 +226,7 @@ class Simulated:
     def why(self) -> dict[str, Any]:
         """Where the replicas' time goes: kinds of steps and their parts, and idle time."""
         tree = why_tree(self.part())
-        tree["tiers"] = {tier: round(share, 6) for tier, share in self.tier_shares().items()}
+        tree |= self.coverage()
         tree["uncertainty"] = uncertainty_of(self._named())
         tree["seed_spread"] = {n: round(v, 6) for n, v in seed_spread(self.records).items()}
         device = self._fleet.entry.deployment.device
@@ -262,14 +263,9 @@ class Simulated:
             parts.append(Part(IDLE, idle))
         return Part.group("serving", parts)
 
-    def tier_shares(self) -> dict[str, float]:
-        """Share of the kernels' time by tier."""
-        seconds: dict[str, float] = {}
-        for each in self._breakdowns.values():
-            for tier, value in each.tier_seconds().items():
-                seconds[tier] = seconds.get(tier, 0.0) + value
-        whole = sum(seconds.values())
-        return {tier: value / whole for tier, value in seconds.items()} if whole else {}
+    def coverage(self) -> dict[str, Any]:
+        """``coverage`` for ``why``, of the kernels of all steps."""
+        return coverage_of(*((each.tier_seconds(), 1.0) for each in self._breakdowns.values()))
 
     def _named(self) -> Mapping[str, Prediction]:
         """Kinds of steps, for what makes them uncertain."""

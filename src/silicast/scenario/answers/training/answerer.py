@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
+from silicast.composition.engines.engine_lowering import COLLECTIVES
 from silicast.composition.errors.assumed_structure import with_assumed_structure
 from silicast.composition.passes.deployment import Deployment
 from silicast.composition.power.energy import work_energy
 from silicast.composition.timeline.trace_events import PredictedTimeline
 from silicast.core.dtypes import BITS, RECIPES
-from silicast.core.prediction import Quantity, Tier
+from silicast.core.prediction import PICOSECONDS, Quantity, Tier
 from silicast.distributed.pipeline.bubble_advice import bubble_advice
 from silicast.kernels.physics.formats import with_format
 from silicast.kernels.products.gemm_constants import shown_mhz
@@ -19,12 +20,15 @@ from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.answers.training.training_goodput import lost
 from silicast.scenario.answers.training.training_memory import RunMemory
 from silicast.scenario.answers.training.training_runs import TrainingRun, run_of
+from silicast.scenario.coverage import coverage_of
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.deployments import description
 from silicast.scenario.resolving.measured import calibrated_by
 from silicast.scenario.uncertainty import uncertainty_of
 
 SHORT_BITS = 16
+BETWEEN = ("transfers_between_stages", "gradients_and_weights")
+"""Parts of a step that nothing but the network takes."""
 
 
 @register
@@ -86,7 +90,7 @@ def answer_of(
             "model_tflops_per_gpu": per(step, flops / 1e12),
             **{name: _at_most_one(per(step, flops / peak)) for name, (_, peak) in peaks.items()},
             "memory_gb": size, **_of_allocator(training_run), **_of_host(memory),
-            **_of_experts(training_run),
+            **_of_experts(training_run), **_of_lengths(training_run),
             **less.metrics, **energy,
         },
         bound={"step_time_s": training_run.step.bound_seconds}, tier=tier,
@@ -152,6 +156,14 @@ def _of_experts(training_run: TrainingRun) -> dict[str, Quantity]:
     return {"dropped_share": Quantity(limit.dropped, limit.dropped, limit.dropped)}
 
 
+def _of_lengths(training_run: TrainingRun) -> dict[str, Quantity]:
+    """What of the computed tokens is padding, where documents have a distribution of lengths."""
+    unequal = training_run.unequal
+    if unequal is None:
+        return {}
+    return {"padded_share": Quantity(*[unequal.padded_share] * 3)}
+
+
 def per(step: Quantity, amount: float) -> Quantity:
     """An amount of a step over its time: the slow end of the one is the low end of the other."""
     return Quantity(amount / step.estimate, amount / step.p95, amount / step.p05)
@@ -164,6 +176,37 @@ def _experts(training_run: TrainingRun) -> dict[str, Any]:
     return {"experts": {"capacity_tokens": limit.tokens_each, "rows_share": limit.rows}}
 
 
+def _communication(result: TrainingRun) -> dict[str, Any]:
+    """What of a step waits for the network: collectives within passes, transfers between stages,
+    and sums of gradients that nothing hides.
+    """
+    whole, spent = 0.0, dict.fromkeys(sorted(COLLECTIVES), 0.0)
+    for each, often in result.weighted_passes:
+        for family, seconds in each.family_seconds().items():
+            whole += often * seconds
+            if family in spent:
+                spent[family] += often * seconds
+    parts = {part.name: part.exposed_ps for part in result.without_loading.part.children}
+    scale = parts.pop("forward_and_backward", 0) / whole
+    exposed_ps = {name: seconds * scale for name, seconds in spent.items() if seconds}
+    exposed_ps |= {name: parts[name] for name in BETWEEN if name in parts}
+    step_ps = max(result.step.part.exposed_ps, 1)
+    return {
+        "communication": {
+            "exposed_ms": sum(exposed_ps.values()) * 1e3 / PICOSECONDS,
+            "exposed_share": round(sum(exposed_ps.values()) / step_ps, 6),
+            "shares": {name: round(ps / step_ps, 6) for name, ps in exposed_ps.items()},
+        }
+    }
+
+
+def _lengths(training_run: TrainingRun) -> dict[str, Any]:
+    unequal = training_run.unequal
+    if unequal is None:
+        return {}
+    return {"lengths": {"slowest_rank": unequal.factor, "mean_rank": unequal.mean}}
+
+
 def _at_most_one(share: Quantity) -> Quantity:
     """A share of the peak at the boost clock; bounds are at the largest clock, which is above."""
     return Quantity(min(share.estimate, 1.0), min(share.p05, 1.0), min(share.p95, 1.0))
@@ -174,8 +217,11 @@ def _why(result: TrainingRun) -> dict[str, Any]:
     nodes = [node.op for each, _ in result.weighted_passes for node in each.model.graph.nodes]
     return {
         **why_tree(result.step.part),
+        **coverage_of(*((each.tier_seconds(), often) for each, often in result.weighted_passes)),
         "uncertainty": uncertainty_of({"step_time_s": result.step}),
+        **_communication(result),
         **_experts(result),
+        **_lengths(result),
         "recompute": result.recompute,
         **({"recompute_share": result.again_share} if result.again_share < 1.0 else {}),
         "clock_mhz": shown_mhz(deployment.device, result.clock_hz),

@@ -22,13 +22,22 @@ from silicast.core.prediction import Prediction
 from silicast.distributed.memory.offload import Offload
 from silicast.distributed.pipeline.chunk import Rank
 from silicast.distributed.pipeline.stalls import Loading
-from silicast.distributed.ranks.adapters import RankAdapters
+from silicast.distributed.ranks.adapters import WIDE, RankAdapters
 from silicast.distributed.ranks.expert_capacity import Capacity
 from silicast.distributed.ranks.expert_ranks import own_tokens
 from silicast.distributed.ranks.plan import TrainingPlan
 from silicast.distributed.step.partial_recompute import least_share, mixed_step
+from silicast.distributed.step.reference import reference_passes, with_reference
 from silicast.distributed.step.step import DistributedStep, Overlap, predict_step, schedule_of
+from silicast.distributed.step.unequal_lengths import UnequalLengths
 from silicast.kernels.experts.routing import routing_name
+from silicast.scenario.answers.training.training_lengths import LengthsOfRun, with_lengths
+from silicast.scenario.answers.training.training_losses import (
+    WITH_ADAPTERS,
+    held_bits,
+    in_sequences,
+    reference_of,
+)
 from silicast.scenario.answers.training.training_memory import (
     RunMemory,
     counted_on_operations,
@@ -44,6 +53,7 @@ from silicast.scenario.resolving.update_rule import update_rule
 from silicast.scenario.workloads import TrainingWorkload
 from silicast.workload.frameworks.eager import AttentionCode, Framework
 from silicast.workload.libraries.catalog import library_names
+from silicast.workload.models.precision import Precision
 from silicast.workload.training.backward import Training
 from silicast.workload.training.recomputation import Recompute, every_layer
 
@@ -74,6 +84,8 @@ class TrainingRun:
         warnings: what was assumed.
         again_share: of the layers, those that run again where ``recompute`` says full.
         loading: of its batches.
+        frozen: what a frozen model takes before; its rank is ``reference``.
+        unequal: what documents of unequal lengths make of it; ``longest``: a row of them.
     """
 
     rank: Rank
@@ -85,6 +97,10 @@ class TrainingRun:
     warnings: tuple[str, ...]
     again_share: float = 1.0
     loading: Loading | None = None
+    frozen: Prediction | None = None
+    reference: Rank | None = None
+    unequal: UnequalLengths | None = None
+    longest: int = 0
 
     @cached_property
     def step(self) -> Prediction:
@@ -94,7 +110,9 @@ class TrainingRun:
     @property
     def without_loading(self) -> Prediction:
         """All of it, with its batches there."""
-        return self.one.step if self.one is not None else self._many.step
+        step = self.one.step if self.one is not None else self._many.step
+        step = step if self.frozen is None else with_reference(step, self.frozen)
+        return step if self.unequal is None else self.unequal.beside(step)
 
     @property
     def weighted_passes(self) -> tuple[tuple[ProgramPass, float], ...]:
@@ -134,8 +152,11 @@ class TrainingRun:
     def memory(self) -> RunMemory:
         if self.one is not None and counted_on_operations(self.rank):
             return memory_of_one(self.one, self.rank)
+        rank = self.rank
+        if self.longest > rank.seq_len * rank.micro_batch:  # the worst micro-batch
+            rank = replace(rank, seq_len=self.longest, micro_batch=1)
         return memory_of_many(
-            self.rank,
+            rank,
             self.batch.accumulation,
             self.optimizer,
             self.overlap.gradient_bits,
@@ -172,10 +193,13 @@ class TrainingRun:
 
     @property
     def model_flops(self) -> int:
-        """Of a step on all devices, nothing counted twice."""
+        """Of a step on all devices, nothing counted twice; of a frozen model one forward pass."""
         model, adapters = self.rank.deployment.model, self.rank.adapters
         trained = None if adapters is None else adapters.parameters_of(model)
-        return model_flops(model, self.batch, trained) * self.rank.plan.dp
+        each = model_flops(model, self.batch, trained)
+        if self.reference is not None:
+            each += model_flops(self.reference.deployment.model, self.batch) // 3
+        return each * self.rank.plan.dp
 
 
 @final
@@ -199,8 +223,23 @@ class PreparedTraining:
     warnings: tuple[str, ...]
     again_share: float = 1.0
     of_plan: tuple[str, ...] = ()
+    reference: Rank | None = None
+    lengths: LengthsOfRun | None = None
 
     def run(self) -> TrainingRun:
+        run = self._trained()
+        count, lengths = run.batch.accumulation, self.lengths
+        if self.reference is not None:
+            passes = reference_passes(self.reference, count, self.overlap)
+            run = replace(run, frozen=passes, reference=self.reference)
+        if lengths is not None:
+            unequal = lengths.unequal(run.rank.deployment.model, run.rank.plan, count)
+            longest = lengths.row * lengths.micro_batch
+            run = replace(run, unequal=unequal, longest=longest)
+        return run
+
+    def _trained(self) -> TrainingRun:
+        """The run without a frozen model."""
         rank, work = self.rank, self.work
         share = work.global_batch // work.micro_batch // rank.plan.dp
         batch = Batch(work.seq_len, work.micro_batch, share)
@@ -301,11 +340,15 @@ def prepared(scenario: Scenario, work: TrainingWorkload) -> PreparedTraining:
         SilicastError: an unknown name, or degrees that contradict each other.
     """
     check_names(scenario)
+    work = in_sequences(work)
     deployment, warnings = deployment_of(scenario, OPTIONS, trains=True)
+    deployment, frozen_bits = _frozen(scenario, deployment, work)
+    context = scenario.raw.parallel.cp
+    work, lengths = with_lengths(work, scenario.raw.seed or 0, 2 * context if context > 1 else 1)
     plan, of_plan = training_plan_of(scenario, deployment.model, deployment.engine)
     deployment = _routed(deployment, work)
     warnings += of_plan + _checked(deployment, work)
-    if scenario.raw.lora is not None and work.task != "lora":
+    if scenario.raw.lora is not None and work.task not in WITH_ADAPTERS:
         warnings.append(UNUSED_ADAPTERS.format(work.task))
     framework, remark = _framework(scenario, deployment)
     accumulates = work.global_batch > work.micro_batch * plan.dp
@@ -316,10 +359,12 @@ def prepared(scenario: Scenario, work: TrainingWorkload) -> PreparedTraining:
         replace(framework, training=training),
         work.seq_len,
         work.micro_batch,
-        _adapters(scenario, work),
+        _adapters(scenario, work, frozen_bits),
         _offload(work),
         _capacity(deployment, plan, work),
     )
+    reference = reference_of(scenario, work, rank)
+    rank = replace(rank, reference_bits=held_bits(rank, reference))
     return PreparedTraining(
         rank,
         work,
@@ -327,6 +372,8 @@ def prepared(scenario: Scenario, work: TrainingWorkload) -> PreparedTraining:
         overlap_of(work, deployment.engine, plan, deployment.model),
         *_recompute(work, tuple(warnings + remark)),
         of_plan=tuple(of_plan),
+        reference=reference,
+        lengths=lengths,
     )
 
 
@@ -419,9 +466,25 @@ def _routed(deployment: Deployment, work: TrainingWorkload) -> Deployment:
     return replace(deployment, model=replace(deployment.model, moe=replace(moe, routing=routing)))
 
 
-def _adapters(scenario: Scenario, work: TrainingWorkload) -> RankAdapters | None:
+def _frozen(
+    scenario: Scenario, deployment: Deployment, work: TrainingWorkload
+) -> tuple[Deployment, float]:
+    """The deployment with products in 16 bits, and the bits of weights that are not trained: those
+    under adapters may have fewer, and are made wide before each product.
+    """
+    recipe = RECIPES[deployment.precision.recipe]
+    wide = recipe.compute in ("bf16", "fp16") and recipe.weight_bits < WIDE
+    if not wide or work.task not in WITH_ADAPTERS or scenario.raw.lora is None:
+        return deployment, WIDE
+    precision = Precision.from_formats(recipe=recipe.compute)
+    return replace(deployment, precision=precision), recipe.weight_bits
+
+
+def _adapters(
+    scenario: Scenario, work: TrainingWorkload, frozen_bits: float
+) -> RankAdapters | None:
     table = scenario.raw.lora
-    if work.task != "lora":
+    if work.task not in WITH_ADAPTERS or (table is None and work.task != "lora"):
         return None
     if table is None:
         raise SilicastError(
@@ -432,7 +495,7 @@ def _adapters(scenario: Scenario, work: TrainingWorkload) -> RankAdapters | None
         if name not in PRODUCTS:
             raise unknown_name(f"no product {name!r:.40}", "lora.targets", ", ".join(PRODUCTS))
         products += PRODUCTS[name]
-    return RankAdapters(table.rank, tuple(dict.fromkeys(products)))
+    return RankAdapters(table.rank, tuple(dict.fromkeys(products)), frozen_bits)
 
 
 def _checked(deployment: Deployment, work: TrainingWorkload) -> list[str]:

@@ -27,8 +27,9 @@ from silicast.core.prediction import (
 from silicast.scenario.answer import Answer, Belief, answer, why_tree
 from silicast.scenario.answerer import Answerer, refuse_unmodelled, register
 from silicast.scenario.answers.workflow.built import BuiltWorkflow, built
+from silicast.scenario.answers.workflow.cluster_pool import ClusterPool
 from silicast.scenario.answers.workflow.pools import GeneratingPool, PassPool, StagePool, TimedPool
-from silicast.scenario.answers.workflow.stage_work import GIVEN
+from silicast.scenario.coverage import coverage_of, largest_of
 from silicast.scenario.decode import Scenario
 from silicast.scenario.workloads import WorkflowWorkload
 from silicast.serving.simulation.colocation import Colocation
@@ -48,7 +49,6 @@ ROLLS_OUT = (
     "published steps of frameworks of reinforcement learning take longer than their stages do: "
     "docs/explanation/workflows.md says by how much"
 )
-TIERS: tuple[Tier, ...] = ("bound", "analytic", "cross-device", "scaled", "calibrated")
 
 
 @register
@@ -362,7 +362,7 @@ class _Simulated:
             if waits + works:
                 parts.append(Part.group(stage.name, [each for each in children if each.exposed_ps]))
         tree = why_tree(Part.group("workflow", parts))
-        tree["coverage"] = self._coverage()
+        tree |= self._coverage()
         if loads := self._loads():
             tree["load"] = {name: round(load.ratio, 6) for name, load in loads.items()}
         tree["items"] = {
@@ -372,6 +372,9 @@ class _Simulated:
                 for number, stage in enumerate(graph.stages)
             },
         }
+        for pool in self.built.pools:
+            if isinstance(pool, ClusterPool):
+                tree["schedule"] = pool.told(self.times)
         if pools:
             tree["pools"] = pools
         return tree
@@ -380,22 +383,13 @@ class _Simulated:
         """Shares of the critical path by what they rest on, and the largest unmodelled part."""
         graph, path = self.built.graph, self._path().sum(axis=1)
         whole = max(float(path.sum()), 1e-12)
-        shares: dict[str, float] = {}
+        parts = []
         unmodelled: dict[str, float] = {}
         for number, stage in enumerate(graph.stages):
             pool, share = self._pool_of_stage[number], float(path[number]) / whole
-            for tier, each in pool.shares().items():
-                shares[tier] = shares.get(tier, 0.0) + share * each
-            if isinstance(pool, TimedPool) and pool.given and share:
+            parts.append((pool.shares(), share))
+            if pool.given and share:
                 unmodelled[stage.name] = share
-        order = (*reversed(TIERS), GIVEN)
-        result: dict[str, Any] = {
-            "time_share": {tier: round(shares[tier], 6) for tier in order if tier in shares}
-        }
-        if unmodelled:
-            largest = max(unmodelled, key=lambda name: unmodelled[name])
-            result["largest_unmodelled"] = {
-                "stage": largest,
-                "time_share": round(unmodelled[largest], 6),
-            }
-        return result
+        covered = coverage_of(*parts)
+        covered["coverage"] |= largest_of(unmodelled, "stage")
+        return covered

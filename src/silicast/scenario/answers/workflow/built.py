@@ -16,19 +16,28 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.scenario.answers.serving.answerer import PreparedServing, prepared_for
 from silicast.scenario.answers.serving.tenants import DeviceDivision, division_of, neighbour_of
+from silicast.scenario.answers.workflow.cluster_pool import NAME, ClusterPool, devices_in_order
 from silicast.scenario.answers.workflow.pools import GeneratingPool, PassPool, StagePool, TimedPool
 from silicast.scenario.answers.workflow.stage_work import (
     EngineRequests,
     NetworkPasses,
+    ScheduledJobs,
     StageContext,
     TimedJobs,
     Work,
     work_of,
 )
+from silicast.scenario.answers.workflow.works.job import devices_of
 from silicast.scenario.decode import Scenario, part_of
 from silicast.scenario.resolving.fleets import link_rate
 from silicast.scenario.resolving.traffic import OPEN_REQUESTS, REQUESTS_PER_CLIENT, traffic_of
-from silicast.scenario.workloads import ArrivalTable, ServingWorkload, StageTable, WorkflowWorkload
+from silicast.scenario.workloads import (
+    ArrivalTable,
+    SchedulerTable,
+    ServingWorkload,
+    StageTable,
+    WorkflowWorkload,
+)
 from silicast.serving.simulation.drafting import layers_of
 from silicast.serving.simulation.fleet import Fleet
 from silicast.serving.simulation.launch import Expected
@@ -89,6 +98,14 @@ class _Builder:
             name: work_of(StageContext(scenario, name, table))
             for name, table in work.stages.items()
         }
+        if work.scheduler is not None and not any(
+            isinstance(each, ScheduledJobs) for each in self._works.values()
+        ):
+            raise SilicastError(
+                "no stage is a job of a cluster",
+                field="workload.scheduler",
+                hint='a stage with work = "job", or leave it out',
+            )
         self._tables = dict(work.stages)
         self._over_links()
         self._merged = {
@@ -215,6 +232,12 @@ class _Builder:
     def _idle(self) -> list[str]:
         """A remark on each stated pool that no stage runs on."""
         used = {table.pool for table in self._tables.values()}
+        used |= {
+            name
+            for each in self._works.values()
+            if isinstance(each, ScheduledJobs)
+            for name, _ in each.rates
+        }
         return [
             f"pools.{name}: no stage runs on it, and no energy or cost counts it"
             for name in self._scenario.raw.pools or ()
@@ -226,6 +249,8 @@ class _Builder:
         work, table = self._works[name], self._tables[name]
         if isinstance(work, TimedJobs):
             return f"stage {name}"
+        if isinstance(work, ScheduledJobs):
+            return NAME
         if isinstance(work, EngineRequests) and work.prefill:
             return str(self._tables[work.prefill].pool or table.pool)
         return str(table.pool)
@@ -233,11 +258,13 @@ class _Builder:
     def _pool(self, home: str, stages: list[int]) -> StagePool:
         jobs = self._jobs.of_stages(stages)
         works = [self._works[self._names[number]] for number in stages]
+        random = np.random.Generator(
+            np.random.PCG64(np.random.SeedSequence((self._seed, _TIMES, stages[0])))
+        )
+        if all(isinstance(each, ScheduledJobs) for each in works):
+            return self._cluster(stages, jobs, random)
         if isinstance(works[0], TimedJobs):
             name = self._names[stages[0]]
-            random = np.random.Generator(
-                np.random.PCG64(np.random.SeedSequence((self._seed, _TIMES, stages[0])))
-            )
             return TimedPool(name, stages[0], jobs, works[0], random)
         if all(isinstance(each, NetworkPasses) for each in works):
             return self._passing(home, stages, jobs)
@@ -249,6 +276,17 @@ class _Builder:
             field=f"pools.{home}",
             hint="a pool for each, with colocation where they share devices",
         )
+
+    def _cluster(self, stages: list[int], jobs: I64, random: np.random.Generator) -> ClusterPool:
+        works: dict[int, ScheduledJobs] = {}
+        for number in stages:
+            each = self._works[self._names[number]]
+            assert isinstance(each, ScheduledJobs)
+            works[number] = each
+        pools = {name: devices_of(table) for name, table in self._scenario.pools.items()}
+        devices = devices_in_order(list(works.values()), pools)
+        scheduler = self._work.scheduler or SchedulerTable()
+        return ClusterPool(works, jobs, self._jobs.stage[jobs], devices, scheduler, random)
 
     def _passing(self, home: str, stages: list[int], jobs: I64) -> PassPool:
         works: dict[int, NetworkPasses] = {}

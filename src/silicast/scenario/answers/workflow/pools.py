@@ -21,7 +21,8 @@ from silicast.core.prediction import Z90, Tier
 from silicast.scenario.answers.serving.answerer import PreparedServing
 from silicast.scenario.answers.serving.served import Served
 from silicast.scenario.answers.serving.simulated import Simulated
-from silicast.scenario.answers.workflow.stage_work import GIVEN, NetworkPasses, TimedJobs
+from silicast.scenario.answers.workflow.stage_work import NetworkPasses, TimedJobs
+from silicast.scenario.coverage import GIVEN
 from silicast.serving.kv.kv_pool import LONGEST, KvLayout
 from silicast.serving.simulation.colocation import Tenant
 from silicast.serving.simulation.event_loop import ReplicaSpec, Simulation
@@ -66,7 +67,7 @@ class StagePool(ABC):
 
     @abstractmethod
     def shares(self) -> Mapping[str, float]:
-        """Shares of its time by tier, or :data:`~.stage_work.GIVEN`."""
+        """Shares of its time by tier, or :data:`~silicast.scenario.coverage.GIVEN`."""
 
     @abstractmethod
     def observe(self, station: Station) -> None:
@@ -75,6 +76,11 @@ class StagePool(ABC):
     def kernels_j(self) -> float:
         """Joules of one device's kernels in that run, beyond what it draws while it waits."""
         return 0.0
+
+    @property
+    def given(self) -> bool:
+        """Whether all of its time is stated."""
+        return False
 
 
 @final
@@ -138,7 +144,8 @@ class GeneratingPool(StagePool):
 
     def shares(self) -> Mapping[str, float]:
         assert self.simulated is not None
-        return self.simulated.tier_shares()
+        shares: Mapping[str, float] = self.simulated.coverage()["coverage"]["time_share"]
+        return shares
 
     def kernels_j(self) -> float:
         assert self.records is not None

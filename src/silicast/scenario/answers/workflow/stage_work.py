@@ -1,9 +1,10 @@
 """What a stage does, and the registry of its kinds.
 
 A kind is one file of :mod:`.works`, named like the ``work`` of a stage, that subclasses
-:class:`StageWork` and registers itself. It turns the stage's table into one of three forms:
+:class:`StageWork` and registers itself. It turns the stage's table into one of four forms:
 requests of an engine that serves (:class:`EngineRequests`), passes of a network
-(:class:`NetworkPasses`), or stated and computed times (:class:`TimedJobs`).
+(:class:`NetworkPasses`), stated and computed times (:class:`TimedJobs`), or jobs that share a
+cluster (:class:`ScheduledJobs`).
 """
 
 from __future__ import annotations
@@ -23,14 +24,12 @@ from silicast.composition.passes.program import ProgramPass
 from silicast.composition.step.machine import Machine
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
+from silicast.scenario.coverage import GIVEN
 from silicast.scenario.decode import Scenario, part_of
 from silicast.scenario.resolve import engine_of
 from silicast.scenario.schema import PoolTable, Task
 from silicast.scenario.workloads import DistributionTable, Length, StageTable, WorkflowWorkload
 from silicast.serving.traffic.lengths import lengths
-
-GIVEN = "given"
-"""In place of a tier: a time that the user states."""
 
 
 @final
@@ -163,7 +162,26 @@ class TimedJobs:
     warnings: tuple[str, ...] = ()
 
 
-Work = EngineRequests | NetworkPasses | TimedJobs
+@final
+@dataclass(frozen=True)
+class ScheduledJobs:
+    """Jobs that a scheduler shares a cluster out to.
+
+    Attributes:
+        work: of so many jobs, drawn by the random numbers, in any unit.
+        rates: of it a second, by pool and count of its devices; the first count is what policies
+            give that do not choose.
+        tiers: shares of what the rates rest on; log_sd: of their error.
+    """
+
+    work: Callable[[int, np.random.Generator], F64]
+    rates: Mapping[tuple[str, int], float]
+    tiers: Mapping[str, float]
+    log_sd: float = 0.0
+    warnings: tuple[str, ...] = ()
+
+
+Work = EngineRequests | NetworkPasses | TimedJobs | ScheduledJobs
 
 
 def in_jobs(items: int, max_batch: int) -> tuple[int, int, int]:
@@ -215,17 +233,18 @@ def stated_times(stage: StageContext) -> TimedJobs:
     stated, servers = stage.table.duration_ms, stage.table.servers or 0
     if stated is None:
         raise stage.error("is missing", "duration_ms", f"work {stage.table.work} needs it")
+    return TimedJobs(lambda count, random: drawn_lengths(stated, count, random) * 1e-3, servers)
+
+
+def drawn_lengths(
+    stated: float | DistributionTable, count: int, random: np.random.Generator
+) -> F64:
+    """So many numbers of a distribution, or one number so often."""
     if not isinstance(stated, DistributionTable):
-        seconds = stated * 1e-3
-        return TimedJobs(lambda count, _: np.full(count, seconds), servers)
+        return np.full(count, float(stated))
     numbers = {
         name: value
         for name in stated.__struct_fields__
         if name != "kind" and (value := getattr(stated, name)) is not None
     }
-    kind = stated.kind
-
-    def drawn(count: int, random: np.random.Generator) -> F64:
-        return lengths(kind, count, numbers, random).astype(np.float64) * 1e-3
-
-    return TimedJobs(drawn, servers)
+    return lengths(stated.kind, count, numbers, random).astype(np.float64)

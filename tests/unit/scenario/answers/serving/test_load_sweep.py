@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer, Belief
-from silicast.scenario.answers.serving.load_sweep import MOST, LoadCurve, SweptLoads
+from silicast.scenario.answers.serving.load_sweep import MOST, LoadCurve, SweptLoads, spanning
 
 
 @pytest.mark.parametrize(
@@ -35,19 +35,19 @@ def test_any_text_is_loads_or_an_error_with_an_example(text: str) -> None:
     except SilicastError as error:
         loads = error
     if isinstance(loads, SweptLoads):
-        assert 0 < len(loads.values) <= MOST
+        assert bool(loads.values) == ("=" in text)
+        assert len(loads.values) <= MOST
         assert list(loads.values) == sorted(set(loads.values))
     else:
         assert loads.field == "--sweep"
         assert loads.hint
 
 
-def answer(rate: float, wait_ms: float, growth: float = 0.0) -> Answer:
+def answer(rate: float, wait_ms: float, growth: float = 0.0, *, pools: int = 1) -> Answer:
     metrics = {"requests_per_s": rate, "e2e_mean_ms": wait_ms}
-    why = {
-        "requests": {"queue_growth": growth},
-        "knee": {"most_per_s": 9.0, "rate_per_s": 4.0, "concurrency": 8},
-    }
+    why: dict[str, object] = {"requests": {"queue_growth": growth}}
+    if pools == 1:
+        why["knee"] = {"most_per_s": 9.0, "rate_per_s": 4.0, "concurrency": 8}
     beliefs = {name: Belief(value, value, value) for name, value in metrics.items()}
     return Answer(None, True, beliefs, {}, "analytic", "in", [], why)
 
@@ -66,3 +66,40 @@ def test_the_knee_is_inside_and_a_load_that_is_not_answered_is_full() -> None:
     above = LoadCurve("rate", ((9.5, answer(9.5, 1e3)),))
     assert above.saturated == 0
     assert LoadCurve("concurrency", above.points).saturated is None
+
+
+def test_of_several_pools_the_knee_is_that_of_the_curve() -> None:
+    loads = [2.0, 4.0, 6.0, 8.0, 9.9]
+    answers = [answer(r, 1e3 / (1 - r / 12), pools=2) for r in loads]
+    curve = LoadCurve("rate", tuple(zip(loads, answers, strict=True)))
+    assert curve.knee is not None
+    assert curve.answered[curve.knee][0] == 6.0  # r (12 - r) is largest
+    assert curve.saturated is None
+
+
+SERVED = {
+    "task": "serving",
+    "model": "Llama-3.2-1B",
+    "device": "h100",
+    "workload": {
+        "arrival": {"kind": "poisson", "rate_per_s": 1.0},
+        "input_len": 64,
+        "output_len": 4,
+    },
+}
+
+
+def test_loads_that_are_left_open_go_up_to_what_is_answered() -> None:
+    rates = spanning(SERVED, SweptLoads.parse("rate")).values
+    assert list(rates) == sorted(set(rates))
+    assert rates[-1] == pytest.approx(10 * rates[0], rel=0.05)
+    clients = spanning(SERVED, SweptLoads.parse("concurrency")).values
+    assert clients[:3] == (1, 2, 4)
+    stated = SweptLoads.parse("rate=1,2")
+    assert spanning(SERVED, stated) == stated
+
+
+def test_loads_of_several_pools_must_be_stated() -> None:
+    pools = {"prefill": {"role": "prefill"}, "decode": {"role": "decode"}}
+    with pytest.raises(SilicastError, match="state them"):
+        spanning({**SERVED, "pools": pools}, SweptLoads.parse("rate"))

@@ -1,0 +1,173 @@
+"""Layers whose weights stay in the host's memory ("-ngl", "--n-cpu-moe" of llama.cpp).
+
+A product of such a layer either runs on the host's CPU, where its weights are, or its weights are
+copied to the device first:
+
+    tokens <  copies_from_tokens    time on the CPU + a handover each way
+    tokens >= copies_from_tokens    bytes of the weights / link + time on the device
+
+Attention of a token that is generated runs where its cache is, on the CPU; that of a prompt on the
+device. Everything else of these layers takes microseconds and stays on the device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from silicast.composition.engines.host_copies import link_bytes_per_s
+from silicast.composition.step.machine import Machine
+from silicast.core.dtypes import RECIPES
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64
+from silicast.core.prediction import Z90
+from silicast.hardware.device import Device
+from silicast.kernels.experts.quantized_moe import stored_expert_weights
+from silicast.kernels.implementation import KernelTimes
+from silicast.kernels.registry import implementation_for
+from silicast.workload.graphs.graph import Block, Graph, Node
+from silicast.workload.graphs.op import OpBatch, Variant
+from silicast.workload.transformers.plan import ParallelPolicy
+
+if TYPE_CHECKING:
+    from silicast.communication.collective import CollectiveTimes
+
+ON_HOST = "on_host"
+"""Flag of an op whose weights, or whose part of the cache, are in the host's memory."""
+EXPERTS = frozenset(("quantized_moe",))
+HELD = EXPERTS | {"quantized_gemm", "attention_decode"}
+"""Families that the host runs, or that need a copy of what it holds."""
+CPU = "vector_cpu"
+LOG_SD = 0.25
+"""Of a computer that nobody described: its memory, CPU and slot; judged."""
+
+
+def with_host_layers(graph: Graph, policy: ParallelPolicy) -> Graph:
+    """The graph with marks on the ops of layers that the host holds: of its first
+    ``host_layers`` layers all in :data:`HELD`, of its first ``host_expert_layers`` the experts.
+    """
+    if not (policy.host_layers or policy.host_expert_layers):
+        return graph
+    parts = ((policy.host_layers, HELD), (policy.host_expert_layers, EXPERTS))
+    blocks = graph.blocks
+    for count, families in parts:
+        blocks = tuple(part for block in blocks for part in _parts(block, count, families))
+    return replace(graph, blocks=blocks)
+
+
+def _parts(block: Block, count: int, families: frozenset[str]) -> list[Block]:
+    held = tuple(layer for layer in block.layers if layer < count)
+    if not held:
+        return [block]
+    nodes = tuple(_held(node) if node.op.family in families else node for node in block.nodes)
+    marked = replace(block, name=f"{block.name}_{ON_HOST}", nodes=nodes, layers=held)
+    others = tuple(layer for layer in block.layers if layer >= count)
+    return [marked, replace(block, layers=others)] if others else [marked]
+
+
+def _held(node: Node) -> Node:
+    variant = node.op.variant
+    flags = tuple(sorted({*variant.flags, (ON_HOST, True)}))
+    return replace(node, op=replace(node.op, variant=replace(variant, flags=flags)))
+
+
+@cache
+def _cpu(name: str) -> Device:
+    from silicast.hardware.catalog import find_device
+
+    return find_device(name)
+
+
+def host_cpu(machine: Machine) -> Device:
+    """The CPU that runs what the host holds: the scenario's, if the catalog has it, else the usual
+    one of the engine's file.
+
+    Raises:
+        SilicastError: the scenario names a device of the catalog that is no CPU.
+    """
+    table = machine.engine.memory.offload
+    assert table is not None
+    try:
+        device = _cpu(machine.host.cpu)
+    except SilicastError:
+        return _cpu(table.usual_cpu)
+    if device.execution_model != CPU:
+        raise SilicastError(
+            f"{device.name} is no CPU", field="host.cpu", hint=f"name one, as {table.usual_cpu}"
+        )
+    return device
+
+
+def held_times(
+    batch: OpBatch,
+    machine: Machine,
+    timed: Callable[[OpBatch, Device], KernelTimes],
+    device: Device,
+) -> CollectiveTimes:
+    """Times of ops that the host holds, arrays of shape (n,), seconds.
+
+    Args:
+        timed: times of a batch on a device.
+        device: the accelerator, at its clock.
+
+    Raises:
+        SilicastError: the op has no model on CPUs.
+    """
+    from silicast.communication.collective import CollectiveTimes
+
+    table = machine.engine.memory.offload
+    assert table is not None
+    variant = batch.variant
+    flags = tuple(flag for flag in variant.flags if flag[0] != ON_HOST)
+    library = machine.engine.kernels.libraries.get("cpu", {}).get(batch.family, "")
+    plain = _with(batch, replace(variant, flags=flags))
+    cpu = host_cpu(machine)
+    if implementation_for(batch.family, CPU) is None:
+        raise SilicastError(f"no model of {batch.family} on {cpu.name}", kind="not_yet")
+    on_cpu = timed(_with(plain, replace(plain.variant, library=library)), cpu)
+    handover = 2.0 * table.handover_us * 1e-6
+    spread = math.exp(Z90 * LOG_SD)
+    estimate, bound = on_cpu.estimate_s + handover, on_cpu.bound_s
+    low, high = on_cpu.p05_s, on_cpu.p95_s + handover
+    host_s, link_s = np.array(bound), np.zeros_like(bound)
+    if batch.family != "attention_decode":
+        on_device = timed(plain, device)
+        copied = _weight_bytes(plain) / link_bytes_per_s(machine)
+        fetched = copied / machine.engine.parallel.host_link_share + on_device.estimate_s
+        tokens = plain.dims["tokens" if batch.family in EXPERTS else "m"]
+        few = tokens < table.copies_from_tokens
+        estimate = np.where(few, estimate, fetched)
+        bound = np.where(few, bound, np.maximum(copied, on_device.bound_s))
+        low = np.where(few, low, np.maximum(fetched / spread, bound))
+        high = np.where(few, high, fetched * spread)
+        host_s, link_s = np.where(few, host_s, 0.0), np.where(few, 0.0, copied)
+    return CollectiveTimes(
+        estimate_s=estimate,
+        p05_s=np.minimum(low, estimate),
+        p95_s=np.maximum(high, estimate),
+        bound_s=bound,
+        resource_s={"host_memory": host_s, "host_link": link_s},
+        shared_log_sd={**on_cpu.shared_log_sd, "host_link": LOG_SD},
+        independent_log_sd=np.zeros_like(estimate),
+        choice=("",) * len(estimate),
+    )
+
+
+def _weight_bytes(batch: OpBatch) -> F64:
+    """Of stored weights, those that the tokens of a step meet, shape (n,)."""
+    bytes_each = RECIPES[batch.variant.dtype].weight_bits / 8.0
+    if batch.family in EXPERTS:
+        return stored_expert_weights(batch) * bytes_each
+    dims = batch.dims
+    count = dims["n"] * dims["k"] * dims.get("batch", 1)
+    return count.astype(np.float64) * bytes_each
+
+
+def _with(batch: OpBatch, variant: Variant) -> OpBatch:
+    return msgspec.structs.replace(batch.arrays(), variant=variant)

@@ -1,0 +1,324 @@
+"""What functions of a Python file build, read from its syntax: nothing is imported or run.
+
+A function's result is a tree: a call is a table of its keywords with the name of what is called at
+:data:`CALLED`, and ``result.part.field = value`` sets a field of it. Literals, constants of the
+file, sums of them, and functions of the file without arguments are followed; any other value is
+:class:`Unread`.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from silicast.core.errors import SilicastError, over_limit
+
+CALLED, GIVEN = "()", "(*)"
+"""Where a table of a call has the name of what is called, and arguments without names."""
+MOST_NODES = 200_000
+MOST_INLINED = 16
+_SUMS: Mapping[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
+_COMPARES: Mapping[type, Callable[[Any, Any], bool]] = {
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+}
+_SILENT = (ast.Import, ast.ImportFrom, ast.Assert, ast.Pass, ast.FunctionDef, ast.AnnAssign)
+"""Statements that set nothing."""
+_KINDS = {"str": str, "int": int, "bool": bool, "list": list, "dict": dict}
+MOST_NUMBER = 1 << 62
+
+
+@final
+@dataclass(frozen=True)
+class Unread:
+    """A value that is known when the file runs; ``text`` is its beginning."""
+
+    text: str
+    line: int = 0
+
+    def __str__(self) -> str:
+        return f"`{self.text}`"
+
+
+@final
+@dataclass(frozen=True)
+class Built:
+    """What a function returns.
+
+    Attributes:
+        tree: see this module.
+        unread: statements that were not followed, with their lines.
+        blocked: branches and loops that set something, each with the names that it sets.
+    """
+
+    tree: dict[str, Any]
+    unread: list[str] = field(default_factory=list)
+    blocked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+
+
+@final
+class PythonFile:
+    """Functions and constants of a file.
+
+    Raises:
+        SilicastError: no Python, or too much of it.
+    """
+
+    def __init__(self, text: str, file: str = "") -> None:
+        self.file = file
+        try:
+            module = ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            line = getattr(error, "lineno", 0) or 0
+            raise SilicastError(
+                "is no Python that can be read", file=file, field=f"line {line}"
+            ) from None
+        if sum(1 for _ in ast.walk(module)) > MOST_NODES:
+            raise over_limit("holds too much", file=file)
+        self.functions = {
+            node.name: node for node in module.body if isinstance(node, ast.FunctionDef)
+        }
+        self.imports = [node for node in module.body if isinstance(node, ast.ImportFrom)]
+        self.module = module
+        self.constants: dict[str, Any] = {}
+        reader = _Body(self, {})
+        for node in module.body:
+            if isinstance(node, ast.Assign | ast.AnnAssign):
+                reader.statement(node)
+        self.constants = reader.names
+
+    def called(self) -> frozenset[str]:
+        """Names of all that is called, dotted."""
+        calls = (node for node in ast.walk(self.module) if isinstance(node, ast.Call))
+        return frozenset(_dotted(node.func) for node in calls)
+
+    def builders(self) -> tuple[str, ...]:
+        """Functions that can be called without arguments and return something."""
+        return tuple(
+            name
+            for name, node in self.functions.items()
+            if not name.startswith("_")
+            and _is_free(node)
+            and any(isinstance(each, ast.Return) and each.value for each in ast.walk(node))
+        )
+
+    def built(self, name: str, depth: int = 0) -> Built:
+        """What a function returns; a tree without fields where it returns something else."""
+        node = self.functions[name]
+        names = dict(self.constants)
+        arguments = [*node.args.posonlyargs, *node.args.args]
+        defaults = node.args.defaults
+        reader = _Body(self, names, depth)
+        for argument, default in zip(
+            arguments[len(arguments) - len(defaults) :], defaults, strict=True
+        ):
+            names[argument.arg] = reader.value(default)
+        for argument, item in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
+            names[argument.arg] = None if item is None else reader.value(item)
+        for statement in node.body:
+            if reader.statement(statement):
+                break
+        result = reader.result
+        return Built(result if isinstance(result, dict) else {}, reader.unread, reader.blocked)
+
+
+@final
+class _Body:
+    """Statements one after the other."""
+
+    def __init__(self, file: PythonFile, names: dict[str, Any], depth: int = 0) -> None:
+        self.file, self.names, self.depth = file, names, depth
+        self.unread: list[str] = []
+        self.blocked: list[tuple[str, tuple[str, ...]]] = []
+        self.result: Any = None
+
+    def statement(self, node: ast.stmt) -> bool:
+        """Carries a statement out; True = the function ends here."""
+        if isinstance(node, ast.Return):
+            self.result = self.value(node.value) if node.value is not None else None
+            return True
+        if isinstance(node, ast.Assign):
+            value = self.value(node.value)
+            for target in node.targets:
+                self.assign(target, value)
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            self.assign(node.target, self.value(node.value))
+        elif isinstance(node, ast.If):
+            return self.branch(node)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            pass  # a docstring
+        elif not isinstance(node, _SILENT):
+            self.left_out(node, _shown(node))
+        return False
+
+    def left_out(self, node: ast.stmt, what: str) -> None:
+        names = []
+        for each in ast.walk(node):
+            if isinstance(each, ast.Assign):
+                names += [_dotted(target) for target in each.targets]
+            elif isinstance(each, ast.AnnAssign | ast.AugAssign):
+                names.append(_dotted(each.target))
+        line = f"line {node.lineno}: {what}"
+        if names:
+            self.blocked.append((line, tuple(names)))
+        else:
+            self.unread.append(line)
+
+    def branch(self, node: ast.If) -> bool:
+        test = self.value(node.test)
+        if isinstance(test, Unread | dict):
+            self.left_out(node, f"if {_shown(node.test)}")
+            return False
+        return any(self.statement(each) for each in (node.body if test else node.orelse))
+
+    def assign(self, target: ast.expr, value: Any) -> None:
+        if isinstance(target, ast.Name):
+            self.names[target.id] = value
+            return
+        path = _dotted(target).split(".")
+        holder = self.names.get(path[0])
+        if len(path) < 2 or not isinstance(holder, dict):
+            self.unread.append(f"line {target.lineno}: {_shown(target)} = ...")
+            return
+        for name in path[1:-1]:
+            inner = holder.get(name)
+            if not isinstance(inner, dict):
+                inner = holder[name] = {} if not isinstance(inner, Unread) else {CALLED: str(inner)}
+            holder = inner
+        holder[path[-1]] = value
+
+    def value(self, node: ast.expr) -> Any:
+        """What an expression gives; :class:`Unread` where only running it would say."""
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            if node.id in self.names:
+                return self.names[node.id]
+            return self.names.setdefault(node.id, Unread(node.id, node.lineno))
+        if isinstance(node, ast.Attribute):
+            return self.attribute(node)
+        if isinstance(node, ast.List | ast.Tuple):
+            return [self.value(each) for each in node.elts]
+        if isinstance(node, ast.Dict):
+            return {
+                str(self.value(key)): self.value(item)
+                for key, item in zip(node.keys, node.values, strict=True)
+                if key is not None
+            }
+        if isinstance(node, ast.Call):
+            return self.call(node)
+        if isinstance(node, ast.UnaryOp | ast.BinOp | ast.BoolOp | ast.Compare):
+            return self.computed(node)
+        return Unread(_shown(node), node.lineno)
+
+    def attribute(self, node: ast.Attribute) -> Any:
+        path = _dotted(node).split(".")
+        value = self.names.get(path[0])
+        for name in path[1:]:
+            if not isinstance(value, dict) or name not in value:
+                return Unread(_shown(node), node.lineno)
+            value = value[name]
+        return value
+
+    def call(self, node: ast.Call) -> Any:
+        name = _dotted(node.func)
+        given = [self.value(each) for each in node.args if not isinstance(each, ast.Starred)]
+        named = {each.arg: self.value(each.value) for each in node.keywords if each.arg}
+        function = self.file.functions.get(name)
+        free = function is not None and not given and not named and _is_free(function)
+        if free and self.depth < MOST_INLINED:
+            built = self.file.built(name, self.depth + 1)
+            self.unread += built.unread
+            self.blocked += built.blocked
+            if built.tree:
+                return copy.deepcopy(built.tree)
+        if name == "isinstance" and len(node.args) == 2:
+            kind = _KINDS.get(_dotted(node.args[1]))
+            if kind is not None and not isinstance(given[0], Unread | dict):
+                return isinstance(given[0], kind)
+        if isinstance(node.func, ast.Attribute):
+            holder = self.value(node.func.value)
+            if isinstance(holder, str) and node.func.attr in ("lower", "upper", "strip"):
+                return str(getattr(holder, node.func.attr)())
+            if not name and isinstance(holder, dict):  # of what another call returns
+                return holder
+        return {CALLED: name, GIVEN: given, **named}
+
+    def computed(self, node: ast.expr) -> Any:
+        """Sums, signs and comparisons of numbers and texts."""
+        unread = Unread(_shown(node), node.lineno)
+        if isinstance(node, ast.UnaryOp):
+            inner = self.value(node.operand)
+            if isinstance(inner, Unread | dict):
+                return unread
+            if isinstance(node.op, ast.Not):
+                return not inner
+            is_number = isinstance(inner, int | float)
+            return -inner if is_number and isinstance(node.op, ast.USub) else unread
+        if isinstance(node, ast.BinOp) and type(node.op) in _SUMS:
+            sides = self.value(node.left), self.value(node.right)
+            return self.sum(_SUMS[type(node.op)], *sides, unread)
+        if isinstance(node, ast.BoolOp):
+            values = [self.value(each) for each in node.values]
+            if any(isinstance(each, Unread | dict) for each in values):
+                return unread
+            return all(values) if isinstance(node.op, ast.And) else any(values)
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            return self.compared(node, unread)
+        return unread
+
+    def sum(self, combine: Callable[[Any, Any], Any], left: Any, right: Any, unread: Unread) -> Any:
+        """Of two whole numbers that are not too large."""
+        if any(type(side) is not int or abs(side) > MOST_NUMBER for side in (left, right)):
+            return unread
+        if combine is operator.floordiv and not right:
+            return unread
+        total = combine(left, right)
+        return total if abs(total) <= MOST_NUMBER else unread
+
+    def compared(self, node: ast.Compare, unread: Unread) -> Any:
+        left, right = self.value(node.left), self.value(node.comparators[0])
+        if any(isinstance(side, Unread | dict) for side in (left, right)):
+            return unread
+        comparison = node.ops[0]
+        if isinstance(comparison, ast.Eq | ast.Is):
+            return left == right
+        if isinstance(comparison, ast.NotEq | ast.IsNot):
+            return left != right
+        if isinstance(comparison, ast.In | ast.NotIn) and isinstance(right, list):
+            return (left in right) == isinstance(comparison, ast.In)
+        compares = _COMPARES.get(type(comparison))
+        numbers = all(isinstance(side, int | float) for side in (left, right))
+        return compares(left, right) if compares is not None and numbers else unread
+
+
+def _is_free(node: ast.FunctionDef) -> bool:
+    """Whether a function needs no arguments."""
+    count = len(node.args.posonlyargs) + len(node.args.args)
+    return count == len(node.args.defaults) and None not in node.args.kw_defaults
+
+
+def _dotted(node: ast.expr) -> str:
+    """``a.b.c``; "" of anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        inner = _dotted(node.value)
+        return f"{inner}.{node.attr}" if inner else ""
+    return ""
+
+
+def _shown(node: ast.AST) -> str:
+    text = ast.unparse(node).partition("\n")[0]
+    return text if len(text) <= 60 else f"{text[:57]}..."

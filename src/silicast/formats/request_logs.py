@@ -1,0 +1,234 @@
+"""Requests that other tools logged: spans of OpenTelemetry, conversations of ShareGPT, and the
+histograms that vLLM and SGLang show at ``/metrics``.
+
+Texts have no token counts: they are taken as :data:`CHARACTERS` characters a token, which is usual
+for English and wrong for other languages and code.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+import msgspec
+
+from silicast.core.errors import SilicastError
+from silicast.core.files import read_text
+
+MOST_BYTES: Final = 1 << 30
+CHARACTERS: Final = 4.0
+INPUTS: Final = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
+OUTPUTS: Final = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
+SESSIONS: Final = ("gen_ai.conversation.id", "session.id")
+"""Attributes of spans: the names of the semantic conventions of OpenTelemetry, old and new."""
+HISTOGRAMS: Final = {
+    "input": ("vllm:request_prompt_tokens", "sglang:prompt_tokens_histogram"),
+    "output": ("vllm:request_generation_tokens", "sglang:generation_tokens_histogram"),
+}
+HITS: Final = ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total")
+HIT_RATE: Final = "sglang:cache_hit_rate"
+_SAMPLE = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)")
+_BUCKET = re.compile(r'le="([^"]+)"')
+
+
+@final
+@dataclass(frozen=True)
+class LoggedRequest:
+    """A request as it was logged; times in nanoseconds, None = not known."""
+
+    input_tokens: int
+    output_tokens: int
+    start_ns: int | None = None
+    end_ns: int | None = None
+    session: str = ""
+
+
+@final
+@dataclass(frozen=True)
+class RequestLog:
+    """What a log has of a traffic.
+
+    Attributes:
+        kind: of file, in words.
+        requests: in the order of their times.
+        prefix_share: tokens that a prefix cache hit, of all of prompts; None = not logged.
+        remarks: what a reader must know.
+    """
+
+    kind: str
+    requests: tuple[LoggedRequest, ...]
+    prefix_share: float | None = None
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it says when requests came."""
+        return all(each.start_ns is not None for each in self.requests)
+
+    def tool_s(self) -> list[float]:
+        """Seconds from answers to the next requests of their conversations."""
+        waits = []
+        known = [each for each in self.requests if each.session and each.end_ns is not None]
+        for _, group in itertools.groupby(
+            sorted(known, key=lambda each: (each.session, each.start_ns)), lambda each: each.session
+        ):
+            for before, after in itertools.pairwise(group):
+                if after.start_ns is not None and before.end_ns is not None:
+                    waits.append(max(after.start_ns - before.end_ns, 0) * 1e-9)
+        return waits
+
+
+def read_request_log(path: Path) -> RequestLog | None:
+    """The requests of a log; None where the file is none of these kinds.
+
+    Raises:
+        SilicastError: it cannot be read, or is of a kind and has no request.
+    """
+    if path.suffix.casefold() in (".csv", ".parquet"):
+        return None
+    text = read_text(path, MOST_BYTES, "a log of requests")
+    if re.search(r"^(vllm|sglang):", text, re.MULTILINE):
+        return _metrics(text, path)
+    documents = _documents(text)
+    if any(isinstance(each, Mapping) and "resourceSpans" in each for each in documents):
+        return _spans(documents, path)
+    rows = documents[0] if len(documents) == 1 and isinstance(documents[0], list) else documents
+    if rows and isinstance(rows[0], Mapping) and "conversations" in rows[0]:
+        return _conversations(rows, path)
+    return None
+
+
+def _documents(text: str) -> list[Any]:
+    """A JSON document, or one a line; [] where it is neither."""
+    try:
+        return [msgspec.json.decode(text)]
+    except msgspec.DecodeError:
+        pass
+    try:
+        return [msgspec.json.decode(line) for line in text.splitlines() if line.strip()]
+    except msgspec.DecodeError:
+        return []
+
+
+def _spans(documents: Sequence[Any], path: Path) -> RequestLog:
+    requests = []
+    for span in _each_span(documents):
+        values = {each.get("key"): _value(each.get("value")) for each in span.get("attributes", ())}
+        counts = [_first(values, names) for names in (INPUTS, OUTPUTS)]
+        if any(count is None for count in counts):
+            continue
+        try:
+            prompt, output = (int(count) for count in counts if count is not None)
+            start, end = int(span["startTimeUnixNano"]), int(span["endTimeUnixNano"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise SilicastError(
+                f"a span has no whole number: {error}", kind="io", file=str(path)
+            ) from None
+        if prompt < 1 or output < 1:
+            continue
+        session = _first(values, SESSIONS) or span.get("traceId", "")
+        requests.append(LoggedRequest(prompt, output, start, end, str(session)))
+    if not requests:
+        raise SilicastError(
+            f"no span has {INPUTS[0]} and {OUTPUTS[0]}",
+            kind="io",
+            file=str(path),
+            hint="export the spans of calls of a model",
+        )
+    return RequestLog("spans of OpenTelemetry", _in_order(requests))
+
+
+def _each_span(documents: Sequence[Any]) -> Iterator[Mapping[str, Any]]:
+    for document in documents:
+        for resource in document.get("resourceSpans", ()):
+            for scope in resource.get("scopeSpans", ()):
+                yield from scope.get("spans", ())
+
+
+def _value(value: Any) -> Any:
+    """Of an attribute, which names its type: ``{"intValue": "12"}``."""
+    return next(iter(value.values()), None) if isinstance(value, Mapping) else value
+
+
+def _first(values: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((values[name] for name in names if values.get(name) is not None), None)
+
+
+def _in_order(requests: Sequence[LoggedRequest]) -> tuple[LoggedRequest, ...]:
+    return tuple(sorted(requests, key=lambda each: each.start_ns or 0))
+
+
+def _conversations(rows: Sequence[Any], path: Path) -> RequestLog:
+    """A request for every answer; its prompt is all that came before it."""
+    requests = []
+    for row in rows:
+        before = 0.0
+        for turn in row.get("conversations", ()):
+            tokens = len(str(turn.get("value", ""))) / CHARACTERS
+            if turn.get("from") in ("gpt", "assistant") and before and tokens:
+                requests.append(LoggedRequest(max(round(before), 1), max(round(tokens), 1)))
+            before += tokens
+    if not requests:
+        raise SilicastError("no conversation has an answer", kind="io", file=str(path))
+    remark = f"texts are taken as {CHARACTERS:g} characters a token; no times are known"
+    return RequestLog("conversations of ShareGPT", tuple(requests), None, (remark,))
+
+
+def _metrics(text: str, path: Path) -> RequestLog:
+    """Requests in the middle of their buckets, as many as the histograms count."""
+    counts: dict[str, dict[float, float]] = {}
+    values: dict[str, float] = {}
+    for line in text.splitlines():
+        match = _SAMPLE.match(line)
+        if match is None:
+            continue
+        name, labels, number = match.groups()
+        try:
+            value = float(number)
+        except ValueError:
+            continue
+        bucket = _BUCKET.search(labels or "")
+        if name.endswith("_bucket") and bucket is not None:
+            edge = float(bucket.group(1).replace("+Inf", "inf"))
+            table = counts.setdefault(name.removesuffix("_bucket"), {})
+            table[edge] = table.get(edge, 0.0) + value
+        else:
+            values[name] = values.get(name, 0.0) + value
+    inputs, outputs = (_lengths(counts, names) for names in HISTOGRAMS.values())
+    if not inputs or not outputs:
+        names = " and ".join(each[0] for each in HISTOGRAMS.values())
+        raise SilicastError(
+            f"no request is counted in {names}",
+            kind="io",
+            file=str(path),
+            hint="after some traffic",
+        )
+    share = values.get(HIT_RATE)
+    if all(name in values for name in HITS) and values[HITS[1]] > 0.0:
+        share = values[HITS[0]] / values[HITS[1]]
+    shuffled = [outputs[index * 7919 % len(outputs)] for index in range(len(outputs))]
+    pairs = zip(inputs, shuffled, strict=False)
+    remarks = (
+        "lengths are known by buckets only, and inputs apart from outputs; no times are known",
+    )
+    return RequestLog(
+        "histograms of /metrics", tuple(LoggedRequest(*pair) for pair in pairs), share, remarks
+    )
+
+
+def _lengths(counts: Mapping[str, Mapping[float, float]], names: Sequence[str]) -> list[int]:
+    """Lengths spread evenly over the buckets of a histogram; the last bucket is at its start."""
+    table = next((counts[name] for name in names if name in counts), {})
+    edges = sorted(table)
+    result: list[int] = []
+    low, before = 0.0, 0.0
+    for edge in edges:
+        count = round(table[edge] - before)
+        high = low if edge == float("inf") else edge
+        result += [max(round(low + (high - low) * (i + 0.5) / count), 1) for i in range(count)]
+        low, before = high, table[edge]
+    return result

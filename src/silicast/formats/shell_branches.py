@@ -1,0 +1,227 @@
+"""Which way a script goes: ``if``, ``case``, ``&&`` and ``||``, as far as its values say.
+
+A condition is true, false, or unknown (a file that may be there, a command's status). Of an unknown
+one the first branch is taken as if it held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from typing import final
+
+from silicast.formats._shell_lexer import Token
+
+CONDITIONS = frozenset(("[", "[[", "test", "while", "until", "case", "for"))
+"""Heads of commands that are no work of a script."""
+_COMPARES = {
+    "-eq": lambda a, b: a == b,
+    "-ne": lambda a, b: a != b,
+    "-lt": lambda a, b: a < b,
+    "-le": lambda a, b: a <= b,
+    "-gt": lambda a, b: a > b,
+    "-ge": lambda a, b: a >= b,
+}
+_FILES = frozenset(("-f", "-d", "-e", "-s", "-r", "-w", "-x", "-L", "-h"))
+_GIVEN = ("$@", "$*", "$#", "getopts")
+"""Arguments of the script itself: there are none."""
+_OPEN = frozenset(("$", "`"))
+Truth = bool | None
+"""None = unknown."""
+
+
+@final
+class _Frame:
+    """An ``if``, a ``case`` or a loop that is open.
+
+    Attributes:
+        runs: whether the branch that is read is taken.
+        chosen: a branch was taken; unsure: nobody knows whether the right one.
+        asks: its condition is being read; value: what it was so far.
+        word: of a ``case``.
+    """
+
+    def __init__(self, kind: str, *, runs: bool = True, asks: bool = False) -> None:
+        self.kind, self.runs, self.asks = kind, runs, asks
+        self.chosen = self.unsure = False
+        self.value: Truth = True
+        self.word: str | None = None
+
+
+@final
+class Branches:
+    """Follows the commands of a script.
+
+    Args:
+        words: words of a condition with their variables put in.
+    """
+
+    def __init__(self, words: Callable[[Sequence[Token]], list[str]]) -> None:
+        self._words = words
+        self._frames: list[_Frame] = []
+        self._last: Truth = True
+        self._skips = False
+
+    @property
+    def runs(self) -> bool:
+        """Whether the command that was entered last is carried out."""
+        return not self._skips and all(frame.runs for frame in self._frames)
+
+    @property
+    def is_unsure(self) -> bool:
+        return any(frame.unsure for frame in self._frames)
+
+    def unsure(self) -> None:
+        """The condition that is being read depends on what nobody states."""
+        if self._frames:
+            self._frames[-1].unsure = True
+
+    def entered(
+        self, joined: str, tokens: Sequence[Token], plain: Callable[[Token], str]
+    ) -> list[Token]:
+        """The command without the words that open, divide and close branches.
+
+        Args:
+            plain: a token's bare word, "" = it has none.
+        """
+        current = list(tokens)
+        self._skips = False
+        if self._frames and self._frames[-1].kind == "case" and plain(current[0]) != "esac":
+            current = self._of_case(joined, current)
+        while current:
+            head = plain(current[0])
+            if head in ("fi", "esac", "done"):
+                if self._frames:
+                    self._frames.pop()
+                current = current[1:]
+            elif head == "if":
+                self._frames.append(_Frame("if", runs=False, asks=True))
+                current, joined = current[1:], ""
+            elif head in ("elif", "else", "then") and self._frames:
+                self._divide(head)
+                current, joined = current[1:], ""
+            elif head == "do":
+                current = current[1:]
+            else:
+                break
+        if not current:
+            return []
+        head = plain(current[0])
+        if head == "case":
+            self._case(current, plain)
+            return []
+        if head in ("for", "while", "until"):
+            texts = "".join(
+                part.text for token in current if isinstance(token, tuple) for part in token
+            )
+            self._frames.append(_Frame("loop", runs=not any(word in texts for word in _GIVEN)))
+            return current if head == "for" else []
+        return self._chained(joined, current, plain)
+
+    def _divide(self, head: str) -> None:
+        frame = self._frames[-1]
+        if head == "then":
+            frame.asks = False
+            frame.runs = not frame.chosen and frame.value is not False
+            frame.unsure |= frame.value is None
+            frame.chosen |= frame.runs
+        elif head == "else":
+            frame.runs = not frame.chosen
+        else:
+            frame.asks, frame.value, frame.runs = True, True, False
+
+    def _chained(
+        self, joined: str, tokens: list[Token], plain: Callable[[Token], str]
+    ) -> list[Token]:
+        """A condition is weighed; a command behind ``&&`` or ``||`` may not be carried out."""
+        asks = bool(self._frames) and self._frames[-1].asks
+        negated = plain(tokens[0]) == "!"
+        inner = tokens[1:] if negated else tokens
+        is_test = bool(inner) and plain(inner[0]) in ("[", "[[", "test")
+        value: Truth = self._test(inner) if is_test else (None if asks else True)
+        if negated and value is not None:
+            value = not value
+        before = self._frames[-1].value if asks else self._last
+        if joined.endswith("&&"):
+            self._skips = before is False
+            value = False if False in (before, value) else None if None in (before, value) else True
+        elif joined.endswith("||"):
+            self._skips = before is True
+            value = True if True in (before, value) else None if None in (before, value) else False
+        if asks:
+            self._frames[-1].value = value
+            return []
+        self._last = value
+        return [] if is_test else tokens
+
+    def _test(self, tokens: Sequence[Token]) -> Truth:
+        words = self._words(tokens)
+        head, words = words[0], words[1:]
+        if head in ("[", "[["):
+            words = words[:-1] if words and words[-1] in ("]", "]]") else words
+        return truth_of(words)
+
+    def _case(self, tokens: list[Token], plain: Callable[[Token], str]) -> None:
+        frame = _Frame("case", runs=False, asks=True)
+        self._frames.append(frame)
+        words = self._words(tokens[1:2])
+        frame.word = words[0] if words else ""
+        if _OPEN & set(frame.word):
+            frame.word = None
+        if len(tokens) > 3 and plain(tokens[2]) == "in":
+            self._pattern("".join(self._words(tokens[3:4])))
+
+    def _of_case(self, joined: str, tokens: list[Token]) -> list[Token]:
+        """Patterns of a ``case`` are no commands; a new one ends the branch before it."""
+        frame = self._frames[-1]
+        begins = joined.startswith(";;") or frame.asks
+        if begins and not joined.endswith(")"):
+            if joined.startswith(";;"):
+                frame.runs, frame.asks = False, True
+            self._pattern("".join(self._words(tokens[:1])))
+            return []
+        if joined.startswith(")"):
+            frame.asks = False
+        return tokens
+
+    def _pattern(self, pattern: str) -> None:
+        frame = self._frames[-1]
+        frame.asks = True
+        fits = frame.word is None or fnmatchcase(frame.word, pattern)
+        if fits and not frame.chosen:
+            frame.runs = frame.chosen = True
+            frame.unsure |= frame.word is None
+
+
+def truth_of(words: Sequence[str]) -> Truth:
+    """The value of a test's words; None = unknown.
+
+    >>> truth_of(["8", "-gt", "4"]), truth_of(["-z", ""]), truth_of(["-f", "x"])
+    (True, True, None)
+    """
+    for name, settles in (("||", True), ("-o", True), ("&&", False), ("-a", False)):
+        if name in words:
+            at = list(words).index(name)
+            sides = truth_of(words[:at]), truth_of(words[at + 1 :])
+            if settles in sides:
+                return settles
+            return None if None in sides else not settles
+    if words and words[0] == "!":
+        value = truth_of(words[1:])
+        return None if value is None else not value
+    if any(_OPEN & set(word) for word in words) or (words and words[0] in _FILES):
+        return None
+    if len(words) == 1:
+        return words[0] != ""
+    if len(words) == 2 and words[0] in ("-z", "-n"):
+        return (words[1] == "") == (words[0] == "-z")
+    if len(words) != 3:
+        return None
+    left, name, right = words
+    if name in ("=", "=="):
+        return fnmatchcase(left, right)
+    if name == "!=":
+        return not fnmatchcase(left, right)
+    if name in _COMPARES and left.isdigit() and right.isdigit():
+        return bool(_COMPARES[name](int(left), int(right)))
+    return None

@@ -1,0 +1,435 @@
+"""Trainers of Hugging Face, with accelerate's YAML and DeepSpeed's JSON beside their arguments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, final
+
+from silicast.formats.fields import Fields
+from silicast.formats.source import Source
+from silicast.formats.training_configs.accelerate_config import (
+    AccelerateConfig,
+    Sharding,
+    deepspeed_sharding,
+    fsdp_of,
+    fsdp_words,
+    is_accelerate,
+    read_accelerate,
+)
+from silicast.formats.training_configs.deepspeed_config import (
+    DeepSpeedConfig,
+    is_deepspeed,
+    named_deepspeed,
+    read_deepspeed,
+)
+from silicast.formats.training_configs.effects import remarks_of_unused
+from silicast.formats.training_configs.launcher import LEAST_KNOWN, arguments_of, closed, ranks_of
+from silicast.formats.training_configs.megatron import KNOWN as MEGATRON
+from silicast.formats.training_configs.reader import Stated, TrainingConfig, Tree, register
+from silicast.formats.training_configs.trainer_run import (
+    PLAIN,
+    TrainerRun,
+    is_on,
+    optimizer_of,
+    refuse_both,
+    targets_of,
+)
+
+ARGUMENTS = frozenset(
+    (
+        "per-device-train-batch-size",
+        "gradient-accumulation-steps",
+        "model-name-or-path",
+        "num-train-epochs",
+        "deepspeed",
+        "deepspeed-config",
+        "learning-rate",
+        "output-dir",
+        "gradient-checkpointing",
+        "fsdp",
+        "bf16",
+        "max-seq-length",
+        "use-peft",
+        "lora-r",
+        "optim",
+        "max-length",
+        "dataset-name",
+        "config-file",
+        "train-micro-batch-size-per-gpu",
+        "block-size",
+    )
+)
+"""Three of these make a command one of a trainer."""
+LENGTHS = (
+    "max_seq_length",
+    "max_seq_len",
+    "max_length",
+    "block_size",
+    "model_max_length",
+    "seq_length",
+    "seq_len",
+    "cutoff_len",
+)
+BATCHES = (
+    "per_device_train_batch_size",
+    "per_device_batch_size",
+    "per_gpu_train_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "micro_batch_size",
+    "batch_size_per_device",
+)
+SCRIPT = re.compile(r"\b(dpo|reward)\w*(?:\.py|\s+-)")
+"""Of TRL's scripts and commands, those that train on pairs."""
+PACKED = ("sft", "lora")
+MODELS = ("model_name_or_path", "model_id", "model_name", "model_path", "model", "config_name")
+
+
+@final
+@dataclass(frozen=True)
+class BesideFiles:
+    """What files beside a trainer's arguments say."""
+
+    deepspeed: DeepSpeedConfig | None = None
+    accelerate: AccelerateConfig | None = None
+
+
+@register
+@final
+class HuggingFace(TrainingConfig):
+    """Reads a trainer's arguments and the files that they name."""
+
+    name: ClassVar[str] = "Hugging Face trainers, accelerate and DeepSpeed"
+    files: ClassVar[str] = (
+        "a trainer's arguments (YAML, JSON, or a script that starts it), accelerate's YAML, "
+        "DeepSpeed's JSON; several of them together"
+    )
+    numbers: ClassVar[Mapping[str, str]] = {
+        "workload.global_batch": "train_batch_size",
+        "parallel.tp": "tensor_parallel",
+        "parallel.cp": "sequence_parallel_size",
+    }
+
+    def recognises(self, files: Sequence[Source]) -> bool:
+        """Each of the files is one of these."""
+        kinds = [_kind(file) for file in files]
+        return bool(kinds) and all(kinds) and len(set(kinds)) == len(kinds)
+
+    def read(self, files: Sequence[Source], stated: Stated) -> tuple[Tree, list[str]]:
+        remarks: list[str] = []
+        sources = {_kind(file): file for file in files}
+        tables: list[Fields] = []
+        beside = beside_of(files, tables, remarks)
+        main = sources.get("script") or sources.get("arguments")
+        values: dict[str, Any] = {}
+        if main is not None and main.table is None:
+            arguments, more = arguments_of(main.text(), str(main.path), stated, ARGUMENTS)
+            remarks += more
+            values = dict(closed(arguments, str(main.path), remarks))
+            script = SCRIPT.search(main.text())
+            values |= {"script": script[1]} if script else {}
+        elif main is not None:
+            values = dict(main.table or {})
+        values = {name.replace("-", "_"): value for name, value in values.items()}
+        shown = main if main is not None else files[0]
+        fields = Fields(values, file=str(shown.path), loose=True)
+        run = trainer_run(fields, beside, stated.devices, remarks)
+        run = adapted(fields, _with_loss(fields, run), remarks)
+        for name in ("tf32", "packing_strategy", "padding_free"):
+            fields.get(name)
+        if not is_on(fields.get("packing")) and run.task in PACKED:
+            remarks.append("packing: off; every sequence is taken at its full length")
+        tree = run.scenario(fields, remarks)
+        return tree, [*remarks, *remarks_of_unused([fields, *tables])]
+
+
+def beside_of(files: Sequence[Source], tables: list[Fields], remarks: list[str]) -> BesideFiles:
+    """What DeepSpeed's and accelerate's files among them say; their tables are added to
+    ``tables``, remarks to ``remarks``.
+    """
+    deepspeed = accelerate = None
+    for file in files:
+        table = file.table or {}
+        fields = Fields(table, file=str(file.path), loose=True)
+        if is_accelerate(table):
+            accelerate = read_accelerate(fields)
+            tables.append(fields)
+        elif is_deepspeed(table):
+            deepspeed = read_deepspeed(fields, remarks)
+            tables.append(fields)
+    return BesideFiles(deepspeed, accelerate)
+
+
+def trainer_run(
+    fields: Fields, beside: BesideFiles, devices: int, remarks: list[str]
+) -> TrainerRun:
+    """The run of a trainer's arguments; remarks are added to ``remarks``.
+
+    Raises:
+        SilicastError: a field is wrong, or contradicts another.
+    """
+    accelerate = beside.accelerate or AccelerateConfig()
+    refuse_both(fields, "bf16", "fp16")
+    refuse_both(fields, "load_in_4bit", "load_in_8bit")
+    sharding, config = sharding_of(fields, beside, accelerate, remarks)
+    ranks = _ranks(fields, accelerate, devices)
+    recipe = "bf16" if is_on(fields.get("bf16")) else "fp16" if is_on(fields.get("fp16")) else ""
+    held = fields.text("torch_dtype", default=fields.text("dtype")).rpartition(".")[2]
+    by_name = {"bfloat16": "bf16", "float16": "fp16", "bf16": "bf16", "fp16": "fp16"}
+    mixed = fields.text("mixed_precision")
+    if recipe and config.recipe and recipe != config.recipe:
+        raise fields.error(
+            f"DeepSpeed's file enables {config.recipe}", recipe, f"state {config.recipe} in both"
+        )
+    recipe = (
+        recipe
+        or config.recipe
+        or accelerate.recipe
+        or by_name.get(mixed)
+        or by_name.get(held)
+        or ("" if held else "fp32")
+    )
+    again = fields.get("gradient_checkpointing", "use_gradient_checkpointing")
+    fields.get("gradient_checkpointing_kwargs")
+    micro = fields.text(*BATCHES, default="auto")
+    steps = fields.text("gradient_accumulation_steps", default="auto")
+    accumulation = int(steps) if steps.isdigit() else config.accumulation or 1
+    name = next((n for n in ("optim", "optimizer", "optim_name") if fields.has(n)), "optim")
+    optimizer = (
+        optimizer_of(fields, name, remarks)
+        if fields.has(name) or not config.optimizer
+        else optimizer_of(
+            Fields({"type": config.optimizer}, "optimizer", fields.file), "type", remarks
+        )
+    )
+    run = TrainerRun(
+        model=fields.text(*MODELS),
+        seq_len=fields.count(*LENGTHS, default=0, least=0),
+        micro_batch=fields.count(*BATCHES) if micro.isdigit() else config.micro,
+        accumulation=accumulation,
+        ranks=ranks,
+        engine=sharding.engine,
+        zero=sharding.zero,
+        shard=_shard(sharding, config, accelerate, ranks),
+        tp=max(config.tp, accelerate.degrees.get("tp", 1)),
+        cp=max(config.cp, accelerate.degrees.get("cp", 1)),
+        recipe=recipe or "bf16",
+        optimizer=optimizer,
+        recompute="full" if is_on(again) else sharding.recompute or "none",
+        offload=sharding.offload,
+        options=options_of(fields, sharding.options),
+    )
+    return _with_batch(run, fields, config)
+
+
+def options_of(fields: Fields, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of the engine: kernels of attention and of the loss."""
+    made = dict(options)
+    attention = fields.text("attn_implementation", "_attn_implementation", default="sdpa")
+    made["attention"] = "math" if attention == "eager" else "fused"
+    liger = any(is_on(fields.get(n)) for n in ("use_liger_kernel", "use_liger", "liger_kernel"))
+    made["fused_loss"] = liger
+    if is_on(fields.get("torch_compile")):
+        made["unpriced"] = ["torch_compile"]
+    return made
+
+
+def adapted(fields: Fields, run: TrainerRun, remarks: list[str]) -> TrainerRun:
+    """With adapters and quantised weights, as PEFT's arguments state them.
+
+    Raises:
+        SilicastError: quantised weights without adapters, or an unknown module.
+    """
+    bits = 4 if any(is_on(fields.get(n)) for n in ("load_in_4bit", "use_4bit")) else 0
+    bits = bits or (8 if any(is_on(fields.get(n)) for n in ("load_in_8bit", "use_8bit")) else 0)
+    for name in (
+        "bnb_4bit_quant_type",
+        "bnb_4bit_compute_dtype",
+        "bnb_4bit_use_double_quant",
+        "use_bnb_nested_quant",
+        "lora_alpha",
+        "lora_dropout",
+        "lora_bias",
+        "lora_task_type",
+        "bnb_4bit_quant_storage",
+        "bnb_4bit_quant_storage_dtype",
+    ):
+        fields.get(name)
+    rank = fields.count("lora_r", "lora_rank", "peft_lora_r", "rank", default=0, least=0)
+    peft = any(is_on(fields.get(n)) for n in ("use_peft", "use_lora", "use_peft_lora", "peft"))
+    if bits and not (peft or rank):
+        raise fields.error(
+            "weights of few bits are not trained without adapters",
+            f"load_in_{bits}bit",
+            "use_peft: true and lora_r",
+        )
+    if not (peft or rank):
+        return run
+    name = next(
+        (n for n in ("lora_target_modules", "lora_target", "target_modules") if fields.has(n)),
+        "lora_target_modules",
+    )
+    return replace(
+        run,
+        task="lora" if run.task in PLAIN else run.task,
+        adapter_rank=rank or 16,
+        targets=targets_of(fields, name, remarks),
+        weights={0: "", 4: "nf4", 8: "int8_wo"}[bits],
+    )
+
+
+def _with_loss(fields: Fields, run: TrainerRun) -> TrainerRun:
+    """With what TRL's scripts train: pairs, and a frozen model beside them."""
+    script = fields.text("script")
+    loss = fields.text("loss_type", default="sigmoid")
+    pairs = fields.has("beta") or "dpo" in script
+    if pairs and loss not in ("orpo", "simpo"):
+        known = is_on(fields.get("precompute_ref_log_probs")) or is_on(fields.get("reference_free"))
+        return replace(run, task="dpo", more={"reference": False} if known else {})
+    return replace(run, task="reward") if "reward" in script else run
+
+
+def sharding_of(
+    fields: Fields, beside: BesideFiles, accelerate: AccelerateConfig, remarks: list[str]
+) -> tuple[Sharding, DeepSpeedConfig]:
+    """How states are shared, and DeepSpeed's file.
+
+    Raises:
+        SilicastError: by DeepSpeed and by FSDP.
+    """
+    fsdp = fields.get("fsdp")
+    config = _deepspeed(fields, beside, accelerate, remarks)
+    if config is None:
+        return _fully_sharded(fields, accelerate.sharding, remarks), DeepSpeedConfig()
+    if is_on(fsdp) and fsdp not in ("", []):
+        raise fields.error("contradicts deepspeed", "fsdp", "keep one of them")
+    if fields.has("zero_stage"):
+        config = replace(config, zero=fields.count("zero_stage", least=0))
+    if is_on(fields.get("offload")):
+        config = replace(config, offload={"optimizer": 1.0, **config.offload})
+    return deepspeed_sharding(config), config
+
+
+def _deepspeed(
+    fields: Fields, beside: BesideFiles, accelerate: AccelerateConfig, remarks: list[str]
+) -> DeepSpeedConfig | None:
+    """The file that is given, that a table holds, or that is named; None = another way."""
+    stated = fields.get("deepspeed", "deepspeed_config", "ds_config", "deepspeed_config_file")
+    if isinstance(stated, Mapping):
+        return read_deepspeed(fields.table("deepspeed"), remarks)
+    if beside.deepspeed is not None:
+        return beside.deepspeed
+    if accelerate.deepspeed is not None:
+        return accelerate.deepspeed
+    name = accelerate.deepspeed_file or ("" if stated is True or not is_on(stated) else str(stated))
+    if name:
+        return named_deepspeed(name, remarks)
+    return DeepSpeedConfig() if is_on(stated) else None
+
+
+def _fully_sharded(fields: Fields, sharding: Sharding, remarks: list[str]) -> Sharding:
+    """FSDP by a trainer's own words, over what accelerate's file says."""
+    fsdp, section = fields.get("fsdp"), fields.get("fsdp_config")
+    words = " ".join(map(str, fsdp)) if isinstance(fsdp, list) else str(fsdp or "")
+    if isinstance(section, Mapping):
+        sharding = fsdp_of(fields.table("fsdp_config"))
+        if fields.has("fsdp") and not (words and is_on(fsdp)):
+            sharding = replace(sharding, zero=0)
+    elif section:
+        remarks.append(f"fsdp_config: {str(section)[-60:]} is not given; full sharding is taken")
+        sharding = replace(sharding, zero=3)
+    return fsdp_words(words, sharding) if words and is_on(fsdp) else sharding
+
+
+def _shard(
+    sharding: Sharding,
+    config: DeepSpeedConfig,
+    accelerate: AccelerateConfig,
+    ranks: tuple[int, int] | None,
+) -> int:
+    within = ranks[1] if ranks is not None and sharding.within_node else 0
+    return config.shard or accelerate.degrees.get("shard", 0) or within
+
+
+def _ranks(fields: Fields, accelerate: AccelerateConfig, devices: int) -> tuple[int, int] | None:
+    stated = ranks_of(fields.hyphened(), devices)
+    for name in (
+        "num_processes",
+        "nproc_per_node",
+        "num_gpus",
+        "gpus_per_node",
+        "ntasks_per_node",
+        "nnodes",
+        "num_nodes",
+        "num_machines",
+        "nodes",
+        "ntasks",
+        "world_size",
+        "gpus",
+        "config_file",
+        "use_deepspeed",
+        "use_fsdp",
+        "multi_gpu",
+    ):
+        fields.get(name)
+    if stated is not None and (devices or accelerate.ranks is None):
+        return stated
+    return stated or accelerate.ranks
+
+
+def _with_batch(run: TrainerRun, fields: Fields, config: DeepSpeedConfig) -> TrainerRun:
+    """With DeepSpeed's whole batch.
+
+    Raises:
+        SilicastError: it is not what its parts make.
+    """
+    if not config.whole:
+        return run
+    ranks = (run.ranks or (1, 0))[0] // (run.tp * run.cp)
+    if not run.micro_batch:
+        if run.ranks is None:
+            return replace(run, micro_batch=1, global_batch=config.whole)
+        each, left = divmod(config.whole, run.accumulation * ranks)
+        if left:
+            raise fields.error(
+                f"{config.whole} sequences do not divide by {ranks} ranks x {run.accumulation}",
+                "train_batch_size",
+                "change it, or gradient_accumulation_steps",
+            )
+        return replace(run, micro_batch=each)
+    made = run.micro_batch * run.accumulation * ranks
+    if config.accumulation and run.ranks is not None and made != config.whole:
+        raise fields.error(
+            f"{config.whole} is not {run.micro_batch} x {run.accumulation} x {ranks} ranks",
+            "train_batch_size",
+            f"change it to {made}, or the number of devices: --set cluster.gpus",
+        )
+    if run.ranks is not None and config.whole % (run.micro_batch * ranks):
+        raise fields.error(
+            f"{config.whole} does not divide by {run.micro_batch} x {ranks} ranks",
+            "train_batch_size",
+            "change it, or the number of devices: --set cluster.gpus",
+        )
+    return replace(run, global_batch=config.whole)
+
+
+def _kind(file: Source) -> str:
+    """What a file is; "" = none of these."""
+    table = file.table
+    if table is None:
+        if file.path.suffix.casefold() in (".py", ".toml"):
+            return ""
+        return "script" if _is_script(file.text()) else ""
+    if is_accelerate(table):
+        return "accelerate"
+    if is_deepspeed(table):
+        return "deepspeed"
+    names = {str(name).replace("_", "-") for name in table}
+    known = "per-device-train-batch-size" in names
+    return "arguments" if known and not names & {"stage", "finetuning-type"} else ""
+
+
+def _is_script(text: str) -> bool:
+    names = set(re.findall(r"--([A-Za-z][\w-]*)", text[: 1 << 20].replace("_", "-")))
+    return len(ARGUMENTS & names) >= LEAST_KNOWN > len(MEGATRON & names)

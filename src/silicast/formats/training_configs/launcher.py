@@ -1,0 +1,176 @@
+"""The run that a shell script starts: its arguments, and how many devices its launcher gives it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from silicast.core.errors import SilicastError
+from silicast.formats.fields import Fields
+from silicast.formats.shell_script import Script, options, unresolved
+from silicast.formats.training_configs.effects import effect_of
+from silicast.formats.training_configs.megatron_switches import of_environment
+from silicast.formats.training_configs.reader import Stated
+
+OF_LAUNCHERS = frozenset(
+    (
+        "nproc-per-node",
+        "nnodes",
+        "node-rank",
+        "num-gpus",
+        "num-nodes",
+        "num-processes",
+        "num-machines",
+        "machine-rank",
+        "nodes",
+        "ntasks",
+        "ntasks-per-node",
+        "gpus-per-node",
+        "gpus-per-task",
+        "world-size",
+        "include",
+        "hostfile",
+        "cpus-per-task",
+        "gpus",
+        "gres",
+        "container-image",
+        "container-mounts",
+        "main-process-ip",
+        "main-process-port",
+        "nodelist",
+        "partition",
+        "account",
+        "jobid",
+        "het-group",
+        "cpu-bind",
+        "kill-on-bad-exit",
+        "mpi",
+        "module",
+        "max-restarts",
+        "standalone",
+        "local-ranks-filter",
+        "tee",
+        "redirects",
+        "label",
+        "export",
+    )
+)
+"""Arguments of torchrun, deepspeed, accelerate and srun."""
+LEAST_KNOWN = 3
+"""Arguments that make a command a run of a tool."""
+
+
+def arguments_of(
+    text: str, file: str, stated: Stated, known: Collection[str]
+) -> tuple[dict[str, str], list[str]]:
+    """Arguments of the run that a script starts with the variables that libraries read, and
+    remarks.
+
+    Args:
+        known: arguments that only the tool has.
+
+    Raises:
+        SilicastError: it starts several unlike runs, and none of them is chosen.
+    """
+    script = Script.parse(text, stated.variables)
+    remarks = []
+    if script.branched:
+        names = ", ".join(script.branched[:12])
+        remarks.append(f"set where a condition holds, taken as if it held: {names}")
+    if script.missing:
+        names = ", ".join(script.missing[:12])
+        remarks.append(
+            f"conditions ask for variables that nobody sets, taken as empty: {names} "
+            f"(--env {script.missing[0]}=value)"
+        )
+    remarks += [
+        f"{name}: a loop gives it {', '.join(values[:6])} (--env {name}={values[0]})"
+        for name, values in list(script.looped.items())[:6]
+        if values
+    ]
+    arguments = dict(options(_chosen(script, file, stated, known)))
+    return of_environment(script.variables) | _of_slurm(script.variables) | arguments, remarks
+
+
+def closed(arguments: Mapping[str, Any], file: str, remarks: list[str]) -> dict[str, Any]:
+    """Arguments whose values are known; remarks about the others are added to ``remarks``.
+
+    Raises:
+        SilicastError: one that changes the run is left to the shell.
+    """
+    stated = {name: value for name, value in arguments.items() if not unresolved(str(value))}
+    for name, value in arguments.items():
+        if name in stated:
+            continue
+        shown = str(value)[:40]
+        if effect_of(name) and name not in OF_LAUNCHERS:
+            variable = re.search(r"\$\{?(\w+)", shown)
+            raise SilicastError(
+                f"its value {shown!r} is left to the shell",
+                file=file,
+                field=f"--{name}",
+                hint=f"state it: --env {variable[1] if variable else 'NAME'}=value",
+            )
+        remarks.append(f"--{name}: its value {shown!r} is left to the shell")
+    return stated
+
+
+def _of_slurm(variables: Mapping[str, str | list[str]]) -> dict[str, str]:
+    """What ``#SBATCH`` lines ask for, as arguments of srun."""
+    names = {
+        "SLURM_NNODES": "nodes",
+        "SLURM_NTASKS": "ntasks",
+        "SLURM_NTASKS_PER_NODE": "ntasks-per-node",
+        "SLURM_GPUS_ON_NODE": "gpus-per-node",
+    }
+    return {to: str(variables[name]) for name, to in names.items() if name in variables}
+
+
+def _chosen(script: Script, file: str, stated: Stated, known: Collection[str]) -> Sequence[str]:
+    """The command of the run."""
+    runs: dict[tuple[tuple[str, str], ...], Sequence[str]] = {}
+    for words in script.runs:
+        arguments = options(words)
+        if len(known & arguments.keys()) >= LEAST_KNOWN:
+            what = {n: v for n, v in arguments.items() if effect_of(n) and n not in OF_LAUNCHERS}
+            runs[tuple(sorted(what.items()))] = words
+    if len(runs) < 2:
+        return script.command()
+    shared = set.intersection(*(set(each) for each in runs))
+    names = {}
+    for number, each in enumerate(runs, 1):
+        differing = [
+            f"--{name} {value}".strip() for name, value in each if (name, value) not in shared
+        ]
+        names[str(number)] = ", ".join(differing[:3])[:80] or "no more arguments"
+    chosen = stated.chosen(names, file)
+    return list(runs.values())[int(chosen) - 1]
+
+
+def ranks_of(fields: Fields, devices: int) -> tuple[int, int] | None:
+    """Devices, and those of a node (0 = not stated), of launchers' arguments: as the user states
+    them, else those of torchrun, deepspeed, accelerate or srun, else the world's size.
+    """
+    processes = _number(fields, "num-processes")
+    in_node = _number(fields, "nproc-per-node", "num-gpus", "gpus-per-node", "ntasks-per-node")
+    nodes = _number(fields, "nnodes", "num-nodes", "num-machines", "nodes")
+    known = processes or in_node * max(nodes, 1) or _number(fields, "ntasks", "world-size", "gpus")
+    total = devices or known
+    if not total:
+        return None
+    if processes and nodes and not in_node:
+        in_node = processes // nodes
+    return total, min(in_node, total)
+
+
+def _number(fields: Fields, *names: str) -> int:
+    """The first that is a whole number; 0 = none is. The upper end of a range of nodes counts."""
+    result = 0
+    for name in names:
+        word = str(fields.get(name) or "").rpartition(":")[2]
+        if not result and word.isdigit():
+            result = (
+                fields.count(name, default=0, least=0) if word == fields.get(name) else int(word)
+            )
+    return result

@@ -1,0 +1,264 @@
+"""Megatron-Bridge (github.com/NVIDIA-NeMo/Megatron-Bridge): recipes in Python, and their YAML.
+
+What ``_pretrain_common`` and its like set is from megatron-bridge 0.3.1, recipes/common.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, final
+
+from silicast.core.errors import unsupported
+from silicast.formats.fields import Fields
+from silicast.formats.python_file import CALLED, GIVEN, Built, PythonFile, Unread
+from silicast.formats.source import Source
+from silicast.formats.training_configs.effects import HARMLESS, UNKNOWN, effect_of
+from silicast.formats.training_configs.megatron import Megatron, scenario_of
+from silicast.formats.training_configs.reader import Stated, TrainingConfig, Tree, register
+from silicast.formats.training_configs.trainer_run import ALL_TARGETS, targets_of
+
+SECTIONS = ("dataset", "model", "train", "ddp", "optimizer", "comm_overlap", "rng", "dist")
+"""Of a recipe, whose fields are arguments of Megatron-LM; the later one of two counts."""
+_DDP = {
+    "overlap_grad_reduce": True,
+    "overlap_param_gather": True,
+    "use_distributed_optimizer": True,
+}
+COMMON: Mapping[str, Mapping[str, Any]] = {
+    "_pretrain_common": {
+        "train": {"global_batch_size": 32, "micro_batch_size": 2},
+        "ddp": _DDP,
+        "dataset": {"seq_length": 4096},
+    },
+    "_sft_common": {
+        "train": {"global_batch_size": 128, "micro_batch_size": 1},
+        "dataset": {"seq_length": 2048},
+    },
+    "_peft_common": {
+        "train": {"global_batch_size": 128, "micro_batch_size": 1},
+        "dataset": {"seq_length": 2048},
+        "peft": {"dim": 32},
+    },
+}
+"""What these functions, which recipes begin with, set."""
+RENAMED = {
+    "virtual-pipeline-model-parallel-size": "num-virtual-stages-per-pipeline-rank",
+    "moe-router-topk": "moe-router-topk",
+    "num-moe-experts": "num-experts",
+    "layernorm-epsilon": "norm-epsilon",
+    "gated-linear-unit": "swiglu",
+    "fp8": "fp8-format",
+    "fp4": "fp4-format",
+}
+MIXED = (
+    ("mxfp8", {"fp8-format": "hybrid", "fp8-recipe": "mxfp8"}),
+    ("nvfp4", {"fp4-format": "e2m1"}),
+    ("subchannel", {"fp8-format": "hybrid", "fp8-recipe": "blockwise"}),
+    ("current_scaling", {"fp8-format": "hybrid", "fp8-recipe": "tensorwise"}),
+    ("fp8", {"fp8-format": "hybrid"}),
+)
+"""Words in the name of a mixed precision -> arguments; the first counts."""
+
+
+@register
+@final
+class MegatronBridge(TrainingConfig):
+    """Reads a recipe."""
+
+    name: ClassVar[str] = "Megatron-Bridge"
+    files: ClassVar[str] = "a recipe (Python, read and not run), or the YAML of a run"
+    numbers: ClassVar[Mapping[str, str]] = {
+        name: text.replace("-", "_") for name, text in Megatron.numbers.items()
+    } | {"workload.global_batch": "train.global_batch_size"}
+
+    def recognises(self, files: Sequence[Source]) -> bool:
+        """A Python file with functions that return a configuration, or a YAML with its sections."""
+        if len(files) != 1:
+            return False
+        file = files[0]
+        if file.path.suffix.casefold() == ".py":
+            return file.holds("ConfigContainer") or file.holds("megatron.bridge")
+        table = file.table
+        if table is None or not isinstance(table.get("train"), dict):
+            return False
+        held = {"global_batch_size", "micro_batch_size"} & set(table["train"])
+        return bool(held) and isinstance(table.get("model"), dict)
+
+    def read(self, files: Sequence[Source], stated: Stated) -> tuple[Tree, list[str]]:
+        file = files[0]
+        remarks: list[str] = []
+        if file.path.suffix.casefold() == ".py":
+            tree = _recipe(file, stated, remarks)
+        else:
+            tree = dict(file.table or {})
+        arguments, named = _arguments(tree, str(file.path))
+        scenario, more = scenario_of(arguments, str(file.path), stated.devices, named)
+        scenario["engine"]["name"] = "megatron_bridge"
+        _adapters(tree, scenario, str(file.path), remarks)
+        return scenario, [*remarks, *more]
+
+
+def _recipe(file: Source, stated: Stated, remarks: list[str]) -> dict[str, Any]:
+    """The tree of one recipe of a file.
+
+    Raises:
+        SilicastError: it holds several, or one that only running it would give.
+    """
+    python = PythonFile(file.text(), str(file.path))
+    recipes = {}
+    for name in python.builders():
+        tree = python.built(name).tree
+        if isinstance(tree.get("model"), dict):
+            recipes[name] = ""
+    if not recipes:
+        raise unsupported(
+            "no function of it builds a whole recipe by literal values",
+            "recipe",
+            "give the YAML that the run writes (run_config.yaml), or a recipe without arguments",
+            file=str(file.path),
+        )
+    name = stated.chosen(recipes, str(file.path))
+    built = python.built(name)
+    refuse_blocked(built, str(file.path))
+    remarks += [f"not followed: {line}" for line in built.unread]
+    remarks += [f"not followed: {line}: sets {', '.join(names)}" for line, names in built.blocked]
+    begins = str(built.tree.get(CALLED, "")).rpartition(".")[2]
+    base = COMMON.get(begins, {})
+    if not base and begins != "ConfigContainer":
+        raise unsupported(
+            f"begins with {begins}, which is not in this file",
+            name,
+            "give the YAML that the run writes (run_config.yaml)",
+            file=str(file.path),
+        )
+    tree = dict(built.tree)
+    for section, values in base.items():
+        inner = tree.get(section)
+        tree[section] = {**values, **(inner if isinstance(inner, dict) else {})}
+    if base and tree.get("peft", {}) is None:
+        tree.pop("peft")
+    remarks.append(f"recipe: {name}" + (f", over what {begins} sets" if base else ""))
+    return tree
+
+
+def _arguments(tree: Mapping[str, Any], file: str) -> tuple[dict[str, Any], str]:
+    """Arguments of Megatron-LM, and the name of the model ("" = they describe it)."""
+    arguments: dict[str, Any] = {}
+    for section in SECTIONS:
+        values = tree.get(section)
+        for name, value in (values if isinstance(values, dict) else {}).items():
+            if name in (CALLED, GIVEN, "_target_"):
+                continue
+            key = str(name).replace("_", "-")
+            key = RENAMED.get(key, key)
+            if isinstance(value, Unread | Mapping):
+                _refuse_unread(f"{section}.{name}", value, file)
+            elif value is not None and value is not False:
+                listed = " ".join(map(str, value)) if isinstance(value, list) else value
+                arguments[key] = listed
+    named = _named(tree)
+    if named:
+        arguments |= {"attention-dropout": 0.0, "hidden-dropout": 0.0}
+    else:
+        arguments = _described(tree["model"], arguments, file)
+    if not arguments.get("use-megatron-fsdp"):
+        arguments.pop("data-parallel-sharding-strategy", None)
+    return arguments | _formats(tree.get("mixed_precision"), file), named
+
+
+def _named(tree: Mapping[str, Any]) -> str:
+    """The model's name; "" = its sizes describe it."""
+    model = tree["model"]
+    given = model.get(GIVEN) or []
+    if str(model.get(CALLED, "")).endswith("from_hf_pretrained"):
+        return str(given[0]) if given and isinstance(given[0], str) else ""
+    return str(tree.get("hf_path") or model.get("hf_path") or "")
+
+
+def _described(model: Mapping[str, Any], arguments: Mapping[str, Any], file: str) -> dict[str, Any]:
+    """Arguments of a model whose sizes are stated: the library's defaults are other ones.
+
+    Raises:
+        SilicastError: none are.
+    """
+    made = dict(arguments)
+    if "num-layers" not in made:
+        raise unsupported(
+            "states no model by its name or sizes",
+            "model",
+            "from_hf_pretrained, or num_layers, hidden_size and the like",
+            file=file,
+        )
+    switches = {
+        "group-query-attention": bool(model.get("num_query_groups")),
+        "swiglu": bool(model.get("gated_linear_unit")),
+        "untie-embeddings-and-output-weights": (
+            model.get("share_embeddings_and_output_weights") is False
+        ),
+        "disable-bias-linear": model.get("add_bias_linear") is False,
+    }
+    for name in ("share-embeddings-and-output-weights", "add-bias-linear"):
+        made.pop(name, None)
+    return made | {name: True for name, on in switches.items() if on}
+
+
+def _formats(value: Any, file: str) -> dict[str, Any]:
+    """Arguments that a mixed precision stands for."""
+    if isinstance(value, Mapping):
+        if isinstance(value.get("bf16"), bool) or "fp8_recipe" in value:  # its fields one by one
+            stated = {name: value.get(name) for name in ("bf16", "fp16")}
+            made: dict[str, Any] = {name: True for name, on in stated.items() if on is True}
+            if value.get("fp8"):
+                made |= {"fp8-format": value["fp8"]}
+                recipe = value.get("fp8_recipe")
+                made |= {"fp8-recipe": recipe} if recipe else {}
+            return made or {"bf16": True}
+        given = value.get(GIVEN) or [value.get(CALLED, "")]
+        value = given[0] if isinstance(given, list) else given
+    if isinstance(value, Unread):
+        _refuse_unread("mixed_precision", value, file)
+    word = str(value or "bf16_mixed").rpartition(".")[2]
+    half = "fp16" if word.startswith("fp16") else "bf16"
+    return {half: True} | next((dict(made) for name, made in MIXED if name in word), {})
+
+
+def _adapters(tree: Mapping[str, Any], scenario: Tree, file: str, remarks: list[str]) -> None:
+    """Adds adapters to a scenario that trains them."""
+    peft = tree.get("peft")
+    if isinstance(peft, str):
+        peft = {CALLED: peft}
+    if not isinstance(peft, Mapping):
+        return
+    kind = str((peft.get(GIVEN) or [peft.get(CALLED) or peft.get("_target_") or "lora"])[0])
+    if "lora" not in kind.casefold() and "common" not in kind:
+        raise unsupported(f"{kind[:40]} is not read", "peft", "LoRA", file=file)
+    fields = Fields(peft, "peft", file, loose=True)
+    targets = targets_of(fields, "target_modules", remarks) if fields.has("target_modules") else ()
+    scenario["workload"]["task"] = "lora"
+    scenario["lora"] = {
+        "rank": fields.count("dim", default=32),
+        "targets": list(targets or ALL_TARGETS),
+    }
+
+
+def refuse_blocked(built: Built, file: str) -> None:
+    """Raises SilicastError where a branch that is not followed sets what changes a step."""
+    for line, names in built.blocked:
+        if any(effect_of(name.partition(".")[2]) not in (HARMLESS, UNKNOWN) for name in names):
+            raise unsupported(
+                f"sets {names[0]}, by what is known when it runs",
+                line,
+                "give the configuration that the run writes, or the value itself",
+                file=file,
+            )
+
+
+def _refuse_unread(name: str, value: Any, file: str) -> None:
+    """Raises SilicastError where a field that changes a step is known only when the file runs."""
+    if effect_of(name.rpartition(".")[2].replace("_", "-")) and isinstance(value, Unread):
+        text = str(value)
+        if text.startswith(("`torch.", "`F.", "`partial", "`init", "`AttnBackend")):
+            return
+        raise unsupported(
+            f"{text} is known when the file runs", name, "write the value itself", file=file
+        )

@@ -1,0 +1,149 @@
+"""Answers of one question on several devices: a line each, the best first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from silicast.report.drawing.numbers import Shown
+from silicast.report.drawing.tables import listing
+from silicast.report.tasks.training import plan_lines
+
+Reply = Mapping[str, Any]
+
+
+class Shape(NamedTuple):
+    """What a task's table shows.
+
+    Attributes:
+        best: metrics of which the first that an answer has ranks it; most: whether more is better.
+        columns: heading -> metrics of which the first that an answer has is shown.
+    """
+
+    best: tuple[str, ...]
+    most: bool
+    columns: Mapping[str, tuple[str, ...]]
+
+
+LOADS: Final = ("max_rate_per_s", "max_concurrency")
+SHAPES: Final[Mapping[str, Shape]] = {
+    "capacity": Shape(
+        LOADS,
+        most=True,
+        columns={
+            "carries": LOADS,
+            "safe": ("safe_rate_per_s", "safe_concurrency"),
+            "GPUs": ("gpus",),
+            "TTFT p99": ("ttft_p99_ms",),
+            "TPOT p99": ("tpot_p99_ms",),
+            "tok/s/GPU": ("output_tokens_per_s_per_gpu",),
+            "W": ("power_w",),
+            "cost/M": ("cost_per_million_output_tokens",),
+        },
+    ),
+    "training": Shape(
+        ("step_time_s",),
+        most=False,
+        columns={
+            "step": ("step_time_s",),
+            "tok/s/GPU": ("tokens_per_s_per_gpu",),
+            "MFU": ("mfu",),
+            "GB": ("memory_gb",),
+            "W": ("power_w",),
+        },
+    ),
+}
+PER_MILLION: Final = "cost_per_million_output_tokens"
+
+
+def side_by_side(head: str, task: str, replies: Mapping[str, Reply]) -> RenderableType:
+    """A table of what was answered, and why what was not.
+
+    Args:
+        head: what was asked; task: "capacity", or "training" for a step or a search of plans.
+        replies: device -> its answer or refusal.
+    """
+    shape = SHAPES[task]
+    answers = {name: each for name, each in replies.items() if each["ok"]}
+    order = sorted(answers, key=lambda name: rank(shape, answers[name]))
+    had = {
+        h: names for h, names in shape.columns.items() if any(map(_has(names), answers.values()))
+    }
+    rows = []
+    for name in order:
+        answer = answers[name]
+        cells = [_cell(answer, names) for names in had.values()]
+        plan = next(plan_lines(answer["why"]), "") or _degrees(answer["why"])
+        rows.append([name, *cells, _interval(answer, shape.best), plan])
+    parts: list[RenderableType] = [Text(head, "bold"), Text("")]
+    if rows:
+        columns = {"": "tree", **dict.fromkeys((*had, "90 %"), "right"), "plan": "left"}
+        parts += [listing(columns, rows), Text("")]
+    for name, reply in replies.items():
+        if not reply["ok"]:
+            error = reply["error"]
+            hint = f" ({error['hint']})" if error["hint"] else ""
+            parts.append(Text(f"{name}: {error['message']}{hint}", "yellow"))
+    for line, names in _warnings(answers).items():
+        whose = "" if len(names) == len(answers) > 1 else f"{', '.join(names)}: "
+        parts.append(Text(f"warning: {whose}{line}", "yellow"))
+    return Group(*parts)
+
+
+def rank(shape: Shape, answer: Reply) -> tuple[float, float]:
+    """The best has the smallest: the cost of a million tokens where it is known, then the load a
+    device, or the time.
+    """
+    metrics = answer["metrics"]
+    if "gpus" in metrics and not any(name in metrics for name in shape.best):
+        cost = metrics.get("cost_per_hour", metrics["gpus"])["estimate"]
+        return 0.0 if cost else 1.0, cost
+    value = next((metrics[name]["estimate"] for name in shape.best if name in metrics), 0.0)
+    if not shape.most:
+        return 0.0, value
+    if not value:
+        return 1.0, 0.0
+    each = value / max(metrics.get("gpus", {"estimate": 1.0})["estimate"], 1.0)
+    return (0.0, metrics[PER_MILLION]["estimate"] if PER_MILLION in metrics else -each)
+
+
+def _has(names: Sequence[str]) -> Any:
+    return lambda answer: any(name in answer["metrics"] for name in names)
+
+
+def _first(answer: Reply, names: Sequence[str]) -> Shown | None:
+    metrics = answer["metrics"]
+    return next((Shown(name, metrics[name]) for name in names if name in metrics), None)
+
+
+def _cell(answer: Reply, names: Sequence[str]) -> str:
+    shown = _first(answer, names)
+    if shown is None:
+        return "–"
+    if shown.unit in {"s", "ms", "µs", "%"}:
+        return shown.value
+    if names[0] == "gpus":
+        return f"{answer['metrics']['gpus']['estimate']:,.0f}"
+    return shown.estimate
+
+
+def _interval(answer: Reply, names: Sequence[str]) -> str:
+    shown = _first(answer, names) or _first(answer, ("gpus",))
+    return "" if shown is None else shown.interval
+
+
+def _degrees(why: Mapping[str, Any]) -> str:
+    """Parallel degrees of a deployment."""
+    devices = (why.get("deployment") or {}).get("devices", 1)
+    return f"{devices} devices" if devices > 1 else ""
+
+
+def _warnings(answers: Mapping[str, Reply]) -> dict[str, list[str]]:
+    table: dict[str, list[str]] = {}
+    for name, answer in answers.items():
+        for line in answer["warnings"]:
+            table.setdefault(line, []).append(name)
+    return table

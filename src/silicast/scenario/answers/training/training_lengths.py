@@ -1,0 +1,102 @@
+"""A workload whose sequences have a distribution of lengths, as passes that are priced."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, final
+
+import msgspec
+
+from silicast.core.errors import SilicastError
+from silicast.distributed.ranks.plan import TrainingPlan
+from silicast.distributed.step.unequal_lengths import Rows, UnequalLengths, packed, padded
+from silicast.scenario.answers.serving.serving_checks import check_length
+from silicast.scenario.workloads import TrainingWorkload
+from silicast.serving.traffic.lengths import INPUTS, lengths, stream
+from silicast.workload.models.counting import attention_flops, forward_flops, head_flops_per_row
+from silicast.workload.models.model import ModelConfig
+
+DRAWN = 4096
+"""Documents that are drawn."""
+
+
+@final
+@dataclass(frozen=True)
+class LengthsOfRun:
+    """Rows that a workload's documents make.
+
+    Attributes:
+        documents: that a pass has for each row of the workload, all of ``seq_len`` tokens.
+        row: tokens of a row at most, which memory has to hold.
+        micro_batch: rows of a pass.
+    """
+
+    rows: Rows
+    seq_len: int
+    documents: int
+    row: int
+    micro_batch: int
+
+    def unequal(self, model: ModelConfig, plan: TrainingPlan, accumulation: int) -> UnequalLengths:
+        """What they make of a step: ranks wait for each other at each layer's weights where those
+        are shared (ZeRO 3), else once a step.
+        """
+        pairs = [(self.seq_len, self.seq_len)]
+        mixing = attention_flops(model.encoder or model, pairs)
+        whole = forward_flops(model, pairs) + (self.seq_len - 1) * head_flops_per_row(model)
+        waits_after = self.micro_batch * (1 if plan.zero == 3 else accumulation)
+        return UnequalLengths.from_rows(
+            self.rows, self.seq_len, self.documents, mixing / whole, plan.dp, waits_after
+        )
+
+
+def with_lengths(
+    work: TrainingWorkload, seed: int, multiple: int
+) -> tuple[TrainingWorkload, LengthsOfRun | None]:
+    """The workload with documents of one length, and what its own are; None = they are alike.
+
+    Args:
+        multiple: of a length: context ranks hold two pieces of each.
+
+    Raises:
+        SilicastError: a distribution that is wrong, or packing without one.
+    """
+    if work.lengths is None:
+        if work.packing is not None:
+            raise SilicastError(
+                "means nothing without workload.lengths",
+                field="workload.packing",
+                hint="state lengths, or leave it out: all sequences have seq_len tokens",
+            )
+        return work, None
+    check_length(work.lengths, "workload.lengths")
+    drawn = _drawn(work.lengths, seed)
+    row, micro = work.seq_len, work.micro_batch
+    if work.packing == "padded":
+        rows, documents = padded(drawn, row, micro), 1
+        length = math.ceil(float(rows.computed.mean()))
+    else:
+        rows = packed(drawn, row)
+        documents = max(math.ceil(row / rows.document - 1e-9), 1)
+        length = row // documents
+    length = max(length // multiple * multiple, multiple)
+    changed = msgspec.structs.replace(
+        work,
+        seq_len=length,
+        micro_batch=micro * documents,
+        global_batch=work.global_batch * documents,
+    )
+    return changed, LengthsOfRun(rows, length, documents, row, micro)
+
+
+def _drawn(stated: Any, seed: int) -> Any:
+    random = stream(seed, INPUTS)
+    if isinstance(stated, int):
+        return lengths("fixed", DRAWN, {"value": stated}, random)
+    numbers = {
+        name: value
+        for name in stated.__struct_fields__
+        if name != "kind" and (value := getattr(stated, name)) is not None
+    }
+    return lengths(stated.kind, DRAWN, numbers, random)

@@ -1,0 +1,1 @@
+"""Policies of a cluster's scheduler: one file each."""

@@ -1,0 +1,57 @@
+"""`--device a,b` of `capacity` and `train`: answers side by side, those of each device alone."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from silicast.app.cli import main
+from silicast.report.tasks.side_by_side import SHAPES, rank
+
+TRAIN = "train --model Llama-3.2-1B --gpus 2 --dp 2 --global-batch 4 --seq-len 512"
+CAPACITY = (
+    "capacity --model Llama-3.2-1B --requests 20 --input-len 64 --output-len 4 --slo ttft_p90=90ms"
+)
+
+
+@pytest.mark.parametrize("asked", [TRAIN, CAPACITY])
+def test_each_device_has_the_answer_that_it_has_alone(
+    asked: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replies = {}
+    for devices in ("h100,l4", "h100", "l4"):
+        assert main([*asked.split(), "--device", devices, "--json"]) == 0
+        replies[devices] = json.loads(capsys.readouterr().out)
+    for each in replies["h100,l4"]:
+        assert each["metrics"] == replies[each["device"]]["metrics"]
+    assert main([*asked.split(), "--device", "l4,h100"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line[:2] in ("h1", "l4")]
+    assert [line.split()[0] for line in lines] == ["h100", "l4"]  # the best first
+
+
+def test_one_that_cannot_answer_says_why_beside_the_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = "train --model Llama-3.1-70B --gpus 2 --dp 2 --global-batch 4 --device h100,nosuch"
+    assert main(asked.split()) == 3
+    assert "nosuch: unknown device" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("flag", ["--tokens 1T", "--html x.html", "--trace x.json"])
+def test_what_is_of_one_device_is_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*TRAIN.split(), "--device", "h100,l4", *flag.split()]) == 2
+    assert f"{flag.split(maxsplit=1)[0]}: is of one device" in capsys.readouterr().err
+
+
+def test_a_priced_answer_ranks_by_its_cost() -> None:
+    def carried(load: float, gpus: float, cost: float | None = None) -> dict[str, object]:
+        values = {"max_rate_per_s": load, "gpus": gpus}
+        if cost is not None:
+            values["cost_per_million_output_tokens"] = cost
+        return {"metrics": {name: {"estimate": value} for name, value in values.items()}}
+
+    shape = SHAPES["capacity"]
+    assert rank(shape, carried(30.0, 2.0)) < rank(shape, carried(40.0, 4.0))
+    assert rank(shape, carried(10.0, 1.0, 0.1)) < rank(shape, carried(40.0, 1.0, 0.2))
+    assert rank(shape, carried(0.0, 1.0, 0.1)) > rank(shape, carried(1.0, 8.0, 9.0))

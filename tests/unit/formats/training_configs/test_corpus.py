@@ -1,0 +1,131 @@
+"""Launch files of each tool as scenarios: what they mean, that they run, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.formats.training_configs import missing_of, read_training_config
+from silicast.scenario.answers.training.training_runs import prepared
+from silicast.scenario.decode import decode
+from tests.unit.formats.training_configs.corpus import CORPUS, LaunchFile
+
+BESIDE = {"model": "Llama-3.1-8B", "workload.seq_len": 2048}
+"""What a user states where no file does."""
+
+
+def read(folder: Path, item: LaunchFile) -> tuple[dict[str, Any], list[str]]:
+    paths = []
+    for name, text in item.files.items():
+        path = folder / name
+        path.write_text(text, encoding="utf-8")
+        paths.append(path)
+    return read_training_config(
+        *paths, devices=item.devices, run=item.run, variables=item.variables
+    )
+
+
+def at(tree: Any, path: str) -> Any:
+    for name in path.split("."):
+        tree = tree.get(name) if isinstance(tree, dict) else None
+    return tree
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_a_launch_file_means_its_run(tmp_path: Path, name: str) -> None:
+    item = CORPUS[name]
+    scenario, remarks = read(tmp_path, item)
+    assert {path: at(scenario, path) for path in item.means} == item.means
+    while (missing := missing_of({"device": "h100", **scenario})) is not None:
+        path, value = missing[0], BESIDE[missing[0]]
+        holder = scenario
+        for part in path.split(".")[:-1]:
+            holder = holder[part]
+        holder[path.rpartition(".")[2]] = value
+    decoded = decode({"device": "h100", **scenario})
+    run = prepared(decoded, decoded.workload)
+    assert run.rank.plan.gpus == at(scenario, "cluster.gpus")
+    assert not [line for line in remarks if "would change" in line and "unknown" not in line]
+
+
+def test_there_are_forty_files() -> None:
+    assert len(CORPUS) >= 40
+
+
+REFUSED = [
+    ("megatron-chosen_of_two", "", "", "holds 2 runs: 1 (--tensor-model-parallel-size 2), 2 ("),
+    ("megatron-one_value_of_a_loop", "", "", "--env CP=value"),
+    ("nvidia-bridge_small", "", "", "holds 3 runs: small_run, long_run, adapters"),
+    ("torchtitan-registry", "", "", "holds 2 runs: qwen3_small, qwen3_float8"),
+    ("megatron-plain", "--bf16", "--bf16 --fp16", "bf16: contradicts --fp16"),
+    ("megatron-plain", "--bf16", "--bf16 --fp8-recipe mxfp8", "fp8-recipe: needs --fp8-format"),
+    ("megatron-plain", "size 64", "size 60", "global-batch-size: 60 does not divide by 32"),
+    ("megatron-plain", "--bf16", "--bf16 --tensor-model-parallel-size 3", "16 ranks do not divide"),
+    ("nvidia-nemo_yaml", "num_attention_heads: 32", "num_attention_heads: 30",
+     "model.num_attention_heads: 30 does not divide by 4"),
+    ("torchtitan-toml_all_devices", "tensor_parallel_degree = 8", "tensor_parallel_degree = 24",
+     "parallelism.data_parallel_shard_degree: 64 devices do not divide"),
+    ("torchtitan-registry", 'model_registry("8B")', "model_registry(size)", "its flavour is no"),
+    ("torchtitan-registry", "seq_len=4096", "seq_len=length()", "training.seq_len"),
+    ("hugging-face-deepspeed_offload_fp16", '"fp16": {', '"bf16": {"enabled": true}, "fp16": {',
+     "fp16.enabled: contradicts bf16"),
+    ("hugging-face-deepspeed_offload_fp16", '"train_batch_size": 64', '"train_batch_size": 60',
+     "train_batch_size: 60 does not divide by 2 x 8 ranks"),
+    ("hugging-face-trl_yaml_lora", "use_peft: true\n", "use_peft: false\nload_in_8bit: true\n",
+     "load_in_4bit: contradicts load_in_8bit"),
+    ("hugging-face-torchrun_fsdp_words", "--bf16 True", "--bf16 True --deepspeed z.json",
+     "fsdp: contradicts deepspeed"),
+    ("axolotl-qlora", "adapter: qlora\n", "", "load_in_4bit: weights of few bits"),
+    ("axolotl-qlora", "load_in_4bit: true", "load_in_8bit: true", "contradicts adapter: qlora"),
+    ("axolotl-long_context", "sequence_len: 32768", "sequence_len: 32770",
+     "sequence_len: 32770 does not divide by 8 (context_parallel_size)"),
+    ("llama-factory-qlora", "finetuning_type: lora", "finetuning_type: full", "quantization_bit"),
+    ("llama-factory-lora_sft", "stage: sft", "stage: ppo", "stage: stage 'ppo' is not read here"),
+    ("llama-factory-lora_sft", "target: all", "target: zz", "lora_target: no product 'zz'"),
+    ("maxtext-yaml", "ici_tensor_parallelism: 4", "ici_tensor_parallelism: 5",
+     "ici_fsdp_parallelism: the axes take 5 of 16 devices"),
+    ("maxtext-yaml", "ici_tensor_parallelism: 4", "ici_tensor_parallelism: -1", "are both -1"),
+    ("maxtext-sizes", "per_device_batch_size: 1", "per_device_batch_size: 0.3",
+     "per_device_batch_size: 0.3 x 8 devices are no whole number"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "old", "new", "said"), REFUSED)
+def test_what_contradicts_or_does_not_divide_is_refused_at_its_field(
+    tmp_path: Path, name: str, old: str, new: str, said: str
+) -> None:
+    item = CORPUS[name]
+    assert not old or any(old in text for text in item.files.values())
+    files = {file: text.replace(old, new) if old else text for file, text in item.files.items()}
+    kept = {"run": item.run, "variables": item.variables} if old else {}
+    with pytest.raises(SilicastError) as caught:
+        read(tmp_path, LaunchFile(files, {}, item.devices, **kept))
+    message = str(caught.value)
+    assert said in message
+    assert str(tmp_path) in message
+    assert "\n" not in message
+
+
+def test_what_is_not_used_says_what_it_would_change(tmp_path: Path) -> None:
+    item = CORPUS["axolotl-qlora"]
+    more = "\ntiled_mlp_num_shards: 4\nsome_fused_kernel: true\nlr_groups: x\n"
+    files = {name: text + more for name, text in item.files.items()}
+    _, remarks = read(tmp_path, LaunchFile(files, {}, item.devices))
+    assert "not used, would change step time: some_fused_kernel = True" in remarks
+    assert any(line.startswith("not used: ") and "lr_groups" in line for line in remarks)
+
+
+def test_a_file_that_is_named_and_not_given_is_read_by_its_name(tmp_path: Path) -> None:
+    _, remarks = read(tmp_path, CORPUS["axolotl-deepspeed"])
+    assert any("zero3_bf16.json is not given; stage 3 by its name" in line for line in remarks)
+
+
+def test_nothing_of_a_python_file_is_run(tmp_path: Path) -> None:
+    item = CORPUS["nvidia-bridge_small"]
+    mark = tmp_path / "ran"
+    files = {"recipes.py": f"open({str(mark)!r}, 'w')\n" + item.files["recipes.py"]}
+    read(tmp_path, LaunchFile(files, {}, item.devices, item.run))
+    assert not mark.exists()

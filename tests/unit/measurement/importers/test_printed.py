@@ -1,0 +1,88 @@
+"""What benchmark tools print: boxed tables, labels of launchers, lists of what failed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.measurement.importers import samples as s
+from tests.unit.measurement.importers.test_runs import MODEL, VLLM, read, run
+
+BOXED = """\
+               NVIDIA {tool} | LLM Metrics
+┏━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━┓
+┃                        {statistic} ┃      avg ┃      p99 ┃
+┡━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━┩
+│          Time To First Token (ms) │    46.21 │   110.00 │
+│              Request Latency (ms) │ 1,291.55 │ 1,400.10 │
+│          Inter Token Latency (ms) │     9.81 │    10.80 │
+│  Output Token Throughput Per User │   101.94 │   109.50 │
+│                 (tokens/sec/user) │          │          │
+│   Output Sequence Length (tokens) │   128.00 │   128.00 │
+│    Input Sequence Length (tokens) │   512.00 │   512.00 │
+│           Output Token Throughput │   790.20 │      N/A │
+│                      (tokens/sec) │          │          │
+│      Request Throughput (per sec) │     6.17 │      N/A │
+│             Request Count (count) │   100.00 │      N/A │
+└───────────────────────────────────┴──────────┴──────────┘
+"""
+METRICS = {
+    "ttft_mean_ms": 46.21, "ttft_p99_ms": 110.0, "tpot_mean_ms": 9.81, "tpot_p99_ms": 10.8,
+    "e2e_mean_ms": 1291.55, "e2e_p99_ms": 1400.1, "output_tokens_per_s": 790.2,
+    "requests_per_s": 6.17,
+}  # fmt: skip
+LENGTHS = {"requests": 100, "input_len": 512, "output_len": 128}
+
+
+@pytest.mark.parametrize("label", ["", "(client pid=7) ", "[rank0]: "])
+def test_the_table_of_genai_perf(tmp_path: Path, label: str) -> None:
+    lines = BOXED.format(tool="GenAI-Perf", statistic="Statistic").splitlines()
+    text = "\n".join(label + line for line in lines)
+    load = {"workload__arrival__concurrency": 8}
+    path = s.written(tmp_path, "x", text)
+    row = run(read(path, "genai-perf", "h100", **VLLM, **MODEL, **load))
+    assert row.metrics == METRICS
+    arrival = {"kind": "closed", "concurrency": 8}
+    assert row.scenario["workload"] == {"arrival": arrival, **LENGTHS}
+
+
+def test_the_table_of_aiperf_with_its_command(tmp_path: Path) -> None:
+    text = BOXED.format(tool="AIPerf", statistic="Metric")
+    text += "CLI Command: aiperf profile --model 'Qwen/Qwen3-0.6B' --streaming --concurrency 16\n"
+    row = run(read(s.written(tmp_path, "x", text), "aiperf", "h100", **VLLM))
+    assert row.metrics == METRICS
+    assert row.scenario["model"] == "Qwen/Qwen3-0.6B"
+    arrival = {"kind": "closed", "concurrency": 16}
+    assert row.scenario["workload"] == {"arrival": arrival, **LENGTHS}
+
+
+@pytest.mark.parametrize("label", ["(APIServer pid=12) ", "[0]: ", "client-1  | "])
+def test_labels_before_the_table_of_vllm(tmp_path: Path, label: str) -> None:
+    text = "\n".join(label + line for line in s.VLLM_PRINT.splitlines())
+    path = s.written(tmp_path, "x", text)
+    row = run(read(path, "vllm-bench", "h100", **VLLM, **MODEL))
+    assert (row.metrics["ttft_mean_ms"], row.metrics["output_tokens_per_s"]) == (62.5, 409.6)
+
+
+@pytest.mark.parametrize(
+    ("tool", "result", "failed"),
+    [
+        ("vllm-bench", {**s.VLLM, "errors": [""] * 60 + ["timed out"] * 20}, "20 of"),
+        ("sglang-bench", {**s.SGLANG, "num_prompts": 200}, "40 of 200"),
+        ("sglang-bench", {**s.SGLANG, "errors": ["", "500", "500"]}, "2 of"),
+        (
+            "aiperf",
+            {**s.AIPERF, "error_summary": [{"count": 3}, {"count": 4, "error_details": {}}]},
+            "7 of",
+        ),
+    ],
+)
+def test_failures_that_a_file_lists(
+    tmp_path: Path, tool: str, result: dict[str, Any], failed: str
+) -> None:
+    stated = VLLM if tool == "aiperf" else {}
+    reading = read(s.written(tmp_path, "x", result), tool, "h100", **stated)
+    assert "failed_requests" in run(reading).flags
+    assert any(f"{failed}" in note and "failed" in note for note in reading.session.notes)

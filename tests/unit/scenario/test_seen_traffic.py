@@ -1,0 +1,96 @@
+"""Logs of other tools: what is read from each, by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from silicast.app.cli import main
+from silicast.core.errors import SilicastError
+from silicast.formats.request_logs import read_request_log
+from silicast.scenario.decode import load
+from silicast.scenario.seen_traffic import seen_traffic
+
+
+def span(start_s: float, end_s: float, tokens: tuple[int, int], session: str) -> dict[str, Any]:
+    values = {
+        "gen_ai.usage.input_tokens": {"intValue": str(tokens[0])},
+        "gen_ai.usage.output_tokens": {"intValue": str(tokens[1])},
+        "gen_ai.conversation.id": {"stringValue": session},
+    }
+    return {
+        "startTimeUnixNano": str(int(start_s * 1e9)),
+        "endTimeUnixNano": str(int(end_s * 1e9)),
+        "attributes": [{"key": key, "value": value} for key, value in values.items()],
+    }
+
+
+def test_spans_give_lengths_times_and_the_waits_within_conversations(tmp_path: Path) -> None:
+    spans = [
+        span(11.0, 12.0, (300, 30), "a"),
+        span(0.0, 2.0, (100, 10), "a"),
+        span(5.0, 6.0, (200, 20), "b"),
+        span(13.5, 14.0, (400, 40), "a"),
+        {"startTimeUnixNano": "1", "endTimeUnixNano": "2", "attributes": []},  # no call of a model
+    ]
+    path = tmp_path / "spans.json"
+    path.write_text(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}))
+    log = read_request_log(path)
+    assert log is not None
+    assert [each.input_tokens for each in log.requests] == [100, 200, 300, 400]
+    assert log.tool_s() == pytest.approx([9.0, 1.5])
+    seen = seen_traffic(path)
+    assert seen.fitted.arrivals is not None
+    assert seen.fitted.arrivals.fields["rate_per_s"] == pytest.approx(3 / 13.5)
+    assert seen.fitted.tool_s is not None
+    assert seen.fitted.tool_s.fields == {"think_time_s": 5.25}
+
+
+def test_a_prompt_of_a_conversation_is_all_that_came_before(tmp_path: Path) -> None:
+    turns = [("human", "x" * 40), ("gpt", "y" * 80), ("human", "x" * 20), ("gpt", "y" * 8)]
+    rows = [{"id": "1", "conversations": [{"from": who, "value": text} for who, text in turns]}]
+    path = tmp_path / "sharegpt.json"
+    path.write_text(json.dumps(rows))
+    log = read_request_log(path)
+    assert log is not None
+    assert [(each.input_tokens, each.output_tokens) for each in log.requests] == [(10, 20), (35, 2)]
+    assert any("no rate is known" in each for each in seen_traffic(path).remarks)
+
+
+METRICS = """# HELP vllm:request_prompt_tokens Number of prefill tokens processed.
+vllm:request_prompt_tokens_bucket{le="100.0",model_name="m"} 2.0
+vllm:request_prompt_tokens_bucket{le="200.0",model_name="m"} 3.0
+vllm:request_prompt_tokens_bucket{le="+Inf",model_name="m"} 4.0
+vllm:request_generation_tokens_bucket{le="10.0",model_name="m"} 4.0
+vllm:request_generation_tokens_bucket{le="+Inf",model_name="m"} 4.0
+vllm:prefix_cache_queries_total{model_name="m"} 1000.0
+vllm:prefix_cache_hits_total{model_name="m"} 250.0
+"""
+
+
+def test_histograms_give_lengths_in_their_buckets_and_the_hit_rate(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.txt"
+    path.write_text(METRICS)
+    log = read_request_log(path)
+    assert log is not None
+    assert sorted(each.input_tokens for each in log.requests) == [25, 75, 150, 200]
+    assert log.prefix_share == 0.25
+    assert seen_traffic(path).fitted.workload()["prefix"] == {"hit_ratio": 0.25}
+    path.write_text("vllm:num_requests_running 0.0\n")
+    with pytest.raises(SilicastError, match="no request is counted"):
+        read_request_log(path)
+
+
+def test_the_written_scenario_is_one(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    rows = [f"{i * 0.5},{100 + i % 7},{10 + i % 3}" for i in range(40)]
+    trace.write_text("arrival_s,input_len,output_len\n" + "\n".join(rows))
+    out = tmp_path / "serve.toml"
+    words = ["traffic", str(trace), "--model", "Llama-3.1-8B", "--device", "h100", "-o", str(out)]
+    assert main(words) == 0
+    scenario = load(out)
+    assert scenario.raw.workload is not None
+    assert scenario.raw.workload["arrival"]["kind"] == "gamma"

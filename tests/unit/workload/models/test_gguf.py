@@ -1,0 +1,135 @@
+"""Models from GGUF files: sizes and bytes counted by hand, and damaged files refused."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import silicast
+from silicast.core.errors import SilicastError
+from silicast.formats.gguf import read_gguf
+from silicast.workload.models.counting import weight_bytes
+from silicast.workload.models.lookup import find_model
+from silicast.workload.transformers.plan import Plan
+from tests.gguf_file import F32, FACTS, HIDDEN, LAYERS, Q4_K, SHAPES, gguf_bytes, tiny_tensors
+
+BYTES_OF = {Q4_K: 144 / 256, 14: 210 / 256}
+WHOLE = gguf_bytes(FACTS, tiny_tensors())
+
+
+def written(folder: Path, content: bytes, name: str = "tiny.gguf") -> str:
+    path = folder / name
+    path.write_bytes(content)
+    return str(path)
+
+
+def test_sizes_and_formats_are_those_of_the_file(tmp_path: Path) -> None:
+    model = find_model(written(tmp_path, WHOLE))
+    assert (model.name, model.layers, model.hidden, model.heads) == ("Tiny", LAYERS, HIDDEN, 8)
+    assert (model.kv_heads, model.head_dim, model.vocab, model.tied) == (2, 64, 1000, True)
+    assert model.default_precision.recipe == "q4_k"
+    assert model.default_precision.embedding == "q6_k"
+    assert dict(model.formats[0]) == {}
+    assert dict(model.formats[1])["v"] == "q6_k"
+
+
+def test_weights_take_the_bytes_of_the_files_tensors(tmp_path: Path) -> None:
+    """Norms, which the file keeps in 32 bits, are counted in 16."""
+    model = find_model(written(tmp_path, WHOLE))
+    by_hand = 0.0
+    for shape, kind in tiny_tensors().values():
+        by_hand += math.prod(shape) * (2.0 if kind == F32 else BYTES_OF[kind])
+    assert weight_bytes(model, Plan(), model.default_precision) == pytest.approx(by_hand, rel=1e-6)
+
+
+def test_a_file_is_predicted_as_it_is(tmp_path: Path) -> None:
+    """The last layer's values have 2 bits and 1/16 a weight more: 128 x 512 of them."""
+    path = written(tmp_path, WHOLE)
+    spec: dict[str, Any] = {"format": 1, "task": "inference", "device": "RTX 4090"}
+    spec["workload"] = {"batch": 1, "input_len": 8, "output_len": 8}
+    answer = silicast.predict({**spec, "model": path, "engine": "llama.cpp"})
+    plain = {**tiny_tensors(), f"blk.{LAYERS - 1}.attn_v.weight": (SHAPES["attn_v"], Q4_K)}
+    other = silicast.predict(
+        {
+            **spec,
+            "model": written(tmp_path, gguf_bytes(FACTS, plain), "plain.gguf"),
+            "engine": "llama.cpp",
+        }
+    )
+    more = answer.why["memory_gb"]["weights"] - other.why["memory_gb"]["weights"]
+    assert more * 1e9 == pytest.approx(128 * 512 * (210 - 144) / 256, abs=1.0)
+
+
+def test_a_model_cut_into_files_has_the_tensors_of_all(tmp_path: Path) -> None:
+    tensors = list(tiny_tensors().items())
+    facts = {**FACTS, "split.count": 2}
+    for number, some in ((1, tensors[:5]), (2, tensors[5:])):
+        written(tmp_path, gguf_bytes(facts, dict(some)), f"tiny-0000{number}-of-00002.gguf")
+    cut = read_gguf(tmp_path / "tiny-00002-of-00002.gguf")
+    assert cut.tensors == read_gguf(Path(written(tmp_path, WHOLE))).tensors
+    (tmp_path / "tiny-00001-of-00002.gguf").unlink()
+    with pytest.raises(SilicastError, match="tiny-00001-of-00002"):
+        find_model(str(tmp_path / "tiny-00002-of-00002.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("facts", "tensors", "field", "words"),
+    [
+        ({"general.architecture": "mamba"}, {}, "general.architecture", "mamba"),
+        ({"qwen3.embedding_length": "x"}, {}, "hidden_size", ""),
+        ({"qwen3.feed_forward_length": [1024, 512]}, {}, "feed_forward_length", "between layers"),
+        ({}, {"blk.0.ffn_up.weight": ((HIDDEN, 1024), 99)}, "blk.0.ffn_up", "type 99"),
+    ],
+)
+def test_what_is_not_known_is_named(
+    tmp_path: Path, facts: dict[str, Any], tensors: dict[str, Any], field: str, words: str
+) -> None:
+    path = written(tmp_path, gguf_bytes({**FACTS, **facts}, {**tiny_tensors(), **tensors}))
+    with pytest.raises(SilicastError) as caught:
+        find_model(path)
+    assert caught.value.file == path
+    assert field in caught.value.field
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "does not begin"),
+        (b"PK\x03\x04" + WHOLE, "does not begin"),
+        (gguf_bytes(FACTS, tiny_tensors(), version=1), "version 1"),
+        (gguf_bytes(FACTS, tiny_tensors(), version=3 << 24), "big-endian"),
+        (WHOLE[:8] + b"\xff" * 8 + WHOLE[16:], "tensors"),
+        (WHOLE[:24] + b"\xff" * 8 + WHOLE[32:], "MiB"),
+    ],
+)
+def test_damaged_files_are_refused(tmp_path: Path, content: bytes, words: str) -> None:
+    with pytest.raises(SilicastError, match=words):
+        find_model(written(tmp_path, content))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(end=st.integers(0, len(WHOLE) - 1))
+def test_every_file_that_is_cut_off_is_refused(tmp_path: Path, end: int) -> None:
+    with pytest.raises(SilicastError):
+        read_gguf(Path(written(tmp_path, WHOLE[:end])))
+
+
+@pytest.mark.parametrize(("engine", "device"), [("vllm", "RTX 4090"), ("mlx", "M2 Ultra")])
+def test_an_engine_that_runs_no_such_file_says_so(tmp_path: Path, engine: str, device: str) -> None:
+    with pytest.raises(SilicastError, match=r"engine llama\.cpp runs such files"):
+        silicast.predict(
+            {
+                "format": 1,
+                "task": "inference",
+                "device": device,
+                "model": written(tmp_path, WHOLE),
+                "engine": engine,
+                "workload": {"batch": 1, "input_len": 8, "output_len": 8},
+            }
+        )
