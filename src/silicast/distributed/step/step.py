@@ -14,7 +14,6 @@ bit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import final
 
@@ -39,6 +38,7 @@ from silicast.core.prediction import (
     weakest_tier,
     worst_domain,
 )
+from silicast.core.records import dataclass, replace
 from silicast.distributed.memory.offload import host_updates
 from silicast.distributed.pipeline.chunk import Rank, chunk_graph, predict_chunk
 from silicast.distributed.pipeline.chunk_bounds import chunk_bounds
@@ -255,7 +255,10 @@ class _Pipeline:
         half = self._schedule_ps() // 2
         forward, back = (
             np.array(
-                [max(_exposed(each, way), _launched(each, way) + half) for each in self.passes]
+                [
+                    max(each.part_of(way).exposed_ps, _launched(each, way) + half)
+                    for each in self.passes
+                ]
             )
             for way in WAYS
         )
@@ -292,7 +295,9 @@ class _Pipeline:
         chunks, items = alike(self.rank, self.bounds), np.zeros(len(self.bounds), dtype=np.int64)
         for stage in sorted(set(placed.ravel().tolist())):
             longer = predict_chunk(self.rank, *chunks[stage], kind)
-            items[stage] = max(_exposed(longer, way) - _exposed(self.passes[stage], way), 0)
+            items[stage] = max(
+                longer.part_of(way).exposed_ps - self.passes[stage].part_of(way).exposed_ps, 0
+            )
         later: I64 = items[placed].sum(axis=1)
         return later
 
@@ -350,10 +355,6 @@ class _Pipeline:
         each[1] += send_ps * (stage > 0)
         each[2] += send_ps * (stage > 0)
         return Durations(each)
-
-
-def _exposed(one: ProgramPass, way: Direction) -> int:
-    return one.part_of(way).exposed_ps
 
 
 def _launched(one: ProgramPass, way: Direction) -> int:

@@ -168,7 +168,7 @@ class MaxText(TrainingConfig):
         scenario: Tree = {
             "model": model,
             "parallel": parallel,
-            "engine": {"name": "fsdp", "options": options},
+            "engine": {"name": "maxtext", "options": options},
             "precision": {"recipe": fields.choice("quantization", FORMATS, "")},
             "workload": workload,
         }

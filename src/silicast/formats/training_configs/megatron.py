@@ -138,8 +138,11 @@ def scenario_of(
             "overlap": {
                 "gradients": fields.flag("overlap-grad-reduce"),
                 "weights": fields.flag("overlap-param-gather"),
-                "transfers": not fields.flag("no-overlap-p2p-communication"),
+                "transfers": not fields.flag("no-overlap-p2p-communication")
+                and parallel.get("virtual_stages", 1) > 1,
                 "tensor": fields.flag("tp-comm-overlap"),
+                "shared_experts": fields.flag("moe-shared-expert-overlap"),
+                "experts": fields.flag("overlap-moe-expert-parallel-comm"),
             },
         },
     }

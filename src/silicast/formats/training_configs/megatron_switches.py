@@ -41,15 +41,16 @@ UNPRICED = (
     "profile",
     "barrier-with-L1-time",
     "empty-unused-memory-level",
-    "overlap-moe-expert-parallel-comm",
-    "delay-wgrad-compute",
     "defer-embedding-wgrad-compute",
-    "moe-shared-expert-overlap",
     "use-transformer-engine-op-fuser",
     "overlap-param-gather-with-optimizer-step",
     "CUDA-LAUNCH-BLOCKING",
     "NCCL-PROTO",
 )
+BESIDE_BATCHES = "overlap-moe-expert-parallel-comm"
+"""With it, delayed gradients of weights are part of what runs beside exchanges."""
+PIECES = ("attn", "moe_router")
+"""Scopes of graphs that leave little but experts to the host."""
 FUSED_BY_HAND = ("moe-permute-fusion",)
 """Of experts: without them kernels run that are not priced."""
 LOSS_COPIES = {"native": 2, "te": 0}
@@ -101,10 +102,12 @@ def switches(fields: Fields, *, experts: bool) -> tuple[dict[str, Any], list[str
             options["gradient_format"] = stated
     fields.get("moe-grouped-gemm")
     unpriced = [name for name in UNPRICED if _is_on(fields, name)]
+    if _is_on(fields, "delay-wgrad-compute") and not _is_on(fields, BESIDE_BATCHES):
+        unpriced.append("delay-wgrad-compute")
     unpriced += [f"without {n}" for n in FUSED_BY_HAND if experts and not fields.flag(n)]
     graphs = _graphs(fields)
-    if graphs == "full":
-        options["cuda_graph"] = "full"
+    if graphs in ("full", "piecewise"):
+        options["cuda_graph"] = graphs
     elif graphs:
         unpriced.append(graphs)
     if int(fields.number("timing-log-level", default=0)) > 0:
@@ -153,7 +156,9 @@ def _without_switch(fields: Fields) -> bool:
 
 
 def _graphs(fields: Fields) -> str:
-    """What CUDA graphs capture: all of a pass ("full"), or parts of it; "" = nothing."""
+    """What CUDA graphs capture: a whole pass ("full"), layers but for experts ("piecewise"), or
+    less; "" = nothing.
+    """
     kind = fields.text("cuda-graph-impl", default="none")
     modules = fields.text("cuda-graph-scope", default="") + fields.text(
         "cuda-graph-modules", default=""
@@ -162,7 +167,10 @@ def _graphs(fields: Fields) -> str:
         fields.flag("enable-cuda-graph") or fields.flag("external-cuda-graph")
     ):
         return ""
-    return "full" if "full_iteration" in modules else "CUDA graphs of parts of a layer"
+    if "full_iteration" in modules:
+        return "full"
+    whole = not modules or all(name in modules for name in PIECES)
+    return "piecewise" if whole else "CUDA graphs of parts of a layer"
 
 
 def refuse_contradictions(fields: Fields) -> None:

@@ -120,8 +120,6 @@ class Torchtitan(TrainingConfig):
             remark.append("training.dtype: weights without copies of 32 bits; those are counted")
         if training.flag("enable_cpu_offload"):
             scenario["workload"]["offload"] = {"optimizer": 1.0, "weights": 1.0}
-        if compiles:
-            remark.append("compile: kernels that a compiler fuses are not told apart in training")
         return scenario, [*remark, *more, *remarks_of_unused([job])]
 
 
@@ -228,6 +226,7 @@ def _options(degrees: _Degrees, training: Fields, compiles: bool, pp: int) -> Tr
     options: Tree = {
         "gradient_format": "fp32" if reduced == "float32" else "bf16",
         "fused_loss": compiles,
+        "compile": compiles,
     }
     if pp == 1 and degrees.text("fsdp_reshard_after_forward", default="default") == "never":
         options["reshard_after_forward"] = False

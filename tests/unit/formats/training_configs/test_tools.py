@@ -33,7 +33,10 @@ def test_arguments_of_a_script(tmp_path: Path) -> None:
     assert result["workload"] == {
         "seq_len": 8192, "micro_batch": 1, "global_batch": 128, "recompute": "selective",
         "optimizer": "adamw",
-        "overlap": {"gradients": True, "weights": False, "transfers": True, "tensor": False},
+        "overlap": {
+            "gradients": True, "weights": False, "transfers": True, "tensor": False,
+            "shared_experts": False, "experts": False,
+        },
     }  # fmt: skip
     model = understood(result)
     assert (model.layers, model.hidden, model.kv_heads, model.intermediate) == (32, 4096, 8, 14336)
@@ -54,6 +57,8 @@ def test_arguments_of_a_script(tmp_path: Path) -> None:
         ("--recompute-granularity full", ("workload", "recompute"), "full"),
         ("--recompute-modules mlp", ("workload", "recompute"), "selective:mlp"),
         ("--tp-comm-overlap", ("workload", "overlap", "tensor"), True),
+        ("--overlap-moe-expert-parallel-comm", ("workload", "overlap", "experts"), True),
+        ("--moe-shared-expert-overlap", ("workload", "overlap", "shared_experts"), True),
         ("--no-overlap-p2p-communication", ("workload", "overlap", "transfers"), False),
         ("--data-parallel-sharding-strategy=optim_grads_params", ("parallel", "zero"), 3),
         (
@@ -93,6 +98,13 @@ def test_an_argument_changes_its_field(
         ("--transformer-impl local --use-flash-attn", "attention", "fused"),
         ("--transformer-impl transformer_engine", "attention", "fused"),
         ("--cuda-graph-impl local --cuda-graph-scope full_iteration", "cuda_graph", "full"),
+        ("--cuda-graph-impl local", "cuda_graph", "piecewise"),
+        (
+            "--cuda-graph-impl transformer_engine --cuda-graph-scope attn moe_router",
+            "cuda_graph",
+            "piecewise",
+        ),
+        ("--delay-wgrad-compute", "unpriced", ["delay-wgrad-compute"]),
         (
             "--cuda-graph-impl local --cuda-graph-scope attn",
             "unpriced",
