@@ -83,6 +83,9 @@ TARGETS: Mapping[str, str] = {
 ALL_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 PLAIN = ("pretrain", "sft")
 """Tasks in which adapters are trained as task "lora"."""
+LOSS_COPIES = {False: 2, True: 0}
+"""Of the logits in 32 bits that a loss of transformers holds: the logits themselves and their
+softmax (loss/loss_utils.py, recalled); a fused one makes them piece by piece."""
 USUAL_TARGETS = ("q_proj", "v_proj")
 """Of a decoder where nothing is stated (PEFT)."""
 
