@@ -21,10 +21,10 @@ OPTIMIZERS: Mapping[str, str] = {
     "adamw_anyprecision": "adamw",
     "paged_adamw": "adamw",
     "paged_adamw_32bit": "adamw",
-    "adamw_8bit": "adamw",
-    "adamw_bnb_8bit": "adamw",
-    "paged_adamw_8bit": "adamw",
-    "adamw_torch_8bit": "adamw",
+    "adamw_8bit": "adamw_8bit",
+    "adamw_bnb_8bit": "adamw_8bit",
+    "paged_adamw_8bit": "adamw_8bit",
+    "adamw_torch_8bit": "adamw_8bit",
     "adamw_torch_4bit": "adamw",
     "adam_pax": "adamw",
     "distributed_fused_adam": "adamw",
@@ -192,7 +192,7 @@ def optimizer_of(fields: Fields, name: str, remarks: list[str], default: str = "
     if word not in OPTIMIZERS:
         known = ", ".join(OPTIMIZERS)
         raise fields.error(f"unknown optimizer {word[:40]!r}", name, known)
-    if NARROW.search(word):
+    if NARROW.search(word) and not OPTIMIZERS[word].endswith("8bit"):
         remarks.append(f"{name}: {word} keeps its states in fewer bits; states of 32 are counted")
     return OPTIMIZERS[word]
 
