@@ -269,7 +269,8 @@ class _States:
         """States of what is trained, wherever they are."""
         rules = self.rules
         each = optimizer_bytes(rules.optimizer, rules.style.precision.hidden)
-        each -= RULES[rules.optimizer].states * (4 - rules.moment_bytes)
+        rule = RULES[rules.optimizer]
+        each -= rule.states * max(rule.state_bytes - rules.moment_bytes, 0)
         return self.trained() * float(each)
 
     def buffers(self) -> F64:
