@@ -17,10 +17,13 @@ _ALGORITHMS = {
 }  # fmt: skip
 """Names of ModelOpt and TensorRT-LLM -> recipes."""
 _TORCHAO = {
-    "int4weightonly": "int4_wo", "int8weightonly": "int8_wo", "float8weightonly": "fp8_wo",
-    "int8dynamicactivationint8weight": "int8", "float8dynamicactivationfloat8weight": "fp8",
+    "int4weightonly": "int4_wo",
+    "int8weightonly": "int8_wo",
+    "float8weightonly": "fp8_wo",
+    "int8dynamicactivationint8weight": "int8",
+    "float8dynamicactivationfloat8weight": "fp8",
     "float8dynamicactivationint4weight": "w4afp8",
-}  # fmt: skip
+}
 """torchao's configurations, without underscores -> recipes."""
 
 
