@@ -20,10 +20,13 @@ AUTO_ROUND = ("auto-round", "auto_round", "intel/auto-round", "inc")
 """Names of one method, whose checkpoints hold weights as GPTQ's do."""
 _INSTEAD = "state precision.recipe in the scenario instead"
 _TORCHAO = {
-    "int4weightonly": "int4_wo", "int8weightonly": "int8_wo", "float8weightonly": "fp8_wo",
-    "int8dynamicactivationint8weight": "int8", "float8dynamicactivationfloat8weight": "fp8",
+    "int4weightonly": "int4_wo",
+    "int8weightonly": "int8_wo",
+    "float8weightonly": "fp8_wo",
+    "int8dynamicactivationint8weight": "int8",
+    "float8dynamicactivationfloat8weight": "fp8",
     "float8dynamicactivationint4weight": "w4afp8",
-}  # fmt: skip
+}
 """torchao's configurations, without underscores -> recipes."""
 
 
