@@ -23,6 +23,7 @@ import numpy as np
 
 from silicast.composition.passes.deployment import Deployment
 from silicast.composition.prices.paced import StepPricing
+from silicast.composition.prices.step_price import FEW
 from silicast.composition.prices.step_prices import RunPrice, StepPrice, step_prices
 from silicast.core.numerics import I64
 
@@ -151,14 +152,26 @@ class Stepper:
         if not len(decode_kv) or steps < 1 or self.in_flight > 1:
             raise ValueError("no sequence decodes, or no steps, or several stages")
         price = self.prices.run(decode_kv, steps, elsewhere)
-        passes = np.rint(price.pass_s * NANO).astype(np.int64)
         work = to_ns(price.work_s)
+        if steps <= FEW:
+            return self._few(price, work)
+        passes = np.rint(price.pass_s * NANO).astype(np.int64)
         periods = np.maximum(passes, work) if self.asynchronous else passes + work
         starts = np.empty(steps, dtype=np.int64)
         starts[0] = self._start_ns(work)
         np.cumsum(periods[:-1] + self._gap_ns, out=starts[1:])
         starts[1:] += starts[0]
         return Run(starts, starts + passes, price)
+
+    def _few(self, price: RunPrice, work_ns: int) -> Run:
+        """:meth:`run` of few steps, one by one."""
+        start, starts, ends = self._start_ns(work_ns), [], []
+        for seconds in price.pass_s.tolist():
+            took = to_ns(seconds)
+            starts.append(start)
+            ends.append(start + took)
+            start += self._gap_ns + (max(took, work_ns) if self.asynchronous else took + work_ns)
+        return Run(np.array(starts), np.array(ends), price)
 
     def take(self, run: Run, steps: int) -> None:
         """Runs the first ``steps`` of a run that was asked for now."""
