@@ -4,9 +4,9 @@ A sweep of kernels runs in a process that is killed (SIGKILL) at random instants
 until it ends by itself; then the same by one and two processes, by eight shards of which two are
 killed, on three nodes of Ray of which one is killed (where ray is installed), and on a full and a
 read-only disk (where one can be mounted). The sorted export must always be the same bytes. Chunks
-are made of 0.3 s, so that kills fall among them.
+are made of 0.1 s, so that kills fall among them.
 
-    python benchmarks/sweep_kills.py [--kills 40] [--points 100000]
+    python benchmarks/sweep_kills.py [--kills 24] [--points 100000]
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from silicast.runner.results import export, stored_rows
 from silicast.runner.store import AnswerStore, read_shard
 from silicast.runner.sweep import Sweep
 
-CHUNK_S = 0.3
+CHUNK_S = 0.1
 OUT = Path(__file__).parent / "results" / "sweep_kills.json"
 SPACE = """
 [scenario]
@@ -78,10 +78,16 @@ def run_child(space: str, store: str, shard: str) -> None:
 def killed(folder: Path, space: Path, kills: int, draw: random.Random) -> dict[str, Any]:
     """A sweep that is killed so often, then left alone."""
     store, lost, fruitful = folder / "killed", 0, 0
-    for _ in range(kills):
+    for number in range(kills):
         before = keys(store)
         process = subprocess.Popen(child(space, store, "0/1"), stderr=subprocess.DEVNULL)
-        time.sleep(draw.uniform(0.5, 3.0))
+        if number % 2:  # any instant, that of the start among them
+            time.sleep(draw.uniform(0.0, 1.5))
+        else:  # soon after a shard
+            files, most = shard_count(store), time.monotonic() + 20.0
+            while shard_count(store) == files and time.monotonic() < most:
+                time.sleep(0.01)
+            time.sleep(draw.uniform(0.0, 0.2))
         process.send_signal(signal.SIGKILL)
         process.wait()
         after = keys(store)
@@ -97,6 +103,10 @@ def killed(folder: Path, space: Path, kills: int, draw: random.Random) -> dict[s
         "rows_twice": stored(store) - rows,
         "sha256": sha,
     }
+
+
+def shard_count(store: Path) -> int:
+    return sum(1 for _ in (store / "rows").glob("*.parquet"))
 
 
 def keys(store: Path) -> set[str]:
@@ -183,9 +193,9 @@ def refused(swept: Sweep, store: Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=40)
+    parser.add_argument("--kills", type=int, default=24)
     parser.add_argument("--child", nargs=3)
-    parser.add_argument("--rows", type=int, default=12_000)
+    parser.add_argument("--rows", type=int, default=24_000)
     parser.add_argument("--points", type=int, default=100_000)
     asked = parser.parse_args()
     if asked.child:
