@@ -17,6 +17,7 @@ from silicast.core.numerics import F64, I64
 from silicast.scenario.answers.serving.answerer import PreparedServing, prepared_for
 from silicast.scenario.answers.serving.tenants import DeviceDivision, division_of, neighbour_of
 from silicast.scenario.answers.workflow.cluster_pool import NAME, ClusterPool, devices_in_order
+from silicast.scenario.answers.workflow.disturbed import taken_from
 from silicast.scenario.answers.workflow.pools import GeneratingPool, PassPool, StagePool, TimedPool
 from silicast.scenario.answers.workflow.stage_work import (
     EngineRequests,
@@ -91,6 +92,7 @@ class _Builder:
     def __init__(self, scenario: Scenario) -> None:
         work = scenario.workload
         assert isinstance(work, WorkflowWorkload)
+        scenario, self._disturbances = taken_from(scenario)
         self._scenario, self._work, self._seed = scenario, work, scenario.raw.seed or 0
         self._arrival = work.arrival or ONE_CLIENT
         self._warnings: list[str] = []
@@ -143,6 +145,8 @@ class _Builder:
         for number, name in enumerate(self._names):
             by_pool.setdefault(self._home(name), []).append(number)
         pools = [self._pool(home, stages) for home, stages in by_pool.items()]
+        for number, pool in enumerate(pools):
+            self._disturb(number, pool)
         known = frozenset(
             job
             for pool in pools
@@ -168,6 +172,15 @@ class _Builder:
             answering,
             tuple(dict.fromkeys(warnings)),
         )
+
+    def _disturb(self, number: int, pool: StagePool) -> None:
+        """Draws the slow replicas of a pool, and says what is drawn and what is not modelled."""
+        if isinstance(pool, (GeneratingPool, PassPool)):
+            pool.paces = self._disturbances.paces(number, pool.count, pool.gpus // pool.count)
+            if self._disturbances.failures is not None:
+                pool.warnings.append(f"{pool.name}: failures of engines are not modelled")
+        if slow := sum(pace > 1.0 for pace in pool.paces):
+            pool.warnings.append(f"{pool.name}: {slow} of {len(pool.paces)} are slow, as drawn")
 
     def _graph_of(self) -> WorkflowGraph:
         """The graph; prompts of a stage of decoding are part of that."""
@@ -264,7 +277,8 @@ class _Builder:
         timed = {n: w for n, w in zip(stages, works, strict=True) if isinstance(w, TimedJobs)}
         if len(timed) == len(stages):
             name = "_and_".join(self._names[number] for number in stages)
-            return TimedPool(name, timed, jobs, self._jobs.stage[jobs], random)
+            stage = self._jobs.stage[jobs]
+            return TimedPool(name, timed, jobs, stage, random, self._disturbances)
         if all(isinstance(each, NetworkPasses) for each in works):
             return self._passing(home, stages, jobs)
         if all(isinstance(each, EngineRequests) for each in works):
@@ -290,7 +304,8 @@ class _Builder:
         pools = {name: devices_of(table) for name, table in self._scenario.pools.items()}
         devices = devices_in_order(list(works.values()), pools)
         scheduler = self._work.scheduler or SchedulerTable()
-        return ClusterPool(works, jobs, self._jobs.stage[jobs], devices, scheduler, random)
+        stage, disturbances = self._jobs.stage[jobs], self._disturbances
+        return ClusterPool(works, jobs, stage, devices, scheduler, random, disturbances)
 
     def _passing(self, home: str, stages: list[int], jobs: I64) -> PassPool:
         works: dict[int, NetworkPasses] = {}
