@@ -10,7 +10,11 @@ operations one by one, and on A100 they add up to more than the pass: the pass t
 the traced GPU is scaled by the ratio of the sums. Beside it the prediction without the trace, and
 the measured pass times the ratio of rooflines. Nothing here is fitted. Kernels of these GPUs were
 measured (``neusight/kernels_nvidia``), so that this is seen ground.
-Writes benchmarks/results/whatif_pairs.json.
+
+Four GPUs from one: the training pass of GPT-2 large with one sequence, traced on V100, as data,
+tensor and pipeline parallel passes of four sequences on four A100-SXM4-40GB. Each operation is
+scaled to its shard on A100, and the collectives of the parallel program are inserted at their
+predicted exposed times. Writes benchmarks/results/whatif_pairs.json.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from lab import fitting
 from lab.scorecard.neusight_graph import read_neusight_graph
 from lab.scorecard.suite import data_folder
 from silicast.composition.engines.engine import find_engine
+from silicast.composition.engines.engine_lowering import COLLECTIVES
 from silicast.composition.passes.program import predict_program
 from silicast.composition.step.machine import Machine
 from silicast.formats.tables import open_table
@@ -36,6 +41,10 @@ from silicast.learning.dispatch import time_of
 from silicast.workload.graphs.graph import Graph
 
 OUT = Path(__file__).parent / "results" / "whatif_pairs.json"
+FOUR = "NVIDIA_A100-SXM4-40GB"
+ONE = ("Tesla_V100-PCIE-32GB", "gpt2_large-train-1024-1")
+PARALLEL = ("gpt2_large-train-1024-4-dp4", "gpt2_large-train-1024-4-tp4",
+            "gpt2_large-train-1024-4-pp4_1")  # fmt: skip
 DEVICES = ("Tesla_V100-PCIE-32GB", "Tesla_P100-PCIE-16GB", "NVIDIA_A100-PCIE-40GB")
 Labels = Mapping[str, float]
 
@@ -69,7 +78,70 @@ def main() -> None:
             "bias_pct": float(100.0 * errors.mean()),
         }
         print(f"{name}: {table[name]}")
+    table["four_gpus"] = four_gpus(folder, rows_of)
+    for row in table["four_gpus"]:
+        print(row)
     fitting.write(OUT, table)
+
+
+def four_gpus(folder: Path, rows_of: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Passes of four GPUs from the trace of one, ms."""
+    device, config = ONE
+    rows = {
+        (r["device"], r["config"]): r for r in open_table(folder / "model_e2e.parquet").records()
+    }
+    source = rows[device, config]
+    layers = int(source["num_layer"] or 0)
+    labels: dict[tuple[str, str], float] = {}
+    for row in open_table(folder / "model_op_labels.parquet").records():
+        if (row["device"], row["config"]) == ONE:
+            labels[row["name"], "forward"] = row["fw_ms"]
+            labels[row["name"], "backward"] = row["bw_ms"] + row["acc_ms"]
+    one = find_device(device)
+    before = block_times(read_neusight_graph(rows_of[config], layers=layers, name=config), one)
+    known = sum(count * labels[key] for key, (count, _) in before.items() if key in labels)
+    results = []
+    for option in PARALLEL:
+        graph = read_neusight_graph(rows_of[option], layers=layers, name=option)
+        other = find_device(FOUR)
+        after = block_times(graph, other)
+        scaled = sum(
+            count * labels[key] * seconds / before[key][1]
+            for key, (count, seconds) in after.items()
+            if labels.get(key) and key in before and before[key][1]
+        )
+        machine = Machine(other, find_engine("torch-eager"))
+        program = predict_program(machine, graph)
+        exposed = program.family_seconds()
+        sent_ms = 1e3 * sum(exposed.get(name, 0.0) for name in ("all_reduce", "send_recv"))
+        measured = rows[FOUR, option]["meas_e2e_ms"]
+        whatif = source["meas_e2e_ms"] * scaled / known + sent_ms
+        results.append(
+            {
+                "config": option,
+                "measured": measured,
+                "whatif": whatif,
+                "collectives": sent_ms,
+                "prediction": program.total.seconds * 1e3,
+                "error_pct": 100.0 * (whatif / measured - 1.0),
+                "neusight_error_pct": 100.0
+                * (rows[FOUR, option]["neusight_e2e_ms"] / measured - 1),
+            }
+        )
+    return results
+
+
+def block_times(graph: Graph, device: Device) -> dict[tuple[str, str], tuple[int, float]]:
+    """Of each traced operation and direction: how often it runs, and its kernels' time in s."""
+    times: dict[tuple[str, str], tuple[int, float]] = {}
+    for block in graph.blocks:
+        for node in block.nodes:
+            if node.op.family in COLLECTIVES:
+                continue
+            key = node.name.partition("#")[0], block.direction
+            count, seconds = times.get(key, (block.count, 0.0))
+            times[key] = count, seconds + time_of(node.op, device).estimate_s
+    return times
 
 
 def graphs(

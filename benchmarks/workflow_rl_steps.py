@@ -3,12 +3,13 @@
     python -m benchmarks.workflow_rl_steps
 
 Rows of ``training/rl_steps`` of dense models on H100 in bf16, whose mean length, batch and plans
-are stated. A step is: rollouts of all sequences, log-probabilities of the policy and of the
-reference (two forward passes, each a third of the update, as no task is a forward pass over a
-plan), updates of the stated batches, new weights. Colocated, they follow each other; apart, with
-one step of staleness, a step is the longer of rollouts and of all that trains. Prompts are taken as
-150 tokens and outputs as exponential up to the stated limit, with the stated mean, since neither is
-stated. Nothing is fitted. Writes benchmarks/results/workflow_rl_steps.json.
+are stated: all of NeMo-RL. A step is: rollouts of all sequences, log-probabilities of the policy
+and of the reference, updates of the stated batches, new weights. Colocated, they follow each other,
+and the engine wakes and sleeps; apart, with one step of staleness, a step is the longer of rollouts
+and of all that trains. What frameworks do beside is as in ``catalog/workflow.toml``, which is
+estimated from steps of PRIME-RL and veRL (``lab.fit_rl_parts``). Prompts are taken as 150 tokens
+and outputs as exponential up to the stated limit, with the stated mean, since neither is stated.
+Nothing is fitted on these rows. Writes benchmarks/results/workflow_rl_steps.json.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from lab import fitting
 from lab.scorecard.suite import data_folder
 from silicast.scenario.answer import Answer
 from silicast.scenario.run import reply_to
+from silicast.workload.networks.vector_index import workflow_constants
 
 OUT = Path(__file__).parent / "results" / "workflow_rl_steps.json"
 MODELS = {"LLAMA3.1_8B": "Llama-3.1-8B", "Qwen3-32B": "Qwen3-32B"}
@@ -81,20 +83,14 @@ def scored(row: dict[str, str]) -> dict[str, Any]:
     model, length = MODELS[row["model"]], float(row["mean_len"])
     limit = int(row["max_seq_or_response_len"]) - PROMPT
     tp_out = json.loads(row["plan_generation"].partition("=")[2])[0]
-    tp, _, _, pp = json.loads(row["plan_training"].partition("=")[2].replace("n/a", "0"))[:4]
+    degrees = json.loads(row["plan_training"].partition("=")[2].replace("n/a", "0"))
+    tp, pp = degrees[0], degrees[-2]  # between them are others, all 1 here; the last is VPP
     trainers, rollers = int(float(row["trainer_gpus"])), int(float(row["rollout_gpus"]))
     batch, sequences = int(float(row["train_global_batch"])), int(float(row["sequences_per_step"]))
     parallel = {"tp": tp, "pp": pp}
     training = {"seq_len": round(length), "micro_batch": 1, "global_batch": batch}
     trainer = {"device": "H100", "model": model, "engine": "megatron"}
-    cluster = {"gpus": trainers}
-    step = reply_to(
-        {"task": "training", **trainer, "parallel": parallel, "cluster": cluster}
-        | {"workload": training}
-    )
-    assert isinstance(step, Answer), step
     updates = sequences // batch
-    update_s = step.metrics["step_time_s"].estimate * updates
     output = {"kind": "exponential", "mean": exponential_mean(length - PROMPT, limit), "max": limit}
     pools = {
         "rollout": {
@@ -114,7 +110,13 @@ def scored(row: dict[str, str]) -> dict[str, Any]:
             "input_len": PROMPT,
             "output_len": output,
         },
-        "logprob": {"after": ["rollout"], "duration_ms": update_s * 2 / 3 * 1e3},
+        "logprob": {
+            "pool": "trainer",
+            "after": ["rollout"],
+            "work": "logprob",
+            "training": training,
+            "repeat": 2 * updates,
+        },
         "update": {
             "pool": "trainer",
             "after": ["logprob"],
@@ -129,11 +131,14 @@ def scored(row: dict[str, str]) -> dict[str, Any]:
     )
     assert isinstance(reply, Answer), reply
     whole = reply.metrics["e2e_mean_ms"]
-    # copies of a sequence go on alone; logprob of the last one ends the rollouts
-    trains_s = update_s * 5 / 3 + reply.metrics["weights.stage_mean_ms"].estimate * 1e-3
+    times = {name: reply.metrics[f"{name}.stage_mean_ms"].estimate * 1e-3 for name in stages}
+    trains_s = updates * (2 * times["logprob"] + times["update"]) + times["weights"]
+    # copies of a sequence end apart: what comes behind them ends the rollouts
     rollout_s = whole.estimate * 1e-3 - trains_s
     apart = not row["placement"].startswith("colocated")
-    predicted = max(rollout_s, trains_s) if apart else whole.estimate * 1e-3
+    policy = workflow_constants().policy
+    alone = max(rollout_s, trains_s) if apart else (1 + policy.wake_share) * rollout_s + trains_s
+    predicted = alone * (1.0 + policy.between_share)
     return {
         "model": model,
         "gpus": int(float(row["gpus"])),
@@ -142,7 +147,8 @@ def scored(row: dict[str, str]) -> dict[str, Any]:
         "measured_s": float(row["step_time_s"]),
         "predicted_s": round(predicted, 2),
         "rollout_s": round(rollout_s, 2),
-        "update_s": round(update_s, 2),
+        "update_s": round(updates * times["update"], 2),
+        "logprob_s": round(2 * updates * times["logprob"], 2),
         "p05_s": round(predicted * whole.p05 / whole.estimate, 2),
         "p95_s": round(predicted * whole.p95 / whole.estimate, 2),
     }

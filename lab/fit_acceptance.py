@@ -6,7 +6,9 @@
 requests), by model and by whether it thinks. The chance that the draft at place i is kept, where
 all before it were, is first x decay^(i - 1), with one pair of constants a method. Each model's rows
 are predicted from the other models'; a rate that is the same at every place (decay = 1) is scored
-beside it. Writes ``catalog/physics/acceptance.json``.
+beside it. Requests are taken to differ as two kinds of text of one model do, with thinking and
+without: the table holds no single requests.
+Writes ``catalog/physics/acceptance.json``.
 """
 
 from __future__ import annotations
@@ -43,6 +45,16 @@ def series(data: Path) -> list[Series]:
 
 def _method(file: str) -> str:
     return next((method for method, part in METHODS.items() if part in file), "")
+
+
+def between_kinds(data: Path) -> float:
+    """Root mean square of the log of one kind of text's lengths over the other's."""
+    table: dict[tuple[str, int], dict[str, float]] = {}
+    for row in read_records(data / TABLE):
+        key = (row["file"], int(row["num_spec_tokens"]))
+        table.setdefault(key, {})[row["mode"]] = float(row["acceptance_length"])
+    pairs = [np.log(list(kinds.values())) for kinds in table.values() if len(kinds) == 2]
+    return float(np.sqrt(np.mean([(one - other) ** 2 for one, other in pairs])))
 
 
 def lengths(first: float, decay: float, most: int) -> fitting.F:
@@ -91,7 +103,7 @@ def percent(logs: fitting.F) -> dict[str, float]:
     return {"rows": len(logs), "mape": round(error, 1), "bias": round(bias, 1)}
 
 
-class AcceptanceLengths(Fitter[list[Series]]):
+class AcceptanceLengths(Fitter[tuple[list[Series], float]]):
     """Chances that drafted tokens are kept."""
 
     group = "acceptance"
@@ -99,16 +111,17 @@ class AcceptanceLengths(Fitter[list[Series]]):
     split = "all rows of a method; each model held out in turn for the scores"
     notes = (
         "one benchmark of coding requests; acceptance depends on the text and on how the drafter "
-        "was trained: deepseek-v4-pro's gains nothing beyond three tokens, others' do up to eight"
+        "was trained: deepseek-v4-pro's gains nothing beyond three tokens, others' do up to eight; "
+        "request_log_sd: of kinds of text, requests of one kind are not measured"
     )
 
-    def rows(self, data: Path) -> list[Series]:
-        return series(data)
+    def rows(self, data: Path) -> tuple[list[Series], float]:
+        return series(data), between_kinds(data)
 
-    def fit(self, rows: list[Series]) -> Body:
-        constants: fitting.Constants = {}
+    def fit(self, rows: tuple[list[Series], float]) -> Body:
+        constants: fitting.Constants = {"request_log_sd": rows[1]}
         for method in METHODS:
-            chosen = _of(rows, method)
+            chosen = _of(rows[0], method)
             first, decay = fit(chosen)
             logs = held_out(chosen, decays=True)
             constants |= {
@@ -118,16 +131,17 @@ class AcceptanceLengths(Fitter[list[Series]]):
             }
         return fitting.body(fitting.rounded(constants), {})
 
-    def scores(self, rows: list[Series], body: Body) -> Mapping[str, Any]:
+    def scores(self, rows: tuple[list[Series], float], body: Body) -> Mapping[str, Any]:
         scores: dict[str, dict[str, float]] = {}
+        every, _ = rows
         for method in METHODS:
-            chosen, decay = _of(rows, method), body["default"][f"{method}_decay"]
+            chosen, decay = _of(every, method), body["default"][f"{method}_decay"]
             scores[f"{method}, model held out"] = percent(held_out(chosen, decays=True))
             scores[f"{method}, model held out, one rate"] = percent(held_out(chosen, decays=False))
-            others = [each for each in rows if each[1] != method]
+            others = [each for each in every if each[1] != method]
             known = from_first(others, decay)
             scores[f"other methods, own first rate and decay of {method}"] = percent(known)
-        scores["all, own first rate at every place"] = percent(from_first(rows, 1.0))
+        scores["all, own first rate at every place"] = percent(from_first(every, 1.0))
         return scores
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,28 @@ their limits. In a module one constant can replace another, so the rows alone do
 Lower limits are about a tenth of the times of kernels that were timed alone. Upper limits are wide,
 because some libraries select by sorting whole rows, and score blocks of keys by kernels that are
 not fused."""
+LANES = "lanes"
+"""Word in the style of kernels that a library has for architectures whose matrix instructions
+its usual kernels do not take (docs/adr/0029-kernels-on-lanes.md)."""
+RANGES_OF_LANES = {
+    "sparse_attention": {"launch_s": LAUNCH_S, "lane_cycles": (50.0, 5e3)},
+    "topk": RANGES["topk"],
+    "indexer_logits": {"launch_s": LAUNCH_S, "dram_efficiency": (0.02, 0.95)},
+}
+INDEX_TOKENS = float(1 << 20)
+"""Context of DeepSeek-V4, for which a captured decode step reserves its index."""
+ON_LANES = {
+    "sparse_attention.compressed_sglang_lanes_fp8": {
+        "lane_cycles": 560.0, "index_tokens": INDEX_TOKENS, "tail": 1.0, "head_pad": 64.0,
+        "block_s": 0.0,
+    },
+    "indexer_logits.compressed_sglang_lanes": {
+        "eager": 1.0, "index_tokens": INDEX_TOKENS, "dram_efficiency": 0.8,
+    },
+}  # fmt: skip
+"""What these kernels take where nobody measured them: cycles of a core for a head's entry from the
+instructions of the compiled kernel (the same page), tensor operations at the usual rate of
+memory."""
 PROBLEMS = {"csa_module": "compressed", "hca_module": "compressed"}
 """Modules whose attention is one kernel are fitted together."""
 EAGER = ("dsa_sglang",)
@@ -95,6 +117,16 @@ UNSEEN = 1.15
 """Shapes that were not fitted err so much more than those that were."""
 LOWEST, HIGHEST = 0.4, 2.5
 """Factors on parts stay within these."""
+
+
+def ranges(family: str, style: str) -> Mapping[str, tuple[float, float]]:
+    """Constants of a kernel that are fitted, and their limits."""
+    return (RANGES_OF_LANES if LANES in style else RANGES)[family]
+
+
+def on_lanes(family: str, style: str) -> Constants:
+    """Where constants of a kernel on lanes start; empty for any other kernel."""
+    return dict(ON_LANES.get(f"{family}.{style.rpartition('_')[0]}", {}))
 
 
 @dataclass
@@ -128,7 +160,9 @@ def campaign(rows: MeasuredRows) -> Campaign:
     dense = dense and rows.batch.family == "dsa_module"
     most = load_physics(GROUP).default["sparse_attention.dense_tokens"]
     as_dense = short & (d["batch_size"] * tokens <= most)
-    for part in model.work(rows.batch, None).parts:
+    # which kernel runs is a fact of the device, but for short prefills, which are told apart here
+    device = rows.hardware if rows.batch.family in PROBLEMS else None
+    for part in model.work(rows.batch, device).parts:
         family, batch = part.batch.family, part.batch
         if family in RANGES:
             runs = np.zeros(len(rows)) + part.count
@@ -160,10 +194,11 @@ class Problem:
         self.kernels: dict[Key, Constants] = {}
         for family, style in sorted({x[:2] for one in group for x in one.nested}):
             table = dict(sparse_constants(family, architecture, style.partition("_")[0]))
-            if family == "sparse_attention":
+            table |= on_lanes(family, style)
+            if family == "sparse_attention" and LANES not in style:
                 table |= {"dense_efficiency": 0.4 if dense else 0.0, "entry_cycles": 5.0}
                 table |= {"padded": 0.0} if decode else {}
-            for name, (least, most) in RANGES[family].items():
+            for name, (least, most) in ranges(family, style).items():
                 if name in table and table[name] != 0.0:
                     table[name] = min(max(table[name], least), most)
             self.kernels[family, style] = table
@@ -208,7 +243,7 @@ class Problem:
 
     def fit(self) -> float:
         """Tiles of the attention kernel first, then everything in turns."""
-        if any(family == "sparse_attention" for family, _ in self.kernels):
+        if any(x == "sparse_attention" and LANES not in style for x, style in self.kernels):
             self._tile()
         for step in (2.0, 1.4, 1.2, 1.1, 1.04):
             for _ in range(3):
@@ -258,10 +293,9 @@ class Problem:
     def _kernel(self, key: Key, step: float) -> None:
         kernel, users = self.kernels[key], self.users[key]
         best = self.loss()
-        for name in RANGES[key[0]]:
+        for name, (least, most) in ranges(*key).items():
             if kernel[name] == 0.0:
                 continue
-            least, most = RANGES[key[0]][name]
             for factor in (step, 1.0 / step):
                 while True:
                     old, remaining = kernel[name], [self.times[i][j] for i, j in users]
@@ -350,11 +384,17 @@ def complete(tables: Tables) -> dict[str, Any]:
     for name, value in default.items():
         style, _, last = name.partition(".")
         words = style.removesuffix("_early").removesuffix("_grace").split("_")
-        if words[0] in MODULES_OF_ALL:
+        if words[0] in MODULES_OF_ALL and LANES not in words:
             general[f"{words[0]}_{words[-1]}.{last}"].append(value)
             general[f"{words[0]}_{words[1]}_{words[-1]}.{last}"].append(value)
     medians = {name: float(np.median(values)) for name, values in general.items()}
-    return fitting.body({**plain, **default, **medians}, tables)
+    counted = {
+        f"{style}_{phase}.{name}": value
+        for style, table in ON_LANES.items()
+        for phase in ("prefill", "decode")
+        for name, value in table.items()
+    }
+    return fitting.body({**plain, **counted, **default, **medians}, tables)
 
 
 class SparseModules(Fitter[Rows]):

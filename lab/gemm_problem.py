@@ -259,9 +259,10 @@ def scaled(
 
     Args:
         parts: rows of the architectures that are averaged.
-        bulk: whether its kernels fetch operands in bulk (:func:`fetches_in_bulk`). A library's
-            kernels are taken from architectures of that kind alone where there is one; how blocks
-            are scheduled weighs :data:`SAME_KIND` there; all else is a fact of chips.
+        bulk: whether its kernels fetch operands in bulk (:func:`fetches_in_bulk`): how blocks are
+            scheduled weighs :data:`SAME_KIND` on architectures of that kind. Of a library's kernels
+            the median counts: a constant that an architecture's rows do not determine may lie
+            anywhere. All else is a fact of chips.
     """
     devices: dict[str, set[str]] = {}
     for part in parts:
@@ -288,11 +289,9 @@ def scaled(
 
 
 def _pooled(name: str, values: Sequence[tuple[bool, float]]) -> float:
-    other = 1.0
-    if name.rpartition(".")[2] in SCHEDULING:
-        other = 1.0 / SAME_KIND
-    elif ":" in name and "bmm" not in name and any(alike for alike, _ in values):
-        other = 0.0
+    if ":" in name:
+        return math.exp(float(np.median([math.log(value) for _, value in values])))
+    other = 1.0 / SAME_KIND if name.rpartition(".")[2] in SCHEDULING else 1.0
     weights = [1.0 if alike else other for alike, _ in values]
     logs = (w * math.log(value) for w, (_, value) in zip(weights, values, strict=True))
     return math.exp(sum(logs) / sum(weights))

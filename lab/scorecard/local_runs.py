@@ -13,13 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lab.scorecard.model_suite import NAN, UNANSWERED, Believed, Case, on_evidence
+from lab.scorecard.model_suite import NAN, UNANSWERED, Believed, Case, explained
 from lab.scorecard.tables import csv_records
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.scenario.decode import decode
-from silicast.scenario.run import run
 from silicast.workload.models.weight_mix import is_mix
 
 TABLE = "edge/llamacpp.csv.gz"
@@ -288,19 +286,11 @@ def half_of(backend: str, device: str, model: str) -> str:
 
 def answered(case: Case) -> dict[str, Believed]:
     """The public answer, and the weights of its memory."""
-    try:
-        reply = run(decode(on_evidence(case)))
-    except SilicastError as error:
-        if error.kind != "not_yet":
-            raise
-        return {}
-    result = {
-        name: (belief.estimate, belief.p05, belief.p95, reply.bound.get(name, NAN))
-        for name, belief in reply.metrics.items()
-    }
-    memory = reply.why["memory_gb"]
-    weights = memory["weights"] + memory.get("host_weights", 0.0)
-    result["weights_gb"] = (weights, weights, weights, NAN)
+    result, why = explained(case)
+    if result:
+        memory = why["memory_gb"]
+        weights = memory["weights"] + memory.get("host_weights", 0.0)
+        result["weights_gb"] = (weights, weights, weights, NAN)
     return result
 
 

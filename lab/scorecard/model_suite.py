@@ -56,16 +56,22 @@ Answer = Callable[[Case], Mapping[str, Believed]]
 
 def answered(case: Case) -> dict[str, Believed]:
     """The public answer, on the evidence that suites are scored with."""
+    return explained(case)[0]
+
+
+def explained(case: Case) -> tuple[dict[str, Believed], Mapping[str, Any]]:
+    """:func:`answered` and its reasons, both empty where something has no model."""
     try:
         reply = run(decode(on_evidence(case)))
     except SilicastError as error:
         if error.kind != "not_yet":
             raise
-        return {}
-    return {
+        return {}, {}
+    metrics = {
         name: (belief.estimate, belief.p05, belief.p95, reply.bound.get(name, NAN))
         for name, belief in reply.metrics.items()
     }
+    return metrics, reply.why
 
 
 def on_evidence(case: Case) -> dict[str, Any]:

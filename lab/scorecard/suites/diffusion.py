@@ -103,8 +103,8 @@ def answer(case: Case, campaign: Campaign = Campaign()) -> dict[str, Believed]:
     seconds, joules = [0.0] * 4, [0.0] * 4
     try:
         for times, item in passes(machine, run["model"], run["batch"], run["steps"]):
-            part = _seconds(item, campaign)
-            energy = _joules(machine, item, part, campaign)
+            part = campaign_seconds(item, campaign)
+            energy = campaign_joules(machine, item, part, campaign)
             for index in range(4):
                 seconds[index] += times * part[index]
                 joules[index] += times * energy[index] / run["batch"]
@@ -132,7 +132,7 @@ def passes(machine: Machine, model: str, images: int, steps: int) -> list[tuple[
     return [(times, predict_program(machine, graph)) for _, graph, times in programs]
 
 
-def _seconds(program_pass: ProgramPass, campaign: Campaign) -> Believed:
+def campaign_seconds(program_pass: ProgramPass, campaign: Campaign) -> Believed:
     """Of one pass: the device's part slower than ours, which hides launches that it waited for."""
     times, total = program_pass.times, program_pass.total.latency_s
     more = float(times.device_s[0]) * (campaign.slower - 1.0)
@@ -141,7 +141,7 @@ def _seconds(program_pass: ProgramPass, campaign: Campaign) -> Believed:
     return estimate, total.p05 * scale, total.p95 * scale, program_pass.total.bound_seconds
 
 
-def _joules(
+def campaign_joules(
     machine: Machine, program_pass: ProgramPass, seconds: Believed, campaign: Campaign
 ) -> Believed:
     """Of one pass, at most what the board's limit allows in its time."""

@@ -33,6 +33,8 @@ RANGE_RATIO = {"InferenceX": 0.8, "NVIDIA": 1.0}
 """Clients draw lengths evenly between this share of the nominal length and all of it. InferenceX
 states it; NVIDIA does not: of 1, 0.95, 0.9 and 0.8 it is the one nearest to the train pairs' TTFT.
 """
+INFERENCEX_LATENTS = {"kv_cache": "fp8"}
+"""Of DeepSeek's models: its public scripts say so for either engine."""
 BLOCK = 8
 """Cases that a process takes at a time."""
 SALT = 3
@@ -111,8 +113,7 @@ def _case(row: Row, repeats: str, peer: Mapping[str, Any]) -> Case:
         # NVIDIA's own FP8 checkpoints say so; with bf16 the train pairs' runs would have queued
         scenario["precision"] = {**scenario.get("precision", {}), "kv_cache": "fp8"}
     if source == "InferenceX" and "DeepSeek" in model:
-        # its public scripts say so for either engine
-        scenario["precision"] = {**scenario.get("precision", {}), "kv_cache": "fp8"}
+        scenario["precision"] = {**scenario.get("precision", {}), **INFERENCEX_LATENTS}
     if options := _launched_with(row, source):
         scenario["engine"]["options"] = options
     ttft, tpot = row["silicon_ttft_ms"], row["silicon_tpot_ms"]

@@ -68,6 +68,8 @@ def _case(row: Mapping[str, Any], peer: Mapping[str, Any]) -> Case:
             "range_ratio": serving.RANGE_RATIO["InferenceX"],
         },
     }
+    if "DeepSeek" in scenario["model"]:
+        scenario["precision"] = serving.INFERENCEX_LATENTS
     known = peer.get("aic_ttft_ms") or NAN, peer.get("aic_tpot_ms") or NAN
     return Case(
         scenario=scenario,

@@ -138,8 +138,8 @@ ARGUMENTS: Mapping[str, Argument] = {
     ),
     "from_log": Argument(
         "engine",
-        "start-up log or /server_info of a vLLM or SGLang server, whose KV cache, limits, release "
-        "and formats are taken.",
+        "start-up log of a vLLM, SGLang or TensorRT-LLM server, or its /server_info, whose KV "
+        "cache, limits, release and formats are taken.",
     ),
     "requests": Argument("workload.requests", "how many; left out, 10 for each client, or 1000."),
     "range_ratio": Argument(

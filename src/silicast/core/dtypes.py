@@ -4,13 +4,12 @@ weights, activations, scales and accumulation (docs/reference/dtypes.md).
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 from silicast.core.block_formats import AFFINE_BLOCKS, BLOCKS, GGUF_BLOCKS, block_bits
 from silicast.core.errors import SilicastError
 from silicast.core.naming import NameIndex
-from silicast.core.records import dataclass
 
 BITS: dict[str, float] = {
     "fp64": 64, "fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4,

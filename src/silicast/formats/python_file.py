@@ -20,7 +20,7 @@ from silicast.core.errors import SilicastError, over_limit
 CALLED, GIVEN = "()", "(*)"
 """Where a table of a call has the name of what is called, and arguments without names."""
 MOST_NODES = 200_000
-MOST_INLINED = 16
+MOST_INLINED, MOST_CALLS = 16, 10_000
 _SUMS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -92,10 +92,14 @@ class PythonFile:
         self.imports = [node for node in module.body if isinstance(node, ast.ImportFrom)]
         self.module = module
         self.constants: dict[str, Any] = {}
+        self.inlined = 0
         reader = _Body(self, {})
-        for node in module.body:
-            if isinstance(node, ast.Assign | ast.AnnAssign):
-                reader.statement(node)
+        try:
+            for node in module.body:
+                if isinstance(node, ast.Assign | ast.AnnAssign):
+                    reader.statement(node)
+        except RecursionError:
+            raise over_limit("is nested too deeply", file=file) from None
         self.constants = reader.names
 
     def called(self) -> frozenset[str]:
@@ -114,7 +118,20 @@ class PythonFile:
         )
 
     def built(self, name: str, depth: int = 0) -> Built:
-        """What a function returns; a tree without fields where it returns something else."""
+        """What a function returns; a tree without fields where it returns something else.
+
+        Raises:
+            SilicastError: kind "limit": it is nested too deeply, or calls too many others.
+        """
+        try:
+            return self._built(name, depth)
+        except RecursionError:
+            raise over_limit("is nested too deeply", name, file=self.file) from None
+
+    def _built(self, name: str, depth: int) -> Built:
+        self.inlined += 1
+        if self.inlined > MOST_CALLS:
+            raise over_limit("calls too many functions", name, file=self.file)
         node = self.functions[name]
         names = dict(self.constants)
         arguments = [*node.args.posonlyargs, *node.args.args]

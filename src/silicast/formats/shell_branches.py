@@ -26,6 +26,7 @@ _FILES = frozenset(("-f", "-d", "-e", "-s", "-r", "-w", "-x", "-L", "-h"))
 _GIVEN = ("$@", "$*", "$#", "getopts")
 """Arguments of the script itself: there are none."""
 _OPEN = frozenset(("$", "`"))
+_LONGEST_WORD = 200
 Truth = bool | None
 """None = unknown."""
 
@@ -187,7 +188,8 @@ class Branches:
     def _pattern(self, pattern: str) -> None:
         frame = self._frames[-1]
         frame.asks = True
-        fits = frame.word is None or fnmatchcase(frame.word, pattern)
+        word = frame.word
+        fits = word is None or fnmatchcase(word[:_LONGEST_WORD], pattern[:_LONGEST_WORD])
         if fits and not frame.chosen:
             frame.runs = frame.chosen = True
             frame.unsure |= frame.word is None
@@ -217,11 +219,11 @@ def truth_of(words: Sequence[str]) -> Truth:
         return (words[1] == "") == (words[0] == "-z")
     if len(words) != 3:
         return None
-    left, name, right = words
+    left, name, right = (word[:_LONGEST_WORD] for word in words)
     if name in ("=", "=="):
         return fnmatchcase(left, right)
     if name == "!=":
         return not fnmatchcase(left, right)
-    if name in _COMPARES and left.isdigit() and right.isdigit():
+    if name in _COMPARES and left.isdecimal() and right.isdecimal():
         return bool(_COMPARES[name](int(left), int(right)))
     return None

@@ -29,7 +29,8 @@ _BEFORE = frozenset(("{", "!", "time", "exec", "nohup"))
 _PRINTS = frozenset(("echo", "printf"))
 _SHELLS = frozenset(("bash", "sh"))
 _NAMED = re.compile(r"\$(?:([A-Za-z_]\w*|\d)|\{([A-Za-z_]\w*|\d)\})")
-_SLURM = re.compile(r"^#SBATCH[ \t]+(.*?)[ \t]*(?:#.*)?$", re.MULTILINE)
+_SLURM = "#SBATCH"
+_LONGEST_LINE = 1000
 _USED = re.compile(r"\$(?:[({]|[A-Za-z_]\w*|\d)")
 _BRACED = re.compile(r"([A-Za-z_]\w*|\d+)(?:\[[@*]\])?(?::?[-=](?P<default>.*))?", re.DOTALL)
 _NUMBERS = re.compile(r"\s*(?:(\d+)|([-+*/%()]))")
@@ -306,7 +307,9 @@ def of_slurm(text: str) -> dict[str, str]:
     {'SLURM_NNODES': '4', 'SLURM_JOB_NUM_NODES': '4', 'SLURM_GPUS_ON_NODE': '8'}
     """
     options_of_jobs: dict[str, str] = {}
-    for line in _SLURM.findall(text)[:100]:
+    lines = [line for line in text.splitlines() if line.startswith(_SLURM)]
+    for whole in lines[:100]:
+        line = whole[len(_SLURM) : _LONGEST_LINE].partition(" #")[0]
         options_of_jobs |= options(re.sub(r"(^|\s)-N[ =]?(?=\d)", r"\1--nodes=", line).split())
         if match := re.search(r"(?:^|\s)-n[ =]?(\d+)", line):
             options_of_jobs["ntasks"] = match[1]
@@ -414,7 +417,7 @@ def _apart(words: Sequence[str]) -> Iterator[str]:
     """Words, with several options that a quote holds together taken apart."""
     for word in words:
         if word.startswith("--") and re.search(r"\s--[A-Za-z]", word):
-            yield from re.split(r"\s+(?=--[A-Za-z])", word)
+            yield from map(str.strip, re.split(r"\s(?=--[A-Za-z])", word))
         else:
             yield word
 

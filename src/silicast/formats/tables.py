@@ -6,6 +6,7 @@ import csv
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -14,7 +15,6 @@ import msgspec
 from silicast.core.errors import SilicastError, over_limit, unsupported
 from silicast.core.files import opened_file, read_errors
 from silicast.core.plain_data import check_keys
-from silicast.core.records import dataclass
 
 MAX_ROWS = 2_000_000
 """Rows that are read as a whole; those that are read one by one are not limited here."""

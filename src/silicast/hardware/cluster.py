@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, final
 
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.naming import normalise
-from silicast.core.records import dataclass
 from silicast.hardware.device import NETWORK, UPLINK, Device, Link
 from silicast.hardware.host import Host, host_of_system
 from silicast.hardware.systems import SystemEntry, networks, systems, usual_system

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import final
 
 from silicast.core.catalog import catalog_files
 from silicast.core.decode import Strict, read_table
 from silicast.core.naming import NameIndex
-from silicast.core.records import dataclass
 
 
 @final

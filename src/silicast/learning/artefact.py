@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast, final
@@ -16,7 +17,6 @@ from silicast.core.decode import Strict, decode_json
 from silicast.core.errors import SilicastError
 from silicast.core.files import read_bounded, write_atomically
 from silicast.core.provenance import Provenance
-from silicast.core.records import dataclass
 from silicast.core.tensors import read_tensors, write_tensors
 from silicast.kernels.physics.constants import shipped_provenance
 from silicast.learning.forest import Forest

@@ -14,7 +14,7 @@ import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Final, final
 
@@ -27,7 +27,6 @@ from silicast.core.decode import Strict, decode, decode_json, read_toml
 from silicast.core.errors import SilicastError, unknown_name, unsupported
 from silicast.core.naming import NameIndex, near, normalise
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 from silicast.kernels.physics.constants import PhysicsCard
 from silicast.learning.few_samples import Blend, fit_blend
 from silicast.workload.graphs.graph import Graph

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.numerics import F64, exp_fixed
-from silicast.core.records import dataclass
 from silicast.learning.forest import Forest, regions
 from silicast.learning.oblivious import CODES, LEAF_SCALE, U8, Trees, binned, codes
 

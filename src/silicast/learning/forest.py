@@ -8,6 +8,7 @@ regions there are, and all of it is integer, so that the bits are those of any b
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
@@ -15,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 from silicast.learning.oblivious import I16, U8, Trees, TreeSums, binned, codes, scaled
 
 

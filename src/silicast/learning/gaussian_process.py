@@ -7,12 +7,12 @@ chapters 2, 4 and 5.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal, final
 
 import numpy as np
 
 from silicast.core.numerics import F64, exp_fixed
-from silicast.core.records import dataclass
 
 
 @final

@@ -7,12 +7,12 @@ bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 from silicast.learning.gaussian_process import Matern, evidence
 
 LAW = Matern(3)

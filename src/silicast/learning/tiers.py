@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -10,7 +11,6 @@ from msgspec import structs
 from silicast.core import xp
 from silicast.core.numerics import exp_fixed
 from silicast.core.prediction import Z90
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Implementation, KernelTimes
 from silicast.kernels.in_blocks import in_blocks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
-from silicast.core.records import dataclass
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import Implementation
 from silicast.learning.artefact import Learned, Trained

@@ -232,6 +232,7 @@ class Sweep:
         workers: int = 1,
         limits: PointLimits = NO_LIMITS,
         executor: Executor | None = None,
+        cases: Iterator[PointCase] | None = None,
         tally: SweepTally | None = None,
         progress: Progress | None = None,
     ) -> SweepTally:
@@ -240,6 +241,7 @@ class Sweep:
         Args:
             workers: processes that answer; limits: of a point.
             executor: answers in place of processes of this machine.
+            cases: are answered in place of all points; they may state a ``seed``.
             tally: counts, for who must know them if this is interrupted.
             progress: called with the number of points done so far.
 
@@ -249,8 +251,8 @@ class Sweep:
         told = tally or SweepTally()
         legal, _ = self.space.counts()
         store.note(self.space, self.folder, legal)
-        lines = PointLines(self.cases(), store.keys(), told)
-        types = column_types(self.space)
+        lines = PointLines(self.cases() if cases is None else cases, store.keys(), told)
+        types = column_types(self.space) | ({} if cases is None else {"seed": "int"})
         if executor is None:
             work: CaseAnswers = Workers(lines, self.folder, self.calibrations, workers, limits)
         else:

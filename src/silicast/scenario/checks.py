@@ -29,7 +29,7 @@ from silicast.workload.models.precision import require_agreeing
 
 OPTIMIZERS = (
     "none", "adam", "adamw", "fused_adam", "sgd", "sgd_momentum", "adafactor", "lion", "muon",
-    "lamb", "adam_8bit", "distributed_adam", "shampoo",
+    "lamb", "adam_8bit", "adamw_8bit", "distributed_adam", "shampoo",
 )  # fmt: skip
 
 RECOMPUTE = ("none", "selective", "full")

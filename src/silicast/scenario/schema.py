@@ -47,10 +47,14 @@ class SlowTable(Terse, frozen=True):
 
 
 class FailureTable(Terse, frozen=True):
-    """How often a device fails and what that costs."""
+    """How often a device fails and what that costs; ``mtbf_hours_per_gpu`` may be a published run
+    ("llama-3-405b"). ``repair_s``: the run goes on without the replica that failed, which is back
+    after so long.
+    """
 
-    mtbf_hours_per_gpu: Positive
+    mtbf_hours_per_gpu: Positive | Name
     restart_s: NonNegative = 600.0
+    repair_s: NonNegative | None = None
     checkpoint_interval_s: Positive | None = None
     checkpoint_s: NonNegative = 0.0
 

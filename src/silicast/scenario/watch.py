@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, final
-
-from silicast.core.records import dataclass
 
 if TYPE_CHECKING:
     from silicast.scenario.answers.serving.served import Served

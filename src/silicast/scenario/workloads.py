@@ -350,6 +350,7 @@ class StageTable(Terse, frozen=True):
     work: Literal[
         "prefill", "decode", "generate", "embed", "rerank", "encode_image", "denoise",
         "decode_image", "reward", "train", "transfer", "retrieve", "tool_call", "fixed", "job",
+        "logprob",
     ] = "fixed"  # fmt: skip
     input_len: Length | None = None
     output_len: Length | None = None

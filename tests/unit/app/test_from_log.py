@@ -56,6 +56,26 @@ def test_the_answer_of_server_info(tmp_path: Path) -> None:
     assert scenario["precision"] == {"kv_cache": "fp8_e4m3"}
 
 
+def test_the_log_of_tensorrt_llm(tmp_path: Path) -> None:
+    path = tmp_path / "trtllm.log"
+    path.write_text(
+        "[TensorRT-LLM] TensorRT-LLM version: 1.0.0\n"
+        "[TRT-LLM] [I] TorchLlmArgs(model='Qwen/Qwen3-32B', tensor_parallel_size=2, "
+        "max_batch_size=64, max_num_tokens=4096)\n"
+        # first a small cache, to measure what a pass needs
+        "[TensorRT-LLM][INFO] [MemUsageChange] Allocated 2.00 GiB for max tokens in paged KV cache"
+        " (8192).\n"
+        "[TensorRT-LLM][INFO] [MemUsageChange] Allocated 50.00 GiB for max tokens in paged KV cache"
+        " (204800).\n"
+    )
+    scenario = serving_scenario(flags(path), {})
+    assert scenario["engine"] == {
+        "name": "trtllm", "version": "1.0.0",
+        "options": {"max_total_tokens": 204800, "max_num_seqs": 64, "max_num_batched_tokens": 4096},
+    }  # fmt: skip
+    assert scenario["parallel"] == {"tp": 2}
+
+
 def test_what_the_user_states_wins(tmp_path: Path) -> None:
     path = tmp_path / "vllm.log"
     path.write_text(VLLM)

@@ -81,7 +81,7 @@ FROZEN = {
     "sensitivity": "--set --metric --plot --calibration --json",
     "sweep": (
         "--output -o --workers --shard --ray --point-seconds --point-memory-gb --watch"
-        " --dry-run --calibration --json"
+        " --race --dry-run --calibration --json"
     ),
     "results": (
         "--where --sort --metrics --front --best --keep --heat --plot --top --versions --output -o"

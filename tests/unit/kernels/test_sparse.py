@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,14 @@ import pytest
 
 from silicast.hardware.catalog import find_device
 from silicast.kernels.attention.sparse_attention import runs_dense
+from silicast.kernels.attention.sparse_constants import sparse_constants
 from silicast.kernels.check import check_kernel, default_variants
 from silicast.kernels.composite import Composite
 from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 H200, B200 = find_device("H200"), find_device("B200")
+RTX = find_device("RTX-PRO-6000-Server")
 DECODE = (("decode", True),)
 FAMILIES = ("indexer_logits", "topk", "sparse_attention", "mhc")
 MODULES = ("dsa_module", "csa_module", "hca_module", "msa_module")
@@ -248,3 +251,68 @@ def test_mixing_streams_moves_each_once() -> None:
     assert post == 10 * 64 * 2 * (4 + 1 + 4)
     _, pre = counts("mhc", Variant("bf16", flags=(("pre", True),)), **sizes)
     assert pre == 10 * 64 * 2 * (4 + 1) + 10 * 24 * 4
+
+
+ON_LANES = {"launch_s": 0.0, "lane_cycles": 576.0, "index_tokens": 4096.0, "tail": 1.0}
+
+
+def seconds_with(family: str, changed: Mapping[str, float], variant: Variant, **dims: int) -> float:
+    """Of one kernel on RTX PRO 6000, under some constants of its own."""
+    model: Any = implementation_for(family, "simt")
+    usual = sparse_constants(family, RTX.architecture)
+    batch = OpBatch.from_ops([Op.make(family, variant, **dims)])
+    return float(model.analyse_with(batch, RTX, {**usual, **changed}).time_s[0])
+
+
+@pytest.mark.parametrize("kv_len", [1, 3000])
+@pytest.mark.parametrize("heads", [8, 64])
+def test_a_kernel_on_lanes_walks_over_every_slot_for_64_heads(kv_len: int, heads: int) -> None:
+    c = {**ON_LANES, "head_pad": 64.0, "block_s": 0.0, "serial": 0.0}
+    variant = Variant("bf16", "fp8", flags=DECODE)
+    dims = {"batch": 47, "kv_len": kv_len, "num_heads": heads, "head_dim": 512, "ratio": 16}
+    # 47 x 64 blocks are 16 rounds of 188 cores; 4,096 / 16 entries and a window of 128
+    expected = 16 * (256 + 128) * 512.0 / RTX.clocks.boost_hz
+    assert RTX.cores == 188
+    result = seconds_with("sparse_attention", c, variant, selected=0, window=128, **dims)
+    assert result == pytest.approx(expected)
+
+
+def test_a_prefill_on_lanes_has_slots_for_its_longest_sequence_or_what_is_selected() -> None:
+    c = {**ON_LANES, "head_pad": 64.0, "block_s": 0.0, "serial": 0.0}
+    dims = {"q_len": 94, "kv_len": 1700, "num_heads": 8, "head_dim": 512, "ratio": 16}
+    # 94 x 64 blocks are 32 rounds; 106 entries fill two tiles of 64
+    entry_s = 32 * 512.0 / RTX.clocks.boost_hz
+    every = seconds_with("sparse_attention", c, Variant("bf16"), selected=0, **dims)
+    assert every == pytest.approx(128 * entry_s)
+    some = seconds_with("sparse_attention", c, Variant("bf16"), selected=70, **dims)
+    assert some == pytest.approx(70 * entry_s)
+
+
+def test_eager_scores_move_every_key_that_the_index_has_room_for() -> None:
+    c = {"eager": 1.0, "index_tokens": 4096.0, "launch_s": 0.0, "dram_efficiency": 0.5}
+    variant = Variant("fp8", flags=DECODE)
+    dims = {"batch": 3, "kv_len": 9, "heads": 64, "head_dim": 128, "ratio": 4}
+    moved = 3 * 1024 * (13 * 128 + 24 * 64 + 8)
+    rate = 0.5 * RTX.dram.bandwidth_bytes_per_s
+    assert seconds_with("indexer_logits", c, variant, **dims) == pytest.approx(moved / rate)
+
+
+def test_sglangs_compressed_attention_runs_on_lanes_where_flashmla_does_not_exist() -> None:
+    variant = Variant("bf16", "fp8", "sglang", flags=(("generation", True),))
+    dims = {"batch_size": 512, "step": 4096, "num_heads": 64}
+    batch = OpBatch.from_ops([Op.make("hca_module", variant, **dims)])
+    model = implementation_for("hca_module", "simt")
+    assert isinstance(model, Composite)
+    libraries = {
+        device.name: {
+            part.batch.variant.library
+            for part in model.work(batch, device).parts
+            if part.batch.family == "sparse_attention"
+        }
+        for device in (B200, RTX)
+    }
+    assert libraries == {B200.name: {"sglang"}, RTX.name: {"sglang_lanes"}}
+    # 700 us a sequence, whatever it holds: 80 times as long as FlashMLA takes
+    assert microseconds("hca_module", RTX, variant, **dims) > 20 * microseconds(
+        "hca_module", B200, variant, **dims
+    )

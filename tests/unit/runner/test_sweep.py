@@ -14,6 +14,8 @@ from silicast.exploration.scenario_space import read_scenario_space
 from silicast.runner import store as stores
 from silicast.runner import sweep as sweeps
 from silicast.runner.batch import run_batch
+from silicast.runner.points import PointCase
+from silicast.runner.racing import raced
 from silicast.runner.results import Condition, export, reproduced, stored_rows, write_cases
 from silicast.runner.store import AnswerStore
 from silicast.runner.stored_front import front_of
@@ -197,6 +199,30 @@ def test_a_full_disk_leaves_no_half_shard(
             swept.run(store)
     assert [*(tmp_path / "store" / "rows").iterdir()] == []
     assert swept.run(store, tally=SweepTally()).answered == 16
+
+
+def test_a_race_answers_into_the_store_and_is_taken_up_again(swept: Sweep, tmp_path: Path) -> None:
+    """Without noise: the quickest kernel wins, refused points lose, nothing is in doubt."""
+    store = AnswerStore.begun(tmp_path / "store")
+    counts: list[int] = []
+
+    def answer(cases: Iterator[PointCase]) -> None:
+        counts.append(swept.run(store, cases=cases).answered)
+
+    run = raced(swept, store, "latency_us", answer)
+    everything = AnswerStore.begun(tmp_path / "all")
+    swept.run(everything)
+    best = min(row["latency_us"] for row in stored_rows(everything).rows if row["ok"])
+    assert run.values[0] == best
+    assert run.values[-1] is None
+    assert run.points[-1].fields["kernel.dtype"] == "nonsense"
+    assert run.result.lost == 0.0
+    assert counts[0] == 16 * 4  # of 24 points, 8 are refused
+    counts.clear()
+    assert raced(swept, store, "latency_us", answer).points == run.points
+    assert sum(counts) == 0
+    with pytest.raises(SilicastError, match="no point that fits has ttft_p99_ms"):
+        raced(swept, store, "ttft_p99_ms", answer)
 
 
 def cases() -> Iterator[tuple[str, dict[str, str], tuple[int, int]]]:

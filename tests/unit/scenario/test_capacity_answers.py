@@ -104,6 +104,25 @@ def test_tokens_a_joule_choose_among_power_limits() -> None:
     assert best.estimate == pytest.approx(values[0], rel=1e-6)
 
 
+@pytest.mark.parametrize(("tpot_ms", "decode_mhz"), [(40.0, 990.0), (7.6, 1980.0)])
+def test_clocks_of_each_phase_take_the_least_energy_that_keeps_the_objective(
+    tpot_ms: float, decode_mhz: float
+) -> None:
+    """A slow clock saves energy in both phases; a tight time between tokens forbids it in decode
+    alone.
+    """
+    vary = {
+        "pools.prefill.limits.clock_mhz": [1980.0, 1200.0],
+        "pools.decode.limits.clock_mhz": [1980.0, 990.0],
+    }
+    slo = {"ttft_ms": 1000.0, "tpot_ms": tpot_ms}
+    result = pools(objective="max_tokens_per_joule", slo=slo, search={"vary": vary})
+    best = result.why["candidates"][0]["fields"]
+    assert best["pools.prefill.limits.clock_mhz"] == 1200.0
+    assert best["pools.decode.limits.clock_mhz"] == decode_mhz
+    assert result.metrics["output_tokens_per_joule"].estimate > 0.0
+
+
 def test_cost_without_prices_counts_devices_and_says_so() -> None:
     result = asked("min_cost", {"ttft_p90_ms": 60.0})
     assert result.metrics["cost_per_hour"] == result.metrics["gpus"]

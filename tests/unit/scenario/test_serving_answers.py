@@ -10,6 +10,8 @@ import pytest
 import silicast
 from silicast.report.answers import answer_report
 from silicast.scenario.answer import Answer, Problem, Refusal
+from silicast.scenario.answers.serving.answerer import prepared
+from silicast.scenario.decode import decode
 from silicast.scenario.run import reply_to
 
 
@@ -216,3 +218,29 @@ def test_no_share_of_what_devices_can_do_is_above_one() -> None:
                   "input_len": 128, "output_len": 1},
     ).metrics  # fmt: skip
     assert metrics["mfu"].p05 < metrics["mfu"].estimate <= metrics["mfu"].p95 <= 1.0
+
+
+OPEN: dict[str, Any] = {
+    "task": "serving", "model": "Llama-3.2-1B", "device": "l4",
+    "workload": {
+        "arrival": {"kind": "poisson", "rate_per_s": 400.0}, "input_len": 128, "output_len": 8,
+    },
+}  # fmt: skip
+
+
+def test_an_objective_has_a_run_that_is_long_enough_for_its_quantile() -> None:
+    limits: dict[int, dict[str, float] | None] = {
+        1000: None, 3000: {"ttft_mean_ms": 9e9}, 6000: {"ttft_ms": 9e9, "quantile": 0.995},
+    }  # fmt: skip
+    for count, slo in limits.items():
+        work = {**OPEN["workload"], **({"slo": slo} if slo else {})}
+        assert len(prepared(decode({**OPEN, "workload": work})).served.requests) == count
+
+
+def test_a_quantile_of_few_requests_is_said_to_be_the_slowest() -> None:
+    for count, quantile, said in ((20, "p99", True), (100, "p99", False), (20, "p95", False)):
+        slo = {f"ttft_{quantile}_ms": 1e3}
+        work = {**OPEN["workload"], "requests": count, "slo": slo}
+        reply = reply_to({**OPEN, "workload": work})
+        assert isinstance(reply, Answer)
+        assert any("is that of the slowest; 100 show it" in line for line in reply.warnings) == said

@@ -144,3 +144,26 @@ def test_padding_costs_more_than_packing_and_wastes_more() -> None:
 def test_packing_without_lengths_is_refused() -> None:
     with pytest.raises(SilicastError, match=r"means nothing without workload\.lengths"):
         asked({"packing": "packed"})
+
+
+def test_an_allocator_that_grows_in_pages_loses_little() -> None:
+    usual, paged = (
+        asked(engine={"name": "fsdp", "options": {"expandable_segments": on}}).metrics
+        for on in (False, True)
+    )
+    assert paged["memory_allocated_gb"] == usual["memory_allocated_gb"]
+    lost = (paged["memory_reserved_gb"].estimate - paged["memory_allocated_gb"].estimate) * 1e9
+    assert 0 < lost <= 2 * 22 * 2**20 + 1
+    assert paged["memory_reserved_gb"].estimate < usual["memory_reserved_gb"].estimate
+
+
+def test_a_loss_that_holds_another_copy_of_its_logits() -> None:
+    one, two = (
+        asked(
+            {"micro_batch": 4, "global_batch": 16},
+            engine={"name": "fsdp", "options": {"loss_copies": copies}},
+        )
+        for copies in (1, 2)
+    )
+    more = two.metrics["memory_allocated_gb"].estimate - one.metrics["memory_allocated_gb"].estimate
+    assert more == pytest.approx(4 * 2048 * 128_256 * 4 / 1e9, rel=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -31,6 +32,7 @@ def sweep(
     point_seconds: Annotated[float, Parameter(validator=validators.Number(gte=0))] = 0.0,
     point_memory_gb: Annotated[float, Parameter(validator=validators.Number(gte=0))] = 0.0,
     watch: str | None = None,
+    race: str | None = None,
     dry_run: Annotated[bool, Parameter(negative="")] = False,
     calibration: Calibrations = None,
     json: Json = False,
@@ -51,12 +53,14 @@ def sweep(
         point_seconds: a point that takes longer, twice, is lost; 0 = no limit.
         point_memory_gb: memory of a process that answers, in GB of 10^9 bytes; 0 = no limit.
         watch: a metric whose best estimate so far is told as points are answered.
+        race: a metric: all points are simulated with a few seeds, the better half with more, until
+            one is left; says how probable it is that a better one was dropped.
         dry_run: count the points, estimate the time, and stop.
     """
     from silicast.exploration.scenario_space import read_scenario_space
     from silicast.runner.ray_workers import RayWorkers
     from silicast.runner.sweep import Sweep, shard_of
-    from silicast.runner.workers import PointLimits
+    from silicast.runner.workers import PointLimits, usable_processors
 
     if ray is not None and workers is not None:
         raise SilicastError("a cluster has its own workers", field="--workers")
@@ -69,8 +73,13 @@ def sweep(
     swept.check()
     if output is None or dry_run:
         return _foretell(swept, workers, json=json)
+    if race is not None and (shard is not None or watch is not None):
+        raise SilicastError("has one process that decides", field="--race", hint="without --shard")
     limits = PointLimits.from_gb(point_seconds, point_memory_gb)
     executor = None if ray is None else partial(RayWorkers, ray)
+    if race is not None:
+        answer = partial(swept.run, workers=workers or usable_processors(), limits=limits)
+        return _race(swept, output, race, partial(answer, executor=executor), json=json)
     return _run(swept, output, workers, limits, executor, watch or "", json=json)
 
 
@@ -83,6 +92,26 @@ def _foretell(swept: Sweep, workers: int | None, *, json: bool) -> int:
         write_json(data)
     else:
         show(foretold_report(data))
+    return status.ANSWERED
+
+
+def _race(
+    swept: Sweep, output: Path, metric: str, answer: Callable[..., SweepTally], *, json: bool
+) -> int:
+    from silicast.report.tasks.sweep import raced_data, raced_report
+    from silicast.runner.racing import raced
+    from silicast.runner.store import AnswerStore
+
+    store = AnswerStore.begun(output)
+    with progress("simulations") as advance:
+        run = raced(
+            swept, store, metric, lambda cases: answer(store, cases=cases, progress=advance)
+        )
+    data = raced_data(run)
+    if json:
+        write_json(data)
+    else:
+        show(raced_report(data))
     return status.ANSWERED
 
 

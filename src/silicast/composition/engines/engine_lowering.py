@@ -7,9 +7,9 @@ launching them costs is part of the timeline.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from silicast.composition.step.machine import Machine
-from silicast.core.records import replace
 from silicast.hardware.platforms import maker_of
 from silicast.workload.graphs.graph import Block, Graph, Node
 from silicast.workload.graphs.op import Affine, Op, Variant

@@ -39,6 +39,8 @@ option                        values               what it does
 ``reshard_after_forward``     true, false          sharded weights are gathered again for backward
 ``gradient_format``           "bf16", "fp32"       in which data ranks sum gradients
 ``compile``                   true, false          of one that trains: a compiler fuses operations
+``expandable_segments``       true, false          the allocator loses little between its blocks
+``loss_copies``               0 to 4               of the logits in 32 bits that the loss holds
 ``unpriced``                  a list of names      switches that cost an unknown time: wider
 ============================= ==================== =============================================
 
@@ -323,6 +325,15 @@ def _unpriced(engine: Engine, value: Any) -> Engine:
     return _trained(engine, "unpriced", value)
 
 
+def _loss_copies(engine: Engine, value: Any) -> Engine:
+    if type(value) is not int or not 0 <= value <= MOST_COPIES:
+        raise SilicastError(
+            f"expected a whole number from 0 to {MOST_COPIES}, found {value!r:.40}",
+            field="engine.options.loss_copies",
+        )
+    return _trained(engine, "loss_copies", value)
+
+
 def _gradient_format(engine: Engine, value: Any) -> Engine:
     if value not in _GRADIENT_BITS:
         raise SilicastError(
@@ -389,6 +400,7 @@ def _switch(name: str) -> Callable[[Engine, Any], Engine]:
 
 MOST = 1 << 40
 MOST_TOKENS = 1 << 24
+MOST_COPIES = 4
 
 TRAINING_SWITCHES = (
     "dropout",
@@ -396,6 +408,7 @@ TRAINING_SWITCHES = (
     "fused_gradient_accumulation",
     "deterministic",
     "reshard_after_forward",
+    "expandable_segments",
 )
 
 POLICY_SWITCHES = (
@@ -479,6 +492,7 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "compile": _compile,  # what is stated of its kernels comes after it
     **{name: _training_switch(name) for name in TRAINING_SWITCHES},
     "unpriced": _unpriced,
+    "loss_copies": _loss_copies,
     "gradient_format": _gradient_format,
     **{name: _switch(name) for name in POLICY_SWITCHES},
 }

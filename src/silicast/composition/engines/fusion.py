@@ -7,12 +7,12 @@ the device takes. What it computes and moves stays.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
 
 from silicast.composition.engines.engine import Engine
 from silicast.composition.step.machine import Machine
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.registry import implementation_for
 from silicast.learning.tiers import Evidence, kernel_times

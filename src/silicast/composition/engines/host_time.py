@@ -17,6 +17,7 @@ speed factor.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TypeVar, final
 
 import numpy as np
@@ -29,7 +30,6 @@ from silicast.composition.step.stage_graph import StageGraph
 from silicast.composition.step.states import BatchStates
 from silicast.composition.timeline.timeline import Launches
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 from silicast.kernels.physics.constants import load_physics
 from silicast.workload.graphs.symbols import phase_of
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, final
 
@@ -45,7 +46,6 @@ from silicast.composition.step.machine import Machine
 from silicast.composition.step.stage_graph import StageGraph, StageNode
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import TIERS, ErrorFactors
-from silicast.core.records import dataclass
 
 Mode = Literal["eager", "compiled", "serving"]
 

@@ -18,6 +18,9 @@ from silicast.kernels.physics.constants import load_physics
 
 GRANULE = 512
 """Bytes to which CUDA caching allocators round a request."""
+EXPANDABLE = 2 * (20 + 2) << 20
+"""Bytes that are lost at most where segments grow in pages (``expandable_segments``): a page of 20
+MiB and a small one of 2 for each of two streams (PyTorch, CUDACachingAllocator.cpp)."""
 
 
 @final

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import final
 
 from silicast.composition.passes.deployment import Deployment, busiest_group
-from silicast.core.records import dataclass
 from silicast.workload.models.counting import (
     activation_bytes,
     cross_cache_bytes,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, final
 
+from silicast.composition.engines.board_defaults import chunk_tokens_of
 from silicast.composition.engines.engine import Engine
 from silicast.composition.step.machine import Machine
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.workload.models.model import ModelConfig, Precision
 from silicast.workload.transformers.plan import ParallelPolicy, Plan
@@ -99,7 +99,7 @@ def policy_of(
         all_to_all=all_to_all,
         mixes_prefill=engine.parallel.mixes_prefill,
         captured=tuple(engine.launch.graph_batch_sizes),
-        chunk_tokens=engine.memory.prefill_chunk_tokens,
+        chunk_tokens=chunk_tokens_of(engine, machine.device),
         expert_multiples=multiples,
         host_layers=host_layers,
         host_expert_layers=expert_layers,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -25,7 +25,6 @@ from silicast.core.prediction import (
     said_by,
     worst_domain,
 )
-from silicast.core.records import dataclass
 
 if TYPE_CHECKING:
     from silicast.workload.frameworks.eager import Framework

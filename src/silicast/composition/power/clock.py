@@ -10,9 +10,9 @@ import numpy as np
 
 from silicast.composition.step.machine import Machine
 from silicast.core.numerics import F64, I64
-from silicast.hardware.device import Device
 from silicast.kernels.physics.energy import most_w, waiting_w
 from silicast.kernels.physics.held_clock import (
+    ONE_ROW,
     Use,
     beyond_own,
     clock_share,
@@ -27,7 +27,6 @@ ROUNDING = 1e-9
 _ANY = "fp32"
 """Limit, idle power and floor of a board are the same in every format."""
 T = TypeVar("T", float, F64)
-_ONE: I64 = np.zeros(1, dtype=np.int64)
 
 NOT_HELD = "limits.power_w cannot be held: the slowest clock, {:.0f} MHz, is assumed"
 
@@ -48,49 +47,67 @@ class ClockedWork(NamedTuple, Generic[T]):
     dynamic_j: T
 
 
-def held_clock(
-    machine: Machine, work: ClockedWork[float], at: Callable[[int], ClockedWork[float]]
-) -> float:
-    """The clock in hertz that is held over work that repeats; boost where nothing limits it.
+@final
+class PowerLimit:
+    """What a machine's power limit leaves for work that repeats, asked for many times.
 
-    Args:
-        machine: what it runs on.
-        work: at the boost clock.
-        at: the work at a place in :data:`~.held_clock.CLOCKS`; each is asked for once.
+    Attributes:
+        free_hz: the clock of work that the power limit does not slow.
     """
-    device = machine.limited_device
-    if device.power_cap_w is None or (not beyond_own(device) and _is_within_limit(device, work)):
-        return _nearly_boost(machine, device.clocks.boost_hz)
 
-    known = {0: work}
+    def __init__(self, machine: Machine) -> None:
+        self._machine, device = machine, machine.limited_device
+        self.free_hz = _nearly_boost(machine, device.clocks.boost_hz)
+        self._left_w = math.inf
+        if device.power_cap_w is not None:
+            self._board = board(device, _ANY)
+            self._left_w = self._board.limit_w - self._board.idle_w
+        self._by_energy = device.power_cap_w is not None and beyond_own(device)
 
-    def slowed(position: int) -> ClockedWork[float]:
-        if position not in known:
-            known[position] = at(position)
-        return known[position]
+    def is_free(self, work: ClockedWork[float]) -> bool:
+        """Whether the limit slows nothing: most steps in decode, which wait for memory."""
+        drawn_w = work.core_j / work.seconds + work.memory_j / work.seconds
+        return drawn_w <= self._left_w and not self._by_energy
 
-    def longer(position: int) -> float:
-        return max(slowed(position).seconds / work.seconds, 1.0)
+    def clock(self, work: ClockedWork[float], at: Callable[[int], ClockedWork[float]]) -> float:
+        """The clock in hertz that is held over some work; boost where nothing limits it.
 
-    def dynamic_w(position: int, rows: I64) -> F64:  # noqa: ARG001 - there is one
-        slow = slowed(position)
-        watts: F64 = slow.dynamic_j / max(slow.seconds, work.seconds)  # type: ignore[assignment]
-        return watts
+        Args:
+            work: at the boost clock.
+            at: the work at a place in :data:`~.held_clock.CLOCKS`; each is asked for once.
+        """
+        if self.is_free(work):
+            return self.free_hz
+        known = {0: work}
 
-    by_energy = Use(device, dynamic_w).used if beyond_own(device) else None
+        def slowed(position: int) -> ClockedWork[float]:
+            if position not in known:
+                known[position] = at(position)
+            return known[position]
 
-    def used(position: int) -> float:
-        return 0.0 if by_energy is None else float(by_energy(position, _ONE))
+        def longer(position: int) -> float:
+            return max(slowed(position).seconds / work.seconds, 1.0)
 
-    draw = work.core_j / work.seconds, work.memory_j / work.seconds
-    share = clock_share_of_one(board(device, _ANY), *draw, longer, used)
-    return _nearly_boost(machine, share * device.clocks.boost_hz)
+        def dynamic_w(position: int, rows: I64) -> F64:  # noqa: ARG001 - there is one
+            slow = slowed(position)
+            watts: F64 = slow.dynamic_j / max(slow.seconds, work.seconds)  # type: ignore[assignment]
+            return watts
+
+        device = self._machine.limited_device
+        by_energy = Use(device, dynamic_w).used if self._by_energy else None
+
+        def used(position: int) -> float:
+            return 0.0 if by_energy is None else float(by_energy(position, ONE_ROW))
+
+        draw = work.core_j / work.seconds, work.memory_j / work.seconds
+        share = clock_share_of_one(self._board, *draw, longer, used)
+        return _nearly_boost(self._machine, share * device.clocks.boost_hz)
 
 
 def held_clocks(
     machine: Machine, work: ClockedWork[F64], at: Callable[[int, I64], ClockedWork[F64]]
 ) -> F64:
-    """:func:`held_clock` of each of several pieces of work, shape (n,); the same bits as alone.
+    """:meth:`PowerLimit.clock` of several pieces of work, shape (n,); the same bits as alone.
 
     Args:
         machine: what each runs on.
@@ -106,13 +123,6 @@ def held_clocks(
         core_w, memory_w = (joules / work.seconds for joules in (work.core_j, work.memory_j))
         share = clock_share(board(device, _ANY), core_w, memory_w, slowed.longer, used)
     return np.array([_nearly_boost(machine, hz) for hz in (share * boost).tolist()])
-
-
-def _is_within_limit(device: Device, work: ClockedWork[float]) -> bool:
-    """Whether the board's limit slows nothing: most steps in decode, which wait for memory."""
-    current = board(device, _ANY)
-    drawn_w = work.core_j / work.seconds + work.memory_j / work.seconds
-    return drawn_w <= current.limit_w - current.idle_w
 
 
 def _nearly_boost(machine: Machine, hz: float) -> float:

@@ -11,12 +11,12 @@ at most the board's limit. Out of it are hosts, switches and cooling, and device
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import final
 
 from silicast.composition.power.clock import drawn, power_w
 from silicast.composition.step.machine import Machine
 from silicast.core.prediction import Z90, Quantity
-from silicast.core.records import dataclass
 from silicast.kernels.physics.energy import model_log_sd, states_energy
 from silicast.kernels.physics.power import limits
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol, final
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from silicast.composition.prices.step_prices import RunPrice, StepPrice
 from silicast.composition.step.stage_graph import StageGraph
 from silicast.core.numerics import I64
-from silicast.core.records import dataclass
 
 
 class StepPricing(Protocol):

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import final
 
 import numpy as np
 
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 
 LONGEST_LEAP = 64
 """Steps of a run after which it is evaluated again, at the latest."""
 STEADY = 50
 """A run in which sequences grow by less than their mean length over this is one line."""
+FEW = 16
+"""Steps of a run up to which numbers take less time than arrays."""
 STRAIGHT = 0.002
 """Largest error, in the middle of a leap, of a line between its ends."""
 
@@ -75,11 +77,16 @@ class RunPrice:
         """
         first = price(0)
         if 1 < steps <= 1 + tokens / STEADY:
-            last, along = price(steps - 1), np.arange(steps) / (steps - 1)
             low, high = (
-                np.array((*each.stages_s, each.waits_s, each.clock_hz)) for each in (first, last)
+                (*each.stages_s, each.waits_s, each.clock_hz) for each in (first, price(steps - 1))
             )
-            table = low[:, None] + (high - low)[:, None] * along
+            if steps <= FEW:
+                parts = [number / (steps - 1) for number in range(steps)]
+                ends = zip(low, high, strict=True)
+                table = np.array([[one + (other - one) * x for x in parts] for one, other in ends])
+            else:
+                begin, along = np.array(low)[:, None], np.arange(steps) / (steps - 1)
+                table = begin + (np.array(high)[:, None] - begin) * along
             return RunPrice(table[:-2], table[-2], first.work_s, table[-1])
         known = {0: first}
         if steps > 1:

@@ -12,6 +12,7 @@ taken between neighbouring clocks of a grid.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from silicast.composition.engines.host_time import host_work_s
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.power.clock import ClockedWork, held_clock
+from silicast.composition.power.clock import ClockedWork, PowerLimit
 from silicast.composition.prices.call_values import Values, remember, values_of
 from silicast.composition.prices.decode_surface import DecodeSurface
 from silicast.composition.prices.prefill_surface import PrefillSurface
@@ -41,7 +42,6 @@ from silicast.composition.timeline.timeline import Launches, total_wait_s
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import ErrorFactors
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.physics.held_clock import slower, step_below, weight_of
 from silicast.workload.graphs.op import Op
@@ -114,6 +114,7 @@ class StepPrices:
             raise SilicastError("steps behind an encoder", kind="not_yet", field="model")
         self.model, self.graph, self.timer = model, model.graph, model.timer
         self._boost = model.machine.boosted_device
+        self._boost_hz, self._limit = self._boost.clocks.boost_hz, PowerLimit(model.machine)
         self._decodes: dict[tuple[int, ...], tuple[tuple[int, ...], Launches]] = {}
         self._errors: dict[tuple[int, ...], ErrorFactors] = {}
         self._parts: dict[bool, dict[str, list[tuple[NodeGroup, list[int]]]]] = {}
@@ -217,15 +218,17 @@ class StepPrices:
     def _priced(self, step: _Step) -> StepPrice:
         work_s = self._work_s(step)
         waits_s, *sums = self._at(0, step)
+        work = self._work(waits_s, *sums, work_s=work_s)
+        if self._limit.free_hz == self._boost_hz and self._limit.is_free(work):
+            return StepPrice(tuple(sums[:-JOULES]), waits_s, work_s, self._boost_hz)
         at = {0: [waits_s, *sums]}
 
         def at_clock(position: int) -> ClockedWork[float]:
             at[position] = self._at(position, step)
             return self._work(*at[position], work_s=work_s)
 
-        work = self._work(waits_s, *sums, work_s=work_s)
-        hz = held_clock(self.model.machine, work, at_clock)
-        share = hz / self._boost.clocks.boost_hz
+        hz = self._limit.clock(work, at_clock)
+        share = hz / self._boost_hz
         if share < 1.0:
             position = step_below(share)
             weight = float(weight_of(position, share))  # type: ignore[arg-type]

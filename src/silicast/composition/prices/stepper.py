@@ -16,15 +16,16 @@ as soon as it is free, and each later stage waits for its own turn. Times are wh
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
 from silicast.composition.passes.deployment import Deployment
 from silicast.composition.prices.paced import StepPricing
+from silicast.composition.prices.step_price import FEW
 from silicast.composition.prices.step_prices import RunPrice, StepPrice, step_prices
 from silicast.core.numerics import I64
-from silicast.core.records import dataclass
 
 NANO = 1_000_000_000
 
@@ -65,6 +66,7 @@ class Stepper:
     Attributes:
         now_ns: end of the last step; ``started_ns``: its start.
         in_flight: steps that are under way at once, one a pipeline stage.
+        asynchronous: whether a step is scheduled as soon as the one before has started.
 
     >>> from silicast.composition.passes.deployment import Deployment
     >>> from silicast.composition.engines.engine import find_engine
@@ -84,7 +86,7 @@ class Stepper:
 
     def __init__(self, prices: StepPricing, now_ns: int = 0) -> None:
         self.prices, self.now_ns, self.started_ns = prices, now_ns, now_ns
-        self.in_flight = prices.graph.stages
+        self.in_flight, self.asynchronous = prices.graph.stages, prices.asynchronous
         self._gap_ns = to_ns(prices.gap_s)
         self._free_ns = [now_ns] * self.in_flight
         self._idle = True
@@ -93,11 +95,6 @@ class Stepper:
     def from_deployment(deployment: Deployment, now_ns: int = 0) -> Stepper:
         """A replica of a deployment; raises SilicastError as :class:`StepPrices`."""
         return Stepper(step_prices(deployment), now_ns)
-
-    @property
-    def asynchronous(self) -> bool:
-        """Whether a step is scheduled as soon as the one before has started."""
-        return self.prices.asynchronous
 
     def idle_until(self, time_ns: int) -> None:
         """Nothing runs until then; the next step's host work starts at that time."""
@@ -155,14 +152,26 @@ class Stepper:
         if not len(decode_kv) or steps < 1 or self.in_flight > 1:
             raise ValueError("no sequence decodes, or no steps, or several stages")
         price = self.prices.run(decode_kv, steps, elsewhere)
-        passes = np.rint(price.pass_s * NANO).astype(np.int64)
         work = to_ns(price.work_s)
+        if steps <= FEW:
+            return self._few(price, work)
+        passes = np.rint(price.pass_s * NANO).astype(np.int64)
         periods = np.maximum(passes, work) if self.asynchronous else passes + work
         starts = np.empty(steps, dtype=np.int64)
         starts[0] = self._start_ns(work)
         np.cumsum(periods[:-1] + self._gap_ns, out=starts[1:])
         starts[1:] += starts[0]
         return Run(starts, starts + passes, price)
+
+    def _few(self, price: RunPrice, work_ns: int) -> Run:
+        """:meth:`run` of few steps, one by one."""
+        start, starts, ends = self._start_ns(work_ns), [], []
+        for seconds in price.pass_s.tolist():
+            took = to_ns(seconds)
+            starts.append(start)
+            ends.append(start + took)
+            start += self._gap_ns + (max(took, work_ns) if self.asynchronous else took + work_ns)
+        return Run(np.array(starts), np.array(ends), price)
 
     def take(self, run: Run, steps: int) -> None:
         """Runs the first ``steps`` of a run that was asked for now."""

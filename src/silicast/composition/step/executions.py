@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
@@ -10,7 +11,6 @@ import numpy as np
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
-from silicast.core.records import dataclass
 from silicast.workload.graphs.graph import BACKWARD, BEFORE, Block, Direction, Graph, Node
 from silicast.workload.graphs.op import Dim
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
@@ -14,7 +15,6 @@ from silicast.composition.step.pipes import Resources
 from silicast.composition.step.stage_graph import StageGraph
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import TIERS
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.physics.constants import load_physics

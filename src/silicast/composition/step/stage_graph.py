@@ -8,7 +8,7 @@ an engine runs on two streams.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, final
 
@@ -23,7 +23,6 @@ from silicast.composition.step.executions import DIRECTIONS, Executions, KernelE
 from silicast.composition.step.machine import Machine
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 from silicast.workload.graphs.graph import Direction, Graph
 from silicast.workload.graphs.op import HOST_WAITS, IN_CALL, Op
 from silicast.workload.graphs.symbols import DECODE_KV, PREFILL_KV

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
@@ -24,7 +25,6 @@ from silicast.core.prediction import (
     to_picoseconds,
     worst_domain,
 )
-from silicast.core.records import dataclass, replace
 from silicast.kernels.physics.measured_range import NEAR_OCTAVES, domain_of
 from silicast.workload.graphs.graph import Direction
 from silicast.workload.graphs.op import UNMODELLED

@@ -19,7 +19,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.composition.memory.activation_memory import fragmentation_bytes
+from silicast.composition.memory.activation_memory import EXPANDABLE, fragmentation_bytes
 from silicast.core.errors import unknown_name
 from silicast.core.numerics import F64, I64
 from silicast.distributed.memory.memory_kept import (
@@ -61,6 +61,8 @@ class Rules:
             kept for each shape (Megatron-LM's gradient accumulation fusion); else one weight's
             gradient at a time is there beside those that it is added to.
         reshards: sharded weights are whole for a layer at a time; else for all of them once.
+        loss_copies: of the logits in 32 bits, that the loss holds at once.
+        expandable: the allocator's segments grow in pages.
         in_line: the device's memory has no caching allocator.
         framework_bytes: of context and libraries.
         workspace_bytes: of libraries, which an allocator handed out.
@@ -74,6 +76,8 @@ class Rules:
     offload: Offload = Offload()
     in_place: bool = True
     reshards: bool = True
+    loss_copies: int = 1
+    expandable: bool = False
     in_line: bool = False
     framework_bytes: int = 0
     workspace_bytes: int = 0
@@ -169,6 +173,8 @@ def rows_memory(model: ModelConfig, rows: PipelineRanks, rules: Rules = Rules())
     transient = coming - activations + rules.workspace_bytes
     share = fragmentation_bytes(1 << 20) / (1 << 20)
     lost = _whole(coming * (0.0 if rules.in_line else share))
+    if rules.expandable:
+        lost = np.minimum(lost, EXPANDABLE)
     weights, optimizer = _whole(states.weights()), _whole(states.optimizer())
     gone_weights = _whole(states.held() * away.weights)
     gone_states = _whole(optimizer * away.optimizer)
@@ -263,7 +269,8 @@ class _States:
         """States of what is trained, wherever they are."""
         rules = self.rules
         each = optimizer_bytes(rules.optimizer, rules.style.precision.hidden)
-        each -= RULES[rules.optimizer].states * (4 - rules.moment_bytes)
+        rule = RULES[rules.optimizer]
+        each -= rule.states * max(rule.state_bytes - rules.moment_bytes, 0)
         return self.trained() * float(each)
 
     def buffers(self) -> F64:
@@ -387,7 +394,9 @@ class _Passes:
                     size = size + self.bytes_of(kind, tensor)
                 worst = np.where(count > 0, np.maximum(worst, size), worst)
         logits = self.tokens * -(-self.model.vocab // rows.tp)
-        loss = np.where(rows.last, logits * (self.hidden + SOFTMAX_BYTES), 0.0)
+        loss = np.where(
+            rows.last, logits * (self.hidden + SOFTMAX_BYTES * self.rules.loss_copies), 0.0
+        )
         if self.model.pooler:
             return worst
         return np.maximum(worst, loss)

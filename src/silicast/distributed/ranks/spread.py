@@ -12,12 +12,12 @@ together: first the forward pass, then what a backward pass that follows from it
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
 from silicast.composition.engines.engine import ExpertTable
 from silicast.core.errors import unsupported
-from silicast.core.records import dataclass, replace
 from silicast.distributed.memory.offload import HostMoves
 from silicast.distributed.ranks.adapters import RankAdapters
 from silicast.distributed.ranks.context import context_nodes

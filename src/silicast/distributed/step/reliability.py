@@ -101,6 +101,7 @@ class Failures:
         write_s: for which writing a checkpoint holds up the run.
         restart_s: from a failure until the run goes on from its last checkpoint.
         interval_s: of work between two checkpoints; inf = none is written.
+        repair_s: for which one of ``replicas`` is missing behind a failure, while the others go on.
 
     >>> run = Failures.of_gpus(16384, published().mtbf_gpu_s, write_s=30.0, restart_s=900.0)
     >>> round(run.interval_s), round(run.goodput, 3)
@@ -111,6 +112,8 @@ class Failures:
     write_s: float
     restart_s: float
     interval_s: float
+    repair_s: float = 0.0
+    replicas: int = 1
 
     def __post_init__(self) -> None:
         """Refuses times that are none."""
@@ -119,6 +122,7 @@ class Failures:
             ("write_s", False),
             ("restart_s", False),
             ("interval_s", True),
+            ("repair_s", False),
         ):
             value = getattr(self, field)
             if not value >= 0.0 or (positive and value == 0.0):
@@ -153,8 +157,23 @@ class Failures:
         return Failures(mtbf_s, write_s, restart_s, best)
 
     @property
+    def full_speed(self) -> float:
+        """Share of its speed that a run keeps in the mean while failed replicas are away: repair /
+        M of them are, as servers of a queue without waiting (Poisson failures, any repair times).
+        """
+        away = 0.0 if math.isinf(self.mtbf_s) else self.repair_s / self.mtbf_s
+        return max(1.0 - away / self.replicas, 0.0)
+
+    @property
     def goodput(self) -> float:
-        """Useful time over total time, exactly, of a run of many intervals.
+        """Useful time over total time: of all replicas exactly (see :meth:`of_all`), times the
+        speed that is left while some are away.
+        """
+        return self.of_all * self.full_speed
+
+    @property
+    def of_all(self) -> float:
+        """Useful time over total time, exactly, of a run of many intervals with all its replicas.
 
         Between two checkpoints a run needs M exp(R / M)(exp((tau + delta) / M) - 1) in the mean,
         with M the time between failures, R a restart, tau an interval, delta a checkpoint
@@ -174,9 +193,14 @@ class Failures:
     def losses(self) -> dict[str, float]:
         """Shares of the total time, in the mean: useful, checkpoints, restarts, repeated.
 
-        They add up to 1. What is repeated is work, and checkpoints, that a failure undid.
+        They add up to 1. What is repeated is work, and checkpoints, that a failure undid; with
+        ``repair_s`` also what is missing of the speed.
         """
-        useful = self.goodput
+        useful = self.of_all
+        if self.repair_s:
+            missing = useful - self.goodput
+            whole = replace(self, repair_s=0.0).losses
+            return {**whole, "useful": self.goodput, "missing_replicas": missing}
         if math.isinf(self.interval_s) or not useful:
             return {"useful": useful, "checkpoints": 0.0, "restarts": 0.0, "repeated": 1.0 - useful}
         writes = useful * self.write_s / self.interval_s
@@ -200,6 +224,8 @@ class Failures:
         """
         if math.isinf(self.mtbf_s) or math.isinf(self.interval_s):
             return np.full(trials, self.wall_s(useful_s))
+        if not self.full_speed:
+            return np.full(trials, math.inf)
         each = self.interval_s + self.write_s
         needed = math.ceil(useful_s / self.interval_s * (1.0 - 1e-12))
         expected = self.wall_s(needed * self.interval_s)
@@ -224,6 +250,7 @@ class Failures:
             left[going] -= np.where(done, left[going], np.minimum(reached, left[going]))
             begun[going] = self.restart_s
             going = going[~done]
+        wall = wall / self.full_speed
         return wall * (useful_s / (needed * self.interval_s)) if needed else wall
 
     def with_interval(self, interval_s: float) -> Failures:

@@ -14,6 +14,7 @@ bit.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import final
 
@@ -38,7 +39,6 @@ from silicast.core.prediction import (
     weakest_tier,
     worst_domain,
 )
-from silicast.core.records import dataclass, replace
 from silicast.distributed.memory.offload import host_updates
 from silicast.distributed.pipeline.chunk import Rank, chunk_graph, predict_chunk
 from silicast.distributed.pipeline.chunk_bounds import chunk_bounds

@@ -16,6 +16,7 @@ from silicast.formats.training_configs.hugging_face import beside_of, sharding_o
 from silicast.formats.training_configs.reader import Stated, TrainingConfig, Tree, register
 from silicast.formats.training_configs.trainer_run import (
     ALL_TARGETS,
+    LOSS_COPIES,
     PLAIN,
     TrainerRun,
     is_on,
@@ -218,6 +219,7 @@ def _options(fields: Fields, options: Mapping[str, Any], remarks: list[str]) -> 
         "chunked_cross_entropy",
     )
     made["fused_loss"] = sum(is_on(fields.get(name)) for name in losses) > 0
+    made["loss_copies"] = LOSS_COPIES[made["fused_loss"]]
     unpriced = [
         name
         for name in (

@@ -151,6 +151,8 @@ def _as_llama(model: DecoderSizes) -> list[str]:
 
 
 def _experts(model: DecoderSizes, made: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    if not model.gated and model.norm == "layernorm":
+        return _plain_experts(model, made)
     remark = _as_llama(model)
     if not model.gated:
         remark.append("experts without a gate: a gate is assumed")
@@ -189,6 +191,22 @@ def _experts(model: DecoderSizes, made: dict[str, Any]) -> tuple[dict[str, Any],
         }, remark
     table["head_dim"] = model.head_dim or model.hidden // model.heads
     return made | counts | table, remark
+
+
+def _plain_experts(model: DecoderSizes, made: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Experts of two products behind LayerNorm."""
+    return made | {
+        "architectures": ["MegatronMoeForCausalLM"],
+        "model_type": "megatron_moe",
+        "num_local_experts": model.experts,
+        "num_experts_per_tok": model.topk,
+        "moe_intermediate_size": model.moe_intermediate or model.intermediate,
+        "shared_expert_intermediate_size": model.shared_intermediate,
+        "first_k_dense_replace": model.dense_first,
+        "position_embedding_type": model.position,
+        "attention_bias": model.biases,
+        "use_qk_norm": model.qk_norm,
+    }, []
 
 
 def _latent(

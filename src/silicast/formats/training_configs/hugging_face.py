@@ -29,6 +29,7 @@ from silicast.formats.training_configs.launcher import LEAST_KNOWN, arguments_of
 from silicast.formats.training_configs.megatron import KNOWN as MEGATRON
 from silicast.formats.training_configs.reader import Stated, TrainingConfig, Tree, register
 from silicast.formats.training_configs.trainer_run import (
+    LOSS_COPIES,
     PLAIN,
     TrainerRun,
     is_on,
@@ -230,6 +231,7 @@ def options_of(fields: Fields, options: Mapping[str, Any]) -> dict[str, Any]:
     made["attention"] = "math" if attention == "eager" else "fused"
     liger = any(is_on(fields.get(n)) for n in ("use_liger_kernel", "use_liger", "liger_kernel"))
     made["fused_loss"] = liger
+    made["loss_copies"] = LOSS_COPIES[liger]
     if is_on(fields.get("torch_compile")):
         made["unpriced"] = ["torch_compile"]
     return made

@@ -14,7 +14,13 @@ from silicast.formats.training_configs.deepspeed_config import is_deepspeed
 from silicast.formats.training_configs.effects import remarks_of_unused
 from silicast.formats.training_configs.hugging_face import beside_of, trainer_run
 from silicast.formats.training_configs.reader import Stated, TrainingConfig, Tree, register
-from silicast.formats.training_configs.trainer_run import PLAIN, TrainerRun, is_on, targets_of
+from silicast.formats.training_configs.trainer_run import (
+    LOSS_COPIES,
+    PLAIN,
+    TrainerRun,
+    is_on,
+    targets_of,
+)
 
 STAGES = {"pt": "pretrain", "sft": "sft", "rm": "reward", "dpo": "dpo", "kto": "dpo"}
 ALONE = ("orpo", "simpo")
@@ -81,6 +87,7 @@ class LlamaFactory(TrainingConfig):
         options = dict(run.options) | {
             "attention": attention,
             "fused_loss": is_on(fields.get("enable_liger_kernel")),
+            "loss_copies": LOSS_COPIES[is_on(fields.get("enable_liger_kernel"))],
         }
         unpriced = [
             n for n in ("use_unsloth", "use_unsloth_gc", "shift_attn") if is_on(fields.get(n))

@@ -53,6 +53,9 @@ PIECES = ("attn", "moe_router")
 """Scopes of graphs that leave little but experts to the host."""
 FUSED_BY_HAND = ("moe-permute-fusion",)
 """Of experts: without them kernels run that are not priced."""
+LOSS_COPIES = {"native": 2, "te": 0}
+"""Of the logits in 32 bits: the compiled loss makes its exponentials beside them (megatron-core
+0.16.1, fusions/fused_cross_entropy.py), Transformer Engine's overwrites the logits."""
 NEVER = frozenset(("", "0", "none", "false"))
 
 
@@ -81,6 +84,14 @@ def switches(fields: Fields, *, experts: bool) -> tuple[dict[str, Any], list[str
     }
     if _without_switch(fields):
         options["nvls"] = False
+    allocator = "".join(
+        fields.text(name) for name in ("PYTORCH-CUDA-ALLOC-CONF", "PYTORCH-ALLOC-CONF")
+    )
+    if "expandable_segments:true" in allocator.casefold():
+        options["expandable_segments"] = True
+    fused = fields.text("cross-entropy-fusion-impl", default="native")
+    if options["fused_loss"] and fused in LOSS_COPIES:
+        options["loss_copies"] = LOSS_COPIES[fused]
     reduced = {
         "grad-reduce-in-bf16": "bf16",
         "accumulate-allreduce-grads-in-fp32": "fp32",

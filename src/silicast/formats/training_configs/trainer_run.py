@@ -21,10 +21,10 @@ OPTIMIZERS: Mapping[str, str] = {
     "adamw_anyprecision": "adamw",
     "paged_adamw": "adamw",
     "paged_adamw_32bit": "adamw",
-    "adamw_8bit": "adamw",
-    "adamw_bnb_8bit": "adamw",
-    "paged_adamw_8bit": "adamw",
-    "adamw_torch_8bit": "adamw",
+    "adamw_8bit": "adamw_8bit",
+    "adamw_bnb_8bit": "adamw_8bit",
+    "paged_adamw_8bit": "adamw_8bit",
+    "adamw_torch_8bit": "adamw_8bit",
     "adamw_torch_4bit": "adamw",
     "adam_pax": "adamw",
     "distributed_fused_adam": "adamw",
@@ -83,6 +83,9 @@ TARGETS: Mapping[str, str] = {
 ALL_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 PLAIN = ("pretrain", "sft")
 """Tasks in which adapters are trained as task "lora"."""
+LOSS_COPIES = {False: 2, True: 0}
+"""Of the logits in 32 bits that a loss of transformers holds: the logits themselves and their
+softmax (loss/loss_utils.py, recalled); a fused one makes them piece by piece."""
 USUAL_TARGETS = ("q_proj", "v_proj")
 """Of a decoder where nothing is stated (PEFT)."""
 
@@ -189,7 +192,7 @@ def optimizer_of(fields: Fields, name: str, remarks: list[str], default: str = "
     if word not in OPTIMIZERS:
         known = ", ".join(OPTIMIZERS)
         raise fields.error(f"unknown optimizer {word[:40]!r}", name, known)
-    if NARROW.search(word):
+    if NARROW.search(word) and not OPTIMIZERS[word].endswith("8bit"):
         remarks.append(f"{name}: {word} keeps its states in fewer bits; states of 32 are counted")
     return OPTIMIZERS[word]
 

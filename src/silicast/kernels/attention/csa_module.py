@@ -9,15 +9,17 @@ flags.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar, final
 
 from silicast.core import xp
 from silicast.core.numerics import I64
 from silicast.hardware.device import Device
 from silicast.kernels.attention.sparse_module import Sizes, SparseModule
-from silicast.kernels.composite import is_decode, kind_of, moves, products
+from silicast.kernels.composite import is_decode, kind_of, module_style, moves, products
 from silicast.kernels.registry import register
 from silicast.kernels.timed_parts import PartBatch
+from silicast.workload.graphs.op import Variant
 
 V4_FLASH: Mapping[str, int] = {
     "hidden": 4096, "q_rank": 1024, "head_dim": 512, "out_groups": 8, "out_rank": 1024,
@@ -36,8 +38,8 @@ class CompressedModule(SparseModule):
     indexed: ClassVar[bool]
 
     @final
-    def parts(self, s: Sizes, device: Device | None) -> list[PartBatch]:  # noqa: ARG002
-        batch, variant = s.ops, s.ops.variant
+    def parts(self, s: Sizes, device: Device | None) -> list[PartBatch]:
+        batch, variant = s.ops, _with_own_kernels(self.family, s.ops.variant, device)
         hidden, q_rank, width, out_rank = s["hidden"], s["q_rank"], s["head_dim"], s["out_rank"]
         index_heads, index_dim, selected = s["index_heads"], s["index_dim"], s["selected"]
         groups = _groups(s)
@@ -113,6 +115,13 @@ class HcaModule(CompressedModule):
     family: ClassVar[str] = "hca_module"
     defaults: ClassVar[Mapping[str, int]] = {**V4_FLASH, "compress_ratio": 128}
     indexed: ClassVar[bool] = False
+
+
+def _with_own_kernels(module: str, variant: Variant, device: Device | None) -> Variant:
+    """Names whose attention and indexer kernels run: those of a library for an architecture."""
+    if device is None or not variant.library:
+        return variant
+    return replace(variant, library=module_style(module, variant, device)[0])
 
 
 def _groups(s: Sizes) -> I64:

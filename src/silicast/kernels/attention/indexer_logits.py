@@ -13,6 +13,7 @@ from typing import ClassVar, final
 
 from silicast.core import xp
 from silicast.core.dtypes import BITS, RECIPES
+from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.attention.attention_work import AttentionSequences, column
 from silicast.kernels.attention.sparse_constants import (
@@ -103,6 +104,8 @@ class IndexerLogits(Implementation):
         dram_s = xp.maximum(forced, written * c["write_share"]) / (
             data_rate(device) * c["dram_efficiency"]
         )
+        if c.get("eager"):
+            core_s, dram_s = core_s * 0.0, self._eager_s(batch, work, device, c)
         busy = xp.maximum(core_s, dram_s)
         time = c["launch_s"] + busy
         flops = 2.0 * pairs * heads * width
@@ -122,6 +125,26 @@ class IndexerLogits(Implementation):
             features={"core_share": core_s / time, "dram_share": dram_s / time, "waves": waves},
             independent_log_sd=xp.full_like(time, c["independent_log_sd"]),
         )
+
+    @staticmethod
+    def _eager_s(
+        batch: OpBatch, work: AttentionSequences, device: Device, c: Mapping[str, float]
+    ) -> F64:
+        """A chain of tensor operations instead of one kernel, each through main memory.
+
+        Keys with scales are gathered (2 bytes moved a byte), made contiguous (2), widened to fp32
+        (1 + 4) and multiplied (4); scores of all heads are written once, and by rectifying and
+        weighting once more each way (20), and summed (4). Every query has its own copy of as many
+        keys as its index has room for.
+        """
+        heads, width = column(batch, "heads", INDEX_HEADS), column(batch, "head_dim", INDEX_DIM)
+        longest = work.largest(xp.float64(work.kv))
+        if batch.variant.flag("decode"):
+            longest = xp.full_like(longest, c["index_tokens"])
+        keys = work.total(xp.float64(work.q)) * xp.ceil(longest / column(batch, "ratio", 1))
+        moved = keys * (13.0 * width + 24.0 * heads + 2.0 * SCALE_BYTES)
+        eager_s: F64 = moved / (data_rate(device) * c["dram_efficiency"])
+        return eager_s
 
     def style(self, variant: Variant, device: Device) -> str:  # noqa: ARG002
         """See :meth:`Implementation.style`: a library's own kernel, which modules alone show."""

@@ -3,8 +3,10 @@
 One shared entry of ``head_dim`` numbers is key and, its first ``value_dim`` numbers, value of all
 heads. A block takes a query with a tile of its heads and gathers that query's entries, so that the
 work does not depend on the length of the cache once more than ``selected`` entries can be seen.
-In a decode (flag ``decode``) blocks share a walk where there are too few of them. Short prefills
-may run as dense attention of heads instead, where a library has that path.
+In a decode (flag ``decode``) blocks share a walk where there are too few of them. Where a library
+has no kernel for an architecture's matrix instructions, one on its FMA lanes takes each head alone
+and every slot of the index ("lane_cycles"). Short prefills may run as dense attention of heads
+instead, where a library has that path.
 docs/explanation/attention.md derives the terms.
 """
 
@@ -104,6 +106,9 @@ class SparseAttention(Implementation, CountsRows):
         if batch.variant.flag("decode"):
             most = xp.minimum(walked / KEY_TILE, c["most_splits"])
             splits = xp.maximum(xp.minimum(slots / blocks, most), 1.0)
+        if c.get("lane_cycles"):
+            blocks, walked, entry_s = _on_lanes(size, batch, c, clock)
+            splits, multiplied = xp.full_like(blocks, 1.0), xp.full_like(blocks, 1.0)
         rounds = in_rounds(blocks * splits, slots, c["tail"])
         core_s = rounds * (c["block_s"] + walked / splits * entry_s)
         merge_s = xp.where(splits > 1.0, c["merge_s"], 0.0)
@@ -118,8 +123,7 @@ class SparseAttention(Implementation, CountsRows):
         read = tokens * heads * both - written + size.distinct * size.width * stored
         gathered = blocks * walked * size.width * stored
         forced, memory = memory_bounds(device, read, written, batch.variant.cache)
-        dram = data_rate(device) * c["dram_efficiency"]
-        dram_s = forced / dram
+        dram_s = forced / (data_rate(device) * c["dram_efficiency"])
         time = c["launch_s"] + merge_s + xp.maximum(core_s, dram_s) + c["serial"] * dram_s
         wide = xp.float64(size.width + size.value)
         wide = xp.where(size.short, xp.minimum(wide, size.dense_width), wide)
@@ -135,7 +139,7 @@ class SparseAttention(Implementation, CountsRows):
                 tasks=blocks * splits,
                 waves=blocks * splits / slots,
                 occupancy=xp.minimum(blocks * splits / slots, 1.0),
-                pipe_work={pipe: padded},
+                pipe_work={"fma" if c.get("lane_cycles") else pipe: padded},
                 level_bytes={"dram": forced, "l2": gathered + written},
             ),
             features={
@@ -210,6 +214,26 @@ def runs_dense(batch: OpBatch, device: Device) -> NDArray[np.bool_]:
         none: NDArray[np.bool_] = batch.filled(False)
         return none
     return _Sizes(batch, c["dense_tokens"]).dense
+
+
+def _on_lanes(
+    size: _Sizes, batch: OpBatch, c: Mapping[str, float], clock: float
+) -> tuple[F64, F64, F64]:
+    """Blocks, slots that each walks and seconds of a slot, of a kernel without matrix instructions.
+
+    A block takes one query and head, heads padded, and walks over every slot of the index whether
+    it names an entry or not. A decode step's index has room for the longest context
+    ("index_tokens"), because a graph captures it; a prefill's for the longest of its sequences.
+    """
+    ratio = column(batch, "ratio", 1)
+    longest = size.work.largest(xp.float64(size.work.kv))
+    if batch.variant.flag("decode"):
+        longest = xp.full_like(longest, c["index_tokens"])
+    visible = xp.ceil(xp.floor(longest / ratio) / KEY_TILE) * KEY_TILE
+    slots = xp.where(size.selected > 0, size.selected, visible) + size.window
+    heads = xp.ceil(size.heads / c["head_pad"]) * c["head_pad"]
+    blocks = size.work.total(xp.float64(size.work.q)) * heads
+    return blocks, xp.float64(slots), size.width / LATENT_WIDTH * c["lane_cycles"] / clock
 
 
 @final

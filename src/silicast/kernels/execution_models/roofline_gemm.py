@@ -17,7 +17,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis
 from silicast.kernels.physics.roofline import Rates, RooflineKernel, RooflineWork, analyse_work
 from silicast.kernels.products.gemm_constants import widen_ops
-from silicast.kernels.products.gemm_shapes import gemm_sizes
+from silicast.kernels.products.gemm_shapes import GEMM_DIMS, gemm_sizes
 from silicast.kernels.products.sparsity import is_sparse, sparse_rate, stored_bits
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 from silicast.workload.libraries.catalog import library
@@ -39,12 +39,7 @@ class RooflineGemm(RooflineKernel):
     fetches_weights: ClassVar[bool] = False
     family: ClassVar[str] = "gemm"
     takes_numbers: ClassVar[bool] = True
-    dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "m": (1, 1 << 24),
-        "n": (1, 1 << 24),
-        "k": (1, 1 << 24),
-        "batch": (1, 1 << 24),
-    }
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = GEMM_DIMS
 
     @abstractmethod
     def rates(self, device: Device, dtype: str) -> Rates:

@@ -16,23 +16,21 @@ from silicast.core import xp
 from silicast.core.dtypes import recipe_for
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
-from silicast.kernels.execution_models.row_counts import CountsRows
 from silicast.kernels.experts.moe_recipes import is_gated
 from silicast.kernels.experts.routing import experts_used
-from silicast.kernels.implementation import Analysis, Implementation
+from silicast.kernels.implementation import Analysis
 from silicast.kernels.products.stored_weights import (
+    StoredKernel,
     StoredRates,
     analyse_stored,
     bits_of_rows,
-    is_measured_library,
-    stored_log_sd,
     stored_rates,
 )
 from silicast.kernels.registry import register
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 
-class StoredMoe(Implementation, CountsRows):
+class StoredMoe(StoredKernel):
     """Experts of stored weights, on any execution model."""
 
     family: ClassVar[str] = "quantized_moe"
@@ -59,16 +57,6 @@ class StoredMoe(Implementation, CountsRows):
             launch_s=_launch_s(batch.variant, rates),
             efficiency=rates.experts_efficiency,
         )
-
-    @final
-    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        stored_rates(variant, device)
-        return stored_log_sd(variant)
-
-    @final
-    def is_measured(self, variant: Variant, device: Device) -> bool:  # noqa: ARG002
-        """See :meth:`Implementation.is_measured`: a back end is one program for all devices."""
-        return is_measured_library(variant)
 
     @final
     def flops(self, op: Op) -> int:

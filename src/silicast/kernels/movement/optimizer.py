@@ -46,6 +46,8 @@ class UpdateRule:
         flops, fma, xu: useful operations, instructions of the FMA pipe and of the XU.
         between: bytes that an unfused rule writes and reads again.
         kernels: kernels of one update.
+        state_bytes: of a moment that is kept in fp32 unless the variant says otherwise; in fewer,
+            scales of blocks included (Dettmers et al. 2022, 2110.02861), always so.
     """
 
     states: int
@@ -54,11 +56,14 @@ class UpdateRule:
     xu: int
     between: int = 0
     kernels: float = 1.0
+    state_bytes: int = MASTER_BYTES
 
 
 RULES: Mapping[str, UpdateRule] = {
     "adam": UpdateRule(2, 12, 14, 2),
     "adamw": UpdateRule(2, 14, 16, 2),
+    # moments of 8 bits: their tables' values scaled, the largest of each block of 256 taken
+    "adamw_8bit": UpdateRule(2, 14, 32, 2, state_bytes=1),
     "sgd": UpdateRule(0, 2, 2, 0),
     "sgd_momentum": UpdateRule(1, 4, 4, 0),
     "lion": UpdateRule(1, 7, 8, 0),
@@ -114,7 +119,7 @@ def optimizer_bytes(name: str, dtype: str) -> int:
     (12, 4)
     """
     master = MASTER_BYTES if element_bytes(dtype) < MASTER_BYTES else 0
-    return RULES[name].states * 4 + master
+    return RULES[name].states * RULES[name].state_bytes + master
 
 
 @register
@@ -131,7 +136,8 @@ class Optimizer(StreamingKernel):
         rule, elements = RULES[name], sizes["elements"]
         copied = size < MASTER_BYTES and variant.flag("master", default=True)
         weight = MASTER_BYTES if copied else size
-        state = MASTER_BYTES if variant.flag("fp32_states", default=True) else size
+        state = rule.state_bytes if variant.flag("fp32_states", default=True) else size
+        state = min(state, rule.state_bytes)
         gradient = MASTER_BYTES if variant.flag("fp32_grads") else size
         products = _products(sizes) if name == "muon" else None
         return Stream(

@@ -8,10 +8,10 @@ latter ("scalar.rmsnorm."), where there are any.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
 
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.physics.constants import constants_of
 from silicast.kernels.physics.device_rates import data_rate

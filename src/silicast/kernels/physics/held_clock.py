@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,7 @@ _LAST = next(position for position, share in enumerate(CLOCKS) if share <= MIN_C
 _SHARES = np.array(CLOCKS)
 _REFINED = 5
 """Steps of the secant between two neighbouring clocks: the limit is met to 1e-9."""
+ONE_ROW: I64 = np.zeros(1, dtype=np.int64)
 Longer: TypeAlias = Callable[[int, I64], F64]
 """A place in :data:`CLOCKS`, rows of the work -> how many times as long these take there."""
 Used: TypeAlias = Callable[[int, I64], F64]
@@ -275,6 +276,7 @@ class Slowing:
         self._batch, self._device, self._at = batch, device, at
         self._time_s = np.atleast_1d(time_s)
         self._known: dict[int, F64] = {}
+        self._of_one: dict[int, float] = {}
 
     def longer(self, position: int, rows: I64) -> F64:
         """How many times as long some rows take at a step of :data:`CLOCKS`."""
@@ -285,19 +287,40 @@ class Slowing:
         if len(missing):
             batch = self._batch if self._batch.numbers else self._batch.rows(missing)
             slow_s = np.atleast_1d(self._at(batch, slower(self._device, position)))
-            # some run above the boost clock while no limit binds
-            clocks = self._device.clocks
-            most = max(clocks.max_hz / clocks.boost_hz, 1.0) / CLOCKS[position]
             ratio = slow_s / self._time_s[missing]
-            table[missing] = np.minimum(np.maximum(ratio, 1.0), most)
+            table[missing] = np.minimum(np.maximum(ratio, 1.0), self._most(position))
         longer: F64 = table[rows]
         return longer
 
+    def longer_of_one(self, position: int) -> float:
+        """:meth:`longer` of the only row of a batch of numbers."""
+        if not position:
+            return 1.0
+        if position not in self._of_one:
+            slow_s = float(self._at(self._batch, slower(self._device, position)))
+            ratio = slow_s / float(self._time_s[0])
+            self._of_one[position] = min(max(ratio, 1.0), self._most(position))
+        return self._of_one[position]
+
+    def _most(self, position: int) -> float:
+        """How many times as long work may take: some runs above the boost clock while no limit
+        binds.
+        """
+        clocks = self._device.clocks
+        return max(clocks.max_hz / clocks.boost_hz, 1.0) / CLOCKS[position]
+
+    def _at_share(self, share: float) -> float:
+        if share >= 1.0:
+            return 1.0
+        position = step_below(share)
+        before, after = self.longer_of_one(position), self.longer_of_one(position + 1)
+        weight = float(weight_of(position, share))  # type: ignore[arg-type]
+        return before + weight * (max(after, before) - before)
+
     def at_shares(self, share: F64) -> F64:
-        """At a clock of each kernel's own, shape (n,)."""
+        """At a clock of each kernel's own, shape (n,); of a batch of numbers, a number."""
         if not isinstance(share, np.ndarray):
-            one: F64 = self.at_shares(np.array([share])).item()
-            return one
+            return self._at_share(share)
         result = np.ones(len(share))
         slow = np.flatnonzero(share < 1.0)
         positions = np.searchsorted(_FALLING, -share[slow], side="right") - 1
@@ -366,6 +389,8 @@ def held_share(
 
     A cool board is heated by what it repeats: short kernels are done before it slows down.
     """
+    if not isinstance(seconds, np.ndarray):
+        return _held_share_of_one(analysis, batch, device, seconds, slowing)
     dtype = batch.variant.dtype
     current, draw = board(device, dtype), drawn(analysis, dtype, device, seconds)
     used = unlimited
@@ -381,15 +406,37 @@ def held_share(
         used = Use(device, dynamic).used
     elif xp.all_of(draw.core_w + draw.memory_w <= current.limit_w - current.idle_w):
         return xp.full_like(seconds, 1.0)
-    core_w, memory_w = np.atleast_1d(draw.core_w), np.atleast_1d(draw.memory_w)
-    share = clock_share(current, core_w, memory_w, slowing.longer, used)
-    if not isinstance(seconds, np.ndarray):
-        share = share.item()
+    share = clock_share(current, draw.core_w, draw.memory_w, slowing.longer, used)
     if device.power_state == "hot":
         return share
     heat = seconds / (seconds + current.heat_s)
     held_share: F64 = 1.0 - heat * (1.0 - share)
     return held_share
+
+
+def _held_share_of_one(
+    analysis: Analysis, batch: OpBatch, device: Device, seconds: float, slowing: Slowing
+) -> Any:
+    """:func:`held_share` of a batch of numbers."""
+    dtype, whole_s = batch.variant.dtype, cast("Any", seconds)
+    current, draw = board(device, dtype), drawn(analysis, dtype, device, whole_s)
+
+    def dynamic(position: int, rows: I64) -> Any:  # noqa: ARG001 - there is one
+        longer_s: Any = seconds * slowing.longer_of_one(position)
+        return dynamic_w(analysis, batch, slower(device, position), longer_s)
+
+    by_energy = Use(device, dynamic).used if beyond_own(device) else None
+
+    def used(position: int) -> float:
+        return 0.0 if by_energy is None else float(by_energy(position, ONE_ROW))
+
+    share = clock_share_of_one(
+        current, float(draw.core_w), float(draw.memory_w), slowing.longer_of_one, used
+    )
+    if device.power_state == "hot":
+        return share
+    heat = seconds / (seconds + current.heat_s)
+    return 1.0 - heat * (1.0 - share)
 
 
 @lru_cache(maxsize=4096)

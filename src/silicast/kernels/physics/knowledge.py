@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
 
 from silicast.core import xp
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 from silicast.hardware.device import NO_CAP, Device
 from silicast.kernels.physics.constants import load_physics
 

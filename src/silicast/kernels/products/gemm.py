@@ -7,6 +7,7 @@ weighs by how close its predicted time is to the best (docs/explanation/gemm.md)
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, final
 
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 from silicast.core import xp
 from silicast.core.dtypes import BITS, Recipe, recipe_for
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.attention.attention_memory import L2_BYTES_PER_CLOCK_AND_CORE
 from silicast.kernels.implementation import Analysis, Demand, Implementation
@@ -40,7 +40,7 @@ from silicast.kernels.products.gemm_model import (
     evaluate,
     stays_in_l2,
 )
-from silicast.kernels.products.gemm_shapes import gemm_sizes
+from silicast.kernels.products.gemm_shapes import GEMM_DIMS, gemm_sizes
 from silicast.kernels.products.sparsity import (
     UNMEASURED_LOG_SD,
     is_sparse,
@@ -241,12 +241,7 @@ class Gemm(Implementation):
     family: ClassVar[str] = "gemm"
     takes_numbers: ClassVar[bool] = True
     has_candidates: ClassVar[bool] = True
-    dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "m": (1, 1 << 24),
-        "n": (1, 1 << 24),
-        "k": (1, 1 << 24),
-        "batch": (1, 1 << 24),
-    }
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = GEMM_DIMS
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         setting = GemmSetting.from_variant(batch.variant, device)

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from silicast.workload.graphs.op import Op
+
+GEMM_DIMS: Mapping[str, tuple[int, int]] = MappingProxyType(
+    dict.fromkeys(("m", "n", "k", "batch"), (1, 1 << 24))
+)
+"""Dimension of a matrix product -> smallest and largest sensible size."""
 
 
 def gemm_sizes(op: Op) -> tuple[int, int, int, int]:

@@ -12,31 +12,24 @@ from silicast.core import xp
 from silicast.core.dtypes import recipe_for
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.execution_models.row_counts import CountsRows
-from silicast.kernels.implementation import Analysis, Implementation
-from silicast.kernels.products.gemm_shapes import gemm_sizes
+from silicast.kernels.implementation import Analysis
+from silicast.kernels.products.gemm_shapes import GEMM_DIMS, gemm_sizes
 from silicast.kernels.products.stored_weights import (
+    StoredKernel,
     analyse_stored,
     bits_of_rows,
-    is_measured_library,
-    stored_log_sd,
     stored_rates,
 )
 from silicast.kernels.registry import register
-from silicast.workload.graphs.op import Op, OpBatch, Variant
+from silicast.workload.graphs.op import Op, OpBatch
 
 
-class StoredGemm(Implementation, CountsRows):
+class StoredGemm(StoredKernel):
     """Products of stored weights, on any execution model."""
 
     family: ClassVar[str] = "quantized_gemm"
     takes_numbers: ClassVar[bool] = True
-    dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "m": (1, 1 << 24),
-        "n": (1, 1 << 24),
-        "k": (1, 1 << 24),
-        "batch": (1, 1 << 24),
-    }
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = GEMM_DIMS
 
     @final
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
@@ -53,16 +46,6 @@ class StoredGemm(Implementation, CountsRows):
             activation_bytes=m * (n + k) * count * bytes_each,
             launch_s=rates.launch_s,
         )
-
-    @final
-    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        stored_rates(variant, device)
-        return stored_log_sd(variant)
-
-    @final
-    def is_measured(self, variant: Variant, device: Device) -> bool:  # noqa: ARG002
-        """See :meth:`Implementation.is_measured`: a back end is one program for all devices."""
-        return is_measured_library(variant)
 
     @final
     def flops(self, op: Op) -> int:

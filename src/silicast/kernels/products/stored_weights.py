@@ -26,7 +26,8 @@ from silicast.core.block_formats import AFFINE_BLOCKS, GGUF_BLOCKS
 from silicast.core.dtypes import BITS, Recipe, recipe_for
 from silicast.core.numerics import F64, smooth_max
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Analysis, Demand
+from silicast.kernels.execution_models.row_counts import CountsRows
+from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.physics.constants import load_physics
 from silicast.workload.graphs.op import Variant
 
@@ -129,12 +130,6 @@ def stored_rates(variant: Variant, device: Device) -> StoredRates:
     )
 
 
-def stored_log_sd(variant: Variant) -> Mapping[str, float]:
-    """Log sd of the errors that all products of a back end share, by factor."""
-    c = load_physics(PHYSICS).constants(variant.library)
-    return {"device": c["device_log_sd"], "family:quantized": c["family_log_sd"]}
-
-
 def analyse_stored(
     rates: StoredRates,
     variant: Variant,
@@ -190,9 +185,20 @@ def analyse_stored(
     )
 
 
-def is_measured_library(variant: Variant) -> bool:
-    """Whether a back end's kernels were measured."""
-    return load_physics(PHYSICS).is_measured(variant.library)
+class StoredKernel(Implementation, CountsRows):
+    """Kernels of such a back end, on any execution model."""
+
+    @final
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
+        """Of all products of the back end, by factor; refuses what the device does not multiply."""
+        stored_rates(variant, device)
+        c = load_physics(PHYSICS).constants(variant.library)
+        return {"device": c["device_log_sd"], "family:quantized": c["family_log_sd"]}
+
+    @final
+    def is_measured(self, variant: Variant, device: Device) -> bool:  # noqa: ARG002
+        """See :meth:`Implementation.is_measured`: a back end is one program for all devices."""
+        return load_physics(PHYSICS).is_measured(variant.library)
 
 
 def bits_of_rows(recipe: Recipe) -> float:

@@ -46,6 +46,7 @@ MS_PER = {"ms": 1.0, "s": 1e3, "sec": 1e3, "us": 1e-3, "ns": 1e-6}
 _PRINTED = re.compile(r"^(?:\[[^\]]*\]\s*)*(?P<label>[^:\n]+?)\s*:\s+(?P<value>\S.*)$")
 _HEADINGS = ("Metric", "Statistic")
 """First cells of the rows that name statistics."""
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _RULES = re.compile("[┃│]")
 _COMMAND = re.compile(r"CLI Command:\s*(.*)")
 _FLAG = re.compile(r"--(?P<name>[a-z][\w-]*)[ =](?P<value>'[^']*'|\"[^\"]*\"|[^\s'\"-]\S*)")
@@ -129,11 +130,13 @@ class FieldMap(Strict, frozen=True):
         if source.is_json or kinds == {"json"}:
             objects = source.objects()
             return _members(objects, self.results, source) if self.results else list(objects)
-        text = source.text()
-        if self.title:
-            header = re.compile(f"=*[ \\t]*{re.escape(self.title)}")
+        text = _COLOUR.sub("", source.text())
+        printed = (file.holds[0] for file in self.files if file.kind == "text" and file.holds)
+        if title := self.title or next(printed, ""):
+            header = re.compile(f"=*[ \\t]*{re.escape(title)}")
             text = "\n".join(without_labels(text.splitlines(), header))
-        if boxed := list(boxed_rows(text)):
+        boxed = list(boxed_rows(text))
+        if any(row[0] in _HEADINGS for row in boxed):
             return [(1, {**dict(_statistics(boxed)), "command": _flags(text)})]
         if "csv" in kinds:
             try:

@@ -20,7 +20,14 @@ from silicast.report.drawing.drawings import Bar, BarPiece, Point, bars, interva
 from silicast.report.drawing.numbers import Shown, duration, percent, rounded
 from silicast.report.reasons.uncertainty import words_of
 from silicast.report.tasks.sequences import counts_sequences, without_tokens
-from silicast.report.tasks.serving import LATENCIES, RATES, STATISTICS, LatencyTable, serving_lines
+from silicast.report.tasks.serving import (
+    LATENCIES,
+    ONE_LATENCY,
+    RATES,
+    STATISTICS,
+    LatencyTable,
+    serving_lines,
+)
 from silicast.report.tasks.training import UPDATE, plan_lines, shares
 
 if TYPE_CHECKING:
@@ -171,7 +178,9 @@ def curve_page(head: str, curve: LoadCurve) -> str:
     parts += [f'<p class="verdict">{escape(lines[0])}</p>'] if lines else []
     table = f'<div class="wide">{_table(headings, rows)}</div>'
     parts += _section("Loads", [table, _list(lines[1:])])
-    for name in ("ttft_p99_ms", "tpot_p99_ms", "e2e_p99_ms"):
+    counted = any(counts_sequences(answer.metrics) for _, answer in curve.answered)
+    for latency, words in (ONE_LATENCY if counted else LATENCIES).items():
+        name = f"{latency}_p99_ms"
         points = [
             Point(
                 f"{load:g}{' knee' if load in knee else ''}",
@@ -181,9 +190,7 @@ def curve_page(head: str, curve: LoadCurve) -> str:
             for load, answer in curve.answered
             if name in answer.metrics
         ]
-        title = (
-            f"{name.split('_')[0].upper()} p99 over load ({LOADS[curve.what]} beside each point)"
-        )
+        title = f"{words} p99 over load ({LOADS[curve.what]} beside each point)"
         drawn = scatter(points, "requests/s answered", "ms", joined=True) if points else ""
         parts += _section(title, [drawn])
     remarks = dict.fromkeys(line for _, answer in curve.answered for line in answer.warnings)
@@ -194,7 +201,7 @@ def curve_page(head: str, curve: LoadCurve) -> str:
 def _distribution(metrics: Mapping[str, Any]) -> list[str]:
     """Of a server: a bar for each latency, from what half of the requests take to what 99 % do."""
     drawn = []
-    for name, words in LATENCIES.items():
+    for name, words in (ONE_LATENCY if counts_sequences(metrics) else LATENCIES).items():
         ends = [(each, f"{name}_{each}_ms") for each in ("p50", "p90", "p95", "p99")]
         if any(metric not in metrics for _, metric in ends):
             continue

@@ -53,16 +53,27 @@ def draw_stored_front(
         (x, across), (y, along) = (_interval(row, name) for name in metrics)
         weight = probability[row["key"]]
         axes.errorbar(
-            x, y, along, across, fmt="o", ms=4, color=FRONT, elinewidth=0.9,
+            x,
+            y,
+            along,
+            across,
+            fmt="o",
+            ms=4,
+            color=FRONT,
+            elinewidth=0.9,
             alpha=0.25 + 0.75 * weight,
-        )  # fmt: skip
+        )
         at = (math.log(x) if x > 0.0 else x, math.log(y) if y > 0.0 else y)
         if len(labelled) < LABELLED and not any(math.dist(at, each) < NEAR for each in labelled):
             labelled.append(at)
             axes.annotate(
-                f"{_label(row, front)} ({weight:.0%})", (x, y), xytext=(4, 4), fontsize=6.5,
-                textcoords="offset points", color="0.3",
-            )  # fmt: skip
+                f"{_label(row, front)} ({weight:.0%})",
+                (x, y),
+                xytext=(4, 4),
+                fontsize=6.5,
+                textcoords="offset points",
+                color="0.3",
+            )
     for name, metric in (("x", metrics[0]), ("y", metrics[1])):
         values = np.array([row[metric] for row in every])
         if values.min() > 0.0 and values.max() / values.min() > DECADE:
@@ -154,10 +165,15 @@ def draw_tornado(rows: Sequence[Mapping[str, Any]], title: str, path: Path) -> N
             color = MORE if row["after"] > row["before"] else LESS
             axes.barh(line, percent, height=0.62, color=color, linewidth=0)
             axes.annotate(
-                rounded(row["after"]), (percent, line), fontsize=7, va="center", color="0.3",
-                xytext=(3 if percent >= 0.0 else -3, 0), textcoords="offset points",
+                rounded(row["after"]),
+                (percent, line),
+                fontsize=7,
+                va="center",
+                color="0.3",
+                xytext=(3 if percent >= 0.0 else -3, 0),
+                textcoords="offset points",
                 ha="left" if percent >= 0.0 else "right",
-            )  # fmt: skip
+            )
     axes.set_yticks(range(len(effects)), list(reversed(effects)), fontsize=8)
     axes.axvline(0.0, color="0.3", linewidth=0.8)
     axes.margins(x=0.15)

@@ -13,12 +13,15 @@ from rich.text import Text
 from silicast.core.metrics import words_and_unit
 from silicast.report.drawing.numbers import duration, rounded
 from silicast.report.drawing.tables import listing
+from silicast.runner.racing import SpaceRace
 from silicast.runner.results import Reproduced, StoredRows
 from silicast.runner.stored_best import RowChance
 from silicast.runner.sweep import Sweep, SweepTally
 
 SHOWN_REASONS = 8
 SHOWN_METRICS = 5
+RACED = 8
+"""Points of a race that are shown."""
 FIRST = (
     "latency_us",
     "ttft_p99_ms",
@@ -116,6 +119,37 @@ def _reasons(reasons: Mapping[str, int]) -> list[str]:
     if len(ordered) > SHOWN_REASONS:
         lines.append(f"  {len(ordered) - SHOWN_REASONS} further reasons")
     return lines
+
+
+def raced_data(run: SpaceRace) -> dict[str, Any]:
+    """A race for programs: points, the winner first."""
+    return {
+        "metric": run.metric,
+        "lost": round(run.result.lost, 4),
+        "simulations": run.result.simulations,
+        "exhaustive": run.result.exhaustive,
+        "points": [
+            {"fields": dict(point.fields), run.metric: value}
+            for point, value in zip(run.points, run.values, strict=True)
+        ],
+    }
+
+
+def raced_report(data: Mapping[str, Any]) -> RenderableType:
+    """The same for people."""
+    points, metric = data["points"], data["metric"]
+    names = list(dict.fromkeys(name for each in points for name in each["fields"]))
+    heading = "\n".join(filter(None, words_and_unit(metric)))
+    columns = {**dict.fromkeys(_short(names), "left"), heading: "right"}
+    rows = [
+        [*(_cell(each["fields"].get(name)) for name in names), _cell(each[metric])]
+        for each in points[:RACED]
+    ]
+    lines = [
+        f"{data['simulations']:,} simulations in place of {data['exhaustive']:,}; means over seeds",
+        f"a better point was dropped with a probability of {data['lost']:.1%}",
+    ]
+    return Group(listing(columns, rows), *map(Text, lines))
 
 
 def chosen_metrics(rows: StoredRows, named: str | None) -> list[str]:

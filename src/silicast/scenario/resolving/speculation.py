@@ -82,6 +82,8 @@ def _drafter(
 
 def _acceptance(table: SpeculativeTable, seed: int) -> tuple[Acceptance, list[str]]:
     stated = table.acceptance
+    constants = load_physics(PHYSICS).default
+    between = constants["request_log_sd"]
     if isinstance(stated, list):
         if len(stated) != table.k:
             raise SilicastError(
@@ -89,10 +91,9 @@ def _acceptance(table: SpeculativeTable, seed: int) -> tuple[Acceptance, list[st
                 field="speculative.acceptance",
                 hint="a rate for all, or one for each",
             )
-        return Acceptance(tuple(stated), seed), []
+        return Acceptance(tuple(stated), seed, request_log_sd=between), []
     if stated is not None:
-        return Acceptance((stated,) * table.k, seed), []
-    constants = load_physics(PHYSICS).default
+        return Acceptance((stated,) * table.k, seed, request_log_sd=between), []
     if f"{table.method}_first" not in constants:
         raise SilicastError(
             f"is missing: none was measured for method {table.method}",
@@ -103,5 +104,5 @@ def _acceptance(table: SpeculativeTable, seed: int) -> tuple[Acceptance, list[st
         constants[f"{table.method}_{name}"] for name in ("first", "decay", "log_sd")
     )
     rates = tuple(first * decay**index for index in range(table.k))
-    acceptance = Acceptance(rates, seed, log_sd)
+    acceptance = Acceptance(rates, seed, log_sd, between)
     return acceptance, [ASSUMED.format(table.method, acceptance.mean)]

@@ -7,7 +7,11 @@ from collections.abc import Mapping
 from silicast.kernels.movement.optimizer import RULES
 from silicast.scenario.road import PARTS, not_yet_of
 
-SAME_RULE: Mapping[str, str] = {"fused_adam": "adamw", "distributed_adam": "adamw"}
+SAME_RULE: Mapping[str, str] = {
+    "fused_adam": "adamw",
+    "distributed_adam": "adamw",
+    "adam_8bit": "adamw_8bit",
+}
 """Names that frameworks give one rule."""
 
 

@@ -9,7 +9,7 @@ further token that it drafts. Nothing is decided between its passes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -21,7 +21,6 @@ from silicast.composition.step.stage_graph import StageGraph
 from silicast.composition.step.states import BatchStates, segment_sums
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
-from silicast.core.records import dataclass
 from silicast.kernels.physics.formats import with_format
 from silicast.serving.simulation.event_loop import ReplicaSpec
 from silicast.serving.simulation.launch import serving_table, start_of

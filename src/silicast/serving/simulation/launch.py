@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, final
 
+from silicast.composition.engines.board_defaults import board_of
 from silicast.composition.engines.engine import BoardTable, ServingTable
 from silicast.composition.passes.deployment import Deployment
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.serving.kv.host_cache import HostLink
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.serving.simulation.limits import UNBOUNDED, Limits
@@ -16,7 +16,7 @@ from silicast.serving.simulation.start import ServerStart, pooled
 
 UNLIMITED = 16384
 """New tokens of a step where an engine states no limit."""
-GIB, MIB = float(1 << 30), float(1 << 20)
+MIB = float(1 << 20)
 
 
 @final
@@ -69,7 +69,7 @@ def limits_of(
         SilicastError: the engine does not serve, or the model does not fit.
     """
     table = serving_table(deployment)
-    board = _board(table, deployment)
+    board = board_of(table, deployment.device)
     groups = deployment.plan.attention_dp
     memory = deployment.engine.memory
     sequences = board.max_sequences or table.max_sequences
@@ -108,14 +108,14 @@ def limits_of(
 def start_of(deployment: Deployment, limits: Limits) -> ServerStart:
     """The start that gave a deployment these limits."""
     table = serving_table(deployment)
-    share = _share(table, _board(table, deployment), deployment, limits.step_tokens)
+    share = _share(table, board_of(table, deployment.device), deployment, limits.step_tokens)
     return ServerStart(deployment, limits.sequences, limits.step_tokens, share)
 
 
 def usual_sequences(deployment: Deployment) -> int:
     """Most sequences of a group of ranks where nobody states them; 0 = somebody did."""
     table = serving_table(deployment)
-    return _board(table, deployment).max_sequences
+    return board_of(table, deployment.device).max_sequences
 
 
 def host_link(deployment: Deployment) -> HostLink | None:
@@ -145,17 +145,6 @@ def serving_table(deployment: Deployment) -> ServingTable:
     if table is None:
         raise SilicastError(f"{deployment.engine.name} serves no requests", field="engine")
     return table
-
-
-def _board(table: ServingTable, deployment: Deployment) -> BoardTable:
-    """The defaults for a device: of the last entry that is about it."""
-    device, board_table = deployment.device, BoardTable(0.0)
-    for board in table.boards:
-        if device.dram.capacity_bytes < board.from_gib * GIB:
-            continue
-        if not device.name.startswith(tuple(board.not_on)):
-            board_table = board
-    return board_table
 
 
 def _share(

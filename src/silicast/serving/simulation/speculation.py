@@ -3,20 +3,29 @@
 A step verifies drafted tokens of each decoding sequence: the first ones are kept until one is not
 what the model says itself, and that one takes its place, so that a step brings at least one token.
 Whether a draft is kept is drawn for each request and the number of tokens that it has: the same
-request gains the same tokens whatever runs beside it, at any pace.
+request gains the same tokens whatever runs beside it, at any pace. Some texts are foreseen better
+than others: each request draws a class with an acceptance length of its own. All tokens over all
+steps are the mean.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate
 from operator import mul
+from statistics import NormalDist
 from typing import final
 
 import numpy as np
 
-from silicast.core.numerics import I64, mixed_bits, uniform_of
-from silicast.core.records import dataclass
+from silicast.core.numerics import F64, I64, mixed_bits, uniform_of
+
+_CLASSES = 64
+_NORMAL_CLASSES = np.array([NormalDist().inv_cdf((i + 0.5) / _CLASSES) for i in range(_CLASSES)])
+"""Of a normal quantity, the middle of each of so many equally frequent classes."""
 
 
 @final
@@ -28,6 +37,7 @@ class Acceptance:
         rates: of each drafted token by its place, where all before it were kept; 0 to 1.
         seed: of the draws.
         log_sd: standard deviation of the log of the true acceptance length over :attr:`mean`.
+        request_log_sd: of requests' acceptance lengths around it.
 
     >>> Acceptance((0.8, 0.5)).mean        # 1 + 0.8 + 0.8 x 0.5
     2.2
@@ -38,6 +48,7 @@ class Acceptance:
     rates: tuple[float, ...]
     seed: int = 0
     log_sd: float = 0.0
+    request_log_sd: float = 0.0
 
     @property
     def mean(self) -> float:
@@ -56,8 +67,55 @@ class Acceptance:
             np.ones(len(requests), dtype=bool),
             np.ones(len(requests), dtype=np.int64),
         )
-        for rate in self.rates:
+        rates = class_rates(self.rates, self.request_log_sd)
+        drawn = uniform_of(mixed_bits(mixed_bits(~start) ^ requests.view(np.uint64)))
+        kind = (drawn * len(rates)).astype(np.int64)
+        for index in range(len(self.rates)):
             state = mixed_bits(state)
-            remaining &= uniform_of(state) < rate
+            remaining &= uniform_of(state) < rates[kind, index]
             tokens += remaining
         return tokens
+
+
+@cache
+def class_rates(rates: tuple[float, ...], request_log_sd: float) -> F64:
+    """Rates of equally frequent classes of requests, shape (classes, drafts)."""
+    usual = np.array(rates, dtype=np.float64)
+    mean = 1.0 + float(usual.cumprod().sum())
+    most = 1.0 + float((usual > 0.0).cumprod().sum())
+    if not request_log_sd or not 1.0 < mean < most or usual.max() >= 1.0:
+        return usual[None, :]
+    spread = np.exp(request_log_sd * _NORMAL_CLASSES)
+    # all requests have as many tokens, so that their steps add up: the mean is harmonic
+    scale = _root(lambda log: mean / _harmonic(_bound(math.exp(log) * spread, most)) - 1.0)
+    lengths = _bound(math.exp(scale) * spread, most)
+    return np.array([_with_length(usual, float(length)) for length in lengths])
+
+
+def _bound(lengths: F64, most: float) -> F64:
+    result: F64 = np.clip(lengths, 1.0 + 1e-6, most - 1e-6)
+    return result
+
+
+def _harmonic(lengths: F64) -> float:
+    return float(1.0 / np.mean(1.0 / lengths))
+
+
+def _with_length(rates: F64, length: float) -> F64:
+    """Rates to one power, with an acceptance length."""
+
+    def power(log: float) -> F64:
+        result: F64 = rates ** math.exp(-log)
+        return result
+
+    log = _root(lambda log: length - 1.0 - float(power(log).cumprod().sum()))
+    return power(log)
+
+
+def _root(falls: Callable[[float], float]) -> float:
+    """Where a falling function is 0."""
+    low, high = -30.0, 30.0
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if falls(middle) > 0.0 else (low, middle)
+    return low

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
 
 from silicast.composition.prices.stepper import Run
 from silicast.core.numerics import I64
-from silicast.core.records import dataclass
 from silicast.serving.simulation.scheduler import StepPlan
 
 

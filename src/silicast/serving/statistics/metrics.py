@@ -95,18 +95,22 @@ def goodput_per_s(records: Records, limits_ms: Mapping[str, float], slower: floa
 
 def queue(records: Records) -> dict[str, float]:
     """Requests that an engine knows of and has not begun: mean over time, and the most at once;
-    the mean wait of a request.
+    the mean wait of a request that is measured.
     """
     known = (records.scheduled_ns >= 0) & (records.arrived_ns >= 0)
     rows = np.flatnonzero(known & records.measured)
-    begun, come = records.scheduled_ns[rows], records.arrived_ns[rows]
-    waits = np.maximum(begun - come, 0)
+    waits = np.maximum(records.scheduled_ns[rows] - records.arrived_ns[rows], 0)
+    begun, come = records.scheduled_ns[known], records.arrived_ns[known]
+    if records.window_ns is not None:  # whoever waits meanwhile, for as long as it is inside
+        begun, come = (np.clip(each, *records.window_ns) for each in (begun, come))
+    waiting = begun > come
+    begun, come = begun[waiting], come[waiting]
     moments = np.concatenate((begun, come))
-    change = np.repeat(np.array([-1, 1]), len(rows))
+    change = np.repeat(np.array([-1, 1]), len(begun))
     order = np.lexsort((change, moments))  # who leaves makes room for who comes
     depth = np.cumsum(change[order])
     return {
-        "queue_depth_mean": int(waits.sum()) * NANO / span_s(records),
+        "queue_depth_mean": int((begun - come).sum()) * NANO / span_s(records),
         "queue_depth_max": float(max(int(depth.max(initial=0)), 0)),
         "queue_mean_ms": float(waits.mean()) * 1e-6 if len(rows) else 0.0,
     }

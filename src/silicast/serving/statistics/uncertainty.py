@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import numpy as np
@@ -29,7 +29,6 @@ from silicast.composition.prices.paced import Pace, PacedPrices
 from silicast.core.metrics import LATENCIES, METRICS
 from silicast.core.numerics import I64
 from silicast.core.prediction import Z90, ErrorFactors, Quantity
-from silicast.core.records import dataclass
 from silicast.serving.simulation.event_loop import ReplicaSpec
 from silicast.serving.statistics.records import Records
 from silicast.serving.statistics.step_mix import KINDS, Kind, Spent, columns

@@ -15,9 +15,9 @@ Here a node is *inlined* (computed in the kernels that read its result, and no k
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import final
 
-from silicast.core.records import dataclass, replace
 from silicast.workload.graphs.graph import Block, Graph, Loops, Node
 from silicast.workload.graphs.image_layout import with_layout
 from silicast.workload.graphs.implied_tensors import REDUCTIONS, with_tensors

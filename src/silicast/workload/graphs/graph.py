@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, final
 
-from silicast.core.records import dataclass
 from silicast.workload.graphs.op import Affine, Dim, Op
 from silicast.workload.graphs.tensor import TensorValue
 

@@ -6,9 +6,9 @@ Graphs of the catalog's models name what each node reads, no sizes; traced progr
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from silicast.core.dtypes import BITS, RECIPES
-from silicast.core.records import replace
 from silicast.workload.graphs.graph import Loops, Node
 from silicast.workload.graphs.op import Op
 from silicast.workload.graphs.outputs import result_bytes

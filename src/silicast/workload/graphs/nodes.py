@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 from silicast.core.dtypes import Recipe, stored_bytes
-from silicast.core.records import dataclass
 from silicast.workload.graphs.graph import Node
 from silicast.workload.graphs.op import Affine, Dim, Op, Variant
 from silicast.workload.graphs.symbols import ALL_TOKENS, TOKENS

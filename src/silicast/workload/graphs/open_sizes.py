@@ -10,6 +10,7 @@ that each is checked on sizes that it was not found from.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations, product
 from math import gcd
 from typing import Any, final
@@ -17,7 +18,6 @@ from typing import Any, final
 import numpy as np
 
 from silicast.core.errors import SilicastError, unsupported
-from silicast.core.records import dataclass
 from silicast.workload.graphs.expressions import size_of, symbols_of
 
 FEWEST = 5

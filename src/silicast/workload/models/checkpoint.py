@@ -19,6 +19,15 @@ _ALGORITHMS = {
 AUTO_ROUND = ("auto-round", "auto_round", "intel/auto-round", "inc")
 """Names of one method, whose checkpoints hold weights as GPTQ's do."""
 _INSTEAD = "state precision.recipe in the scenario instead"
+_TORCHAO = {
+    "int4weightonly": "int4_wo",
+    "int8weightonly": "int8_wo",
+    "float8weightonly": "fp8_wo",
+    "int8dynamicactivationint8weight": "int8",
+    "float8dynamicactivationfloat8weight": "fp8",
+    "float8dynamicactivationint4weight": "w4afp8",
+}
+"""torchao's configurations, without underscores -> recipes."""
 
 
 def checkpoint_precision(data: Mapping[str, Any]) -> Precision:
@@ -105,8 +114,8 @@ def _recipe(q: Mapping[str, Any], plain: str) -> tuple[str, int]:
         if q.get("weight_block_size"):
             return "fp8_block", 0
         return ("fp8_static" if q.get("activation_scheme") == "static" else "fp8"), 0
-    if method == "fbgemm_fp8":
-        return "fp8", 0
+    if method in _READERS:
+        return _READERS[method](q)
     if algorithm in _ALGORITHMS:
         return _ALGORITHMS[algorithm], 0
     if method == "compressed-tensors" or "config_groups" in q:
@@ -167,6 +176,43 @@ def _named_targets(group: Fields) -> list[str]:
     """Targets of a group that are modules, not a class of them ("Linear")."""
     targets = group.words("targets") if group.has("targets") else ()
     return [t for t in targets if ":" in t or "." in t or "*" in t or not t[:1].isupper()]
+
+
+def _of_torchao(q: Mapping[str, Any]) -> tuple[str, int]:
+    """Recipe and group size of a torchao configuration: its name, or the table of its class.
+
+    >>> _of_torchao({"quant_type": "int4_weight_only", "quant_type_kwargs": {"group_size": 64}})
+    ('int4_wo', 64)
+    """
+    stated = q.get("quant_type")
+    if isinstance(stated, dict):
+        table = Fields(dict(q)).table("quant_type").table("default")
+        name, options = table.text("_type", default=""), table.table("_data")
+    else:
+        name, options = str(stated or ""), Fields(dict(q)).table("quant_type_kwargs")
+    word = name.casefold().replace("_", "").removesuffix("config")
+    if word not in _TORCHAO:
+        raise unmodelled(f"torchao's {name[:40]!r} is not known", "quant_type", _INSTEAD)
+    recipe = _TORCHAO[word]
+    grouped = recipe == "int4_wo"
+    return recipe, max(options.integer("group_size", default=128), 0) if grouped else 0
+
+
+def _of_hqq(q: Mapping[str, Any]) -> tuple[str, int]:
+    """Recipe and group size of HQQ's parameters."""
+    params = Fields(dict(q)).table("quant_config").table("weight_quant_params")
+    bits = params.integer("nbits", default=4)
+    if bits not in (4, 8):
+        raise unmodelled(f"HQQ's weights of {bits} bits are not known", "quant_config")
+    return f"int{bits}_wo", max(params.integer("group_size", default=64), 0)
+
+
+def _of_fbgemm(_: Mapping[str, Any]) -> tuple[str, int]:
+    return "fp8", 0
+
+
+_READERS = {"torchao": _of_torchao, "hqq": _of_hqq, "fbgemm_fp8": _of_fbgemm}
+"""Methods with a form of their own -> what reads it."""
 
 
 def _of_quark(group: Fields) -> tuple[str, int]:

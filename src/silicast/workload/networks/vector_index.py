@@ -42,6 +42,16 @@ class PassesTable(Strict, frozen=True):
     log_sd_alone: float
 
 
+class PolicyLearningTable(Strict, frozen=True):
+    """What learning from rollouts takes beside a training step; see ``catalog/workflow.toml``."""
+
+    loss_ps_per_logit: float
+    logprob_share: float
+    wake_share: float
+    between_share: float
+    log_sd: float
+
+
 class WorkflowConstants(Strict, frozen=True):
     """The file ``catalog/workflow.toml``."""
 
@@ -49,6 +59,7 @@ class WorkflowConstants(Strict, frozen=True):
     links: TransfersTable
     weight_sync: TransfersTable
     passes: PassesTable
+    policy: PolicyLearningTable
 
 
 def workflow_constants() -> WorkflowConstants:

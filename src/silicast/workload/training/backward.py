@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import final
 
 from silicast.core.dtypes import BITS, RECIPES
-from silicast.core.records import dataclass, replace
 from silicast.workload.graphs.graph import BACKWARD, Block, Graph, Node
 from silicast.workload.graphs.op import Op, Variant
 from silicast.workload.graphs.outputs import result_bytes

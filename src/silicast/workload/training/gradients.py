@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.errors import SilicastError
-from silicast.core.records import replace
 from silicast.workload.graphs.graph import Node
 from silicast.workload.graphs.op import HOST_WAITS, INTEGERS, Affine, Dim, Op, Variant
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, final
-
-from silicast.core.records import dataclass
 
 ExtraLayers = Literal["before_last", "first"]
 """Which pipeline stages hold one layer more where stages do not divide the layers."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
 
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.workload.models.model import LayerKind, ModelConfig
 from silicast.workload.models.model_parts import require
 from silicast.workload.transformers.plan import ParallelPolicy, Plan

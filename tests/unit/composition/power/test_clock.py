@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from silicast.composition.engines.engine import find_engine
-from silicast.composition.power.clock import ClockedWork, held_clock, held_clocks
+from silicast.composition.power.clock import ClockedWork, PowerLimit, held_clocks
 from silicast.composition.step.machine import Machine
 from silicast.core.numerics import F64, I64
 from silicast.hardware.catalog import find_device
@@ -47,7 +47,7 @@ def test_clocks_of_many_are_those_of_each_alone(machine: dict[str, float]) -> No
         return work_at(position, rows)
 
     found = held_clocks(where, work_at(0, np.arange(5)), at)
-    alone = [held_clock(where, one_at(0, row), partial(_of_row, row)) for row in range(5)]
+    alone = [PowerLimit(where).clock(one_at(0, row), partial(_of_row, row)) for row in range(5)]
     assert found.tolist() == alone
     assert len(asked) == len(set(asked))
     assert found[3] < where.limited_device.clocks.boost_hz  # it draws far more than the limit
@@ -70,7 +70,7 @@ def test_any_work_alone_has_the_clock_that_it_has_among_others(machine: dict[str
         return ClockedWork(*(float(each[0]) for each in at(position, np.array([row]))))
 
     together = held_clocks(where, at(0, np.arange(count)), at).tolist()
-    assert together == [held_clock(where, one(r, 0), partial(one, r)) for r in range(count)]
+    assert together == [PowerLimit(where).clock(one(r, 0), partial(one, r)) for r in range(count)]
     assert len(set(together)) > count / 10 or "power_w" in machine
 
 
@@ -81,4 +81,4 @@ def test_work_within_the_limit_is_evaluated_at_no_other_clock() -> None:
     def never(position: int) -> ClockedWork[float]:
         raise AssertionError(position)
 
-    assert held_clock(where, light, never) == where.limited_device.clocks.boost_hz
+    assert PowerLimit(where).clock(light, never) == where.limited_device.clocks.boost_hz

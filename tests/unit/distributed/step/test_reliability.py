@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -124,3 +125,22 @@ def test_the_time_to_tokens_spreads_with_steps_and_failures() -> None:
     drawn = tokens_wall_s(steps, 1e9, 2e6, run, seed=5)
     assert drawn.mean() == pytest.approx(1000 / run.goodput, rel=0.02)
     assert drawn.std() > 0
+
+
+def test_missing_replicas_take_their_share_of_the_speed() -> None:
+    """8 replicas, a failure every 2 hours, one hour away each: half a replica in the mean."""
+    plain = Failures(7200.0, 10.0, 60.0, 600.0)
+    elastic = replace(plain, repair_s=3600.0, replicas=8)
+    assert elastic.full_speed == 1 - 0.5 / 8
+    assert elastic.goodput == plain.goodput * elastic.full_speed
+    losses = elastic.losses
+    assert sum(losses.values()) == pytest.approx(1.0, abs=1e-12)
+    assert losses["missing_replicas"] == pytest.approx(plain.goodput / 16)
+    assert replace(plain, repair_s=0.0, replicas=8).goodput == plain.goodput
+    assert replace(elastic, replicas=1, repair_s=1e9).goodput == 0.0
+
+
+def test_drawn_runs_without_some_replicas_have_the_mean() -> None:
+    elastic = Failures(7200.0, 10.0, 60.0, 600.0, 3600.0, 8)
+    wall = elastic.drawn_wall_s(2e6, trials=400, seed=1)
+    assert 2e6 / wall.mean() == pytest.approx(elastic.goodput, rel=0.01)

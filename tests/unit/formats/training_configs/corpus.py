@@ -547,7 +547,12 @@ bf16: true
 gradient_checkpointing: true
 deepspeed: deepspeed_configs/zero3_bf16.json
 """},
-        {"parallel.zero": 3, "engine.name": "deepspeed", "workload.global_batch": 16}, devices=8,
+        {
+            "parallel.zero": 3,
+            "engine.name": "deepspeed",
+            "workload.global_batch": 16,
+            "workload.optimizer": "adamw_8bit",
+        }, devices=8,
     ),
     "long_context": LaunchFile(
         {"cp.yml": """base_model: meta-llama/Llama-3.1-8B

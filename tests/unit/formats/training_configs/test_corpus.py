@@ -129,3 +129,30 @@ def test_nothing_of_a_python_file_is_run(tmp_path: Path) -> None:
     files = {"recipes.py": f"open({str(mark)!r}, 'w')\n" + item.files["recipes.py"]}
     read(tmp_path, LaunchFile(files, {}, item.devices, item.run))
     assert not mark.exists()
+
+
+HOSTILE = {
+    "deep.py": "from x import model_registry\ndef f():\n    return " + "-" * 5000 + "1\n",
+    "sum.py": "from x import model_registry\nA = " + "+".join(["1"] * 20_000) + "\n",
+    "brackets.py": "model_registry" + "(" * 50_000,
+    "twice.py": "from x import model_registry\n"
+    + "".join(f"def f{n}():\n    a = f{n + 1}()\n    return f{n + 1}()\n" for n in range(15))
+    + "def f15():\n    return {'a': 1}\n",
+    "spaces.sh": "#SBATCH " + " " * 200_000 + "x\ntorchrun --num-layers 1 --hidden-size 2",
+    "pair.sh": 'A="--num-layers'
+    + " " * 200_000
+    + '2 --bf16"\ntorchrun --hidden-size 2 "$A" --seq-length 1',
+    "digits.sh": "if [ "
+    + "9" * 6000
+    + " -gt 1 ]; then A=1; fi\nrun --num-layers $A --hidden-size 1",
+    "stars.sh": "case " + "a" * 5000 + " in " + "*a" * 2000 + "b) A=1;; esac\nrun --num-layers 1",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text(HOSTILE[name], encoding="utf-8")
+    with pytest.raises(SilicastError) as caught:
+        read_training_config(path)
+    assert caught.value.kind != "internal"

@@ -41,6 +41,7 @@ def predict(op: Op, device: Device = H100) -> KernelTimes:
         (update("sgd", "fp32"), 8 + 4),
         (update("sgd_momentum", "fp32"), 12 + 8),
         (update("lion", "fp32"), 12 + 8),
+        (update("adamw_8bit", "fp32"), 4 + 4 + 2 + 4 + 2),  # gradient, weight, moments; both again
         (update("adafactor", "fp32"), 8 + 4),
     ],
 )

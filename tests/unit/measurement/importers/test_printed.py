@@ -58,12 +58,28 @@ def test_the_table_of_aiperf_with_its_command(tmp_path: Path) -> None:
     assert row.scenario["workload"] == {"arrival": arrival, **LENGTHS}
 
 
-@pytest.mark.parametrize("label", ["(APIServer pid=12) ", "[0]: ", "client-1  | "])
+@pytest.mark.parametrize(
+    "label", ["(APIServer pid=12) ", "[0]: ", "client-1  | ", "\x1b[32m", "\x1b[36mc-1 |\x1b[0m "]
+)
 def test_labels_before_the_table_of_vllm(tmp_path: Path, label: str) -> None:
     text = "\n".join(label + line for line in s.VLLM_PRINT.splitlines())
     path = s.written(tmp_path, "x", text)
     row = run(read(path, "vllm-bench", "h100", **VLLM, **MODEL))
     assert (row.metrics["ttft_mean_ms"], row.metrics["output_tokens_per_s"]) == (62.5, 409.6)
+
+
+def test_labels_before_what_trtllm_bench_prints(tmp_path: Path) -> None:
+    row = run(read(s.written(tmp_path, "x", s.TRTLLM_PRINT), "trtllm-bench", "h100"))
+    text = "\n".join(f"3: {line}" for line in s.TRTLLM_PRINT.splitlines())
+    labelled = run(read(s.written(tmp_path, "y", text), "trtllm-bench", "h100"))
+    assert labelled.metrics == row.metrics
+    assert labelled.scenario == row.scenario
+
+
+def test_a_box_of_something_else_beside_the_table(tmp_path: Path) -> None:
+    text = "│ Model │ Qwen │ 8B │\n" + s.VLLM_PRINT
+    path = s.written(tmp_path, "x", text)
+    assert run(read(path, "vllm-bench", "h100", **VLLM, **MODEL)).metrics["ttft_mean_ms"] == 62.5
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,25 @@ def test_draws_of_neighbours_are_independent() -> None:
     assert abs((tokens * other).mean()) < 4.0 * 0.25 / np.sqrt(tokens.size)
 
 
+@pytest.mark.parametrize("rates", [(0.7,), (0.9, 0.8, 0.5), (0.85,) * 8])
+def test_requests_differ_and_their_steps_add_up_to_the_mean(rates: tuple[float, ...]) -> None:
+    alike, unlike = (
+        Acceptance(rates, 5, request_log_sd=sd).tokens(REQUESTS, MADE).reshape(500, 200)
+        for sd in (0.0, 0.1)
+    )
+    # tokens of all over steps of all, where each request makes as many tokens
+    mean = Acceptance(rates).mean
+    assert 1.0 / (1.0 / unlike.mean(axis=1)).mean() == pytest.approx(mean, rel=0.015)
+    between = [np.log(tokens.mean(axis=1)).std() for tokens in (alike, unlike)]
+    assert between[1] ** 2 - between[0] ** 2 == pytest.approx(0.1**2, rel=0.25)
+
+
+def test_requests_cannot_differ_where_all_is_kept_or_nothing() -> None:
+    for rates in ((1.0, 1.0), (0.0, 0.9), ()):
+        law = Acceptance(rates, 5, request_log_sd=0.2)
+        assert set(law.tokens(REQUESTS, MADE)) == {law.mean}
+
+
 def test_higher_rates_keep_at_least_as_much_everywhere() -> None:
     low = Acceptance((0.5, 0.4, 0.6), 9).tokens(REQUESTS, MADE)
     high = Acceptance((0.55, 0.4, 0.9), 9).tokens(REQUESTS, MADE)

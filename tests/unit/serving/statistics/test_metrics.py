@@ -157,3 +157,22 @@ def _row(start_ns: int, end_ns: int, **values: int) -> tuple[int, ...]:
     known = {"start_ns": start_ns, "end_ns": end_ns, "steps": 1, "decoding": 1} | values
     known = {"blocks_end": known.get("blocks", 0)} | known
     return tuple(known.get(name, 0) for name in StepLog.COLUMNS)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 200)), min_size=1, max_size=12),
+    st.integers(0, 120),
+    st.integers(1, 120),
+)
+def test_in_a_window_never_more_wait_on_average_than_at_most(
+    rows: list[tuple[int, int]], first: int, size: int
+) -> None:
+    """Whoever waits meanwhile counts for as long as it is inside, also if it began before or ends
+    after.
+    """
+    records = records_of([(come, come, come + wait, come + wait, 300, 1) for come, wait in rows])
+    records.window_ns = (first * MS, (first + size) * MS)
+    remark = queue(records)
+    inside = [max(min(come + wait, first + size) - max(come, first), 0) for come, wait in rows]
+    assert remark["queue_depth_mean"] == pytest.approx(sum(inside) / size)
+    assert remark["queue_depth_mean"] <= remark["queue_depth_max"] + 1e-9

@@ -8,6 +8,7 @@ from typing import Any, final
 
 import msgspec
 
+from silicast.composition.engines.engine import default_engine
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Quantity
 from silicast.distributed.pipeline.chunk import Rank
@@ -27,7 +28,8 @@ from silicast.workload.training.recomputation import Recompute
 WAYS = ("full", "lora", "qlora")
 """Everything is trained; adapters beside weights of 16 bits; beside weights of 4."""
 LEAST_FIRST: tuple[Recompute, ...] = ("none", "selective", "full")
-ENGINE = "fsdp"
+DEFAULT = "fine-tuning"
+"""The kind of run whose usual engine stands where none is stated."""
 PACKED = "nf4"
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 RANK = 16
@@ -101,7 +103,7 @@ def way_of(scenario: Scenario, work: FitsWorkload, way: str) -> TrainingWay:
     raw = msgspec.structs.replace(
         scenario.raw,
         task="training",
-        engine=scenario.raw.engine or ENGINE,
+        engine=scenario.raw.engine or default_engine(DEFAULT),
         lora=None if way == "full" else lora,
         precision=PrecisionTable(weights=PACKED) if way == "qlora" else scenario.raw.precision,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from silicast.composition.passes.deployment import Deployment, busiest_group
@@ -14,7 +15,6 @@ from silicast.composition.passes.static_batch import (
 )
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Prediction, Quantity, Tier
-from silicast.core.records import dataclass
 from silicast.kernels.physics.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.kernels.physics.knowledge import not_measured, unknown_cap
 from silicast.kernels.products.gemm_constants import shown_mhz
@@ -138,9 +138,9 @@ def _answered(one: _ResolvedBatch, steps: _Steps | None = None) -> Answer:
         figures = figures_of(static_batch, deployment, len(lengths), one.work.output_len, price)
     reply = _answer(static_batch, deployment, warnings, figures, bound_only=bound_only)
     group = sum(busiest_group(lengths, deployment.plan.attention_dp))
-    memory = deployment.engine.memory
-    if 0 < memory.prefill_chunk_tokens < group and not memory.cuts_static_batches:
-        reply.why["one_pass"] = {"tokens": group, "step_tokens": memory.prefill_chunk_tokens}
+    step_tokens = deployment.policy.chunk_tokens
+    if 0 < step_tokens < group and not deployment.engine.memory.cuts_static_batches:
+        reply.why["one_pass"] = {"tokens": group, "step_tokens": step_tokens}
     if room := batch_room(deployment, lengths, one.work.output_len, one.framework):
         reply.why["room"] = room
     if deployment.model.moe is not None or deployment.plan.attention_dp > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, ClassVar, final
 
 import msgspec
@@ -17,7 +18,7 @@ from silicast.scenario.resolving.traffic import OPEN_REQUESTS, traffic_of
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.watch import ProgressWatch
 from silicast.scenario.workloads import ServingWorkload, SloTable
-from silicast.serving.capacity.capacity import ALONE, enough_requests
+from silicast.serving.capacity.capacity import ALONE, BEYOND, enough_requests
 from silicast.serving.capacity.objective import LatencyObjective
 from silicast.serving.simulation.fleet import Fleet
 from silicast.serving.simulation.launch import Expected
@@ -121,7 +122,7 @@ def prepared(scenario: Scenario, count: int | None = None) -> PreparedServing:
             traffic = traffic_of(work, seed, scenario.folder, count=count)
             served = Served(fleet, traffic.requests, work.slo)
     remarks = [*warnings, *traffic.remarks, *_too_long(served), *_of_passes(served)]
-    remarks += served.launch_remarks()
+    remarks += [*served.launch_remarks(), *_too_few(work, served)]
     remarks += [*_unshared(work, served), *_unrouted(scenario.raw.router or "", served)]
     return PreparedServing(served, remarks)
 
@@ -210,6 +211,17 @@ def _of_passes(served: Served) -> list[str]:
     return (
         [f"{engine.name}: {text}" for text in engine.caveats] if served.spec.policy.one_pass else []
     )
+
+
+def _too_few(work: ServingWorkload, served: Served) -> list[str]:
+    """A remark where a quantile that the objective limits is hardly more than the worst request."""
+    objective = LatencyObjective.from_fields(msgspec.to_builtins(work.slo or SloTable()))
+    quantile, count = objective.highest_quantile, len(served.requests)
+    needed = math.ceil(round(1.0 / max(1.0 - quantile, 1e-9), 6))
+    if not quantile or count >= needed:
+        return []
+    show = f"{needed:,} show it, {round(BEYOND) * needed:,} show it well"
+    return [f"workload.slo: p{quantile * 100:g} of {count} requests is that of the slowest; {show}"]
 
 
 def _too_long(served: Served) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -14,7 +14,14 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.core.prediction import Quantity
 from silicast.distributed.pipeline.stalls import Checkpoint
-from silicast.distributed.step.reliability import DAY_S, HOUR_S, Failures, best_interval_s
+from silicast.distributed.step.reliability import (
+    DAY_S,
+    HOUR_S,
+    Failures,
+    best_interval_s,
+    experience,
+    published,
+)
 from silicast.distributed.step.slowed import slowed_steps
 from silicast.distributed.step.variation import Dispersion
 from silicast.scenario.answers.training.training_memory import checkpoint_size
@@ -88,7 +95,10 @@ def lost(scenario: Scenario, training_run: TrainingRun, step: Quantity) -> Lost:
         failures = _failures(failing, training_run.rank.plan.gpus)
         stated = failing.checkpoint_interval_s is not None
     if failing is not None:
+        failures = _elastic(failures, failing, training_run.rank.plan.dp)
         about["mtbf_hours"] = failures.mtbf_s / HOUR_S
+        if isinstance(failing.mtbf_hours_per_gpu, str):
+            about["mtbf_source"] = experience().sources[failing.mtbf_hours_per_gpu]
     goodput, runs = _goodput(failures, seed)
     metrics |= {
         "goodput": goodput,
@@ -166,13 +176,41 @@ def _with_checkpoints(
         )
     if failing is None:
         return Failures(math.inf, one.stall_s(intervals[0]), 0.0, intervals[0]), False
-    mtbf_s = failing.mtbf_hours_per_gpu * HOUR_S / gpus
+    mtbf_s = _mtbf_s(failing) / gpus
     least = one.stall_s(math.inf)
     interval = (
         intervals[0] if intervals else max(best_interval_s(least, mtbf_s), one.least_interval_s)
     )
     restart_s = failing.restart_s + one.lag_s
     return Failures(mtbf_s, one.stall_s(interval), restart_s, interval), not intervals
+
+
+def _mtbf_s(failing: FailureTable) -> float:
+    """Time of one device between failures, stated or of a published run."""
+    stated = failing.mtbf_hours_per_gpu
+    if isinstance(stated, str):
+        try:
+            return published(stated).mtbf_gpu_s
+        except SilicastError as error:
+            raise error.located("cluster.failures.mtbf_hours_per_gpu") from None
+    return stated * HOUR_S
+
+
+def _elastic(failures: Failures, failing: FailureTable, replicas: int) -> Failures:
+    """Failures of a run that goes on without the replica that failed.
+
+    Raises:
+        SilicastError: there is no other.
+    """
+    if failing.repair_s is None:
+        return failures
+    if replicas < 2:
+        raise SilicastError(
+            "no other replica goes on: dp = 1",
+            field="cluster.failures.repair_s",
+            hint="leave it out, or more data ranks",
+        )
+    return replace(failures, repair_s=failing.repair_s, replicas=replicas)
 
 
 def _spread(slow: SlowTable) -> Dispersion:
@@ -187,11 +225,7 @@ def _failures(stated: FailureTable, gpus: int) -> Failures:
             hint="state how long one holds up the run, or checkpoint_interval_s",
         )
     return Failures.of_gpus(
-        gpus,
-        stated.mtbf_hours_per_gpu * HOUR_S,
-        stated.checkpoint_s,
-        stated.restart_s,
-        stated.checkpoint_interval_s,
+        gpus, _mtbf_s(stated), stated.checkpoint_s, stated.restart_s, stated.checkpoint_interval_s
     )
 
 

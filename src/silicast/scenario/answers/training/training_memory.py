@@ -175,6 +175,8 @@ def _rules(rank: Rank, optimizer: str, gradient_bits: int, recompute: str) -> Ru
         gradient_bytes=gradient_bits // 8,
         reshards=deployment.engine.training.reshard_after_forward,
         in_place=deployment.engine.training.fused_gradient_accumulation,
+        loss_copies=deployment.engine.training.loss_copies,
+        expandable=deployment.engine.training.expandable_segments,
         in_line=deployment.machine.in_line,
         framework_bytes=round(deployment.machine.framework_gb * GB),
         workspace_bytes=round(

@@ -147,8 +147,8 @@ class _Simulated:
             elif isinstance(pool, PassPool):
                 tiers += pool.tiers
                 warnings += pool.pass_warnings()
-            elif isinstance(pool, TimedPool) and not pool.given:
-                tiers.append(pool.work.tier)  # type: ignore[arg-type]
+            elif isinstance(pool, TimedPool):
+                tiers += pool.tiers
         reply = answer(
             metrics=metrics,
             bound={},

@@ -17,6 +17,7 @@ from silicast.core.numerics import F64, I64
 from silicast.scenario.answers.serving.answerer import PreparedServing, prepared_for
 from silicast.scenario.answers.serving.tenants import DeviceDivision, division_of, neighbour_of
 from silicast.scenario.answers.workflow.cluster_pool import NAME, ClusterPool, devices_in_order
+from silicast.scenario.answers.workflow.disturbed import taken_from
 from silicast.scenario.answers.workflow.pools import GeneratingPool, PassPool, StagePool, TimedPool
 from silicast.scenario.answers.workflow.stage_work import (
     EngineRequests,
@@ -91,6 +92,7 @@ class _Builder:
     def __init__(self, scenario: Scenario) -> None:
         work = scenario.workload
         assert isinstance(work, WorkflowWorkload)
+        scenario, self._disturbances = taken_from(scenario)
         self._scenario, self._work, self._seed = scenario, work, scenario.raw.seed or 0
         self._arrival = work.arrival or ONE_CLIENT
         self._warnings: list[str] = []
@@ -143,6 +145,8 @@ class _Builder:
         for number, name in enumerate(self._names):
             by_pool.setdefault(self._home(name), []).append(number)
         pools = [self._pool(home, stages) for home, stages in by_pool.items()]
+        for number, pool in enumerate(pools):
+            self._disturb(number, pool)
         known = frozenset(
             job
             for pool in pools
@@ -168,6 +172,15 @@ class _Builder:
             answering,
             tuple(dict.fromkeys(warnings)),
         )
+
+    def _disturb(self, number: int, pool: StagePool) -> None:
+        """Draws the slow replicas of a pool, and says what is drawn and what is not modelled."""
+        if isinstance(pool, (GeneratingPool, PassPool)):
+            pool.paces = self._disturbances.paces(number, pool.count, pool.gpus // pool.count)
+            if self._disturbances.failures is not None:
+                pool.warnings.append(f"{pool.name}: failures of engines are not modelled")
+        if slow := sum(pace > 1.0 for pace in pool.paces):
+            pool.warnings.append(f"{pool.name}: {slow} of {len(pool.paces)} are slow, as drawn")
 
     def _graph_of(self) -> WorkflowGraph:
         """The graph; prompts of a stage of decoding are part of that."""
@@ -248,7 +261,7 @@ class _Builder:
         """What a stage runs on; a stage on no pool is a place of its own."""
         work, table = self._works[name], self._tables[name]
         if isinstance(work, TimedJobs):
-            return f"stage {name}"
+            return f"stage {name}" if work.machine is None else f"timed {table.pool}"
         if isinstance(work, ScheduledJobs):
             return NAME
         if isinstance(work, EngineRequests) and work.prefill:
@@ -258,14 +271,14 @@ class _Builder:
     def _pool(self, home: str, stages: list[int]) -> StagePool:
         jobs = self._jobs.of_stages(stages)
         works = [self._works[self._names[number]] for number in stages]
-        random = np.random.Generator(
-            np.random.PCG64(np.random.SeedSequence((self._seed, _TIMES, stages[0])))
-        )
+        random = {number: self._random(number) for number in stages}
         if all(isinstance(each, ScheduledJobs) for each in works):
-            return self._cluster(stages, jobs, random)
-        if isinstance(works[0], TimedJobs):
-            name = self._names[stages[0]]
-            return TimedPool(name, stages[0], jobs, works[0], random)
+            return self._cluster(stages, jobs, random[stages[0]])
+        timed = {n: w for n, w in zip(stages, works, strict=True) if isinstance(w, TimedJobs)}
+        if len(timed) == len(stages):
+            name = "_and_".join(self._names[number] for number in stages)
+            stage = self._jobs.stage[jobs]
+            return TimedPool(name, timed, jobs, stage, random, self._disturbances)
         if all(isinstance(each, NetworkPasses) for each in works):
             return self._passing(home, stages, jobs)
         if all(isinstance(each, EngineRequests) for each in works):
@@ -277,6 +290,11 @@ class _Builder:
             hint="a pool for each, with colocation where they share devices",
         )
 
+    def _random(self, stage: int) -> np.random.Generator:
+        """Random numbers of a stage's stated times."""
+        sequence = np.random.SeedSequence((self._seed, _TIMES, stage))
+        return np.random.Generator(np.random.PCG64(sequence))
+
     def _cluster(self, stages: list[int], jobs: I64, random: np.random.Generator) -> ClusterPool:
         works: dict[int, ScheduledJobs] = {}
         for number in stages:
@@ -286,7 +304,8 @@ class _Builder:
         pools = {name: devices_of(table) for name, table in self._scenario.pools.items()}
         devices = devices_in_order(list(works.values()), pools)
         scheduler = self._work.scheduler or SchedulerTable()
-        return ClusterPool(works, jobs, self._jobs.stage[jobs], devices, scheduler, random)
+        stage, disturbances = self._jobs.stage[jobs], self._disturbances
+        return ClusterPool(works, jobs, stage, devices, scheduler, random, disturbances)
 
     def _passing(self, home: str, stages: list[int], jobs: I64) -> PassPool:
         works: dict[int, NetworkPasses] = {}

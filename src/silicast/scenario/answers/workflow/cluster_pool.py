@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from silicast.core.numerics import F64, I64
+from silicast.scenario.answers.workflow.disturbed import Disturbances
 from silicast.scenario.answers.workflow.pools import StagePool
 from silicast.scenario.answers.workflow.stage_work import ScheduledJobs
 from silicast.scenario.coverage import GIVEN
@@ -37,6 +38,7 @@ class ClusterPool(StagePool):
         devices: Mapping[str, int],
         scheduler: SchedulerTable,
         random: np.random.Generator,
+        disturbances: Disturbances,
     ) -> None:
         super().__init__()
         self.name, self.stages, self.jobs = NAME, tuple(works), jobs
@@ -46,7 +48,11 @@ class ClusterPool(StagePool):
         self._work: F64 = np.ones(len(jobs))
         for number, each in works.items():
             rows = np.flatnonzero(stage == number)
-            self._work[rows] = np.maximum(each.work(len(rows), random), 1e-9)
+            work = np.maximum(each.work(len(rows), random), 1e-9)
+            (_, count), rate = next(iter(each.rates.items()))
+            pace = np.array(disturbances.paces(number, len(rows), count))
+            seconds = disturbances.with_failures(work / rate * pace, count, random)
+            self._work[rows] = seconds * rate
             self.warnings += each.warnings
         self._observed: ClusterStation | None = None
 

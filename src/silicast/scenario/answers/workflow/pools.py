@@ -21,6 +21,7 @@ from silicast.core.prediction import Z90, Tier
 from silicast.scenario.answers.serving.answerer import PreparedServing
 from silicast.scenario.answers.serving.served import Served
 from silicast.scenario.answers.serving.simulated import Simulated
+from silicast.scenario.answers.workflow.disturbed import Disturbances
 from silicast.scenario.answers.workflow.stage_work import NetworkPasses, TimedJobs
 from silicast.scenario.coverage import GIVEN
 from silicast.serving.kv.kv_pool import LONGEST, KvLayout
@@ -47,6 +48,7 @@ class StagePool(ABC):
         stages: their places in the graph; jobs: their jobs, in order.
         count: servers that work side by side; gpus: devices of all of them.
         machine: what one device is; None = the work is on no device.
+        paces: how many times as long each replica takes; () = all as predicted.
         warnings: what was assumed.
     """
 
@@ -57,9 +59,17 @@ class StagePool(ABC):
     gpus: int
     machine: Machine | None
     price_per_gpu_hour: float | None = None
+    paces: Sequence[float] = ()
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
+
+    def at_paces(self, specs: Sequence[ReplicaSpec]) -> list[ReplicaSpec]:
+        """Its replicas, the slow ones of them slowed."""
+        if max(self.paces, default=1.0) <= 1.0:
+            return list(specs)
+        pairs = zip(specs, self.paces, strict=True)
+        return [paced(spec, Pace(pace, pace)) for spec, pace in pairs]
 
     @abstractmethod
     def station(self, deviations: float) -> Station:
@@ -114,7 +124,7 @@ class GeneratingPool(StagePool):
         if deviations and self.simulated is not None:
             pace = self.simulated.error.pace(deviations)
             specs = [paced(spec, pace) for spec in specs]
-        return self.served.fleet.simulation(self.served.requests, specs, self.held)
+        return self.served.fleet.simulation(self.served.requests, self.at_paces(specs), self.held)
 
     def station(self, deviations: float) -> ReplicaStation:
         return ReplicaStation(self.simulation(deviations), self.jobs)
@@ -202,7 +212,7 @@ class PassPool(StagePool):
             spec = paced(spec, Pace(factor, factor))
         router = LeastLoaded if self.count > 1 else RoundRobin
         held = np.ones(len(self.jobs), dtype=bool)
-        return Simulation(self._requests, [spec] * self.count, router, held=held)
+        return Simulation(self._requests, self.at_paces([spec] * self.count), router, held=held)
 
     def station(self, deviations: float) -> ReplicaStation:
         return ReplicaStation(self.simulation(deviations), self.jobs)
@@ -263,32 +273,68 @@ class PassPool(StagePool):
 
 @final
 class TimedPool(StagePool):
-    """Jobs of stated or computed times."""
+    """Jobs of stated or computed times, of one stage or of several on the same devices.
+
+    Args:
+        works: of its stages, by their place in the graph; stage: of each job.
+        random: of each stage, for times that are drawn.
+    """
 
     def __init__(
-        self, name: str, stage: int, jobs: I64, work: TimedJobs, random: np.random.Generator
+        self,
+        name: str,
+        works: Mapping[int, TimedJobs],
+        jobs: I64,
+        stage: I64,
+        random: Mapping[int, np.random.Generator],
+        disturbances: Disturbances,
     ) -> None:
         super().__init__()
-        self.name, self.stages, self.jobs, self.work = name, (stage,), jobs, work
-        self.count, self.gpus, self.machine = work.servers, work.gpus, work.machine
-        self._seconds = work.seconds(len(jobs), random)
-        self.warnings += work.warnings
+        self.name, self.stages, self.jobs = name, tuple(works), jobs
+        self._works, self._stage = works, stage
+        first = next(iter(works.values()))
+        self.count, self.gpus, self.machine = first.servers, first.gpus, first.machine
+        self._seconds, self._log_sd = np.zeros(len(jobs)), np.zeros(len(jobs))
+        for number, work in works.items():
+            rows = stage == number
+            seconds = work.seconds(int(rows.sum()), random[number])
+            if work.gpus:
+                self.paces = disturbances.paces(next(iter(works)), 1, work.gpus)
+                seconds = disturbances.with_failures(
+                    seconds * self.paces[0], work.gpus, random[number]
+                )
+            self._seconds[rows] = seconds
+            self._log_sd[rows] = work.log_sd
+            self.warnings += work.warnings
 
     def station(self, deviations: float) -> ServerStation:
-        times = self._seconds * math.exp(deviations * self.work.log_sd)
+        times = self._seconds * np.exp(deviations * self._log_sd)
         rounded = np.rint(times * 1e9).astype(np.int64).tolist()
         service = dict(zip(self.jobs.tolist(), rounded, strict=True))
-        return ServerStation(service, self.work.servers)
+        return ServerStation(service, self.count)
 
     def observe(self, station: Station) -> None:
         """Times are known beforehand: there is nothing to note."""
 
     def shares(self) -> Mapping[str, float]:
-        return {self.work.tier: 1.0}
+        whole = max(float(self._seconds.sum()), 1e-30)
+        shares: dict[str, float] = {}
+        for number, work in self._works.items():
+            share = float(self._seconds[self._stage == number].sum()) / whole
+            shares[work.tier] = shares.get(work.tier, 0.0) + share
+        return shares if sum(shares.values()) else dict.fromkeys(list(shares)[:1], 1.0)
+
+    @property
+    def tiers(self) -> list[Tier]:
+        """Of its stages whose times are computed."""
+        return [work.tier for work in self._works.values() if work.tier != GIVEN]  # type: ignore[misc]
 
     @property
     def given(self) -> bool:
-        return self.work.tier == GIVEN
+        return not self.tiers
 
     def kernels_j(self) -> float:
-        return self.work.kernels_j * len(self.jobs)
+        return sum(
+            work.kernels_j * int((self._stage == number).sum())
+            for number, work in self._works.items()
+        )

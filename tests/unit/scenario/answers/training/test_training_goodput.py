@@ -157,3 +157,32 @@ def test_a_slower_device_makes_no_step_shorter(
     assert result.p05 <= result.estimate <= result.p95
     assert STEP.estimate * (1 - 1e-12) <= result.estimate <= slowdown * STEP.estimate * (1 + 1e-9)
     assert result.estimate <= slower.estimate * (1 + 1e-9)
+
+
+def test_a_published_rate_is_taken_by_its_name_with_its_source() -> None:
+    failing = {"checkpoint_s": 20.0}
+    named = lost(
+        scenario({"tp": 2, "pp": 2}, failures={"mtbf_hours_per_gpu": "rsc-1", **failing}),
+        run(2), STEP,
+    )  # fmt: skip
+    stated = answered(failures={"mtbf_hours_per_gpu": 8000 * 24 / 6.5, **failing})
+    assert dict(named.metrics) == stated
+    assert "2410.21680" in named.why["goodput"]["mtbf_source"]
+    with pytest.raises(SilicastError, match="unknown run 'x'") as refused:
+        answered(failures={"mtbf_hours_per_gpu": "x", **failing})
+    assert refused.value.field == "cluster.failures.mtbf_hours_per_gpu"
+
+
+def test_a_run_goes_on_without_a_replica() -> None:
+    failing = {"mtbf_hours_per_gpu": 80.0, "checkpoint_s": 20.0, "restart_s": 300.0}
+    plain = answered(failures=failing)["goodput"].estimate
+    at_once = answered(failures={**failing, "repair_s": 0.0})["goodput"].estimate
+    away = answered(failures={**failing, "repair_s": 1800.0})["goodput"].estimate
+    # 8 devices fail every 10 hours; one of two replicas is away for half an hour
+    assert at_once == plain
+    assert away == pytest.approx(plain * (1 - 0.05 / 2))
+    with pytest.raises(SilicastError, match="no other replica"):
+        lost(
+            scenario({"tp": 8}, failures={**failing, "repair_s": 60.0}),
+            run_of(scenario({"tp": 8})), STEP,
+        )  # fmt: skip

@@ -1,0 +1,134 @@
+"""``python -m sglang.bench_one_batch``: its JSON Lines and what it prints, as runs of inference.
+
+Latencies are of one static batch without a server: the prefill, the median decode step, and the sum
+of the prefill and all steps. What is printed states the tokens through rates: of prompts the
+prefill's, of all tokens the total's. Warm-up passes before ``Benchmark ...`` do not count.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import final
+
+from silicast.formats.source import Source
+from silicast.measurement.importers.importer import FileReading, Importer, Options, session_of
+from silicast.measurement.records.records import Columns, Protocol, RunRow
+from silicast.scenario.set_fields import with_fields
+
+_FIELDS = ("batch_size", "prefill_latency", "median_decode_latency")
+_TIME = r"latency: +(?P<s>[\d.]+) s, (?:median )?throughput: +(?P<rate>[\d.]+) token/s"
+_PREFILL = re.compile(rf"Prefill\. {_TIME}")
+_STEP = re.compile(rf"Decode \d+\. Batch size: (?P<batch>\d+), {_TIME}")
+_MEDIAN = re.compile(rf"Decode\. +median {_TIME}")
+_TOTAL = re.compile(rf"Total\. {_TIME}")
+_COUNTED = "Benchmark ..."
+LONGEST_S = 86400.0
+
+
+@final
+@dataclass(frozen=True)
+class BatchTest:
+    """One test: its sizes, its times in seconds (0 = not measured), and the line of the file."""
+
+    batch: int
+    input_len: int
+    output_len: int
+    prefill_s: float
+    step_s: float
+    total_s: float
+    line: int
+
+
+@final
+class OneBatch(Importer):
+    """What ``bench_one_batch`` writes and prints."""
+
+    name = "sglang-one-batch"
+    reads = "sglang.bench_one_batch: its JSON Lines, or what it prints"
+
+    def recognises(self, source: Source) -> bool:
+        if source.is_json:
+            return source.holds(*(f'"{name}"' for name in _FIELDS))
+        return source.holds("Prefill. latency:", "Total. latency:")
+
+    def read(self, source: Source, options: Options) -> FileReading:
+        tests = list(_written(source) if source.is_json else _printed(source))
+        if not tests:
+            raise source.error("holds no test of a batch", "Benchmark", "was it cut off?")
+        session = session_of(
+            source, options, self.name, Protocol(timer="perf_counter", launch="graph")
+        )
+        options = Options(session.device, options.fields, session.id)
+        return FileReading(session, tuple(_run(test, source, options) for test in tests))
+
+
+def _written(source: Source) -> Iterator[BatchTest]:
+    for number, each in source.objects():
+        sizes = [each.get(name) for name in ("batch_size", "input_len", "output_len")]
+        whole = [size for size in sizes if type(size) is int and 0 < size < 1 << 31]
+        if len(whole) < len(sizes):
+            expected = "batch_size, input_len and output_len as whole numbers"
+            raise source.error(f"row {number}: expected {expected}", "batch_size")
+        names = ("prefill_latency", "median_decode_latency", "total_latency")
+        seconds = [each.get(name) or 0.0 for name in names]
+        times = [float(time) for time in seconds if isinstance(time, (int, float))]
+        if len(times) < len(names):
+            raise source.error(f"row {number}: expected seconds", "prefill_latency")
+        batch, input_len, output_len = whole
+        prefill, step, total = times
+        yield BatchTest(batch, input_len, output_len, prefill, step, total, number)
+
+
+def _printed(source: Source) -> Iterator[BatchTest]:
+    lines = source.text().splitlines()
+    start = next((n for n, line in enumerate(lines) if _COUNTED in line), -1) + 1
+    prefill, step, batch, begun = None, 0.0, 0, 0
+    for number, line in enumerate(lines[start:], start + 1):
+        if match := _PREFILL.search(line):
+            prefill, step, batch, begun = match, 0.0, 0, number
+        elif match := _STEP.search(line):
+            batch = int(match["batch"])
+        elif match := _MEDIAN.search(line):
+            step = float(match["s"])
+        elif (match := _TOTAL.search(line)) and prefill is not None and batch:
+            prompts = float(prefill["s"]) * float(prefill["rate"])
+            total = float(match["s"])
+            tokens = total * float(match["rate"])
+            yield BatchTest(
+                batch,
+                max(round(prompts / batch), 1),
+                max(round((tokens - prompts) / batch), 1),
+                float(prefill["s"]),
+                step,
+                total,
+                begun,
+            )
+
+
+def _run(test: BatchTest, source: Source, options: Options) -> RunRow:
+    times = {"prefill_ms": test.prefill_s, "decode_step_ms": test.step_s, "total_ms": test.total_s}
+    for name, seconds in times.items():
+        if not 0.0 <= seconds < LONGEST_S:
+            raise source.error(f"{name} is {seconds:.4g} s", f"line {test.line}", "less than a day")
+    columns: Columns = {
+        "format": 1,
+        "task": "inference",
+        "device": options.device,
+        "engine": {"name": "sglang"},
+        "workload": {
+            "batch": test.batch,
+            "input_len": test.input_len,
+            "output_len": test.output_len,
+        },
+    }
+    scenario = with_fields(columns, options.fields)
+    for name, hint in (("device", "--device h100"), ("model", "--set model=Llama-3.1-8B")):
+        if not scenario.get(name):
+            raise source.error("is not in the file", name, hint)
+    metrics = {name: seconds * 1e3 for name, seconds in times.items() if seconds > 0.0}
+    if test.output_len < 2:
+        metrics.pop("decode_step_ms", None)
+    label = f"batch {test.batch}, {test.input_len} in, {test.output_len} out"
+    return RunRow(options.session, scenario, metrics, name=label, row=test.line)

@@ -1,0 +1,59 @@
+"""Runs of few decode steps, in numbers, are those of many, in arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from silicast.composition.prices import step_price, stepper
+from silicast.composition.prices.step_price import RunPrice, StepPrice
+from silicast.composition.prices.stepper import Stepper
+from silicast.core.numerics import I64
+
+
+class _Steady:
+    """Prices that rise by a line; ``asynchronous`` as given."""
+
+    graph: Any = SimpleNamespace(stages=1)
+    gap_s = 3.3e-6
+
+    def __init__(self, seed: int, *, asynchronous: bool) -> None:
+        draw = np.random.default_rng(seed)
+        self.asynchronous = asynchronous
+        self._first, self._slope, self.waits_s = draw.uniform([1e-3, 0, 0], [2e-2, 1e-5, 1e-4])
+        self.work_s = float(draw.uniform(0.0, 2e-2))
+
+    def _at(self, number: int) -> StepPrice:
+        seconds = float(self._first + self._slope * number)
+        return StepPrice((seconds,), float(self.waits_s), self.work_s, 1.7e9 - number)
+
+    def price(
+        self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
+    ) -> StepPrice:
+        del prefill, decode_kv, elsewhere
+        return self._at(0)
+
+    def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
+        del elsewhere
+        return RunPrice.from_prices(self._at, steps, float(decode_kv.mean()))
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("seed", range(20))
+def test_few_as_many(seed: int, asynchronous: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = 1 + seed % step_price.FEW
+    clock = Stepper(_Steady(seed, asynchronous=asynchronous), now_ns=seed * 1_000)
+    few = clock.run(np.array([4_000, 9_000]), steps)
+    monkeypatch.setattr(step_price, "FEW", 0)
+    monkeypatch.setattr(stepper, "FEW", 0)
+    many = clock.run(np.array([4_000, 9_000]), steps)
+    assert few.start_ns.tolist() == many.start_ns.tolist()
+    assert few.end_ns.tolist() == many.end_ns.tolist()
+    assert few.price.stages_s.tolist() == many.price.stages_s.tolist()
+    assert few.price.clock_hz.tolist() == many.price.clock_hz.tolist()
+    assert few.start_ns.dtype == few.end_ns.dtype == np.int64
+    assert len(few.start_ns) == steps

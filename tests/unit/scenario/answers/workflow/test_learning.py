@@ -1,0 +1,82 @@
+"""Steps that learn from rollouts: the loss of a policy, log-probabilities, and whose devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from silicast.scenario.answer import Answer
+from silicast.scenario.run import reply_to
+from silicast.workload.models.lookup import find_model
+from silicast.workload.networks.vector_index import workflow_constants
+
+TRAINING = {"seq_len": 1024, "micro_batch": 1, "global_batch": 16}
+TRAINER = {
+    "device": "H100",
+    "model": "Llama-3.2-1B",
+    "engine": "megatron",
+    "parallel": {"tp": 2, "dp": 4},
+}
+TOOL = {"work": "tool_call", "duration_ms": 1.0}
+ROLLOUT = {"work": "generate", "pool": "engine", "input_len": 64, "output_len": 4}
+ENGINE = {"device": "H100", "model": "Llama-3.2-1B", "engine": "vllm"}
+
+
+def workflow(stages: dict[str, Any], requests: int = 1, clients: int = 1) -> Answer:
+    work = {"requests": requests, "stages": stages}
+    work |= {"arrival": {"kind": "closed", "concurrency": clients}}
+    pools: dict[str, Any] = {"trainer": TRAINER}
+    if any(stage.get("pool") == "engine" for stage in stages.values()):
+        pools |= {"engine": ENGINE}
+    reply = reply_to({"task": "workflow", "pools": pools, "workload": work})
+    assert isinstance(reply, Answer), reply
+    return reply
+
+
+def train(**more: Any) -> dict[str, Any]:
+    return {"work": "train", "pool": "trainer", "training": TRAINING} | more
+
+
+def test_a_policys_loss_is_of_the_words_and_tokens_of_a_rank() -> None:
+    """16 x 1,024 tokens over 4 data ranks, half of the vocabulary on each of 2 tensor ranks."""
+    plain = workflow({"first": TOOL, "update": train(after=["first"])})
+    learns = workflow({"first": ROLLOUT, "update": train(after=["first"])})
+    one, other = (each.metrics["update.stage_mean_ms"].estimate for each in (plain, learns))
+    constants = workflow_constants().policy
+    logits = 16 * 1024 / 4 * find_model("Llama-3.2-1B").vocab / 2
+    assert other - one == pytest.approx(logits * constants.loss_ps_per_logit * 1e-9, rel=1e-5)
+    assert any("log-probabilities of the policy" in text for text in learns.warnings)
+    assert not any("log-probabilities of the policy" in text for text in plain.warnings)
+
+
+def test_log_probabilities_are_a_share_of_an_update() -> None:
+    reply = workflow(
+        {
+            "first": ROLLOUT,
+            "logprob": train(after=["first"], work="logprob"),
+            "update": train(after=["logprob"]),
+        }
+    )
+    names = ("logprob.stage_mean_ms", "update.stage_mean_ms")
+    one, other = (reply.metrics[name].estimate for name in names)
+    assert one == pytest.approx(workflow_constants().policy.logprob_share * other, rel=1e-5)
+
+
+def test_stages_of_one_trainer_take_turns_on_its_devices() -> None:
+    """Two items at once: log-probabilities of the second wait for the first's; nothing overlaps."""
+    stages = {
+        "first": TOOL,
+        "logprob": train(after=["first"], work="logprob"),
+        "update": train(after=["logprob"]),
+    }
+    reply = workflow(stages, requests=2, clients=2)
+    alone = workflow(stages)
+    logprob, update = (
+        alone.metrics[f"{name}.stage_mean_ms"].estimate for name in ("logprob", "update")
+    )
+    whole = 2 / reply.metrics["items_per_s"].estimate * 1e3
+    assert whole == pytest.approx(1.0 + 2 * (logprob + update), rel=1e-6)
+    assert reply.metrics["logprob_and_update.idle_share"].estimate < 0.02
+    one, two = (each.metrics["energy_per_item_j"].estimate for each in (alone, reply))
+    assert two == pytest.approx(one, rel=0.02)
