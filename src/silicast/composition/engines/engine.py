@@ -150,6 +150,8 @@ class TrainingTable(Strict, frozen=True):
 
     Attributes:
         dropout: layers drop results and attention's scores; masks are kept.
+        loss_copies: of the logits in 32 bits, that the loss holds at once.
+        expandable_segments: the allocator maps pages of one range, and loses little between blocks.
         fused_loss: one kernel makes the loss of its logits; else the framework's operators do, in
             32 bits.
         fused_gradient_accumulation: products add to the gradients of earlier micro-batches
@@ -160,21 +162,19 @@ class TrainingTable(Strict, frozen=True):
             gathered again for its backward pass.
         weights_copied: sharded weights are copied out of the buffer that they are gathered in.
         gradients_copied: gradients are copied into the buffer that sharded ones are summed in.
-        loss_copies: of the logits in 32 bits, that the loss holds at once.
-        expandable_segments: the allocator maps pages of one range, and loses little between blocks.
         unpriced: the user's switches that change time by an amount that is not known.
         log_sd: log standard deviation of a step under this engine beyond that of its kernels.
     """
 
     dropout: bool = False
+    loss_copies: int = 1
+    expandable_segments: bool = False
     fused_loss: bool = True
     fused_gradient_accumulation: bool = True
     deterministic: bool = False
     reshard_after_forward: bool = True
     weights_copied: bool = False
     gradients_copied: bool = False
-    loss_copies: int = 1
-    expandable_segments: bool = False
     unpriced: list[str] = []
     log_sd: float = 0.0
 

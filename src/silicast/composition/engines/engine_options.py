@@ -32,6 +32,8 @@ option                        values               what it does
 ``schedule_policy``           "fcfs", "lpm"        order in which waiting requests are served
 ``num_redundant_experts``     0 and more           copies of experts in memory, over all ranks
 ``num_slots``                 1 and more           places for experts and copies, over all ranks
+``expandable_segments``       true, false          the allocator loses little between its blocks
+``loss_copies``               0 to 4               of the logits in 32 bits that the loss holds
 ``dropout``                   true, false          of one that trains: layers drop results
 ``fused_loss``                true, false          one kernel makes the loss of its logits
 ``fused_gradient_accumulation`` true, false        products add to gradients themselves
@@ -39,8 +41,6 @@ option                        values               what it does
 ``reshard_after_forward``     true, false          sharded weights are gathered again for backward
 ``gradient_format``           "bf16", "fp32"       in which data ranks sum gradients
 ``compile``                   true, false          of one that trains: a compiler fuses operations
-``expandable_segments``       true, false          the allocator loses little between its blocks
-``loss_copies``               0 to 4               of the logits in 32 bits that the loss holds
 ``unpriced``                  a list of names      switches that cost an unknown time: wider
 ============================= ==================== =============================================
 
@@ -317,14 +317,6 @@ def _training_switch(name: str) -> Callable[[Engine, Any], Engine]:
     return change
 
 
-def _unpriced(engine: Engine, value: Any) -> Engine:
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise SilicastError(
-            f"expected a list of names, found {value!r:.40}", field="engine.options.unpriced"
-        )
-    return _trained(engine, "unpriced", value)
-
-
 def _loss_copies(engine: Engine, value: Any) -> Engine:
     if type(value) is not int or not 0 <= value <= MOST_COPIES:
         raise SilicastError(
@@ -332,6 +324,14 @@ def _loss_copies(engine: Engine, value: Any) -> Engine:
             field="engine.options.loss_copies",
         )
     return _trained(engine, "loss_copies", value)
+
+
+def _unpriced(engine: Engine, value: Any) -> Engine:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise SilicastError(
+            f"expected a list of names, found {value!r:.40}", field="engine.options.unpriced"
+        )
+    return _trained(engine, "unpriced", value)
 
 
 def _gradient_format(engine: Engine, value: Any) -> Engine:
@@ -403,12 +403,12 @@ MOST_TOKENS = 1 << 24
 MOST_COPIES = 4
 
 TRAINING_SWITCHES = (
+    "expandable_segments",
     "dropout",
     "fused_loss",
     "fused_gradient_accumulation",
     "deterministic",
     "reshard_after_forward",
-    "expandable_segments",
 )
 
 POLICY_SWITCHES = (
@@ -467,6 +467,7 @@ ALIASES: Mapping[str, str] = {
 """Engines' own names of an option -> the one here."""
 
 _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
+    "loss_copies": _loss_copies,
     "async_scheduling": _async_scheduling,
     "cuda_graph": _cuda_graph,
     "overlap": _overlap,
@@ -492,7 +493,6 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "compile": _compile,  # what is stated of its kernels comes after it
     **{name: _training_switch(name) for name in TRAINING_SWITCHES},
     "unpriced": _unpriced,
-    "loss_copies": _loss_copies,
     "gradient_format": _gradient_format,
     **{name: _switch(name) for name in POLICY_SWITCHES},
 }
