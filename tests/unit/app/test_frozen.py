@@ -60,8 +60,8 @@ FROZEN = {
     "tune sparsity": "--model --device --tokens --dtype --json",
     "kernel": "--device --calibration --strict --json",
     "compare": (
-        f"{DEPLOYMENT} --plan --users --tokens-per-user --price --price-where --sort --csv --plot"
-        " --html --calibration --json"
+        f"{DEPLOYMENT} --plan --gpus --users --tokens-per-user --price --price-where --sort --csv"
+        " --plot --html --calibration --json"
     ),
     "explain": f"{DEPLOYMENT} --depth --pipes --calibration --trace --json",
     "diff": "--set --of --calibration --markdown --json",
