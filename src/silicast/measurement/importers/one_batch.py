@@ -18,9 +18,10 @@ from silicast.measurement.records.records import Columns, Protocol, RunRow
 from silicast.scenario.set_fields import with_fields
 
 _FIELDS = ("batch_size", "prefill_latency", "median_decode_latency")
-_TIME = r"latency: +(?P<s>[\d.]+) s, (?:median )?throughput: +(?P<rate>[\d.]+) token/s"
+_REAL = r"\d{1,12}(?:\.\d{1,12})?"
+_TIME = rf"latency: +(?P<s>{_REAL}) s, (?:median )?throughput: +(?P<rate>{_REAL}) token/s"
 _PREFILL = re.compile(rf"Prefill\. {_TIME}")
-_STEP = re.compile(rf"Decode \d+\. Batch size: (?P<batch>\d+), {_TIME}")
+_STEP = re.compile(rf"Decode \d+\. Batch size: (?P<batch>\d{{1,9}}), {_TIME}")
 _MEDIAN = re.compile(rf"Decode\. +median {_TIME}")
 _TOTAL = re.compile(rf"Total\. {_TIME}")
 _COUNTED = "Benchmark ..."

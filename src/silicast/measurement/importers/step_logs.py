@@ -31,24 +31,28 @@ from silicast.measurement.records.records import (
 )
 from silicast.scenario.set_fields import with_fields
 
+_WHOLE, _REAL = r"\d{1,12}", r"\d{1,12}(?:\.\d{1,12})?"
 _SGLANG = re.compile(
-    r"Decode batch(?: \[\d+\])?[.,] #running-req: (?P<batch>\d+), #(?:full )?token: (?P<held>\d+),"
-    r"(?P<more>.*?)gen throughput \(token/s\): (?P<rate>[\d.]+)"
+    rf"Decode batch(?: \[\d+\])?[.,] #running-req: (?P<batch>{_WHOLE}), "
+    rf"#(?:full )?token: (?P<held>{_WHOLE}),"
+    rf"(?P<more>.*?)gen throughput \(token/s\): (?P<rate>{_REAL})"
 )
 _SGLANG_PROMPT = re.compile(r"Prefill batch")
 _VLLM_MEANS = re.compile(
-    r"Avg prompt throughput: (?P<prompt>[\d.]+) tokens/s, Avg generation throughput: "
-    r"(?P<rate>[\d.]+) tokens/s, Running: (?P<batch>\d+) reqs?,.*?KV cache usage: (?P<used>[\d.]+)%"
+    rf"Avg prompt throughput: (?P<prompt>{_REAL}) tokens/s, "
+    rf"Avg generation throughput: (?P<rate>{_REAL}) tokens/s, "
+    rf"Running: (?P<batch>{_WHOLE}) reqs?,.*?KV cache usage: (?P<used>{_REAL})%"
 )
-_VLLM_CACHE = re.compile(r"GPU KV cache size: (?P<tokens>[\d,]+) tokens")
+_VLLM_CACHE = re.compile(r"GPU KV cache size: (?P<tokens>\d[\d,]{0,15}) tokens")
 _VLLM_STEP = re.compile(
-    r"Iteration\(\d+\): (?P<prompts>\d+) context requests, (?P<new>\d+) context tokens, "
-    r"(?P<batch>\d+) generation requests, \d+ generation tokens, iteration elapsed time: "
-    r"(?P<ms>[\d.]+) ms"
+    rf"Iteration\(\d+\): (?P<prompts>{_WHOLE}) context requests, "
+    rf"(?P<new>{_WHOLE}) context tokens, (?P<batch>{_WHOLE}) generation requests, "
+    rf"\d+ generation tokens, iteration elapsed time: (?P<ms>{_REAL}) ms"
 )
 _TRTLLM_STEP = re.compile(
-    r"iter = \d+,.*?host_step_time = (?P<ms>[\d.]+) ?ms.*?'num_ctx_requests': (?P<prompts>\d+), "
-    r"'num_ctx_tokens': (?P<new>\d+), 'num_generation_tokens': (?P<batch>\d+)"
+    rf"iter = \d+,.*?host_step_time = (?P<ms>{_REAL}) ?ms.*?"
+    rf"'num_ctx_requests': (?P<prompts>{_WHOLE}), 'num_ctx_tokens': (?P<new>{_WHOLE}), "
+    rf"'num_generation_tokens': (?P<batch>{_WHOLE})"
 )
 _DYNAMO = ("scheduled_requests", "wall_time", "num_decode_requests")
 _ENGINES = (

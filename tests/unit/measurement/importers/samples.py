@@ -423,3 +423,15 @@ ggml_cuda_init: found 1 CUDA devices:
 
 build: 54a241f50 (6239)
 """  # noqa: E501
+STEPS = "\n".join(
+    f"[2026-03-01 12:00:00] Decode batch, #running-req: 8, #token: {held}, token usage: 0.05, "
+    f"cuda graph: True, gen throughput (token/s): {rate}, #queue-req: 0, "
+    for held, rate in ((8000, 800.0), (8320, 805.0), (8640, 790.0))
+)
+ONE_BATCH = """\
+Benchmark ...
+Prefill. latency: 0.12500 s, throughput:  32768.00 token/s
+Decode 0. Batch size: 4, latency: 0.00800 s, throughput:    500.00 token/s
+Decode.  median latency: 0.00800 s, median throughput:    500.00 token/s
+Total. latency:  0.245 s, throughput:  16979.59 token/s
+"""
