@@ -56,7 +56,7 @@ def test_the_largest_is_the_last_that_task_training_fits(
 
 
 def test_more_devices_share_what_one_cannot_hold() -> None:
-    alone = {"model": MODEL, "device": "h100", "context": 4096, "train": True}
+    alone: dict[str, Any] = {"model": MODEL, "device": "h100", "context": 4096, "train": True}
     one = silicast.fits(**alone).why["trains"][0]
     eight = silicast.fits(**alone, gpus=8).why["trains"][0]
     assert (one["fits"], eight["fits"]) == (False, True)

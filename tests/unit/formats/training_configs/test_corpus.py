@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from silicast.core.errors import SilicastError
 from silicast.formats.training_configs import missing_of, read_training_config
 from silicast.scenario.answers.training.training_runs import prepared
 from silicast.scenario.decode import decode
+from silicast.scenario.workloads import TrainingWorkload
 from tests.unit.formats.training_configs.corpus import CORPUS, LaunchFile
 
 BESIDE = {"model": "Llama-3.1-8B", "workload.seq_len": 2048}
@@ -46,6 +48,7 @@ def test_a_launch_file_means_its_run(tmp_path: Path, name: str) -> None:
             holder = holder[part]
         holder[path.rpartition(".")[2]] = value
     decoded = decode({"device": "h100", **scenario})
+    assert isinstance(decoded.workload, TrainingWorkload)
     run = prepared(decoded, decoded.workload)
     assert run.rank.plan.gpus == at(scenario, "cluster.gpus")
     assert not [line for line in remarks if "would change" in line and "unknown" not in line]
@@ -93,18 +96,20 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "old", "new", "said"), REFUSED)
+@pytest.mark.parametrize(("name", "old", "new", "words"), REFUSED)
 def test_what_contradicts_or_does_not_divide_is_refused_at_its_field(
-    tmp_path: Path, name: str, old: str, new: str, said: str
+    tmp_path: Path, name: str, old: str, new: str, words: str
 ) -> None:
     item = CORPUS[name]
     assert not old or any(old in text for text in item.files.values())
     files = {file: text.replace(old, new) if old else text for file, text in item.files.items()}
-    kept = {"run": item.run, "variables": item.variables} if old else {}
+    changed = LaunchFile(files, {}, item.devices)
+    if old:
+        changed = replace(changed, run=item.run, variables=item.variables)
     with pytest.raises(SilicastError) as caught:
-        read(tmp_path, LaunchFile(files, {}, item.devices, **kept))
+        read(tmp_path, changed)
     message = str(caught.value)
-    assert said in message
+    assert words in message
     assert str(tmp_path) in message
     assert "\n" not in message
 

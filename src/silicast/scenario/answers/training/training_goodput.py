@@ -20,13 +20,13 @@ from silicast.distributed.step.reliability import (
     Failures,
     best_interval_s,
     experience,
-    published,
 )
 from silicast.distributed.step.slowed import slowed_steps
 from silicast.distributed.step.variation import Dispersion
 from silicast.scenario.answers.training.training_memory import checkpoint_size
 from silicast.scenario.answers.training.training_runs import TrainingRun
 from silicast.scenario.decode import Scenario
+from silicast.scenario.resolving.failure_rates import gpu_mtbf_s
 from silicast.scenario.schema import FailureTable, SlowTable
 from silicast.scenario.workloads import CheckpointTable, TrainingWorkload
 
@@ -176,24 +176,13 @@ def _with_checkpoints(
         )
     if failing is None:
         return Failures(math.inf, one.stall_s(intervals[0]), 0.0, intervals[0]), False
-    mtbf_s = _mtbf_s(failing) / gpus
+    mtbf_s = gpu_mtbf_s(failing) / gpus
     least = one.stall_s(math.inf)
     interval = (
         intervals[0] if intervals else max(best_interval_s(least, mtbf_s), one.least_interval_s)
     )
     restart_s = failing.restart_s + one.lag_s
     return Failures(mtbf_s, one.stall_s(interval), restart_s, interval), not intervals
-
-
-def _mtbf_s(failing: FailureTable) -> float:
-    """Time of one device between failures, stated or of a published run."""
-    stated = failing.mtbf_hours_per_gpu
-    if isinstance(stated, str):
-        try:
-            return published(stated).mtbf_gpu_s
-        except SilicastError as error:
-            raise error.located("cluster.failures.mtbf_hours_per_gpu") from None
-    return stated * HOUR_S
 
 
 def _elastic(failures: Failures, failing: FailureTable, replicas: int) -> Failures:
@@ -225,7 +214,11 @@ def _failures(stated: FailureTable, gpus: int) -> Failures:
             hint="state how long one holds up the run, or checkpoint_interval_s",
         )
     return Failures.of_gpus(
-        gpus, _mtbf_s(stated), stated.checkpoint_s, stated.restart_s, stated.checkpoint_interval_s
+        gpus,
+        gpu_mtbf_s(stated),
+        stated.checkpoint_s,
+        stated.restart_s,
+        stated.checkpoint_interval_s,
     )
 
 

@@ -17,9 +17,9 @@ import numpy as np
 
 from silicast.core.numerics import F64, log_fixed
 from silicast.scenario.decode import Scenario
+from silicast.scenario.resolving.failure_rates import gpu_mtbf_s
 from silicast.scenario.schema import FailureTable, SlowTable
 
-HOUR_S = 3600.0
 _SLOW = 103
 """Purpose of the random numbers of slow devices."""
 MOST_FAILURES = 1_000_000
@@ -51,7 +51,7 @@ class Disturbances:
         failing = self.failures
         if failing is None or not len(seconds):
             return seconds
-        rate = gpus / (failing.mtbf_hours_per_gpu * HOUR_S)
+        rate = gpus / gpu_mtbf_s(failing)
         saved = failing.checkpoint_interval_s
         pieces = np.ones(len(seconds), dtype=np.int64)
         if saved is not None:
