@@ -10,8 +10,8 @@ from cyclopts import App
 from silicast.app.cli import build_app, main
 
 DEPLOYMENT = (
-    "--model --batch --input-len --output-len --engine --dtype --weights --kv-dtype"
-    " --power-w --tp --pp --ep --attention-dp --device"
+    "--model --batch --input-len --output-len --engine --engine-version --option --dtype --weights"
+    " --kv-dtype --power-w --tp --pp --ep --attention-dp --device"
 )
 
 FROZEN = {
