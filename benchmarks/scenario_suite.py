@@ -1,6 +1,7 @@
 """All forty scenarios of the suite, answered in full, as a page.
 
     python -m benchmarks.scenario_suite          answers all files, about 140 CPU seconds
+    python -m benchmarks.scenario_suite n3.toml  answers some files again
     python -m benchmarks.scenario_suite --page   writes the page of the last answers alone
 
 Every file of ``tests/scenarios/manifest.toml`` must answer every metric of its id; exit status 1 if
@@ -41,8 +42,13 @@ Intervals are 90 %; values without one are reasons (`why`), not metrics.
 
 def main(arguments: list[str]) -> int:
     """Answers, writes, and says what is missing."""
+    known: dict[str, Any] = {}
+    if arguments:
+        known = json.loads(OUT.read_text(encoding="utf-8"))
     if arguments != ["--page"]:
-        fitting.write(OUT, {name: answered(name) for name in files()})
+        chosen = set(arguments or files())
+        names = [name for name in files() if name in chosen or name in known]
+        fitting.write(OUT, {n: answered(n) if n in chosen else known[n] for n in names})
     results = json.loads(OUT.read_text(encoding="utf-8"))
     write_atomically(PAGE, page(manifest(), results).encode())
     lacking = [name for name, result in results.items() if not result["complete"]]

@@ -1,0 +1,224 @@
+"""When packets matter: closed form and flow level against ns-3, on leaf-spine networks.
+
+    python -m benchmarks.network_fidelity NS3 PROGRAM
+
+NS3 is the folder of the package ``ns3`` of PyPI (3.44, in a virtual environment of its own),
+PROGRAM what ``benchmarks/packets/leaf_spine.cc`` was compiled to:
+
+    g++ -O1 -std=c++20 -I NS3/include benchmarks/packets/leaf_spine.cc -o PROGRAM -L NS3/lib64
+        -lns3.44-core -lns3.44-network -lns3.44-internet -lns3.44-point-to-point
+        -lns3.44-applications -lns3.44-traffic-control -Wl,--allow-shlib-undefined
+
+16 hosts on 4 leaves, links of 100 Gbit/s and 1 us; 4, 2 or 1 spines (1:1, 2:1, 4:1); packets that
+take any spine, or one by their destination. All-reduce by ring and by halving and doubling, direct
+all-to-all, transfers of KV caches between halves, and incast, 64 KiB to 16 MiB. Rounds of a
+collective are simulated apart, each until its last byte; connections are open when a round begins
+(a handshake is taken off). TCP with DCTCP: there is no RoCE, no PFC and no adaptive routing, and
+reordered packets of sprayed flows are taken for lost ones, as RoCE with selective repeat would not.
+
+Closed form: the busiest link of each round, beside its latency. Flow level: the product's max-min
+fair simulation, where a leaf's uplinks are one trunk. The rule (how small messages are, how many
+come together, whether destinations choose spines) is made on half of the fabrics and checked on the
+other. Writes benchmarks/results/network_fidelity.json.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lab import fitting
+from silicast.communication.flows.collectives import rounds_of
+from silicast.communication.flows.job import Job, Round
+from silicast.communication.flows.product import FabricDimension, ProductFabric
+from silicast.communication.flows.simulation import simulate
+
+OUT = Path(__file__).parent / "results" / "network_fidelity.json"
+HOSTS, LEAVES, GBIT, DELAY_US = 16, 4, 100.0, 1.0
+RATE, HOPS_S = GBIT * 1e9 / 8.0, 4 * DELAY_US * 1e-6
+PAYLOAD = 4096.0 / (4096.0 + 20 + 32 + 2)
+"""Of a packet: TCP with time stamps, IP and PPP are on the wire too."""
+KIB = 1024
+SIZES = (64 * KIB, 256 * KIB, 1024 * KIB)
+LARGE = {4096 * KIB: ("ring", "kv", "incast"), 16384 * KIB: ("ring", "incast")}
+PATTERNS = ("ring", "halving_doubling", "all_to_all", "kv", "incast")
+FABRICS = tuple(itertools.product((4, 2, 1), ("spray", "hash")))
+MADE_ON = ((4, "spray"), (2, "hash"), (1, "hash"))
+OFF = 0.10
+
+
+def main(arguments: list[str]) -> None:
+    """Prints and writes every cell, the errors and the rule."""
+    ns3, program = Path(arguments[0]), arguments[1]
+    environment = os.environ | {"LD_LIBRARY_PATH": str(ns3 / "lib64")}
+
+    def packets(spines: int, routing: str, flows: Sequence[tuple[int, int, int]]) -> float:
+        text = "".join(f"{a} {b} {n}\n" for a, b, n in flows)
+        names = (LEAVES, HOSTS // LEAVES, spines, GBIT, DELAY_US, routing)
+        command = [program, *(f"{each}" for each in names)]
+        done = subprocess.run(
+            command, input=text, env=environment, capture_output=True, text=True, check=True
+        )
+        return float(done.stdout)
+
+    cells: list[dict[str, Any]] = []
+    for spines, routing in FABRICS:
+        handshake = packets(spines, routing, [(0, HOSTS - 1, 1)]) - HOPS_S
+        for pattern, size in cases():
+            rounds = rounds_in(pattern, size)
+            before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+            real = sum(
+                each.repeat * max(packets(spines, routing, flows_of(each)) - handshake, 0.0)
+                for each in rounds
+            )
+            spent = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+            started = time.process_time()
+            flow = flow_level_s(spines, rounds)
+            of_flow = time.process_time() - started
+            closed = sum(each.repeat * closed_s(spines, each) for each in rounds)
+            cells.append(
+                {
+                    "pattern": pattern,
+                    "bytes": size,
+                    "spines": spines,
+                    "routing": routing,
+                    "packets_s": real,
+                    "flow_error": round(flow / real - 1.0, 4),
+                    "closed_error": round(closed / real - 1.0, 4),
+                    "packets_cpu_s": round(spent, 3),
+                    "flow_cpu_s": round(of_flow, 4),
+                    "message": float(min(each.size.min() for each in rounds)),
+                    "fan_in": max(int(np.bincount(each.target).max()) for each in rounds),
+                }
+            )
+            print(cells[-1], flush=True)
+    summary = summed_up(cells)
+    print(summary)
+    fitting.write(OUT, {"summary": summary, "cells": cells})
+
+
+def cases() -> list[tuple[str, int]]:
+    """Patterns and sizes, the large ones of a few patterns alone."""
+    usual = [(pattern, size) for pattern in PATTERNS for size in SIZES]
+    return usual + [(pattern, size) for size, some in LARGE.items() for pattern in some]
+
+
+def rounds_in(pattern: str, size: int) -> tuple[Round, ...]:
+    if pattern in ("ring", "halving_doubling"):
+        return rounds_of("all_reduce", pattern, HOSTS, float(size))  # type: ignore[arg-type]
+    if pattern == "all_to_all":
+        return rounds_of("all_to_all", "direct", HOSTS, float(size))
+    ranks = np.arange(HOSTS, dtype=np.int64)
+    if pattern == "kv":
+        half = HOSTS // 2
+        return (Round.from_messages(ranks[:half], ranks[half:], float(size)),)
+    return (Round.from_messages(ranks[1:], np.zeros(HOSTS - 1, dtype=np.int64), size / HOSTS),)
+
+
+def flows_of(each: Round) -> list[tuple[int, int, int]]:
+    rows = zip(each.source.tolist(), each.target.tolist(), each.size.tolist(), strict=True)
+    return [(source, target, max(round(size), 1)) for source, target, size in rows]
+
+
+def flow_level_s(spines: int, rounds: Sequence[Round]) -> float:
+    """The product's simulation; a leaf's uplinks are one trunk."""
+    pod = HOSTS // LEAVES
+    link = FabricDimension(
+        "switch", HOSTS, RATE * PAYLOAD, DELAY_US * 1e-6, pod=pod, oversubscription=pod / spines
+    )
+    fabric = ProductFabric((link,))
+    return simulate(fabric, [Job("all", tuple(range(HOSTS)), tuple(rounds))]).end_s
+
+
+def closed_s(spines: int, each: Round) -> float:
+    """The busiest host, or the busiest leaf's uplinks, and the latency of the longest way."""
+    pod = HOSTS // LEAVES
+    across = each.source // pod != each.target // pod
+    ends = [np.bincount(side, each.size, HOSTS).max() for side in (each.source, each.target)]
+    trunk = [
+        np.bincount(side[across] // pod, each.size[across], LEAVES).max() / spines
+        for side in (each.source, each.target)
+    ]
+    return float(max(*ends, *trunk)) / (RATE * PAYLOAD) + HOPS_S
+
+
+def summed_up(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Errors by fabric, CPU times, and the rule with what it finds."""
+    made = [each for each in cells if (each["spines"], each["routing"]) in MADE_ON]
+    other = [each for each in cells if each not in made]
+    choices = itertools.product(
+        [2.0**n for n in range(10, 25)], (2, 4, 8, 15, 99), (False, True)
+    )  # fmt: skip
+
+    def score(rule: tuple[float, int, bool]) -> tuple[float, float]:
+        found, false = rates(made, rule)
+        return min(found, 0.9) - max(false - 0.2, 0.0), found - false
+
+    rule = max(choices, key=score)
+    of_fabric = {
+        f"{spines} spines, {routing}": {
+            name: round(
+                100.0
+                * float(
+                    np.median(
+                        [
+                            abs(each[f"{name}_error"])
+                            for each in cells
+                            if (each["spines"], each["routing"]) == (spines, routing)
+                        ]
+                    )
+                ),
+                2,
+            )
+            for name in ("closed", "flow")
+        }
+        for spines, routing in FABRICS
+    }
+    large = [
+        abs(each["flow_error"])
+        for each in cells
+        if each["spines"] == 4 and each["routing"] == "spray" and each["bytes"] >= 4096 * KIB
+    ]
+    return {
+        "cells": len(cells),
+        "median_error_pct": of_fabric,
+        "sprayed_from_4_mib_worst_pct": round(100.0 * max(large), 2),
+        "cpu_s": {
+            name: sum(each[f"{name}_cpu_s"] for each in cells) for name in ("packets", "flow")
+        },
+        "rule": {"message_below": rule[0], "fan_in_from": rule[1], "hashed_spines": rule[2]},
+        "made_on": dict(zip(("found", "false_alarms"), rates(made, rule), strict=True)),
+        "checked_on": dict(zip(("found", "false_alarms"), rates(other, rule), strict=True)),
+    }
+
+
+def rates(cells: Sequence[dict[str, Any]], rule: tuple[float, int, bool]) -> tuple[float, float]:
+    """Of cells in which the flow level is off, the share that a rule finds; of the others, the
+    share that it names too.
+    """
+    below, fan_in, hashed = rule
+    named = np.array(
+        [
+            each["message"] < below
+            or each["fan_in"] >= fan_in
+            or (hashed and each["routing"] == "hash" and each["spines"] > 1)
+            for each in cells
+        ]
+    )
+    off = np.array([abs(each["flow_error"]) > OFF for each in cells])
+    found = float(named[off].mean()) if off.any() else 1.0
+    false = float(named[~off].mean()) if (~off).any() else 0.0
+    return round(found, 4), round(false, 4)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
