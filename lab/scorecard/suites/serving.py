@@ -34,7 +34,7 @@ RANGE_RATIO = {"InferenceX": 0.8, "NVIDIA": 1.0}
 states it; NVIDIA does not: of 1, 0.95, 0.9 and 0.8 it is the one nearest to the train pairs' TTFT.
 """
 INFERENCEX_LATENTS = {"kv_cache": "fp8"}
-"""Of DeepSeek's models: its public scripts say so for either engine."""
+"""Of DeepSeek's models: its public scripts say so for either engine (recalled)."""
 BLOCK = 8
 """Cases that a process takes at a time."""
 SALT = 3
