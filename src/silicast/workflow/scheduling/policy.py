@@ -42,8 +42,8 @@ class ClusterView:
 
     Attributes:
         devices: of each group; jobs: all that have come and not ended, in order of their coming.
-        running: allocations of those that run; left: share of its work that each job has yet to do;
-            age_s: since each job came; restarts: how often each was moved or stopped.
+        running: allocations of those that run; left: share of its work that each job has to do
+            still; age_s: since each job came; restarts: how often each was moved or stopped.
         restart_s: what a job loses when it starts again or moves.
     """
 
