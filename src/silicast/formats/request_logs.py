@@ -116,8 +116,9 @@ def _documents(text: str) -> list[Any]:
 
 def _spans(documents: Sequence[Any], path: Path) -> RequestLog:
     requests = []
-    for span in _each_span(documents):
-        values = {each.get("key"): _value(each.get("value")) for each in span.get("attributes", ())}
+    for span in _each_span(documents, path):
+        attributes = _tables(span, "attributes", path)
+        values = {str(each.get("key")): _value(each.get("value")) for each in attributes}
         counts = [_first(values, names) for names in (INPUTS, OUTPUTS)]
         if any(count is None for count in counts):
             continue
@@ -142,11 +143,21 @@ def _spans(documents: Sequence[Any], path: Path) -> RequestLog:
     return RequestLog("spans of OpenTelemetry", _in_order(requests))
 
 
-def _each_span(documents: Sequence[Any]) -> Iterator[Mapping[str, Any]]:
+def _each_span(documents: Sequence[Any], path: Path) -> Iterator[Mapping[str, Any]]:
     for document in documents:
-        for resource in document.get("resourceSpans", ()):
-            for scope in resource.get("scopeSpans", ()):
-                yield from scope.get("spans", ())
+        for resource in _tables(document, "resourceSpans", path):
+            for scope in _tables(resource, "scopeSpans", path):
+                yield from _tables(scope, "spans", path)
+
+
+def _tables(table: Any, field: str, path: Path) -> list[Mapping[str, Any]]:
+    """What a field lists; [] where it is missing or null."""
+    listed = table.get(field) if isinstance(table, Mapping) else table
+    if listed is None and isinstance(table, Mapping):
+        return []
+    if not isinstance(listed, list) or not all(isinstance(each, Mapping) for each in listed):
+        raise SilicastError("expected a list of tables", kind="io", file=str(path), field=field)
+    return listed
 
 
 def _value(value: Any) -> Any:
@@ -167,7 +178,7 @@ def _conversations(rows: Sequence[Any], path: Path) -> RequestLog:
     requests = []
     for row in rows:
         before = 0.0
-        for turn in row.get("conversations", ()):
+        for turn in _tables(row, "conversations", path):
             tokens = len(str(turn.get("value", ""))) / CHARACTERS
             if turn.get("from") in ("gpt", "assistant") and before and tokens:
                 requests.append(LoggedRequest(max(round(before), 1), max(round(tokens), 1)))

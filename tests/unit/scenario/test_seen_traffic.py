@@ -84,6 +84,31 @@ def test_histograms_give_lengths_in_their_buckets_and_the_hit_rate(tmp_path: Pat
         read_request_log(path)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"conversations": [{"from": "human", "value": "x"}, 7]}]',
+        '[{"conversations": []}, 7]',
+        '{"resourceSpans": [{"scopeSpans": 5}]}',
+        '{"resourceSpans": [{"scopeSpans": [{"spans": [{"attributes": "x"}]}]}]}',
+    ],
+)
+def test_lists_that_are_none_are_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "log.json"
+    path.write_text(text)
+    with pytest.raises(SilicastError, match="expected a list of tables"):
+        read_request_log(path)
+
+
+def test_a_conversation_without_turns_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "log.json"
+    turns = [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "Because."}]
+    path.write_text(json.dumps([{"conversations": turns}, {"conversations": None}]))
+    log = read_request_log(path)
+    assert log is not None
+    assert len(log.requests) == 1
+
+
 def test_the_written_scenario_is_one(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     rows = [f"{i * 0.5},{100 + i % 7},{10 + i % 3}" for i in range(40)]
