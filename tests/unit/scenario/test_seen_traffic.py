@@ -119,3 +119,14 @@ def test_the_written_scenario_is_one(tmp_path: Path) -> None:
     scenario = load(out)
     assert scenario.raw.workload is not None
     assert scenario.raw.workload["arrival"]["kind"] == "gamma"
+
+
+@pytest.mark.parametrize("flags", [["--device", "nosuch"], ["--model", "nosuch"]])
+def test_a_name_that_is_none_writes_no_scenario(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str]
+) -> None:
+    trace, out = tmp_path / "trace.csv", tmp_path / "serve.toml"
+    trace.write_text("arrival_s,input_len,output_len\n0,100,10\n1,110,12\n2,120,9\n")
+    assert main(["traffic", str(trace), "-o", str(out), *flags]) == 2
+    assert f"error: {flags[0][2:]}: unknown" in capsys.readouterr().err
+    assert not out.exists()
