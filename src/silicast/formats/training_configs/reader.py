@@ -58,13 +58,19 @@ class Stated:
             runs: their names, and what each is, for people.
 
         Raises:
-            SilicastError: none is chosen of several, or one that is not there.
+            SilicastError: none is chosen of several, one that is not there, or there are none.
         """
         self.consulted.append(file)
         if self.run in runs:
             return self.run
         if len(runs) == 1 and not self.run:
             return next(iter(runs))
+        if not runs:
+            raise SilicastError(
+                "holds no command that starts a run with its arguments",
+                file=file,
+                hint="name the file that starts the run",
+            )
         shown = [f"{name} ({what})" if what else name for name, what in runs.items()]
         more = f" and {len(shown) - _MOST_RUNS} more" if len(shown) > _MOST_RUNS else ""
         listed = f"{', '.join(shown[:_MOST_RUNS])}{more}"

@@ -343,6 +343,13 @@ def test_a_number_of_nodes_that_is_none_is_refused(tmp_path: Path, nodes: str) -
     assert read_training_config(path, devices=64)[0]["cluster"]["gpus"] == 64
 
 
+def test_a_script_whose_arguments_stand_apart_holds_no_run(tmp_path: Path) -> None:
+    text = "python3\n-m\nmaxtext.train\nper_device_batch_size=6\nmax_target_length=2048\n"
+    (path,) = s.written(tmp_path, run_sh=text)
+    with pytest.raises(SilicastError, match="holds no command that starts a run"):
+        read_training_config(path)
+
+
 SHARDED = s.JOB.replace("shard_degree = 8", "shard_degree = -1\ntensor_parallel_degree = 2")
 
 
