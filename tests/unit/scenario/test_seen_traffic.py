@@ -109,6 +109,34 @@ def test_a_conversation_without_turns_is_passed_over(tmp_path: Path) -> None:
     assert len(log.requests) == 1
 
 
+def test_a_server_of_years_is_read_as_one_of_hours(tmp_path: Path) -> None:
+    """A thousand million requests in the same shares: lengths are the same, and no more are held
+    than stand for them."""
+    path = tmp_path / "metrics.txt"
+    text = METRICS
+    for count in ("2.0", "3.0", "4.0"):
+        text = text.replace(f"}} {count}\n", f"}} {float(count) * 1e9}\n")
+    path.write_text(text)
+    log = read_request_log(path)
+    assert log is not None
+    assert len(log.requests) == 100_000
+    lengths = [each.input_tokens for each in log.requests]
+    assert sum(length <= 100 for length in lengths) == pytest.approx(50_000, rel=0.01)
+    assert sum(100 < length < 200 for length in lengths) == pytest.approx(25_000, rel=0.01)
+    assert any("stand for all" in line for line in log.remarks)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [('le="200.0"', 'le="many"', "an edge from 0"), ("} 3.0", "} 1.0", "counts of its buckets")],
+)
+def test_buckets_that_are_none_are_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
+    path = tmp_path / "metrics.txt"
+    path.write_text(METRICS.replace(old, new))
+    with pytest.raises(SilicastError, match=said):
+        read_request_log(path)
+
+
 def test_the_written_scenario_is_one(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     rows = [f"{i * 0.5},{100 + i % 7},{10 + i % 3}" for i in range(40)]
