@@ -8,6 +8,7 @@ for English and wrong for other languages and code.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from silicast.core.files import read_text
 
 MOST_BYTES: Final = 1 << 30
 CHARACTERS: Final = 4.0
+MOST_COUNTED: Final = 100_000
+"""Requests that stand for those of a histogram, which has counted since its server started."""
+LONGEST: Final = 1 << 30
 INPUTS: Final = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
 OUTPUTS: Final = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
 SESSIONS: Final = ("gen_ai.conversation.id", "session.id")
@@ -116,8 +120,9 @@ def _documents(text: str) -> list[Any]:
 
 def _spans(documents: Sequence[Any], path: Path) -> RequestLog:
     requests = []
-    for span in _each_span(documents):
-        values = {each.get("key"): _value(each.get("value")) for each in span.get("attributes", ())}
+    for span in _each_span(documents, path):
+        attributes = _tables(span, "attributes", path)
+        values = {str(each.get("key")): _value(each.get("value")) for each in attributes}
         counts = [_first(values, names) for names in (INPUTS, OUTPUTS)]
         if any(count is None for count in counts):
             continue
@@ -142,11 +147,21 @@ def _spans(documents: Sequence[Any], path: Path) -> RequestLog:
     return RequestLog("spans of OpenTelemetry", _in_order(requests))
 
 
-def _each_span(documents: Sequence[Any]) -> Iterator[Mapping[str, Any]]:
+def _each_span(documents: Sequence[Any], path: Path) -> Iterator[Mapping[str, Any]]:
     for document in documents:
-        for resource in document.get("resourceSpans", ()):
-            for scope in resource.get("scopeSpans", ()):
-                yield from scope.get("spans", ())
+        for resource in _tables(document, "resourceSpans", path):
+            for scope in _tables(resource, "scopeSpans", path):
+                yield from _tables(scope, "spans", path)
+
+
+def _tables(table: Any, field: str, path: Path) -> list[Mapping[str, Any]]:
+    """What a field lists; [] where it is missing or null."""
+    listed = table.get(field) if isinstance(table, Mapping) else table
+    if listed is None and isinstance(table, Mapping):
+        return []
+    if not isinstance(listed, list) or not all(isinstance(each, Mapping) for each in listed):
+        raise SilicastError("expected a list of tables", kind="io", file=str(path), field=field)
+    return listed
 
 
 def _value(value: Any) -> Any:
@@ -167,7 +182,7 @@ def _conversations(rows: Sequence[Any], path: Path) -> RequestLog:
     requests = []
     for row in rows:
         before = 0.0
-        for turn in row.get("conversations", ()):
+        for turn in _tables(row, "conversations", path):
             tokens = len(str(turn.get("value", ""))) / CHARACTERS
             if turn.get("from") in ("gpt", "assistant") and before and tokens:
                 requests.append(LoggedRequest(max(round(before), 1), max(round(tokens), 1)))
@@ -191,14 +206,16 @@ def _metrics(text: str, path: Path) -> RequestLog:
             value = float(number)
         except ValueError:
             continue
+        if not 0.0 <= value < math.inf:
+            continue
         bucket = _BUCKET.search(labels or "")
         if name.endswith("_bucket") and bucket is not None:
-            edge = float(bucket.group(1).replace("+Inf", "inf"))
+            edge = _edge(bucket.group(1), name, path)
             table = counts.setdefault(name.removesuffix("_bucket"), {})
             table[edge] = table.get(edge, 0.0) + value
         else:
             values[name] = values.get(name, 0.0) + value
-    inputs, outputs = (_lengths(counts, names) for names in HISTOGRAMS.values())
+    inputs, outputs = (_lengths(counts, names, path) for names in HISTOGRAMS.values())
     if not inputs or not outputs:
         names = " and ".join(each[0] for each in HISTOGRAMS.values())
         raise SilicastError(
@@ -212,23 +229,62 @@ def _metrics(text: str, path: Path) -> RequestLog:
         share = values[HITS[0]] / values[HITS[1]]
     shuffled = [outputs[index * 7919 % len(outputs)] for index in range(len(outputs))]
     pairs = zip(inputs, shuffled, strict=False)
-    remarks = (
-        "lengths are known by buckets only, and inputs apart from outputs; no times are known",
-    )
+    remarks = [
+        "lengths are known by buckets only, and inputs apart from outputs; no times are known"
+    ]
+    if len(inputs) >= MOST_COUNTED:
+        remarks.append(f"about {MOST_COUNTED:,} requests stand for all that are counted")
     return RequestLog(
-        "histograms of /metrics", tuple(LoggedRequest(*pair) for pair in pairs), share, remarks
+        "histograms of /metrics",
+        tuple(LoggedRequest(*pair) for pair in pairs),
+        share,
+        tuple(remarks),
     )
 
 
-def _lengths(counts: Mapping[str, Mapping[float, float]], names: Sequence[str]) -> list[int]:
-    """Lengths spread evenly over the buckets of a histogram; the last bucket is at its start."""
-    table = next((counts[name] for name in names if name in counts), {})
+def _edge(text: str, name: str, path: Path) -> float:
+    """The longest length of a bucket, tokens."""
+    try:
+        edge = float(text)
+    except ValueError:
+        edge = math.nan
+    if not (0.0 <= edge <= LONGEST or edge == math.inf):
+        raise SilicastError(
+            f"expected an edge from 0 to {LONGEST:,} tokens, found {text[:40]!r}",
+            kind="io",
+            file=str(path),
+            field=name,
+        )
+    return edge
+
+
+def _lengths(
+    counts: Mapping[str, Mapping[float, float]], names: Sequence[str], path: Path
+) -> list[int]:
+    """Lengths spread evenly over the buckets of a histogram; the last bucket is at its start. Of
+    more than :data:`MOST_COUNTED` requests so many stand for all.
+
+    Raises:
+        SilicastError: counts fall from a bucket to the next.
+    """
+    name = next((name for name in names if name in counts), "")
+    table = counts.get(name, {})
     edges = sorted(table)
+    totals = [table[edge] for edge in edges]
+    if totals != sorted(totals):
+        raise SilicastError(
+            "counts of its buckets fall, but each has those of all below it",
+            kind="io",
+            file=str(path),
+            field=f"{name}_bucket",
+            hint="is the text whole, and of one scrape?",
+        )
+    scale = max(max(totals, default=0.0) / MOST_COUNTED, 1.0)
     result: list[int] = []
-    low, before = 0.0, 0.0
+    low, before = 0.0, 0
     for edge in edges:
-        count = round(table[edge] - before)
+        count = round(table[edge] / scale) - before
         high = low if edge == float("inf") else edge
         result += [max(round(low + (high - low) * (i + 0.5) / count), 1) for i in range(count)]
-        low, before = high, table[edge]
+        low, before = high, before + count
     return result

@@ -17,6 +17,7 @@ from silicast.runner.stored_front import belief_of, having_metrics
 
 MOST = 256
 """Rows whose chances are drawn: those that are worth most by a closed form."""
+NONE_KEEPS = "misses the limits, as all rows do"
 
 
 @final
@@ -40,6 +41,8 @@ def best_of(
     rows: StoredRows, metric: str, limits: Sequence[Condition]
 ) -> tuple[StoredRows, dict[str, RowChance]]:
     """Rows in the order of what they are worth, and the chances of each by its key.
+
+    Where no row keeps the limits in any draw, none is the best, and each says so.
 
     A row is worth its metric where it keeps the limits and nothing where it misses one; the best
     has the largest mean of that over what is believed. Errors of one row move its metrics together.
@@ -69,7 +72,9 @@ def best_of(
         chosen[i]["key"]: RowChance(
             float(confidence[i]),
             float(worth[i]) / most,
-            ""
+            NONE_KEEPS
+            if not worth[first]
+            else ""
             if i == first
             else _why_not(float(value[near[i]] / value[near[first]]), float(confidence[i])),
         )

@@ -58,6 +58,12 @@ def having_metrics(rows: StoredRows, metrics: Sequence[str], flag: str) -> list[
             except SilicastError as error:
                 raise error.located(field=flag) from None
             raise SilicastError(f"{name} is no metric", field=flag)
+    if not rows.rows and rows.others:
+        raise SilicastError(
+            f"no row is of this version, {rows.others:,} of others",
+            field=flag,
+            hint="--versions all takes them",
+        )
     having = [
         row for row in rows.fitting.rows if all(row.get(name) is not None for name in metrics)
     ]

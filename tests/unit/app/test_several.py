@@ -44,6 +44,23 @@ def test_what_is_of_one_device_is_refused(flag: str, capsys: pytest.CaptureFixtu
     assert f"{flag.split(maxsplit=1)[0]}: is of one device" in capsys.readouterr().err
 
 
+def test_the_price_of_an_api_is_of_one_device(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--device", "h100,l4", "--price", "2", "--api-price", "1"]
+    assert main([*CAPACITY.split(), *flags]) == 2
+    assert "--api-price: is of one device" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("asked", [TRAIN, CAPACITY])
+def test_one_name_given_twice_is_one_device(asked: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*asked.split(), "--device", "l4,l4", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ok"]
+
+
+def test_a_count_of_devices_has_no_interval(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CAPACITY.split(), "--device", "h100,l4", "--rate", "1"]) == 0
+    assert "exact" not in capsys.readouterr().out
+
+
 def test_a_priced_answer_ranks_by_its_cost() -> None:
     def carried(load: float, gpus: float, cost: float | None = None) -> dict[str, object]:
         values = {"max_rate_per_s": load, "gpus": gpus}

@@ -100,7 +100,9 @@ def test_the_cpu_of_the_host_may_be_named() -> None:
         ({"engine": "vllm", "n_cpu_moe": 3, "precision": {}}, "n_cpu_moe", "keeps no layers"),
         ({"device": "M2 Ultra", "n_cpu_moe": 3}, "n_cpu_moe", "host's memory"),
         ({"n_gpu_layers": 0}, "n_gpu_layers", "from 1"),
+        ({"n_gpu_layers": "0"}, "n_gpu_layers", "host's processor"),
         ({"n_gpu_layers": "most"}, "n_gpu_layers", "most"),
+        ({"model": "Llama-3.1-8B", "n_cpu_moe": 3}, "n_cpu_moe", "no experts"),
         ({"n_cpu_moe": 3, "parallel": {"tp": 2}}, "parallel", "one device"),
     ],
 )

@@ -49,7 +49,21 @@ def test_without_limits_the_estimate_decides() -> None:
     assert best_of(rows, TPOT, [])[0].rows[0]["key"] == "b"
 
 
+def test_where_no_row_keeps_the_limits_none_is_the_best() -> None:
+    rows = stored(row("a", 120.0, 300.0), row("b", 100.0, 200.0))
+    ordered, chances = best_of(rows, RATE, [Condition.parse(f"{TPOT}<=1")])
+    assert {chances[each["key"]].why_not for each in ordered.rows} == {
+        "misses the limits, as all rows do"
+    }
+
+
 @pytest.mark.parametrize("text", [f"{TPOT}>=30", f"{RATE}<=30", f"{TPOT}<=0", f"{TPOT}<=fast"])
 def test_a_limit_that_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(SilicastError, match="--keep"):
         best_of(stored(row("a", 1.0, 1.0)), RATE, [Condition.parse(text)])
+
+
+def test_rows_of_other_versions_are_named() -> None:
+    names = (RATE, TPOT)
+    with pytest.raises(SilicastError, match="--versions all"):
+        best_of(StoredRows([], (), names, 3), RATE, [])

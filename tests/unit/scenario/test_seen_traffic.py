@@ -84,6 +84,59 @@ def test_histograms_give_lengths_in_their_buckets_and_the_hit_rate(tmp_path: Pat
         read_request_log(path)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"conversations": [{"from": "human", "value": "x"}, 7]}]',
+        '[{"conversations": []}, 7]',
+        '{"resourceSpans": [{"scopeSpans": 5}]}',
+        '{"resourceSpans": [{"scopeSpans": [{"spans": [{"attributes": "x"}]}]}]}',
+    ],
+)
+def test_lists_that_are_none_are_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "log.json"
+    path.write_text(text)
+    with pytest.raises(SilicastError, match="expected a list of tables"):
+        read_request_log(path)
+
+
+def test_a_conversation_without_turns_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "log.json"
+    turns = [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "Because."}]
+    path.write_text(json.dumps([{"conversations": turns}, {"conversations": None}]))
+    log = read_request_log(path)
+    assert log is not None
+    assert len(log.requests) == 1
+
+
+def test_a_server_of_years_is_read_as_one_of_hours(tmp_path: Path) -> None:
+    """A thousand million requests in the same shares: lengths are the same, and no more are held
+    than stand for them."""
+    path = tmp_path / "metrics.txt"
+    text = METRICS
+    for count in ("2.0", "3.0", "4.0"):
+        text = text.replace(f"}} {count}\n", f"}} {float(count) * 1e9}\n")
+    path.write_text(text)
+    log = read_request_log(path)
+    assert log is not None
+    assert len(log.requests) == 100_000
+    lengths = [each.input_tokens for each in log.requests]
+    assert sum(length <= 100 for length in lengths) == pytest.approx(50_000, rel=0.01)
+    assert sum(100 < length < 200 for length in lengths) == pytest.approx(25_000, rel=0.01)
+    assert any("stand for all" in line for line in log.remarks)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [('le="200.0"', 'le="many"', "an edge from 0"), ("} 3.0", "} 1.0", "counts of its buckets")],
+)
+def test_buckets_that_are_none_are_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
+    path = tmp_path / "metrics.txt"
+    path.write_text(METRICS.replace(old, new))
+    with pytest.raises(SilicastError, match=said):
+        read_request_log(path)
+
+
 def test_the_written_scenario_is_one(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     rows = [f"{i * 0.5},{100 + i % 7},{10 + i % 3}" for i in range(40)]
@@ -94,3 +147,14 @@ def test_the_written_scenario_is_one(tmp_path: Path) -> None:
     scenario = load(out)
     assert scenario.raw.workload is not None
     assert scenario.raw.workload["arrival"]["kind"] == "gamma"
+
+
+@pytest.mark.parametrize("flags", [["--device", "nosuch"], ["--model", "nosuch"]])
+def test_a_name_that_is_none_writes_no_scenario(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str]
+) -> None:
+    trace, out = tmp_path / "trace.csv", tmp_path / "serve.toml"
+    trace.write_text("arrival_s,input_len,output_len\n0,100,10\n1,110,12\n2,120,9\n")
+    assert main(["traffic", str(trace), "-o", str(out), *flags]) == 2
+    assert f"error: {flags[0][2:]}: unknown" in capsys.readouterr().err
+    assert not out.exists()

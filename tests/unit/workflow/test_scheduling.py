@@ -153,3 +153,14 @@ def test_unknown_policies_are_refused() -> None:
     with pytest.raises(SilicastError, match="unknown policy 'lifo'") as refused:
         policy_of("lifo")
     assert "backfill" in refused.value.hint
+
+
+@pytest.mark.parametrize(("round_s", "restart_s"), [(1e-6, 0.0), (1.0, 2.0)])
+def test_rounds_that_never_end_are_refused(
+    round_s: float, restart_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Far shorter than the jobs, or all lost to restarts."""
+    monkeypatch.setattr("silicast.workflow.scheduling.cluster.MOST_ROUNDS", 500)
+    jobs = [(0.0, 100.0, {(0, 1): 1.0})] * 2
+    with pytest.raises(SilicastError, match="round_s"):
+        scheduled("gang", jobs, [1], round_s, restart_s)

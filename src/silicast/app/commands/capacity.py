@@ -12,7 +12,7 @@ from silicast.app.flags import Calibrations, Degrees, Json, Strict
 from silicast.app.predict import predicted, print_reply, screen_of, with_calibrations
 from silicast.app.price_flag import price_of, price_words, with_line, with_price_line
 from silicast.app.serve_flags import ServeFlags, serving_scenario
-from silicast.app.several import answered_for, devices_of
+from silicast.app.several import answered_for, devices_of, refuse_with_several
 from silicast.app.slo_flag import EXAMPLE, FLAG
 from silicast.core.errors import SilicastError
 
@@ -43,8 +43,10 @@ def capacity(
             load on servers at --price cost less.
     """
     plan, devices = (degrees or Degrees()).given, devices_of(serve_flags.device)
+    serve_flags = replace(serve_flags, device=devices[0]) if len(devices) == 1 else serve_flags
     prices = {}
     if len(devices) > 1:
+        refuse_with_several({"--api-price": api_price})
         prices = price_words(serve_flags.price, serve_flags.price_where, devices)
 
     def of_device(name: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from silicast.app.arguments import described
-from silicast.app.flags import Json
+from silicast.app.flags import Count, Json
 from silicast.app.predict import predicted, print_reply, screen_of
 
 
@@ -23,7 +23,7 @@ def fits(
     least_tokens_per_s: Annotated[float, Parameter(name=["--least-tokens-per-s"])] = 5.0,
     servers: Annotated[bool, Parameter(negative="")] = False,
     train: Annotated[bool, Parameter(negative="")] = False,
-    gpus: int = 1,
+    gpus: Count = 1,
     json: Json = False,
 ) -> int:
     """Find the models that fit a device, in which format and how fast; or the devices of a model.

@@ -87,16 +87,23 @@ def _training(
     from silicast.core.errors import SilicastError
     from silicast.core.files import write_atomically
     from silicast.formats.training_configs import missing_of, read_training_config
+    from silicast.scenario.decode import decode
     from silicast.scenario.set_fields import with_fields
 
     gpus = fields.get("cluster.gpus")
     devices = gpus if isinstance(gpus, int) and gpus > 0 else 0
     scenario, remarks = read_training_config(*files, devices=devices, run=run, variables=variables)
     given = {"device": device, **fields} if device else fields
+    whole = with_fields(scenario, given)
+    if isinstance(named := whole.get("device"), str):
+        from silicast.hardware.catalog import find_device
+
+        find_device(named)
+    if given:
+        decode(whole, folder=output.parent)
     for line in remarks:
         if not (given.get("device") and line.startswith("device: not stated")):
             show(line)
-    whole = with_fields(scenario, given)
     missing = missing_of(whole)
     if missing is not None and missing[0] != "device":
         raise SilicastError(

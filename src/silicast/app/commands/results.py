@@ -112,7 +112,11 @@ def _limits(best: str | None, keep: list[str] | None, order: str | None) -> list
         raise SilicastError("limits what --best chooses", field="--keep", hint="give both")
     if best is not None and order is not None:
         raise SilicastError(f"does not go with {order}: it orders rows", field="--best")
-    return [Condition.parse(text) for text in keep or ()]
+    try:
+        return [Condition.parse(text) for text in keep or ()]
+    except SilicastError as error:
+        hint = "for example ttft_p99_ms<=200"
+        raise SilicastError(error.message, field="--keep", hint=hint) from None
 
 
 def _chosen(

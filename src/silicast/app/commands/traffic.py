@@ -37,6 +37,8 @@ def traffic(
     from silicast.report.tasks.traffic import scenario_text, traffic_data, traffic_report
     from silicast.scenario.seen_traffic import seen_traffic
 
+    if output is not None:
+        _check_names(model, device)
     data = traffic_data(seen_traffic(file, only or "", skip_bad_rows=skip_bad_rows))
     if output is not None:
         write_atomically(output, scenario_text(data, model, device).encode())
@@ -46,3 +48,14 @@ def traffic(
     else:
         show(traffic_report(data))
     return status.ANSWERED
+
+
+def _check_names(model: str | None, device: str | None) -> None:
+    """Refuses names that the written scenario would be refused for."""
+    from silicast.hardware.catalog import find_device
+    from silicast.workload.models.lookup import find_model
+
+    if device:
+        find_device(device)
+    if model:
+        find_model(model)

@@ -65,6 +65,7 @@ def train(
             return with_calibrations(training_scenario(flags, plan, losses, host), calibration)
 
         return answered_for(devices, of_device, "training", json=json, strict=strict)
+    train_flags = replace(train_flags, device=devices[0])
     paid = price_of(price, price_where, train_flags.device)
     check_run(tokens, paid)
     scenario = with_calibrations(training_scenario(train_flags, plan, losses, host), calibration)

@@ -203,6 +203,12 @@ def _offload(name: str, field: str) -> Callable[[Engine, Any], Engine]:
         text = str(value).strip()
         stated = int(text) if isinstance(value, str) and text.isdigit() else value
         least = 1 if field == "device_layers" else 0  # without any the device is the CPU
+        if least and stated == 0 and not isinstance(stated, bool):
+            raise SilicastError(
+                "expected a whole number from 1, or all, found 0",
+                field=f"engine.options.{name}",
+                hint="without layers the device does nothing: name the host's processor instead",
+            )
         count = -1 if every else int(_number(name, stated, least, MOST))
         offload = msgspec.structs.replace(engine.memory.offload, **{field: count})
         memory = msgspec.structs.replace(engine.memory, offload=offload)

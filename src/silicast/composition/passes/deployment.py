@@ -115,6 +115,13 @@ def _in_host_memory(machine: Machine, model: ModelConfig, plan: Plan) -> tuple[i
     if offload is None:
         return 0, 0, False
     layers, experts = offload.host_layers(model.layers), min(offload.expert_layers, model.layers)
+    if experts and model.moe is None:
+        raise SilicastError(
+            f"{model.name} has no experts",
+            kind="unsupported",
+            field="engine.options.n_cpu_moe",
+            hint="leave it out, or state n_gpu_layers",
+        )
     shares = "pcie" not in device.links or device.dram.technology.startswith("LPDDR")
     if (layers or experts) and (shares or machine.in_line):
         raise SilicastError(

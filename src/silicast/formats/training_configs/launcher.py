@@ -57,6 +57,7 @@ OF_LAUNCHERS = frozenset(
     )
 )
 """Arguments of torchrun, deepspeed, accelerate and srun."""
+OF_NODES = ("nnodes", "num-nodes", "num-machines", "nodes")
 LEAST_KNOWN = 3
 """Arguments that make a command a run of a tool."""
 
@@ -154,7 +155,15 @@ def ranks_of(fields: Fields, devices: int) -> tuple[int, int] | None:
     """
     processes = _number(fields, "num-processes")
     in_node = _number(fields, "nproc-per-node", "num-gpus", "gpus-per-node", "ntasks-per-node")
-    nodes = _number(fields, "nnodes", "num-nodes", "num-machines", "nodes")
+    nodes = _number(fields, *OF_NODES)
+    for name in OF_NODES:
+        word = str(fields.get(name) or "")
+        if not (devices or nodes or processes) and word:
+            raise fields.error(
+                f"expected a number of nodes from 1, found {word[:40]!r}",
+                name,
+                "change it, or state all devices: --set cluster.gpus=8",
+            )
     known = processes or in_node * max(nodes, 1) or _number(fields, "ntasks", "world-size", "gpus")
     total = devices or known
     if not total:

@@ -43,11 +43,13 @@ class Stated:
         devices: of the run; 0 = as the files say.
         run: which of several runs in a file; "" = there is one.
         variables: that the shell has when it starts a script.
+        consulted: files of which a run was chosen.
     """
 
     devices: int = 0
     run: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
+    consulted: list[str] = field(default_factory=list, compare=False)
 
     def chosen(self, runs: Mapping[str, str], file: str) -> str:
         """The name of one of several runs of a file.
@@ -56,12 +58,19 @@ class Stated:
             runs: their names, and what each is, for people.
 
         Raises:
-            SilicastError: none is chosen of several, or one that is not there.
+            SilicastError: none is chosen of several, one that is not there, or there are none.
         """
+        self.consulted.append(file)
         if self.run in runs:
             return self.run
         if len(runs) == 1 and not self.run:
             return next(iter(runs))
+        if not runs:
+            raise SilicastError(
+                "holds no command that starts a run with its arguments",
+                file=file,
+                hint="name the file that starts the run",
+            )
         shown = [f"{name} ({what})" if what else name for name, what in runs.items()]
         more = f" and {len(shown) - _MOST_RUNS} more" if len(shown) > _MOST_RUNS else ""
         listed = f"{', '.join(shown[:_MOST_RUNS])}{more}"
@@ -106,15 +115,26 @@ def is_training_config(*paths: Path) -> bool:
     """Whether a tool recognises the files; False too where they cannot be read.
 
     Raises:
-        SilicastError: kind "unsupported": a library that reads them is not installed.
+        SilicastError: some of the files are one and others are not; kind "unsupported": a library
+            that reads them is not installed.
     """
     try:
         files = _opened(paths)
-        return any(tool.recognises(files) for tool in _KNOWN.all().values())
+        if any(tool.recognises(files) for tool in _KNOWN.all().values()):
+            return True
     except SilicastError as error:
         if error.kind == "unsupported":  # a library is missing: whoever reads says which
             raise
-        return False
+    if len(paths) > 1:
+        alone = [path for path in paths if is_training_config(path)]
+        others = [path for path in paths if path not in alone]
+        if alone and others:
+            raise SilicastError(
+                f"does not go with the training configuration {alone[0].name}",
+                file=str(others[0]),
+                hint="is it cut off, or of another tool? mend it or leave it out",
+            )
+    return False
 
 
 def read_training_config(
@@ -143,10 +163,18 @@ def read_training_config(
         raise SilicastError(
             "is no training configuration that is known", file=str(paths[0]), hint=known
         )
+    stated = Stated(devices, run, variables)
     try:
-        scenario, remarks = tool.read(files, Stated(devices, run, variables))
+        scenario, remarks = tool.read(files, stated)
     except SilicastError as error:
         raise (error if error.file else error.located(file=str(files[0].path))) from None
+    if run and not stated.consulted:
+        raise SilicastError(
+            f"has no run {run[:40]!r}: it holds one run",
+            file=str(files[0].path),
+            field="run",
+            hint="leave --run out",
+        )
     check_divides(scenario, tool.numbers, str(files[0].path))
     remark = [f"read as a configuration of {tool.name}", *remarks]
     if "device" not in scenario:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import final
 
+from silicast.core.errors import SilicastError
 from silicast.workflow.run import Station
 from silicast.workflow.scheduling.policy import (
     Allocation,
@@ -14,6 +15,8 @@ from silicast.workflow.scheduling.policy import (
 )
 
 NANO = 1e-9
+MOST_ROUNDS = 100_000
+"""Of one run; a month of jobs has 43,200 rounds of a minute."""
 
 
 @final
@@ -63,6 +66,7 @@ class ClusterStation(Station):
         self._current: dict[int, _Progress] = {}
         self._begun: dict[int, int] = {}
         self._next_round_ns = -1
+        self._rounds = 0
         self.spans: list[tuple[int, int, int, int, int]] = []
         """Job, group, devices, and from when to when it had them, ns."""
         self._held_since: dict[int, int] = {}
@@ -93,6 +97,7 @@ class ClusterStation(Station):
             self.restarts[job] = self._current.pop(job).restarts
         tick = now_ns == self._next_round_ns
         if tick:
+            self._count_round()
             self._next_round_ns = now_ns + self._round_ns if self._current else -1
         elif not self._current:
             self._next_round_ns = -1
@@ -100,6 +105,18 @@ class ClusterStation(Station):
             self._decide(now_ns, tick=tick)
         for job in ended:
             self.ended(job, now_ns)
+
+    def _count_round(self) -> None:
+        """Ends what would not: rounds far shorter than jobs, or restarts as long as rounds."""
+        self._rounds += 1
+        if self._rounds > MOST_ROUNDS:
+            raise SilicastError(
+                f"after {MOST_ROUNDS:,} rounds of {self._round_ns * NANO:g} s the jobs are not "
+                f"done (restart_s is {self._restart_s:g})",
+                kind="limit",
+                field="workload.scheduler.round_s",
+                hint="state longer rounds, and restart_s below them",
+            )
 
     def begun_ns(self, job: int) -> int:
         return self._begun[job]

@@ -334,6 +334,22 @@ def test_devices_that_the_user_states_win_over_those_of_a_script(tmp_path: Path)
     assert result["parallel"]["dp"] == 64 // 8
 
 
+@pytest.mark.parametrize("nodes", ["0", "-1", "1e3", "two"])
+def test_a_number_of_nodes_that_is_none_is_refused(tmp_path: Path, nodes: str) -> None:
+    (path,) = s.written(tmp_path, run_sh=s.SCRIPT.replace("--nnodes $NNODES", f"--nnodes {nodes}"))
+    with pytest.raises(SilicastError, match="number of nodes") as caught:
+        read_training_config(path)
+    assert caught.value.field == "nnodes"
+    assert read_training_config(path, devices=64)[0]["cluster"]["gpus"] == 64
+
+
+def test_a_script_whose_arguments_stand_apart_holds_no_run(tmp_path: Path) -> None:
+    text = "python3\n-m\nmaxtext.train\nper_device_batch_size=6\nmax_target_length=2048\n"
+    (path,) = s.written(tmp_path, run_sh=text)
+    with pytest.raises(SilicastError, match="holds no command that starts a run"):
+        read_training_config(path)
+
+
 SHARDED = s.JOB.replace("shard_degree = 8", "shard_degree = -1\ntensor_parallel_degree = 2")
 
 

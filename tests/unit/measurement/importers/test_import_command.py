@@ -157,3 +157,45 @@ def test_a_training_configuration_becomes_a_scenario(tmp_path: Path, capsys: Cap
     assert made.raw.parallel.tp == 4
     assert isinstance(made.workload, TrainingWorkload)
     assert made.workload.recompute == "full"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--device", "nosuch"], "device: unknown device"),
+        (["--device", "h100", "--set", "cluster.gpus=eight"], "cluster.gpus: expected"),
+        (["--device", "h100", "--set", "nosuch=1"], "nosuch: unknown field"),
+    ],
+)
+def test_what_is_stated_beside_a_configuration_is_checked(
+    tmp_path: Path, capsys: Capture, flags: list[str], said: str
+) -> None:
+    (path,) = written(tmp_path, run_sh=SCRIPT)
+    out = tmp_path / "run.json"
+    status = main(["import", str(path), "-o", str(out), *flags])
+    told = capsys.readouterr()
+    assert (status, out.exists()) == (2, False)
+    assert said in " ".join(told.err.split())
+
+
+AXOLOTL = "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 2048\nmicro_batch_size: 2\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "flags", "said"),
+    [
+        ("", ["--run", "2"], "run.yml: run: has no run '2': it holds one run"),
+        ('{"zero_optimization": {"st', [], "ds.json: does not go with"),
+    ],
+)
+def test_what_a_configuration_has_no_use_for_is_refused(
+    tmp_path: Path, capsys: Capture, more: str, flags: list[str], said: str
+) -> None:
+    pytest.importorskip("yaml")
+    run, beside, out = (tmp_path / name for name in ("run.yml", "ds.json", "run.json"))
+    run.write_text(AXOLOTL)
+    beside.write_text(more)
+    paths = [str(run), str(beside)] if more else [str(run)]
+    assert main(["import", *paths, "-o", str(out), "--device", "h100", *flags]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert not out.exists()

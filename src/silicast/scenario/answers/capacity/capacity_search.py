@@ -398,9 +398,9 @@ class CapacitySearch:
             return [f"not even {self.gpus} devices carry this traffic: statistics are theirs"]
         values = self._objective.values(records)
         over = [
-            f"{name.removesuffix('_ms')} is {value:.4g} ms, not {self._objective.limit(name):.4g}"
+            f"{name.removesuffix('_ms')} is {value:.4g} ms, not {limit:.4g} ms"
             for name, value in values.items()
-            if value > self._objective.limit(name)
+            if value > (limit := self._objective.limit(name))
         ]
         return [f"the objective is out of reach: one request at a time, {', '.join(over)}"]
 
