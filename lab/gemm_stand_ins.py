@@ -13,6 +13,7 @@ import sys
 import msgspec
 
 from lab import fitting
+from lab.artefacts import state_content
 from lab.fit_gemm import STAND_IN, bf16_rows, vidur_rows, with_stand_in
 from lab.scorecard.suite import data_folder
 from silicast.core.catalog import CATALOG
@@ -39,6 +40,7 @@ def main() -> None:
                 moved += 1
     text = msgspec.json.format(msgspec.json.encode(content), indent=1)
     write_atomically(FILE, text + b"\n")
+    state_content("physics/gemm")
     sys.stdout.write(f"{moved} constants of unmeasured architectures moved\n")
 
 
