@@ -149,7 +149,15 @@ def price_list(
             else:
                 prices += [_stated(word)] if "=" in word else price_file(Path(word))
     if not prices:
-        raise SilicastError("names no price", field=FIELD, hint=_EXAMPLE)
+        message = f"{', '.join(texts)[:80]} names no price" if any(texts) else "names no price"
+        raise SilicastError(message, field=FIELD, hint=_EXAMPLE)
+    conditions = _conditions(where)
+    if conditions and all(price.stated for price in prices):
+        raise SilicastError(
+            "chooses among the prices of a file, and none is given",
+            field="--price-where",
+            hint="leave it out, or name a file with --price",
+        )
     _check_asked([price for price in prices if price.stated], devices)
     currencies = sorted({price.currency for price in prices})
     if len(currencies) > 1:
@@ -158,7 +166,7 @@ def price_list(
             field=FIELD,
             hint="convert them to one currency",
         )
-    return PriceList(tuple(prices), _conditions(where))
+    return PriceList(tuple(prices), conditions)
 
 
 def _check_asked(stated: Sequence[Price], devices: Sequence[str]) -> None:

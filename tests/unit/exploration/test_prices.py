@@ -186,3 +186,8 @@ def test_servers_cost_less_from_the_load_on_at_which_the_api_costs_as_much() -> 
 def test_a_price_of_tokens_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(SilicastError, match="--api-price"):
         ApiPrice.parse(text)
+
+
+def test_conditions_on_stated_prices_are_refused() -> None:
+    with pytest.raises(SilicastError, match="--price-where: chooses among the prices of a file"):
+        price_list(["h100=2.5"], "term=spot", ["h100"])
