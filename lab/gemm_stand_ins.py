@@ -14,8 +14,9 @@ import msgspec
 
 from lab import fitting
 from lab.artefacts import state_content
-from lab.fit_gemm import STAND_IN, bf16_rows, vidur_rows, with_stand_in
+from lab.fit_gemm import STAND_IN, with_stand_in
 from lab.scorecard.suite import data_folder
+from lab.scorecard.suites.gemm import bf16_rows, vidur_rows
 from silicast.core.catalog import CATALOG
 from silicast.core.files import write_atomically
 
