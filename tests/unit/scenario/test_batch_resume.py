@@ -367,8 +367,8 @@ def test_a_process_that_dies_between_cases_costs_none(
     monkeypatch.setattr(batch_workers, "ALONE_S", 0.0)
     take = AnswerProcess.take
 
-    def takes(self: Any) -> Any:
-        outcome = take(self)
+    def takes(self: Any, *limits: Any) -> Any:
+        outcome = take(self, *limits)
         self._child.kill()
         self._child.wait()
         return outcome

@@ -20,7 +20,9 @@ ASK = {"work": "generate", "pool": "chat", "batch": 8, "input_len": 128, "output
 @pytest.mark.parametrize(("saved", "writes"), [(None, 0.0), (100.0, 5.0)])
 def test_jobs_with_failures_take_dalys_mean(saved: float | None, writes: float) -> None:
     """8 devices of 1 hour between failures each: m = 450 s; jobs of 600 s, a restart of 20 s."""
-    failing = FailureTable(1.0, 20.0, saved, writes)
+    failing = FailureTable(
+        mtbf_hours_per_gpu=1.0, restart_s=20.0, checkpoint_interval_s=saved, checkpoint_s=writes
+    )
     seconds = np.full(60_000, 600.0)
     took = Disturbances(None, failing, 0).with_failures(seconds, 8, np.random.default_rng(1))
     piece = 600.0 if saved is None else saved + writes
