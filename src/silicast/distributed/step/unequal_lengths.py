@@ -54,7 +54,7 @@ def packed(lengths: I64, row: int) -> Rows:
     """Documents packed into rows, the longest first, each into the fullest row that holds it (best
     fit decreasing); longer ones are cut.
 
-    >>> rows = packed(np.array([6, 4, 3, 3]), 8)
+    >>> rows = packed(np.array([5, 4, 4, 3]), 8)
     >>> len(rows.computed), round(rows.padded_share, 4)
     (2, 0.0)
     """

@@ -21,6 +21,8 @@ NOTHING = re.compile(
     r"([-_.]|$)"
 )
 """Names with such a word are about optimisation, data, files and reports."""
+FUSED = re.compile(r"overlap|fused|fusion")
+"""Words that decide whatever stands beside them."""
 EFFECTS = (
     (
         "how the run is spread",
@@ -66,6 +68,8 @@ def effect_of(name: str) -> str:
     if name.startswith(ENVIRONMENT):
         return EFFECTS[-1][0]
     lowered = name.casefold()
+    if FUSED.search(lowered):
+        return "step time"
     for effect, words in EFFECTS[:5]:
         if words.search(lowered) and not NOTHING.search(lowered):
             return effect
