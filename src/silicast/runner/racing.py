@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from silicast.core.errors import SilicastError, over_limit
+from silicast.core.naming import near
 from silicast.core.numerics import F64
 from silicast.exploration.belonging import sign_of
 from silicast.exploration.racing import RaceResult, race
@@ -59,7 +60,7 @@ def raced(sweep: Sweep, store: AnswerStore, metric: str, answer: Answer) -> Spac
         raise over_limit(f"{len(points):,} points race", FIELD, f"{MOST:,} at most")
     keys = PointKeys(sweep.folder, sweep.calibrations)
     sign = sign_of(metric)
-    reasons: list[str] = []
+    reasons, metrics = list[str](), set[str]()
     seen: dict[int, list[float]] = {index: [] for index in range(len(points))}
 
     def simulate(candidates: Sequence[int], seeds: Sequence[int]) -> F64:
@@ -70,6 +71,7 @@ def raced(sweep: Sweep, store: AnswerStore, metric: str, answer: Answer) -> Spac
         answer(case for each in cases for case in each)
         answered = stored_rows(store)
         rows = {row["key"]: row for row in answered.fitting.rows}
+        metrics.update(name for row in answered.fitting.rows for name in row)
         reasons.extend(row["error_message"] for row in answered.rows if row["error_message"])
         table = np.full((len(candidates), len(seeds)), np.inf)
         for at, index in enumerate(candidates):
@@ -81,9 +83,8 @@ def raced(sweep: Sweep, store: AnswerStore, metric: str, answer: Answer) -> Spac
     result = race(len(points), simulate)
     means = tuple(float(np.mean(seen[index])) if seen[index] else None for index in result.order)
     if means[0] is None:
-        raise SilicastError(
-            f"no point that fits has {metric}", field=FIELD, hint=next(iter(reasons), "")
-        )
+        hint = near(metric, sorted(metrics)) if metrics else next(iter(reasons), "")
+        raise SilicastError(f"no point that fits has {metric}", field=FIELD, hint=hint)
     return SpaceRace(result, metric, tuple(points[index] for index in result.order), means)
 
 

@@ -53,9 +53,10 @@ class DynamoTarget(DeployTarget):
         return {"dynamo.yaml": yaml_text(deployment)}
 
     def remarks(self, plan: LaunchPlan) -> list[str]:
-        versions = {dynamo_launcher(pool.engine).version for pool in plan.pools}
+        engines = sorted({pool.engine for pool in plan.pools})
+        versions = [f"{engine} {dynamo_launcher(engine).version}" for engine in engines]
         return [
-            f"dynamo.yaml is written for {', '.join(sorted(versions))}",
+            f"dynamo.yaml is written for {', '.join(versions)}",
             "dynamo.yaml reads the token of Hugging Face from the secret hf-token-secret",
         ]
 
