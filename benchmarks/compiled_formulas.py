@@ -137,15 +137,34 @@ def nodes_of(value: Any) -> list[Node]:
 
 
 UFUNCS = {
-    "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "true_divide": "/",
-    "maximum": "max", "minimum": "min", "ceil": "ceil", "floor": "floor", "sqrt": "sqrt",
-    "greater": ">", "greater_equal": ">=", "less": "<", "less_equal": "<=", "negative": "neg",
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "divide": "/",
+    "true_divide": "/",
+    "maximum": "max",
+    "minimum": "min",
+    "ceil": "ceil",
+    "floor": "floor",
+    "sqrt": "sqrt",
+    "greater": ">",
+    "greater_equal": ">=",
+    "less": "<",
+    "less_equal": "<=",
+    "negative": "neg",
     "bitwise_and": "&",
-}  # fmt: skip
+}
 OPERATORS = {
-    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "gt": ">", "ge": ">=", "lt": "<",
-    "le": "<=", "and": "&",
-}  # fmt: skip
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "truediv": "/",
+    "gt": ">",
+    "ge": ">=",
+    "lt": "<",
+    "le": "<=",
+    "and": "&",
+}
 
 
 def _operators() -> None:
@@ -210,10 +229,13 @@ def kernel_times(dtype: str, device: str) -> tuple[list[Symbol], correction.Corr
     whole = ("maximum", "minimum", "ceil", "floor", "sqrt")
     symbolic: dict[str, Any] = {name: partial(operation, UFUNCS[name]) for name in whole}
     symbolic |= {
-        "where": lambda c, a, b: operation("where", c, a, b), "float64": lambda x: x,
-        "int64": lambda x: x, "full_like": lambda _, v: operation("copy", v),
-        "any_of": lambda _: True, "tolist": list,
-    }  # fmt: skip
+        "where": lambda c, a, b: operation("where", c, a, b),
+        "float64": lambda x: x,
+        "int64": lambda x: x,
+        "full_like": lambda _, v: operation("copy", v),
+        "any_of": lambda _: True,
+        "tolist": list,
+    }
     with ExitStack() as stack:
         for name, function in symbolic.items():
             stack.enter_context(patch.object(xp, name, traced(function, getattr(xp, name))))
@@ -298,17 +320,19 @@ def trees_source(of: correction.Correction) -> str:
     sums: Any = of.sums
     parts = [sums._forest.common, *sums._others, *sums._forest.own]  # noqa: SLF001
     lines = [
-        table("column", "int16_t", of.columns.rows), table("range", "int16_t", of.ranges),
-        table("bins", "uint8_t", of.bins), table("mark", "uint8_t", of.marks),
+        table("column", "int16_t", of.columns.rows),
+        table("range", "int16_t", of.ranges),
+        table("bins", "uint8_t", of.bins),
+        table("mark", "uint8_t", of.marks),
         table("splits", "int16_t", sums._forest.splits),  # noqa: SLF001
         table("whole", "uint8_t", np.isin(np.arange(len(of.columns.rows)), of.whole)),
-    ]  # fmt: skip
+    ]
     for number, part in enumerate(parts):
         lines += [
             table(f"f{number}", "int16_t", part.features),
             table(f"l{number}", "int16_t", part.leaves),
             table(f"t{number}", "uint8_t", part.thresholds),
-        ]  # fmt: skip
+        ]
     listed = ", ".join(
         f"{{{len(p.features)}, {p.features.shape[1]}, f{i}, t{i}, l{i}}}"
         for i, p in enumerate(parts)
@@ -421,12 +445,19 @@ def main(out: str = "") -> None:
         address(one_row, *place)
     one_compiled_us = (time.process_time() - start) / len(at) * 1e6
     record = {
-        "family": "gemm", "dtype": dtype, "device": device, "rows": ROWS,
-        "rows_left_to_python": int((~free).sum()), "rows_with_other_bits": different,
-        "nodes": len(GRAPH.nodes), "trace_and_write_s": traced_s, "compile_s": compile_s,
-        "source_bytes": len(text), "row_us": {"python": python_us, "compiled": compiled_us},
+        "family": "gemm",
+        "dtype": dtype,
+        "device": device,
+        "rows": ROWS,
+        "rows_left_to_python": int((~free).sum()),
+        "rows_with_other_bits": different,
+        "nodes": len(GRAPH.nodes),
+        "trace_and_write_s": traced_s,
+        "compile_s": compile_s,
+        "source_bytes": len(text),
+        "row_us": {"python": python_us, "compiled": compiled_us},
         "alone_us": {"python": one_python_us, "compiled": one_compiled_us},
-    }  # fmt: skip
+    }
     print(json.dumps(record, indent=1))
     if out:
         Path(out).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

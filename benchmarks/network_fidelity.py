@@ -155,9 +155,7 @@ def summed_up(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Errors by fabric, CPU times, and the rule with what it finds."""
     made = [each for each in cells if (each["spines"], each["routing"]) in MADE_ON]
     other = [each for each in cells if each not in made]
-    choices = itertools.product(
-        [2.0**n for n in range(10, 25)], (2, 4, 8, 15, 99), (False, True)
-    )  # fmt: skip
+    choices = itertools.product([2.0**n for n in range(10, 25)], (2, 4, 8, 15, 99), (False, True))
 
     def score(rule: tuple[float, int, bool]) -> tuple[float, float]:
         found, false = rates(made, rule)

@@ -43,8 +43,11 @@ from silicast.workload.graphs.graph import Graph
 OUT = Path(__file__).parent / "results" / "whatif_pairs.json"
 FOUR = "NVIDIA_A100-SXM4-40GB"
 ONE = ("Tesla_V100-PCIE-32GB", "gpt2_large-train-1024-1")
-PARALLEL = ("gpt2_large-train-1024-4-dp4", "gpt2_large-train-1024-4-tp4",
-            "gpt2_large-train-1024-4-pp4_1")  # fmt: skip
+PARALLEL = (
+    "gpt2_large-train-1024-4-dp4",
+    "gpt2_large-train-1024-4-tp4",
+    "gpt2_large-train-1024-4-pp4_1",
+)
 DEVICES = ("Tesla_V100-PCIE-32GB", "Tesla_P100-PCIE-16GB", "NVIDIA_A100-PCIE-40GB")
 Labels = Mapping[str, float]
 

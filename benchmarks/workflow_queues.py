@@ -259,11 +259,17 @@ def speed() -> dict[str, float]:
     jobs = expanded(graph, count, 1)
     stations = {
         stage: ServerStation(
-            dict(zip(jobs.of_stages([stage]).tolist(), drawn(random, 1.0, count).tolist(),
-                     strict=True)), 8
+            dict(
+                zip(
+                    jobs.of_stages([stage]).tolist(),
+                    drawn(random, 1.0, count).tolist(),
+                    strict=True,
+                )
+            ),
+            8,
         )
         for stage in range(4)
-    }  # fmt: skip
+    }
     WorkflowRun(jobs, stations, arrival).run()
     return {"requests_per_cpu_s": round(count / (time.process_time() - started))}
 

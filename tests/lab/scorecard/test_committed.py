@@ -46,8 +46,14 @@ def test_tables_numbers_and_modules_of_this_repository_are_noted(read: Inputs) -
 def test_names_of_inputs_are_written_once_a_start() -> None:
     assert inputs.packed(["b", "a.c_d", "a.c", "a.c_e"]) == "a.{c,c_{d,e}} b"
     assert inputs.unpacked("a{,.{b,c{,_d}}} e f-{g,h}.json"[:-5]) == [
-        "a", "a.b", "a.c", "a.c_d", "e", "f-g", "f-h",
-    ]  # fmt: skip
+        "a",
+        "a.b",
+        "a.c",
+        "a.c_d",
+        "e",
+        "f-g",
+        "f-h",
+    ]
 
 
 def test_packed_names_are_the_same_names() -> None:

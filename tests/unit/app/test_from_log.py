@@ -70,9 +70,10 @@ def test_the_log_of_tensorrt_llm(tmp_path: Path) -> None:
     )
     scenario = serving_scenario(flags(path), {})
     assert scenario["engine"] == {
-        "name": "trtllm", "version": "1.0.0",
+        "name": "trtllm",
+        "version": "1.0.0",
         "options": {"max_total_tokens": 204800, "max_num_seqs": 64, "max_num_batched_tokens": 4096},
-    }  # fmt: skip
+    }
     assert scenario["parallel"] == {"tp": 2}
 
 

@@ -221,17 +221,23 @@ def test_no_share_of_what_devices_can_do_is_above_one() -> None:
 
 
 OPEN: dict[str, Any] = {
-    "task": "serving", "model": "Llama-3.2-1B", "device": "l4",
+    "task": "serving",
+    "model": "Llama-3.2-1B",
+    "device": "l4",
     "workload": {
-        "arrival": {"kind": "poisson", "rate_per_s": 400.0}, "input_len": 128, "output_len": 8,
+        "arrival": {"kind": "poisson", "rate_per_s": 400.0},
+        "input_len": 128,
+        "output_len": 8,
     },
-}  # fmt: skip
+}
 
 
 def test_an_objective_has_a_run_that_is_long_enough_for_its_quantile() -> None:
     limits: dict[int, dict[str, float] | None] = {
-        1000: None, 3000: {"ttft_mean_ms": 9e9}, 6000: {"ttft_ms": 9e9, "quantile": 0.995},
-    }  # fmt: skip
+        1000: None,
+        3000: {"ttft_mean_ms": 9e9},
+        6000: {"ttft_ms": 9e9, "quantile": 0.995},
+    }
     for count, slo in limits.items():
         work = {**OPEN["workload"], **({"slo": slo} if slo else {})}
         assert len(prepared(decode({**OPEN, "workload": work})).served.requests) == count

@@ -22,14 +22,20 @@ def as_run(way: str, seq_len: int, micro_batch: int) -> float:
     """GB that task ``training`` says the same run needs."""
     targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     answer = silicast.predict(
-        task="training", model=MODEL, device=CARD, engine="fsdp",
+        task="training",
+        model=MODEL,
+        device=CARD,
+        engine="fsdp",
         precision={"weights": "nf4"} if way == "qlora" else None,
         lora={"rank": 16, "targets": targets} if way != "full" else None,
         workload={
-            "seq_len": seq_len, "micro_batch": micro_batch, "global_batch": micro_batch,
-            "task": "lora" if way != "full" else "sft", "recompute": "full",
+            "seq_len": seq_len,
+            "micro_batch": micro_batch,
+            "global_batch": micro_batch,
+            "task": "lora" if way != "full" else "sft",
+            "recompute": "full",
         },
-    )  # fmt: skip
+    )
     return float(answer.metrics["memory_gb"].estimate)
 
 

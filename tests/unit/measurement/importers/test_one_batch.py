@@ -49,10 +49,16 @@ def test_what_it_prints(tmp_path: Path) -> None:
 
 def test_json_lines(tmp_path: Path) -> None:
     test = {
-        "run_name": "default", "batch_size": 8, "input_len": 256, "output_len": 32,
-        "prefill_latency": 0.05, "prefill_throughput": 40960.0, "median_decode_latency": 0.01,
-        "total_latency": 0.36, "overall_throughput": 6400.0,
-    }  # fmt: skip
+        "run_name": "default",
+        "batch_size": 8,
+        "input_len": 256,
+        "output_len": 32,
+        "prefill_latency": 0.05,
+        "prefill_throughput": 40960.0,
+        "median_decode_latency": 0.01,
+        "total_latency": 0.36,
+        "overall_throughput": 6400.0,
+    }
     path = s.written(tmp_path, "x", json.dumps(test))
     (row,) = read(path, NAME, "h100", **MODEL).records
     assert isinstance(row, RunRow)

@@ -29,10 +29,15 @@ BOXED = """\
 └───────────────────────────────────┴──────────┴──────────┘
 """
 METRICS = {
-    "ttft_mean_ms": 46.21, "ttft_p99_ms": 110.0, "tpot_mean_ms": 9.81, "tpot_p99_ms": 10.8,
-    "e2e_mean_ms": 1291.55, "e2e_p99_ms": 1400.1, "output_tokens_per_s": 790.2,
+    "ttft_mean_ms": 46.21,
+    "ttft_p99_ms": 110.0,
+    "tpot_mean_ms": 9.81,
+    "tpot_p99_ms": 10.8,
+    "e2e_mean_ms": 1291.55,
+    "e2e_p99_ms": 1400.1,
+    "output_tokens_per_s": 790.2,
     "requests_per_s": 6.17,
-}  # fmt: skip
+}
 LENGTHS = {"requests": 100, "input_len": 512, "output_len": 128}
 
 

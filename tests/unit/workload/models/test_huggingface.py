@@ -348,13 +348,19 @@ TORCHAO = "Float8DynamicActivationFloat8WeightConfig"
     ("quantisation", "recipe", "group"),
     [
         ({"quant_type": "int8_weight_only"}, "int8_wo", 0),
-        ({"quant_type": "int4_weight_only", "quant_type_kwargs": {"group_size": 32}},
-         "int4_wo", 32),
+        (
+            {"quant_type": "int4_weight_only", "quant_type_kwargs": {"group_size": 32}},
+            "int4_wo",
+            32,
+        ),
         ({"quant_type": {"default": {"_type": TORCHAO, "_data": {}}}}, "fp8", 0),
-        ({"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 8}}},
-         "int8_wo", 64),
+        (
+            {"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 8}}},
+            "int8_wo",
+            64,
+        ),
     ],
-)  # fmt: skip
+)
 def test_formats_of_torchao_and_hqq(quantisation: dict, recipe: str, group: int) -> None:
     stated = {"quant_method": "torchao", **quantisation}
     result = checkpoint_precision({"quantization_config": stated})
@@ -375,11 +381,16 @@ def test_formats_of_torchao_and_hqq_that_are_not_modelled_are_refused(stated: di
 
 def test_a_field_that_latent_attention_ignores_is_not_warned_of() -> None:
     model = {
-        "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3",
-        "hidden_size": 7168, "intermediate_size": 18432, "num_hidden_layers": 61,
-        "num_attention_heads": 128, "vocab_size": 129280, "num_key_value_heads": 128,
+        "architectures": ["DeepseekV3ForCausalLM"],
+        "model_type": "deepseek_v3",
+        "hidden_size": 7168,
+        "intermediate_size": 18432,
+        "num_hidden_layers": 61,
+        "num_attention_heads": 128,
+        "vocab_size": 129280,
+        "num_key_value_heads": 128,
         "qk_head_dim": 192,
-    }  # fmt: skip
+    }
     assert read_config(model).ignored_fields == ()
     assert read_config({**model, "gadgets": 3}).ignored_fields == ("gadgets",)
 

@@ -163,8 +163,9 @@ def test_a_published_rate_is_taken_by_its_name_with_its_source() -> None:
     failing = {"checkpoint_s": 20.0}
     named = lost(
         scenario({"tp": 2, "pp": 2}, failures={"mtbf_hours_per_gpu": "rsc-1", **failing}),
-        run(2), STEP,
-    )  # fmt: skip
+        run(2),
+        STEP,
+    )
     stated = answered(failures={"mtbf_hours_per_gpu": 8000 * 24 / 6.5, **failing})
     assert dict(named.metrics) == stated
     assert "2410.21680" in named.why["goodput"]["mtbf_source"]
@@ -184,5 +185,6 @@ def test_a_run_goes_on_without_a_replica() -> None:
     with pytest.raises(SilicastError, match="no other replica"):
         lost(
             scenario({"tp": 8}, failures={**failing, "repair_s": 60.0}),
-            run_of(scenario({"tp": 8})), STEP,
-        )  # fmt: skip
+            run_of(scenario({"tp": 8})),
+            STEP,
+        )

@@ -45,9 +45,15 @@ def test_a_job_takes_its_steps_times_the_step_of_task_training() -> None:
     stage = {"work": "job", "pools": ["fast"], "gpus": [4], "steps": 100, "training": TRAINING}
     reply = answered({"train": stage}, requests=1)
     alone = reply_to(
-        {"task": "training", "model": BASE["model"], "engine": "megatron", "device": "H100",
-         "parallel": {"dp": 4}, "workload": TRAINING}
-    )  # fmt: skip
+        {
+            "task": "training",
+            "model": BASE["model"],
+            "engine": "megatron",
+            "device": "H100",
+            "parallel": {"dp": 4},
+            "workload": TRAINING,
+        }
+    )
     assert isinstance(alone, Answer)
     step = alone.metrics["step_time_s"]
     e2e = reply.metrics["e2e_mean_ms"]
