@@ -139,7 +139,11 @@ def widest_fit(
     if model.default_precision.mix:
         deployment = Deployment(machine, model, Plan(), model.default_precision)
         memory = static_batch_memory(deployment, [context - 1] * users, 1)
-        return None if memory.excess else (deployment, f"{model.default_precision.recipe} (file)", memory)
+        return (
+            None
+            if memory.excess
+            else (deployment, f"{model.default_precision.recipe} (file)", memory)
+        )
     for mix in mixes:
         recipe = RECIPES[scheme_named(engine.weight_mix).mixes[mix]]
         if mix != published and 0.9 * count * recipe.weight_bits / 8.0 > usable:
