@@ -18,9 +18,10 @@ import numpy as np
 Excess = Mapping[str, float]
 """Statistic -> logarithm of its value over its limit; below zero it is kept."""
 
-WIDE: Final = (0.92, 0.97, 1.03, 1.08)
-"""Rates of the first draws, as parts of a first guess."""
-NARROW: Final = (0.965, 0.98, 0.99, 1.01, 1.02, 1.035)
+WIDE: Final = (0.85, 0.95, 1.05, 1.15)
+"""Rates of the first draws, as parts of a first guess: p99 of the time between tokens hardly grows
+with the rate, and draws closer together would not show by how much."""
+NARROW: Final = (0.9, 0.94, 0.98, 1.02, 1.06, 1.1)
 """Rates of the further draws, as parts of the edge of the first ones."""
 CLIP: Final = 0.25
 """Logarithms beyond this are left out, or cut to it where few are within: past saturation a
