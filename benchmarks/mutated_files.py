@@ -4,9 +4,9 @@
 
 Each format starts from a file that its command answers. A mutation flips, cuts, repeats, swaps or
 inserts bytes, or puts an extreme number, a wrong type or another word in the place of one. The
-command runs in this process, under a limit of CPU seconds and of memory. Counted are: internal errors
+command runs in this process, under limits of CPU seconds and of memory. Counted: internal errors
 (status 70, or an exception), tracebacks in what is printed, runs over the limit of seconds or of
-memory, and refusals that are not one line. COUNT mutations a format (10,000 take hours; they are
+memory, refusals that are not one line. COUNT mutations a format (10,000 take hours; they are
 drawn from fixed seeds). The exit status is 1 if one is counted.
 """
 
@@ -39,6 +39,10 @@ RESULT = Path(__file__).parent / "results" / "mutated_files.json"
 ROOT = Path(__file__).parents[1]
 CATALOG = ROOT / "src" / "silicast" / "catalog"
 INFER = "infer --batch 1 --input-len 64 --output-len 4"
+PRINTED = (
+    "import {} -o out.jsonl --device h100 --set model=Llama-3.1-8B --set engine.name=vllm "
+    "--set workload.input_len=512 --set workload.output_len=64"
+)
 EXTREMES = (
     "-1", "0", "1e308", "-0.0", "nan", "inf", "1e400", "9" * 40, "true", "null", '""', "[]", "{}",
     '"\\u0000"', "4.0", "1e-320", "2147483648", '"a"', "[[[[[[]]]]]]",
@@ -112,8 +116,7 @@ def formats() -> Formats:
         "device": (device.read_bytes(), ".toml", INFER + " --model Llama-3.2-1B --device {}"),
         "design": (design.read_bytes(), ".toml", "validate {}"),
         "trace": (table(gpu_trace()), ".json", "whatif {} --device a100 --traced h100"),
-        "printed table": (VLLM_PRINT.encode(), ".txt", "import {} -o out.jsonl --device h100 --set model=Llama-3.1-8B"
-                          " --set engine.name=vllm --set workload.input_len=512 --set workload.output_len=64"),
+        "printed table": (VLLM_PRINT.encode(), ".txt", PRINTED),
         "model": (table(CONFIG), ".json", INFER + " --model {} --device h100"),
         "gguf": (
             gguf_bytes(FACTS, tiny_tensors()),
