@@ -14,7 +14,8 @@ from silicast.formats.training_configs.effects import effects_of
 from silicast.scenario.answers.training.training_runs import prepared
 from silicast.scenario.decode import decode
 from silicast.scenario.workloads import TrainingWorkload
-from tests.unit.formats.training_configs.corpus import CORPUS, LaunchFile
+from tests.unit.formats.training_configs.corpus import CORPUS
+from tests.unit.formats.training_configs.launch_file import LaunchFile
 
 BESIDE = {"model": "Llama-3.1-8B", "workload.seq_len": 2048}
 """What a user states where no file does."""
