@@ -17,6 +17,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from socket import create_server
 from typing import Any
@@ -84,16 +86,35 @@ async def load(port: int, path: str, kind: str, lines: int, seconds: float) -> d
     }  # fmt: skip
 
 
-async def measured(port: int, seconds: float) -> dict[str, Any]:
+async def ready(port: int) -> None:
+    """Waits until a server listens."""
     end = time.monotonic() + STARTS_WITHIN_S
     while True:
         try:
             async with Connection(port):
-                break
+                return
         except OSError:
             if time.monotonic() > end:
                 raise
             await asyncio.sleep(0.1)
+
+
+@contextmanager
+def running_server(*flags: str) -> Iterator[int]:
+    """A server of its own; its port."""
+    with create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "silicast", "server", "--port", str(port), *flags]
+    server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        yield port
+    finally:
+        server.terminate()
+        server.wait()
+
+
+async def measured(port: int, seconds: float) -> dict[str, Any]:
+    await ready(port)
     await load(port, "/v1/predict", "application/json", 1, 1.0)  # what loads on first use
     return {
         "predict": await load(port, "/v1/predict", "application/json", 1, seconds),
@@ -102,15 +123,8 @@ async def measured(port: int, seconds: float) -> dict[str, Any]:
 
 
 def main(out: str, seconds: str = str(SECONDS)) -> None:
-    with create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "silicast", "server", "--port", str(port)]
-    server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    try:
+    with running_server() as port:
         loads = asyncio.run(measured(port, float(seconds)))
-    finally:
-        server.terminate()
-        server.wait()
     table = {
         "goals": GOALS, "processors": os.cpu_count(), "load_average": os.getloadavg()[0], **loads
     }  # fmt: skip
