@@ -242,7 +242,7 @@ def mapped(task: Task, objective: str = "", effort: int = EFFORT) -> Mapped:
     """
     task, known, remark = aimed(task, objective)
     answer = _by_form(task, known, effort)
-    return replace(answer, remark=remark) if remark else answer
+    return replace(answer, remark="; ".join(filter(None, (remark, answer.remark))))
 
 
 def aimed(task: Task, objective: str) -> tuple[Task, Objective, str]:
