@@ -123,7 +123,8 @@ def best_mapping(
             the answer does not depend on how fast the machine is.
         gap: the search ends once the answer is proven to be this close to the best.
         padding: sizes that do not fit the design well (primes, arrays that do not divide them) are
-            also made larger and mapped; the last iterations of such loops are cut short.
+            also made larger and mapped; the last iterations of such loops are cut short. Below the
+            usual effort only one narrow search is made of each.
         budget: of several searches together; None = one in proportion to the effort, two seconds
             or less of the default one.
 
@@ -146,7 +147,10 @@ def best_mapping(
             rules.check(architecture, larger)
         except SilicastError:
             continue
-        other.run()
+        if effort < EFFORT and hunt.best is not None:
+            other.glance(hunt)
+        else:
+            other.run()
         tried += other.tried
         if other.best is None:
             continue
@@ -314,6 +318,20 @@ class _Hunt:
             if self.best is not None or not self.was_cut:
                 return
             self.budget.left = self.reserve
+
+    def glance(self, like: _Hunt) -> None:
+        """One narrow search, with the prices that led to the best of a similar problem."""
+        if self.objective == "latency":
+            self.weights = like.weights
+            self._anew()
+            self._run(WIDTHS[0])
+        elif like.best is not None:
+            known = cost(like.einsum, like.arch, like.best)
+            price = float(known.energy_pj[0] / known.cycles[0])
+            price = 0.0 if self.objective == "energy" else price
+            keep = like.best.keep
+            self._take(self._priced(_Choice(keep, self._facts(keep, price).floor), price))
+        self._improve()
 
     @property
     def uncovered(self) -> str:
