@@ -104,10 +104,14 @@ class EinsumFacts:
 
     def floor_with(self, words_pj: float) -> float:
         """The objective at least, where words cost so much."""
+        energy = self.start_pj + words_pj + self.least_cycles * self.cycle_pj
+        return self.objective_of(energy, self.least_cycles)
+
+    @cached_property
+    def least_cycles(self) -> float:
+        """Cycles with all instances at work that loops can use."""
         units = math.prod(self.limit(s) for s, slot in enumerate(self.slots) if slot.is_spatial)
-        cycles = self.points / units / self.arch.compute.per_cycle
-        energy = self.start_pj + words_pj + cycles * self.cycle_pj
-        return self.objective_of(energy, cycles)
+        return self.points / units / self.arch.compute.per_cycle
 
     @cached_property
     def start_pj(self) -> float:

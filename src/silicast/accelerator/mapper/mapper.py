@@ -124,7 +124,7 @@ def best_mapping(
         gap: the search ends once the answer is proven to be this close to the best.
         padding: sizes that do not fit the design well (primes, arrays that do not divide them) are
             also made larger and mapped; the last iterations of such loops are cut short. Below the
-            usual effort only one narrow search is made of each.
+            usual effort only one narrow search is made of each, and little is proven.
         budget: of several searches together; None = one in proportion to the effort, two seconds
             or less of the default one.
 
@@ -147,7 +147,7 @@ def best_mapping(
             rules.check(architecture, larger)
         except SilicastError:
             continue
-        if effort < EFFORT and hunt.best is not None:
+        if hunt.is_quick and hunt.best is not None:
             other.glance(hunt)
         else:
             other.run()
@@ -460,6 +460,10 @@ class _Hunt:
         Energy E and time T of the best are least in E + (E / T) T too, near it; such a sum sees
         what time later loops may cost.
         """
+        if self.is_quick:
+            facts = self._facts(self.keep, 0.0)
+            self._least_sum(facts.floor / facts.least_cycles)
+            return
         price = 0.0
         lines: list[tuple[float, float]] = []
         for _ in range(TRADES):
@@ -471,6 +475,11 @@ class _Hunt:
             if price == before:
                 break
         self._square(lines)
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether a good mapping is enough, and nothing is to be proven of it."""
+        return self.effort < EFFORT
 
     def _least_sum(self, price: float) -> float:
         """Least energy plus price times cycles, at least."""
@@ -549,7 +558,8 @@ class _Hunt:
     def widen(self) -> None:
         """Wider and wider searches, until the proof is good enough or the budget is spent."""
         for width in WIDTHS:
-            if self.is_done or (self.best is not None and self.tried > self.effort):
+            is_enough = self.tried > self.effort or (self.is_quick and self.objective == "edp")
+            if self.is_done or (self.best is not None and is_enough):
                 return
             self._run(width)
 
