@@ -18,6 +18,7 @@ from silicast.core.files import read_text, write_atomically
 from silicast.scenario.decode import decode
 from silicast.scenario.reading.usual_lengths import usual_lengths
 from silicast.scenario.run import run
+from silicast.workload.graphs.networks import network_file
 
 PROGRAMS = frozenset({".json", ".onnx", ".pt2"})
 """Endings of files of programs; a model's own config.json is given by its folder."""
@@ -77,7 +78,7 @@ def _of_model(
     tree: dict[str, Any], model: str, batch: int, input_len: int | None, output_len: int | None
 ) -> dict[str, Any]:
     """A scenario of a program, or of a language model with its prompts."""
-    if Path(model).suffix in PROGRAMS or ":" in model:
+    if Path(model).suffix in PROGRAMS or ":" in model or network_file(model) is not None:
         program = str(Path(model).absolute()) if Path(model).is_file() else model
         remaining = {
             name: value for name, value in tree.items() if name not in ("model", "parallel")
