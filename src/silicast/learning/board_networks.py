@@ -408,9 +408,21 @@ def _boards() -> NameIndex[Board]:
     )
 
 
+_BESIDES = re.compile(
+    r"\b(qualcomm|samsung|snapdragon|dragonwing|mobile|platform|for galaxy|family|proxy|qrd|crd|adp|evk"
+    r"|mtp|hdk|hexagon|npu|htp|dsp|v(6[5-9]|[78]\d))\b|[()®™]",
+    re.IGNORECASE,
+)
+"""Words beside a chip's name: its maker, the kind of board, and the NPU behind it."""
+
+
 def _plain(name: str) -> str:
-    """Without the brackets that some lists put around the kind of a board."""
-    return name.replace("(", "").replace(")", "")
+    """The name that is left of a board or chip.
+
+    >>> _plain("Snapdragon X Elite (CRD)"), _plain("Snapdragon 8 Gen 3 Hexagon v75 NPU")
+    ('X Elite', '8 Gen 3')
+    """
+    return " ".join(_BESIDES.sub(" ", name).split()) or name
 
 
 def is_board(name: object) -> bool:

@@ -50,6 +50,22 @@ def test_a_board_has_its_own_name_and_its_chips(name: str, other: str) -> None:
     assert board_named(name) is board_named(other)
 
 
+@pytest.mark.parametrize(
+    ("name", "board"),
+    [
+        ("Qualcomm Snapdragon X Elite", "Snapdragon X Elite CRD"),
+        ("Snapdragon® 8 Gen 3 Mobile Platform", "Samsung Galaxy S24"),
+        ("Snapdragon 8 Elite for Galaxy", "Samsung Galaxy S25"),
+        ("QCS8550 Hexagon v73 NPU", "QCS8550 (Proxy)"),
+        ("7 Gen 4 HTP", "Snapdragon 7 Gen 4 QRD"),
+    ],
+)
+def test_makers_kits_and_npus_beside_a_chip_do_not_count(name: str, board: str) -> None:
+    assert board_named(name).name == board
+    assert not is_board("NPU")
+    assert not is_board("Snapdragon 888")
+
+
 def test_names_of_packages_and_components_are_one_network() -> None:
     assert networks_named("torchvision:resnet50") == networks_named("ResNet50") == (RESNET,)
     parts = [each.component for each in networks_named("trocr")]
