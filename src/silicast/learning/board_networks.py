@@ -409,8 +409,8 @@ def _boards() -> NameIndex[Board]:
 
 
 _BESIDES = re.compile(
-    r"\b(qualcomm|samsung|snapdragon|dragonwing|mobile|platform|for galaxy|family|proxy|qrd|crd|adp|evk"
-    r"|mtp|hdk|hexagon|npu|htp|dsp|v(6[5-9]|[78]\d))\b|[()®™]",
+    r"\b(qualcomm|samsung|snapdragon|dragonwing|mobile|platform|for galaxy|family|proxy|qrd"
+    r"|crd|adp|evk|mtp|hdk|hexagon|npu|htp|dsp|v(6[5-9]|[78]\d))\b|[()®™]",
     re.IGNORECASE,
 )
 """Words beside a chip's name: its maker, the kind of board, and the NPU behind it."""
