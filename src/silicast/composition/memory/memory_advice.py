@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,7 +13,9 @@ from silicast.composition.passes.deployment import Deployment
 from silicast.composition.passes.static_batch import batch_memory
 from silicast.core.errors import SilicastError
 from silicast.core.monotone import largest
-from silicast.workload.frameworks.eager import Framework
+
+if TYPE_CHECKING:
+    from silicast.workload.frameworks.eager import Framework
 
 MAX_SUGGESTED_TP = 64
 
