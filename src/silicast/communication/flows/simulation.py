@@ -14,9 +14,9 @@ from typing import final
 import numpy as np
 
 from silicast.communication.flows._state import State
-from silicast.communication.flows.fabric import Fabric
 from silicast.communication.flows.folding import Classes, classes_of
 from silicast.communication.flows.job import Job, check_jobs
+from silicast.communication.flows.product import Fabric
 
 
 @final

@@ -12,7 +12,7 @@ from silicast.composition.power.energy import work_energy
 from silicast.composition.timeline.trace_events import PredictedTimeline
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.prediction import PICOSECONDS, Quantity, Tier
-from silicast.distributed.pipeline.bubble_advice import bubble_advice
+from silicast.distributed.pipeline.stalls import bubble_advice
 from silicast.kernels.physics.formats import with_format
 from silicast.kernels.products.gemm_constants import shown_mhz
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree

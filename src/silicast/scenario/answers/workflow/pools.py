@@ -36,8 +36,7 @@ from silicast.serving.statistics.uncertainty import paced
 from silicast.serving.traffic.requests import Requests
 from silicast.workflow.run import Station
 from silicast.workflow.stations.replicas import ReplicaStation
-from silicast.workflow.stations.servers import ServerStation
-from silicast.workflow.stations.uniform_batching import UniformBatching
+from silicast.workflow.stations.servers import ServerStation, UniformBatching
 
 
 class StagePool(ABC):
