@@ -37,8 +37,8 @@ from silicast.learning.boosting import (
     train_choice,
     train_odds,
 )
-from silicast.learning.configuration_features import NAMES
 from silicast.learning.configuration_ranking import (
+    NAMES,
     Ranker,
     RankerCard,
     features_of,

@@ -28,7 +28,7 @@ from silicast.core.decode import Strict
 from silicast.core.numerics import F64, exp_fixed, folded
 from silicast.core.provenance import Provenance
 from silicast.hardware.device import Device
-from silicast.kernels.physics.core_limits import core_limits
+from silicast.kernels.physics.device_rates import core_limits
 from silicast.learning.artefact import (
     bins_of,
     edges_of,

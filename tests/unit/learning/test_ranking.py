@@ -9,8 +9,8 @@ import pytest
 from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError
 from silicast.learning.boosting import Settings, bin_tables, train_choice, train_odds
-from silicast.learning.configuration_features import NAMES
 from silicast.learning.configuration_ranking import (
+    NAMES,
     RankerCard,
     read_ranker,
     shipped_ranker,

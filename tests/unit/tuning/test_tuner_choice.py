@@ -9,7 +9,7 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
-from silicast.tuning.expert_layers import ChosenBy
+from silicast.tuning.layers import ChosenBy
 from silicast.tuning.plan import tune_products
 from silicast.tuning.tuner_choice import (
     NAMES,
