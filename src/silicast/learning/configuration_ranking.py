@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,16 +49,7 @@ from silicast.kernels.products.tile_times import (
     tile_constants,
     tile_times,
 )
-from silicast.learning.artefact import (
-    bins_of,
-    edges_of,
-    put_under,
-    read_card,
-    tensors_of_trees,
-    tensors_under,
-    trees_of_tensors,
-    write_card,
-)
+from silicast.learning.artefact import bins_of, read_card, tensors_under, trees_of_tensors
 from silicast.learning.oblivious import Trees, binned, codes, scaled
 
 NAMES = (
@@ -219,17 +210,6 @@ def read_ranker(path: Path) -> Ranker:
         current = bins_of(tensors[CHOICE_EDGES])
         choice = trees_of_tensors(current, tensors_under(tensors, "choice/"))
     return Ranker(card, odds, time, choice)
-
-
-def write_ranker(path: Path, ranker: Ranker) -> None:
-    """Writes tensors and then the card with their hash."""
-    tensors: dict[str, NDArray[Any]] = {"edges": edges_of(ranker.odds.bins)}
-    for part, trees in zip(PARTS, (ranker.odds, ranker.time), strict=True):
-        tensors |= put_under(f"{part}/", tensors_of_trees([trees]))
-    if ranker.choice is not None:
-        tensors[CHOICE_EDGES] = edges_of(ranker.choice.bins)
-        tensors |= put_under("choice/", tensors_of_trees([ranker.choice]))
-    write_card(path, ranker.card, tensors)
 
 
 @final
