@@ -17,7 +17,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from silicast.communication.astra.times import astra_time
+from silicast.communication.astra_sim import astra_time
 from silicast.formats.astra_sim import read_network, read_system
 
 ROOT = Path(__file__).parents[1]

@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 
 from lab import fitting
-from silicast.communication.flows.collectives import rounds_of
+from silicast.communication.flows.groups import rounds_of
 from silicast.communication.flows.job import Job, Round
 from silicast.communication.flows.product import FabricDimension, ProductFabric
 from silicast.communication.flows.simulation import simulate

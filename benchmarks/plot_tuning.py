@@ -22,7 +22,7 @@ from silicast.kernels.products.candidates import SWEEP, grid, legal
 from silicast.kernels.products.tile_times import tile_constants
 from silicast.learning.configuration_ranking import candidates_on, rank_steps
 from silicast.report.drawing.tuning_plots import PLOTS, plot_causes, plot_gains, plot_tiles
-from silicast.scenario.answers.diagnose.named import diagnose
+from silicast.scenario.answers.diagnose.answerer import diagnose
 from silicast.tuning.plan import tune_experts
 
 STATIC = Path(__file__).parent.parent / "docs" / "_static"

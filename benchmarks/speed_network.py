@@ -12,10 +12,15 @@ import sys
 import time
 from pathlib import Path
 
-from silicast.communication.flows.collectives import Method, rounds_of
-from silicast.communication.flows.fabric import Fabric
+from silicast.communication.flows.groups import Method, rounds_of
 from silicast.communication.flows.job import Job
-from silicast.communication.flows.product import FabricDimension, ProductFabric, rail_cluster, torus
+from silicast.communication.flows.product import (
+    Fabric,
+    FabricDimension,
+    ProductFabric,
+    rail_cluster,
+    torus,
+)
 from silicast.communication.flows.simulation import simulate
 
 RANKS = 1024

@@ -36,7 +36,7 @@ from lab.scorecard.tuning_scores import (
 from silicast.core.dtypes import recipe_for
 from silicast.hardware.catalog import find_device
 from silicast.learning.configuration_ranking import ranked, shipped_ranker
-from silicast.scenario.answers.diagnose.named import measured_kernel
+from silicast.scenario.answers.diagnose.answerer import measured_kernel
 from silicast.tuning.diagnosis import diagnose_measured, group_errors
 from silicast.tuning.gain import GainBelief
 from silicast.tuning.plan import tune_experts

@@ -1,6 +1,6 @@
 """How much do two jobs slow each other down on a spine that both use?"""
 
-from silicast.communication.flows.collectives import rounds_of
+from silicast.communication.flows.groups import rounds_of
 from silicast.communication.flows.job import Job
 from silicast.communication.flows.product import rail_cluster
 from silicast.communication.flows.simulation import simulate, slowdowns

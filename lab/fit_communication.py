@@ -30,6 +30,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from lab import fitting
+from lab.artefact_files import write_artefact
 from lab.communication_stages import FITTED, Stage, stages
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Tables
@@ -43,7 +44,7 @@ from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.physics.constants import Physics
-from silicast.learning.artefact import FORMAT, Artefact, Card, read_artefact, write_artefact
+from silicast.learning.artefact import FORMAT, Artefact, Card, read_artefact
 
 PATH = fitting.PHYSICS / "communication.json"
 NO_CARD = fitting.card("", [], "")

@@ -20,6 +20,8 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
+from lab.artefact_files import write_ranker
+from lab.boosted_forests import train_choice, train_odds
 from lab.scorecard import tuning_held_out
 from lab.scorecard.suite import data_folder
 from lab.scorecard.tuning_rows import FOLDS, HEURISTIC, SWEEPS, Swept, sglang_rule, swept_problems
@@ -29,21 +31,13 @@ from silicast.hardware.catalog import find_device
 from silicast.kernels.products.blocks import tiles_of
 from silicast.kernels.products.candidates import SWEEP, grid_tiles, legal
 from silicast.kernels.products.tile_times import TileSteps, steps_of, tile_constants, tile_times
-from silicast.learning.boosting import (
-    Settings,
-    bin_tables,
-    grown,
-    in_a_byte,
-    train_choice,
-    train_odds,
-)
-from silicast.learning.configuration_features import NAMES
+from silicast.learning.boosting import Settings, bin_tables, grown, in_a_byte
 from silicast.learning.configuration_ranking import (
+    NAMES,
     Ranker,
     RankerCard,
     features_of,
     read_ranker,
-    write_ranker,
 )
 from silicast.learning.oblivious import Trees, binned, codes
 

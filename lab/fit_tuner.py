@@ -16,20 +16,14 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
+from lab.artefact_files import write_tuner
+from lab.boosted_forests import train_odds
 from lab.scorecard.suite import data_folder
 from lab.scorecard.tuned_file_rows import TABLES, FileEntry, file_entries
 from silicast.core.catalog import CATALOG
-from silicast.learning.boosting import Settings, train_odds
+from silicast.learning.boosting import Settings
 from silicast.learning.oblivious import Trees
-from silicast.tuning.tuner_choice import (
-    FORMAT,
-    NAMES,
-    SIDES,
-    Tuner,
-    TunerCard,
-    tuner_features,
-    write_tuner,
-)
+from silicast.tuning.tuner_choice import FORMAT, NAMES, SIDES, Tuner, TunerCard, tuner_features
 
 F = NDArray[np.float64]
 PATH = CATALOG / "tuning" / "tuner.json"

@@ -27,6 +27,7 @@ from typing import Any, final
 import numpy as np
 
 from lab import fitting
+from lab.family_training import devices_left_out
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants
 from lab.scorecard.held_out import groups, held_out, unmeasured
@@ -37,7 +38,6 @@ from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
 from silicast.kernels.physics.unseen import SPREADS, octaves_between
-from silicast.learning.training import devices_left_out
 
 ROWS = 400
 LEARNT_FROM, SCORED = 1500, 300

@@ -19,7 +19,7 @@ DECIDES = ("lab", "silicast.kernels", "silicast.communication", "silicast.learni
 
 READ_BY: Mapping[str, tuple[str, ...]] = {
     "silicast.kernels.products.candidate_tables": ("tuning/tiles.toml", "tuning/grids.toml"),
-    "silicast.kernels.physics.core_limits": ("core_limits.toml",),
+    "silicast.kernels.physics.device_rates": ("core_limits.toml",),
 }
 """Tables of the catalog that are part of a module: they decide as its code does."""
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from lab.artefact_files import write_artefact
 from lab.scorecard.suite import data_folder
 from lab.scorecard.training import trainers
 from silicast.core.errors import SilicastError, unknown_name
-from silicast.learning.artefact import FORMAT, Card, folder, write_artefact
+from silicast.learning.artefact import FORMAT, Card, folder
 
 
 def train(family: str, data: Path) -> Card:

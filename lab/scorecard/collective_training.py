@@ -9,6 +9,9 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from lab.artefact_files import Learned
+from lab.boosted_forests import train_forest, train_quantile
+from lab.family_training import QUANTILE, device_sd, mean_ape, normal_sd, without_who
 from silicast.communication.correction import LONG, SHORT, Model
 from silicast.communication.features import (
     RELEASE,
@@ -19,11 +22,9 @@ from silicast.communication.features import (
     table,
 )
 from silicast.core.numerics import F64, I64
-from silicast.learning.artefact import Learned, Trained
-from silicast.learning.boosting import Settings, train, train_forest, train_quantile
-from silicast.learning.ceiling import QUANTILE, without_who
+from silicast.learning.artefact import Trained
+from silicast.learning.boosting import Settings, train
 from silicast.learning.oblivious import codes, no_trees
-from silicast.learning.training import device_sd, mean_ape, normal_sd
 
 MIN_ROWS = 60
 """Least number of rows of a correction."""

@@ -12,7 +12,7 @@ from silicast.core.decode import read_toml
 from silicast.workload.front_ends.packages import made_without_data
 from silicast.workload.front_ends.programs import graph_of, require
 from silicast.workload.graphs.graph import Graph
-from silicast.workload.training.update import with_update
+from silicast.workload.training.gradient_buckets import with_update
 
 UPDATE = "sgd_momentum"
 """What timm's benchmark script trains with unless it is told otherwise; the rows do not name it."""

@@ -32,7 +32,7 @@ from silicast.workload.graphs.op import Op, Variant
 from silicast.workload.operators import TensorValue
 from silicast.workload.operators.products import product
 from silicast.workload.operators.rows import row_norm, row_softmax
-from silicast.workload.operators.traffic import movement, pointwise
+from silicast.workload.operators.table import movement, pointwise
 
 MAX_CELL = 1 << 16
 LAYERS = (

@@ -17,7 +17,7 @@ from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Implementation
 from silicast.kernels.registry import implementation_for
-from silicast.learning.training import MeasuredKernels
+from silicast.learning.calibration_fit import MeasuredKernels
 from silicast.workload.graphs.op import OpBatch
 
 Labels = NDArray[np.str_]

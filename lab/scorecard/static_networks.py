@@ -14,7 +14,7 @@ from typing import final
 from silicast.composition.engines.host_copies import HOST_COPY
 from silicast.workload.graphs.graph import Block, Graph, Node
 from silicast.workload.graphs.op import Op, Variant
-from silicast.workload.operators.traffic import movement
+from silicast.workload.operators.table import movement
 
 _BYTES = 2
 GELU = ("mul", "div", "pow", "add", "mul")

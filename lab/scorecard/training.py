@@ -12,13 +12,14 @@ from functools import cache
 from pathlib import Path
 from typing import final
 
+from lab.artefact_files import Learned
+from lab.family_training import train_family
 from lab.scorecard import collectives
 from lab.scorecard.rows import MeasuredRows
 from silicast.communication.correction import FAMILY as COLLECTIVE
 from silicast.kernels.registry import implementation_for
-from silicast.learning.artefact import Learned, Trained
+from silicast.learning.artefact import Trained
 from silicast.learning.boosting import Settings
-from silicast.learning.training import train_family
 
 MANY = 40_000
 """Rows read of each device and campaign, at most."""

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silicast.communication.flows.collectives import Method, rounds_of
-from silicast.communication.flows.fabric import Fabric
 from silicast.communication.flows.fair_share import fair_rates
+from silicast.communication.flows.groups import Method, rounds_of
 from silicast.communication.flows.job import Job, Round
 from silicast.communication.flows.product import (
     KINDS,
+    Fabric,
     FabricDimension,
     ProductFabric,
     rail_cluster,

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.scenario.kernels.kernel_case import kernel_case
-from silicast.scenario.kernels.kernel_ops import OPS
+from silicast.scenario.kernels.kernel_case import OPS, kernel_case
 from silicast.scenario.kernels.kernel_table_of import kernel_table_of
 from silicast.workload.graphs.op import Op, Variant
 

@@ -11,7 +11,7 @@ import pytest
 from silicast.core.dominance import front
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
-from silicast.exploration.expected_gain import expected_gain
+from silicast.exploration.gaussian_process import expected_gain
 from silicast.exploration.history import DesignOutcome, MetricObjective
 from silicast.exploration.method import METHODS
 from silicast.exploration.pareto import dominated, empty_boxes, hypervolume, ranks

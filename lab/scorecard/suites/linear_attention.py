@@ -19,7 +19,7 @@ from lab.scorecard.training import SMALL, Source
 from silicast.core.numerics import F64
 from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.recurrent.recurrent_mixer import RecurrentKernel, kinds_of, phase_of
-from silicast.kernels.recurrent.recurrent_styles import style_of
+from silicast.kernels.recurrent.recurrent_model import style_of
 from silicast.workload.graphs.op import Variant
 from silicast.workload.libraries.library_file import RecurrentStyle
 

@@ -36,7 +36,7 @@ def diagnose(
     >>> found.bound_us < found.measured_us, found.faster.gain_pct > 5.0
     (True, True)
     """
-    from silicast.scenario.answers.diagnose.named import diagnose as diagnosed
+    from silicast.scenario.answers.diagnose.answerer import diagnose as diagnosed
 
     given = measured_us if isinstance(measured_us, Iterable) else [measured_us]
     try:

@@ -14,7 +14,7 @@ from silicast.core.errors import SilicastError, unsupported
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from silicast.scenario.watch import ProgressWatch
+    from silicast.scenario.answerer import ProgressWatch
 
 Tree = dict[str, Any]
 
@@ -66,7 +66,7 @@ def mapping_shown(scenario: Tree) -> Iterator[None]:
     if not told_as_it_goes():
         yield
         return
-    from silicast.scenario.designs.mapping_searches import MappingSearches
+    from silicast.scenario.designs.design_models import MappingSearches
 
     searches = MappingSearches()
     with watched_from_first("mappings searched", searches.count):

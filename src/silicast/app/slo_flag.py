@@ -28,7 +28,7 @@ def slo_of(text: object) -> dict[str, float]:
     >>> slo_of("e2e=2.5s,quantile=0.95")
     {'e2e_ms': 2500.0, 'quantile': 0.95}
     """
-    from silicast.scenario.reading.durations import milliseconds
+    from silicast.scenario.reading.numbers import milliseconds
 
     if not isinstance(text, str):  # Python's callers may give anything
         raise _wrong(f"expected a text, found {shown(text)}")

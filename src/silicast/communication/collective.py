@@ -11,10 +11,16 @@ import numpy as np
 
 from silicast.communication.algorithms.algorithm import COLLECTIVES, Collective, Constants
 from silicast.communication.algorithms.ring import sharing
-from silicast.communication.correction import CorrectedCurve, Model, curve, shipped_curve
+from silicast.communication.correction import (
+    CorrectedCurve,
+    MeasuredChange,
+    Model,
+    curve,
+    measured_change,
+    shipped_curve,
+)
 from silicast.communication.features import CollectiveCall
 from silicast.communication.library import usual_algorithms
-from silicast.communication.measured import MeasuredChange, measured_change
 from silicast.communication.network import (
     between_log_sd,
     network_constants,

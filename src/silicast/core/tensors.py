@@ -1,4 +1,4 @@
-"""Reading and writing safetensors: named arrays behind a JSON header, no code in them.
+"""Reading safetensors: named arrays behind a JSON header, no code in them.
 
 Format: 8 bytes little-endian length of the header, the header, then the arrays
 (https://huggingface.co/docs/safetensors). Only what our artefacts need: integers and floats.
@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.decode import decode_json
 from silicast.core.errors import SilicastError
-from silicast.core.files import read_bounded, write_atomically
+from silicast.core.files import read_bounded
 
-_DTYPES = {
+DTYPES = {
     "U8": "<u1",
     "I8": "<i1",
     "U16": "<u2",
@@ -30,31 +28,9 @@ _DTYPES = {
     "F32": "<f4",
     "F64": "<f8",
 }
-_NAMES = {np.dtype(code): name for name, code in _DTYPES.items()}
+DTYPE_NAMES = {np.dtype(code): name for name, code in DTYPES.items()}
 _LARGEST_HEADER = 1 << 24
 MOST_BYTES = 1 << 30
-
-
-def write_tensors(path: Path, tensors: Mapping[str, NDArray[Any]]) -> str:
-    """Writes ``tensors`` to ``path`` (whole or not at all) and returns the file's SHA-256."""
-    header: dict[str, Any] = {}
-    parts: list[bytes] = []
-    at = 0
-    for name in sorted(tensors):
-        array = np.ascontiguousarray(tensors[name])
-        raw = array.astype(_DTYPES[_NAMES[array.dtype]]).tobytes()
-        header[name] = {
-            "dtype": _NAMES[array.dtype],
-            "shape": list(array.shape),
-            "data_offsets": [at, at + len(raw)],
-        }
-        parts.append(raw)
-        at += len(raw)
-    text = msgspec.json.encode(header)
-    text += b" " * (-len(text) % 8)
-    whole = b"".join((struct.pack("<Q", len(text)), text, *parts))
-    write_atomically(path, whole)
-    return hashlib.sha256(whole).hexdigest()
 
 
 def read_tensors(path: Path, sha256: str = "") -> dict[str, NDArray[Any]]:
@@ -94,7 +70,7 @@ def _decoded(whole: bytes) -> dict[str, NDArray[Any]]:
     for name, entry in header.items():
         if name == "__metadata__":
             continue
-        dtype, shape = np.dtype(_DTYPES[entry["dtype"]]), tuple(entry["shape"])
+        dtype, shape = np.dtype(DTYPES[entry["dtype"]]), tuple(entry["shape"])
         start, end = entry["data_offsets"]
         count = int(np.prod(shape, dtype=np.int64))
         if not 0 <= start <= end <= len(whole) - 8 - size or end - start != count * dtype.itemsize:

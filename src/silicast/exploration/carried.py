@@ -10,7 +10,7 @@ speed on average, up to what fits; the plan with the fewest devices is chosen. A
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, final
@@ -20,8 +20,39 @@ from silicast.composition.passes.deployment import Deployment
 from silicast.core.errors import SilicastError
 from silicast.core.monotone import largest
 from silicast.core.prediction import Quantity
-from silicast.exploration.smallest_plan import plans_by_size
 from silicast.serving.capacity.room import room_of
+from silicast.workload.transformers.plan import Plan
+
+MOST_STAGES = 16
+
+
+def plans_by_size(deployment: Deployment) -> Iterator[Plan]:
+    """Plans from the smallest on: tensor parallelism within a node, by doubling, then stages over
+    nodes; whether the model can be cut so is not asked.
+    """
+    node = max(deployment.machine.links.gpus_per_node, 1)
+    degree = 1
+    while degree <= node:
+        yield replace(deployment.plan, tp=degree)
+        degree *= 2
+    stages = 2
+    while stages <= MOST_STAGES:
+        yield replace(deployment.plan, tp=degree // 2, pp=stages)
+        stages *= 2
+
+
+def smallest_plan(deployment: Deployment, fits: Callable[[Deployment], bool]) -> Plan | None:
+    """The first of :func:`plans_by_size` that fits and into which the model can be cut; None where
+    none does.
+    """
+    for plan in plans_by_size(deployment):
+        try:
+            if fits(replace(deployment, plan=plan)):
+                return plan
+        except SilicastError:
+            continue  # the model cannot be cut so finely
+    return None
+
 
 WIDER: Final = 3
 """Plans beyond the smallest that fits that are looked at."""

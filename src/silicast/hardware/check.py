@@ -15,13 +15,13 @@ from silicast.core.errors import SilicastError
 from silicast.core.naming import normalise
 from silicast.core.providers import Provider, reader_of
 from silicast.hardware.catalog import read_device_file, with_base
+from silicast.hardware.cluster import systems
 from silicast.hardware.device import Device
 from silicast.hardware.device_file import DeviceFile, DeviceLinkTable, decode_device, tabulate
 from silicast.hardware.host import hosts
 from silicast.hardware.index import device_names
 from silicast.hardware.plausibility import DeviceFault, implausible
 from silicast.hardware.sources import numbers_of, plain_path, source_of
-from silicast.hardware.systems import systems
 
 PLACEHOLDERS = ("todo", "tbd", "to be completed", "unknown", "?")
 

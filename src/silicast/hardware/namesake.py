@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
+from silicast.hardware.cluster import usual_system
 from silicast.hardware.device import Device
 from silicast.hardware.device_file import tabulate
-from silicast.hardware.systems import usual_system
 
 NO_NUMBERS = frozenset(("name", "aliases", "sources"))
 """Fields of a device file that no prediction depends on."""

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast, final
+from typing import Any, Protocol, TypeVar, final
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.catalog import CATALOG, catalog_hash
 from silicast.core.decode import Strict, decode_json
 from silicast.core.errors import SilicastError
-from silicast.core.files import read_bounded, write_atomically
+from silicast.core.files import read_bounded
 from silicast.core.provenance import Provenance
-from silicast.core.tensors import read_tensors, write_tensors
+from silicast.core.tensors import read_tensors
 from silicast.kernels.physics.constants import shipped_provenance
 from silicast.learning.forest import Forest
 from silicast.learning.oblivious import CODES, Trees, no_trees
@@ -91,19 +89,6 @@ class Card(Strict, frozen=True):
     sha256: str
     trained: list[Trained]
     provenance: Provenance | None = None
-
-
-@final
-@dataclass(frozen=True)
-class Learned:
-    """The arrays of one correction: trees, the ceiling's, those of the log of how far a row is off
-    beside a usual one, and codes between which each feature lies.
-    """
-
-    trees: Forest
-    ceiling: Trees
-    spread: Trees
-    ranges: NDArray[np.int64]
 
 
 @final
@@ -213,7 +198,7 @@ def trees_of_tensors(bins: NDArray[np.uint8], tensors: Mapping[str, NDArray[Any]
     return Trees(bins, tensors["features"].astype(np.int16), tensors["thresholds"], leaves)
 
 
-def _tensors(forest: Forest) -> dict[str, NDArray[Any]]:
+def tensors_of_forest(forest: Forest) -> dict[str, NDArray[Any]]:
     """The tensors of a forest."""
     parts = (forest.common, *forest.own)
     return {
@@ -319,35 +304,6 @@ def read_card(
     return card, read_tensors(path.with_suffix(".safetensors"), card.sha256)
 
 
-def write_card(path: Path, card: C, tensors: dict[str, NDArray[Any]]) -> C:
-    """Writes tensors and then their card with their hash; returns that card."""
-    digest = write_tensors(path.with_suffix(".safetensors"), tensors)
-    hashed: C = msgspec.structs.replace(cast("Any", card), sha256=digest)
-    write_atomically(path, msgspec.json.format(msgspec.json.encode(hashed), indent=1) + b"\n")
-    return hashed
-
-
 def tensors_under(tensors: Mapping[str, NDArray[Any]], head: str) -> dict[str, NDArray[Any]]:
     """The tensors whose names begin with ``head``, by the rest of their names."""
     return {n.removeprefix(head): x for n, x in tensors.items() if n.startswith(head)}
-
-
-def put_under(head: str, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The tensors with ``head`` before their names: what :func:`tensors_under` finds again."""
-    return {head + name: values for name, values in tensors.items()}
-
-
-def write_artefact(path: Path, card: Card, parts: Mapping[str, Learned]) -> Card:
-    """Writes tensors and then the card with their hash; returns that card.
-
-    Args:
-        path: of the card.
-        parts: by the key of their description.
-    """
-    tensors: dict[str, NDArray[Any]] = {}
-    for key, part in parts.items():
-        tensors |= put_under(f"{key}/", _tensors(part.trees))
-        for kind, trees in (("ceiling", part.ceiling), ("spread", part.spread)):
-            tensors |= put_under(f"{key}/{kind}/", tensors_of_trees([trees]))
-        tensors[f"{key}/ranges"] = part.ranges.astype(np.uint16)
-    return write_card(path, card, tensors)

@@ -36,8 +36,7 @@ from silicast.learning.interpolation import (
     trend_of,
 )
 from silicast.learning.oblivious import Trees, codes
-from silicast.learning.training import MeasuredKernels
-from silicast.workload.graphs.op import Op
+from silicast.workload.graphs.op import Op, OpBatch
 from silicast.workload.graphs.op_identity import identity
 
 PRIOR_ROWS = 3.0
@@ -60,6 +59,22 @@ NOISE_FLOOR = 0.01
 """Campaigns of one kernel are never closer than that, in logs."""
 FIRST_ROWS, FIRST_SD = 2, 0.1
 """With one or two rows nothing is known of what they leave: at least so much."""
+
+
+@final
+@dataclass(frozen=True)
+class MeasuredKernels:
+    """Rows of one device and variant.
+
+    Attributes:
+        batch: what ran; device: on what, a catalog name; seconds: shape (n,), of one call.
+        held_out: rows to score on, never to learn from.
+    """
+
+    batch: OpBatch
+    device: str
+    seconds: F64
+    held_out: NDArray[np.bool_]
 
 
 @final

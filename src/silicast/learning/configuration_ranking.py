@@ -13,6 +13,11 @@ Artefact: ``catalog/tuning/ranker.json`` and its tensors, made by ``lab/fit_rank
 >>> found = ranked(Product.plain(64, 4096, 4096), find_device("H20"), recipe_for("bf16"))
 >>> found.best(1)[0].number("tile_m") <= 64
 True
+
+What a ranker sees of configurations: ratios of their times, blocks and sizes, none negative.
+
+Nothing names a device or an engine, and no feature has a unit, so that what was learned on some
+devices holds for others as far as the physics does.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,18 +49,60 @@ from silicast.kernels.products.tile_times import (
     tile_constants,
     tile_times,
 )
-from silicast.learning.artefact import (
-    bins_of,
-    edges_of,
-    put_under,
-    read_card,
-    tensors_of_trees,
-    tensors_under,
-    trees_of_tensors,
-    write_card,
-)
-from silicast.learning.configuration_features import configuration_features
+from silicast.learning.artefact import bins_of, read_card, tensors_under, trees_of_tensors
 from silicast.learning.oblivious import Trees, binned, codes, scaled
+
+NAMES = (
+    "slow", "core_slow", "memory_slow", "core_share", "memory_share", "l2_share", "multiply_share",
+    "operand_over_tensor", "share", "waves", "tail", "resident", "resident_warps", "steps",
+    "padded_rows", "padded_columns", "shared", "accumulators", "registers", "flight", "ahead",
+    "chain_share", "visits", "window", "wide", "rows_of_expert", "tiles_of_expert",
+    "tile_over_rows", "group_over_tiles", "row_tiles", "column_tiles", "step_bytes", "bound_share",
+    "intensity", "warp_area", "tile_m", "tile_n", "tile_k", "group_m", "warps", "stages",
+    "weights_over_l2", "launch_share",
+)  # fmt: skip
+
+
+def configuration_features(
+    times: TileTimes, step: TileSteps, rows_of_expert: float, beside: TileTimes
+) -> F64:
+    """Features of shape (names, configurations), in the order of :data:`NAMES`.
+
+    Args:
+        rows_of_expert: rows of each expert that has any.
+        beside: times of all configurations of the grid, which these are compared with.
+    """
+    tiles, blocks = step.tiles, step.blocks
+    t, n = times.time_s, len(step.tiles)
+    one = np.ones(n)
+    of_expert = np.maximum(rows_of_expert / tiles.m, 1.0)
+    ideal = np.maximum(times.ideal_multiply_s, times.ideal_memory_s)
+    smem = step.device.memory["smem"].capacity_bytes
+    columns = (
+        _beyond(t / beside.time_s.min()), _beyond(times.core_s / beside.core_s.min()),
+        _beyond(times.memory_s / beside.memory_s.min()),
+        times.core_s / t, times.memory_s / t, times.l2_s / t, times.multiply_s / t,
+        step.operand_s / step.tensor_s, times.share, times.waves,
+        _beyond(np.ceil(times.waves) / times.waves), blocks.resident, blocks.resident * tiles.warps,
+        times.steps, _beyond(times.padded_rows), _beyond(times.padded_columns),
+        blocks.shared_bytes / smem, tiles.m * tiles.n / blocks.threads, blocks.registers,
+        times.flight, np.maximum(tiles.stages - 1.0, 1.0) * blocks.step_bytes / smem,
+        times.chain_s / t, times.visits, times.window, one * blocks.wide, one * rows_of_expert,
+        of_expert,
+        tiles.m / rows_of_expert, tiles.group / of_expert, times.row_tiles, times.column_tiles,
+        blocks.step_bytes / smem, ideal / t, times.ideal_multiply_s / times.ideal_memory_s,
+        tiles.m * tiles.n / tiles.warps, tiles.m, tiles.n, tiles.k, tiles.group, tiles.warps,
+        tiles.stages, times.ideal_memory_s * (step.dram / step.l2_bytes),
+        times.launch_s / t,
+    )  # fmt: skip
+    return np.stack(columns)
+
+
+def _beyond(ratio: F64) -> F64:
+    """How much a ratio is above one: codes of trees tell small excesses apart, not ratios."""
+    beyond: F64 = np.maximum(ratio - 1.0, 0.0) + 0.001
+    return beyond
+
 
 FORMAT = 1
 PARTS = ("odds", "time")
@@ -163,17 +210,6 @@ def read_ranker(path: Path) -> Ranker:
         current = bins_of(tensors[CHOICE_EDGES])
         choice = trees_of_tensors(current, tensors_under(tensors, "choice/"))
     return Ranker(card, odds, time, choice)
-
-
-def write_ranker(path: Path, ranker: Ranker) -> None:
-    """Writes tensors and then the card with their hash."""
-    tensors: dict[str, NDArray[Any]] = {"edges": edges_of(ranker.odds.bins)}
-    for part, trees in zip(PARTS, (ranker.odds, ranker.time), strict=True):
-        tensors |= put_under(f"{part}/", tensors_of_trees([trees]))
-    if ranker.choice is not None:
-        tensors[CHOICE_EDGES] = edges_of(ranker.choice.bins)
-        tensors |= put_under("choice/", tensors_of_trees([ranker.choice]))
-    write_card(path, ranker.card, tensors)
 
 
 @final

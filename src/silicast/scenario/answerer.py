@@ -8,18 +8,37 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, final
 
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer
 from silicast.scenario.decode import Scenario
 from silicast.scenario.road import FIELDS, PARTS, not_yet_of
 from silicast.scenario.schema import RawScenario
-from silicast.scenario.watch import ProgressWatch
 
 if TYPE_CHECKING:
     from silicast.composition.timeline.trace_events import PredictedTimeline
+    from silicast.scenario.answers.serving.served import Served
+
+
+@final
+@dataclass(frozen=True)
+class ProgressWatch:
+    """By default nothing is told.
+
+    Attributes:
+        simulated: is given the requests on their replicas before task ``serving`` simulates them.
+        searched: is told how many of how many plans task ``plan`` predicted in full.
+        resume: file in which a search keeps plans that were predicted in full, and from which the
+            same search goes on.
+    """
+
+    simulated: Callable[[Served], None] = lambda _served: None
+    searched: Callable[[int, int], None] = lambda _done, _count: None
+    resume: Path | None = None
 
 
 class Answerer(ABC):

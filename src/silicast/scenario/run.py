@@ -8,11 +8,10 @@ from pathlib import Path
 from silicast.core.errors import SilicastError
 from silicast.core.plain_data import Tree
 from silicast.scenario.answer import Answer, Reply, identity_of, refusal, with_id
-from silicast.scenario.answerer import answerer_for
+from silicast.scenario.answerer import ProgressWatch, answerer_for
 from silicast.scenario.decode import Scenario, decode, load
 from silicast.scenario.reading.switches import remarked
 from silicast.scenario.road import refuse_coming
-from silicast.scenario.watch import ProgressWatch
 
 
 def run(scenario: Scenario, watch: ProgressWatch | None = None) -> Answer:

@@ -1,5 +1,5 @@
 """The workload of each task but ``kernel``, whose ops are in
-:mod:`~silicast.scenario.kernels.kernel_ops`.
+:mod:`~silicast.scenario.kernels.kernel_case`.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ from silicast.learning.configured import PRODUCTS
 from silicast.learning.dispatch import KernelTime, times
 from silicast.learning.tiers import Evidence
 from silicast.tuning.causes import product_causes, summed
+from silicast.tuning.files import is_swept
 from silicast.tuning.gain import NONE, GainBelief, gain_belief, shared_error
-from silicast.tuning.swept import is_swept
 from silicast.workload.graphs.op import Op
 
 US = 1e6

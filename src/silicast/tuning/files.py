@@ -22,6 +22,8 @@ from silicast.core.files import read_bounded
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.configuration import Configuration, read_configuration
+from silicast.learning.configuration_ranking import shipped_ranker
+from silicast.workload.graphs.op import Op
 
 FILE = CATALOG / "tuning" / "files.toml"
 MOST_BYTES = 1 << 24
@@ -229,3 +231,12 @@ def nearest_entry(entries: Entries, tokens: int) -> Configuration:
     True
     """
     return entries[min(entries, key=lambda known: abs(known - tokens))]
+
+
+SWEPT_FORMATS = ("bf16", "fp16")
+
+
+def is_swept(op: Op, device: Device) -> bool:
+    """Whether such kernels were swept on the device: fused experts in 16 bits."""
+    formats = op.family == "moe" and op.variant.dtype in SWEPT_FORMATS
+    return formats and device.name in shipped_ranker().card.devices

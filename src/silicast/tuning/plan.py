@@ -27,14 +27,8 @@ from silicast.kernels.experts.routing import routing_name
 from silicast.kernels.products.blocks import excesses
 from silicast.kernels.products.tile_times import Product
 from silicast.learning.configuration_ranking import configured_s, ranked, shipped_ranker
-from silicast.tuning.expert_layers import (
-    ChosenBy,
-    TunedLayer,
-    routing_log_sd,
-    tuned_layer,
-    tuners_log_odds,
-)
 from silicast.tuning.files import (
+    SWEPT_FORMATS,
     Entries,
     FileLayout,
     Tuned,
@@ -45,7 +39,13 @@ from silicast.tuning.files import (
     read_tuned_file,
     usual_tokens,
 )
-from silicast.tuning.swept import SWEPT_FORMATS
+from silicast.tuning.layers import (
+    ChosenBy,
+    TunedLayer,
+    routing_log_sd,
+    tuned_layer,
+    tuners_log_odds,
+)
 from silicast.tuning.tuner_choice import Tuning
 from silicast.workload.models.lookup import find_model
 from silicast.workload.models.model import ModelConfig

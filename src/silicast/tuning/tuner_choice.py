@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,18 +28,8 @@ from silicast.core.decode import Strict
 from silicast.core.numerics import F64, exp_fixed, folded
 from silicast.core.provenance import Provenance
 from silicast.hardware.device import Device
-from silicast.kernels.physics.core_limits import core_limits
-from silicast.learning.artefact import (
-    bins_of,
-    edges_of,
-    parts_of,
-    put_under,
-    read_card,
-    tensors_of_trees,
-    tensors_under,
-    trees_of_tensors,
-    write_card,
-)
+from silicast.kernels.physics.device_rates import core_limits
+from silicast.learning.artefact import bins_of, parts_of, read_card, tensors_under, trees_of_tensors
 from silicast.learning.oblivious import Trees, TreeSums, binned, codes, scaled
 
 FORMAT = 1
@@ -238,13 +228,3 @@ def read_tuner(path: Path) -> Tuner:
             counts = [len(whole.features) // len(sizes)] * len(sizes)
             trees[kind][side] = parts_of(whole, counts)
     return Tuner(card, trees)
-
-
-def write_tuner(path: Path, tuner: Tuner) -> None:
-    """Writes tensors and then the card with their hash."""
-    tensors: dict[str, NDArray[Any]] = {}
-    for kind, sides in tuner.trees.items():
-        tensors[f"{kind}/edges"] = edges_of(next(iter(sides.values()))[0].bins)
-        for side, trees in sides.items():
-            tensors |= put_under(f"{kind}/{side}/", tensors_of_trees(trees))
-    write_card(path, tuner.card, tensors)

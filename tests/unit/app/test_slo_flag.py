@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from silicast.app.slo_flag import slo_of
 from silicast.core.errors import SilicastError
-from silicast.scenario.reading.durations import MILLISECONDS, milliseconds
+from silicast.scenario.reading.numbers import MILLISECONDS, milliseconds
 from silicast.scenario.workloads import SloTable
 
 STATISTICS = [name for name in SloTable.__struct_fields__ if name.endswith("_ms")]

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lab.artefact_files import write_tensors
 from silicast.core.errors import SilicastError
-from silicast.core.tensors import read_tensors, write_tensors
+from silicast.core.tensors import read_tensors
 
 ARRAYS = {
     "b": np.arange(6, dtype=np.int16).reshape(2, 3),

@@ -8,8 +8,7 @@ from silicast.composition.engines.engine import find_engine
 from silicast.composition.passes.closed_loop import closed_loop
 from silicast.composition.passes.deployment import Deployment
 from silicast.core.errors import SilicastError
-from silicast.exploration.carried import UserDemand, fewest_devices
-from silicast.exploration.smallest_plan import plans_by_size, smallest_plan
+from silicast.exploration.carried import UserDemand, fewest_devices, plans_by_size, smallest_plan
 from silicast.hardware.catalog import find_device
 from silicast.workload.models.lookup import find_model
 

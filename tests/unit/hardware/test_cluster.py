@@ -13,10 +13,17 @@ from silicast.communication.collective import collective_times
 from silicast.communication.topology import Topology
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_from, device_index, find_device
-from silicast.hardware.cluster import Cluster, Network, cluster_of, leaf_pod
+from silicast.hardware.cluster import (
+    Cluster,
+    Network,
+    cluster_of,
+    leaf_pod,
+    networks,
+    systems,
+    usual_system,
+)
 from silicast.hardware.device import Link
 from silicast.hardware.host import Host, host_of, host_of_system, hosts
-from silicast.hardware.systems import networks, systems, usual_system
 from tests.unit.hardware.tables import table
 
 

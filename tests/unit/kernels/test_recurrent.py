@@ -9,8 +9,7 @@ from silicast.hardware.catalog import find_device
 from silicast.kernels.check import check_kernel
 from silicast.kernels.implementation import Implementation
 from silicast.kernels.recurrent.recurrent_mixer import constants_of, kinds_of, phase_of
-from silicast.kernels.recurrent.recurrent_model import chunks_of
-from silicast.kernels.recurrent.recurrent_styles import Kind, Phase, style_of
+from silicast.kernels.recurrent.recurrent_model import Kind, Phase, chunks_of, style_of
 from silicast.kernels.recurrent.recurrent_work import MixerShape, delta_shape
 from silicast.kernels.registry import implementation_for
 from silicast.learning.dispatch import time_of

@@ -10,8 +10,7 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.learning.dispatch import times
-from silicast.scenario.kernels.kernel_case import kernel_case
-from silicast.scenario.kernels.kernel_ops import OPS
+from silicast.scenario.kernels.kernel_case import OPS, kernel_case
 
 SIZES: dict[str, dict[str, Any]] = {
     "attention_prefill": {

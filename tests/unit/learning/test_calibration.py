@@ -12,8 +12,7 @@ from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.kernels.products.gemm import Gemm
 from silicast.learning.calibration import Calibrator
-from silicast.learning.calibration_fit import MANY_ROWS, SOME_ROWS, fit_offset
-from silicast.learning.training import MeasuredKernels
+from silicast.learning.calibration_fit import MANY_ROWS, SOME_ROWS, MeasuredKernels, fit_offset
 from silicast.workload.graphs.op import OpBatch, Variant
 
 DEVICE = find_device("L40S")

@@ -8,13 +8,14 @@ import msgspec
 import numpy as np
 import pytest
 
+from lab.boosted_forests import train_quantile
+from lab.family_training import without_who
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.kernels.check import default_variants, draw_batch
 from silicast.kernels.implementation import Implementation, KernelTimes
 from silicast.kernels.registry import implementation_for
-from silicast.learning.boosting import Settings, bin_tables, train_quantile
-from silicast.learning.ceiling import without_who
+from silicast.learning.boosting import Settings, bin_tables
 from silicast.learning.tiers import Evidence, kernel_times
 from silicast.workload.graphs.op import OpBatch
 

@@ -8,24 +8,18 @@ import msgspec
 import numpy as np
 import pytest
 
+from lab.artefact_files import Learned, write_artefact
+from lab.family_training import train_family
 from silicast.core.errors import SilicastError
 from silicast.core.provenance import Provenance
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import Implementation, KernelTimes
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.registry import implementation_for
-from silicast.learning.artefact import (
-    FORMAT,
-    Artefact,
-    Card,
-    Learned,
-    load_artefact,
-    read_artefact,
-    write_artefact,
-)
+from silicast.learning.artefact import FORMAT, Artefact, Card, load_artefact, read_artefact
 from silicast.learning.boosting import Settings
+from silicast.learning.calibration_fit import MeasuredKernels
 from silicast.learning.correction import correction_for
-from silicast.learning.training import MeasuredKernels, train_family
 from silicast.workload.graphs.op import OpBatch, Variant
 
 H100, H200 = find_device("H100"), find_device("H200")

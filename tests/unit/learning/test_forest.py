@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lab.artefact_files import Learned, write_artefact, write_tensors
+from lab.boosted_forests import SMALLEST_REGION, train_forest
 from silicast.core.numerics import F64
-from silicast.core.tensors import read_tensors, write_tensors
-from silicast.learning.artefact import FORMAT, Card, Learned, Trained, read_artefact, write_artefact
-from silicast.learning.boosting import SMALLEST_REGION, Settings, train, train_forest
+from silicast.core.tensors import read_tensors
+from silicast.learning.artefact import FORMAT, Card, Trained, read_artefact
+from silicast.learning.boosting import Settings, train
 from silicast.learning.forest import Forest, regions
 from silicast.learning.oblivious import binned, codes
 

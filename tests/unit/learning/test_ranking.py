@@ -6,16 +6,12 @@ import msgspec
 import numpy as np
 import pytest
 
+from lab.artefact_files import write_ranker
+from lab.boosted_forests import train_choice, train_odds
 from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError
-from silicast.learning.boosting import Settings, bin_tables, train_choice, train_odds
-from silicast.learning.configuration_features import NAMES
-from silicast.learning.configuration_ranking import (
-    RankerCard,
-    read_ranker,
-    shipped_ranker,
-    write_ranker,
-)
+from silicast.learning.boosting import Settings, bin_tables
+from silicast.learning.configuration_ranking import NAMES, RankerCard, read_ranker, shipped_ranker
 
 FEW = Settings(trees=30, depth=3, rate=0.3, rows=0.8, columns=1.0, prior=1.0)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from lab.family_training import spread_of
 from silicast.learning.boosting import bin_tables
-from silicast.learning.spread import spread_of
 
 
 def test_rough_rows_are_told_from_smooth_ones() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from silicast.app.api import predict
 from silicast.app.predict import print_reply
-from silicast.composition.errors.assumed_structure import structure_factor
+from silicast.composition.errors.uncertainty import structure_factor
 from silicast.core.errors import SilicastError
 from silicast.scenario.run import reply_to
 

@@ -17,7 +17,7 @@ from silicast.core.plain_data import parse_toml
 from silicast.scenario import schema, workloads
 from silicast.scenario.answer import Answer, Refusal
 from silicast.scenario.decode import decode
-from silicast.scenario.kernels.kernel_ops import COMMON, OPS
+from silicast.scenario.kernels.kernel_case import COMMON, OPS
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "reference"
 SCENARIO = (DOCS / "scenario.md").read_text(encoding="utf-8")

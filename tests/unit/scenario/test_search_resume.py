@@ -15,9 +15,9 @@ import pytest
 from silicast.app.cli import main
 from silicast.core.errors import SilicastError
 from silicast.distributed.search.search_file import Priced, SearchFile
+from silicast.scenario.answerer import ProgressWatch
 from silicast.scenario.answers.plan.answerer import best_plan
 from silicast.scenario.decode import decode
-from silicast.scenario.watch import ProgressWatch
 
 FINALISTS, KILLED_AT = 5, 2
 TREE: dict[str, Any] = {
@@ -28,7 +28,7 @@ STOPPED = f"""
 import json, pathlib, sys, time
 from silicast.scenario.answers.plan.answerer import best_plan
 from silicast.scenario.decode import decode
-from silicast.scenario.watch import ProgressWatch
+from silicast.scenario.answerer import ProgressWatch
 
 def done(number, total):
     if number == {KILLED_AT}:

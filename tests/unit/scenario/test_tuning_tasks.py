@@ -10,7 +10,7 @@ import pytest
 import silicast
 from silicast.app.cli import main
 from silicast.core.errors import SilicastError
-from silicast.scenario.answers.diagnose.named import diagnose
+from silicast.scenario.answers.diagnose.answerer import diagnose
 
 KERNEL = {
     "op": "moe", "tokens": 64, "experts": 128, "topk": 8, "hidden": 2048, "intermediate": 768,

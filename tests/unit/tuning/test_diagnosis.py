@@ -11,8 +11,7 @@ import pytest
 import silicast
 from silicast.core.errors import SilicastError
 from silicast.measurement.trials.diagnosed import diagnose_files
-from silicast.scenario.answers.diagnose.model_gain import gain_in_model
-from silicast.scenario.answers.diagnose.named import diagnose
+from silicast.scenario.answers.diagnose.answerer import diagnose, gain_in_model
 from silicast.tuning.diagnosis import diagnosis_data, saved_us
 
 MOE = {

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lab.artefact_files import write_tuner
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
-from silicast.tuning.expert_layers import ChosenBy
+from silicast.tuning.layers import ChosenBy
 from silicast.tuning.plan import tune_products
 from silicast.tuning.tuner_choice import (
     NAMES,
@@ -20,7 +21,6 @@ from silicast.tuning.tuner_choice import (
     shipped_tuner,
     tuner_chances,
     tuner_features,
-    write_tuner,
 )
 
 

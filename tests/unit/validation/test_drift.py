@@ -11,7 +11,7 @@ import pytest
 from silicast.app.cli import main
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer, Belief
-from silicast.scenario.reading.shares import share_of
+from silicast.scenario.reading.numbers import share_of
 from silicast.validation.drift import drift_of, sequential_test
 from silicast.validation.regression import checked_case
 

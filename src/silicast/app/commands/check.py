@@ -10,7 +10,7 @@ from silicast.app import status
 from silicast.app.arguments import described
 from silicast.app.console import show, warn, write_json
 from silicast.app.flags import Json
-from silicast.scenario.reading.shares import share_of
+from silicast.scenario.reading.numbers import share_of
 
 
 @described()

@@ -200,7 +200,7 @@ def compile_(
         effort: partial mappings to try for each size.
     """
     from silicast.scenario.designs.design_compiling import compile_design
-    from silicast.scenario.designs.mapping_searches import MappingSearches
+    from silicast.scenario.designs.design_models import MappingSearches
 
     searches = MappingSearches()
     with watched_from_first("mappings searched", searches.count):

@@ -73,7 +73,7 @@ def map_layers(
     for note in result.remarks:
         warn(note)
     if plot is not None:
-        from silicast.report.designs.layers_plot import draw_layers
+        from silicast.report.designs.plots import draw_layers
 
         draw_layers(result, plot)
     if json:

@@ -55,7 +55,7 @@ def search(
             problem, method, evaluations, seed=seed, file=output, resume=resume, advance=advance
         )
     if plot is not None:
-        from silicast.report.designs.front_plot import draw_front
+        from silicast.report.designs.plots import draw_front
 
         draw_front(state, plot)
     if json:

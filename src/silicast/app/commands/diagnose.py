@@ -44,8 +44,8 @@ def diagnose(
 
     from silicast.app.number_lists import positive_numbers
     from silicast.report.tasks.diagnosis import diagnosis_report, model_line
-    from silicast.scenario.answers.diagnose.model_gain import gain_in_model
-    from silicast.scenario.answers.diagnose.named import diagnose as diagnosed
+    from silicast.scenario.answers.diagnose.answerer import diagnose as diagnosed
+    from silicast.scenario.answers.diagnose.answerer import gain_in_model
     from silicast.tuning.diagnosis import diagnosis_data, saved_us
 
     kernel = kernel_scenario(op, list(fields), device)["workload"]["kernel"]

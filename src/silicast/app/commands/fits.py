@@ -33,7 +33,7 @@ def fits(
     of the model fit, and with which batch and length, as in
     `silicast fits --train --model Llama-3.1-8B --device "RTX 4090" --context 2k`.
     """
-    from silicast.scenario.reading.token_counts import tokens_of
+    from silicast.scenario.reading.numbers import tokens_of
 
     scenario = fits_scenario(
         device=device,

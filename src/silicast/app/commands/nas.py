@@ -43,7 +43,7 @@ def nas(
     """
     from silicast.measurement.calibrating.sampled_search import search_space
     from silicast.report.measurements.sampled_search import search_data, search_parts
-    from silicast.scenario.reading.durations import milliseconds
+    from silicast.scenario.reading.numbers import milliseconds
 
     result = search_space(
         space,

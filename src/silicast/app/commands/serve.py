@@ -57,7 +57,7 @@ def serve(
         )
     scenario = with_calibrations(serving_scenario(serve_flags, plan), calibration)
 
-    from silicast.scenario.watch import ProgressWatch
+    from silicast.scenario.answerer import ProgressWatch
 
     simulated: list[Served] = []
     try:

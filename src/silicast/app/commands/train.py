@@ -92,7 +92,7 @@ def train(
 
 def _searched(scenario: Tree, resume: Path | None) -> Tree:
     """The answer of a search, with a bar where it takes long."""
-    from silicast.scenario.watch import ProgressWatch
+    from silicast.scenario.answerer import ProgressWatch
 
     with progress("plans") as advance:
         watch = ProgressWatch(searched=lambda done, _: advance(done), resume=resume)

@@ -63,7 +63,7 @@ def moe(
         output: folder to write the files into; left out, they are only shown.
     """
     from silicast.app.number_lists import name_or_shares, whole_numbers
-    from silicast.measurement.trials.tuned_plan import measured_plan
+    from silicast.measurement.trials.tuning_trials import measured_plan
     from silicast.tuning.plan import tune_experts
 
     plan = tune_experts(
@@ -138,7 +138,7 @@ def sparsity(
     from dataclasses import asdict
 
     from silicast.report.tasks.tuning import sparse_report
-    from silicast.tuning.sparse_layers import sparse_layers
+    from silicast.tuning.layers import sparse_layers
 
     rows = sparse_layers(*_resolved(model, device), tokens, dtype)
     if json:

@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from silicast.communication.flows._sharing import sharings
+from silicast.communication.flows.fair_share import sharings
 from silicast.communication.flows.folding import Classes
 from silicast.communication.flows.job import Job
 

@@ -15,8 +15,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.communication.flows.fabric import Fabric, Routes
 from silicast.communication.flows.job import Job
+from silicast.communication.flows.product import Fabric, Routes
 from silicast.core.numerics import F64, I64
 
 U64 = NDArray[np.uint64]

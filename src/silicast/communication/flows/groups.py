@@ -2,24 +2,184 @@
 
 A closed form prices one group. What groups wait for each other, and for uplinks that carry less
 than the adapters below them, comes from simulating the messages of all groups as flows.
+
+The network of flows that a topology of devices stands for.
+
+Collectives as rounds of messages: ring, binomial tree, halving-doubling, direct.
+
+Formulas of a uniform network with latency ``a`` a message and ``B`` bytes/s a rank, for ``n`` ranks
+and ``S`` bytes, are in the table of docs/explanation/network-simulation.md (Thakur, Rabenseifner
+and Gropp, "Optimization of collective communication operations in MPICH", 2005).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final, final
+from typing import Final, Literal, final
 
 import numpy as np
 
 from silicast.communication.algorithms.algorithm import Collective
 from silicast.communication.algorithms.ring import PASSES
-from silicast.communication.flows.collectives import rounds_of
 from silicast.communication.flows.job import Job, Round
-from silicast.communication.flows.of_topology import fabric_of
+from silicast.communication.flows.product import FabricDimension, ProductFabric
 from silicast.communication.flows.simulation import simulate
 from silicast.communication.topology import Topology
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 from silicast.core.numerics import I64
+
+
+def fabric_of(
+    topology: Topology, *, node_latency_s: float = 0.0, network_latency_s: float = 0.0
+) -> ProductFabric:
+    """Devices in nodes, nodes on rails, with datasheet bandwidths and the latencies given.
+
+    Args:
+        node_latency_s, network_latency_s: of one link, two of which lead over a switch.
+
+    Raises:
+        SilicastError: nodes that are not full, or links that are neither a switch's nor a mesh's.
+
+    >>> from silicast.hardware.catalog import find_device
+    >>> topology = Topology.from_device(find_device("H100"), 16)
+    >>> fabric_of(topology).dimensions  # doctest: +NORMALIZE_WHITESPACE
+    (FabricDimension(kind='switch', size=8, bytes_per_s=450000000000.0, latency_s=0.0, pod=0,
+               oversubscription=1.0),
+     FabricDimension(kind='switch', size=2, bytes_per_s=50000000000.0, latency_s=0.0, pod=0,
+               oversubscription=1.0))
+    """
+    local, nodes = topology.local, topology.nodes
+    if local * nodes != topology.gpus:
+        raise unsupported(
+            f"{topology.gpus} devices in nodes of {local}", "gpus", "a multiple of a node's"
+        )
+    if topology.fabric in {"mesh", "bridge"}:
+        inside = FabricDimension("full", local, topology.peer_rate, node_latency_s)
+    elif topology.fabric in {"switch", "pcie", "host"}:
+        inside = FabricDimension("switch", local, topology.rate, node_latency_s)
+    else:
+        raise unsupported(
+            f"links of a {topology.fabric}", "topology", "describe them as a product or a graph"
+        )
+    if topology.inter is None:
+        return ProductFabric((inside,))
+    rate, pod, over = topology.inter.bandwidth_bytes_per_s, 0, 1.0
+    if topology.uplink is not None:
+        pod = max(topology.uplink.domain // local, 1)
+        over = rate / topology.uplink.bandwidth_bytes_per_s
+        if nodes % pod:
+            raise unsupported(
+                f"{nodes} nodes in pods of {pod}", "gpus", "a multiple of a pod's devices"
+            )
+    return ProductFabric(
+        (inside, FabricDimension("switch", nodes, rate, network_latency_s, pod, over))
+    )
+
+
+Method = Literal["ring", "tree", "halving_doubling", "direct"]
+
+
+def rounds_of(op: str, method: Method, gpus: int, size: float) -> tuple[Round, ...]:
+    """The rounds of a collective between ranks 0 to ``gpus`` - 1; none of one alone.
+
+    Args:
+        op: all_reduce, all_gather, reduce_scatter, all_to_all or broadcast (from rank 0).
+        method: by which algorithm.
+        size: bytes as nccl-tests counts them (all_gather: the output, reduce_scatter: the input,
+            all_to_all: one rank's buffer).
+
+    Raises:
+        SilicastError: no such rounds, no ranks, or not a power of two for halving-doubling.
+
+    >>> [each.repeat for each in rounds_of("all_reduce", "ring", 8, 1e6)]
+    [14]
+    >>> [float(each.size[0]) for each in rounds_of("reduce_scatter", "halving_doubling", 8, 8e6)]
+    [4000000.0, 2000000.0, 1000000.0]
+    """
+    if gpus < 1:
+        raise SilicastError(f"{gpus} ranks cannot communicate", field="gpus", hint="at least 1")
+    if not 0.0 <= size < np.inf:
+        raise SilicastError(f"a message of {size:g} bytes", field="bytes", hint="0 or more")
+    result = _ROUNDS.get((op, method))
+    if result is None:
+        known = sorted(m for o, m in _ROUNDS if o == op)
+        raise unsupported(
+            f"no rounds of {op} by {method}",
+            "method",
+            f"{op} goes by {', '.join(known)}" if known else "unknown operation",
+        )
+    return result(gpus, size) if gpus > 1 else ()
+
+
+def _ranks(gpus: int) -> I64:
+    return np.arange(gpus, dtype=np.int64)
+
+
+def _ring(passes: int) -> Callable[[int, float], tuple[Round, ...]]:
+    def rounds(gpus: int, size: float) -> tuple[Round, ...]:
+        ranks = _ranks(gpus)
+        return (Round.from_messages(ranks, (ranks + 1) % gpus, size / gpus, passes * (gpus - 1)),)
+
+    return rounds
+
+
+def _halving(gpus: int, size: float) -> tuple[Round, ...]:
+    """Halves are exchanged with a partner, quarters with the next, ...: a reduce-scatter."""
+    if gpus & (gpus - 1):
+        raise unsupported(
+            f"halving-doubling of {gpus} ranks", "gpus", "a power of two; or take a ring"
+        )
+    ranks, items, apart = _ranks(gpus), list[Round](), gpus // 2
+    while apart:
+        size *= 0.5
+        items.append(Round.from_messages(ranks, ranks ^ apart, size))
+        apart //= 2
+    return tuple(items)
+
+
+def _doubling(gpus: int, size: float) -> tuple[Round, ...]:
+    return _halving(gpus, size)[::-1]
+
+
+def _down(gpus: int, size: float) -> tuple[Round, ...]:
+    """A binomial tree from rank 0: who has the message sends it on, to ever nearer ranks."""
+    items, apart = list[Round](), 1 << ((gpus - 1).bit_length() - 1)
+    while apart:
+        senders = np.arange(0, gpus - apart, 2 * apart, dtype=np.int64)
+        items.append(Round.from_messages(senders, senders + apart, size))
+        apart //= 2
+    return tuple(items)
+
+
+def _up_and_down(gpus: int, size: float) -> tuple[Round, ...]:
+    down = _down(gpus, size)
+    up = tuple(Round(each.target, each.source, each.size) for each in down[::-1])
+    return (*up, *down)
+
+
+def _direct(gpus: int, size: float) -> tuple[Round, ...]:
+    """A message from every rank to every other, all at once."""
+    source = np.repeat(_ranks(gpus), gpus - 1)
+    target = (source + np.tile(np.arange(1, gpus, dtype=np.int64), gpus)) % gpus
+    return (Round.from_messages(source, target, size / gpus),)
+
+
+_ROUNDS: Final[dict[tuple[str, str], Callable[[int, float], tuple[Round, ...]]]] = {
+    ("all_reduce", "ring"): _ring(2),
+    ("all_gather", "ring"): _ring(1),
+    ("reduce_scatter", "ring"): _ring(1),
+    ("all_reduce", "halving_doubling"): lambda n, s: (*_halving(n, s), *_doubling(n, s)),
+    ("all_gather", "halving_doubling"): _doubling,
+    ("reduce_scatter", "halving_doubling"): _halving,
+    ("all_reduce", "tree"): _up_and_down,
+    ("broadcast", "tree"): _down,
+    ("all_reduce", "direct"): lambda n, s: (*_direct(n, s), *_direct(n, s)),
+    ("all_gather", "direct"): _direct,
+    ("reduce_scatter", "direct"): _direct,
+    ("all_to_all", "direct"): _direct,
+}
+
 
 MOST_MESSAGES: Final = 1 << 18
 

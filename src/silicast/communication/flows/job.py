@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from silicast.communication.flows.fabric import Fabric
+from silicast.communication.flows.product import Fabric
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.numerics import F64, I64
 

@@ -14,9 +14,9 @@ from typing import final
 import numpy as np
 
 from silicast.communication.flows._state import State
-from silicast.communication.flows.fabric import Fabric
 from silicast.communication.flows.folding import Classes, classes_of
 from silicast.communication.flows.job import Job, check_jobs
+from silicast.communication.flows.product import Fabric
 
 
 @final
@@ -70,7 +70,7 @@ def simulate(fabric: Fabric, jobs: Sequence[Job], *, fold: bool = True) -> JobOu
         SilicastError: as :func:`~silicast.communication.flows.job.check_jobs`, or a target that
             cannot be reached.
 
-    >>> from silicast.communication.flows.collectives import rounds_of
+    >>> from silicast.communication.flows.groups import rounds_of
     >>> from silicast.communication.flows.product import rail_cluster
     >>> cluster = rail_cluster(128, 8, node_bytes_per_s=450e9, network_bytes_per_s=50e9)
     >>> job = Job("a", tuple(range(1024)), rounds_of("all_reduce", "ring", 1024, 2.0**30))
@@ -90,7 +90,7 @@ def simulate(fabric: Fabric, jobs: Sequence[Job], *, fold: bool = True) -> JobOu
 def slowdowns(fabric: Fabric, jobs: Sequence[Job]) -> dict[str, float]:
     """How many times longer each job takes beside the others than alone; 1 for one without work.
 
-    >>> from silicast.communication.flows.collectives import rounds_of
+    >>> from silicast.communication.flows.groups import rounds_of
     >>> from silicast.communication.flows.product import rail_cluster
     >>> cluster = rail_cluster(4, 1, node_bytes_per_s=1e12, network_bytes_per_s=50e9,
     ...                        nodes_per_pod=2, oversubscription=2.0)

@@ -28,7 +28,6 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
-from silicast.kernels.experts.quantized_moe import stored_expert_weights
 from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.graph import Block, Graph, Node
@@ -163,6 +162,8 @@ def _weight_bytes(batch: OpBatch) -> F64:
     """Of stored weights, those that the tokens of a step meet, shape (n,)."""
     bytes_each = RECIPES[batch.variant.dtype].weight_bits / 8.0
     if batch.family in EXPERTS:
+        from silicast.kernels.experts.quantized_moe import stored_expert_weights
+
         return stored_expert_weights(batch) * bytes_each
     dims = batch.dims
     count = dims["n"] * dims["k"] * dims.get("batch", 1)

@@ -45,7 +45,7 @@ from silicast.composition.errors.error_correlation import (
 from silicast.composition.step.machine import Machine
 from silicast.composition.step.stage_graph import StageGraph, StageNode
 from silicast.core.numerics import F64, I64
-from silicast.core.prediction import TIERS, ErrorFactors
+from silicast.core.prediction import TIERS, Z90, ErrorFactors, Quantity
 
 Mode = Literal["eager", "compiled", "serving"]
 
@@ -440,3 +440,27 @@ def _calibrated(family: str) -> Calibrated:
     if f"calibrated.{name}.log_sd" not in known:
         name = "other"
     return Calibrated(known[f"calibrated.{name}.shared_log_sd"], known[f"calibrated.{name}.log_sd"])
+
+
+REMARK = (
+    "the model's structure is assumed: intervals of time and of memory are widened for it, alone "
+    "by a factor of {:.2f}"
+)
+
+
+def structure_factor() -> float:
+    """p95 over the estimate where nothing but the structure is uncertain: a judged spread of
+    ``structure_log_sd`` (catalog/physics/uncertainty.json).
+    """
+    return math.exp(Z90 * float(constants()["structure_log_sd"]))
+
+
+def structure_remark() -> str:
+    """The warning that states the factor."""
+    return REMARK.format(structure_factor())
+
+
+def with_assumed_structure(memory: Quantity) -> Quantity:
+    """Memory of a model whose structure was assumed: its weights and cache are as uncertain."""
+    factor = structure_factor()
+    return Quantity(memory.estimate, memory.p05 / factor, memory.p95 * factor)

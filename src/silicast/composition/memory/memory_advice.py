@@ -1,18 +1,98 @@
-"""What to do about a deployment that does not fit in memory."""
+"""What to do about a deployment that does not fit in memory.
+
+The largest static batch of sequences of one length that fits, and the longest sequence: in
+closed form under engines with layers of their own, by trial where a framework runs a model's code.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from silicast.composition.memory.memory import GB, MemoryUse
+from silicast.composition.memory.memory import GB, MemoryUse, static_batch_memory
 from silicast.composition.passes.deployment import Deployment
 from silicast.composition.passes.static_batch import batch_memory
 from silicast.core.errors import SilicastError
 from silicast.core.monotone import largest
-from silicast.workload.frameworks.eager import Framework
+from silicast.workload.models.counting import activation_bytes
+
+if TYPE_CHECKING:
+    from silicast.workload.frameworks.eager import Framework
+
+
+MOST = 1 << 20
+"""Sequences beyond which nobody asks."""
+LONGEST = 1 << 24
+"""Tokens beyond which nobody asks."""
+
+
+@lru_cache(maxsize=1024)
+def largest_padded_batch(
+    deployment: Deployment, prompt_tokens: int, output_tokens: int, framework: Framework
+) -> int:
+    """:func:`largest_batch` where a framework runs the model's code: what results take follows from
+    its operations, and is nearly in proportion to the batch.
+    """
+    from silicast.composition.passes.framework_pass import framework_memory
+
+    def free(count: int) -> int:
+        """Bytes that are left, below 0 = that are missing."""
+        memory = framework_memory(deployment, count, prompt_tokens, output_tokens, framework)
+        return memory.usable - memory.total
+
+    return largest(free, MOST, guess=1) * deployment.plan.attention_dp
+
+
+@lru_cache(maxsize=1024)
+def longest_prompt(
+    deployment: Deployment, output_tokens: int, framework: Framework | None = None
+) -> int:
+    """Tokens of the longest prompt of a sequence that runs alone, up to what the model is made for;
+    0 = none fits.
+    """
+    from silicast.composition.passes.static_batch import batch_memory
+
+    def free(tokens: int) -> int:
+        memory = batch_memory(deployment, [tokens], output_tokens, framework)
+        return memory.usable - memory.total
+
+    made_for = deployment.model.max_positions
+    most = max(made_for - output_tokens + 1, 1) if made_for else LONGEST
+    return largest(free, most, guess=1)
+
+
+def largest_batch(deployment: Deployment, prompt_tokens: int, output_tokens: int) -> int:
+    """Sequences of a static batch that fit beside the weights, all groups of ranks together; 0 =
+    not even one fits.
+
+    The cache grows with each sequence alike and what else a device holds does not, but for the
+    results of the largest step.
+    """
+    model, plan, policy = deployment.model, deployment.plan, deployment.policy
+    one = static_batch_memory(deployment, [prompt_tokens], output_tokens)
+    free = one.usable - one.weights - one.framework
+
+    def results(count: int) -> int:
+        tokens = count * prompt_tokens
+        step = min(tokens, policy.chunk_tokens) if policy.chunk_tokens else tokens
+        return activation_bytes(model, plan, deployment.precision, step, count, policy)
+
+    def fits(count: int) -> bool:
+        if model.encoder is None:
+            return count * one.kv_cache + results(count) <= free
+        lengths = [prompt_tokens] * count * plan.attention_dp
+        return static_batch_memory(deployment, lengths, output_tokens).excess == 0
+
+    each = one.kv_cache or max(one.activations, 1)
+    guess = max(free - one.activations, 0) // each
+    if one.kv_cache and model.encoder is None:
+        guess = max(free - results(guess), 0) // each
+    return largest(fits, MOST, guess=guess) * plan.attention_dp
+
 
 MAX_SUGGESTED_TP = 64
 

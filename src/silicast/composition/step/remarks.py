@@ -64,7 +64,7 @@ def warnings_of(model: StepModel) -> tuple[str, ...]:
     fromkeys = dict.fromkeys(text for text in remark if text)
     structure: tuple[str, ...] = ()
     if model.assumed:
-        from silicast.composition.errors.assumed_structure import structure_remark
+        from silicast.composition.errors.uncertainty import structure_remark
 
         structure = (structure_remark(),)
     return (

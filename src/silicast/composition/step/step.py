@@ -26,8 +26,7 @@ from silicast.composition.passes.deployment import Deployment
 from silicast.composition.power.clock import ClockedWork, held_clocks
 from silicast.composition.step.executions import DIRECTIONS
 from silicast.composition.step.machine import Machine
-from silicast.composition.step.node_rows import rows_summed
-from silicast.composition.step.node_times import NodeTimes
+from silicast.composition.step.node_times import NodeTimes, rows_summed
 from silicast.composition.step.remarks import kernels_domain, unmeasured_streams, warnings_of
 from silicast.composition.step.stage_graph import StageGraph
 from silicast.composition.step.states import BatchStates

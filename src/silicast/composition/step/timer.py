@@ -15,8 +15,15 @@ from silicast.composition.engines.host_copies import OF_HOST, host_times
 from silicast.composition.engines.host_weights import ON_HOST, held_times
 from silicast.composition.prices.kept_times import analysis_of, times_of
 from silicast.composition.step.machine import Machine
-from silicast.composition.step.node_rows import columns, in_chunks, ragged, running
-from silicast.composition.step.node_times import NodeGroup, NodeTimes, OpStateGrid
+from silicast.composition.step.node_times import (
+    NodeGroup,
+    NodeTimes,
+    OpStateGrid,
+    columns,
+    in_chunks,
+    ragged,
+    running,
+)
 from silicast.composition.step.stage_graph import StageGraph, StageNode, link_shares, topology
 from silicast.composition.step.states import BatchStates
 from silicast.core.errors import SilicastError
@@ -163,7 +170,7 @@ class Timer:
         Args:
             index: places in the call's times of what it asks; None = all of them.
         """
-        from silicast.composition.prices.cut_times import beside_analysis, rows_of
+        from silicast.composition.prices.kept_times import beside_analysis, rows_of
 
         times = call.times
         if call.batch is None or not isinstance(times, KernelTimes):

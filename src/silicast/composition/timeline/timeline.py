@@ -25,7 +25,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.composition.step.node_rows import rows_summed
+from silicast.composition.step.node_times import rows_summed
 from silicast.core.numerics import F64, I64
 
 _NEVER = float("inf")

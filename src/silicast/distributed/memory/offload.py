@@ -15,7 +15,7 @@ from typing import Literal, final
 
 from silicast.composition.engines.host_copies import HOST_COPY, HOST_UPDATE
 from silicast.core.errors import SilicastError
-from silicast.distributed.ranks.rank_collectives import ELEMENT
+from silicast.distributed.ranks.plan import ELEMENT
 from silicast.kernels.movement.optimizer import optimizer_bytes
 from silicast.workload.graphs.graph import Node
 from silicast.workload.graphs.op import Op, Variant

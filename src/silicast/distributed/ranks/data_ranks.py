@@ -18,8 +18,15 @@ from silicast.core.dtypes import BITS, RECIPES
 from silicast.distributed.memory.offload import UP
 from silicast.distributed.ranks.adapters import RankAdapters
 from silicast.distributed.ranks.expert_ranks import Beside
-from silicast.distributed.ranks.plan import Axis, TrainingPlan
-from silicast.distributed.ranks.rank_collectives import DATA, ELEMENT, REPLICAS, SUMS, collective
+from silicast.distributed.ranks.plan import (
+    DATA,
+    ELEMENT,
+    REPLICAS,
+    SUMS,
+    Axis,
+    TrainingPlan,
+    collective,
+)
 from silicast.workload.graphs.graph import BEFORE, Block, Graph, Node
 from silicast.workload.graphs.op import Op, Variant
 from silicast.workload.models.model import ModelConfig

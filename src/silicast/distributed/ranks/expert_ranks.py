@@ -12,8 +12,7 @@ from typing import Literal
 
 from silicast.composition.engines.engine import ExpertTable
 from silicast.distributed.ranks.expert_capacity import Capacity
-from silicast.distributed.ranks.plan import TrainingPlan
-from silicast.distributed.ranks.rank_collectives import ELEMENT, EXPERTS, collective
+from silicast.distributed.ranks.plan import ELEMENT, EXPERTS, TrainingPlan, collective
 from silicast.workload.graphs.graph import Node
 from silicast.workload.graphs.op import HOST_WAITS, INTEGERS, Dim, Op, Variant
 from silicast.workload.models.model import ModelConfig

@@ -16,8 +16,7 @@ from typing import final
 
 from silicast.distributed.ranks.adapters import FROZEN
 from silicast.distributed.ranks.expert_ranks import EXCHANGED
-from silicast.distributed.ranks.plan import TrainingPlan
-from silicast.distributed.ranks.rank_collectives import TENSOR, collective
+from silicast.distributed.ranks.plan import TENSOR, TrainingPlan, collective
 from silicast.workload.graphs.graph import Block, Node
 from silicast.workload.graphs.op import Op
 

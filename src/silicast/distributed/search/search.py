@@ -26,8 +26,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.distributed.pipeline.chunk import Rank
 from silicast.distributed.pipeline.unit_times import Unit, unit_of
-from silicast.distributed.ranks.plan import TrainingPlan
-from silicast.distributed.ranks.rank_collectives import ELEMENT
+from silicast.distributed.ranks.plan import ELEMENT, TrainingPlan
 from silicast.distributed.search.candidates import RECOMPUTES, CandidatePlans
 from silicast.distributed.search.search_file import Kept, Priced
 from silicast.distributed.step.step import DistributedStep, Overlap, predict_step

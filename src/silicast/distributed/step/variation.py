@@ -21,6 +21,9 @@ import numpy as np
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, exp_fixed, log_fixed
+from silicast.distributed.pipeline.pipeline import Durations, pipeline_times
+from silicast.distributed.ranks.plan import TrainingPlan
+from silicast.distributed.step.step import DistributedStep
 
 _LEAST, _MOST, _POINTS = -4.0, 36.0, 4001
 """Of the Gumbel variate: beyond lie a share of 1e-23 below and 1e-16 above."""
@@ -238,3 +241,57 @@ def step_times(
         factors = group.sampled((layout.ranks, len(part) * layout.replicas), random)
         part[:] = makespan(factors).reshape(len(part), layout.replicas).max(axis=1)
     return step_times
+
+
+MOST_PIPELINES = 32_768
+"""That are drawn in all: fewer steps where each has many."""
+MOST_STEPS, LEAST_STEPS = 1000, 100
+_AT_ONCE = 512
+
+
+def layout_of(plan: TrainingPlan) -> WaitingPattern:
+    """How the devices of a plan wait for each other.
+
+    >>> layout_of(TrainingPlan(tp=8, pp=4, dp=2))
+    WaitingPattern(ranks=4, group=8, replicas=2)
+    """
+    group = max(plan.tp * plan.cp, plan.ep * plan.etp)
+    return WaitingPattern(plan.pp, group, plan.stage_ranks // group)
+
+
+def slowed_steps(
+    distributed_step: DistributedStep | None, plan: TrainingPlan, spread: Dispersion, seed: int = 0
+) -> F64:
+    """Times of a step relative to one whose devices are all alike, shape (trials,).
+
+    Args:
+        distributed_step: the step; None = of one device alone.
+    """
+    layout = layout_of(plan)
+    trials = min(max(MOST_PIPELINES // layout.replicas, LEAST_STEPS), MOST_STEPS)
+    return step_times(
+        lambda ranks: _relative(distributed_step, ranks), layout, spread, trials, seed
+    )
+
+
+def _relative(distributed_step: DistributedStep | None, ranks: F64) -> F64:
+    """By how much a pipeline with ranks as slow as this takes longer, shape (n,) of (ranks, n).
+
+    What a rank runs, with what its devices exchange inside layers, takes so many times as long;
+    messages between stages and sums of gradients do not.
+    """
+    if distributed_step is None or distributed_step.run is None:
+        alone: F64 = ranks[0]
+        return alone
+    drawn, position = np.unique(ranks, axis=1, return_inverse=True)
+    run, total = distributed_step.run, distributed_step.step.part.exposed_ps
+    later = np.empty(drawn.shape[1])
+    for first in range(0, len(later), _AT_ONCE):
+        some = drawn[:, first : first + _AT_ONCE]
+        slower = Durations(run.durations.each[..., None] * some[None, :, None, :])
+        ends = pipeline_times(run.order, slower, run.transfer).makespan
+        updated = distributed_step.update.total.part.exposed_ps * (some.max(axis=0) - 1.0)
+        later[first : first + _AT_ONCE] = ends - float(run.makespan) + updated
+    relative: F64 = 1.0 + np.maximum(later, 0.0) / total
+    whole: F64 = relative[position.reshape(-1)]
+    return whole

@@ -13,12 +13,16 @@ import numpy as np
 
 from silicast.core.dominance import front
 from silicast.core.numerics import F64, I64
-from silicast.exploration.expected_gain import below, expected_gain
-from silicast.exploration.gaussian_process import FITTED, ConditionedProcess, fitted
+from silicast.exploration.gaussian_process import (
+    FITTED,
+    ConditionedProcess,
+    below,
+    expected_gain,
+    fitted,
+)
 from silicast.exploration.history import History
-from silicast.exploration.method import METHODS, Method, generator
+from silicast.exploration.method import METHODS, Method, generator, new_codes, stepped
 from silicast.exploration.pareto import crowding, empty_boxes, ranks
-from silicast.exploration.variation import new_codes, stepped
 
 FIRST = 32
 SMALLEST, GROWTH = 8, 8

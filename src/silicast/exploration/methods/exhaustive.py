@@ -1,4 +1,4 @@
-"""Every design, in the order of the parameters' levels."""
+"""Every design in order, or designs at random, each at most once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from silicast.core.numerics import I64
 from silicast.exploration.history import History
-from silicast.exploration.method import METHODS, Method
+from silicast.exploration.method import METHODS, Method, generator
 from silicast.exploration.space import LISTED
 
 
@@ -35,3 +35,19 @@ class Exhaustive(Method):
             propose = np.concatenate([propose, codes[same]])[:count]
             start += LISTED
         return propose
+
+
+@final
+@METHODS.register
+class RandomSearch(Method):
+    """What every other method has to beat."""
+
+    name: ClassVar[str] = "random"
+
+    def batch(self, tried: int) -> int:  # noqa: ARG002
+        """As many as are worth one list of what is left."""
+        return 64
+
+    def propose(self, history: History, seed: int, count: int) -> I64:
+        """Designs at random that were not evaluated before."""
+        return history.space.draw(generator(seed, len(history)), count, history.codes)

@@ -18,7 +18,7 @@ from silicast.core.errors import unsupported
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.configuration import Configuration, kinds
-from silicast.kernels.physics.core_limits import CoreLimits, core_limits
+from silicast.kernels.physics.device_rates import CoreLimits, core_limits
 
 OTHER_REGISTERS = 40.0
 """Addresses, masks and counters of a thread."""

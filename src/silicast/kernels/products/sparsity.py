@@ -11,7 +11,7 @@ from dataclasses import replace
 from silicast.core.dtypes import BITS, Recipe
 from silicast.core.errors import unsupported
 from silicast.hardware.device import Device
-from silicast.kernels.physics.core_limits import known_limits
+from silicast.kernels.physics.device_rates import known_limits
 from silicast.kernels.products.gemm_model import GemmRates
 from silicast.workload.graphs.op import Variant
 

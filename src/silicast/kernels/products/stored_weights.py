@@ -22,8 +22,7 @@ from functools import lru_cache
 from typing import final
 
 from silicast.core import xp
-from silicast.core.block_formats import AFFINE_BLOCKS, GGUF_BLOCKS
-from silicast.core.dtypes import BITS, Recipe, recipe_for
+from silicast.core.dtypes import AFFINE_BLOCKS, BITS, GGUF_BLOCKS, Recipe, recipe_for
 from silicast.core.numerics import F64, smooth_max
 from silicast.hardware.device import Device
 from silicast.kernels.execution_models.row_counts import CountsRows

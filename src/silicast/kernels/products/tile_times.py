@@ -27,7 +27,7 @@ from silicast.core.numerics import F64, folded
 from silicast.hardware.device import Device
 from silicast.kernels.experts.routing import ExpertLoads
 from silicast.kernels.physics.constants import PhysicsCard
-from silicast.kernels.physics.core_limits import core_limits
+from silicast.kernels.physics.device_rates import core_limits
 from silicast.kernels.products.blocks import TileBlocks, TileColumns, blocks_of
 
 SHARED_BYTES_PER_CLOCK = 128.0

@@ -22,8 +22,16 @@ from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.movement.streaming import element_bytes
 from silicast.kernels.physics.constants import load_physics
-from silicast.kernels.recurrent.recurrent_model import Constants, MixerTimes, estimate
-from silicast.kernels.recurrent.recurrent_styles import Kind, Phase, is_known, kind_of, style_of
+from silicast.kernels.recurrent.recurrent_model import (
+    Constants,
+    Kind,
+    MixerTimes,
+    Phase,
+    estimate,
+    is_known,
+    kind_of,
+    style_of,
+)
 from silicast.kernels.recurrent.recurrent_work import (
     MixerShape,
     RecurrentWork,

@@ -16,10 +16,9 @@ from silicast.core.hashing import content_hash
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Implementation
-from silicast.learning.calibration_fit import fit_offset, op_hash
+from silicast.learning.calibration_fit import MeasuredKernels, fit_offset, op_hash
 from silicast.learning.correction import learned_times
 from silicast.learning.dispatch import implementation_of
-from silicast.learning.training import MeasuredKernels
 from silicast.measurement.records.cases import KERNELS, NOTED, TIMES, US_PER_S, Case
 from silicast.measurement.records.dataset import Dataset, DatasetRow, TableKernel
 from silicast.measurement.records.rejected_rows import RejectedRows

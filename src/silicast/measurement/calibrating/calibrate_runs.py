@@ -17,9 +17,10 @@ few such runs are fitted too, all of x and unchecked, and the interval of compos
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import final
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,7 @@ from silicast.composition.engines.measured_host import (
 from silicast.composition.errors.error_correlation import constants as spreads
 from silicast.composition.errors.uncertainty import mode_of
 from silicast.composition.prices.kept_times import keeping_times
+from silicast.composition.prices.paced import StepPricing
 from silicast.composition.step.machine import IN_LINE
 from silicast.core.calibrated import HostConstant, InModels
 from silicast.core.calibration import FORMAT, Calibration, Scope
@@ -44,10 +46,52 @@ from silicast.hardware.device import Device
 from silicast.hardware.host import Host
 from silicast.measurement.calibrating.measured_runs import THROUGHPUT, engine_of, is_served
 from silicast.measurement.calibrating.scoring import Scored, TrialFolder, scored
-from silicast.measurement.calibrating.served_estimates import ServedEstimates
 from silicast.measurement.records.cases import Case
 from silicast.scenario.decode import decode
 from silicast.scenario.resolving.measured import kind_of_run
+
+REMEMBERED = 64
+"""Prices of steps that are kept, each of one run."""
+
+
+@final
+class ServedEstimates:
+    """Simulations of runs under calibrations on trial.
+
+    What changes only before and after the steps of an engine shares the prices of its steps.
+    """
+
+    def __init__(self) -> None:
+        self._prices: dict[Hashable, list[StepPricing]] = {}
+
+    def scored(
+        self, cases: Sequence[Case], calibrations: Sequence[Path], steps: Hashable
+    ) -> list[Scored]:
+        """The estimate of each case; those of one run are simulated once.
+
+        Args:
+            steps: equal for calibrations that price steps alike.
+
+        Raises:
+            SilicastError: a run cannot be simulated.
+        """
+        names = [str(path.absolute()) for path in calibrations]
+        runs = {case.identity: case for case in cases}
+        table = {key: self._metrics(case, names, (key, steps)) for key, case in runs.items()}
+        return [Scored(case, table[case.identity][case.metric]) for case in cases]
+
+    def _metrics(self, case: Case, calibrations: list[str], key: Hashable) -> Mapping[str, float]:
+        from silicast.scenario.answers.serving.answerer import prepared
+
+        tree: dict[str, Any] = {**case.tree, "calibration": calibrations}
+        served = prepared(decode(tree, folder=case.folder)).served
+        if len(self._prices) >= REMEMBERED:
+            self._prices.clear()
+        current = served.fleet.specs
+        prices = self._prices.setdefault(key, [spec.prices for spec in current])
+        specs = [replace(spec, prices=known) for spec, known in zip(current, prices, strict=True)]
+        return served.metrics_of(served.simulate(specs))
+
 
 FEWEST = 3
 """Runs of an engine from which on their scatter sets the interval of further runs."""

@@ -30,7 +30,7 @@ class KernelName:
         family: an op of a scenario ("gemm"), or what no scenario has as an op: "reduction",
             "random", "sort", "gather", "fused" (several elementwise ops), "memcpy", "memset",
             "collective", "scan", "pooling", "layout", "all_reduce".
-        library: of :data:`silicast.scenario.kernels.kernel_ops.LIBRARIES`.
+        library: of :data:`silicast.scenario.kernels.kernel_case.LIBRARIES`.
         dtype: of what is multiplied or streamed.
         tile: of a matrix product, as the name writes it.
     """

@@ -27,7 +27,7 @@ from silicast.measurement.importers.kernel_names import rejection_reason
 from silicast.measurement.importers.launches import Launch, reading_of
 from silicast.measurement.importers.nvtx import kernel_in
 from silicast.measurement.records.records import Protocol
-from silicast.scenario.kernels.kernel_ops import CACHES
+from silicast.scenario.kernels.kernel_case import CACHES
 
 SEARCHED = 200
 """Lines in which a header is looked for."""

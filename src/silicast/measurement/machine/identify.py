@@ -15,11 +15,9 @@ from silicast.core.errors import SilicastError, unsupported
 from silicast.hardware.catalog import device_index, find_device
 from silicast.hardware.device import Device
 from silicast.hardware.index import device_names
-from silicast.measurement.machine.cpu_facts import CpuFacts, read_cpu
+from silicast.measurement.machine.cpu_facts import CpuFacts, draft_cpu, plain_name, read_cpu
 from silicast.measurement.machine.device_draft import Draft
-from silicast.measurement.machine.device_draft_cpu import draft_cpu, plain_name
-from silicast.measurement.machine.device_draft_gpu import draft_gpu
-from silicast.measurement.machine.gpu_facts import GpuFacts, read_gpu
+from silicast.measurement.machine.gpu_facts import GpuFacts, draft_gpu, read_gpu
 from silicast.measurement.machine.measured_machine import MeasuredMachine
 
 AUTO = "auto"

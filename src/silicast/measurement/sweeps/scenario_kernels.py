@@ -11,7 +11,7 @@ import numpy as np
 
 from silicast.composition.engines.engine_lowering import COLLECTIVES
 from silicast.composition.passes.static_batch import batch_steps, decode_knots
-from silicast.composition.step.node_rows import columns
+from silicast.composition.step.node_times import columns
 from silicast.composition.step.states import BatchStates
 from silicast.composition.step.step import StepModel
 from silicast.core.errors import SilicastError

@@ -16,7 +16,7 @@ from silicast.measurement.records.dataset import (
     dataset_device,
     read_dataset,
 )
-from silicast.scenario.answers.diagnose.named import measured_kernel
+from silicast.scenario.answers.diagnose.answerer import measured_kernel
 from silicast.tuning.diagnosis import (
     Diagnosis,
     GroupError,

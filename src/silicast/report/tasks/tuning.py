@@ -9,8 +9,8 @@ from rich.text import Text
 
 from silicast.kernels.configuration import Configuration
 from silicast.report.drawing.tables import figure, listing
+from silicast.tuning.layers import SparseLayer
 from silicast.tuning.plan import TunedEntry, TunedFile, TuningPlan
-from silicast.tuning.sparse_layers import SparseLayer
 
 
 def plan_report(plan: TuningPlan) -> RenderableType:

@@ -10,9 +10,8 @@ from typing import Any, final
 
 from silicast.core.errors import SilicastError, unsupported
 from silicast.kernels.products.sparsity import FLAG as SPARSE
-from silicast.scenario.kernels.kernel_case import kernel_case
-from silicast.scenario.kernels.kernel_ops import OPS
-from silicast.scenario.kernels.tables._providers import DIRECTION, without_pass
+from silicast.scenario.kernels.kernel_case import OPS, kernel_case
+from silicast.scenario.kernels.tables._spec import DIRECTION, without_pass
 from silicast.scenario.kernels.tables.products import quantizes
 from silicast.scenario.kernels.tables.streams import KINDS
 from silicast.scenario.kernels.tables.training import OPTIMIZERS

@@ -49,7 +49,7 @@ def kinds_of(name: str) -> dict[str, str]:
     from silicast.accelerator.design.architecture_file import design_names
     from silicast.composition.engines.engine import engine_names
     from silicast.hardware.index import device_names
-    from silicast.scenario.kernels.kernel_ops import OPS
+    from silicast.scenario.kernels.kernel_case import OPS
     from silicast.workload.models.lookup import model_index
 
     kinds: dict[str, str] = {}

@@ -15,11 +15,11 @@ from silicast.distributed.traces.trace_replay import (
     ActivityProgram,
     Replay,
     kind_of,
+    least_seconds,
     members_of,
     program_of,
     replayed,
 )
-from silicast.distributed.traces.trace_schedule import least_seconds
 from silicast.formats.chakra.calls import TracedCall
 from silicast.formats.chakra.check import summarised
 from silicast.formats.chakra.files import read_chakra

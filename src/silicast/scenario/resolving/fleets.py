@@ -12,20 +12,55 @@ from silicast.composition.step.expert_copies import without_copies
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.naming import near
 from silicast.core.plain_data import shown
-from silicast.hardware.cluster import Cluster
-from silicast.hardware.systems import networks
+from silicast.hardware.cluster import Cluster, networks
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.deployments import ScenarioPool as Deployed
 from silicast.scenario.resolving.deployments import deployment_of, pools_of
-from silicast.scenario.resolving.host_memory import check_host_memory
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.schema import LoraTable, PoolLinkTable
-from silicast.serving.simulation.deploy import replica_spec
+from silicast.serving.simulation.deploy import host_bytes, replica_spec
 from silicast.serving.simulation.event_loop import KvLink, ReplicaSpec
 from silicast.serving.simulation.fleet import Fleet, ReplicaPool
 from silicast.serving.simulation.launch import Expected
 from silicast.serving.simulation.replica import Role
 from silicast.serving.simulation.routers import LeastLoaded, RoundRobin, Router, router_named
+
+KEPT = 0.7
+"""Share of a host's memory above which the answer warns."""
+
+
+def check_host_memory(fleet: Fleet) -> list[str]:
+    """Remarks on what caches take of their hosts' memory.
+
+    Raises:
+        SilicastError: they take more than a node has.
+    """
+    remarks: list[str] = []
+    for pool in fleet.pools:
+        taken, machine = _node_gb(pool), pool.deployment.machine
+        known = machine.host.memory_gb
+        if not taken:
+            continue
+        share = f"the KV cache takes {taken:.4g} GB of the host's memory on each node"
+        if not known:
+            remarks.append(f"{share}; how much {machine.host.cpu} has is not known: host.memory_gb")
+        elif taken > known:
+            raise SilicastError(
+                f"{share}, which has {known:.4g} GB",
+                field="engine.options",
+                hint="a smaller size of the host's cache or swap space, or host.memory_gb",
+            )
+        elif taken > KEPT * known:
+            remarks.append(f"{share}, which has {known:.4g} GB in all")
+    return list(dict.fromkeys(remarks))
+
+
+def _node_gb(pool: ReplicaPool) -> float:
+    """On the fullest node; pools are on nodes of their own."""
+    plan, links = pool.deployment.plan, pool.deployment.machine.links
+    ranks = plan.gpus // plan.attention_dp
+    return host_bytes(pool.spec) / ranks * min(links.gpus_per_node, pool.gpus) / 1e9
+
 
 LORA = (
     "lora: kernels of grouped adapters were not measured; they are priced as thin matrix products, "

@@ -27,7 +27,7 @@ from silicast.workload.graphs.networks import network_file, network_graph
 from silicast.workload.graphs.op_graph import graph_of_file, read_graph_file
 from silicast.workload.spaces.space import architecture, is_architecture
 from silicast.workload.training.backward import Training, training_graph
-from silicast.workload.training.update import format_of_weights, with_update
+from silicast.workload.training.gradient_buckets import format_of_weights, with_update
 
 OP_GRAPH = ".json"
 

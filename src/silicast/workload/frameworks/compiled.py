@@ -18,13 +18,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from silicast.workload.graphs.graph import Block, Graph, Loops, Node
+from silicast.workload.graphs.graph import Block, Graph, Loops, Node, TensorValue
 from silicast.workload.graphs.image_layout import with_layout
-from silicast.workload.graphs.implied_tensors import REDUCTIONS, with_tensors
 from silicast.workload.graphs.op import Op
 from silicast.workload.graphs.op_graph import in_order
-from silicast.workload.graphs.tensor import TensorValue
-from silicast.workload.operators.traffic import movement, pointwise
+from silicast.workload.graphs.outputs import REDUCTIONS, with_tensors
+from silicast.workload.operators.table import movement, pointwise
 
 MAX_MEMBERS = 64
 """Operations of one fused kernel (``torch._inductor.config.max_fusion_size``)."""

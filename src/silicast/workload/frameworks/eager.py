@@ -15,18 +15,18 @@ from typing import Literal, Protocol, final
 from silicast.core.dtypes import BITS
 from silicast.workload.frameworks.autocast import autocast_graph
 from silicast.workload.frameworks.compiled import fused_graph
-from silicast.workload.frameworks.expert_loop import expert_loop
-from silicast.workload.frameworks.filled_results import with_filled_results
 from silicast.workload.frameworks.model_code import (
     KINDS,
     ONE_PROJECTION,
     SCORE_PASSES,
     TANH_GELU,
     USUAL_PASSES,
+    expert_loop,
     objective,
     parameter_bytes,
     scattered_sum,
     with_dropout,
+    with_filled_results,
 )
 from silicast.workload.graphs.graph import Block, Graph, Node
 from silicast.workload.graphs.op import Dim, Op, Variant

@@ -2,16 +2,28 @@
 
 The tables by family follow the published code (Hugging Face transformers) and the published
 configurations; families that are not listed have the usual form.
+
+A layer of experts as plain model code runs it: one expert after the other.
+
+The code asks the device which tokens an expert has, waits for the answer, and gathers, computes
+and scatters them; with a capacity it also asks how many they are and where they go. Every answer
+that the host waits for leaves the device idle until the host has launched the next kernel.
+
+Results that a deterministic framework fills before a kernel writes them.
+
+PyTorch fills memory that it hands out uninitialised while deterministic algorithms are on
+(``torch.utils.deterministic.fill_uninitialized_memory``): what library calls write is written
+twice. Results of its own pointwise operators are not filled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from silicast.core.dtypes import BITS, RECIPES
-from silicast.workload.graphs.graph import Node
-from silicast.workload.graphs.op import Op, Variant
+from silicast.workload.graphs.graph import Block, Graph, Node
+from silicast.workload.graphs.op import HOST_WAITS, Op, Variant
 from silicast.workload.models.model import ModelConfig
 
 ONE_PROJECTION = frozenset(("gpt2", "gpt_neox", "bloom", "mpt", "phi3", "qwen", "falcon"))
@@ -167,3 +179,114 @@ def scattered_sum(
         operations=elements,
     )
     return Node(name, op, inputs, output_bytes=elements * size)
+
+
+_Pass = Callable[..., Node]
+
+
+def expert_loop(node: Node, model: ModelConfig, batch: int, one_pass: _Pass) -> Iterator[Node]:
+    """Experts of a ``moe`` node with integer sizes, those that are chosen each with an even share
+    of the tokens.
+
+    Args:
+        batch: sequences; a capacity is one of each.
+        one_pass: makes an elementwise node of (name, kind, elements, *inputs).
+    """
+    op, recipe = node.op, Variant(dtype=node.op.variant.dtype)
+    hidden, ups = _size(op, "hidden"), 2 if op.variant.flag("gated", default=True) else 1
+    tokens = _size(op, "tokens")
+    rows = -(-tokens * _size(op, "topk") // _size(op, "experts"))
+    if model.moe is not None and model.moe.capacity:
+        rows = min(rows, model.moe.capacity * batch)
+    inner = _size(op, "intermediate") // _size(op, "tp")
+    up = Op.make("gemm", recipe, m=rows, n=inner, k=hidden)
+    down = Op.make("gemm", recipe, m=rows, n=hidden, k=inner)
+    kind = {"relu2": "relu"}.get(model.activation, model.activation)
+    fills = model.moe is not None and model.moe.capacity > 0
+    last = node.inputs
+    chosen = min(_size(op, "experts"), tokens * _size(op, "topk"))
+    for number in range(max(chosen // _size(op, "ep"), 1)):
+        current = f"{node.name}_{number}"
+        text = f"{current}_which"
+        yield _asked(text, tokens, *last)
+        if fills:  # a buffer of the capacity, filled as far as there are tokens
+            yield _asked(f"{current}_count", tokens, text)
+            text = f"{current}_count"
+        yield one_pass(f"{current}_take", "copy", rows * hidden, text)
+        for half in range(ups):
+            yield Node(f"{current}_up_{half}", up, (f"{current}_take",))
+        yield one_pass(f"{current}_act", kind, rows * inner, f"{current}_up_0")
+        if ups > 1:
+            yield one_pass(
+                f"{current}_mul", "mul2", rows * inner, f"{current}_act", f"{current}_up_1"
+            )
+        yield Node(f"{current}_down", down, (f"{current}_mul" if ups > 1 else f"{current}_act",))
+        last = (f"{current}_down",)
+        if fills:
+            yield _asked(f"{current}_back", tokens, *last)
+            last = (f"{current}_back",)
+    yield one_pass(node.name, "add2", rows * hidden, *last)
+
+
+def _asked(name: str, tokens: int, *inputs: str) -> Node:
+    """Indices of the tokens that a mask selects; the host waits for how many they are."""
+    index = int(BITS["int64"]) // 8
+    op = Op.make(
+        "data_movement",
+        Variant(dtype="fp32", flags=((HOST_WAITS, True),)),
+        read_bytes=tokens,
+        written_bytes=index * tokens,
+        operations=tokens,
+    )
+    return Node(name, op, inputs)
+
+
+def _size(op: Op, name: str) -> int:
+    value = op.dim(name)
+    assert isinstance(value, int), (op.family, name)
+    return value
+
+
+LIBRARY_CALLS = frozenset(
+    (
+        "gemm",
+        "moe",
+        "layernorm",
+        "rmsnorm",
+        "attention_prefill",
+        "attention_backward",
+        "norm_backward",
+        "silu_mul",
+    )
+)
+FILLED = "filled_results"
+
+
+def with_filled_results(graph: Graph, dtype: str) -> Graph:
+    """``graph`` with one node a block that writes what its library calls write later.
+
+    >>> from silicast.workload.graphs.op import Op
+    >>> product = Node("up", Op.make("gemm", m=8, n=4, k=2), output_bytes=64)
+    >>> filled = with_filled_results(Graph("one", (Block("forward", (product,)),)), "bf16")
+    >>> fill, _ = (node for _, node in filled.nodes())
+    >>> fill.name, fill.op.dim("written_bytes")
+    ('filled_results', 64)
+    """
+    blocks = tuple(
+        replace(block, nodes=(*_fill(block, dtype), *block.nodes)) for block in graph.blocks
+    )
+    return replace(graph, blocks=blocks)
+
+
+def _fill(block: Block, dtype: str) -> tuple[Node, ...]:
+    written = sum(node.output_bytes for node in block.nodes if node.op.family in LIBRARY_CALLS)
+    if not written:
+        return ()
+    op = Op.make(
+        "data_movement",
+        Variant(dtype=dtype),
+        read_bytes=0,
+        written_bytes=written,
+        operations=written * 8 // int(BITS[dtype]),
+    )
+    return (Node(FILLED, op, (), source="fill_"),)

@@ -21,10 +21,9 @@ from silicast.core.decode import Terse, decode_json
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.files import read_bounded, write_atomically
 from silicast.workload.graphs.expressions import size_of, symbols_of
-from silicast.workload.graphs.graph import Block, Direction, Graph, Loops, Node
+from silicast.workload.graphs.graph import Block, Direction, Graph, Loops, Node, TensorValue
 from silicast.workload.graphs.op import Affine, Dim, Op, Variant
 from silicast.workload.graphs.open_sizes import require_open
-from silicast.workload.graphs.tensor import TensorValue
 
 FORMAT = 1
 MAX_BYTES = 64 << 20
@@ -98,7 +97,7 @@ class OpenSize(Terse, frozen=True):
 
 
 class TensorEntry(Terse, frozen=True):
-    """A tensor of a file; see :class:`~silicast.workload.graphs.tensor.TensorValue`."""
+    """A tensor of a file; see :class:`~silicast.workload.graphs.graph.TensorValue`."""
 
     name: str
     shape: list[Count]

@@ -12,9 +12,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, final
 
-from silicast.core.block_formats import BLOCKS
 from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict, read_table
+from silicast.core.dtypes import BLOCKS
 from silicast.core.errors import unknown_name
 from silicast.core.naming import near
 from silicast.workload.models.model import LayerKind, ModelConfig

@@ -13,7 +13,12 @@ from silicast.workload.operators import (  # noqa: F401 - fill the table
     rows,
     streams,
 )
-from silicast.workload.operators.call import LaunchedKernel, OperatorCall, TensorValue
-from silicast.workload.operators.table import kernels_of, lowers
+from silicast.workload.operators.table import (
+    LaunchedKernel,
+    OperatorCall,
+    TensorValue,
+    kernels_of,
+    lowers,
+)
 
 __all__ = ["LaunchedKernel", "OperatorCall", "TensorValue", "kernels_of", "lowers"]

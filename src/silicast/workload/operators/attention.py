@@ -6,10 +6,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from silicast.workload.graphs.op import Op, Variant
-from silicast.workload.operators.call import LaunchedKernel, OperatorCall, TensorValue
 from silicast.workload.operators.products import format_of, product
-from silicast.workload.operators.table import lowers
-from silicast.workload.operators.traffic import STREAMED, movement
+from silicast.workload.operators.table import (
+    STREAMED,
+    LaunchedKernel,
+    OperatorCall,
+    TensorValue,
+    lowers,
+    movement,
+)
 
 NARROWEST_HEAD, WIDEST_HEAD, MOST_HEADS = 8, 1024, 1 << 12
 """Sizes that kernel models take."""

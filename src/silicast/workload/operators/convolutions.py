@@ -9,10 +9,15 @@ from typing import Any, final
 
 from silicast.workload.graphs.image_layout import with_channels_last
 from silicast.workload.graphs.op import Op, Variant
-from silicast.workload.operators.call import LaunchedKernel, OperatorCall, TensorValue
 from silicast.workload.operators.products import FLOATS, format_of, product
-from silicast.workload.operators.table import lowers
-from silicast.workload.operators.traffic import movement, pointwise
+from silicast.workload.operators.table import (
+    LaunchedKernel,
+    OperatorCall,
+    TensorValue,
+    lowers,
+    movement,
+    pointwise,
+)
 
 WIDEST_IMAGE, MOST_CHANNELS = 1 << 14, 1 << 16
 """Sizes that kernel models take."""

@@ -10,11 +10,9 @@ from dataclasses import replace
 
 from silicast.workload.graphs.op import Op, Variant
 from silicast.workload.operators.attention import attention
-from silicast.workload.operators.call import OperatorCall, TensorValue
 from silicast.workload.operators.products import product
 from silicast.workload.operators.rows import row_norm
-from silicast.workload.operators.table import lowers
-from silicast.workload.operators.traffic import STREAMED, movement
+from silicast.workload.operators.table import STREAMED, OperatorCall, TensorValue, lowers, movement
 
 LIBRARIES = {"_C": "vllm", "_C_cache_ops": "vllm", "sgl_kernel": "sglang", "flash_attn": "fa2"}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from silicast.workload.graphs.graph import Loops
-from silicast.workload.operators.call import LaunchedKernel, OperatorCall
+from silicast.workload.operators.table import LaunchedKernel, OperatorCall
 
 _NAMES: Mapping[Loops, str] = {
     "pointwise": (

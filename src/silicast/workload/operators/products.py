@@ -6,9 +6,7 @@ import math
 from dataclasses import replace
 
 from silicast.workload.graphs.op import Op, Variant
-from silicast.workload.operators.call import OperatorCall, TensorValue
-from silicast.workload.operators.table import lowers
-from silicast.workload.operators.traffic import STREAMED, movement
+from silicast.workload.operators.table import STREAMED, OperatorCall, TensorValue, lowers, movement
 
 FLOATS = (*STREAMED, "fp64")
 MOST_ROWS = 1 << 24

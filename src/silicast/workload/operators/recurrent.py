@@ -11,10 +11,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from silicast.workload.graphs.op import IN_CALL, Op
-from silicast.workload.operators.call import LaunchedKernel, OperatorCall, TensorValue
 from silicast.workload.operators.products import format_of, product
-from silicast.workload.operators.table import lowers
-from silicast.workload.operators.traffic import movement
+from silicast.workload.operators.table import (
+    LaunchedKernel,
+    OperatorCall,
+    TensorValue,
+    lowers,
+    movement,
+)
 
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 """Kind of layer -> rows of weights a unit."""

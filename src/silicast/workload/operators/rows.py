@@ -6,9 +6,16 @@ import math
 from collections.abc import Iterable
 
 from silicast.workload.graphs.op import Op, Variant
-from silicast.workload.operators.call import LaunchedKernel, OperatorCall, TensorValue
-from silicast.workload.operators.table import lowers
-from silicast.workload.operators.traffic import STREAMED, moved, movement, pointwise
+from silicast.workload.operators.table import (
+    STREAMED,
+    LaunchedKernel,
+    OperatorCall,
+    TensorValue,
+    lowers,
+    moved,
+    movement,
+    pointwise,
+)
 
 WIDEST_ROW, MOST_ROWS = 1 << 18, 1 << 22
 LONGEST_SOFTMAX, MOST_SOFTMAXES = 1 << 20, 1 << 24

@@ -6,9 +6,15 @@ import math
 from collections.abc import Iterable
 
 from silicast.workload.graphs.op import Op
-from silicast.workload.operators.call import LaunchedKernel, OperatorCall, TensorValue
-from silicast.workload.operators.table import lowers
-from silicast.workload.operators.traffic import moved, movement, pointwise
+from silicast.workload.operators.table import (
+    LaunchedKernel,
+    OperatorCall,
+    TensorValue,
+    lowers,
+    moved,
+    movement,
+    pointwise,
+)
 
 
 def _elementwise(kind: str, *names: str) -> None:

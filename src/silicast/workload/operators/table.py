@@ -9,11 +9,75 @@ A new operator is one function::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
 
-from silicast.workload.graphs.op import Op
-from silicast.workload.operators.call import LaunchedKernel, OperatorCall
-from silicast.workload.operators.traffic import movement, pointwise
+from silicast.workload.graphs.graph import TensorValue
+from silicast.workload.graphs.op import Op, Variant
+
+__all__ = ["LaunchedKernel", "OperatorCall", "TensorValue"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LaunchedKernel:
+    """One kernel that an operator launches.
+
+    Attributes:
+        role: what it does where an operator launches several ("weights"); "" = the operator.
+        results: indices of the operator's results that this kernel allocates and writes; None =
+            all that no other kernel claims.
+    """
+
+    op: Op
+    role: str = ""
+    results: tuple[int, ...] | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OperatorCall:
+    """One operator with the values it is called on.
+
+    Attributes:
+        name: as the program writes it ("aten.addmm.default", "onnx.Conv").
+        args: in the operator's order, with a :class:`TensorValue` in the place of each tensor.
+        kwargs: the rest by name.
+        inputs: all tensors among them, in order.
+        outputs: its results that are tensors.
+        tags: the framework's labels of the operator ("pointwise", "reduction").
+        product: format of matrix arithmetic on fp32 tensors ("fp32" or "tf32").
+    """
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    inputs: tuple[TensorValue, ...]
+    outputs: tuple[TensorValue, ...]
+    tags: frozenset[str] = frozenset()
+    product: str = "fp32"
+
+    @property
+    def out(self) -> TensorValue:
+        return self.outputs[0]
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of all tensors that go in."""
+        return sum(value.nbytes for value in self.inputs)
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes of all results."""
+        return sum(value.nbytes for value in self.outputs)
+
+    def arg(self, position: int, name: str, default: Any = None) -> Any:
+        """An argument by place or by name."""
+        if position < len(self.args):
+            return self.args[position]
+        return self.kwargs.get(name, default)
+
 
 Lowering = Callable[[OperatorCall], Op | Iterable[LaunchedKernel]]
 """Gives the one kernel's op, or all kernels."""
@@ -80,3 +144,78 @@ def _found(name: str) -> Lowering | None:
     if lowering is None and plain.endswith("_") and not plain.endswith("__"):
         return _TABLE.get(plain[:-1])
     return lowering
+
+
+STREAMED = ("bf16", "fp16", "fp32")
+"""Formats that kernels of streams were measured in; others count by their bytes."""
+SMALL = 32
+"""A broadcast operand smaller than the result by this factor is neglected."""
+OPERATIONS = {
+    "copy": 0, "cast": 0, "relu": 1, "add": 1, "mul": 1, "div": 1, "sqrt": 1, "exp": 1,
+    "sigmoid": 4, "silu": 5, "tanh": 1, "gelu": 8, "pow": 1,
+}  # fmt: skip
+"""Operations an element of each kind, as :data:`silicast.kernels.movement.elementwise.KINDS`
+counts them.
+"""
+
+
+def movement(
+    read_bytes: int,
+    written_bytes: int,
+    operations: int = 0,
+    *,
+    looped_trips: int = 0,
+    flag: str = "",
+    unmodelled: bool = False,
+) -> Op:
+    """An op of which bytes and operations are all that counts.
+
+    Args:
+        looped_trips: reads of memory that each thread makes one after another.
+        flag: what kind of kernel it is, where that matters.
+        unmodelled: no model describes what else it does; answers name it.
+    """
+    flags = tuple((name, True) for name in (flag, "unmodelled" * unmodelled) if name)
+    loop = {"looped_trips": looped_trips} if looped_trips else {}
+    return Op.make(
+        "data_movement",
+        Variant("fp32", flags=flags),
+        read_bytes=int(read_bytes),
+        written_bytes=max(int(written_bytes), 1),
+        operations=int(operations),
+        **loop,
+    )
+
+
+def moved(
+    call: OperatorCall,
+    per_result: int = 0,
+    per_input: int = 0,
+    *,
+    looped_trips: int = 0,
+    flag: str = "",
+) -> Op:
+    """Everything in and out once, with operations for each element of the result or the inputs."""
+    operations = per_result * call.out.elements if call.outputs else 0
+    operations += per_input * sum(value.elements for value in call.inputs)
+    return movement(
+        call.read_bytes, call.written_bytes, operations, looped_trips=looped_trips, flag=flag
+    )
+
+
+def pointwise(kind: str, inputs: Sequence[TensorValue], out: TensorValue) -> Op:
+    """One result an element; operands that are broadcast or of another format count by bytes.
+
+    >>> x = TensorValue((4, 256), "bf16", 2048)
+    >>> pointwise("add", (x, x), x).family
+    'elementwise'
+    >>> pointwise("add", (x, TensorValue((4, 1), "fp32", 16 * 64)), x).family
+    'data_movement'
+    """
+    whole = [v for v in inputs if v.dtype == out.dtype and v.nbytes == out.nbytes]
+    read = sum(value.nbytes for value in inputs)
+    remainder = read - sum(v.nbytes for v in whole)
+    if whole and out.dtype in STREAMED and remainder * SMALL <= out.nbytes and len(whole) <= 8:
+        variant = Variant(out.dtype, flags=((kind, True),))
+        return Op.make("elementwise", variant, elements=out.elements, inputs=len(whole))
+    return movement(read, out.nbytes, OPERATIONS[kind] * out.elements)

@@ -8,7 +8,7 @@ from silicast.workload.graphs.graph import Block, Graph, Node
 from silicast.workload.graphs.op import Op
 from silicast.workload.operators.convolutions import Window, convolution
 from silicast.workload.operators.products import product
-from silicast.workload.operators.traffic import movement
+from silicast.workload.operators.table import movement
 
 WORD = 4
 """Bytes of a number; weights and activations are fp32."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from silicast.communication.astra.times import BACKENDS, OPERATIONS, astra_time
+from silicast.communication.astra_sim import BACKENDS, OPERATIONS, astra_time
 from silicast.core.errors import SilicastError
 from silicast.formats.astra_sim import RING, AstraSystem, network_of, read_system
 from tests.architecture.source_tree import ROOT

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from silicast.communication.astra.times import BACKENDS, OPERATIONS, astra_time
+from silicast.communication.astra_sim import BACKENDS, OPERATIONS, astra_time
 from silicast.core.errors import SilicastError
 from silicast.formats.astra_sim import AstraNetwork, AstraSystem, NetworkDimension, network_of
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from silicast.communication.collective import link_bound
-from silicast.communication.flows.collectives import Method, rounds_of
+from silicast.communication.flows.groups import Method, fabric_of, rounds_of
 from silicast.communication.flows.job import Job
-from silicast.communication.flows.of_topology import fabric_of
 from silicast.communication.flows.simulation import simulate
 from silicast.communication.topology import Topology
 from silicast.core.errors import SilicastError

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from silicast.communication.flows.collectives import rounds_of
+from silicast.communication.flows.groups import rounds_of
 from silicast.communication.flows.job import Job, Round
 from silicast.communication.flows.product import FabricDimension, ProductFabric
 from silicast.communication.flows.simulation import simulate

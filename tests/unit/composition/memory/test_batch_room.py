@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from silicast.composition.memory.batch_room import largest_batch
 from silicast.composition.memory.memory import static_batch_memory
+from silicast.composition.memory.memory_advice import largest_batch
 from silicast.composition.passes.static_batch import batch_memory
 from silicast.core.errors import SilicastError
-from silicast.scenario.answers.inference.answerer import batch_deployment
-from silicast.scenario.answers.inference.room import batch_room
+from silicast.scenario.answers.inference.answerer import batch_deployment, batch_room
 from silicast.scenario.decode import decode
 from silicast.scenario.reading.limits import MAX_STATIC_BATCH
 from silicast.serving.capacity.room import room_of

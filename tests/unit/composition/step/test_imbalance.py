@@ -10,7 +10,7 @@ import pytest
 
 from silicast.composition.engines.engine import find_engine
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.step.imbalance import imbalance
+from silicast.composition.step.expert_copies import imbalance
 from silicast.composition.step.states import BatchStates
 from silicast.composition.step.step import StepModel
 from silicast.hardware.catalog import find_device

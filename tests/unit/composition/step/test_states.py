@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.composition.passes.static_batch import decode_knots
-from silicast.composition.step.node_rows import in_chunks
+from silicast.composition.step.node_times import in_chunks
 from silicast.composition.step.states import BatchStates, segment_sums
 
 

@@ -6,9 +6,9 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.distributed.pipeline.dependencies import WAITS
 from silicast.distributed.pipeline.pipeline import Durations, pipeline_times
-from silicast.distributed.pipeline.pipeline_trace import pipeline_trace
 from silicast.distributed.schedules.order import BACKWARD, FORWARD, Order, Placement
 from silicast.distributed.schedules.schedule import schedule
+from silicast.distributed.step.step_trace import pipeline_trace
 from silicast.report.drawing.trace import trace_document
 from tests.unit.report.trace_format import check_trace
 

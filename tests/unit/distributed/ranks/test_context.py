@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.distributed.ranks.context import context_nodes
 from silicast.distributed.ranks.plan import TrainingPlan
+from silicast.distributed.ranks.spread import context_nodes
 from silicast.workload.graphs.graph import Node
 from silicast.workload.graphs.op import Op, Variant
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from silicast.distributed.traces.trace_schedule import NEVER, Activity, least_seconds, scheduled
+from silicast.distributed.traces.trace_replay import NEVER, Activity, least_seconds, scheduled
 
 
 @st.composite

@@ -10,7 +10,7 @@ import pytest
 from silicast.core.dtypes import BITS, recipe_for
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
-from silicast.kernels.physics.core_limits import known_limits
+from silicast.kernels.physics.device_rates import known_limits
 from silicast.kernels.products.blocks import TileColumns, is_legal
 from silicast.kernels.products.candidate_tables import TileTable, matrix_table, tile_tables
 from silicast.kernels.products.candidates import (

@@ -17,11 +17,10 @@ from silicast.measurement.machine.cpu_facts import (
     CpuFacts,
     architecture_of,
     cpu_architectures,
+    draft_cpu,
 )
 from silicast.measurement.machine.device_draft import Draft, MeasuredRates, with_rates
-from silicast.measurement.machine.device_draft_cpu import draft_cpu
-from silicast.measurement.machine.device_draft_gpu import draft_gpu, nearest_relative
-from silicast.measurement.machine.gpu_facts import GpuFacts
+from silicast.measurement.machine.gpu_facts import GpuFacts, draft_gpu, nearest_relative
 from silicast.scenario.answer import Answer
 from silicast.scenario.answerer import answerer_for
 from silicast.scenario.decode import decode

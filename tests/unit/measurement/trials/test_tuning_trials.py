@@ -9,8 +9,7 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.kernels.configuration import Configuration
 from silicast.kernels.experts.expert_layer import ExpertLayer
-from silicast.measurement.trials.tuned_plan import measured_plan
-from silicast.measurement.trials.tuning_trials import FILE, gpu_timer, read_trials
+from silicast.measurement.trials.tuning_trials import FILE, gpu_timer, measured_plan, read_trials
 from silicast.tuning.files import read_tuned_file
 from silicast.tuning.plan import TuningPlan, tune_experts
 

@@ -12,8 +12,8 @@ from silicast.accelerator.mapper.task import mapped, task_of
 from silicast.core.errors import SilicastError
 from silicast.exploration.search import search
 from silicast.report.designs.design_layers import busiest
-from silicast.report.designs.front_plot import draw_front
 from silicast.report.designs.mapping_plot import draw_mapping
+from silicast.report.designs.plots import draw_front
 from tests.property.test_search_laws import bowls
 
 CHIP = """name = "flat"

@@ -10,8 +10,7 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.kernels.registry import families, implementation_for
-from silicast.scenario.kernels.kernel_case import kernel_case
-from silicast.scenario.kernels.kernel_ops import OPS
+from silicast.scenario.kernels.kernel_case import OPS, kernel_case
 from silicast.scenario.kernels.tables.streams import KINDS
 
 PREFILL = {"op": "attention_prefill", "num_heads": 8, "num_kv_heads": 2, "head_dim": 64}

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from silicast.workload.frameworks.compiled import fused_graph
 from silicast.workload.frameworks.eager import Framework, PassShape, framework_graph
-from silicast.workload.graphs.graph import Block, Graph, Loops, Node
+from silicast.workload.graphs.graph import Block, Graph, Loops, Node, TensorValue
 from silicast.workload.graphs.op import Op, Variant
-from silicast.workload.graphs.tensor import TensorValue
 from silicast.workload.models.lookup import find_model
 from silicast.workload.training.backward import Training
 from silicast.workload.transformers.decoder import build_graph

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from silicast.core.block_formats import BLOCKS
-from silicast.core.dtypes import RECIPES, stored_bytes
+from silicast.core.dtypes import BLOCKS, RECIPES, stored_bytes
 from silicast.core.errors import SilicastError
 from silicast.workload.models.counting import parameters, weight_bytes
 from silicast.workload.models.lookup import find_model

@@ -18,7 +18,7 @@ from silicast.workload.operators.attention import attention
 from silicast.workload.operators.convolutions import Window, convolution
 from silicast.workload.operators.products import product
 from silicast.workload.operators.rows import row_norm, row_softmax
-from silicast.workload.operators.traffic import movement, pointwise
+from silicast.workload.operators.table import movement, pointwise
 
 H100 = find_device("h100")
 

@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from silicast.workload.graphs.graph import Block, Graph, Node, parameter_bytes_of
+from silicast.workload.graphs.graph import Block, Graph, Node, TensorValue, parameter_bytes_of
 from silicast.workload.graphs.op import Op, Variant
-from silicast.workload.graphs.tensor import TensorValue
-from silicast.workload.training.update import format_of_weights, with_update
+from silicast.workload.training.gradient_buckets import format_of_weights, with_update
 
 WEIGHT = TensorValue((64, 64), "fp32", 4 * 64 * 64, parameter=True)
 NARROW = TensorValue((8,), "bf16", 16, parameter=True)

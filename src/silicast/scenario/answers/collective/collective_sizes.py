@@ -107,7 +107,7 @@ def astra_points(
     Raises:
         SilicastError: a file that cannot be read, or what it describes not be reproduced.
     """
-    from silicast.communication.astra.times import astra_time, backends_of, whole_bytes
+    from silicast.communication.astra_sim import astra_time, backends_of, whole_bytes
     from silicast.formats.astra_sim import read_network, read_system
 
     joined, layer = read_network(network), read_system(system)

@@ -1,15 +1,30 @@
-"""Task ``diagnose``: one reason for a measured kernel's time, and a faster configuration."""
+"""Task ``diagnose``: one reason for a measured kernel's time, and a faster configuration.
+
+A measured kernel by its names, diagnosed.
+
+>>> kernel = {"op": "moe", "tokens": 64, "experts": 128, "topk": 8, "hidden": 2048,
+...           "intermediate": 768, "part": "w13"}
+>>> diagnosis = diagnose(kernel, "H20", [420.0, 421.0, 423.0])
+>>> abs(sum(diagnosis.causes_us.values()) - diagnosis.measured_us) < 1e-6
+True
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar, final
 
+from silicast.core.errors import SilicastError, unsupported
 from silicast.core.prediction import Domain, Quantity
+from silicast.kernels.configuration import of_pairs, read_configuration
 from silicast.scenario.answer import Answer, answer
 from silicast.scenario.answerer import Answerer, ignored, refuse_unmodelled, register
-from silicast.scenario.answers.diagnose.model_gain import gain_in_model
-from silicast.scenario.answers.diagnose.named import measured_kernel
-from silicast.scenario.decode import Scenario
+from silicast.scenario.decode import Scenario, decode
+from silicast.scenario.kernels.kernel_case import kernel_case
+from silicast.scenario.resolve import find_any_device, find_any_model
+from silicast.scenario.run import run
 from silicast.scenario.workloads import DiagnoseWorkload, MeasuredTable
 from silicast.tuning.diagnosis import (
     Diagnosis,
@@ -20,7 +35,96 @@ from silicast.tuning.diagnosis import (
     group_errors,
     saved_us,
 )
-from silicast.tuning.swept import is_swept
+from silicast.tuning.files import is_swept
+
+CONTEXT = 1024
+"""Tokens of context that a step is predicted with."""
+
+
+def gain_in_model(
+    model: str | dict[str, Any],
+    device: str,
+    tokens: int,
+    saved_us: float,
+    *,
+    folder: Path = Path(),
+    **fields: Any,
+) -> dict[str, float]:
+    """Step time and TPOT of a static batch before and after.
+
+    Args:
+        model: with experts; tokens: of a step, one a request.
+        saved_us: of one layer's kernel; folder: where paths start.
+        fields: further fields of the scenario ("engine", "parallel", "precision").
+
+    Raises:
+        SilicastError: no experts, or a batch that the device cannot hold.
+    """
+    config = find_any_model(model, folder)
+    layers = sum(config.feed(layer) == "experts" for layer in range(config.layers))
+    if not layers:
+        raise unsupported(f"{config.name} has no experts", "model")
+    try:
+        tree = {
+            "task": "inference",
+            "model": model,
+            "device": device,
+            "workload": {"batch": tokens, "input_len": CONTEXT, "output_len": 8},
+            **fields,
+        }
+        metrics = run(decode(tree, folder=folder)).metrics
+    except SilicastError as error:
+        raise error.at("model") from None
+    step_us = metrics["decode_step_ms"].estimate * 1e3
+    saved = min(saved_us * layers, step_us)
+    return {
+        "layers": float(layers),
+        "saved_us": saved,
+        "step_us": step_us,
+        "saved_pct": 100.0 * saved / step_us,
+        "tpot_ms": step_us / 1e3,
+        "tpot_then_ms": (step_us - saved) / 1e3,
+    }
+
+
+def measured_kernel(
+    kernel: Mapping[str, Any],
+    device: str | dict[str, Any],
+    measured_us: Sequence[float],
+    configuration: Mapping[str, Any] | None = None,
+    folder: Path = Path(),
+) -> Measured:
+    """What was measured, with its names resolved; see :func:`diagnose`."""
+    op, board = kernel_case(kernel).op, find_any_device(device, folder)
+    stated = op.variant.config
+    op = replace(op, variant=replace(op.variant, config=()))
+    one = read_configuration(configuration) if configuration else None
+    if one is None and stated:
+        one = of_pairs(stated)
+    return Measured(op, one, board, tuple(measured_us))
+
+
+def diagnose(
+    kernel: Mapping[str, Any],
+    device: str,
+    measured_us: Sequence[float],
+    *,
+    configuration: Mapping[str, Any] | None = None,
+) -> Diagnosis:
+    """Diagnoses one measured kernel.
+
+    Args:
+        kernel: as a scenario's ``kernel`` table: moe (w13 or w2) or gemm.
+        device: catalog name, or path to a device file.
+        measured_us: repeats.
+        configuration: that ran; None = what the kernel's table states, else the likeliest.
+
+    Raises:
+        SilicastError: no such kernel or device, no measurement, one that is faster than its bound,
+            or a configuration that the device cannot run.
+    """
+    return diagnose_measured(measured_kernel(kernel, device, measured_us, configuration))
+
 
 UNUSED = (
     "cluster", "host", "limits", "seed", "tier", "calibration", "router", "precision", "parallel",

@@ -6,6 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
+from silicast.composition.memory.memory_advice import (
+    largest_batch,
+    largest_padded_batch,
+    longest_prompt,
+)
 from silicast.composition.passes.deployment import Deployment, busiest_group
 from silicast.composition.passes.static_batch import (
     MAX_EVALUATED_STEPS,
@@ -13,29 +18,121 @@ from silicast.composition.passes.static_batch import (
     predict_static_batch,
     steps_together,
 )
+from silicast.composition.power.energy import work_energy
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Prediction, Quantity, Tier
 from silicast.kernels.physics.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.kernels.physics.knowledge import not_measured, unknown_cap
 from silicast.kernels.products.gemm_constants import shown_mhz
-from silicast.scenario.answer import Answer, answer, latency_of, why_tree
+from silicast.scenario.answer import Answer, Belief, answer, latency_of, why_tree
 from silicast.scenario.answerer import Answerer, register
-from silicast.scenario.answers.inference.batch_figures import figures_of
-from silicast.scenario.answers.inference.room import batch_room
-from silicast.scenario.coverage import coverage_of
 from silicast.scenario.decode import Scenario
 from silicast.scenario.reading.boards import is_board
+from silicast.scenario.reading.limits import MAX_STATIC_BATCH
 from silicast.scenario.reading.usual_lengths import generated
 from silicast.scenario.resolving.deployments import deployment_of, description, framework_of
 from silicast.scenario.resolving.measured import calibrated_by
-from silicast.scenario.uncertainty import uncertainty_of
+from silicast.scenario.uncertainty import coverage_of, uncertainty_of
 from silicast.scenario.workloads import InferenceWorkload
+from silicast.serving.capacity.room import Room, room_of
 from silicast.workload.models.model import ModelConfig
 
 if TYPE_CHECKING:
     from silicast.composition.passes.static_batch import BatchSteps
     from silicast.composition.timeline.trace_events import PredictedTimeline
     from silicast.workload.frameworks.eager import Framework
+
+
+HOUR_S = 3600.0
+MILLION = 1e6
+
+
+def figures_of(
+    static_batch: StaticBatch,
+    deployment: Deployment,
+    sequences: int,
+    output_len: int,
+    price_per_gpu_hour: float | None = None,
+) -> dict[str, Quantity]:
+    """Metrics of the whole batch, all devices of the deployment together where the name says
+    nothing else.
+
+    Models that generate nothing are counted in sequences, others in output tokens.
+
+    Args:
+        price_per_gpu_hour: None = not stated, and no cost.
+    """
+    devices, time_s = deployment.plan.gpus, static_batch.total.latency_s
+    what, units = ("output_token", sequences * output_len)
+    if not deployment.model.causal and output_len == 1:
+        what, units = ("sequence", sequences)
+    metrics = dict(_rates(f"{what}s", units, time_s, devices))
+    energy = work_energy(
+        deployment.machine, time_s, static_batch.kernels_j() / deployment.plan.pp, devices
+    )
+    if energy is not None:
+        metrics["energy_j"], metrics["power_w"] = energy.energy_j, energy.power_w
+        metrics[f"energy_per_{what}_j"] = energy.energy_j.times(1.0 / units)
+    if price_per_gpu_hour is not None:
+        rate = metrics[f"{what}s_per_s"]
+        metrics[f"cost_per_million_{what}s"] = cost_per_million(rate, devices, price_per_gpu_hour)
+    return metrics
+
+
+def cost_per_million(
+    rate_per_s: Quantity | Belief, devices: int, price_per_gpu_hour: float
+) -> Quantity:
+    """What a million of what comes at a rate costs, in the currency of the price.
+
+    >>> cost_per_million(Quantity.exact(1000.0), 4, 9.0).estimate
+    10.0
+    """
+    whole = price_per_gpu_hour * devices / HOUR_S * MILLION
+    return Quantity(whole / rate_per_s.estimate, whole / rate_per_s.p95, whole / rate_per_s.p05)
+
+
+def _rates(what: str, units: int, time_s: Quantity, devices: int) -> Iterator[tuple[str, Quantity]]:
+    rate = Quantity(units / time_s.estimate, units / time_s.p95, units / time_s.p05)
+    yield f"{what}_per_s", rate
+    yield f"{what}_per_s_per_gpu", rate.times(1.0 / devices)
+
+
+def batch_room(
+    deployment: Deployment,
+    input_lens: Sequence[int],
+    output_len: int,
+    framework: Framework | None = None,
+) -> dict[str, Any]:
+    """The largest batch of those that are answered, how many sequences a server keeps at once and
+    the longest context, for sequences as long as the longest; without a server where the engine is
+    none and for models that generate nothing. Empty where not even the weights fit.
+    """
+    prompt = max(input_lens)
+    if framework is not None or not deployment.model.causal or deployment.engine.serving is None:
+        if framework is None:
+            batch = largest_batch(deployment, prompt, output_len)
+        else:
+            batch = largest_padded_batch(deployment, prompt, output_len, framework)
+        batch = min(batch, MAX_STATIC_BATCH)
+        tokens = longest_prompt(deployment, output_len, framework)
+        generated = output_len - 1 if deployment.model.encoder is None else 0
+        return {"batch": batch, "context_tokens": tokens + generated} if batch else {}
+    try:
+        room = room_of(deployment, prompt, output_len)
+    except SilicastError:
+        return {}
+    batch = min(largest_batch(deployment, prompt, output_len), MAX_STATIC_BATCH)
+    return {"batch": batch, **served_room(room)}
+
+
+def served_room(room: Room) -> dict[str, Any]:
+    """How many more requests a server has room for, and how long one may be."""
+    return {
+        "concurrency": room.sequences,
+        "concurrency_limited_by": room.by,
+        "context_tokens": room.context_tokens,
+    }
+
 
 MILLI = 1e3
 MOST_LENGTHS = 1 << 17
@@ -46,7 +143,7 @@ MOST_LENGTHS = 1 << 17
 @final
 class InferenceAnswerer(Answerer):
     """Metrics: ``prefill_ms``, ``decode_step_ms`` (median step), ``total_ms``, ``memory_gb``, and
-    what :mod:`~silicast.scenario.answers.inference.batch_figures` makes of them.
+    what :mod:`~silicast.scenario.answers.inference.answerer` makes of them.
     """
 
     task: ClassVar[str] = "inference"
@@ -144,7 +241,7 @@ def _answered(one: _ResolvedBatch, steps: _Steps | None = None) -> Answer:
     if room := batch_room(deployment, lengths, one.work.output_len, one.framework):
         reply.why["room"] = room
     if deployment.model.moe is not None or deployment.plan.attention_dp > 1:
-        from silicast.composition.step.imbalance import imbalance
+        from silicast.composition.step.expert_copies import imbalance
 
         if waited := imbalance(deployment, lengths):
             reply.why["imbalance"] = waited
@@ -231,7 +328,7 @@ def _answer(
         bound[name] = prediction.bound_seconds * MILLI
     memory = static_batch.memory_gb
     if deployment.model.assumed:
-        from silicast.composition.errors.assumed_structure import with_assumed_structure
+        from silicast.composition.errors.uncertainty import with_assumed_structure
 
         memory = with_assumed_structure(memory)
     metrics["memory_gb"] = memory

@@ -13,13 +13,21 @@ from silicast.composition.passes.deployment import Deployment
 from silicast.composition.passes.static_batch import batch_memory
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Quantity
-from silicast.exploration.carried import Carried, UserDemand, fewest_devices
+from silicast.exploration.carried import (
+    MOST_STAGES,
+    Carried,
+    UserDemand,
+    fewest_devices,
+    smallest_plan,
+)
 from silicast.exploration.prices import Price, PriceList
-from silicast.exploration.smallest_plan import MOST_STAGES, smallest_plan
 from silicast.hardware.catalog import device_of
 from silicast.scenario.answer import Answer, Belief, Reply, answer, refusal
-from silicast.scenario.answers.inference.answerer import batch_deployment, lengths_of
-from silicast.scenario.answers.inference.batch_figures import cost_per_million
+from silicast.scenario.answers.inference.answerer import (
+    batch_deployment,
+    cost_per_million,
+    lengths_of,
+)
 from silicast.scenario.decode import Scenario, decode
 from silicast.scenario.resolving.deployments import description
 from silicast.scenario.run import reply_to

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar, final
 
+import msgspec
+
+import silicast
 from silicast.composition.passes.training_step import Batch
 from silicast.core.errors import SilicastError, unsupported
+from silicast.core.hashing import content_hash, files_hash
 from silicast.core.numerics import F64
 from silicast.distributed.search.candidates import (
     FIELDS,
@@ -23,16 +28,48 @@ from silicast.distributed.search.search import (
     words,
 )
 from silicast.distributed.search.search_file import SearchFile
+from silicast.learning.tiers import Evidence
 from silicast.scenario.answer import Answer
-from silicast.scenario.answerer import Answerer, register
-from silicast.scenario.answers.plan.search_inputs import search_inputs
+from silicast.scenario.answerer import Answerer, ProgressWatch, register
 from silicast.scenario.answers.training.answerer import answer_of
 from silicast.scenario.answers.training.training_memory import needed_bytes
 from silicast.scenario.answers.training.training_runs import PreparedTraining, TrainingRun, prepared
 from silicast.scenario.decode import Scenario
+from silicast.scenario.package import package_hash
 from silicast.scenario.road import PARTS, not_yet_of
-from silicast.scenario.watch import ProgressWatch
 from silicast.scenario.workloads import PlanWorkload, TrainingWorkload
+
+ANSWER_ONLY = ("id",)
+"""Fields of a scenario that only its answer repeats."""
+
+
+def search_inputs(scenario: Scenario, prepared: PreparedTraining) -> dict[str, Any]:
+    """The scenario, what the files that it names say, and the code and numbers that answer it.
+
+    Returns:
+        Plain tables: ``scenario`` as it stands; hashes of what it was resolved to (``resolved``:
+        device, model, engine and network, wherever they are from), of its calibrations, and of the
+        package (``package``: code and shipped numbers); its ``version``.
+    """
+    tree = msgspec.to_builtins(scenario.raw)
+    named = scenario.raw.calibration or []
+    files = [scenario.folder / name for name in ([named] if isinstance(named, str) else named)]
+    return {
+        "scenario": {name: each for name, each in tree.items() if name not in ANSWER_ONLY},
+        "calibrations": files_hash(files),
+        "resolved": _resolved(prepared),
+        "version": silicast.__version__,
+        "package": package_hash(),
+    }
+
+
+def _resolved(prepared: PreparedTraining) -> str:
+    """Of all that is not measured by the user, which the calibrations' files state."""
+    deployment = prepared.rank.deployment
+    machine = replace(deployment.machine, evidence=Evidence())
+    rank = replace(prepared.rank, deployment=replace(deployment, machine=machine))
+    return content_hash(replace(prepared, rank=rank))
+
 
 SHOWN = 12
 """Runners-up and plans of the frontier that an answer names."""

@@ -9,14 +9,13 @@ import msgspec
 
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer, Belief, bounds_alone
-from silicast.scenario.answerer import Answerer, refuse_unmodelled, register
+from silicast.scenario.answerer import Answerer, ProgressWatch, refuse_unmodelled, register
 from silicast.scenario.answers.serving.served import Served
 from silicast.scenario.answers.serving.simulated import Simulated
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.fleets import fleet_of
 from silicast.scenario.resolving.traffic import OPEN_REQUESTS, traffic_of
 from silicast.scenario.road import PARTS, not_yet_of
-from silicast.scenario.watch import ProgressWatch
 from silicast.scenario.workloads import ServingWorkload, SloTable
 from silicast.serving.capacity.capacity import ALONE, BEYOND, enough_requests
 from silicast.serving.capacity.objective import LatencyObjective

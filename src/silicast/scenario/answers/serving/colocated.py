@@ -21,9 +21,9 @@ from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.answers.serving.served import Served
 from silicast.scenario.answers.serving.simulated import Simulated
 from silicast.scenario.answers.serving.tenants import Neighbour, shared_of
-from silicast.scenario.coverage import coverage_of
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.traffic import traffic_of
+from silicast.scenario.uncertainty import coverage_of
 from silicast.scenario.workloads import ServingWorkload
 from silicast.serving.simulation.launch import Expected
 from silicast.serving.statistics.metrics import QUANTILES

@@ -12,7 +12,7 @@ from silicast.composition.passes.deployment import Deployment
 from silicast.composition.power.energy import with_model_error
 from silicast.core.numerics import I64
 from silicast.core.prediction import Quantity
-from silicast.scenario.answers.inference.room import served_room
+from silicast.scenario.answers.inference.answerer import served_room
 from silicast.scenario.workloads import SloTable
 from silicast.serving.capacity.knee import estimated_knee
 from silicast.serving.capacity.objective import LatencyObjective

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
 from silicast.composition.engines.engine_lowering import COLLECTIVES
-from silicast.composition.errors.assumed_structure import with_assumed_structure
+from silicast.composition.errors.uncertainty import with_assumed_structure
 from silicast.composition.passes.deployment import Deployment
 from silicast.composition.power.energy import work_energy
 from silicast.composition.timeline.trace_events import PredictedTimeline
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.prediction import PICOSECONDS, Quantity, Tier
-from silicast.distributed.pipeline.bubble_advice import bubble_advice
+from silicast.distributed.pipeline.stalls import bubble_advice
 from silicast.kernels.physics.formats import with_format
 from silicast.kernels.products.gemm_constants import shown_mhz
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
@@ -20,11 +20,10 @@ from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.answers.training.training_goodput import lost
 from silicast.scenario.answers.training.training_memory import RunMemory
 from silicast.scenario.answers.training.training_runs import TrainingRun, run_of
-from silicast.scenario.coverage import coverage_of
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.deployments import description
 from silicast.scenario.resolving.measured import calibrated_by
-from silicast.scenario.uncertainty import uncertainty_of
+from silicast.scenario.uncertainty import coverage_of, uncertainty_of
 
 SHORT_BITS = 16
 BETWEEN = ("transfers_between_stages", "gradients_and_weights")

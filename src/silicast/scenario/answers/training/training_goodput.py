@@ -21,8 +21,7 @@ from silicast.distributed.step.reliability import (
     best_interval_s,
     experience,
 )
-from silicast.distributed.step.slowed import slowed_steps
-from silicast.distributed.step.variation import Dispersion
+from silicast.distributed.step.variation import Dispersion, slowed_steps
 from silicast.scenario.answers.training.training_memory import checkpoint_size
 from silicast.scenario.answers.training.training_runs import TrainingRun
 from silicast.scenario.decode import Scenario

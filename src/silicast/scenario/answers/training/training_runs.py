@@ -27,8 +27,14 @@ from silicast.distributed.ranks.expert_capacity import Capacity
 from silicast.distributed.ranks.expert_ranks import own_tokens
 from silicast.distributed.ranks.plan import TrainingPlan
 from silicast.distributed.step.partial_recompute import least_share, mixed_step
-from silicast.distributed.step.reference import reference_passes, with_reference
-from silicast.distributed.step.step import DistributedStep, Overlap, predict_step, schedule_of
+from silicast.distributed.step.step import (
+    DistributedStep,
+    Overlap,
+    predict_step,
+    reference_passes,
+    schedule_of,
+    with_reference,
+)
 from silicast.distributed.step.unequal_lengths import UnequalLengths
 from silicast.kernels.experts.routing import routing_name
 from silicast.scenario.answers.training.training_lengths import LengthsOfRun, with_lengths

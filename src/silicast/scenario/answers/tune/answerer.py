@@ -14,7 +14,7 @@ from silicast.scenario.decode import Scenario
 from silicast.scenario.resolve import device_of, model_of
 from silicast.scenario.schema import ParallelTable, PrecisionTable
 from silicast.scenario.workloads import TuneWorkload
-from silicast.tuning.files import engines
+from silicast.tuning.files import SWEPT_FORMATS, engines
 from silicast.tuning.plan import (
     BLOCK_SCALED,
     TunedFile,
@@ -23,7 +23,6 @@ from silicast.tuning.plan import (
     tune_experts,
     tune_products,
 )
-from silicast.tuning.swept import SWEPT_FORMATS
 
 UNUSED = ("cluster", "host", "limits", "seed", "tier", "calibration", "router")
 

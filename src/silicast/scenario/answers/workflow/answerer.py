@@ -29,8 +29,8 @@ from silicast.scenario.answerer import Answerer, refuse_unmodelled, register
 from silicast.scenario.answers.workflow.built import BuiltWorkflow, built
 from silicast.scenario.answers.workflow.cluster_pool import ClusterPool
 from silicast.scenario.answers.workflow.pools import GeneratingPool, PassPool, StagePool, TimedPool
-from silicast.scenario.coverage import coverage_of, largest_of
 from silicast.scenario.decode import Scenario
+from silicast.scenario.uncertainty import coverage_of, largest_of
 from silicast.scenario.workloads import WorkflowWorkload
 from silicast.serving.simulation.colocation import Colocation
 from silicast.workflow.run import Station, WorkflowRun, WorkflowTimes

@@ -17,8 +17,13 @@ from silicast.core.numerics import F64, I64
 from silicast.scenario.answers.serving.answerer import PreparedServing, prepared_for
 from silicast.scenario.answers.serving.tenants import DeviceDivision, division_of, neighbour_of
 from silicast.scenario.answers.workflow.cluster_pool import NAME, ClusterPool, devices_in_order
-from silicast.scenario.answers.workflow.disturbed import taken_from
-from silicast.scenario.answers.workflow.pools import GeneratingPool, PassPool, StagePool, TimedPool
+from silicast.scenario.answers.workflow.pools import (
+    GeneratingPool,
+    PassPool,
+    StagePool,
+    TimedPool,
+    taken_from,
+)
 from silicast.scenario.answers.workflow.stage_work import (
     EngineRequests,
     NetworkPasses,

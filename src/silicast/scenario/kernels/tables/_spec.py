@@ -2,11 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from silicast.workload.graphs.op import Dim
+from silicast.core.errors import SilicastError, require, unknown_name
+from silicast.core.naming import near
+from silicast.core.plain_data import shown
+from silicast.kernels.registry import implementation_for
+from silicast.kernels.rows.chain_model import BACKWARD, BOTH, ChainedKernel
+from silicast.workload.families.family import families
+from silicast.workload.graphs.op import Dim, Op
+
+PHASES = ("context", "generation")
+_WORDS = {
+    "context": frozenset(("context", "prefill", "ctx")),
+    "generation": frozenset(("generation", "decode", "gen")),
+}
+"""Phase -> words in kernel names that mean it."""
+_PARTS = ("logits", "attn_module", "topk", "gen_pre", "gen_post")
+"""Words in names of kernels that are a part of a module."""
+
+
+def take_names(case: Lowering, modelled: Sequence[str]) -> str:
+    """Removes ``op_name`` and ``architecture`` from the words; returns the former.
+
+    Raises:
+        SilicastError: a kernel that is no such op ("not_yet" for a part of one), or an architecture
+            that no model has.
+    """
+    architecture = str(case.words.pop("architecture", ""))
+    if architecture and architecture not in families():
+        raise unknown_name(
+            f"unknown architecture {shown(architecture)}",
+            "architecture",
+            near(architecture, list(families())),
+        )
+    name = str(case.words.pop("op_name", ""))
+    if name and name not in modelled:
+        part = any(word in name for word in _PARTS)
+        raise SilicastError(
+            f"{shown(name)} is not modelled on its own" if part else f"unknown {shown(name)}",
+            kind="not_yet" if part else "unknown_name",
+            field="op_name",
+            hint=f"one of {', '.join(modelled)}",
+        )
+    return name
+
+
+def stated_phase(case: Lowering, op_name: str) -> str:
+    """The phase of a row: its column, else by the names of op and kernel; "" = not stated.
+
+    Raises:
+        SilicastError: the column contradicts the name of the op.
+    """
+    stated, named = str(case.words.pop("phase", "")), _phase_in(op_name)
+    require(
+        not (stated and named) or stated == named,
+        f"{stated} contradicts op_name = {op_name}",
+        "phase",
+        "leave one of them out",
+    )
+    return stated or named or _phase_in(str(case.table.get("variant", "")))
+
+
+def guessed(case: Lowering, phase: str) -> str:
+    """A phase that sizes alone do not determine, with a warning."""
+    case.warnings.append(f"the phase is not stated: taken as {phase}; say phase = ...")
+    return phase
+
+
+def _phase_in(name: str) -> str:
+    words = frozenset(re.split(r"[^a-z]+", name.casefold()))
+    items = [phase for phase, known in _WORDS.items() if known & words]
+    return items[0] if len(items) == 1 else ""
+
 
 Range = tuple[int, int]
 
@@ -84,3 +155,51 @@ class OpSpec:
     def names(self) -> list[str]:
         """All fields of the op besides the common ones."""
         return [*self.required, *self.optional, *self.flags, *self.words, *self.dtypes]
+
+
+DIRECTION = "pass"
+"""The field of a table that says which."""
+FORWARD, FULL = "forward", "full"
+FLAGS = {FORWARD: "", "backward": BACKWARD, FULL: BOTH}
+PASSES = tuple(FLAGS)
+"""What a call runs: the result, the gradients of its operands, or both."""
+
+
+def with_pass(op: Op, direction: str) -> Op:
+    """The op in a direction.
+
+    Args:
+        op: in the family of its table.
+        direction: one of :data:`PASSES`, "" = forward, or both of a loss with its gradient.
+
+    Raises:
+        SilicastError: gradients of a table whose size is not stated; a loss with its gradient
+            that is to run in one direction.
+
+    >>> with_pass(Op.make("rmsnorm", tokens=8, hidden=4096), "backward").variant.flags
+    (('backward', True),)
+    """
+    if not isinstance(implementation_for(op.family, "simt"), ChainedKernel):
+        return op
+    flags = dict(op.variant.flags)
+    if flags.pop(BACKWARD, False):
+        direction = direction or FULL
+        if direction != FULL:
+            hint = "a loss with its gradient is both passes"
+            raise SilicastError('is true, but "pass" is not "full"', field="backward", hint=hint)
+    flag = FLAGS[direction or FORWARD]
+    if flag:
+        flags[flag] = True
+    if flag and op.family == "embedding" and "vocab" not in dict(op.dims):
+        hint = "the gradient is as large as the table"
+        raise SilicastError("is missing", field="vocab", hint=hint)
+    return replace(op, variant=replace(op.variant, flags=tuple(sorted(flags.items()))))
+
+
+def without_pass(op: Op) -> tuple[Op, str]:
+    """The op as its table states it, and the direction that the table must state ("" = none)."""
+    flags = dict(op.variant.flags)
+    if not isinstance(implementation_for(op.family, "simt"), ChainedKernel):
+        return op, ""
+    direction = next((name for name, flag in FLAGS.items() if flag and flags.pop(flag, False)), "")
+    return replace(op, variant=replace(op.variant, flags=tuple(sorted(flags.items())))), direction

@@ -13,17 +13,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from silicast.core.errors import require
-from silicast.scenario.kernels.tables._names import PHASES, guessed, stated_phase, take_names
 from silicast.scenario.kernels.tables._spec import (
     BATCH,
     DEGREE,
     HEADS,
     LENGTH,
+    PHASES,
     TOKENS,
     WIDTH,
     Lowering,
     OpSpec,
     Range,
+    guessed,
+    stated_phase,
+    take_names,
 )
 from silicast.scenario.kernels.tables.attention import require_past
 from silicast.workload.graphs.op import Dim

@@ -10,17 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from silicast.core.errors import require
-from silicast.scenario.kernels.tables._names import PHASES, guessed, stated_phase, take_names
 from silicast.scenario.kernels.tables._spec import (
     BATCH,
     DEGREE,
     HEADS,
     LENGTH,
+    PHASES,
     TOKENS,
     WIDTH,
     Lowering,
     OpSpec,
     Range,
+    guessed,
+    stated_phase,
+    take_names,
 )
 from silicast.workload.models.lookup import find_model
 from silicast.workload.models.model import ModelConfig

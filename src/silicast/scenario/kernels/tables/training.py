@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from silicast.core.errors import require
-from silicast.scenario.kernels.tables._providers import DIRECTION, PASSES
 from silicast.scenario.kernels.tables._spec import (
     BATCH,
+    DIRECTION,
     ELEMENTS,
+    PASSES,
     SIZE,
     TOKENS,
     WIDTH,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from silicast.scenario.answer import Answer
-from silicast.scenario.answers.workflow.disturbed import Disturbances
+from silicast.scenario.answers.workflow.pools import Disturbances
 from silicast.scenario.run import reply_to
 from silicast.scenario.schema import FailureTable, SlowTable
 

@@ -1,4 +1,4 @@
-"""Vectors of texts: one pass over each text."""
+"""One pass over each text: its vector, its score against a question, or a reward."""
 
 from __future__ import annotations
 
@@ -59,3 +59,25 @@ def text_passes(stage: StageContext) -> EngineRequests | NetworkPasses:
         deployment,
         warnings=(*(f"{stage.name}: {text}" for text in warnings), *remarks),
     )
+
+
+@register
+@final
+class Rerank(StageWork):
+    """``items`` pairs of ``input_len`` tokens each, up to ``max_batch`` in a pass."""
+
+    name: ClassVar[str] = "rerank"
+
+    def work(self, stage: StageContext) -> EngineRequests | NetworkPasses:
+        return text_passes(stage)
+
+
+@register
+@final
+class Reward(StageWork):
+    """``batch`` answers of ``input_len`` tokens each with their prompts."""
+
+    name: ClassVar[str] = "reward"
+
+    def work(self, stage: StageContext) -> EngineRequests | NetworkPasses:
+        return text_passes(stage)

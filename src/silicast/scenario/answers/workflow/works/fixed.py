@@ -1,4 +1,4 @@
-"""A stage of a stated time, on no device."""
+"""Stages of a stated time, on no device: a number or a distribution."""
 
 from __future__ import annotations
 
@@ -19,6 +19,17 @@ class FixedTime(StageWork):
     """``duration_ms``, on ``servers``."""
 
     name: ClassVar[str] = "fixed"
+
+    def work(self, stage: StageContext) -> TimedJobs:
+        return stated_times(stage)
+
+
+@register
+@final
+class ToolCall(StageWork):
+    """``duration_ms``, on ``servers``."""
+
+    name: ClassVar[str] = "tool_call"
 
     def work(self, stage: StageContext) -> TimedJobs:
         return stated_times(stage)

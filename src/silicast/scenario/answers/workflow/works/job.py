@@ -19,8 +19,8 @@ from silicast.scenario.answers.workflow.stage_work import (
     stated_times,
 )
 from silicast.scenario.checks import check_workload
-from silicast.scenario.coverage import GIVEN
 from silicast.scenario.schema import ParallelTable, PoolTable
+from silicast.scenario.uncertainty import GIVEN
 from silicast.scenario.workloads import TrainingWorkload
 
 

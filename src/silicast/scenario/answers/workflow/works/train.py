@@ -118,3 +118,27 @@ def policy_loss_s(run: TrainingRun) -> float:
     plan, words = run.rank.plan, run.rank.deployment.model.vocab
     logits = run.tokens / (plan.dp * plan.cp) * words / plan.tp
     return logits * workflow_constants().policy.loss_ps_per_logit * PICO
+
+
+@register
+@final
+class LogProb(StageWork):
+    """Log-probabilities of the sequences of ``training``, by the policy or by its reference: the
+    share of an update over the same sequences that frameworks publish.
+    """
+
+    name: ClassVar[str] = "logprob"
+
+    def work(self, stage: StageContext) -> TimedJobs:
+        step, policy = learning_step(stage), workflow_constants().policy
+        seconds, run = step.seconds * policy.logprob_share, step.run
+        return TimedJobs(
+            lambda count, _: np.full(count, seconds),
+            1,
+            "analytic",
+            math.hypot(step.log_sd, policy.log_sd),
+            run.rank.deployment.machine,
+            run.rank.plan.gpus,
+            run.kernels_j * policy.logprob_share,
+            step.warnings,
+        )

@@ -1,4 +1,18 @@
-"""From measured rows of a family to its artefact."""
+"""From measured rows of a family to its artefact.
+
+How fast kernels of a problem have been seen to be: what is within reach on a device.
+
+The physical bound leaves out that no kernel fills every pipe all the time. The ceiling is what the
+quicker kernels reached on such problems, whoever wrote them: a low quantile of measured times over
+the analytic one, learned without marks of library and release. A kernel far above its ceiling has a
+better implementation; one at its ceiling is as good as what is known, however far from the bound.
+
+Which kernels of a correction are less certain than others, learned from what it leaves over.
+
+Two halves of the training rows each predict the other; trees learn the log of how far a row is off
+then, from the same features. Half the rows predict worse than all do, so this says only which rows
+are further off than others. How far a usual one is off, held-out rows say.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +23,57 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from lab.artefact_files import Learned
+from lab.boosted_forests import train_forest, train_quantile
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import Implementation
-from silicast.learning.artefact import Learned, Trained
-from silicast.learning.boosting import Settings, train, train_forest, train_quantile
-from silicast.learning.ceiling import QUANTILE, without_who
+from silicast.learning.artefact import Trained
+from silicast.learning.boosting import Settings, grown, train
+from silicast.learning.calibration_fit import MeasuredKernels
 from silicast.learning.features import WHO, Kernels, all_names
-from silicast.learning.oblivious import U8, Trees, codes
-from silicast.learning.spread import spread_of
-from silicast.workload.graphs.op import OpBatch
+from silicast.learning.oblivious import LEAF_SCALE, U8, Trees, binned, codes
+
+QUANTILE = 0.1
+"""Of measured times: one kernel in ten was quicker than the ceiling."""
+
+
+def without_who(columns: F64, names: tuple[str, ...]) -> F64:
+    """Features, shape (F, n), with the marks of who provides a kernel cleared."""
+    cleared = columns.copy()
+    cleared[[row for row, name in enumerate(names) if name.startswith(WHO)]] = 0
+    return cleared
+
+
+QUICK = Settings(trees=40, depth=6, rate=0.25, rows=0.5)
+OF_SPREAD = Settings(trees=24, depth=5, rate=0.2, prior=60.0, clip=4.0)
+LEAST = 0.005
+"""Nothing is told apart below half a percent."""
+
+
+def spread_of(bins: U8, columns: F64, target: F64) -> Trees:
+    """Trees of the log of a row's distance over the usual one.
+
+    Args:
+        bins: tables of the correction's features.
+        columns, target: its training rows, as of :func:`~silicast.learning.boosting.train`.
+    """
+    result = binned(bins, codes(columns))
+    half = np.random.default_rng(1).permutation(len(target)) % 2 == 0
+    distance = np.empty(len(target))
+    for mine in (half, ~half):
+        distance[mine] = np.abs(_by_others(bins, result, target, mine))
+    log = np.log(distance + LEAST)
+    return grown(bins, result, log - np.median(log), OF_SPREAD)
+
+
+def _by_others(bins: U8, result: U8, target: F64, mine: NDArray[np.bool_]) -> F64:
+    """What trees of the other half leave over."""
+    trees = grown(bins, result[:, ~mine], target[~mine], QUICK)
+    left: F64 = target[mine] - trees.of_bins(result[:, mine]).astype(np.float64) * LEAF_SCALE
+    return left
+
 
 BLANK_SHARE = 0.25
 """Of the rows, how many are also learned from without a library, as many queries name none."""
@@ -31,22 +85,6 @@ OF_CEILING = Settings(trees=60, depth=6, rate=0.15)
 SHARED_FLOOR = 0.01
 UNSEEN_DEVICE_FLOOR = 0.04
 """A device that nobody measured is at least that uncertain, in logs."""
-
-
-@final
-@dataclass(frozen=True)
-class MeasuredKernels:
-    """Rows of one device and variant.
-
-    Attributes:
-        batch: what ran; device: on what, a catalog name; seconds: shape (n,), of one call.
-        held_out: rows to score on, never to learn from.
-    """
-
-    batch: OpBatch
-    device: str
-    seconds: F64
-    held_out: NDArray[np.bool_]
 
 
 @final
