@@ -44,9 +44,26 @@ PRINTED = (
     "--set workload.input_len=512 --set workload.output_len=64"
 )
 EXTREMES = (
-    "-1", "0", "1e308", "-0.0", "nan", "inf", "1e400", "9" * 40, "true", "null", '""', "[]", "{}",
-    '"\\u0000"', "4.0", "1e-320", "2147483648", '"a"', "[[[[[[]]]]]]",
-)  # fmt: skip
+    "-1",
+    "0",
+    "1e308",
+    "-0.0",
+    "nan",
+    "inf",
+    "1e400",
+    "9" * 40,
+    "true",
+    "null",
+    '""',
+    "[]",
+    "{}",
+    '"\\u0000"',
+    "4.0",
+    "1e-320",
+    "2147483648",
+    '"a"',
+    "[[[[[[]]]]]]",
+)
 
 SCENARIO = """task = "inference"
 model = "Llama-3.1-8B"
@@ -62,19 +79,33 @@ tp = 1
 weights = "fp8"
 """
 SERVING = {
-    "task": "serving", "model": "Llama-3.1-8B", "device": "H100", "engine": "vllm", "seed": 3,
+    "task": "serving",
+    "model": "Llama-3.1-8B",
+    "device": "H100",
+    "engine": "vllm",
+    "seed": 3,
     "workload": {
-        "arrival": {"kind": "poisson", "rate_per_s": 4.0}, "requests": 20,
-        "input_len": 64, "output_len": 4, "slo": {"ttft_p99_ms": 100.0},
+        "arrival": {"kind": "poisson", "rate_per_s": 4.0},
+        "requests": 20,
+        "input_len": 64,
+        "output_len": 4,
+        "slo": {"ttft_p99_ms": 100.0},
     },
-}  # fmt: skip
+}
 CONFIG = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 512,
-    "intermediate_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 8,
-    "num_key_value_heads": 2, "vocab_size": 1000, "max_position_embeddings": 2048,
-    "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 512,
+    "intermediate_size": 1024,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "vocab_size": 1000,
+    "max_position_embeddings": 2048,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
     "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
-}  # fmt: skip
+}
 LLAMA_FACTORY = """model_name_or_path: meta-llama/Llama-3.1-8B
 stage: sft
 do_train: true
@@ -89,9 +120,17 @@ REQUESTS = "arrival_s,input_len,output_len\n" + "".join(
     f"{n * 0.25},{60 + n},{4 + n % 3}\n" for n in range(20)
 )
 ROWS = [
-    {"op": "gemm", "device": "H100", "m": 64 << n, "n": 4096, "k": 4096, "dtype": "bf16",
-     "latency_us": 20.0 * (n + 1)} for n in range(4)
-]  # fmt: skip
+    {
+        "op": "gemm",
+        "device": "H100",
+        "m": 64 << n,
+        "n": 4096,
+        "k": 4096,
+        "dtype": "bf16",
+        "latency_us": 20.0 * (n + 1),
+    }
+    for n in range(4)
+]
 
 Formats = dict[str, tuple[bytes, str, str]]
 Tally = dict[str, Any]
@@ -126,12 +165,17 @@ def formats() -> Formats:
         "yaml": (LLAMA_FACTORY.encode(), ".yaml", "import {} -o out.json --device h100"),
         "csv": (REQUESTS.encode(), ".csv", "traffic {}"),
         "measurements": (lines, ".jsonl", "calibrate {} --device h100 -o out.json"),
-        "engine": (of("engines/vllm.toml"), ".toml", INFER + " --model Llama-3.2-1B "
-                   "--device h100 --engine {}"),
-        "workflow": (
-            (ROOT / "examples" / "workflows" / "rag_chat.toml").read_bytes(), ".toml", "run {}"
+        "engine": (
+            of("engines/vllm.toml"),
+            ".toml",
+            INFER + " --model Llama-3.2-1B --device h100 --engine {}",
         ),
-    }  # fmt: skip
+        "workflow": (
+            (ROOT / "examples" / "workflows" / "rag_chat.toml").read_bytes(),
+            ".toml",
+            "run {}",
+        ),
+    }
 
 
 def mutated(content: bytes, draw: random.Random) -> bytes:
@@ -197,8 +241,14 @@ def _replaced(
 
 
 MUTATIONS: tuple[Callable[[bytes, random.Random], bytes], ...] = (
-    _flip, _cut, _repeat, _line, _number, _number, _word,
-)  # fmt: skip
+    _flip,
+    _cut,
+    _repeat,
+    _line,
+    _number,
+    _number,
+    _word,
+)
 
 
 class _TooLongError(BaseException):
