@@ -64,7 +64,7 @@ class AttentionDecode(AttentionKernel):
 
 
 @final
-class _Parts(NamedTuple):
+class _PlanTimes(NamedTuple):
     """Seconds of a plan: all that the plan changes, cores, loads of the busiest and merge; and the
     keys that the busiest core reads. Shape (ops,).
     """
@@ -150,7 +150,7 @@ class _DecodeBatch:
         self.longest = work.largest(self.keys / xp.maximum(self.splits, 1.0))
         self.split = work.largest(self.splits) > 1.0
 
-    def _parts(self) -> _Parts:
+    def _parts(self) -> _PlanTimes:
         """What the splits change."""
         c, device, work, traffic = self.c, self.device, self.work, self.traffic
         cores, clock = device.cores, device.clocks.boost_hz
@@ -166,7 +166,7 @@ class _DecodeBatch:
         partial = work.total(self.splits * work.q) * self.heads * self.width * 8.0
         inner = cache_rate(device) * c["l2_efficiency"]
         merge_s = xp.where(self.split, c["merge_s"] + partial / inner, 0.0)
-        return _Parts(together + merge_s, core_s, load_s, merge_s, busiest)
+        return _PlanTimes(together + merge_s, core_s, load_s, merge_s, busiest)
 
     def analysis(self) -> Analysis:
         c, device, traffic = self.c, self.device, self.traffic
