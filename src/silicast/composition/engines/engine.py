@@ -339,6 +339,8 @@ class ServingTable(Strict, frozen=True):
         front_token_us: on top, per token of the prompt: tokenising.
         back_us: from the end of a step until the client has its token: text, streaming.
         log_sd: log standard deviation of these times between hosts and versions.
+        room_log_sd: likewise of the room for the KV cache where no log states it: root mean square
+            of six launches in public reports (docs/explanation/serving-engines.md).
         prefix_caching: prompts that begin alike share blocks by default.
         options: further switches of the policy, by the engine's own names.
         host_link_share: of the rate of the link to the host's memory that copies of the cache have.
@@ -361,6 +363,7 @@ class ServingTable(Strict, frozen=True):
     front_token_us: float = 0.0
     back_us: float = 0.0
     log_sd: float = 0.5
+    room_log_sd: float = 0.05
     prefix_caching: bool = False
     options: dict[str, float | str] = {}
     host_link_share: float = 0.85
