@@ -340,7 +340,7 @@ class ServingTable(Strict, frozen=True):
         back_us: from the end of a step until the client has its token: text, streaming.
         log_sd: log standard deviation of these times between hosts and versions.
         room_log_sd: likewise of the room for the KV cache where no log states it: root mean square
-            of six launches in public reports (docs/explanation/serving-engines.md).
+            of seven starts (docs/explanation/serving-engines.md, memory at the start).
         prefix_caching: prompts that begin alike share blocks by default.
         options: further switches of the policy, by the engine's own names.
         host_link_share: of the rate of the link to the host's memory that copies of the cache have.
