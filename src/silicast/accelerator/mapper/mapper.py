@@ -180,9 +180,9 @@ def rank_of(result: MappingCost, objective: Objective) -> MappingRank:
     return MappingRank(float(value_of(result, objective)[0]), float(result.cycles[0]))
 
 
-def budget_of(effort: int) -> SearchBudget:
-    """What searches of so much effort may spend."""
-    return SearchBudget(WORK * max(1.0, effort / EFFORT))
+def budget_of(effort: int, share: float = 1.0) -> SearchBudget:
+    """What searches of so much effort may spend, or a share of it."""
+    return SearchBudget(share * WORK * max(1.0, effort / EFFORT))
 
 
 @final
@@ -304,10 +304,12 @@ class _Hunt:
         of tiles: any mapping is better than none.
         """
         attempts = [most for most in ATTEMPTS if self._cells(most) <= CELLS] or [ATTEMPTS[-1]]
-        for most in attempts:
+        if attempts[0] is None:  # rules may leave fewer extents no mapping at all
+            attempts.append(None)
+        for number, most in enumerate(attempts):
             self.most_divisors, self.was_cut = most, False
             self.allowed = self.budget.left
-            if most == attempts[-1]:
+            if most == ATTEMPTS[-1] or number == len(attempts) - 1:
                 self.budget.left, self.reserve = math.inf, 0.0
             elif self.allowed < math.inf:
                 self.reserve = self.allowed * RESERVE
@@ -343,7 +345,7 @@ class _Hunt:
             )
         good = self.value * (1 - self.gap)
         left = sum(choice.is_new and choice.bound < good for choice in self.choices)
-        if not left or self.is_done:
+        if not left or self.is_done or not self.budget.is_spent:
             return ""
         return (
             f"the budget ended before {left} of {len(self.choices)} choices of what memories keep "
