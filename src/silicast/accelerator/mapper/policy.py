@@ -16,9 +16,9 @@ from silicast.accelerator.counting.cost import Objective, cost, value_of
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.counting.mapping import MappingBatch
 from silicast.accelerator.design.architecture import Architecture, Memory
-from silicast.accelerator.mapper._budget import SearchBudget
+from silicast.accelerator.mapper.budget import EFFORT, SearchBudget, budget_of
 from silicast.accelerator.mapper.constraints import Constraints
-from silicast.accelerator.mapper.mapper import EFFORT, Mapped, best_mapping, budget_of
+from silicast.accelerator.mapper.mapper import Mapped, best_mapping
 from silicast.core.errors import SilicastError
 
 FIRST = 100.0
