@@ -1,8 +1,9 @@
-"""Formats that store weights in blocks, each with its scales inside: GGUF's types and MLX's groups.
+"""Formats that store weights in blocks: GGUF's types, MLX's groups and EXL3's tiles.
 
 A block of so many weights along a row takes so many bytes, as ``ggml-common.h`` lays the types of
 GGUF out: a 16-bit scale (and for some a minimum) of 32 weights, or super-blocks of 256 with scales
-of 4 to 8 bits inside; MLX keeps a 16-bit scale and bias for each group of 32 or 64.
+of 4 to 8 bits inside; MLX keeps a 16-bit scale and bias for each group of 32 or 64; EXL3 codes
+tiles of 16 x 16 weights as trellises, with scales of rows and columns, which count nothing here.
 """
 
 from __future__ import annotations
@@ -40,7 +41,12 @@ AFFINE_BLOCKS: dict[str, tuple[int, int]] = {
 }
 """Groups of ``bits`` a weight with a 16-bit scale and bias (mlx.core.quantize, affine)."""
 
-BLOCKS: dict[str, tuple[int, int]] = {**GGUF_BLOCKS, **AFFINE_BLOCKS}
+TRELLIS_BLOCKS: dict[str, tuple[int, int]] = {
+    f"exl3_{bits}bit": (256, 32 * bits) for bits in range(1, 9)
+}
+"""Tiles of 256 weights of ``bits`` each (exllamav3 1.6, modules/quant/exl3.py)."""
+
+BLOCKS: dict[str, tuple[int, int]] = {**GGUF_BLOCKS, **AFFINE_BLOCKS, **TRELLIS_BLOCKS}
 
 
 def block_bits(name: str) -> float:

@@ -7,7 +7,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import final
 
-from silicast.core.block_formats import AFFINE_BLOCKS, BLOCKS, GGUF_BLOCKS, block_bits
+from silicast.core.block_formats import (
+    AFFINE_BLOCKS,
+    BLOCKS,
+    GGUF_BLOCKS,
+    TRELLIS_BLOCKS,
+    block_bits,
+)
 from silicast.core.errors import SilicastError
 from silicast.core.naming import NameIndex
 
@@ -117,11 +123,11 @@ RECIPES: dict[str, Recipe] = {
         Recipe("w4afp8", "int4", "fp8", "bf16", "fp8", 128, 16, quantizes=True),
         Recipe("fp8_fp4", "nvfp4", "fp8", "bf16", "fp8", 16, 8, quantizes=True, tensor_bits=32),
         *(Recipe(name, name, "fp16", "fp16", "int8") for name in GGUF_BLOCKS),
-        *(Recipe(name, name, "fp16", "fp16", "fp16") for name in AFFINE_BLOCKS),
+        *(Recipe(name, name, "fp16", "fp16", "fp16") for name in (*AFFINE_BLOCKS, *TRELLIS_BLOCKS)),
     )
 }
 """Kernels for GGUF's types multiply integers of 8 bits, activations being quantised on the way;
-those of MLX widen weights to 16 bits."""
+those of MLX and ExLlamaV3 widen weights to 16 bits."""
 
 ALIASES: dict[str, tuple[str, ...]] = {
     "fp64": ("float64", "double"),
