@@ -18,7 +18,7 @@ from silicast.hardware.catalog import find_device
 from silicast.report.answers import label, notes, setup_lines, shown_metrics
 from silicast.report.drawing.drawings import Bar, BarPiece, Point, bars, interval, scatter
 from silicast.report.drawing.numbers import Shown, duration, percent, rounded
-from silicast.report.reasons.uncertainty import words_of
+from silicast.report.reasons.causes import words_of
 from silicast.report.tasks.sequences import counts_sequences, without_tokens
 from silicast.report.tasks.serving import (
     LATENCIES,
