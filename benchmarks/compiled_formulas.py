@@ -36,7 +36,7 @@ from silicast.kernels.physics import power
 from silicast.kernels.products import gemm
 from silicast.kernels.registry import implementation_for
 from silicast.learning import correction, forest
-from silicast.learning.oblivious import CODES, LEAF_SCALE
+from silicast.learning.forest import CODES, LEAF_SCALE
 from silicast.workload.graphs.op import OpBatch, Variant
 
 ROWS = 100_000

@@ -32,8 +32,7 @@ from silicast.kernels.implementation import KernelTimes
 from silicast.learning.calibration import Calibrator
 from silicast.learning.calibration_fit import fit_offset, op_hash
 from silicast.learning.tiers import Evidence
-from silicast.measurement.design.point_design import PointDesign, Rule
-from silicast.measurement.design.points import KernelPoints, Points
+from silicast.measurement.design.points import KernelPoints, PointDesign, Points, Rule
 
 TARGET = Path(__file__).parent / "results" / "measurement_design.json"
 FIGURE = Path(__file__).resolve().parents[1] / "docs" / "_static" / "measurement_design.svg"

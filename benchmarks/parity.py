@@ -20,7 +20,7 @@ from silicast.composition.engines.engine import find_engine
 from silicast.composition.engines.engine_options import with_options
 from silicast.composition.passes.deployment import Deployment
 from silicast.composition.passes.program import predict_program
-from silicast.composition.timeline.trace import trace_program
+from silicast.composition.timeline.trace_events import trace_program
 from silicast.hardware.catalog import find_device
 from silicast.scenario.decode import decode
 from silicast.scenario.run import run

@@ -22,7 +22,7 @@ from silicast.core.files import write_atomically
 from silicast.hardware.catalog import find_device
 from silicast.kernels.registry import implementation_for
 from silicast.learning.dispatch import time_of
-from silicast.scenario.designs.design_compiling import compile_design
+from silicast.scenario.designs.design_models import compile_design
 from silicast.scenario.run import reply_to
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 

@@ -26,12 +26,11 @@ import numpy as np
 from lab import fitting
 from silicast.core.numerics import F64, I64
 from silicast.workflow.jobs import JOIN, expanded
-from silicast.workflow.run import WorkflowRun, WorkflowTimes
+from silicast.workflow.run import WorkflowRun, WorkflowTimes, critical_path_ns
 from silicast.workflow.scheduling.cluster import ClusterStation
 from silicast.workflow.scheduling.policy import ClusterJob, policy_of
 from silicast.workflow.stages import StageLoop, WorkflowGraph, WorkflowStage
 from silicast.workflow.stations.servers import ServerStation
-from silicast.workflow.statistics import critical_path_ns
 
 OUT = Path(__file__).parent / "results" / "workflow_queues.json"
 SECOND = 1_000_000_000

@@ -17,8 +17,7 @@ from silicast.core.files import write_atomically
 from silicast.core.tensors import DTYPE_NAMES, DTYPES
 from silicast.learning.artefact import Card, edges_of, tensors_of_forest, tensors_of_trees
 from silicast.learning.configuration_ranking import CHOICE_EDGES, PARTS, Ranker
-from silicast.learning.forest import Forest
-from silicast.learning.oblivious import Trees
+from silicast.learning.forest import Forest, Trees
 from silicast.tuning.tuner_choice import Tuner
 
 C = TypeVar("C")

@@ -19,8 +19,7 @@ from silicast.learning.boosting import (
     in_a_byte,
     leaf_numbers,
 )
-from silicast.learning.forest import Forest, regions
-from silicast.learning.oblivious import LEAF_SCALE, U8, Trees, binned, codes
+from silicast.learning.forest import LEAF_SCALE, U8, Forest, Trees, binned, codes, regions
 
 ROWS_A_REGION = 2000
 SMALLEST_REGION = 600

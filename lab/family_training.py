@@ -33,7 +33,7 @@ from silicast.learning.artefact import Trained
 from silicast.learning.boosting import Settings, grown, train
 from silicast.learning.calibration_fit import MeasuredKernels
 from silicast.learning.features import WHO, Kernels, all_names
-from silicast.learning.oblivious import LEAF_SCALE, U8, Trees, binned, codes
+from silicast.learning.forest import LEAF_SCALE, U8, Trees, binned, codes
 
 QUANTILE = 0.1
 """Of measured times: one kernel in ten was quicker than the ceiling."""

@@ -37,7 +37,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.implementation import matrix_seconds
 from silicast.kernels.physics.constants import replaced
 from silicast.kernels.physics.formats import with_format
-from silicast.kernels.physics.knowledge import Quality
+from silicast.kernels.physics.measured_range import Quality
 
 ARCHITECTURE = "tpu-v6e"
 

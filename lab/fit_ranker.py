@@ -39,7 +39,7 @@ from silicast.learning.configuration_ranking import (
     features_of,
     read_ranker,
 )
-from silicast.learning.oblivious import Trees, binned, codes
+from silicast.learning.forest import Trees, binned, codes
 
 F = NDArray[np.float64]
 RECIPE = recipe_for("bf16")

@@ -22,7 +22,7 @@ from lab.scorecard.suite import data_folder
 from lab.scorecard.tuned_file_rows import TABLES, FileEntry, file_entries
 from silicast.core.catalog import CATALOG
 from silicast.learning.boosting import Settings
-from silicast.learning.oblivious import Trees
+from silicast.learning.forest import Trees
 from silicast.tuning.tuner_choice import FORMAT, NAMES, SIDES, Tuner, TunerCard, tuner_features
 
 F = NDArray[np.float64]

@@ -24,7 +24,7 @@ from silicast.communication.features import (
 from silicast.core.numerics import F64, I64
 from silicast.learning.artefact import Trained
 from silicast.learning.boosting import Settings, train
-from silicast.learning.oblivious import codes, no_trees
+from silicast.learning.forest import codes, no_trees
 
 MIN_ROWS = 60
 """Least number of rows of a correction."""

@@ -24,7 +24,7 @@ from silicast.core.decode import Strict, decode_json
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.kernels.physics.constants import Physics, has_physics, load_physics, replaced
-from silicast.kernels.physics.knowledge import PHYSICS as KNOWLEDGE
+from silicast.kernels.physics.measured_range import PHYSICS as KNOWLEDGE
 from silicast.kernels.physics.unseen import BOARDS
 from silicast.learning.artefact import Artefact, read_artefact
 from silicast.learning.tiers import Evidence

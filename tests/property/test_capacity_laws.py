@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from silicast.composition.prices.paced import Pace
+from silicast.composition.prices.stepper import Pace
 from silicast.core.monotone import bracketed
 from silicast.core.prediction import Z90, ErrorFactors
 from silicast.serving.capacity.capacity import Simulate, TrafficLoads

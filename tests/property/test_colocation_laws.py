@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silicast.composition.prices.step_needs import Needs, StepNeeds
+from silicast.composition.prices.step_price import Needs, StepNeeds
 from silicast.serving.simulation.colocation import Colocation, Tenant
 from silicast.serving.simulation.sharing import UNIT, DeviceLoad, Law, TimeSlicing, Together, rates
 from silicast.serving.statistics.records import Records

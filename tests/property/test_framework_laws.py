@@ -19,8 +19,8 @@ from silicast.composition.step.stage_graph import StageNode
 from silicast.hardware.catalog import find_device
 from silicast.workload.frameworks.eager import Framework, PassShape, framework_graph
 from silicast.workload.graphs.graph import Block, Graph, Node, with_symbol
+from silicast.workload.graphs.nodes import DECODE_LONGEST
 from silicast.workload.graphs.op import Affine, Dim, Op
-from silicast.workload.graphs.symbols import DECODE_LONGEST
 from silicast.workload.models.counting import parameters
 from silicast.workload.models.lookup import find_model
 from silicast.workload.models.precision import Precision

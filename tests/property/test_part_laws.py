@@ -7,8 +7,8 @@ import pytest
 
 from silicast.composition.engines.engine import find_engine
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.prices.paced import SlowerPrices, StepPricing
 from silicast.composition.prices.step_prices import StepPrices
+from silicast.composition.prices.stepper import SlowerPrices, StepPricing
 from silicast.composition.step.step import step_model
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from silicast.distributed.pipeline.dependencies import WAITS, Waits, dependencies, producers
 from silicast.distributed.pipeline.pipeline import Durations, pipeline_times
-from silicast.distributed.schedules.check import check_schedule
 from silicast.distributed.schedules.controllable_memory import PERIOD, BuildingBlock
 from silicast.distributed.schedules.schedule import schedule, schedules
+from tests.property.schedule_battery import check_schedule
 
 TIMES = st.floats(0.05, 2.0)
 NAMES = sorted(schedules())

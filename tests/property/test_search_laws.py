@@ -13,9 +13,8 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
 from silicast.exploration.gaussian_process import expected_gain
 from silicast.exploration.history import DesignOutcome, MetricObjective
-from silicast.exploration.method import METHODS
 from silicast.exploration.pareto import dominated, empty_boxes, hypervolume, ranks
-from silicast.exploration.problem import Evaluation, SearchProblem
+from silicast.exploration.problem import METHODS, Evaluation, SearchProblem
 from silicast.exploration.search import search
 from silicast.exploration.space import Parameter, Space
 

@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from silicast.composition.prices.paced import Pace, PacedPrices
+from silicast.composition.prices.stepper import Pace, PacedPrices
 from silicast.composition.step.states import BatchStates
 from silicast.serving.simulation.drafting import SpeculativePrices
 from silicast.serving.simulation.scheduler import Limits

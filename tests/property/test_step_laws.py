@@ -20,8 +20,11 @@ from silicast.composition.step.executions import DIRECTIONS
 from silicast.composition.step.stage_graph import StageGraph
 from silicast.composition.step.states import BatchStates
 from silicast.composition.step.step import StepModel, StepTimes, step_model
-from silicast.composition.timeline.trace import trace_program, trace_static_batch
-from silicast.composition.timeline.trace_events import PredictedTimeline
+from silicast.composition.timeline.trace_events import (
+    PredictedTimeline,
+    trace_program,
+    trace_static_batch,
+)
 from silicast.core.prediction import to_picoseconds
 from silicast.hardware.catalog import find_device
 from silicast.workload.frameworks.eager import Framework

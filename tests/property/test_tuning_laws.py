@@ -12,7 +12,7 @@ from silicast.hardware.catalog import find_device
 from silicast.kernels.products.tile_times import Product, steps_of, tile_constants, tile_times
 from silicast.learning.configuration_ranking import candidates_on, configured_s, ranked
 from silicast.scenario.run import reply_to
-from silicast.tuning.causes import product_causes
+from silicast.tuning.gain import product_causes
 
 DEVICES = ("A100", "A40", "H20", "H100", "L40S", "B200", "MI300X")
 SIZES = st.integers(1, 8192)

@@ -12,7 +12,7 @@ from silicast.core.numerics import F64
 from silicast.kernels.implementation import Implementation
 from silicast.learning.boosting import Settings, train
 from silicast.learning.features import MARKS, Kernels, all_names
-from silicast.learning.oblivious import Trees
+from silicast.learning.forest import Trees
 
 SETTINGS = Settings(trees=150, depth=8, rate=0.2, regions=1, prior=5.0, clip=20.0)
 """Times span decades where corrections span shares: residuals clipped as tightly as those of

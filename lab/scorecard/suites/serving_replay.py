@@ -18,8 +18,8 @@ from silicast.composition.engines.engine import find_engine
 from silicast.composition.engines.engine_versions import as_of
 from silicast.composition.engines.host_time import host_work_s
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.prices.paced import StepPricing
 from silicast.composition.prices.step_prices import RunPrice, StepPrice
+from silicast.composition.prices.stepper import StepPricing
 from silicast.composition.step.machine import Machine
 from silicast.core.numerics import F64, I64
 from silicast.hardware.catalog import find_device

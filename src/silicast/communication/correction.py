@@ -40,7 +40,7 @@ from silicast.core.calibrated import CollectiveCurve
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.learning.artefact import Artefact, Trained, load_artefact
 from silicast.learning.correction import OTHER_RELEASE, inside
-from silicast.learning.oblivious import STEPS, codes
+from silicast.learning.forest import STEPS, codes
 
 FAMILY = "collective"
 """Name of the artefact; its corrections are indexed by launch, those of kernels by format."""

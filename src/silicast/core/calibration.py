@@ -49,7 +49,7 @@ _Question = Annotated[int, Meta(ge=0, le=255)]
 @final
 class TreeCorrection(Strict, frozen=True):
     """A sum of small trees over dimensionless features, as
-    :class:`~silicast.learning.oblivious.Trees` holds it.
+    :class:`~silicast.learning.forest.Trees` holds it.
 
     Attributes:
         edges: per feature, the first code of each bin but the first.

@@ -12,8 +12,7 @@ import numpy as np
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.numerics import I64
 from silicast.exploration.history import DesignOutcome, History
-from silicast.exploration.method import METHODS, Method
-from silicast.exploration.problem import SearchProblem
+from silicast.exploration.problem import METHODS, Method, SearchProblem
 from silicast.exploration.state import SearchState, read_state, write_state
 
 SAVED_EVERY_S = 5.0

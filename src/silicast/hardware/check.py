@@ -17,11 +17,18 @@ from silicast.core.providers import Provider, reader_of
 from silicast.hardware.catalog import read_device_file, with_base
 from silicast.hardware.cluster import systems
 from silicast.hardware.device import Device
-from silicast.hardware.device_file import DeviceFile, DeviceLinkTable, decode_device, tabulate
+from silicast.hardware.device_file import (
+    DeviceFile,
+    DeviceLinkTable,
+    decode_device,
+    numbers_of,
+    plain_path,
+    source_of,
+    tabulate,
+)
 from silicast.hardware.host import hosts
 from silicast.hardware.index import device_names
 from silicast.hardware.plausibility import DeviceFault, implausible
-from silicast.hardware.sources import numbers_of, plain_path, source_of
 
 PLACEHOLDERS = ("todo", "tbd", "to be completed", "unknown", "?")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from silicast.core.errors import SilicastError
-from silicast.hardware.sources import plain_path
+from silicast.hardware.device_file import plain_path
 
 CHANGED = "stated by the user"
 

@@ -30,7 +30,7 @@ from silicast.kernels.check import op_at
 from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.physics.constants import load_physics, shared_errors
 from silicast.kernels.physics.formats import with_format
-from silicast.kernels.physics.knowledge import substitute_error
+from silicast.kernels.physics.measured_range import substitute_error
 from silicast.kernels.physics.roofline import UNCERTAIN_BANDWIDTH, on_chip
 from silicast.kernels.registry import implementation_for
 from silicast.kernels.timed_parts import PartBatch, TimedPart, model_of, queued, timed

@@ -26,15 +26,17 @@ from silicast.kernels.physics import power
 from silicast.kernels.physics.constants import has_physics, is_measured
 from silicast.kernels.physics.formats import with_format
 from silicast.kernels.physics.held_clock import Slowing, held_share
-from silicast.kernels.physics.knowledge import (
+from silicast.kernels.physics.measured_range import (
     Quality,
+    domain_of,
+    extrapolation_log_sd,
     knowledge_errors,
+    octaves_outside,
     software_quality,
     stand_ins,
     substitute_error,
     unknown_cap,
 )
-from silicast.kernels.physics.measured_range import domain_of, extrapolation_log_sd, octaves_outside
 from silicast.kernels.physics.unseen import SEEN, Unseen, unseen_errors, was_measured
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 

@@ -17,8 +17,7 @@ from silicast.core.files import read_bounded
 from silicast.core.provenance import Provenance
 from silicast.core.tensors import read_tensors
 from silicast.kernels.physics.constants import shipped_provenance
-from silicast.learning.forest import Forest
-from silicast.learning.oblivious import CODES, Trees, no_trees
+from silicast.learning.forest import CODES, Forest, Trees, no_trees
 
 AGAIN = "make it again in a checkout of the sources: make artefacts"
 FORMAT = 2

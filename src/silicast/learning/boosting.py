@@ -1,4 +1,4 @@
-"""Training of :class:`~silicast.learning.oblivious.Trees`: boosting on histograms, repeatable.
+"""Training of :class:`~silicast.learning.forest.Trees`: boosting on histograms, repeatable.
 
 Each tree fits what the ones before it left over. A level takes the question that lowers the squared
 error of the clipped residuals most, summed over all nodes of the level (the questions are shared);
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.numerics import F64
-from silicast.learning.oblivious import CODES, LEAF_SCALE, U8, Trees, binned, codes
+from silicast.learning.forest import CODES, LEAF_SCALE, U8, Trees, binned, codes
 
 BINS = 64
 

@@ -27,8 +27,8 @@ from silicast.kernels.implementation import Implementation, KernelTimes
 from silicast.learning.calibration_fit import FIRST_ROWS, FIRST_SD, NOISE_FLOOR, op_hash
 from silicast.learning.correction import inside
 from silicast.learning.features import Kernels
+from silicast.learning.forest import CODES, Trees, codes
 from silicast.learning.interpolation import InterpolationFit, from_data, placed, trend_of
-from silicast.learning.oblivious import CODES, Trees, codes
 from silicast.workload.graphs.op import OpBatch
 
 SIZES = ("size", "max", "sequences")

@@ -26,6 +26,7 @@ from silicast.kernels.implementation import Implementation, KernelTimes
 from silicast.learning.boosting import Settings, train
 from silicast.learning.correction import learned_times
 from silicast.learning.features import Kernels, all_names
+from silicast.learning.forest import Trees, codes
 from silicast.learning.interpolation import (
     InterpolationFit,
     as_data,
@@ -35,9 +36,7 @@ from silicast.learning.interpolation import (
     trend_names,
     trend_of,
 )
-from silicast.learning.oblivious import Trees, codes
-from silicast.workload.graphs.op import Op, OpBatch
-from silicast.workload.graphs.op_identity import identity
+from silicast.workload.graphs.op import Op, OpBatch, identity
 
 PRIOR_ROWS = 3.0
 """Rows of no difference that the offset is drawn toward none by."""

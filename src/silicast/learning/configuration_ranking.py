@@ -50,7 +50,7 @@ from silicast.kernels.products.tile_times import (
     tile_times,
 )
 from silicast.learning.artefact import bins_of, read_card, tensors_under, trees_of_tensors
-from silicast.learning.oblivious import Trees, binned, codes, scaled
+from silicast.learning.forest import Trees, binned, codes, scaled
 
 NAMES = (
     "slow", "core_slow", "memory_slow", "core_share", "memory_share", "l2_share", "multiply_share",

@@ -36,11 +36,11 @@ from silicast.kernels.physics.power import silicon
 from silicast.kernels.physics.unseen import SEEN
 from silicast.learning.artefact import Artefact, Trained, load_artefact
 from silicast.learning.features import WHO, FeatureColumns, Kernels, columns_of, is_left_over, marks
-from silicast.learning.forest import ForestSums
-from silicast.learning.oblivious import (
+from silicast.learning.forest import (
     I16,
     STEPS,
     U8,
+    ForestSums,
     Trees,
     binned,
     clipped,

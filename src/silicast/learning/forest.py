@@ -4,19 +4,203 @@ Oblivious trees ask the same questions everywhere; kernels of a handful of rows 
 thousand have little in common to ask. A few splits cut the features' space into regions; each has
 trees of its own on top of the common ones. A row costs its common and its own trees, however many
 regions there are, and all of it is integer, so that the bits are those of any batch and order.
+
+Sums of oblivious trees: every node of one level asks the same question.
+
+A tree of depth d asks d questions ("is feature f at least t?"); the d answers are the bits of the
+leaf's number. That makes a row a handful of byte operations, the same for one row and for a
+million, and the leaves are integers, so that a sum has the same bits in any order.
+
+A feature enters as its bin: a positive number's exponent and the first bits of its mantissa, read
+from its IEEE bits (piecewise linear between powers of two), looked up in a table of bins.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from itertools import pairwise
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.numerics import F64, I64
-from silicast.learning.oblivious import I16, U8, Trees, TreeSums, binned, codes, scaled
+
+U8 = NDArray[np.uint8]
+I16 = NDArray[np.int16]
+
+OCTAVES = 32
+"""Powers of two on either side of 1 that a feature's code tells apart."""
+STEPS = 16
+"""Codes an octave: the first 4 bits of the mantissa."""
+CODES = 2 * OCTAVES * STEPS
+LEAF_SCALE = 1.0 / 4096.0
+"""Unit of a leaf's integer: a resolution of a fortieth of a percent."""
+
+_LOWEST = (1023 - OCTAVES) * STEPS
+_FEW = 16
+"""Up to so many rows, packing the answers' bits in one call is quicker than level by level."""
+_LEAVES = 1 << 16
+"""Leaves looked up at once: what a core's cache holds with all that leads to them."""
+
+
+def codes(values: F64) -> I16:
+    """A monotonic code of non-negative numbers, 0..CODES - 1; shape as ``values``.
+
+    >>> codes(np.array([0.0, 1.0, 1.0625, 2.0])).tolist()
+    [0, 512, 513, 528]
+    """
+    return clipped(leading_bits(values))
+
+
+def leading_bits(values: F64 | I64) -> I16:
+    """Sign, exponent and the first 4 bits of the mantissa of numbers as floats: the upper two bytes
+    of each, without a copy where they are floats already.
+    """
+    bits: I16 = np.ascontiguousarray(values, dtype="<f8").view("<i2")[..., 3::4]
+    return bits
+
+
+def clipped(bits: I16) -> I16:
+    """Codes of leading bits, limited to the range that bins cover."""
+    clipped: I16 = np.minimum(np.maximum(bits, _LOWEST), _LOWEST + CODES - 1)
+    clipped -= _LOWEST
+    return clipped
+
+
+def binned(bins: U8, result: I16 | I64) -> U8:
+    """The bins of codes, both with a row a feature; shape as ``result``."""
+    picked: U8 = bins.reshape(-1).take(_places(result, bins.size, bins.shape[1]))
+    return picked
+
+
+def _places(columns: NDArray[Any], size: int, width: int) -> I64:
+    """Places in a flat table of ``size`` values from each row's columns; its rows are ``width``
+    long. Narrow sums that are widened at once are quicker than wide sums.
+    """
+    first = np.arange(0, size, width, dtype=np.uint16 if size <= 1 << 16 else np.int32)
+    indices: I64 = (columns + first.reshape(-1, 1)).astype(np.int64)
+    return indices
+
+
+@final
+@dataclass(frozen=True)
+class Trees:
+    """A trained sum of ``T`` trees of depth ``D`` over ``F`` features.
+
+    Attributes:
+        bins: shape (F, CODES), uint8: the bin of every code; monotonic.
+        features: shape (T, D), int16: which feature each level asks for.
+        thresholds: shape (T, D), uint8: the answer is yes from this bin on.
+        leaves: shape (T, 2**D), int16, in units of :data:`LEAF_SCALE`.
+    """
+
+    bins: U8
+    features: I16
+    thresholds: U8
+    leaves: I16
+
+    def __post_init__(self) -> None:
+        trees, depth = self.features.shape
+        wanted = ((len(self.bins), CODES), (trees, depth), (trees, 1 << depth))
+        items = (self.bins.shape, self.thresholds.shape, self.leaves.shape)
+        if items != wanted or not 1 <= depth <= 8:
+            raise ValueError(f"trees of shapes {items}, expected {wanted}")
+        if trees and not 0 <= int(self.features.min()) <= int(self.features.max()) < len(self.bins):
+            raise ValueError("a tree asks for a feature that there is not")
+
+    @cached_property
+    def _alone(self) -> TreeSums:
+        return TreeSums([self])
+
+    def evaluate(self, columns: F64) -> F64:
+        """The sum of all trees, shape (n,), for features of shape (F, n), none negative."""
+        return self.of_codes(codes(columns))
+
+    def of_codes(self, result: I16) -> F64:
+        """The same for features' codes, shape (F, n)."""
+        return scaled(self.of_bins(binned(self.bins, result)))
+
+    def of_bins(self, result: U8) -> I64:
+        """The same for features' bins, shape (F, n), in units of :data:`LEAF_SCALE`."""
+        total: I64 = self._alone.of_bins(result)[0]
+        return total
+
+
+@final
+class TreeSums:
+    """Several sums of trees over the same bins, evaluated in one pass.
+
+    Args:
+        parts: one or more sums; trees of less depth than the deepest repeat their leaves.
+    """
+
+    def __init__(self, parts: Sequence[Trees]) -> None:
+        depth = max(part.features.shape[1] for part in parts)
+        counts = [len(part.features) for part in parts]
+        features = np.zeros((depth, sum(counts)), dtype=np.int64)
+        thresholds = np.zeros((depth, sum(counts)), dtype=np.uint8)
+        leaves = np.zeros((sum(counts), 1 << depth), dtype=np.int16)
+        borders = np.concatenate(([0], np.cumsum(counts))).tolist()
+        self._trees = [slice(first, last) for first, last in pairwise(borders)]
+        for part, trees in zip(parts, self._trees, strict=True):
+            current = part.features.shape[1]
+            features[:current, trees] = part.features.T
+            thresholds[:current, trees] = part.thresholds.T
+            leaves[trees] = np.tile(part.leaves, 1 << (depth - current))
+        self._depth, self._count = depth, sum(counts)
+        # level by level, so that the answers of each are one run of memory
+        self._features = features.reshape(-1)
+        self._thresholds = thresholds.reshape(-1, 1)
+        self._width = 1 << depth
+        self._leaves = leaves.reshape(-1)
+
+    def of_bins(self, bins: U8) -> I64:
+        """The sums for features' bins of shape (F, n), in units of :data:`LEAF_SCALE`; shape
+        (parts, n).
+        """
+        count = bins.shape[1]
+        total = np.empty((len(self._trees), count), dtype=np.int64)
+        block = max(1, _LEAVES // max(self._count, 1))
+        for start in range(0, count, block):
+            rows = slice(start, start + block)
+            numbers = self._leaf_numbers(bins[:, rows])
+            leaf = self._leaves.take(_places(numbers, self._leaves.size, self._width), mode="wrap")
+            for part, trees in enumerate(self._trees):
+                np.add.reduce(leaf[trees], axis=0, dtype=np.int32, out=total[part, rows])
+        return total
+
+    def _leaf_numbers(self, bins: U8) -> U8:
+        """The leaf of every tree and row, shape (trees, rows)."""
+        requested = np.ascontiguousarray(bins).take(self._features, axis=0)
+        answers = (requested >= self._thresholds).view(np.uint8)
+        answers = answers.reshape(self._depth, self._count, bins.shape[1])
+        if bins.shape[1] <= _FEW:
+            packed: U8 = np.packbits(answers, axis=0, bitorder="little")[0]
+            return packed
+        numbers: U8 = answers[-1]
+        for level in range(self._depth - 2, -1, -1):
+            np.add(numbers, numbers, out=numbers)
+            np.bitwise_or(numbers, answers[level], out=numbers)
+        return numbers
+
+
+def scaled(sums: I64) -> F64:
+    """Sums of leaves as logs of a factor."""
+    return sums.astype(np.float64) * LEAF_SCALE
+
+
+def no_trees(bins: U8) -> Trees:
+    """Trees whose sum is 0.
+
+    >>> no_trees(np.zeros((2, CODES), dtype=np.uint8)).evaluate(np.ones((2, 3))).tolist()
+    [0.0, 0.0, 0.0]
+    """
+    return Trees(
+        bins, np.zeros((0, 1), np.int16), np.zeros((0, 1), np.uint8), np.zeros((0, 2), np.int16)
+    )
 
 
 @final

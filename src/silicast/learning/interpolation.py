@@ -26,9 +26,8 @@ from silicast.core.calibration import Interpolation
 from silicast.core.numerics import F64, I64
 from silicast.kernels.physics.constants import load_physics
 from silicast.learning.features import MARKS, Kernels
-from silicast.learning.gaussian_process import ONCE, squared_distances
-from silicast.learning.hyperparameters import Prior, fitted_scales
-from silicast.learning.oblivious import codes
+from silicast.learning.forest import codes
+from silicast.learning.gaussian_process import ONCE, Prior, fitted_scales, squared_distances
 
 PHYSICS = "calibration"
 TIME = "time"

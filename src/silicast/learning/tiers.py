@@ -15,7 +15,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.implementation import Implementation, KernelTimes
 from silicast.kernels.in_blocks import in_blocks
 from silicast.kernels.physics.formats import UNMEASURED_CACHE, unmeasured_cache
-from silicast.kernels.physics.knowledge import substitute_error
+from silicast.kernels.physics.measured_range import substitute_error
 from silicast.learning.correction import learned_times
 from silicast.workload.graphs.op import OpBatch
 

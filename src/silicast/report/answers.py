@@ -12,7 +12,7 @@ from rich.text import Text
 from silicast.core.metrics import metric_of, words_and_unit
 from silicast.report.drawing.numbers import Shown, percent, rounded
 from silicast.report.drawing.tables import listing
-from silicast.report.reasons.uncertainty import uncertainty_line, uncertainty_table
+from silicast.report.reasons.causes import uncertainty_line, uncertainty_table
 from silicast.report.reasons.why import (
     FAR_FROM_BOUND,
     bound_words,

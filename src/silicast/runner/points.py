@@ -19,8 +19,8 @@ from silicast.core.hashing import files_hash
 from silicast.exploration.scenario_space import ScenarioPoint, ScenarioSpace
 from silicast.runner.lines import Line
 from silicast.scenario.decode import decode
-from silicast.scenario.package import package_hash
-from silicast.scenario.set_fields import with_fields
+from silicast.scenario.run import package_hash
+from silicast.scenario.sensitivity import with_fields
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 KEY_BYTES = 12

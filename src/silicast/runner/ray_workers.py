@@ -19,7 +19,7 @@ from silicast.runner.lines import CaseSource, Line
 from silicast.runner.replies import Replied, broken, stated_id
 from silicast.runner.workers import NO_LIMITS, LinePieces, PointLimits, Workers
 from silicast.scenario.answer import Identity
-from silicast.scenario.package import package_hash
+from silicast.scenario.run import package_hash
 
 CHUNK_S = 10.0
 CONNECT_S = 10.0

@@ -24,8 +24,8 @@ from silicast.core.hashing import files_hash
 from silicast.runner.lines import CaseLines, Line
 from silicast.runner.replies import replies, stated_id
 from silicast.scenario.answer import Identity
-from silicast.scenario.package import package_hash
 from silicast.scenario.reading.limits import MAX_BATCH_BYTES
+from silicast.scenario.run import package_hash
 
 SUFFIX = ".resume"
 KIND, FORMAT = "silicast batch", 1

@@ -19,7 +19,7 @@ from silicast.runner.points import PointCase
 from silicast.runner.replies import replies
 from silicast.runner.store import FIELD, FIXED, LONG, AnswerStore, read_shard
 from silicast.scenario.answer import Reply, reply_of
-from silicast.scenario.package import package_hash
+from silicast.scenario.run import package_hash
 
 COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "<=": operator.le,

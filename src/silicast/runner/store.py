@@ -26,7 +26,7 @@ from silicast.exploration.scenario_space import ScenarioSpace
 from silicast.formats.table_writer import pyarrow_for
 from silicast.runner.points import PointCase
 from silicast.scenario.answer import Belief, Problem
-from silicast.scenario.package import package_hash
+from silicast.scenario.run import package_hash
 
 KIND, FORMAT = "silicast store", 1
 MANIFEST, SWEEPS, ROWS = "manifest.json", "sweeps", "rows"

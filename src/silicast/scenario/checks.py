@@ -127,7 +127,7 @@ def _precision(table: PrecisionTable | None, field: str) -> None:
 
 def _format_name(value: str | None, field: str) -> str | None:
     """The format that a field names; None where it names none, or a publisher's mixture."""
-    from silicast.scenario.reading.dtype_names import dtype_name
+    from silicast.scenario.reading.kinds_of_names import dtype_name
     from silicast.workload.models.weight_mix import is_mix
 
     if value is None:
@@ -262,7 +262,7 @@ def _graph(w: GraphWorkload, field: str) -> None:
 def _collective(w: CollectiveWorkload, field: str) -> None:
     from silicast.communication.library import collective_libraries
     from silicast.communication.selection import launches
-    from silicast.scenario.reading.dtype_names import dtype_name
+    from silicast.scenario.reading.kinds_of_names import dtype_name
 
     dtype_name(w.dtype, f"{field}.dtype")
     for name, known in (("implementation", collective_libraries()), ("launch", launches())):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 
+import silicast
 from silicast.core.errors import SilicastError
+from silicast.core.hashing import files_hash
 from silicast.core.plain_data import Tree
 from silicast.scenario.answer import Answer, Reply, identity_of, refusal, with_id
 from silicast.scenario.answerer import ProgressWatch, answerer_for
@@ -54,3 +58,20 @@ def reply_to(
         return run(decode(tree, folder=folder), watch)
     except SilicastError as error:
         return refusal(error, identity_of(tree))
+
+
+def package_hash() -> str:
+    """Of every file of the package and of the user's catalog, sixteen hex digits."""
+    return _package(os.environ.get("SILICAST_CATALOG"))
+
+
+@cache
+def _package(own_catalog: str | None) -> str:
+    folders = [Path(silicast.__file__).parent, *([Path(own_catalog)] if own_catalog else [])]
+    return files_hash(file for folder in folders for file in _files(folder))
+
+
+def _files(folder: Path) -> Iterable[Path]:
+    return sorted(
+        path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    )

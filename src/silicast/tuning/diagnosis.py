@@ -29,9 +29,8 @@ from silicast.learning.configuration_ranking import (
 from silicast.learning.configured import PRODUCTS
 from silicast.learning.dispatch import KernelTime, times
 from silicast.learning.tiers import Evidence
-from silicast.tuning.causes import product_causes, summed
 from silicast.tuning.files import is_swept
-from silicast.tuning.gain import NONE, GainBelief, gain_belief, shared_error
+from silicast.tuning.gain import NONE, GainBelief, gain_belief, product_causes, shared_error, summed
 from silicast.workload.graphs.op import Op
 
 US = 1e6

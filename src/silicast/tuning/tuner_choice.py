@@ -30,7 +30,7 @@ from silicast.core.provenance import Provenance
 from silicast.hardware.device import Device
 from silicast.kernels.physics.device_rates import core_limits
 from silicast.learning.artefact import bins_of, parts_of, read_card, tensors_under, trees_of_tensors
-from silicast.learning.oblivious import Trees, TreeSums, binned, codes, scaled
+from silicast.learning.forest import Trees, TreeSums, binned, codes, scaled
 
 FORMAT = 1
 SIDES = ("m", "n", "k")

@@ -19,14 +19,14 @@ from silicast.composition.step.states import BatchStates
 from silicast.composition.step.step import StepModel
 from silicast.composition.timeline.breakdown import Breakdown
 from silicast.composition.timeline.timeline import Launches, Timeline, one_stream
-from silicast.composition.timeline.trace import trace_program
+from silicast.composition.timeline.trace_events import trace_program
 from silicast.hardware.catalog import find_device
 from silicast.scenario.decode import decode
 from silicast.scenario.run import run
 from silicast.workload.frameworks.eager import Framework
 from silicast.workload.graphs.graph import Block, Graph, Node
+from silicast.workload.graphs.nodes import phase_of
 from silicast.workload.graphs.op import Op, Variant
-from silicast.workload.graphs.symbols import phase_of
 from silicast.workload.models.lookup import find_model
 
 CPU = "EPYC 9654"

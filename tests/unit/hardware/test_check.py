@@ -10,9 +10,9 @@ from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_from, find_device, load_device_file
 from silicast.hardware.check import check_device
 from silicast.hardware.device import MatrixArray
+from silicast.hardware.device_file import numbers_of, source_of
 from silicast.hardware.index import DEVICES, device_files
 from silicast.hardware.plausibility import DeviceFault
-from silicast.hardware.sources import numbers_of, source_of
 from tests.unit.hardware.tables import bent, table
 
 FILES = [path for path in device_files() if path.parent == DEVICES]

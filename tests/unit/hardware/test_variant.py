@@ -9,7 +9,7 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_from, find_device
 from silicast.hardware.check import check_device
-from silicast.hardware.sources import source_of
+from silicast.hardware.device_file import source_of
 from silicast.hardware.variant import CHANGED
 
 

@@ -13,8 +13,7 @@ from silicast.core.numerics import F64
 from silicast.core.tensors import read_tensors
 from silicast.learning.artefact import FORMAT, Card, Trained, read_artefact
 from silicast.learning.boosting import Settings, train
-from silicast.learning.forest import Forest, regions
-from silicast.learning.oblivious import binned, codes
+from silicast.learning.forest import Forest, binned, codes, regions
 
 SETTINGS = Settings(trees=10, depth=3, own_trees=10, regions=4)
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from silicast.core.numerics import F64
-from silicast.learning.gaussian_process import ONCE
-from silicast.learning.hyperparameters import LEAST_NOISE, Prior, fitted_scales
+from silicast.learning.gaussian_process import LEAST_NOISE, ONCE, Prior, fitted_scales
 
 ROWS = 120
 PRIOR = Prior.from_constants(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silicast.learning.hyperparameters import Prior, fitted_scales
+from silicast.learning.gaussian_process import Prior, fitted_scales
 from silicast.learning.interpolation import as_data, fit, from_data
 
 NAMES, TERMS = ("time", "size:m", "size:n"), ("constant", "share:dram", "wave")

@@ -7,7 +7,7 @@ import pytest
 
 from silicast.core.numerics import F64
 from silicast.learning.boosting import Settings, bin_tables, train
-from silicast.learning.oblivious import CODES, LEAF_SCALE, Trees, codes
+from silicast.learning.forest import CODES, LEAF_SCALE, Trees, codes
 
 
 def stump() -> Trees:

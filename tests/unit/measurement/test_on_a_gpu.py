@@ -13,7 +13,6 @@ if not torch.cuda.is_available():
 
 from silicast.measurement.benches import BENCHES  # noqa: E402
 from silicast.measurement.benches.bench import Bench  # noqa: E402
-from silicast.measurement.benches.check import check_bench, drawn_kernels  # noqa: E402
 from silicast.measurement.benches.ranges import Ranges  # noqa: E402
 from silicast.measurement.machine.conditions import watch_of  # noqa: E402
 from silicast.measurement.machine.identify import find_machine  # noqa: E402
@@ -21,6 +20,7 @@ from silicast.measurement.machine.measured_machine import MeasuredMachine  # noq
 from silicast.measurement.records.records import Columns, FailedRow, HostRow, KernelRow  # noqa: E402
 from silicast.measurement.sweeps.host_costs import measure_hosts  # noqa: E402
 from silicast.measurement.sweeps.timing import measure_kernel  # noqa: E402
+from tests.unit.measurement.benches.bench_battery import check_bench, drawn_kernels  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 STREAMED = {"op": "elementwise", "kind": "add", "inputs": 2, "elements": 1 << 24, "dtype": "fp32"}

@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silicast.workflow.jobs import expanded
-from silicast.workflow.run import WorkflowRun, WorkflowTimes
+from silicast.workflow.run import WorkflowRun, WorkflowTimes, critical_path_ns
 from silicast.workflow.stages import StageLoop, WorkflowGraph, WorkflowStage
 from silicast.workflow.stations.servers import ServerStation
-from silicast.workflow.statistics import critical_path_ns
 
 SECOND = 1_000_000_000
 

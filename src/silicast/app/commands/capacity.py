@@ -8,11 +8,11 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from silicast.app.arguments import described
+from silicast.app.comparing import answered_for, devices_of, refuse_with_several
 from silicast.app.flags import Calibrations, Degrees, Json, Strict
 from silicast.app.predict import predicted, print_reply, screen_of, with_calibrations
 from silicast.app.price_flag import price_of, price_words, with_line, with_price_line
 from silicast.app.serve_flags import ServeFlags, serving_scenario
-from silicast.app.several import answered_for, devices_of, refuse_with_several
 from silicast.app.slo_flag import EXAMPLE, FLAG
 from silicast.core.errors import SilicastError
 

@@ -199,8 +199,7 @@ def compile_(
         dtype: format of the matrix products; left out, the checkpoint's.
         effort: partial mappings to try for each size.
     """
-    from silicast.scenario.designs.design_compiling import compile_design
-    from silicast.scenario.designs.design_models import MappingSearches
+    from silicast.scenario.designs.design_models import MappingSearches, compile_design
 
     searches = MappingSearches()
     with watched_from_first("mappings searched", searches.count):

@@ -142,7 +142,7 @@ def compare(
         effort: partial mappings that ours tries.
     """
     from silicast.accelerator.peers.peer import beside
-    from silicast.report.designs.design_peers import beside_card, beside_data
+    from silicast.report.designs.design_layers import beside_card, beside_data
 
     result = beside(engine, chip, op, sizes, objective, effort)
     if json:

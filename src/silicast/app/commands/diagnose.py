@@ -43,7 +43,7 @@ def diagnose(
         return _files([Path(op), *(Path(name) for name in fields)], device, json=json)
 
     from silicast.app.number_lists import positive_numbers
-    from silicast.report.tasks.diagnosis import diagnosis_report, model_line
+    from silicast.report.tasks.tuning import diagnosis_report, model_line
     from silicast.scenario.answers.diagnose.answerer import diagnose as diagnosed
     from silicast.scenario.answers.diagnose.answerer import gain_in_model
     from silicast.tuning.diagnosis import diagnosis_data, saved_us
@@ -87,7 +87,7 @@ def _check_asked(op: str, device: str, measured_us: str) -> None:
 def _files(paths: list[Path], device: str, *, json: bool) -> int:
     """Diagnoses of all kernels of measurement files."""
     from silicast.measurement.trials.diagnosed import diagnose_files
-    from silicast.report.tasks.diagnosis import rows_data, rows_report
+    from silicast.report.tasks.tuning import rows_data, rows_report
 
     rows, remark = diagnose_files(paths, device)
     if json:

@@ -11,8 +11,8 @@ from silicast.app import status
 from silicast.app.arguments import described
 from silicast.app.console import show
 from silicast.app.flags import BatchFlags, Calibrations, Degrees, Json, inference_scenario
+from silicast.app.html_file import TraceFile, write_trace
 from silicast.app.predict import Tree, predicted, print_reply, read_scenario, with_calibrations
-from silicast.app.trace_file import TraceFile, write_trace
 from silicast.core.errors import SilicastError, unknown_name
 
 

@@ -9,8 +9,8 @@ from cyclopts import Parameter
 
 from silicast.app.arguments import described
 from silicast.app.flags import Calibrations, Json, Strict
+from silicast.app.html_file import TraceFile, write_trace
 from silicast.app.predict import predicted, print_reply, screen_of, with_calibrations
-from silicast.app.trace_file import TraceFile, write_trace
 from silicast.core.errors import SilicastError
 from silicast.workload.front_ends.packages import is_packaged
 from silicast.workload.graphs.networks import network_file

@@ -34,7 +34,7 @@ def reproduce(
     from silicast.report.tasks.sweep import reproduced_report
     from silicast.runner.results import reproduced
     from silicast.runner.store import AnswerStore
-    from silicast.scenario.package import package_hash
+    from silicast.scenario.run import package_hash
 
     made = reproduced(AnswerStore(store).checked(), hash, folder, tuple(calibration or ()))
     if json:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from silicast.app.arguments import described
 from silicast.app.flags import Calibrations, Json, Strict
+from silicast.app.html_file import TraceFile, write_trace
 from silicast.app.predict import predicted, print_reply, read_scenario, screen_of, with_calibrations
-from silicast.app.trace_file import TraceFile, write_trace
 
 
 @described()

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from silicast.app.arguments import described
+from silicast.app.comparing import answered_for, devices_of, refuse_with_several
 from silicast.app.console import progress
 from silicast.app.flags import Calibrations, Json, Strict
-from silicast.app.html_file import HtmlFile, write_html
+from silicast.app.html_file import HtmlFile, TraceFile, write_html, write_trace
 from silicast.app.predict import Tree, predicted, print_reply, with_calibrations
 from silicast.app.price_flag import price_of, warn_of_doubt
-from silicast.app.several import answered_for, devices_of, refuse_with_several
-from silicast.app.trace_file import TraceFile, write_trace
 from silicast.app.train_flags import (
     TrainDegrees,
     TrainFlags,

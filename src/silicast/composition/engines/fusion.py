@@ -17,8 +17,8 @@ from silicast.hardware.device import Device
 from silicast.kernels.registry import implementation_for
 from silicast.learning.tiers import Evidence, kernel_times
 from silicast.workload.graphs.graph import Block, Node
+from silicast.workload.graphs.nodes import TOKENS
 from silicast.workload.graphs.op import Affine, Op, OpBatch, Variant
-from silicast.workload.graphs.symbols import TOKENS
 
 UNLIMITED = 1 << 62
 MIB = 1 << 20

@@ -31,7 +31,7 @@ from silicast.composition.step.states import BatchStates
 from silicast.composition.timeline.timeline import Launches
 from silicast.core.numerics import F64, I64
 from silicast.kernels.physics.constants import load_physics
-from silicast.workload.graphs.symbols import phase_of
+from silicast.workload.graphs.nodes import phase_of
 
 PHYSICS = "frameworks"
 Flags = NDArray[np.bool_]

@@ -16,7 +16,7 @@ from silicast.composition.step.step import StepModel
 from silicast.core.errors import SilicastError
 from silicast.workload.frameworks.eager import Framework, PassShape, framework_graph
 from silicast.workload.graphs.graph import Graph, with_symbol
-from silicast.workload.graphs.symbols import DECODE_LONGEST
+from silicast.workload.graphs.nodes import DECODE_LONGEST
 from silicast.workload.models.counting import cross_cache_bytes, kv_cache_bytes, weight_bytes
 from silicast.workload.training.gradient_buckets import with_gradient_sums
 from silicast.workload.transformers.decoder import build_graph

@@ -18,7 +18,7 @@ from silicast.composition.step.timer import Timer
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import KernelTimes
-from silicast.workload.graphs.symbols import DECODE_KV, PREFILL_KV
+from silicast.workload.graphs.nodes import DECODE_KV, PREFILL_KV
 
 BLOCK = 64
 """Neighbouring sizes that are evaluated together."""

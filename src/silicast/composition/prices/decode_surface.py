@@ -20,7 +20,7 @@ from silicast.composition.prices.surface import Surface
 from silicast.composition.step.node_times import NodeGroup
 from silicast.composition.step.timer import Timer
 from silicast.core.numerics import F64, I64
-from silicast.workload.graphs.symbols import DECODE_KV
+from silicast.workload.graphs.nodes import DECODE_KV
 
 TOLERANCE = 0.002
 """Largest error, in the middle of a cell, of a step that decodes."""

@@ -22,8 +22,8 @@ from typing import final
 
 import numpy as np
 
-from silicast.composition.prices.paced import StepPricing
 from silicast.composition.prices.step_prices import RunPrice, StepPrice
+from silicast.composition.prices.stepper import StepPricing
 from silicast.composition.step.stage_graph import StageGraph
 from silicast.core.numerics import I64, mixed_bits, uniform_of
 

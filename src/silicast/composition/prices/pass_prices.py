@@ -29,7 +29,7 @@ DECODES = "a static graph answers in one pass: nothing is decoded"
 
 @final
 class PassPrices:
-    """Passes of a graph as :class:`~silicast.composition.prices.paced.StepPricing`.
+    """Passes of a graph as :class:`~silicast.composition.prices.stepper.StepPricing`.
 
     Args:
         passes: the pass over a batch of so many items of so many tokens each.

@@ -29,14 +29,14 @@ from silicast.composition.prices.surface import Surface
 from silicast.composition.step.node_times import NodeGroup
 from silicast.composition.step.timer import Timer
 from silicast.core.numerics import F64, I64
-from silicast.workload.graphs.op import Affine
-from silicast.workload.graphs.symbols import (
+from silicast.workload.graphs.nodes import (
     PREFILL_KV,
     PREFILL_LONGEST,
     PREFILL_Q,
     PREFILL_SEQUENCES,
     PREFILL_TOKENS,
 )
+from silicast.workload.graphs.op import Affine
 
 SYMBOLS = frozenset((PREFILL_Q, PREFILL_KV, PREFILL_SEQUENCES, PREFILL_TOKENS, PREFILL_LONGEST))
 """What the sizes of nodes may depend on."""

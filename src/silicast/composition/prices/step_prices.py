@@ -46,8 +46,8 @@ from silicast.core.numerics import F64, I64
 from silicast.core.prediction import ErrorFactors
 from silicast.hardware.device import Device
 from silicast.kernels.physics.held_clock import slower, step_below, weight_of
+from silicast.workload.graphs.nodes import DECODE_LONGEST, PREFILL_TOKENS
 from silicast.workload.graphs.op import Op
-from silicast.workload.graphs.symbols import DECODE_LONGEST, PREFILL_TOKENS
 
 __all__ = ["RunPrice", "StepPrice", "StepPrices", "step_prices"]
 

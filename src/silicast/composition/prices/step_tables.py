@@ -14,8 +14,8 @@ from silicast.composition.step.states import BatchStates
 from silicast.composition.step.step import StepModel
 from silicast.composition.step.timer import Timer
 from silicast.core.numerics import F64, I64
+from silicast.workload.graphs.nodes import CROSS_KV, DECODE_KV, PREFILL_KV, PREFILL_Q, TOKENS
 from silicast.workload.graphs.op import Affine, Op
-from silicast.workload.graphs.symbols import CROSS_KV, DECODE_KV, PREFILL_KV, PREFILL_Q, TOKENS
 
 REMEMBERED = 1 << 14
 """Steps of which something is remembered."""

@@ -22,8 +22,8 @@ from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.energy import above_static_j, dynamic_w
 from silicast.kernels.physics.held_clock import beyond_own
 from silicast.kernels.physics.power import drawn
+from silicast.workload.graphs.nodes import Phase
 from silicast.workload.graphs.op import Dim, Op, OpBatch, Variant, resolve
-from silicast.workload.graphs.symbols import Phase
 
 if TYPE_CHECKING:
     from silicast.communication.collective import CollectiveTimes

@@ -13,7 +13,7 @@ from silicast.core.prediction import Domain
 from silicast.hardware.platforms import listed, runs_on
 from silicast.kernels.movement.streaming import Streamed
 from silicast.kernels.physics.formats import with_format
-from silicast.kernels.physics.knowledge import stand_ins
+from silicast.kernels.physics.measured_range import stand_ins
 from silicast.kernels.registry import implementation_for
 from silicast.workload.libraries.catalog import library
 

@@ -25,8 +25,8 @@ from silicast.composition.step.machine import Machine
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.numerics import F64, I64
 from silicast.workload.graphs.graph import Direction, Graph
+from silicast.workload.graphs.nodes import DECODE_KV, PREFILL_KV
 from silicast.workload.graphs.op import HOST_WAITS, IN_CALL, Op
-from silicast.workload.graphs.symbols import DECODE_KV, PREFILL_KV
 from silicast.workload.transformers.plan import ParallelPolicy, Plan
 
 if TYPE_CHECKING:

@@ -32,8 +32,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Implementation, KernelTimes
 from silicast.kernels.registry import implementation_for
 from silicast.learning.tiers import in_whole_models
-from silicast.workload.graphs.op import Affine, Op, OpBatch
-from silicast.workload.graphs.symbols import (
+from silicast.workload.graphs.nodes import (
     ALL_TOKENS,
     CROSS_KV,
     DECODE_KV,
@@ -48,6 +47,7 @@ from silicast.workload.graphs.symbols import (
     TOKENS,
     phase_of,
 )
+from silicast.workload.graphs.op import Affine, Op, OpBatch
 
 TRANSFERS = COLLECTIVES | OF_HOST
 

@@ -16,7 +16,7 @@ from silicast.distributed.ranks.plan import ELEMENT, EXPERTS, TrainingPlan, coll
 from silicast.workload.graphs.graph import Node
 from silicast.workload.graphs.op import HOST_WAITS, INTEGERS, Dim, Op, Variant
 from silicast.workload.models.model import ModelConfig
-from silicast.workload.transformers.expert_nodes import DISPATCHED
+from silicast.workload.transformers.encoder_nodes import DISPATCHED
 
 ROUTED = "experts_routed"
 EXCHANGED = "experts"

@@ -8,8 +8,14 @@ from typing import Any
 import numpy as np
 
 from silicast.composition.passes.training_step import TrainingStep
-from silicast.composition.timeline.trace import MOST_PASSES, trace_training_step
-from silicast.composition.timeline.trace_events import Arrow, PredictedTimeline, Slice, Track
+from silicast.composition.timeline.trace_events import (
+    MOST_PASSES,
+    Arrow,
+    PredictedTimeline,
+    Slice,
+    Track,
+    trace_training_step,
+)
 from silicast.core.numerics import I64
 from silicast.distributed.pipeline.chunk import Rank, predict_chunk
 from silicast.distributed.pipeline.dependencies import producers

@@ -21,8 +21,8 @@ from silicast.exploration.gaussian_process import (
     fitted,
 )
 from silicast.exploration.history import History
-from silicast.exploration.method import METHODS, Method, generator, new_codes, stepped
 from silicast.exploration.pareto import crowding, empty_boxes, ranks
+from silicast.exploration.problem import METHODS, Method, generator, new_codes, stepped
 
 FIRST = 32
 SMALLEST, GROWTH = 8, 8

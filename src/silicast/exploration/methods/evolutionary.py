@@ -13,8 +13,8 @@ import numpy as np
 
 from silicast.core.numerics import I64
 from silicast.exploration.history import History
-from silicast.exploration.method import METHODS, Method, crossed, generator, new_codes, stepped
 from silicast.exploration.pareto import crowding, ranks
+from silicast.exploration.problem import METHODS, Method, crossed, generator, new_codes, stepped
 
 POPULATION = 64
 CHILDREN = 32

@@ -8,7 +8,7 @@ import numpy as np
 
 from silicast.core.numerics import I64
 from silicast.exploration.history import History
-from silicast.exploration.method import METHODS, Method, generator
+from silicast.exploration.problem import METHODS, Method, generator
 from silicast.exploration.space import LISTED
 
 

@@ -4,7 +4,7 @@ Libraries run fp8 weights on devices without fp8 units by widening them on the w
 that are there. A kernel then has the traffic of the narrow format and the arithmetic of the wide
 one (matrix products: :func:`silicast.kernels.products.gemm_constants.run_as`). The prediction
 names the
-substitute and widens (:mod:`silicast.kernels.physics.knowledge`). The same holds for a 16-bit
+substitute and widens (:mod:`silicast.kernels.physics.measured_range`). The same holds for a 16-bit
 float that a
 device multiplies slower than a 32-bit one (Pascal's inference boards): libraries convert operands
 and compute in fp32 there.

@@ -29,7 +29,7 @@ from silicast.measurement.benches.ranges import (
 from silicast.measurement.machine.measured_machine import MeasuredMachine
 from silicast.measurement.records.records import Columns
 from silicast.scenario.kernels.kernel_case import kernel_case
-from silicast.workload.graphs.op_identity import identity
+from silicast.workload.graphs.op import identity
 
 OPEN = frozenset(("op", "launch", "cache"))
 """Columns that describe how a kernel is timed, not which kernel it is."""
@@ -193,8 +193,8 @@ class Bench(ABC):
         if key in _tried:
             return _tried[key]
 
-        from silicast.measurement.sweeps.failures import reason_of
         from silicast.measurement.sweeps.runtime import runtime_of
+        from silicast.measurement.sweeps.session import reason_of
 
         reason, message = "", ""
         try:

@@ -21,28 +21,28 @@ from silicast.measurement.calibrating.calibrate_collectives import (
     checked_collectives,
     fit_collectives,
 )
-from silicast.measurement.calibrating.calibrate_hosts import checked_hosts, constant_of, fit_hosts
 from silicast.measurement.calibrating.calibrate_kernels import (
     Group,
     MeasuredKernel,
+    checked_hosts,
     checked_kernels,
+    constant_of,
+    fit_hosts,
     fit_kernels,
 )
 from silicast.measurement.calibrating.calibrate_runs import FEWEST, MOVING, fit_runs, untold
-from silicast.measurement.calibrating.cross_validation import (
+from silicast.measurement.calibrating.measured_runs import checked_runs, is_served
+from silicast.measurement.calibrating.scoring import (
     CHOSEN,
     CROSS_VALIDATED,
     HELD_OUT,
+    Scored,
+    TrialFolder,
     cross_validated,
     enough,
     held_out,
-    summarised,
-)
-from silicast.measurement.calibrating.measured_runs import checked_runs, is_served
-from silicast.measurement.calibrating.scoring import (
-    Scored,
-    TrialFolder,
     scored,
+    summarised,
     trial_folder,
     why_not_scored,
 )
@@ -50,11 +50,11 @@ from silicast.measurement.records.cases import Case
 from silicast.measurement.records.dataset import (
     Dataset,
     DatasetRow,
+    RejectedRows,
     calibration_scope,
     dataset_device,
     read_dataset,
 )
-from silicast.measurement.records.rejected_rows import RejectedRows
 
 WELL_SPREAD = 16
 """Rows of a family and format from which on its physical quantities are fitted."""

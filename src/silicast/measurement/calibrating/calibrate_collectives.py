@@ -24,9 +24,8 @@ from silicast.measurement.calibrating.calibrate_kernels import (
 )
 from silicast.measurement.calibrating.scoring import Scored, scored
 from silicast.measurement.records.cases import Case, collective_case
-from silicast.measurement.records.dataset import DatasetRow
+from silicast.measurement.records.dataset import DatasetRow, RejectedRows
 from silicast.measurement.records.records import CollectiveRow
-from silicast.measurement.records.rejected_rows import RejectedRows
 from silicast.scenario.answers.collective.answerer import topology_between
 from silicast.scenario.decode import decode
 from silicast.scenario.resolve import cluster_of

@@ -36,7 +36,7 @@ from silicast.composition.engines.measured_host import (
 from silicast.composition.errors.error_correlation import constants as spreads
 from silicast.composition.errors.uncertainty import mode_of
 from silicast.composition.prices.kept_times import keeping_times
-from silicast.composition.prices.paced import StepPricing
+from silicast.composition.prices.stepper import StepPricing
 from silicast.composition.step.machine import IN_LINE
 from silicast.core.calibrated import HostConstant, InModels
 from silicast.core.calibration import FORMAT, Calibration, Scope

@@ -11,9 +11,8 @@ from silicast.hardware.device import Device
 from silicast.measurement.calibrating.calibrate_kernels import SCALE, WRONG_UNIT
 from silicast.measurement.calibrating.scoring import scored
 from silicast.measurement.records.cases import TIMES_OF_RUNS, TOTALS, Case, run_cases
-from silicast.measurement.records.dataset import DatasetRow
+from silicast.measurement.records.dataset import DatasetRow, RejectedRows
 from silicast.measurement.records.records import RunRow
-from silicast.measurement.records.rejected_rows import RejectedRows
 from silicast.scenario.decode import decode
 from silicast.scenario.resolve import find_any_device
 from silicast.scenario.resolving.chosen_engine import chosen_engine

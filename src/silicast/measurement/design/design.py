@@ -17,8 +17,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.registry import implementation_for
-from silicast.measurement.design.point_design import PointChoice, PointDesign
-from silicast.measurement.design.points import Cost, KernelPoints
+from silicast.measurement.design.points import Cost, KernelPoints, PointChoice, PointDesign
 from silicast.measurement.records.records import Columns
 from silicast.scenario.kernels.kernel_case import kernel_case
 from silicast.workload.graphs.op import Op, Variant

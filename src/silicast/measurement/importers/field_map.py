@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, final
 
 from silicast.core.decode import Strict
-from silicast.formats.log_lines import without_labels
+from silicast.formats.engine_log import without_labels
 from silicast.formats.source import Source
 
 Field = Literal[

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import final
 
 from silicast.core.errors import unknown_name
-from silicast.formats.log_lines import without_labels
+from silicast.formats.engine_log import without_labels
 from silicast.formats.source import Source
 from silicast.measurement.importers.importer import FileReading, Importer, Options, session_of
 from silicast.measurement.records.records import CollectiveRow, Columns, Protocol, Record, UnreadRow

@@ -15,9 +15,8 @@ from urllib.parse import quote
 from silicast.formats.source import Source
 from silicast.measurement.importers.host_costs import RuntimeCall, host_costs
 from silicast.measurement.importers.importer import FileReading, Importer, Options, session_of
-from silicast.measurement.importers.kernel_names import rejection_reason
+from silicast.measurement.importers.kernel_names import call_in, rejection_reason, with_format
 from silicast.measurement.importers.launches import Launch, reading_of
-from silicast.measurement.importers.nvtx import call_in, with_format
 from silicast.measurement.importers.operator_spans import NOWHERE, OperatorSpan, OperatorSpans
 from silicast.measurement.records.records import Protocol
 

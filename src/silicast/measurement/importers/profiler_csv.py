@@ -23,9 +23,8 @@ from silicast.measurement.importers.importer import (
     from_catalog,
     session_of,
 )
-from silicast.measurement.importers.kernel_names import rejection_reason
+from silicast.measurement.importers.kernel_names import kernel_in, rejection_reason
 from silicast.measurement.importers.launches import Launch, reading_of
-from silicast.measurement.importers.nvtx import kernel_in
 from silicast.measurement.records.records import Protocol
 from silicast.scenario.kernels.kernel_case import CACHES
 

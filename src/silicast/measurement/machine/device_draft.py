@@ -19,9 +19,9 @@ from silicast.core.files import write_atomically
 from silicast.core.toml_text import number_text, toml_lines
 from silicast.hardware.catalog import device_from
 from silicast.hardware.device import Device
+from silicast.hardware.device_file import plain_path
 from silicast.hardware.index import device_names
 from silicast.hardware.plausibility import CLOCK_MHZ
-from silicast.hardware.sources import plain_path
 from silicast.measurement.machine.measured_machine import MeasuredMachine
 
 RATE_S = 0.6

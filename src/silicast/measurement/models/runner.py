@@ -33,8 +33,8 @@ from silicast.measurement.records.records import (
     utc_now,
 )
 from silicast.measurement.records.store import MeasurementFile
-from silicast.measurement.sweeps.failures import given_up, reason_of
 from silicast.measurement.sweeps.runtime import runtime_of
+from silicast.measurement.sweeps.session import given_up, reason_of
 from silicast.measurement.sweeps.timing import flags_of, spread_of
 from silicast.workload.front_ends import graph_of
 from silicast.workload.graphs.op_graph import write_op_graph

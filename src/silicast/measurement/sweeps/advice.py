@@ -155,8 +155,7 @@ def _calibrated(
     """A calibration by files of measurements, and their kernels."""
     from silicast.measurement.calibrating.calibrate import calibrate
     from silicast.measurement.calibrating.calibrate_kernels import checked_kernels
-    from silicast.measurement.records.dataset import read_dataset
-    from silicast.measurement.records.rejected_rows import RejectedRows
+    from silicast.measurement.records.dataset import RejectedRows, read_dataset
 
     made = calibrate(list(measured), device.name, skip_bad=True)
     groups = checked_kernels(read_dataset(measured), device, device.name, RejectedRows())

@@ -16,7 +16,7 @@ from typing import Any
 
 from silicast.measurement.machine.measured_machine import MeasuredMachine
 from silicast.measurement.records.records import CollectiveRow, Columns, FailedRow, utc_now
-from silicast.measurement.sweeps.failures import reason_of
+from silicast.measurement.sweeps.session import reason_of
 from silicast.measurement.sweeps.timing import summarised
 
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")

@@ -21,8 +21,8 @@ from typing import Any, final
 
 from silicast.measurement.machine.measured_machine import MeasuredMachine
 from silicast.measurement.records.records import Columns, FailedRow, HostRow, Protocol, utc_now
-from silicast.measurement.sweeps.failures import reason_of
 from silicast.measurement.sweeps.runtime import Runtime, capturing, on_side_stream, runtime_of
+from silicast.measurement.sweeps.session import reason_of
 from silicast.measurement.sweeps.timing import collected, summarised
 
 ENGINE = "torch-eager"

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from silicast.hardware.device import Device, MemoryLevel
-from silicast.hardware.sources import source_of
+from silicast.hardware.device_file import source_of
 from silicast.report.drawing.numbers import rounded
 from silicast.report.drawing.tables import FactSheet, listing
 

@@ -9,7 +9,7 @@ import msgspec
 from rich.console import RenderableType
 
 from silicast.composition.engines.engine import Engine
-from silicast.hardware.sources import source_of
+from silicast.hardware.device_file import source_of
 from silicast.report.drawing.tables import FactSheet, listing
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from silicast.core.errors import unknown_name, unsupported
 from silicast.report.deploy import targets
@@ -97,3 +98,44 @@ def together_only(plan: LaunchPlan, target: str, instead: str) -> PoolLaunch:
             f"{target} does not express pools of prefill and decode", "pools", instead
         )
     return plan.pools[0]
+
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
+_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
+
+
+def yaml_text(*documents: Any) -> str:
+    """Documents one after the other.
+
+    >>> print(yaml_text({"a": [1, {"b": "x: y"}], "c": {}}), end="")
+    a:
+      - 1
+      - b: "x: y"
+    c: {}
+    """
+    return "---\n".join("\n".join(_lines(each, 0)) + "\n" for each in documents)
+
+
+def _lines(value: Any, indent: int) -> Iterator[str]:
+    start = " " * indent
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            if isinstance(item, Mapping | list | tuple) and item:
+                yield f"{start}{_scalar(key)}:"
+                yield from _lines(item, indent + 2)
+            else:
+                yield f"{start}{_scalar(key)}: {_scalar(item)}"
+    elif isinstance(value, list | tuple) and value:
+        for item in value:
+            first, *others = _lines(item, indent + 2)
+            yield f"{start}- {first[indent + 2 :]}"
+            yield from others
+    else:
+        yield f"{start}{_scalar(value)}"
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str):
+        plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS
+        return value if plain else json.dumps(value, ensure_ascii=False)
+    return json.dumps(list(value) if isinstance(value, tuple) else value)

@@ -18,7 +18,7 @@ from silicast.hardware.catalog import find_device
 from silicast.report.answers import label, notes, setup_lines, shown_metrics
 from silicast.report.drawing.drawings import Bar, BarPiece, Point, bars, interval, scatter
 from silicast.report.drawing.numbers import Shown, duration, percent, rounded
-from silicast.report.reasons.uncertainty import words_of
+from silicast.report.reasons.causes import words_of
 from silicast.report.tasks.sequences import counts_sequences, without_tokens
 from silicast.report.tasks.serving import (
     LATENCIES,
@@ -220,8 +220,8 @@ def _page(head: str, parts: Iterable[str]) -> str:
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{escape(head)}</title><style>{STYLE}</style></head><body>\n<main>\n"
         + "\n".join(filter(None, parts))
-        + f"\n</main>\n<footer>Silicast {__version__}. Estimates with 90 % intervals, not measurements; a "
-        "bound is what physics allows. Energy is of the devices: hosts, cooling and idle devices "
+        + f"\n</main>\n<footer>Silicast {__version__}. Estimates with 90 % intervals, not "
+        "measurements; a bound is what physics allows. Energy is of the devices: hosts, cooling and idle devices "
         "are not in it.</footer></body></html>\n"
     )
 

@@ -12,8 +12,8 @@ import numpy as np
 from silicast.core.numerics import F64
 from silicast.learning.configuration_ranking import Ranked
 from silicast.report.drawing.plot_file import check_plot, figure_class, save_plot
-from silicast.tuning.causes import CAUSES
 from silicast.tuning.diagnosis import Diagnosis
+from silicast.tuning.gain import CAUSES
 from silicast.tuning.plan import TuningPlan
 
 DARK, LIGHT, MARK = "#1f4e79", "#9dbfdd", "#c0504d"

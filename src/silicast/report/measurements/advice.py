@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from silicast.measurement.sweeps.advice import Advice, PlannedMeasurement, interval
 from silicast.report.drawing.numbers import percent
 from silicast.report.drawing.tables import listing
-from silicast.report.reasons.uncertainty import half_width, words_of
+from silicast.report.reasons.causes import half_width, words_of
 
 STATED = ("library", "library_version", "variant", "launch", "cache", "dtype")
 """Columns of a kernel other than sizes."""

@@ -11,7 +11,7 @@ from rich.text import Text
 from silicast.core.calibrated import Blended, CollectiveCurve, Figures, HostConstant, InModels
 from silicast.core.calibration import Calibration
 from silicast.core.prediction import Z90
-from silicast.measurement.calibrating.cross_validation import CHOSEN
+from silicast.measurement.calibrating.scoring import CHOSEN
 from silicast.report.drawing.numbers import duration
 from silicast.report.drawing.tables import figure, listing
 

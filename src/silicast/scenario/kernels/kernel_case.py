@@ -20,8 +20,7 @@ from silicast.core.naming import near
 from silicast.core.plain_data import shown
 from silicast.kernels.configuration import Pairs, read_configuration
 from silicast.scenario.kernels.tables._spec import DIRECTION, Lowering, OpSpec, Range, with_pass
-from silicast.scenario.reading.dtype_names import dtype_name
-from silicast.scenario.reading.kinds_of_names import collective_hint, is_collective
+from silicast.scenario.reading.kinds_of_names import collective_hint, dtype_name, is_collective
 from silicast.scenario.reading.limits import MAX_BATCH
 from silicast.workload.graphs.op import Dim, Op, Variant
 from silicast.workload.libraries.catalog import library_names

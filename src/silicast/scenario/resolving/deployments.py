@@ -209,7 +209,7 @@ def precision_of(
         remark = [*remark, UNINHERITED.format(default.label, label)]
     if table is None:
         return default, remark
-    from silicast.scenario.reading.dtype_names import dtype_name
+    from silicast.scenario.reading.kinds_of_names import dtype_name
 
     def canonical(name: str) -> str | None:
         value = getattr(table, name)

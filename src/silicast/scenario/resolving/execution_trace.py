@@ -28,7 +28,7 @@ from silicast.kernels.physics.constants import load_physics
 from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.answerer import ignored
 from silicast.scenario.decode import Scenario
-from silicast.scenario.reading.dtype_names import dtype_name
+from silicast.scenario.reading.kinds_of_names import dtype_name
 from silicast.scenario.resolving.deployments import description, machine_of
 from silicast.scenario.workloads import GraphWorkload
 

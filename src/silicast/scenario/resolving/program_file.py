@@ -13,10 +13,10 @@ import msgspec
 from silicast.core.dtypes import BITS
 from silicast.core.errors import SilicastError
 from silicast.formats.chakra.files import is_chakra
-from silicast.kernels.movement.optimizer import optimizer_bytes
+from silicast.kernels.movement.optimizer import RULES, optimizer_bytes
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolve import device_of
-from silicast.scenario.resolving.update_rule import update_rule
+from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.schema import PrecisionTable
 from silicast.scenario.workloads import GraphWorkload
 from silicast.workload.frameworks.compiled import fused_graph
@@ -190,3 +190,26 @@ def _trained(graph: Graph, optimizer: str | None) -> tuple[Graph, tuple[int, int
     rule, dtype = update_rule(optimizer), format_of_weights(graph)
     remaining = weights * 8 // int(BITS[dtype]) * optimizer_bytes(rule, dtype)
     return with_update(graph, rule), (weights, remaining)
+
+
+SAME_RULE: Mapping[str, str] = {
+    "fused_adam": "adamw",
+    "distributed_adam": "adamw",
+    "adam_8bit": "adamw_8bit",
+}
+"""Names that frameworks give one rule."""
+
+
+def update_rule(name: str) -> str:
+    """The update rule that an optimizer follows.
+
+    Raises:
+        SilicastError: kind "not_yet": it is not modelled.
+
+    >>> update_rule("fused_adam")
+    'adamw'
+    """
+    rule = SAME_RULE.get(name, name)
+    if rule not in RULES:
+        raise not_yet_of(PARTS["optimizer"], "workload.optimizer", name, ", ".join(RULES))
+    return rule

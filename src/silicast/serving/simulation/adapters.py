@@ -14,8 +14,8 @@ from typing import final
 import numpy as np
 
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.prices.paced import StepPricing
 from silicast.composition.prices.step_prices import RunPrice, StepPrice, StepPrices
+from silicast.composition.prices.stepper import StepPricing
 from silicast.composition.step.stage_graph import StageGraph
 from silicast.composition.step.step import StepModel
 from silicast.core.dtypes import BITS

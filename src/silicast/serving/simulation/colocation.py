@@ -14,7 +14,7 @@ from typing import final
 
 import numpy as np
 
-from silicast.composition.prices.step_needs import Needs, StepNeeds
+from silicast.composition.prices.step_price import Needs, StepNeeds
 from silicast.core.numerics import I64
 from silicast.serving.simulation.event_loop import Simulation
 from silicast.serving.simulation.replica import Replica

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.prices.paced import StepPricing
 from silicast.composition.prices.step_prices import step_prices
+from silicast.composition.prices.stepper import StepPricing
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.serving.simulation.event_loop import ReplicaSpec
 from silicast.serving.simulation.launch import Expected, limits_of, serving_table

@@ -15,8 +15,8 @@ from typing import final
 import numpy as np
 
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.prices.paced import StepPricing
 from silicast.composition.prices.step_prices import RunPrice, StepPrice, StepPrices, step_prices
+from silicast.composition.prices.stepper import StepPricing
 from silicast.composition.step.stage_graph import StageGraph
 from silicast.composition.step.states import BatchStates, segment_sums
 from silicast.core.errors import SilicastError

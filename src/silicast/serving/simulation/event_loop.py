@@ -16,8 +16,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.composition.prices.paced import StepPricing
-from silicast.composition.prices.stepper import Stepper
+from silicast.composition.prices.stepper import Stepper, StepPricing
 from silicast.core.errors import SilicastError
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.serving.simulation.replica import Replica, Role

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from silicast.composition.prices.step_needs import Needs
+from silicast.composition.prices.step_price import Needs
 from silicast.composition.step.concurrency import slowdown
 
 UNIT = 1 << 16

@@ -25,7 +25,7 @@ from typing import final
 
 import numpy as np
 
-from silicast.composition.prices.paced import Pace, PacedPrices
+from silicast.composition.prices.stepper import Pace, PacedPrices
 from silicast.core.metrics import LATENCIES, METRICS
 from silicast.core.numerics import I64
 from silicast.core.prediction import Z90, ErrorFactors, Quantity

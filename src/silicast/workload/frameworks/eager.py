@@ -29,9 +29,7 @@ from silicast.workload.frameworks.model_code import (
     with_filled_results,
 )
 from silicast.workload.graphs.graph import Block, Graph, Node
-from silicast.workload.graphs.op import Dim, Op, Variant
-from silicast.workload.graphs.outputs import result_bytes
-from silicast.workload.graphs.symbols import (
+from silicast.workload.graphs.nodes import (
     CROSS_KV,
     DECODE_KV,
     DECODE_TOKENS,
@@ -43,6 +41,8 @@ from silicast.workload.graphs.symbols import (
     phase_of,
     step_symbols,
 )
+from silicast.workload.graphs.op import Dim, Op, Variant
+from silicast.workload.graphs.outputs import result_bytes
 from silicast.workload.models.model import ModelConfig
 from silicast.workload.training.backward import Training, training_graph
 

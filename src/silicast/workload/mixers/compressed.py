@@ -7,9 +7,8 @@ from typing import ClassVar, final
 
 from silicast.workload.graphs.attention_pairs import StepSequences
 from silicast.workload.graphs.graph import Node
-from silicast.workload.graphs.nodes import Nodes
+from silicast.workload.graphs.nodes import TOKENS, Nodes
 from silicast.workload.graphs.op import Dim, Op, Variant
-from silicast.workload.graphs.symbols import TOKENS
 from silicast.workload.mixers._mixer import OUTPUT, Mixer, register
 from silicast.workload.mixers.indexer import PHASES, index_nodes, sparse_of
 from silicast.workload.models.model import LayerKind, ModelConfig, Sparse

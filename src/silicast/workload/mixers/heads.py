@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, final
 
 from silicast.workload.graphs.graph import Node
-from silicast.workload.graphs.nodes import Nodes
+from silicast.workload.graphs.nodes import DECODE_KV, PREFILL_KV, PREFILL_Q, Nodes
 from silicast.workload.graphs.op import Dim, Variant
-from silicast.workload.graphs.symbols import DECODE_KV, PREFILL_KV, PREFILL_Q
 from silicast.workload.mixers._mixer import OUTPUT, Mixer, register
 from silicast.workload.models.model import LayerKind, ModelConfig
 from silicast.workload.models.weight_tensor import Weight

@@ -8,9 +8,8 @@ from dataclasses import replace
 from silicast.core.errors import SilicastError
 from silicast.workload.graphs.attention_pairs import sequence_lengths, visible
 from silicast.workload.graphs.graph import Node
-from silicast.workload.graphs.nodes import Nodes
+from silicast.workload.graphs.nodes import DECODE_KV, PREFILL_KV, PREFILL_Q, Nodes
 from silicast.workload.graphs.op import Dim, Op, Variant
-from silicast.workload.graphs.symbols import DECODE_KV, PREFILL_KV, PREFILL_Q
 from silicast.workload.models.model import ModelConfig, Sparse
 from silicast.workload.models.weight_tensor import Weight
 

@@ -10,15 +10,16 @@ from typing import ClassVar, final
 from silicast.core.errors import SilicastError
 from silicast.workload.graphs.attention_pairs import StepSequences
 from silicast.workload.graphs.graph import Node
-from silicast.workload.graphs.nodes import Ended, Nodes
-from silicast.workload.graphs.op import Dim, Op
-from silicast.workload.graphs.symbols import (
+from silicast.workload.graphs.nodes import (
     DECODE_KV,
     DECODE_TOKENS,
     PREFILL_KV,
     PREFILL_KV_TOKENS,
     PREFILL_Q,
+    Ended,
+    Nodes,
 )
+from silicast.workload.graphs.op import Dim, Op
 from silicast.workload.mixers._mixer import OUTPUT, Mixer, register
 from silicast.workload.mixers.indexer import (
     PHASES,

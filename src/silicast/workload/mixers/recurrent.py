@@ -13,14 +13,14 @@ from typing import ClassVar, final
 from silicast.core.errors import SilicastError
 from silicast.workload.graphs.attention_pairs import StepSequences
 from silicast.workload.graphs.graph import Node
-from silicast.workload.graphs.nodes import Nodes
-from silicast.workload.graphs.op import Dim, Op, Variant
-from silicast.workload.graphs.symbols import (
+from silicast.workload.graphs.nodes import (
     DECODE_TOKENS,
     PREFILL_LONGEST,
     PREFILL_SEQUENCES,
     PREFILL_TOKENS,
+    Nodes,
 )
+from silicast.workload.graphs.op import Dim, Op, Variant
 from silicast.workload.mixers._mixer import OUTPUT, Mixer, register, shared
 from silicast.workload.models.model import LayerKind, ModelConfig
 from silicast.workload.models.model_parts import STATE_BYTES, Recurrent

@@ -11,8 +11,7 @@ import numpy as np
 
 from silicast.core.numerics import F64, I64
 from silicast.workload.graphs.graph import Graph
-from silicast.workload.spaces.blocks import ImageNetwork
-from silicast.workload.spaces.space import ArchitectureSpace
+from silicast.workload.spaces.space import ArchitectureSpace, ImageNetwork
 
 BLOCKS = ((3, 1, 1), (3, 1, 2), (3, 3, 1), (3, 6, 1), (5, 1, 1), (5, 1, 2), (5, 3, 1), (5, 6, 1))
 """Kernel, expansion and groups of the pointwise convolutions of each block but the last, "skip"."""

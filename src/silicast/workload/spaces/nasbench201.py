@@ -10,8 +10,7 @@ import numpy as np
 
 from silicast.core.numerics import F64, I64
 from silicast.workload.graphs.graph import Graph
-from silicast.workload.spaces.blocks import ImageNetwork
-from silicast.workload.spaces.space import ArchitectureSpace
+from silicast.workload.spaces.space import ArchitectureSpace, ImageNetwork
 
 EDGES = ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3))
 """From which node of a cell to which, in the order of the text."""

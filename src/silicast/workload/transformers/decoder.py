@@ -12,9 +12,16 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from silicast.workload.graphs.graph import Block, Graph, Node
-from silicast.workload.graphs.nodes import Ended, Nodes
+from silicast.workload.graphs.nodes import (
+    ALL_TOKENS,
+    LOGIT_ROWS,
+    TOKENS,
+    Ended,
+    Nodes,
+    phase_of,
+    step_symbols,
+)
 from silicast.workload.graphs.op import Affine, Dim, Op
-from silicast.workload.graphs.symbols import ALL_TOKENS, LOGIT_ROWS, TOKENS, phase_of, step_symbols
 from silicast.workload.mixers._mixer import OUTPUT, mixer_named
 from silicast.workload.models.model import LayerKind, ModelConfig
 from silicast.workload.models.model_parts import require
@@ -305,7 +312,7 @@ class _BlockBuilder:
         """MLP or experts, summed over the ranks."""
         make, moe = self.make, self.make.model.moe
         if kind.moe and moe is not None:
-            from silicast.workload.transformers.expert_nodes import expert_nodes
+            from silicast.workload.transformers.encoder_nodes import expert_nodes
 
             last = yield from expert_nodes(make, moe, source)
             last = yield from make.summed("experts_all_reduce", last)

@@ -11,7 +11,7 @@ from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_index, find_device
 from silicast.hardware.device import NO_CAP, Device
 from silicast.kernels.physics.formats import with_format
-from silicast.kernels.physics.knowledge import Quality, knowledge_errors, software_quality
+from silicast.kernels.physics.measured_range import Quality, knowledge_errors, software_quality
 from silicast.learning.dispatch import times
 from silicast.workload.graphs.op import Op, Variant
 

@@ -14,14 +14,14 @@ from silicast.hardware.catalog import find_device
 from silicast.learning.dispatch import times
 from silicast.measurement.benches import BENCHES, attention, bench
 from silicast.measurement.benches.bench import Bench, register
-from silicast.measurement.benches.check import check_bench, drawn_kernels, traced_ops
 from silicast.measurement.benches.operands import stored_bytes
 from silicast.measurement.benches.ranges import Ranges, Size, most_bytes
 from silicast.measurement.machine.measured_machine import MeasuredMachine
 from silicast.measurement.records.records import FailedRow, KernelRow, Protocol
 from silicast.measurement.sweeps.timing import measure_kernel
 from silicast.scenario.kernels.kernel_case import kernel_case
-from silicast.workload.graphs.op_identity import identity
+from silicast.workload.graphs.op import identity
+from tests.unit.measurement.benches.bench_battery import check_bench, drawn_kernels, traced_ops
 from tests.unit.measurement.fake_cuda import MACHINE as GPU
 
 pytestmark = pytest.mark.filterwarnings("ignore")

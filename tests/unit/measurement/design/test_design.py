@@ -16,8 +16,12 @@ from silicast.learning.dispatch import time_of
 from silicast.measurement.benches.ranges import Ranges, Size
 from silicast.measurement.design.candidates import candidates_from
 from silicast.measurement.design.design import HOPELESS, REPEAT_EVERY, MeasurementDesign, usual_cost
-from silicast.measurement.design.point_design import PointDesign
-from silicast.measurement.design.points import PointCovariance, Points, ProcessParameters
+from silicast.measurement.design.points import (
+    PointCovariance,
+    PointDesign,
+    Points,
+    ProcessParameters,
+)
 from silicast.measurement.records.records import Columns
 from silicast.scenario.kernels.kernel_case import kernel_case
 

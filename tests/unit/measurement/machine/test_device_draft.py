@@ -10,7 +10,7 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device, load_device_file
 from silicast.hardware.check import check_device
-from silicast.hardware.sources import numbers_of, source_of
+from silicast.hardware.device_file import numbers_of, source_of
 from silicast.measurement.machine.cpu_facts import (
     UNKNOWN,
     Cache,

@@ -18,8 +18,13 @@ from silicast.measurement.records.records import (
     read_measurements,
 )
 from silicast.measurement.records.store import MeasurementFile
-from silicast.measurement.sweeps.failures import is_fatal, reason_of
-from silicast.measurement.sweeps.session import MeasuringSession, SessionResult, Tools
+from silicast.measurement.sweeps.session import (
+    MeasuringSession,
+    SessionResult,
+    Tools,
+    is_fatal,
+    reason_of,
+)
 from silicast.scenario.kernels.kernel_case import kernel_case
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from silicast.measurement.machine.measured_machine import MeasuredMachine
 from silicast.measurement.sweeps.runtime import CudaRuntime, Runtime
-from silicast.measurement.sweeps.stopwatch import (
+from silicast.measurement.sweeps.timing import (
     GROUP_S,
     MOST_CAPTURED,
     REPLAY_S,

@@ -16,9 +16,8 @@ from silicast.report.deploy.launcher import (
     launcher_of,
     remarks_of,
 )
-from silicast.report.deploy.target import find_target, target_names
+from silicast.report.deploy.target import find_target, target_names, yaml_text
 from silicast.report.deploy.written import write_deployment
-from silicast.report.deploy.yaml_text import yaml_text
 from silicast.scenario.answers.serving.launch_plan import LaunchPlan, PoolLaunch, launch_plan
 from silicast.scenario.decode import decode
 

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from silicast.app.api import predict
-from silicast.report.reasons.uncertainty import (
+from silicast.report.reasons.causes import (
     by_measurement,
     uncertainty_line,
     uncertainty_table,

@@ -16,7 +16,7 @@ from silicast.app.serve_flags import ServeFlags, serving_scenario
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer, Refusal
 from silicast.scenario.decode import decode
-from silicast.scenario.designs.design_compiling import compile_design
+from silicast.scenario.designs.design_models import compile_design
 from silicast.scenario.reading.usual_lengths import usual_lengths
 from silicast.scenario.run import reply_to
 

@@ -7,8 +7,13 @@ from typing import Any, ClassVar, final
 
 from silicast.core.errors import unsupported
 from silicast.report.deploy.launcher import PORT, command_of, environment_of, launcher_of
-from silicast.report.deploy.target import DeployTarget, label_of, one_node, register_target
-from silicast.report.deploy.yaml_text import yaml_text
+from silicast.report.deploy.target import (
+    DeployTarget,
+    label_of,
+    one_node,
+    register_target,
+    yaml_text,
+)
 from silicast.scenario.answers.serving.launch_plan import LaunchPlan
 
 

@@ -6,8 +6,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
 from silicast.report.deploy.launcher import arguments_of, dynamo_launcher, environment_of
-from silicast.report.deploy.target import DeployTarget, label_of, one_node, register_target
-from silicast.report.deploy.yaml_text import yaml_text
+from silicast.report.deploy.target import (
+    DeployTarget,
+    label_of,
+    one_node,
+    register_target,
+    yaml_text,
+)
 from silicast.scenario.answers.serving.launch_plan import LaunchPlan, PoolLaunch
 
 SYSTEM_PORT = 9090

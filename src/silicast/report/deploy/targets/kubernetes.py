@@ -12,8 +12,8 @@ from silicast.report.deploy.target import (
     one_node,
     register_target,
     together_only,
+    yaml_text,
 )
-from silicast.report.deploy.yaml_text import yaml_text
 from silicast.scenario.answers.serving.launch_plan import LaunchPlan, PoolLaunch
 
 

@@ -37,8 +37,7 @@ from silicast.scenario.resolving.deployments import (
     machine_of,
 )
 from silicast.scenario.resolving.measured import calibrated_by
-from silicast.scenario.resolving.program_file import is_execution_trace, program_in
-from silicast.scenario.resolving.update_rule import update_rule
+from silicast.scenario.resolving.program_file import is_execution_trace, program_in, update_rule
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.uncertainty import UNMODELLED, coverage_of, largest_of, uncertainty_of
 from silicast.scenario.workloads import GraphWorkload
@@ -199,7 +198,7 @@ class GraphAnswerer(Answerer):
             from silicast.scenario.resolving.execution_trace import trace_timeline
 
             return trace_timeline(scenario)
-        from silicast.composition.timeline.trace import trace_program
+        from silicast.composition.timeline.trace_events import trace_program
 
         requested = pass_of(scenario)
         return trace_program(requested.found, requested.update)

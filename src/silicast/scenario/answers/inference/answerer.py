@@ -22,7 +22,7 @@ from silicast.composition.power.energy import work_energy
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Prediction, Quantity, Tier
 from silicast.kernels.physics.formats import UNMEASURED_CACHE, unmeasured_cache
-from silicast.kernels.physics.knowledge import not_measured, unknown_cap
+from silicast.kernels.physics.measured_range import not_measured, unknown_cap
 from silicast.kernels.products.gemm_constants import shown_mhz
 from silicast.scenario.answer import Answer, Belief, answer, latency_of, why_tree
 from silicast.scenario.answerer import Answerer, register
@@ -183,7 +183,7 @@ class InferenceAnswerer(Answerer):
 
     def trace(self, scenario: Scenario) -> PredictedTimeline:
         """See :class:`~silicast.scenario.answerer.Answerer`: prefill and the first decode steps."""
-        from silicast.composition.timeline.trace import trace_static_batch
+        from silicast.composition.timeline.trace_events import trace_static_batch
 
         work = scenario.workload
         assert isinstance(work, InferenceWorkload)

@@ -19,7 +19,7 @@ from silicast.kernels.implementation import Implementation
 from silicast.kernels.physics import power
 from silicast.kernels.physics.energy import UNMEASURED, states_energy
 from silicast.kernels.physics.formats import unmeasured_cache
-from silicast.kernels.physics.knowledge import not_measured
+from silicast.kernels.physics.measured_range import not_measured
 from silicast.kernels.rows.chain_model import FUSED, MEMORY_RANGE, ChainedKernel
 from silicast.learning.artefact import load_artefact
 from silicast.learning.dispatch import KernelTime, forget, implementation_of, times

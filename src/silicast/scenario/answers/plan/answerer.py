@@ -35,8 +35,8 @@ from silicast.scenario.answers.training.answerer import answer_of
 from silicast.scenario.answers.training.training_memory import needed_bytes
 from silicast.scenario.answers.training.training_runs import PreparedTraining, TrainingRun, prepared
 from silicast.scenario.decode import Scenario
-from silicast.scenario.package import package_hash
 from silicast.scenario.road import PARTS, not_yet_of
+from silicast.scenario.run import package_hash
 from silicast.scenario.workloads import PlanWorkload, TrainingWorkload
 
 ANSWER_ONLY = ("id",)

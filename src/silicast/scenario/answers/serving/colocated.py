@@ -14,7 +14,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from silicast.composition.prices.paced import Pace
+from silicast.composition.prices.stepper import Pace
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90, Part, Quantity, weakest_tier, worst_domain
 from silicast.scenario.answer import Answer, answer, why_tree

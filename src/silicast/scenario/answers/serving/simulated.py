@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from silicast.composition.prices.paced import Pace
 from silicast.composition.prices.step_prices import StepPrices
 from silicast.composition.prices.step_tables import one_state
+from silicast.composition.prices.stepper import Pace
 from silicast.composition.step.step import step_model
 from silicast.composition.timeline.breakdown import Breakdown
 from silicast.core.prediction import (
@@ -25,7 +25,7 @@ from silicast.core.prediction import (
 )
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.formats import UNMEASURED_CACHE, unmeasured_cache
-from silicast.kernels.physics.knowledge import unknown_cap
+from silicast.kernels.physics.measured_range import unknown_cap
 from silicast.kernels.products.gemm_constants import shown_mhz
 from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.resolving.deployments import description

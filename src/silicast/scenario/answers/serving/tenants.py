@@ -9,8 +9,8 @@ from typing import final
 import msgspec
 
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.prices.paced import SlowerPrices
-from silicast.composition.prices.step_needs import StepNeeds
+from silicast.composition.prices.step_price import StepNeeds
+from silicast.composition.prices.stepper import SlowerPrices
 from silicast.composition.step.step import step_model
 from silicast.core.errors import SilicastError
 from silicast.hardware.device import Device

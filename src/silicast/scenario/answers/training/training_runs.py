@@ -37,12 +37,13 @@ from silicast.distributed.step.step import (
 )
 from silicast.distributed.step.unequal_lengths import UnequalLengths
 from silicast.kernels.experts.routing import routing_name
-from silicast.scenario.answers.training.training_lengths import LengthsOfRun, with_lengths
-from silicast.scenario.answers.training.training_losses import (
+from silicast.scenario.answers.training.training_lengths import (
     WITH_ADAPTERS,
+    LengthsOfRun,
     held_bits,
     in_sequences,
     reference_of,
+    with_lengths,
 )
 from silicast.scenario.answers.training.training_memory import (
     RunMemory,
@@ -55,7 +56,7 @@ from silicast.scenario.answers.training.training_plans import overlap_of, traini
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.deployments import deployment_of, framework_of
 from silicast.scenario.resolving.named import check_names
-from silicast.scenario.resolving.update_rule import update_rule
+from silicast.scenario.resolving.program_file import update_rule
 from silicast.scenario.workloads import TrainingWorkload
 from silicast.workload.frameworks.eager import AttentionCode, Framework
 from silicast.workload.libraries.catalog import library_names

@@ -33,16 +33,18 @@ from silicast.scenario.decode import Scenario
 from silicast.scenario.uncertainty import coverage_of, largest_of
 from silicast.scenario.workloads import WorkflowWorkload
 from silicast.serving.simulation.colocation import Colocation
-from silicast.workflow.run import Station, WorkflowRun, WorkflowTimes
-from silicast.workflow.stations.replicas import ReplicaStation, SharedStation
-from silicast.workflow.statistics import (
+from silicast.workflow.run import (
     StageLoad,
+    Station,
+    WorkflowRun,
+    WorkflowTimes,
     critical_path_ns,
     item_latency_ns,
     load_of,
     stage_statistics_ms,
     statistics_ms,
 )
+from silicast.workflow.stations.replicas import ReplicaStation, SharedStation
 
 NANO = 1e-9
 ROLLS_OUT = (

@@ -21,9 +21,9 @@ import msgspec
 import numpy as np
 
 from silicast.composition.passes.program import ProgramPass
-from silicast.composition.prices.paced import Pace
 from silicast.composition.prices.pass_prices import PassPrices
-from silicast.composition.prices.step_needs import StepNeeds
+from silicast.composition.prices.step_price import StepNeeds
+from silicast.composition.prices.stepper import Pace
 from silicast.composition.step.machine import Machine
 from silicast.composition.step.step import step_model
 from silicast.composition.timeline.breakdown import Breakdown

@@ -9,7 +9,7 @@ from silicast.core.errors import SilicastError, require
 from silicast.kernels.engine_kernels import kernels_of
 from silicast.kernels.products.sparsity import FLAG
 from silicast.scenario.kernels.tables._spec import BATCH, SIZE, WIDTH, Lowering, OpSpec
-from silicast.scenario.reading.dtype_names import dtype_name
+from silicast.scenario.reading.kinds_of_names import dtype_name
 from silicast.workload.libraries.catalog import library_names
 
 

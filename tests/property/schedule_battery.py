@@ -1,6 +1,6 @@
 """The battery that every pipeline schedule must pass, ours or a newcomer's.
 
-    from silicast.distributed.schedules.check import check_schedule
+    from tests.property.schedule_battery import check_schedule
     check_schedule(MySchedule())
 
 The first broken promise raises :class:`AssertionError` with the sizes and what was found.

@@ -1,4 +1,4 @@
-"""Steps of a diffusion model: one evaluation of its network each."""
+"""Images into tokens of a language model, by its encoder."""
 
 from __future__ import annotations
 
@@ -12,9 +12,55 @@ from silicast.scenario.answers.workflow.stage_work import (
     in_jobs,
     register,
 )
+from silicast.scenario.resolve import model_of
 from silicast.scenario.resolving.deployments import machine_of
 from silicast.workload.networks.diffusion_transformer import transformer_of
+from silicast.workload.networks.image_encoder import ImageEncoder, encoder_of
 from silicast.workload.networks.vector_index import workflow_constants
+
+MOST = 8
+"""Images of a pass where the stage states no ``max_batch``."""
+
+
+@register
+@final
+class EncodeImage(StageWork):
+    """``items`` images of ``resolution`` (height, width), up to ``max_batch`` in a pass."""
+
+    name: ClassVar[str] = "encode_image"
+
+    def work(self, stage: StageContext) -> NetworkPasses:
+        encoder, size = encoder_for(stage)
+        tokens = encoder.tokens(*size)
+        machine, warnings = machine_of(stage.of_pool("graph"))
+
+        most = stage.table.max_batch or MOST
+        copies, each, jobs = in_jobs(stage.table.items, most)
+
+        def passes(batch: int, _: int) -> ProgramPass:
+            return predict_program(machine, encoder.graph(batch * each, tokens, "bf16"))
+
+        remarks = [f"{stage.name}: the image encoder alone was not measured"]
+        if stage.table.max_batch is None:
+            remarks.append(f"{stage.name}: up to {most} images run in a pass (max_batch)")
+        return NetworkPasses(
+            machine,
+            tokens,
+            passes,
+            jobs,
+            copies,
+            log_sd=workflow_constants().passes.log_sd_alone,
+            result_bytes=encoder.bytes_of(tokens * each),
+            warnings=(*(f"{stage.name}: {text}" for text in warnings), *remarks),
+        )
+
+
+def encoder_for(stage: StageContext) -> tuple[ImageEncoder, tuple[int, int]]:
+    """The encoder of a stage's model, and the sides of its images."""
+    if stage.table.resolution is None:
+        raise stage.error("is missing", "resolution", "[height, width] in pixels")
+    height, width = stage.table.resolution
+    return encoder_of(model_of(stage.of_pool("graph")).name), (height, width)
 
 
 @register

@@ -1,6 +1,6 @@
 """Tests that every bench must pass.
 
-    from silicast.measurement.benches.check import check_bench
+    from tests.unit.measurement.benches.bench_battery import check_bench
     check_bench(MyBench(), machine)
 
 They draw kernels from the bench's ranges and check the contract of
@@ -21,8 +21,7 @@ from silicast.measurement.benches.operands import tensors_of
 from silicast.measurement.machine.measured_machine import MeasuredMachine
 from silicast.measurement.records.records import Columns
 from silicast.scenario.kernels.kernel_case import kernel_case
-from silicast.workload.graphs.op import Op
-from silicast.workload.graphs.op_identity import identity
+from silicast.workload.graphs.op import Op, identity
 
 DRAWS = 40
 RUN = 6
