@@ -37,14 +37,16 @@ class PageRun:
         self.outside: list[str] = []
         self.loaded = 0
 
+    def _heard(self, message: Any) -> None:
+        if message.type == "error":
+            self.problems.append(f"console: {message.text}")
+
     def opened(self, **options: Any) -> Any:
         """A page that tells of errors and asks nobody else."""
         context = self.browser.new_context(accept_downloads=True, **options)
         context.grant_permissions(["clipboard-read", "clipboard-write"], origin=self.address)
         page = context.new_page()
-        page.on(
-            "console", lambda m: m.type == "error" and self.problems.append(f"console: {m.text}")
-        )
+        page.on("console", self._heard)
         page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
         page.route("**/*", self._routed)
         return page

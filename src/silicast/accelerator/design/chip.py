@@ -162,7 +162,7 @@ class Chip(Structure):
 
     @cached_property
     def formats(self) -> tuple[str, ...]:
-        """See :func:`offered_formats`."""
+        """Number formats that its units multiply, as :func:`offered_formats` reads the design."""
         return offered_formats(self.content, self.design.architecture)
 
     @property

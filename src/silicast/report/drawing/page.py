@@ -221,8 +221,8 @@ def _page(head: str, parts: Iterable[str]) -> str:
         f"<title>{escape(head)}</title><style>{STYLE}</style></head><body>\n<main>\n"
         + "\n".join(filter(None, parts))
         + f"\n</main>\n<footer>Silicast {__version__}. Estimates with 90 % intervals, not "
-        "measurements; a bound is what physics allows. Energy is of the devices: hosts, cooling and idle devices "
-        "are not in it.</footer></body></html>\n"
+        "measurements; a bound is what physics allows. Energy is of the devices: hosts, cooling "
+        "and idle devices are not in it.</footer></body></html>\n"
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,7 +51,7 @@ def test_copies_of_experts_share_states_within_a_group_of_sharded_ranks() -> Non
     ep 2, etp 2 hold each expert twice; two instances leave each copy its own states.
     """
 
-    def sharing(shard: int, **degrees: int) -> int:
+    def sharing(shard: int, **degrees: Any) -> int:
         return TrainingPlan(tp=2, dp=4, zero=1, shard=shard, **degrees).group("edp_shard").size
 
     assert [sharing(shard, ep=2, etp=2) for shard in (0, 2, 1)] == [2, 1, 1]
