@@ -1,4 +1,5 @@
-"""Results that a deterministic framework fills before a kernel writes them.
+"""What a deterministic framework does otherwise: results are filled before a kernel writes them,
+and sums of gradients have one order.
 
 PyTorch fills memory that it hands out uninitialised while deterministic algorithms are on
 (``torch.utils.deterministic.fill_uninitialized_memory``): what library calls write is written
@@ -29,7 +30,8 @@ FILLED = "filled_results"
 
 
 def with_filled_results(graph: Graph, dtype: str) -> Graph:
-    """``graph`` with one node a block that writes what its library calls write later.
+    """``graph`` with one node a block that writes what its library calls write later, and with
+    attention's gradients summed in one order.
 
     >>> from silicast.workload.graphs.op import Op
     >>> product = Node("up", Op.make("gemm", m=8, n=4, k=2), output_bytes=64)
@@ -39,9 +41,19 @@ def with_filled_results(graph: Graph, dtype: str) -> Graph:
     ('filled_results', 64)
     """
     blocks = tuple(
-        replace(block, nodes=(*_fill(block, dtype), *block.nodes)) for block in graph.blocks
+        replace(block, nodes=(*_fill(block, dtype), *map(_ordered, block.nodes)))
+        for block in graph.blocks
     )
     return replace(graph, blocks=blocks)
+
+
+def _ordered(node: Node) -> Node:
+    """A node whose sums have one order: gradients of fused attention add to dQ from all tiles."""
+    if node.op.family != "attention_backward":
+        return node
+    variant = node.op.variant
+    flags = tuple(sorted({**dict(variant.flags), "deterministic": True}.items()))
+    return replace(node, op=replace(node.op, variant=replace(variant, flags=flags)))
 
 
 def _fill(block: Block, dtype: str) -> tuple[Node, ...]:
