@@ -13,6 +13,7 @@
 #   make accuracy   run the scorecard's suites that are stale and quick (10 CPU minutes if all are)
 #   make coverage   answer new pairs of model and device; rewrites docs/reference/coverage.md
 #   make docs       build the documentation site into docs/_build/html
+#   make package    build wheel and sdist into dist/, with a list of what they need (SBOM), audited
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -22,12 +23,13 @@ BASE := $(VENV)/.installed-base
 DEV := $(VENV)/.installed-dev
 FULL := $(VENV)/.installed-full
 MUTANTS := $(VENV)/.installed-mutants
+RELEASE := $(VENV)/.installed-release
 CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11 python
 # One thread a process: the tests already use every core, and bits must not depend on BLAS.
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: help demo test test-full nightly mutants lint format record artefacts accuracy coverage docs clean
+.PHONY: help demo test test-full nightly mutants lint format record artefacts accuracy coverage docs package clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -59,6 +61,11 @@ $(FULL): $(DEV)
 $(MUTANTS): $(DEV)
 	@echo "Installing what makes mutants into $(VENV)/ (once)"
 	@$(call install,-e '.[mutants]')
+	@touch $@
+
+$(RELEASE): $(DEV)
+	@echo "Installing what builds and audits packages into $(VENV)/ (once)"
+	@$(call install,-e '.[release]')
 	@touch $@
 
 # The versions we test with; where an index does not hold them, any that the package allows.
@@ -122,6 +129,17 @@ coverage: $(DEV)
 docs: $(DEV)
 	$(BIN)/python -m sphinx -W -q -b html docs docs/_build/html
 	@echo docs/_build/html/index.html
+
+# The SBOM is of an environment that holds the wheel and what it needs, nothing else. The audit asks
+# PyPI about each of them; without it the package is built and the audit says that it failed.
+package: $(RELEASE)
+	rm -rf dist build/wheel
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python -m venv --without-pip build/wheel
+	$(BIN)/python -m pip --python build/wheel/bin/python install --quiet dist/*.whl
+	build/wheel/bin/silicast --version
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-file dist/silicast.cdx.json build/wheel/bin/python
+	$(BIN)/pip-audit --path build/wheel/lib/python*/site-packages || echo "make: the audit failed or names a vulnerability: see above" >&2
 
 clean:
 	rm -rf build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

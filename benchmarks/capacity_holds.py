@@ -91,9 +91,8 @@ def served(asked: Tree, load: float, seed: int) -> Records:
         else {**work["traffic"]["arrival"], "rate_per_s": load}
     )
     tree = {**asked, "task": "serving", "seed": seed}
-    return prepared(
-        decode({**tree, "workload": {**work["traffic"], "arrival": arrival}})
-    ).served.simulate()
+    traffic = {**work["traffic"], "arrival": arrival, "slo": work["slo"]}
+    return prepared(decode({**tree, "workload": traffic})).served.simulate()
 
 
 def verdict(asked: Tree, load: float) -> tuple[bool, list[bool]]:

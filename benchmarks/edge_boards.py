@@ -20,6 +20,7 @@ import numpy as np
 from benchmarks.few_samples import mean, spearman
 from lab.fit_edge_boards import Row, latencies_of, rows_of
 from lab.scorecard.suite import data_folder
+from silicast.core.calibrated import Blended
 from silicast.core.files import write_atomically
 from silicast.learning.board_networks import (
     NpuLatencies,
@@ -49,7 +50,7 @@ def score(predicted: Sequence[NpuLatency], rows: Sequence[Row], log_sd: float = 
 
 
 def predict(
-    known: NpuLatencies, rows: Sequence[Row], blend: dict[str, float] | None = None
+    known: NpuLatencies, rows: Sequence[Row], blend: Blended | None = None
 ) -> list[NpuLatency]:
     """Latencies of rows."""
     return [
@@ -67,16 +68,11 @@ def sampled(known: NpuLatencies, rows: Sequence[Row], seed: int) -> Any:
         draw.choice([i for i, row in enumerate(rows) if row.network.model == each])
         for each in sorted(picked)
     ]
-    blend, log_sd = blended_board(known, [rows[i] for i in samples])
+    board = board_named(rows[0].board)
+    few = [(rows[i].network, rows[i].precision, rows[i].runtime, rows[i].ms) for i in samples]
+    blend = fit_board(known, board, few)
     rest = [row for row in rows if row.network.model not in picked]
-    return score(predict(known, rest, blend), rest, log_sd)
-
-
-def blended_board(known: NpuLatencies, rows: Sequence[Row]) -> tuple[dict[str, float], float]:
-    """Weights of measured boards by samples of another, and the log standard deviation."""
-    fit = fit_board(known, [(row.network, row.precision, row.runtime, row.ms) for row in rows])
-    names = [each.name for each in known.boards]
-    return dict(zip(names, fit.devices.tolist(), strict=True)), fit.log_sd
+    return score(predict(known, rest, blend), rest, blend.log_sd)
 
 
 def boards(rows: Sequence[Row]) -> dict[str, Any]:

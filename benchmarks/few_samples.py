@@ -88,7 +88,9 @@ class Target:
         """One draw of samples."""
         pool = np.flatnonzero(self.central)
         at = np.random.default_rng(seed).choice(pool, count, replace=False)
-        blend = fit_blend(self.devices[at], self.kernels[at], self.groups, self.latencies[at])
+        blend = fit_blend(
+            self.devices[at], self.kernels[at], even_weights(self.groups), self.latencies[at]
+        )
         kept = np.ones(len(self.latencies), dtype=bool)
         kept[at] = False
         return self.score(blend.predict(self.devices, self.kernels), kept, blend.log_sd)

@@ -71,7 +71,7 @@ def main() -> None:
         for seed in range(DRAWS):
             at = np.random.default_rng(seed).choice(len(names), SAMPLES, replace=False)
             rest = np.setdiff1d(np.arange(len(names)), at)
-            blend = fit_blend(known[at], none[at], groups, times[index, at])
+            blend = fit_blend(known[at], none[at], even_weights(groups), times[index, at])
             predicted = blend.predict(known[rest], none[rest])
             draws.append(score(predicted, times[index, rest], blend.log_sd))
         usual = spearman(known @ even_weights(groups), times[index])

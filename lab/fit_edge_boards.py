@@ -44,7 +44,7 @@ POWERS = (0.4, 0.8, 1.2, 1.6)
 """Of a board's mean latency, that times a unit start at."""
 PULL = 0.02
 """Of amounts toward equal shares, in relative errors."""
-LEVEL_PULL, FEATURE_PULL = 0.1, 1.0
+LEVEL_PULL = 0.1
 HUBER = 1.3
 
 
@@ -144,25 +144,9 @@ def _robust(columns: F, start: F) -> F:
     return times
 
 
-def feature_weights(features: F, logs: F) -> F:
-    """Weights of a network's features for the log of its latency on a board."""
-    held = np.diag([1e-3, *[FEATURE_PULL] * (features.shape[1] - 1)])
-    trust: F = np.ones(len(logs))
-    weights: F = np.zeros(features.shape[1])
-    for _ in range(4):
-        weighted = features * trust[:, None]
-        weights = np.asarray(np.linalg.solve(features.T @ weighted + held, weighted.T @ logs))
-        errors = logs - features @ weights
-        usual = 1.4826 * float(np.median(np.abs(errors)))
-        trust = 1.0 / np.maximum(1.0, np.abs(errors) / (HUBER * usual))
-    return weights
-
-
 def latencies_of(rows: Sequence[Row], scores: dict[str, Any] | None = None) -> NpuLatencies:
     """What rows come to."""
     factors = Factors(rows)
-    named = {row.network.name: row.network for row in rows}
-    features = np.array([named[name].features(precision) for name, precision in factors.keys])
     times = factors.amounts @ factors.unit.T
     logs = np.log(np.maximum(times, 1e-3 * times.max(axis=1, keepdims=True)))
     operations = np.log([board_named(name).tops for name in factors.boards])
@@ -183,11 +167,7 @@ def latencies_of(rows: Sequence[Row], scores: dict[str, Any] | None = None) -> N
             for (name, precision), amounts in zip(factors.keys, factors.amounts, strict=True)
         ],
         [
-            MeasuredBoard(
-                name,
-                _rounded(factors.unit[index]),
-                _rounded(feature_weights(features, logs[:, index])),
-            )
+            MeasuredBoard(name, _rounded(factors.unit[index]))
             for index, name in enumerate(factors.boards)
         ],
         {

@@ -20,6 +20,7 @@ settings.register_profile(
 )
 settings.register_profile("fresh", print_blob=True, deadline=None)
 os.environ.pop("COLUMNS", None)  # output is as wide as where nothing says how wide
+os.environ["SILICAST_CACHE"] = ""  # nothing is kept of what another run computed
 settings.load_profile("fresh" if os.environ.get("SILICAST_FRESH_CASES") else "repeatable")
 
 

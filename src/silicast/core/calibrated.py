@@ -157,6 +157,7 @@ class Blended(Strict, frozen=True):
         space: of the networks.
         devices: known device -> its weight, ms over its median; kernels: kind -> ms over its usual
             amount. What weighs nothing is left out.
+        slope: of the log of what the boards leave, over features of networks; [] = none.
         log_sd: of networks not sampled.
         rows: samples behind it; strays: those that the rest contradicts.
         least_ms, most_ms: of the samples: outside, the prediction reaches beyond what was seen.
@@ -170,3 +171,4 @@ class Blended(Strict, frozen=True):
     least_ms: Annotated[float, Meta(gt=0, le=1e12)]
     most_ms: Annotated[float, Meta(gt=0, le=1e12)]
     strays: list[str] = []
+    slope: list[Annotated[float, Meta(ge=-10, le=10)]] = []

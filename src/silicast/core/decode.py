@@ -17,7 +17,7 @@ import msgspec
 
 from silicast.core.errors import SilicastError
 from silicast.core.files import read_text
-from silicast.core.plain_data import with_whole_numbers
+from silicast.core.plain_data import check_tree, with_whole_numbers
 
 T = TypeVar("T")
 MOST_TOML_BYTES = 4 << 20
@@ -105,17 +105,23 @@ def read_toml(path: Path, page: str = "") -> dict[str, Any]:
     """The plain content of a TOML file.
 
     Raises:
-        SilicastError: the file cannot be read, is larger than 4 MiB or is not TOML.
+        SilicastError: the file cannot be read, is larger than 4 MiB or is not TOML, or holds what
+            :func:`~silicast.core.plain_data.check_tree` refuses.
     """
     import tomllib  # only user's own files are read as they are
 
     text = read_text(path, MOST_TOML_BYTES, "a TOML file", with_page("", page))
     try:
-        return tomllib.loads(text)
+        tree = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise SilicastError(
             f"not valid TOML: {error}", file=str(path), hint=with_page("", page)
         ) from None
+    try:
+        check_tree(tree)
+    except SilicastError as error:
+        raise error.located(file=str(path)) from None
+    return tree
 
 
 def read_table(path: Path, kind: type[T], page: str) -> T:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
@@ -24,6 +24,7 @@ HINTS = {
 }
 """Error of the system -> what to do about it."""
 _READING = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+PIECE_BYTES = 1 << 22
 _MAX_LINKS = 40
 """Symbolic links followed one after the other, as Linux limits them."""
 
@@ -40,12 +41,29 @@ def read_bounded(path: Path, most_bytes: int, what: str, hint: str = "") -> byte
             than ``most_bytes`` (kind "limit"); names the file.
     """
     with opened_file(path, most_bytes, what, hint) as stream, read_errors(path, hint):
-        content = stream.read(most_bytes + 1)
+        content = read_at_most(stream.read, most_bytes + 1)
     if content is None:  # a file of the system that would wait for something to happen
         raise _refused(path, "holds nothing now and would have to be waited for", hint)
     if len(content) > most_bytes:
         raise _too_large(path, most_bytes, what, hint)
     return content
+
+
+def read_at_most(read: Callable[[int], bytes | None], most_bytes: int) -> bytes | None:
+    """Up to so many bytes, in pieces: to ask for all at once takes memory for the limit. None = the
+    stream has nothing yet.
+    """
+    pieces: list[bytes] = []
+    left = most_bytes
+    while left > 0:
+        piece = read(min(left, PIECE_BYTES))
+        if piece is None and not pieces:
+            return None
+        if not piece:
+            break
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
 
 
 @contextmanager

@@ -51,7 +51,8 @@ class DesignEnvironment(gymnasium.Env[F32, I64]):
                     field=f"objective.{objective.metric}",
                     hint="give the value that is just not good enough",
                 )
-        self.problem, self.steps = problem, steps
+        self.problem = problem
+        self.steps = steps
         self.action_space = gymnasium.spaces.MultiDiscrete(problem.space.levels)
         size = len(problem.space.parameters) + len(problem.objectives) + 1
         self.observation_space = gymnasium.spaces.Box(-LARGEST, LARGEST, (size,), np.float32)

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, TypeVar, final
 
 from silicast.core.decode import decode_json
 from silicast.core.errors import ErrorKind, SilicastError
-from silicast.core.files import opened_file, read_errors, regular_status, size_text
+from silicast.core.files import opened_file, read_at_most, read_errors, regular_status, size_text
 from silicast.core.plain_data import check_tree
 from silicast.formats.yaml_file import parse_yaml
 
@@ -115,7 +115,7 @@ class Source:
         with self._opened() as packed, read_errors(self.path):
             try:
                 with gzip.open(packed) if self.is_packed else nullcontext(packed) as file:
-                    content = file.read(self.max_bytes + 1)
+                    content = read_at_most(file.read, self.max_bytes + 1) or b""
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 raise self.error(f"is a damaged gzip file: {error}", hint=CUT_OFF) from None
         if len(content) > self.max_bytes:

@@ -4,8 +4,9 @@ The latency of a network on a board is a sum of a few amounts of work of the net
 board's time for a unit of it (a factorisation without negative numbers of measured latencies,
 ``catalog/edge/npu.json``), times what the runtime adds. A board that was not measured has the mean
 of the measured ones' times, as far as its published figures are like theirs, at the level that its
-operations a second give. A network that was not measured has amounts by its multiplications,
-parameters and kind.
+operations a second give. A network that was not measured has the mean of the measured ones (a
+Gaussian process), as far as its multiplications, weights, values written and operators are like
+theirs.
 """
 
 from __future__ import annotations
@@ -13,22 +14,24 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Annotated, Final, final
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
+from silicast.core.calibrated import Blended
 from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict, decode, decode_json, read_toml
 from silicast.core.errors import SilicastError, unknown_name, unsupported
 from silicast.core.naming import NameIndex, near, normalise
 from silicast.core.numerics import F64
 from silicast.kernels.physics.constants import PhysicsCard
-from silicast.learning.few_samples import Blend, fit_blend
+from silicast.learning.few_samples import FEWEST, best_samples, fit_blend
 from silicast.workload.graphs.graph import Graph
 from silicast.workload.graphs.op import Op
 
@@ -60,10 +63,24 @@ _PRECISION = {
     "w8a16mixedint16": "w8a16",
     "w8a16mixedfp16": "w8a16",
 }
+_FUSED = re.compile(r"batch_?norm|[._]relu6?_?\b|hardtanh|[._]clip", re.IGNORECASE)
+"""Operators that runtimes run as the end of the one before."""
+_VALUE = {"int8": 1, "fp16": 2, "bf16": 2}
+"""Format of an operator -> bytes of a number that it writes; of others 4."""
 NEAR: Final = 0.4
 """Distance of published figures, in logs, at which a board is half as much of a relative."""
-UNSEEN_BOARD, UNSEEN_NETWORK = 0.35, 0.75
+UNSEEN_BOARD, UNSEEN_NETWORK, UNSEEN_RECALLED = 0.35, 0.35, 0.9
 """Log standard deviations that devices and networks left out showed: benchmarks/edge_boards.py."""
+ALIKE, REACH, NOISE, RECALLED = 0.5, 1.0, 0.15, 0.4
+"""Log standard deviation that networks with the same features share, distance at which they share
+three fifths of it, and what remains of one that is counted or recalled.
+"""
+BOARD_PULL, SLOPE_PULL = 0.3, 30.0
+"""Of weights of boards toward their shares, and of slopes toward zero; see `fit_board`."""
+CENTRAL = (0.1, 0.9)
+"""Quantiles of networks' latencies between which those to measure lie."""
+ROUNDS, HUBER = 6, 1.3
+"""Of weights, and relative errors beyond which a network counts less."""
 SEEN = 0.2
 """Of a network and a board that were measured, both apart from each other."""
 
@@ -98,6 +115,9 @@ class NpuNetwork:
     Attributes:
         gmacs: 10^9 multiplications of one inference; mparams: 10^6 weights.
         kind: of its operators, one of :data:`KINDS`.
+        mvalues: 10^6 numbers that its operators write; operators: how many they are, without norms
+            and activations that runtimes fuse.
+        recalled: these are estimates, not counts of a graph.
     """
 
     model: str
@@ -105,6 +125,9 @@ class NpuNetwork:
     gmacs: float
     mparams: float
     kind: str
+    mvalues: float
+    operators: float
+    recalled: bool = False
 
     @property
     def name(self) -> str:
@@ -112,13 +135,13 @@ class NpuNetwork:
         return f"{self.model}/{self.component}"
 
     def features(self, precision: str) -> F64:
-        """What amounts of work are predicted by, where it was not measured, (15,)."""
-        macs, weights = math.log(self.gmacs), math.log(self.mparams)
+        """What networks are compared by, (14,)."""
+        macs, values = math.log(self.gmacs), math.log(self.mvalues)
+        sizes = [macs, values, math.log(self.mparams), math.log(self.operators)]
         kinds = [float(self.kind == each) for each in KINDS[1:]]
         formats = [float(precision == each) for each in PRECISIONS[1:]]
-        crossed = [each * macs for each in (*kinds, *formats)]
-        sizes = [1.0, macs, weights, macs * macs / 10.0, weights * weights / 10.0]
-        return np.array([*sizes, *kinds, *formats, *crossed])
+        crossed = [each * macs for each in formats]
+        return np.array([*sizes, macs * macs, values * values, *kinds, *formats, *crossed])
 
 
 def counted(graph: Graph) -> NpuNetwork:
@@ -127,8 +150,11 @@ def counted(graph: Graph) -> NpuNetwork:
     Raises:
         SilicastError: it multiplies nothing.
     """
-    of_images = of_products = deep = weights = 0
+    of_images = of_products = deep = weights = written = running = 0
     for block, node in graph.nodes():
+        if not _FUSED.search(node.source):
+            written += node.output_bytes // _VALUE.get(node.op.variant.dtype, 4) * block.count
+            running += block.count
         macs, stored = _multiplications(node.op)
         weights += stored if node.parameter_bytes else 0
         if node.op.family == "conv2d":
@@ -140,7 +166,9 @@ def counted(graph: Graph) -> NpuNetwork:
     if not total:
         raise SilicastError("has no convolution or product", field="graph")
     kind = "transformer" if of_products > of_images else "depthwise" if deep > 2 else KINDS[0]
-    return NpuNetwork(graph.name, "file", total / 1e9, max(weights, 1) / 1e6, kind)
+    return NpuNetwork(
+        graph.name, "file", total / 1e9, max(weights, 1) / 1e6, kind, max(written, 1) / 1e6, running
+    )
 
 
 def _multiplications(op: Op) -> tuple[int, int]:
@@ -173,17 +201,66 @@ class MeasuredWork(Strict, frozen=True):
 
 @final
 class MeasuredBoard(Strict, frozen=True):
-    """Times for a unit of each amount, ms; and weights of :meth:`NpuNetwork.features` for the log
-    of the latency of networks that were not measured.
-    """
+    """Times for a unit of each amount, ms."""
 
     name: str
     unit_ms: list[float]
-    feature_weights: list[float]
 
 
 @final
-class NpuLatencies(Strict, frozen=True):
+@dataclass(frozen=True)
+class Smoothed:
+    """A Gaussian process over features: linear, and alike where features are.
+
+    Attributes:
+        features: of what was measured, (n, f); middle, scale: of each feature, (f,).
+        means: of the values, (boards,); weights: of each measured one, (n, boards).
+        inverse: of their covariance, (n, n).
+    """
+
+    features: F64
+    middle: F64
+    scale: F64
+    means: F64
+    weights: F64
+    inverse: F64
+
+    @staticmethod
+    def fitted(features: F64, values: F64, noise: F64) -> Smoothed:
+        """Fits values, (n, boards), known to a noise, (n,); strays count less (Huber's weights)."""
+        middle, scale = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-3)
+        placed = (features - middle) / scale
+        covariance, means = _covariance(placed, placed), np.median(values, axis=0)
+        trust = np.ones(len(placed))
+        for _ in range(ROUNDS):
+            inverse = np.asarray(np.linalg.inv(covariance + np.diag(noise**2 / trust)), float)
+            weights = inverse @ (values - means)
+            errors = np.abs((noise**2 / trust)[:, None] * weights).mean(axis=1)
+            trust = 1.0 / np.maximum(1.0, errors / (HUBER * noise))
+        return Smoothed(placed, middle, scale, means, weights, inverse)
+
+    def placed(self, features: F64) -> F64:
+        """Features over their spread among what was measured."""
+        placed: F64 = (features - self.middle) / self.scale
+        return placed
+
+    def at(self, features: F64) -> tuple[F64, float]:
+        """Values, (boards,), at features, (f,), and the standard deviation of their mean."""
+        placed = self.placed(features)[None, :]
+        across = _covariance(placed, self.features)[0]
+        variance = float(_covariance(placed, placed)[0, 0] - across @ self.inverse @ across)
+        return self.means + across @ self.weights, math.sqrt(max(variance, 0.0))
+
+
+def _covariance(some: F64, others: F64) -> F64:
+    """Of the logs of latencies, (n, m), by features, (n, f) and (m, f)."""
+    apart = np.mean((some[:, None, :] - others[None, :, :]) ** 2, axis=2)
+    alike: F64 = ALIKE**2 * np.exp(-apart / (2.0 * REACH**2)) + 1.0 + some @ others.T
+    return alike
+
+
+@final
+class NpuLatencies(Strict, frozen=True, dict=True):
     """What measured latencies came to.
 
     Attributes:
@@ -210,17 +287,29 @@ class NpuLatencies(Strict, frozen=True):
                 return np.array(each.amounts)
         return None
 
-    def on_boards(self, network: NpuNetwork, precision: str) -> tuple[F64, bool]:
-        """Latencies on all measured boards by the first runtime, (boards,), ms, and whether the
-        network itself was measured.
+    @cached_property
+    def alike(self) -> Smoothed:
+        """Latencies of networks that were not measured, from those that were."""
+        named = {each.name: each for parts in networks().values() for each in parts}
+        known = [(named[each.network], each) for each in self.networks if each.network in named]
+        features = [network.features(each.precision) for network, each in known]
+        units = np.array([each.unit_ms for each in self.boards])
+        times = np.array([each.amounts for _, each in known]) @ units.T
+        logs = np.log(np.maximum(times, 1e-3 * times.max(axis=1, keepdims=True)))
+        noise = np.array([RECALLED if network.recalled else NOISE for network, _ in known])
+        return Smoothed.fitted(np.array(features), logs, noise)
+
+    def on_boards(self, network: NpuNetwork, precision: str) -> tuple[F64, float]:
+        """Latencies on all measured boards by the first runtime, (boards,), ms, and the standard
+        deviation of the log of what is measured; :data:`SEEN` of a network that was measured.
         """
         amounts = self.work(network, precision)
         if amounts is None:
-            features = network.features(precision)
-            logs = [float(features @ np.array(each.feature_weights)) for each in self.boards]
-            return np.exp(np.array(logs)), False
+            logs, log_sd = self.alike.at(network.features(precision))
+            apart = UNSEEN_RECALLED if network.recalled else UNSEEN_NETWORK
+            return np.exp(logs), math.hypot(apart, log_sd)
         times: F64 = np.array([each.unit_ms for each in self.boards]) @ amounts
-        return np.maximum(times, 1e-3 * float(times.max())), True
+        return np.maximum(times, 1e-3 * float(times.max())), SEEN
 
     def shares(self, board: Board) -> F64:
         """How much each measured board counts for one that was not, (boards,); they sum to 1."""
@@ -272,21 +361,24 @@ def latency_on(
     precision: str,
     runtime: str,
     known: NpuLatencies | None = None,
-    blend: Mapping[str, float] | None = None,
+    blend: Blended | None = None,
 ) -> NpuLatency:
     """The latency of a network on a board.
 
     Args:
         known: None = what is shipped.
-        blend: measured board -> its weight, of samples of the board; None = none.
+        blend: what samples of the board came to; None = none.
     """
     table = known or npu_latencies()
-    times, seen = table.on_boards(network, precision)
+    times, spread = table.on_boards(network, precision)
+    seen = spread == SEEN
     names = [each.name for each in table.boards]
     adds = math.exp(table.runtimes[runtime][precision])
-    spread = SEEN if seen else UNSEEN_NETWORK
     if blend is not None:
-        weights = np.array([blend.get(name, 0.0) for name in names])
+        weights = np.array([blend.devices.get(name, 0.0) for name in names])
+        if blend.slope:
+            placed = table.alike.placed(network.features(precision))
+            adds *= math.exp(float(placed @ np.array(blend.slope)))
         return NpuLatency(float(times @ weights) * adds, spread, seen, seen_board=True)
     if board.name in names:
         return NpuLatency(float(times[names.index(board.name)]) * adds, spread, seen, True)
@@ -316,9 +408,21 @@ def _boards() -> NameIndex[Board]:
     )
 
 
+_BESIDES = re.compile(
+    r"\b(qualcomm|samsung|snapdragon|dragonwing|mobile|platform|for galaxy|family|proxy|qrd"
+    r"|crd|adp|evk|mtp|hdk|hexagon|npu|htp|dsp|v(6[5-9]|[78]\d))\b|[()®™]",
+    re.IGNORECASE,
+)
+"""Words beside a chip's name: its maker, the kind of board, and the NPU behind it."""
+
+
 def _plain(name: str) -> str:
-    """Without the brackets that some lists put around the kind of a board."""
-    return name.replace("(", "").replace(")", "")
+    """The name that is left of a board or chip.
+
+    >>> _plain("Snapdragon X Elite (CRD)"), _plain("Snapdragon 8 Gen 3 Hexagon v75 NPU")
+    ('X Elite', '8 Gen 3')
+    """
+    return " ".join(_BESIDES.sub(" ", name).split()) or name
 
 
 def is_board(name: object) -> bool:
@@ -342,7 +446,14 @@ def networks() -> Mapping[str, tuple[NpuNetwork, ...]]:
     table: dict[str, list[NpuNetwork]] = {}
     for row in csv.DictReader(io.StringIO(text)):
         network = NpuNetwork(
-            row["model"], row["component"], float(row["gmacs"]), float(row["mparams"]), row["kind"]
+            row["model"],
+            row["component"],
+            float(row["gmacs"]),
+            float(row["mparams"]),
+            row["kind"],
+            float(row["mvalues"]),
+            float(row["operators"]),
+            row["source"] == "recalled",
         )
         table.setdefault(normalise(network.model), []).append(network)
     return {name: tuple(parts) for name, parts in table.items()}
@@ -416,12 +527,60 @@ Sample = tuple[NpuNetwork, str, str, float]
 """A network, its precision and runtime, and its latency in ms."""
 
 
-def fit_board(known: NpuLatencies, samples: Sequence[Sample]) -> Blend:
-    """Weights of measured boards by samples of another board, ms a ms."""
+def fit_board(known: NpuLatencies, board: Board, samples: Sequence[Sample]) -> Blended:
+    """Weights of measured boards, ms a ms, by samples of another board.
+
+    The weights are pulled toward boards whose published figures are like its own, and what they
+    leave is a slope over the features of networks.
+    """
     times = np.array([known.on_boards(network, each)[0] for network, each, _, _ in samples])
     adds = np.array([known.runtimes[runtime][each] for _, each, runtime, _ in samples])
     usual: F64 = np.exp(known.levels())
+    ms = np.array([each[3] for each in samples])
+    truth = ms / np.exp(adds)
+    none = np.zeros((len(samples), 0))
+    fit = fit_blend(times / usual, none, known.shares(board), truth, BOARD_PULL)
+    slope: list[float] = []
+    if len(samples) >= FEWEST:
+        placed = np.array([known.alike.placed(each[0].features(each[1])) for each in samples])
+        errors = np.log(truth / (times @ (fit.devices / usual)))
+        slope = [float(f"{each:.4g}") for each in _slope(placed, errors)]
+    devices = zip([each.name for each in known.boards], fit.devices / usual, strict=True)
+    names = [f"{network.name} {each} {runtime}" for network, each, runtime, _ in samples]
+    return Blended(
+        space=SPACE,
+        devices={name: float(f"{weight:.6g}") for name, weight in devices if weight > 0.0},
+        kernels={},
+        slope=slope,
+        log_sd=round(max(fit.log_sd, SEEN), 4),
+        rows=len(samples),
+        least_ms=float(ms.min()),
+        most_ms=float(ms.max()),
+        strays=[names[each] for each in fit.strays],
+    )
+
+
+def worth_measuring(count: int) -> list[str]:
+    """Names of networks to measure on a new board, from quick to slow."""
+    known = npu_latencies()
+    measured = [each for each in known.networks if each.precision == PRECISIONS[0]]
+    units = np.array([each.unit_ms for each in known.boards])
+    times = np.array([each.amounts for each in measured]) @ units.T
+    times = np.maximum(times, 1e-3 * times.max(axis=1, keepdims=True)) / np.exp(known.levels())
+    usual = np.median(times, axis=1)
+    low, high = np.quantile(usual, CENTRAL)
+    inside = np.flatnonzero((usual >= low) & (usual <= high))
     groups = [board_named(each.name).npu for each in known.boards]
-    truth = np.array([ms for _, _, _, ms in samples]) / np.exp(adds)
-    fit = fit_blend(times / usual, np.zeros((len(samples), 0)), groups, truth)
-    return replace(fit, devices=fit.devices / usual, log_sd=max(fit.log_sd, SEEN))
+    best = best_samples(times, np.zeros((len(times), 0)), groups, inside, count)
+    return [measured[each].network for each in best[np.argsort(usual[best])]]
+
+
+def _slope(features: F64, logs: F64) -> F64:
+    """Weights of features, (n, f), for logs, (n,), by Huber's loss, pulled to zero."""
+    held, trust = SLOPE_PULL * np.eye(features.shape[1]), np.ones(len(logs))
+    slope: F64 = np.zeros(features.shape[1])
+    for _ in range(ROUNDS):
+        weighted = features * trust[:, None]
+        slope = np.asarray(np.linalg.solve(features.T @ weighted + held, weighted.T @ logs))
+        trust = 1.0 / np.maximum(1.0, np.abs(logs - features @ slope) / (HUBER * NOISE))
+    return slope

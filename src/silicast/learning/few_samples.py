@@ -15,7 +15,7 @@ from typing import Final, final
 import numpy as np
 
 from silicast.core.errors import SilicastError
-from silicast.core.numerics import F64
+from silicast.core.numerics import F64, I64
 
 ROUNDS = 8
 """Of weighing samples anew; the noise settles after four or so."""
@@ -38,6 +38,8 @@ STRAY = 1.0
 """Natural log of measured over fitted from which a sample is named: 2.7 times off."""
 SAME = 1.3
 """Two measurements of one network further apart than this contradict each other."""
+DRAWS = 16
+"""Sets of networks that are tried to advise one."""
 FAR = 30.0
 """A level so far outside what known devices take is another unit."""
 
@@ -76,20 +78,22 @@ def even_weights(groups: Sequence[str]) -> F64:
     return weights
 
 
-def fit_blend(devices: F64, kernels: F64, groups: Sequence[str], latencies: F64) -> Blend:
+def fit_blend(
+    devices: F64, kernels: F64, even: F64, latencies: F64, device_pull: float = DEVICE_PULL
+) -> Blend:
     """Fits a blend to samples of a device.
 
     Args:
         devices: latencies of the sampled networks on known devices, (n, D), each column over its
             median of the whole space.
         kernels: their work, (n, K), likewise over medians.
-        groups: of the known devices: relatives share one.
+        even: weights toward which those of devices are pulled, (D,), that sum to 1.
         latencies: measured, (n,), above zero.
+        device_pull: how hard.
 
     Raises:
         SilicastError: no sample.
     """
-    even = even_weights(groups)
     if not len(latencies):
         raise SilicastError("no sample", field="samples", hint="ten networks are enough")
     level = float(np.median(latencies / (devices @ even)))
@@ -98,7 +102,7 @@ def fit_blend(devices: F64, kernels: F64, groups: Sequence[str], latencies: F64)
     columns = np.concatenate([devices, kernels], axis=1) * (level / latencies)[:, None]
     prior = np.concatenate([even, np.zeros(kernels.shape[1])])
     pull = np.concatenate(
-        [DEVICE_PULL / np.sqrt(even * len(even)), np.full(kernels.shape[1], KERNEL_PULL)]
+        [device_pull / np.sqrt(even * len(even)), np.full(kernels.shape[1], KERNEL_PULL)]
     )
     weights, noise = prior, PULL_NOISE
     trust = np.ones(len(latencies))
@@ -171,6 +175,36 @@ def _inside(products: F64, sides: F64, x: F64, free: np.ndarray) -> tuple[F64, n
         free = free.copy()
         free[falling[steps <= steps.min()]] = False
         x[~free] = 0.0
+
+
+def best_samples(devices: F64, kernels: F64, groups: Sequence[str], among: I64, count: int) -> I64:
+    """Which networks to measure on a new device, rows of the tables, (count,).
+
+    Of sets drawn at random, the one that would have predicted known devices best, each from the
+    devices that are no relatives of it. Sets chosen by the variance of a linear model do worse
+    than random ones: they pick networks that no device's model describes well.
+
+    Args:
+        devices, kernels, groups: as of :func:`fit_blend` and :func:`even_weights`.
+        among: rows that may be picked.
+    """
+    first = {group: list(groups).index(group) for group in groups}
+    draw = np.random.default_rng(0)
+    tried: list[tuple[float, I64]] = []
+    for _ in range(DRAWS):
+        at = np.sort(draw.choice(among, min(count, len(among)), replace=False))
+        off = [_error(devices, kernels, groups, target, at) for target in first.values()]
+        tried.append((float(np.mean(off)), at))
+    return min(tried, key=lambda each: each[0])[1]
+
+
+def _error(devices: F64, kernels: F64, groups: Sequence[str], target: int, at: I64) -> float:
+    """Mean |log| error of a known device from samples of it and devices that are no relatives."""
+    others = [i for i, group in enumerate(groups) if group != groups[target]]
+    even = even_weights([groups[i] for i in others])
+    blend = fit_blend(devices[at][:, others], kernels[at], even, devices[at, target])
+    predicted = np.maximum(blend.predict(devices[:, others], kernels), 1e-6)
+    return float(np.mean(np.abs(np.log(predicted / devices[:, target]))))
 
 
 def check_samples(names: Sequence[str], latencies: F64, usual: tuple[float, float]) -> None:

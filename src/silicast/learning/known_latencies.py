@@ -18,7 +18,7 @@ from silicast.core.decode import Strict, decode_json
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.kernels.physics.constants import PhysicsCard
-from silicast.learning.few_samples import even_weights, fit_blend
+from silicast.learning.few_samples import best_samples, even_weights
 from silicast.workload.spaces import ArchitectureSpace, space_named
 
 FOLDER = CATALOG / "edge"
@@ -131,37 +131,17 @@ CANDIDATES = 2048
 """Networks that those to measure are drawn from, and that draws are judged by."""
 CENTRAL = (0.1, 0.9)
 """Quantiles of what known devices take, between which networks are measured."""
-DRAWS = 16
-"""Sets of networks that are tried."""
 
 
 def worth_measuring(space: ArchitectureSpace, known: KnownLatencies, count: int) -> I64:
     """Networks to measure on a new device, (count, positions), from quick to slow.
 
-    Of sets drawn at random, the one that would have predicted known devices best, each from the
-    devices that are no relatives of it. Sets chosen by the variance of a linear model do worse
-    than random ones: they pick networks that no device's model describes well.
+    See :func:`~silicast.learning.few_samples.best_samples`.
     """
     choices = space.every(CANDIDATES, 0)
     devices, kernels = known.of_devices(space, choices), known.of_kernels(space, choices)
     usual = devices @ even_weights(known.groups)
     low, high = np.quantile(usual, CENTRAL)
     inside = np.flatnonzero((usual >= low) & (usual <= high))
-    first = {group: known.groups.index(group) for group in known.groups}
-    draw = np.random.default_rng(0)
-    tried: list[tuple[float, I64]] = []
-    for _ in range(DRAWS):
-        at = np.sort(draw.choice(inside, min(count, len(inside)), replace=False))
-        off = [_error(devices, kernels, known.groups, target, at) for target in first.values()]
-        tried.append((float(np.mean(off)), at))
-    best = min(tried, key=lambda each: each[0])[1]
+    best = best_samples(devices, kernels, known.groups, inside, count)
     return choices[best[np.argsort(usual[best], kind="stable")]]
-
-
-def _error(devices: F64, kernels: F64, groups: list[str], target: int, at: I64) -> float:
-    """Mean |log| error of a known device from samples of it and devices that are no relatives."""
-    others = [i for i, group in enumerate(groups) if group != groups[target]]
-    named = [groups[i] for i in others]
-    blend = fit_blend(devices[at][:, others], kernels[at], named, devices[at, target])
-    predicted = np.maximum(blend.predict(devices[:, others], kernels), 1e-6)
-    return float(np.mean(np.abs(np.log(predicted / devices[:, target]))))

@@ -101,7 +101,7 @@ def cases_of(
                 yield case
 
 
-def check_fields(space: ScenarioSpace, folder: Path) -> None:
+def check_fields(space: ScenarioSpace, folder: Path | None) -> None:
     """Refuses a space whose scenarios have a field that does not exist.
 
     Raises:
@@ -118,7 +118,7 @@ def check_fields(space: ScenarioSpace, folder: Path) -> None:
         return
 
 
-def _check_point(space: ScenarioSpace, point: ScenarioPoint, folder: Path) -> None:
+def _check_point(space: ScenarioSpace, point: ScenarioPoint, folder: Path | None) -> None:
     try:
         tree = with_fields(space.base, point.fields)
     except SilicastError as error:

@@ -13,7 +13,7 @@ from typing import IO, final
 
 from silicast.runner.lines import Line
 from silicast.runner.replies import Replies
-from silicast.runner.worker import Done, LineBatch, Start, received, send
+from silicast.runner.worker import Done, LineBatch, SpaceText, Start, received, send
 
 WARM_UP = b'{"task":"kernel","device":"H100","kernel":{"op":"gemm","m":8,"n":64,"k":64}}'
 """Answered once by a process, so that no other case waits for what it loads."""
@@ -61,9 +61,17 @@ class AnswerProcess:
 
     def give(self, piece: int, lines: Sequence[Line]) -> None:
         """Sends lines; that it died is seen where answers are read."""
-        self.piece, self._since = piece, time.monotonic()
+        self.piece = piece
+        self._send(LineBatch(list(lines)))
+
+    def lay_out(self, space: SpaceText) -> None:
+        """Sends a space; otherwise as :meth:`give`."""
+        self._send(space)
+
+    def _send(self, work: LineBatch | SpaceText) -> None:
+        self._since = time.monotonic()
         with suppress(BrokenPipeError):
-            send(self._to, LineBatch(list(lines)))  # type: ignore[arg-type]
+            send(self._to, work)  # type: ignore[arg-type]
 
     def has_answered(self, seconds: float) -> bool:
         """Whether answers, or its end, come within a time."""
@@ -91,8 +99,12 @@ class AnswerProcess:
         status = self._child.wait()
         return f"signal {-status}" if status < 0 else f"exit status {status}"
 
+    def kill(self) -> None:
+        """Kills it, whatever it does; who waits for its answer gets none."""
+        self._child.kill()
+
     def end(self) -> None:
-        """Kills it, whatever it does."""
+        """Kills it and frees what it holds."""
         for stream in (self._to, self._from):
             with suppress(OSError):
                 stream.close()

@@ -41,16 +41,24 @@ class Start(msgspec.Struct, frozen=True, array_like=True):
 
 
 @final
-class LineBatch(msgspec.Struct, frozen=True, array_like=True):
+class LineBatch(msgspec.Struct, frozen=True, array_like=True, tag="lines"):
     """Lines to answer."""
 
     lines: list[Line]
 
 
 @final
+class SpaceText(msgspec.Struct, frozen=True, array_like=True, tag="space"):
+    """A space to lay out, as JSON, and how many points it may have."""
+
+    content: bytes
+    most: int
+
+
+@final
 class Done(msgspec.Struct, frozen=True, array_like=True):
-    """Answers to :class:`LineBatch`, as of :class:`~.replies.Replied`; seconds by task. The first
-    one is empty: the process has started.
+    """Answers to :class:`LineBatch` or :class:`SpaceText`, as of :class:`~.replies.Replied`;
+    seconds by task. The first one is empty: the process has started.
     """
 
     rows: list[tuple[Identity, bool, bytes, bool]]
@@ -71,7 +79,7 @@ def send(stream: BinaryIO, message: msgspec.Struct) -> None:
     stream.flush()
 
 
-def received(stream: BinaryIO, kind: type[Any]) -> Any:
+def received(stream: BinaryIO, kind: Any) -> Any:
     """The next message, None at the end."""
     head = stream.read(LENGTH.size)
     if len(head) < LENGTH.size:
@@ -100,13 +108,22 @@ def main() -> None:
         seal()
     try:
         send(target, Done([], {}))
-        while (work := received(source, LineBatch)) is not None:
-            result = replies(work.lines, folder, calibrations, inline_only=start.is_sealed)
+        while (work := received(source, LineBatch | SpaceText)) is not None:
+            if isinstance(work, SpaceText):
+                result = _laid_out(work)
+            else:
+                result = replies(work.lines, folder, calibrations, inline_only=start.is_sealed)
             rows = [(row.id, row.ok, row.line, row.is_lost) for row in result.rows]
             spent = {task: (each.cases, each.seconds) for task, each in result.spent.items()}
             send(target, Done(rows, spent))
     except BrokenPipeError:  # whoever started it is gone
         return
+
+
+def _laid_out(space: SpaceText) -> Replies:
+    from silicast.runner.space_layout import laid_out
+
+    return Replies([laid_out(space.content, space.most)])
 
 
 if __name__ == "__main__":

@@ -1,15 +1,18 @@
-"""A search leaves nothing behind but its answer."""
+"""A search leaves nothing behind but its answer, and ends within its budget."""
 
 from __future__ import annotations
 
 import gc
+import math
 import weakref
 
 import pytest
 
-from silicast.accelerator.counting.einsum import matmul
+from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
+from silicast.accelerator.design.architecture import Architecture, Compute, FanOut, Memory
 from silicast.accelerator.design.architecture_file import find_design
 from silicast.accelerator.mapper import _outside
+from silicast.accelerator.mapper._budget import SearchBudget
 from silicast.accelerator.mapper.mapper import best_mapping
 
 
@@ -27,3 +30,45 @@ def test_tables_of_a_search_go_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.collect()
     assert made
     assert all(each() is None for each in made)
+
+
+ALL = ("Weights", "Inputs", "Outputs")
+
+
+def free_chip() -> Architecture:
+    """Three levels, and every tensor may pass by the two on the chip: 64 choices."""
+    nodes = (
+        Memory("dram", read_pj=200, fill_pj=200, update_pj=200),
+        Memory("buffer", 65_536, read_pj=6, fill_pj=6, update_pj=6, may_bypass=ALL),
+        FanOut("array", (16, 16)),
+        Memory("regs", 256, read_pj=0.5, fill_pj=0.5, update_pj=0.5, may_bypass=ALL),
+    )
+    return Architecture("free", nodes, Compute("mac", energy_pj=0.5))
+
+
+MANY = conv2d(c=64, m=64, p=56, q=56, r=3, s=3)
+HUGE = conv2d(n=16, c=960, m=960, p=224, q=224, r=7, s=7)
+SMALL = matmul(m=8, n=8, k=8)
+
+
+@pytest.mark.parametrize(("einsum", "work"), [(MANY, 3e7), (HUGE, 3e7), (SMALL, 1e4)])
+@pytest.mark.parametrize("objective", ["energy", "edp"])
+def test_a_search_ends_with_its_budget_and_says_what_it_left(
+    einsum: Einsum, work: float, objective: str
+) -> None:
+    budget = SearchBudget(work)
+    mapped = best_mapping(einsum, free_chip(), objective=objective, budget=budget)  # type: ignore[arg-type]
+    assert budget.left <= 0.0
+    assert not mapped.complete
+    assert "too many tiles" in mapped.remark or "choices of what memories keep" in mapped.remark
+    assert 0.0 < mapped.bound < mapped.value < math.inf
+
+
+def test_what_no_budget_reached_is_in_the_bound() -> None:
+    """A bound of a search that ended early is below the best of one that did not."""
+    best = best_mapping(SMALL, free_chip(), effort=10_000_000)
+    assert best.complete
+    for work in (1e4, 1e5, 1e6, 1e7):
+        mapped = best_mapping(SMALL, free_chip(), budget=SearchBudget(work))
+        assert mapped.bound <= best.value * (1 + 1e-9)
+        assert mapped.value >= best.value * (1 - 1e-9)

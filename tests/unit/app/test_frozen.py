@@ -114,7 +114,7 @@ FROZEN = {
     ),
     "whatif": "--device --traced --format --json",
     "nas": "--device --samples --budget --accuracy --evaluations --top --seed --json",
-    "server": "--host --port --processes --waiting --seconds --points",
+    "server": "--host --port --processes --waiting --seconds --points --sweep-points",
     "mcp": "",
     "page": "--model --device --output -o --engine --dtype --tp --price --input-len --output-len",
     "scorecard": "",

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from msgspec import Meta
 
-from silicast.core.decode import Strict, decode, decode_json, read_table
+from silicast.core.decode import Strict, decode, decode_json, read_table, read_toml
 from silicast.core.errors import SilicastError
 
 PAGE = "docs/reference/devices.md"
@@ -119,3 +119,12 @@ def test_a_toml_file_is_read_and_refused_by_its_path(tmp_path: Path) -> None:
     with pytest.raises(SilicastError, match="not valid TOML") as caught:
         read_table(path, Inner, PAGE)
     assert (caught.value.file, caught.value.hint) == (str(path), TAIL)
+
+
+@pytest.mark.parametrize("number", ["inf", "nan", "1e400"])
+def test_a_toml_file_holds_finite_numbers(number: str, tmp_path: Path) -> None:
+    path = tmp_path / "engine.toml"
+    path.write_text(f"[host]\ndispatch_us = {number}\n")
+    with pytest.raises(SilicastError, match="expected a finite number") as caught:
+        read_toml(path)
+    assert (caught.value.file, caught.value.field) == (str(path), "host.dispatch_us")

@@ -9,6 +9,7 @@ import pytest
 
 from silicast.hardware.catalog import find_device
 from silicast.kernels.check import check_kernel
+from silicast.kernels.movement.streaming_rates import rates_of
 from silicast.kernels.registry import implementation_for
 from silicast.kernels.rows.chain_model import (
     ACCUMULATED,
@@ -239,3 +240,18 @@ def test_gradients_in_graphs_are_those_of_the_norm() -> None:
     for library in ("", "torch_compile", "cudnn"):
         gradient = seconds(op("norm_backward", library, **sizes))
         assert gradient == seconds(op("rmsnorm", library, BACKWARD, **sizes))
+
+
+def test_every_pass_over_tensors_waits_for_its_first_bytes() -> None:
+    """Eager RMSNorm of fp32 rows: square, mean and two products are passes; of the reciprocal root
+    and the sum in between, over a number a row, no trip counts.
+    """
+    board, kernel = find_device("H100"), model("rmsnorm")
+    batch = OpBatch.single(op("rmsnorm", dtype="fp32"))
+    known = kernel.constants(board)
+    once, twice = (
+        float(kernel.analyse_with(batch, board, {**known, "trips": trips}).time_s)
+        for trips in (1.0, 2.0)
+    )
+    trip_s = rates_of(board, "elementwise").trip_s
+    assert twice - once == pytest.approx(4 * trip_s, rel=1e-9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.learning.board_networks import (
     PRECISIONS,
+    Smoothed,
     board_named,
     counted,
     fit_board,
@@ -48,6 +50,22 @@ def test_a_board_has_its_own_name_and_its_chips(name: str, other: str) -> None:
     assert board_named(name) is board_named(other)
 
 
+@pytest.mark.parametrize(
+    ("name", "board"),
+    [
+        ("Qualcomm Snapdragon X Elite", "Snapdragon X Elite CRD"),
+        ("Snapdragon® 8 Gen 3 Mobile Platform", "Samsung Galaxy S24"),
+        ("Snapdragon 8 Elite for Galaxy", "Samsung Galaxy S25"),
+        ("QCS8550 Hexagon v73 NPU", "QCS8550 (Proxy)"),
+        ("7 Gen 4 HTP", "Snapdragon 7 Gen 4 QRD"),
+    ],
+)
+def test_makers_kits_and_npus_beside_a_chip_do_not_count(name: str, board: str) -> None:
+    assert board_named(name).name == board
+    assert not is_board("NPU")
+    assert not is_board("Snapdragon 888")
+
+
 def test_names_of_packages_and_components_are_one_network() -> None:
     assert networks_named("torchvision:resnet50") == networks_named("ResNet50") == (RESNET,)
     parts = [each.component for each in networks_named("trocr")]
@@ -68,6 +86,7 @@ def test_every_network_is_listed_once_with_a_kind() -> None:
     known = {each.name for each in every}
     assert {each.network for each in npu_latencies().networks} <= known
     assert all(each.gmacs > 0 and each.mparams > 0 for each in every)
+    assert all(each.mvalues > 0 and each.operators >= 1 for each in every)
 
 
 def test_more_operations_a_second_are_quicker_and_less_exact_formats_too() -> None:
@@ -85,7 +104,7 @@ def test_what_was_not_measured_is_less_sure() -> None:
         board_named("Galaxy S25"), networks_named("mobilenet_v2")[0], "float", "qnn"
     )
     assert (seen.seen_board, board.seen_board, network.seen_network) == (True, False, False)
-    assert seen.log_sd < board.log_sd < network.log_sd
+    assert seen.log_sd < min(board.log_sd, network.log_sd)
 
 
 def test_a_board_without_relatives_lies_at_its_own_level() -> None:
@@ -115,12 +134,63 @@ def test_samples_of_a_measured_board_are_that_board() -> None:
         )
         for each in picked
     ]
-    fit = fit_board(known, samples)
-    weights = dict(zip([each.name for each in known.boards], fit.devices.tolist(), strict=True))
+    fit = fit_board(known, board_named(board), samples)
+    assert fit.rows == 10
+    assert max(map(abs, fit.slope)) < 0.03
     for network in (RESNET, MOBILENET):
         truth = 3.0 * latency_on(board_named(board), network, "float", "qnn").ms
-        blended = latency_on(board_named(board), network, "float", "qnn", known, weights).ms
+        blended = latency_on(board_named(board), network, "float", "qnn", known, fit).ms
         assert blended == pytest.approx(truth, rel=0.15)
+
+
+def test_networks_alike_share_what_was_measured() -> None:
+    """Far more rows than features: values that follow the features are met where they lie, one
+    stray value is not, and beyond all features the spread grows.
+    """
+    draw = np.random.default_rng(0)
+    features = draw.normal(size=(120, 3))
+    values = np.stack([1.0 + features @ [0.5, -0.2, 0.1], 2.0 + features @ [0.5, 0.3, 0.0]], axis=1)
+    stray = values.copy()
+    stray[7] += 3.0
+    noise = np.full(120, 0.15)
+    fit, bent = (Smoothed.fitted(features, each, noise) for each in (values, stray))
+    for at in (features[0], features[7], draw.normal(size=3) / 3.0):
+        expected = [1.0 + at @ [0.5, -0.2, 0.1], 2.0 + at @ [0.5, 0.3, 0.0]]
+        np.testing.assert_allclose(fit.at(at)[0], expected, atol=0.05)
+        np.testing.assert_allclose(bent.at(at)[0], expected, atol=0.6)
+    assert fit.at(np.full(3, 6.0))[1] > 2.0 * fit.at(features[0])[1]
+
+
+def test_an_estimated_network_is_less_sure_than_a_counted_one() -> None:
+    counted_one = networks_named("swin_tiny")[0]
+    estimated = replace(counted_one, recalled=True)
+    known = npu_latencies()
+    (one, sure), (other, unsure) = (
+        known.on_boards(each, "w8a8") for each in (counted_one, replace(estimated, model="other"))
+    )
+    assert sure < unsure
+    np.testing.assert_allclose(one, other)
+
+
+def test_samples_tilt_by_the_size_of_networks() -> None:
+    """A board that is slower the larger the network is has a slope that says so."""
+    known = npu_latencies()
+    board = board_named("QCS8550")
+    named = {each.name: each for parts in networks().values() for each in parts}
+    picked = known.networks[::12]
+    samples = []
+    for each in picked:
+        network = named[each.network]
+        ms = latency_on(board, network, each.precision, "qnn").ms * network.gmacs**0.2
+        samples.append((network, each.precision, "qnn", ms))
+    fit = fit_board(known, board, samples)
+    small, large = networks_named("mobilenet_v3_small")[0], networks_named("resnet101")[0]
+    ratio = [
+        latency_on(board, each, "float", "qnn", known, fit).ms
+        / latency_on(board, each, "float", "qnn").ms
+        for each in (small, large)
+    ]
+    assert ratio[1] > 1.5 * ratio[0]
 
 
 def test_names_of_runtimes_and_precisions() -> None:
@@ -144,4 +214,6 @@ def test_a_graph_is_counted_as_its_space_counts_it() -> None:
     work = space.multiplications(np.array([skips, blocks]))
     assert more.gmacs - less.gmacs == pytest.approx((work[1] - work[0]) / 1e9)
     assert (less.kind, more.kind) == ("convolution", "depthwise")
+    assert more.operators > less.operators
+    assert more.mvalues > less.mvalues
     assert less.mparams == pytest.approx(space.graph(skips).parameter_bytes / 4e6)

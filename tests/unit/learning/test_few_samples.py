@@ -16,6 +16,7 @@ from silicast.learning.few_samples import (
 )
 
 GROUPS = ["gpu", "gpu", "cpu", "npu"]
+EVEN = even_weights(GROUPS)
 
 
 def known(count: int, seed: int = 0) -> tuple[F64, F64]:
@@ -45,7 +46,7 @@ def test_relatives_share_their_weight() -> None:
 def test_a_device_like_a_known_one_is_predicted() -> None:
     devices, kernels = known(400)
     truth = 7.0 * devices[:, 3]
-    blend = fit_blend(devices[:10], kernels[:10], GROUPS, truth[:10])
+    blend = fit_blend(devices[:10], kernels[:10], EVEN, truth[:10])
     predicted = blend.predict(devices, kernels)
     usual = float(np.median(truth)) * devices @ even_weights(GROUPS)
     assert np.median(np.abs(predicted / truth - 1)) < 0.03
@@ -56,7 +57,7 @@ def test_the_unit_does_not_matter() -> None:
     devices, kernels = known(30)
     truth = devices[:, 2] + 0.3 * kernels[:, 0]
     one, other = (
-        fit_blend(devices[:10], kernels[:10], GROUPS, scale * truth[:10]) for scale in (1.0, 1e3)
+        fit_blend(devices[:10], kernels[:10], EVEN, scale * truth[:10]) for scale in (1.0, 1e3)
     )
     np.testing.assert_allclose(
         1e3 * one.predict(devices, kernels), other.predict(devices, kernels), rtol=1e-9
@@ -68,7 +69,7 @@ def test_one_wrong_sample_moves_little_and_is_named() -> None:
     truth = 2.0 * devices[:, 2]
     wrong = truth[:10].copy()
     wrong[4] *= 5.0
-    blend = fit_blend(devices[:10], kernels[:10], GROUPS, wrong)
+    blend = fit_blend(devices[:10], kernels[:10], EVEN, wrong)
     assert blend.strays == (4,)
     assert np.median(np.abs(blend.predict(devices, kernels) / truth - 1)) < 0.1
 
@@ -77,13 +78,13 @@ def test_noise_widens_the_interval() -> None:
     devices, kernels = known(20)
     truth = devices[:, 2]
     noisy = truth * np.exp(np.random.default_rng(1).normal(0, 0.3, 20))
-    sds = [fit_blend(devices, kernels, GROUPS, each).log_sd for each in (truth, noisy)]
+    sds = [fit_blend(devices, kernels, EVEN, each).log_sd for each in (truth, noisy)]
     assert sds[1] > 1.5 * sds[0]
 
 
 def test_two_samples_give_a_level_alone() -> None:
     devices, kernels = known(50)
-    blend = fit_blend(devices[:2], kernels[:2], GROUPS, 3.0 * devices[:2] @ even_weights(GROUPS))
+    blend = fit_blend(devices[:2], kernels[:2], EVEN, 3.0 * devices[:2] @ EVEN)
     np.testing.assert_allclose(
         blend.predict(devices, kernels), 3.0 * devices @ even_weights(GROUPS)
     )

@@ -11,6 +11,7 @@ import pytest
 
 import silicast
 from silicast.app.cli import main
+from silicast.core.calibration import load_calibration
 from silicast.core.errors import SilicastError
 from silicast.learning.known_latencies import known_latencies
 from silicast.measurement.calibrating.sampled_search import search_space
@@ -94,6 +95,19 @@ def test_advice_is_a_table_to_fill_in(capsys: pytest.CaptureFixture[str]) -> Non
     head, *rows = capsys.readouterr().out.splitlines()
     assert head == "model,latency_ms"
     assert len({SPACE.choices(row.rstrip(",").partition(":")[2]) for row in rows}) == 3
+
+
+def test_advice_for_a_board_is_calibrated_as_it_is(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["calibrate", "--advise", "Galaxy S24", "--top", "4"]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join([head, *(f"{row}{4 + at}" for at, row in enumerate(rows))]))
+    output = tmp_path / "s24.json"
+    assert main(["calibrate", str(path), "--device", "Galaxy S24", "-o", str(output)]) == 0
+    blend = load_calibration(output).blends[0]
+    assert (blend.rows, blend.least_ms, blend.most_ms) == (4, 4.0, 7.0)
 
 
 @pytest.mark.parametrize(

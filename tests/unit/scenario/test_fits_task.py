@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import silicast
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
+from tests.gguf_file import FACTS, gguf_bytes, tiny_tensors
 
 
 def inference(model: str, weights: str, input_len: int, output_len: int) -> silicast.Predicted:
@@ -133,3 +135,20 @@ def test_a_model_that_writes_no_such_text_is_refused(model: str, message: str, d
     with pytest.raises(SilicastError) as error:
         silicast.fits(model=model, device=device, context=8193)
     assert message in str(error.value)
+
+
+def test_a_file_of_weights_is_in_its_own_formats_unless_others_are_stated(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(gguf_bytes(FACTS, tiny_tensors()))
+    tree: dict[str, Any] = {"task": "fits", "model": str(path), "engine": "llama.cpp"}
+    fits = silicast.predict({**tree, "workload": {"context": 64}}).why["fits"]
+    assert {row["weights"] for row in fits} == {"q4_k (file)"}
+    tree = {
+        **tree,
+        "task": "inference",
+        "device": "rtx 4090",
+        "workload": {"batch": 1, "input_len": 8, "output_len": 2},
+    }
+    stated = silicast.predict({**tree, "precision": {"weights": "Q8_0"}})
+    said = [text for text in stated.warnings if "not in the formats of its file" in text]
+    assert len(said) == 1

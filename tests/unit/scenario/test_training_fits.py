@@ -14,7 +14,7 @@ CARD, MODEL = "RTX 4090", "Llama-3.1-8B"
 
 @pytest.fixture(scope="module")
 def ways() -> dict[str, dict[str, Any]]:
-    answer = silicast.fits(model=MODEL, device=CARD, context=2048, train=True)
+    answer = silicast.fits(model=MODEL.lower(), device=CARD.lower(), context=2048, train=True)
     return {row["way"]: row for row in answer.why["trains"]}
 
 
@@ -41,6 +41,7 @@ def as_run(way: str, seq_len: int, micro_batch: int) -> float:
 
 def test_fewer_bits_and_fewer_trained_weights_need_less(ways: dict[str, dict[str, Any]]) -> None:
     assert list(ways) == ["full", "lora", "qlora"]
+    assert {(row["model"], row["device"]) for row in ways.values()} == {(MODEL, CARD)}
     assert [row["fits"] for row in ways.values()] == [False, True, True]
     assert ways["full"]["batch"] == ways["full"]["context"] == 0
     assert 0 < ways["lora"]["batch"] < ways["qlora"]["batch"]

@@ -17,6 +17,7 @@ from silicast.accelerator.mapper.fusion_search import Fused, best_fusion, object
 from silicast.accelerator.mapper.mapper import EFFORT, Mapped
 from silicast.accelerator.mapper.task import Change, Task, as_stated, mapped, task_on
 from silicast.core.errors import SilicastError
+from silicast.workload.graphs.networks import network_file
 from silicast.workload.graphs.op_graph import read_op_graph
 
 PROGRAMS = (".json", ".onnx", ".pt2")
@@ -110,11 +111,13 @@ class MappedLayers:
 
 def is_workload(name: str) -> bool:
     """Whether a word of the command line names a file of layers rather than an operation."""
-    return Path(name).suffix.casefold() in {*PROGRAMS, ".csv", ".yaml", ".yml", ".m"}
+    suffixes = {*PROGRAMS, ".csv", ".yaml", ".yml", ".m"}
+    return Path(name).suffix.casefold() in suffixes or network_file(name) is not None
 
 
 def workload_of(path: Path, sizes: dict[str, int]) -> Workload:
-    """The layers of a file: an op graph, an ONNX model, or one of another tool.
+    """The layers of a file: an op graph, an ONNX model, or one of another tool; or of a network of
+    the catalog by name.
 
     Args:
         sizes: of its open dimensions.
@@ -122,6 +125,7 @@ def workload_of(path: Path, sizes: dict[str, int]) -> Workload:
     Raises:
         SilicastError: it cannot be read, or holds no product.
     """
+    path = network_file(str(path)) or path
     if path.suffix.casefold() not in PROGRAMS:
         return read_workload(path)
     if path.suffix.casefold() == ".json":

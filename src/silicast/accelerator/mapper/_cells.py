@@ -16,7 +16,7 @@ Mask = frozenset[int]
 """Open tensors."""
 Rides = tuple[tuple[int, float], ...]
 """(Tensor, energy of a word) of edges further in that come anew only when an open one does."""
-BLOCK = 1 << 20
+BLOCK = 1 << 18
 """Entries that are worked on at once."""
 
 

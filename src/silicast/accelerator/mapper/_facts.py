@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cached_property
-from typing import final
+from typing import TypeVar, final
 
 import numpy as np
 
@@ -13,13 +13,16 @@ from silicast.accelerator.counting.cost import Objective
 from silicast.accelerator.counting.einsum import Einsum, EinsumTensor
 from silicast.accelerator.counting.mapping import Keep
 from silicast.accelerator.design.architecture import Architecture, FanOut
-from silicast.accelerator.mapper._lattice import divisors_of
+from silicast.accelerator.mapper._budget import SearchBudget
+from silicast.accelerator.mapper._lattice import divisors_of, thinned
 from silicast.accelerator.mapper._prices import ObjectivePrices
 from silicast.accelerator.mapper._states import Flags
 from silicast.accelerator.mapper.constraints import Constraints
 from silicast.accelerator.mapper.orders import Order, worthwhile_orders
 from silicast.core.numerics import F64, I64
 from silicast.core.remembered import remembered
+
+Number = TypeVar("Number", float, F64)
 
 
 @final
@@ -35,8 +38,16 @@ class EinsumFacts:
         objective: Objective,
         prices: ObjectivePrices | None = None,
         cycle_pj: float = 0.0,
+        budget: SearchBudget | None = None,
+        most_divisors: int | None = None,
     ) -> None:
+        """Facts of mappings under prices, for a search within a budget.
+
+        Args:
+            most_divisors: extents of a tile that are tried along a dimension; None = all divisors.
+        """
         self.einsum = einsum
+        self.budget = budget or SearchBudget(math.inf)
         self.arch = architecture
         self.prices = prices
         self.cycle_pj = cycle_pj + (self.idle_leak if architecture.idle_leaks else 0.0)
@@ -63,7 +74,63 @@ class EinsumFacts:
             (t, rank) for t, tensor in enumerate(self.tensors) for rank in tensor.windows
         ]
         self.index = {dim: i for i, dim in enumerate(einsum.dims)}
+        self.divisors = tuple(
+            divisors_of(size) if most_divisors is None else self._some(dim, most_divisors)
+            for dim, size in einsum.bounds.items()
+        )
+        """Extents that tiles may have along each dimension."""
         self.least_units = rules.least_utilisation * architecture.units
+
+    def _some(self, dim: str, most: int) -> I64:
+        """About ``most`` divisors of a dimension, with those that fill an axis or are fixed."""
+        size = self.einsum.bounds[dim]
+        every = divisors_of(size)
+        wanted = {1, size}
+        inside = 1
+        for slot, rule in zip(reversed(self.slots), reversed(self.rules), strict=True):
+            fixed = rule.fixed.get(dim, 0)
+            inside *= min(fixed, size) or 1
+            wanted.add(inside)
+            if slot.is_spatial:
+                wanted.add(int(every[every <= slot.limit][-1]))
+        return thinned(every, most, wanted)
+
+    @cached_property
+    def floor(self) -> float:
+        """The objective at least, wherever loops stand: every operand once at every unit that can
+        share it, every word once through every memory that keeps it.
+        """
+        return self.floor_with(sum(self.least_of(t) for t in range(len(self.tensors))))
+
+    def floor_with(self, words_pj: float) -> float:
+        """The objective at least, where words cost so much."""
+        energy = self.start_pj + words_pj + self.least_cycles * self.cycle_pj
+        return self.objective_of(energy, self.least_cycles)
+
+    @cached_property
+    def least_cycles(self) -> float:
+        """Cycles with all instances at work that loops can use."""
+        units = math.prod(self.limit(s) for s, slot in enumerate(self.slots) if slot.is_spatial)
+        return self.points / units / self.arch.compute.per_cycle
+
+    @cached_property
+    def start_pj(self) -> float:
+        """Energy of the multiplications, and of units that leak while they work."""
+        unit = self.arch.compute
+        leak = 0.0 if self.arch.idle_leaks else unit.leak_pj_per_cycle or 0.0
+        return self.points * ((unit.energy_pj or 0.0) + leak)
+
+    def least_of(self, t: int) -> float:
+        """Energy of a tensor's words at least; see :attr:`floor`."""
+        energy, words, child = 0.0, self.points / self.room(len(self.slots), t), None
+        for level in reversed(self.kept[t]):
+            slot = self.arch.memory_slots[level]
+            action = "update_pj" if self.tensors[t].is_output else "read_pj"
+            energy += words * self.word_pj(slot, action, t)
+            if child is not None and not self.tensors[t].is_output:
+                energy += words * self.word_pj(child, "fill_pj", t)
+            words, child = self.sizes[t], slot
+        return energy
 
     def parent_slot(self, t: int, slot: int) -> int:
         """Slot of the memory that tensor ``t`` comes from at ``slot``, itself included.
@@ -118,8 +185,8 @@ class EinsumFacts:
         for d, size in enumerate(self.einsum.bounds.values()):
             factors = {
                 int(factor)
-                for whole in divisors_of(size)
-                for factor in self.choices(slot, d, int(whole))
+                for extent in self.divisors[d]
+                for factor in self.choices(slot, d, int(size // extent))
             }
             used |= {
                 before * factor
@@ -215,7 +282,15 @@ class EinsumFacts:
         if slot == 0 and fixed is not None and min(fixed, self.einsum.bounds[dim]) != left:
             wanted = []
         limit = min(most, self.slots[slot].limit)
-        return np.array([f for f in wanted if left % f == 0 and f <= limit], dtype=np.int64)
+        extent = self.einsum.bounds[dim] // left
+        fits = [f for f in wanted if left % f == 0 and f <= limit]
+        if slot:
+            fits = [f for f in fits if extent * f in self._extents[d]]
+        return np.array(fits, dtype=np.int64)
+
+    @cached_property
+    def _extents(self) -> tuple[frozenset[int], ...]:
+        return tuple(frozenset(some.tolist()) for some in self.divisors)
 
     def held(self, level: int, t: int) -> float:
         """Share of a tile's words that take room in a memory, at least."""
@@ -291,7 +366,7 @@ class EinsumFacts:
                 result = np.where(here, 1.0 - runs * overlap, result)
         return result, ended
 
-    def objective_of(self, energy: F64, cycles: F64) -> F64:
+    def objective_of(self, energy: Number, cycles: Number) -> Number:
         """The objective that a search minimises."""
         return energy * cycles if self.objective == "edp" else energy
 

@@ -19,6 +19,9 @@ from silicast.accelerator.mapper._cells import Option, PartialTiles
 from silicast.accelerator.mapper._states import States
 from silicast.core.numerics import F64, I64
 
+MOST_HELD = 1 << 19
+"""Partial choices that are held before the worst are dropped."""
+
 
 @final
 @dataclass(frozen=True)
@@ -50,13 +53,18 @@ class _Pool:
         self.values: list[F64] = []
         self.option: list[I64] = []
         self.lost = math.inf
+        self.held = 0
 
     def add(self, rows: I64, indices: I64, values: F64, option: I64) -> None:
-        """Adds choices, (n,) and (dims, n)."""
+        """Adds choices, (n,) and (dims, n); drops the worst where they are too many to hold."""
         self.rows.append(rows)
         self.places.append(indices)
         self.values.append(values)
         self.option.append(option)
+        self.held += len(rows)
+        if self.held > max(MOST_HELD, 2 * self.keep):
+            rows, indices, values, option = self.best()
+            self.add(rows, indices, values, option)
 
     def best(self) -> tuple[I64, I64, F64, I64]:
         """Those that are kept; empties the pool."""
@@ -66,7 +74,7 @@ class _Pool:
         rows, values = np.concatenate(self.rows), np.concatenate(self.values)
         positions = np.concatenate(self.places, axis=1)
         option = np.concatenate(self.option)
-        self.rows, self.places, self.values, self.option = [], [], [], []
+        self.rows, self.places, self.values, self.option, self.held = [], [], [], [], 0
         rank = self.ranking(rows, positions, values)
         chosen = np.flatnonzero(rank < self.ranking.known)
         if len(chosen) > self.keep:

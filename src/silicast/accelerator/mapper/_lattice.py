@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence, Set
 from functools import cached_property
 from typing import final
 
@@ -16,10 +17,13 @@ from silicast.core.numerics import F64, I64
 class Lattice:
     """The grid; entry [i, j, ...] of an array over it belongs to the i-th, j-th, ... divisors."""
 
-    def __init__(self, dims: tuple[str, ...], sizes: tuple[int, ...]) -> None:
+    def __init__(
+        self, dims: tuple[str, ...], sizes: tuple[int, ...], divisors: Sequence[I64]
+    ) -> None:
+        """``divisors`` are the extents along each dimension, ascending."""
         self.dims = dims
         self.sizes = sizes
-        self.divisors = [divisors_of(size) for size in sizes]
+        self.divisors = divisors
         self.shape = tuple(len(some) for some in self.divisors)
         self.cells = math.prod(self.shape)
         self.strides = np.array(
@@ -76,3 +80,13 @@ def divisors_of(size: int) -> I64:
     """
     small = [f for f in range(1, math.isqrt(size) + 1) if size % f == 0]
     return np.array(sorted({*small, *(size // f for f in small)}), dtype=np.int64)
+
+
+def thinned(divisors: I64, most: int, wanted: Set[int]) -> I64:
+    """About ``most`` of some divisors, evenly spread, and all that are wanted.
+
+    >>> thinned(divisors_of(64), 3, {4}).tolist()
+    [1, 4, 8, 64]
+    """
+    spread = divisors[np.unique(np.linspace(0, len(divisors) - 1, most).round().astype(np.int64))]
+    return np.union1d(spread, [d for d in divisors if int(d) in wanted]).astype(np.int64)

@@ -34,6 +34,9 @@ from silicast.accelerator.mapper._tiles import TileFacts
 from silicast.core.numerics import F64
 from silicast.core.remembered import remembered
 
+SHIFTS = 10
+"""Operations on arrays for one way to spread work over an axis."""
+
 
 @final
 class Outside:
@@ -53,7 +56,12 @@ class Outside:
 
     @remembered
     def table(self, slot: int, mask: Mask, rides: Rides = ()) -> F64:
-        """Least that the slots outside ``slot`` add, by the tile at its top."""
+        """Least that the slots outside ``slot`` add, by the tile at its top.
+
+        Raises:
+            BudgetSpent: as all that is asked of tables.
+        """
+        self.facts.budget.hold(self.lattice.cells)
         if slot == 0:
             table = np.full(self.lattice.shape, np.inf)
             table.ravel()[-1] = -self.tiles.credit(0)
@@ -117,6 +125,7 @@ class Outside:
         for steps in self._steps(outer, dims, limit):
             inner, above = self._shifted(steps, self.tiles.corner(slot).ends)
             cost = above(table)
+            self.facts.budget.work(cost.size * SHIFTS, SHIFTS)
             for t in mask:
                 words, per_word = extra[t]
                 if any(d in self.facts.moved_windows(t) for d in steps):
@@ -192,7 +201,7 @@ class Outside:
         inner, above = {}, {}
         for d, step in steps.items():
             some = self.lattice.divisors[d]
-            here = np.flatnonzero(some[-1] % (some[: ends[d]] * step) == 0)
+            here = np.flatnonzero(np.isin(some[: ends[d]] * step, some))
             inner[d] = here
             above[d] = np.searchsorted(some, some[here] * step)
         return Places(inner, ends), Places(above, ends)
@@ -215,6 +224,7 @@ class Outside:
             if d in dims or beyond.shape[d] == 1:
                 continue
             moved = np.moveaxis(beyond, d, 0)
+            self.facts.budget.work(beyond.size * 2, moved.shape[0])
             allowed = self.tiles.targets(slot, d)
             result = np.full(moved.shape, np.inf)
             for i in range(moved.shape[0]):
@@ -222,6 +232,7 @@ class Outside:
                 if len(choices):
                     result[i] = moved[choices].min(axis=0)
             beyond = np.moveaxis(result, 0, d)
+        self.facts.budget.hold(beyond.size)
         return np.ascontiguousarray(beyond)
 
     @remembered
@@ -355,6 +366,7 @@ class Outside:
                         ]
                     )
                 cost = cost + cells.part(edges.close[t], target) * share
+            self.facts.budget.work(cost.size * 2, 4)
             yield target, cost
 
     def _slid(self, ratio: F64, overlap: F64, option: Option) -> F64:

@@ -23,6 +23,7 @@ from silicast.accelerator.counting.cost import (
 from silicast.accelerator.counting.mapping import MappingBatch
 from silicast.accelerator.design.architecture import Architecture, Memory
 from silicast.accelerator.mapper._bounds import Bounds
+from silicast.accelerator.mapper._budget import COUNTED, STATE
 from silicast.accelerator.mapper._facts import EinsumFacts
 from silicast.accelerator.mapper._guided import promising
 from silicast.accelerator.mapper._states import Flags, States, undominated
@@ -297,11 +298,8 @@ class MappingSearch:
     def start(self) -> States:
         """The mapping of which nothing is decided: the operands of one multiplication."""
         dims, tensors = len(self.facts.einsum.dims), len(self.facts.tensors)
-        energy = self.facts.points * (self.facts.arch.compute.energy_pj or 0.0)
-        if not self.facts.arch.idle_leaks:
-            energy += self.facts.points * (self.facts.arch.compute.leak_pj_per_cycle or 0.0)
         return States(
-            tile=np.ones((dims, 1)), booked=np.array([energy]), steps=np.ones(1),
+            tile=np.ones((dims, 1)), booked=np.array([self.facts.start_pj]), steps=np.ones(1),
             credit=np.zeros(1), waiting=np.zeros((tensors, 1)), fills=np.zeros((tensors, 1)),
             passes=np.full((tensors, 1), self.facts.points),
             spans=np.ones((len(self.facts.windows), 1)),
@@ -317,17 +315,19 @@ class MappingSearch:
         Args:
             known: what a mapping reaches; those that cannot be below are dropped.
             effort: partial mappings that may be tried; after that they are dropped unextended.
+
+        Raises:
+            BudgetSpent: before anything complete was counted.
         """
-        states, dropped = self.start(), math.inf
+        states, dropped, values = self.start(), math.inf, np.array([self.facts.floor])
         last = self.tried + effort
         history: list[States] = []
         for slot in range(len(self.facts.slots) - 1, -1, -1):
-            states, lost = self._advance(states, slot, width, known, last)
+            states, values, lost = self._advance(states, values, slot, width, known, last)
             dropped = min(dropped, lost)
             history.append(states)
             if not len(states):
                 return MappingSearchResult(None, UNRANKED, min(dropped, known))
-        values = self.facts.objective_of(*self.bounds.least(states, 0))
         order = np.argsort(values, kind="stable")
         batch, rank, remaining = self._counted(history, order, values)
         cheapest = None if self.facts.prices is None else self._trace(history, order[:1])
@@ -351,6 +351,9 @@ class MappingSearch:
             rows = order[begin : begin + CHUNK]
             if self.is_proof and values[rows[0]] >= best.value:
                 return batch, best, best.value
+            if begin and self.facts.budget.is_spent:
+                return batch, best, float(values[rows[0]])
+            self.facts.budget.left -= len(rows) * COUNTED
             some = self._trace(history, rows)
             counted = cost(self.facts.einsum, self.arch, some)
             exact = value_of(counted, self.objective)
@@ -363,24 +366,32 @@ class MappingSearch:
         return batch, best, remaining
 
     def _advance(
-        self, states: States, slot: int, width: int, known: float, last: float
-    ) -> tuple[States, float]:
-        """Decides one slot: the partial mappings kept, and the least bound of those dropped."""
+        self, states: States, known_of: F64, slot: int, width: int, known: float, last: float
+    ) -> tuple[States, F64, float]:
+        """Decides one slot.
+
+        Args:
+            known_of: what no completion of each is below, (n,).
+
+        Returns:
+            the partial mappings kept, what none of their completions is below, and the least of
+            that of those dropped.
+        """
         parts: list[States] = []
         values: list[F64] = []
         if self.tried > last:
-            return states.take(np.zeros(0, dtype=np.int64)), self._least(states, slot + 1)
+            return *_none(states), float(known_of.min())
         lost = math.inf
         step = PARENTS if self.facts.slots[slot].is_spatial else width
         for begin in range(0, len(states), step):
             rows = np.arange(begin, min(begin + step, len(states)))
             if begin and self.tried > last:
-                late = states.take(np.arange(begin, len(states)))
-                lost = min(lost, self._least(late, slot + 1))
+                lost = min(lost, float(known_of[begin:].min()))
                 break
             more, left_out = self.extend(states.take(rows), slot, known, CHOICES * width)
             lost = min(lost, left_out)
             self.tried += len(more)
+            self.facts.budget.work(len(more) * STATE, STATE)
             if not len(more):
                 continue
             more = replace(more, parent=rows[more.parent])
@@ -390,7 +401,7 @@ class MappingSearch:
             parts.append(more.take(retained))
             values.append(value[retained])
         if not parts:
-            return states.take(np.zeros(0, dtype=np.int64)), lost
+            return *_none(states), lost
         joined, value = States.joined(parts), np.concatenate(values)
         if len(parts) > 1:
             retained, beaten = self._thinned(joined, slot, value, known)
@@ -399,7 +410,7 @@ class MappingSearch:
             retained = np.flatnonzero(self.facts.points / joined.steps >= self.facts.least_units)
             joined, value = joined.take(retained), value[retained]
         if len(joined) <= width:
-            return joined, lost
+            return joined, value, lost
         # Many are as good as far as is known: half of the places go to those that would cost least
         # if no undecided loop saved anything.
         plain = self._as_it_is(joined, slot)
@@ -408,10 +419,8 @@ class MappingSearch:
         remaining = remaining[np.argsort(plain[remaining], kind="stable")]
         split = width - width // 2
         chosen = np.sort(np.concatenate([order[: width // 2], remaining[:split]]))
-        return joined.take(chosen), min(lost, float(value[remaining[split:]].min()))
-
-    def _least(self, states: States, slot: int) -> float:
-        return float(self.facts.objective_of(*self.bounds.least(states, slot)).min())
+        lost = min(lost, float(value[remaining[split:]].min()))
+        return joined.take(chosen), value[chosen], lost
 
     def _as_it_is(self, states: States, slot: int) -> F64:
         """Energy of the decided edges if every undecided loop made all tiles come anew."""
@@ -479,3 +488,8 @@ class MappingSearch:
                         positions[slot, d, chosen] = len(order) - index
             rows = states.parent[rows]
         return MappingBatch(factors, positions, self.facts.keep)
+
+
+def _none(states: States) -> tuple[States, F64]:
+    """No partial mappings."""
+    return states.take(np.zeros(0, dtype=np.int64)), np.zeros(0)

@@ -21,7 +21,8 @@ class TileFacts:
 
     def __init__(self, facts: EinsumFacts) -> None:
         self.facts = facts
-        self.lattice = Lattice(facts.einsum.dims, tuple(facts.einsum.bounds.values()))
+        bounds = facts.einsum.bounds
+        self.lattice = Lattice(tuple(bounds), tuple(bounds.values()), facts.divisors)
         self.dims = range(len(facts.einsum.dims))
         self.free = [
             frozenset(d for d in self.dims if not facts.moves[t][d, 0])

@@ -25,6 +25,7 @@ from silicast.accelerator.counting.cost import (
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.counting.mapping import Keep, LoopNest, MappingBatch, default_keep
 from silicast.accelerator.design.architecture import Architecture
+from silicast.accelerator.mapper._budget import HELD, BudgetSpent, SearchBudget
 from silicast.accelerator.mapper._facts import EinsumFacts
 from silicast.accelerator.mapper._padding import padded
 from silicast.accelerator.mapper._polish import polished
@@ -58,6 +59,16 @@ TIE_PRICE = 1e-7
 that need the same."""
 EFFORT = 10_000
 """Partial mappings that are tried unless the caller says otherwise: some tenths of a second."""
+WORK = 3e8
+"""Entries of arrays that searches of the usual effort may work on: less than two seconds."""
+RESERVE = 0.4
+"""Share of the budget that is kept for searches among fewer tiles, while no mapping is complete."""
+ATTEMPTS = (None, 8, 4, 2)
+"""Extents of tiles that are tried along each dimension: all; fewer, where those are too many."""
+CELLS = 200_000
+"""Tiles that are too many: a table of them is made for every level."""
+MOST_CHOICES = 4096
+"""Choices of what memories keep that are looked at."""
 
 
 @final
@@ -71,11 +82,11 @@ class Mapped:
         objective: what was made small.
         value: of the objective: pJ, cycles, or pJ x cycles.
         bound: no mapping that keeps to the rules, and whose loop bounds divide their dimensions, is
-            below this.
+            below this; also where the budget did not reach all of them.
         divides: whether its own loop bounds do; else it may be below ``bound``.
         complete: whether the search ended by itself, not by its budget.
         tried: partial mappings that it tried.
-        remark: what was done otherwise than asked, or "".
+        remark: what was done otherwise than asked, or what the budget left unsearched, or "".
     """
 
     nest: LoopNest
@@ -103,6 +114,7 @@ def best_mapping(
     effort: int = EFFORT,
     gap: float = 1e-6,
     padding: bool = True,
+    budget: SearchBudget | None = None,
 ) -> Mapped:
     """Searches mappings whose loop bounds divide their dimensions, or sizes a little larger.
 
@@ -111,7 +123,10 @@ def best_mapping(
             the answer does not depend on how fast the machine is.
         gap: the search ends once the answer is proven to be this close to the best.
         padding: sizes that do not fit the design well (primes, arrays that do not divide them) are
-            also made larger and mapped; the last iterations of such loops are cut short.
+            also made larger and mapped; the last iterations of such loops are cut short. Below the
+            usual effort only one narrow search is made of each, and little is proven.
+        budget: of several searches together; None = one in proportion to the effort, two seconds
+            or less of the default one.
 
     Raises:
         SilicastError: constraints that contradict each other, or no mapping that fits; names the
@@ -119,17 +134,23 @@ def best_mapping(
     """
     rules = (constraints or Constraints()).on(einsum)
     rules.check(architecture, einsum)
-    hunt = _Hunt(einsum, architecture, rules, objective, effort, gap)
+    budget = budget or budget_of(effort)
+    hunt = _Hunt(einsum, architecture, rules, objective, effort, gap, budget)
     hunt.run()
     best, rank, tried, divides = hunt.best, hunt.rank, hunt.tried, True
     sizes = padded(einsum, architecture, rules, fills=objective != "energy")
     for larger in sizes if padding else ():
-        other = _Hunt(larger, architecture, rules, objective, effort // 4, gap)
+        if best is not None and budget.is_spent:
+            break
+        other = _Hunt(larger, architecture, rules, objective, effort // 4, gap, budget)
         try:
             rules.check(architecture, larger)
         except SilicastError:
             continue
-        other.run()
+        if hunt.is_quick and hunt.best is not None:
+            other.glance(hunt)
+        else:
+            other.run()
         tried += other.tried
         if other.best is None:
             continue
@@ -150,12 +171,36 @@ def best_mapping(
         divides=divides,
         complete=hunt.is_done,
         tried=tried,
+        remark=hunt.uncovered,
     )
 
 
 def rank_of(result: MappingCost, objective: Objective) -> MappingRank:
     """How good a batch of one is."""
     return MappingRank(float(value_of(result, objective)[0]), float(result.cycles[0]))
+
+
+def budget_of(effort: int) -> SearchBudget:
+    """What searches of so much effort may spend."""
+    return SearchBudget(WORK * max(1.0, effort / EFFORT))
+
+
+@final
+@dataclass
+class _Choice:
+    """What memories keep, with its search.
+
+    Attributes:
+        keep: tensors of each memory.
+        bound: no mapping that keeps them is below it.
+        search: None = not begun, or its tables were dropped for want of room.
+        is_new: no search of it has ended.
+    """
+
+    keep: Keep
+    bound: float
+    search: MappingSearch | None = None
+    is_new: bool = True
 
 
 @final
@@ -170,36 +215,78 @@ class _Hunt:
         objective: Objective,
         effort: int,
         gap: float,
+        budget: SearchBudget,
     ) -> None:
         self.einsum, self.arch, self.rules = einsum, architecture, rules
         self.objective, self.effort, self.gap = objective, effort, gap
+        self.budget = budget
+        self.most_divisors: int | None = None
         self.best: MappingBatch | None = None
         self.rank = UNRANKED
         self.bound = 0.0
-        self.spent = 0
-        facts = EinsumFacts(
-            einsum, architecture, rules, default_keep(einsum, architecture), "energy"
-        )
+        self.tried = 0
+        self.reserve, self.allowed, self.was_cut = 0.0, math.inf, False
+        self.keep = default_keep(einsum, architecture, rules.homes)
+        facts = EinsumFacts(einsum, architecture, rules, self.keep, "energy")
         limits = [
             facts.limit(s) if slot.is_spatial else 1.0 for s, slot in enumerate(architecture.slots)
         ]
         self.busy = Busy(einsum, architecture, limits)
         self.cheapest: MappingBatch | None = None
         self.weights = self.busy.start()
-        self.searches = self._searches()
+        self.choices: list[_Choice] = []
 
-    def _searches(self) -> list[MappingSearch]:
-        """A search for each choice of what memories keep."""
-        searches = []
-        for keep in keep_patterns(self.einsum, self.arch, self.rules.homes):
-            seen, prices = self._seen(keep)
-            if self.objective == "latency":
-                zeros = self._zeros(keep)
-                prices = self.busy.prices(self.weights, zeros)
-                seen = self.busy.priced(prices)
-            facts = EinsumFacts(self.einsum, seen, self.rules, keep, self.objective, prices)
-            searches.append(MappingSearch(facts, self.arch, self.objective))
-        return searches
+    def _choices(self, price: float | None = None) -> list[_Choice]:
+        """Choices of what memories keep: all that they may, then those with the lowest floors.
+
+        Args:
+            price: of a cycle beside energy; None = as the objective has it.
+        """
+        known: dict[object, float] = {}
+        first: EinsumFacts | None = None
+        choices = []
+        for keep in itertools.islice(self._patterns(), MOST_CHOICES):
+            facts: EinsumFacts | None = None
+            words = 0.0
+            for t, name in enumerate(self.einsum.names):
+                # Where zeros are left out, prices of a tensor depend on what is kept of others.
+                chain = keep if self.arch.knows_zeros else tuple(name in names for names in keep)
+                if (t, chain) not in known:
+                    facts = facts or self._facts(keep, price)
+                    known[t, chain] = facts.least_of(t)
+                words += known[t, chain]
+            first = first or facts
+            base = facts if self.arch.knows_zeros else first
+            assert base is not None
+            choices.append(_Choice(keep, base.floor_with(words)))
+        return [choices[0], *sorted(choices[1:], key=lambda choice: choice.bound)]
+
+    def _beyond(self, price: float | None = None) -> float:
+        """No mapping of choices that are too many to look at is below it."""
+        more = next(itertools.islice(self._patterns(), MOST_CHOICES, None), None)
+        return math.inf if more is None else self._facts(more, price).floor_with(0.0)
+
+    def _patterns(self) -> Iterator[Keep]:
+        return keep_patterns(self.einsum, self.arch, self.rules.homes)
+
+    def _facts(
+        self, keep: Keep, price: float | None = None, most: int | None = None
+    ) -> EinsumFacts:
+        """What a search among mappings that keep the same asks of its problem.
+
+        Args:
+            most: extents of tiles that are tried of each dimension; None = all.
+        """
+        seen, prices = self._seen(keep)
+        objective = self.objective
+        if price is not None:
+            objective = "energy"
+        elif objective == "latency":
+            prices = self.busy.prices(self.weights, self._zeros(keep))
+            seen = self.busy.priced(prices)
+        return EinsumFacts(
+            self.einsum, seen, self.rules, keep, objective, prices, price or 0.0, self.budget, most,
+        )  # fmt: skip
 
     def _zeros(self, keep: Keep) -> ZeroShares | None:
         """What is left without zeros at least; None on designs that keep them."""
@@ -213,6 +300,61 @@ class _Hunt:
         return without_zeros(zeros), energy_prices(zeros, rounds=self.objective == "energy")
 
     def run(self) -> None:
+        """All searches; where room or budget end before a mapping is complete, among fewer extents
+        of tiles: any mapping is better than none.
+        """
+        attempts = [most for most in ATTEMPTS if self._cells(most) <= CELLS] or [ATTEMPTS[-1]]
+        for most in attempts:
+            self.most_divisors, self.was_cut = most, False
+            self.allowed = self.budget.left
+            if most == attempts[-1]:
+                self.budget.left, self.reserve = math.inf, 0.0
+            elif self.allowed < math.inf:
+                self.reserve = self.allowed * RESERVE
+                self.budget.left -= self.reserve
+            self._anew()
+            self._prove()
+            self._run_all()
+            if self.best is not None or not self.was_cut:
+                return
+            self.budget.left = self.reserve
+
+    def glance(self, like: _Hunt) -> None:
+        """One narrow search, with the prices that led to the best of a similar problem."""
+        if self.objective == "latency":
+            self.weights = like.weights
+            self._anew()
+            self._run(WIDTHS[0])
+        elif like.best is not None:
+            known = cost(like.einsum, like.arch, like.best)
+            price = float(known.energy_pj[0] / known.cycles[0])
+            price = 0.0 if self.objective == "energy" else price
+            keep = like.best.keep
+            self._take(self._priced(_Choice(keep, self._facts(keep, price).floor), price))
+        self._improve()
+
+    @property
+    def uncovered(self) -> str:
+        """What the budget left unsearched, in words; "" = nothing."""
+        if self.most_divisors is not None:
+            return (
+                f"the problem has too many tiles to look at all: loops of about "
+                f"{self.most_divisors} lengths a dimension were searched"
+            )
+        good = self.value * (1 - self.gap)
+        left = sum(choice.is_new and choice.bound < good for choice in self.choices)
+        if not left or self.is_done:
+            return ""
+        return (
+            f"the budget ended before {left} of {len(self.choices)} choices of what memories keep "
+            "were searched (a larger --effort goes on)"
+        )
+
+    def _cells(self, most: int | None) -> int:
+        """Tiles that a search looks at."""
+        return math.prod(len(some) for some in self._facts(self.keep, most=most).divisors)
+
+    def _run_all(self) -> None:
         if self.objective == "latency":
             self.weigh()
         elif self.arch.knows_zeros:
@@ -225,6 +367,26 @@ class _Hunt:
         if self.objective == "energy":
             self.settle()
 
+    def _searched(
+        self, choice: _Choice, width: int, effort: float, known: float
+    ) -> MappingSearchResult:
+        """One search of a choice; nothing where the budget ends before it."""
+        if choice.search is None:
+            choice.search = MappingSearch(
+                self._facts(choice.keep, most=self.most_divisors), self.arch, self.objective
+            )
+        before = choice.search.tried
+        try:
+            result = choice.search.run(width, known, effort)
+            if self.most_divisors is None:
+                return result
+            return replace(result, bound=choice.bound)  # of other tiles nothing is known
+        except BudgetSpent:
+            self.was_cut = True
+            return MappingSearchResult(None, UNRANKED, choice.bound)
+        finally:
+            self.tried += choice.search.tried - before
+
     @property
     def value(self) -> float:
         """Objective of the best mapping so far."""
@@ -233,12 +395,9 @@ class _Hunt:
     def _take(self, result: MappingSearchResult) -> None:
         """Notes what a search found, if it is better."""
         if result.batch is not None and result.rank.is_before(self.rank):
+            if self.best is None:
+                self.budget.left = min(self.budget.left + self.reserve, self.allowed)
             self.rank, self.best = result.rank, result.batch
-
-    @property
-    def tried(self) -> int:
-        """Partial mappings that were tried."""
-        return self.spent + sum(each.tried for each in self.searches)
 
     @property
     def is_done(self) -> bool:
@@ -251,6 +410,7 @@ class _Hunt:
         From the best weights so far, toward what is busiest in the mapping that is cheapest under
         them; a shorter step where a round proves no more.
         """
+        self._anew()
         best_weights, best_bound, step = self.weights, -1.0, STEP
         busiest: F64 | None = None
         for number in range(ROUNDS if self.busy.ports else 1):
@@ -258,33 +418,41 @@ class _Hunt:
                 if busiest is None:
                     break
                 self.weights = self.busy.reweighted(best_weights, busiest, step)
-                self.spent = self.tried
-                self.searches = self._searches()
-            bound = self._run(WIDTHS[0], [0.0] * len(self.searches))
+                self._anew()
+            bound = self._run(WIDTHS[0])
             if bound > best_bound:
                 best_weights, best_bound = self.weights, bound
                 if self.cheapest is not None:
                     busiest = self.busy.cycles(cost(self.einsum, self.arch, self.cheapest))
             else:
                 step /= 2.0
-            if self.best is None or self.is_done or self.tried > self.effort:
+            if self.best is None or self.is_done or self.is_over:
                 return
         if self.busy.ports and best_weights is not self.weights:
-            self.weights, self.spent = best_weights, self.tried
-            self.searches = self._searches()
+            self.weights = best_weights
+            self._anew()
+
+    def _anew(self) -> None:
+        """Other prices: searches with tables of their own."""
+        self.budget.held = 0.0
+        self.choices = self._choices()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether effort or budget is spent."""
+        return self.tried > self.effort or self.budget.is_spent
 
     def guess(self) -> None:
         """A search with what describes tensors without their zeros, about; proves nothing."""
-        for keep in keep_patterns(self.einsum, self.arch, self.rules.homes):
-            zeros = ZeroShares(self.einsum, self.arch, keep)
+        for choice in self.choices:
+            zeros = ZeroShares(self.einsum, self.arch, choice.keep)
             prices = energy_prices(zeros, rounds=True, guesses=True)
             facts = EinsumFacts(
-                self.einsum, without_zeros(zeros), self.rules, keep, self.objective, prices
-            )
-            search = MappingSearch(facts, self.arch, self.objective)
-            result = search.run(WIDTHS[1], math.inf, self.effort)
-            self.spent += search.tried
-            self._take(result)
+                self.einsum, without_zeros(zeros), self.rules, choice.keep, self.objective, prices,
+                budget=self.budget, most_divisors=self.most_divisors,
+            )  # fmt: skip
+            guess = _Choice(choice.keep, 0.0, MappingSearch(facts, self.arch, self.objective))
+            self._take(self._searched(guess, WIDTHS[1], self.effort, math.inf))
 
     def trade(self) -> None:
         """Narrow searches for least energy, with a price of time.
@@ -292,6 +460,10 @@ class _Hunt:
         Energy E and time T of the best are least in E + (E / T) T too, near it; such a sum sees
         what time later loops may cost.
         """
+        if self.is_quick:
+            facts = self._facts(self.keep, 0.0)
+            self._least_sum(facts.floor / facts.least_cycles)
+            return
         price = 0.0
         lines: list[tuple[float, float]] = []
         for _ in range(TRADES):
@@ -304,25 +476,42 @@ class _Hunt:
                 break
         self._square(lines)
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether a good mapping is enough, and nothing is to be proven of it."""
+        return self.effort < EFFORT
+
     def _least_sum(self, price: float) -> float:
         """Least energy plus price times cycles, at least."""
-        least = math.inf
-        for keep in keep_patterns(self.einsum, self.arch, self.rules.homes):
-            seen, prices = self._seen(keep)
-            facts = EinsumFacts(self.einsum, seen, self.rules, keep, "energy", prices, price)
-            search = MappingSearch(facts, self.arch, self.objective)
-            result = search.run(WIDTHS[0], math.inf, math.inf)
-            self.spent += search.tried
+        least = self._beyond(price)
+        for choice in self._choices(price):
+            if choice.bound >= least:
+                continue
+            result = self._priced(choice, price)
             least = min(least, result.bound)
             self._take(result)
         return least
+
+    def _priced(self, choice: _Choice, price: float) -> MappingSearchResult:
+        """A narrow search of a choice for least energy and a price of time."""
+        if self.budget.is_spent:
+            return MappingSearchResult(None, UNRANKED, choice.bound)
+        self.budget.held = 0.0
+        facts = self._facts(choice.keep, price, self.most_divisors)
+        search = MappingSearch(facts, self.arch, self.objective)
+        return self._searched(
+            _Choice(choice.keep, choice.bound, search), WIDTHS[0], math.inf, math.inf
+        )
 
     def settle(self) -> None:
         """A narrow search among mappings of the least energy for the fastest, and its neighbours:
         prices see what units work, not what an array waits for.
         """
         if self.best is not None and self.value > 0.0:
-            self._least_sum(self.value * TIE_PRICE / self.rank.cycles)
+            price = self.value * TIE_PRICE / self.rank.cycles
+            for choice in self.choices:
+                if choice.bound <= self.value * (1 + TIE_PRICE):
+                    self._take(self._priced(choice, price))
             self._improve()
 
     def _square(self, lines: list[tuple[float, float]]) -> None:
@@ -333,9 +522,12 @@ class _Hunt:
         Args:
             lines: (price of a cycle, least energy plus price times cycles).
         """
-        fast = _Hunt(self.einsum, self.arch, self.rules, "latency", self.effort // 3, self.gap)
+        fast = _Hunt(
+            self.einsum, self.arch, self.rules, "latency", self.effort // 3, self.gap, self.budget
+        )
+        fast.most_divisors = self.most_divisors
         fast.weigh()
-        self.spent += fast.tried
+        self.tried += fast.tried
         if fast.best is None:
             return
         rank = rank_of(cost(self.einsum, self.arch, fast.best), self.objective)
@@ -361,29 +553,39 @@ class _Hunt:
         self.best, self.rank, counted = polished(
             self.best, self.einsum, self.arch, self.rules, self.objective
         )
-        self.spent += counted // NEAR
+        self.tried += counted // NEAR
 
     def widen(self) -> None:
         """Wider and wider searches, until the proof is good enough or the budget is spent."""
-        bounds = [0.0] * len(self.searches)
         for width in WIDTHS:
-            if self.is_done or (self.best is not None and self.tried > self.effort):
+            is_enough = self.tried > self.effort or (self.is_quick and self.objective == "edp")
+            if self.is_done or (self.best is not None and is_enough):
                 return
-            self._run(width, bounds)
+            self._run(width)
 
-    def _run(self, width: int, bounds: list[float]) -> float:
-        """One search of each choice; what they prove together."""
+    def _run(self, width: int) -> float:
+        """One search of each choice that may still be better; what they prove together."""
         least = math.inf
-        for number, search in enumerate(self.searches):
-            if bounds[number] >= self.value * (1 - self.gap):
+        for choice in self.choices:
+            if choice.bound >= self.value * (1 - self.gap) or self.budget.is_spent:
                 continue
-            left = math.inf if self.best is None else self.effort - self.tried
-            result = search.run(width, self.value, left)
-            bounds[number] = max(bounds[number], result.bound)
+            is_first = self.best is None or width == WIDTHS[0]
+            left = math.inf if is_first else self.effort - self.tried
+            result = self._searched(choice, width, left, self.value)
+            choice.bound = max(choice.bound, result.bound)
+            choice.is_new = False
             if result.cheapest is not None and result.bound < least:
                 least, self.cheapest = result.bound, result.cheapest
             self._take(result)
-        bound = min(bounds)
+            if self.budget.held > HELD / 2:
+                self.budget.held = 0.0
+                for other in self.choices:
+                    other.search = None
+        return self._prove()
+
+    def _prove(self) -> float:
+        """What all choices prove together, with what they are."""
+        bound = min(self._beyond(), *(choice.bound for choice in self.choices))
         if self.arch.knows_zeros and self.objective == "energy":
             bound = max(0.0, bound - rounding_pj(self.arch))
         if self.objective == "latency":

@@ -17,7 +17,7 @@ from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.counting.mapping import MappingBatch
 from silicast.accelerator.design.architecture import Architecture, Memory
 from silicast.accelerator.mapper.constraints import Constraints
-from silicast.accelerator.mapper.mapper import Mapped, best_mapping
+from silicast.accelerator.mapper.mapper import Mapped, best_mapping, budget_of
 from silicast.core.errors import SilicastError
 
 FIRST = 100.0
@@ -63,6 +63,7 @@ def mapping_by_policy(
         SilicastError: no mapping keeps to the constraints, or ``first`` is no memory.
     """
     judged = _weighted(architecture, policy.first)
+    budget = budget_of(effort)
     best: tuple[float, Mapped] | None = None
     refused: SilicastError | None = None
     for sizes in _rounded(einsum, policy):
@@ -73,6 +74,7 @@ def mapping_by_policy(
                 constraints,
                 objective=objective,
                 effort=effort,
+                budget=budget,
             )
         except SilicastError as error:
             refused = refused or error

@@ -13,6 +13,7 @@ from silicast.accelerator.counting.mapping import Loop, LoopNest, MappingBatch
 from silicast.accelerator.counting.problems import ProblemShape
 from silicast.accelerator.design.architecture_file import StoredTable
 from silicast.accelerator.design.chip import Chip
+from silicast.accelerator.mapper.kept_mappings import kept_mapping
 from silicast.accelerator.mapper.mapper import Mapped, best_mapping
 from silicast.accelerator.mapper.template import Template
 from silicast.accelerator.zeros.density import (
@@ -25,8 +26,11 @@ from silicast.accelerator.zeros.zero_mapping import mapped_zeros
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 
-EFFORT = 60_000
-"""Partial mappings that are tried for a size of the grid."""
+EFFORT = 2_000
+"""Partial mappings that are tried for a size of the grid: enough to find what far more of them only
+prove (docs/explanation/accelerators.md)."""
+ENOUGH = 0.05
+"""A mapping that is proven to be this close to the best is not improved."""
 
 
 @lru_cache(maxsize=8192)
@@ -82,7 +86,15 @@ def searched(
     objective: Objective = "latency" if chip.missing_energy else "edp"
     if changes_anything(arch, densities):
         return mapped_zeros(einsum, arch, chip.rules, objective, effort)
-    return best_mapping(einsum, arch, chip.rules, objective=objective, effort=effort)
+    how = (chip.rules, objective, effort, ENOUGH)
+    return kept_mapping(
+        einsum,
+        arch,
+        how,
+        lambda: best_mapping(
+            einsum, arch, chip.rules, objective=objective, effort=effort, gap=ENOUGH
+        ),
+    )
 
 
 def time_gap(cost: MappingCost) -> float:

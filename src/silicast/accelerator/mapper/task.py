@@ -15,6 +15,7 @@ from silicast.accelerator.design.architecture import Architecture
 from silicast.accelerator.design.architecture_file import Design, find_design
 from silicast.accelerator.design.check import check_tensors
 from silicast.accelerator.mapper.constraints import Constraints
+from silicast.accelerator.mapper.kept_mappings import kept_mapping
 from silicast.accelerator.mapper.mapper import EFFORT, Mapped, best_mapping, rank_of
 from silicast.accelerator.mapper.policy import MapperPolicy, mapping_by_policy
 from silicast.accelerator.timeloop.files import Description, read_description, read_mapping
@@ -242,7 +243,7 @@ def mapped(task: Task, objective: str = "", effort: int = EFFORT) -> Mapped:
     """
     task, known, remark = aimed(task, objective)
     answer = _by_form(task, known, effort)
-    return replace(answer, remark=remark) if remark else answer
+    return replace(answer, remark="; ".join(filter(None, (remark, answer.remark))))
 
 
 def aimed(task: Task, objective: str) -> tuple[Task, Objective, str]:
@@ -303,6 +304,11 @@ def _by_form(task: Task, objective: Objective, effort: int) -> Mapped:
 def _mapped(task: Task, known: Objective, effort: int) -> Mapped:
     if task.architecture.knows_zeros:
         return mapped_zeros(task.einsum, task.architecture, task.constraints, known, effort)
+    how = (task.constraints, task.policy, known, effort)
+    return kept_mapping(task.einsum, task.architecture, how, lambda: _new(task, known, effort))
+
+
+def _new(task: Task, known: Objective, effort: int) -> Mapped:
     if not task.policy.is_plain:
         return mapping_by_policy(
             task.einsum, task.architecture, task.constraints, task.policy, known, effort

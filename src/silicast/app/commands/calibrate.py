@@ -52,7 +52,7 @@ def calibrate(
         show_file: a calibration file to print, and nothing else.
         advise: a scenario: print which measurements would narrow its interval most, given the
             files of earlier measurements, and nothing else. Of a search space (nasbench201,
-            fbnet): which networks to measure.
+            fbnet) or of a board ("Galaxy S24"): which networks to measure.
         top: most measurements that --advise lists.
         budget: time for all of them (90s, 2m); with it they are ranked by their benefit per second,
             otherwise by their benefit.
@@ -90,6 +90,15 @@ def _advise_space(name: str, count: int) -> int:
     return status.ANSWERED
 
 
+def _advise_board(count: int) -> int:
+    """Prints the networks to measure on a board's NPU, as a table to fill in."""
+    from silicast.learning.board_networks import worth_measuring
+
+    rows = [f"{name},float,tflite," for name in worth_measuring(count)]
+    write_lines(["model,precision,runtime,latency_ms", *rows])
+    return status.ANSWERED
+
+
 def _of_samples(rows: tuple[Path, ...], device: str, output: Path, holdout: float) -> int:
     """Writes a calibration by whole networks of a search space."""
     from silicast.core.calibration import save_calibration
@@ -111,10 +120,13 @@ def _advise(
     scenario: Path, rows: tuple[Path, ...], device: str, top: int, budget: str | None
 ) -> int:
     """Prints what to measure for a scenario."""
+    from silicast.scenario.reading.boards import is_board
     from silicast.workload.spaces import spaces
 
     if not scenario.exists() and str(scenario) in spaces():
         return _advise_space(str(scenario), top)
+    if not scenario.exists() and is_board(str(scenario)):
+        return _advise_board(top)
     from silicast.measurement.sweeps.advice import advise
     from silicast.report.measurements.advice import advice_parts, pasted
 

@@ -47,7 +47,7 @@ def map_(
         chip: design of the catalog, an architecture file, or a folder of Timeloop's files.
         op: conv2d or matmul; left out, the problem of Timeloop's files. Or a file of layers, all of
             which are mapped: an op graph (.json), an ONNX model, layers of ZigZag (.yaml), a
-            topology of SCALE-Sim (.csv), a network of MAESTRO (.m).
+            topology of SCALE-Sim (.csv), a network of MAESTRO (.m); or resnet50.
         sizes: of the operation, such as c=64 m=64 p=56 q=56 r=3 s=3; of a file, open ones, as
             batch=8.
         density: of a tensor, such as Weights=0.4 or Weights=2:4; may be given several times.

@@ -13,6 +13,7 @@ from silicast.app.html_file import TraceFile, write_trace
 from silicast.app.predict import predicted, print_reply, screen_of, with_calibrations
 from silicast.core.errors import SilicastError
 from silicast.workload.front_ends.packages import is_packaged
+from silicast.workload.graphs.networks import network_file
 from silicast.workload.models.lookup import model_from
 
 FILES = (".json", ".onnx", ".pt2", ".tflite", ".et")
@@ -45,7 +46,8 @@ def graph(
         program: an op graph (.json), an ONNX or TFLite model, an exported PyTorch program (.pt2), a
             Chakra trace (a folder of prefix.RANK.et, folder/prefix, or one file), a model of an
             installed package (timm:resnet50, torchvision:, transformers:, diffusers:), an
-            architecture of a search space (nasbench201:, fbnet:), or a model.
+            architecture of a search space (nasbench201:, fbnet:), a network of the catalog
+            (resnet50), or a model.
         batch: of a model, or the program's open size of that name.
         seq_len: tokens of a sequence, likewise.
         set_: an open size of a program by its name, as batch=64; give it once for each of several.
@@ -63,7 +65,8 @@ def graph(
     scenario: dict[str, Any] = {"format": 1, "task": "graph", "device": device}
     is_file = _is_program(program)
     workload: dict[str, Any] = {"graph": str(Path(program).absolute())} if is_file else {}
-    if is_packaged(program) or (not is_file and _is_network(program, device)):
+    is_shipped = not is_file and network_file(program) is not None
+    if is_packaged(program) or is_shipped or (not is_file and _is_network(program, device)):
         workload = {"graph": program}
     elif not is_file:
         _check_model(program)

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from silicast.app import status
 from silicast.app.console import show, warn
 from silicast.app.flags import key_values
+from silicast.core.errors import SilicastError
 
 
 def import_(
@@ -55,6 +56,10 @@ def import_(
         variables = key_values(env or [], "--env", "--env TP=2")
         given = {name: str(value) for name, value in variables.items()}
         return _training(files, output, device, fields, run, given)
+    if env:
+        raise SilicastError(
+            "only a script that starts a training run reads variables", field="--env"
+        )
     result = import_files(files, name=format_, device=device, fields=fields)
     save(result, output)
     for line in imported_lines(result):
@@ -84,7 +89,6 @@ def _training(
 ) -> int:
     import msgspec
 
-    from silicast.core.errors import SilicastError
     from silicast.core.files import write_atomically
     from silicast.formats.training_configs import missing_of, read_training_config
     from silicast.scenario.decode import decode

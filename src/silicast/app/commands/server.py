@@ -20,11 +20,12 @@ def server(
     waiting: int = 32,
     seconds: float = 20.0,
     points: int = 1000,
+    sweep_points: int = 10_000,
 ) -> int:
     """Answer over HTTP, with a page for a browser, until it is interrupted.
 
-    Predictions, batches, the catalog and /openapi.json; files are neither read nor written for a
-    request. Elsewhere than on this machine it asks for the token in SILICAST_TOKEN.
+    Predictions, batches, sweeps, reports, the catalog and /openapi.json; files are neither read nor
+    written for a request. Elsewhere than on this machine it asks for the token in SILICAST_TOKEN.
 
     Args:
         host: the address to listen on.
@@ -33,8 +34,10 @@ def server(
         waiting: requests that may wait for one of them.
         seconds: that a request may take.
         points: scenarios that a batch may hold.
+        sweep_points: that the space of a sweep may hold.
     """
     from silicast.app.server.settings import TOKEN, ServerSettings
+    from silicast.runner.sweep_jobs import SweepLimits
 
     settings = ServerSettings(
         host=host,
@@ -44,10 +47,12 @@ def server(
         waiting=waiting,
         seconds=seconds,
         points=points,
+        sweeps=SweepLimits(points=sweep_points),
     )
     try:
         import uvicorn
 
+        from silicast.app.server.connections import bounded_connections
         from silicast.app.server.routes import build_server
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("uvicorn", "starlette", "anyio"):
@@ -59,11 +64,11 @@ def server(
         warn(f"http://{host}:{listener.getsockname()[1]} (end it with Ctrl-C)")
         config = uvicorn.Config(
             build_server(settings),
-            log_level="warning",
+            http=bounded_connections(settings),
+            log_level="error",
             access_log=False,
             server_header=False,
             timeout_keep_alive=5,
-            limit_concurrency=256,
             h11_max_incomplete_event_size=1 << 14,
         )
         with suppress(KeyboardInterrupt):

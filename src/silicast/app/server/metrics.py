@@ -9,6 +9,11 @@ HEAD = (
     "# HELP silicast_requests_total Requests by route and status.\n"
     "# TYPE silicast_requests_total counter\n"
 )
+SWEEPS = (
+    "# HELP silicast_sweeps_running Sweeps that run.\n"
+    "# TYPE silicast_sweeps_running gauge\n"
+    "silicast_sweeps_running {}\n"
+)
 
 
 @final
@@ -22,10 +27,10 @@ class RequestCounts:
         """Counts a request."""
         self._counts[route, status] += 1
 
-    def text(self) -> str:
+    def text(self, *, running_sweeps: int) -> str:
         """All counters, in the text format of Prometheus."""
         rows = (
             f'silicast_requests_total{{route="{route}",status="{status}"}} {count}\n'
             for (route, status), count in sorted(self._counts.items())
         )
-        return HEAD + "".join(rows)
+        return HEAD + "".join(rows) + SWEEPS.format(running_sweeps)

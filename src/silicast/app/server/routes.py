@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, final
+from typing import Any, TypeVar, final
 
-import anyio
-from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -35,8 +34,10 @@ from silicast.core.metrics import METRICS
 from silicast.runner.lines import Line
 from silicast.runner.pool import AnswerPool, TooBusyError, TooSlowError
 from silicast.runner.replies import Replied
+from silicast.runner.sweep_jobs import SweepJob, SweepJobs, TooManySweepsError
 
 Handler = Callable[[Request], Awaitable[Response]]
+Result = TypeVar("Result")
 
 ASSETS = {
     "/": ("page.html", "text/html; charset=utf-8"),
@@ -60,14 +61,22 @@ class PredictionServer:
 
     def __init__(self, settings: ServerSettings, pool: AnswerPool) -> None:
         self._settings, self._pool = settings, pool
+        self._sweeps = SweepJobs(pool, settings.sweeps)
         self._counts = RequestCounts()
-        callers = sum((settings.processes, settings.waiting, 1))
-        self._threads = anyio.CapacityLimiter(callers)
+
+    async def begin(self) -> None:
+        """Starts the processes."""
+        await self._pool.begin()
+
+    def end(self) -> None:
+        """Cancels sweeps and ends the processes."""
+        self._sweeps.end()
+        self._pool.end()
 
     async def predict(self, request: Request) -> Response:
         """One scenario, as an object of JSON."""
         content = await self._body(request)
-        (reply,) = await self._answers([(1, content)])
+        (reply,) = await self._answers(request, [(1, content)])
         if reply.ok:
             return Response(reply.line, media_type=JSON)
         return Response(reply.line, _status_of(reply), media_type=JSON)
@@ -85,8 +94,57 @@ class PredictionServer:
         if len(lines) > self._settings.points:
             message = f"{len(lines)} scenarios; at most {self._settings.points} are answered"
             raise RefusedRequestError(refusal_response(413, message, "send several requests"))
-        rows = await self._answers(lines)
+        rows = await self._answers(request, lines)
         return Response(b"".join(row.line for row in rows), media_type=LINES)
+
+    async def report(self, request: Request) -> Response:
+        """The answer to one scenario as a page of its own, to keep or to print."""
+        content = await self._body(request)
+        (reply,) = await self._answers(request, [(1, content)])
+        if not reply.ok:
+            return Response(reply.line, _status_of(reply), media_type=JSON)
+        page = await asyncio.to_thread(_report_page, content, reply)
+        return Response(page, media_type="text/html; charset=utf-8")
+
+    async def begin_sweep(self, request: Request) -> Response:
+        """A space of scenarios, whose points are answered behind all other requests."""
+        content = await self._body(request)
+        try:
+            job = await self._work(request, self._sweeps.begin(content))
+        except TooManySweepsError:
+            message = f"{self._settings.sweeps.jobs} sweeps run already"
+            hint = "wait for one, or cancel it: DELETE /v1/sweeps/ID"
+            raise RefusedRequestError(refusal_response(429, message, hint)) from None
+        if isinstance(job, Replied):
+            return Response(job.line, _status_of(job), media_type=JSON)
+        return json_response(job.status, 202, {"location": f"/v1/sweeps/{job.name}"})
+
+    async def sweep(self, request: Request) -> Response:
+        """How far a sweep is."""
+        return json_response(self._job(request).status)
+
+    async def sweep_rows(self, request: Request) -> Response:
+        """Answers of a sweep that are there, one a line, from the number ``after`` on."""
+        rows = self._job(request).rows
+        after = request.query_params.get("after", "0")
+        if not (after.isascii() and after.isdecimal() and len(after) < 10):
+            message = f"expected a whole number from 0, found {after[:20]!r}"
+            raise RefusedRequestError(refusal_response(422, message, field="after"))
+        some = rows[int(after) :][: self._settings.points]
+        return Response(b"".join(some), media_type=LINES)
+
+    async def cancel_sweep(self, request: Request) -> Response:
+        """Ends a sweep; its answers stay."""
+        job = self._job(request)
+        job.stop("cancelled")
+        return json_response(job.status)
+
+    def _job(self, request: Request) -> SweepJob:
+        job = self._sweeps.find(request.path_params["name"])
+        if job is None:
+            message, hint = "no sweep of that id", "the oldest that ended are forgotten"
+            raise RefusedRequestError(refusal_response(404, message, hint))
+        return job
 
     async def setup(self, request: Request) -> Response:
         """The scenarios that the page asks of a setup."""
@@ -114,7 +172,8 @@ class PredictionServer:
 
     async def counters(self, _request: Request) -> Response:
         """Counters, for Prometheus."""
-        return Response(self._counts.text(), media_type="text/plain; version=0.0.4")
+        text = self._counts.text(running_sweeps=len(self._sweeps.running))
+        return Response(text, media_type="text/plain; version=0.0.4")
 
     async def health(self, _request: Request) -> Response:
         """That it is there."""
@@ -154,7 +213,7 @@ class PredictionServer:
             raise RefusedRequestError(refusal_response(415, message, field="content-type"))
         content = bytearray()
         try:
-            with anyio.fail_after(self._settings.seconds):
+            async with asyncio.timeout(self._settings.seconds):
                 async for chunk in request.stream():
                     content.extend(chunk)
                     if len(content) > self._settings.body_bytes:
@@ -165,12 +224,20 @@ class PredictionServer:
             raise RefusedRequestError(refusal_response(408, message)) from None
         return bytes(content)
 
-    async def _answers(self, lines: Sequence[Line]) -> list[Replied]:
+    async def _answers(self, request: Request, lines: Sequence[Line]) -> list[Replied]:
+        return await self._work(request, self._pool.answer(lines))
+
+    async def _work(self, request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+        """What the pool makes; the work ends when the one who asked is gone."""
+        task = asyncio.ensure_future(work)
+        gone = asyncio.ensure_future(_is_gone(request))
+        gone.add_done_callback(lambda _: task.cancel())
         try:
-            rows: list[Replied] = await to_thread.run_sync(
-                self._pool.answer, lines, limiter=self._threads
-            )
-            return rows
+            return await task
+        except asyncio.CancelledError:
+            if gone.done() and not gone.cancelled():
+                raise ClientDisconnect from None
+            raise
         except TooBusyError:
             message = "as many requests wait as may"
             raise RefusedRequestError(refusal_response(429, message, "ask again later")) from None
@@ -178,6 +245,23 @@ class PredictionServer:
             message = f"took longer than {self._settings.seconds:g} s, and was ended"
             hint = "ask for fewer requests, devices or plans"
             raise RefusedRequestError(refusal_response(408, message, hint)) from None
+        finally:
+            gone.cancel()
+            task.cancel()
+
+
+async def _is_gone(request: Request) -> None:
+    """Returns when the one who asked has closed the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _report_page(content: bytes, reply: Replied) -> str:
+    from silicast.core.plain_data import parse_json
+    from silicast.report.answers import title
+    from silicast.report.drawing.page import answer_page
+
+    return answer_page(title(parse_json(content)), parse_json(reply.line))
 
 
 def build_server(settings: ServerSettings) -> Starlette:
@@ -188,18 +272,24 @@ def build_server(settings: ServerSettings) -> Starlette:
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         try:
+            await here.begin()
             yield
         finally:
-            pool.end()
+            here.end()
 
     posts: dict[str, Handler] = {
         "/v1/predict": here.predict,
         "/v1/batch": here.batch,
+        "/v1/report": here.report,
         "/v1/setup": here.setup,
+        "/v1/sweeps": here.begin_sweep,
     }
+    deletes: dict[str, Handler] = {"/v1/sweeps/{name}": here.cancel_sweep}
     gets: dict[str, Handler] = {
         "/v1/catalog/{kind}": here.catalog,
         "/v1/metrics": here.meanings,
+        "/v1/sweeps/{name}": here.sweep,
+        "/v1/sweeps/{name}/answers": here.sweep_rows,
         "/metrics": here.counters,
         "/health": here.health,
         "/openapi.json": here.description,
@@ -207,7 +297,7 @@ def build_server(settings: ServerSettings) -> Starlette:
     }
     routes = [
         Route(path, here.counted(path, handler), methods=[method])
-        for method, table in (("POST", posts), ("GET", gets))
+        for method, table in (("POST", posts), ("GET", gets), ("DELETE", deletes))
         for path, handler in table.items()
     ]
     return Starlette(

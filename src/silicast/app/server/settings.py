@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import final
 
 from silicast.core.errors import SilicastError
+from silicast.runner.sweep_jobs import SweepLimits
 
 TOKEN = "SILICAST_TOKEN"  # noqa: S105 - the name of a variable of the environment
 FEWEST_LETTERS = 16
@@ -26,7 +27,8 @@ class ServerSettings:
         processes: that answer; waiting: requests that wait for one, more are refused (429).
         seconds: of one request's answers, and until its body is there, at most (408).
         body_bytes: of a request; points: scenarios of a batch (413).
-        memory_bytes: of address space of each process.
+        memory_bytes: of address space of each process; sweeps: limits of sweeps.
+        connections: that are open at the same time; more are refused (429).
     """
 
     host: str = "127.0.0.1"
@@ -38,6 +40,8 @@ class ServerSettings:
     body_bytes: int = 1 << 20
     points: int = 1000
     memory_bytes: int = 4 << 30
+    sweeps: SweepLimits = SweepLimits()
+    connections: int = 256
 
     @property
     def is_local(self) -> bool:
@@ -66,6 +70,10 @@ class ServerSettings:
                 f"a token of {len(self.token)} letters can be guessed",
                 field=TOKEN,
                 hint=f"use {FEWEST_LETTERS} and more, as of `openssl rand -hex 16`",
+            )
+        if self.sweeps.points < 1:
+            raise SilicastError(
+                f"expected 1 or more, found {self.sweeps.points}", field="--sweep-points"
             )
         for name in ("processes", "seconds", "body_bytes", "points"):
             if not 0 < getattr(self, name) < math.inf:

@@ -108,7 +108,9 @@ class HostLaunches:
     """
 
     def __init__(self, graph: StageGraph, machine: Machine, captured: tuple[int, ...]) -> None:
-        self.graph, self.machine, self.captured = graph, machine, captured
+        self.graph = graph
+        self.machine = machine
+        self.captured = captured
         self._phases = np.array([phase_of(node.op) for node in graph.nodes])
         self._known: dict[tuple[Launch, bool, bool], Launches] = {}
 

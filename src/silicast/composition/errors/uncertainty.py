@@ -169,10 +169,10 @@ class Uncertainty:
 
     def __init__(self, graph: StageGraph, machine: Machine, *, assumed: bool = False) -> None:
         placed = graph.nodes
-        self.engine = machine.engine
+        self.engine: Engine = machine.engine
         self._whole = machine.evidence.whole
         self.assumed = assumed
-        self.families = [node.op.family for node in placed]
+        self.families: list[str] = [node.op.family for node in placed]
         self._runs = np.array([node.count for node in placed], dtype=np.float64)
         self._routed = np.flatnonzero([_is_routed(node) for node in placed])
         first, of_node = _shapes(placed, _exact)

@@ -57,7 +57,7 @@ class PowerLimit:
 
     def __init__(self, machine: Machine) -> None:
         self._machine, device = machine, machine.limited_device
-        self.free_hz = _nearly_boost(machine, device.clocks.boost_hz)
+        self.free_hz: float = _nearly_boost(machine, device.clocks.boost_hz)
         self._left_w = math.inf
         if device.power_cap_w is not None:
             self._board = board(device, _ANY)

@@ -81,7 +81,9 @@ class CallValues:
     def __init__(
         self, timer: Timer, group: NodeGroup, members: Sequence[int], device: Clocks
     ) -> None:
-        self.timer, self.group, self.members = timer, group, tuple(members[:1])
+        self.timer = timer
+        self.group = group
+        self.members: tuple[int, ...] = tuple(members[:1])
         self._device = device
         self._count = sum(timer.nodes[index].count for index in members)
         dims = [dim for _, dim in timer.nodes[self.members[0]].op.dims]

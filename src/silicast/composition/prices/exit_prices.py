@@ -44,8 +44,9 @@ class ExitPrices:
     def __init__(
         self, depths: Sequence[StepPricing], shares: Sequence[float], seed: int = 0
     ) -> None:
-        self.depths, self.shares = tuple(depths), tuple(shares)
-        self.whole = depths[-1]
+        self.depths: tuple[StepPricing, ...] = tuple(depths)
+        self.shares: tuple[float, ...] = tuple(shares)
+        self.whole: StepPricing = depths[-1]
         self._until = np.cumsum(np.array(shares))[:-1]
         self._seed = seed
         self._known: dict[tuple[int, int, int], float] = {}

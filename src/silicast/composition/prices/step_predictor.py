@@ -48,7 +48,8 @@ class StepPredictor:
     """
 
     def __init__(self, deployment: Deployment, warnings: tuple[str, ...] = ()) -> None:
-        self.deployment, self.warnings = deployment, warnings
+        self.deployment = deployment
+        self.warnings = warnings
         self.prices: StepPrices = step_prices(deployment)
 
     def __call__(self, batch: Batch) -> float:

@@ -36,7 +36,9 @@ from silicast.composition.prices.step_tables import (
 )
 from silicast.composition.step.concurrency import pair_s, slowdown
 from silicast.composition.step.node_times import NodeGroup, OpStateGrid
+from silicast.composition.step.stage_graph import StageGraph
 from silicast.composition.step.step import StepModel, step_model
+from silicast.composition.step.timer import Timer
 from silicast.composition.timeline.breakdown import Breakdown
 from silicast.composition.timeline.timeline import Launches, total_wait_s
 from silicast.core.errors import SilicastError
@@ -112,7 +114,9 @@ class StepPrices:
             raise SilicastError("steps of a program with streams", kind="not_yet", field="engine")
         if any(group.on_encoder for group in model.timer.groups):
             raise SilicastError("steps behind an encoder", kind="not_yet", field="model")
-        self.model, self.graph, self.timer = model, model.graph, model.timer
+        self.model = model
+        self.graph: StageGraph = model.graph
+        self.timer: Timer = model.timer
         self._boost = model.machine.boosted_device
         self._boost_hz, self._limit = self._boost.clocks.boost_hz, PowerLimit(model.machine)
         self._decodes: dict[tuple[int, ...], tuple[tuple[int, ...], Launches]] = {}
@@ -128,7 +132,7 @@ class StepPrices:
         self._by_lengths = [r for r in self.graph.regions if r.any_step]
         host = model.machine.engine.host
         self._asynchronous = host.asynchronous and not model.machine.in_line
-        self.gap_s = host.gap_us * model.machine.host_us_s
+        self.gap_s: float = host.gap_us * model.machine.host_us_s
 
     @property
     def asynchronous(self) -> bool:

@@ -55,7 +55,9 @@ class StepTables:
     """
 
     def __init__(self, model: StepModel, parts: Parts, device: Clocks) -> None:
-        self.model, self.graph, self.timer = model, model.graph, model.timer
+        self.model = model
+        self.graph = model.graph
+        self.timer: Timer = model.timer
         self._parts, self._device = parts, device
         self._blocks: dict[tuple[str, bool, int, int], F64] = {}
         self._numbers = 0

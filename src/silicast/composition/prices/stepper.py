@@ -85,8 +85,11 @@ class Stepper:
     """
 
     def __init__(self, prices: StepPricing, now_ns: int = 0) -> None:
-        self.prices, self.now_ns, self.started_ns = prices, now_ns, now_ns
-        self.in_flight, self.asynchronous = prices.graph.stages, prices.asynchronous
+        self.prices = prices
+        self.now_ns = now_ns
+        self.started_ns = now_ns
+        self.in_flight: int = prices.graph.stages
+        self.asynchronous: bool = prices.asynchronous
         self._gap_ns = to_ns(prices.gap_s)
         self._free_ns = [now_ns] * self.in_flight
         self._idle = True
@@ -139,7 +142,9 @@ class Stepper:
                 if stage == self.in_flight - 1:
                     end = max(end, start + least_ns)
                 self._free_ns[stage] = end
-        self.started_ns, self.now_ns, self._idle = start, end, False
+        self.started_ns = start
+        self.now_ns = end
+        self._idle = False
         return TimedStep(start, end, price)
 
     def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> Run:
@@ -175,12 +180,15 @@ class Stepper:
 
     def take(self, run: Run, steps: int) -> None:
         """Runs the first ``steps`` of a run that was asked for now."""
-        self.started_ns, self.now_ns = int(run.start_ns[steps - 1]), int(run.end_ns[steps - 1])
+        self.started_ns = int(run.start_ns[steps - 1])
+        self.now_ns = int(run.end_ns[steps - 1])
         self._free_ns[0], self._idle = self.now_ns, False
 
     def retime(self, start_ns: int, end_ns: int) -> None:
         """The step that runs, the only one in flight, starts and ends at other times."""
-        self.started_ns, self.now_ns, self._free_ns[0] = start_ns, end_ns, end_ns
+        self.started_ns = start_ns
+        self.now_ns = end_ns
+        self._free_ns[0] = end_ns
 
     def _start_ns(self, work_ns: int) -> int:
         """When the device starts the next step."""

@@ -97,13 +97,15 @@ class StageGraph:
         experts: bool = False,
         grouped: bool = False,
     ) -> None:
-        self.name, self.plan, self.stages = graph.name, plan, plan.pp
+        self.name: str = graph.name
+        self.plan = plan
+        self.stages: int = plan.pp
         self._experts = machine.engine.experts
         self._trains = machine.engine.kind == "training"
         lowered = engine_graph(graph, machine, plan, grouped=grouped)
-        self.graph = with_host_layers(lowered, policy)
+        self.graph: Graph = with_host_layers(lowered, policy)
         self._segments = _segments(self.graph, plan, policy, layers)
-        self.executions = Executions(self._segments)
+        self.executions: Executions = Executions(self._segments)
         saved = {
             (block.name, node.name): saved_launches(block, node, machine, experts=experts)
             for block, node in graph.nodes()

@@ -138,12 +138,14 @@ class StepModel:
         caveats: Sequence[str] = (),
         assumed: bool = False,
     ) -> None:
-        self.machine, self.graph, self.assumed = machine, graph, assumed
-        self.caveats = tuple(caveats)
-        self.timer = Timer(machine, graph, captured)
-        self.launches = HostLaunches(graph, machine, captured)
+        self.machine = machine
+        self.graph = graph
+        self.assumed = assumed
+        self.caveats: tuple[str, ...] = tuple(caveats)
+        self.timer: Timer = Timer(machine, graph, captured)
+        self.launches: HostLaunches = HostLaunches(graph, machine, captured)
         replays = bool(captured) and machine.engine.launch.decode == "graph"
-        self.replayed_tokens = captured[-1] if replays else 0
+        self.replayed_tokens: int = captured[-1] if replays else 0
 
     @staticmethod
     def from_deployment(deployment: Deployment) -> StepModel:

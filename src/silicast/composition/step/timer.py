@@ -24,7 +24,7 @@ from silicast.composition.step.node_times import (
     ragged,
     running,
 )
-from silicast.composition.step.stage_graph import StageGraph, link_shares, topology
+from silicast.composition.step.stage_graph import StageGraph, StageNode, link_shares, topology
 from silicast.composition.step.states import BatchStates
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
@@ -63,9 +63,11 @@ class Timer:
     """
 
     def __init__(self, machine: Machine, graph: StageGraph, captured: tuple[int, ...] = ()) -> None:
-        self.machine, self.graph, self.nodes = machine, graph, graph.nodes
+        self.machine = machine
+        self.graph = graph
+        self.nodes: tuple[StageNode, ...] = graph.nodes
         self.captured: I64 = np.array(captured, dtype=np.int64)
-        self.groups = self._group()
+        self.groups: dict[NodeGroup, list[int]] = self._group()
         self._known: dict[tuple[int, ...], tuple[list[int], I64]] = {}
 
     def _group(self) -> dict[NodeGroup, list[int]]:

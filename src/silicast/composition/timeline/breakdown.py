@@ -66,10 +66,12 @@ class Breakdown:
     """
 
     def __init__(self, model: StepModel, times: StepTimes, weights: F64) -> None:
-        self.model, self.times, self.weights = model, times, weights
+        self.model = model
+        self.times = times
+        self.weights = weights
         self.graph = model.graph
-        self.exposed_s = self._over_states(times.exposed_s)
-        self.hidden_s = self._over_states(times.hidden_s)
+        self.exposed_s: F64 = self._over_states(times.exposed_s)
+        self.hidden_s: F64 = self._over_states(times.hidden_s)
 
     def _over_states(self, table: F64) -> F64:
         over_states: F64 = (table * self.weights).sum(axis=1)

@@ -236,8 +236,11 @@ class StepDrawing:
     """
 
     def __init__(self, model: StepModel, states: BatchStates, times: StepTimes) -> None:
-        self.model, self.states, self.times = model, states, times
-        self.graph, self.machine = model.graph, model.machine
+        self.model = model
+        self.states = states
+        self.times = times
+        self.graph = model.graph
+        self.machine = model.machine
 
     def step(
         self, row: int, title: str, start_ps: int, total_ps: int, *, prepares: bool = True

@@ -81,26 +81,6 @@ def read_accelerate(fields: Fields) -> AccelerateConfig:
     recipe = (
         str(fields.choice("mixed_precision", MIXED, "no")) if fields.has("mixed_precision") else ""
     )
-    for name in (
-        "compute_environment",
-        "machine_rank",
-        "main_process_ip",
-        "main_process_port",
-        "main_training_function",
-        "rdzv_backend",
-        "same_network",
-        "tpu_env",
-        "tpu_use_cluster",
-        "tpu_use_sudo",
-        "use_cpu",
-        "debug",
-        "downcast_bf16",
-        "enable_cpu_affinity",
-        "gpu_ids",
-        "dynamo_config",
-        "fp8_config",
-    ):
-        fields.get(name)
     sharding, deepspeed, named = Sharding(), None, ""
     if kind == "FSDP":
         sharding = fsdp_of(fields.table("fsdp_config"))
@@ -161,25 +141,6 @@ def fsdp_of(fields: Fields) -> Sharding:
     offload: dict[str, Any] = {}
     if is_on(fields.get(named("offload_params"))):
         offload = {"optimizer": 1.0, "weights": 1.0}
-    for name in (
-        "auto_wrap_policy",
-        "backward_prefetch",
-        "backward_prefetch_policy",
-        "forward_prefetch",
-        "cpu_ram_efficient_loading",
-        "sync_module_states",
-        "use_orig_params",
-        "state_dict_type",
-        "final_state_dict_type",
-        "transformer_layer_cls_to_wrap",
-        "min_num_params",
-        "limit_all_gathers",
-        "xla",
-        "xla_fsdp_v2",
-        "xla_fsdp_grad_ckpt",
-        "cpu_offload_pin_memory",
-    ):
-        fields.get(named(name))
     return Sharding(
         zero=zero,
         within_node="HYBRID" in strategy or strategy in ("4", "5"),
@@ -217,17 +178,6 @@ def _section(fields: Fields) -> DeepSpeedConfig:
         )
         if fields.text(name, default="none") in ("cpu", "nvme")
     }
-    for name in (
-        "gradient_clipping",
-        "zero3_init_flag",
-        "zero3_save_16bit_model",
-        "deepspeed_multinode_launcher",
-        "deepspeed_hostfile",
-        "deepspeed_exclusion_filter",
-        "deepspeed_inclusion_filter",
-        "deepspeed_moe_layer_cls_names",
-    ):
-        fields.get(name)
     accumulation = fields.text("gradient_accumulation_steps", default="auto")
     return DeepSpeedConfig(
         zero=fields.count("zero_stage", default=2, least=0),

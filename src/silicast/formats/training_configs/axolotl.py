@@ -2,93 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, final
 
 from silicast.core.errors import unsupported
 from silicast.formats.fields import Fields
-from silicast.formats.source import Source
 from silicast.formats.training_configs.accelerate_config import AccelerateConfig
-from silicast.formats.training_configs.deepspeed_config import is_deepspeed
-from silicast.formats.training_configs.effects import remarks_of_unused
-from silicast.formats.training_configs.hugging_face import beside_of, sharding_of
-from silicast.formats.training_configs.reader import Stated, TrainingConfig, Tree, register
+from silicast.formats.training_configs.fine_tuning import BesideFiles, FineTuning, sharding_of
+from silicast.formats.training_configs.reader import register
 from silicast.formats.training_configs.trainer_run import (
     ALL_TARGETS,
     LOSS_COPIES,
-    PLAIN,
     TrainerRun,
     is_on,
     optimizer_of,
     refuse_both,
     targets_of,
+    unpriced,
 )
 
 TASKS = {"": "sft", "dpo": "dpo", "ipo": "dpo", "simpo": "reward", "orpo": "reward", "kto": "dpo"}
 """Of ``rl``: losses over pairs, with or without a frozen model."""
-QUIET = (
-    "datasets",
-    "test_datasets",
-    "special_tokens",
-    "wandb_project",
-    "hub_model_id",
-    "val_set_size",
-    "plugins",
-    "tokens",
-    "chat_template",
-    "gradient_checkpointing_kwargs",
-    "fsdp_config",
-    "dataset_prepared_path",
-    "evals_per_epoch",
-    "saves_per_epoch",
-    "is_mistral_derived_model",
-    "model_type",
-    "tokenizer_type",
-    "pad_to_sequence_len",
-    "eval_sample_packing",
-    "strict",
-    "lora_alpha",
-    "lora_dropout",
-    "lora_fan_in_fan_out",
-    "lora_model_dir",
-    "train_on_inputs",
-    "group_by_length",
-    "early_stopping_patience",
-    "local_rank",
+KERNELS = (
+    "flash_attention",
+    "sdp_attention",
+    "flex_attention",
     "xformers_attention",
-    "eval_batch_size",
-    "peft",
-    "pretraining_dataset",
-    "dataset_processes",
-    "hub_strategy",
-    "bnb_config_kwargs",
-    "is_llama_derived_model",
-    "is_falcon_derived_model",
-    "tokenizer_config",
-    "base_model_config",
-    "overrides_of_model_config",
-    "lr_scheduler",
-    "logging_steps",
-    "adam_beta1",
-    "adam_beta2",
-    "s2_attention",
-    "eval_table_size",
-    "eval_max_new_tokens",
-    "is_qwen_derived_model",
-    "streaming",
-    "roundup_power2_divisions",
-    "chat_template_jinja",
+    "sage_attention",
 )
-"""Fields that change no step."""
+LOSSES = (
+    "liger_fused_linear_cross_entropy",
+    "liger_cross_entropy",
+    "cut_cross_entropy",
+    "flash_attn_cross_entropy",
+    "chunked_cross_entropy",
+)
+UNPRICED = (
+    "torch_compile",
+    "liger_rope",
+    "liger_rms_norm",
+    "liger_glu_activation",
+    "liger_swiglu",
+    "lora_mlp_kernel",
+    "lora_qkv_kernel",
+    "lora_o_kernel",
+    "flash_attn_fuse_mlp",
+    "flash_attn_rms_norm",
+    "unsloth_lora_mlp",
+    "tiled_mlp",
+    "flash_attn_fuse_qkv",
+    "liger_layer_norm",
+)
 
 
 @register
 @final
-class Axolotl(TrainingConfig):
+class Axolotl(FineTuning):
     """Reads a run's file."""
 
     name: ClassVar[str] = "Axolotl"
+    tool: ClassVar[str] = "axolotl"
+    packing: ClassVar[tuple[str, ...]] = ("sample_packing",)
     files: ClassVar[str] = "a run's YAML, and DeepSpeed's JSON that it names"
     numbers: ClassVar[Mapping[str, str]] = {
         "workload.seq_len": "sequence_len",
@@ -96,16 +71,12 @@ class Axolotl(TrainingConfig):
         "parallel.cp": "context_parallel_size",
     }
 
-    def recognises(self, files: Sequence[Source]) -> bool:
-        """A YAML with a base model and a micro-batch, besides DeepSpeed's files."""
-        return len(_mains(files)) == 1
+    def is_run(self, table: Mapping[str, Any]) -> bool:
+        return "base_model" in table and "micro_batch_size" in table
 
-    def read(self, files: Sequence[Source], stated: Stated) -> tuple[Tree, list[str]]:
-        (main,) = _mains(files)
-        remarks: list[str] = []
-        tables: list[Fields] = []
-        fields = Fields(main.table or {}, file=str(main.path), loose=True)
-        beside = beside_of([file for file in files if file is not main], tables, remarks)
+    def run(
+        self, fields: Fields, beside: BesideFiles, devices: int, remarks: list[str]
+    ) -> TrainerRun:
         for one, other in (
             ("bf16", "fp16"),
             ("load_in_4bit", "load_in_8bit"),
@@ -124,7 +95,7 @@ class Axolotl(TrainingConfig):
             remarks.append("gradient_checkpointing: what is kept goes to the host, all of it")
         length = fields.count("sequence_len", default=512)
         micro = fields.count("micro_batch_size", default=1)
-        ranks = (stated.devices, 0) if stated.devices else None
+        ranks = (devices, 0) if devices else None
         recipe = "bf16"
         if is_on(fields.get("fp8")):
             recipe = "fp8"
@@ -132,8 +103,6 @@ class Axolotl(TrainingConfig):
             recipe = "fp16"
         elif not any(is_on(fields.get(n)) for n in ("bf16", "bfloat16")) and fields.has("bf16"):
             recipe = "fp32"
-        for name in ("bfloat16", "float16", "tf32", "fp8_config", *QUIET):
-            fields.get(name)
         run = TrainerRun(
             model=fields.text("base_model", default=None),
             seq_len=length,
@@ -151,12 +120,12 @@ class Axolotl(TrainingConfig):
             recompute="full" if is_on(again) else sharding.recompute or "none",
             offload=offload,
             options=_options(fields, sharding.options, remarks),
-            **_loss(fields, remarks),
+            **_loss(fields),
         )
         run = _adapted(fields, run, remarks)
         if fields.has("dp_shard_size") and not run.zero:
             run = replace(run, zero=3)
-        return run.scenario(fields, remarks), [*remarks, *remarks_of_unused([fields, *tables])]
+        return run
 
 
 def _adapted(fields: Fields, run: TrainerRun, remarks: list[str]) -> TrainerRun:
@@ -170,13 +139,7 @@ def _adapted(fields: Fields, run: TrainerRun, remarks: list[str]) -> TrainerRun:
     if kind not in ("", "lora", "qlora", "none"):
         raise unsupported(f"adapter {kind[:40]!r} is not read", "adapter", "lora or qlora")
     if kind in ("", "none"):
-        if bits:
-            raise fields.error(
-                "weights of few bits are not trained without adapters",
-                f"load_in_{bits}bit",
-                "adapter: qlora",
-            )
-        return run
+        return run.whole(fields, bits, f"load_in_{bits}bit", "adapter: qlora")
     if kind == "qlora" and bits == 8:
         raise fields.error("contradicts adapter: qlora", "load_in_8bit", "load_in_4bit: true")
     if kind == "qlora" and not bits:
@@ -189,90 +152,32 @@ def _adapted(fields: Fields, run: TrainerRun, remarks: list[str]) -> TrainerRun:
     saved = fields.get("lora_modules_to_save")
     if saved:
         remarks.append("lora_modules_to_save: trained whole, which is not counted: memory is low")
-    return replace(
-        run,
-        task="lora" if run.task in PLAIN else run.task,
-        adapter_rank=fields.count("lora_r", default=8),
-        targets=targets,
-        weights={0: "", 4: "nf4", 8: "int8_wo"}[bits],
-    )
+    return run.adapted(fields.count("lora_r", default=8), targets, bits)
 
 
 def _options(fields: Fields, options: Mapping[str, Any], remarks: list[str]) -> dict[str, Any]:
-    made = dict(options)
-    kernels = (
-        "flash_attention",
-        "sdp_attention",
-        "flex_attention",
-        "xformers_attention",
-        "sage_attention",
-    )
-    flash = [is_on(fields.get(name)) for name in kernels]
+    flash = [is_on(fields.get(name)) for name in KERNELS]
     stated = fields.text("attn_implementation")
     eager = is_on(fields.get("eager_attention")) or stated == "eager"
-    made["attention"] = "math" if eager and not any(flash) else "fused"
-    losses = (
-        "liger_fused_linear_cross_entropy",
-        "liger_cross_entropy",
-        "cut_cross_entropy",
-        "flash_attn_cross_entropy",
-        "chunked_cross_entropy",
-    )
-    made["fused_loss"] = sum(is_on(fields.get(name)) for name in losses) > 0
-    made["loss_copies"] = LOSS_COPIES[made["fused_loss"]]
-    unpriced = [
-        name
-        for name in (
-            "torch_compile",
-            "liger_rope",
-            "liger_rms_norm",
-            "liger_glu_activation",
-            "liger_swiglu",
-            "lora_mlp_kernel",
-            "lora_qkv_kernel",
-            "lora_o_kernel",
-            "flash_attn_fuse_mlp",
-            "flash_attn_rms_norm",
-            "unsloth_lora_mlp",
-            "tiled_mlp",
-            "flash_attn_fuse_qkv",
-            "liger_layer_norm",
-        )
-        if is_on(fields.get(name))
-    ]
-    if unpriced:
-        made["unpriced"] = unpriced
-        names = ", ".join(unpriced)
-        remarks.append(f"changes time by an unknown amount, a wider interval: {names}")
-    return made
+    fused = sum(is_on(fields.get(name)) for name in LOSSES) > 0
+    return {
+        **options,
+        "attention": "math" if eager and not any(flash) else "fused",
+        "fused_loss": fused,
+        "loss_copies": LOSS_COPIES[fused],
+        **unpriced(fields, UNPRICED, remarks),
+    }
 
 
-def _loss(fields: Fields, remarks: list[str]) -> dict[str, Any]:
+def _loss(fields: Fields) -> dict[str, Any]:
     """The run's task, and what its workload says of it.
 
     Raises:
         SilicastError: a way of training that is not read.
     """
-    packs = is_on(fields.get("sample_packing"))
-    if not packs and not is_on(fields.get("pad_to_sequence_len")):
-        remarks.append("sample_packing: off; every sequence is taken at its full length")
     kind = fields.text("rl").casefold()
     if kind not in TASKS:
         raise unsupported(f"rl: {kind[:40]} is not read", "rl", ", ".join(filter(None, TASKS)))
-    for name in ("dpo_use_weighting", "rl_beta", "dpo_label_smoothing", "trl"):
-        fields.get(name)
     known = is_on(fields.get("precompute_ref_log_probs"))
     task = "reward" if is_on(fields.get("reward_model")) else TASKS[kind]
     return {"task": task, "more": {"reference": False} if known and task == "dpo" else {}}
-
-
-def _mains(files: Sequence[Source]) -> list[Source]:
-    """Files of a run; [] where others are no DeepSpeed files."""
-    mains = []
-    for file in files:
-        table = file.table if file.path.suffix.casefold() in (".yaml", ".yml", ".json") else None
-        if table is not None and "base_model" in table and "micro_batch_size" in table:
-            mains.append(file)
-        elif table is None or not is_deepspeed(table):
-            return []
-    return mains

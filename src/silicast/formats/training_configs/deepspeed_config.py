@@ -76,9 +76,8 @@ def read_deepspeed(fields: Fields, remarks: list[str]) -> DeepSpeedConfig:
         )
     if activations.flag("cpu_checkpointing"):
         offload["activations"] = 1.0
-    for name in ("scheduler", "flops_profiler", "aio", "wandb", "tensorboard", "comms_logger"):
-        _ignored(fields.table(name))
-    _tuning(zero, remarks)
+    if zero.get("overlap_comm") is False:
+        remarks.append("zero_optimization.overlap_comm: false: sums of gradients wait")
     parallel = fields.table("tensor_parallel")
     return DeepSpeedConfig(
         zero=stage,
@@ -141,32 +140,6 @@ def _offload(zero: Fields, stage: int, remarks: list[str]) -> dict[str, Any]:
 
 def _count(fields: Fields, name: str) -> int:
     return 0 if fields.text(name, default=AUTO) == AUTO else fields.count(name)
-
-
-def _tuning(zero: Fields, remarks: list[str]) -> None:
-    """Buckets and streams: read, and said where they change time."""
-    if zero.get("overlap_comm") is False:
-        remarks.append("zero_optimization.overlap_comm: false: sums of gradients wait")
-    for name in (
-        "overlap_comm",
-        "contiguous_gradients",
-        "reduce_bucket_size",
-        "allgather_bucket_size",
-        "allgather_partitions",
-        "reduce_scatter",
-        "round_robin_gradients",
-        "sub_group_size",
-        "stage3_prefetch_bucket_size",
-        "stage3_param_persistence_threshold",
-        "stage3_max_live_parameters",
-        "stage3_max_reuse_distance",
-        "ignore_unused_parameters",
-        "stage3_gather_16bit_weights_on_model_save",
-        "stage3_gather_fp16_weights_on_model_save",
-        "elastic_checkpoint",
-        "load_from_fp32_weights",
-    ):
-        zero.get(name)
 
 
 def _ignored(table: Fields) -> None:

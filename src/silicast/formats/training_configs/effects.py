@@ -1,92 +1,95 @@
-"""What a field that is not used would change, by the words of its name."""
+"""What a field that no reader uses would change of a step: ``catalog/launch_fields.toml``."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Any, final
 
+from silicast.core.catalog import CATALOG
+from silicast.core.decode import read_toml
 from silicast.formats.fields import Fields, listed_names
 
-NOTHING = re.compile(
-    r"(^|[-_.])(lr|learning[-_]rate|decay|warmup|beta\d?|betas|eps|epsilon|momentum|seed|log|logs"
-    r"|logger|logging|wandb|swanlab|mlflow|tensorboard|save|saves|eval|evals|test|val|validation"
-    r"|validator|data|dataset|datasets|split|tokenizer|merge|path|dir|load|ckpt|init|clip|clipping"
-    r"|norm|steps|epochs|epoch|iters|iter|samples|exit|timeout|master|port|rdzv|rank|name"
-    r"|description|project|hub|report|template|scheduler|output|folder|file|job|metrics|profiler"
-    r"|profiling|print|dump|debug|strict|tokens|prompt|system|special|wall|gc|resume|train[-_]on"
-    r"|auto[-_]resume|early|trust|cache[-_]dir|format|checkpoint|monitor|theta|base|alpha"
-    r"|dropout|mock|run|experiment|exp|tag|version|workers|shuffle|hf|distributed[-_]backend"
-    r"|deepspeed|fsdp|finetuning|do|base[-_]config|loss|trainer|nsys|peft|comm|machine|main"
-    r"|downcast|rng|dist|dataloader|nemo|mcore)"
-    r"([-_.]|$)"
-)
-"""Names with such a word are about optimisation, data, files and reports."""
-FUSED = re.compile(r"overlap|fused|fusion")
-"""Words that decide whatever stands beside them."""
-EFFECTS = (
-    (
-        "how the run is spread",
-        re.compile(
-            r"parallel|shard|(^|[-_.])zero|degree|mesh|nodes|devices|gpus|nproc|world|stage|"
-            r"replica|layout|slices"
-        ),
-    ),
-    ("memory and step time", re.compile(r"recompute|checkpointing|remat|offload|(^|[-_.])ac\b")),
-    (
-        "formats of numbers",
-        re.compile(r"fp8|fp16|bf16|fp4|fp32|mxfp|float|dtype|precision|quant|bits|\dbit|tf32"),
-    ),
-    ("tokens of a step", re.compile(r"seq|len\b|length|pack|batch|pad")),
-    (
-        "the model's size",
-        re.compile(
-            r"layers?([-_.]|$)|hidden|head|expert|vocab|ffn|channel|(^|[-_.])kv|freeze|unfrozen|"
-            r"adapter|lora"
-        ),
-    ),
-    (
-        "step time",
-        re.compile(
-            r"overlap|fus|kernel|compile|graph|attention|attn|flash|liger|bucket|nccl|moe|router|"
-            r"dispatch|impl|backend|cudnn|prefetch|fast|comm|sync|spike|nan"
-        ),
-    ),
-)
-"""What fields change -> words in their names; the first that is there counts."""
-ENVIRONMENT = ("NCCL-", "NVTE-", "CUDA-", "CUBLAS-", "TORCH-", "PYTORCH-")
-"""Beginnings of the names of variables that libraries read, with hyphens as arguments have them."""
-UNKNOWN = "an unknown amount"
-HARMLESS = ""
+FILE = CATALOG / "launch_fields.toml"
+NOTHING, UNKNOWN = "nothing", "an unknown amount"
+WIDENS = ("step time", "memory and step time", UNKNOWN)
+"""Effects that widen the answer's interval; others change another number that is stated."""
+DEFAULT = (" = auto", " = None", " = none")
+"""Ends of fields that leave a tool's default."""
 
 
-def effect_of(name: str) -> str:
-    """What a field changes of a step; "" = nothing, as far as its name says.
+@final
+class Effects:
+    """Fields of a tool and of those whose fields it has too.
 
-    >>> effect_of("lr-warmup-iters"), effect_of("tp-comm-overlap-ag"), effect_of("fp8-margin")
-    ('', 'step time', 'formats of numbers')
+    Attributes:
+        names: a field, or the beginning of fields (ends with "*") -> what it changes.
+
+    >>> Effects("megatron").effect("lr-warmup-iters"), Effects("megatron").effect("tp-comm-x")
+    ('nothing', 'step time')
+    >>> Effects("torchtitan").effect("metrics.log_freq"), Effects("torchtitan").effect("new_field")
+    ('nothing', 'an unknown amount')
     """
-    if name.startswith(ENVIRONMENT):
-        return EFFECTS[-1][0]
-    lowered = name.casefold()
-    if FUSED.search(lowered):
-        return "step time"
-    for effect, words in EFFECTS[:5]:
-        if words.search(lowered) and not NOTHING.search(lowered):
-            return effect
-    if NOTHING.search(lowered):
-        return HARMLESS
-    return next((effect for effect, words in EFFECTS if words.search(lowered)), UNKNOWN)
+
+    def __init__(self, tool: str) -> None:
+        self.names: dict[str, str] = {}
+        table = _tables()[tool]
+        for also in table.get("also", []):
+            self.names |= Effects(also).names
+        for effect, names in table.items():
+            if effect != "also":
+                self.names |= {_key(name): effect for name in names.split()}
+
+    def effect(self, name: str) -> str:
+        """What a field changes: by its path, else by a table that it is in, else by its last name;
+        of several beginnings the longest counts.
+        """
+        path = _key(name)
+        tables = [path[:at] for at, letter in enumerate(path) if letter == "."]
+        last = path.rpartition(".")[2]
+        begins = [
+            f"{key[:end]}*"
+            for key in (path, last)
+            for end in range(len(key), len(key) - len(last) - 1, -1)
+        ]
+        known = (path, *reversed(tables), last, *begins)
+        return next((self.names[each] for each in known if each in self.names), UNKNOWN)
+
+    def changes(self, name: str) -> bool:
+        """Whether a field may change a step."""
+        return self.effect(name) != NOTHING
+
+    def unused(self, tables: Iterable[Fields], scenario: Mapping[str, Any]) -> list[str]:
+        """Remarks that list the fields that nothing asked for, with what they would change; those
+        that cost time join the switches of the scenario's engine that are not priced.
+        """
+        groups: dict[str, list[str]] = {NOTHING: []}
+        for line in (line for table in tables for line in table.unused()):
+            name = line.partition(" = ")[0]
+            effect = NOTHING if line.endswith(DEFAULT) else self.effect(name)
+            groups.setdefault(effect, []).append(line)
+        remarks = []
+        for effect, lines in groups.items():
+            if lines:
+                head = "not used" if effect == NOTHING else f"not used, would change {effect}"
+                remarks.append(f"{head}: {listed_names(lines)}")
+        wide = [line.partition(" = ")[0] for effect in WIDENS for line in groups.get(effect, ())]
+        if wide:
+            options = scenario["engine"]["options"]
+            options["unpriced"] = [*options.get("unpriced", ()), *wide]
+        return remarks
 
 
-def remarks_of_unused(tables: Iterable[Fields]) -> list[str]:
-    """Remarks that list the fields that nothing asked for, with what they would change."""
-    groups: dict[str, list[str]] = {HARMLESS: []}
-    for table in tables:
-        for line in table.unused():
-            groups.setdefault(effect_of(line.partition(" = ")[0]), []).append(line)
-    remarks = []
-    for effect, names in groups.items():
-        if names:
-            head = f"not used, would change {effect}" if effect else "not used"
-            remarks.append(f"{head}: {listed_names(names)}")
-    return remarks
+@functools.cache
+def effects_of(tool: str) -> Effects:
+    """The table of one tool."""
+    return Effects(tool)
+
+
+@functools.cache
+def _tables() -> Mapping[str, Any]:
+    return read_toml(FILE)
+
+
+def _key(name: str) -> str:
+    return name.casefold().replace("_", "-")

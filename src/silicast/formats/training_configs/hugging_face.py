@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, final
 
 from silicast.formats.fields import Fields
@@ -12,30 +12,21 @@ from silicast.formats.source import Source
 from silicast.formats.training_configs.accelerate_config import (
     AccelerateConfig,
     Sharding,
-    deepspeed_sharding,
-    fsdp_of,
-    fsdp_words,
     is_accelerate,
-    read_accelerate,
 )
-from silicast.formats.training_configs.deepspeed_config import (
-    DeepSpeedConfig,
-    is_deepspeed,
-    named_deepspeed,
-    read_deepspeed,
-)
-from silicast.formats.training_configs.effects import remarks_of_unused
+from silicast.formats.training_configs.deepspeed_config import DeepSpeedConfig, is_deepspeed
+from silicast.formats.training_configs.fine_tuning import BesideFiles, FineTuning, sharding_of
 from silicast.formats.training_configs.launcher import LEAST_KNOWN, arguments_of, closed, ranks_of
 from silicast.formats.training_configs.megatron import KNOWN as MEGATRON
-from silicast.formats.training_configs.reader import Stated, TrainingConfig, Tree, register
+from silicast.formats.training_configs.reader import Stated, register
 from silicast.formats.training_configs.trainer_run import (
     LOSS_COPIES,
-    PLAIN,
     TrainerRun,
     is_on,
     optimizer_of,
     refuse_both,
     targets_of,
+    unpriced,
 )
 
 ARGUMENTS = frozenset(
@@ -83,25 +74,17 @@ BATCHES = (
 )
 SCRIPT = re.compile(r"\b(dpo|reward)\w*(?:\.py|\s+-)")
 """Of TRL's scripts and commands, those that train on pairs."""
-PACKED = ("sft", "lora")
+TARGETS = ("lora_target_modules", "lora_target", "target_modules")
 MODELS = ("model_name_or_path", "model_id", "model_name", "model_path", "model", "config_name")
-
-
-@final
-@dataclass(frozen=True)
-class BesideFiles:
-    """What files beside a trainer's arguments say."""
-
-    deepspeed: DeepSpeedConfig | None = None
-    accelerate: AccelerateConfig | None = None
 
 
 @register
 @final
-class HuggingFace(TrainingConfig):
+class HuggingFace(FineTuning):
     """Reads a trainer's arguments and the files that they name."""
 
     name: ClassVar[str] = "Hugging Face trainers, accelerate and DeepSpeed"
+    tool: ClassVar[str] = "hugging_face"
     files: ClassVar[str] = (
         "a trainer's arguments (YAML, JSON, or a script that starts it), accelerate's YAML, "
         "DeepSpeed's JSON; several of them together"
@@ -112,54 +95,49 @@ class HuggingFace(TrainingConfig):
         "parallel.cp": "sequence_parallel_size",
     }
 
+    def is_run(self, table: Mapping[str, Any]) -> bool:
+        names = {str(name).replace("_", "-") for name in table}
+        known = "per-device-train-batch-size" in names
+        return known and not names & {"stage", "finetuning-type"}
+
     def recognises(self, files: Sequence[Source]) -> bool:
         """Each of the files is one of these."""
-        kinds = [_kind(file) for file in files]
+        kinds = [self._kind(file) for file in files]
         return bool(kinds) and all(kinds) and len(set(kinds)) == len(kinds)
 
-    def read(self, files: Sequence[Source], stated: Stated) -> tuple[Tree, list[str]]:
-        remarks: list[str] = []
-        sources = {_kind(file): file for file in files}
-        tables: list[Fields] = []
-        beside = beside_of(files, tables, remarks)
+    def fields(self, files: Sequence[Source], stated: Stated, remarks: list[str]) -> Fields:
+        sources = {self._kind(file): file for file in files}
         main = sources.get("script") or sources.get("arguments")
-        values: dict[str, Any] = {}
-        if main is not None and main.table is None:
-            arguments, more = arguments_of(main.text(), str(main.path), stated, ARGUMENTS)
-            remarks += more
-            values = dict(closed(arguments, str(main.path), remarks))
-            script = SCRIPT.search(main.text())
-            values |= {"script": script[1]} if script else {}
-        elif main is not None:
-            values = dict(main.table or {})
-        values = {name.replace("-", "_"): value for name, value in values.items()}
         shown = main if main is not None else files[0]
-        fields = Fields(values, file=str(shown.path), loose=True)
-        run = trainer_run(fields, beside, stated.devices, remarks)
-        run = adapted(fields, _with_loss(fields, run), remarks)
-        for name in ("tf32", "packing_strategy", "padding_free"):
-            fields.get(name)
-        if not is_on(fields.get("packing")) and run.task in PACKED:
-            remarks.append("packing: off; every sequence is taken at its full length")
-        tree = run.scenario(fields, remarks)
-        return tree, [*remarks, *remarks_of_unused([fields, *tables])]
+        values: Mapping[str, Any] = (main.table if main is not None else None) or {}
+        if main is not None and main.table is None:
+            text, path = main.text(), str(main.path)
+            arguments, more = arguments_of(text, path, stated, ARGUMENTS, self.tool)
+            remarks += more
+            script = SCRIPT.search(text)
+            values = closed(arguments, path, remarks, self.tool)
+            values |= {"script": script[1]} if script else {}
+        named = {name.replace("-", "_"): value for name, value in values.items()}
+        return Fields(named, file=str(shown.path), loose=True)
 
+    def run(
+        self, fields: Fields, beside: BesideFiles, devices: int, remarks: list[str]
+    ) -> TrainerRun:
+        run = trainer_run(fields, beside, devices, remarks)
+        return adapted(fields, _with_loss(fields, run), remarks)
 
-def beside_of(files: Sequence[Source], tables: list[Fields], remarks: list[str]) -> BesideFiles:
-    """What DeepSpeed's and accelerate's files among them say; their tables are added to
-    ``tables``, remarks to ``remarks``.
-    """
-    deepspeed = accelerate = None
-    for file in files:
-        table = file.table or {}
-        fields = Fields(table, file=str(file.path), loose=True)
+    def _kind(self, file: Source) -> str:
+        """What a file is; "" = none of these."""
+        table = file.table
+        if table is None:
+            if file.path.suffix.casefold() in (".py", ".toml"):
+                return ""
+            return "script" if _is_script(file.text()) else ""
         if is_accelerate(table):
-            accelerate = read_accelerate(fields)
-            tables.append(fields)
-        elif is_deepspeed(table):
-            deepspeed = read_deepspeed(fields, remarks)
-            tables.append(fields)
-    return BesideFiles(deepspeed, accelerate)
+            return "accelerate"
+        if is_deepspeed(table):
+            return "deepspeed"
+        return "arguments" if self.is_run(table) else ""
 
 
 def trainer_run(
@@ -192,7 +170,6 @@ def trainer_run(
         or ("" if held else "fp32")
     )
     again = fields.get("gradient_checkpointing", "use_gradient_checkpointing")
-    fields.get("gradient_checkpointing_kwargs")
     micro = fields.text(*BATCHES, default="auto")
     steps = fields.text("gradient_accumulation_steps", default="auto")
     accumulation = int(steps) if steps.isdigit() else config.accumulation or 1
@@ -219,22 +196,22 @@ def trainer_run(
         optimizer=optimizer,
         recompute="full" if is_on(again) else sharding.recompute or "none",
         offload=sharding.offload,
-        options=options_of(fields, sharding.options),
+        options=options_of(fields, sharding.options, remarks),
     )
     return _with_batch(run, fields, config)
 
 
-def options_of(fields: Fields, options: Mapping[str, Any]) -> dict[str, Any]:
+def options_of(fields: Fields, options: Mapping[str, Any], remarks: list[str]) -> dict[str, Any]:
     """Options of the engine: kernels of attention and of the loss."""
-    made = dict(options)
     attention = fields.text("attn_implementation", "_attn_implementation", default="sdpa")
-    made["attention"] = "math" if attention == "eager" else "fused"
     liger = any(is_on(fields.get(n)) for n in ("use_liger_kernel", "use_liger", "liger_kernel"))
-    made["fused_loss"] = liger
-    made["loss_copies"] = LOSS_COPIES[liger]
-    if is_on(fields.get("torch_compile")):
-        made["unpriced"] = ["torch_compile"]
-    return made
+    return {
+        **options,
+        "attention": "math" if attention == "eager" else "fused",
+        "fused_loss": liger,
+        "loss_copies": LOSS_COPIES[liger],
+        **unpriced(fields, ["torch_compile"], remarks),
+    }
 
 
 def adapted(fields: Fields, run: TrainerRun, remarks: list[str]) -> TrainerRun:
@@ -245,40 +222,12 @@ def adapted(fields: Fields, run: TrainerRun, remarks: list[str]) -> TrainerRun:
     """
     bits = 4 if any(is_on(fields.get(n)) for n in ("load_in_4bit", "use_4bit")) else 0
     bits = bits or (8 if any(is_on(fields.get(n)) for n in ("load_in_8bit", "use_8bit")) else 0)
-    for name in (
-        "bnb_4bit_quant_type",
-        "bnb_4bit_compute_dtype",
-        "bnb_4bit_use_double_quant",
-        "use_bnb_nested_quant",
-        "lora_alpha",
-        "lora_dropout",
-        "lora_bias",
-        "lora_task_type",
-        "bnb_4bit_quant_storage",
-        "bnb_4bit_quant_storage_dtype",
-    ):
-        fields.get(name)
     rank = fields.count("lora_r", "lora_rank", "peft_lora_r", "rank", default=0, least=0)
     peft = any(is_on(fields.get(n)) for n in ("use_peft", "use_lora", "use_peft_lora", "peft"))
-    if bits and not (peft or rank):
-        raise fields.error(
-            "weights of few bits are not trained without adapters",
-            f"load_in_{bits}bit",
-            "use_peft: true and lora_r",
-        )
     if not (peft or rank):
-        return run
-    name = next(
-        (n for n in ("lora_target_modules", "lora_target", "target_modules") if fields.has(n)),
-        "lora_target_modules",
-    )
-    return replace(
-        run,
-        task="lora" if run.task in PLAIN else run.task,
-        adapter_rank=rank or 16,
-        targets=targets_of(fields, name, remarks),
-        weights={0: "", 4: "nf4", 8: "int8_wo"}[bits],
-    )
+        return run.whole(fields, bits, f"load_in_{bits}bit", "use_peft: true and lora_r")
+    name = next((n for n in TARGETS if fields.has(n)), TARGETS[0])
+    return run.adapted(rank or 16, targets_of(fields, name, remarks), bits)
 
 
 def _with_loss(fields: Fields, run: TrainerRun) -> TrainerRun:
@@ -290,58 +239,6 @@ def _with_loss(fields: Fields, run: TrainerRun) -> TrainerRun:
         known = is_on(fields.get("precompute_ref_log_probs")) or is_on(fields.get("reference_free"))
         return replace(run, task="dpo", more={"reference": False} if known else {})
     return replace(run, task="reward") if "reward" in script else run
-
-
-def sharding_of(
-    fields: Fields, beside: BesideFiles, accelerate: AccelerateConfig, remarks: list[str]
-) -> tuple[Sharding, DeepSpeedConfig]:
-    """How states are shared, and DeepSpeed's file.
-
-    Raises:
-        SilicastError: by DeepSpeed and by FSDP.
-    """
-    fsdp = fields.get("fsdp")
-    config = _deepspeed(fields, beside, accelerate, remarks)
-    if config is None:
-        return _fully_sharded(fields, accelerate.sharding, remarks), DeepSpeedConfig()
-    if is_on(fsdp) and fsdp not in ("", []):
-        raise fields.error("contradicts deepspeed", "fsdp", "keep one of them")
-    if fields.has("zero_stage"):
-        config = replace(config, zero=fields.count("zero_stage", least=0))
-    if is_on(fields.get("offload")):
-        config = replace(config, offload={"optimizer": 1.0, **config.offload})
-    return deepspeed_sharding(config), config
-
-
-def _deepspeed(
-    fields: Fields, beside: BesideFiles, accelerate: AccelerateConfig, remarks: list[str]
-) -> DeepSpeedConfig | None:
-    """The file that is given, that a table holds, or that is named; None = another way."""
-    stated = fields.get("deepspeed", "deepspeed_config", "ds_config", "deepspeed_config_file")
-    if isinstance(stated, Mapping):
-        return read_deepspeed(fields.table("deepspeed"), remarks)
-    if beside.deepspeed is not None:
-        return beside.deepspeed
-    if accelerate.deepspeed is not None:
-        return accelerate.deepspeed
-    name = accelerate.deepspeed_file or ("" if stated is True or not is_on(stated) else str(stated))
-    if name:
-        return named_deepspeed(name, remarks)
-    return DeepSpeedConfig() if is_on(stated) else None
-
-
-def _fully_sharded(fields: Fields, sharding: Sharding, remarks: list[str]) -> Sharding:
-    """FSDP by a trainer's own words, over what accelerate's file says."""
-    fsdp, section = fields.get("fsdp"), fields.get("fsdp_config")
-    words = " ".join(map(str, fsdp)) if isinstance(fsdp, list) else str(fsdp or "")
-    if isinstance(section, Mapping):
-        sharding = fsdp_of(fields.table("fsdp_config"))
-        if fields.has("fsdp") and not (words and is_on(fsdp)):
-            sharding = replace(sharding, zero=0)
-    elif section:
-        remarks.append(f"fsdp_config: {str(section)[-60:]} is not given; full sharding is taken")
-        sharding = replace(sharding, zero=3)
-    return fsdp_words(words, sharding) if words and is_on(fsdp) else sharding
 
 
 def _shard(
@@ -356,25 +253,6 @@ def _shard(
 
 def _ranks(fields: Fields, accelerate: AccelerateConfig, devices: int) -> tuple[int, int] | None:
     stated = ranks_of(fields.hyphened(), devices)
-    for name in (
-        "num_processes",
-        "nproc_per_node",
-        "num_gpus",
-        "gpus_per_node",
-        "ntasks_per_node",
-        "nnodes",
-        "num_nodes",
-        "num_machines",
-        "nodes",
-        "ntasks",
-        "world_size",
-        "gpus",
-        "config_file",
-        "use_deepspeed",
-        "use_fsdp",
-        "multi_gpu",
-    ):
-        fields.get(name)
     if stated is not None and (devices or accelerate.ranks is None):
         return stated
     return stated or accelerate.ranks
@@ -414,22 +292,6 @@ def _with_batch(run: TrainerRun, fields: Fields, config: DeepSpeedConfig) -> Tra
             "change it, or the number of devices: --set cluster.gpus",
         )
     return replace(run, global_batch=config.whole)
-
-
-def _kind(file: Source) -> str:
-    """What a file is; "" = none of these."""
-    table = file.table
-    if table is None:
-        if file.path.suffix.casefold() in (".py", ".toml"):
-            return ""
-        return "script" if _is_script(file.text()) else ""
-    if is_accelerate(table):
-        return "accelerate"
-    if is_deepspeed(table):
-        return "deepspeed"
-    names = {str(name).replace("_", "-") for name in table}
-    known = "per-device-train-batch-size" in names
-    return "arguments" if known and not names & {"stage", "finetuning-type"} else ""
 
 
 def _is_script(text: str) -> bool:

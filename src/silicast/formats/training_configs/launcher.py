@@ -9,67 +9,23 @@ from typing import Any
 from silicast.core.errors import SilicastError
 from silicast.formats.fields import Fields
 from silicast.formats.shell_script import Script, options, unresolved
-from silicast.formats.training_configs.effects import effect_of
+from silicast.formats.training_configs.effects import Effects, effects_of
 from silicast.formats.training_configs.megatron_switches import of_environment
 from silicast.formats.training_configs.reader import Stated
 
-OF_LAUNCHERS = frozenset(
-    (
-        "nproc-per-node",
-        "nnodes",
-        "node-rank",
-        "num-gpus",
-        "num-nodes",
-        "num-processes",
-        "num-machines",
-        "machine-rank",
-        "nodes",
-        "ntasks",
-        "ntasks-per-node",
-        "gpus-per-node",
-        "gpus-per-task",
-        "world-size",
-        "include",
-        "hostfile",
-        "cpus-per-task",
-        "gpus",
-        "gres",
-        "container-image",
-        "container-mounts",
-        "main-process-ip",
-        "main-process-port",
-        "nodelist",
-        "partition",
-        "account",
-        "jobid",
-        "het-group",
-        "cpu-bind",
-        "kill-on-bad-exit",
-        "mpi",
-        "module",
-        "max-restarts",
-        "standalone",
-        "local-ranks-filter",
-        "tee",
-        "redirects",
-        "label",
-        "export",
-    )
-)
-"""Arguments of torchrun, deepspeed, accelerate and srun."""
 OF_NODES = ("nnodes", "num-nodes", "num-machines", "nodes")
 LEAST_KNOWN = 3
 """Arguments that make a command a run of a tool."""
 
 
 def arguments_of(
-    text: str, file: str, stated: Stated, known: Collection[str]
+    text: str, file: str, stated: Stated, known: Collection[str], tool: str
 ) -> tuple[dict[str, str], list[str]]:
     """Arguments of the run that a script starts with the variables that libraries read, and
     remarks.
 
     Args:
-        known: arguments that only the tool has.
+        known: arguments that only the tool has; tool: of ``catalog/launch_fields.toml``.
 
     Raises:
         SilicastError: it starts several unlike runs, and none of them is chosen.
@@ -90,11 +46,13 @@ def arguments_of(
         for name, values in list(script.looped.items())[:6]
         if values
     ]
-    arguments = dict(options(_chosen(script, file, stated, known)))
+    arguments = dict(options(_chosen(script, file, stated, known, effects_of(tool))))
     return of_environment(script.variables) | _of_slurm(script.variables) | arguments, remarks
 
 
-def closed(arguments: Mapping[str, Any], file: str, remarks: list[str]) -> dict[str, Any]:
+def closed(
+    arguments: Mapping[str, Any], file: str, remarks: list[str], tool: str
+) -> dict[str, Any]:
     """Arguments whose values are known; remarks about the others are added to ``remarks``.
 
     Raises:
@@ -105,7 +63,7 @@ def closed(arguments: Mapping[str, Any], file: str, remarks: list[str]) -> dict[
         if name in stated:
             continue
         shown = str(value)[:40]
-        if effect_of(name) and name not in OF_LAUNCHERS:
+        if effects_of(tool).changes(name):
             variable = re.search(r"\$\{?(\w+)", shown)
             raise SilicastError(
                 f"its value {shown!r} is left to the shell",
@@ -128,13 +86,15 @@ def _of_slurm(variables: Mapping[str, str | list[str]]) -> dict[str, str]:
     return {to: str(variables[name]) for name, to in names.items() if name in variables}
 
 
-def _chosen(script: Script, file: str, stated: Stated, known: Collection[str]) -> Sequence[str]:
+def _chosen(
+    script: Script, file: str, stated: Stated, known: Collection[str], effects: Effects
+) -> Sequence[str]:
     """The command of the run."""
     runs: dict[tuple[tuple[str, str], ...], Sequence[str]] = {}
     for words in script.runs:
         arguments = options(words)
         if len(known & arguments.keys()) >= LEAST_KNOWN:
-            what = {n: v for n, v in arguments.items() if effect_of(n) and n not in OF_LAUNCHERS}
+            what = {n: v for n, v in arguments.items() if effects.changes(n)}
             runs[tuple(sorted(what.items()))] = words
     if len(runs) < 2:
         return script.command()

@@ -14,7 +14,7 @@ from silicast.formats.fields import Fields
 from silicast.formats.shell_script import Script
 from silicast.formats.source import Source
 from silicast.formats.training_configs.decoder_config import DecoderSizes, LatentSizes, config_of
-from silicast.formats.training_configs.effects import remarks_of_unused
+from silicast.formats.training_configs.effects import effects_of
 from silicast.formats.training_configs.reader import (
     Stated,
     TrainingConfig,
@@ -159,8 +159,6 @@ class MaxText(TrainingConfig):
             "optimizer": fields.choice("opt_type", OPTIMIZERS, "adamw"),
         }
         attention = fields.text("attention", default="autoselected")
-        for name in ("weight_dtype", "dtype", "grad_dtype", "hardware", "scan_layers"):
-            fields.get(name)
         options = {
             "attention": "math" if attention == "dot_product" else "fused",
             "fused_loss": fields.count("num_vocab_tiling", default=1) > 1,
@@ -174,7 +172,7 @@ class MaxText(TrainingConfig):
         }
         if devices:
             scenario["cluster"] = {"gpus": total}
-        return scenario, [*remarks, *remarks_of_unused([fields])]
+        return scenario, [*remarks, *effects_of("maxtext").unused([fields], scenario)]
 
 
 def _sequences(fields: Fields, total: int, dp: int, pp: int) -> tuple[int, int]:

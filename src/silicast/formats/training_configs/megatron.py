@@ -11,7 +11,7 @@ from silicast.core.errors import unsupported
 from silicast.formats.fields import Fields
 from silicast.formats.source import Source
 from silicast.formats.training_configs.decoder_config import DecoderSizes, LatentSizes, config_of
-from silicast.formats.training_configs.effects import remarks_of_unused
+from silicast.formats.training_configs.effects import effects_of
 from silicast.formats.training_configs.launcher import arguments_of, closed, ranks_of
 from silicast.formats.training_configs.megatron_switches import refuse_contradictions, switches
 from silicast.formats.training_configs.reader import (
@@ -43,6 +43,7 @@ MODULES = ("core_attn", "mlp", "moe", "moe_act", "layernorm", "mla_up_proj", "sh
 """Of ``--recompute-modules``."""
 VOCABULARIES = {"GPT2BPETokenizer": 50_257}
 """Of tokenizers that are the same everywhere."""
+HYBRID = ("hybrid-layer-pattern", "hybrid-override-pattern", "is-hybrid-model", "mamba-state-dim")
 STEP = 64
 """Widths of gated MLPs that are not stated are multiples of it."""
 
@@ -81,7 +82,7 @@ class Megatron(TrainingConfig):
     def read(self, files: Sequence[Source], stated: Stated) -> tuple[Tree, list[str]]:
         table, file = files[0].table, str(files[0].path)
         if table is None:
-            arguments, remark = arguments_of(files[0].text(), file, stated, KNOWN)
+            arguments, remark = arguments_of(files[0].text(), file, stated, KNOWN, "megatron")
         else:
             arguments, remark = _flat(table), []
         scenario, more = scenario_of(arguments, file, stated.devices)
@@ -102,7 +103,7 @@ def scenario_of(
         SilicastError: see :func:`~silicast.formats.training_configs.reader.read_training_config`.
     """
     remark: list[str] = []
-    stated = closed(arguments, file, remark)
+    stated = closed(arguments, file, remark, "megatron")
     fields = Fields(stated, file=file, loose=True)
     if fields.has("encoder-num-layers"):
         raise unsupported(
@@ -110,6 +111,9 @@ def scenario_of(
             "encoder-num-layers",
             "a run of one stack: --num-layers",
         )
+    for name in HYBRID:
+        if fields.has(name):
+            raise unsupported("layers of Mamba are not modelled in training", name, "a decoder")
     model: str | dict[str, Any]
     if named:
         model, layers = named, 0
@@ -151,7 +155,7 @@ def scenario_of(
         scenario["cluster"] = {"gpus": gpus, **({"gpus_per_node": per_node} if per_node else {})}
     if fields.flag("moe-router-force-load-balancing"):
         scenario["workload"]["routing"] = "balanced"
-    return scenario, [*remark, *remarks_of_unused([fields])]
+    return scenario, [*remark, *effects_of("megatron").unused([fields], scenario)]
 
 
 def _flat(table: Mapping[str, Any]) -> dict[str, Any]:

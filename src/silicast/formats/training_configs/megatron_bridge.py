@@ -10,10 +10,11 @@ from typing import Any, ClassVar, final
 
 from silicast.core.errors import unsupported
 from silicast.formats.fields import Fields
-from silicast.formats.python_file import CALLED, GIVEN, Built, PythonFile, Unread
+from silicast.formats.python_file import CALLED, GIVEN
 from silicast.formats.source import Source
-from silicast.formats.training_configs.effects import HARMLESS, UNKNOWN, effect_of
+from silicast.formats.training_configs.effects import effects_of
 from silicast.formats.training_configs.megatron import Megatron, scenario_of
+from silicast.formats.training_configs.python_recipe import chosen_recipe, known_values
 from silicast.formats.training_configs.reader import Stated, TrainingConfig, Tree, register
 from silicast.formats.training_configs.trainer_run import ALL_TARGETS, targets_of
 
@@ -41,6 +42,7 @@ COMMON: Mapping[str, Mapping[str, Any]] = {
     },
 }
 """What these functions, which recipes begin with, set."""
+TOOL = "megatron"
 RENAMED = {
     "virtual-pipeline-model-parallel-size": "num-virtual-stages-per-pipeline-rank",
     "moe-router-topk": "moe-router-topk",
@@ -104,24 +106,14 @@ def _recipe(file: Source, stated: Stated, remarks: list[str]) -> dict[str, Any]:
     Raises:
         SilicastError: it holds several, or one that only running it would give.
     """
-    python = PythonFile(file.text(), str(file.path))
-    recipes = {}
-    for name in python.builders():
-        tree = python.built(name).tree
-        if isinstance(tree.get("model"), dict):
-            recipes[name] = ""
-    if not recipes:
-        raise unsupported(
-            "no function of it builds a whole recipe by literal values",
-            "recipe",
-            "give the YAML that the run writes (run_config.yaml), or a recipe without arguments",
-            file=str(file.path),
-        )
-    name = stated.chosen(recipes, str(file.path))
-    built = python.built(name)
-    refuse_blocked(built, str(file.path))
-    remarks += [f"not followed: {line}" for line in built.unread]
-    remarks += [f"not followed: {line}: sets {', '.join(names)}" for line, names in built.blocked]
+    name, _, built, more = chosen_recipe(
+        file,
+        stated,
+        {"model": dict},
+        "give the YAML that the run writes (run_config.yaml), or a recipe without arguments",
+        effects_of(TOOL),
+    )
+    remarks += more
     begins = str(built.tree.get(CALLED, "")).rpartition(".")[2]
     base = COMMON.get(begins, {})
     if not base and begins != "ConfigContainer":
@@ -145,17 +137,11 @@ def _arguments(tree: Mapping[str, Any], file: str) -> tuple[dict[str, Any], str]
     """Arguments of Megatron-LM, and the name of the model ("" = they describe it)."""
     arguments: dict[str, Any] = {}
     for section in SECTIONS:
-        values = tree.get(section)
-        for name, value in (values if isinstance(values, dict) else {}).items():
-            if name in (CALLED, GIVEN, "_target_"):
-                continue
+        for name, value in known_values(tree.get(section), section, file, effects_of(TOOL)).items():
             key = str(name).replace("_", "-")
             key = RENAMED.get(key, key)
-            if isinstance(value, Unread | Mapping):
-                _refuse_unread(f"{section}.{name}", value, file)
-            elif value is not None and value is not False:
-                listed = " ".join(map(str, value)) if isinstance(value, list) else value
-                arguments[key] = listed
+            if value is not None and value is not False:
+                arguments[key] = " ".join(map(str, value)) if isinstance(value, list) else value
     named = _named(tree)
     if named:
         arguments |= {"attention-dropout": 0.0, "hidden-dropout": 0.0}
@@ -204,6 +190,7 @@ def _described(model: Mapping[str, Any], arguments: Mapping[str, Any], file: str
 
 def _formats(value: Any, file: str) -> dict[str, Any]:
     """Arguments that a mixed precision stands for."""
+    known_values({"mixed_precision": value}, "", file, effects_of(TOOL))
     if isinstance(value, Mapping):
         if isinstance(value.get("bf16"), bool) or "fp8_recipe" in value:  # its fields one by one
             stated = {name: value.get(name) for name in ("bf16", "fp16")}
@@ -215,8 +202,6 @@ def _formats(value: Any, file: str) -> dict[str, Any]:
             return made or {"bf16": True}
         given = value.get(GIVEN) or [value.get(CALLED, "")]
         value = given[0] if isinstance(given, list) else given
-    if isinstance(value, Unread):
-        _refuse_unread("mixed_precision", value, file)
     word = str(value or "bf16_mixed").rpartition(".")[2]
     half = "fp16" if word.startswith("fp16") else "bf16"
     return {half: True} | next((dict(made) for name, made in MIXED if name in word), {})
@@ -239,26 +224,3 @@ def _adapters(tree: Mapping[str, Any], scenario: Tree, file: str, remarks: list[
         "rank": fields.count("dim", default=32),
         "targets": list(targets or ALL_TARGETS),
     }
-
-
-def refuse_blocked(built: Built, file: str) -> None:
-    """Raises SilicastError where a branch that is not followed sets what changes a step."""
-    for line, names in built.blocked:
-        if any(effect_of(name.partition(".")[2]) not in (HARMLESS, UNKNOWN) for name in names):
-            raise unsupported(
-                f"sets {names[0]}, by what is known when it runs",
-                line,
-                "give the configuration that the run writes, or the value itself",
-                file=file,
-            )
-
-
-def _refuse_unread(name: str, value: Any, file: str) -> None:
-    """Raises SilicastError where a field that changes a step is known only when the file runs."""
-    if effect_of(name.rpartition(".")[2].replace("_", "-")) and isinstance(value, Unread):
-        text = str(value)
-        if text.startswith(("`torch.", "`F.", "`partial", "`init", "`AttnBackend")):
-            return
-        raise unsupported(
-            f"{text} is known when the file runs", name, "write the value itself", file=file
-        )

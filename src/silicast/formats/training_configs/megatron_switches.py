@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from silicast.formats.fields import Fields
-from silicast.formats.training_configs.effects import ENVIRONMENT
 
 DROPOUT = 0.1
 """Of layers and of attention's scores where nothing is stated."""
@@ -56,6 +55,8 @@ FUSED_BY_HAND = ("moe-permute-fusion",)
 LOSS_COPIES = {"native": 2, "te": 0}
 """Of the logits in 32 bits: the compiled loss makes its exponentials beside them (megatron-core
 0.16.1, fusions/fused_cross_entropy.py), Transformer Engine's overwrites the logits."""
+ENVIRONMENT = ("NCCL-", "NVTE-", "CUDA-", "CUBLAS-", "TORCH-", "PYTORCH-")
+"""Beginnings of the names of variables that libraries read."""
 NEVER = frozenset(("", "0", "none", "false"))
 
 

@@ -5,8 +5,9 @@ A tool is one module of this package that subclasses :class:`TrainingConfig` and
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -16,6 +17,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.plain_data import MAX_TOML_BYTES
 from silicast.core.registry import Registry
 from silicast.formats.source import Source
+from silicast.formats.training_configs.megatron_switches import of_environment
 
 Tree = dict[str, Any]
 MOST_FILES = 16
@@ -119,7 +121,7 @@ def is_training_config(*paths: Path) -> bool:
             that reads them is not installed.
     """
     try:
-        files = _opened(paths)
+        files = _opened(dict.fromkeys(paths))
         if any(tool.recognises(files) for tool in _KNOWN.all().values()):
             return True
     except SilicastError as error:
@@ -156,6 +158,9 @@ def read_training_config(
         SilicastError: no tool recognises the files, one of their fields is wrong or contradicts
             another, they hold several runs, or a number does not divide.
     """
+    for path in paths:
+        if paths.count(path) > 1:
+            raise SilicastError("is given twice", file=str(path), hint="give each file once")
     files = _opened(paths)
     tool = next((each for each in _KNOWN.all().values() if each.recognises(files)), None)
     if tool is None:
@@ -175,6 +180,7 @@ def read_training_config(
             field="run",
             hint="leave --run out",
         )
+    _check_variables(variables, files)
     check_divides(scenario, tool.numbers, str(files[0].path))
     remark = [f"read as a configuration of {tool.name}", *remarks]
     if "device" not in scenario:
@@ -230,7 +236,7 @@ def check_divides(scenario: Tree, numbers: Mapping[str, str], file: str) -> None
         )
 
 
-def _opened(paths: Sequence[Path]) -> list[Source]:
+def _opened(paths: Iterable[Path]) -> list[Source]:
     items = []
     for path in paths:
         if path.is_dir():
@@ -238,13 +244,29 @@ def _opened(paths: Sequence[Path]) -> list[Source]:
         else:
             items.append(path)
     if not items:
-        named = str(paths[0]) if paths else ""
+        named = next(map(str, paths), "")
         raise SilicastError("holds no configuration", kind="io", file=named)
     if len(items) > MOST_FILES:
         raise SilicastError(
-            f"holds {len(items)} files", kind="limit", file=str(paths[0]), hint="name the ones"
+            f"holds {len(items)} files",
+            kind="limit",
+            file=str(items[0].parent),
+            hint="name the ones",
         )
     return [Source(path, MAX_TOML_BYTES, "a configuration of training") for path in items]
+
+
+def _check_variables(variables: Mapping[str, str], files: Sequence[Source]) -> None:
+    """Raises SilicastError for a variable that no file mentions and no library reads."""
+    for name in variables:
+        read = any(re.search(rf"\b{re.escape(name)}\b", file.text()) for file in files)
+        if not read and not name.startswith("SLURM_") and not of_environment({name: ""}):
+            raise SilicastError(
+                "no file reads this variable",
+                file=str(files[0].path),
+                field=f"--env {name}",
+                hint="check its name, or leave it out",
+            )
 
 
 def parallel_of(**degrees: int | bool) -> Tree:

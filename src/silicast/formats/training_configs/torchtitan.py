@@ -8,7 +8,7 @@ from typing import ClassVar, final
 from silicast.core.errors import SilicastError
 from silicast.formats.fields import Fields
 from silicast.formats.source import Source
-from silicast.formats.training_configs.effects import remarks_of_unused
+from silicast.formats.training_configs.effects import effects_of
 from silicast.formats.training_configs.reader import (
     Stated,
     TrainingConfig,
@@ -120,7 +120,7 @@ class Torchtitan(TrainingConfig):
             remark.append("training.dtype: weights without copies of 32 bits; those are counted")
         if training.flag("enable_cpu_offload"):
             scenario["workload"]["offload"] = {"optimizer": 1.0, "weights": 1.0}
-        return scenario, [*remark, *more, *remarks_of_unused([job])]
+        return scenario, [*remark, *more, *effects_of("torchtitan").unused([job], scenario)]
 
 
 def _job(files: Sequence[Source]) -> Fields | None:

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from silicast.core.errors import unsupported
-from silicast.formats.python_file import CALLED, GIVEN, PythonFile, Unread
+from silicast.formats.python_file import CALLED, GIVEN, PythonFile
 from silicast.formats.source import Source
-from silicast.formats.training_configs.megatron_bridge import refuse_blocked
+from silicast.formats.training_configs.effects import effects_of
+from silicast.formats.training_configs.python_recipe import chosen_recipe, known_values
 from silicast.formats.training_configs.reader import Stated, Tree
 
 MODES = {"FullAC": "full", "SelectiveAC": "selective", "MemoryBudgetAC": "memory_budget"}
@@ -30,28 +31,20 @@ def job_of(file: Source, stated: Stated, remarks: list[str]) -> Tree:
     Raises:
         SilicastError: it holds several, or one that only running it would give.
     """
-    python = PythonFile(file.text(), str(file.path))
-    jobs = {}
-    for name in python.builders():
-        tree = python.built(name).tree
-        if "model_spec" in tree and "training" in tree:
-            jobs[name] = ""
-    if not jobs:
-        raise unsupported(
-            "no function of it builds a whole job by literal values",
-            "run",
-            "a function that returns Trainer.Config(model_spec=..., training=...)",
-            file=str(file.path),
-        )
-    name = stated.chosen(jobs, str(file.path))
-    built = python.built(name)
-    refuse_blocked(built, str(file.path))
-    remarks += [f"not followed: {line}" for line in built.unread]
+    effects = effects_of("torchtitan")
+    name, python, built, more = chosen_recipe(
+        file,
+        stated,
+        {"model_spec": object, "training": object},
+        "a function that returns Trainer.Config(model_spec=..., training=...)",
+        effects,
+    )
+    remarks += more
     remarks.append(f"job: {name}")
     tree = built.tree
     job: Tree = {"model": _model(tree["model_spec"], python, name, file)}
     for table in TABLES:
-        job[table] = _plain(tree.get(table), f"{name}.{table}", file)
+        job[table] = known_values(tree.get(table), table, str(file.path), effects)
     job["training"] = {**DEFAULTS, **job["training"]}
     again = tree.get("activation_checkpoint")
     kind = str(again.get(CALLED, "")).split(".") if isinstance(again, Mapping) else []
@@ -106,24 +99,3 @@ def _family(python: PythonFile, file: Source) -> str:
     return (
         file.path.resolve().parent.name if "model_registry" in python.functions and defines else ""
     )
-
-
-def _plain(value: Any, name: str, file: Source) -> Tree:
-    """A table of a call's keywords.
-
-    Raises:
-        SilicastError: one is known only when the file runs.
-    """
-    table = {}
-    for key, item in (value if isinstance(value, Mapping) else {}).items():
-        if key in (CALLED, GIVEN):
-            continue
-        if isinstance(item, Unread):
-            raise unsupported(
-                f"{item} is known when the file runs",
-                f"{name}.{key}",
-                "write the value itself",
-                file=str(file.path),
-            )
-        table[key] = item
-    return table

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 from silicast.formats.fields import Fields
@@ -83,6 +83,8 @@ TARGETS: Mapping[str, str] = {
 ALL_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 PLAIN = ("pretrain", "sft")
 """Tasks in which adapters are trained as task "lora"."""
+FEW_BITS = {0: "", 4: "nf4", 8: "int8_wo"}
+"""Bits of frozen weights -> their format."""
 LOSS_COPIES = {False: 2, True: 0}
 """Of the logits in 32 bits that a loss of transformers holds: the logits themselves and their
 softmax (loss/loss_utils.py, recalled); a fused one makes them piece by piece."""
@@ -127,6 +129,22 @@ class TrainerRun:
     options: Mapping[str, Any] = field(default_factory=dict)
     offload: Mapping[str, Any] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
+
+    def adapted(self, rank: int, targets: tuple[str, ...], bits: int = 0) -> TrainerRun:
+        """With adapters of a rank, beside weights of 4 or 8 bits (0 = of the run's format)."""
+        return replace(
+            self,
+            task="lora" if self.task in PLAIN else self.task,
+            adapter_rank=rank,
+            targets=targets,
+            weights=FEW_BITS[bits],
+        )
+
+    def whole(self, fields: Fields, bits: int, name: str, remedy: str) -> TrainerRun:
+        """Without adapters; raises SilicastError where weights have few bits."""
+        if bits:
+            raise fields.error("weights of few bits are not trained without adapters", name, remedy)
+        return self
 
     def scenario(self, fields: Fields, remarks: list[str]) -> Tree:
         """The scenario; remarks are added to ``remarks``.
@@ -226,6 +244,15 @@ def refuse_both(fields: Fields, one: str, other: str) -> None:
     """Raises SilicastError where both of two flags are on that exclude each other."""
     if is_on(fields.get(one)) and is_on(fields.get(other)):
         raise fields.error(f"contradicts {other}", one, "keep one of them")
+
+
+def unpriced(fields: Fields, names: Iterable[str], remarks: list[str]) -> dict[str, Any]:
+    """Options of an engine: switches that are on and cost a time that is not known."""
+    held = [name for name in names if is_on(fields.get(name))]
+    if not held:
+        return {}
+    remarks.append(f"changes time by an unknown amount, a wider interval: {', '.join(held)}")
+    return {"unpriced": held}
 
 
 def is_on(value: Any) -> bool:

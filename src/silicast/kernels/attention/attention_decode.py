@@ -8,7 +8,7 @@ DRAM, L2, the busiest core's loads and its arithmetic on rows padded to the matr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, final
+from typing import ClassVar, NamedTuple, final
 
 from silicast.core import xp
 from silicast.core.numerics import F64
@@ -64,6 +64,19 @@ class AttentionDecode(AttentionKernel):
 
 
 @final
+class _PlanTimes(NamedTuple):
+    """Seconds of a plan: all that the plan changes, cores, loads of the busiest and merge; and the
+    keys that the busiest core reads. Shape (ops,).
+    """
+
+    seconds: F64
+    core_s: F64
+    load_s: F64
+    merge_s: F64
+    busiest: F64
+
+
+@final
 class _DecodeBatch:
     """One batch on one device."""
 
@@ -99,72 +112,87 @@ class _DecodeBatch:
         self.reread = group_of / self.tasking.shared
         self.any_scalar = xp.any_of(self.tasking.scalar)
         self.scalar = work.largest(xp.float64(self.tasking.scalar)) > 0.0
+        self.tokens = work.total(self.keys * self.reread) * self.groups
+        fixed = c["task_cycles"] + c["task_width_cycles"] * (self.width / 128.0)
+        if self.any_scalar:
+            fixed = xp.where(self.scalar, c["scalar_task_cycles"], fixed)
+        self.fixed = fixed * (c["narrow_task"] if self.narrow else 1.0)
+        cycles = self._token_cycles()
+        self.most_cycles = work.largest(cycles)
+        self.compute = work.total(self.keys * self.reread * cycles) * self.groups / device.cores
+        self.token_bytes = 2.0 * self.width * self.traffic.kv_bytes
+        again = self.tokens * self.token_bytes - self.traffic.cached
+        self.l2_s = (self.traffic.moved + again) / (cache_rate(device) * c["l2_efficiency"])
         self._plan()
 
     def _plan(self) -> None:
-        """Splits caches so that there is a task for every slot, if sequences are too few."""
+        """Splits caches so that there is a task for every slot, if sequences are too few, where
+        that is quicker than whole ones.
+        """
         work, device, c = self.work, self.device, self.c
         self.slots = device.cores * c["ctas_per_core"]
         base = work.total(self.reread) * self.groups
-        self.tokens = work.total(self.keys * self.reread) * self.groups
         planned = device.cores * c["plan_ctas"]
-        share = xp.ceil(self.tokens / (planned * KEY_TILE))
-        chunk = xp.maximum(share, c["split_tiles"]) * KEY_TILE
-        chunk = xp.where(base >= planned, float(1 << 40), chunk)
-        parts = xp.ceil(self.keys / work.spread(chunk))
-        self.splits = xp.minimum(parts, self.tasking.most_splits)
+        chunk = xp.maximum(self.tokens / planned, c["split_tiles"] * KEY_TILE)
+        parts = xp.maximum(self.keys / work.spread(chunk), 1.0)
+        parts = xp.where(work.spread(base) >= planned, 1.0, parts)
+        self._split(xp.minimum(parts, self.tasking.most_splits))
+        if xp.any_of(self.split):
+            split_s, splits = self._parts().seconds, self.splits
+            whole = xp.minimum(splits, 1.0)
+            self._split(whole)
+            self._split(xp.where(work.spread(self._parts().seconds < split_s), whole, splits))
+
+    def _split(self, splits: F64) -> None:
+        """Tasks where caches are cut into so many parts, one value an entry."""
+        work, self.splits = self.work, splits
         self.tasks = work.total(self.splits * self.reread) * self.groups
         self.longest = work.largest(self.keys / xp.maximum(self.splits, 1.0))
         self.split = work.largest(self.splits) > 1.0
 
-    def analysis(self) -> Analysis:
+    def _parts(self) -> _PlanTimes:
+        """What the splits change."""
         c, device, work, traffic = self.c, self.device, self.work, self.traffic
         cores, clock = device.cores, device.clocks.boost_hz
-        fixed = c["task_cycles"] + c["task_width_cycles"] * (self.width / 128.0)
-        if self.any_scalar:
-            fixed = xp.where(self.scalar, c["scalar_task_cycles"], fixed)
-        fixed = fixed * (c["narrow_task"] if self.narrow else 1.0)
-        token_cycles = self._token_cycles()
         # A core's CTAs hide each other's fixed latencies: slots, not cores, take tasks.
         waves = self.tasks / self.slots
         rounds = xp.maximum(1.0, waves + c["tail"] * (xp.ceil(waves) - waves))
-        latency = rounds * fixed
-        compute = work.total(self.keys * self.reread * token_cycles) * self.groups / cores
-        longest = self.longest * work.largest(token_cycles)
-        core_s = (latency + xp.maximum(compute, longest)) / clock
-
-        token_bytes = 2.0 * self.width * traffic.kv_bytes
+        longest = self.longest * self.most_cycles
+        core_s = (rounds * self.fixed + xp.maximum(self.compute, longest)) / clock
         busiest = xp.maximum(self.longest, self.tokens / cores)
-        load_s = busiest * token_bytes / (c["core_bytes_per_cycle"] * clock)
-        again = self.tokens * token_bytes - traffic.cached
-        l2_s = (traffic.moved + again) / (cache_rate(device) * c["l2_efficiency"])
-        memory_s = xp.maximum(xp.maximum(traffic.dram_s, l2_s), load_s)
+        load_s = busiest * self.token_bytes / (c["core_bytes_per_cycle"] * clock)
+        memory_s = xp.maximum(xp.maximum(traffic.dram_s, self.l2_s), load_s)
         together = xp.maximum(core_s, memory_s) + c["serial"] * xp.minimum(core_s, memory_s)
         partial = work.total(self.splits * work.q) * self.heads * self.width * 8.0
         inner = cache_rate(device) * c["l2_efficiency"]
         merge_s = xp.where(self.split, c["merge_s"] + partial / inner, 0.0)
-        self.launch_s = c["launch_cycles"] / clock
+        return _PlanTimes(together + merge_s, core_s, load_s, merge_s, busiest)
+
+    def analysis(self) -> Analysis:
+        c, device, traffic = self.c, self.device, self.traffic
+        parts = self._parts()
+        self.launch_s = c["launch_cycles"] / device.clocks.boost_hz
         launch = self.launch_s * xp.where(
             self.scalar,
             c["scalar_launch"],
             c["narrow_launch"] if self.narrow and self.scheme.casts else 1.0,
         )
-        omitted = self.scheme.omitted * c["append_launch_cycles"] / clock
+        omitted = self.scheme.omitted * c["append_launch_cycles"] / device.clocks.boost_hz
         launch = xp.maximum(launch - omitted, 0.25 * launch)
         launch = launch + c["irregular_launch_s"] * (self.width & (self.width - 1) != 0)
-        time_s = launch + together + merge_s + traffic.append_s
+        time_s = launch + parts.seconds + traffic.append_s
         shares = {
-            "core_share": core_s / time_s,
+            "core_share": parts.core_s / time_s,
             "dram_share": traffic.dram_s / time_s,
-            "l2_share": l2_s / time_s,
-            "load_share": load_s / time_s,
+            "l2_share": self.l2_s / time_s,
+            "load_share": parts.load_s / time_s,
             "launch_share": launch / time_s,
-            "merge_share": merge_s / time_s,
+            "merge_share": parts.merge_s / time_s,
             "resident": 1.0 - traffic.dram_bytes / traffic.moved,
-            "waves": waves,
-            "imbalance": busiest * cores / self.tokens,
+            "waves": self.tasks / self.slots,
+            "imbalance": parts.busiest * device.cores / self.tokens,
         }
-        return self._result(time_s, shares, busiest * token_bytes)
+        return self._result(time_s, shares, parts.busiest * self.token_bytes)
 
     def _token_cycles(self) -> F64:
         """Core cycles for one key and value: products, softmax, conversion of narrow formats."""

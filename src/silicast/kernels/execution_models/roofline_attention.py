@@ -93,21 +93,22 @@ class RooflineAttention(RooflineKernel):
         read, written = tokens * heads * width * q_size + cached, tokens * heads * width * 2.0
         read = read + mask
         tasks = work.total(blocks) * groups
-        fill = xp.minimum(tasks * c["attention_splits"], rates.units) / rates.units
+        shared_out = work.total(xp.maximum(queries * group / c["attention_block"], 1.0)) * groups
         none = xp.full_like(read, 0.0)
         return analyse_work(
             RooflineWork(
                 matrix_ops=4.0 * live * width,
-                matrix_issued=work.total(issued) * groups * c["attention_slowdown"] / fill,
-                vector_ops=work.total(visited) * heads * c["softmax_ops"] / fill,
+                matrix_issued=work.total(issued) * groups * c["attention_slowdown"],
+                vector_ops=work.total(visited) * heads * c["softmax_ops"],
                 vector_useful=none,
-                special_ops=work.total(visited) * heads / fill,
+                special_ops=work.total(visited) * heads,
                 read_bytes=read,
                 write_bytes=written,
                 moved_bytes=read - cached + swept + written,
                 serial_s=xp.ceil(tasks / rates.units) * c["attention_task_s"]
                 + c["attention_launch_s"],
                 tasks=tasks,
+                pieces=shared_out * c["attention_splits"],
                 fresh_bytes=cached if self.fetches_cache else 0.0,
             ),
             rates,

@@ -21,6 +21,7 @@ from silicast.kernels.execution_models.roofline_attention import RooflineAttenti
 from silicast.kernels.execution_models.roofline_gemm import RooflineGemm
 from silicast.kernels.implementation import Analysis
 from silicast.kernels.physics.constants import load_physics
+from silicast.kernels.physics.power import silicon
 from silicast.kernels.physics.roofline import Rates, RooflineWork, analyse_work, caches
 from silicast.kernels.registry import register, register_adapter
 from silicast.workload.graphs.op import OpBatch
@@ -48,6 +49,7 @@ def cpu_rates(device: Device, dtype: str) -> Rates:
         levels=tuple(sorted(levels)),
         thread_bytes=c["thread_bytes"],
         fork_s=c["fork_s"] if device.cores > 1 else 0.0,
+        memory_units=float(silicon(device).cores),
         fresh_from_bytes=c["fresh_from_bytes"],
         fresh_s_per_byte=c["page_fault_s"]
         / (c["page_bytes"] * min(float(device.cores), c["fault_cores"])),

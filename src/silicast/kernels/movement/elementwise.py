@@ -12,7 +12,13 @@ from functools import lru_cache
 from typing import ClassVar, final
 
 from silicast.core.errors import unknown_name
-from silicast.kernels.movement.streaming import Sizes, Stream, StreamingKernel, element_bytes
+from silicast.kernels.movement.streaming import (
+    Sizes,
+    Stream,
+    StreamingKernel,
+    element_bytes,
+    fullest_share,
+)
 from silicast.kernels.registry import register
 from silicast.workload.graphs.op import Op, Variant
 
@@ -86,4 +92,5 @@ class Elementwise(StreamingKernel):
             fma=elements * fma,
             xu=elements * xu,
             tasks=-(-elements // PER_BLOCK),
+            block_share=fullest_share(elements, PER_BLOCK),
         )

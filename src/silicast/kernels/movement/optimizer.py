@@ -21,10 +21,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, final
 
-from silicast.core import xp
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.hardware.device import Device
-from silicast.kernels.movement.streaming import Sizes, Stream, StreamingKernel, element_bytes
+from silicast.kernels.movement.streaming import (
+    Sizes,
+    Stream,
+    StreamingKernel,
+    element_bytes,
+    fullest_share,
+)
 from silicast.kernels.registry import register
 from silicast.workload.graphs.op import Variant
 
@@ -147,7 +152,7 @@ class Optimizer(StreamingKernel):
             fma=elements * rule.fma,
             xu=elements * rule.xu,
             tasks=-(-elements // CHUNK),
-            block_share=_fullest_share(elements) if rule.kernels == 1.0 else None,
+            block_share=fullest_share(elements, CHUNK) if rule.kernels == 1.0 else None,
             kernels=rule.kernels,
             between_bytes=elements * rule.between if rule.between else None,
             matrix=products,
@@ -166,15 +171,6 @@ class Optimizer(StreamingKernel):
             return ()
         side = ASSUMED_SIDE
         return (f"muon: rows and cols of the matrices are not given, {side} x {side} is assumed",)
-
-
-def _fullest_share(elements: Any) -> Any:
-    """Of the parameters, those of a full chunk: the last chunk alone has fewer.
-
-    >>> _fullest_share(CHUNK // 2), _fullest_share(2 * CHUNK)
-    (1.0, 0.5)
-    """
-    return 1.0 / xp.maximum(xp.float64(elements) / CHUNK, 1.0)
 
 
 def _products(sizes: Sizes) -> Any:

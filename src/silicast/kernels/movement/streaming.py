@@ -62,7 +62,7 @@ class Stream(Struct, frozen=True):
             others stream: its loop takes as long as they do, however few threads there are.
         matrix: operations of 16-bit matrix products that run between the sweeps. The bound allows
             for half of them: those of a symmetric result need not be made twice.
-
+        shared_bytes: of those read, bytes that every block reads (weights), beside its row.
         block_share: of all bytes, what the fullest block moves, where blocks are not alike.
 
     ``reread_bytes``, ``between_bytes``, ``scattered_bytes``, ``looped_trips`` and ``matrix`` are
@@ -86,6 +86,7 @@ class Stream(Struct, frozen=True):
     scattered_bytes: Any = None
     looped_trips: Any = None
     matrix: Any = None
+    shared_bytes: Any = 0
     block_share: Any = None
 
 
@@ -191,7 +192,7 @@ def _moved(
     else:
         from_dram = (total + between) * missing
     if stream.reread_bytes is not None:
-        swept = xp.minimum(tasks, m.cores * stream.blocks_per_core) * (again / tasks)
+        swept = xp.minimum(tasks, m.built_cores * stream.blocks_per_core) * (again / tasks)
         swept = swept / stream.rereads  # a sweep finds what the one before it left
         from_dram = from_dram + again * _missing(swept, m.reread)
     if stream.scattered_bytes is not None:
@@ -201,7 +202,7 @@ def _moved(
         block = (total + again + between) * stream.block_share
         core = rounds * block
     elif stream.between_bytes is None:
-        block = (total + again) / tasks
+        block = (total - stream.shared_bytes + again) / tasks
         core = rounds * block
     else:
         # the kernels before the last one spread their bytes over all cores
@@ -217,7 +218,7 @@ def analyse_stream(stream: Stream, variant: Variant, m: StreamingRates) -> Analy
     moved = _moved(stream, read, tasks, rounds, variant, m)
     fma, xu = xp.float64(stream.fma), xp.float64(stream.xu)
     matrix = xp.full_like(tasks, 0.0) if stream.matrix is None else xp.float64(stream.matrix)
-    fill = xp.minimum(tasks, float(m.cores)) / m.cores
+    fill = _fill(stream, tasks, rounds, m)
 
     dram_s = moved.from_dram / m.dram_per_s
     # the L2 feeds all cores at a fixed rate, the busiest one somewhat faster than its share
@@ -266,6 +267,16 @@ def analyse_stream(stream: Stream, variant: Variant, m: StreamingRates) -> Analy
         ),
         independent_log_sd=own_log_sd * (m.eager_error if variant.launch == "stream" else 1.0),
     )
+
+
+def _fill(stream: Stream, tasks: F64, rounds: F64, m: StreamingRates) -> F64:
+    """Share of the device's pipes that work while the busiest core does: few blocks leave cores
+    idle, and blocks that are not alike wait for the fullest.
+    """
+    if stream.block_share is None:
+        return xp.minimum(tasks, float(m.cores)) / m.cores
+    fill: F64 = xp.minimum(1.0 / (rounds * stream.block_share * m.cores), 1.0)
+    return fill
 
 
 def _with_protocol(busy_s: F64, stream: Stream, variant: Variant, m: StreamingRates) -> F64:
@@ -317,6 +328,15 @@ def _maximum(terms: list[F64]) -> F64:
     for term in terms[1:]:
         largest = xp.maximum(largest, term)
     return largest
+
+
+def fullest_share(elements: Any, chunk: int) -> Any:
+    """Of all elements, those of a full block of ``chunk``: the last block alone has fewer.
+
+    >>> fullest_share(512, 1024), fullest_share(2048, 1024)
+    (1.0, 0.5)
+    """
+    return 1.0 / xp.maximum(xp.float64(elements) / chunk, 1.0)
 
 
 @lru_cache(maxsize=256)

@@ -15,6 +15,7 @@ from typing import final
 from silicast.hardware.device import Device
 from silicast.kernels.physics.constants import constants_of
 from silicast.kernels.physics.device_rates import data_rate
+from silicast.kernels.physics.power import silicon
 
 GROUP = "streaming"
 TRIP_PER_LATENCY = 1.5
@@ -28,6 +29,8 @@ class StreamingRates:
     """A device's rates as one family's kernels reach them; SI units.
 
     Attributes:
+        built_cores: of the board of the catalog that a description changes: their rows in flight
+            compete for the L2.
         launch_s: start and drain of a kernel that does nothing, as a profiler reports it.
         gap_s: between two kernels of a replayed graph, invisible to a profiler.
         stream_dispatch_s, stream_record_s: host time before an eager kernel starts on an idle
@@ -51,6 +54,7 @@ class StreamingRates:
     """
 
     cores: int
+    built_cores: int
     launch_s: float
     gap_s: float
     stream_dispatch_s: float
@@ -104,8 +108,10 @@ class StreamingRates:
                 value *= table.get(f"{prefix}.{name}", 1.0)
             return value
 
+        cores = silicon(device).cores
         capacity, clock = device.l2.capacity_bytes, device.clocks.boost_hz
-        # salvaged parts keep the whole L2: what a core gets is its share of the L2's bandwidth
+        # salvaged parts keep the whole L2: what a core gets is its share of the L2's bandwidth, and
+        # stays so where a description of a board changes the number of cores
         peak_l2_per_s = device.l2.bandwidth_bytes_per_s
         if peak_l2_per_s <= 0.0:
             peak_l2_per_s = table["unknown_l2_bytes_per_clock"] * clock * device.cores
@@ -115,6 +121,7 @@ class StreamingRates:
         matrix_share = constants_of("gemm", device.architecture)["tensor_efficiency"]
         return StreamingRates(
             cores=device.cores,
+            built_cores=cores,
             launch_s=constant("launch_cycles") * constant("launch_factor") / clock,
             gap_s=constant("gap_s"),
             stream_dispatch_s=constant("stream_dispatch_s"),
@@ -127,7 +134,7 @@ class StreamingRates:
             dram_peak_per_s=device.dram.bandwidth_bytes_per_s,
             l2_per_s=l2_per_s,
             core_per_s=min(
-                l2_per_s * constant("core_headroom") / device.cores,
+                l2_per_s * constant("core_headroom") / cores,
                 constant("core_bytes_per_clock") * clock,
             ),
             block_per_s=constant("block_bytes_per_clock") * clock,

@@ -42,7 +42,7 @@ class RooflineWork:
 
     Attributes:
         matrix_ops: useful operations of matrix products.
-        matrix_issued: the same with padding and idle units, at the peak rate.
+        matrix_issued: the same with padding, at the peak rate.
         vector_ops: operations of the vector units, fp32 ones of full rate.
         vector_useful: those of them that no implementation can leave out.
         special_ops: exponentials, reciprocals and the like.
@@ -55,6 +55,7 @@ class RooflineWork:
         packed_bytes: copied on chip before the units start, which nothing overlaps.
         dram_passes: time at memory over that of a stream of the same bytes.
         blocks: shares of the products that one unit each makes; None = any split is even.
+        pieces: no more units than these compute; None = all that are awake.
     """
 
     matrix_ops: F64
@@ -71,6 +72,7 @@ class RooflineWork:
     packed_bytes: F64 | float = 0.0
     dram_passes: F64 | float = 1.0
     blocks: F64 | None = None
+    pieces: F64 | None = None
 
 
 @final
@@ -86,6 +88,7 @@ class Rates:
         chip_bytes: capacity of all on-chip memory.
         resident_bytes: working sets up to this size stay on chip from call to call.
         units: what runs pieces of work independently: arrays, cores.
+        memory_units: so many take all that memory and caches give.
         launch_s: a kernel that does nothing; stream_launch_s: and one that is launched alone.
         levels: (bytes, sustained bytes per second) of each cache, the smallest first; () = one
             on-chip memory, at ``chip_per_s``.
@@ -121,6 +124,7 @@ class Rates:
     fork_s: float = 0.0
     energies: Energies | None = None
     operations: tuple[tuple[str, float], ...] = ()
+    memory_units: float = 1.0
 
     @staticmethod
     def from_device(device: Device, dtype: str, c: Mapping[str, float], units: float) -> Rates:
@@ -193,22 +197,24 @@ def analyse_work(work: RooflineWork, rates: Rates, variant: Variant) -> Analysis
     dram_bytes = xp.maximum(work.moved_bytes - stays * lasting, 0.0)
     chip_s_per_byte = _chip_s_per_byte(total, rates)
     awake = _awake(work, total, rates)
+    alone = xp.maximum(rates.memory_units / awake, 1.0)
+    working = awake if work.pieces is None else xp.minimum(awake, work.pieces)
     matrix_s = _over(work.matrix_issued, rates.matrix_per_s)
     if work.blocks is not None:  # units that are awake wait for the last block
         matrix_s = matrix_s * (xp.ceil(work.blocks / awake) * awake / work.blocks)
     parts = {
-        rates.pipe: matrix_s,
-        "vector": _over(work.vector_ops, rates.vector_per_s),
-        "special": _over(work.special_ops, rates.special_per_s),
-        "dram": dram_bytes * work.dram_passes / rates.dram_per_s,
-        "chip": work.moved_bytes * chip_s_per_byte,
+        rates.pipe: matrix_s * (rates.units / working),
+        "vector": _over(work.vector_ops, rates.vector_per_s) * (rates.units / working),
+        "special": _over(work.special_ops, rates.special_per_s) * (rates.units / working),
+        "dram": dram_bytes * work.dram_passes / rates.dram_per_s * alone,
+        "chip": work.moved_bytes * chip_s_per_byte * alone,
     }
     fresh_s = xp.full_like(total, 0.0)
     if library(variant.library).allocates_results:
         fresh = work.write_bytes * (work.write_bytes >= rates.fresh_from_bytes)
         fresh_s = fresh * rates.fresh_s_per_byte
     packed_s = work.packed_bytes * chip_s_per_byte
-    busy_s = smooth_max([seconds * rates.units / awake for seconds in parts.values()])
+    busy_s = smooth_max(list(parts.values()))
     fork_s = rates.fork_s * (awake > 1.0)
     launch_s = rates.launch_s + (rates.stream_launch_s if variant.launch == "stream" else 0.0)
     serial_s = work.serial_s + packed_s + fork_s
@@ -258,11 +264,13 @@ def _actions_j(work: RooflineWork, dram_bytes: F64, energies: Energies) -> F64:
 
 
 def _awake(work: RooflineWork, total: F64, rates: Rates) -> F64:
-    """Units that work: one for each :attr:`Rates.thread_bytes` that is begun."""
+    """Units that work: one for each :attr:`Rates.thread_bytes`, at least one. No whole number:
+    which size wakes a further one differs by operator and library.
+    """
     if rates.thread_bytes <= 0.0:
         return xp.full_like(total, rates.units)
     size = xp.maximum(total, work.matrix_ops / OPERATIONS_A_BYTE)
-    awake: F64 = xp.minimum(xp.maximum(xp.ceil(size / rates.thread_bytes), 1.0), rates.units)
+    awake: F64 = xp.minimum(xp.maximum(size / rates.thread_bytes, 1.0), rates.units)
     return awake
 
 

@@ -359,6 +359,7 @@ class _Walk:
         self._clock = device.clocks.boost_hz
         self._kinds: dict[str, _Kind] = {}
         self._launch_s = rates.launch_s + rates.gap_s
+        self._fill_s = c["trips"] * rates.trip_s
         self._l2_per_s = rates.l2_per_s * c["l2_rate"]
         self._spilled_s = c["spill_cycles"] / (rates.cores * self._clock)
         self._swept = rates.l2_bytes * c["reread_from"], rates.l2_bytes * c["reread_to"]
@@ -436,7 +437,7 @@ class _Walk:
             share = xp.ceil(one.rows / m.cores) * (one.work / one.rows)
             busy = xp.maximum(busy, share * kind.alone_s)
         streamed: F64 = busy + (
-            self._launch_s + one.spilled * self._spilled_s + one.rows * kind.row_s
+            self._launch_s + self._fill_s + one.spilled * self._spilled_s + one.rows * kind.row_s
         )
         return streamed
 

@@ -207,6 +207,7 @@ class RmsNorm(_Norm):
             reductions=1.0,
             # the fused kernel writes norm and sum where input and residual were
             in_place_bytes=elements * 2 * size * sizes.get("residual", 0),
+            shared_bytes=sizes["hidden"] * size,
             # scalar kernels read the row again to scale it
             reread_bytes=elements * size if self.is_scalar(variant) else None,
         )
@@ -292,6 +293,7 @@ def two_sweeps(rows: Any, hidden: Any, size: int, residual: Any = 0, added: Any 
         write_bytes=elements * streams * size, flops=elements * (6 + streams),
         fma=elements * (6 + streams), xu=rows, tasks=rows, trips=2.0, reductions=1.0,
         kernels=1.0 + added, reread_bytes=elements * size * (1 + added), blocks_per_core=8.0,
+        shared_bytes=2 * hidden * size,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import ClassVar, final
 
 from msgspec.structs import replace
 
-from silicast.kernels.movement.streaming import Sizes, Stream, StreamingKernel
+from silicast.kernels.movement.streaming import Sizes, Stream, StreamingKernel, fullest_share
 from silicast.kernels.registry import register
 from silicast.workload.graphs.op import Variant
 
@@ -60,6 +60,9 @@ class Quantize(StreamingKernel):
                 kernels=float(CHAIN_KERNELS),
                 between_bytes=elements * CHAIN_BYTES,
             )
+        if static and style == "flat":
+            share = fullest_share(elements, FLAT_BLOCK)
+            return replace(moved, tasks=-(-elements // FLAT_BLOCK), block_share=share)
         if static:
-            return replace(moved, tasks=-(-elements // FLAT_BLOCK) if style == "flat" else tokens)
+            return moved
         return replace(moved, trips=2.0, reductions=1.0, reread_bytes=elements * INPUT_BYTES)

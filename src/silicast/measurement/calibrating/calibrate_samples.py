@@ -18,7 +18,7 @@ from silicast.core.numerics import F64, I64
 from silicast.formats.tables import open_table, read_table
 from silicast.hardware.catalog import find_device
 from silicast.learning.board_networks import (
-    SPACE,
+    Board,
     Sample,
     board_named,
     fit_board,
@@ -28,7 +28,7 @@ from silicast.learning.board_networks import (
     precision_named,
     runtime_named,
 )
-from silicast.learning.few_samples import FEWEST, check_samples, fit_blend, tracks
+from silicast.learning.few_samples import FEWEST, check_samples, even_weights, fit_blend, tracks
 from silicast.learning.known_latencies import known_latencies
 from silicast.workload.spaces.space import architecture, is_architecture, space_named
 
@@ -139,7 +139,7 @@ def blend_of(samples: SampledNetworks) -> tuple[Blended, list[str]]:
     check_samples(samples.names, samples.latencies, known.usual_ms)
     devices = known.of_devices(space, samples.choices)
     kernels = known.of_kernels(space, samples.choices)
-    fit = fit_blend(devices, kernels, known.groups, samples.latencies)
+    fit = fit_blend(devices, kernels, even_weights(known.groups), samples.latencies)
     log_sd, notes = fit.log_sd, []
     if len(samples.latencies) < FEWEST:
         notes.append(
@@ -189,7 +189,7 @@ def calibrate_samples(paths: Sequence[Path], device: str) -> tuple[Calibration, 
             "which device was measured?", field="device", hint='--device "my board"'
         )
     if is_board(device):
-        blend, notes = _board_blend(paths)
+        blend, notes = _board_blend(paths, board_named(device))
         return _calibration([blend], board_named(device).name, paths), notes
     blends: list[Blended] = []
     notes = []
@@ -216,7 +216,7 @@ def _calibration(blends: list[Blended], device: str, paths: Sequence[Path]) -> C
     ).signed
 
 
-def _board_blend(paths: Sequence[Path]) -> tuple[Blended, list[str]]:
+def _board_blend(paths: Sequence[Path], board: Board) -> tuple[Blended, list[str]]:
     """What samples of whole networks on a board's NPU came to; columns precision and runtime, float
     and tflite where they are left out.
     """
@@ -240,26 +240,16 @@ def _board_blend(paths: Sequence[Path]) -> tuple[Blended, list[str]]:
         else:
             usual = (0.0, 0.0)
         check_samples(names, latencies, usual)
-        fit = fit_board(known, samples)
+        blend = fit_board(known, board, samples)
     except SilicastError as error:
         raise error.located(error.field, ", ".join(map(str, paths))) from None
-    strays = [names[each] for each in fit.strays]
-    notes = [f"{name}: does not agree with the other samples" for name in strays]
+    notes = [f"{name}: does not agree with the other samples" for name in blend.strays]
     if len(samples) < FEWEST:
         notes.append(
             f"{len(samples)} samples give a level alone; from {FEWEST} on they say how this board "
             "differs, and ten are enough"
         )
-    return Blended(
-        space=SPACE,
-        devices=_above_zero([each.name for each in known.boards], fit.devices),
-        kernels={},
-        log_sd=round(fit.log_sd, 4),
-        rows=len(samples),
-        least_ms=float(latencies.min()),
-        most_ms=float(latencies.max()),
-        strays=strays,
-    ), notes
+    return blend, notes
 
 
 def _board_sample(values: Mapping[str, Any], where: str, path: Path) -> Sample:

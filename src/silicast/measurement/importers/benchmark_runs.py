@@ -248,9 +248,9 @@ class _ServingRun:
                 return lens[0]
             if len(lens) <= MOST_VALUES:
                 return {"kind": "values", "values": lens}
-        tokens = self.result.number(total)
-        return round(
-            tokens / self.requests if tokens and self.requests else self.result.number(mean)
+        tokens = self.result.count(total)
+        return (
+            round(tokens / self.requests) if tokens and self.requests else self.result.count(mean)
         )
 
     @property
@@ -258,7 +258,8 @@ class _ServingRun:
         """Requests that were sent and not answered."""
         sent = self.result.count("sent")
         unanswered = sent - self.requests if self.result.value("requests") is not None else 0
-        by_kind = sum(number(value) or 0.0 for value in self.result.members("failed_counts"))
+        counts = [number(value) or 0.0 for value in self.result.members("failed_counts")]
+        by_kind = sum(value for value in counts if math.isfinite(value))
         named = sum(1 for text in self.result.members("errors") if text)
         return max(self.result.count("failed"), unanswered, int(by_kind), named, 0)
 

@@ -179,7 +179,7 @@ class Result:
     def count(self, name: Field) -> int:
         """A whole number, 0 where there is none."""
         result = self.number(name)
-        return int(result) if math.isfinite(result) else 0
+        return round(result) if math.isfinite(result) else 0
 
     def members(self, name: Field) -> list[Any]:
         """Members of a list."""

@@ -54,7 +54,7 @@ class Args(msgspec.Struct, frozen=True):
     external_id: Any = msgspec.field(name="External id", default=None)
     external_id_before: Any = msgspec.field(name="external id", default=None)
     correlation: Any = None
-    device: Any = None
+    device: int | float | str | None = None
     dims: Any = msgspec.field(name="Input Dims", default=None)
     types: Any = msgspec.field(name="Input type", default=None)
     values: Any = msgspec.field(name="Concrete Inputs", default=None)
@@ -81,8 +81,8 @@ class Event(msgspec.Struct, frozen=True):
     name: Any = ""
     ts: float | str = 0.0
     dur: float | str = 0.0
-    pid: Any = None
-    tid: Any = None
+    pid: int | float | str | None = None
+    tid: int | float | str | None = None
     stated: Args | None = msgspec.field(name="args", default=None)
 
     @property

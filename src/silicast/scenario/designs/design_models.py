@@ -33,6 +33,7 @@ from silicast.scenario.answer import Answer
 from silicast.scenario.decode import decode
 from silicast.scenario.reading.usual_lengths import usual_lengths
 from silicast.scenario.run import reply_to, run
+from silicast.workload.graphs.networks import network_file
 
 MANY = 10
 """Searches for one answer from which on it is worth it to store mappings."""
@@ -208,7 +209,7 @@ def _of_model(
     tree: dict[str, Any], model: str, batch: int, input_len: int | None, output_len: int | None
 ) -> dict[str, Any]:
     """A scenario of a program, or of a language model with its prompts."""
-    if Path(model).suffix in PROGRAMS or ":" in model:
+    if Path(model).suffix in PROGRAMS or ":" in model or network_file(model) is not None:
         program = str(Path(model).absolute()) if Path(model).is_file() else model
         remaining = {
             name: value for name, value in tree.items() if name not in ("model", "parallel")

@@ -60,10 +60,7 @@ def board_answer(scenario: Scenario) -> Answer:
     blend = _blend(scenario, board)
     parts = _networks(name, scenario.folder)
     known = npu_latencies()
-    latencies = [
-        latency_on(board, each, precision, runtime, known, None if blend is None else blend.devices)
-        for each in parts
-    ]
+    latencies = [latency_on(board, each, precision, runtime, known, blend) for each in parts]
     return _answer(
         board, parts, latencies, blend, f"{precision}, {runtime}", METRICS[scenario.raw.task]
     )
@@ -150,7 +147,7 @@ def _answer(
     unseen = [part for part, each in zip(parts, latencies, strict=True) if not each.seen_network]
     warnings = [
         f"{part.name} was not measured in this precision: predicted by {part.gmacs:g} G "
-        f"multiplications and {part.mparams:g} M parameters"
+        f"multiplications, {part.mparams:g} M parameters and {part.operators:g} operators"
         for part in unseen
     ]
     if not all(each.seen_board for each in latencies):

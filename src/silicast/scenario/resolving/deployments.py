@@ -274,6 +274,8 @@ def _mixed(
             raise _is_of_files(model.default_precision.mix, "model", GGUF)
         published = model.default_precision
         return model, dataclasses.replace(published, kv_cache=cache or published.kv_cache), []
+    if model.default_precision.mix:
+        remark.append(f"{model.name}: weights in {stated}, not in the formats of its file")
     mixed = with_mix(model, scheme, stated, cache)
     beside = (model.encoder_parameters, "its encoder"), (model.mtp_layers, "layers for drafts")
     left = [what for count, what in beside if count]

@@ -15,6 +15,7 @@ from silicast.core.errors import SilicastError
 from silicast.formats.chakra.files import is_chakra
 from silicast.kernels.movement.optimizer import RULES, optimizer_bytes
 from silicast.scenario.decode import Scenario
+from silicast.scenario.resolve import device_of
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.schema import PrecisionTable
 from silicast.scenario.workloads import GraphWorkload
@@ -22,6 +23,7 @@ from silicast.workload.frameworks.compiled import fused_graph
 from silicast.workload.front_ends import read_program, suffixes
 from silicast.workload.front_ends.packages import is_packaged, packaged_graph
 from silicast.workload.graphs.graph import Graph, parameter_bytes_of
+from silicast.workload.graphs.networks import network_file, network_graph
 from silicast.workload.graphs.op_graph import graph_of_file, read_graph_file
 from silicast.workload.spaces.space import architecture, is_architecture
 from silicast.workload.training.backward import Training, training_graph
@@ -73,7 +75,7 @@ def program_in(scenario: Scenario, *, compiles: bool) -> ProgramFile:
     """
     work = scenario.workload
     assert isinstance(work, GraphWorkload)
-    packaged = is_packaged(str(work.graph))
+    packaged = is_packaged(str(work.graph)) or network_file(str(work.graph)) is not None
     if is_architecture(str(work.graph)):
         return _architecture(scenario, work, compiles=compiles)
     for name in ("model",) if packaged else ("model", "precision"):
@@ -130,11 +132,20 @@ def _packaged(scenario: Scenario, work: GraphWorkload) -> tuple[Graph, str]:
             hint='recipe = "bf16", fp16, fp32 or tf32',
         )
     try:
+        path = network_file(str(work.graph))
+        if path is not None:
+            return network_graph(path, _sizes(work), recipe or _usual_format(scenario)), ""
         return packaged_graph(
             str(work.graph), _sizes(work), training=work.mode == "training", dtype=recipe
         )
     except SilicastError as error:
         raise error.at("workload.graph") from None
+
+
+def _usual_format(scenario: Scenario) -> str:
+    """bf16, or the first format that a device without it multiplies."""
+    formats = device_of(scenario).core.pipes["tensor"].rate
+    return "bf16" if "bf16" in formats else next(iter(formats))
 
 
 def _read(scenario: Scenario, work: GraphWorkload) -> tuple[Graph, str]:

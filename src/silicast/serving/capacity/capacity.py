@@ -64,8 +64,7 @@ class TrafficLoads:
         simulation: of requests on the fleet, or on its replicas at another pace.
         objective: to keep.
         count: requests of a run with so many clients; None = all.
-        others: other draws of the same traffic; a rate is carried if this draw carries it, and all
-            draws together.
+        others: other draws of the same traffic, which a choice has to carry together with this one.
         tried: load -> whether it is carried, at the predicted pace.
     """
 
@@ -149,11 +148,9 @@ class TrafficLoads:
         """
 
         def carries(at: float) -> bool:
-            if specs is not None:
-                return self.carries(load(at), specs)
-            drawn = (each.at_rate(at) for each in self.others)
-            met = self.carries(load(at), beside=lambda: map(self.run_whole, drawn))
-            self.tried[at] = met
+            met = self.carries(load(at), specs)
+            if specs is None:
+                self.tried[at] = met
             return met
 
         factor, tolerance = (factor, TOLERANCE) if specs is None else (1.15, 2.0 * TOLERANCE)

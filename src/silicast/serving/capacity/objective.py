@@ -126,6 +126,20 @@ class LatencyObjective:
                 over["queue"] = grown
         return over
 
+    def excess(self, records: Records) -> dict[str, float]:
+        """By how much a run of an open load exceeds each limit: the logarithm of the value over
+        the limit, of late requests over those allowed; "queue" is the growth over the allowed one,
+        less one. Below zero a limit is kept.
+        """
+        values = self._values(records)
+        names = [name for name in values if name in self.named or name == "itl_ms"]
+        excess = {name: math.log(max(values[name], 1e-9) / self.limit(name)) for name in names}
+        if self.each:
+            late = self._late(records, records.end_ns)
+            excess["late"] = math.log((late + 0.5) / (self._allowed(records.measured) + 0.5))
+        excess["queue"] = queue_growth(records) / self.growth - 1.0
+        return excess
+
     def hopeless(self, records: Records, now_ns: int) -> bool:
         """Whether a run that is not over will break it for certain."""
         count = len(records.requests)

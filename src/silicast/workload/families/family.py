@@ -17,7 +17,15 @@ from silicast.core.catalog import catalog_files
 from silicast.core.decode import MOST_TOML_BYTES, Strict, read_table
 from silicast.core.errors import SilicastError
 from silicast.core.files import read_bounded
-from silicast.workload.models.model import MLA, LayerSizes, ModelConfig, MoE, Recurrent, Sparse
+from silicast.workload.models.model import (
+    MLA,
+    LayerSizes,
+    ModelConfig,
+    MoE,
+    Recurrent,
+    SharedBlock,
+    Sparse,
+)
 from silicast.workload.models.precision import Precision
 
 Structure = Literal[
@@ -38,6 +46,7 @@ PARTS: dict[str, type] = {
     "mla": MLA,
     "sparse": Sparse,
     "recurrent": Recurrent,
+    "shared_block": SharedBlock,
     "precision": Precision,
     "window_sizes": LayerSizes,
     "full_sizes": LayerSizes,
@@ -190,6 +199,7 @@ class ModelFamily(Overlay, frozen=True):
         structures: of its models beyond a dense decoder; fields of other structures in its
             configurations are refused.
         text_part: its fields may lie in ``text_config``.
+        alone: architectures of no family are not read as this one, however like it they look.
         refuse: field of the configuration -> the structure, not modelled yet, that it asks for.
         ignored: fields that state nothing more of the structure in this family.
         when: part -> name of a rule; the part exists only where its value is not 0 or false.
@@ -205,13 +215,16 @@ class ModelFamily(Overlay, frozen=True):
     like: str = "decoder"
     structures: list[Structure] = []
     text_part: bool = False
+    alone: bool = False
     refuse: dict[str, str] = {}
     ignored: list[str] = []
     when: dict[str, str] = {}
     windows: Windows | None = None
     dense_layers: DenseLayers | None = None
     mixers: Mixers | None = None
-    layers: Literal["", "block_configs", "one_part_a_layer", "linear_attn_config"] = ""
+    layers: Literal[
+        "", "block_configs", "one_part_a_layer", "linear_attn_config", "shared_blocks"
+    ] = ""
     vision: Literal["", "moon_vit", "qwen3", "llama4", "siglip", "gemma4"] = ""
     encoder: Overlay | None = None
     name: str = ""

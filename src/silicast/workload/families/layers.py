@@ -7,6 +7,7 @@ configurations that describe their layers in another form.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from silicast.core.errors import SilicastError, unmodelled
@@ -118,6 +119,22 @@ def stated_sizes(read: Reader) -> tuple[LayerSizes, ...]:
     return tuple(sizes) if table.names() else ()
 
 
+def reusing(read: Reader, sizes: list[LayerSizes]) -> tuple[LayerSizes, ...]:
+    """Sizes where the last ``reused_layers`` read the cache of earlier ones, with MLPs of width
+    ``reused_intermediate``, if the family has these numbers.
+    """
+    last = read["reused_layers"] if read.has("reused_layers") else 0
+    if not last:
+        return tuple(sizes)
+    width, first = read["reused_intermediate"], len(sizes) - last
+    if first < 1:
+        raise SilicastError(
+            f"{last} of {len(sizes)} layers reuse a cache", field="num_kv_shared_layers"
+        )
+    wide = [replace(size, reuses=True, intermediate=width) for size in sizes[first:]]
+    return (*sizes[:first], *wide)
+
+
 def not_modelled(field: str, value: str, known: Iterable[str]) -> SilicastError:
     """The error of a value of a configuration that stands for a structure not modelled."""
     return unmodelled(f"{value[:40]!r} is not modelled yet", field, f"modelled: {', '.join(known)}")
@@ -181,6 +198,25 @@ def _one_part_a_layer(read: Reader) -> dict[str, Any]:
     }
 
 
+def _shared_blocks(read: Reader) -> dict[str, Any]:
+    """Zamba 2: Mamba 2 in all layers, in some behind one of a few blocks that take turns."""
+    fields, layers = read.fields, read["layers"]
+    words = fields.entries("layers_block_type", layers)
+    named = fields.integers("hybrid_layer_ids")
+    marks = [str(word) == "hybrid" for word in words or ()] or [i in named for i in range(layers)]
+    if not any(marks):
+        raise SilicastError("no layer is hybrid", field="layers_block_type")
+    before = [sum(marks[:layer]) for layer in range(layers)]
+    return {
+        "mixers": tuple("shared_mamba2" if mark else "mamba2" for mark in marks),
+        "feeds": ("",) * layers,
+        "sizes": tuple(
+            LayerSizes(reuses=mark and n >= read["blocks"])
+            for mark, n in zip(marks, before, strict=True)
+        ),
+    }
+
+
 def _linear_attn_config(read: Reader) -> dict[str, Any]:
     """Kimi Linear: two lists name the layers of each mixer, counted from 1."""
     table, layers = read.fields.table("linear_attn_config"), read["layers"]
@@ -198,5 +234,6 @@ READERS: Mapping[str, Callable[[Reader], dict[str, Any]]] = {
     "block_configs": _block_configs,
     "one_part_a_layer": _one_part_a_layer,
     "linear_attn_config": _linear_attn_config,
+    "shared_blocks": _shared_blocks,
 }
 """``Family.layers`` -> the function that gives the fields of a model that describe its layers."""

@@ -106,6 +106,10 @@ class Reader:
                 check_size(name, self._values[name])
         return self._values[name]
 
+    def has(self, name: str) -> bool:
+        """Whether the family has a rule of this name."""
+        return name in self._rules
+
     def value(self, rule: Value, kind: str = "int") -> Any:
         """A fixed value, the result of a formula, or what the configuration states by a rule.
 
@@ -196,7 +200,13 @@ class Reader:
         if family.mixers is not None:
             table["mixers"] = layers.mixers(self, family.mixers)
         without_experts = "feeds" in table and "experts" not in table["feeds"]
-        for part in ("mla", "sparse", "recurrent", *(() if without_experts else ("moe",))):
+        for part in (
+            "mla",
+            "sparse",
+            "recurrent",
+            "shared_block",
+            *(() if without_experts else ("moe",)),
+        ):
             if values := self._part(part):
                 table[part] = PARTS[part](**values)
         if family.vision:
@@ -231,7 +241,7 @@ class Reader:
         full, windowed = self._part("full_sizes"), self._part("window_sizes")
         if full or windowed:
             sizes = LayerSizes(**full), LayerSizes(**windowed)
-            windows["sizes"] = tuple(sizes[mark] for mark in marks)
+            windows["sizes"] = layers.reusing(self, [sizes[mark] for mark in marks])
         return windows
 
     def _formats(self, precision: Precision) -> Precision:

@@ -86,7 +86,25 @@ def _gemma4(vision: Fields, text: Fields) -> int:
     tables = 2 * vision.integer("position_embedding_size", default=10240) * width
     layer = 4 * width * heads * head_dim + 3 * width * inner + 4 * width + 2 * head_dim
     projector = width * text.integer("hidden_size")
-    return 3 * patch * patch * width + tables + depth * layer + projector
+    heard = _gemma4_audio(text.table("audio_config"), text.integer("hidden_size"))
+    return 3 * patch * patch * width + tables + depth * layer + projector + heard
+
+
+def _gemma4_audio(audio: Fields, hidden: int) -> int:
+    """Conformer of Gemma 4 E2B and E4B: two convolutions, and layers of two MLPs, attention with
+    relative positions and a convolution between two products. Source: transformers 5.24.
+    """
+    if not audio.names():
+        return 0
+    width = audio.integer("hidden_size", default=1024)
+    depth = audio.integer("num_hidden_layers", default=12)
+    heads = audio.integer("num_attention_heads", default=8)
+    first, second = audio.integers("subsampling_conv_channels") or (128, 32)
+    out = audio.integer("output_proj_dims", default=1536)
+    stem = 9 * first + first + 9 * first * second + second + first // 4 * second * width
+    taps = audio.integer("conv_kernel_size", default=5)
+    layer = 24 * width * width + (9 + taps) * width + width // heads
+    return stem + depth * layer + (width + 1) * out + out * hidden
 
 
 def _stack(

@@ -39,9 +39,14 @@ class Mixer(ABC):
 
     def cache_bytes(self, rank: Nodes, kind: LayerKind, tokens: int) -> int:
         """Bytes that one layer on one rank caches of a sequence of ``tokens`` tokens, exact; by
-        default :meth:`token_bytes` of each.
+        default :meth:`token_bytes` of each and the state.
         """
-        return tokens * self.token_bytes(rank, kind)
+        state = self.state_bytes(rank, kind) if tokens else 0
+        return tokens * self.token_bytes(rank, kind) + state
+
+    def state_bytes(self, rank: Nodes, kind: LayerKind) -> int:  # noqa: ARG002
+        """Bytes that one layer on one rank keeps of a sequence of any length."""
+        return 0
 
     @abstractmethod
     def token_bytes(self, rank: Nodes, kind: LayerKind) -> int:

@@ -31,18 +31,20 @@ class Heads(Mixer):
         heads, groups = shard.heads_of(kind.heads), shard.kv_heads_of(kind.kv_heads)
         q, kv, out = heads * width, groups * width, heads * kind.value_dim
         values = 0 if kind.shared_kv else groups * kind.value_dim
+        if kind.reuses:
+            kv = values = 0
         gate = out if model.output_gate else 0
         yield make.projection("qkv", q + kv + values + gate, model.hidden, source)
         last: tuple[str, ...] = ("qkv",)
         for node in self._normed(make, kind, q, kv):
             yield node
-            last = ("q_norm", "k_norm")
+            last = (*last, node.name) if last != ("qkv",) else (node.name,)
         if kind.rope:
-            yield make.rope("rope", heads, groups, width, *last)
+            yield make.rope("rope", heads, 0 if kind.reuses else groups, width, *last)
             last = ("rope",)
         # keys and values of other widths take as many products and bytes as two of their mean
         mean = (width + kind.value_dim) // 2
-        if model.causal:
+        if model.causal and not kind.reuses:
             yield make.kv_copy("kv_copy", groups, mean, *last)
             last = ("kv_copy",)
         sizes: dict[str, Dim] = {
@@ -81,7 +83,8 @@ class Heads(Mixer):
             yield make.row_norm("k_norm", 1, kv, last)
         elif model.qk_norm and (model.qk_norm_over == "head" or kind.rope):
             yield make.row_norm("q_norm", q // kind.head_dim, kind.head_dim, last)
-            yield make.row_norm("k_norm", kv // kind.head_dim, kind.head_dim, last)
+            if kv:
+                yield make.row_norm("k_norm", kv // kind.head_dim, kind.head_dim, last)
 
     def weights(self, model: ModelConfig, kind: LayerKind) -> list[Weight]:
         h, q, kv = model.hidden, kind.heads * kind.head_dim, kind.kv_heads * kind.head_dim
@@ -89,12 +92,11 @@ class Heads(Mixer):
         out = kind.heads * kind.value_dim
         # a shared projection is one tensor, equal ones are two of a kind
         each = 1 if kind.shared_kv or values != kv else 2
-        weights = [
-            Weight("q", q, h, "outputs", "projection"),
-            Weight("kv", kv, h, "kv_heads", "projection", each, heads=groups),
-            Weight("o", h, out, "inputs", "projection"),
-        ]
-        if values != kv:
+        weights = [Weight("q", q, h, "outputs", "projection")]
+        if not kind.reuses:
+            weights.append(Weight("kv", kv, h, "kv_heads", "projection", each, heads=groups))
+        weights.append(Weight("o", h, out, "inputs", "projection"))
+        if values != kv and not kind.reuses:
             weights.append(Weight("v", values, h, "kv_heads", "projection", heads=groups))
         if model.output_gate:
             weights.append(Weight("output_gate", out, h, "outputs", "projection"))
@@ -105,7 +107,7 @@ class Heads(Mixer):
         if model.o_bias:
             weights.append(Weight("o_bias", h))
         if model.qk_norm and model.qk_norm_over == "head":
-            weights.append(Weight("qk_norms", kind.head_dim, count=2))
+            weights.append(Weight("qk_norms", kind.head_dim, count=1 if kind.reuses else 2))
         if model.qk_norm and model.qk_norm_over == "all_heads":
             weights.append(Weight("q_norm", q, cut="outputs"))
             weights.append(Weight("k_norm", kv, cut="kv_heads", heads=groups))
@@ -120,16 +122,18 @@ class Heads(Mixer):
 
     def token_bytes(self, rank: Nodes, kind: LayerKind) -> int:
         """See :meth:`Mixer.token_bytes`: a key and a value of each head; nothing where every token
-        sees all.
+        sees all, or where those of another layer are read.
         """
-        heads = rank.shard.kv_heads_of(kind.kv_heads) if rank.model.causal else 0
+        cached = rank.model.causal and not kind.reuses
+        heads = rank.shard.kv_heads_of(kind.kv_heads) if cached else 0
         return rank.cached_bytes(heads * (kind.head_dim + kind.value_dim))
 
     def live_elements(self, rank: Nodes, kind: LayerKind) -> list[int]:
         hidden, shard = rank.model.hidden, rank.shard
         heads, both = shard.heads_of(kind.heads), kind.head_dim + kind.value_dim
         out = heads * kind.value_dim
-        qkv = heads * kind.head_dim + shard.kv_heads_of(kind.kv_heads) * both
+        qkv = heads * kind.head_dim
+        qkv += 0 if kind.reuses else shard.kv_heads_of(kind.kv_heads) * both
         qkv += out if rank.model.output_gate else 0
         return [2 * hidden + qkv, hidden + qkv + out, 2 * hidden + out]
 

@@ -1,4 +1,4 @@
-"""Recurrent mixers: gated delta networks (GDN), Kimi delta attention (KDA), state spaces (Mamba 2).
+"""Recurrent mixers: gated delta networks (GDN), Kimi delta attention (KDA), state spaces (Mamba).
 
 Each projects its input, convolves it, runs a recurrence over a state that no length changes, and
 projects the gated, normed result. Convolution and recurrence are two kernels in each phase.
@@ -56,13 +56,14 @@ class RecurrentMixer(Mixer):
     """A mixer of a causal convolution and a recurrence over a state of fixed size.
 
     Class attributes:
-        name: also the family of its kernels.
+        name: also the family of its kernels, unless ``kernels`` states another.
         products: products of a token with an element of the state, 2 operations each.
         dims: dimensions of its kernels: key heads, key channels, value heads, value channels.
     """
 
     products: ClassVar[int]
     dims: ClassVar[tuple[str, str, str, str]]
+    kernels: ClassVar[str] = ""
 
     @abstractmethod
     def projections(
@@ -76,6 +77,15 @@ class RecurrentMixer(Mixer):
     def projected(self, r: Recurrent, keys: int, values: int) -> int:
         """Elements a token that the projections give on such a rank."""
 
+    def between(
+        self,
+        make: Nodes,  # noqa: ARG002
+        r: Recurrent,  # noqa: ARG002
+        values: int,  # noqa: ARG002
+    ) -> Iterator[Node]:
+        """What stands between convolution and recurrence; nothing by default."""
+        yield from ()
+
     def sizes(self, r: Recurrent, keys: int, values: int) -> dict[str, Dim]:
         """Dimensions of the kernels of such a rank."""
         heads = zip(self.dims, (keys, r.key_dim, values, r.value_dim), strict=True)
@@ -86,12 +96,17 @@ class RecurrentMixer(Mixer):
         keys, values = _heads(make, r)
         projections = list(self.projections(make, r, keys, values, source))
         yield from projections
-        sizes = self.sizes(r, keys, values)
+        sizes, family = self.sizes(r, keys, values), self.kernels or self.name
+        between: list[Node] = []
         for part in ("conv", "scan"):
+            if part == "scan":
+                between = list(self.between(make, r, values))
+                yield from between
             for end, flags, lengths in _PHASES:
                 before = projections[0].name if part == "conv" else f"conv{end}"
+                before = between[-1].name if between else before
                 variant = Variant(make.precision.hidden, flags=((part, True), *flags))
-                yield make.node(part + end, self.name, before, variant=variant, **lengths, **sizes)
+                yield make.node(part + end, family, before, variant=variant, **lengths, **sizes)
         # a row a token: kernels take many short rows at once
         wide = values * r.value_dim
         yield make.row_norm("gated_norm", 1, wide, "scan", "scan_step")
@@ -109,14 +124,16 @@ class RecurrentMixer(Mixer):
             Weight("o", hidden, values, "inputs", "projection"),
         ]
 
-    def cache_bytes(self, rank: Nodes, kind: LayerKind, tokens: int) -> int:  # noqa: ARG002
-        """See :meth:`Mixer.cache_bytes`: the last inputs of the convolution, and the state."""
-        if not tokens:
-            return 0
+    def state_bytes(self, rank: Nodes, kind: LayerKind) -> int:  # noqa: ARG002
+        """See :meth:`Mixer.state_bytes`: the last inputs of the convolution, and the state."""
         r = recurrent_of(rank.model)
         keys, values = _heads(rank, r)
-        taps = _channels(r, keys, values) * (r.taps - 1) * rank.precision.hidden_bytes
+        taps = self.convolved(r, keys, values) * (r.taps - 1) * rank.precision.hidden_bytes
         return taps + values * r.key_dim * r.value_dim * STATE_BYTES
+
+    def convolved(self, r: Recurrent, keys: int, values: int) -> int:
+        """Channels of the convolution on a rank with so many key and value heads."""
+        return _channels(r, keys, values)
 
     def token_bytes(self, rank: Nodes, kind: LayerKind) -> int:  # noqa: ARG002
         return 0
@@ -136,7 +153,7 @@ class RecurrentMixer(Mixer):
         return 2 * step.tokens * (self.products * r.state + taps)
 
     def counted(self) -> Mapping[str, Callable[[Op], int]]:
-        return {self.name: self._op_flops}
+        return {} if self.kernels else {self.name: self._op_flops}
 
     def _op_flops(self, op: Op) -> int:
         sizes = {name: dim for name, dim in op.dims if isinstance(dim, int)}
@@ -289,6 +306,62 @@ class Mamba2Mixer(RecurrentMixer):
             Weight("bc", 2 * keys, hidden, "kv_heads", "projection", heads=r.key_heads),
             Weight("dt", r.value_heads, hidden, "outputs", "projection"),
             Weight("heads", r.value_heads, cut="outputs", count=3),
-            Weight("gated_norm", inner, cut="outputs"),
+            *([Weight("gated_norm", inner, cut="outputs")] if r.gated_norm else []),
             *self.kernel_weights(r, hidden),
+        ]
+
+
+@register
+@final
+class Mamba1Mixer(RecurrentMixer):
+    """Every channel has a decay and a step of its own; steps, B and C come out of the convolved
+    channels through a bottleneck whose output the ranks sum (Jamba norms its parts).
+
+    Channels count as heads of ``value_dim``, the states as keys of one group. The kernels are those
+    of Mamba 2, whose convolution takes B and C too: 2 x d_state channels more than here.
+    """
+
+    name: ClassVar[str] = "mamba1"
+    products: ClassVar[int] = 2
+    dims: ClassVar[tuple[str, str, str, str]] = Mamba2Mixer.dims
+    kernels: ClassVar[str] = Mamba2Mixer.name
+
+    def sizes(self, r: Recurrent, keys: int, values: int) -> dict[str, Dim]:
+        return super().sizes(r, keys, values) | {"chunk_size": r.chunk}
+
+    def projections(
+        self, make: Nodes, r: Recurrent, keys: int, values: int, source: str
+    ) -> Iterator[Node]:
+        yield make.projection("in", self.projected(r, keys, values), make.model.hidden, source)
+
+    def between(self, make: Nodes, r: Recurrent, values: int) -> Iterator[Node]:
+        wide, narrow = values * r.value_dim, r.decay_rank + 2 * r.key_dim
+        yield make.projection("x", narrow, wide, "conv", "conv_step")
+        if make.shard.tp > 1:
+            size = narrow * make.precision.hidden_bytes
+            yield make.all_reduce("x_all_reduce", "x", width=size)
+        yield make.row_norm("dt_norm", 1, r.decay_rank, "x")
+        yield make.row_norm("bc_norm", 2, r.key_dim, "x")
+        yield make.projection("dt", wide, r.decay_rank, "dt_norm", "bc_norm")
+
+    def projected(self, r: Recurrent, keys: int, values: int) -> int:  # noqa: ARG002
+        """See :meth:`RecurrentMixer.projected`: what is convolved, and the gate."""
+        return 2 * values * r.value_dim
+
+    def convolved(self, r: Recurrent, keys: int, values: int) -> int:  # noqa: ARG002
+        return values * r.value_dim
+
+    def weights(self, model: ModelConfig, kind: LayerKind) -> list[Weight]:  # noqa: ARG002
+        """See :meth:`Mixer.weights`: decays of every channel and state, its skip and step bias."""
+        r, hidden = recurrent_of(model), model.hidden
+        inner = r.value_heads * r.value_dim
+        return [
+            Weight("xz", inner, hidden, "outputs", "projection", 2),
+            Weight("x", r.decay_rank + 2 * r.key_dim, inner, "inputs", "projection"),
+            Weight("dt", inner, r.decay_rank, "outputs", "projection"),
+            Weight("decay", inner, r.key_dim, "outputs"),
+            Weight("channels", inner, cut="outputs", count=2),
+            Weight("taps", inner, r.taps + r.taps_bias, "outputs"),
+            Weight("small_norms", r.decay_rank + 2 * r.key_dim),
+            Weight("o", hidden, inner, "inputs", "projection"),
         ]

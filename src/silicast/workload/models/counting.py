@@ -51,7 +51,7 @@ def active_parameters(model: ModelConfig, *, embedding: bool = True) -> int:
     """Parameters that one token passes: of the experts, those that its router picks; no encoder.
 
     Args:
-        embedding: count the embedding table too, of which a token reads one row.
+        embedding: count the tables of embeddings too, of which a token reads one row.
 
     >>> from silicast.workload.models.lookup import find_model
     >>> active_parameters(find_model("Mixtral-8x7B"))
@@ -60,8 +60,10 @@ def active_parameters(model: ModelConfig, *, embedding: bool = True) -> int:
     outside = (*input_weights(model), *output_weights(model))
     total = sum(count * weight.active for weight, count in weights_of_layers(model))
     total += sum(weight.active for weight in outside) - model.encoder_parameters
-    table = model.vocab * (model.embedding_width or model.hidden)
-    return total if embedding or model.tied else total - table
+    if embedding:
+        return total
+    tables = 0 if model.tied else model.embedding_width or model.hidden
+    return total - model.vocab * (tables + model.layers * model.layer_input)
 
 
 def rank_parameters(
@@ -147,8 +149,7 @@ def state_bytes(
     rank = Nodes(model, shard_of(model, plan, policy), precision)
 
     def state(kind: LayerKind) -> int:
-        mixer = mixer_named(kind.mixer)
-        return 0 if mixer.token_bytes(rank, kind) else mixer.cache_bytes(rank, kind, 1)
+        return mixer_named(kind.mixer).state_bytes(rank, kind)
 
     return _over_stages(model, plan, None, state, policy)
 
@@ -227,7 +228,8 @@ def _live_elements(
         groups = 1 if policy.dispatches(plan) else shard.groups
         gathered = groups * (hidden + model.moe.topk * routed)
         points += [hidden + gathered, 2 * hidden + ups * shared + shared]
-    return max(points) + (0 if model.residual == "sequential" else hidden)
+    beside = 0 if model.residual == "sequential" else hidden
+    return max(points) + beside + model.layers * model.layer_input
 
 
 def linear_flops_per_token(model: ModelConfig) -> int:
@@ -285,7 +287,8 @@ def forward_flops(
     tokens = sum(new for new, _ in prefill) + len(decode)
     rows = len(prefill) + len(decode)
     linear = tokens * linear_flops_per_token(model) + rows * head_flops_per_row(model)
-    linear += tokens * 2 * model.embedding_width * model.hidden
+    before = model.embedding_width + model.layers * model.layer_input
+    linear += tokens * 2 * before * model.hidden
     return linear + attention_flops(model, prefill, decode)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, final
@@ -14,11 +16,15 @@ from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict
 from silicast.core.errors import SilicastError, unmodelled, unsupported
 from silicast.formats.gguf import GgufHead, read_gguf
+from silicast.workload.models.counting import parameters
 from silicast.workload.models.model import ModelConfig
 from silicast.workload.models.weight_mix import with_tensor_formats
 
 FILE = CATALOG / "gguf.toml"
 PLAIN = "fp16"
+LEAST_STORED, MOST_STORED = 0.97, 1.2
+"""Numbers in the tensors of a file over parameters that its head describes; layers for drafts and
+tables of positions are more."""
 _BLOCK = re.compile(r"blk\.(\d+)\.(\w+)\.weight")
 
 
@@ -59,6 +65,11 @@ def model_of_gguf(path: Path) -> ModelConfig:
     head = read_gguf(path)
     name = str(head.facts.get("general.name") or path.stem)
     model = read_config(configuration(head, str(path)), name=name[:80], file=str(path))
+    stored = sum(math.prod(tensor.shape) for tensor in head.tensors)
+    described = parameters(model, mtp=False)
+    if not LEAST_STORED <= stored / described <= MOST_STORED:
+        doubt = f"the file's tensors hold {stored:,} numbers, its head describes {described:,}"
+        model = replace(model, assumed=(*model.assumed, doubt))
     return with_tensor_formats(model, _formats(head, str(path)), PLAIN, path.stem[:80])
 
 

@@ -160,6 +160,8 @@ def _nearest(
     for candidate in (*([common] if plain else []), *candidates.values()):
         if not needed <= set(candidate.structures):
             continue
+        if candidate is not family and (candidate.alone or "inputs" in needed):
+            continue  # state spaces and inputs of layers differ in what no field states
         try:
             result, missing = _read(candidate, data, name)
         except SilicastError as error:

@@ -25,6 +25,7 @@ from silicast.core.errors import SilicastError, unmodelled
 from silicast.core.files import read_text
 from silicast.core.naming import NameIndex
 from silicast.core.plain_data import check_depth, json_object
+from silicast.workload.graphs.networks import network_file
 from silicast.workload.models.model import ModelConfig
 from silicast.workload.models.model_file import (
     HF_NAMES,
@@ -98,6 +99,13 @@ def find_model(name: str) -> ModelConfig:
         from silicast.workload.models.gguf_model import model_of_gguf
 
         return model_of_gguf(Path(name))
+    if network_file(name) is not None or name.endswith((".onnx", ".pt2", ".tflite")):
+        raise SilicastError(
+            f"{name!r} is a program that runs once, not a language model",
+            kind="unsupported",
+            field="model",
+            hint=f"`silicast graph {name} --device DEVICE`, or workload.graph of the task graph",
+        )
     if os.sep in name and (config := configuration_in(Path(name))) is not None:
         return _from_path(config)
     return _named_model(name[:200])

@@ -12,6 +12,7 @@ from silicast.workload.models.model_parts import (
     LayerSizes,
     MoE,
     Recurrent,
+    SharedBlock,
     Sparse,
     check_divisor,
     check_int,
@@ -22,7 +23,7 @@ from silicast.workload.models.precision import Precision
 
 __all__ = [
     "LIMITS", "MLA", "LayerKind", "LayerSizes", "MoE", "ModelConfig", "Precision", "Recurrent",
-    "Sparse", "check_size", "divided",
+    "SharedBlock", "Sparse", "check_size", "divided",
 ]  # fmt: skip
 
 Norm = Literal["rmsnorm", "layernorm"]
@@ -38,6 +39,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "max_positions": (0, 1 << 28), "position_rows": (0, 1 << 28), "mtp_layers": (0, 64),
     "no_rope_every": (0, 1024), "encoder_parameters": (0, 1 << 40), "embedding_width": (0, 1 << 20),
     "type_rows": (0, 1 << 20), "relative_buckets": (0, 1 << 16), "mel_bins": (0, 1 << 12),
+    "layer_input": (0, 1 << 14),
 }  # fmt: skip
 """Smallest and largest sensible sizes; outside them the input is a mistake."""
 
@@ -101,6 +103,8 @@ class ModelConfig:
         moe: routed experts, None = a dense model; mla: latent attention, None = of heads.
         sparse: sizes of the sparse attention that ``mixers`` names ("dsa", "csa", "msa", ...).
         recurrent: sizes of the recurrent layers that ``mixers`` names ("gdn", "kda", "mamba2").
+        shared_block: what layers of the mixer "shared_mamba2" add to one block's weights.
+        layer_input: width of an embedding of the token that every layer has for itself; 0 = none.
         output_gate: attention's output is scaled by a gate that is projected beside the queries.
         encoder_parameters: of encoders before the decoder (vision), which this graph does not run.
         default_precision: formats of the published checkpoint, bf16 where it does not say.
@@ -169,6 +173,8 @@ class ModelConfig:
     mla: MLA | None = None
     sparse: Sparse | None = None
     recurrent: Recurrent | None = None
+    shared_block: SharedBlock | None = None
+    layer_input: int = 0
     output_gate: bool = False
     encoder_parameters: int = 0
     default_precision: Precision = Precision()
@@ -356,5 +362,6 @@ def _kind(model: ModelConfig, layer: int) -> LayerKind:
         v_head_dim=current.v_head_dim if mixer else 0,
         shared_kv=bool(mixer) and current.shared_kv,
         sinks=bool(mixer) and sinks,
+        reuses=bool(mixer) and current.reuses,
         formats=model.formats[layer] if model.formats else (),
     )

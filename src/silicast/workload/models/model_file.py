@@ -22,6 +22,7 @@ from silicast.workload.models.model import (
     ModelConfig,
     MoE,
     Recurrent,
+    SharedBlock,
     Sparse,
     check_size,
     divided,
@@ -38,7 +39,13 @@ HF_NAMES: dict[str, str] = {
 """Fields of Hugging Face -> fields of ``ModelConfig``."""
 
 _REQUIRED = ("layers", "hidden", "heads", "vocab")
-_PARTS: dict[str, type] = {"moe": MoE, "mla": MLA, "sparse": Sparse, "recurrent": Recurrent}
+_PARTS: dict[str, type] = {
+    "moe": MoE,
+    "mla": MLA,
+    "sparse": Sparse,
+    "recurrent": Recurrent,
+    "shared_block": SharedBlock,
+}
 _NOT_STATED = (
     "name",
     "source",

@@ -155,6 +155,8 @@ class LayerSizes:
         intermediate: width of its MLP.
         shared_kv: values are the keys before their norm and rotation: one projection for both.
         sinks: its heads have sinks; None = as the model's.
+        reuses: it reads keys and values that an earlier layer cached; of a shared block
+            (:class:`SharedBlock`): its weights are those of an earlier layer.
 
     Raises:
         SilicastError: a size is out of range.
@@ -170,6 +172,7 @@ class LayerSizes:
     intermediate: int = 0
     shared_kv: bool = False
     sinks: bool | None = None
+    reuses: bool = False
 
     def __post_init__(self) -> None:
         names = ("heads", "kv_heads", "head_dim", "v_head_dim", "intermediate")
@@ -190,6 +193,7 @@ class LayerKind:
         heads, kv_heads, head_dim: of its attention; intermediate: width of its MLP.
         v_head_dim: width of a head's values, 0 = ``head_dim``.
         shared_kv: keys and values come out of one projection; sinks: its heads have sinks.
+        reuses: as ``LayerSizes.reuses``.
         formats: (weight or node, recipe) of modules whose format is another than that of their
             kind; "" = not quantised.
     """
@@ -205,6 +209,7 @@ class LayerKind:
     v_head_dim: int = 0
     shared_kv: bool = False
     sinks: bool = False
+    reuses: bool = False
     formats: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -228,8 +233,10 @@ class Recurrent:
         value_heads, value_dim: heads and channels of values; each has a state of its own.
         taps: width of the causal convolution before it; taps_bias: which has a bias.
         chunk: tokens that a prefill takes at once, where the model says so.
-        decay_rank: width of the bottleneck that a decay for every channel comes out of (KDA).
+        decay_rank: width of the bottleneck that a decay for every channel comes out of (KDA,
+            Mamba 1).
         gate_rank: the same of the output gate; 0 = a whole projection (KDA).
+        gated_norm: the norm of what comes out has weights; without them it is the gate alone.
 
     Raises:
         SilicastError: a size is out of range, or heads do not share keys evenly.
@@ -247,6 +254,7 @@ class Recurrent:
     chunk: int = 64
     decay_rank: int = 0
     gate_rank: int = 0
+    gated_norm: bool = True
 
     LIMITS: ClassVar[dict[str, tuple[int, int]]] = {
         "key_heads": (1, 1 << 12),
@@ -272,6 +280,26 @@ class Recurrent:
     def state(self) -> int:
         """Elements of the states of all heads, of one sequence and layer."""
         return self.value_heads * self.key_dim * self.value_dim
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SharedBlock:
+    """A block of attention and MLP that several layers run with the same weights (Zamba 2).
+
+    Attributes:
+        adapter_rank: of the products that each layer adds to the up projection for itself.
+        adapted_attention: also to queries, keys and values.
+
+    Raises:
+        SilicastError: a size is out of range.
+    """
+
+    adapter_rank: int
+    adapted_attention: bool = False
+
+    def __post_init__(self) -> None:
+        check_sizes(self, {"adapter_rank": (1, 1 << 16)}, "shared_block.")
 
 
 @final

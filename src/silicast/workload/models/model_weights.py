@@ -28,6 +28,11 @@ def layer_weights(model: ModelConfig, kind: LayerKind) -> tuple[Weight, ...]:
         weights += cross_weights(model, model.encoder, kind)
         norms += 1
     weights.append(Weight("norms", model.hidden, count=norms * _norm_vectors(model)))
+    if model.layer_input:
+        h, width = model.hidden, model.layer_input
+        weights.append(Weight("layer_input_gate", width, h, "none", "linear"))
+        weights.append(Weight("layer_input_up", h, width, "none", "linear"))
+        weights.append(Weight("layer_input_norm", h + 1))
     if kind.formats:
         weights = [replace(each, formats=kind.formats) for each in _apart(weights, kind)]
     return tuple(weights)
@@ -97,6 +102,11 @@ def input_weights(model: ModelConfig) -> tuple[Weight, ...]:
     items = [Weight("embedding", model.vocab, width, "vocab", "table")]
     if model.embedding_width:
         items.append(Weight("project_in", model.hidden, width, "none", "table"))
+    if model.layer_input:
+        width = model.layers * model.layer_input
+        items.append(Weight("layer_embedding", model.vocab, width, "vocab", "table"))
+        items.append(Weight("layer_inputs", width, model.hidden, "none", "table"))
+        items.append(Weight("layer_inputs_norm", model.layer_input))
     items += _stem_weights(model)
     if model.encoder_parameters:
         items.append(Weight("encoder", model.encoder_parameters))

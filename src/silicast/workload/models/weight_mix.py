@@ -138,9 +138,11 @@ class _LayerFacts:
     """
 
     def __init__(self, model: ModelConfig, index: int = 0, count: int = 1) -> None:
-        self.model, self.index, self.count = model, index, count
-        self.experts = model.moe.experts if model.moe is not None else 0
-        self.gqa = model.heads // model.kv_heads
+        self.model = model
+        self.index = index
+        self.count = count
+        self.experts: int = model.moe.experts if model.moe is not None else 0
+        self.gqa: int = model.heads // model.kv_heads
 
     def meets(self, rule: MixRule, tensor: str, mix: str) -> bool:
         return (

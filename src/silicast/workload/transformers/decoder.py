@@ -209,6 +209,34 @@ class _BlockBuilder:
             last = "position_add"
         if make.model.embedding_norm:
             yield make.norm("embedding_norm", last, residual=False)
+        if make.model.layer_input:
+            yield from self._layer_inputs(last)
+
+    def _layer_inputs(self, last: str) -> Iterator[Node]:
+        """What every layer gets of each token: a row of a table of its own, beside a projection of
+        the embedding.
+        """
+        make, width = self.make, self.make.model.layers * self.make.model.layer_input
+        yield self._lookup("layer_embedding", width, make.shard.vocab)
+        if make.shard.tp > 1:
+            size = width * make.precision.hidden_bytes
+            yield make.all_reduce("layer_embedding_all_reduce", "layer_embedding", width=size)
+        yield make.product("layer_inputs", width, make.model.hidden, last)
+        yield make.row_norm(
+            "layer_inputs_norm", make.model.layers, make.model.layer_input, "layer_inputs"
+        )
+        yield make.elementwise("layer_inputs_add", "add", width, 2, "layer_inputs_norm")
+
+    def _layer_input(self) -> Iterator[Node]:
+        """Behind a layer: its own embedding of the token, gated by the hidden states, is added."""
+        make, width = self.make, self.make.model.layer_input
+        hidden, kind = make.model.hidden, make.model.activation
+        yield make.elementwise("feed_add", "add", hidden, 2)
+        yield make.gemm("layer_input_gate", width, hidden, "feed_add")
+        yield make.elementwise("layer_input_mul", kind, width, 2, "layer_input_gate")
+        yield make.gemm("layer_input_up", hidden, width, "layer_input_mul")
+        yield make.norm("layer_input_norm", "layer_input_up", residual=False)
+        yield make.elementwise("layer_input_add", "add", hidden, 2, "layer_input_norm")
 
     def layer(self, kind: LayerKind, *, first: bool) -> Iterator[Node]:
         """One layer; the first has no residual to add in its input norm."""
@@ -226,6 +254,8 @@ class _BlockBuilder:
             if kind.feed:
                 yield make.norm("post_norm", *mixed, residual=bool(mixed) or not first)
                 yield from self._fed(kind, "post_norm")
+            if make.model.layer_input:
+                yield from self._layer_input()
         else:
             attention = yield from self._mixed(kind, residual=False)
             source = "input_norm"

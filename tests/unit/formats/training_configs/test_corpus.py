@@ -10,10 +10,12 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.formats.training_configs import missing_of, read_training_config
+from silicast.formats.training_configs.effects import effects_of
 from silicast.scenario.answers.training.training_runs import prepared
 from silicast.scenario.decode import decode
 from silicast.scenario.workloads import TrainingWorkload
-from tests.unit.formats.training_configs.corpus import CORPUS, LaunchFile
+from tests.unit.formats.training_configs.corpus import CORPUS
+from tests.unit.formats.training_configs.launch_file import LaunchFile
 
 BESIDE = {"model": "Llama-3.1-8B", "workload.seq_len": 2048}
 """What a user states where no file does."""
@@ -152,10 +154,12 @@ def test_what_contradicts_or_does_not_divide_is_refused_at_its_field(
 
 def test_what_is_not_used_says_what_it_would_change(tmp_path: Path) -> None:
     item = CORPUS["axolotl-qlora"]
-    more = "\ntiled_mlp_num_shards: 4\nsome_fused_kernel: true\nlr_groups: x\n"
+    more = "\ntiled_mlp_num_shards: 4\nsome_kernel: true\nlr_groups: x\ndevice: auto\n"
     files = {name: text + more for name, text in item.files.items()}
-    _, remarks = read(tmp_path, LaunchFile(files, {}, item.devices))
-    assert "not used, would change step time: some_fused_kernel = True" in remarks
+    scenario, remarks = read(tmp_path, LaunchFile(files, {}, item.devices))
+    assert "not used, would change step time: tiled_mlp_num_shards = 4" in remarks
+    assert "not used, would change an unknown amount: some_kernel = True" in remarks
+    assert scenario["engine"]["options"]["unpriced"] == ["tiled_mlp_num_shards", "some_kernel"]
     assert any(line.startswith("not used: ") and "lr_groups" in line for line in remarks)
 
 
@@ -197,3 +201,26 @@ def test_a_hostile_file_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(SilicastError) as caught:
         read_training_config(path)
     assert caught.value.kind != "internal"
+
+
+@pytest.mark.parametrize(
+    ("tool", "name", "changes"),
+    [
+        ("megatron", "seq-length", True),
+        ("megatron", "dataset.seq_length", True),
+        ("megatron", "lr-warmup-iters", False),
+        ("megatron", "model.seed", False),
+        ("megatron", "NCCL-DEBUG-SUBSYS", False),
+        ("megatron", "NCCL-MIN-NCHANNELS", True),
+        ("torchtitan", "metrics.log_freq", False),
+        ("torchtitan", "parallelism.new_degree", True),
+        ("hugging_face", "zero_optimization.sub_group_size", False),
+        ("hugging_face", "zero_optimization.reduce_bucket_size", True),
+        ("axolotl", "fsdp_config.state_dict_type", False),
+        ("llama_factory", "wandb_project", False),
+        ("maxtext", "ici_tensor_parallelism", True),
+    ],
+)
+def test_names_that_are_in_no_table_may_change_a_step(tool: str, name: str, changes: bool) -> None:
+    """The path counts before its tables, they before the last name; a beginning ends at a dot."""
+    assert effects_of(tool).changes(name) is changes

@@ -387,3 +387,13 @@ def test_what_a_job_computes_again(tmp_path: Path, lines: str, recompute: str, r
     result, remarks = read_training_config(path)
     assert result["workload"]["recompute"] == recompute
     assert any(remark in line for line in remarks)
+
+
+def test_a_variable_that_nothing_reads_and_a_file_given_twice_are_refused(tmp_path: Path) -> None:
+    (path,) = s.written(tmp_path, run_sh=s.SCRIPT)
+    assert read_training_config(path, variables={"DATA": "here", "NCCL_ALGO": "Ring"})[0]
+    with pytest.raises(SilicastError, match="no file reads this variable") as caught:
+        read_training_config(path, variables={"DATE": "here"})
+    assert caught.value.field == "--env DATE"
+    with pytest.raises(SilicastError, match="is given twice"):
+        read_training_config(path, path)

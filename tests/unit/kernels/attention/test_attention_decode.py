@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.attention.attention_decode import _DecodeBatch
+from silicast.kernels.attention.attention_decode import AttentionDecode, _DecodeBatch
 from silicast.kernels.attention.attention_kernel import tensor_rate
 from silicast.kernels.attention.attention_schemes import scheme_for
 from silicast.kernels.physics.device_rates import cache_rate, softmax_rates
@@ -53,7 +54,9 @@ def decode(
 
 def by_hand_s(one: _DecodeBatch, lengths: tuple[int, ...], heads: int, groups: int, width: int,
               window: int = 0) -> float:  # fmt: skip
-    """Of sequences whose tasks and bytes are given."""
+    """Of sequences whose tasks and bytes are given: caches are cut for two tasks a core, parts of
+    256 keys or more, where that is quicker than whole ones.
+    """
     c, device, traffic = CONSTANTS, one.device, one.traffic
     cores, clock = device.cores, device.clocks.boost_hz
     tasking = one.tasking
@@ -67,12 +70,10 @@ def by_hand_s(one: _DecodeBatch, lengths: tuple[int, ...], heads: int, groups: i
     reread = heads / groups / shared
     tokens = sum(keys) * reread * groups
     planned = cores * 2.0
-    chunk = max(math.ceil(tokens / (planned * 64)), 4.0) * 64
-    if len(keys) * reread * groups >= planned:
-        chunk = float("inf")
-    splits = [min(math.ceil(n / chunk) if chunk < math.inf else 1, most) for n in keys]
-    longest = max(n / s for n, s in zip(keys, splits, strict=True))
-    tasks = sum(splits) * reread * groups
+    chunk = max(tokens / planned, 4.0 * 64)
+    splits = [1.0] * len(keys)
+    if len(keys) * reread * groups < planned:
+        splits = [min(max(n / chunk, 1.0), most) for n in keys]
     fixed = 2100.0 if scalar else 900.0 + 300.0 * width / 128
     fixed *= 1.2 if narrow else 1.0
     xu, fma = softmax_rates(device)
@@ -81,22 +82,27 @@ def by_hand_s(one: _DecodeBatch, lengths: tuple[int, ...], heads: int, groups: i
     else:
         token = 4 * rows * width / tensor_rate(device, one.pipe, one.dtype, c)
         token += rows * (1 / xu + 6.0 / fma) + (2 * width * 2.0 / fma if narrow else 0.0)
-    waves = tasks / (cores * 3.0)
-    rounds = max(1.0, waves + 0.4 * (math.ceil(waves) - waves))
-    core_s = (rounds * fixed + max(tokens * token / cores, longest * token)) / clock
     token_bytes = 2 * width * traffic.kv_bytes
-    load_s = max(longest, tokens / cores) * token_bytes / (50.0 * clock)
     l2 = cache_rate(device) * 0.6
     l2_s = float(traffic.moved[0] + tokens * token_bytes - traffic.cached[0]) / l2
-    memory_s = max(float(traffic.dram_s[0]), l2_s, load_s)
-    together = max(core_s, memory_s) + 0.3 * min(core_s, memory_s)
-    merge_s = 2e-6 + sum(splits) * heads * width * 8 / l2 if max(splits) > 1 else 0.0
+
+    def cut_s(parts: list[float]) -> float:
+        longest = max(n / s for n, s in zip(keys, parts, strict=True))
+        waves = sum(parts) * reread * groups / (cores * 3.0)
+        rounds = max(1.0, waves + 0.4 * (math.ceil(waves) - waves))
+        core_s = (rounds * fixed + max(tokens * token / cores, longest * token)) / clock
+        load_s = max(longest, tokens / cores) * token_bytes / (50.0 * clock)
+        memory_s = max(float(traffic.dram_s[0]), l2_s, load_s)
+        together = max(core_s, memory_s) + 0.3 * min(core_s, memory_s)
+        merge_s = 2e-6 + sum(parts) * heads * width * 8 / l2 if max(parts) > 1 else 0.0
+        return together + merge_s
+
     launch = 6000.0 / clock
     more = 1.5 if scalar else 1.25 if narrow and one.scheme.casts else 1.0
     omitted = one.scheme.omitted * 1000.0 / clock
     launch = max(launch * more - omitted, 0.25 * launch * more)
     launch += 1e-6 if width & (width - 1) else 0.0
-    return launch + together + merge_s + float(traffic.append_s[0])
+    return launch + min(cut_s(splits), cut_s([1.0] * len(keys))) + float(traffic.append_s[0])
 
 
 CASES: dict[str, tuple[tuple[int, ...], int, int, int, Variant, str, int]] = {
@@ -120,3 +126,15 @@ def test_a_call_is_the_sum_of_its_terms(case: str) -> None:
     assert float(one.analysis().time_s[0]) == pytest.approx(
         by_hand_s(one, lengths, heads, groups, width, window), rel=1e-9
     )
+
+
+@pytest.mark.parametrize("board", ["MI300X", "H100", "L40S", "RTX PRO 6000 S"])
+@pytest.mark.parametrize(("heads", "groups"), [(8, 1), (32, 8), (64, 4)])
+def test_one_more_sequence_is_never_quicker(board: str, heads: int, groups: int) -> None:
+    """Plans of whole parts made 60 sequences 10 % quicker than 56 on MI300X."""
+    sizes = np.arange(1, 400)
+    dims = {"q_len": 1, "kv_len": 2047, "num_heads": heads, "num_kv_heads": groups, "head_dim": 128}
+    columns = {name: np.full(len(sizes), size) for name, size in dims.items()}
+    batch = OpBatch("attention_decode", Variant(), {**columns, "batch": sizes})
+    seconds = AttentionDecode().times(batch, find_device(board)).estimate_s
+    assert (seconds[1:] / seconds[:-1]).min() >= 0.995

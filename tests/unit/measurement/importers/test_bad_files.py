@@ -203,3 +203,11 @@ class TestStated:
             with_fields({"model": "x"}, {"model.name": "y"})
         with pytest.raises(SilicastError, match="no field"):
             with_fields({}, {"model..name": "y"})
+
+
+def test_a_printed_total_of_inf_is_no_length(tmp_path: Path) -> None:
+    total = next(line for line in s.VLLM_PRINT.splitlines() if "Total generated tokens" in line)
+    text = s.VLLM_PRINT.replace(total, "Total generated tokens:    inf")
+    fields = {"model": "Llama-3.1-8B", "engine.name": "vllm", "workload.input_len": 512}
+    error = refused(s.written(tmp_path, "run.txt", text), device="h100", fields=fields)
+    assert error.field == "workload.output_len"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import silicast
 from silicast.core.errors import SilicastError
 from silicast.formats.gguf import read_gguf
-from silicast.workload.models.counting import weight_bytes
+from silicast.workload.models.counting import parameters, weight_bytes
 from silicast.workload.models.lookup import find_model
 from silicast.workload.transformers.plan import Plan
 from tests.gguf_file import F32, FACTS, HIDDEN, LAYERS, Q4_K, SHAPES, gguf_bytes, tiny_tensors
@@ -133,3 +133,12 @@ def test_an_engine_that_runs_no_such_file_says_so(tmp_path: Path, engine: str, d
                 "workload": {"batch": 1, "input_len": 8, "output_len": 8},
             }
         )
+
+
+def test_tensors_that_contradict_the_head_are_named(tmp_path: Path) -> None:
+    whole = find_model(written(tmp_path, WHOLE))
+    assert whole.assumed == ()
+    head = {**FACTS, "qwen3.feed_forward_length": 4 * int(FACTS["qwen3.feed_forward_length"])}
+    other = find_model(written(tmp_path, gguf_bytes(head, tiny_tensors()), "other.gguf"))
+    (doubt,) = other.assumed
+    assert f"its head describes {parameters(other):,}" in doubt

@@ -23,6 +23,7 @@ from silicast.scenario.resolving.traffic import OPEN_REQUESTS, traffic_of
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.workloads import ArrivalTable, CapacityWorkload, ServingWorkload
 from silicast.serving.capacity.capacity import LEAST_RATE, MOST_RATE, TrafficLoads, enough_requests
+from silicast.serving.capacity.edge import edge_rate
 from silicast.serving.capacity.knee import estimated_knee
 from silicast.serving.capacity.objective import LatencyObjective
 from silicast.serving.capacity.room import longest_context, users_that_fit
@@ -42,10 +43,12 @@ SHORT = 5.0
 """Answer times that requests arrive for, below which a warning names it."""
 SEEDS = 2
 """Draws of the same traffic that a rate is carried in."""
-MARGIN = 1.015
-"""By which the answer stays below the highest rate that the draws carry: other draws of as many
-requests carry one or two percent less or more (``benchmarks/capacity_holds.py``).
+MARGIN = 1.025
+"""By which the answer stays below the edge (:mod:`silicast.serving.capacity.edge`): other draws of
+as many requests carry one or two percent less or more (``benchmarks/capacity_holds.py``).
 """
+LOWER = 1.02
+"""By which a rate is lowered until the draw whose statistics are shown carries it."""
 COARSE = 4
 """A long traffic is searched with this part of its requests first."""
 FEWEST = 200
@@ -266,18 +269,39 @@ class CapacitySearch:
         start = min(rates(burst)["requests_per_s"], most)
         bracket = coarse.most(coarse.at_rate, start, least=LEAST_RATE, most=most, factor=1.5)
         loads = self._loads = self._long_enough(alone, bracket.carried)
-        if bracket.carried and loads.requests is not coarse.requests:
+        if bracket.carried and loads.requests.steady and math.isfinite(bracket.broken):
+            bracket = self._steady_edge(bracket.carried, most)
+        elif bracket.carried and loads.requests is not coarse.requests:
             bracket = loads.most(
                 loads.at_rate, bracket.carried, least=LEAST_RATE, most=most, factor=1.1
             )
         if not bracket.carried:
             return self._none()
         rate = bracket.carried
-        if loads.requests.steady and math.isfinite(bracket.broken):
-            rate /= MARGIN
-            bracket = Bracket(rate, bracket.broken)
         limited = "saturation" if math.isinf(bracket.broken) else "objective"
         return CarriedLoad(bracket, loads.at_rate(rate), self._fleet, limited)
+
+    def _steady_edge(self, near: float, most: float) -> Bracket:
+        """The edge of many draws, and a rate below it that the shown draw carries.
+
+        Args:
+            near: a rate near the edge; most: that the fleet carries at all.
+        """
+        loads, count = self._loads, len(self._loads.requests)
+        drawn = 0
+
+        def excess_at(rate_per_s: float) -> dict[str, float]:
+            nonlocal drawn
+            drawn += 1
+            draw = replace(loads, requests=self._requests(self._stated, count, drawn))
+            excess = self._objective.excess(draw.run_whole(draw.at_rate(rate_per_s)))
+            loads.tried[rate_per_s] = max(excess.values()) <= 0.0
+            return excess
+
+        edge = min(edge_rate(near, excess_at), most)
+        rate = max(edge / MARGIN, LEAST_RATE)
+        shown = loads.most(loads.at_rate, rate, least=LEAST_RATE, most=rate, factor=LOWER)
+        return Bracket(shown.carried, edge * MARGIN)
 
     def _saturation(self, specs: Sequence[ReplicaSpec]) -> float:
         """Requests a second that steps of the largest batch answer: a run that is too short for

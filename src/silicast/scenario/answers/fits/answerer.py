@@ -92,8 +92,7 @@ def _models(
     machine = Machine(device, engine, evidence=evidence_of(scenario, device))
     models = [model_of(scenario)] if scenario.raw.model is not None else models_of_catalog()
     fits = list(on_device(machine, models, work.context, work.users))
-    scheme = engine.weight_mix
-    fits.sort(key=lambda fit: not is_wide(scheme, fit[1]))  # stable: by parameters within each
+    fits.sort(key=lambda fit: not is_wide(fit[0]))  # stable: by parameters within each
     pairs: list[FittingPair] = []
     slow = 0
     for fit in fits:
@@ -153,16 +152,15 @@ def _devices(
         machine = Machine(device, engine, evidence=evidence_of(scenario, device))
         if fit := widest_fit(model, machine, mixes, work.context, work.users):
             fits.append(fit)
-    scheme = engine.weight_mix
-    fits.sort(key=lambda fit: (not is_wide(scheme, fit[1]), quickest_token_s(fit)))
+    fits.sort(key=lambda fit: (not is_wide(fit[0]), quickest_token_s(fit)))
     pairs: list[FittingPair] = []
     for fit in fits:
         best = sorted(pair.token_s.estimate for pair in pairs)
         beyond = len(best) >= work.most and quickest_token_s(fit) > best[work.most - 1]
-        if beyond or (best and len(best) >= work.most and not is_wide(scheme, fit[1])):
+        if beyond or (best and len(best) >= work.most and not is_wide(fit[0])):
             break
         pairs.append(timed(fit, work.context, work.users))
-    pairs.sort(key=lambda pair: (not is_wide(scheme, pair.weights), pair.token_s.estimate))
+    pairs.sort(key=lambda pair: (not is_wide(pair.deployment), pair.token_s.estimate))
     fast = [pair for pair in pairs if pair.token_s.estimate * work.least_tokens_per_s <= 1.0]
     none = f"{model.name} fits none of {len(devices)} devices with this context"
     if fits:

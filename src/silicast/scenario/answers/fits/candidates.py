@@ -116,19 +116,16 @@ def mixes_to_try(scheme: str) -> list[str]:
     return mixes[:USUAL_MIXES]
 
 
-def is_wide(scheme: str, mix: str) -> bool:
-    """Whether a mix is one of :data:`WIDE_BITS` and more.
-
-    >>> is_wide("gguf", "Q4_K_M"), is_wide("gguf", "Q3_K_M")
-    (True, False)
-    """
-    return RECIPES[scheme_named(scheme).mixes[mix]].weight_bits >= WIDE_BITS
+def is_wide(deployment: Deployment) -> bool:
+    """Whether its weights have :data:`WIDE_BITS` and more."""
+    return RECIPES[deployment.model.default_precision.recipe].weight_bits >= WIDE_BITS
 
 
 def widest_fit(
     model: ModelConfig, machine: Machine, mixes: Sequence[str], context: int, users: int
 ) -> tuple[Deployment, str, MemoryUse] | None:
-    """The widest mix in which a model fits with the caches of all users; None = none.
+    """The widest mix in which a model fits with the caches of all users; None = none. A file of
+    weights is in its own.
 
     Args:
         context: tokens of each user, prompt and answer together.
@@ -139,6 +136,14 @@ def widest_fit(
         mixes = [published]  # experts that are published in few bits: nothing wider holds more
     usable = machine.device.dram.capacity_bytes * engine.memory.usable_fraction
     count = _decoder_parameters(model)
+    if model.default_precision.mix:
+        deployment = Deployment(machine, model, Plan(), model.default_precision)
+        memory = static_batch_memory(deployment, [context - 1] * users, 1)
+        return (
+            None
+            if memory.excess
+            else (deployment, f"{model.default_precision.recipe} (file)", memory)
+        )
     for mix in mixes:
         recipe = RECIPES[scheme_named(engine.weight_mix).mixes[mix]]
         if mix != published and 0.9 * count * recipe.weight_bits / 8.0 > usable:

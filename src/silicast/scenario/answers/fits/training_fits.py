@@ -45,6 +45,7 @@ class TrainingWay:
     """One way of training a model on a device.
 
     Attributes:
+        model, device: their names in the catalog.
         recompute: the least with which it fits, else full.
         needed: bytes of a device with that; ``usable``: that it has.
         batch: the most sequences of a micro-batch at the stated length, 0 = none.
@@ -52,6 +53,8 @@ class TrainingWay:
     """
 
     scenario: Scenario
+    model: str
+    device: str
     way: str
     recompute: Recompute
     needed: int
@@ -134,7 +137,8 @@ def way_of(scenario: Scenario, work: FitsWorkload, way: str) -> TrainingWay:
     )
     longest = deployment.model.max_positions or MOST_TOKENS
     context = _largest(longest, lambda tokens: needed(replace(full, seq_len=tokens)) <= usable)
-    return TrainingWay(made, way, recompute, size, int(usable), batch, context)
+    names = deployment.model.name, deployment.device.name
+    return TrainingWay(made, *names, way, recompute, size, int(usable), batch, context)
 
 
 def _largest(most: int, fits: Callable[[int], bool]) -> int:
@@ -210,8 +214,8 @@ def _nothing(work: FitsWorkload, ways: Sequence[TrainingWay]) -> SilicastError:
 def _row(way: TrainingWay) -> dict[str, Any]:
     """One way for people and programs."""
     made: dict[str, Any] = {
-        "model": str(way.scenario.raw.model),
-        "device": str(way.scenario.raw.device),
+        "model": way.model,
+        "device": way.device,
         "way": way.way,
         "fits": way.fits,
         "recompute": way.recompute,
@@ -226,8 +230,6 @@ def _row(way: TrainingWay) -> dict[str, Any]:
     deployment, plan = result.rank.deployment, result.rank.plan
     rate = per(_step(result), result.tokens / plan.gpus)
     return made | {
-        "model": deployment.model.name,
-        "device": deployment.device.name,
         "parameters_b": round(parameters(deployment.model, mtp=False) / 1e9, 2),
         "tokens_per_s": {
             "estimate": round(rate.estimate, 1),

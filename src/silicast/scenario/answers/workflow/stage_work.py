@@ -233,6 +233,8 @@ def stated_times(stage: StageContext) -> TimedJobs:
     stated, servers = stage.table.duration_ms, stage.table.servers or 0
     if stated is None:
         raise stage.error("is missing", "duration_ms", f"work {stage.table.work} needs it")
+    if stage.table.steps is not None:
+        raise stage.error("beside duration_ms", "steps", "one of the two; steps are of a training")
     return TimedJobs(lambda count, random: drawn_lengths(stated, count, random) * 1e-3, servers)
 
 

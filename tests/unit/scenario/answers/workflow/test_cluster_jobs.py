@@ -88,6 +88,7 @@ def test_a_larger_batch_counts_for_less_by_the_noise_scale() -> None:
         ({"gpus": [1, 2]}, "workload.stages.one.gpus", "several counts"),
         ({"gpus": [2, 2]}, "workload.stages.one.gpus", "twice"),
         ({"training": TRAINING}, "workload.stages.one.duration_ms", "beside training"),
+        ({"steps": 5}, "workload.stages.one.steps", "beside duration_ms"),
         ({"work": "tool_call"}, "workload.scheduler", "no stage is a job"),
     ],
 )

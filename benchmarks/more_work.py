@@ -1,0 +1,296 @@
+"""Pairs of kernels of which one has more work, or more cores: how often more takes less time.
+
+    python -m benchmarks.more_work [PAIRS] [--seed N] [-o FILE]
+
+A pair is one op with a size grown (by one unit, a tenth, a half, or to twice) on one device, or one
+op on a board and on the same with more cores; time and energy of both are compared. Devices,
+families, formats, libraries and sizes are drawn from fixed seeds. Libraries choose kernels in
+steps, so that a measured kernel may dip too; dips over 2 % and over 5 % are counted. A quarter of
+the draws leave the learned corrections out: a dip of theirs is the analytic model's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64, I64
+from silicast.hardware.catalog import device_index
+from silicast.hardware.device import Device
+from silicast.hardware.partitions import fewer_cores
+from silicast.kernels.physics.energy import kernel_energy
+from silicast.kernels.registry import implementation_for
+from silicast.learning.tiers import Evidence, kernel_times
+from silicast.workload.graphs.op import OpBatch, Variant
+
+PAIRS, ROWS = 10_000, 8
+RESULT = Path(__file__).parent / "results" / "more_work.json"
+DIPS = (0.02, 0.05)
+GROWN = (0.0, 0.1, 0.5, 1.0)
+"""By what share a size grows; 0 = by one."""
+CORES = "cores"
+WORST = 20
+LIBRARIES = ("", "", "cublas", "torch", "vllm", "sglang", "trtllm")
+HEADS = ((8, 8), (16, 2), (32, 8), (64, 8), (40, 8), (64, 4), (8, 1))
+WIDTHS = (64, 128, 128, 256)
+
+Sizes = dict[str, I64]
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A family's draws.
+
+    Attributes:
+        sizes: of which each dimension is drawn, evenly in the logarithm: low, high, step.
+        dims: those that may grow.
+        formats: of which one is drawn.
+        together: sizes that grow with another.
+    """
+
+    sizes: Mapping[str, tuple[int, int, int]]
+    dims: tuple[str, ...]
+    formats: tuple[str, ...] = ("bf16", "fp16", "fp32")
+    together: Mapping[str, str] | None = None
+
+
+TOKENS = {"tokens": (1, 65536, 1)}
+FAMILIES: Mapping[str, Grown] = {
+    "gemm": Grown(
+        {"m": (1, 16384, 1), "n": (256, 16384, 64), "k": (256, 16384, 64)}, ("m", "n", "k"),
+        ("bf16", "fp16", "fp32", "fp8", "int8"),
+    ),
+    "attention_prefill": Grown(
+        {"batch": (1, 16, 1), "q_len": (16, 8192, 1)}, ("batch", "q_len"),
+        ("bf16", "fp16"), {"q_len": "kv_len"},
+    ),
+    "attention_decode": Grown(
+        {"batch": (1, 256, 1), "kv_len": (64, 32768, 1)}, ("batch", "kv_len"), ("bf16", "fp16"),
+    ),
+    "moe": Grown(
+        {"tokens": (1, 8192, 1), "hidden": (1024, 8192, 256), "intermediate": (512, 8192, 256)},
+        ("tokens", "hidden", "intermediate"), ("bf16", "fp16", "fp8"),
+    ),
+    "mla_decode": Grown(
+        {"batch": (1, 256, 1), "kv_len": (64, 32768, 1)}, ("batch", "kv_len"), ("bf16",)
+    ),
+    "rmsnorm": Grown({**TOKENS, "hidden": (512, 16384, 64)}, ("tokens", "hidden")),
+    "layernorm": Grown({**TOKENS, "hidden": (512, 16384, 64)}, ("tokens", "hidden")),
+    "silu_mul": Grown({**TOKENS, "width": (512, 32768, 64)}, ("tokens", "width")),
+    "softmax": Grown({"rows": (1, 65536, 1), "cols": (64, 32768, 8)}, ("rows", "cols")),
+    "elementwise": Grown({"elements": (1, 1 << 28, 1)}, ("elements",)),
+    "optimizer": Grown({"elements": (1, 1 << 28, 1)}, ("elements",), ("bf16", "fp32")),
+    "quantize": Grown({**TOKENS, "hidden": (512, 16384, 64)}, ("tokens", "hidden"), ("bf16",)),
+}  # fmt: skip
+GIVEN: Mapping[str, Mapping[str, int]] = {
+    "moe": {"experts": 64, "topk": 8},
+    "mla_decode": {
+        "q_len": 1, "num_heads": 16, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64, "v_head_dim": 128,
+    },
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Question:
+    """Some ops of one variant on one device, with and without the learned corrections."""
+
+    device: Device
+    family: str
+    variant: Variant
+    learned: bool
+
+    def answer(self, sizes: Sizes, device: Device | None = None) -> tuple[F64, F64 | None]:
+        """Times and energies of the ops, on the device or on another.
+
+        Raises:
+            SilicastError: the device cannot run them.
+        """
+        device = device or self.device
+        model = implementation_for(self.family, device.execution_model)
+        if model is None:
+            raise SilicastError(f"no model of {self.family}")
+        batch = OpBatch(self.family, self.variant, sizes)
+        times = kernel_times(model, batch, device, Evidence(learned=self.learned))
+        energy = kernel_energy(times, batch, device)
+        return times.estimate_s, None if energy is None else np.array(
+            [each.estimate for each in energy.quantities()]
+        )
+
+
+def drawn_sizes(draw: np.random.Generator, family: str) -> Sizes:
+    """Sizes of some ops of a family."""
+    grown = FAMILIES[family]
+    sizes: Sizes = {}
+    for name, (low, high, step) in grown.sizes.items():
+        values = np.exp(draw.uniform(np.log(low), np.log(high), ROWS)).astype(np.int64)
+        sizes[name] = np.maximum(values // step, 1) * step
+    given = dict(GIVEN.get(family, {}))
+    if family.startswith("attention"):
+        heads, kv_heads = HEADS[draw.integers(len(HEADS))]
+        width = WIDTHS[draw.integers(len(WIDTHS))]
+        given |= {"num_heads": heads, "num_kv_heads": kv_heads, "head_dim": width}
+        given |= {"q_len": 1} if family == "attention_decode" else {}
+    sizes |= {name: np.full(ROWS, value) for name, value in given.items()}
+    for name, other in (grown.together or {}).items():
+        sizes[other] = sizes[name]
+    return sizes
+
+
+def grown_sizes(sizes: Sizes, family: str, name: str, share: float) -> Sizes:
+    """The same with one size grown."""
+    grown = FAMILIES[family]
+    step = grown.sizes[name][2]
+    more = np.maximum(np.ceil(sizes[name] * (1.0 + share) / step), sizes[name] // step + 1)
+    values = more.astype(np.int64) * step
+    result = {**sizes, name: values}
+    other = (grown.together or {}).get(name)
+    return {**result, other: values} if other else result
+
+
+def questions(draw: np.random.Generator, devices: tuple[Device, ...]) -> Iterator[Question]:
+    """Random ones, the families in turn; a device may not run some."""
+    while True:
+        for family, grown in FAMILIES.items():
+            variant = Variant(
+                grown.formats[draw.integers(len(grown.formats))],
+                library=LIBRARIES[draw.integers(len(LIBRARIES))],
+                flags=(("causal", True),) if family == "attention_prefill" else (),
+            )
+            device = devices[draw.integers(len(devices))]
+            yield Question(device, family, variant, bool(draw.integers(4)))
+
+
+def with_cores(device: Device, times: float) -> Device:
+    """A board as a user describes it by changing the number of cores."""
+    fewer = fewer_cores(device, max(round(device.cores * times), 1), "(changed)")
+    return replace(
+        fewer, base=device.name, power_cap_w=device.power_cap_w, idle_power_w=device.idle_power_w
+    )
+
+
+def dips(pairs: int, seed: int, devices: tuple[Device, ...]) -> list[dict[str, Any]]:
+    """One record a pair: by what share of the time and energy of less work more takes less."""
+    draw = np.random.default_rng(seed)
+    records: list[dict[str, Any]] = []
+    for question in questions(draw, devices):
+        if len(records) >= pairs:
+            break
+        sizes = drawn_sizes(draw, question.family)
+        names = FAMILIES[question.family].dims
+        name = (*names, CORES)[draw.integers(len(names) + 1)]
+        try:
+            grown, times, dip, of_energy = compared(question, sizes, name, draw)
+        except SilicastError:
+            continue
+        asked = {
+            "device": question.device.name,
+            "kind": question.device.execution_model,
+            "family": question.family,
+            "dtype": question.variant.dtype,
+            "library": question.variant.library,
+            "learned": question.learned,
+            "grown": name,
+        }
+        records += [
+            {
+                **asked,
+                "sizes": {key: int(value[row]) for key, value in sizes.items()},
+                "to": int(grown[row]),
+                "dip": float(dip[row]),
+                "energy_dip": float(of_energy[row]),
+                "us": float(times[row] * 1e6),
+            }
+            for row in range(ROWS)
+        ]
+    return records[:pairs]
+
+
+def compared(
+    question: Question, sizes: Sizes, name: str, draw: np.random.Generator
+) -> tuple[I64, F64, F64, F64]:
+    """What a size, or the cores, grow to; the times of less, and by what share more work takes less
+    time and energy, or more cores more time, 0 where nothing is known; shape (rows,).
+
+    Raises:
+        SilicastError: the device cannot run them.
+    """
+    less_s, less_j = question.answer(sizes)
+    none = np.zeros(ROWS)
+    if name == CORES:
+        other = with_cores(question.device, draw.uniform(0.5, 2.0))
+        more_s, _ = question.answer(sizes, other)
+        if other.cores < question.device.cores:
+            less_s, more_s = more_s, less_s
+        cores = max(other.cores, question.device.cores)
+        return np.full(ROWS, cores), less_s, 1.0 - less_s / more_s, none
+    grown = grown_sizes(sizes, question.family, name, GROWN[draw.integers(len(GROWN))])
+    more_s, more_j = question.answer(grown)
+    of_energy = none if less_j is None or more_j is None else 1.0 - more_j / less_j
+    return grown[name], less_s, 1.0 - more_s / less_s, of_energy
+
+
+def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """Counts of dips: of all, by family and size grown, by kind of device and by device."""
+
+    def counted(rows: list[dict[str, Any]]) -> dict[str, Any]:
+        of_time = np.array([row["dip"] for row in rows])
+        of_energy = np.array([row["energy_dip"] or 0.0 for row in rows])
+        return {
+            "pairs": len(rows),
+            **{f"time_over_{dip:.0%}": int((of_time > dip).sum()) for dip in DIPS},
+            **{f"energy_over_{dip:.0%}": int((of_energy > dip).sum()) for dip in DIPS},
+            "worst": round(float(of_time.max()), 4),
+            "worst_energy": round(float(of_energy.max()), 4),
+        }
+
+    def by(*keys: str) -> dict[str, Any]:
+        groups: dict[str, list[dict[str, Any]]] = {}
+        for row in records:
+            groups.setdefault("/".join(str(row[key]) for key in keys), []).append(row)
+        return {name: counted(rows) for name, rows in sorted(groups.items())}
+
+    worst = sorted(records, key=lambda row: -max(row["dip"], row["energy_dip"] or 0.0))
+    return {
+        "all": counted(records),
+        "learned": by("learned"),
+        "kinds": by("kind"),
+        "families": by("family", "grown"),
+        "devices": {
+            name: each for name, each in by("device").items() if each[f"time_over_{DIPS[1]:.0%}"]
+        },
+        "worst": worst[:WORST],
+    }
+
+
+def main() -> None:
+    """Prints and writes the counts."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("pairs", nargs="?", type=int, default=PAIRS)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("-o", "--output", type=Path, default=RESULT)
+    options = parser.parse_args()
+    index = device_index()
+    devices = tuple(index.get(name) for name in index.names)
+    table = summary(dips(options.pairs, options.seed, devices))
+    for group in ("all", "learned", "kinds", "families"):
+        print(group, *_lines(table[group] if group != "all" else {"": table[group]}), sep="\n")
+    print("worst", *table["worst"], sep="\n  ")
+    options.output.write_text(json.dumps(table, indent=1) + "\n")
+
+
+def _lines(table: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    for name, each in table.items():
+        values = " ".join(f"{key} {value}" for key, value in each.items())
+        yield f"  {name:28s} {values}"
+
+
+if __name__ == "__main__":
+    main()

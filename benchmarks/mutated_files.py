@@ -1,0 +1,347 @@
+"""Damaged files of every format that a command reads: how many end in anything but one clear line.
+
+    python -m benchmarks.mutated_files [COUNT] [--kind KIND] [-o FILE]
+
+Each format starts from a file that its command answers. A mutation flips, cuts, repeats, swaps or
+inserts bytes, or puts an extreme number, a wrong type or another word in the place of one. The
+command runs in this process, under limits of CPU seconds and of memory. Counted: internal errors
+(status 70, or an exception), tracebacks in what is printed, runs over the limit of seconds or of
+memory, refusals that are not one line. COUNT mutations a format (10,000 take hours; they are
+drawn from fixed seeds). The exit status is 1 if one is counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from silicast.app import status
+from silicast.app.cli import main as silicast_main
+from tests.gguf_file import FACTS, gguf_bytes, tiny_tensors
+from tests.unit.measurement.importers.samples import VLLM_PRINT, gpu_trace
+
+COUNT, SECONDS, MORE_MEMORY_MB = 1_000, 5.0, 500
+RESULT = Path(__file__).parent / "results" / "mutated_files.json"
+ROOT = Path(__file__).parents[1]
+CATALOG = ROOT / "src" / "silicast" / "catalog"
+INFER = "infer --batch 1 --input-len 64 --output-len 4"
+PRINTED = (
+    "import {} -o out.jsonl --device h100 --set model=Llama-3.1-8B --set engine.name=vllm "
+    "--set workload.input_len=512 --set workload.output_len=64"
+)
+EXTREMES = (
+    "-1",
+    "0",
+    "1e308",
+    "-0.0",
+    "nan",
+    "inf",
+    "1e400",
+    "9" * 40,
+    "true",
+    "null",
+    '""',
+    "[]",
+    "{}",
+    '"\\u0000"',
+    "4.0",
+    "1e-320",
+    "2147483648",
+    '"a"',
+    "[[[[[[]]]]]]",
+)
+
+SCENARIO = """task = "inference"
+model = "Llama-3.1-8B"
+device = "H100"
+engine = "vllm"
+[workload]
+batch = 2
+input_len = 64
+output_len = 4
+[parallel]
+tp = 1
+[precision]
+weights = "fp8"
+"""
+SERVING = {
+    "task": "serving",
+    "model": "Llama-3.1-8B",
+    "device": "H100",
+    "engine": "vllm",
+    "seed": 3,
+    "workload": {
+        "arrival": {"kind": "poisson", "rate_per_s": 4.0},
+        "requests": 20,
+        "input_len": 64,
+        "output_len": 4,
+        "slo": {"ttft_p99_ms": 100.0},
+    },
+}
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 512,
+    "intermediate_size": 1024,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "vocab_size": 1000,
+    "max_position_embeddings": 2048,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+}
+LLAMA_FACTORY = """model_name_or_path: meta-llama/Llama-3.1-8B
+stage: sft
+do_train: true
+finetuning_type: lora
+lora_rank: 8
+cutoff_len: 2048
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 8
+bf16: true
+"""
+REQUESTS = "arrival_s,input_len,output_len\n" + "".join(
+    f"{n * 0.25},{60 + n},{4 + n % 3}\n" for n in range(20)
+)
+ROWS = [
+    {
+        "op": "gemm",
+        "device": "H100",
+        "m": 64 << n,
+        "n": 4096,
+        "k": 4096,
+        "dtype": "bf16",
+        "latency_us": 20.0 * (n + 1),
+    }
+    for n in range(4)
+]
+
+Formats = dict[str, tuple[bytes, str, str]]
+Tally = dict[str, Any]
+
+
+def formats() -> Formats:
+    """Format -> a file that is answered, its ending, and the command of it."""
+
+    def of(path: str) -> bytes:
+        return (CATALOG / path).read_bytes()
+
+    def table(value: Any) -> bytes:
+        return json.dumps(value).encode()
+
+    lines = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+    device = CATALOG / "devices" / "nvidia-h100-96gb-hbm2e-500w.toml"
+    design = min((CATALOG / "designs").glob("*.toml"))
+    return {
+        "scenario.toml": (SCENARIO.encode(), ".toml", "run {}"),
+        "scenario.json": (table(SERVING), ".json", "run {}"),
+        "batch": (table(SERVING) + b"\n", ".jsonl", "batch {} -o out.jsonl"),
+        "device": (device.read_bytes(), ".toml", INFER + " --model Llama-3.2-1B --device {}"),
+        "design": (design.read_bytes(), ".toml", "validate {}"),
+        "trace": (table(gpu_trace()), ".json", "whatif {} --device a100 --traced h100"),
+        "printed table": (VLLM_PRINT.encode(), ".txt", PRINTED),
+        "model": (table(CONFIG), ".json", INFER + " --model {} --device h100"),
+        "gguf": (
+            gguf_bytes(FACTS, tiny_tensors()),
+            ".gguf",
+            INFER + " --model {} --device 4090 --engine llama.cpp",
+        ),
+        "yaml": (LLAMA_FACTORY.encode(), ".yaml", "import {} -o out.json --device h100"),
+        "csv": (REQUESTS.encode(), ".csv", "traffic {}"),
+        "measurements": (lines, ".jsonl", "calibrate {} --device h100 -o out.json"),
+        "engine": (
+            of("engines/vllm.toml"),
+            ".toml",
+            INFER + " --model Llama-3.2-1B --device h100 --engine {}",
+        ),
+        "workflow": (
+            (ROOT / "examples" / "workflows" / "rag_chat.toml").read_bytes(),
+            ".toml",
+            "run {}",
+        ),
+    }
+
+
+def mutated(content: bytes, draw: random.Random) -> bytes:
+    """One to three mutations of a file."""
+    for _ in range(draw.choice((1, 1, 1, 2, 3))):
+        content = draw.choice(MUTATIONS)(content, draw)
+    return content
+
+
+def _span(content: bytes, draw: random.Random, most: int) -> tuple[int, int]:
+    start = draw.randrange(len(content) + 1)
+    return start, min(start + draw.randrange(1, most), len(content))
+
+
+def _flip(content: bytes, draw: random.Random) -> bytes:
+    changed = bytearray(content)
+    for _ in range(draw.choice((1, 2, 8))):
+        if changed:
+            changed[draw.randrange(len(changed))] = draw.randrange(256)
+    return bytes(changed)
+
+
+def _cut(content: bytes, draw: random.Random) -> bytes:
+    start, end = _span(content, draw, max(len(content), 2))
+    return content[:start] if draw.random() < 0.5 else content[:start] + content[end:]
+
+
+def _repeat(content: bytes, draw: random.Random) -> bytes:
+    start, end = _span(content, draw, 200)
+    return content[:end] + content[start:end] * draw.choice((1, 2, 50)) + content[end:]
+
+
+def _line(content: bytes, draw: random.Random) -> bytes:
+    lines = content.split(b"\n")
+    first, second = draw.randrange(len(lines)), draw.randrange(len(lines))
+    if draw.random() < 0.5:
+        lines[first], lines[second] = lines[second], lines[first]
+    else:
+        lines.insert(first, lines[second])
+    return b"\n".join(lines)
+
+
+def _number(content: bytes, draw: random.Random) -> bytes:
+    numbers = list(re.finditer(rb"-?\d+(?:\.\d+)?", content))
+    return _replaced(content, draw, numbers, draw.choice(EXTREMES).encode())
+
+
+def _word(content: bytes, draw: random.Random) -> bytes:
+    words = list(re.finditer(rb"[A-Za-z_]{3,}", content))
+    if not words:
+        return content
+    other = draw.choice((draw.choice(words)[0], b"x" * 300, b"..", b"\xff\xfe", b"\x1b[2J"))
+    return _replaced(content, draw, words, other)
+
+
+def _replaced(
+    content: bytes, draw: random.Random, matches: list[re.Match[bytes]], by: bytes
+) -> bytes:
+    if not matches:
+        return content
+    match = draw.choice(matches)
+    return content[: match.start()] + by + content[match.end() :]
+
+
+MUTATIONS: tuple[Callable[[bytes, random.Random], bytes], ...] = (
+    _flip,
+    _cut,
+    _repeat,
+    _line,
+    _number,
+    _number,
+    _word,
+)
+
+
+class _TooLongError(BaseException):
+    """Nothing in the package catches it."""
+
+
+def faults_of(tokens: list[str]) -> list[str]:
+    """What is wrong with how a command ends."""
+    out, err = io.StringIO(), io.StringIO()
+    wrong = []
+
+    def ended(_signal: int, _frame: object) -> None:
+        raise _TooLongError
+
+    signal.signal(signal.SIGPROF, ended)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    code = status.INTERNAL
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = silicast_main(tokens)
+    except _TooLongError:
+        wrong.append("slow")
+    except MemoryError:
+        wrong.append("memory")
+    except Exception as error:
+        wrong.append(f"exception {type(error).__name__}")
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+    if wrong:
+        return wrong
+    said = err.getvalue()
+    if code == status.INTERNAL:
+        wrong.append("internal")
+    if "Traceback" in said + out.getvalue():
+        wrong.append("traceback")
+    if code == status.BAD_INPUT and tokens[0] != "validate" and len(said.strip().splitlines()) != 1:
+        wrong.append("lines")
+    return wrong
+
+
+def attacked(kind: str, count: int, folder: Path, keep: Path | None) -> Tally:
+    """Outcomes of mutations of one format."""
+    content, ending, command = formats()[kind]
+    path = folder / f"given{ending}"
+    tokens = command.replace("{}", str(path)).split()
+    path.write_bytes(content)
+    os.chdir(folder)
+    if silicast_main(tokens):
+        raise ValueError(f"{kind}: {command} of the file as it is does not answer")
+    in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    limit = in_use + (MORE_MEMORY_MB << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    faults: dict[str, list[int]] = {}
+    begun, slowest = time.perf_counter(), 0.0
+    for number in range(count):
+        path.write_bytes(mutated(content, random.Random(f"{kind} {number}")))
+        started = time.perf_counter()
+        wrong = faults_of(tokens)
+        slowest = max(slowest, time.perf_counter() - started)
+        for fault in wrong:
+            faults.setdefault(fault, []).append(number)
+            if keep is not None:
+                shutil.copy(path, keep / f"{kind}-{number}-{fault.replace(' ', '_')}{ending}")
+        for left in folder.glob("out*"):
+            left.unlink()
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    return {
+        "files": count,
+        "faults": {name: len(numbers) for name, numbers in faults.items()},
+        "examples": {name: numbers[:5] for name, numbers in faults.items()},
+        "slowest_s": round(slowest, 2),
+        "seconds": round(time.perf_counter() - begun, 1),
+    }
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("count", type=int, nargs="?", default=COUNT)
+    parser.add_argument("--kind", action="append", choices=sorted(formats()))
+    parser.add_argument("--keep", type=Path, help="folder for files that show a fault")
+    parser.add_argument("-o", "--output", type=Path, default=RESULT)
+    options = parser.parse_args(arguments)
+    output, keep = options.output.absolute(), options.keep and options.keep.absolute()
+    result: dict[str, Tally] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in options.kind or formats():
+            result[kind] = attacked(kind, options.count, Path(folder), keep)
+            print(json.dumps({kind: result[kind]}), file=sys.stderr, flush=True)
+    output.write_text(json.dumps(result, indent=1) + "\n")
+    faults = sum(sum(each["faults"].values()) for each in result.values())
+    print(json.dumps({"files": options.count * len(result), "faults": faults}))
+    return int(faults > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

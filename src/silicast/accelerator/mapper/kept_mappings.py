@@ -1,0 +1,99 @@
+"""Mappings that searches of earlier processes found, see :mod:`silicast.core.kept`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import final
+
+import msgspec
+
+import silicast
+from silicast.accelerator.counting.cost import Objective, cost
+from silicast.accelerator.counting.einsum import Einsum
+from silicast.accelerator.counting.mapping import Loop, LoopNest, MappingBatch
+from silicast.accelerator.design.architecture import Architecture
+from silicast.accelerator.mapper.mapper import Mapped, rank_of
+from silicast.core.errors import SilicastError
+from silicast.core.hashing import content_hash
+from silicast.core.kept import keep, recalled
+
+KIND = "mappings"
+
+
+@final
+class KeptMapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A search's answer but for its cost, which is counted anew; fields as of :class:`.Mapped`."""
+
+    loops: tuple[tuple[str, str, int, int], ...]
+    keeps: dict[str, tuple[str, ...]]
+    objective: str
+    value: float
+    bound: float
+    divides: bool
+    complete: bool
+    tried: int
+    remark: str
+
+
+@lru_cache(maxsize=1)
+def _made_by() -> str:
+    """The version, and what the files of searches and counts are."""
+    folder = Path(__file__).parents[1]
+    files = sorted(folder.rglob("*.py"))
+    stamps = [(path.name, (s := path.stat()).st_size, s.st_mtime_ns) for path in files]
+    return content_hash([silicast.__version__, stamps])
+
+
+def kept_mapping(
+    einsum: Einsum, architecture: Architecture, how: object, search: Callable[[], Mapped]
+) -> Mapped:
+    """What a search found before, else what it finds now.
+
+    Args:
+        how: rules, objective and effort: all else that decides the answer, as its ``repr``.
+
+    Raises:
+        SilicastError: as ``search``.
+    """
+    if architecture.knows_zeros or not einsum.is_dense:
+        return search()
+    key = content_hash([_made_by(), repr((einsum, architecture, how))])
+    known = recalled(KIND, key, KeptMapping)
+    result = None if known is None else _counted(known, einsum, architecture)
+    if result is None:
+        result = search()
+        keep(KIND, key, _kept(result))
+    return result
+
+
+def _counted(known: KeptMapping, einsum: Einsum, architecture: Architecture) -> Mapped | None:
+    """The answer; None where it is not one of this problem."""
+    nest = LoopNest(
+        tuple(Loop(*loop) for loop in known.loops),
+        {name: frozenset(tensors) for name, tensors in known.keeps.items()},
+    )
+    objective: Objective
+    try:
+        batch = MappingBatch.from_nest(nest, einsum, architecture)
+        counted = cost(einsum, architecture, batch)
+        objective = msgspec.convert(known.objective, Objective)
+    except (SilicastError, msgspec.ValidationError):
+        return None
+    if not counted.fits[0] or rank_of(counted, objective).value != known.value:
+        return None
+    return Mapped(
+        nest, counted, objective, known.value, known.bound, known.divides, known.complete,
+        known.tried, known.remark,
+    )  # fmt: skip
+
+
+def _kept(result: Mapped) -> KeptMapping:
+    nest = result.nest
+    return KeptMapping(
+        tuple((loop.slot, loop.dim, loop.bound, loop.axis) for loop in nest.loops),
+        {name: tuple(sorted(tensors)) for name, tensors in nest.keeps.items()},
+        result.objective, result.value, result.bound, result.divides, result.complete,
+        result.tried, result.remark,
+    )  # fmt: skip

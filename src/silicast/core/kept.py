@@ -1,0 +1,77 @@
+"""Results of long work, kept in a folder between processes.
+
+The folder is ``SILICAST_CACHE`` ("" = keep nothing), else ``silicast`` in the user's folder of
+caches. A file holds one result under the hash of all that it depends on; it is written under
+another name and renamed, so that several processes may write. What cannot be read or decoded is
+computed again, and a folder that cannot be written keeps nothing (docs/adr/0043).
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from silicast.core.errors import SilicastError
+from silicast.core.files import read_bounded, write_atomically
+
+MOST_BYTES = 1 << 20
+"""Of one file."""
+MOST_FILES = 20_000
+"""Of one kind; the oldest half goes where there are more."""
+
+Kept = TypeVar("Kept", bound=msgspec.Struct)
+
+
+def kept_folder() -> Path | None:
+    """Where results are kept; None = nowhere."""
+    stated = os.environ.get("SILICAST_CACHE")
+    if stated is not None:
+        return Path(stated) if stated else None
+    home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("HOME")
+    if not home:
+        return None
+    folder = Path(home) if os.environ.get("XDG_CACHE_HOME") else Path(home) / ".cache"
+    return folder / "silicast"
+
+
+def recalled(kind: str, key: str, type_: type[Kept]) -> Kept | None:
+    """What was kept under a key; None = nothing, or nothing that can be read.
+
+    Args:
+        kind: folder of results of one type.
+        key: hash of all that the result depends on.
+    """
+    folder = kept_folder()
+    if folder is None:
+        return None
+    path = folder / kind / f"{key}.json"
+    try:
+        return msgspec.json.decode(read_bounded(path, MOST_BYTES, "a kept result"), type=type_)
+    except (SilicastError, msgspec.DecodeError):
+        return None
+
+
+def keep(kind: str, key: str, result: msgspec.Struct) -> None:
+    """Keeps a result under a key, where there is a folder that can be written."""
+    folder = kept_folder()
+    if folder is None:
+        return
+    with suppress(OSError, SilicastError):
+        (folder / kind).mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / kind / f"{key}.json", msgspec.json.encode(result))
+        _make_room(folder / kind, key)
+
+
+def _make_room(folder: Path, key: str) -> None:
+    """Looks at a folder once in 256 keys or so; removes the older half of too many files."""
+    if not key.startswith("00"):
+        return
+    with os.scandir(folder) as entries:
+        files = [(entry.stat().st_mtime, entry.path) for entry in entries]
+    if len(files) > MOST_FILES:
+        for _, path in sorted(files)[: len(files) // 2]:
+            Path(path).unlink(missing_ok=True)

@@ -1,0 +1,168 @@
+"""A trainer whose run is one file, with DeepSpeed's JSON and accelerate's YAML beside it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, final
+
+from silicast.formats.fields import Fields
+from silicast.formats.source import Source
+from silicast.formats.training_configs.accelerate_config import (
+    AccelerateConfig,
+    Sharding,
+    deepspeed_sharding,
+    fsdp_of,
+    fsdp_words,
+    is_accelerate,
+    read_accelerate,
+)
+from silicast.formats.training_configs.deepspeed_config import (
+    DeepSpeedConfig,
+    is_deepspeed,
+    named_deepspeed,
+    read_deepspeed,
+)
+from silicast.formats.training_configs.effects import effects_of
+from silicast.formats.training_configs.reader import Stated, TrainingConfig, Tree
+from silicast.formats.training_configs.trainer_run import TrainerRun, is_on
+
+PACKED = ("sft", "lora")
+"""Tasks whose sequences a trainer may pack."""
+
+
+@final
+@dataclass(frozen=True)
+class BesideFiles:
+    """What files beside a trainer's own say."""
+
+    deepspeed: DeepSpeedConfig | None = None
+    accelerate: AccelerateConfig | None = None
+
+
+class FineTuning(TrainingConfig):
+    """Reads a run's file and the files that it names.
+
+    Class attributes:
+        tool: of ``catalog/launch_fields.toml``.
+        packing: fields that pack sequences.
+    """
+
+    tool: ClassVar[str]
+    packing: ClassVar[tuple[str, ...]] = ("packing", "neat_packing")
+
+    @abstractmethod
+    def is_run(self, table: Mapping[str, Any]) -> bool:
+        """Whether a table describes a run of this trainer."""
+
+    @abstractmethod
+    def run(
+        self, fields: Fields, beside: BesideFiles, devices: int, remarks: list[str]
+    ) -> TrainerRun:
+        """The run; remarks are added to ``remarks``.
+
+        Raises:
+            SilicastError: a field is wrong, or contradicts another.
+        """
+
+    def fields(
+        self,
+        files: Sequence[Source],
+        stated: Stated,  # noqa: ARG002 - for scripts
+        remarks: list[str],  # noqa: ARG002 - for scripts
+    ) -> Fields:
+        """The run's fields."""
+        main = next(file for file in files if self.is_run(file.table or {}))
+        return Fields(main.table or {}, file=str(main.path), loose=True)
+
+    def recognises(self, files: Sequence[Source]) -> bool:
+        """One run, besides DeepSpeed's or accelerate's files."""
+        tables = [file.table for file in files]
+        if any(table is None for table in tables):
+            return False
+        others = [table for table in tables if table is not None and not self.is_run(table)]
+        known = all(is_deepspeed(table) or is_accelerate(table) for table in others)
+        return known and len(others) == len(tables) - 1
+
+    @final
+    def read(self, files: Sequence[Source], stated: Stated) -> tuple[Tree, list[str]]:
+        remarks: list[str] = []
+        tables: list[Fields] = []
+        beside = beside_of(files, tables, remarks)
+        fields = self.fields(files, stated, remarks)
+        run = self.run(fields, beside, stated.devices, remarks)
+        packs = [is_on(fields.get(name)) for name in self.packing]
+        if run.task in PACKED and not any(packs):
+            remarks.append(f"{self.packing[0]}: off; every sequence is taken at its full length")
+        tree = run.scenario(fields, remarks)
+        return tree, [*remarks, *effects_of(self.tool).unused([fields, *tables], tree)]
+
+
+def beside_of(files: Sequence[Source], tables: list[Fields], remarks: list[str]) -> BesideFiles:
+    """What DeepSpeed's and accelerate's files among them say; their tables are added to
+    ``tables``, remarks to ``remarks``.
+    """
+    deepspeed = accelerate = None
+    for file in files:
+        table = file.table or {}
+        fields = Fields(table, file=str(file.path), loose=True)
+        if is_accelerate(table):
+            accelerate = read_accelerate(fields)
+            tables.append(fields)
+        elif is_deepspeed(table):
+            deepspeed = read_deepspeed(fields, remarks)
+            tables.append(fields)
+    return BesideFiles(deepspeed, accelerate)
+
+
+def sharding_of(
+    fields: Fields, beside: BesideFiles, accelerate: AccelerateConfig, remarks: list[str]
+) -> tuple[Sharding, DeepSpeedConfig]:
+    """How states are shared, and DeepSpeed's file.
+
+    Raises:
+        SilicastError: by DeepSpeed and by FSDP.
+    """
+    fsdp = fields.get("fsdp")
+    config = _deepspeed(fields, beside, accelerate, remarks)
+    if config is None:
+        return _fully_sharded(fields, accelerate.sharding, remarks), DeepSpeedConfig()
+    if is_on(fsdp) and fsdp not in ("", []):
+        raise fields.error("contradicts deepspeed", "fsdp", "keep one of them")
+    if fields.has("zero_stage"):
+        config = replace(config, zero=fields.count("zero_stage", least=0))
+    if is_on(fields.get("offload")):
+        config = replace(config, offload={"optimizer": 1.0, **config.offload})
+    return deepspeed_sharding(config), config
+
+
+def _deepspeed(
+    fields: Fields, beside: BesideFiles, accelerate: AccelerateConfig, remarks: list[str]
+) -> DeepSpeedConfig | None:
+    """The file that is given, that a table holds, or that is named; None = another way."""
+    stated = fields.get("deepspeed", "deepspeed_config", "ds_config", "deepspeed_config_file")
+    if isinstance(stated, Mapping):
+        return read_deepspeed(fields.table("deepspeed"), remarks)
+    if beside.deepspeed is not None:
+        return beside.deepspeed
+    if accelerate.deepspeed is not None:
+        return accelerate.deepspeed
+    name = accelerate.deepspeed_file or ("" if stated is True or not is_on(stated) else str(stated))
+    if name:
+        return named_deepspeed(name, remarks)
+    return DeepSpeedConfig() if is_on(stated) else None
+
+
+def _fully_sharded(fields: Fields, sharding: Sharding, remarks: list[str]) -> Sharding:
+    """FSDP by a trainer's own words, over what accelerate's file says."""
+    fsdp, section = fields.get("fsdp"), fields.get("fsdp_config")
+    words = " ".join(map(str, fsdp)) if isinstance(fsdp, list) else str(fsdp or "")
+    if isinstance(section, Mapping):
+        sharding = fsdp_of(fields.table("fsdp_config"))
+        if fields.has("fsdp") and not (words and is_on(fsdp)):
+            sharding = replace(sharding, zero=0)
+    elif section:
+        remarks.append(f"fsdp_config: {str(section)[-60:]} is not given; full sharding is taken")
+        sharding = replace(sharding, zero=3)
+    return fsdp_words(words, sharding) if words and is_on(fsdp) else sharding

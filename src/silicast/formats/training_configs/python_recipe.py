@@ -1,0 +1,82 @@
+"""A file of functions in Python, each of which builds the configuration of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from silicast.core.errors import unsupported
+from silicast.formats.python_file import CALLED, GIVEN, Built, PythonFile, Unread
+from silicast.formats.source import Source
+from silicast.formats.training_configs.effects import Effects
+from silicast.formats.training_configs.reader import Stated
+
+NAMES = (CALLED, GIVEN, "_target_")
+"""Of a table of a call, what is no keyword."""
+OF_NO_EFFECT = ("`torch.", "`F.", "`partial", "`init", "`AttnBackend")
+"""Beginnings of values that no step's size depends on."""
+
+
+def chosen_recipe(
+    file: Source, stated: Stated, parts: Mapping[str, type], hint: str, effects: Effects
+) -> tuple[str, PythonFile, Built, list[str]]:
+    """The recipe of a file that is chosen, by name, with the file, what it builds, and remarks.
+
+    Args:
+        parts: fields that a whole recipe has, and their types; hint: where there is none.
+
+    Raises:
+        SilicastError: the file holds several, or one that only running it would give.
+    """
+    path = str(file.path)
+    python = PythonFile(file.text(), path)
+    trees = {name: python.built(name).tree for name in python.builders()}
+    recipes = {
+        name: ""
+        for name, tree in trees.items()
+        if all(isinstance(tree.get(part), kind) for part, kind in parts.items())
+    }
+    if not recipes:
+        raise unsupported(
+            "no function of it builds a whole run by literal values", "run", hint, file=path
+        )
+    name = stated.chosen(recipes, path)
+    built = python.built(name)
+    for line, names in built.blocked:
+        if any(effects.changes(each.partition(".")[2]) for each in names):
+            raise unsupported(
+                f"sets {names[0]}, by what is known when it runs",
+                line,
+                "give the configuration that the run writes, or the value itself",
+                file=path,
+            )
+    remarks = [f"not followed: {line}" for line in built.unread]
+    remarks += [f"not followed: {line}: sets {', '.join(names)}" for line, names in built.blocked]
+    return name, python, built, remarks
+
+
+def known_values(table: Any, path: str, file: str, effects: Effects) -> dict[str, Any]:
+    """A table's fields without inner tables, as far as the file states them; {} of no table.
+
+    Raises:
+        SilicastError: one that changes a step is known only when the file runs.
+    """
+    known: dict[str, Any] = {}
+    for name, value in (table if isinstance(table, Mapping) else {}).items():
+        called = str(value.get(CALLED, "")) if isinstance(value, Mapping) else ""
+        if name in NAMES:
+            continue
+        if called.rpartition(".")[2][:1].islower():
+            stated: Any = Unread(f"{called}(")
+        else:
+            stated = value
+        if not isinstance(stated, Unread):
+            known |= {} if isinstance(value, Mapping) else {str(name): value}
+        elif effects.changes(f"{path}.{name}") and not str(stated).startswith(OF_NO_EFFECT):
+            raise unsupported(
+                f"{stated} is known when the file runs",
+                f"{path}.{name}",
+                "write the value itself",
+                file=file,
+            )
+    return known
