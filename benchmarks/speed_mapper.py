@@ -25,7 +25,8 @@ import numpy as np
 from silicast.accelerator.counting.cost import cost
 from silicast.accelerator.counting.einsum import Einsum, conv2d
 from silicast.accelerator.counting.mapping import MappingBatch
-from silicast.accelerator.mapper.mapper import EFFORT, best_mapping
+from silicast.accelerator.mapper.budget import EFFORT
+from silicast.accelerator.mapper.mapper import best_mapping
 from silicast.accelerator.mapper.task import OBJECTIVES, Task, task_of
 
 OUT = Path(__file__).parent / "results" / "speed_mapper.json"

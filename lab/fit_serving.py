@@ -4,8 +4,10 @@
 
 Runs of the train pairs of suite ``serving`` are predicted with the intervals that errors of steps
 give. Launch settings and clients that nobody states move a first token further than a later one,
-so each has one log sd of its own, added in quadrature, with which nine of ten runs are inside.
-Writes ``catalog/physics/serving.json``.
+so each has one log sd of its own, added in quadrature. They are the same for all runs of a campaign
+(one release of an engine, one model, one device), so that runs of one tell little of the next: nine
+of ten runs of every campaign are inside. Card: what is inside of an engine or a device that is
+left out. Writes ``catalog/physics/serving.json``.
 """
 
 from __future__ import annotations
@@ -15,10 +17,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lab import fitting
 from lab.fitter import Body, Fitter
-from lab.scorecard.model_suite import answers_of
+from lab.scorecard.model_suite import Case, answers_of
 from lab.scorecard.silicon_runs import PEER, TABLE
 from lab.scorecard.suites.serving import BLOCK, answer, cases
 from silicast.core.prediction import Z90
@@ -27,14 +30,44 @@ from silicast.scenario.answers.serving.simulated import PHYSICS, beyond_steps
 LATENCIES = {"ttft": "ttft_mean_ms", "tpot": "tpot_mean_ms"}
 INSIDE = 0.9
 MOST = 2.0
-Rows = dict[str, tuple[fitting.F, fitting.F]]
-"""Latency -> log of measured over predicted, and log sd of the prediction without this fit's."""
+LEAST = 20
+"""Runs that make a campaign count."""
+Names = NDArray[np.str_]
+Rows = dict[str, tuple[fitting.F, fitting.F, Names]]
+"""Latency -> log of measured over predicted, log sd of the prediction without this fit's, and the
+engine, device and campaign of each, shape (rows, 3)."""
 
 
-def spread(away: fitting.F, current: fitting.F) -> float:
-    """The least log sd, in quadrature with each row's own, that leaves :data:`INSIDE` inside."""
+def spread(away: fitting.F, current: fitting.F, campaigns: Names) -> float:
+    """The least log sd, in quadrature with each row's own, that leaves :data:`INSIDE` of the rows
+    of every campaign inside.
+
+    >>> away = Z90 * np.array([0.1] * 20 + [0.3] * 20)
+    >>> names = np.array(["one"] * 20 + ["other"] * 20)
+    >>> round(spread(away, 0.0 * away, names), 3), round(spread(away, 0.1 + 0.0 * away, names), 3)
+    (0.3, 0.283)
+    """
     needed = np.sqrt(np.maximum((away / Z90) ** 2 - current**2, 0.0))
-    return float(min(np.quantile(needed, INSIDE), MOST))
+    names, counts = np.unique(campaigns, return_counts=True)
+    each = [np.quantile(needed[campaigns == name], INSIDE) for name in names[counts >= LEAST]]
+    return float(min(max(each, default=np.quantile(needed, INSIDE)), MOST))
+
+
+def inside(away: fitting.F, current: fitting.F, log_sd: float) -> float:
+    """Share of rows inside their intervals, percent."""
+    return round(100.0 * float(np.mean(np.abs(away) <= Z90 * np.hypot(current, log_sd))), 1)
+
+
+def left_out(away: fitting.F, current: fitting.F, names: Names) -> dict[str, float]:
+    """What is inside of the rows of each engine and of each device under the fit to the others."""
+    shares = {}
+    for column in (0, 1):
+        for name in np.unique(names[:, column]):
+            rows = names[:, column] == name
+            if rows.sum() >= LEAST:
+                log_sd = spread(away[~rows], current[~rows], names[~rows, 2])
+                shares[f"{name}_left_out_pct"] = inside(away[rows], current[rows], log_sd)
+    return shares
 
 
 class ServingErrors(Fitter[Rows]):
@@ -52,27 +85,36 @@ class ServingErrors(Fitter[Rows]):
         answers, shipped = answers_of(chosen, answer, BLOCK), beyond_steps()
         rows: Rows = {}
         for name, metric in LATENCIES.items():
-            pairs = [
-                (case.measured[metric], *each[metric][:3])
-                for case, each in zip(chosen, answers, strict=True)
-                if each
-            ]
+            known = [(c, a) for c, a in zip(chosen, answers, strict=True) if a]
+            pairs = [(case.measured[metric], *each[metric][:3]) for case, each in known]
             measured, estimate, low, high = np.array(pairs).T
             width = np.log(high / low) / (2.0 * Z90)
             current = np.sqrt(np.maximum(width**2 - shipped[name] ** 2, 0.0))
-            rows[name] = np.log(measured / estimate), current
+            names = np.array([_names(case) for case, _ in known])
+            rows[name] = np.log(measured / estimate), current, names
         return rows
 
     def fit(self, rows: Rows) -> Body:
-        constants = {f"{name}_log_sd": spread(*each) for name, each in rows.items()}
+        constants = {
+            f"{name}_log_sd": spread(away, current, names[:, 2])
+            for name, (away, current, names) in rows.items()
+        }
         return fitting.body(fitting.rounded(constants), {})
 
     def scores(self, rows: Rows, body: Body) -> Mapping[str, Any]:
         return {
             name: fitting.percent(-away, "rows", "mape", "median", "bias", "log_sd")
-            | {"inside_before_pct": round(100.0 * float(np.mean(np.abs(away) <= Z90 * current)), 1)}
-            for name, (away, current) in rows.items()
+            | {"inside_before_pct": inside(away, current, 0.0)}
+            | left_out(away, current, names)
+            for name, (away, current, names) in rows.items()
         }
+
+
+def _names(case: Case) -> tuple[str, str, str]:
+    """Engine, device and campaign of a run."""
+    labels, engine = case.labels, case.scenario["engine"]
+    campaign = (engine["name"], engine["version"], labels["model"], labels["device"])
+    return labels["engine"], labels["device"], " ".join(map(str, campaign))
 
 
 if __name__ == "__main__":

@@ -11,11 +11,11 @@ import pytest
 
 from silicast.accelerator.counting.cost import Objective, cost, value_of
 from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
-from silicast.accelerator.counting.mapping import MappingBatch
+from silicast.accelerator.counting.mapping import MappingBatch, keep_patterns
 from silicast.accelerator.design.architecture import Architecture, Compute, FanOut, Memory, Port
 from silicast.accelerator.mapper.constraints import Constraints
 from silicast.accelerator.mapper.enumeration import DesignFamily, counted_mappings
-from silicast.accelerator.mapper.mapper import best_mapping, keep_patterns
+from silicast.accelerator.mapper.mapper import best_mapping
 from silicast.accelerator.mapper.task import OBJECTIVES
 from silicast.core.errors import SilicastError
 

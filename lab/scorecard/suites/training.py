@@ -153,6 +153,8 @@ def scenario_of(row: Mapping[str, Any], source: str, micro: int) -> dict[str, An
         work["overlap"] = False
     elif "tp-comm" in (row["overlap"] or ""):
         work["overlap"] = {"tensor": True}
+    elif (row["overlap"] or "").startswith("EP overlap on"):
+        work["overlap"] = {"experts": True}
     if row["task"] != "pretrain":
         work["task"] = row["task"]
     engine: dict[str, Any] = {"name": _ENGINES.get(source, "megatron")}

@@ -57,7 +57,7 @@ ARGUMENTS: Mapping[str, Argument] = {
         "which ways of training fit: all weights, LoRA, QLoRA; --users is then the micro-batch.",
     ),
     "fits.gpus": Argument("cluster.gpus", "devices that share a training run, of --train."),
-    "fits.engine": Argument("engine", "llama.cpp or mlx; left out, llama.cpp."),
+    "fits.engine": Argument("engine", "llama.cpp, mlx or exllamav3; left out, llama.cpp."),
     "fits.device": Argument(
         "device", "catalog name, or path to a device file: which models fit it."
     ),

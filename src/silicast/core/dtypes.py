@@ -1,11 +1,11 @@
 """Number formats: what one element costs to store, and what each compound name means for
 weights, activations, scales and accumulation (docs/reference/dtypes.md).
 
-Formats that store weights in blocks, each with its scales inside: GGUF's types and MLX's groups.
-
-A block of so many weights along a row takes so many bytes, as ``ggml-common.h`` lays the types of
-GGUF out: a 16-bit scale (and for some a minimum) of 32 weights, or super-blocks of 256 with scales
-of 4 to 8 bits inside; MLX keeps a 16-bit scale and bias for each group of 32 or 64.
+Some formats store weights in blocks. A block of so many weights along a row takes so many bytes, as
+``ggml-common.h`` lays the types of GGUF out: a 16-bit scale (and for some a minimum) of 32 weights,
+or super-blocks of 256 with scales of 4 to 8 bits inside; MLX keeps a 16-bit scale and bias for each
+group of 32 or 64; EXL3 codes tiles of 16 x 16 weights as trellises, with scales of rows and
+columns, which count nothing here.
 """
 
 from __future__ import annotations
@@ -49,7 +49,12 @@ AFFINE_BLOCKS: dict[str, tuple[int, int]] = {
 }
 """Groups of ``bits`` a weight with a 16-bit scale and bias (mlx.core.quantize, affine)."""
 
-BLOCKS: dict[str, tuple[int, int]] = {**GGUF_BLOCKS, **AFFINE_BLOCKS}
+TRELLIS_BLOCKS: dict[str, tuple[int, int]] = {
+    f"exl3_{bits}bit": (256, 32 * bits) for bits in range(1, 9)
+}
+"""Tiles of 256 weights of ``bits`` each (exllamav3 1.6, modules/quant/exl3.py)."""
+
+BLOCKS: dict[str, tuple[int, int]] = {**GGUF_BLOCKS, **AFFINE_BLOCKS, **TRELLIS_BLOCKS}
 
 
 def block_bits(name: str) -> float:
@@ -168,11 +173,11 @@ RECIPES: dict[str, Recipe] = {
         Recipe("w4afp8", "int4", "fp8", "bf16", "fp8", 128, 16, quantizes=True),
         Recipe("fp8_fp4", "nvfp4", "fp8", "bf16", "fp8", 16, 8, quantizes=True, tensor_bits=32),
         *(Recipe(name, name, "fp16", "fp16", "int8") for name in GGUF_BLOCKS),
-        *(Recipe(name, name, "fp16", "fp16", "fp16") for name in AFFINE_BLOCKS),
+        *(Recipe(name, name, "fp16", "fp16", "fp16") for name in (*AFFINE_BLOCKS, *TRELLIS_BLOCKS)),
     )
 }
 """Kernels for GGUF's types multiply integers of 8 bits, activations being quantised on the way;
-those of MLX widen weights to 16 bits."""
+those of MLX and ExLlamaV3 widen weights to 16 bits."""
 
 ALIASES: dict[str, tuple[str, ...]] = {
     "fp64": ("float64", "double"),

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
+from silicast.core.decode import decode_json
 from silicast.core.errors import SilicastError
 from silicast.core.files import read_bounded, write_atomically
 
@@ -50,8 +51,8 @@ def recalled(kind: str, key: str, type_: type[Kept]) -> Kept | None:
         return None
     path = folder / kind / f"{key}.json"
     try:
-        return msgspec.json.decode(read_bounded(path, MOST_BYTES, "a kept result"), type=type_)
-    except (SilicastError, msgspec.DecodeError):
+        return decode_json(read_bounded(path, MOST_BYTES, "a result"), type_)
+    except SilicastError:
         return None
 
 

@@ -2,9 +2,9 @@
 
 What is understood: assignments, arrays, ``+=``, ``$NAME``, ``${NAME}``, ``${NAME[@]}`` with and
 without quotes, ``${NAME:-default}``, sums and products in ``$(( ))``, quotes, comments, continued
-lines, here-documents, ``eval`` and ``bash -c``; ``if``, ``case`` and ``&&`` where the values of
-their variables say which way they go (:mod:`silicast.formats.shell_branches`). What ``#SBATCH``
-lines ask for are the variables that Slurm sets. The last assignment of a name counts.
+lines, here-documents, ``set --``, ``eval`` and ``bash -c``; ``if``, ``case`` and ``&&`` where the
+values of their variables say which way they go (:mod:`silicast.formats.shell_branches`). What
+``#SBATCH`` lines ask for are the variables that Slurm sets. The last assignment of a name counts.
 """
 
 from __future__ import annotations
@@ -29,10 +29,16 @@ _BEFORE = frozenset(("{", "!", "time", "exec", "nohup"))
 _PRINTS = frozenset(("echo", "printf"))
 _SHELLS = frozenset(("bash", "sh"))
 _NAMED = re.compile(r"\$(?:([A-Za-z_]\w*|\d)|\{([A-Za-z_]\w*|\d)\})")
+_DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?=[^{}]*\}")
+_LAUNCHERS = frozenset(("srun", "mpirun", "mpiexec"))
+"""Their options hold for the program behind a shell that they start, too."""
+_PROGRAM = re.compile(r"(?:.*/)?(?:python[\d.]*|torchrun|deepspeed|bash|sh)|.*\.py")
+"""No value of an option before it."""
+_SHORT = {"-N": "--nodes", "-n": "--ntasks", "-np": "--ntasks"}
 _SLURM = "#SBATCH"
 _LONGEST_LINE = 1000
-_USED = re.compile(r"\$(?:[({]|[A-Za-z_]\w*|\d)")
-_BRACED = re.compile(r"([A-Za-z_]\w*|\d+)(?:\[[@*]\])?(?::?[-=](?P<default>.*))?", re.DOTALL)
+_USED = re.compile(r"\$(?:[({@*]|[A-Za-z_]\w*|\d)")
+_BRACED = re.compile(r"([A-Za-z_]\w*|\d+|[@*])(?:\[[@*]\])?(?::?[-=](?P<default>.*))?", re.DOTALL)
 _NUMBERS = re.compile(r"\s*(?:(\d+)|([-+*/%()]))")
 
 
@@ -132,8 +138,29 @@ class _ScriptReader:
         if assigned and (len(assigned) == len(tokens) or head in _DECLARES):
             for each in assigned:
                 self.assign(each)
+        elif head == "set":
+            self.arguments(tokens[1:])
+        elif head == ":":
+            self.defaults(tokens[1:])
         elif head not in _PRINTS | _DECLARES:
             self.runs.append(tokens)
+
+    def arguments(self, tokens: Sequence[Token]) -> None:
+        """``set -- words`` gives the script arguments of its own."""
+        if not tokens or _plain(tokens[0]) != "--":
+            return
+        words = [f for token in tokens[1:] if isinstance(token, tuple) for f in self.fields(token)]
+        self.count(words)
+        self.variables |= {"@": words, "*": words}
+        self.variables |= {str(number): word for number, word in enumerate(words[:9], 1)}
+
+    def defaults(self, tokens: Sequence[Token]) -> None:
+        """``: ${NAME:=value}`` sets a variable that has no value."""
+        for part in (part for token in tokens if isinstance(token, tuple) for part in token):
+            match = _DEFAULT.fullmatch(part.text)
+            value = self.value(part.text, 0) if match and match[1] not in self.variables else None
+            if match and value is not None:
+                self.variables[match[1]] = value
 
     def loop(self, tokens: list[Token]) -> None:
         """``for NAME in words``: one word is the variable's value; of several none is."""
@@ -200,12 +227,15 @@ class _ScriptReader:
             elif words:  # behind the program's name it is an argument
                 value = "".join(_joined(self.pieces_of(word)) for word in token.words)
                 words.append(f"{token.name}={value}")
+        words = _long(words)
         self.count(words)
         yield words
         inner = " ".join(words[1:]) if words[:1] == ["eval"] else _script_in(words)
+        before = words[: words.index(inner)] if inner and words[0] in _LAUNCHERS else []
         if inner and nested < MOST_NESTED:
             for command in commands(inner):
-                yield from self.expanded(command.tokens, nested + 1)
+                for each in self.expanded(command.tokens, nested + 1):
+                    yield [*before, *each]
 
     def fields(self, word: Word) -> list[str]:
         """What the shell makes of a word: none, one or several."""
@@ -279,6 +309,25 @@ class _ScriptReader:
 def _joined(pieces: Iterator[tuple[str | list[str], bool]]) -> str:
     """Pieces as one text."""
     return "".join(" ".join(text) if isinstance(text, list) else text for text, _ in pieces)
+
+
+def _long(words: list[str]) -> list[str]:
+    """A launcher's options by their long names.
+
+    >>> _long(["mpirun", "-np", "16", "python", "run.py", "-n", "1"])
+    ['mpirun', '--ntasks', '16', 'python', 'run.py', '-n', '1']
+    >>> _long(["srun", "-N2", "run.sh"])
+    ['srun', '--nodes', '2', 'run.sh']
+    """
+    if not words or words[0] not in _LAUNCHERS:
+        return words
+    made: list[str] = []
+    for position, word in enumerate(words):
+        match = re.fullmatch(r"(-np?|-N)=?(\d*)", word)
+        if _PROGRAM.fullmatch(word):
+            return [*made, *words[position:]]
+        made += [_SHORT[match[1]], *([match[2]] if match[2] else [])] if match else [word]
+    return made
 
 
 def _plain(token: Token) -> str:
@@ -406,7 +455,7 @@ def options(words: Sequence[str]) -> Mapping[str, str]:
             assert match is not None
             name = match[1].replace("_", "-")
             values[name] = match[2].strip()
-        elif word.endswith(".py") or (word.startswith("-") and not re.match(r"-\d", word)):
+        elif _PROGRAM.fullmatch(word) or (word.startswith("-") and not re.match(r"-\d", word)):
             name = ""
         elif name:
             values[name] = f"{values[name]} {word}".strip()

@@ -33,17 +33,21 @@ _WORDS: dict[str, Any] = {
 _TEXT_TAG = "tag:yaml.org,2002:str"
 
 
-def read_yaml(path: Path) -> Any:
+def read_yaml(path: Path, repeated: list[str] | None = None) -> Any:
     """The content of a file, as dictionaries, lists, words and numbers.
+
+    Args:
+        repeated: takes keys that are given twice, of which the last counts, as for tools that read
+            YAML with PyYAML; None = they are refused.
 
     Raises:
         SilicastError: no regular file of at most 16 MiB in UTF-8; see :func:`parse_yaml`.
     """
-    return parse_yaml(read_text(path, MAX_BYTES, "a YAML file"), str(path))
+    return parse_yaml(read_text(path, MAX_BYTES, "a YAML file"), str(path), repeated)
 
 
-def parse_yaml(text: str, file: str = "") -> Any:
-    r"""The content of a text.
+def parse_yaml(text: str, file: str = "", repeated: list[str] | None = None) -> Any:
+    r"""The content of a text; ``repeated`` as of :func:`read_yaml`.
 
     Raises:
         SilicastError: no YAML, a template, several documents, a key given twice, or nested too
@@ -61,7 +65,7 @@ def parse_yaml(text: str, file: str = "") -> Any:
                 "give the processed file that the tool writes",
                 file=file,
             )
-    return _TreeBuilder(file).document(_events(text, file))
+    return _TreeBuilder(file, repeated).document(_events(text, file))
 
 
 def _events(text: str, file: str) -> Iterator[Any]:
@@ -96,8 +100,9 @@ class _Open:
 
 @final
 class _TreeBuilder:
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, repeated: list[str] | None) -> None:
         self.file = file
+        self.repeated = repeated
         self.line = 0
         self.open: list[_Open] = []
         self.anchors: dict[str, tuple[Any, int, int]] = {}  # value, values in it, levels of it
@@ -133,7 +138,9 @@ class _TreeBuilder:
         above = self.open[-1] if self.open else None
         if above is not None and isinstance(above.value, dict) and above.key is None:
             if event.value in above.keys:
-                self.refuse(f"gives {event.value[:40]!r} a second time")
+                if self.repeated is None:
+                    self.refuse(f"gives {event.value[:40]!r} a second time")
+                self.repeated.append(f"line {self.line} gives {event.value[:40]} a second time")
             above.key = event.value
             above.keys.add(event.value)
             return

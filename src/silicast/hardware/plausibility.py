@@ -27,11 +27,11 @@ MAX_ARRAY = 65536
 MAX_RATE = 1e7
 CLOCK_MHZ = (100.0, 6000.0)
 LINK_GB_PER_S = (0.1, 20_000.0)
-DRAM_GB_PER_S = (1.0, 50_000.0)
-MATRIX_TFLOPS = (0.01, 50_000.0)
+DRAM_GB_PER_S = (0.1, 50_000.0)
+MATRIX_TFLOPS = (1e-4, 50_000.0)
 POWER_W = (0.5, 20_000.0)
 LATENCY_NS = (0.1, 100_000.0)
-CAPACITY_GB = {"dram": (0.001, 100_000.0), "l2": (1e-5, 10.0), "smem": (1e-6, 0.1)}
+CAPACITY_GB = {"dram": (1e-4, 100_000.0), "l2": (1e-6, 10.0), "smem": (1e-6, 0.1)}
 ANY_CAPACITY_GB = (1e-9, 100_000.0)
 CAPABILITIES: dict[str, tuple[str, ...]] = {
     "maxwell": ("5.0", "5.2", "5.3"), "pascal": ("6.0", "6.1", "6.2"), "volta": ("7.0", "7.2"),

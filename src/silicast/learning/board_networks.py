@@ -151,10 +151,13 @@ def counted(graph: Graph) -> NpuNetwork:
         SilicastError: it multiplies nothing.
     """
     of_images = of_products = deep = weights = written = running = 0
+    attends = False
     for block, node in graph.nodes():
         if not _FUSED.search(node.source):
-            written += node.output_bytes // _VALUE.get(node.op.variant.dtype, 4) * block.count
+            result = node.output_bytes or sum(each.nbytes for each in node.writes)
+            written += result // _VALUE.get(node.op.variant.dtype, 4) * block.count
             running += block.count
+        attends |= node.op.family.startswith(("softmax", "attention"))
         macs, stored = _multiplications(node.op)
         weights += stored if node.parameter_bytes else 0
         if node.op.family == "conv2d":
@@ -165,7 +168,9 @@ def counted(graph: Graph) -> NpuNetwork:
     total = of_images + of_products
     if not total:
         raise SilicastError("has no convolution or product", field="graph")
-    kind = "transformer" if of_products > of_images else "depthwise" if deep > 2 else KINDS[0]
+    kind = "depthwise" if deep > 2 else KINDS[0]
+    if of_products > of_images and (attends or not deep):
+        kind = "transformer"
     return NpuNetwork(
         graph.name, "file", total / 1e9, max(weights, 1) / 1e6, kind, max(written, 1) / 1e6, running
     )

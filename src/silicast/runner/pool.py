@@ -72,12 +72,15 @@ class AnswerPool:
 
     Args:
         count: processes; waiting: callers that may wait for one.
-        seconds: for one answer, and for the wait before it; memory_bytes: of each process.
+        seconds: for one answer; wait_s: before it, for a process; memory_bytes: of each process.
     """
 
-    def __init__(self, count: int, waiting: int, seconds: float, memory_bytes: int) -> None:
+    def __init__(
+        self, count: int, waiting: int, seconds: float, wait_s: float, memory_bytes: int
+    ) -> None:
         self._start = Start(None, [], is_sealed=True, memory_bytes=memory_bytes)
-        self._count, self._most, self._seconds = count, count + waiting, seconds
+        self._count, self._most = count, count + waiting
+        self._seconds, self._wait_s = seconds, wait_s
         self._free: list[AnswerProcess] = []
         self._running: set[Running] = set()
         self._waiting: deque[Caller] = deque()
@@ -130,7 +133,7 @@ class AnswerPool:
         if caller.timer is not None:
             caller.timer.cancel()
         loop = asyncio.get_running_loop()
-        caller.timer = loop.call_later(self._seconds, self._give_up, caller)
+        caller.timer = loop.call_later(self._wait_s, self._give_up, caller)
 
     def _give_up(self, caller: Caller) -> None:
         """Ends the wait of one that no process came free for."""

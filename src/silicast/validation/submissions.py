@@ -96,14 +96,14 @@ def read_submission(path: Path, cases: list[str]) -> Submission:
 
     Raises:
         SilicastError: the file, the line and what is wrong with it: no card, an id that is unknown
-            or stands twice, a metric that is none, a number that is none or not above zero, an
+            or stands twice, a metric that is none, a number that is none or below zero, an
             interval that does not hold its estimate.
     """
     card_path = path.with_suffix(".card.json")
     content = read_bounded(card_path, 1 << 20, "a card", f"{PAGE} says what stands in it")
     card = decode_json(content, SubmissionCard, file=str(card_path), page=PAGE)
     known, values, refused = set(cases), dict[Key, Belief](), set[str]()
-    answered = set[str]()
+    answered, zeros = set[str](), set[Key]()
     rows = _answers(path) if path.suffix.casefold() in LINES else _cells(path)
     for number, identity, metrics in rows:
         where = f"line {number}"
@@ -112,16 +112,22 @@ def read_submission(path: Path, cases: list[str]) -> Submission:
         if not metrics:
             refused.add(identity)
         for metric, belief in metrics.items():
-            if (identity, metric) in values:
+            if (identity, metric) in values or (identity, metric) in zeros:
                 raise _wrong(path, where, f"{shown(identity)} has {metric} twice", "keep one")
             _check(path, where, metric, belief)
-            values[identity, metric] = belief
             answered.add(identity)
+            if belief.p05 > 0.0:
+                values[identity, metric] = belief
+            else:
+                zeros.add((identity, metric))
     missing = tuple(name for name in cases if name not in answered)
     remarks = list[str]()
     if missing:
         some = ", ".join(missing[:LISTED])
         remarks.append(f"{len(missing)} of {len(cases)} cases count as 100 % off: {some}")
+    if zeros:
+        some = ", ".join(sorted({metric for _, metric in zeros})[:LISTED])
+        remarks.append(f"{len(zeros)} metrics reach zero and count as not answered: {some}")
     return Submission(card, values, missing, tuple(remarks))
 
 
@@ -130,8 +136,8 @@ def _check(path: Path, where: str, metric: str, belief: Belief) -> None:
         hint = "the unit is in the name: tpot_mean_ms, step_time_s"
         raise _wrong(path, where, f"{shown(metric)} is no metric", hint)
     numbers = (belief.p05, belief.estimate, belief.p95)
-    if not all(math.isfinite(number) and number > 0.0 for number in numbers):
-        raise _wrong(path, where, f"{metric} is {numbers}", "numbers are finite and above zero")
+    if not all(math.isfinite(number) and number >= 0.0 for number in numbers):
+        raise _wrong(path, where, f"{metric} is {numbers}", "numbers are finite and not negative")
     if not belief.p05 <= belief.estimate <= belief.p95:
         message = f"{metric}: {belief.p05:g} to {belief.p95:g} leaves {belief.estimate:g} out"
         raise _wrong(path, where, message, "p05 <= estimate <= p95")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import weakref
+from pathlib import Path
 
 import pytest
 
@@ -12,8 +13,9 @@ from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
 from silicast.accelerator.design.architecture import Architecture, Compute, FanOut, Memory
 from silicast.accelerator.design.architecture_file import find_design
 from silicast.accelerator.mapper import _outside
-from silicast.accelerator.mapper._budget import SearchBudget
-from silicast.accelerator.mapper.mapper import best_mapping
+from silicast.accelerator.mapper.budget import SearchBudget
+from silicast.accelerator.mapper.kept_mappings import kept_mapping
+from silicast.accelerator.mapper.mapper import Mapped, best_mapping
 
 
 def test_tables_of_a_search_go_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,10 +50,10 @@ def free_chip() -> Architecture:
 
 MANY = conv2d(c=64, m=64, p=56, q=56, r=3, s=3)
 HUGE = conv2d(n=16, c=960, m=960, p=224, q=224, r=7, s=7)
-SMALL = matmul(m=8, n=8, k=8)
+SMALL = matmul(m=4, n=4, k=4)
 
 
-@pytest.mark.parametrize(("einsum", "work"), [(MANY, 3e7), (HUGE, 3e7), (SMALL, 1e4)])
+@pytest.mark.parametrize(("einsum", "work"), [(MANY, 3e7), (HUGE, 3e7), (SMALL, 2e3)])
 @pytest.mark.parametrize("objective", ["energy", "edp"])
 def test_a_search_ends_with_its_budget_and_says_what_it_left(
     einsum: Einsum, work: float, objective: str
@@ -66,9 +68,32 @@ def test_a_search_ends_with_its_budget_and_says_what_it_left(
 
 def test_what_no_budget_reached_is_in_the_bound() -> None:
     """A bound of a search that ended early is below the best of one that did not."""
-    best = best_mapping(SMALL, free_chip(), effort=10_000_000)
+    best = best_mapping(SMALL, free_chip(), effort=200_000)
     assert best.complete
     for work in (1e4, 1e5, 1e6, 1e7):
         mapped = best_mapping(SMALL, free_chip(), budget=SearchBudget(work))
         assert mapped.bound <= best.value * (1 + 1e-9)
         assert mapped.value >= best.value * (1 - 1e-9)
+
+
+def test_a_kept_mapping_is_the_one_that_was_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kept once, recalled with the same cost; a mapping of other loops is searched anew."""
+    monkeypatch.setenv("SILICAST_CACHE", str(tmp_path))
+    searches: list[int] = []
+
+    def search() -> Mapped:
+        searches.append(1)
+        return best_mapping(SMALL, free_chip(), budget=SearchBudget(1e6))
+
+    first, second = (kept_mapping(SMALL, free_chip(), "how", search) for _ in range(2))
+    assert len(searches) == 1
+    assert second.nest == first.nest
+    assert second.cost.energy_pj[0] == first.cost.energy_pj[0]
+    assert (second.value, second.bound) == (first.value, first.bound)
+    (path,) = (tmp_path / "mappings").iterdir()
+    path.write_text(path.read_text().replace('"value":', '"value":1'))
+    assert kept_mapping(SMALL, free_chip(), "how", search).value == first.value
+    kept_mapping(SMALL, free_chip(), "otherwise", search)
+    assert len(searches) == 3

@@ -116,7 +116,9 @@ FROZEN = {
     "nas": "--device --samples --budget --accuracy --evaluations --top --seed --json",
     "server": "--host --port --processes --waiting --seconds --points --sweep-points",
     "mcp": "",
-    "page": "--model --device --output -o --engine --dtype --tp --price --input-len --output-len",
+    "page": (
+        "--model --device --output -o --engine --dtype --tp --pp --price --input-len --output-len"
+    ),
     "scorecard": "",
     "scorecard cases": "--output -o",
     "scorecard check": "--cases --json",

@@ -164,10 +164,15 @@ def test_the_report_of_an_answer_is_a_page(client: TestClient) -> None:
 
 
 def _pooled(
-    work: Callable[[AnswerPool], Any], *, count: int = 1, waiting: int = 8, seconds: float = 30.0
+    work: Callable[[AnswerPool], Any],
+    *,
+    count: int = 1,
+    waiting: int = 8,
+    seconds: float = 30.0,
+    wait_s: float = 30.0,
 ) -> Any:
     async def run() -> Any:
-        pool = AnswerPool(count, waiting, seconds, 4 << 30)
+        pool = AnswerPool(count, waiting, seconds, wait_s, 4 << 30)
         await pool.begin()
         try:
             return await work(pool)
@@ -214,7 +219,7 @@ def test_those_who_wait_are_bounded_in_number_and_time() -> None:
         asked = [pool.answer(_line(SLOW)) for _ in range(4)]
         return list(await asyncio.gather(*asked, return_exceptions=True))
 
-    got = _pooled(work, waiting=2, seconds=0.4)
+    got = _pooled(work, waiting=2, seconds=0.5, wait_s=0.3)
     kinds = [type(each) for each in got]
     assert kinds == [TooSlowError, TooBusyError, TooBusyError, TooBusyError]
 

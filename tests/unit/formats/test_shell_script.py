@@ -167,3 +167,24 @@ def test_brackets_that_do_not_end_take_no_longer_than_the_text() -> None:
         with contextlib.suppress(SilicastError):
             options(words(text))
     assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('set -- --tp 2 --bf16\nrun x.py "$@"', {"tp": "2", "bf16": ""}),
+        ("set -euo pipefail\nrun x.py --tp 2", {"tp": "2"}),
+        (': "${TP:=2}"\nrun x.py --tp $TP', {"tp": "2"}),
+        ("TP=4\n: ${TP:=2}\nrun x.py --tp $TP", {"tp": "4"}),
+        ("mpirun -np 16 python x.py --tp 2", {"ntasks": "16", "tp": "2"}),
+        ("srun --ntasks-per-node 8 python x.py --n 2", {"ntasks-per-node": "8", "n": "2"}),
+        (
+            "srun -N2 --ntasks-per-node 8 sh -c 'python x.py --tp 2 --pp 2'",
+            {"nodes": "2", "ntasks-per-node": "8", "tp": "2", "pp": "2"},
+        ),
+    ],
+)
+def test_arguments_of_launchers_and_of_the_script_itself(
+    text: str, expected: dict[str, str]
+) -> None:
+    assert dict(options(Script.parse(text).command())) == expected

@@ -97,6 +97,16 @@ def test_advice_is_a_table_to_fill_in(capsys: pytest.CaptureFixture[str]) -> Non
     assert len({SPACE.choices(row.rstrip(",").partition(":")[2]) for row in rows}) == 3
 
 
+def test_microseconds_of_a_board_are_not_taken_for_milliseconds(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("model,latency_ms\nresnet50,1300\nresnet101,1950\nmobilenet_v3_large,520\n")
+    arguments = ["calibrate", str(path), "--device", "Galaxy S24", "-o", str(tmp_path / "o.json")]
+    assert main(arguments) != 0
+    assert "are they microseconds?" in capsys.readouterr().err
+
+
 def test_advice_for_a_board_is_calibrated_as_it_is(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

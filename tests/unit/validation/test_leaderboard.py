@@ -74,6 +74,15 @@ def test_a_column_that_is_missing_is_named(text: str, column: str, tmp_path: Pat
     assert caught.value.field == column
 
 
+def test_a_metric_that_reaches_zero_is_not_scored_and_refuses_nothing(tmp_path: Path) -> None:
+    """`silicast batch` answers them too: no preemption, no queue."""
+    rows = "a,preemptions,0,0,0\na,latency_us,2,1,3\nb,latency_us,2,0,3"
+    one = read_submission(_written(tmp_path, f"id,metric,estimate,p05,p95\n{rows}\n"), IDS)
+    assert one.values == {("a", "latency_us"): Belief(2, 1, 3)}
+    assert one.unanswered == ("c",)
+    assert "2 metrics reach zero" in one.remarks[1]
+
+
 def test_a_submission_needs_a_card(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text("id,metric,estimate\n")

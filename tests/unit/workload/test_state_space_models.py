@@ -190,3 +190,14 @@ def test_what_is_not_modelled_is_refused(config: dict[str, Any], field: str) -> 
     with pytest.raises(SilicastError) as caught:
         read_config(config)
     assert caught.value.field == field
+
+
+def test_hybrid_layers_by_number_or_word() -> None:
+    words = ["hybrid" if layer in HYBRID else "mamba" for layer in range(81)]
+    by_word = read_config(
+        {k: v for k, v in ZAMBA_7B.items() if k != "hybrid_layer_ids"}
+        | {"layers_block_type": words}
+    )
+    both = read_config(ZAMBA_7B | {"layers_block_type": ["mamba"] * 81})
+    assert by_word.mixers == both.mixers == read_config(ZAMBA_7B).mixers
+    assert [both.kind(layer).reuses for layer in HYBRID] == [False] * 2 + [True] * 11

@@ -13,8 +13,9 @@ from silicast.accelerator.counting.neighbours import pair_of
 from silicast.accelerator.design.architecture import Architecture
 from silicast.accelerator.design.architecture_file import find_design
 from silicast.accelerator.foreign.reader import Workload, read_hardware, read_workload
+from silicast.accelerator.mapper.budget import EFFORT
 from silicast.accelerator.mapper.fusion_search import Fused, best_fusion, objective_value
-from silicast.accelerator.mapper.mapper import EFFORT, Mapped
+from silicast.accelerator.mapper.mapper import Mapped
 from silicast.accelerator.mapper.task import Change, Task, as_stated, mapped, task_on
 from silicast.core.errors import SilicastError
 from silicast.workload.graphs.networks import network_file

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as MappingOf
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -171,6 +172,32 @@ def default_keep(
         )
         for level, memory in enumerate(architecture.memories)
     )
+
+
+def keep_patterns(
+    einsum: Einsum, architecture: Architecture, homes: MappingOf[str, str] | None = None
+) -> Iterator[Keep]:
+    """What memories may keep: every choice of tensors that may pass one by.
+
+    Args:
+        homes: as of :func:`default_keep`.
+    """
+    full = default_keep(einsum, architecture, homes)
+    outermost = architecture.memories[0].name
+    choices = [
+        (level, name)
+        for level, memory in enumerate(architecture.memories)
+        for name in einsum.names
+        if name in full[level]
+        and name in memory.may_bypass
+        and memory.name != (homes or {}).get(name, outermost)
+    ]
+    for left_out in itertools.product((False, True), repeat=len(choices)):
+        gone = {choice for choice, out in zip(choices, left_out, strict=True) if out}
+        yield tuple(
+            frozenset(name for name in remaining if (level, name) not in gone)
+            for level, remaining in enumerate(full)
+        )
 
 
 def _kept(nest: LoopNest, einsum: Einsum, architecture: Architecture) -> Keep:

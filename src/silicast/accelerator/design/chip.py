@@ -14,6 +14,7 @@ from silicast.accelerator.design.architecture import ACTIONS, Architecture, Memo
 from silicast.accelerator.design.architecture_file import ArchitectureFile, Design, StoredTable
 from silicast.accelerator.mapper.constraints import Constraints
 from silicast.accelerator.zeros.density import Densities, least_share
+from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.errors import unsupported
 from silicast.core.hashing import content_hash
 from silicast.hardware.device import Device, Structure
@@ -21,6 +22,8 @@ from silicast.kernels.physics.constants import load_physics
 
 GROUP = "loop_nest"
 """Constants of the execution model."""
+ANY_FORMAT = ("bf16", "fp16", "int8", "fp8", "int16")
+"""Formats of units whose file names none: words of 16 bits and less."""
 WINDOW_DIMS = frozenset("CRSPQ")
 """Dimensions that only convolutions have."""
 PRODUCT_DIMS = frozenset("K")
@@ -157,6 +160,11 @@ class Chip(Structure):
         """Whether products are mapped as they are; else as convolutions with filters of one."""
         return not self.ruled_dims & WINDOW_DIMS or bool(self.ruled_dims & PRODUCT_DIMS)
 
+    @cached_property
+    def formats(self) -> tuple[str, ...]:
+        """Number formats that its units multiply, as :func:`offered_formats` reads the design."""
+        return offered_formats(self.content, self.design.architecture)
+
     @property
     def missing_energy(self) -> str:
         """The first action that can happen and has no energy, as level.action; "" = none."""
@@ -216,21 +224,69 @@ def _in_format(chip: Chip, compute: str, bits: float) -> Architecture:
     known = not chip.missing_energy
     unit = replace(unit, energy_pj=unit.energy_pj if known else 0.0)
     nodes = tuple(
-        _in_elements(node, bits, known=known) if isinstance(node, Memory) else node
+        _in_elements(node, bits, held_bits(node, compute, bits), known=known)
+        if isinstance(node, Memory)
+        else node
         for node in arch.nodes
     )
     return replace(arch, nodes=nodes, compute=unit)
 
 
-def _in_elements(memory: Memory, bits: float, *, known: bool) -> Memory:
+def offered_formats(content: ArchitectureFile, arch: Architecture) -> tuple[str, ...]:
+    """Formats that a chip multiplies: those of its file, else all of 16 bits and less of which
+    every memory holds a word.
+    """
+    widest = max(memory.word_bits for memory in arch.memories)
+    return tuple(content.compute.formats) or tuple(
+        name
+        for name in ANY_FORMAT
+        if BITS[name] <= max(widest, 16)
+        and all(
+            least_room(memory, name) <= memory.usable_words * memory.word_bits
+            for memory in arch.memories[1:]
+        )
+    )
+
+
+def mapped_bits(name: str) -> float:
+    """Bits of the words that products in a format are mapped with.
+
+    >>> mapped_bits("int8"), mapped_bits("fp32")
+    (16.0, 32.0)
+    """
+    recipe = RECIPES.get(name)
+    sizes = (recipe.activation_bits, BITS[recipe.output]) if recipe else (BITS[name],)
+    return float(max(sizes))
+
+
+def tensors_always(memory: Memory) -> list[str]:
+    """Tensors that every mapping holds in a memory."""
+    return [name for name in (WEIGHTS, INPUTS, OUTPUTS) if memory.must_keep(name)]
+
+
+def least_room(memory: Memory, name: str) -> float:
+    """Bits of a word of every tensor that a memory must keep, in a format."""
+    return len(tensors_always(memory)) * held_bits(memory, name, mapped_bits(name))
+
+
+def held_bits(memory: Memory, compute: str, bits: float) -> float:
+    """Bits of an element that a memory holds: operands are as wide as they are multiplied, results
+    as ``bits`` says.
+    """
+    return bits if memory.may_keep(OUTPUTS) else min(bits, float(BITS.get(compute, bits)))
+
+
+def _in_elements(memory: Memory, bits: float, held: float, *, known: bool) -> Memory:
     """A memory whose words are elements of ``bits``; an access moves what it did, or a part.
 
-    Actions that cannot happen, or whose energies are not all known, count nothing.
+    What it holds are elements of ``held`` bits. Actions that cannot happen, or whose energies are
+    not all known, count nothing.
     """
     ratio = memory.word_bits / bits
     whole = memory.block_words * ratio
     accesses = max(1.0, 1.0 / whole)
-    capacity = None if memory.capacity_words is None else memory.capacity_words * ratio
+    words = memory.capacity_words
+    capacity = None if words is None else words * memory.word_bits / held
     read, fill, update = (
         (energy or 0.0) * accesses if known else 0.0
         for energy in (memory.read_pj, memory.fill_pj, memory.update_pj)

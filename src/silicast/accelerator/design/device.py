@@ -9,22 +9,22 @@ from typing import Any
 
 import msgspec
 
-from silicast.accelerator.counting.einsum import INPUTS, OUTPUTS, WEIGHTS
 from silicast.accelerator.design.architecture import Architecture, Memory, Port
 from silicast.accelerator.design.architecture_file import ArchitectureFile, Design, checked
 from silicast.accelerator.design.check import ArchitectureFault
-from silicast.accelerator.design.chip import Chip
-from silicast.core.dtypes import BITS, RECIPES
+from silicast.accelerator.design.chip import (
+    ANY_FORMAT,
+    Chip,
+    least_room,
+    offered_formats,
+    tensors_always,
+)
 from silicast.core.errors import SilicastError
 from silicast.hardware.device import NO_CAP, Clocks, ComputeLevel, Device, Link, MemoryLevel, Pipe
 
 UNBUILT = "unbuilt"
 """Generation of every design: constants that were measured are of others."""
 MAIN = "dram"
-LEAST_BITS = 16.0
-"""Of the words that any format of ``ANY_FORMAT`` is mapped with."""
-ANY_FORMAT = ("bf16", "fp16", "int8", "fp8", "int16")
-"""Formats of units whose file names none: words of 16 bits and less."""
 OPERATIONS = 2.0
 """A multiplication and an addition."""
 PER_S_AND_GB = 1e9
@@ -62,36 +62,24 @@ def device_of_design(table: Mapping[str, Any], file: str = "") -> Device:
 
 def wrong_as_device(design: Design) -> Iterator[ArchitectureFault]:
     """What keeps every kernel from running on a design whose layers could be mapped."""
-    formats = design.content.compute.formats
-    bits = min((mapped_bits(name) for name in formats), default=LEAST_BITS)
     first, system = design.architecture.memories[0], design.content.system
     has_rate = bool(first.hidden_ports) or system.memory_gb_per_s is not None
     if not has_rate or (first.capacity_words is None and system.memory_gb is None):
         return  # layers are mapped onto it, no kernel runs on it
+    formats = tuple(design.content.compute.formats) or ANY_FORMAT
     for memory in design.architecture.memories[1:]:
-        tensors = [name for name in (WEIGHTS, INPUTS, OUTPUTS) if memory.must_keep(name)]
-        room = memory.usable_words * memory.word_bits
-        if room < len(tensors) * bits:
-            need = len(tensors) * bits * memory.buffers
+        name = min(formats, key=lambda name: least_room(memory, name))
+        if (need := least_room(memory, name)) > memory.usable_words * memory.word_bits:
+            tensors = ", ".join(tensors_always(memory))
             yield ArchitectureFault(
                 f"{memory.name}.capacity_words",
-                f"room for a word of {bits:g} bits of {', '.join(tensors)} as a device "
-                f"({need:g} bits, capacity_words x word_bits)",
-                f"{room * memory.buffers:g} bits",
-                "a device maps words as wide as the wider of inputs and results, which are of 16 "
-                "bits for products in int8 too; widen it, or let a tensor pass it by (may_bypass)",
+                f"room for a word of {tensors} in {name} as a device "
+                f"({need * memory.buffers:g} bits, capacity_words x word_bits)",
+                f"{memory.usable_words * memory.word_bits * memory.buffers:g} bits",
+                "operands are as wide as they are multiplied; beside results all words are as wide "
+                "as these, of 16 bits for products in int8 too; widen it, or let a tensor pass it "
+                "by (may_bypass)",
             )
-
-
-def mapped_bits(name: str) -> float:
-    """Bits of the words that products in a format are mapped with.
-
-    >>> mapped_bits("int8"), mapped_bits("fp32")
-    (16.0, 32.0)
-    """
-    recipe = RECIPES.get(name)
-    sizes = (recipe.activation_bits, BITS[recipe.output]) if recipe else (BITS[name],)
-    return float(max(sizes))
 
 
 def with_main_memory(design: Design, file: str) -> Design:
@@ -145,13 +133,9 @@ def _pipes(content: ArchitectureFile, arch: Architecture) -> dict[str, Pipe]:
         name: arch.units * OPERATIONS * (table.per_cycle or unit.per_cycle)
         for name, table in unit.formats.items()
     }
-    if not rates:
-        widest = max(memory.word_bits for memory in arch.memories)
-        rates = {
-            name: arch.units * OPERATIONS * unit.per_cycle
-            for name in ANY_FORMAT
-            if BITS[name] <= max(widest, 16)
-        }
+    rates = rates or dict.fromkeys(
+        offered_formats(content, arch), arch.units * OPERATIONS * unit.per_cycle
+    )
     vector = content.vector
     simple = vector.per_cycle if vector else arch.units * unit.per_cycle
     special = (vector.special_per_cycle if vector else None) or simple / 16.0

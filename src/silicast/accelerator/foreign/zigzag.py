@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, final
 
@@ -78,8 +79,11 @@ class ZigZagReader(ForeignReader):
         )
 
     def hardware(self, path: Path) -> Hardware:
-        content = Fields({"": read_yaml(path)}, file=str(path)).table("", needed=True)
-        return _Build(content).hardware()
+        repeated: list[str] = []
+        content = Fields({"": read_yaml(path, repeated)}, file=str(path)).table("", needed=True)
+        return _Build(
+            content, [f"{each}: the last counts, as there" for each in repeated]
+        ).hardware()
 
     def workload(self, path: Path) -> Workload:
         """Layers that multiply; poolings and sums are counted among those that are left."""
@@ -108,14 +112,14 @@ class ZigZagReader(ForeignReader):
 def _content(path: Path) -> Any:
     if path.suffix.casefold() not in {".yaml", ".yml"} or not path.is_file():
         return None
-    return read_yaml(path)
+    return read_yaml(path, [])
 
 
 @final
 class _Build:
     """Memories from the outermost inwards, and the fan-outs between them."""
 
-    def __init__(self, content: Fields) -> None:
+    def __init__(self, content: Fields, notes: Sequence[str] = ()) -> None:
         self.content, self.file = content, content.file
         array = content.table(ARRAY, needed=True)
         if array.get("is_imc"):
@@ -131,7 +135,12 @@ class _Build:
             raise array.error(f"has {len(dims)} dimensions and {sizes} sizes", "")
         self.sizes = dict(zip(dims, _integers(array, "sizes"), strict=True))
         self.array = array
-        self.notes = [f"words are taken to be {WORD_BITS} bits; precisions are of layers there"]
+        self.shared: dict[str, set[str]] = {}
+        """Dimension -> operands whose words its instances share, whatever stands along it."""
+        self.notes = [
+            *notes,
+            f"words are taken to be {WORD_BITS} bits; precisions are of layers there",
+        ]
 
     def hardware(self) -> Hardware:
         stated = self.content.table("memories", needed=True)
@@ -142,19 +151,18 @@ class _Build:
         served = set(self.sizes)
         # The file lists the innermost first.
         memories.reverse()
-        for entry in sorted(memories, key=lambda memory: -len(self.served(memory))):
-            serves = self.served(entry)
-            if not serves <= served:
-                raise entry.error(
-                    f"serves {', '.join(sorted(serves - served))}, which a memory outside does not",
-                    "",
-                    "memories that stand one below the other are read",
-                    "unsupported",
-                )
+        if self.served(memories[0]) != served:
+            name = memories[0].path.removeprefix("memories.")
+            self.notes.append(f"{name}: the outermost memory is taken to serve every dimension")
+        chain, apart = self.chain(memories)
+        for entry in chain:
+            serves = self.served(entry) if nodes else served
             nodes += self.fans(served - serves)
             served = serves
             nodes.append(self.memory(entry, bool(nodes)))
         nodes += self.fans(served)
+        for entry in apart:
+            self.put_apart(nodes, entry)
         if self.array.get("systolic_dimensions"):
             self.notes.append("systolic_dimensions: filling and emptying the mesh is not counted")
         compute = Compute(
@@ -166,6 +174,55 @@ class _Build:
         architecture = Architecture(name, tuple(nodes), compute, source=self.file)
         self.notes.append("areas have no unit there: they are taken as um2")
         return Hardware(architecture, self.constraints(), tuple(self.notes))
+
+    def chain(self, memories: list[Fields]) -> tuple[list[Fields], list[Fields]]:
+        """Memories that stand one below the other, outermost first, and those that do not: of
+        operands that other dimensions share than results are added over.
+
+        Raises:
+            SilicastError: two memories of results do not stand one below the other.
+        """
+        first, *others = memories
+        chain: list[Fields] = []
+        apart: list[Fields] = []
+        for entry in sorted(others, key=lambda entry: "O" not in entry.rows("operands")):
+            serves = self.served(entry)
+            crossed = [
+                o for o in chain if not (serves <= self.served(o) or serves >= self.served(o))
+            ]
+            if not crossed:
+                chain.append(entry)
+                continue
+            if "O" in entry.rows("operands"):
+                beyond = ", ".join(sorted(serves - self.served(crossed[0])))
+                raise entry.error(
+                    f"serves {beyond}, which a memory outside does not",
+                    "",
+                    "memories of results that stand one below the other are read",
+                    "unsupported",
+                )
+            apart.append(entry)
+        order = {id(entry): number for number, entry in enumerate(others)}
+        chain.sort(key=lambda entry: (-len(self.served(entry)), order[id(entry)]))
+        return [first, *chain], apart
+
+    def put_apart(self, nodes: list[Node], entry: Fields) -> None:
+        """A memory below dimensions that it does not serve; those that it serves and that stand
+        above it share its accesses, and hold the same words.
+        """
+        serves = self.served(entry)
+        fans = [n for n, node in enumerate(nodes) if isinstance(node, FanOut)]
+        position = 1 + max((n for n in fans if nodes[n].name not in serves), default=len(nodes) - 1)
+        above = [nodes[n].name for n in fans if n < position and nodes[n].name in serves]
+        memory = self.memory(entry, inside=True)
+        shared = math.prod(self.sizes[dim] for dim in above)
+        nodes.insert(position, replace(memory, cluster=shared))
+        for dim in above:
+            self.shared.setdefault(dim, set()).update(memory.keeps or ())
+        self.notes.append(
+            f"{memory.name}: {shared} units along {', '.join(above)} share it; only loops that do "
+            f"not index {', '.join(memory.keeps or ())} run along these"
+        )
 
     def served(self, entry: Fields) -> set[str]:
         some = {str(dim) for dim in entry.rows("served_dimensions")}
@@ -232,6 +289,9 @@ class _Build:
                 name, _, count = (part.strip() for part in str(entry).partition(","))
                 most[DIMS.get(name, name)] = int(count) if count.isdigit() else 1
             rules[str(dim), 0] = SlotRule(most=most)
+        for dim, tensors in self.shared.items():
+            others = tuple(name for name in TENSORS.values() if name not in tensors)
+            rules.setdefault((dim, 0), SlotRule(indexing=others))
         return Constraints(rules)
 
 

@@ -86,8 +86,8 @@ def format_of(device: Device, dtype: str, weights: str = "") -> ChipFormat:
 
 def _own_name(chip: Chip, device: Device, compute: str) -> str:
     """The format of the file that ``compute`` runs as: its own, or the one it is computed in."""
-    formats = chip.content.compute.formats
-    if compute in formats or not formats:
+    formats = chip.formats
+    if compute in formats:
         return compute
     rate = device.rate_per_core("tensor", compute)
     same = [name for name in formats if device.rate_per_core("tensor", name) == rate]

@@ -13,10 +13,10 @@ from silicast.accelerator.counting.cost import Objective
 from silicast.accelerator.counting.einsum import Einsum, EinsumTensor
 from silicast.accelerator.counting.mapping import Keep
 from silicast.accelerator.design.architecture import Architecture, FanOut
-from silicast.accelerator.mapper._budget import SearchBudget
 from silicast.accelerator.mapper._lattice import divisors_of, thinned
 from silicast.accelerator.mapper._prices import ObjectivePrices
 from silicast.accelerator.mapper._states import Flags
+from silicast.accelerator.mapper.budget import SearchBudget
 from silicast.accelerator.mapper.constraints import Constraints
 from silicast.accelerator.mapper.orders import Order, worthwhile_orders
 from silicast.core.numerics import F64, I64
@@ -123,7 +123,8 @@ class EinsumFacts:
     def least_of(self, t: int) -> float:
         """Energy of a tensor's words at least; see :attr:`floor`."""
         energy, words, child = 0.0, self.points / self.room(len(self.slots), t), None
-        for level in reversed(self.kept[t]):
+        levels = [level for level, names in enumerate(self.keep) if self.tensors[t].name in names]
+        for level in reversed(levels):
             slot = self.arch.memory_slots[level]
             action = "update_pj" if self.tensors[t].is_output else "read_pj"
             energy += words * self.word_pj(slot, action, t)

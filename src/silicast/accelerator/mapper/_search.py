@@ -23,10 +23,10 @@ from silicast.accelerator.counting.cost import (
 from silicast.accelerator.counting.mapping import MappingBatch
 from silicast.accelerator.design.architecture import Architecture, Memory
 from silicast.accelerator.mapper._bounds import Bounds
-from silicast.accelerator.mapper._budget import COUNTED, STATE
 from silicast.accelerator.mapper._facts import EinsumFacts
 from silicast.accelerator.mapper._guided import promising
 from silicast.accelerator.mapper._states import Flags, States, undominated
+from silicast.accelerator.mapper.budget import COUNTED, STATE
 from silicast.core.numerics import F64, I64
 
 PARENTS = 500

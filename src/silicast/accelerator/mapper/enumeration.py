@@ -19,10 +19,10 @@ import numpy as np
 from silicast.accelerator.counting.accounting import AccessCounts, Flags, account
 from silicast.accelerator.counting.cost import MappingCost, Objective, cost_of, value_of
 from silicast.accelerator.counting.einsum import Einsum
-from silicast.accelerator.counting.mapping import Keep, LoopNest, MappingBatch
+from silicast.accelerator.counting.mapping import Keep, LoopNest, MappingBatch, keep_patterns
 from silicast.accelerator.design.architecture import Architecture, FanOut, Memory
 from silicast.accelerator.mapper.constraints import Constraints
-from silicast.accelerator.mapper.mapper import keep_patterns, no_mapping
+from silicast.accelerator.mapper.mapper import no_mapping
 from silicast.accelerator.mapper.orders import worthwhile_orders
 from silicast.core.dominance import front
 from silicast.core.errors import SilicastError

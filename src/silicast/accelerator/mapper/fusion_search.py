@@ -24,6 +24,7 @@ from silicast.accelerator.counting.einsum import EinsumTensor
 from silicast.accelerator.counting.neighbours import Pair
 from silicast.accelerator.design.architecture import Architecture, Memory
 from silicast.accelerator.mapper._lattice import divisors_of
+from silicast.accelerator.mapper.budget import EFFORT
 from silicast.accelerator.mapper.constraints import Constraints
 from silicast.accelerator.mapper.fusion import (
     FusedCost,
@@ -32,7 +33,7 @@ from silicast.accelerator.mapper.fusion import (
     fused_cost,
     loading,
 )
-from silicast.accelerator.mapper.mapper import EFFORT, Mapped, best_mapping
+from silicast.accelerator.mapper.mapper import Mapped, best_mapping
 from silicast.core.errors import SilicastError
 
 MAPPINGS = 80

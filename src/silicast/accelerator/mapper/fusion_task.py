@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from silicast.accelerator.counting.neighbours import pair_of
+from silicast.accelerator.mapper.budget import EFFORT
 from silicast.accelerator.mapper.fusion_search import Fused, best_fusion
-from silicast.accelerator.mapper.mapper import EFFORT
 from silicast.accelerator.mapper.task import Change, aimed, as_stated, einsum_of, task_of
 from silicast.core.errors import SilicastError
 

@@ -7,14 +7,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import final
 
-import msgspec
-
 import silicast
 from silicast.accelerator.counting.cost import Objective, cost
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.counting.mapping import Loop, LoopNest, MappingBatch
 from silicast.accelerator.design.architecture import Architecture
-from silicast.accelerator.mapper.mapper import Mapped, rank_of
+from silicast.accelerator.mapper._hunt import rank_of
+from silicast.accelerator.mapper.mapper import Mapped
+from silicast.core.decode import Strict
 from silicast.core.errors import SilicastError
 from silicast.core.hashing import content_hash
 from silicast.core.kept import keep, recalled
@@ -23,12 +23,12 @@ KIND = "mappings"
 
 
 @final
-class KeptMapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class KeptMapping(Strict, frozen=True):
     """A search's answer but for its cost, which is counted anew; fields as of :class:`.Mapped`."""
 
     loops: tuple[tuple[str, str, int, int], ...]
     keeps: dict[str, tuple[str, ...]]
-    objective: str
+    objective: Objective
     value: float
     bound: float
     divides: bool
@@ -74,19 +74,24 @@ def _counted(known: KeptMapping, einsum: Einsum, architecture: Architecture) -> 
         tuple(Loop(*loop) for loop in known.loops),
         {name: frozenset(tensors) for name, tensors in known.keeps.items()},
     )
-    objective: Objective
     try:
         batch = MappingBatch.from_nest(nest, einsum, architecture)
         counted = cost(einsum, architecture, batch)
-        objective = msgspec.convert(known.objective, Objective)
-    except (SilicastError, msgspec.ValidationError):
+    except SilicastError:
         return None
-    if not counted.fits[0] or rank_of(counted, objective).value != known.value:
+    if not counted.fits[0] or rank_of(counted, known.objective).value != known.value:
         return None
     return Mapped(
-        nest, counted, objective, known.value, known.bound, known.divides, known.complete,
-        known.tried, known.remark,
-    )  # fmt: skip
+        nest,
+        counted,
+        known.objective,
+        known.value,
+        known.bound,
+        known.divides,
+        known.complete,
+        known.tried,
+        known.remark,
+    )
 
 
 def _kept(result: Mapped) -> KeptMapping:
@@ -94,6 +99,11 @@ def _kept(result: Mapped) -> KeptMapping:
     return KeptMapping(
         tuple((loop.slot, loop.dim, loop.bound, loop.axis) for loop in nest.loops),
         {name: tuple(sorted(tensors)) for name, tensors in nest.keeps.items()},
-        result.objective, result.value, result.bound, result.divides, result.complete,
-        result.tried, result.remark,
-    )  # fmt: skip
+        result.objective,
+        result.value,
+        result.bound,
+        result.divides,
+        result.complete,
+        result.tried,
+        result.remark,
+    )

@@ -16,8 +16,9 @@ from silicast.accelerator.counting.cost import Objective, cost, value_of
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.counting.mapping import MappingBatch
 from silicast.accelerator.design.architecture import Architecture, Memory
+from silicast.accelerator.mapper.budget import EFFORT, SearchBudget, budget_of
 from silicast.accelerator.mapper.constraints import Constraints
-from silicast.accelerator.mapper.mapper import Mapped, best_mapping, budget_of
+from silicast.accelerator.mapper.mapper import Mapped, best_mapping
 from silicast.core.errors import SilicastError
 
 FIRST = 100.0
@@ -66,26 +67,34 @@ def mapping_by_policy(
     budget = budget_of(effort)
     best: tuple[float, Mapped] | None = None
     refused: SilicastError | None = None
+
+    def tried(sizes: Mapping[str, int], effort: int, budget: SearchBudget) -> tuple[float, Mapped]:
+        result = best_mapping(
+            replace(einsum, bounds=sizes),
+            judged,
+            constraints,
+            objective=objective,
+            effort=effort,
+            budget=budget,
+        )
+        batch = MappingBatch.from_nest(result.nest, einsum, architecture)
+        value = float(value_of(cost(einsum, judged, batch), objective)[0])
+        return value, replace(result, cost=cost(einsum, architecture, batch))
+
+    chosen: Mapping[str, int] = einsum.bounds
     for sizes in _rounded(einsum, policy):
         try:
-            result = best_mapping(
-                replace(einsum, bounds=sizes),
-                judged,
-                constraints,
-                objective=objective,
-                effort=effort,
-                budget=budget,
-            )
+            item = tried(sizes, min(effort, EFFORT - 1), budget)
         except SilicastError as error:
             refused = refused or error
             continue
-        batch = MappingBatch.from_nest(result.nest, einsum, architecture)
-        value = float(value_of(cost(einsum, judged, batch), objective)[0])
-        if best is None or value < best[0]:
-            best = value, replace(result, cost=cost(einsum, architecture, batch))
+        if best is None or item[0] < best[0]:
+            best, chosen = item, sizes
     if best is None:
         assert refused is not None
         raise refused
+    if effort >= EFFORT:
+        best = min(best, tried(chosen, effort, budget_of(effort, 0.5)), key=lambda item: item[0])
     result = best[1]
     current = float(value_of(result.cost, objective)[0])
     return replace(result, value=current, bound=0.0, complete=False)

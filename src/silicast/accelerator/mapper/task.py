@@ -14,9 +14,11 @@ from silicast.accelerator.counting.mapping import LoopNest, MappingBatch
 from silicast.accelerator.design.architecture import Architecture
 from silicast.accelerator.design.architecture_file import Design, find_design
 from silicast.accelerator.design.check import check_tensors
+from silicast.accelerator.mapper._hunt import rank_of
+from silicast.accelerator.mapper.budget import EFFORT
 from silicast.accelerator.mapper.constraints import Constraints
 from silicast.accelerator.mapper.kept_mappings import kept_mapping
-from silicast.accelerator.mapper.mapper import EFFORT, Mapped, best_mapping, rank_of
+from silicast.accelerator.mapper.mapper import Mapped, best_mapping
 from silicast.accelerator.mapper.policy import MapperPolicy, mapping_by_policy
 from silicast.accelerator.timeloop.files import Description, read_description, read_mapping
 from silicast.accelerator.zeros import density

@@ -13,7 +13,8 @@ from typing import ClassVar, final
 from silicast.accelerator.counting.cost import Objective
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.foreign.reader import Hardware, read_hardware
-from silicast.accelerator.mapper.mapper import EFFORT, Mapped
+from silicast.accelerator.mapper.budget import EFFORT
+from silicast.accelerator.mapper.mapper import Mapped
 from silicast.accelerator.mapper.task import Task, einsum_of, mapped, objective_of
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.registry import Registry

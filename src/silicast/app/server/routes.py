@@ -266,7 +266,13 @@ def _report_page(content: bytes, reply: Replied) -> str:
 
 def build_server(settings: ServerSettings) -> Starlette:
     """The application, whose processes start with it and end with it."""
-    pool = AnswerPool(settings.processes, settings.waiting, settings.seconds, settings.memory_bytes)
+    pool = AnswerPool(
+        settings.processes,
+        settings.waiting,
+        settings.seconds,
+        settings.wait_s,
+        settings.memory_bytes,
+    )
     here = PredictionServer(settings, pool)
 
     @asynccontextmanager

@@ -24,7 +24,8 @@ class ServerSettings:
 
     Attributes:
         host, port: where it listens; token: that requests must carry, "" = none.
-        processes: that answer; waiting: requests that wait for one, more are refused (429).
+        processes: that answer; waiting: requests that wait for one, more are refused (429);
+        wait_s: that they wait (429).
         seconds: of one request's answers, and until its body is there, at most (408).
         body_bytes: of a request; points: scenarios of a batch (413).
         memory_bytes: of address space of each process; sweeps: limits of sweeps.
@@ -36,6 +37,7 @@ class ServerSettings:
     token: str = ""
     processes: int = 2
     waiting: int = 32
+    wait_s: float = 20.0
     seconds: float = 20.0
     body_bytes: int = 1 << 20
     points: int = 1000

@@ -28,6 +28,7 @@ class PageSetup(Strict, frozen=True):
     engine: Name = "vllm"
     dtype: str = ""
     tp: Annotated[int, Meta(ge=1, le=64)] = 1
+    pp: Annotated[int, Meta(ge=1, le=64)] = 1
     price: Annotated[float, Meta(ge=0, le=1e6)] | None = None
     input_len: Tokens = 1024
     output_len: Tokens = 128
@@ -40,8 +41,9 @@ def scenarios_of(setup: PageSetup) -> list[dict[str, Any]]:
     [0, 1, 2, 4]
     """
     common: dict[str, Any] = {"model": setup.model, "device": setup.device, "engine": setup.engine}
-    if setup.tp > 1:
-        common["parallel"] = {"tp": setup.tp}
+    plan = {name: degree for name, degree in (("tp", setup.tp), ("pp", setup.pp)) if degree > 1}
+    if plan:
+        common["parallel"] = plan
     if setup.dtype:
         common["precision"] = {"recipe": setup.dtype}
     lengths = {"input_len": setup.input_len, "output_len": setup.output_len}

@@ -21,7 +21,8 @@ def _shown(reply: Reply, *, is_first: bool) -> Reply:
     """What the page shows of an answer: of the first one its parts and memory too."""
     if is_first or not isinstance(reply, Answer):
         return reply
-    return msgspec.structs.replace(reply, why={})
+    knee = {name: reply.why[name] for name in ("knee",) if name in reply.why}
+    return msgspec.structs.replace(reply, why=knee)
 
 
 @final

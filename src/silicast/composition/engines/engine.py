@@ -40,11 +40,14 @@ class LaunchTable(Strict, frozen=True):
         decode: of steps that only decode.
         graph_batch_sizes: graphs are captured for so many tokens, ascending: smaller batches
             are padded to the next, larger ones are launched one by one. [] = any size.
+        further: family of ops -> kernels that the model's code launches for one of them beyond
+            one; ``quantize``: for a product that quantises its activations in a call of its own.
     """
 
     prefill: Launch
     decode: Launch
     graph_batch_sizes: list[int] = []
+    further: dict[str, int] = {}
 
 
 class EngineHostTable(Strict, frozen=True):
@@ -67,6 +70,8 @@ class EngineHostTable(Strict, frozen=True):
             other hosts, and its results come back.
         dispatch_us: host time of the call that launches one kernel, in stream launch; hidden while
             the device is busy with earlier kernels.
+        eager_us: the same where the graphs of an engine that compiles its layers are turned off:
+            Python launches every kernel; 0 = as ``dispatch_us``.
         piece_us: likewise to replay one piece of a pass whose graphs are piecewise; there is a
             piece between every two calls of attention.
         backward_us: likewise in a backward pass, whose operations the framework's own engine
@@ -101,6 +106,7 @@ class EngineHostTable(Strict, frozen=True):
     collective_us: float = 0.0
     stage_us: float = 0.0
     update_us: float = 0.0
+    eager_us: float = 0.0
     slower_on: dict[str, float] = {}
     piece_us: float = 0.0
     gap_us: float = 0.0
@@ -333,6 +339,8 @@ class ServingTable(Strict, frozen=True):
         front_token_us: on top, per token of the prompt: tokenising.
         back_us: from the end of a step until the client has its token: text, streaming.
         log_sd: log standard deviation of these times between hosts and versions.
+        room_log_sd: likewise of the room for the KV cache where no log states it: root mean square
+            of seven starts (docs/explanation/serving-engines.md, memory at the start).
         prefix_caching: prompts that begin alike share blocks by default.
         options: further switches of the policy, by the engine's own names.
         host_link_share: of the rate of the link to the host's memory that copies of the cache have.
@@ -355,6 +363,7 @@ class ServingTable(Strict, frozen=True):
     front_token_us: float = 0.0
     back_us: float = 0.0
     log_sd: float = 0.5
+    room_log_sd: float = 0.05
     prefix_caching: bool = False
     options: dict[str, float | str] = {}
     host_link_share: float = 0.85

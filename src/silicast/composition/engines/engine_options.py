@@ -132,10 +132,11 @@ def _cuda_graph(engine: Engine, value: Any) -> Engine:
     if engine.kind != "serving":  # a whole pass is captured
         prefill = decode
     launch = msgspec.structs.replace(engine.launch, decode=decode, prefill=prefill)
-    caveats = engine.caveats
+    caveats, host = engine.caveats, engine.host
     if decode == "stream" and engine.kind == "serving":
         caveats = [*caveats, EAGER_CAVEAT]
-    return msgspec.structs.replace(engine, launch=launch, caveats=caveats)
+        host = msgspec.structs.replace(host, dispatch_us=host.eager_us or host.dispatch_us)
+    return msgspec.structs.replace(engine, launch=launch, host=host, caveats=caveats)
 
 
 def _overlap(engine: Engine, value: Any) -> Engine:

@@ -8,6 +8,7 @@ an engine runs on two streams.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, final
@@ -61,6 +62,7 @@ class StageNode:
 
 SEND = "stage_send"
 """Start of the name of a block whose nodes pass results to a neighbouring stage."""
+_NO_FURTHER: Mapping[str, int] = {}
 PRODUCTS = 2
 """Of an expert: up (with the gate) and down."""
 _BETWEEN_PIECES = frozenset(("kv_copy", "gdn", "kda", "mamba2"))
@@ -101,6 +103,7 @@ class StageGraph:
         self.plan = plan
         self.stages: int = plan.pp
         self._experts = machine.engine.experts
+        self._further = machine.engine.launch.further
         self._trains = machine.engine.kind == "training"
         lowered = engine_graph(graph, machine, plan, grouped=grouped)
         self.graph: Graph = with_host_layers(lowered, policy)
@@ -163,7 +166,8 @@ class StageGraph:
         """Launches of each node by the host's own code, shape (nodes,): one, or those of each
         expert that is held; none of what a library launches within a call.
         """
-        return np.array([_launches(node.op, self._experts) for node in self.nodes])
+        table, further = self._experts, self._further
+        return np.array([_launches(node.op, table, further) for node in self.nodes])
 
     @cached_property
     def calls(self) -> F64:
@@ -214,11 +218,12 @@ def _leaves_node(kernel: KernelExecution, machine: Machine, plan: Plan) -> bool:
     return ranks * boundary % max(links.domain, links.gpus_per_node) == 0
 
 
-def _launches(op: Op, table: ExpertTable) -> float:
+def _launches(op: Op, table: ExpertTable, further: Mapping[str, int] = _NO_FURTHER) -> float:
     if op.variant.flag(IN_CALL):
         return 0.0
     if op.family != "moe" or not table.products:
-        return 1.0
+        converts = op.variant.flag("includes_quantize")
+        return 1.0 + further.get(op.family, 0) + (further.get("quantize", 0) if converts else 0)
     narrow = BITS[RECIPES[op.variant.dtype].activations] < BITS["bf16"]
     return float(_experts_weights(op) * (table.quantized_products if narrow else table.products))
 

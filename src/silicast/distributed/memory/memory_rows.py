@@ -93,7 +93,7 @@ class PipelineRanks:
         return PipelineRanks(
             tp=of_plan(plan.tp), cp=of_plan(plan.cp), ep=of_plan(plan.ep), etp=of_plan(plan.etp),
             zero=of_plan(plan.zero if shares else 0), sharers=of_plan(plan.sharers),
-            copies=of_plan(plan.group("edp").size),
+            copies=of_plan(plan.group("edp_shard").size),
             sequence_parallel=np.full(pp, plan.sequence_parallel),
             gathers_keys=np.full(pp, plan.context == "all_gather"),
             pp=of_plan(pp), chunks=np.array([len(each) for each in chunks], dtype=np.int64),

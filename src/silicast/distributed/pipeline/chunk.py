@@ -132,7 +132,7 @@ def host_moves(rank: Rank) -> HostMoves:
         alone = replace(plan, pp=1, virtual_stages=1, schedule="")
         rows = PipelineRanks.from_model(model, alone, rank.seq_len, rank.micro_batch)
         remaining = layer_bytes(model, rows, Rules(rank.style, rank.recompute))
-    shared, whole = (plan.sharers, plan.group("edp").size), (1, 1)
+    shared, whole = (plan.sharers, plan.group("edp_shard").size), (1, 1)
     return HostMoves(
         rank.offload, remaining, shared if plan.zero == 3 else whole, shared if plan.zero else whole
     )

@@ -90,8 +90,8 @@ class DataRanks:
             op = collective(self.plan, "all_gather", "shard", dense * ELEMENT)
             yield Node(name, op, (), stream, of_weights=True)
             gathered += dense
-        if experts and self.plan.group("edp").size > 1:
-            op = collective(self.plan, "all_gather", "edp", experts * ELEMENT)
+        if experts and self.plan.group("edp_shard").size > 1:
+            op = collective(self.plan, "all_gather", "edp_shard", experts * ELEMENT)
             yield Node(f"experts_{name}", op, (), stream, of_weights=True)
             gathered += experts
         if gathered and self.exchanges.weights_copied:
@@ -196,7 +196,7 @@ def of_shard(node: Node, plan: TrainingPlan) -> Node:
     """Under ZeRO 3 a rank adds its share of a summed gradient to that of earlier micro-batches."""
     if not node.name.endswith("_grad_accumulated"):
         return node
-    count = plan.group("edp").size if node.name.startswith("experts") else plan.sharers
+    count = plan.group("edp_shard").size if node.name.startswith("experts") else plan.sharers
     sizes = dict(node.op.dims)
     elements = sizes["elements"]
     assert isinstance(elements, int)

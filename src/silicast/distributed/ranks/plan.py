@@ -7,6 +7,7 @@ expert first, then expert ranks, then the ranks that hold copies of the same exp
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Literal, final
 
@@ -32,9 +33,12 @@ def collective(plan: TrainingPlan, family: str, axis: Axis, size: int) -> Op:
     return Op.make(family, Variant(), bytes=max(size, 1), gpus=group.size, stride=group.stride)
 
 
-Axis = Literal["tp", "cp", "dp", "pp", "dp_cp", "etp", "ep", "edp", "shard", "replicate"]
+Axis = Literal[
+    "tp", "cp", "dp", "pp", "dp_cp", "etp", "ep", "edp", "edp_shard", "shard", "replicate"
+]
 """Whose members talk to each other: a degree of the plan; ``dp_cp`` all holders of the same dense
-weights, ``edp`` all holders of the same experts, ``shard`` and ``replicate`` the two levels of
+weights, ``edp`` all holders of the same experts, ``edp_shard`` those that share their
+states, ``shard`` and ``replicate`` the two levels of
 hybrid sharding."""
 
 ContextExchange = Literal["ring", "all_to_all", "all_gather"]
@@ -143,6 +147,7 @@ class TrainingPlan:
     def group(self, axis: Axis) -> RankGroup:
         """Members of a collective along ``axis``."""
         tp, cp, dp, ep, etp = self.tp, self.cp, self.dp, self.ep, self.etp
+        held = self.stage_ranks // (ep * etp)
         table = {
             "tp": (tp, 1),
             "cp": (cp, tp),
@@ -151,7 +156,8 @@ class TrainingPlan:
             "dp_cp": (dp * cp, tp),
             "etp": (etp, 1),
             "ep": (ep, etp),
-            "edp": (self.stage_ranks // (ep * etp), ep * etp),
+            "edp": (held, ep * etp),
+            "edp_shard": (held // math.gcd(held, dp * cp // self.sharers), ep * etp),
             "shard": (self.sharers, tp),
             "replicate": (dp * cp // self.sharers, tp * self.sharers),
         }

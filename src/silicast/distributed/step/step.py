@@ -395,7 +395,7 @@ def _update(
     dense, experts = (int(each) for each in counts[placed].sum(axis=1).max(axis=0))
     sharded = plan.zero > 0
     held = dense // (plan.sharers if sharded else 1)
-    copies = plan.group("edp").size
+    copies = plan.group("edp_shard").size
     held += experts // (copies if sharded else 1)
     if not held:
         assert rank.adapters is not None
@@ -435,7 +435,7 @@ def _update(
             nodes.append(update)
         last = (nodes[-1].name,)
     if 0 < plan.zero < 3 and not overlap.weights:
-        for axis, count in (("shard", dense), ("edp", experts)):
+        for axis, count in (("shard", dense), ("edp_shard", experts)):
             if count and plan.group(axis).size > 1:  # type: ignore[arg-type]
                 op = collective(plan, "all_gather", axis, count * ELEMENT)  # type: ignore[arg-type]
                 nodes.append(Node(f"weights_{axis}", op, last))

@@ -12,7 +12,7 @@ from silicast.formats.fields import Fields
 from silicast.formats.source import Source
 from silicast.formats.training_configs.decoder_config import DecoderSizes, LatentSizes, config_of
 from silicast.formats.training_configs.effects import effects_of
-from silicast.formats.training_configs.launcher import arguments_of, closed, ranks_of
+from silicast.formats.training_configs.launcher import LEAST_KNOWN, arguments_of, closed, ranks_of
 from silicast.formats.training_configs.megatron_switches import refuse_contradictions, switches
 from silicast.formats.training_configs.reader import (
     Stated,
@@ -77,14 +77,14 @@ class Megatron(TrainingConfig):
         names = (
             re.findall(r"--([A-Za-z][\w-]*)", files[0].text()) if table is None else _flat(table)
         )
-        return len(KNOWN & {name.replace("_", "-") for name in names}) >= 3
+        return len(KNOWN & {name.replace("_", "-") for name in names}) >= LEAST_KNOWN
 
     def read(self, files: Sequence[Source], stated: Stated) -> tuple[Tree, list[str]]:
         table, file = files[0].table, str(files[0].path)
         if table is None:
             arguments, remark = arguments_of(files[0].text(), file, stated, KNOWN, "megatron")
         else:
-            arguments, remark = _flat(table), []
+            arguments, remark = _flat(_one_run(table, file, stated)), []
         scenario, more = scenario_of(arguments, file, stated.devices)
         return scenario, [*remark, *more]
 
@@ -156,6 +156,19 @@ def scenario_of(
     if fields.flag("moe-router-force-load-balancing"):
         scenario["workload"]["routing"] = "balanced"
     return scenario, [*remark, *effects_of("megatron").unused([fields], scenario)]
+
+
+def _one_run(table: Mapping[str, Any], file: str, stated: Stated) -> Mapping[str, Any]:
+    """A YAML file without the runs that are not chosen: tables of arguments side by side."""
+    runs = {
+        str(name): ""
+        for name, value in table.items()
+        if isinstance(value, Mapping) and len(KNOWN & _flat(value).keys()) >= LEAST_KNOWN
+    }
+    if len(runs) < 2:
+        return table
+    chosen = stated.chosen(runs, file)
+    return {name: value for name, value in table.items() if name == chosen or name not in runs}
 
 
 def _flat(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -180,6 +180,12 @@ def _parallel(degrees: _Degrees, devices: int) -> tuple[Tree, int, list[str]]:
                 "state another cluster.gpus",
             )
     dp = copies * max(shard, 1)
+    if devices and tp * pp * cp * dp != devices:
+        raise degrees.error(
+            f"the degrees take {tp * pp * cp * dp} of {devices} devices",
+            "data_parallel_shard_degree",
+            "-1 takes what is left; or state another cluster.gpus",
+        )
     if shard < 1:
         remarks.append(
             "data_parallel_shard_degree: all other ranks; state how many devices there are: "

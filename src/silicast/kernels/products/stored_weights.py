@@ -22,7 +22,15 @@ from functools import lru_cache
 from typing import final
 
 from silicast.core import xp
-from silicast.core.dtypes import AFFINE_BLOCKS, BITS, GGUF_BLOCKS, Recipe, recipe_for
+from silicast.core.dtypes import (
+    AFFINE_BLOCKS,
+    BITS,
+    BLOCKS,
+    GGUF_BLOCKS,
+    TRELLIS_BLOCKS,
+    Recipe,
+    recipe_for,
+)
 from silicast.core.numerics import F64, smooth_max
 from silicast.hardware.device import Device
 from silicast.kernels.execution_models.row_counts import CountsRows
@@ -37,13 +45,15 @@ FEW_ROWS = 8.0
 
 def format_class(weights: str) -> str:
     """Formats that are unpacked alike: "plain" (floats), "legacy" (one scale a block), "k" and "iq"
-    (super-blocks; of tables), "affine" (groups).
+    (super-blocks; of tables), "affine" (groups), "trellis" (tiles).
 
     >>> [format_class(name) for name in ("fp16", "q4_0", "q4_k", "iq4_xs", "affine_4bit")]
     ['plain', 'legacy', 'k', 'iq', 'affine']
     """
     if weights in AFFINE_BLOCKS:
         return "affine"
+    if weights in TRELLIS_BLOCKS:
+        return "trellis"
     if weights not in GGUF_BLOCKS:
         return "plain"
     if weights.endswith("_k"):
@@ -110,7 +120,7 @@ def stored_rates(variant: Variant, device: Device) -> StoredRates:
     lanes_per_s = lanes * device.cores * device.clocks.boost_hz
     peak = device.peak_per_s(pipe, recipe.compute)
     filled = 1.0 / (1.0 + device.cores / c["cores_scale"])
-    unpacks = recipe.weights in GGUF_BLOCKS or recipe.weights in AFFINE_BLOCKS
+    unpacks = recipe.weights in BLOCKS
     return StoredRates(
         recipe=recipe,
         pipe=pipe,

@@ -23,6 +23,7 @@ from silicast.learning.board_networks import (
     board_named,
     fit_board,
     is_board,
+    latency_on,
     networks_named,
     npu_latencies,
     precision_named,
@@ -233,13 +234,9 @@ def _board_blend(paths: Sequence[Path], board: Board) -> tuple[Blended, list[str
     names = [f"{each[0].name} {each[1]} {each[2]}" for each in samples]
     latencies = np.array([each[3] for each in samples])
     try:
-        if samples:
-            times = np.array([known.on_boards(each[0], each[1])[0] for each in samples])
-            medians = np.median(times, axis=0)
-            usual = (float(medians.min()), float(medians.max()))
-        else:
-            usual = (0.0, 0.0)
-        check_samples(names, latencies, usual)
+        expected = [latency_on(board, *each[:3], known).ms for each in samples]
+        usual = float(np.median(expected)) if samples else 0.0
+        check_samples(names, latencies, (usual, usual))
         blend = fit_board(known, board, samples)
     except SilicastError as error:
         raise error.located(error.field, ", ".join(map(str, paths))) from None

@@ -218,11 +218,11 @@ def _page(head: str, parts: Iterable[str]) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{escape(head)}</title><style>{STYLE}</style></head><body>\n"
+        f"<title>{escape(head)}</title><style>{STYLE}</style></head><body>\n<main>\n"
         + "\n".join(filter(None, parts))
-        + f"\n<footer>Silicast {__version__}. Estimates with 90 % intervals, not measurements; a "
-        "bound is what physics allows. Energy is of the devices: hosts, cooling and idle devices "
-        "are not in it.</footer></body></html>\n"
+        + f"\n</main>\n<footer>Silicast {__version__}. Estimates with 90 % intervals, not "
+        "measurements; a bound is what physics allows. Energy is of the devices: hosts, cooling "
+        "and idle devices are not in it.</footer></body></html>\n"
     )
 
 
@@ -396,7 +396,7 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _cells(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table of cells that are HTML already."""
-    head = "".join(f"<th>{each}</th>" for each in headings)
+    head = "".join(f'<th scope="col">{each}</th>' if each else "<td></td>" for each in headings)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 

@@ -132,6 +132,21 @@ def limited_by(records: Records, spec: ReplicaSpec, prompt_blocks: int) -> dict[
     return table | {"order": float(spans[left].sum()) / total}
 
 
+def room_leverage(records: Records, spec: ReplicaSpec) -> float:
+    """How many times as far off as the room of the KV cache the mean first token is, where clients
+    wait for answers alone. Of N clients K run, and the others wait W = (N - K) / K answers of S
+    seconds: d W = -(S + W) d log K, of the first token (S + W) / TTFT. Shape (); 0 = the cache
+    keeps none waiting.
+    """
+    prompt = int(np.median(records.requests.input_tokens))
+    shares = limited_by(records, spec, spec.layout.of_one(prompt))
+    lacking = shares["kv_cache"]
+    if not lacking:
+        return 0.0
+    lacking /= lacking + shares["sequences"] + shares["step_tokens"]  # "order" behind what held
+    return shares["waiting"] * lacking * float(records.e2e_s().mean() / records.ttft_s().mean())
+
+
 def _entering(records: Records) -> Mapping[str, I64]:
     """Steps of replicas that take in requests: those with prompts."""
     log = records.steps_by_column()

@@ -203,7 +203,8 @@ def _shared_blocks(read: Reader) -> dict[str, Any]:
     fields, layers = read.fields, read["layers"]
     words = fields.entries("layers_block_type", layers)
     named = fields.integers("hybrid_layer_ids")
-    marks = [str(word) == "hybrid" for word in words or ()] or [i in named for i in range(layers)]
+    words = words or [""] * layers
+    marks = [str(word) == "hybrid" or i in named for i, word in enumerate(words)]
     if not any(marks):
         raise SilicastError("no layer is hybrid", field="layers_block_type")
     before = [sum(marks[:layer]) for layer in range(layers)]

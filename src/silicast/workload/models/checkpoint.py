@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from silicast.core.errors import SilicastError, unmodelled
@@ -62,9 +63,11 @@ def checkpoint_precision(data: Mapping[str, Any]) -> Precision:
             return Precision.from_formats(
                 experts=recipe, group_size=group, kv_cache=cache, default=hidden
             )
-        return Precision.from_formats(
+        precision = Precision.from_formats(
             recipe=recipe, group_size=group, kv_cache=cache, default=hidden
         )
+        # GPTQ and AutoRound state it of the head
+        return replace(precision, head=recipe) if quantisation.get("lm_head") is True else precision
     except SilicastError as error:
         raise error.at("quantization_config") from None
 

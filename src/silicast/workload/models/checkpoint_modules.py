@@ -35,13 +35,13 @@ from silicast.workload.models.precision import Precision
 
 EXCLUSIONS = (
     *("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules", "exclude"),
-    "llm_int8_skip_modules",
+    *("llm_int8_skip_modules", "skip_modules"),
 )
 """Fields that list what is not quantised."""
 MOST = 1 << 16
 """Entries of the longest list."""
 _IN_BLOCK = "modules_in_block_to_quantize"
-_BY_SUBSTRING = ("awq", "bitsandbytes", "gptq")
+_BY_SUBSTRING = ("awq", "bitsandbytes", "gptq", "hqq")
 """Methods whose engines look for the words anywhere in a module's name."""
 UNMATCHED = "{} names modules that {} does not have, and they change nothing: {}"
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from silicast.accelerator.design.chip import chip_of
+from silicast.accelerator.design.device import wrong_as_device
 from silicast.app.cli import main
 from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError
-from silicast.hardware.catalog import device_from
+from silicast.hardware.catalog import device_from, find_device
 from silicast.learning.dispatch import time_of
 from silicast.scenario.run import reply_to
 from silicast.workload.graphs.op import Op, Variant
@@ -202,3 +204,16 @@ def test_main_memory_without_a_port_is_refused() -> None:
     levels = [{"name": "main", "word_bits": 16}, *chip()["level"][1:]]
     with pytest.raises(SilicastError, match="no port"):
         device_from(chip(level=levels))
+
+
+def test_operands_are_held_as_wide_as_they_are_multiplied() -> None:
+    """A register of one 8-bit word holds an int8 weight, though sums are of 16 bits; nothing of
+    16 bits is multiplied beside it.
+    """
+    chip = chip_of(find_device("systolic-128"))
+    register = chip.in_format("int8", 16.0).memories[-1]
+    assert (register.name, register.capacity_words) == ("register", 1.0)
+    buffer = chip.in_format("int8", 16.0).memories[1]
+    assert buffer.capacity_words == 4096 * 1024 * 8 / 16  # results are held beside weights
+    assert set(chip.formats) == {"int8", "fp8"}
+    assert not list(wrong_as_device(chip.design))

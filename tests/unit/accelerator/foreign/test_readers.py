@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from silicast.accelerator.counting.einsum import conv2d
 from silicast.accelerator.counting.layer_table import mapped_layers, workload_of
 from silicast.accelerator.design.architecture import FanOut, Memory
 from silicast.accelerator.design.architecture_file import read_design
 from silicast.accelerator.design.architecture_text import text_of
 from silicast.accelerator.foreign.reader import read_hardware, read_workload
-from silicast.accelerator.mapper.task import task_of
+from silicast.accelerator.mapper.task import Task, mapped, task_of
 from silicast.app.cli import main
 from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError
@@ -156,6 +157,44 @@ def test_zigzag(tmp_path: Path) -> None:
     assert einsum.tensor("Inputs").size(einsum.bounds) == 4 * 13 * 13
     answer = mapped_layers(str(tmp_path / "chip.yaml"), work, "latency")
     assert answer.cycles >= einsum.points / 8
+
+
+def shared_register(served_by_sums: str = "[D2]") -> str:
+    """ZIGZAG with a register of sums that serves one dimension, and one of weights the other."""
+    head, array = ZIGZAG.split("operational_array")
+    memories = head.replace("served_dimensions: [D2]", "served_dimensions: [D1]")
+    sums = f"""
+  sums: {{size: 32, r_cost: 0.1, w_cost: 0.1, area: 0, operands: [O],
+         served_dimensions: {served_by_sums}, ports: [{{name: p, type: read_write,
+         bandwidth_max: 8, allocation: ["O, tl", "O, fl"]}}]}}
+"""
+    array = array.partition("dataflows")[0]
+    return memories.replace("memories:\n", f"memories:{sums}") + "operational_array" + array
+
+
+def test_zigzags_memories_beside_each_other(tmp_path: Path) -> None:
+    """Four units along D1 share a register of weights, two along D2 add into one of sums: no chain
+    holds both, so that the four are one wide access of equal words.
+    """
+    hardware = read_hardware(written(tmp_path, "chip.yaml", shared_register()))
+    chip = hardware.architecture
+    assert [node.name for node in chip.nodes] == ["dram", "D1", "sums", "D2", "rf"]
+    register = chip.nodes[-1]
+    assert isinstance(register, Memory)
+    assert (register.cluster, register.keeps) == (4, ("Weights",))
+    assert set(hardware.constraints.rules["D1", 0].indexing) == {"Inputs", "Outputs"}
+    einsum = conv2d(c=2, m=1, p=2, q=2, r=1, s=1)
+    cost = mapped(Task(einsum, chip, hardware.constraints), "energy").cost
+    reads = cost.access_pj[chip.memories.index(register), einsum.names.index("Weights"), 0]
+    fills = 2 * 0.2  # both words, into all four at once
+    assert reads == pytest.approx(8 / 4 * 0.1 + fills)  # 8 products; four units share a read
+
+
+def test_keys_that_zigzag_repeats_count_as_there(tmp_path: Path) -> None:
+    text = ZIGZAG.replace("name: small", "name: other\nname: small")
+    hardware = read_hardware(written(tmp_path, "chip.yaml", text))
+    assert hardware.architecture.name == "small"
+    assert "line 2 gives name a second time: the last counts, as there" in hardware.notes
 
 
 def test_maestro(tmp_path: Path) -> None:

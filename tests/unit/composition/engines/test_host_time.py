@@ -222,3 +222,31 @@ def test_options_change_how_a_step_is_launched() -> None:
     )
     assert 0.0 == full < pieces < off
     assert launched_s(model(options={"cuda_graph": False}).steps(decode(4))) == off
+
+
+def test_an_engine_without_graphs_launches_from_python() -> None:
+    """vLLM's compiled layers launch a kernel in 6 us, its Python as SGLang's in 40."""
+    host = find_engine("vllm").host
+    eager = with_options(find_engine("vllm"), {"cuda_graph": "off"}).host
+    assert (host.dispatch_us, host.eager_us, eager.dispatch_us) == (6, 40, 40)
+    assert with_options(find_engine("sglang"), {"cuda_graph": "off"}).host.dispatch_us == 40
+    runs = model(options={"cuda_graph": "off"})
+    kernels = sum(node.count for node in runs.graph.nodes if "prefill" not in node.op.family)
+    assert launched_s(runs.steps(decode(1))) == pytest.approx(kernels * 40e-6)
+
+
+def test_calls_that_launch_several_kernels() -> None:
+    """SGLang quantises for each FP8 product, puts keys of latent attention together in two
+    kernels beside attention, and quantises for experts.
+    """
+    where = Deployment.from_model(
+        find_model("DeepSeek-R1"), find_device("B200"), find_engine("sglang"), plan=Plan(tp=8)
+    )
+    graph = StepModel.from_deployment(where).graph
+    layer = {
+        node.name: launches
+        for node, launches in zip(graph.nodes, graph.launches, strict=True)
+        if node.block == "layer_moe" and launches > 1
+    }
+    products = ("qkv_a", "q_b", "kv_b", "o", "shared_gate_up", "shared_down")
+    assert layer == dict.fromkeys(products, 2.0) | {"mla_prefill": 3.0, "experts": 2.0}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from silicast.core.errors import SilicastError
 from silicast.distributed.ranks.plan import Axis, TrainingPlan
 
 AXES: tuple[Axis, ...] = (
-    "tp", "cp", "dp", "pp", "dp_cp", "etp", "ep", "edp", "shard", "replicate",
+    "tp", "cp", "dp", "pp", "dp_cp", "etp", "ep", "edp", "edp_shard", "shard", "replicate",
 )  # fmt: skip
 
 
@@ -42,6 +44,18 @@ def test_axes_make_up_the_ranks_of_a_stage(plan: TrainingPlan) -> None:
     assert product("tp", "cp", "dp") == product("etp", "ep", "edp") == plan.stage_ranks
     assert product("shard", "replicate") == product("cp", "dp") == product("dp_cp")
     assert plan.gpus == plan.stage_ranks * plan.pp
+
+
+def test_copies_of_experts_share_states_within_a_group_of_sharded_ranks() -> None:
+    """Megatron-Core's instances of the distributed optimizer (parallel_state.py): 8 GPUs of tp 2,
+    ep 2, etp 2 hold each expert twice; two instances leave each copy its own states.
+    """
+
+    def sharing(shard: int, **degrees: Any) -> int:
+        return TrainingPlan(tp=2, dp=4, zero=1, shard=shard, **degrees).group("edp_shard").size
+
+    assert [sharing(shard, ep=2, etp=2) for shard in (0, 2, 1)] == [2, 1, 1]
+    assert [sharing(shard, ep=2) for shard in (0, 2, 1)] == [4, 2, 1]
 
 
 @pytest.mark.parametrize(

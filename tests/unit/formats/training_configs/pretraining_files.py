@@ -192,6 +192,19 @@ MODEL_ARGS:
         },
         devices=8,
     ),
+    "yaml_of_two": LaunchFile(
+        {
+            "model_config.yaml": "MODEL_ARGS:\n  --num-layers: 12\n  --hidden-size: 512\n"
+            "  --num-attention-heads: 8\n  --seq-length: 1024\n  --max-position-embeddings: 1024\n"
+            "  --micro-batch-size: 2\n  --global-batch-size: 32\n  --vocab-size: 50304\n"
+            "MODEL_ARGS_2:\n  --num-layers: 12\n  --hidden-size: 512\n"
+            "  --num-attention-heads: 8\n  --seq-length: 1024\n  --max-position-embeddings: 1024\n"
+            "  --micro-batch-size: 4\n  --global-batch-size: 32\n  --vocab-size: 50304\n"
+        },
+        {"parallel.dp": 8, "workload.micro_batch": 4},
+        devices=8,
+        run="MODEL_ARGS_2",
+    ),
 }
 
 BRIDGE = '''

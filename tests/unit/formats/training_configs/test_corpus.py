@@ -62,6 +62,7 @@ def test_there_are_forty_files() -> None:
 
 REFUSED = [
     ("megatron-chosen_of_two", "", "", "holds 2 runs: 1 (--tensor-model-parallel-size 2), 2 ("),
+    ("megatron-yaml_of_two", "", "", "holds 2 runs: MODEL_ARGS, MODEL_ARGS_2"),
     ("megatron-one_value_of_a_loop", "", "", "--env CP=value"),
     ("nvidia-bridge_small", "", "", "holds 3 runs: small_run, long_run, adapters"),
     ("torchtitan-registry", "", "", "holds 2 runs: qwen3_small, qwen3_float8"),
@@ -80,6 +81,12 @@ REFUSED = [
         "tensor_parallel_degree = 8",
         "tensor_parallel_degree = 24",
         "parallelism.data_parallel_shard_degree: 64 devices do not divide",
+    ),
+    (
+        "torchtitan-toml_all_devices",
+        "shard_degree = -1",
+        "shard_degree = 2",
+        "data_parallel_shard_degree: the degrees take 32 of 64 devices",
     ),
     ("torchtitan-registry", 'model_registry("8B")', "model_registry(size)", "its flavour is no"),
     ("torchtitan-registry", "seq_len=4096", "seq_len=length()", "training.seq_len"),

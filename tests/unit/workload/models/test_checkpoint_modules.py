@@ -309,3 +309,24 @@ def test_a_vision_towers_layers_are_not_the_decoders() -> None:
     part = parts_of("heads", "mlp")[0]
     assert not pattern.matches(0, part, nested=True)
     assert pattern.other
+
+
+def test_hqq_skips_modules_by_words() -> None:
+    params = {"weight_quant_params": {"nbits": 4, "group_size": 64}}
+    hqq = {"quant_method": "hqq", "quant_config": params}
+    result = model({**hqq, "skip_modules": ["lm_head", "self_attn"]})
+    assert (result.default_precision.projection.name, bits_of(result, 1)["down"]) == (
+        "bf16",
+        "int4_wo",
+    )
+
+
+def test_gptq_quantises_the_head_where_it_says_so() -> None:
+    """100 x 64 weights: 16 bits, or 4 with a scale of 2 bytes and a zero of 4 bits for 128."""
+    gptq = {"quant_method": "gptq", "bits": 4, "group_size": 128}
+    plain, quantised = model(gptq), model({**gptq, "lm_head": True})
+    scales = 100 * 2 + 100 // 2
+    assert weights(plain) - weights(quantised) == 100 * 64 * 2 - (100 * 64 // 2 + scales)
+    head = {node.name: node.op for _, node in build_graph(quantised).nodes()}["lm_head"]
+    assert head.variant.dtype == "int4_wo"
+    assert weights(model({**gptq, "lm_head": False})) == weights(plain)

@@ -35,6 +35,13 @@ def test_every_layer_of_a_plain_mix_by_hand() -> None:
     assert size_of("Llama-2-7B", "Q4_0") == expected
 
 
+def test_exl3_keeps_the_embedding_and_gives_the_head_six_bits() -> None:
+    table = 32000 * 4096
+    matrices = 32 * (4 * 4096 * 4096 + 3 * 4096 * 11008)
+    expected = (3 * matrices + 16 * table + 6 * table) / 8 + 65 * 4096 * 2
+    assert size_of("Llama-2-7B", "3.0bpw", "exl3") == expected
+
+
 def test_more_bits_go_to_values_and_down_projections_of_some_layers() -> None:
     model = with_mix(find_model("Llama-3.1-8B"), "gguf", "Q4_K_M")
     # of 32 layers the first four, the last four and every third between: 4 + 4 + 8

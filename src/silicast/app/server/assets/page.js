@@ -4,7 +4,7 @@
 
 const MOST = 5;
 const FIRST = {
-  model: "Llama-3.1-8B", device: "H100-SXM-80GB", engine: "vllm", dtype: "", tp: "1", price: "",
+  model: "Llama-3.1-8B", device: "H100-SXM-80GB", engine: "vllm", dtype: "", tp: "1", price: "", pp: "1",
 };
 const USUAL = {input_len: "1024", output_len: "128", ttft: "1000", tpot: "50"};
 const FIELDS = Object.keys(FIRST);
@@ -12,6 +12,7 @@ const $ = (id) => document.getElementById(id);
 const form = $("form");
 let setups = [{...FIRST}];
 let running = 0;
+let leaving = new AbortController();
 /* A page that was written to a file holds its answers; no server is asked. */
 const held = $("held") ? JSON.parse($("held").textContent) : null;
 
@@ -42,8 +43,8 @@ const short = (value) => {
 };
 const belief = (b, unit = "") => (b ? `${short(b.estimate)} [${short(b.p05)}–${short(b.p95)}]${unit}` : "–");
 const label = (setup) => {
-  const plan = Number(setup.tp) > 1 ? `, tp ${setup.tp}` : "";
-  return `${setup.model} on ${setup.device}${plan}${setup.dtype ? `, ${setup.dtype}` : ""}, ${setup.engine}`;
+  const plan = ["tp", "pp"].filter((name) => Number(setup[name]) > 1).map((name) => `, ${name} ${setup[name]}`);
+  return `${setup.model} on ${setup.device}${plan.join("")}${setup.dtype ? `, ${setup.dtype}` : ""}, ${setup.engine}`;
 };
 
 /* ---- state in the address ---- */
@@ -74,6 +75,7 @@ const INPUTS = [
   ["engine", "Engine", ["vllm", "sglang", "trtllm"]],
   ["dtype", "Format", ["", "bf16", "fp8", "nvfp4", "int4_wo"]],
   ["tp", "Devices (tensor parallel)", ["1", "2", "4", "8", "16"]],
+  ["pp", "Pipeline stages", ["1", "2", "4", "8"]],
   ["price", "USD per device and hour", {type: "number", min: "0", step: "0.01", placeholder: "none"}],
 ];
 
@@ -111,11 +113,11 @@ function showSetups() {
 
 /* ---- asking ---- */
 
-async function casesOf(setup, asked) {
+async function casesOf(setup, asked, signal) {
   const {input_len, output_len} = asked;
   const {model, device, engine, dtype} = setup;
   const price = setup.price === "" ? null : Number(setup.price);
-  return post("v1/setup", {model, device, engine, dtype, tp: Number(setup.tp), price, input_len, output_len});
+  return post("v1/setup", {model, device, engine, dtype, tp: Number(setup.tp), pp: Number(setup.pp), price, input_len, output_len}, signal);
 }
 
 const LANES = 4;
@@ -135,16 +137,21 @@ async function inTurn(work) {
   }
 }
 
-async function post(path, content) {
+async function send(path, content, signal) {
   const headers = {"content-type": "application/json"};
   const token = form.elements.token.value;
   if (token) headers.authorization = `Bearer ${token}`;
   const body = JSON.stringify(content);
-  const response = await inTurn(() => fetch(path, {method: "POST", headers, body}));
+  const response = await inTurn(() => fetch(path, {method: "POST", headers, body, signal}));
   if (response.status === 401) {
     $("token_row").hidden = false;
     form.elements.token.focus();
   }
+  return response;
+}
+
+async function post(path, content, signal) {
+  const response = await send(path, content, signal);
   try {
     return await response.json();
   } catch {
@@ -169,7 +176,10 @@ function sureness(answer) {
   return [element("span", {class: "chip"}, answer.tier), element("span", {class: "chip"}, words[answer.domain])];
 }
 
+const kneeOf = (served) => served.find(({answer}) => answer.why.knee)?.answer.why.knee;
+
 function usersLine({served, loads}, asked) {
+  const knee = kneeOf(served);
   const most = carried(served, asked, (b) => b.estimate);
   const sure = carried(served, asked, (b) => b.p95);
   const perhaps = carried(served, asked, (b) => b.p05);
@@ -179,6 +189,7 @@ function usersLine({served, loads}, asked) {
   const text = most ? `Carries ${at(most)} users at once` : "Carries no user within these limits";
   return element("div", {},
     element("p", {class: `verdict ${most ? "yes" : "no"}`}, text),
+    knee ? element("p", {class: "soft"}, `Knee: about ${short(knee.concurrency)} users at once; beyond it waits grow faster than throughput.`) : null,
     element("p", {class: "soft"}, `by the interval ${sure} to ${at(perhaps)}; 99 of 100 first tokens within `
       + `${short(asked.ttft)} ms, further tokens within ${short(asked.tpot)} ms; loads tried: ${loads.join(", ")}`));
 }
@@ -192,7 +203,8 @@ function fitLine(answer) {
 
 /* ---- drawings ---- */
 
-const WIDE = 560, HIGH = 300, LEFT = 58, RIGHT = 16, TOP = 14, BOTTOM = 44;
+let WIDE = 560;
+const HIGH = 300, LEFT = 58, RIGHT = 16, TOP = 14, BOTTOM = 44;
 
 function scale(low, high, from, to, isLog) {
   const f = isLog ? Math.log : (x) => x;
@@ -215,7 +227,7 @@ function ticks(low, high, isLog) {
   return Array.from({length: Math.floor(high / wide) - from + 1}, (_, n) => (from + n) * wide);
 }
 
-function chart(title, across, up, series, {logX = false, logY = false, limit = null, xs = null} = {}) {
+function chart(title, across, up, series, {logX = false, logY = false, limit = null, xs = null, hasKnees = false, front = null} = {}) {
   const points = series.flatMap((each) => each.points);
   const svg = drawn("svg", {viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": `${title}; the table below has the figures`});
   if (!points.length) return svg;
@@ -242,7 +254,17 @@ function chart(title, across, up, series, {logX = false, logY = false, limit = n
   if (limit !== null) {
     svg.append(drawn("line", {x1: LEFT, x2: WIDE - RIGHT, y1: y(limit), y2: y(limit), stroke: "var(--bad)", "stroke-dasharray": "6 4"}));
   }
-  for (const {color, points: own, name} of series) {
+  if (front) {
+    const best = front(points);
+    svg.append(drawn("polyline", {points: best.map((p) => `${x(p.x.estimate)},${y(p.y.estimate)}`).join(" "), fill: "none", stroke: "var(--soft)", "stroke-dasharray": "2 4", "stroke-width": 1.5}));
+    for (const p of best) svg.append(drawn("circle", {cx: x(p.x.estimate), cy: y(p.y.estimate), r: 7, fill: "none", stroke: "var(--ink)", "stroke-width": 1.5}));
+  }
+  for (const {color, points: own, name, knee} of series) {
+    if (hasKnees && knee >= lowX && knee <= highX) {
+      const line = drawn("line", {x1: x(knee), x2: x(knee), y1: TOP, y2: HIGH - BOTTOM, stroke: color, "stroke-width": 2, "stroke-dasharray": "2 5"});
+      line.append(drawn("title", {}, `${name}: knee at ${short(knee)} users`));
+      svg.append(line);
+    }
     const steady = own.every((p) => p.x.p05 === p.x.p95);
     if (steady && own.length > 1) {
       const band = [...own.map((p) => [p.x.estimate, p.y.p95]), ...[...own].reverse().map((p) => [p.x.estimate, p.y.p05])];
@@ -265,11 +287,11 @@ function chart(title, across, up, series, {logX = false, logY = false, limit = n
 function stacked(title, pieces, unit, whole) {
   const total = whole ?? pieces.reduce((sum, piece) => sum + piece.value, 0);
   const box = element("div", {});
-  const svg = drawn("svg", {viewBox: "0 0 560 26", role: "img", "aria-label": `${title}: ${pieces.map((p) => `${p.name} ${short(p.value)} ${unit}`).join(", ")}`});
+  const svg = drawn("svg", {viewBox: `0 0 ${WIDE} 26`, role: "img", "aria-label": `${title}: ${pieces.map((p) => `${p.name} ${short(p.value)} ${unit}`).join(", ")}`});
   let from = 0;
-  svg.append(drawn("rect", {x: 0, y: 0, width: 560, height: 26, fill: "none", stroke: "var(--line)"}));
+  svg.append(drawn("rect", {x: 0, y: 0, width: WIDE, height: 26, fill: "none", stroke: "var(--line)"}));
   pieces.forEach((piece, at) => {
-    const width = Math.max(0, (560 * piece.value) / total);
+    const width = Math.max(0, (WIDE * piece.value) / total);
     const rect = drawn("rect", {x: from, y: 0, width, height: 26, fill: colour(at % 5), opacity: at < 5 ? 1 : 0.55});
     rect.append(drawn("title", {}, `${piece.name}: ${short(piece.value)} ${unit}`));
     svg.append(rect);
@@ -279,6 +301,64 @@ function stacked(title, pieces, unit, whole) {
     element("span", {class: "key", color: colour(at % 5)}), `${piece.name} ${short(piece.value)} ${unit}  `]));
   box.append(svg, keys);
   return box;
+}
+
+/* The points that no other beats in both directions, from left to right. */
+function frontOf(points) {
+  const beats = (a, b) => a.x.estimate >= b.x.estimate && a.y.estimate >= b.y.estimate
+    && (a.x.estimate > b.x.estimate || a.y.estimate > b.y.estimate);
+  return points.filter((p) => !points.some((other) => beats(other, p))).sort((a, b) => a.x.estimate - b.x.estimate);
+}
+
+/* The median request at some loads: it waits for its first token, then its tokens come. */
+function timeline(served) {
+  const shown = served.filter(({answer}) => answer.metrics.ttft_p50_ms && answer.metrics.e2e_p50_ms);
+  if (!shown.length) return [];
+  const some = shown.filter((_, at) => at % 2 === 0 || at === shown.length - 1);
+  const [row, from] = [22, 78];
+  const most = Math.max(...some.map(({answer}) => answer.metrics.e2e_p50_ms.p95));
+  const x = scale(0, most, from, WIDE - RIGHT, false);
+  const said = some.map(({load, answer: {metrics: m}}) => `${load} users: first token ${belief(m.ttft_p50_ms, " ms")}, last ${belief(m.e2e_p50_ms, " ms")}`);
+  const high = some.length * row + 22;
+  const svg = drawn("svg", {viewBox: `0 0 ${WIDE} ${high}`, role: "img", "aria-label": `A request over time. ${said.join("; ")}`});
+  some.forEach(({load, answer: {metrics: m}}, at) => {
+    const [top, first, last] = [at * row + 3, x(m.ttft_p50_ms.estimate), x(m.e2e_p50_ms.estimate)];
+    svg.append(drawn("text", {x: from - 6, y: top + 12, "text-anchor": "end"}, `${load} users`));
+    for (const [a, b, fill] of [[from, first, "var(--s1)"], [first, Math.max(first, last), "var(--s0)"]]) {
+      svg.append(drawn("rect", {x: a, y: top, width: Math.max(0, b - a), height: row - 8, fill}));
+    }
+    const middle = top + (row - 8) / 2;
+    svg.append(drawn("line", {x1: x(m.e2e_p50_ms.p05), x2: x(m.e2e_p50_ms.p95), y1: middle, y2: middle, stroke: "var(--ink)", "stroke-width": 1.5}));
+  });
+  for (const value of ticks(0, most, false)) {
+    svg.append(drawn("text", {x: x(value), y: high - 4, "text-anchor": "middle"}, short(value)));
+  }
+  return [element("h3", {}, "A request over time, ms, median"), svg,
+    element("p", {class: "soft"}, element("span", {class: "key", color: "var(--s1)"}), "until the first token  ",
+      element("span", {class: "key", color: "var(--s0)"}), "until the last; the line is the 90 % interval of its end")];
+}
+
+/* One answer as a page of its own, to keep, print or send on. */
+function reports(entry) {
+  if (held) return [];
+  const choice = element("select", {"aria-label": "Answer that the report is of"},
+    element("option", {value: "0"}, "one user alone"),
+    ...entry.served.map(({load}) => element("option", {value: String(entry.loads.indexOf(load) + 1)}, `${load} users`)));
+  const button = element("button", {type: "button"}, "Save its report");
+  const told = element("span", {role: "status"});
+  button.addEventListener("click", async () => {
+    try {
+      const response = await send("v1/report", entry.cases[Number(choice.value)]);
+      if (!response.ok) throw new Error(problemOf(await response.json()));
+      const link = element("a", {href: URL.createObjectURL(await response.blob()), download: `${label(entry.setup).replace(/[^\w.-]+/g, "_")}.html`});
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+      told.textContent = "The report is saved.";
+    } catch (error) {
+      told.textContent = error.message;
+    }
+  });
+  return [element("p", {class: "actions report"}, choice, button, told)];
 }
 
 function timeBars(answer) {
@@ -333,32 +413,37 @@ function setupCard(entry, at, asked) {
   card.append(element("p", {}, ...sureness(fit)), fitLine(fit), usersLine(entry, asked));
   card.append(element("p", {}, `One user alone: first token ${belief(fit.metrics.prefill_ms, " ms")}, `
     + `each further ${belief(fit.metrics.decode_step_ms, " ms")}.`));
-  card.append(...memoryBar(fit), ...timeBars(fit));
+  card.append(...memoryBar(fit), ...timeBars(fit), ...timeline(served), ...reports(entry));
   const warnings = [...new Set([...fit.warnings, ...(served[0]?.answer.warnings ?? []), ...refused])].slice(0, 6);
   for (const line of warnings) card.append(element("p", {class: "warning"}, line));
   return card;
 }
 
 function show(entries, asked) {
+  WIDE = Math.max(250, Math.min(560, $("results").clientWidth - 28)); /* so that words keep their size on a phone */
   const good = entries.filter((each) => each.served.length);
   const series = (pickX, pickY) => good.map(({setup, served, at}) => ({
-    name: label(setup), color: colour(at),
+    name: label(setup), color: colour(at), knee: kneeOf(served)?.concurrency,
     points: served.map(({load, answer}) => ({load, x: pickX(load, answer.metrics), y: pickY(answer.metrics)})).filter((p) => p.x && p.y),
   }));
   const exactly = (value) => ({estimate: value, p05: value, p95: value});
   const speed = (_, m) => m.tpot_p50_ms && {estimate: 1000 / m.tpot_p50_ms.estimate, p05: 1000 / m.tpot_p50_ms.p95, p95: 1000 / m.tpot_p50_ms.p05};
   const nodes = [element("div", {class: "cards"}, ...entries.map((each) => setupCard(each, each.at, asked)))];
   if (good.length) {
-    const load = {logX: true, logY: true, xs: good[0].loads};
+    const load = {logX: true, logY: true, xs: good[0].loads, hasKnees: true};
+    const costs = good.some(({served}) => served.some(({answer}) => answer.metrics.cost_per_million_output_tokens));
     const drawings = [
       ["Each further token against load", "users at once", "ms, median", (n) => exactly(n), (m) => m.tpot_p50_ms, {...load, limit: asked.tpot}],
       ["First token against load", "users at once", "ms, median", (n) => exactly(n), (m) => m.ttft_p50_ms, {...load, limit: asked.ttft}],
-      ["Throughput of a device against speed of a user", "tokens/s that a user sees", "output tokens/s a device", speed, (m) => m.output_tokens_per_s_per_gpu, {}],
+      ["Throughput of a device against speed of a user", "tokens/s that a user sees", "output tokens/s a device", speed, (m) => m.output_tokens_per_s_per_gpu, {front: frontOf}],
+      ...(costs ? [["Cost against load", "users at once", "USD a million output tokens", (n) => exactly(n), (m) => m.cost_per_million_output_tokens, {...load}]] : []),
     ];
+    const remarks = {hasKnees: "Dotted upright: the knee. Dashed level: your limit.", front: "Ringed: no other answer is as fast for a user and carries more."};
     nodes.push(element("p", {}, ...good.flatMap(({setup, at}) => [element("span", {class: "key", color: colour(at)}), `${label(setup)}  `])));
     const box = element("div", {class: "cards"});
     for (const [title, across, up, pickX, pickY, options] of drawings) {
-      box.append(element("section", {class: "card"}, element("h2", {}, title), chart(title, across, up, series(pickX, pickY), options)));
+      box.append(element("section", {class: "card"}, element("h2", {}, title), chart(title, across, up, series(pickX, pickY), options),
+        element("p", {class: "soft"}, options.front ? remarks.front : remarks.hasKnees)));
     }
     nodes.push(box, element("section", {class: "card"}, element("h2", {}, "All figures"), table(good)));
   }
@@ -370,15 +455,16 @@ function problemOf({error}) {
 }
 
 /* The setup's answers as they come: whether it fits first, then load after load. */
-async function predictOne(entry, asked, changed) {
+async function predictOne(entry, asked, changed, signal) {
   try {
     const own = held?.[entry.at];
-    const cases = own ? own.cases : await casesOf(entry.setup, asked);
+    const cases = own ? own.cases : await casesOf(entry.setup, asked, signal);
     if (!Array.isArray(cases)) {
       entry.error = problemOf(cases);
       return;
     }
-    const ask = async (at) => (own ? own.answers[at] : post("v1/batch", cases[at]));
+    const ask = async (at) => (own ? own.answers[at] : post("v1/batch", cases[at], signal));
+    entry.cases = cases;
     entry.loads = cases.slice(1).map((each) => each.id);
     entry.fit = await ask(0);
     if (!entry.fit.ok) {
@@ -403,13 +489,15 @@ async function run() {
   writeAddress();
   running += 1;
   const mine = running;
+  leaving.abort();
+  leaving = new AbortController();
   $("status").textContent = "Predicting…";
-  const entries = setups.map((setup, at) => ({setup: {...setup}, at, fit: null, loads: [], served: [], refused: [], error: ""}));
+  const entries = setups.map((setup, at) => ({setup: {...setup}, at, fit: null, cases: [], loads: [], served: [], refused: [], error: ""}));
   let drawnAt = 0;
   const changed = () => {
     if (mine === running && performance.now() - drawnAt > 150) { show(entries, asked); drawnAt = performance.now(); }
   };
-  await Promise.all(entries.map((entry) => predictOne(entry, asked, changed)));
+  await Promise.all(entries.map((entry) => predictOne(entry, asked, changed, leaving.signal)));
   if (mine !== running) return;
   show(entries, asked);
   $("status").textContent = entries.some((each) => each.error) ? "Some setups were not answered." : "Done.";
@@ -446,7 +534,7 @@ window.addEventListener("hashchange", () => { readAddress(); showSetups(); });
 
 const isShared = readAddress();
 if (held) {
-  setups = held.map(({setup}) => ({...FIRST, ...setup, tp: String(setup.tp), price: setup.price === null ? "" : String(setup.price)}));
+  setups = held.map(({setup}) => ({...FIRST, ...setup, tp: String(setup.tp), pp: String(setup.pp), price: setup.price === null ? "" : String(setup.price)}));
   for (const name of ["input_len", "output_len"]) form.elements[name].value = held[0].setup[name];
 }
 showSetups();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
@@ -45,7 +46,9 @@ from silicast.serving.statistics.uncertainty import (
     intervals,
     paced,
     seed_spread,
+    waits_for_answers,
 )
+from silicast.serving.statistics.use import room_leverage
 
 if TYPE_CHECKING:
     from silicast.composition.prices.pass_prices import PassPrices
@@ -126,7 +129,11 @@ class Simulated:
         errors = {kind: self._error(kind) for kind in self._steps}
         server = self._fleet.entry.deployment.engine.serving
         host_log_sd = server.log_sd if server is not None else 0.0
-        return PaceError(errors, self._weights, host_log_sd, beyond_steps())
+        beyond, spec = beyond_steps(), self._fleet.entry.spec
+        if server and not server.blocks and waits_for_answers(self.records):
+            room = 0.0 if spec.policy.one_pass else room_leverage(self.records, spec)
+            beyond["ttft"] = math.hypot(beyond["ttft"], server.room_log_sd * room)
+        return PaceError(errors, self._weights, host_log_sd, beyond)
 
     @property
     def _accepted(self) -> Acceptance | None:

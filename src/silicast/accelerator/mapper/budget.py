@@ -6,6 +6,10 @@ from __future__ import annotations
 
 from typing import final
 
+EFFORT = 10_000
+"""Partial mappings that are tried unless the caller says otherwise: some tenths of a second."""
+WORK = 3e8
+"""Entries of arrays that searches of the usual effort may work on: less than two seconds."""
 CALL = 800
 """Entries of arrays that are worked on in the time that one more array operation takes."""
 STATE = 60
@@ -53,3 +57,8 @@ class SearchBudget:
         self.work(entries)
         if self.held > HELD:
             raise BudgetSpent
+
+
+def budget_of(effort: int, share: float = 1.0) -> SearchBudget:
+    """What searches of so much effort may spend, or a share of it."""
+    return SearchBudget(share * WORK * max(1.0, effort / EFFORT))
