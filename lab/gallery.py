@@ -212,7 +212,7 @@ def predicted(program: Program) -> dict[str, Run]:
                     "workload": {"graph": str(path)},
                 }
             )
-            table[way] = Run(run(scenario), pass_of(scenario).found)
+            table[way] = Run(run(scenario), pass_of(scenario).program)
     return table
 
 

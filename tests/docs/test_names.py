@@ -8,7 +8,7 @@ from collections import Counter
 from tests.architecture.source_tree import source_files, tree_of
 
 AT_MOST = {
-    "found": 54, "place": 36, "places": 78, "said": 17, "of": 147, "own": 46, "kept": 49,
+    "found": 12, "place": 36, "places": 78, "said": 17, "of": 147, "own": 46, "kept": 47,
     "rest": 3, "asked": 7,
 }  # fmt: skip
 """Names that say nothing of what they hold -> how often they still stand. Only lower these."""

@@ -158,7 +158,7 @@ def test_files_are_diagnosed_and_contradictions_named(tmp_path: Path) -> None:
         "gemm,64,4096,4096,bf16,1\ngemm,64,8192,4096,bf16,60\n"
     )
     rows, _ = diagnose_files([path], "H20")
-    assert [bool(row.found) for row in rows] == [True, True, False]
+    assert [bool(row.diagnosis) for row in rows] == [True, True, False]
     assert "contradict" in rows[0].contradicts
     assert "faster than its bound" in rows[-1].refused
 

@@ -94,4 +94,4 @@ def _files(paths: list[Path], device: str, *, json: bool) -> int:
         write_json({"kernels": rows_data(rows), "notes": remark})
     else:
         show(rows_report(rows, remark))
-    return status.ANSWERED if any(row.found for row in rows) else status.NOT_ANSWERED
+    return status.ANSWERED if any(row.diagnosis for row in rows) else status.NOT_ANSWERED

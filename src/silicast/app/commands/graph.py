@@ -129,7 +129,7 @@ def _write_chakra(scenario: dict[str, Any], folder: Path | None) -> None:
     requested = decode(scenario)
     if is_execution_trace(requested):
         raise SilicastError("the program is a Chakra trace already", field="--chakra")
-    trace = chakra_of(pass_of(requested).found)
+    trace = chakra_of(pass_of(requested).program)
     write_chakra(trace, folder)
     warn(f"{folder}: {len(trace.ranks)} ranks of {len(trace.ranks[0].nodes):,} nodes")
 

@@ -30,10 +30,10 @@ Found = TypeVar("Found")
 
 @final
 class _Kept:
-    """What was found, by what was asked for, and how many kernels that are."""
+    """Times by the question that they answer, and how many kernels they are of."""
 
     def __init__(self) -> None:
-        self.found: dict[Hashable, Any] = {}
+        self.times: dict[Hashable, Any] = {}
         self.rows = 0
 
 
@@ -73,12 +73,12 @@ def _kept(batch: OpBatch, device: Device, rests_on: Hashable, make: Callable[[],
         return make()
     sizes = tuple((name, _bits(value)) for name, value in batch.dims.items())
     key = (batch.family, batch.variant, device, rests_on, sizes, _bits(batch.offsets))
-    result: Found | None = remaining.found.get(key)
+    result: Found | None = remaining.times.get(key)
     if result is None:
         if remaining.rows > ROWS:
-            remaining.found.clear()
+            remaining.times.clear()
             remaining.rows = 0
-        result = remaining.found[key] = make()
+        result = remaining.times[key] = make()
         remaining.rows += len(batch)
     return result
 

@@ -64,7 +64,7 @@ def _gpus(op: Op) -> int:
 @final
 class _Writing:
     def __init__(self, program_pass: ProgramPass, world: int) -> None:
-        self.found, self.world = program_pass, world
+        self.program, self.world = program_pass, world
         graph, machine = program_pass.model.graph, program_pass.model.machine
         self.runs = graph.executions
         line = program_pass.timeline

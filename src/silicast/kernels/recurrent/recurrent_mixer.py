@@ -209,16 +209,16 @@ class _MixerKernel:
 
     setting: MixerSetting
     work: RecurrentWork
-    found: MixerTimes
+    times: MixerTimes
 
 
 def _analysis(parts: list[_MixerKernel], variant: Variant, device: Device) -> Analysis:
     """One kernel after another: times, bounds and demands add up."""
-    time = _sum([part.found.time for part in parts])
+    time = _sum([part.times.time for part in parts])
     styles = " + ".join(part.setting.style.name for part in parts)
     # one kernel's error is not another's only in part: the sum is taken as if they were shared
     spread = _sum(
-        [part.found.time * part.setting.constants["independent_log_sd"] for part in parts]
+        [part.times.time * part.setting.constants["independent_log_sd"] for part in parts]
     )
     recipe = RECIPES.get(variant.dtype)
     compute = recipe.compute if recipe else variant.dtype
@@ -237,9 +237,9 @@ def _analysis(parts: list[_MixerKernel], variant: Variant, device: Device) -> An
     }
     bound = xp.maximum(xp.maximum(resource_s[pipe], resource_s["dram"]), resource_s["l2"])
     launch = sum(part.setting.constants["launch_s"] for part in parts)
-    last = parts[-1].found
-    dram = _sum([part.found.dram_bytes for part in parts])
-    moved = _sum([part.found.moved_bytes for part in parts])
+    last = parts[-1].times
+    dram = _sum([part.times.dram_bytes for part in parts])
+    moved = _sum([part.times.moved_bytes for part in parts])
     return Analysis(
         time_s=time,
         bound_s=bound,
@@ -252,9 +252,9 @@ def _analysis(parts: list[_MixerKernel], variant: Variant, device: Device) -> An
             level_bytes={"dram": dram, "l2": moved},
         ),
         features={
-            "memory_share": _sum([part.found.memory for part in parts]) / time,
-            "core_share": _sum([part.found.core for part in parts]) / time,
-            "chain_share": _sum([part.found.chain for part in parts]) / time,
+            "memory_share": _sum([part.times.memory for part in parts]) / time,
+            "core_share": _sum([part.times.core for part in parts]) / time,
+            "chain_share": _sum([part.times.chain for part in parts]) / time,
             "rounds": last.rounds,
             "from_dram": dram / moved,
         },

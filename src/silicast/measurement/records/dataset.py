@@ -165,7 +165,7 @@ def _file(path: Path, excluded_flags: Sequence[str]) -> Dataset:
     excluded: Counter[str] = Counter()
     doubtful: Counter[str] = Counter()
 
-    def kept(rows: Iterable[Any]) -> tuple[DatasetRow[Any], ...]:
+    def usable(rows: Iterable[Any]) -> tuple[DatasetRow[Any], ...]:
         numbered = []
         for number, row in enumerate(rows, 1):
             bad = next((flag for flag in row.flags if flag in excluded_flags), "")
@@ -176,16 +176,23 @@ def _file(path: Path, excluded_flags: Sequence[str]) -> Dataset:
                 numbered.append(DatasetRow(row, number, path, sessions[row.session]))
         return tuple(numbered)
 
-    every = kept(measurements.kernels)
+    every = usable(measurements.kernels)
     kernels = _one_reference(every)
     notes = [f"{path.name}: {note}" for note in measurements.notes]
     if len(kernels) < len(every):
         notes.append(f"{path.name}: the reference kernel counts once per session")
     return Dataset(
-        (path,), measurements.sessions, tuple(map(_as_table, kernels)), kept(measurements.hosts),
-        kept(measurements.collectives), kept(measurements.runs), excluded, doubtful,
-        len(measurements.failed) + len(measurements.unread), tuple(notes),
-    )  # fmt: skip
+        (path,),
+        measurements.sessions,
+        tuple(map(_as_table, kernels)),
+        usable(measurements.hosts),
+        usable(measurements.collectives),
+        usable(measurements.runs),
+        excluded,
+        doubtful,
+        len(measurements.failed) + len(measurements.unread),
+        tuple(notes),
+    )
 
 
 def _one_reference(rows: Sequence[DatasetRow[KernelRow]]) -> list[DatasetRow[KernelRow]]:

@@ -363,9 +363,16 @@ def measurements_of(path: Path, lines: Sequence[bytes], notes: Sequence[str]) ->
         return tuple(kinds.get(kind, ()))
 
     return Measurements(
-        path, of(Session), of(KernelRow), of(HostRow), of(CollectiveRow), of(RunRow), of(FailedRow),
-        of(UnreadRow), tuple(notes),
-    )  # fmt: skip
+        path,
+        of(Session),
+        of(KernelRow),
+        of(HostRow),
+        of(CollectiveRow),
+        of(RunRow),
+        of(FailedRow),
+        of(UnreadRow),
+        tuple(notes),
+    )
 
 
 def _check_session(record: Record, number: int, sessions: set[str], path: Path) -> None:

@@ -124,7 +124,7 @@ def _inference(scenario: Scenario) -> Iterator[UsedKernel]:
 
 
 def _graph(scenario: Scenario) -> Iterator[UsedKernel]:
-    result = pass_of(scenario).found
+    result = pass_of(scenario).program
     yield from _of_steps(result.model, result.states, np.ones(1))
 
 

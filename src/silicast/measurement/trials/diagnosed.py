@@ -37,13 +37,13 @@ class DiagnosedRow:
 
     Attributes:
         kernel: its table; places: file and row of each time that it was measured.
-        found: its diagnosis; refused: why there is none.
+        diagnosis: None where there is none; refused: why there is none.
         contradicts: times of the same kernel that disagree, as a sentence.
     """
 
     kernel: dict[str, Any]
     places: tuple[str, ...]
-    found: Diagnosis | None = None
+    diagnosis: Diagnosis | None = None
     refused: str = ""
     contradicts: str = ""
 
@@ -90,7 +90,7 @@ def _check_timed(row: DatasetRow[TableKernel]) -> None:
 
 
 def _gain(row: DiagnosedRow) -> float:
-    best = row.found.faster if row.found else None
+    best = row.diagnosis.faster if row.diagnosis else None
     return -1.0 if best is None else best.gain_pct
 
 

@@ -174,12 +174,12 @@ def rows_report(rows: Sequence[DiagnosedRow], remarks: Sequence[str]) -> Rendera
         "90 %": "tree",
         "over 5 %": "right",
     }
-    shown = [_line(row, row.found) for row in rows if row.found is not None]
+    shown = [_line(row, row.diagnosis) for row in rows if row.diagnosis is not None]
     notes = [Text(f"! {_name(row)}: {row.refused}", "yellow") for row in rows if row.refused]
     notes += [
         Text(f"! {_name(row)}: {row.contradicts}", "yellow") for row in rows if row.contradicts
     ]
-    every = dict.fromkeys(text for row in rows if row.found for text in row.found.warnings)
+    every = dict.fromkeys(text for row in rows if row.diagnosis for text in row.diagnosis.warnings)
     notes += [Text(f"! {text}", "yellow") for text in every]
     return Group(
         listing(columns, shown), *notes, *(Text(f"! {text}", "yellow") for text in remarks)
@@ -214,7 +214,7 @@ def rows_data(rows: Sequence[DiagnosedRow]) -> list[dict[str, Any]]:
             "places": list(row.places),
             "refused": row.refused,
             "contradicts": row.contradicts,
-            "diagnosis": None if row.found is None else diagnosis_data(row.found),
+            "diagnosis": None if row.diagnosis is None else diagnosis_data(row.diagnosis),
         }
         for row in rows
     ]

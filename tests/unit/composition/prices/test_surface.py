@@ -39,8 +39,10 @@ def surface_of(jump_at: float, tolerance: float) -> tuple[Surface[State], list[S
         return np.array([[exact(index, *each, jump_at)] for each in steps])
 
     def near(result: F64, right: F64, count: int, mean: F64) -> Flags:
+        middles = requested[-len(mean) :]  # evaluated last
+        assert mean.tolist() == [middle[1] for middle in middles]
+        assert {middle[0] for middle in middles} == {count}
         assert len(result) == len(mean)
-        assert count >= 1
         return np.asarray((np.abs(result / right - 1.0) <= tolerance).all(axis=1))
 
     return Surface(states, lambda state: state[1:], evaluated, near), requested

@@ -125,7 +125,7 @@ def test_a_predicted_pass_is_written_and_read_again(tmp_path: Path, tp: int) -> 
         "task": "graph", "device": "h100", "model": "Llama-3.1-8B", "parallel": {"tp": tp},
         "workload": {"batch": 1, "seq_len": 2048},
     })  # fmt: skip
-    predicted = pass_of(scenario).found
+    predicted = pass_of(scenario).program
     made = chakra_of(predicted)
     assert len(made.ranks) == tp
     assert defects_of(made) == []

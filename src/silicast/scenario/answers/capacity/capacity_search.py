@@ -113,18 +113,18 @@ class CapacitySearch:
         self._size: FleetSize | None = None
         self._cached = 0.0
         self._arriving = len(traffic)
-        self.found = self._search()
+        self.outcome = self._search()
         self._per_joule = self._efficiency() if work.objective == "max_tokens_per_joule" else 0.0
 
     @property
     def load(self) -> float:
         """What is carried: a rate, clients or replicas; 0 = nothing."""
-        return self.found.bracket.carried
+        return self.outcome.bracket.carried
 
     @property
     def gpus(self) -> int:
         """Devices of all replicas."""
-        return self.found.fleet.gpus
+        return self.outcome.fleet.gpus
 
     @property
     def rank(self) -> tuple[float, ...]:
@@ -132,7 +132,7 @@ class CapacitySearch:
         failed = float(self.load == 0.0)
         if self.work.objective.startswith("max"):
             return failed, -(self._per_joule or self.load), self.gpus
-        return failed, self.found.fleet.cost_per_hour or self.gpus, self.gpus
+        return failed, self.outcome.fleet.cost_per_hour or self.gpus, self.gpus
 
     def summary(self) -> dict[str, Any]:
         """One line of a comparison of candidates."""
@@ -140,12 +140,12 @@ class CapacitySearch:
         value = self.gpus if name == "gpus" and self.load else self._per_joule or self.load
         summary: dict[str, Any] = {"fields": self.fields, name: value, "gpus": self.gpus}
         if self.work.objective == "min_cost":
-            summary["cost_per_hour"] = self.found.fleet.cost_per_hour
+            summary["cost_per_hour"] = self.outcome.fleet.cost_per_hour
         return summary
 
     def answer(self) -> Answer:
         """The capacity with the statistics there."""
-        result = self.found
+        result = self.outcome
         served = Served(result.fleet, result.requests, self.work.slo)
         simulated = Simulated(result.fleet, served.simulate)
         remarks = [*self._warnings, *self._said(simulated.records)]
@@ -187,8 +187,8 @@ class CapacitySearch:
         """Output tokens a joule; 0 where nothing is carried."""
         if not self.load:
             return 0.0
-        records = self._loads.run_whole(self.found.requests)
-        result = power(records, self.found.fleet)
+        records = self._loads.run_whole(self.outcome.requests)
+        result = power(records, self.outcome.fleet)
         if not result:
             raise not_yet_of(PARTS["power"], "workload.objective")
         return 1.0 / result["energy_per_output_token_j"][0]
@@ -353,7 +353,7 @@ class CapacitySearch:
         Args:
             there: statistics of the load that is carried.
         """
-        name, load, fleet = LOADS[self.work.objective], self.load, self.found.fleet
+        name, load, fleet = LOADS[self.work.objective], self.load, self.outcome.fleet
         metrics: dict[str, Quantity] = {}
         if name == "gpus" and load:
             assert self._size is not None
@@ -418,7 +418,7 @@ class CapacitySearch:
         """That the objective is out of reach, and what is the nearest."""
         if self.load:
             return self._short(records)
-        if self.found.limited_by == "search":
+        if self.outcome.limited_by == "search":
             return [f"not even {self.gpus} devices carry this traffic: statistics are theirs"]
         values = self._objective.values(records)
         over = [
@@ -442,12 +442,12 @@ class CapacitySearch:
         ]
 
     def _why(self, records: Records) -> dict[str, Any]:
-        result, bracket, loads = self.found, self.found.bracket, self._coarse()
+        result, bracket, loads = self.outcome, self.outcome.bracket, self._coarse()
         values = self._objective.values(records)
         loads = replace(loads, requests=result.requests) if self._size is None else loads
         return {
             "objective": self.work.objective,
-            "limited_by": self.found.limited_by,
+            "limited_by": self.outcome.limited_by,
             "reached": bool(self.load),
             "limits_ms": {name: self._objective.limit(name) for name in values},
             "values_ms": values,

@@ -148,7 +148,7 @@ MILLI = 1e3
 
 @final
 @dataclass(frozen=True)
-class AskedPass:
+class RequestedPass:
     """The pass that a scenario asks for.
 
     Attributes:
@@ -157,7 +157,7 @@ class AskedPass:
         update: of the weights behind it, a pass of its own.
     """
 
-    found: ProgramPass
+    program: ProgramPass
     warnings: list[str]
     model: str
     devices: int
@@ -201,10 +201,10 @@ class GraphAnswerer(Answerer):
         from silicast.composition.timeline.trace_events import trace_program
 
         requested = pass_of(scenario)
-        return trace_program(requested.found, requested.update)
+        return trace_program(requested.program, requested.update)
 
 
-def pass_of(scenario: Scenario) -> AskedPass:
+def pass_of(scenario: Scenario) -> RequestedPass:
     """The pass of a model by name, or of the program that ``workload.graph`` names.
 
     Raises:
@@ -215,7 +215,7 @@ def pass_of(scenario: Scenario) -> AskedPass:
     return _of_model(scenario, work) if work.graph is None else _of_file(scenario)
 
 
-def _of_model(scenario: Scenario, work: GraphWorkload) -> AskedPass:
+def _of_model(scenario: Scenario, work: GraphWorkload) -> RequestedPass:
     deployment, warnings = deployment_of(scenario, options=FRAMEWORK_OPTIONS)
     framework, remark = framework_of(scenario, deployment.engine)
     framework = replace(framework, autocast=_autocast(scenario, deployment))
@@ -232,7 +232,7 @@ def _of_model(scenario: Scenario, work: GraphWorkload) -> AskedPass:
         framework_pass, update = _trained(
             framework_pass, deployment, work.optimizer, framework.autocast
         )
-    return AskedPass(
+    return RequestedPass(
         framework_pass,
         [*remark, *warnings],
         deployment.model.name,
@@ -242,7 +242,7 @@ def _of_model(scenario: Scenario, work: GraphWorkload) -> AskedPass:
     )
 
 
-def _of_file(scenario: Scenario) -> AskedPass:
+def _of_file(scenario: Scenario) -> RequestedPass:
     plan = plan_of(scenario)
     if plan.gpus > 1 or plan.dp > 1 or plan.cp > 1:
         raise not_yet_of(PARTS["program"], "parallel")
@@ -251,7 +251,7 @@ def _of_file(scenario: Scenario) -> AskedPass:
     result = predict_program(machine, program.graph, state_bytes=program.state_bytes)
     formats = dict.fromkeys(node.op.variant.dtype for node in result.model.graph.nodes)
     warnings = [*warnings, *program.said]
-    return AskedPass(result, warnings, result.model.graph.name, 1, " and ".join(formats))
+    return RequestedPass(result, warnings, result.model.graph.name, 1, " and ".join(formats))
 
 
 def _autocast(scenario: Scenario, deployment: Deployment) -> str:
@@ -293,8 +293,8 @@ def _trained(
     return trained.with_predictions(total, directions), update
 
 
-def _answer(requested: AskedPass, *, bound_only: bool) -> Answer:
-    result = requested.found
+def _answer(requested: RequestedPass, *, bound_only: bool) -> Answer:
+    result = requested.program
     named = {"e2e_ms": result.total}
     named |= {f"{way}_ms": each for way, each in result.directions.items() if way != "optimizer"}
     tier: Tier = "bound" if bound_only else result.total.tier
@@ -312,9 +312,9 @@ def _answer(requested: AskedPass, *, bound_only: bool) -> Answer:
     )
 
 
-def _energy(requested: AskedPass) -> dict[str, Quantity]:
+def _energy(requested: RequestedPass) -> dict[str, Quantity]:
     """Of the pass on all devices, where power is modelled."""
-    result = requested.found
+    result = requested.program
     kernels_j = result.kernels_j + (requested.update.kernels_j if requested.update else 0.0)
     stages = result.model.graph.plan.pp
     energy = work_energy(
@@ -334,8 +334,8 @@ def _too_large(program_pass: ProgramPass) -> list[str]:
     return [f"{needs} on {device.name}: it does not fit"]
 
 
-def _why(requested: AskedPass) -> dict[str, Any]:
-    result, machine = requested.found, requested.found.model.machine
+def _why(requested: RequestedPass) -> dict[str, Any]:
+    result, machine = requested.program, requested.program.model.machine
     memory, coverage = result.memory, result.coverage
     names = ("weights", "gradients", "optimizer", "activations", "fragmentation", "framework")
     sizes = {name: getattr(memory, name) / GB for name in names}

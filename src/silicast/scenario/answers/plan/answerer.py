@@ -167,9 +167,16 @@ def best_plan(
         return needed_bytes(rank, requested.optimizer, bits, plans)
 
     match = search(
-        rank, legal, needed, usable, optimizer=requested.optimizer,
-        overlap=requested.overlap, done=told.searched, finalists=finalists, kept=remaining,
-    )  # fmt: skip
+        rank,
+        legal,
+        needed,
+        usable,
+        optimizer=requested.optimizer,
+        overlap=requested.overlap,
+        done=told.searched,
+        finalists=finalists,
+        kept=remaining,
+    )
     return answer_of(scenario, _run(requested, match), more=_candidates(match)), match
 
 
