@@ -236,7 +236,8 @@ def test_accelforge(tmp_path: Path) -> None:
     chip = hardware.architecture
     assert [node.name for node in chip.nodes] == ["MainMemory", "Buffer", "Array", "Register"]
     main, buffer, register = chip.memories
-    assert (main.read_pj, main.fill_pj) == (pytest.approx(16.0), pytest.approx(24.0))
+    assert main.read_pj == pytest.approx(16.0)
+    assert main.fill_pj == pytest.approx(24.0)
     assert [(port.name, port.words_per_cycle) for port in main.ports] == [("read", 4.0)]
     assert (buffer.capacity_words, buffer.block_words, buffer.read_pj) == (1024, 8, 1.0)
     assert buffer.may_bypass == ("Weights",)
