@@ -190,7 +190,7 @@ def _write_card(artefact: str, known: Provenance, earlier: tuple[str, str]) -> N
     card = result.get("card", result)
     before_, date = earlier
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    card["date"] = (before_ == known.content and date) or today
+    card["date"] = date if date and before_ == known.content else today
     card["provenance"] = msgspec.to_builtins(known)
     _write(path_of(artefact), result)
 
