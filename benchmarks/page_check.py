@@ -42,12 +42,14 @@ class PageRun:
         context = self.browser.new_context(accept_downloads=True, **options)
         context.grant_permissions(["clipboard-read", "clipboard-write"], origin=self.address)
         page = context.new_page()
-        page.on(
-            "console", lambda m: m.type == "error" and self.problems.append(f"console: {m.text}")
-        )
+        page.on("console", self._logged)
         page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
         page.route("**/*", self._routed)
         return page
+
+    def _logged(self, message: Any) -> None:
+        if message.type == "error":
+            self.problems.append(f"console: {message.text}")
 
     def _routed(self, route: Any) -> None:
         if route.request.url.startswith((self.address, "file:", "blob:", "data:")):

@@ -87,11 +87,12 @@ async def load(port: int, path: str, kind: str, lines: int, seconds: float) -> d
 
 
 async def ready(port: int) -> None:
-    """Waits until a server listens."""
+    """Waits until a server answers: it listens before its processes are there."""
     end = time.monotonic() + STARTS_WITHIN_S
     while True:
         try:
-            async with Connection(port):
+            async with Connection(port) as connection:
+                await connection.post("/v1/setup", "application/json", b"{}")
                 return
         except OSError:
             if time.monotonic() > end:
