@@ -37,19 +37,19 @@ class PageRun:
         self.outside: list[str] = []
         self.loaded = 0
 
-    def _heard(self, message: Any) -> None:
-        if message.type == "error":
-            self.problems.append(f"console: {message.text}")
-
     def opened(self, **options: Any) -> Any:
         """A page that tells of errors and asks nobody else."""
         context = self.browser.new_context(accept_downloads=True, **options)
         context.grant_permissions(["clipboard-read", "clipboard-write"], origin=self.address)
         page = context.new_page()
-        page.on("console", self._heard)
+        page.on("console", self._logged)
         page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
         page.route("**/*", self._routed)
         return page
+
+    def _logged(self, message: Any) -> None:
+        if message.type == "error":
+            self.problems.append(f"console: {message.text}")
 
     def _routed(self, route: Any) -> None:
         if route.request.url.startswith((self.address, "file:", "blob:", "data:")):

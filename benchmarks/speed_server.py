@@ -58,11 +58,28 @@ class Connection:
         return int(said.split(" ", 2)[1]), await self._reader.readexactly(length)
 
 
+def server_cpu_s() -> float:
+    """Processor seconds of the processes that this one started, and of those that they did."""
+    times, parents = dict[int, float](), dict[int, int]()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        number = int(path.parent.name)
+        parents[number] = int(fields[1])
+        times[number] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    family = {os.getpid()}
+    while more := {child for child, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(times[each] for each in family if each != os.getpid())
+
+
 async def load(port: int, path: str, kind: str, lines: int, seconds: float) -> dict[str, Any]:
     """Clients that ask again as soon as they are answered."""
     cases, waits, statuses = kernels(), list[float](), Counter[int]()
     right = 0
-    start = time.perf_counter()
+    start, before, mine = time.perf_counter(), server_cpu_s(), time.process_time()
     end = start + seconds
 
     async def client() -> None:
@@ -77,21 +94,24 @@ async def load(port: int, path: str, kind: str, lines: int, seconds: float) -> d
                 right += reply.count(b'"ok":true')
 
     await asyncio.gather(*(client() for _ in range(CLIENTS)))
-    wall = time.perf_counter() - start
+    wall, spent = time.perf_counter() - start, server_cpu_s() - before
+    mine = time.process_time() - mine
     waits.sort()
     return {
         "clients": CLIENTS, "lines_a_request": lines, "requests": len(waits), "answers": right,
-        "answers_per_s": right / wall, "statuses": dict(statuses),
+        "answers_per_s": right / wall, "server_cpu_ms_per_answer": 1e3 * spent / right,
+        "client_cpu_ms_per_answer": 1e3 * mine / right, "statuses": dict(statuses),
         "p50_ms": 1e3 * waits[len(waits) // 2], "p99_ms": 1e3 * waits[int(len(waits) * 0.99)],
     }  # fmt: skip
 
 
 async def ready(port: int) -> None:
-    """Waits until a server listens."""
+    """Waits until a server answers: it listens before its processes are there."""
     end = time.monotonic() + STARTS_WITHIN_S
     while True:
         try:
-            async with Connection(port):
+            async with Connection(port) as connection:
+                await connection.post("/v1/setup", "application/json", b"{}")
                 return
         except OSError:
             if time.monotonic() > end:
