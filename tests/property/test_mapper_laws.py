@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import os
 
 import numpy as np
@@ -13,6 +14,8 @@ from silicast.accelerator.counting.cost import Objective, cost, value_of
 from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
 from silicast.accelerator.counting.mapping import MappingBatch, keep_patterns
 from silicast.accelerator.design.architecture import Architecture, Compute, FanOut, Memory, Port
+from silicast.accelerator.mapper._hunt import Hunt
+from silicast.accelerator.mapper.budget import EFFORT, SearchBudget
 from silicast.accelerator.mapper.constraints import Constraints
 from silicast.accelerator.mapper.enumeration import DesignFamily, counted_mappings
 from silicast.accelerator.mapper.mapper import best_mapping
@@ -106,6 +109,25 @@ def test_no_mapping_is_better_than_the_one_found(objective: Objective, problems:
         assert mapping.bound <= least * (1 + 1e-9)
         assert mapping.gap < 0.05
         solved += 1
+
+
+@pytest.mark.parametrize("objective", ["energy", "edp"])
+def test_no_mapping_is_below_the_floor_of_what_it_keeps(objective: Objective) -> None:
+    """The floor stands for every choice that a budget does not reach, or that is left out."""
+    rng = np.random.default_rng(71)
+    compared = 0
+    while compared < PROBLEMS:
+        einsum = random_problem(rng)
+        chip = random_chip(rng, einsum.names)
+        batches = every_mapping(einsum, chip)
+        if not batches:
+            continue
+        hunt = Hunt(einsum, chip, Constraints(), objective, EFFORT, 0.0, SearchBudget(math.inf))
+        floors = {choice.keep: choice.bound for choice in hunt.floors()}
+        for batch in batches:
+            least = float(value_of(cost(einsum, chip, batch), objective).min())
+            assert floors[batch.keep] <= least * (1 + 1e-9), (chip, einsum.bounds, batch.keep)
+        compared += 1
 
 
 def with_port(chip: Architecture, rng: np.random.Generator) -> Architecture:

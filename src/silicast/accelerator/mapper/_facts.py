@@ -130,8 +130,17 @@ class EinsumFacts:
             energy += words * self.word_pj(slot, action, t)
             if child is not None and not self.tensors[t].is_output:
                 energy += words * self.word_pj(child, "fill_pj", t)
-            words, child = self.sizes[t], slot
+            words, child = self.touched(t), slot
         return energy
+
+    def touched(self, t: int) -> float:
+        """Words of a tensor that some point needs, at least: steps of windows leave gaps, and sums
+        of as many terms as dimensions have take at least the sum of these values, less one.
+        """
+        bounds = self.einsum.bounds
+        return float(
+            math.prod(1 + sum(bounds[dim] - 1 for dim, _ in rank) for rank in self.tensors[t].ranks)
+        )
 
     def parent_slot(self, t: int, slot: int) -> int:
         """Slot of the memory that tensor ``t`` comes from at ``slot``, itself included.

@@ -118,7 +118,7 @@ class Hunt:
         self.weights = self.busy.start()
         self.choices: list[_Choice] = []
 
-    def _choices(self, price: float | None = None) -> list[_Choice]:
+    def floors(self, price: float | None = None) -> list[_Choice]:
         """Choices of what memories keep: all that they may, then those with the lowest floors.
 
         Args:
@@ -319,7 +319,7 @@ class Hunt:
     def _anew(self) -> None:
         """Other prices: searches with tables of their own."""
         self.budget.held = 0.0
-        self.choices = self._choices()
+        self.choices = self.floors()
 
     @property
     def is_over(self) -> bool:
@@ -378,7 +378,7 @@ class Hunt:
     def _least_sum(self, price: float) -> float:
         """Least energy plus price times cycles, at least."""
         least = self._beyond(price)
-        for choice in self._choices(price):
+        for choice in self.floors(price):
             if choice.bound >= least:
                 continue
             result = self._priced(choice, price)
