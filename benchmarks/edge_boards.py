@@ -95,6 +95,21 @@ def boards(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
+def twins_known(rows: Sequence[Row]) -> dict[str, Any]:
+    """Boards left out, another with the same chip measured."""
+    figures = {}
+    for name in TWINS:
+        known = latencies_of([row for row in rows if row.board != name])
+        measured = {(each.network, each.precision) for each in known.networks}
+        scored = [
+            row
+            for row in rows
+            if row.board == name and (row.network.name, row.precision) in measured
+        ]
+        figures[name] = score(predict(known, scored), scored)
+    return figures
+
+
 def left_out_networks(rows: Sequence[Row]) -> Any:
     """Networks left out in parts, all boards known."""
     models = np.random.default_rng(0).permutation(sorted({row.network.model for row in rows}))
@@ -113,6 +128,7 @@ def main() -> None:
     rows = rows_of(data_folder())
     results = {
         **boards(rows),
+        "no_sample_twin_known": twins_known(rows),
         "networks_left_out": left_out_networks(rows),
         "fitted_rows": score(predict(latencies_of(rows), rows), rows),
     }
@@ -121,6 +137,7 @@ def main() -> None:
         print(name, results[name]["mean"])
         for board, figures in results[name]["boards"].items():
             print("  ", board, figures)
+    print("twin known", results["no_sample_twin_known"])
     print("networks left out", results["networks_left_out"])
     print("fitted rows", results["fitted_rows"])
 

@@ -295,15 +295,6 @@ def _accept(artefact: str, code: str, moved: Collection[str]) -> None:
         _write_card(artefact, again, _dated(artefact))
 
 
-def state_content(artefact: str) -> None:
-    """Writes into a card that its numbers are those that are there: of a step of its stage that was
-    run alone.
-    """
-    known = provenance_of(artefact)
-    assert known is not None, artefact
-    _write_card(artefact, msgspec.structs.replace(known, content=content(artefact)), ("", ""))
-
-
 def remove_all() -> None:
     """Removes every artefact, to make all of them from measured tables alone."""
     for name in stages():

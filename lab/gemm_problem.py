@@ -63,6 +63,10 @@ COPIES = {"ampere-ga10x": ("tensor_efficiency", "dram_efficiency", "quantisation
 (its L2 of 6 MB): only these of theirs are."""
 DIFFERENCE = 1e-2
 """Step of the logs for differences: times have kinks where tiles change."""
+REACHES = (3.0, 1.0, 0.3, 0.1, 0.03)
+"""Distances of the logs over which tiles and splits change: the longest reaches the constant of a
+kernel that is never chosen from one that is.
+"""
 STEPS = 200
 """Of the solver, where a fit is not asked to be quick."""
 
@@ -151,6 +155,7 @@ def solve(problem: Problem, steps: int = 40) -> tuple[Constants, Tables]:
         first,
         pull,
         step=DIFFERENCE,
+        reaches=REACHES,
         f_scale=0.05,
         max_nfev=steps,
     )

@@ -32,6 +32,7 @@ from silicast.core.naming import NameIndex, near, normalise
 from silicast.core.numerics import F64
 from silicast.kernels.physics.constants import PhysicsCard
 from silicast.learning.few_samples import FEWEST, best_samples, fit_blend
+from silicast.learning.smoothed import HUBER, ROUNDS, Smoothed
 from silicast.workload.graphs.graph import Graph
 from silicast.workload.graphs.op import Op
 
@@ -69,18 +70,16 @@ _VALUE = {"int8": 1, "fp16": 2, "bf16": 2}
 """Format of an operator -> bytes of a number that it writes; of others 4."""
 NEAR: Final = 0.4
 """Distance of published figures, in logs, at which a board is half as much of a relative."""
+TWIN, TWIN_PULL = 0.15, 0.3
+"""Distance at which boards hardly share what their levels are off, and its pull to zero."""
 UNSEEN_BOARD, UNSEEN_NETWORK, UNSEEN_RECALLED = 0.35, 0.35, 0.9
 """Log standard deviations that devices and networks left out showed: benchmarks/edge_boards.py."""
-ALIKE, REACH, NOISE, RECALLED = 0.5, 1.0, 0.15, 0.4
-"""Log standard deviation that networks with the same features share, distance at which they share
-three fifths of it, and what remains of one that is counted or recalled.
-"""
+NOISE, RECALLED = 0.15, 0.4
+"""Log standard deviation of what remains of a network that is counted or recalled."""
 BOARD_PULL, SLOPE_PULL = 0.3, 30.0
 """Of weights of boards toward their shares, and of slopes toward zero; see `fit_board`."""
 CENTRAL = (0.1, 0.9)
 """Quantiles of networks' latencies between which those to measure lie."""
-ROUNDS, HUBER = 6, 1.3
-"""Of weights, and relative errors beyond which a network counts less."""
 SEEN = 0.2
 """Of a network and a board that were measured, both apart from each other."""
 
@@ -213,58 +212,6 @@ class MeasuredBoard(Strict, frozen=True):
 
 
 @final
-@dataclass(frozen=True)
-class Smoothed:
-    """A Gaussian process over features: linear, and alike where features are.
-
-    Attributes:
-        features: of what was measured, (n, f); middle, scale: of each feature, (f,).
-        means: of the values, (boards,); weights: of each measured one, (n, boards).
-        inverse: of their covariance, (n, n).
-    """
-
-    features: F64
-    middle: F64
-    scale: F64
-    means: F64
-    weights: F64
-    inverse: F64
-
-    @staticmethod
-    def fitted(features: F64, values: F64, noise: F64) -> Smoothed:
-        """Fits values, (n, boards), known to a noise, (n,); strays count less (Huber's weights)."""
-        middle, scale = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-3)
-        placed = (features - middle) / scale
-        covariance, means = _covariance(placed, placed), np.median(values, axis=0)
-        trust = np.ones(len(placed))
-        for _ in range(ROUNDS):
-            inverse = np.asarray(np.linalg.inv(covariance + np.diag(noise**2 / trust)), float)
-            weights = inverse @ (values - means)
-            errors = np.abs((noise**2 / trust)[:, None] * weights).mean(axis=1)
-            trust = 1.0 / np.maximum(1.0, errors / (HUBER * noise))
-        return Smoothed(placed, middle, scale, means, weights, inverse)
-
-    def placed(self, features: F64) -> F64:
-        """Features over their spread among what was measured."""
-        placed: F64 = (features - self.middle) / self.scale
-        return placed
-
-    def at(self, features: F64) -> tuple[F64, float]:
-        """Values, (boards,), at features, (f,), and the standard deviation of their mean."""
-        placed = self.placed(features)[None, :]
-        across = _covariance(placed, self.features)[0]
-        variance = float(_covariance(placed, placed)[0, 0] - across @ self.inverse @ across)
-        return self.means + across @ self.weights, math.sqrt(max(variance, 0.0))
-
-
-def _covariance(some: F64, others: F64) -> F64:
-    """Of the logs of latencies, (n, m), by features, (n, f) and (m, f)."""
-    apart = np.mean((some[:, None, :] - others[None, :, :]) ** 2, axis=2)
-    alike: F64 = ALIKE**2 * np.exp(-apart / (2.0 * REACH**2)) + 1.0 + some @ others.T
-    return alike
-
-
-@final
 class NpuLatencies(Strict, frozen=True, dict=True):
     """What measured latencies came to.
 
@@ -316,18 +263,21 @@ class NpuLatencies(Strict, frozen=True, dict=True):
         times: F64 = np.array([each.unit_ms for each in self.boards]) @ amounts
         return np.maximum(times, 1e-3 * float(times.max())), SEEN
 
+    def _near(self, board: Board, reach: float) -> F64:
+        """How near published figures are to a board's, (boards,), 1 = the same."""
+        known = [board_named(each.name) for each in self.boards]
+        apart = [
+            math.log(each.tops / board.tops) ** 2
+            + math.log(each.memory_gb_per_s / board.memory_gb_per_s) ** 2
+            for each in known
+        ]
+        near: F64 = np.exp(-np.array(apart) / (2.0 * reach**2))
+        return near
+
     def shares(self, board: Board) -> F64:
         """How much each measured board counts for one that was not, (boards,); they sum to 1."""
-        known = [board_named(each.name) for each in self.boards]
-        apart = np.array(
-            [
-                math.log(each.tops / board.tops) ** 2
-                + math.log(each.memory_gb_per_s / board.memory_gb_per_s) ** 2
-                for each in known
-            ]
-        )
-        alike = np.exp(-apart / (2.0 * NEAR**2)) + 1e-9
-        shares: F64 = alike / alike.sum()
+        near = self._near(board, NEAR) + 1e-9
+        shares: F64 = near / near.sum()
         return shares
 
     def levels(self) -> F64:
@@ -339,9 +289,15 @@ class NpuLatencies(Strict, frozen=True, dict=True):
         return levels
 
     def level(self, board: Board) -> float:
-        """Of a board that was not measured, by its operations a second."""
+        """Of a board that was not measured: by its operations a second, and as far as boards with
+        the same figures are off that.
+        """
+        known = [board_named(each.name).tops for each in self.boards]
         constant, slope = self.level_weights
-        return constant + slope * math.log(board.tops)
+        off = self.levels() - (constant + slope * np.log(known))
+        near = self._near(board, TWIN)
+        shift = float(near @ off) / (float(near.sum()) + TWIN_PULL)
+        return constant + slope * math.log(board.tops) + shift
 
 
 @final

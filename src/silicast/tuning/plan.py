@@ -70,6 +70,7 @@ class TunedEntry:
         estimate_us, p05_us, p95_us: of both products.
         existing: what another file has for them; existing_us: time of that, same model; None
             where the device cannot run it.
+        first: the best of the ranking with their times, us; the first of them is ``configuration``.
     """
 
     tokens: int
@@ -79,6 +80,7 @@ class TunedEntry:
     p95_us: float
     existing: Configuration | None = None
     existing_us: float | None = None
+    first: tuple[tuple[Configuration, float], ...] = ()
 
     @property
     def left_pct(self) -> float | None:
@@ -175,6 +177,7 @@ def tune_experts(
     existing: Path | None = None,
     compiler: str = "",
     routing: str | Sequence[float] | None = None,
+    top: int = 1,
 ) -> TuningPlan:
     """Files of tuned configurations of a model's experts.
 
@@ -187,6 +190,7 @@ def tune_experts(
         compiler: version of the compiler that the files are for.
         routing: how tokens spread over a rank's experts: a distribution's name, or one share an
             expert; None = evenly, as tuners time kernels.
+        top: how many of each ranking an entry tells.
 
     Raises:
         SilicastError: no experts, a degree that does not divide them, a format or device without
@@ -204,7 +208,7 @@ def tune_experts(
     known = read_tuned_file(existing) if existing else None
     counts = _checked(tokens or usual_tokens())
     files = tuple(
-        _file(layer, parallel, board, recipe, engine, counts, known, compiler)
+        _file(layer, parallel, board, recipe, engine, counts, known, compiler, top)
         for parallel, layer in _layers(config, tp, ep, routing)
     )
     return TuningPlan(
@@ -229,12 +233,14 @@ def tune_products(
     tp: Sequence[int] = (1,),
     tokens: Sequence[int] = (),
     existing: Path | None = None,
+    top: int = 1,
 ) -> TuningPlan:
     """Files of tuned configurations of a model's plain products with scaled blocks.
 
     Args:
         existing: a file whose entries are judged beside the new ones, of the product that its
             name states.
+        top: how many of each ranking an entry tells.
 
     Raises:
         SilicastError: as :func:`tune_experts`; a format whose blocks have no scales.
@@ -254,7 +260,7 @@ def tune_products(
             name = layout.gemm_name(Tuned(rows, depth), driver_name(board), recipe.name)
             current = known if existing and existing.name == name else None
             entries = tuple(
-                _product_entry(x, rows, depth, board, recipe, current, ChosenBy(engine))
+                _product_entry(x, rows, depth, board, recipe, current, ChosenBy(engine), top)
                 for x in counts
             )
             content = encoded({x.tokens: x.configuration for x in entries}, layout)
@@ -303,12 +309,16 @@ def _product_entry(
     recipe: Recipe,
     known: Entries | None,
     chosen: ChosenBy,
+    top: int,
 ) -> TunedEntry:
     product = Product.plain(count, rows, depth)
     result = ranked(product, device, recipe)
     about = Tuning("gemm", count, 1, rows, depth)
     score = result.log_odds + tuners_log_odds(result, about, chosen)
-    index = int(np.where(result.steps.tiles.k == recipe.scale_group, score, -np.inf).argmax())
+    possible = result.steps.tiles.k == recipe.scale_group
+    order = np.argsort(-np.where(possible, score, -np.inf), kind="stable")
+    order = order[: min(top, int(possible.sum()))]
+    index = int(order[0])
     seconds = float(result.time_s[index])
     share = seconds / result.estimate_s
     low, high = (share * bound for bound in result.interval())
@@ -321,6 +331,7 @@ def _product_entry(
         US * high,
         existing,
         _existing_us(existing, device, recipe, lambda one: configured_s(product, one, result)),
+        tuple((result.grid[n], US * float(result.time_s[n])) for n in order.tolist()),
     )
 
 
@@ -374,17 +385,20 @@ def _file(
     counts: Sequence[int],
     known: Entries | None,
     compiler: str,
+    top: int,
 ) -> TunedFile:
     layout = file_layout(engine)
     name = layout.moe_name(Tuned(layer.experts, layer.width), driver_name(device), recipe.name)
     chosen = ChosenBy(engine, compiler or layout.stated_compiler)
     items = [tuned_layer(layer, count, device, recipe, chosen=chosen) for count in counts]
-    entries = tuple(_entry(one, known, device, recipe) for one in items)
+    entries = tuple(_entry(one, known, device, recipe, top) for one in items)
     content = encoded({x.tokens: x.configuration for x in entries}, layout, compiler)
     return TunedFile(name, layout.place(compiler), parallel, entries, content, layer)
 
 
-def _entry(one: TunedLayer, known: Entries | None, device: Device, recipe: Recipe) -> TunedEntry:
+def _entry(
+    one: TunedLayer, known: Entries | None, device: Device, recipe: Recipe, top: int
+) -> TunedEntry:
     existing = nearest_entry(known, one.tokens) if known else None
     return TunedEntry(
         one.tokens,
@@ -394,6 +408,7 @@ def _entry(one: TunedLayer, known: Entries | None, device: Device, recipe: Recip
         US * one.p95_s,
         existing,
         _existing_us(existing, device, recipe, one.seconds_of),
+        tuple(zip(one.first(top), (US * one.seconds(one.order[:top])).tolist(), strict=True)),
     )
 
 
@@ -483,6 +498,10 @@ def _entry_data(each: TunedEntry) -> dict[str, Any]:
         "configuration": dict(each.configuration.values),
         "latency_us": {"estimate": each.estimate_us, "p05": each.p05_us, "p95": each.p95_us},
     }
+    if len(each.first) > 1:
+        entry_data["first"] = [
+            {"configuration": dict(one.values), "latency_us": us} for one, us in each.first
+        ]
     if each.existing is not None:
         entry_data["existing"] = {
             "configuration": dict(each.existing.values),

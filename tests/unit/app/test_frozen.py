@@ -55,8 +55,10 @@ FROZEN = {
     "diagnose": "--device --measured-us --model --plot --json",
     "tune": "",
     "tune moe": "--model --device --engine --dtype --tp --ep --tokens --existing --triton --routing"
-    " --measure --trials --plot --output -o --json",
-    "tune gemm": "--model --device --engine --dtype --tp --tokens --existing --output -o --json",
+    " --measure --trials --top --plot --output -o --json",
+    "tune gemm": (
+        "--model --device --engine --dtype --tp --tokens --existing --top --output -o --json"
+    ),
     "tune sparsity": "--model --device --tokens --dtype --json",
     "kernel": "--device --calibration --strict --json",
     "compare": (

@@ -20,6 +20,7 @@ pytest.importorskip("httpx2", reason="needs what starlette's client is made with
 from starlette.testclient import TestClient
 
 import silicast
+from benchmarks.container_steps import ROOT, steps
 from silicast.app.cli import main
 from silicast.app.server.guard import Guard
 from silicast.app.server.routes import build_server
@@ -252,3 +253,14 @@ def test_a_page_without_an_answer_is_no_success(
     page = tmp_path / "page.html"
     assert main(["page", "--model", "Lama-9", "--device", "h100", "-o", str(page)]) == 3
     assert "Lama-9 on h100 is not answered: model: " in capsys.readouterr().err
+
+
+def test_the_container_starts_a_server_as_a_user_without_rights() -> None:
+    said = steps((ROOT / "Dockerfile").read_text(encoding="utf-8"))
+    last = [kind for kind, _ in said].index("FROM", 1)
+    final = dict(said[last:])
+    assert final["USER"] == "10001"
+    command = [*json.loads(final["ENTRYPOINT"]), *json.loads(final["CMD"])]
+    assert command == ["/opt/silicast/bin/silicast", "server", "--host", "0.0.0.0"]
+    copied = " ".join(rest for kind, rest in said if kind == "COPY" and "--from" not in rest)
+    assert copied == "pyproject.toml README.md LICENSE NOTICE /src/ src /src/src"

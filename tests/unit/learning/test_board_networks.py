@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.learning.board_networks import (
     PRECISIONS,
-    Smoothed,
+    Board,
     board_named,
     counted,
     fit_board,
@@ -120,6 +121,22 @@ def test_a_board_without_relatives_lies_at_its_own_level() -> None:
     assert math.log(one.ms) == pytest.approx(float(expected))
 
 
+def test_a_board_with_the_figures_of_a_measured_one_is_about_at_its_level() -> None:
+    known = npu_latencies()
+    names = [each.name for each in known.boards]
+    twin = board_named("Dragonwing IQ-9075 EVK")
+    measured = float(known.levels()[names.index(twin.name)])
+    constant, slope = known.level_weights
+    line = constant + slope * math.log(twin.tops)
+    assert abs(known.level(twin) - measured) < 0.5 * abs(line - measured)
+    far = replace_tops(twin, 2000.0)
+    assert known.level(far) == pytest.approx(constant + slope * math.log(2000.0))
+
+
+def replace_tops(board: Board, tops: float) -> Board:
+    return msgspec.structs.replace(board, tops=tops)
+
+
 def test_samples_of_a_measured_board_are_that_board() -> None:
     known = npu_latencies()
     board = known.boards[-1].name
@@ -141,24 +158,6 @@ def test_samples_of_a_measured_board_are_that_board() -> None:
         truth = 3.0 * latency_on(board_named(board), network, "float", "qnn").ms
         blended = latency_on(board_named(board), network, "float", "qnn", known, fit).ms
         assert blended == pytest.approx(truth, rel=0.15)
-
-
-def test_networks_alike_share_what_was_measured() -> None:
-    """Far more rows than features: values that follow the features are met where they lie, one
-    stray value is not, and beyond all features the spread grows.
-    """
-    draw = np.random.default_rng(0)
-    features = draw.normal(size=(120, 3))
-    values = np.stack([1.0 + features @ [0.5, -0.2, 0.1], 2.0 + features @ [0.5, 0.3, 0.0]], axis=1)
-    stray = values.copy()
-    stray[7] += 3.0
-    noise = np.full(120, 0.15)
-    fit, bent = (Smoothed.fitted(features, each, noise) for each in (values, stray))
-    for at in (features[0], features[7], draw.normal(size=3) / 3.0):
-        expected = [1.0 + at @ [0.5, -0.2, 0.1], 2.0 + at @ [0.5, 0.3, 0.0]]
-        np.testing.assert_allclose(fit.at(at)[0], expected, atol=0.05)
-        np.testing.assert_allclose(bent.at(at)[0], expected, atol=0.6)
-    assert fit.at(np.full(3, 6.0))[1] > 2.0 * fit.at(features[0])[1]
 
 
 def test_an_estimated_network_is_less_sure_than_a_counted_one() -> None:

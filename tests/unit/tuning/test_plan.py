@@ -147,3 +147,16 @@ def test_an_existing_entry_that_cannot_run_is_named_and_not_timed(tmp_path: Path
     assert entry.existing_us is None
     assert entry.left_pct is None
     assert any("1,310,720 bytes of shared memory" in text for text in judged.warnings)
+
+
+def test_the_first_of_a_ranking_are_told_in_its_order() -> None:
+    """As many as were asked for, all different; what is written is the first of them."""
+    experts = tune_experts(MODEL, DEVICE, "vllm", tp=[1], tokens=[64], top=10)
+    products = tune_products(MODEL, DEVICE, "vllm", tokens=[64], top=10)
+    for plan in (experts, products):
+        (entry,) = plan.files[0].entries
+        assert len({one.values for one, _ in entry.first}) == 10
+        assert entry.first[0] == (entry.configuration, pytest.approx(entry.estimate_us))
+        assert len(plan_data(plan)["files"][0]["entries"][0]["first"]) == 10
+    (alone,) = tune_products(MODEL, DEVICE, "vllm", tokens=[64]).files[0].entries
+    assert alone.configuration == products.files[0].entries[0].configuration

@@ -201,3 +201,11 @@ def test_hybrid_layers_by_number_or_word() -> None:
     both = read_config(ZAMBA_7B | {"layers_block_type": ["mamba"] * 81})
     assert by_word.mixers == both.mixers == read_config(ZAMBA_7B).mixers
     assert [both.kind(layer).reuses for layer in HYBRID] == [False] * 2 + [True] * 11
+
+
+def test_stages_do_not_share_caches_or_weights() -> None:
+    for config in (ZAMBA_7B, GEMMA_E2B):
+        with pytest.raises(SilicastError) as caught:
+            build_graph(read_config(config), Plan(pp=2))
+        assert (caught.value.field, caught.value.kind) == ("parallel.pp", "not_yet")
+    assert len(build_graph(read_config(JAMBA), Plan(pp=2)).blocks) > 3

@@ -162,7 +162,7 @@ class Chip(Structure):
 
     @cached_property
     def formats(self) -> tuple[str, ...]:
-        """Number formats that its units multiply, as :func:`offered_formats` reads the design."""
+        """What it multiplies: formats of its file, else those of which memories hold a word."""
         return offered_formats(self.content, self.design.architecture)
 
     @property

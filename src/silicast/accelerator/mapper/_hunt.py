@@ -14,6 +14,7 @@ from silicast.accelerator.counting.cost import (
     MappingRank,
     Objective,
     cost,
+    time_gap,
     value_of,
 )
 from silicast.accelerator.counting.einsum import Einsum
@@ -40,6 +41,10 @@ WIDTHS = (50, 500, 5000, 50_000)
 
 ROUNDS = 8
 """Sets of weights that are tried where a port may be busier than the units."""
+QUICK_ROUNDS = 2
+"""The same, and how much less time another mapping may take for it to be looked for, where nothing
+is proven."""
+QUICK_GAP = 0.05
 NEAR = 16
 """Complete mappings that take about as long to count as one partial mapping to try."""
 TANGENTS = 1
@@ -283,7 +288,7 @@ class Hunt:
         """Whether the answer is proven to be as close to the best as was asked."""
         return self.bound >= self.value * (1 - self.gap)
 
-    def weigh(self) -> None:
+    def weigh(self, rounds: int = ROUNDS) -> None:
         """Narrow searches with other weights of what may be busiest.
 
         From the best weights so far, toward what is busiest in the mapping that is cheapest under
@@ -292,7 +297,7 @@ class Hunt:
         self._anew()
         best_weights, best_bound, step = self.weights, -1.0, STEP
         busiest: F64 | None = None
-        for number in range(ROUNDS if self.busy.ports else 1):
+        for number in range(rounds if self.busy.ports else 1):
             if number:
                 if busiest is None:
                     break
@@ -348,6 +353,10 @@ class Hunt:
         if self.is_quick:
             facts = self._facts(self.keep, 0.0)
             self._least_sum(facts.floor / facts.least_cycles)
+            if self.best is not None:
+                gap = time_gap(cost(self.einsum, self.arch, self.best))
+                if gap > QUICK_GAP:
+                    self._least_time()
             return
         price = 0.0
         lines: list[tuple[float, float]] = []
@@ -407,24 +416,33 @@ class Hunt:
         Args:
             lines: (price of a cycle, least energy plus price times cycles).
         """
-        fast = Hunt(
-            self.einsum, self.arch, self.rules, "latency", self.effort // 3, self.gap, self.budget
-        )
-        fast.most_divisors = self.most_divisors
-        fast.weigh()
-        self.tried += fast.tried
-        if fast.best is None:
+        least = self._least_time()
+        if math.isinf(least):
             return
-        rank = rank_of(cost(self.einsum, self.arch, fast.best), self.objective)
-        if rank.is_before(self.rank):
-            self.rank, self.best = rank, fast.best
         for number in range(TANGENTS + 1):
-            product, time = least_product(lines, fast.bound)
+            product, time = least_product(lines, least)
             self.bound = max(self.bound, product)
             if self.is_done or number == TANGENTS:
                 return
             price = product / time**2
             lines.append((price, self._least_sum(price)))
+
+    def _least_time(self) -> float:
+        """Takes the fastest mapping where it is better; no mapping is faster than what is returned,
+        infinity where none is complete.
+        """
+        fast = Hunt(
+            self.einsum, self.arch, self.rules, "latency", self.effort // 3, self.gap, self.budget
+        )
+        fast.most_divisors = self.most_divisors
+        fast.weigh(QUICK_ROUNDS if self.is_quick else ROUNDS)
+        self.tried += fast.tried
+        if fast.best is None:
+            return math.inf
+        rank = rank_of(cost(self.einsum, self.arch, fast.best), self.objective)
+        if rank.is_before(self.rank):
+            self.rank, self.best = rank, fast.best
+        return fast.bound
 
     def polish(self) -> None:
         """Makes small changes to the best, where a sum of prices was searched instead of itself."""

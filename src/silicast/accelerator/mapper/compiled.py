@@ -13,11 +13,12 @@ from typing import final
 import msgspec
 import numpy as np
 
+from silicast.accelerator.counting.cost import time_gap
 from silicast.accelerator.counting.problems import ProblemShape
 from silicast.accelerator.design.architecture_file import StoredTable
 from silicast.accelerator.design.chip import Chip
 from silicast.accelerator.mapper.refit import Asked
-from silicast.accelerator.mapper.stored import key_of, loops_text, searched, time_gap
+from silicast.accelerator.mapper.stored import key_of, loops_text, searched
 from silicast.accelerator.zeros.density import in_words
 from silicast.core.numerics import F64, I64
 

@@ -28,9 +28,10 @@ def import_(
 
     Args:
         file: Timeloop's folder with parsed-processed-input.yaml, an accelerator of ZigZag (.yaml),
-            a configuration of SCALE-Sim (.cfg), or a chip of MAESTRO (.m).
+            a configuration of SCALE-Sim (.cfg), a chip of MAESTRO (.m), or an architecture of
+            AccelForge (.yaml).
         output: the architecture file to write (.toml).
-        format_: timeloop, zigzag, scalesim or maestro, if it cannot be recognised by the file.
+        format_: timeloop, zigzag, scalesim, maestro or accelforge, if the file does not say it.
     """
     from silicast.accelerator.design.architecture_text import text_of
     from silicast.accelerator.foreign.reader import read_hardware

@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 from silicast.app import status
 from silicast.app.arguments import described
 from silicast.app.console import show, warn, write_json
-from silicast.app.flags import Json
+from silicast.app.flags import Count, Json
 
 if TYPE_CHECKING:
     from silicast.hardware.device import Device
@@ -42,6 +42,7 @@ def moe(
     routing: str = "balanced",
     measure: Annotated[bool, Parameter(negative="")] = False,
     trials: int = 10,
+    top: Count = 1,
     plot: Path | None = None,
     output: Output = None,
     json: Json = False,
@@ -59,6 +60,7 @@ def moe(
             power_law_1.2, ..., or one share an expert, as 3,1,1,1.
         measure: time the best candidates on the GPU at hand, and write the fastest.
         trials: candidates to time for each number of tokens.
+        top: the best of the ranking to show for each number of tokens.
         plot: a drawing of the first file's entries (.svg, .png, .pdf).
         output: folder to write the files into; left out, they are only shown.
     """
@@ -76,6 +78,7 @@ def moe(
         existing=existing,
         compiler=triton,
         routing=name_or_shares(routing, "routing"),
+        top=top,
     )
     if measure:
         plan = measured_plan(plan, trials, output or Path())
@@ -97,6 +100,7 @@ def gemm(
     tp: str = "1",
     tokens: str = "",
     existing: Path | None = None,
+    top: Count = 1,
     output: Output = None,
     json: Json = False,
 ) -> int:
@@ -108,6 +112,7 @@ def gemm(
         tp: tensor-parallel degrees.
         tokens: numbers of tokens, as 1,64,4096; left out, those that tuners use.
         existing: a file of the engine; says what its entries leave on the table.
+        top: the best of the ranking to show for each number of tokens.
         output: folder to write the files into; left out, they are only shown.
     """
     from silicast.app.number_lists import whole_numbers
@@ -120,6 +125,7 @@ def gemm(
         tp=whole_numbers(tp, "tp"),
         tokens=whole_numbers(tokens, "tokens"),
         existing=existing,
+        top=top,
     )
     return _answered(plan, output, as_json=json)
 

@@ -48,17 +48,21 @@ def _file_parts(one: TunedFile) -> Iterator[RenderableType]:
     }
     if judged:
         columns |= {"existing": "tree", "its us": "right", "left %": "right"}
-    yield listing(columns, [_row(each, judged) for each in one.entries])
+    rows = [row for each in one.entries for row in (_row(each, judged), *_others(each, judged))]
+    yield listing(columns, rows)
+
+
+def _others(each: TunedEntry, judged: bool) -> Iterator[list[str]]:
+    """What follows in the ranking, without an interval: that is of the first."""
+    for one, us in each.first[1:]:
+        yield ["", *_sides(one), figure(us), "", *([""] * 3 if judged else [])]
 
 
 def _row(each: TunedEntry, judged: bool) -> list[str]:
     one = each.configuration
     row = [
         str(each.tokens),
-        tile_text(one),
-        str(one.number("group_m")),
-        str(one.number("warps")),
-        str(one.number("stages")),
+        *_sides(one),
         figure(each.estimate_us),
         f"{figure(each.p05_us)}-{figure(each.p95_us)}",
     ]
@@ -67,6 +71,11 @@ def _row(each: TunedEntry, judged: bool) -> list[str]:
         row += ["" if known is None else tile_text(known), figure(each.existing_us)]
         row.append(figure(each.left_pct))
     return row
+
+
+def _sides(one: Configuration) -> list[str]:
+    numbers = (str(one.number(name)) for name in ("group_m", "warps", "stages"))
+    return [tile_text(one), *numbers]
 
 
 def tile_text(one: Configuration) -> str:

@@ -263,7 +263,8 @@ FILLED = "filled_results"
 
 
 def with_filled_results(graph: Graph, dtype: str) -> Graph:
-    """``graph`` with one node a block that writes what its library calls write later.
+    """``graph`` with one node a block that writes what its library calls write later, and with
+    attention's gradients summed in one order.
 
     >>> from silicast.workload.graphs.op import Op
     >>> product = Node("up", Op.make("gemm", m=8, n=4, k=2), output_bytes=64)
@@ -273,9 +274,19 @@ def with_filled_results(graph: Graph, dtype: str) -> Graph:
     ('filled_results', 64)
     """
     blocks = tuple(
-        replace(block, nodes=(*_fill(block, dtype), *block.nodes)) for block in graph.blocks
+        replace(block, nodes=(*_fill(block, dtype), *map(_ordered, block.nodes)))
+        for block in graph.blocks
     )
     return replace(graph, blocks=blocks)
+
+
+def _ordered(node: Node) -> Node:
+    """A node whose sums have one order: gradients of fused attention add to dQ from all tiles."""
+    if node.op.family != "attention_backward":
+        return node
+    variant = node.op.variant
+    flags = tuple(sorted({**dict(variant.flags), "deterministic": True}.items()))
+    return replace(node, op=replace(node.op, variant=replace(variant, flags=flags)))
 
 
 def _fill(block: Block, dtype: str) -> tuple[Node, ...]:

@@ -157,6 +157,8 @@ def _check(model: ModelConfig, plan: Plan) -> None:
     refused = {"cp": f"for {model.name}"}
     if model.encoder is not None:
         refused |= dict.fromkeys(("pp", "attention_dp"), "with an encoder")
+    if any(kind.reuses for kind in model.kinds):
+        refused["pp"] = "where layers read an earlier one's cache or weights"
     for name, where in refused.items():
         degree = getattr(plan, name)
         text = f"{name} = {degree} {where} is not modelled yet"

@@ -197,6 +197,56 @@ def test_keys_that_zigzag_repeats_count_as_there(tmp_path: Path) -> None:
     assert "line 2 gives name a second time: the last counts, as there" in hardware.notes
 
 
+ACCELFORGE = """arch:
+  nodes:
+  - !Memory
+    name: MainMemory
+    size: inf
+    leak_power: 0
+    tensors: {keep: ~Intermediates, may_keep: All}
+    actions:
+    - {name: read, energy: 2e-12, throughput: 8 * 4e9}
+    - {name: write, energy: 3e-12, throughput: inf}
+  - !Memory
+    name: Buffer
+    size: 1024*8
+    tensors: {keep: input | output, may_keep: All}
+    actions:
+    - {name: read, energy: 1e-12, throughput: inf, bits_per_action: 64}
+    - {name: write, energy: 1e-12, throughput: inf, bits_per_action: 64}
+  - !Container
+    name: Array
+    spatial:
+    - {name: rows, fanout: 4, reuse: weight, min_usage: 1}
+  - !Memory
+    name: Register
+    size: weight.bits_per_value if weight else 0
+    tensors: {keep: weight}
+    actions: [{name: read, energy: 0}, {name: write, energy: 0}]
+  - !Compute
+    name: MAC
+    leak_power: 0.5
+    actions: [{name: compute, energy: 0.1e-12, throughput: 1e9}]
+"""
+
+
+def test_accelforge(tmp_path: Path) -> None:
+    """Energies of bits become those of words, bits a second words a cycle, watts pJ a cycle."""
+    hardware = read_hardware(written(tmp_path, "chip.yaml", ACCELFORGE))
+    chip = hardware.architecture
+    assert [node.name for node in chip.nodes] == ["MainMemory", "Buffer", "Array", "Register"]
+    main, buffer, register = chip.memories
+    assert (main.read_pj, main.fill_pj) == (pytest.approx(16.0), pytest.approx(24.0))
+    assert [(port.name, port.words_per_cycle) for port in main.ports] == [("read", 4.0)]
+    assert (buffer.capacity_words, buffer.block_words, buffer.read_pj) == (1024, 8, 1.0)
+    assert buffer.may_bypass == ("Weights",)
+    assert (register.capacity_words, register.keeps) == (1, ("Weights",))
+    assert hardware.constraints.rules["Array", 0].indexing == ("Inputs", "Outputs")
+    assert chip.compute.leak_pj_per_cycle == pytest.approx(500.0)
+    answer = mapped(Task(conv2d(c=2, m=1, p=2, q=2, r=1, s=1), chip, hardware.constraints))
+    assert answer.cost.traffic.units[0] == 4  # four results side by side share a weight
+
+
 def test_maestro(tmp_path: Path) -> None:
     chip = read_hardware(written(tmp_path, "chip.m", MAESTRO)).architecture
     assert chip.units == 16
@@ -224,6 +274,8 @@ def test_maestro(tmp_path: Path) -> None:
         ("a.yaml", ZIGZAG.replace("sizes: [4, 2]", "sizes: [4]"), "2 dimensions and 1 sizes"),
         ("a.yaml", ZIGZAG.replace("name: small", "name: {{ x }}"), "is a template"),
         ("a.yaml", ZIGZAG.replace("name: small", "name: *x"), "repeats 'x'"),
+        ("a.yaml", ACCELFORGE.replace("1024*8", "two"), "size: cannot read 'two'"),
+        ("a.yaml", ACCELFORGE.replace("input | output", "x"), "keep: cannot read 'x'"),
         ("a.m", MAESTRO.replace("16\n", "0\n", 1), "num_pes"),
         ("a.m", "num_pes 3", "expected num_pes: 256"),
         ("a.txt", "", "no file of a tool that we know"),
