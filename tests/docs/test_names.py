@@ -8,13 +8,13 @@ from collections import Counter
 from tests.architecture.source_tree import source_files, tree_of
 
 AT_MOST = {
-    "found": 12, "place": 36, "places": 78, "said": 17, "of": 147, "own": 46, "kept": 47,
+    "found": 10, "place": 36, "places": 78, "said": 17, "of": 147, "own": 46, "kept": 45,
     "rest": 3, "asked": 7,
 }  # fmt: skip
 """Names that say nothing of what they hold -> how often they still stand. Only lower these."""
 SHARED_CLASSES_AT_MOST = 2
 """Classes of the package whose name another one has too."""
-SKIPPED_AT_MOST = 174
+SKIPPED_AT_MOST = 172
 """Statements that are kept from the formatter, as hand-laid tables are."""
 
 
