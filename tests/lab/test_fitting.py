@@ -69,3 +69,17 @@ def test_only_groups_that_a_constant_touches_are_predicted_again() -> None:
     )
     assert logs.tolist() == [0.5, 0.5]
     assert calls == [0, 1] + 4 * [0] + 4 * [1]
+
+
+def test_what_moves_no_row_goes_back_to_where_it_is_drawn() -> None:
+    logs = fitting._along_axes(
+        lambda x, i: np.array([0.1]),
+        lambda j, i: True,
+        1,
+        np.ones(1),
+        np.zeros(1),
+        np.ones(1),
+        (1.0, 0.3),
+        0.05,
+    )
+    assert logs.tolist() == [0.0]
