@@ -1,6 +1,7 @@
-"""What `silicast compare` and `silicast.compare` ask: a batch on many devices, or users.
+"""What is compared: devices, plans or users in `compare`, several devices in other commands.
 
-One question on several devices: `--device h100,h200` of `capacity` and `train`.
+`silicast compare` and `silicast.compare` ask about a batch on many devices, or about users;
+`capacity` and `train` ask one question on several: `--device h100,h200`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""ASTRA-sim's analytical network, to the nanosecond: its files in, its numbers out.
+"""ASTRA-sim's analytical backends: its files in, and the times of its collectives.
+
+ASTRA-sim's analytical network, to the nanosecond: its files in, its numbers out.
 
 As ASTRA-sim's system layer has it: a chunk passes the dimensions one after the other. A
 reduce-scatter begins with the first one and hands on its share, an all-gather begins with the last

@@ -1,4 +1,6 @@
-"""Learned corrections of collectives, one set of trees for each architecture and launch.
+"""Corrections of collectives: learned ones that are shipped, and those of a user's measurements.
+
+Learned corrections of collectives, one set of trees for each architecture and launch.
 
 The trees are evaluated at sizes of a fixed grid, four an octave. The times there are made to grow
 with the size within each kernel, and other sizes are interpolated linearly; where a library changes

@@ -1,4 +1,6 @@
-"""What the metrics of untried designs may be: a linear trend and a Gaussian process about it.
+"""What untried designs may be worth: a Gaussian process, and the expected gain of a front.
+
+What the metrics of untried designs may be: a linear trend and a Gaussian process about it.
 
 The process is of Matern's order 5/2 with a length for each parameter; lengths and noise by gradient
 ascent (Adam) on the evidence, see :mod:`silicast.learning.gaussian_process`.

@@ -1,4 +1,6 @@
-"""What is searched: a space, what counts, and a way to find out what a design comes to.
+"""A search problem, and how methods choose what to try next.
+
+What is searched: a space, what counts, and a way to find out what a design comes to.
 
 How a search chooses what to try next: one file a method in ``silicast.exploration.methods``.
 

@@ -1,4 +1,6 @@
-"""The format of a device file: its tables, and the :class:`Device` made of them.
+"""Device files: their tables, the :class:`Device` made of them, and where each number is from.
+
+The format of a device file: its tables, and the :class:`Device` made of them.
 
 docs/reference/devices.md describes every field. Units stand in the key names here and are
 converted to SI once, in :func:`build`.

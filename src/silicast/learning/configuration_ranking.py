@@ -1,4 +1,6 @@
-"""Which configuration of a kernel is the fastest, and what it takes: the analytic time per
+"""The ranking of configurations: its features, their order, and what the best one takes.
+
+Which configuration of a kernel is the fastest, and what it takes: the analytic time per
 configuration, with what sweeps taught of it.
 
 Sums of oblivious trees over the same features: the log of the odds that a configuration comes

@@ -1,4 +1,6 @@
-"""Trees of all rows and trees of each region: what one device's kernels have in common, and apart.
+"""Forests: sums of oblivious trees, common to all rows and of regions.
+
+Trees of all rows and trees of each region: what one device's kernels have in common, and apart.
 
 Oblivious trees ask the same questions everywhere; kernels of a handful of rows and those of ten
 thousand have little in common to ask. A few splits cut the features' space into regions; each has

@@ -1,4 +1,6 @@
-"""Gaussian processes: a Matern covariance, the evidence for its lengths, and the posterior.
+"""Gaussian processes: covariance, evidence, posterior, and the most probable hyperparameters.
+
+Gaussian processes: a Matern covariance, the evidence for its lengths, and the posterior.
 
 Source of all formulas: Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006,
 chapters 2, 4 and 5.

@@ -1,4 +1,6 @@
-"""How much an answer moves with numbers of a scenario or of its device.
+"""Fields set by their dotted names, and how much an answer moves with them.
+
+How much an answer moves with numbers of a scenario or of its device.
 
 Fields of a scenario set by their dotted names, as ``--set parallel.tp=2`` does.
 """

@@ -1,4 +1,6 @@
-"""What a faster configuration saves: a belief that no gain is below zero.
+"""A configured product's time by cause, and what a faster configuration would save.
+
+What a faster configuration saves: a belief that no gain is below zero.
 
 The best configuration of a grid is never slower than what ran. A gain's log is believed to be
 exponential before a kernel is looked at, with the mean that defaults of swept devices had; what is

@@ -1,4 +1,6 @@
-"""The configuration of a layer of fused experts: one for both of its products, as engines read it.
+"""Tuning of whole layers: fused experts, and products that gain by sparse weights.
+
+The configuration of a layer of fused experts: one for both of its products, as engines read it.
 
 >>> from silicast.core.dtypes import recipe_for
 >>> from silicast.hardware.catalog import find_device

@@ -1,4 +1,6 @@
-"""Equal groups of devices that call the same collective at once on one network.
+"""Collectives as flows: rounds of messages, their network, and groups that share it.
+
+Equal groups of devices that call the same collective at once on one network.
 
 A closed form prices one group. What groups wait for each other, and for uplinks that carry less
 than the adapters below them, comes from simulating the messages of all groups as flows.

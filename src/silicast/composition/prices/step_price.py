@@ -1,4 +1,6 @@
-"""What steps take: one, or a run of decode steps one after another.
+"""What steps take, alone or in a run, and what they need of the device meanwhile.
+
+What steps take: one, or a run of decode steps one after another.
 
 What a step needs of the device on average: shares of cores, of memory bandwidth and of links.
 

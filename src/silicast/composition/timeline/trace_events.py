@@ -1,4 +1,6 @@
-"""The predicted timeline as slices on tracks, arrows from launches to kernels, and counters.
+"""The predicted timeline: slices on tracks, arrows and counters, and how a step is drawn with them.
+
+The predicted timeline as slices on tracks, arrows from launches to kernels, and counters.
 
 Whoever predicts a pass describes it here; :mod:`silicast.report.drawing.trace` writes it for a
 viewer.

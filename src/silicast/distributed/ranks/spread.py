@@ -1,9 +1,11 @@
-"""What the ranks of a training plan share of a layer, as rewrites of the graph of one rank.
+"""What ranks of a plan share of a layer, and attention whose sequences ranks share.
+
+What the ranks of a training plan share of a layer, as rewrites of the graph of one rank.
 
 The graph of a model on ``tp`` ranks has narrower products and sums behind them. A training library
 does more, and each kind of rank has its mechanisms in a module of its own:
 :mod:`~silicast.distributed.ranks.tensor_ranks`,
-:mod:`~silicast.distributed.ranks.spread`, :mod:`~silicast.distributed.ranks.expert_ranks`,
+:mod:`~silicast.distributed.ranks.expert_ranks`,
 :mod:`~silicast.distributed.ranks.data_ranks`, :mod:`~silicast.distributed.ranks.adapters`. Here
 they are put
 together: first the forward pass, then what a backward pass that follows from it lacks.

@@ -1,16 +1,14 @@
-"""The best plan of a training step: all legal ones in closed form, the best of them in full.
+"""The search for the best plan of a training step, and the times of layers that it multiplies.
 
-The closed form multiplies times of single layers
-(:mod:`~silicast.distributed.search.search`), with the bubble of the
-schedule and what the sums of gradients leave exposed; plans that do not fit in memory are left out.
+All legal plans are answered in closed form, the best of them in full. The closed form multiplies
+times of single layers, with the bubble of the schedule and what the sums of gradients leave
+exposed; plans that do not fit in memory are left out.
 The order that it gives need not be that of the full prediction, so the finalists are predicted in
 full, one after the other, and ranked by that. What a full prediction says may be kept
 (:mod:`~silicast.distributed.search.search_file`), so that a search that was interrupted goes on
 where it was.
 
-Times of single layers under each way to cut them: what a search multiplies.
-
-A unit is one micro-batch through the whole model on the ranks of one stage, priced in full once for
+Times are of single layers under each way to cut them. A unit is one micro-batch through the whole model on the ranks of one stage, priced in full once for
 each (tp, cp, ep, etp, micro-batch); its blocks say what a layer, the embedding and the head take.
 """
 

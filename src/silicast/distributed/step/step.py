@@ -1,4 +1,6 @@
-"""A training step of many devices: chunks of layers under a schedule, sums of gradients, update.
+"""A training step of many devices, and the passes of a frozen model beside it.
+
+A training step of many devices: chunks of layers under a schedule, sums of gradients, update.
 
     step = pipeline of forward and backward passes + what of the sums of gradients is left + update
 

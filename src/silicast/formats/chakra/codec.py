@@ -1,4 +1,6 @@
-"""Bytes of a Chakra trace into messages of the schema, and back.
+"""Chakra's messages: the schema as classes of protobuf, and bytes into them and back.
+
+Bytes of a Chakra trace into messages of the schema, and back.
 
 The messages of Chakra's schema as classes of protobuf, made from the field numbers.
 

@@ -1,4 +1,6 @@
-"""Rates of a device that several kernel models need: main memory, shared cache, softmax.
+"""Rates of a device that several kernel models need, and what its cores hold.
+
+Rates of a device that several kernel models need: main memory, shared cache, softmax.
 
 What one core of an architecture holds for the thread blocks that share it.
 

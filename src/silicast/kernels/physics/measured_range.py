@@ -1,4 +1,6 @@
-"""How far outside measured sizes an op lies: there, intervals widen and the domain says so.
+"""What widens a kernel's interval: sizes beyond measured ones, and devices that are little known.
+
+How far outside measured sizes an op lies: there, intervals widen and the domain says so.
 
 What is not known of a device, as errors that all of its kernels share.
 

@@ -1,4 +1,6 @@
-"""Kernels that work on each row of a matrix: softmax, RMSNorm, LayerNorm.
+"""Benches of kernels over rows: softmax, norms, sampling and the loss.
+
+Kernels that work on each row of a matrix: softmax, RMSNorm, LayerNorm.
 
 Kernels over rows of logits, cast to fp32 first: sampling and the loss.
 """

@@ -1,4 +1,6 @@
-"""Kernels as points of the Gaussian process by which calibrations interpolate.
+"""Choice of the kernels to measure next: as points of a Gaussian process, one after the other.
+
+Kernels as points of the Gaussian process by which calibrations interpolate.
 
 The process has a trend (:mod:`silicast.learning.interpolation`). Its covariances depend on measured
 times only through length scales and spreads, so that the variance after further measurements is

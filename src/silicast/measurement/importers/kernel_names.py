@@ -1,4 +1,6 @@
-"""What a GPU kernel's name holds: family, library, number format and tile.
+"""What a profile's names hold: those of GPU kernels, and NVTX ranges of PyTorch.
+
+What a GPU kernel's name holds: family, library, number format and tile.
 
 Patterns are data: ``catalog/kernel_names``.
 

@@ -1,4 +1,6 @@
-"""The protocol by which a kernel is timed; docs/explanation/measuring.md gives the reasons.
+"""How a kernel is timed: the protocol, and the stopwatches that it uses.
+
+The protocol by which a kernel is timed; docs/explanation/measuring.md gives the reasons.
 
 Samples of a kernel's time: by the host's clock, by events of the device, by a graph's replay.
 

@@ -1,4 +1,6 @@
-"""A ``kernel`` table into an :class:`~silicast.workload.graphs.op.Op`.
+"""Kernel tables: all ops of the contract with their fields, and a table as an ``Op``.
+
+A ``kernel`` table into an :class:`~silicast.workload.graphs.op.Op`.
 
 All kernel ops of the contract, and the fields that every one takes.
 

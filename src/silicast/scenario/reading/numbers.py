@@ -1,9 +1,4 @@
-"""Durations as people write them.
-
-Shares as people write them: ``3%`` or ``0.03``.
-
-Values as a user writes them: ``1,2,4..256``.
-"""
+"""Numbers as people write them: durations (``2.5ms``), shares (``3%``), ranges (``1,2,4..256``)."""
 
 from __future__ import annotations
 

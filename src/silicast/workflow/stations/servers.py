@@ -1,4 +1,6 @@
-"""Servers that each run one job at a time, in order of their coming: hosts, links, tools.
+"""Stations that serve one thing at a time: single jobs, and batches of one size.
+
+Servers that each run one job at a time, in order of their coming: hosts, links, tools.
 
 Batches of requests of one size, for graphs that are compiled for it.
 

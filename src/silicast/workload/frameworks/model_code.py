@@ -1,4 +1,6 @@
-"""Operations of a framework's model code beside the products: dropout, passes over scores, losses.
+"""What plain model code runs beside products: dropout, losses, loops over experts, fills.
+
+Operations of a framework's model code beside the products: dropout, passes over scores, losses.
 
 The tables by family follow the published code (Hugging Face transformers) and the published
 configurations; families that are not listed have the usual form.

@@ -1,4 +1,6 @@
-"""One operation: its family, integer dimensions and number formats; never a time or a device.
+"""One operation (family, dimensions, formats), and when two are the same work.
+
+One operation: its family, integer dimensions and number formats; never a time or a device.
 
 Whether two ops are the same work: one read from a table of measurements, one from a traced
 program, one from a pass of an engine.

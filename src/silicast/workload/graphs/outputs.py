@@ -1,6 +1,4 @@
-"""Bytes of the result of an operation, from its sizes.
-
-Tensors of nodes that state none: what their ops imply.
+"""Bytes that operations and nodes without stated tensors hand on.
 
 Graphs of the catalog's models name what each node reads, no sizes; traced programs state both.
 """

@@ -1,4 +1,6 @@
-"""A decoder transformer of Llama's form: RMSNorm, rotations, grouped queries, gated MLP.
+"""Decoder transformers to measure: dense ones, and ones with experts.
+
+A decoder transformer of Llama's form: RMSNorm, rotations, grouped queries, gated MLP.
 
 Prefill writes the cache of keys and values and attends within the prompt; decode writes one place
 of it and attends over the cache. The cache is allocated once, as serving code and

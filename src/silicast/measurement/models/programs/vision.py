@@ -1,4 +1,6 @@
-"""ResNet-50 (He et al. 2016), the stride in the 3 x 3 convolutions as torchvision has it.
+"""Vision models to measure: ResNet-50 and a vision transformer.
+
+ResNet-50 (He et al. 2016), the stride in the 3 x 3 convolutions as torchvision has it.
 
 A vision transformer (Dosovitskiy et al. 2021): patches, a class token, pre-norm layers.
 """

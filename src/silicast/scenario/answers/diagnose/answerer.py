@@ -1,4 +1,6 @@
-"""Task ``diagnose``: one reason for a measured kernel's time, and a faster configuration.
+"""Task ``diagnose``: the kernel by its names, its causes, and a faster configuration.
+
+Task ``diagnose``: one reason for a measured kernel's time, and a faster configuration.
 
 A measured kernel by its names, diagnosed.
 

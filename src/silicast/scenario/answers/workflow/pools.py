@@ -1,4 +1,6 @@
-"""What stages run on: each pool, host or link as the station of one run, and what it tells.
+"""What stages of a workflow run on: stations of one run, slow devices and failures among them.
+
+What stages run on: each pool, host or link as the station of one run, and what it tells.
 
 Slow devices and failures of a cluster, drawn for what a workflow runs on.
 
