@@ -8,8 +8,9 @@ full, one after the other, and ranked by that. What a full prediction says may b
 (:mod:`~silicast.distributed.search.search_file`), so that a search that was interrupted goes on
 where it was.
 
-Times are of single layers under each way to cut them. A unit is one micro-batch through the whole model on the ranks of one stage, priced in full once for
-each (tp, cp, ep, etp, micro-batch); its blocks say what a layer, the embedding and the head take.
+Times are of single layers under each way to cut them. A unit is one micro-batch through the whole
+model on the ranks of one stage, priced in full once for each (tp, cp, ep, etp, micro-batch); its
+blocks say what a layer, the embedding and the head take.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Benches of kernels over rows: softmax, norms, sampling and the loss.
 
-Kernels that work on each row of a matrix: softmax, RMSNorm, LayerNorm.
-
-Kernels over rows of logits, cast to fp32 first: sampling and the loss.
+Sampling and the loss cast their rows of logits to fp32 first.
 """
 
 from __future__ import annotations
