@@ -14,7 +14,7 @@ from silicast.accelerator.design.architecture import Architecture, Compute, FanO
 from silicast.accelerator.design.architecture_file import find_design
 from silicast.accelerator.mapper import _outside
 from silicast.accelerator.mapper.budget import SearchBudget
-from silicast.accelerator.mapper.kept_mappings import kept_mapping
+from silicast.accelerator.mapper.cached_mappings import cached_mapping
 from silicast.accelerator.mapper.mapper import Mapped, best_mapping
 
 
@@ -87,13 +87,13 @@ def test_a_kept_mapping_is_the_one_that_was_found(
         searches.append(1)
         return best_mapping(SMALL, free_chip(), budget=SearchBudget(1e6))
 
-    first, second = (kept_mapping(SMALL, free_chip(), "how", search) for _ in range(2))
+    first, second = (cached_mapping(SMALL, free_chip(), "how", search) for _ in range(2))
     assert len(searches) == 1
     assert second.nest == first.nest
     assert second.cost.energy_pj[0] == first.cost.energy_pj[0]
     assert (second.value, second.bound) == (first.value, first.bound)
     (path,) = (tmp_path / "mappings").iterdir()
     path.write_text(path.read_text().replace('"value":', '"value":1'))
-    assert kept_mapping(SMALL, free_chip(), "how", search).value == first.value
-    kept_mapping(SMALL, free_chip(), "otherwise", search)
+    assert cached_mapping(SMALL, free_chip(), "how", search).value == first.value
+    cached_mapping(SMALL, free_chip(), "otherwise", search)
     assert len(searches) == 3

@@ -12,7 +12,7 @@ from silicast.accelerator.counting.mapping import Loop, LoopNest, MappingBatch
 from silicast.accelerator.counting.problems import ProblemShape
 from silicast.accelerator.design.architecture_file import StoredTable
 from silicast.accelerator.design.chip import Chip
-from silicast.accelerator.mapper.kept_mappings import kept_mapping
+from silicast.accelerator.mapper.cached_mappings import cached_mapping
 from silicast.accelerator.mapper.mapper import Mapped, best_mapping
 from silicast.accelerator.mapper.template import Template
 from silicast.accelerator.zeros.density import (
@@ -86,7 +86,7 @@ def searched(
     if changes_anything(arch, densities):
         return mapped_zeros(einsum, arch, chip.rules, objective, effort)
     how = (chip.rules, objective, effort, ENOUGH)
-    return kept_mapping(
+    return cached_mapping(
         einsum,
         arch,
         how,

@@ -16,8 +16,8 @@ from silicast.accelerator.design.architecture_file import Design, find_design
 from silicast.accelerator.design.check import check_tensors
 from silicast.accelerator.mapper._hunt import rank_of
 from silicast.accelerator.mapper.budget import EFFORT
+from silicast.accelerator.mapper.cached_mappings import cached_mapping
 from silicast.accelerator.mapper.constraints import Constraints
-from silicast.accelerator.mapper.kept_mappings import kept_mapping
 from silicast.accelerator.mapper.mapper import Mapped, best_mapping
 from silicast.accelerator.mapper.policy import MapperPolicy, mapping_by_policy
 from silicast.accelerator.timeloop.files import Description, read_description, read_mapping
@@ -307,7 +307,7 @@ def _mapped(task: Task, known: Objective, effort: int) -> Mapped:
     if task.architecture.knows_zeros:
         return mapped_zeros(task.einsum, task.architecture, task.constraints, known, effort)
     how = (task.constraints, task.policy, known, effort)
-    return kept_mapping(task.einsum, task.architecture, how, lambda: _new(task, known, effort))
+    return cached_mapping(task.einsum, task.architecture, how, lambda: _new(task, known, effort))
 
 
 def _new(task: Task, known: Objective, effort: int) -> Mapped:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from silicast.core.decode import Strict
-from silicast.core.kept import keep, kept_folder, recalled
+from silicast.core.disk_cache import cache_folder, cached, store
 
 
 class Answer(Strict, frozen=True):
@@ -22,19 +22,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_result_is_recalled_as_it_was(folder: Path) -> None:
-    assert recalled("answers", "a", Answer) is None
-    keep("answers", "a", Answer(1 / 3))
-    assert recalled("answers", "a", Answer) == Answer(1 / 3)
+    assert cached("answers", "a", Answer) is None
+    store("answers", "a", Answer(1 / 3))
+    assert cached("answers", "a", Answer) == Answer(1 / 3)
     assert [path.name for path in folder.iterdir()] == ["a.json"]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"value": "x"}', b'{"value": 1, "more": 2}'])
 def test_what_is_corrupted_is_nothing(folder: Path, content: bytes) -> None:
-    keep("answers", "a", Answer(1.0))
+    store("answers", "a", Answer(1.0))
     (folder / "a.json").write_bytes(content)
-    assert recalled("answers", "a", Answer) is None
-    keep("answers", "a", Answer(2.0))
-    assert recalled("answers", "a", Answer) == Answer(2.0)
+    assert cached("answers", "a", Answer) is None
+    store("answers", "a", Answer(2.0))
+    assert cached("answers", "a", Answer) == Answer(2.0)
 
 
 def test_nothing_is_kept_where_nothing_can_be(
@@ -43,9 +43,9 @@ def test_nothing_is_kept_where_nothing_can_be(
     for where in ("", str(tmp_path / "file" / "below")):
         (tmp_path / "file").write_bytes(b"")
         monkeypatch.setenv("SILICAST_CACHE", where)
-        keep("answers", "a", Answer(1.0))
-        assert recalled("answers", "a", Answer) is None
+        store("answers", "a", Answer(1.0))
+        assert cached("answers", "a", Answer) is None
     monkeypatch.delenv("SILICAST_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert kept_folder() == tmp_path / "silicast"
+    assert cache_folder() == tmp_path / "silicast"
     assert msgspec.json.encode(Answer(1.0)) == b'{"value":1.0}'

@@ -1,4 +1,4 @@
-"""Results of long work, kept in a folder between processes.
+"""A cache on disk: results of long work, kept between processes.
 
 The folder is ``SILICAST_CACHE`` ("" = keep nothing), else ``silicast`` in the user's folder of
 caches. A file holds one result under the hash of all that it depends on; it is written under
@@ -24,10 +24,10 @@ MOST_BYTES = 1 << 20
 MOST_FILES = 20_000
 """Of one kind; the oldest half goes where there are more."""
 
-Kept = TypeVar("Kept", bound=msgspec.Struct)
+Cached = TypeVar("Cached", bound=msgspec.Struct)
 
 
-def kept_folder() -> Path | None:
+def cache_folder() -> Path | None:
     """Where results are kept; None = nowhere."""
     stated = os.environ.get("SILICAST_CACHE")
     if stated is not None:
@@ -39,14 +39,14 @@ def kept_folder() -> Path | None:
     return folder / "silicast"
 
 
-def recalled(kind: str, key: str, type_: type[Kept]) -> Kept | None:
+def cached(kind: str, key: str, type_: type[Cached]) -> Cached | None:
     """What was kept under a key; None = nothing, or nothing that can be read.
 
     Args:
         kind: folder of results of one type.
         key: hash of all that the result depends on.
     """
-    folder = kept_folder()
+    folder = cache_folder()
     if folder is None:
         return None
     path = folder / kind / f"{key}.json"
@@ -56,9 +56,9 @@ def recalled(kind: str, key: str, type_: type[Kept]) -> Kept | None:
         return None
 
 
-def keep(kind: str, key: str, result: msgspec.Struct) -> None:
+def store(kind: str, key: str, result: msgspec.Struct) -> None:
     """Keeps a result under a key, where there is a folder that can be written."""
-    folder = kept_folder()
+    folder = cache_folder()
     if folder is None:
         return
     with suppress(OSError, SilicastError):

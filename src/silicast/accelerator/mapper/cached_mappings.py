@@ -1,4 +1,4 @@
-"""Mappings that searches of earlier processes found, see :mod:`silicast.core.kept`."""
+"""Mappings that searches of earlier processes found, see :mod:`silicast.core.disk_cache`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from silicast.accelerator.design.architecture import Architecture
 from silicast.accelerator.mapper._hunt import rank_of
 from silicast.accelerator.mapper.mapper import Mapped
 from silicast.core.decode import Strict
+from silicast.core.disk_cache import cached, store
 from silicast.core.errors import SilicastError
 from silicast.core.hashing import content_hash
-from silicast.core.kept import keep, recalled
 
 KIND = "mappings"
 
 
 @final
-class KeptMapping(Strict, frozen=True):
+class CachedMapping(Strict, frozen=True):
     """A search's answer but for its cost, which is counted anew; fields as of :class:`.Mapped`."""
 
     loops: tuple[tuple[str, str, int, int], ...]
@@ -46,7 +46,7 @@ def _made_by() -> str:
     return content_hash([silicast.__version__, stamps])
 
 
-def kept_mapping(
+def cached_mapping(
     einsum: Einsum, architecture: Architecture, how: object, search: Callable[[], Mapped]
 ) -> Mapped:
     """What a search found before, else what it finds now.
@@ -60,15 +60,15 @@ def kept_mapping(
     if architecture.knows_zeros or not einsum.is_dense:
         return search()
     key = content_hash([_made_by(), repr((einsum, architecture, how))])
-    known = recalled(KIND, key, KeptMapping)
+    known = cached(KIND, key, CachedMapping)
     result = None if known is None else _counted(known, einsum, architecture)
     if result is None:
         result = search()
-        keep(KIND, key, _kept(result))
+        store(KIND, key, _cacheable(result))
     return result
 
 
-def _counted(known: KeptMapping, einsum: Einsum, architecture: Architecture) -> Mapped | None:
+def _counted(known: CachedMapping, einsum: Einsum, architecture: Architecture) -> Mapped | None:
     """The answer; None where it is not one of this problem."""
     nest = LoopNest(
         tuple(Loop(*loop) for loop in known.loops),
@@ -94,9 +94,9 @@ def _counted(known: KeptMapping, einsum: Einsum, architecture: Architecture) -> 
     )
 
 
-def _kept(result: Mapped) -> KeptMapping:
+def _cacheable(result: Mapped) -> CachedMapping:
     nest = result.nest
-    return KeptMapping(
+    return CachedMapping(
         tuple((loop.slot, loop.dim, loop.bound, loop.axis) for loop in nest.loops),
         {name: tuple(sorted(tensors)) for name, tensors in nest.keeps.items()},
         result.objective,
