@@ -7,6 +7,7 @@ A run that lands or blocks a change must not depend on luck, nor on how busy the
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("nightly"):
             item.add_marker("full")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """A test file that cannot be imported is an error: doctests of modules whose extra is missing
+    are passed over (``--doctest-ignore-import-errors``), and that option would pass it over too.
+    """
+    report = yield
+    is_test = collector.path.name.startswith("test_")
+    if is_test and report.skipped and "unable to import module" in str(report.longrepr):
+        report.outcome = "failed"
+    return report
 
 
 @pytest.fixture(scope="session")

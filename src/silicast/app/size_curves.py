@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from silicast.app import status
 from silicast.app.console import progress, show, write_json
 from silicast.app.predict import Tree, require_measured
-from silicast.scenario.sensitivity import with_fields
+from silicast.scenario.set_fields import with_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

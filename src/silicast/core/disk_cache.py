@@ -1,9 +1,10 @@
 """A cache on disk: results of long work, kept between processes.
 
 The folder is ``SILICAST_CACHE`` ("" = keep nothing), else ``silicast`` in the user's folder of
-caches. A file holds one result under the hash of all that it depends on; it is written under
-another name and renamed, so that several processes may write. What cannot be read or decoded is
-computed again, and a folder that cannot be written keeps nothing (docs/adr/0043).
+caches. A file holds one result under the hash of all that it depends on, and the hash of its key
+and result: one that was damaged, edited or put under another name is computed again. It is written
+under another name and renamed, so that several processes may write. A folder that cannot be written
+keeps nothing (docs/adr/0043).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import msgspec
 from silicast.core.decode import decode_json
 from silicast.core.errors import SilicastError
 from silicast.core.files import read_bounded, write_atomically
+from silicast.core.hashing import content_hash
 
 MOST_BYTES = 1 << 20
 """Of one file."""
@@ -25,6 +27,17 @@ MOST_FILES = 20_000
 """Of one kind; the oldest half goes where there are more."""
 
 Cached = TypeVar("Cached", bound=msgspec.Struct)
+
+
+class Sealed(msgspec.Struct, frozen=True):
+    """What a file holds: a result as it was encoded, and the hash of it and its key."""
+
+    seal: str
+    result: msgspec.Raw
+
+
+def _seal(key: str, encoded: bytes) -> str:
+    return content_hash([key, encoded.decode()])
 
 
 def cache_folder() -> Path | None:
@@ -51,7 +64,10 @@ def cached(kind: str, key: str, type_: type[Cached]) -> Cached | None:
         return None
     path = folder / kind / f"{key}.json"
     try:
-        return decode_json(read_bounded(path, MOST_BYTES, "a result"), type_)
+        sealed = decode_json(read_bounded(path, MOST_BYTES, "a result"), Sealed)
+        if sealed.seal != _seal(key, bytes(sealed.result)):
+            return None
+        return decode_json(bytes(sealed.result), type_)
     except SilicastError:
         return None
 
@@ -63,7 +79,12 @@ def store(kind: str, key: str, result: msgspec.Struct) -> None:
         return
     with suppress(OSError, SilicastError):
         (folder / kind).mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / kind / f"{key}.json", msgspec.json.encode(result))
+        path = folder / kind / f"{key}.json"
+        if path.exists() and not path.is_file():
+            return  # a pipe would wait for a reader
+        encoded = msgspec.json.encode(result)
+        sealed = Sealed(_seal(key, encoded), msgspec.Raw(encoded))
+        write_atomically(path, msgspec.json.encode(sealed))
         _make_room(folder / kind, key)
 
 

@@ -20,7 +20,7 @@ from silicast.exploration.scenario_space import ScenarioPoint, ScenarioSpace
 from silicast.runner.lines import Line
 from silicast.scenario.decode import decode
 from silicast.scenario.run import package_hash
-from silicast.scenario.sensitivity import with_fields
+from silicast.scenario.set_fields import with_fields
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 KEY_BYTES = 12

@@ -19,7 +19,7 @@ from silicast.runner.points import check_fields
 from silicast.runner.replies import Replied, defect
 from silicast.scenario.answer import refusal
 from silicast.scenario.reading.inline_only import refuse_paths
-from silicast.scenario.sensitivity import with_fields
+from silicast.scenario.set_fields import with_fields
 
 
 @final

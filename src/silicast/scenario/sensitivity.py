@@ -1,9 +1,4 @@
-"""Fields set by their dotted names, and how much an answer moves with them.
-
-How much an answer moves with numbers of a scenario or of its device.
-
-Fields of a scenario set by their dotted names, as ``--set parallel.tp=2`` does.
-"""
+"""How much an answer moves with numbers of a scenario or of its device."""
 
 from __future__ import annotations
 
@@ -20,6 +15,7 @@ from silicast.hardware.catalog import with_base
 from silicast.scenario.answer import Reply
 from silicast.scenario.run import reply_to
 from silicast.scenario.schema import RawScenario
+from silicast.scenario.set_fields import with_fields
 
 Tree = dict[str, Any]
 
@@ -159,36 +155,3 @@ def _scaled(value: float, share: float, path: str) -> float:
             hint="a larger change",
         )
     return round(scaled)
-
-
-def with_fields(table: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A table with dotted fields put in; neither is changed.
-
-    >>> with_fields({"device": "h100", "parallel": {"tp": 2}},
-    ...             {"device": "a100", "parallel.pp": 2})
-    {'device': 'a100', 'parallel': {'tp': 2, 'pp': 2}}
-
-    Raises:
-        SilicastError: a field of one that is no table.
-    """
-    copied = _copied(table)
-    for name, value in fields.items():
-        *above, last = name.split(".")
-        position = copied
-        for part in above:
-            inside = position.setdefault(part, {})
-            if not isinstance(inside, dict):
-                raise SilicastError(
-                    f"{part!r} is a value, not a table: it has no fields",
-                    field=f"--set {name}",
-                    hint="give the whole table by its fields",
-                )
-            position = inside
-        if not last or not all(above):
-            raise SilicastError(f"is no field: {name!r}", field="--set")
-        position[last] = value
-    return copied
-
-
-def _copied(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: _copied(v) if isinstance(v, dict) else v for k, v in table.items()}

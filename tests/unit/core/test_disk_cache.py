@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -49,3 +50,21 @@ def test_nothing_is_kept_where_nothing_can_be(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "silicast"
     assert msgspec.json.encode(Answer(1.0)) == b'{"value":1.0}'
+
+
+def test_an_entry_that_was_edited_or_renamed_is_no_result(folder: Path) -> None:
+    store("answers", "a", Answer(1.5))
+    content = (folder / "a.json").read_text()
+    (folder / "b.json").write_text(content)
+    assert cached("answers", "b", Answer) is None
+    (folder / "a.json").write_text(content.replace("1.5", "2.5"))
+    assert cached("answers", "a", Answer) is None
+    (folder / "a.json").write_text(content)
+    assert cached("answers", "a", Answer) == Answer(1.5)
+
+
+def test_a_pipe_in_place_of_an_entry_is_left_alone(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "a.json")
+    store("answers", "a", Answer(1.0))
+    assert cached("answers", "a", Answer) is None

@@ -39,9 +39,11 @@ class CachedMapping(Strict, frozen=True):
 
 @lru_cache(maxsize=1)
 def _made_by() -> str:
-    """The version, and what the files of searches and counts are."""
-    folder = Path(__file__).parents[1]
-    files = sorted(folder.rglob("*.py"))
+    """The version, and what the files of searches, counts and their numbers are."""
+    package = Path(__file__).parents[2]
+    files = sorted(
+        path for name in ("accelerator", "core") for path in (package / name).rglob("*.py")
+    )
     stamps = [(path.name, (s := path.stat()).st_size, s.st_mtime_ns) for path in files]
     return content_hash([silicast.__version__, stamps])
 

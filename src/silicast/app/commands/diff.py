@@ -84,7 +84,7 @@ def _answer(file: Path, fields: Tree, calibration: list[Path] | None) -> tuple[T
                 hint="give the scenario's file",
             )
         return stored, _setup(stored)
-    from silicast.scenario.sensitivity import with_fields
+    from silicast.scenario.set_fields import with_fields
 
     scenario = with_calibrations(with_fields(read_scenario(file), fields), calibration)
     reply = predicted({**scenario, "why": "full"}, file)

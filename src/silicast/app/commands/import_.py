@@ -92,7 +92,7 @@ def _training(
     from silicast.core.files import write_atomically
     from silicast.formats.training_configs import missing_of, read_training_config
     from silicast.scenario.decode import decode
-    from silicast.scenario.sensitivity import with_fields
+    from silicast.scenario.set_fields import with_fields
 
     gpus = fields.get("cluster.gpus")
     devices = gpus if isinstance(gpus, int) and gpus > 0 else 0

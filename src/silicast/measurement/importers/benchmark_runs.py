@@ -19,7 +19,7 @@ from silicast.measurement.importers.importer import (
 from silicast.measurement.records.records import Columns, Protocol, RunRow, UnreadRow
 from silicast.scenario.decode import decode
 from silicast.scenario.resolve import find_any_model
-from silicast.scenario.sensitivity import with_fields
+from silicast.scenario.set_fields import with_fields
 
 LONGEST_MS = 8.64e7
 """A day."""

@@ -23,7 +23,7 @@ from silicast.core.decode import Strict
 from silicast.formats.source import Source
 from silicast.measurement.importers.importer import FileReading, Importer, Options, session_of
 from silicast.measurement.records.records import Columns, Protocol, Record, RunRow, UnreadRow
-from silicast.scenario.sensitivity import with_fields
+from silicast.scenario.set_fields import with_fields
 
 FILE = CATALOG / "llama_bench.toml"
 ENGINE = "llama.cpp"

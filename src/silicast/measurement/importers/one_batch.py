@@ -15,7 +15,7 @@ from typing import final
 from silicast.formats.source import Source
 from silicast.measurement.importers.importer import FileReading, Importer, Options, session_of
 from silicast.measurement.records.records import Columns, Protocol, RunRow
-from silicast.scenario.sensitivity import with_fields
+from silicast.scenario.set_fields import with_fields
 
 _FIELDS = ("batch_size", "prefill_latency", "median_decode_latency")
 _REAL = r"\d{1,12}(?:\.\d{1,12})?"

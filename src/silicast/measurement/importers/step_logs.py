@@ -29,7 +29,7 @@ from silicast.measurement.records.records import (
     RunRow,
     UnreadRow,
 )
-from silicast.scenario.sensitivity import with_fields
+from silicast.scenario.set_fields import with_fields
 
 _WHOLE, _REAL = r"\d{1,12}", r"\d{1,12}(?:\.\d{1,12})?"
 _SGLANG = re.compile(

@@ -143,9 +143,10 @@ def _packaged(scenario: Scenario, work: GraphWorkload) -> tuple[Graph, str]:
 
 
 def _usual_format(scenario: Scenario) -> str:
-    """bf16, or the first format that a device without it multiplies."""
-    formats = device_of(scenario).core.pipes["tensor"].rate
-    return "bf16" if "bf16" in formats else next(iter(formats))
+    """bf16, on devices without it fp32, else the first format that a unit multiplies."""
+    pipes = device_of(scenario).core.pipes
+    formats = [name for pipe in ("tensor", *pipes) if pipe in pipes for name in pipes[pipe].rate]
+    return next((name for name in ("bf16", "fp32") if name in formats), formats[0])
 
 
 def _read(scenario: Scenario, work: GraphWorkload) -> tuple[Graph, str]:

@@ -14,7 +14,7 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.formats.source import Source
 from silicast.measurement.importers.importer import Options, importer_of, importers
-from silicast.scenario.sensitivity import with_fields
+from silicast.scenario.set_fields import with_fields
 from tests.unit.measurement.importers import samples as s
 
 DEEP = (

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+pytest.importorskip("torch", reason="PyTorch is not installed (make test-full)")
+
 from silicast.core.errors import SilicastError
 from silicast.workload.front_ends.open_graph import OpenProgram, open_graph
 from silicast.workload.graphs.expressions import size_of, symbols_of

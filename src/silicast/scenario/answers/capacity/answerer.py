@@ -15,7 +15,7 @@ from silicast.scenario.answers.capacity.capacity_search import COUNTED, Capacity
 from silicast.scenario.decode import Scenario, decode
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.schema import ParallelTable
-from silicast.scenario.sensitivity import with_fields
+from silicast.scenario.set_fields import with_fields
 from silicast.scenario.workloads import CapacityWorkload
 from silicast.serving.simulation.start import MOST_TP
 

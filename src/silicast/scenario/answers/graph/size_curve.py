@@ -12,7 +12,7 @@ from silicast.core.monotone import largest
 from silicast.scenario.answer import Answer
 from silicast.scenario.reading.limits import MAX_SIZE
 from silicast.scenario.reading.numbers import series
-from silicast.scenario.sensitivity import with_fields
+from silicast.scenario.set_fields import with_fields
 from silicast.workload.graphs.op_graph import OpenSize, read_graph_file
 
 FIELD: Final = "--set"

@@ -33,7 +33,7 @@ from silicast.scenario.answers.serving.answerer import prepared
 from silicast.scenario.decode import Scenario, decode
 from silicast.scenario.resolving.deployments import deployment_of
 from silicast.scenario.resolving.traffic import traffic_of
-from silicast.scenario.sensitivity import with_fields
+from silicast.scenario.set_fields import with_fields
 from silicast.scenario.workloads import PlanWorkload, ServingWorkload
 from silicast.serving.capacity.objective import LatencyObjective
 

@@ -10,7 +10,7 @@ from typing import Any, Final, final
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer
 from silicast.scenario.reading.numbers import series
-from silicast.scenario.sensitivity import with_fields
+from silicast.scenario.set_fields import with_fields
 from silicast.serving.capacity.knee import Knee, estimated_knee, knee_of
 from silicast.serving.capacity.objective import LatencyObjective
 
