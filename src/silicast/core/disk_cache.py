@@ -44,7 +44,7 @@ def cache_folder() -> Path | None:
     """Where results are kept; None = nowhere."""
     stated = os.environ.get("SILICAST_CACHE")
     if stated is not None:
-        return Path(stated) if stated else None
+        return Path(stated).expanduser() if stated else None
     home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("HOME")
     if not home:
         return None

@@ -152,3 +152,11 @@ def test_a_file_of_weights_is_in_its_own_formats_unless_others_are_stated(tmp_pa
     stated = silicast.predict({**tree, "precision": {"weights": "Q8_0"}})
     said = [text for text in stated.warnings if "not in the formats of its file" in text]
     assert len(said) == 1
+
+
+def test_a_file_that_contradicts_itself_is_named_as_infer_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    head = {**FACTS, "qwen3.feed_forward_length": 4 * FACTS["qwen3.feed_forward_length"]}
+    path.write_bytes(gguf_bytes(head, tiny_tensors()))
+    fits = silicast.fits(model=str(path), context=64)
+    assert any("its head describes" in text for text in fits.warnings)

@@ -184,6 +184,12 @@ def test_ranks_share_weights_and_caches(name: str) -> None:
         (FALCON_7B | {"mamba_d_ssm": 3001, "mamba_d_head": "auto"}, "num_attention_heads"),
         (ZAMBA_7B | {"hybrid_layer_ids": []}, "layers_block_type"),
         (GEMMA_E2B | {"text_config": _TEXT | {"num_kv_shared_layers": 35}}, "num_kv_shared_layers"),
+        (GEMMA_E2B | {"text_config": _TEXT | {"num_kv_shared_layers": -3}}, "num_kv_shared_layers"),
+        (JAMBA | {"attn_layer_period": 0}, "attn_layer_period"),
+        (JAMBA | {"expert_layer_period": -1}, "expert_layer_period"),
+        (ZAMBA_7B | {"hybrid_layer_ids": [6, 100]}, "hybrid_layer_ids"),
+        (ZAMBA_7B | {"hybrid_layer_ids": [6, 6, 11]}, "hybrid_layer_ids"),
+        (ZAMBA_7B | {"num_mem_blocks": 0}, "num_mem_blocks"),
     ],
 )  # fmt: skip
 def test_what_is_not_modelled_is_refused(config: dict[str, Any], field: str) -> None:

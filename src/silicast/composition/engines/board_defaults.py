@@ -14,6 +14,8 @@ def board_of(table: ServingTable, device: Device) -> BoardTable:
     for board in table.boards:
         if device.dram.capacity_bytes < board.from_gib * GIB:
             continue
+        if board.only_on and not device.name.startswith(tuple(board.only_on)):
+            continue
         if not device.name.startswith(tuple(board.not_on)):
             board_table = board
     return board_table

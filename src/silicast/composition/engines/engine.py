@@ -250,7 +250,8 @@ class BoardTable(Strict, frozen=True):
 
     Attributes:
         from_gib: memory of the boards from which on it holds, 2^30 bytes.
-        not_on: beginnings of names of boards for which it does not.
+        not_on: beginnings of names of boards for which it does not; ``only_on``: of those for
+            which alone it does, none = all.
         max_sequences, step_tokens: as of :class:`ServingTable`; 0 = not said here.
         graph_rows: sequences of the largest captured graph, as far as memory is set aside for it.
         set_aside_mib: least memory that is set aside.
@@ -258,6 +259,7 @@ class BoardTable(Strict, frozen=True):
 
     from_gib: float
     not_on: list[str] = []
+    only_on: list[str] = []
     max_sequences: int = 0
     step_tokens: int = 0
     graph_rows: int = 0

@@ -57,7 +57,7 @@ def _lettered(read: Reader) -> list[bool] | None:
 
 def dense_layers(read: Reader, rule: DenseLayers) -> tuple[int, ...]:
     """Numbers of the layers that have an MLP instead of experts."""
-    first, every = read.value(rule.first), max(read.value(rule.every), 1)
+    first, every = read.value(rule.first), _period(read, rule.every)
     offset, last = read.value(rule.offset), read.value(rule.last)
     named = read.fields.integers(rule.named) if rule.named else ()
     experts = _per_layer(read, rule.per_layer, _EXPERTS) or [
@@ -78,12 +78,28 @@ def mixers(read: Reader, rule: Mixers) -> tuple[str, ...]:
     return tuple(stated or (rule.kinds[entry] for entry in usual))
 
 
+def _period(read: Reader, every: Value) -> int:
+    """A number of layers after which something comes again."""
+    period: int = read.value(every)
+    if period < 1:
+        raise SilicastError(
+            f"expected a whole number from 1, found {period}", field=_key_of(every) or "layers"
+        )
+    return period
+
+
+def _key_of(value: Value) -> str:
+    """The field of the file that a value is read from; "" = none."""
+    key = getattr(value, "key", "")
+    return key if isinstance(key, str) else key[0]
+
+
 def _every(read: Reader, every: Value | None, offset: int = -1) -> list[bool]:
     """Of each layer, whether it is one of every so many; none is where ``every`` is None."""
     layers = range(read["layers"])
     if every is None:
         return [False] * len(layers)
-    number = max(read.value(every), 1)
+    number = _period(read, every)
     return [(layer - offset) % number == 0 for layer in layers]
 
 
@@ -127,7 +143,7 @@ def reusing(read: Reader, sizes: list[LayerSizes]) -> tuple[LayerSizes, ...]:
     if not last:
         return tuple(sizes)
     width, first = read["reused_intermediate"], len(sizes) - last
-    if first < 1:
+    if first < 1 or last < 0:
         raise SilicastError(
             f"{last} of {len(sizes)} layers reuse a cache", field="num_kv_shared_layers"
         )
@@ -203,6 +219,12 @@ def _shared_blocks(read: Reader) -> dict[str, Any]:
     fields, layers = read.fields, read["layers"]
     words = fields.entries("layers_block_type", layers)
     named = fields.integers("hybrid_layer_ids")
+    if len(set(named)) < len(named) or not all(0 <= i < layers for i in named):
+        raise SilicastError(
+            f"expected different layers from 0 to {layers - 1}", field="hybrid_layer_ids"
+        )
+    if read["blocks"] < 1:
+        raise SilicastError("expected a whole number from 1", field="num_mem_blocks")
     words = words or [""] * layers
     marks = [str(word) == "hybrid" or i in named for i, word in enumerate(words)]
     if not any(marks):

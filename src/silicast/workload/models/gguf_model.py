@@ -63,7 +63,7 @@ def model_of_gguf(path: Path) -> ModelConfig:
     from silicast.workload.models.huggingface import read_config
 
     head = read_gguf(path)
-    name = str(head.facts.get("general.name") or path.stem)
+    name = " ".join(str(head.facts.get("general.name") or path.stem).split())
     model = read_config(configuration(head, str(path)), name=name[:80], file=str(path))
     stored = sum(math.prod(tensor.shape) for tensor in head.tensors)
     described = parameters(model, mtp=False)

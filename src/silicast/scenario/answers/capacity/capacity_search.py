@@ -364,7 +364,8 @@ class CapacitySearch:
             values = [load, *(self._at(specs) for specs in ends)] if load else [0.0]
             if load:
                 values += [self._under(there, end, Z90) for end in ("p95", "p05")]
-                safe = min(self._under(there, "p95", Z80), load)
+                slow = load * min(values[1] / load, 1.0) ** (Z80 / Z90)
+                safe = min(self._under(there, "p95", Z80), slow, load)
                 metrics[SAFE[name]] = Quantity.exact(safe)
                 values.append(safe)
             metrics[name] = Quantity(load, min(values), max(values))

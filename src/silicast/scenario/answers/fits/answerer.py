@@ -107,7 +107,7 @@ def _models(
     fitting = len(fits)
     none = f"no model of {len(models)} fits {device.name} with {work.users} x {work.context} tokens"
     if fitting:
-        none = f"all {fitting} models that fit {device.name} make fewer than the wanted tokens/s"
+        none = f"all {fitting} models that fit {device.name} make {_fewer(work)}"
     return pairs, {"tried": len(models), "fitting": fitting, "slow": slow, "none": none}
 
 
@@ -164,9 +164,13 @@ def _devices(
     fast = [pair for pair in pairs if pair.token_s.estimate * work.least_tokens_per_s <= 1.0]
     none = f"{model.name} fits none of {len(devices)} devices with this context"
     if fits:
-        none = f"{model.name} makes fewer than the wanted tokens/s on all {len(fits)} devices"
+        none = f"{model.name} makes {_fewer(work)} on all {len(fits)} devices that hold it"
     why = {"tried": len(devices), "fitting": len(fits), "slow": len(pairs) - len(fast)}
     return fast[: work.most], {**why, "none": none}
+
+
+def _fewer(work: FitsWorkload) -> str:
+    return f"fewer than {work.least_tokens_per_s:g} tokens/s (--least-tokens-per-s)"
 
 
 def _answer(
@@ -180,6 +184,7 @@ def _answer(
     )
     size = best.memory.total / GB
     why.pop("none")
+    stated = best.deployment.model.assumed if scenario.raw.model is not None else ()
     order = "parameters" if scenario.raw.device is not None else "tokens a second"
     domains: list[Domain] = [pair.domain for pair in pairs]
     return answer(
@@ -191,7 +196,7 @@ def _answer(
         bound={},
         tier="analytic",
         domain=next((name for name in ("out", "near") if name in domains), "in"),
-        warnings=ignored(scenario, *UNUSED),
+        warnings=[*ignored(scenario, *UNUSED), *stated],
         why={
             **why,
             "order": f"{order}, formats below {WIDE_BITS:g} bits a weight behind others",
