@@ -9,8 +9,7 @@ ResNet-50, a mixture-of-experts block; eager, compiled, and on a GPU as a CUDA g
 measures into a file that is continued if it is there (a temporary one where none is named), and
 prints for each model and mode what was measured, how far its repeats lie apart, what is predicted
 without and with the calibration, and the errors of both. With ``--only-predict`` nothing is
-measured: the file's runs are predicted again. Figures are those of
-benchmarks/results/whole_models.json when that is OUTPUT.
+measured: the file's runs are predicted again.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ because some libraries select by sorting whole rows, and score blocks of keys by
 not fused."""
 LANES = "lanes"
 """Word in the style of kernels that a library has for architectures whose matrix instructions
-its usual kernels do not take (docs/adr/0029-kernels-on-lanes.md)."""
+its usual kernels do not take (docs/adr/0029-kernels-that-a-library-has-not.md)."""
 RANGES_OF_LANES = {
     "sparse_attention": {"launch_s": LAUNCH_S, "lane_cycles": (50.0, 5e3)},
     "topk": RANGES["topk"],

@@ -84,7 +84,6 @@ def numbers_of(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
 
 
 _STEP = re.compile(r"\[(\d+)\]|\.?([^.\[\]]+)")
-_NAMED_FIELD = re.compile(r"Object (contains unknown|missing required) field `(.*)`", re.DOTALL)
 
 
 class ArrayTable(Strict, frozen=True):

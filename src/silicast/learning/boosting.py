@@ -27,7 +27,7 @@ class Settings:
 
     Attributes:
         trees, depth, rate: size of the sum and the share of a leaf's mean that a tree takes.
-        regions: of a forest, at most; one for every :data:`ROWS_A_REGION` rows.
+        regions: of a forest, at most; one for every :data:`lab.boosted_forests.ROWS_A_REGION` rows.
         own_trees: of each region.
         rows: share of the rows that each tree sees; columns: share of the features.
         prior: rows of residual zero that every leaf is shrunk with.

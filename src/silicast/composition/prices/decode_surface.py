@@ -65,7 +65,7 @@ class DecodeSurface:
         return lengths == [("kv_len", DECODE_KV)] and not op.variant.flag(ON_HOST)
 
     def at(self, index: int, cached: I64, tokens: int, longest: int) -> Values:
-        """Values as of :func:`values_of`; they depend on the arguments alone.
+        """Values as of :func:`.call_values.values_of`; they depend on the arguments alone.
 
         Args:
             index: in the grid of clocks.

@@ -121,7 +121,7 @@ class CandidateGrid(Strict, frozen=True):
 def tile_tables() -> TileTables:
     """The tiles of all libraries."""
     path = FOLDER / "tiles.toml"
-    return read_table(path, TileTables, "docs/explanation/kernel-choice.md")
+    return read_table(path, TileTables, "docs/explanation/gemm.md")
 
 
 @cache

@@ -27,7 +27,7 @@ def network_graph(path: Path, sizes: Mapping[str, int], dtype: str) -> Graph:
     """The network with all operations in one format, its weights as wide as that.
 
     Raises:
-        SilicastError: as of :func:`.read_op_graph`.
+        SilicastError: as of :func:`.read_graph_file`.
     """
     file = read_graph_file(path)
     recipe = RECIPES.get(dtype)
