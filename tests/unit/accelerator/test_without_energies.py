@@ -93,11 +93,12 @@ def test_a_word_too_narrow_for_every_format_is_a_problem_of_the_file() -> None:
     table = systolic(8, 4, 0, 0.0)
     assert all_wrong(table) == []  # nothing is said of main memory: layers are mapped onto it
     table["system"] = {"memory_gb": 8.0, "memory_gb_per_s": 100.0}
+    assert check_device(table) == []  # a register of weights alone holds them as wide as int8
+    table["level"][3]["word_bits"] = 4
     (problem,) = check_device(table)
     assert problem.field == "register.capacity_words"
-    assert "16 bits" in problem.found
-    table["level"][3]["word_bits"] = 16
-    assert check_device(table) == []
+    assert "a word of Weights in" in problem.expected
+    assert problem.found == "4 bits"
 
 
 def test_an_imported_array_is_mapped_as_its_note_says(

@@ -183,7 +183,8 @@ def test_every_engine_of_the_catalog_has_sources() -> None:
         engine = find_engine(name)
         assert {"host", "launch", "memory"} <= set(engine.sources), name
         for table in ("libraries", "formats", "calls", "calls_on", "names"):
-            assert not getattr(engine.kernels, table) or f"kernels.{table}" in engine.sources, name
+            told = any(path.startswith(f"kernels.{table}") for path in engine.sources)
+            assert not getattr(engine.kernels, table) or told, name
         current = tuple(path.split(".")[0] for path in engine.sources)
         assert engine.fusion == FusionTable() or "fusion" in current, name
         assert not engine.overlap or "overlap" in current, name

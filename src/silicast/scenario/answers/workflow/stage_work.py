@@ -10,6 +10,7 @@ cluster (:class:`ScheduledJobs`).
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from silicast.composition.passes.program import ProgramPass
 from silicast.composition.step.machine import Machine
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
+from silicast.scenario.answers.workflow import works
 from silicast.scenario.decode import Scenario, part_of
 from silicast.scenario.resolve import engine_of
 from silicast.scenario.schema import PoolTable, Task
@@ -221,10 +223,12 @@ def register(cls: type[StageWork]) -> type[StageWork]:
 
 
 def work_of(stage: StageContext) -> Work:
-    """What a stage does; the module of its kind is imported on first use."""
+    """What a stage does; modules of works are imported on first use, until one has its kind."""
     name = stage.table.work
-    if name not in _REGISTRY:
-        importlib.import_module(f"silicast.scenario.answers.workflow.works.{name}")
+    for module in pkgutil.iter_modules(works.__path__):
+        if name in _REGISTRY:
+            break
+        importlib.import_module(f"{works.__name__}.{module.name}")
     return _REGISTRY[name].work(stage)
 
 
