@@ -97,8 +97,8 @@ def test_a_word_too_narrow_for_every_format_is_a_problem_of_the_file() -> None:
     table["level"][3]["word_bits"] = 4
     (problem,) = check_device(table)
     assert problem.field == "register.capacity_words"
-    assert "a word of Weights in" in problem.expected
-    assert problem.found == "4 bits"
+    assert "room for a word of Weights in int8" in problem.found
+    assert "4 bits" in problem.found
 
 
 def test_an_imported_array_is_mapped_as_its_note_says(
