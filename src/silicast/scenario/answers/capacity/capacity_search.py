@@ -33,7 +33,7 @@ from silicast.serving.simulation.launch import Expected
 from silicast.serving.statistics.energy import power
 from silicast.serving.statistics.metrics import rates
 from silicast.serving.statistics.records import Records
-from silicast.serving.statistics.uncertainty import paced
+from silicast.serving.statistics.uncertainty import PaceError, paced
 from silicast.serving.traffic.requests import Requests
 
 REQUESTS = 400
@@ -153,7 +153,7 @@ class CapacitySearch:
         reply.why.update(served.why())
         pace = simulated.error.pace
         ends = [[paced(spec, pace(z)) for spec in result.fleet.specs] for z in (Z90, -Z90)]
-        current = self._metrics(ends, reply.metrics) | served.power()
+        current = self._metrics(ends, reply.metrics, simulated.error) | served.power()
         metrics = {name: Belief.from_quantity(value) for name, value in current.items()}
         reply.why["capacity"] = self._why(simulated.records)
         return msgspec.structs.replace(reply, metrics=metrics | reply.metrics)
@@ -346,12 +346,12 @@ class CapacitySearch:
         return CarriedLoad(Bracket(0.0, 0.0), self._loads.alone(), self._fleet, "objective")
 
     def _metrics(
-        self, ends: Sequence[Sequence[ReplicaSpec]], there: Mapping[str, Belief]
+        self, ends: Sequence[Sequence[ReplicaSpec]], there: Mapping[str, Belief], error: PaceError
     ) -> dict[str, Quantity]:
         """What was found, at the predicted pace and at a slow and a quick one.
 
         Args:
-            there: statistics of the load that is carried.
+            there: statistics of the load that is carried; error: of paces, and beyond them.
         """
         name, load, fleet = LOADS[self.work.objective], self.load, self.outcome.fleet
         metrics: dict[str, Quantity] = {}
@@ -361,13 +361,15 @@ class CapacitySearch:
         elif name == "output_tokens_per_joule":
             metrics["gpus"] = Quantity.exact(float(self.gpus))
         elif name != "gpus":
-            values = [load, *(self._at(specs) for specs in ends)] if load else [0.0]
+            low = high = load
             if load:
-                values += [self._under(there, end, Z90) for end in ("p95", "p05")]
-                slow = load * min(values[1] / load, 1.0) ** (Z80 / Z90)
-                safe = min(self._under(there, "p95", Z80), slow, load)
+                low, high = (
+                    self._shifted(there, specs, deviations, error)
+                    for specs, deviations in zip(ends, (Z90, -Z90), strict=True)
+                )
+                safe = load * (min(low, load) / load) ** (Z80 / Z90)
                 metrics[SAFE[name]] = Quantity.exact(safe)
-                values.append(safe)
+            values = [load, low, high]
             metrics[name] = Quantity(load, min(values), max(values))
             metrics["gpus"] = Quantity.exact(float(self.gpus))
         else:
@@ -378,16 +380,28 @@ class CapacitySearch:
         metrics["longest_context_tokens"] = Quantity.exact(float(longest))
         return metrics
 
-    def _under(self, there: Mapping[str, Belief], end: str, deviations: float) -> float:
-        """The load where what limits it keeps its limits though it is off as far as that end of its
-        interval, or as a smaller deviation.
+    def _shifted(
+        self,
+        there: Mapping[str, Belief],
+        specs: Sequence[ReplicaSpec],
+        deviations: float,
+        error: PaceError,
+    ) -> float:
+        """The load that is carried at another pace, and where what is limited is off beyond its
+        steps by so many standard deviations: two errors that do not know of each other.
         """
-        factors = {}
-        for name in (*self._objective.named, *(f"{each}_ms" for each in self._objective.each)):
-            one = there.get(self._objective.statistic_of(name))
-            if one is not None and one.estimate > 0.0:
-                factors[name] = (getattr(one, end) / one.estimate) ** (deviations / Z90)
-        return self._at(self._fleet.specs, self._objective.divided(factors))
+        e2e = there["e2e_mean_ms"].estimate
+        first = min(there["ttft_mean_ms"].estimate / e2e, 1.0) if e2e else 0.0
+        limited = (*self._objective.named, *(f"{each}_ms" for each in self._objective.each))
+        factors = {
+            name: math.exp(deviations * error.beyond_of(name.split("_")[0], first))
+            for name in limited
+        }
+        loads = self._at(specs), self._at(self._fleet.specs, self._objective.divided(factors))
+        if min(loads) <= 0.0:
+            return 0.0
+        shift = math.hypot(*(math.log(each / self.load) for each in loads))
+        return self.load * math.exp(-math.copysign(shift, deviations))
 
     def _at(self, specs: Sequence[ReplicaSpec], objective: LatencyObjective | None = None) -> float:
         """The load that is carried at another pace, or under another objective."""
