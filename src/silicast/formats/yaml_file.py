@@ -82,9 +82,14 @@ def _events(text: str, file: str) -> Iterator[Any]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
-        raise SilicastError(
-            f"is no YAML: {problem}", field=f"line {mark.line + 1}" if mark else "", file=file
-        ) from None
+        line = f"line {mark.line + 1}" if mark else ""
+        if "nesting depth" in problem:  # PyYAML 6.0.4 has a limit too
+            raise _too_deep(line, file) from None
+        raise SilicastError(f"is no YAML: {problem}", field=line, file=file) from None
+
+
+def _too_deep(line: str, file: str) -> SilicastError:
+    return over_limit(f"is nested deeper than {MAX_DEPTH} levels", line, file=file)
 
 
 @final
@@ -186,9 +191,7 @@ class _TreeBuilder:
 
     def check_size(self, depth: int) -> None:
         if depth > MAX_DEPTH:
-            raise over_limit(
-                f"is nested deeper than {MAX_DEPTH} levels", f"line {self.line}", file=self.file
-            )
+            raise _too_deep(f"line {self.line}", self.file)
         if self.entries > MAX_ENTRIES:
             raise over_limit(
                 f"holds more than {MAX_ENTRIES} values, those that aliases repeat among them",
