@@ -138,11 +138,14 @@ def tried(root: Path, user: str, start: list[str]) -> dict[str, Any]:
         uid = int(Path(f"/proc/{server.pid}/status").read_text().partition("Uid:")[2].split()[0])
         size = subprocess.run(["du", "-sm", str(root)], check=True, capture_output=True, text=True)
         return {
-            "without_token": [refused.returncode, refused.stderr.strip()[-200:]], "health": health,
+            "without_token": [refused.returncode, refused.stderr.strip()[-200:]],
+            "health": health,
             "unauthorised": asked(port, "/v1/predict", CASE)[0],
             "predict": asked(port, "/v1/predict", CASE, TOKEN)[0],
-            "page": asked(port, "/")[0], "uid": uid, "root_mb": int(size.stdout.split()[0]),
-        }  # fmt: skip
+            "page": asked(port, "/")[0],
+            "uid": uid,
+            "root_mb": int(size.stdout.split()[0]),
+        }
     finally:
         server.terminate()
         server.wait()

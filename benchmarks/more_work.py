@@ -64,19 +64,23 @@ class Grown:
 TOKENS = {"tokens": (1, 65536, 1)}
 FAMILIES: Mapping[str, Grown] = {
     "gemm": Grown(
-        {"m": (1, 16384, 1), "n": (256, 16384, 64), "k": (256, 16384, 64)}, ("m", "n", "k"),
+        {"m": (1, 16384, 1), "n": (256, 16384, 64), "k": (256, 16384, 64)},
+        ("m", "n", "k"),
         ("bf16", "fp16", "fp32", "fp8", "int8"),
     ),
     "attention_prefill": Grown(
-        {"batch": (1, 16, 1), "q_len": (16, 8192, 1)}, ("batch", "q_len"),
-        ("bf16", "fp16"), {"q_len": "kv_len"},
+        {"batch": (1, 16, 1), "q_len": (16, 8192, 1)},
+        ("batch", "q_len"),
+        ("bf16", "fp16"),
+        {"q_len": "kv_len"},
     ),
     "attention_decode": Grown(
-        {"batch": (1, 256, 1), "kv_len": (64, 32768, 1)}, ("batch", "kv_len"), ("bf16", "fp16"),
+        {"batch": (1, 256, 1), "kv_len": (64, 32768, 1)}, ("batch", "kv_len"), ("bf16", "fp16")
     ),
     "moe": Grown(
         {"tokens": (1, 8192, 1), "hidden": (1024, 8192, 256), "intermediate": (512, 8192, 256)},
-        ("tokens", "hidden", "intermediate"), ("bf16", "fp16", "fp8"),
+        ("tokens", "hidden", "intermediate"),
+        ("bf16", "fp16", "fp8"),
     ),
     "mla_decode": Grown(
         {"batch": (1, 256, 1), "kv_len": (64, 32768, 1)}, ("batch", "kv_len"), ("bf16",)
@@ -88,14 +92,18 @@ FAMILIES: Mapping[str, Grown] = {
     "elementwise": Grown({"elements": (1, 1 << 28, 1)}, ("elements",)),
     "optimizer": Grown({"elements": (1, 1 << 28, 1)}, ("elements",), ("bf16", "fp32")),
     "quantize": Grown({**TOKENS, "hidden": (512, 16384, 64)}, ("tokens", "hidden"), ("bf16",)),
-}  # fmt: skip
+}
 GIVEN: Mapping[str, Mapping[str, int]] = {
     "moe": {"experts": 64, "topk": 8},
     "mla_decode": {
-        "q_len": 1, "num_heads": 16, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
-        "qk_rope_head_dim": 64, "v_head_dim": 128,
+        "q_len": 1,
+        "num_heads": 16,
+        "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
     },
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)

@@ -106,8 +106,15 @@ class PageRun:
         page.goto(self.address)
         self.finished(page)
         text = page.inner_text("#results")
-        for word in ("Fits", "Carries", "Knee", "Memory of a device", "A request over time",
-                     "Each further token against load", "Throughput of a device"):  # fmt: skip
+        for word in (
+            "Fits",
+            "Carries",
+            "Knee",
+            "Memory of a device",
+            "A request over time",
+            "Each further token against load",
+            "Throughput of a device",
+        ):
             self.expect(word in text, f"no {word!r} in the first answer")
         self.expect("Cost against load" not in text, "a cost without a price")
         for number in range(2, 6):
@@ -194,8 +201,18 @@ class PageRun:
             outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
             inside = page.evaluate("document.activeElement !== document.body")
             self.expect(not inside or outline != "none", f"no focus ring on {seen[-1]}")
-        for name in ("model_0", "device_0", "pp_0", "add", "input_len", "tpot", "go", "share",
-                     "Answer that the report is of", "All figures"):  # fmt: skip
+        for name in (
+            "model_0",
+            "device_0",
+            "pp_0",
+            "add",
+            "input_len",
+            "tpot",
+            "go",
+            "share",
+            "Answer that the report is of",
+            "All figures",
+        ):
             self.expect(name in seen, f"Tab does not reach {name}")
         page.context.close()
 

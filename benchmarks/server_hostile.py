@@ -37,9 +37,31 @@ LIMITS = ("--seconds", "1", "--sweep-points", "8")
 IN_OPEN = 0x20
 SAID = 20
 VALUES: tuple[Any, ...] = (
-    None, True, 0, -1, 1, 2.5, 1e308, 2**63, -(2**63), "", "h100", "nothing", "\x00", "é\u202e",
-    "1GiB", "-inf", "fp8", [], {}, [[]], {"": 1}, ["h100", 3], {"base": "h100"}, "9" * 400,
-)  # fmt: skip
+    None,
+    True,
+    0,
+    -1,
+    1,
+    2.5,
+    1e308,
+    2**63,
+    -(2**63),
+    "",
+    "h100",
+    "nothing",
+    "\x00",
+    "é\u202e",
+    "1GiB",
+    "-inf",
+    "fp8",
+    [],
+    {},
+    [[]],
+    {"": 1},
+    ["h100", 3],
+    {"base": "h100"},
+    "9" * 400,
+)
 FIELDS = ("model", "device", "engine", "calibration", "precision", "draft", "tier", "host")
 
 
@@ -55,15 +77,35 @@ def seeds() -> list[dict[str, Any]]:
         {**device, "kernel": {"op": "rmsnorm", "tokens": 64, "hidden": 4096}},
         {**device, "workload": {"kernel": {**heads, "op": "attention_decode", "kv_len": 99}}},
         {**device, "kernel": {"op": "gemm", "m": 8, "n": 64, "k": 64}, "limits": {"power_w": 500}},
-        {"task": "collective", "device": "h100",
-         "workload": {"op": "all_reduce", "bytes": 1 << 20, "gpus": 8}},
-        {"task": "inference", **model, "engine": "vllm", "parallel": {"tp": 2},
-         "precision": {"recipe": "fp8"}, "workload": {"batch": 2, **lengths}},
-        {"task": "serving", **model, "engine": {"name": "sglang"}, "workload": closed,
-         "cluster": {"price_per_gpu_hour": 2.5}},
-        {"task": "training", "model": "Llama-3-8B", "device": "h100", "cluster": {"gpus": 8},
-         "parallel": {"tp": 2, "dp": 4}, "workload": {"seq_len": 2048, "global_batch": 8}},
-    ]  # fmt: skip
+        {
+            "task": "collective",
+            "device": "h100",
+            "workload": {"op": "all_reduce", "bytes": 1 << 20, "gpus": 8},
+        },
+        {
+            "task": "inference",
+            **model,
+            "engine": "vllm",
+            "parallel": {"tp": 2},
+            "precision": {"recipe": "fp8"},
+            "workload": {"batch": 2, **lengths},
+        },
+        {
+            "task": "serving",
+            **model,
+            "engine": {"name": "sglang"},
+            "workload": closed,
+            "cluster": {"price_per_gpu_hour": 2.5},
+        },
+        {
+            "task": "training",
+            "model": "Llama-3-8B",
+            "device": "h100",
+            "cluster": {"gpus": 8},
+            "parallel": {"tp": 2, "dp": 4},
+            "workload": {"seq_len": 2048, "global_batch": 8},
+        },
+    ]
 
 
 def nodes(tree: Any) -> list[tuple[Any, Any]]:
@@ -149,8 +191,12 @@ async def attack(port: int, folder: Path) -> dict[str, Any]:
     libc = ctypes.CDLL(None)
     watch = libc.inotify_init1(os.O_NONBLOCK)
     libc.inotify_add_watch(watch, os.fsencode(folder), IN_OPEN)
-    static = {"task": "inference", "model": "Llama-3.1-8B", "device": "h100",
-              "workload": {"batch": 1, "input_len": 64, "output_len": 8}}  # fmt: skip
+    static = {
+        "task": "inference",
+        "model": "Llama-3.1-8B",
+        "device": "h100",
+        "workload": {"batch": 1, "input_len": 64, "output_len": 8},
+    }
     statuses, leaks = Counter[int](), 0
     with create_server(("127.0.0.1", 0)) as target:
         target.setblocking(False)
@@ -175,9 +221,12 @@ async def attack(port: int, folder: Path) -> dict[str, Any]:
         opened = 0
     os.close(watch)
     return {
-        "payloads": PAYLOADS, "statuses": dict(statuses), "files_opened": opened,
-        "connections": connected, "contents_told": leaks,
-    }  # fmt: skip
+        "payloads": PAYLOADS,
+        "statuses": dict(statuses),
+        "files_opened": opened,
+        "connections": connected,
+        "contents_told": leaks,
+    }
 
 
 async def mutated(port: int, count: int) -> dict[str, Any]:
@@ -200,10 +249,13 @@ async def mutated(port: int, count: int) -> dict[str, Any]:
     await asyncio.gather(*(client() for _ in range(CLIENTS)))
     messages = Counter(re.sub(r"\d+", "N", each["reply"])[:160] for each in defects)
     return {
-        "requests": count, "statuses": dict(sorted(statuses.items())), "slowest_s": slowest,
-        "defects": len(defects), "messages": dict(messages.most_common(SAID)),
+        "requests": count,
+        "statuses": dict(sorted(statuses.items())),
+        "slowest_s": slowest,
+        "defects": len(defects),
+        "messages": dict(messages.most_common(SAID)),
         "examples": defects[:SAID],
-    }  # fmt: skip
+    }
 
 
 def counted(port: int) -> dict[str, int]:
@@ -220,16 +272,34 @@ def drawn(port: int, command: str, examples: str) -> dict[str, Any]:
     """What schemathesis draws from the description."""
     before = sum(counted(port).values())
     done = subprocess.run(
-        [command, "run", f"http://127.0.0.1:{port}/openapi.json", "--checks",
-         "not_a_server_error", "--max-examples", examples, "--workers", "2", "--seed", "1",
-         "--phases", "examples,coverage,fuzzing", "--request-timeout", "20"],
-        check=False, capture_output=True, text=True,
-    )  # fmt: skip
+        [
+            command,
+            "run",
+            f"http://127.0.0.1:{port}/openapi.json",
+            "--checks",
+            "not_a_server_error",
+            "--max-examples",
+            examples,
+            "--workers",
+            "2",
+            "--seed",
+            "1",
+            "--phases",
+            "examples,coverage,fuzzing",
+            "--request-timeout",
+            "20",
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
     version = subprocess.run([command, "--version"], check=False, capture_output=True, text=True)
     return {
-        "version": version.stdout.strip(), "exit_status": done.returncode,
-        "requests": sum(counted(port).values()) - before, "said": done.stdout.splitlines()[-SAID:],
-    }  # fmt: skip
+        "version": version.stdout.strip(),
+        "exit_status": done.returncode,
+        "requests": sum(counted(port).values()) - before,
+        "said": done.stdout.splitlines()[-SAID:],
+    }
 
 
 def main(out: str, count: str = str(REQUESTS), st: str = "", examples: str = str(EXAMPLES)) -> None:

@@ -98,11 +98,17 @@ async def load(port: int, path: str, kind: str, lines: int, seconds: float) -> d
     mine = time.process_time() - mine
     waits.sort()
     return {
-        "clients": CLIENTS, "lines_a_request": lines, "requests": len(waits), "answers": right,
-        "answers_per_s": right / wall, "server_cpu_ms_per_answer": 1e3 * spent / right,
-        "client_cpu_ms_per_answer": 1e3 * mine / right, "statuses": dict(statuses),
-        "p50_ms": 1e3 * waits[len(waits) // 2], "p99_ms": 1e3 * waits[int(len(waits) * 0.99)],
-    }  # fmt: skip
+        "clients": CLIENTS,
+        "lines_a_request": lines,
+        "requests": len(waits),
+        "answers": right,
+        "answers_per_s": right / wall,
+        "server_cpu_ms_per_answer": 1e3 * spent / right,
+        "client_cpu_ms_per_answer": 1e3 * mine / right,
+        "statuses": dict(statuses),
+        "p50_ms": 1e3 * waits[len(waits) // 2],
+        "p99_ms": 1e3 * waits[int(len(waits) * 0.99)],
+    }
 
 
 async def ready(port: int) -> None:
@@ -146,8 +152,11 @@ def main(out: str, seconds: str = str(SECONDS)) -> None:
     with running_server() as port:
         loads = asyncio.run(measured(port, float(seconds)))
     table = {
-        "goals": GOALS, "processors": os.cpu_count(), "load_average": os.getloadavg()[0], **loads
-    }  # fmt: skip
+        "goals": GOALS,
+        "processors": os.cpu_count(),
+        "load_average": os.getloadavg()[0],
+        **loads,
+    }
     Path(out).write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(table, indent=1))
 

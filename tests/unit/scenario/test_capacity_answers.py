@@ -17,18 +17,23 @@ from silicast.scenario.run import run
 
 def asked(objective: str, slo: dict[str, float], **changes: Any) -> Answer:
     traffic = {
-        "arrival": {"kind": "poisson", "rate_per_s": 30.0}, "input_len": 400, "output_len": 20,
+        "arrival": {"kind": "poisson", "rate_per_s": 30.0},
+        "input_len": 400,
+        "output_len": 20,
         "requests": 80,
-    }  # fmt: skip
+    }
     return run(
         decode(
             {
-                "format": 1, "task": "capacity", "model": "Llama-3.1-8B", "device": "h100",
+                "format": 1,
+                "task": "capacity",
+                "model": "Llama-3.1-8B",
+                "device": "h100",
                 "engine": "vllm",
                 "workload": {"objective": objective, "slo": slo, "traffic": traffic, **changes},
             }
         )
-    )  # fmt: skip
+    )
 
 
 def test_the_highest_rate_is_where_the_objective_is_just_kept() -> None:
@@ -79,12 +84,15 @@ def test_an_objective_out_of_reach_is_said_so_with_the_nearest() -> None:
 
 def test_clients_are_as_many_as_the_cache_holds_where_nothing_else_limits_them() -> None:
     result = asked(
-        "max_concurrency", {"tpot_ms": 1e5},
+        "max_concurrency",
+        {"tpot_ms": 1e5},
         traffic={
-            "arrival": {"kind": "closed", "concurrency": 1}, "input_len": 60_000, "output_len": 2,
+            "arrival": {"kind": "closed", "concurrency": 1},
+            "input_len": 60_000,
+            "output_len": 2,
             "requests": 12,
         },
-    )  # fmt: skip
+    )
     users = result.metrics["users_that_fit"].estimate
     assert result.metrics["max_concurrency"].estimate == users > 1.0
     assert result.why["capacity"]["limited_by"] == "kv_cache"
@@ -138,19 +146,23 @@ def pools(**workload: Any) -> Answer:
         return {"device": "h100", "role": role, "price_per_gpu_hour": price}
 
     traffic = {
-        "arrival": {"kind": "poisson", "rate_per_s": 40.0}, "input_len": 800, "output_len": 40,
+        "arrival": {"kind": "poisson", "rate_per_s": 40.0},
+        "input_len": 800,
+        "output_len": 40,
         "requests": 120,
-    }  # fmt: skip
+    }
     return run(
         decode(
             {
-                "task": "capacity", "model": "Llama-3.1-8B", "engine": "vllm",
+                "task": "capacity",
+                "model": "Llama-3.1-8B",
+                "engine": "vllm",
                 "pools": {"prefill": pool("prefill", 3.0), "decode": pool("decode", 1.0)},
                 "links": {"kv": {"from": "prefill", "to": "decode", "bandwidth_gb_per_s": 50.0}},
                 "workload": {"traffic": traffic, **workload},
             }
         )
-    )  # fmt: skip
+    )
 
 
 def test_several_pools_are_sized_each_for_what_it_does() -> None:
@@ -162,9 +174,10 @@ def test_several_pools_are_sized_each_for_what_it_does() -> None:
     assert cost.estimate == 3.0 * counts["prefill"] + counts["decode"]
     assert cost.p05 <= cost.estimate <= cost.p95
     cheaper = [
-        tried for tried, met in why["tried"]
+        tried
+        for tried, met in why["tried"]
         if met and 3.0 * tried["prefill"] + tried["decode"] < cost.estimate
-    ]  # fmt: skip
+    ]
     assert not cheaper
     for each in why["pools"].values():
         assert 0.0 < each["busy"] <= 1.0
@@ -177,8 +190,11 @@ def test_counts_of_pools_are_chosen_among_those_stated() -> None:
     sizes = {name: each["replicas"] for name, each in result.why["capacity"]["pools"].items()}
     assert sizes == {"prefill": 2, "decode": 3}
     with pytest.raises(SilicastError, match="whole numbers"):
-        pools(objective="min_gpus", slo={"ttft_ms": 1e3},
-              search={"vary": {"pools.decode.count": [0.5]}})  # fmt: skip
+        pools(
+            objective="min_gpus",
+            slo={"ttft_ms": 1e3},
+            search={"vary": {"pools.decode.count": [0.5]}},
+        )
 
 
 def test_the_highest_rate_over_pools_as_given() -> None:
@@ -206,14 +222,22 @@ def test_flags_say_what_is_searched_for() -> None:
 @pytest.mark.parametrize(("field", "value"), [("tier", "bound"), ("colocation", {"mode": "mps"})])
 def test_what_is_not_searched_is_refused_by_its_name(field: str, value: Any) -> None:
     tree = {
-        "task": "capacity", "model": "Llama-3.1-8B", "engine": "vllm",
-        "pools": {"a": {"device": "h100"}, "b": {"device": "h100"}}, field: value,
+        "task": "capacity",
+        "model": "Llama-3.1-8B",
+        "engine": "vllm",
+        "pools": {"a": {"device": "h100"}, "b": {"device": "h100"}},
+        field: value,
         "workload": {
-            "objective": "max_rate", "slo": {"ttft_ms": 100.0},
-            "traffic": {"arrival": {"kind": "poisson", "rate_per_s": 1.0}, "requests": 10,
-                        "input_len": 100, "output_len": 10},
+            "objective": "max_rate",
+            "slo": {"ttft_ms": 100.0},
+            "traffic": {
+                "arrival": {"kind": "poisson", "rate_per_s": 1.0},
+                "requests": 10,
+                "input_len": 100,
+                "output_len": 10,
+            },
         },
-    }  # fmt: skip
+    }
     with pytest.raises(SilicastError) as caught:
         run(decode(tree))
     assert (caught.value.kind, caught.value.field) == ("not_yet", field)
@@ -224,12 +248,15 @@ def test_a_board_that_nobody_measured_carries_something_for_sure() -> None:
     as a factor at any load, nothing was sure (0.005 of 8.9 requests/s).
     """
     work = {
-        "objective": "max_rate", "slo": {"ttft_p99_ms": 5000.0, "tpot_p99_ms": 200.0},
+        "objective": "max_rate",
+        "slo": {"ttft_p99_ms": 5000.0, "tpot_p99_ms": 200.0},
         "traffic": {
-            "arrival": {"kind": "poisson", "rate_per_s": 1.0}, "requests": 150,
-            "input_len": 256, "output_len": 32,
+            "arrival": {"kind": "poisson", "rate_per_s": 1.0},
+            "requests": 150,
+            "input_len": 256,
+            "output_len": 32,
         },
-    }  # fmt: skip
+    }
     tree = {"task": "capacity", "model": "Llama-3.1-8B", "device": "L4", "workload": work}
     rate = run(decode(tree)).metrics["max_rate_per_s"]
     assert 0.2 * rate.estimate < rate.p05 < rate.estimate < rate.p95 < 5.0 * rate.estimate

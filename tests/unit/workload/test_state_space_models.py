@@ -24,71 +24,145 @@ from silicast.workload.transformers.plan import Plan
 
 BF16 = Precision()
 JAMBA: dict[str, Any] = {
-    "architectures": ["JambaForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
-    "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
-    "vocab_size": 65536, "num_experts": 16, "num_experts_per_tok": 2, "expert_layer_period": 2,
-    "expert_layer_offset": 1, "attn_layer_period": 8, "attn_layer_offset": 4, "mamba_d_state": 16,
-    "mamba_d_conv": 4, "mamba_expand": 2, "mamba_dt_rank": 256, "mamba_conv_bias": True,
-    "mamba_proj_bias": False, "use_mamba_kernels": True, "hidden_act": "silu",
-}  # fmt: skip
+    "architectures": ["JambaForCausalLM"],
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 65536,
+    "num_experts": 16,
+    "num_experts_per_tok": 2,
+    "expert_layer_period": 2,
+    "expert_layer_offset": 1,
+    "attn_layer_period": 8,
+    "attn_layer_offset": 4,
+    "mamba_d_state": 16,
+    "mamba_d_conv": 4,
+    "mamba_expand": 2,
+    "mamba_dt_rank": 256,
+    "mamba_conv_bias": True,
+    "mamba_proj_bias": False,
+    "use_mamba_kernels": True,
+    "hidden_act": "silu",
+}
 JAMBA_LARGE = JAMBA | {
-    "hidden_size": 8192, "intermediate_size": 24576, "num_hidden_layers": 72,
-    "num_attention_heads": 64, "mamba_dt_rank": "auto",
-}  # fmt: skip
+    "hidden_size": 8192,
+    "intermediate_size": 24576,
+    "num_hidden_layers": 72,
+    "num_attention_heads": 64,
+    "mamba_dt_rank": "auto",
+}
 JAMBA_3B = JAMBA | {
-    "hidden_size": 2560, "intermediate_size": 8192, "num_hidden_layers": 28,
-    "num_attention_heads": 20, "num_key_value_heads": 1, "num_experts": 1, "mamba_dt_rank": 160,
-    "num_experts_per_tok": 1, "attn_layer_period": 14, "attn_layer_offset": 7,
+    "hidden_size": 2560,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 20,
+    "num_key_value_heads": 1,
+    "num_experts": 1,
+    "mamba_dt_rank": 160,
+    "num_experts_per_tok": 1,
+    "attn_layer_period": 14,
+    "attn_layer_offset": 7,
     "tie_word_embeddings": True,
-}  # fmt: skip
+}
 FALCON_7B: dict[str, Any] = {
-    "architectures": ["FalconH1ForCausalLM"], "hidden_size": 3072, "intermediate_size": 12288,
-    "num_hidden_layers": 44, "num_attention_heads": 12, "num_key_value_heads": 2, "head_dim": 128,
-    "vocab_size": 130048, "mamba_d_ssm": 3072, "mamba_n_heads": 24, "mamba_d_head": 128,
-    "mamba_d_state": 256, "mamba_n_groups": 1, "mamba_d_conv": 4, "mamba_chunk_size": 256,
-    "mamba_rms_norm": False, "projectors_bias": False, "ssm_multipliers": [1.0] * 5,
-}  # fmt: skip
+    "architectures": ["FalconH1ForCausalLM"],
+    "hidden_size": 3072,
+    "intermediate_size": 12288,
+    "num_hidden_layers": 44,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 2,
+    "head_dim": 128,
+    "vocab_size": 130048,
+    "mamba_d_ssm": 3072,
+    "mamba_n_heads": 24,
+    "mamba_d_head": 128,
+    "mamba_d_state": 256,
+    "mamba_n_groups": 1,
+    "mamba_d_conv": 4,
+    "mamba_chunk_size": 256,
+    "mamba_rms_norm": False,
+    "projectors_bias": False,
+    "ssm_multipliers": [1.0] * 5,
+}
 FALCON_34B = FALCON_7B | {
-    "hidden_size": 5120, "intermediate_size": 21504, "num_hidden_layers": 72, "vocab_size": 261120,
-    "num_attention_heads": 20, "num_key_value_heads": 4, "mamba_d_ssm": 4096, "mamba_n_heads": 32,
+    "hidden_size": 5120,
+    "intermediate_size": 21504,
+    "num_hidden_layers": 72,
+    "vocab_size": 261120,
+    "num_attention_heads": 20,
+    "num_key_value_heads": 4,
+    "mamba_d_ssm": 4096,
+    "mamba_n_heads": 32,
     "mamba_n_groups": 2,
-}  # fmt: skip
+}
 HYBRID = [6, *range(11, 78, 6)]
 ZAMBA_7B: dict[str, Any] = {
-    "architectures": ["Zamba2ForCausalLM"], "hidden_size": 3584, "num_hidden_layers": 81,
-    "intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 32,
-    "mamba_d_state": 64, "mamba_ngroups": 2, "n_mamba_heads": 112, "num_mem_blocks": 2,
-    "adapter_rank": 128, "use_mem_rope": True, "vocab_size": 32000, "hybrid_layer_ids": HYBRID,
-}  # fmt: skip
+    "architectures": ["Zamba2ForCausalLM"],
+    "hidden_size": 3584,
+    "num_hidden_layers": 81,
+    "intermediate_size": 14336,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 32,
+    "mamba_d_state": 64,
+    "mamba_ngroups": 2,
+    "n_mamba_heads": 112,
+    "num_mem_blocks": 2,
+    "adapter_rank": 128,
+    "use_mem_rope": True,
+    "vocab_size": 32000,
+    "hybrid_layer_ids": HYBRID,
+}
 _TEXT: dict[str, Any] = {
-    "num_attention_heads": 8, "head_dim": 256, "global_head_dim": 512, "sliding_window": 512,
-    "hidden_size_per_layer_input": 256, "vocab_size": 262144, "num_hidden_layers": 35,
-    "layer_types": (["sliding_attention"] * 4 + ["full_attention"]) * 7, "hidden_size": 1536,
-    "intermediate_size": 6144, "num_key_value_heads": 1, "num_kv_shared_layers": 20,
+    "num_attention_heads": 8,
+    "head_dim": 256,
+    "global_head_dim": 512,
+    "sliding_window": 512,
+    "hidden_size_per_layer_input": 256,
+    "vocab_size": 262144,
+    "num_hidden_layers": 35,
+    "layer_types": (["sliding_attention"] * 4 + ["full_attention"]) * 7,
+    "hidden_size": 1536,
+    "intermediate_size": 6144,
+    "num_key_value_heads": 1,
+    "num_kv_shared_layers": 20,
     "use_double_wide_mlp": True,
-}  # fmt: skip
+}
 GEMMA_E2B: dict[str, Any] = {
     "architectures": ["Gemma4ForConditionalGeneration"],
     "text_config": _TEXT,
     "vision_config": {
-        "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 16,
-        "num_attention_heads": 12, "head_dim": 64,
+        "hidden_size": 768,
+        "intermediate_size": 3072,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 12,
+        "head_dim": 64,
     },
     "audio_config": {"hidden_size": 1024, "num_hidden_layers": 12, "num_attention_heads": 8},
-}  # fmt: skip
+}
 GEMMA_E4B = GEMMA_E2B | {
     "text_config": _TEXT
     | {
-        "num_hidden_layers": 42, "hidden_size": 2560, "intermediate_size": 10240,
-        "num_key_value_heads": 2, "num_kv_shared_layers": 18, "use_double_wide_mlp": False,
+        "num_hidden_layers": 42,
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "num_key_value_heads": 2,
+        "num_kv_shared_layers": 18,
+        "use_double_wide_mlp": False,
         "layer_types": (["sliding_attention"] * 5 + ["full_attention"]) * 7,
     }
-}  # fmt: skip
+}
 ALL = {
-    "jamba": JAMBA, "jamba-large": JAMBA_LARGE, "jamba-3b": JAMBA_3B, "falcon-h1-7b": FALCON_7B,
-    "falcon-h1-34b": FALCON_34B, "zamba2-7b": ZAMBA_7B, "gemma-4-e2b": GEMMA_E2B,
+    "jamba": JAMBA,
+    "jamba-large": JAMBA_LARGE,
+    "jamba-3b": JAMBA_3B,
+    "falcon-h1-7b": FALCON_7B,
+    "falcon-h1-34b": FALCON_34B,
+    "zamba2-7b": ZAMBA_7B,
+    "gemma-4-e2b": GEMMA_E2B,
     "gemma-4-e4b": GEMMA_E4B,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
@@ -170,9 +244,11 @@ def test_ranks_share_weights_and_caches(name: str) -> None:
         n.name for _, n in build_graph(model, Plan(tp=2)).nodes() if n.op.family == "all_reduce"
     }
     expected = {
-        "jamba": "x_all_reduce", "falcon-h1-7b": "mamba_all_reduce",
-        "zamba2-7b": "block_o_all_reduce", "gemma-4-e4b": "layer_embedding_all_reduce",
-    }  # fmt: skip
+        "jamba": "x_all_reduce",
+        "falcon-h1-7b": "mamba_all_reduce",
+        "zamba2-7b": "block_o_all_reduce",
+        "gemma-4-e4b": "layer_embedding_all_reduce",
+    }
     assert expected[name] in sums
 
 
@@ -191,7 +267,7 @@ def test_ranks_share_weights_and_caches(name: str) -> None:
         (ZAMBA_7B | {"hybrid_layer_ids": [6, 6, 11]}, "hybrid_layer_ids"),
         (ZAMBA_7B | {"num_mem_blocks": 0}, "num_mem_blocks"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_modelled_is_refused(config: dict[str, Any], field: str) -> None:
     with pytest.raises(SilicastError) as caught:
         read_config(config)
