@@ -129,6 +129,7 @@ def _case(row: Row, repeats: str, peer: Mapping[str, Any]) -> Case:
         labels={
             "device": device,
             "engine": row["backend"],
+            "release": f"{row['backend']} {row['backend_version'] or 'not stated'}",
             "model": f"{model.split('/')[-1]} {row['precision']}",
             "concurrency": _band(clients),
             "traffic": f"{row['isl']} / {row['osl']}",

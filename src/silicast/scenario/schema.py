@@ -5,6 +5,7 @@ Every table refuses unknown fields. Docstrings are the reference: docs/reference
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -141,12 +142,29 @@ class ParallelTable(Terse, frozen=True):
     schedule: Name | None = None
 
 
+def _flat(options: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Options with tables of options unfolded, one level."""
+    for name, value in options.items():
+        if isinstance(value, dict) and value:
+            yield from ((f"{name}.{inner}", each) for inner, each in value.items())
+        else:
+            yield name, value
+
+
 class EngineTable(Terse, frozen=True):
-    """The engine or framework; ``options`` are its own."""
+    """The engine or framework; ``options`` are its own, those of a table of options by both names.
+
+    >>> EngineTable("trtllm", options={"moe_config": {"backend": "CUTLASS"}}).options
+    {'moe_config.backend': 'CUTLASS'}
+    """
 
     name: Name
     version: Annotated[str, Meta(max_length=64)] = ""
     options: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if any(isinstance(value, dict) and value for value in self.options.values()):
+            msgspec.structs.force_setattr(self, "options", dict(_flat(self.options)))
 
 
 class PoolTable(Terse, frozen=True):

@@ -470,6 +470,13 @@ ALIASES: Mapping[str, str] = {
     "scheduler_reserve_full_isl": "reserve_full_isl",
     "enable_hicache": "enable_hierarchical_cache",
     "ep_num_redundant_experts": "num_redundant_experts",
+    "kv_cache_config.free_gpu_memory_fraction": "gpu_memory_utilization",
+    "kv_cache_config.enable_block_reuse": "enable_prefix_caching",
+    "kv_cache_config.tokens_per_block": "block_size",
+    "kv_cache_config.max_tokens": "max_total_tokens",
+    "scheduler_config.capacity_scheduler_policy": "capacity_scheduler_policy",
+    "attention_dp_config.enable_balance": "enable_balance",
+    "attention_dp_config.timeout_iters": "timeout_iters",
 }
 """Engines' own names of an option -> the one here."""
 

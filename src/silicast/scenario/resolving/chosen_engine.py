@@ -138,7 +138,8 @@ def _other_version(scenario: Scenario, engine: Engine) -> list[str]:
         return []
     from silicast.composition.engines.engine_versions import lacking, otherwise
 
-    without = lacking(engine, stated)
+    chosen = scenario.engine.options if scenario.engine else {}
+    without = [name for name in lacking(engine, stated) if name not in chosen]
     less = f", without {' and '.join(without)}" if without else ""
     others = ", ".join(otherwise(engine, stated))
     less += f"; {others}" if others else ""

@@ -74,7 +74,8 @@ def read_config(data: dict[str, Any], *, name: str = "", file: str = "") -> Mode
         if family is None and (part := part_name(data)):
             family, remark = _family_of_part(data, part)
             data = language_part(data)
-        if family is not None and not structures(tables(data), {*family.structures, *_APART}):
+        known = {*_APART, "others", *(family.structures if family else ())}
+        if family is not None and not structures(tables(data), known):
             if not remark and _has_encoder(data) and "vision" not in family.structures:
                 remark = f"the {_ENCODER_LEFT_OUT}"
             return replace(_read(family, data, called, part)[0], implied=remark)

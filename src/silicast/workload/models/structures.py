@@ -44,11 +44,13 @@ _STRUCTURES: dict[str, tuple[str, ...]] = {
     ),
     "inputs": ("an embedding per layer", "hidden_size_per_layer_input", r"altup_num_.*"),
     "loops": ("layers that run several times", r".*recurrent_l.*", r"[HL]_cycles"),
+    "others": ("layers of a kind that is not known",),
 }
 """Key -> name for messages, and patterns of the fields that belong to it."""
 _PATTERNS = {
     key: re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
     for key, (_, *patterns) in _STRUCTURES.items()
+    if patterns
 }
 _KERNELS_CHOSEN = re.compile(r"(use_mamba.*|mamba_ssm_(cache_)?dtype|.*_kernels)")
 """Fields that name a way to run a structure, and are there without it."""
@@ -65,6 +67,11 @@ _MIXERS: dict[str | int, str] = {
     "conv": "convolution",
 }
 """Entries of lists of layers that stand for no attention -> the structure."""
+_ATTENTION = re.compile(
+    r"(?!.*(?:linear|lightning|delta|recurrent)).*att(?:entio)?n.*"
+    r"|full|global|local|sliding.*|mlp|moe|dense"
+)
+"""Entries of such lists that stand for attention, or for a layer without any mixer."""
 
 
 def structures(tables: Iterable[Mapping[str, Any]], known: Collection[str] = ()) -> dict[str, str]:
@@ -108,6 +115,8 @@ def _stated(table: Mapping[str, Any]) -> Iterator[str]:
         if name in _LISTS and isinstance(value, list):
             mixers = {_MIXERS[entry] for entry in value if _named(entry)}
             yield from {"mamba"} if mixers and _has_mamba(table) else mixers
+            if any(isinstance(entry, str) and _foreign(entry) for entry in value):
+                yield "others"
 
 
 def _structures_of(name: str) -> list[str]:
@@ -119,6 +128,10 @@ def _structures_of(name: str) -> list[str]:
 def _has_mamba(table: Mapping[str, Any]) -> bool:
     """Whether other fields say which layers those are that a list names linear attention."""
     return any("mamba" in _structures_of(name) for name in table)
+
+
+def _foreign(entry: str) -> bool:
+    return entry not in _MIXERS and not _ATTENTION.fullmatch(entry)
 
 
 def _named(entry: object) -> bool:

@@ -14,6 +14,7 @@ from silicast.core.errors import SilicastError
 from silicast.runner.batch import run_batch
 from silicast.scenario.answer import Answer
 from silicast.scenario.reading.switches import SWITCHES
+from silicast.scenario.schema import EngineTable
 
 GEMM: dict[str, Any] = {"op": "gemm", "m": 8192, "n": 8192, "k": 8192, "dtype": "bf16"}
 BATCH: dict[str, Any] = {
@@ -160,6 +161,34 @@ def test_a_degree_that_one_device_has_not_is_refused() -> None:
 def test_the_version_of_a_collectives_engine_is_remarked() -> None:
     (remark,) = silicast.predict({**SUM, "engine": {"name": "vllm", "version": "0.11"}}).warnings
     assert remark.startswith("engine.version = 0.11: vllm is modelled as of")
+
+
+def test_a_remark_on_a_release_leaves_out_what_the_user_states() -> None:
+    engine = {"name": "vllm", "version": "0.13"}
+    (remark,) = silicast.predict({**SUM, "engine": engine}).warnings
+    assert "without async_scheduling and fused_all_reduce" in remark
+    stated = {**engine, "options": {"async_scheduling": True}}
+    warnings = silicast.predict({**SUM, "engine": stated}).warnings
+    assert any("without fused_all_reduce" in text for text in warnings)
+
+
+def test_tables_of_options_are_their_entries() -> None:
+    """TensorRT-LLM's own file nests them; an unknown entry is refused by both names."""
+    nested = EngineTable("trtllm", options={"kv_cache_config": {"tokens_per_block": 64}, "nvls": 0})
+    assert nested.options == {"kv_cache_config.tokens_per_block": 64, "nvls": 0}
+    with pytest.raises(SilicastError) as caught:
+        silicast.predict(
+            task="serving",
+            model="Llama-3.1-8B",
+            device="h100",
+            engine={"name": "trtllm", "options": {"kv_cache_config": {"tokens": 64}}},
+            workload={
+                "arrival": {"kind": "closed", "concurrency": 1},
+                "input_len": 8,
+                "output_len": 2,
+            },
+        )
+    assert caught.value.field == "engine.options.kv_cache_config.tokens"
 
 
 def test_a_schedule_that_is_the_usual_one_by_another_name_is_remarked() -> None:

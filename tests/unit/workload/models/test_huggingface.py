@@ -270,6 +270,15 @@ def test_the_nearest_has_the_structures_that_fields_give_away(fields: dict, fami
     assert config.assumed
 
 
+@pytest.mark.parametrize("kind", ["rwkv", "gated_deltanet", "linear_attn", "hyena"])
+def test_layers_of_an_unknown_kind_are_not_read_as_attention(kind: str) -> None:
+    kinds = [kind, "full_attention"] * 16
+    with pytest.raises(SilicastError, match="layers of a kind that is not known"):
+        read_config(changed(architectures=["FancyForCausalLM"], layer_types=kinds))
+    known = ["chunked_attention", "full_attention"] * 16
+    assert read_config(changed(architectures=["FancyForCausalLM"], layer_types=known)).layers == 32
+
+
 ROUTED = {"num_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 768}
 
 
