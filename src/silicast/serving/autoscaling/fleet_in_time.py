@@ -23,6 +23,10 @@ from silicast.serving.autoscaling.load_curve import LoadCurve
 from silicast.serving.autoscaling.policies import FleetView, ScalingPolicy
 
 MOST_REPLICAS = 100_000
+TIMES, MORE = 2.0, 4
+"""A period at most doubles the replicas or adds so many, as Kubernetes' autoscaler does unless told
+otherwise.
+"""
 Counts = tuple[int, ...]
 """Replicas of each kind."""
 
@@ -265,8 +269,10 @@ class _Running:
             self.wanted.popleft()
         current, most = self.current, self.wanted[0][1]
         if rate > self.carries(current) * (1.0 + 1e-9):
-            grown = filled(fleet.kinds, rate, fleet.least)
-            return tuple(map(max, grown, current))
+            unit = max(kind.curve.carried_per_s for kind in fleet.kinds)
+            planned = self.carries(current)
+            rate = min(rate, max(TIMES * planned, planned + MORE * unit))
+            return tuple(map(max, filled(fleet.kinds, rate, fleet.least), current))
         fewer = filled(fleet.kinds, most, fleet.least)
         return tuple(map(min, fewer, current))
 

@@ -97,7 +97,7 @@ class UtilisationPolicy(ScalingPolicy):
 
 @final
 class PredictedPolicy(ScalingPolicy):
-    """By the load when a replica that starts now serves: the present one, times the growth over
+    """By the load when a replica that starts now serves: the present one, and the growth over
     such a time that was not exceeded nine times of ten; and what waits, within that time.
     """
 
@@ -113,9 +113,8 @@ class PredictedPolicy(ScalingPolicy):
         if len(rates) >= 2 * width + ahead:
             sums = np.cumsum([0.0, *rates])
             means = (sums[width:] - sums[:-width]) / width
-            before = np.maximum(means[:-ahead], 1e-12)
-            grown = float(np.quantile(means[ahead:] / before, self.QUANTILE))
-            forecast = current * max(grown, 1.0)
+            grown = float(np.quantile(means[ahead:] - means[:-ahead], self.QUANTILE))
+            forecast = current + max(grown, 0.0)
         waiting = view.backlog / max(view.ready_s, view.period_s)
         return (forecast + waiting) / (1.0 - self.headroom)
 

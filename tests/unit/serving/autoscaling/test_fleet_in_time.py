@@ -126,6 +126,13 @@ def test_replicas_over_time_by_hand() -> None:
     assert run.late_share == 0.0
 
 
+def test_replicas_double_or_four_more_come_at_a_time() -> None:
+    fleet = TimedFleet(demand([8.0] * 5), (kind(),), Scripted([900.0] * 5))
+    assert run_alone(fleet).replicas[:, 0].tolist() == [1, 5, 10, 20, 40]
+    fleet = TimedFleet(demand([8.0] * 3), (kind(),), Scripted([27.0] * 3))
+    assert run_alone(fleet).replicas[:, 0].tolist() == [1, 3, 3]
+
+
 def test_more_than_a_fleet_does_waits() -> None:
     run = run_alone(TimedFleet(demand([20.0, 0.0, 0.0], 10.0), (kind(),), counts=(1,)))
     # 200 come in 10 s, 100 are done, 100 wait: half of them, 5 s, in the mean
@@ -179,11 +186,11 @@ def test_risk_falls_with_headroom_and_grows_with_cold_starts(name: str) -> None:
 
 
 def test_a_forecast_by_hand() -> None:
-    """A load that grows by a tenth each period grows so over a cold start of three."""
-    rates = [1.1**i for i in range(30)]
+    """A load that grows by two each period grows by six over a period and a cold start of two."""
+    rates = [1.0 + 2.0 * i for i in range(30)]
     view = FleetView(60.0, 120.0, rates=rates)
-    assert PredictedPolicy(0.0).wanted_per_s(view) == pytest.approx(rates[-1] * 1.1**3)
-    assert PredictedPolicy(0.5).wanted_per_s(view) == pytest.approx(rates[-1] * 1.1**3 * 2.0)
+    assert PredictedPolicy(0.0).wanted_per_s(view) == pytest.approx(rates[-1] + 6.0)
+    assert PredictedPolicy(0.5).wanted_per_s(view) == pytest.approx(2.0 * (rates[-1] + 6.0))
     falling = FleetView(60.0, 120.0, rates=rates[::-1], backlog=240.0)
     assert PredictedPolicy(0.0).wanted_per_s(falling) == pytest.approx(1.0 + 2.0)
 
