@@ -60,7 +60,7 @@ class PeriodDemand:
         weights = prompt_share * (prompts / prompts.mean())
         weights = weights + (1.0 - prompt_share) * (outputs / outputs.mean())
         arrivals = np.bincount(at, minlength=periods).astype(np.float64)
-        work = np.bincount(at, weights, minlength=periods)
+        work: F64 = np.bincount(at, weights, minlength=periods).astype(np.float64)
         width = min(ENOUGH / max(float(arrivals.mean()), 1e-9), LONGEST_S / period_s)
         return PeriodDemand(period_s, arrivals, smoothed(work, max(round(width), 1)), work)
 
@@ -81,4 +81,5 @@ def smoothed(values: F64, width: int) -> F64:
     ones = np.ones(width)
     count = np.convolve(np.ones(len(values)), ones, "same")
     means: F64 = np.convolve(values, ones, "same") / count
-    return means * (values.sum() / max(float(means.sum()), 1e-300))
+    scaled: F64 = means * (float(values.sum()) / max(float(means.sum()), 1e-300))
+    return scaled

@@ -172,9 +172,10 @@ class LoadCurve:
             wait_s: in front of a replica that has all it can do.
         """
         if wait_s > 0.0:
-            return np.maximum(
+            waited: F64 = np.maximum(
                 self.points[-1].late(self.limits, self._factors, wait_s * 1e3), self._late[-1]
             )
+            return waited
         left, share = self._between(rate_per_s)
         late: F64 = self._late[left] * (1.0 - share) + self._late[left + 1] * share
         return late
@@ -201,12 +202,12 @@ class LoadCurve:
 
     def _carried(self) -> float:
         """Where the first limit is broken by more requests than may."""
-        over = (self._late[:, :-1] > self.allowed).any(axis=1)
+        over = [bool((row > self.allowed).any()) for row in self._late[:, :-1]]
         if over[0]:
             return 0.0
-        if not over.any():
+        if True not in over:
             return self.most_per_s
-        right = int(np.argmax(over))
+        right = over.index(True)
         low, high = self._late[right - 1, :-1], self._late[right, :-1]
         grown = np.maximum(high - low, 1e-12)
         shares = np.where(high > self.allowed, (self.allowed - low) / grown, 1.0)
