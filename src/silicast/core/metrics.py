@@ -185,6 +185,22 @@ _ALL: tuple[tuple[str, Kind, str] | tuple[str, Kind, str, str], ...] = (
     ("max_concurrency", "count", "the most clients that each wait for their answers"),
     ("safe_concurrency", "count", "the most of them that keep it with 90 % probability"),
     ("min_gpus", "count", "the fewest devices that carry the load"),
+    # fleets in time
+    ("gpu_hours", "count", "devices of replicas that come and go, over the time of a traffic"),
+    ("gpu_hours_static", "count", "of the fewest devices that keep the objective all the time"),
+    ("gpu_hours_least", "count",
+     ("of the fewest devices that keep it in each period, by who knows the traffic and whose "
+     "replicas need no time to start")),
+    ("gpus_mean", "count", "devices that cost, mean over time"),
+    ("gpus_peak", "count", "devices that cost at once, at most"),
+    ("late_share", "share", "of the requests, that break a limit of the objective"),
+    ("late_share_static", "share", "the same of the fleet that does not change"),
+    ("late_time_share", "share", "of the time, in which more requests break a limit than may"),
+    ("missed_probability", "share",
+     "probability that more requests than may break a limit, by the error of the model"),
+    ("missed_probability_static", "share", "the same of the fleet that does not change"),
+    ("cost", "cost", "of all devices over the time of a traffic, in the currency of their prices"),
+    ("cost_static", "cost", "the same of the fleet that does not change"),
 )  # fmt: skip
 
 

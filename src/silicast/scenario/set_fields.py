@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from silicast.core.errors import SilicastError
+
+
+def plain_tree(raw: msgspec.Struct) -> dict[str, Any]:
+    """What a scenario states, as its file would."""
+    return {name: value for name, value in msgspec.to_builtins(raw).items() if value is not None}
 
 
 def with_fields(table: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:

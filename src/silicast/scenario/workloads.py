@@ -285,6 +285,44 @@ class SearchTable(Terse, frozen=True):
     max_candidates: Count | None = None
 
 
+Policy = Literal["queue", "utilisation", "predicted"]
+
+
+class BesideTable(Terse, frozen=True):
+    """Another model on the same devices: a pool (what is left out is as at the top of the
+    scenario), its traffic, and its objective where it is not the first one's.
+    """
+
+    pool: dict[str, Any]
+    traffic: ServingWorkload
+    slo: SloTable | None = None
+
+
+class AutoscaleTable(Terse, frozen=True):
+    """Replicas come and go with a traffic, every ``period_s``, by a policy; of several the best.
+
+    ``headroom``: share of what replicas carry that is left. ``least``: replicas at all times;
+    ``most`` of each pool. They stop when so many were not wanted for ``down_after_s``. A new one is
+    ready after ``start_s`` and the time in which a node reads its weights at ``disk_gb_per_s``, or
+    after ``cold_start_s``. ``beside``: further models that share ``search.max_gpus`` devices.
+    """
+
+    policy: Policy | Annotated[list[Policy], Meta(min_length=1, max_length=3)] = msgspec.field(
+        default_factory=lambda: ["queue", "utilisation", "predicted"]
+    )
+    headroom: Annotated[float, Meta(ge=0, le=0.95)] = 0.2
+    period_s: Annotated[float, Meta(ge=1, le=3600)] = 15.0
+    down_after_s: Annotated[float, Meta(ge=0, le=1e6)] = 300.0
+    start_s: Annotated[float, Meta(ge=0, le=1e5)] = 100.0
+    disk_gb_per_s: Annotated[float, Meta(gt=0, le=1e5)] = 1.0
+    cold_start_s: Annotated[float, Meta(ge=0, le=1e5)] | None = None
+    least: Count = 1
+    most: dict[Name, Count] = msgspec.field(default_factory=dict)
+    beside: Annotated[dict[Name, BesideTable], Meta(max_length=16)] = msgspec.field(
+        default_factory=dict
+    )
+
+
 class CapacityWorkload(Terse, frozen=True):
     """The most traffic that a deployment carries under an objective, or what carries a traffic."""
 
@@ -294,6 +332,7 @@ class CapacityWorkload(Terse, frozen=True):
         "max_rate", "max_concurrency", "min_gpus", "min_cost", "max_tokens_per_joule"
     ]
     search: SearchTable = SearchTable()
+    autoscale: AutoscaleTable | None = None
 
 
 class PlanWorkload(Terse, frozen=True):

@@ -40,7 +40,7 @@ FROZEN = {
         " --range-ratio --arrival --prefix-share --speculative --lora --slo --engine"
         " --engine-version --option --from-log --dtype --kv-dtype --power-w"
         " --replicas --prefill --decode --seed --price --price-where"
-        " --tp --pp --ep --attention-dp --users --max-gpus --api-price"
+        " --tp --pp --ep --attention-dp --users --max-gpus --autoscale --api-price"
         " --calibration --strict --json"
     ),
     "collective": (

@@ -9,13 +9,14 @@ from cyclopts import Parameter
 
 from silicast.app.arguments import described
 from silicast.app.comparing import answered_for, devices_of, refuse_with_several
-from silicast.app.flags import Calibrations, Degrees, Json, Strict
+from silicast.app.flags import Calibrations, Degrees, Json, Strict, key_values
 from silicast.app.predict import predicted, print_reply, screen_of, with_calibrations
 from silicast.app.price_flag import price_of, price_words, with_line, with_price_line
 from silicast.app.serve_flags import ServeFlags, serving_scenario
 from silicast.app.slo_flag import EXAMPLE, FLAG
 from silicast.core.errors import SilicastError
 
+AUTOSCALE = "--autoscale"
 PATTERN = {"kind": "poisson", "rate_per_s": 1.0}
 """Arrivals where the highest rate is asked for."""
 
@@ -27,6 +28,7 @@ def capacity(
     *,
     users: Annotated[bool, Parameter(negative="")] = False,
     max_gpus: int | None = None,
+    autoscale: str | None = None,
     api_price: str | None = None,
     calibration: Calibrations = None,
     strict: Strict = False,
@@ -39,6 +41,8 @@ def capacity(
     Args:
         users: the most clients that each wait for their answers, in place of the highest rate.
         max_gpus: devices to try at most.
+        autoscale: replicas come and go with the requests of a --trace or --rate: by queue,
+            utilisation, predicted, or all; and words such as headroom=0.3,disk_gb_per_s=2.
         api_price: what an API takes for a million tokens of prompts, outputs (0.15,0.6): from which
             load on servers at --price cost less.
     """
@@ -53,7 +57,9 @@ def capacity(
         flags = serve_flags
         if len(devices) > 1:
             flags = replace(flags, device=name, price=prices.get(name), price_where=None)
-        return with_calibrations(capacity_scenario(flags, plan, max_gpus, users=users), calibration)
+        return with_calibrations(
+            capacity_scenario(flags, plan, max_gpus, users=users, autoscale=autoscale), calibration
+        )
 
     if len(devices) > 1:
         return answered_for(devices, of_device, "capacity", json=json, strict=strict)
@@ -85,6 +91,7 @@ def capacity_scenario(
     max_gpus: int | None = None,
     *,
     users: bool = False,
+    autoscale: str | None = None,
 ) -> dict[str, Any]:
     """The scenario that the flags stand for.
 
@@ -104,7 +111,28 @@ def capacity_scenario(
     scenario = serving_scenario(serve_flags, parallel, pattern)
     traffic = scenario["workload"]
     objective = "min_gpus" if loaded else "max_concurrency" if users else "max_rate"
+    if autoscale is not None:
+        if serve_flags.trace is None and serve_flags.rate is None:
+            raise SilicastError("goes with --trace or --rate", field=AUTOSCALE)
+        objective = "min_gpus"
     workload = {"objective": objective, "slo": traffic.pop("slo"), "traffic": traffic}
     if max_gpus is not None:
         workload["search"] = {"max_gpus": max_gpus}
+    if autoscale is not None:
+        workload["autoscale"] = autoscale_of(autoscale)
     return {**scenario, "task": "capacity", "workload": workload}
+
+
+def autoscale_of(text: str) -> dict[str, Any]:
+    """The ``autoscale`` table of a scenario: names of policies, or "all", and fields.
+
+    Raises:
+        SilicastError: a field that stands twice or has no value.
+
+    >>> autoscale_of("queue,predicted,headroom=0.3")
+    {'policy': ['queue', 'predicted'], 'headroom': 0.3}
+    """
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    names = [word for word in words if "=" not in word and word != "all"]
+    fields = key_values([word for word in words if "=" in word], AUTOSCALE, "all,headroom=0.3")
+    return ({"policy": names} if names else {}) | fields

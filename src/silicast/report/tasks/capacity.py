@@ -10,6 +10,7 @@ from rich.text import Text
 
 from silicast.report.drawing.numbers import rounded
 from silicast.report.drawing.tables import listing
+from silicast.report.tasks.fleet_in_time import fleet_parts
 from silicast.report.tasks.serving import serving_parts
 
 REASONS = {
@@ -24,7 +25,9 @@ MEASURED = (" requests/s", " an hour")
 
 
 def capacity_parts(answer: Mapping[str, Any]) -> list[RenderableType]:
-    """What is carried, candidates, and the statistics of that point."""
+    """What is carried, candidates, and the statistics of that point; of a fleet in time that."""
+    if "fleet" in answer["why"]:
+        return fleet_parts(answer)
     parts: list[RenderableType] = [Text(line) for line in capacity_lines(answer)]
     if candidates := answer["why"].get("candidates"):
         parts += [Text(""), candidates_table(candidates)]

@@ -63,7 +63,7 @@ def estimated_knee(
     limits = spec.limits
     held = max(spec.layout.of_one(middle), 1)
     most = max(min(limits.sequences, limits.blocks // held), 1)
-    prefill_s = _prefill_s(spec, prompt, min(round(cached * prompt), prompt - 1))
+    prefill_s = prompt_s(spec, prompt, min(round(cached * prompt), prompt - 1))
     priced = sorted({min(1 << power, most) for power in range(most.bit_length() + 1)})
     steps_s = [_step_s(spec, flight, middle) for flight in priced]
     items = []
@@ -86,7 +86,7 @@ def _step_s(spec: ReplicaSpec, flight: int, cached: int) -> float:
     return prices.gap_s + step.pass_s + step.work_s
 
 
-def _prefill_s(spec: ReplicaSpec, prompt: int, cached: int = 0) -> float:
+def prompt_s(spec: ReplicaSpec, prompt: int, cached: int = 0) -> float:
     """What one prompt, of which so many tokens are cached, takes beside the decode steps that run
     anyway, in chunks of a step.
     """

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from silicast.serving.capacity.knee import _prefill_s, _step_s, estimated_knee, knee_of
+from silicast.serving.capacity.knee import _step_s, estimated_knee, knee_of, prompt_s
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.serving.simulation.event_loop import ReplicaSpec
 from silicast.serving.simulation.scheduler import Limits, scheduler_named
@@ -33,13 +33,13 @@ def test_steps_by_hand() -> None:
     )
     # chunks of 100, 100 and 50 tokens, each after those before it
     pieces_s = 3 * 10e-3 + 250 * 1e-4 + (100 + 200 + 250) * 1e-5
-    assert _prefill_s(spec, 250) == pytest.approx(pieces_s)
+    assert prompt_s(spec, 250) == pytest.approx(pieces_s)
     # of 250 tokens 120 are cached: chunks of 100 and 30 after them
     held_s = 2 * 10e-3 + 130 * 1e-4 + (220 + 250) * 1e-5
-    assert _prefill_s(spec, 250, 120) == pytest.approx(held_s)
-    assert _prefill_s(spec, 30) == pytest.approx(10e-3 / 3 + 30 * (1e-4 + 1e-5))
-    assert _prefill_s(spec, 5) == pytest.approx(10e-3 / 8 + 5 * (1e-4 + 1e-5))  # eight at most
-    assert _prefill_s(spec, 100) == pytest.approx(10e-3 + 100 * (1e-4 + 1e-5))
+    assert prompt_s(spec, 250, 120) == pytest.approx(held_s)
+    assert prompt_s(spec, 30) == pytest.approx(10e-3 / 3 + 30 * (1e-4 + 1e-5))
+    assert prompt_s(spec, 5) == pytest.approx(10e-3 / 8 + 5 * (1e-4 + 1e-5))  # eight at most
+    assert prompt_s(spec, 100) == pytest.approx(10e-3 + 100 * (1e-4 + 1e-5))
     pass_s = 10e-3 + 4 * 1e-4 + 4 * 70 * 1e-5
     assert _step_s(spec, 4, 70) == pytest.approx(1e-3 + 30e-3)
     assert _step_s(spec, 400, 70) == pytest.approx(1e-3 + 10e-3 + 400 * (1e-4 + 70e-5))

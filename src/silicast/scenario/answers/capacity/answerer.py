@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any, ClassVar, final
 
-import msgspec
-
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer
 from silicast.scenario.answerer import Answerer, refuse_unmodelled, register
@@ -15,7 +13,7 @@ from silicast.scenario.answers.capacity.capacity_search import COUNTED, Capacity
 from silicast.scenario.decode import Scenario, decode
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.schema import ParallelTable
-from silicast.scenario.set_fields import with_fields
+from silicast.scenario.set_fields import plain_tree, with_fields
 from silicast.scenario.workloads import CapacityWorkload
 from silicast.serving.simulation.start import MOST_TP
 
@@ -39,6 +37,10 @@ class CapacityAnswerer(Answerer):
         refuse_unmodelled(scenario, "colocation")
         if scenario.raw.tier == "bound":
             raise not_yet_of(PARTS["bound"], "tier", "capacity")
+        if work.autoscale is not None:
+            from silicast.scenario.answers.capacity.autoscaled import autoscaled_answer
+
+            return autoscaled_answer(scenario, work)
         items, refused = [], []
         for fields, candidate in _candidates(scenario, work):
             try:
@@ -77,18 +79,13 @@ def _searched(scenario: Scenario, fields: dict[str, Any], work: CapacityWorkload
         alone = error
     degree = 2
     while degree <= MOST_TP:
-        tree = with_fields(_tree(scenario), {"parallel.tp": degree})
+        tree = with_fields(plain_tree(scenario.raw), {"parallel.tp": degree})
         try:
             wider = decode(tree, folder=scenario.folder)
             return CapacitySearch(wider, fields, work, [SMALLEST.format(degree)])
         except SilicastError:
             degree *= 2
     raise alone
-
-
-def _tree(scenario: Scenario) -> dict[str, Any]:
-    tree = msgspec.to_builtins(scenario.raw)
-    return {name: value for name, value in tree.items() if value is not None}
 
 
 def _candidates(
@@ -109,7 +106,7 @@ def _candidates(
     if not vary:
         yield {}, scenario
         return
-    tree = _tree(scenario)
+    tree = plain_tree(scenario.raw)
     for values in combinations:
         fields = dict(zip(vary, values, strict=True))
         yield fields, decode(with_fields(tree, fields), folder=scenario.folder)

@@ -1,0 +1,429 @@
+"""Task ``capacity`` with ``autoscale``: replicas that come and go with a traffic.
+
+Simulations at steady rates say what one replica does (:mod:`silicast.serving.autoscaling.sampled`);
+the fleet follows period by period. The same is done on machines that are off as predictions are:
+the policies keep their targets, since whoever sets them has the prediction alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Any, Final, final
+
+import msgspec
+import numpy as np
+
+from silicast.core.errors import SilicastError, unmodelled, unsupported
+from silicast.core.prediction import Quantity
+from silicast.scenario.answer import Answer, Belief
+from silicast.scenario.answers.serving.simulated import Simulated
+from silicast.scenario.decode import Scenario, decode
+from silicast.scenario.resolving.fleets import fleet_of
+from silicast.scenario.resolving.traffic import traffic_of
+from silicast.scenario.set_fields import plain_tree
+from silicast.scenario.workloads import AutoscaleTable, CapacityWorkload, ServingWorkload, SloTable
+from silicast.serving.autoscaling.demand import PeriodDemand
+from silicast.serving.autoscaling.fleet_in_time import (
+    MOST_REPLICAS,
+    Counts,
+    FleetRun,
+    ReplicaKind,
+    TimedFleet,
+    fewest_static,
+    foreseen,
+    run_fleets,
+)
+from silicast.serving.autoscaling.load_curve import LoadCurve, request_limits
+from silicast.serving.autoscaling.policies import ScalingPolicy, policies_named
+from silicast.serving.autoscaling.sampled import SampledReplica, replica_alone
+from silicast.serving.capacity.objective import LatencyObjective
+from silicast.serving.simulation.fleet import ReplicaPool
+from silicast.serving.simulation.launch import Expected
+from silicast.serving.statistics.metrics import statistics_ms
+from silicast.serving.statistics.uncertainty import PaceError
+from silicast.serving.traffic.requests import Requests
+from silicast.workload.models.counting import weight_bytes
+
+DRAWS: Final = 16
+"""Machines that are off as predictions are, on which each policy is tried."""
+ASSUMED: Final = (
+    "autoscale: a replica is ready after {:.0f} s: {:.0f} s to start, and {:.3g} GB of weights on "
+    "a node at {:.3g} GB/s of its disk, as assumed; autoscale.start_s, disk_gb_per_s or "
+    "cold_start_s state others"
+)
+FIDELITY: Final = (
+    "autoscale: one replica was simulated at steady rates; the fleet follows period by period in "
+    "closed form, with requests spread evenly over what is ready"
+)
+
+
+def autoscaled_answer(scenario: Scenario, work: CapacityWorkload) -> Answer:
+    """Devices over time by the best of some policies, beside a fleet that does not change.
+
+    Raises:
+        SilicastError: a traffic without times, an objective on means, roles, or a model that
+            breaks its objective alone.
+    """
+    return _Autoscaled(scenario, work).answer()
+
+
+@final
+@dataclass(frozen=True)
+class _Model:
+    """One of the models on the devices.
+
+    Attributes:
+        name: "" = the scenario's own; remarks: what was assumed.
+    """
+
+    name: str
+    demand: PeriodDemand
+    kinds: tuple[ReplicaKind, ...]
+    pools: tuple[ReplicaPool, ...]
+    sampled: tuple[SampledReplica, ...]
+    priced: bool
+    remarks: tuple[str, ...]
+
+    def error(self, index: int) -> Simulated:
+        """What is known of a pool's replica at the load that it carries."""
+        replica = self.sampled[index]
+        records = replica.nearest
+        assert records is not None
+        alone = replica_alone(self.pools[index], replica.fleet)
+        return Simulated(alone, lambda _: records, again=lambda _: records)
+
+
+@final
+class _Autoscaled:
+    def __init__(self, scenario: Scenario, work: CapacityWorkload) -> None:
+        assert work.autoscale is not None
+        self._work, self._table = work, work.autoscale
+        self._devices = float(work.search.max_gpus or math.inf)
+        if work.objective not in ("min_gpus", "min_cost"):
+            raise SilicastError(
+                f"replicas come and go for {work.objective}",
+                field="workload.objective",
+                hint="min_gpus or min_cost",
+            )
+        if work.search.vary:
+            raise unmodelled(
+                "not yet: autoscale beside values to vary",
+                "workload.search.vary",
+                "one scenario a deployment, as silicast sweep makes them",
+            )
+        self._models = [_model("", scenario, work.traffic, work.slo, self._table)]
+        for name, beside in self._table.beside.items():
+            self._models.append(_beside(name, scenario, work, self._table))
+            if not beside.pool:
+                raise SilicastError(
+                    "is empty", field=f"workload.autoscale.beside.{name}.pool", hint="a model"
+                )
+        self._simulated = [
+            [each.error(index) for index in range(len(each.kinds))] for each in self._models
+        ]
+        self._drawn = [self._curves(*pair) for pair in _normals(DRAWS)]
+
+    def answer(self) -> Answer:
+        named = self._table.policy
+        names = [named] if isinstance(named, str) else list(named)
+        policies = policies_named(names, "workload.autoscale.policy")
+        tried = [self._tried(policy(self._table.headroom)) for policy in policies]
+        tried.sort(key=_rank)
+        best = tried[0]
+        statics = [self._static(each) for each in self._models]
+        metrics: dict[str, Quantity] = {}
+        for index, model in enumerate(self._models):
+            prefix = f"{model.name}." if model.name else ""
+            current = _metrics(best, index, model) | _still(statics[index], model)
+            metrics |= {f"{prefix}{name}": value for name, value in current.items()}
+        reply = self._simulated[0][0].answer(statistics_ms, self._remarks(best))
+        reply.why["fleet"] = {
+            "policy": best.policy.name,
+            "headroom": self._table.headroom,
+            "period_s": self._table.period_s,
+            "policies": [each.summary(self._models) for each in tried],
+            "models": [
+                self._about(model, best.runs[index], statics[index])
+                for index, model in enumerate(self._models)
+            ],
+        }
+        beliefs = {name: Belief.from_quantity(value) for name, value in metrics.items()}
+        return msgspec.structs.replace(reply, metrics=beliefs)
+
+    def _remarks(self, best: _TriedPolicy) -> list[str]:
+        remarks = [FIDELITY, *(text for model in self._models for text in model.remarks)]
+        refused = sum(run.refused for run in best.runs)
+        if refused:
+            remarks.append(
+                f"workload.search.max_gpus: {refused} starts of replicas waited for free devices"
+            )
+        return list(dict.fromkeys(remarks))
+
+    def _curves(self, slow: float, beyond: float) -> list[tuple[LoadCurve, ...]]:
+        """Curves of all models' replicas on one machine that is off by so many sd."""
+        return [
+            tuple(
+                _off(kind.curve, each.error, slow, beyond)
+                for kind, each in zip(model.kinds, simulated, strict=True)
+            )
+            for model, simulated in zip(self._models, self._simulated, strict=True)
+        ]
+
+    def _fleets(self, policy: ScalingPolicy, true: Sequence[tuple[LoadCurve, ...]] = ()) -> Any:
+        table = self._table
+        return [
+            TimedFleet(
+                model.demand, model.kinds, policy, (), table.least, table.down_after_s,
+                true[index] if true else (),
+            )
+            for index, model in enumerate(self._models)
+        ]  # fmt: skip
+
+    def _tried(self, policy: ScalingPolicy) -> _TriedPolicy:
+        runs = run_fleets(self._fleets(policy), self._devices)
+        drawn = [run_fleets(self._fleets(policy, true), self._devices) for true in self._drawn]
+        return _TriedPolicy(policy, runs, drawn)
+
+    def _static(self, model: _Model) -> tuple[FleetRun | None, list[FleetRun]]:
+        """The fewest replicas that do without scaling, and on other machines."""
+
+        def fits(counts: Counts) -> bool:
+            gpus = sum(n * kind.gpus for n, kind in zip(counts, model.kinds, strict=True))
+            whole = all(n <= kind.most for n, kind in zip(counts, model.kinds, strict=True))
+            return whole and gpus <= self._devices
+
+        run = fewest_static(model.demand, model.kinds, fits)
+        if run is None:
+            return None, []
+        counts, index = tuple(int(n) for n in run.replicas[0]), self._models.index(model)
+        still = TimedFleet(model.demand, model.kinds, None, counts)
+        return run, [run_fleets([replace(still, true=true[index])])[0] for true in self._drawn]
+
+    def _about(
+        self, model: _Model, run: FleetRun, static: tuple[FleetRun | None, Any]
+    ) -> dict[str, Any]:
+        gpus = run.gpus
+        changes = [0, *(np.flatnonzero(np.diff(gpus)) + 1).tolist()]
+        period_s = model.demand.period_s
+        least = foreseen(model.demand, model.kinds)
+        return {
+            "name": model.name,
+            "requests": int(model.demand.arrivals.sum()),
+            "hours": round(model.demand.hours, 6),
+            "replicas": [
+                {
+                    "pool": kind.name,
+                    "gpus": kind.gpus,
+                    "carries_per_s": round(kind.curve.carried_per_s, 6),
+                    "most_per_s": round(kind.curve.most_per_s, 6),
+                    "cold_start_s": round(kind.start_s, 3),
+                }
+                for kind in model.kinds
+            ],
+            "started": run.started,
+            "waited_for_devices": run.refused,
+            "static_gpus": None if static[0] is None else int(static[0].gpus[0]),
+            "least_gpu_hours": round(least.gpu_hours, 6),
+            "gpus_over_time": [[round(at * period_s, 3), int(gpus[at])] for at in changes],
+        }
+
+
+@final
+@dataclass(frozen=True)
+class _TriedPolicy:
+    """A policy on all models, as predicted and on machines that are off."""
+
+    policy: ScalingPolicy
+    runs: list[FleetRun]
+    drawn: list[list[FleetRun]]
+
+    @property
+    def missed(self) -> float:
+        """Probability that a model breaks its objective over the whole time."""
+        return float(np.mean([not all(run.kept for run in runs) for runs in self.drawn]))
+
+    def summary(self, models: Sequence[_Model]) -> dict[str, Any]:
+        """One line of a comparison."""
+        table = {
+            "policy": self.policy.name,
+            "gpu_hours": round(sum(run.gpu_hours for run in self.runs), 6),
+            "late_share": [round(run.late_share, 6) for run in self.runs],
+            "late_time_share": [round(run.late_time_share, 6) for run in self.runs],
+            "kept": all(run.kept for run in self.runs),
+            "missed_probability": round(self.missed, 4),
+        }
+        if all(model.priced for model in models):
+            table["cost"] = round(sum(run.cost for run in self.runs), 6)
+        return table
+
+
+def _rank(tried: _TriedPolicy) -> tuple[float, ...]:
+    """What keeps the objective comes first, by cost; then what is least late."""
+    kept = all(run.kept for run in tried.runs)
+    late = sum(run.late_share for run in tried.runs)
+    return float(not kept), 0.0 if kept else late, sum(run.cost for run in tried.runs)
+
+
+def _metrics(tried: _TriedPolicy, index: int, model: _Model) -> dict[str, Quantity]:
+    """Of one model under a policy."""
+    run, drawn = tried.runs[index], [runs[index] for runs in tried.drawn]
+    values = {
+        "gpu_hours": [each.gpu_hours for each in (run, *drawn)],
+        "gpus_mean": [float(each.gpus.mean()) for each in (run, *drawn)],
+        "gpus_peak": [float(each.gpus.max()) for each in (run, *drawn)],
+        "late_share": [each.late_share for each in (run, *drawn)],
+        "late_time_share": [each.late_time_share for each in (run, *drawn)],
+    }
+    if model.priced:
+        values["cost"] = [each.cost for each in (run, *drawn)]
+    missed = float(np.mean([not each.kept for each in drawn]))
+    metrics = {name: _quantity(*each) for name, each in values.items()}
+    return metrics | {"missed_probability": Quantity.exact(missed)}
+
+
+def _still(static: tuple[FleetRun | None, list[FleetRun]], model: _Model) -> dict[str, Quantity]:
+    """Of one model on a fleet that does not change, and on one that knows everything."""
+    least = foreseen(model.demand, model.kinds)
+    metrics = {"gpu_hours_least": Quantity.exact(least.gpu_hours)}
+    run, drawn = static
+    if run is not None:
+        metrics["gpu_hours_static"] = Quantity.exact(run.gpu_hours)
+        metrics["late_share_static"] = _quantity(*(e.late_share for e in (run, *drawn)))
+        missed = float(np.mean([not each.kept for each in drawn]))
+        metrics["missed_probability_static"] = Quantity.exact(missed)
+        if model.priced:
+            metrics["cost_static"] = Quantity.exact(run.cost)
+    return metrics
+
+
+def _quantity(estimate: float, *drawn: float) -> Quantity:
+    low, high = np.quantile(drawn, (0.05, 0.95)).tolist()
+    return Quantity(estimate, min(low, estimate), max(high, estimate))
+
+
+def _normals(count: int) -> list[tuple[float, float]]:
+    """Pairs of standard normal numbers, evenly spread."""
+    normal, golden = NormalDist(), 0.6180339887498949
+    return [
+        (normal.inv_cdf((index + 0.5) / count), normal.inv_cdf((0.5 + golden * index) % 1.0))
+        for index in range(count)
+    ]
+
+
+def _off(curve: LoadCurve, error: PaceError, slow: float, beyond: float) -> LoadCurve:
+    """A replica of a machine that is so many sd slower, and later beyond its steps."""
+    point = curve.points[-1]
+    first = min(float(point.taken_ms["ttft"].mean() / point.taken_ms["e2e"].mean()), 1.0)
+    later = {
+        name: math.exp(beyond * error.beyond_of(name, first)) for name in ("ttft", "tpot", "e2e")
+    }
+    return curve.at_pace(math.exp(slow * error.total.log_sd), later)
+
+
+def _beside(name: str, scenario: Scenario, work: CapacityWorkload, table: AutoscaleTable) -> _Model:
+    """Another model on the devices."""
+    beside = table.beside[name]
+    tree = plain_tree(scenario.raw)
+    for field in ("pools", "links", "id"):
+        tree.pop(field, None)
+    stated = msgspec.to_builtins(beside)
+    slo = beside.slo or work.slo
+    tree |= stated["pool"] | {
+        "workload": {
+            "traffic": stated["traffic"],
+            "slo": msgspec.to_builtins(slo),
+            "objective": work.objective,
+        }
+    }
+    where = f"workload.autoscale.beside.{name}"
+    try:
+        other = decode(tree, folder=scenario.folder)
+        return _model(name, other, beside.traffic, slo, table)
+    except SilicastError as error:
+        raise error.located(field=f"{where}: {error.field}" if error.field else where) from None
+
+
+def _model(
+    name: str, scenario: Scenario, traffic: ServingWorkload, slo: SloTable, table: AutoscaleTable
+) -> _Model:
+    """One model: its demand, and what its replicas carry."""
+    seed = scenario.raw.seed or 0
+    stated = traffic_of(traffic, seed, scenario.folder, "workload.traffic")
+    requests = stated.requests
+    _check_times(requests)
+    longest = int(requests.input_tokens.max())
+    fleet, warnings = fleet_of(scenario, Expected(longest, 0, requests.longest_tokens))
+    _check_pools(fleet.pools, table)
+    limits = request_limits(LatencyObjective.from_fields(msgspec.to_builtins(slo)))
+    sampled = tuple(
+        SampledReplica(replica_alone(pool, fleet), requests, limits, seed) for pool in fleet.pools
+    )
+    demand = PeriodDemand.of_requests(requests, table.period_s, sampled[0].prompt_share)
+    starts = [cold_start(pool, table) for pool in fleet.pools]
+    kinds = tuple(
+        ReplicaKind(
+            each.curve, pool.deployment.plan.gpus, start, table.most.get(pool.name, MOST_REPLICAS),
+            1.0 if pool.price_per_gpu_hour is None else pool.price_per_gpu_hour, pool.name,
+        )
+        for pool, each, (start, _) in zip(fleet.pools, sampled, starts, strict=True)
+    )  # fmt: skip
+    remarks = [*warnings, *stated.remarks, *(text for _, text in starts if text)]
+    priced = fleet.cost_per_hour is not None
+    return _Model(name, demand, kinds, fleet.pools, sampled, priced, tuple(dict.fromkeys(remarks)))
+
+
+def cold_start(pool: ReplicaPool, table: AutoscaleTable) -> tuple[float, str]:
+    """Seconds until a replica that is started serves, and what was assumed."""
+    if table.cold_start_s is not None:
+        return table.cold_start_s, ""
+    deployment = pool.deployment
+    plan, model = deployment.plan, deployment.model
+    rank = weight_bytes(model, plan, deployment.precision, policy=deployment.policy)
+    node_gb = rank * min(plan.gpus, deployment.machine.links.gpus_per_node) * 1e-9
+    ready_s = table.start_s + node_gb / table.disk_gb_per_s
+    text = ASSUMED.format(ready_s, table.start_s, node_gb, table.disk_gb_per_s)
+    plain = AutoscaleTable()
+    assumed = (table.start_s, table.disk_gb_per_s) == (plain.start_s, plain.disk_gb_per_s)
+    return ready_s, text if assumed else ""
+
+
+def _check_times(requests: Requests) -> None:
+    """Refuses traffic whose requests wait for answers: they come at no times of their own."""
+    if requests.concurrency or int(requests.after.max()) >= 0:
+        raise unsupported(
+            "a fleet in time needs requests that come by themselves",
+            "workload.traffic.arrival",
+            "a trace, or a rate (stages of rates), without clients or sessions that wait",
+        )
+    if not int(requests.arrival_ns.max()):
+        raise SilicastError(
+            "all requests come at time 0", field="workload.traffic.arrival", hint="a trace's times"
+        )
+
+
+def _check_pools(pools: Sequence[ReplicaPool], table: AutoscaleTable) -> None:
+    for pool in pools:
+        if pool.spec.role:
+            raise unmodelled(
+                "not yet: replicas of prefill and decode apart that come and go",
+                f"pools.{pool.name}.role",
+                "pools that do both",
+            )
+        if pool.spec.policy.one_pass:
+            raise unmodelled(
+                f"not yet: replicas of {pool.deployment.engine.name} that come and go",
+                "engine",
+                "an engine that generates tokens",
+            )
+    names: Mapping[str, None] = dict.fromkeys(pool.name for pool in pools)
+    for name in table.most:
+        if name not in names:
+            raise SilicastError(
+                f"no pool {name[:40]!r}",
+                kind="unknown_name",
+                field=f"workload.autoscale.most.{name[:40]}",
+                hint=f"pools: {', '.join(each for each in names if each) or 'none is named'}",
+            )

@@ -1,0 +1,1 @@
+"""Fleets whose number of replicas changes in time."""

@@ -1,0 +1,395 @@
+"""Fleets whose replicas come and go, period by period.
+
+Requests of a period spread over the ready replicas by what each carries. More than they can do
+waits in front of them, first come, first served. A replica that is started costs from then on and
+serves when it is ready; one that is stopped costs until its requests have ended. Several fleets may
+share devices: what one holds another cannot start on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+
+from silicast.core.monotone import largest
+from silicast.core.numerics import F64
+from silicast.serving.autoscaling.demand import PeriodDemand
+from silicast.serving.autoscaling.load_curve import LoadCurve
+from silicast.serving.autoscaling.policies import FleetView, ScalingPolicy
+
+MOST_REPLICAS = 100_000
+TIMES, MORE = 2.0, 4
+"""A period at most doubles the replicas or adds so many, as Kubernetes' autoscaler does unless told
+otherwise.
+"""
+Counts = tuple[int, ...]
+"""Replicas of each kind."""
+
+
+@final
+@dataclass(frozen=True)
+class ReplicaKind:
+    """Replicas alike of a fleet.
+
+    Attributes:
+        curve: as predicted; gpus: of one.
+        start_s: until a new one is ready; most: of them.
+        price: of a device for an hour; 1 where none is stated.
+    """
+
+    curve: LoadCurve
+    gpus: int
+    start_s: float = 0.0
+    most: int = MOST_REPLICAS
+    price: float = 1.0
+    name: str = ""
+
+    @property
+    def hourly(self) -> float:
+        """Cost of one replica for an hour."""
+        return self.gpus * self.price
+
+
+def filled(kinds: Sequence[ReplicaKind], rate_per_s: float, least: int = 1) -> Counts:
+    """The replicas that carry a rate: the kinds that carry most for their cost first, each up to
+    its most.
+    """
+    counts, remaining = [0] * len(kinds), rate_per_s
+    order = sorted(range(len(kinds)), key=lambda i: kinds[i].hourly / kinds[i].curve.carried_per_s)
+    for index in order:
+        kind = kinds[index]
+        wanted = math.ceil(remaining / kind.curve.carried_per_s - 1e-9)
+        counts[index] = min(max(wanted, least - sum(counts), 0), kind.most)
+        remaining -= counts[index] * kind.curve.carried_per_s
+    return tuple(counts)
+
+
+@final
+@dataclass(frozen=True)
+class FleetRun:
+    """What became of a traffic; arrays by period.
+
+    Attributes:
+        replicas: that cost, of each kind, shape (periods, kinds).
+        late: share of the requests beyond each limit, and beyond any, shape (periods, limits + 1).
+        allowed: share of them that may be beyond each limit.
+        started: replicas, after the first period; refused: wished for, without free devices.
+    """
+
+    demand: PeriodDemand
+    kinds: tuple[ReplicaKind, ...]
+    replicas: F64
+    late: F64
+    allowed: F64
+    started: int
+    refused: int
+
+    @property
+    def gpus(self) -> F64:
+        """Devices that cost in each period."""
+        gpus: F64 = self.replicas @ np.array([float(kind.gpus) for kind in self.kinds])
+        return gpus
+
+    @property
+    def gpu_hours(self) -> float:
+        return float(self.gpus.sum()) * self.demand.period_s / 3600.0
+
+    @property
+    def cost(self) -> float:
+        """Of all devices, in the currency of their prices."""
+        hourly = self.replicas @ np.array([kind.hourly for kind in self.kinds])
+        return float(hourly.sum()) * self.demand.period_s / 3600.0
+
+    @property
+    def late_shares(self) -> F64:
+        """Share of all requests beyond each limit, and beyond any."""
+        weights = self.demand.arrivals
+        shares: F64 = weights @ self.late / max(float(weights.sum()), 1.0)
+        return shares
+
+    @property
+    def late_share(self) -> float:
+        """Share of all requests that break a limit."""
+        return float(self.late_shares[-1])
+
+    @property
+    def late_time_share(self) -> float:
+        """Share of the time in which more requests break a limit than may."""
+        return float((self.late[:, :-1] > self.allowed).any(axis=1).mean())
+
+    @property
+    def kept(self) -> bool:
+        """Whether over the whole time no more requests break a limit than may."""
+        return bool((self.late_shares[:-1] <= self.allowed).all())
+
+
+@final
+@dataclass(frozen=True)
+class TimedFleet:
+    """One model's replicas and its traffic.
+
+    Attributes:
+        policy: that scales it; None = ``counts`` all the time.
+        least: replicas at all times.
+        down_after_s: replicas are stopped when so long no more were wanted.
+        true: the curves of a machine that is not as predicted, of each kind; () = as predicted.
+    """
+
+    demand: PeriodDemand
+    kinds: tuple[ReplicaKind, ...]
+    policy: ScalingPolicy | None = None
+    counts: Counts = ()
+    least: int = 1
+    down_after_s: float = 300.0
+    true: tuple[LoadCurve, ...] = ()
+
+    @property
+    def curves(self) -> tuple[LoadCurve, ...]:
+        return self.true or tuple(kind.curve for kind in self.kinds)
+
+
+@final
+@dataclass
+class _Running:
+    """A fleet under way.
+
+    Attributes:
+        ready: of each kind; starting: (period from which it serves, kind), draining: (period from
+            which it costs no more, kind), in order of time.
+    """
+
+    fleet: TimedFleet
+    ready: list[int]
+    view: FleetView
+    starting: deque[tuple[int, int]] = field(default_factory=deque)
+    draining: deque[tuple[int, int]] = field(default_factory=deque)
+    wanted: deque[tuple[int, float]] = field(default_factory=deque)
+    backlog: float = 0.0
+    load: float = 0.0
+    lifetime_s: float = 0.0
+    started: int = 0
+    refused: int = 0
+
+    @property
+    def current(self) -> list[int]:
+        """Ready and starting, of each kind."""
+        counts = list(self.ready)
+        for _, kind in self.starting:
+            counts[kind] += 1
+        return counts
+
+    @property
+    def costing(self) -> list[int]:
+        """Those that stop too."""
+        counts = self.current
+        for _, kind in self.draining:
+            counts[kind] += 1
+        return counts
+
+    @property
+    def gpus(self) -> int:
+        return sum(n * kind.gpus for n, kind in zip(self.costing, self.fleet.kinds, strict=True))
+
+    def carries(self, counts: Sequence[int]) -> float:
+        """The rate that so many carry, as predicted."""
+        return sum(
+            n * kind.curve.carried_per_s for n, kind in zip(counts, self.fleet.kinds, strict=True)
+        )
+
+    def pass_period(self, period: int) -> tuple[list[int], F64]:
+        """Serves the requests of a period; returns (replicas that cost, late shares)."""
+        while self.starting and self.starting[0][0] <= period:
+            self.ready[self.starting.popleft()[1]] += 1
+        while self.draining and self.draining[0][0] <= period:
+            self.draining.popleft()
+        return self.costing, self._served(period)
+
+    def _served(self, period: int) -> F64:
+        fleet, period_s = self.fleet, self.fleet.demand.period_s
+        curves, kinds = fleet.curves, fleet.kinds
+        # requests spread as the predicted replicas carry them
+        shares = [n * kind.curve.carried_per_s for n, kind in zip(self.ready, kinds, strict=True)]
+        total = sum(shares)
+        each = [kind.curve.carried_per_s / total for kind in kinds]  # of one replica
+        most = min(
+            curve.most_per_s / one
+            for curve, one, n in zip(curves, each, self.ready, strict=True)
+            if n
+        )
+        offered = fleet.demand.work[period] + self.backlog
+        done = min(offered, most * period_s)
+        before, self.backlog = self.backlog, offered - done
+        rate = done / period_s
+        wait_s = 0.5 * (before + self.backlog) / most if self.backlog > 0.0 else 0.0
+        late = sum(
+            (share / total) * curve.late(rate * one, wait_s)
+            for curve, one, share in zip(curves, each, shares, strict=True)
+            if share
+        )
+        self._see(period, rate, each, curves)
+        assert isinstance(late, np.ndarray)
+        return late
+
+    def _see(
+        self, period: int, rate: float, each: Sequence[float], curves: Sequence[LoadCurve]
+    ) -> None:
+        """What a policy sees of it."""
+        kinds, view = self.fleet.kinds, self.view
+        flight = kv = flight_full = kv_full = 0.0
+        for n, kind, curve, one in zip(self.ready, kinds, curves, each, strict=True):
+            full = kind.curve.carried_per_s
+            flight += n * curve.in_flight(rate * one)
+            kv += n * curve.kv_share(rate * one)
+            flight_full += n * kind.curve.in_flight(full)
+            kv_full += n * kind.curve.kv_share(full)
+        self.lifetime_s = flight / rate if rate else 0.0
+        view.flight = (flight + self.backlog) / flight_full
+        view.kv_share = kv / kv_full
+        view.backlog = self.backlog
+        view.rates.append(float(self.fleet.demand.seen[period]) / self.fleet.demand.period_s)
+        view.capacity_per_s = self.carries(self.ready)
+        view.planned_per_s = self.carries(self.current)
+        self.load = view.flight
+
+    def target(self, period: int) -> Counts:
+        """The replicas that its policy wants, fewer only when they were not wanted for long."""
+        fleet = self.fleet
+        assert fleet.policy is not None
+        rate = fleet.policy.wanted_per_s(self.view)
+        periods = max(round(fleet.down_after_s / fleet.demand.period_s), 1)
+        while self.wanted and self.wanted[-1][1] <= rate:
+            self.wanted.pop()
+        self.wanted.append((period, rate))
+        while self.wanted[0][0] <= period - periods:
+            self.wanted.popleft()
+        current, most = self.current, self.wanted[0][1]
+        if rate > self.carries(current) * (1.0 + 1e-9):
+            unit = max(kind.curve.carried_per_s for kind in fleet.kinds)
+            planned = self.carries(current)
+            rate = min(rate, max(TIMES * planned, planned + MORE * unit))
+            return tuple(map(max, filled(fleet.kinds, rate, fleet.least), current))
+        fewer = filled(fleet.kinds, most, fleet.least)
+        return tuple(map(min, fewer, current))
+
+    def stop(self, target: Counts, period: int) -> None:
+        """Stops what is too many: those that start first."""
+        drain = max(math.ceil(self.lifetime_s / self.fleet.demand.period_s), 1)
+        for kind, (wanted, now) in enumerate(zip(target, self.current, strict=True)):
+            for _ in range(now - wanted):
+                starting = [each for each in self.starting if each[1] == kind]
+                if starting:
+                    self.starting.remove(starting[-1])
+                else:
+                    self.ready[kind] -= 1
+                    self.draining.append((period + 1 + drain, kind))
+
+    def start(self, target: Counts, period: int, free: float) -> float:
+        """Starts what is missing while there are devices; returns those that are left."""
+        for index, (wanted, now) in enumerate(zip(target, self.current, strict=True)):
+            kind = self.fleet.kinds[index]
+            wait = math.ceil(kind.start_s / self.fleet.demand.period_s - 1e-9)
+            for number in range(wanted - now):
+                if kind.gpus > free:
+                    self.refused += wanted - now - number
+                    break
+                free -= kind.gpus
+                self.started += 1
+                self.starting.append((period + 1 + wait, index))
+        self.starting = deque(sorted(self.starting))
+        return free
+
+
+def run_fleets(fleets: Sequence[TimedFleet], devices: float = math.inf) -> list[FleetRun]:
+    """Fleets side by side; those that are loaded most start replicas first.
+
+    Args:
+        devices: that they share.
+    """
+    running = [_begun(each) for each in fleets]
+    periods = max(len(each.demand.work) for each in fleets)
+    replicas: list[list[list[int]]] = [[] for _ in fleets]
+    late: list[list[F64]] = [[] for _ in fleets]
+    for period in range(periods):
+        active = [i for i, each in enumerate(fleets) if period < len(each.demand.work)]
+        for index in active:
+            counts, shares = running[index].pass_period(period)
+            replicas[index].append(counts)
+            late[index].append(shares)
+        scaled = [running[i] for i in active if fleets[i].policy is not None]
+        targets = [(each, each.target(period)) for each in scaled]
+        for each, target in targets:
+            each.stop(target, period)
+        free = devices - sum(each.gpus for each in running)
+        for each, target in sorted(targets, key=lambda pair: -pair[0].load):
+            free = each.start(target, period, free)
+    return [
+        FleetRun(
+            fleet.demand, fleet.kinds, np.array(counts, dtype=np.float64), np.array(shares),
+            fleet.kinds[0].curve.allowed, each.started, each.refused,
+        )
+        for fleet, counts, shares, each in zip(fleets, replicas, late, running, strict=True)
+    ]  # fmt: skip
+
+
+def _begun(fleet: TimedFleet) -> _Running:
+    """With the replicas that the first period needs."""
+    demand, counts = fleet.demand, fleet.counts
+    if fleet.policy is not None:
+        rate = float(demand.work[0]) / demand.period_s / (1.0 - fleet.policy.headroom)
+        counts = filled(fleet.kinds, rate, fleet.least)
+    ready_s = min(kind.start_s for kind in fleet.kinds)
+    return _Running(fleet, list(counts), FleetView(demand.period_s, ready_s))
+
+
+def run_alone(fleet: TimedFleet, devices: float = math.inf) -> FleetRun:
+    """One fleet."""
+    return run_fleets([fleet], devices)[0]
+
+
+def fewest_static(
+    demand: PeriodDemand, kinds: Sequence[ReplicaKind], fits: Callable[[Counts], bool]
+) -> FleetRun | None:
+    """The smallest fleet that keeps the objective over the whole time without scaling; None = none
+    does.
+
+    Args:
+        fits: whether there are devices for so many.
+    """
+
+    def run_at(rate_per_s: float) -> FleetRun:
+        return run_alone(TimedFleet(demand, tuple(kinds), counts=filled(kinds, rate_per_s)))
+
+    peak = float(demand.work.max()) / demand.period_s
+    unit = min(kind.curve.carried_per_s for kind in kinds)
+    most = math.ceil(peak / unit) + 1
+    while fits(filled(kinds, (most - 1) * unit)) and not run_at(most * unit).kept:
+        most *= 2
+    too_few = largest(lambda n: not run_at(n * unit).kept, most)
+    if too_few == most:
+        return None
+    run = run_at((too_few + 1) * unit)
+    counts = tuple(int(n) for n in run.replicas[0])
+    return run if fits(counts) and run.kept else None
+
+
+def foreseen(demand: PeriodDemand, kinds: Sequence[ReplicaKind]) -> FleetRun:
+    """Who knows each period, and whose replicas need no time to start: each period has the fewest
+    that keep the objective in it.
+    """
+    rates, numbers = np.unique(demand.work / demand.period_s, return_inverse=True)
+    counts = np.array([filled(kinds, rate) for rate in rates.tolist()], dtype=np.float64)
+    replicas = counts[numbers.ravel()]
+    carried = np.array([kind.curve.carried_per_s for kind in kinds])
+    late = [
+        kinds[0].curve.late(rate / max(float(row @ carried), 1e-12) * carried[0])
+        for rate, row in zip((demand.work / demand.period_s).tolist(), replicas, strict=True)
+    ]
+    return FleetRun(
+        demand, tuple(kinds), replicas, np.array(late), kinds[0].curve.allowed,
+        int(np.maximum(np.diff(replicas, axis=0), 0).sum()), 0,
+    )  # fmt: skip

@@ -1,0 +1,136 @@
+"""How many replicas are wanted: policies that scale a fleet by what they see of it.
+
+A policy answers with a rate: the load that the fleet should be able to carry. Replicas follow from
+it. What a policy compares is relative to a replica that carries as much as its objective allows,
+so that replicas of different devices count by what they do.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, final
+
+import numpy as np
+
+from silicast.core.errors import unknown_name
+
+TOLERANCE = 0.1
+"""By how much a metric may be off its target before replicas change, as Kubernetes' autoscaler."""
+SEEN_S, SMOOTH_S = 7200.0, 60.0
+"""What a forecast looks back on, and what it takes the mean of."""
+
+
+@final
+@dataclass
+class FleetView:
+    """What a policy sees of a fleet at the end of a period.
+
+    Attributes:
+        period_s: between decisions; ready_s: from a decision until a new replica serves.
+        capacity_per_s: that ready replicas carry under the objective; planned_per_s: with those
+            that start.
+        flight, kv_share: requests not answered, and use of the cache, over those of a fleet that
+            carries as much as its objective allows.
+        backlog: requests that wait for a fleet that has all it can do.
+        rates: requests a second of all periods so far, the last one last.
+    """
+
+    period_s: float
+    ready_s: float
+    capacity_per_s: float = 0.0
+    planned_per_s: float = 0.0
+    flight: float = 0.0
+    kv_share: float = 0.0
+    backlog: float = 0.0
+    rates: list[float] = field(default_factory=list)
+
+
+class ScalingPolicy(ABC):
+    """Says what load a fleet should carry.
+
+    Args:
+        headroom: share of what replicas carry that is to be left.
+
+    Attributes:
+        name: as scenarios name it.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, headroom: float) -> None:
+        self.headroom = headroom
+
+    @abstractmethod
+    def wanted_per_s(self, view: FleetView) -> float:
+        """The rate that replicas should carry."""
+
+    def _proportional(self, view: FleetView, used: float) -> float:
+        """As much more or less as a metric is off its target."""
+        ratio = used / (1.0 - self.headroom)
+        if abs(ratio - 1.0) <= TOLERANCE:
+            return max(view.capacity_per_s, view.planned_per_s)
+        return view.capacity_per_s * ratio
+
+
+@final
+class QueuePolicy(ScalingPolicy):
+    """By requests that are not answered, waiting ones among them."""
+
+    name: ClassVar[str] = "queue"
+
+    def wanted_per_s(self, view: FleetView) -> float:
+        return self._proportional(view, view.flight)
+
+
+@final
+class UtilisationPolicy(ScalingPolicy):
+    """By the use of the KV cache, which is full at most."""
+
+    name: ClassVar[str] = "utilisation"
+
+    def wanted_per_s(self, view: FleetView) -> float:
+        return self._proportional(view, view.kv_share)
+
+
+@final
+class PredictedPolicy(ScalingPolicy):
+    """By the load when a replica that starts now serves: the present one, and the growth over
+    such a time that was not exceeded nine times of ten; and what waits, within that time.
+    """
+
+    name: ClassVar[str] = "predicted"
+    QUANTILE: ClassVar[float] = 0.9
+
+    def wanted_per_s(self, view: FleetView) -> float:
+        ahead = max(math.ceil((view.ready_s + view.period_s) / view.period_s), 1)
+        width = max(round(SMOOTH_S / view.period_s), 1)
+        rates = view.rates[-(round(SEEN_S / view.period_s) + ahead + width) :]
+        current = float(np.mean(rates[-width:]))
+        forecast = current
+        if len(rates) >= 2 * width + ahead:
+            sums = np.cumsum([0.0, *rates])
+            means = (sums[width:] - sums[:-width]) / width
+            grown = float(np.quantile(means[ahead:] - means[:-ahead], self.QUANTILE))
+            forecast = current + max(grown, 0.0)
+        waiting = view.backlog / max(view.ready_s, view.period_s)
+        return (forecast + waiting) / (1.0 - self.headroom)
+
+
+POLICIES: Mapping[str, type[ScalingPolicy]] = {
+    each.name: each for each in (QueuePolicy, UtilisationPolicy, PredictedPolicy)
+}
+
+
+def policies_named(names: Sequence[str], field_name: str) -> list[type[ScalingPolicy]]:
+    """The policies of some names.
+
+    Raises:
+        SilicastError: one is not known.
+    """
+    for name in names:
+        if name not in POLICIES:
+            raise unknown_name(f"no policy {name!r:.40}", field_name, f"of {', '.join(POLICIES)}")
+    return [POLICIES[name] for name in dict.fromkeys(names)]
