@@ -68,6 +68,7 @@ class Composite(Implementation):
     """
 
     group: ClassVar[str]
+    in_parts: ClassVar[bool] = True
     takes_numbers: ClassVar[bool] = True
 
     @abstractmethod

@@ -189,6 +189,7 @@ class Implementation(ABC):
         has_candidates: it evaluates many an op: some ops in one call cost little more than one.
         leaves_node: it sends to other nodes, over the network of a cluster that is stated.
         unmarked_flags: flags that corrections need not have seen: the analysis says it all.
+        in_parts: :meth:`analyse` serves every execution model, since it is made of other families.
     """
 
     family: ClassVar[str]
@@ -197,6 +198,7 @@ class Implementation(ABC):
     ragged: ClassVar[frozenset[str]] = frozenset()
     anywhere: ClassVar[bool] = False
     takes_numbers: ClassVar[bool] = False
+    in_parts: ClassVar[bool] = False
     rows_at_once: ClassVar[int] = 1 << 30
     has_candidates: ClassVar[bool] = False
     leaves_node: ClassVar[bool] = False

@@ -16,9 +16,11 @@ from silicast.kernels.implementation import Implementation
 
 MODULES = {
     "combine": "moe_exchange", "dispatch": "moe_exchange", "gdn": "recurrent_mixer",
-    "hca_module": "csa_module", "kda": "recurrent_mixer", "layernorm": "norms",
-    "linear_cross_entropy": "linear_loss_chains", "linear_preference_loss": "linear_loss_chains",
+    "gru": "recurrent_layers", "hca_module": "csa_module", "kda": "recurrent_mixer",
+    "layernorm": "norms", "linear_cross_entropy": "linear_loss_chains",
+    "linear_preference_loss": "linear_loss_chains", "lstm": "recurrent_layers",
     "mamba2": "recurrent_mixer", "norm_backward": "norms", "rmsnorm": "norms",
+    "rnn": "recurrent_layers",
 }  # fmt: skip
 """Families whose module has another name than theirs, because it holds several."""
 ELSEWHERE = "execution_models"

@@ -19,7 +19,6 @@ from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.check import LESSENING, op_at
-from silicast.kernels.composite import Composite
 from silicast.kernels.execution_models.row_counts import CountsRows
 from silicast.kernels.implementation import Analysis, Implementation
 from silicast.kernels.in_blocks import one_row
@@ -213,7 +212,7 @@ def adapter(
         kind: type[Implementation] = CountedFallback
         if isinstance(original, Streamed):
             kind = StreamFallback
-        elif isinstance(original, Composite):
+        elif original.in_parts:
             kind = ModuleFallback
         attributes: dict[str, object] = {
             "family": original.family,

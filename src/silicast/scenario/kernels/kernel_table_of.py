@@ -219,5 +219,8 @@ _INVERSES: Mapping[str, Callable[[_Parts], None]] = {
     **dict.fromkeys(("indexer_logits", "topk", "sparse_attention"), _selection),
     "quantize": _flags("static"), **dict.fromkeys(("gdn", "kda", "mamba2"), _mixer),
     "kv_copy": _kv_copy, "optimizer": _optimizer,
+    **dict.fromkeys(
+        ("lstm", "gru", "rnn"), _flags("backward_data", "backward_weights", "persistent")
+    ),
 }  # fmt: skip
 """Op -> the inverse of its ``lower`` in ``kernel_tables``; ops without an entry have none."""

@@ -1,8 +1,7 @@
 """Recurrent layers: one call of a library, which launches the kernels of all steps itself.
 
-A step is a product of the state with its weights and one kernel of gates. A library keeps small
-weights on the chip and runs the steps in one kernel where they fit; a product a step is the plain
-way. The product of all inputs at once is not part of it.
+PyTorch's calls hand over the products of all inputs, made at once before; ONNX's operators make
+them too.
 """
 
 from __future__ import annotations
@@ -10,79 +9,73 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from silicast.workload.graphs.op import IN_CALL, Op
-from silicast.workload.operators.products import format_of, product
-from silicast.workload.operators.table import (
-    LaunchedKernel,
-    OperatorCall,
-    TensorValue,
-    lowers,
-    movement,
-)
+from silicast.workload.graphs.op import IN_CALL, Op, Variant
+from silicast.workload.operators.products import FLOATS, format_of
+from silicast.workload.operators.table import LaunchedKernel, OperatorCall, lowers, movement
 
-GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 """Kind of layer -> rows of weights a unit."""
-OPERATIONS = 8
-"""Of a gate: a sum, an exponential, a division, a product with the state."""
 
 
-def _followed(op: Op) -> Op:
-    """Launched by the library behind others of the same call."""
-    return replace(op, variant=replace(op.variant, flags=((IN_CALL, True), *op.variant.flags)))
+def layer(kind: str, dtype: str, *sizes: int, projection: int = 0, flag: str = "") -> Op:
+    """A layer over all steps.
 
-
-def _gates(call: OperatorCall, kind: str, *, states: int) -> Op:
-    """The kernel behind a step's product: gates of the input and of the state, and old states in,
-    new ones out; backward it reads as many gradients besides.
+    Args:
+        kind: one of :data:`GATES`; of a plain layer with its function, "rnn_tanh".
+        sizes: sequences, steps, units and width of the inputs, 0 = their products are made before.
+        flag: which gradient, "" = forward.
     """
-    through = call.inputs[0]
-    batch, rows = through.shape[1:3]
-    size = through.nbytes // max(through.elements, 1)
-    units = batch * rows // GATES[kind]
-    read = size * (2 * batch * rows + states * units)
-    return movement(read, 2 * size * units, OPERATIONS * batch * rows, flag=IN_CALL)
+    if dtype not in (*FLOATS, "tf32"):
+        weights = GATES[kind.partition("_")[0]] * sizes[2] * (sizes[2] + sizes[3])
+        products = sizes[0] * sizes[1] * weights
+        written = 4 * sizes[0] * sizes[1] * sizes[2]
+        return movement(4 * weights, written, 2 * products, unmodelled=True)
+    names = ("batch", "steps", "hidden", "input")
+    dims = dict(zip(names, sizes, strict=True)) | ({"projection": projection} if projection else {})
+    flags = ((flag, True),) if flag else ()
+    return Op.make(kind.partition("_")[0], Variant(dtype, flags=flags), **dims)
+
+
+def _recorded(call: OperatorCall, kind: str, *, projected: bool, flag: str = "") -> Op:
+    """Operands: (steps, batch, rows) made of all inputs, weights (rows, width of the state), and
+    those of a projection (width, units) or nothing.
+    """
+    through, weights = call.inputs[:2]
+    steps, batch, rows = through.shape
+    width = weights.shape[1] if projected else 0
+    sizes = batch, steps, rows // GATES[kind.partition("_")[0]], 0
+    return layer(kind, format_of(call, through), *sizes, projection=width, flag=flag)
 
 
 @lowers("silicast: recurrence")
-def _recurrence(call: OperatorCall) -> Iterable[LaunchedKernel]:
-    """Operands: (steps, batch, rows) made of all inputs, weights (rows, width of the state), and
-    those of a projection (width, units) or nothing; then the kind of layer.
-    """
-    through, weights, *projection = call.inputs
-    kind = str(call.args[-1])
-    steps, batch, rows = through.shape
-    step = product(batch, rows, weights.shape[1], 1, format_of(call, through))
-    for number in range(steps):
-        yield LaunchedKernel(
-            step if number == 0 else _followed(step), "step", None if not number else ()
-        )
-        yield LaunchedKernel(_gates(call, kind, states=1), "gates", ())
-        for each in projection:
-            yield LaunchedKernel(_followed(_projected(call, batch, each)), "projection", ())
-
-
-def _projected(call: OperatorCall, batch: int, weights: TensorValue) -> Op:
-    units, width = weights.shape
-    return product(batch, units, width, 1, format_of(call, weights))
+def _recurrence(call: OperatorCall) -> Op:
+    """The kind of layer is the last argument."""
+    return _recorded(call, str(call.args[-1]), projected=len(call.inputs) > 2)
 
 
 @lowers("silicast: recurrence_backward")
 def _recurrence_backward(call: OperatorCall) -> Iterable[LaunchedKernel]:
     """The steps in reverse, then the gradient of the weights from all of them at once."""
-    through, weights, *projection = call.inputs[: 2 + bool(call.args[-2])]
-    kind, dtype = str(call.args[-1]), format_of(call, through)
-    steps, batch, rows = through.shape
-    width = weights.shape[1]
-    step = product(batch, width, rows, 1, dtype)
-    for number in range(steps):
-        for each in projection:
-            back = product(batch, each.shape[1], each.shape[0], 1, dtype)
-            yield LaunchedKernel(_followed(back), "projection", ())
-        yield LaunchedKernel(_gates(call, kind, states=4), "gates", ())
-        yield LaunchedKernel(
-            step if number == 0 else _followed(step), "step", None if not number else ()
-        )
-    yield LaunchedKernel(_followed(product(rows, width, steps * batch, 1, dtype)), "weights", ())
-    for each in projection:
-        back = product(each.shape[0], each.shape[1], steps * batch, 1, dtype)
-        yield LaunchedKernel(_followed(back), "projected_weights", ())
+    projected, kind = bool(call.args[-2]), str(call.args[-1])
+    data = _recorded(call, kind, projected=projected, flag="backward_data")
+    yield LaunchedKernel(data, "steps", (0,))
+    weights = _recorded(call, kind, projected=projected, flag="backward_weights")
+    variant = replace(weights.variant, flags=(*weights.variant.flags, (IN_CALL, True)))
+    yield LaunchedKernel(replace(weights, variant=variant), "weights")
+
+
+@lowers("onnx: LSTM GRU RNN")
+def _onnx(call: OperatorCall) -> Iterable[LaunchedKernel]:
+    """X (steps, batch, inputs; batch first in layout 1), then W (directions, rows, inputs): a call
+    of the library a direction.
+    """
+    inputs, weights = call.args[:2]
+    steps, batch, width = inputs.shape
+    if call.kwargs.get("layout", 0):
+        batch, steps = steps, batch
+    kind = call.name.rpartition(".")[2].casefold()
+    units = weights.shape[1] // GATES[kind]
+    op = layer(kind, format_of(call, inputs), batch, steps, units, width)
+    for direction in range(weights.shape[0]):
+        role = ("", "reverse")[direction] if weights.shape[0] == 2 else ""
+        yield LaunchedKernel(op, role, None if not direction else ())

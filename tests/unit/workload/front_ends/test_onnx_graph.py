@@ -116,6 +116,19 @@ class TestOperators:
         assert (dims(across)["in_channels"], dims(across)["out_channels"]) == (6, 8)
         assert dims(across)["height"] == 16
 
+    def test_recurrent_layers_are_one_call_a_direction(self, tmp_path: Path) -> None:
+        weights = [tensor("w", 1, 20, 7), tensor("r", 1, 20, 5)]
+        nodes = [node("LSTM", "x w r", "y", hidden_size=5)]
+        (call,) = nodes_of(save(tmp_path, nodes, {"x": [10, 2, 7]}, weights=weights))
+        assert call.op.family == "lstm"
+        assert dims(call) == {"batch": 2, "steps": 10, "hidden": 5, "input": 7}
+        assert call.parameter_bytes == 4 * 20 * (7 + 5)
+
+        both = [tensor("w", 2, 15, 7), tensor("r", 2, 15, 5)]
+        gru = node("GRU", "x w r", "y", hidden_size=5, direction="bidirectional", layout=1)
+        calls = nodes_of(save(tmp_path, [gru], {"x": [2, 10, 7]}, weights=both))
+        assert [(x.op.family, dims(x)["steps"]) for x in calls] == [("gru", 10)] * 2
+
     def test_attention_of_either_domain(self, tmp_path: Path) -> None:
         heads = {"q": (2, 4, 32, 16), "k": (2, 2, 48, 16), "v": (2, 2, 48, 16)}
         path = save(tmp_path, [node("Attention", "q k v", "y", is_causal=1)], heads, opset=23)
