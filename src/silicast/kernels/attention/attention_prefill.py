@@ -286,7 +286,7 @@ class PrefillModel:
         c, device = self.c, self.device
         width = self.work.spread(self.width)
         scores = xp.float64(self.rows * self.tile_kv)
-        rate = tensor_rate(device, self.pipe, self.dtype, c)
+        rate = tensor_rate(device, self.pipe, self.dtype, c) * self.scheme.matrix_share
         if self.dtype == "fp8":
             rate = rate * c["fp8_efficiency"]
         mma = 4.0 * scores * padded_width(self.scheme, width) / rate * self._width_factor(width)

@@ -47,6 +47,7 @@ class Scheme:
     library: str
     caller: str
     mainloop: Mainloop = "mma"
+    matrix_share: float = 1.0
     packs: bool = False
     packs_single: bool = False
     longest_first: bool = False
@@ -112,7 +113,8 @@ def _scheme(variant: Variant, architecture: str) -> Scheme:
     rotates = variant.flag("rope", default=causal and call.holds(_CALL, "rope"))
     around = library(caller).attention_call
     return Scheme(
-        library=name, caller=caller, mainloop=kernel.mainloop, packs=kernel.packs,
+        library=name, caller=caller, mainloop=kernel.mainloop,
+        matrix_share=kernel.matrix_share, packs=kernel.packs,
         packs_single=kernel.packs_single or architecture in around.packs_single,
         longest_first=kernel.longest_first, splits=kernel.splits, plans=kernel.plans,
         small_tiles=kernel.small_tiles, decode_rows=kernel.decode_rows,

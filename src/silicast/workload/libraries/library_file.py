@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from fnmatch import fnmatchcase
-from typing import Literal, final
+from typing import Annotated, Literal, final
 
 import msgspec
 
@@ -150,6 +150,7 @@ class AttentionRule(LibraryRule, frozen=True, kw_only=True):
 
     Attributes:
         mainloop: see :data:`Mainloop`.
+        matrix_share: of the matrix units' rate, what the instructions of its mainloop reach.
         packs: query heads of a group share a tile (rows = tokens x group).
         packs_single: they do so when every sequence brings one token.
         longest_first: tiles with most keys start first.
@@ -165,6 +166,7 @@ class AttentionRule(LibraryRule, frozen=True, kw_only=True):
     """
 
     mainloop: Mainloop = "mma"
+    matrix_share: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 1.0
     packs: bool = False
     packs_single: bool = False
     longest_first: bool = False
