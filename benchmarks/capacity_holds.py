@@ -121,6 +121,7 @@ def answered(number: int) -> Tree:
     searched = time.process_time() - begun
     more = max(load + 1.0, float(math.ceil(load * MORE))) if users else load * MORE
     limited = answer.why["capacity"]["limited_by"]
+    edge = answer.why["capacity"].get("edge", {})
     there, beyond = verdict(asked, load), verdict(asked, more)
     return {
         "number": number,
@@ -128,6 +129,7 @@ def answered(number: int) -> Tree:
         | asked["workload"],
         "load": load,
         "limited_by": limited,
+        "edge": {name: round(value, 4) for name, value in edge.items()},
         "holds": there[0],
         "single_runs_hold": sum(there[1]),
         "more_fails": not beyond[0],

@@ -386,6 +386,11 @@ def _plain(name: str) -> str:
     return " ".join(_BESIDES.sub(" ", name).split()) or name
 
 
+def board_names() -> tuple[str, ...]:
+    """Names of all boards."""
+    return _boards().names
+
+
 def is_board(name: object) -> bool:
     """Whether a name is a board's, its chip's, or its chip's with the NPU.
 

@@ -413,3 +413,21 @@ def test_files_of_a_plan_that_misses_the_objective_say_so(tmp_path: Path, capsys
     assert "which does not keep the objective" in err
     _, _, err = run(f"{command} {tmp_path / 'others'} --slo tpot_p99=1s", capsys)
     assert "does not keep" not in err
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("graph resnet5 --device h100", "did you mean resnet50?"),
+        ("graph Llama-3.1-8 --device h100", "Llama-3.1-8B"),
+        ("calibrate --advise GalaxyS99", "did you mean Samsung Galaxy S25"),
+        (
+            "infer --model Llama-3.1-8B --device 4090 --engine exllamav3 --weights 4.25bpw",
+            "take 5.0bpw or 4.0bpw",
+        ),
+    ],
+)
+def test_a_wrong_name_offers_the_nearest(command: str, words: str, capsys: Capture) -> None:
+    status, out, err = run(command, capsys)
+    assert (status, out) == (2, "")
+    assert words in err

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from silicast.app import status
 from silicast.app.console import show, warn, write_lines
 from silicast.app.flags import Count
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
 
 if TYPE_CHECKING:
     from silicast.measurement.calibrating.calibrate import CalibrationResult
@@ -127,6 +127,7 @@ def _advise(
         return _advise_space(str(scenario), top)
     if not scenario.exists() and is_board(str(scenario)):
         return _advise_board(top)
+    _check_advised(scenario)
     from silicast.measurement.sweeps.advice import advise
     from silicast.report.measurements.advice import advice_parts, pasted
 
@@ -134,6 +135,21 @@ def _advise(
     show(*advice_parts(result))
     write_lines(pasted(result))
     return status.ANSWERED
+
+
+def _check_advised(scenario: Path) -> None:
+    """Refuses a word that is neither a file nor a name of what is measured."""
+    from silicast.core.naming import near
+    from silicast.learning.board_networks import board_names
+    from silicast.workload.spaces import spaces
+
+    if not scenario.exists() and not scenario.suffix:
+        name = str(scenario)
+        raise unknown_name(
+            f"neither a scenario file, a search space nor a board: {name:.80}",
+            "advise",
+            near(name, (*spaces(), *board_names())),
+        )
 
 
 def _show(path: Path, rows: tuple[Path, ...]) -> int:

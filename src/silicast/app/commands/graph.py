@@ -11,9 +11,10 @@ from silicast.app.arguments import described
 from silicast.app.flags import Calibrations, Json, Strict
 from silicast.app.html_file import TraceFile, write_trace
 from silicast.app.predict import predicted, print_reply, screen_of, with_calibrations
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.naming import near
 from silicast.workload.front_ends.packages import is_packaged
-from silicast.workload.graphs.networks import network_file
+from silicast.workload.graphs.networks import network_file, network_names
 from silicast.workload.models.lookup import model_from
 
 FILES = (".json", ".onnx", ".pt2", ".tflite", ".et")
@@ -166,4 +167,12 @@ def _check_model(name: str) -> None:
             file=name,
             hint=f"programs end in {', '.join(FILES)}; `silicast trace FILE.py:FUNCTION` makes one",
         )
-    model_from(name)
+    try:
+        model_from(name)
+    except SilicastError as error:
+        if error.kind != "unknown_name" or error.field != "model":
+            raise
+        hint = near(name, network_names())
+        if hint.startswith("known"):
+            hint = error.hint or hint
+        raise unknown_name(f"unknown network or model {name!r}", "program", hint) from None

@@ -78,10 +78,11 @@ def _traffic(w: ServingWorkload, seed: int, folder: Path, field: str, open_count
     if w.prefix is not None and not w.prefix.cache:
         content = None
     after, pause_ns = turns.waits(count)
+    steady = trace is None and shows_steady_state(w)
     arrival_ns = (
         base.arrival_ns
         if base is not None and w.arrival.kind == "trace"
-        else _arrivals(w.arrival, turns, count, seed, field)
+        else _arrivals(w.arrival, turns, count, seed, field, steady=steady)
     )
     made = Requests(
         arrival_ns,
@@ -91,7 +92,7 @@ def _traffic(w: ServingWorkload, seed: int, folder: Path, field: str, open_count
         pause_ns,
         0 if turns.users else w.arrival.concurrency or 0,
         content,
-        steady=trace is None and shows_steady_state(w),
+        steady=steady,
     )
     return Traffic(made, _remarks(w, trace))
 
@@ -216,7 +217,9 @@ def _prefixes(w: ServingWorkload, new: I64, seed: int, field: str) -> Prefixes |
     return Prefixes.of_length(new, length, p.groups, seed)
 
 
-def _arrivals(a: ArrivalTable, turns: Turns, count: int, seed: int, field: str) -> I64:
+def _arrivals(
+    a: ArrivalTable, turns: Turns, count: int, seed: int, field: str, *, steady: bool
+) -> I64:
     """When each request may be sent; turns after the first wait for their answers besides."""
     cv = 0.0 if a.kind == "constant" else 1.0 if a.cv is None else a.cv
     if stages := _stages(a, turns.count):
@@ -236,6 +239,7 @@ def _arrivals(a: ArrivalTable, turns: Turns, count: int, seed: int, field: str) 
             burst=a.burst or 1,
             ramp=ramp,
             exact_rate=ramp is None and a.exact_rate is not False,
+            even=steady and a.exact_rate is not False,
         )
     except SilicastError as error:
         raise error.at(f"{field}.arrival") from None

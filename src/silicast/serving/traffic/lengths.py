@@ -22,6 +22,9 @@ MOST_TOKENS: Final = 100_000_000
 ZIPF_RANKS: Final = 1 << 22
 """Lengths that a Zipf distribution may tell apart; their probabilities are kept in memory."""
 
+CANDIDATES: Final = 32
+"""Numbers of which each part of a distribution has one that is taken."""
+
 ARRIVALS, INPUTS, OUTPUTS, PREFIXES = range(4)
 """Streams of random numbers: that of the inputs is the same whatever the outputs are."""
 
@@ -110,6 +113,21 @@ def unit_gamma(random: np.random.Generator, count: int, cv: float) -> F64:
     shape = 1.0 / (cv * cv)
     drawn: F64 = random.standard_gamma(shape, count) / shape
     return drawn
+
+
+def even_gamma(random: np.random.Generator, count: int, cv: float) -> F64:
+    """As :func:`unit_gamma`, one number of each of ``count`` parts of the distribution that are as
+    likely, in a random order: descriptive sampling (Saliby, "Descriptive sampling: a better
+    approach to Monte Carlo simulation", J. Opl Res. Soc. 41, 1990). What rests on single numbers
+    then differs little from one draw to the next.
+
+    >>> drawn = even_gamma(stream(0, ARRIVALS), 1000, 1.0)
+    >>> abs(int((drawn < -np.log(0.9)).sum()) - 100) < 6
+    True
+    """
+    parts = np.sort(unit_gamma(random, count * CANDIDATES, cv)).reshape(count, CANDIDATES)
+    chosen = parts[np.arange(count), random.integers(CANDIDATES, size=count)]
+    return random.permutation(chosen)
 
 
 def _exponential(random: np.random.Generator, count: int, numbers: Numbers) -> F64:

@@ -10,7 +10,7 @@ import numpy as np
 
 from silicast.core.errors import over_limit
 from silicast.core.numerics import F64, I64, exp_fixed, log_fixed
-from silicast.serving.traffic.lengths import ARRIVALS, PREFIXES, stream, unit_gamma
+from silicast.serving.traffic.lengths import ARRIVALS, PREFIXES, even_gamma, stream, unit_gamma
 from silicast.serving.traffic.requests import SECOND_NS, Content, Requests
 
 MOST_SEGMENTS = 1 << 26
@@ -59,18 +59,20 @@ def arrivals(
     burst: int = 1,
     ramp: Ramp | None = None,
     exact_rate: bool = False,
+    even: bool = False,
 ) -> I64:
     """Times of ``count`` arrivals in nanoseconds; the first comes after a gap of its own.
 
     Gaps are gamma numbers of mean 1 divided by the rate, so that one seed gives the same pattern
-    at every rate, faster or slower. Without a ramp and ``exact_rate`` the first k do not depend
-    on how many there are.
+    at every rate, faster or slower. Without a ramp, ``exact_rate`` and ``even`` the first k do not
+    depend on how many there are.
 
     Args:
         rate_per_s: arrivals a second in the mean.
         cv: coefficient of variation of the gaps; 1 = a Poisson process.
         burst: arrivals at the same moment; gaps are between bursts.
         exact_rate: stretch the gaps so that the last arrival comes at count / rate_per_s.
+        even: gaps from all parts of their distribution alike (:func:`.even_gamma`).
 
     Raises:
         SilicastError: the last one would arrive after more than 30 years.
@@ -80,7 +82,8 @@ def arrivals(
     """
     bursts = -(-count // burst)
     rate = np.full(bursts, rate_per_s) if ramp is None else ramp.rates(rate_per_s, bursts)
-    times = np.cumsum(unit_gamma(stream(seed, ARRIVALS), bursts, cv) * (burst / rate))
+    drawn = (even_gamma if even else unit_gamma)(stream(seed, ARRIVALS), bursts, cv)
+    times = np.cumsum(drawn * (burst / rate))
     if exact_rate and times[-1] > 0.0:
         times *= count / rate_per_s / times[-1]
     if not times[-1] < _LATEST_S:

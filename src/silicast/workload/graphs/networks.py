@@ -23,6 +23,15 @@ def network_file(name: str) -> Path | None:
     return next((path for path in catalog_files("networks", ".json") if path.stem == wanted), None)
 
 
+def network_names() -> list[str]:
+    """Networks that the catalog ships.
+
+    >>> "resnet50" in network_names()
+    True
+    """
+    return [path.stem for path in catalog_files("networks", ".json")]
+
+
 def network_graph(path: Path, sizes: Mapping[str, int], dtype: str) -> Graph:
     """The network with all operations in one format, its weights as wide as that.
 

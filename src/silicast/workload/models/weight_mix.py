@@ -6,6 +6,7 @@ single layers another format than the mix's usual one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -108,16 +109,29 @@ class MixScheme(Strict, frozen=True):
         >>> scheme_named("gguf").mix_name("q4_k_m")
         'Q4_K_M'
         """
-        upper = name.strip().upper()
-        upper = self.aliases.get(upper, upper)
         known = {each.upper(): each for each in self.mixes}
+        known |= {alias.upper(): each for alias, each in self.aliases.items()}
+        upper = name.strip().upper()
         if upper not in known:
             raise unknown_name(
-                f"no weight format {name[:40]!r}",
-                "precision.weights",
-                near(name, self.mixes, aliases=self.aliases),
+                f"no weight format {name[:40]!r}", "precision.weights", self.nearest(name)
             )
         return known[upper]
+
+    def nearest(self, name: str) -> str:
+        """A hint that offers the nearest mixes: of a mean rate those below and above it.
+
+        >>> scheme_named("exl3").nearest("4.25bpw")
+        'files of 4.25 bits mix formats by measured errors: take 5.0bpw or 4.0bpw'
+        """
+        bits = rate_of(name)
+        rates = {each: rate for each in self.mixes if (rate := rate_of(each)) is not None}
+        if bits is None or not rates:
+            return near(name, self.mixes, aliases=self.aliases)
+        above = [each for each, rate in rates.items() if rate > bits][-1:]
+        below = [each for each, rate in rates.items() if rate < bits][:1]
+        bounds = " or ".join([*above, *below])
+        return f"files of {bits:g} bits mix formats by measured errors: take {bounds}"
 
     def recipe(self, mix: str, tensor: str, inputs: int, facts: _LayerFacts) -> str:
         """The format of one tensor with rows of ``inputs`` weights."""
@@ -178,13 +192,28 @@ def scheme_named(name: str) -> MixScheme:
     return read_table(Path(CATALOG / FOLDER / f"{name}.toml"), MixScheme, PAGE)
 
 
-def is_mix(name: str) -> bool:
-    """Whether some scheme has a mix of that name, which no single format has too: whether an engine
-    runs it is found when the engine is known.
+def rate_of(name: str) -> float | None:
+    """The mean bits of a weight that a name states; None = it states none.
+
+    >>> rate_of("4.25bpw"), rate_of("Q4_K_M")
+    (4.25, None)
     """
+    match = _RATE.fullmatch(name.strip())
+    return float(match[1]) if match else None
+
+
+_RATE = re.compile(r"(\d{1,2}(?:\.\d{1,3})?)\s*bpw", re.IGNORECASE)
+
+
+def is_mix(name: str) -> bool:
+    """Whether some scheme has a mix of that name, or it is a mean rate, which no single format has
+    too: whether an engine runs it is found when the engine is known.
+    """
+    if rate_of(name) is not None:
+        return True
     upper = name.strip().upper()
     schemes = (scheme_named(path.stem) for path in sorted((CATALOG / FOLDER).glob("*.toml")))
-    return any(upper in (*map(str.upper, scheme.mixes), *scheme.aliases) for scheme in schemes)
+    return any(upper in map(str.upper, (*scheme.mixes, *scheme.aliases)) for scheme in schemes)
 
 
 @lru_cache(maxsize=4096)

@@ -9,9 +9,19 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from silicast.serving.capacity.edge import CLIP, NARROW, WIDE, crossing, edge_rate
-
-DRAWS = len(WIDE) + len(NARROW)
+from silicast.serving.capacity.edge import (
+    CLIP,
+    FARTHEST,
+    MARGINS,
+    NARROW,
+    ROUNDS,
+    RUNS,
+    SURE,
+    WIDE,
+    Edge,
+    crossing,
+    edge_rate,
+)
 
 
 def noisy(
@@ -24,40 +34,84 @@ def noisy(
 
 @pytest.mark.parametrize("guess", [0.8, 0.95, 1.0, 1.1])
 def test_without_noise_the_edge_is_exact_from_any_near_guess(guess: float) -> None:
-    assert edge_rate(50.0 * guess, noisy(50.0, 1.5, 0.0, 0)) == pytest.approx(50.0, rel=1e-9)
+    edge = edge_rate(50.0 * guess, noisy(50.0, 1.5, 0.0, 0))
+    assert edge.rate_per_s == pytest.approx(50.0, rel=1e-9)
+    assert edge.draws == len(WIDE) + len(NARROW)  # sure at once
+    assert edge.margin == MARGINS[0]
 
 
 def test_the_error_is_that_of_all_draws_together() -> None:
-    """The standard error of a line's zero is noise / slope / sqrt(draws); one draw alone has
-    sqrt(10) = 3.2 times as much.
+    """The standard error of a line's zero is noise / slope / sqrt(draws): 12 draws have 0.29 of
+    what one has; both are known from how far the draws are off the line.
     """
-    errors = [math.log(edge_rate(1.0, noisy(1.0, 2.0, 0.04, seed))) for seed in range(300)]
+    edges = [edge_rate(1.0, noisy(1.0, 2.0, 0.1, seed)) for seed in range(300)]
+    draws = len(WIDE) + ROUNDS * len(NARROW)
+    errors = [math.log(edge.rate_per_s) for edge in edges if edge.draws == draws]
+    assert len(errors) > 200
     assert abs(np.mean(errors)) < 0.003
-    assert np.std(errors) == pytest.approx(0.04 / 2.0 / math.sqrt(DRAWS), rel=0.25)
+    assert np.std(errors) == pytest.approx(0.1 / 2.0 / math.sqrt(draws), rel=0.25)
+    assert np.mean([edge.error for edge in edges]) == pytest.approx(np.std(errors), rel=0.25)
+    assert np.mean([edge.spread for edge in edges]) == pytest.approx(0.05, rel=0.2)
+
+
+@pytest.mark.parametrize("slope", [0.4, 2.0, 15.0])
+def test_steep_statistics_bias_nothing(slope: float) -> None:
+    """A draw counts by its rate, not by what it came to: those far above their limit are as many
+    as those far below.
+    """
+    edges = [edge_rate(1.05, noisy(1.0, slope, 0.02 * slope, seed)) for seed in range(300)]
+    errors = [math.log(edge.rate_per_s) for edge in edges]
+    assert abs(np.mean(errors)) < 0.004
+    assert np.std(errors) < 0.016
+
+
+def test_draws_go_on_until_the_edge_is_sure() -> None:
+    edges = [edge_rate(1.0, noisy(1.0, 1.0, noise, 3)) for noise in (0.01, 0.12)]
+    assert edges[0].error <= SURE < edges[1].error
+    assert edges[0].draws < edges[1].draws == len(WIDE) + ROUNDS * len(NARROW)
+
+
+def test_the_margin_is_that_of_fresh_runs_together() -> None:
+    """At the margin below the edge, runs taken together break the limit in one case of twenty."""
+    edge = Edge(1.0, spread=0.02, error=0.01)
+    draw = random.Random(1)
+    broken = [
+        sum(draw.gauss(0.0, edge.spread) for _ in range(RUNS)) / RUNS + draw.gauss(0.0, edge.error)
+        > edge.margin
+        for _ in range(20_000)
+    ]
+    assert np.mean(broken) == pytest.approx(0.05, abs=0.006)
 
 
 def test_the_first_statistic_to_cross_is_the_edge() -> None:
     def excess(rate: float) -> dict[str, float]:
         return {"ttft": math.log(rate / 9.0), "tpot": 0.3 * math.log(rate / 8.0), "e2e": -0.01}
 
-    assert edge_rate(8.5, excess) == pytest.approx(8.0)
+    assert edge_rate(8.5, excess).rate_per_s == pytest.approx(8.0)
 
 
 def test_a_cliff_far_above_the_limit_counts_as_past_it_alone() -> None:
     def cliff(rate: float) -> dict[str, float]:
         return {"ttft": -CLIP if rate < 1.0 else 50.0}
 
-    assert edge_rate(1.03, cliff) == pytest.approx(1.0, rel=0.02)
+    assert edge_rate(1.03, cliff).rate_per_s == pytest.approx(1.0, rel=0.02)
 
 
 def test_what_falls_with_the_rate_limits_nothing_unless_it_is_above() -> None:
     rates = [1.0, 2.0]
-    assert crossing(rates, [{"a": -0.1}, {"a": -0.2}]) > 2.0
-    assert crossing(rates, [{"a": 0.2}, {"a": 0.1}]) < 1.0
+    assert crossing(rates, [{"a": -0.1}, {"a": -0.2}]).rate_per_s > 2.0
+    assert crossing(rates, [{"a": 0.2}, {"a": 0.1}]).rate_per_s < 1.0
+
+
+def test_what_hardly_grows_is_no_edge_within_reach() -> None:
+    flat = [{"queue": -0.9 + 1e-7 * rate, "a": math.log(rate / 1.5)} for rate in (1.4, 1.7)]
+    assert crossing([1.4, 1.7], flat).rate_per_s == pytest.approx(1.5)
+    queue = [{"queue": draw["queue"]} for draw in flat]
+    assert crossing([1.4, 1.7], queue).rate_per_s == pytest.approx(1.7 * FARTHEST)
 
 
 def test_a_statistic_that_some_draws_lack_is_read_from_the_others() -> None:
     draws = [{"a": math.log(rate / 2.0)} if rate != 3.0 else {} for rate in (1.0, 3.0, 4.0)]
-    assert crossing([1.0, 3.0, 4.0], draws) != 1.0
+    assert crossing([1.0, 3.0, 4.0], draws).rate_per_s != 1.0
     near = [{"a": math.log(rate / 2.0)} if rate != 2.1 else {} for rate in (1.9, 2.1, 2.2)]
-    assert crossing([1.9, 2.1, 2.2], near) == pytest.approx(2.0)
+    assert crossing([1.9, 2.1, 2.2], near).rate_per_s == pytest.approx(2.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, final
 
 import msgspec
@@ -23,7 +23,7 @@ from silicast.scenario.resolving.traffic import OPEN_REQUESTS, traffic_of
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.workloads import ArrivalTable, CapacityWorkload, ServingWorkload
 from silicast.serving.capacity.capacity import LEAST_RATE, MOST_RATE, TrafficLoads, enough_requests
-from silicast.serving.capacity.edge import edge_rate
+from silicast.serving.capacity.edge import Edge, edge_rate
 from silicast.serving.capacity.knee import estimated_knee
 from silicast.serving.capacity.objective import LatencyObjective
 from silicast.serving.capacity.room import longest_context, users_that_fit
@@ -41,12 +41,6 @@ REQUESTS = 400
 PER_CLIENT = 10
 SHORT = 5.0
 """Answer times that requests arrive for, below which a warning names it."""
-SEEDS = 2
-"""Draws of the same traffic that a rate is carried in."""
-MARGIN = 1.025
-"""By which the answer stays below the edge (:mod:`silicast.serving.capacity.edge`): other draws of
-as many requests carry one or two percent less or more (``benchmarks/capacity_holds.py``).
-"""
 LOWER = 1.02
 """By which a rate is lowered until the draw whose statistics are shown carries it."""
 COARSE = 4
@@ -112,6 +106,7 @@ class CapacitySearch:
         self._longest = traffic.longest_tokens
         self._size: FleetSize | None = None
         self._cached = 0.0
+        self._edge: Edge | None = None
         self._arriving = len(traffic)
         self.outcome = self._search()
         self._per_joule = self._efficiency() if work.objective == "max_tokens_per_joule" else 0.0
@@ -238,21 +233,24 @@ class CapacitySearch:
         return self._fewest()
 
     def _long_enough(self, alone: Records, rate_per_s: float) -> TrafficLoads:
-        """The traffic with enough requests for a steady state, drawn several times, where no number
-        is stated.
-        """
+        """The traffic with enough requests for a steady state, where no number is stated."""
         if not self._loads.requests.steady:
             return self._loads
         self._arriving = max(enough_requests(alone, rate_per_s), OPEN_REQUESTS)
         count = max(enough_requests(alone, rate_per_s, self._objective), OPEN_REQUESTS)
-        loads, *others = (
-            replace(self._loads, requests=self._requests(self._stated, count, further), tried={})
-            for further in range(SEEDS)
-        )
-        return replace(loads, others=tuple(others))
+        return self._drawn(self._loads, count)
+
+    def _drawn(self, loads: TrafficLoads, count: int, further_seed: int = 0) -> TrafficLoads:
+        """A draw of the traffic, of so many requests."""
+        requests = self._requests(self._stated, count, further_seed)
+        return replace(loads, requests=requests, tried={})
 
     def _fewest(self) -> CarriedLoad:
-        """The fewest devices, or the cheapest."""
+        """The fewest devices, or the cheapest, that carry two draws of a steady state together."""
+        loads = self._loads
+        if loads.requests.steady:
+            second = self._drawn(loads, len(loads.requests), 1)
+            self._loads = replace(loads, others=(second,))
         self._size = FleetSize(self._fleet, self.work, self._loads, self._coarse())
         fleet, carried = self._size.smallest()
         if not carried:
@@ -278,11 +276,13 @@ class CapacitySearch:
         if not bracket.carried:
             return self._none()
         rate = bracket.carried
-        limited = "saturation" if math.isinf(bracket.broken) else "objective"
+        full = self._edge.rate_per_s >= most if self._edge else math.isinf(bracket.broken)
+        limited = "saturation" if full else "objective"
         return CarriedLoad(bracket, loads.at_rate(rate), self._fleet, limited)
 
     def _steady_edge(self, near: float, most: float) -> Bracket:
-        """The edge of many draws, and a rate below it that the shown draw carries.
+        """A rate below the edge of many draws that the shown draw carries, and the lowest rate
+        above the edge from which on no draw carries it.
 
         Args:
             near: a rate near the edge; most: that the fleet carries at all.
@@ -293,15 +293,18 @@ class CapacitySearch:
         def excess_at(rate_per_s: float) -> dict[str, float]:
             nonlocal drawn
             drawn += 1
-            draw = replace(loads, requests=self._requests(self._stated, count, drawn))
+            draw = self._drawn(loads, count, drawn)
             excess = self._objective.excess(draw.run_whole(draw.at_rate(rate_per_s)))
             loads.tried[rate_per_s] = max(excess.values()) <= 0.0
             return excess
 
-        edge = min(edge_rate(near, excess_at), most)
-        rate = max(edge / MARGIN, LEAST_RATE)
+        self._edge = edge = edge_rate(near, excess_at)
+        at = min(edge.rate_per_s, most)
+        rate = max(at * (1.0 - edge.margin), LEAST_RATE)
+        met = max((each for each, met in loads.tried.items() if met), default=0.0)
+        broken = min((each for each in loads.tried if each > max(met, at)), default=math.inf)
         shown = loads.most(loads.at_rate, rate, least=LEAST_RATE, most=rate, factor=LOWER)
-        return Bracket(shown.carried, edge * MARGIN)
+        return Bracket(shown.carried, broken)
 
     def _saturation(self, specs: Sequence[ReplicaSpec]) -> float:
         """Requests a second that steps of the largest batch answer: a run that is too short for
@@ -460,16 +463,25 @@ class CapacitySearch:
         result, bracket, loads = self.outcome, self.outcome.bracket, self._coarse()
         values = self._objective.values(records)
         loads = replace(loads, requests=result.requests) if self._size is None else loads
-        return {
-            "objective": self.work.objective,
-            "limited_by": self.outcome.limited_by,
-            "reached": bool(self.load),
-            "limits_ms": {name: self._objective.limit(name) for name in values},
-            "values_ms": values,
-            "not_carried": bracket.broken if np.isfinite(bracket.broken) else None,
-            "tolerance": TOLERANCE,
-            "tried": self._tried(),
-        } | of_pools(result.fleet, records, loads, self.work.search.vary)
+        return (
+            {
+                "objective": self.work.objective,
+                "limited_by": self.outcome.limited_by,
+                "reached": bool(self.load),
+                "limits_ms": {name: self._objective.limit(name) for name in values},
+                "values_ms": values,
+                "not_carried": bracket.broken if np.isfinite(bracket.broken) else None,
+                "tolerance": self._edge.margin if self._edge else TOLERANCE,
+                "tried": self._tried(),
+            }
+            | self._edge_why()
+            | of_pools(result.fleet, records, loads, self.work.search.vary)
+        )
+
+    def _edge_why(self) -> dict[str, Any]:
+        if self._edge is None:
+            return {}
+        return {"edge": asdict(self._edge) | {"requests": len(self._loads.requests)}}
 
     def _tried(self) -> list[list[Any]]:
         """Loads, or numbers of replicas, and whether they are carried."""
