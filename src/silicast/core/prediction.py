@@ -148,9 +148,16 @@ class ErrorFactors:
         for time, factors in terms:
             times.append(time)
             for name, value in factors.loadings.items():
-                shared.setdefault(name, []).append(time * value)
+                if name in shared:
+                    shared[name].append(time * value)
+                else:
+                    shared[name] = [time * value]
             for name, value in factors.causes.items():
-                causes.setdefault(name, []).append((time * value) ** 2)
+                square = (time * value) ** 2
+                if name in causes:
+                    causes[name].append(square)
+                else:
+                    causes[name] = [square]
             squares.append((time * factors.independent) ** 2)
         total = math.fsum(times)
         if total <= 0.0:

@@ -14,14 +14,14 @@ from functools import lru_cache
 from typing import ClassVar, final
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from silicast.core import xp
 from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90, Domain, Tier
 from silicast.hardware.device import Device
-from silicast.kernels.in_blocks import cuts, in_blocks, joined, one_row
+from silicast.kernels.in_blocks import cuts, in_blocks, joined, on_arrays, one_row
 from silicast.kernels.physics import power
 from silicast.kernels.physics.constants import has_physics, is_measured
 from silicast.kernels.physics.formats import with_format
@@ -38,6 +38,7 @@ from silicast.kernels.physics.measured_range import (
     unknown_cap,
 )
 from silicast.kernels.physics.unseen import SEEN, Unseen, unseen_errors, was_measured
+from silicast.kernels.row_devices import RowDevices
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 NO_BOUND = frozenset(
@@ -45,6 +46,10 @@ NO_BOUND = frozenset(
 )
 """Resources that a kernel waits for and that set no bound on how quickly its work can be done:
 what a mapping onto a design makes of it, another could do without."""
+
+
+ROWS_OF_CLOCKS = 1024
+"""Ops at clocks of their own that are analysed together."""
 
 
 @final
@@ -237,6 +242,30 @@ class Implementation(ABC):
         """What :meth:`times` follow from: the analysis at the device's clock."""
         current, _ = with_format(device.in_state("boost"), batch.variant.dtype)
         return in_blocks(batch, lambda block: self._analysed(block, current))
+
+    @final
+    def analysed_at(self, batch: OpBatch, devices: RowDevices) -> Analysis:
+        """:meth:`analysed` of rows with a clock each, the same bits as alone; without labels."""
+        dtype = batch.variant.dtype
+        devices = devices.each(lambda device: with_format(device.in_state("boost"), dtype)[0])
+        if len(batch) <= ROWS_OF_CLOCKS:
+            return self.analyse_at(batch, devices)
+        every = np.arange(len(batch))
+        pieces = [every[n : n + ROWS_OF_CLOCKS] for n in range(0, len(batch), ROWS_OF_CLOCKS)]
+        whole: Analysis = joined(
+            [self.analyse_at(batch.rows(rows), devices.of(rows)) for rows in pieces]
+        )
+        return whole
+
+    def analyse_at(self, batch: OpBatch, devices: RowDevices) -> Analysis:
+        """:meth:`analyse` of rows with a clock each: one clock after the other, where a family
+        knows no better.
+        """
+        parts = list(devices.parts())
+        each = [self._analysed(batch.rows(rows), device) for device, rows in parts]
+        index = np.argsort(np.concatenate([rows for _, rows in parts]))
+        ordered: Analysis = on_arrays(joined(each), lambda array: array[index])
+        return structs.replace(ordered, choice=tuple)
 
     @final
     def estimates(self, batch: OpBatch, device: Device) -> Estimates:

@@ -92,7 +92,7 @@ def joined(blocks: Sequence[Any]) -> Any:
         return lambda: [label for block in blocks for label in block()]
     if isinstance(first, Mapping):
         return Lazy(lambda: {name: joined([block[name] for block in blocks]) for name in first})
-    if names := _field_names(first):
+    if names := field_names(first):
         return type(first)(**{n: joined([getattr(block, n) for block in blocks]) for n in names})
     return first
 
@@ -110,12 +110,12 @@ def on_arrays(value: Any, change: Callable[[NDArray[Any]], Any]) -> Any:
         return Lazy(lambda: {name: on_arrays(each, change) for name, each in value.items()})
     if isinstance(value, Mapping):
         return {name: on_arrays(each, change) for name, each in value.items()}
-    if names := _field_names(value):
+    if names := field_names(value):
         return type(value)(**{name: on_arrays(getattr(value, name), change) for name in names})
     return value
 
 
-def _field_names(value: Any) -> tuple[str, ...]:
+def field_names(value: Any) -> tuple[str, ...]:
     """Names of the fields of a record, none of other values."""
     if isinstance(value, Struct):
         return value.__struct_fields__

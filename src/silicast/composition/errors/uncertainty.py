@@ -158,6 +158,23 @@ class _Layout:
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class _Cases:
+    """Layouts under several sets of what is taken as measured, side by side.
+
+    Attributes:
+        layouts: of each case.
+        most_own, correlation: of all of them, shapes (cases, shapes) and (cases, pairs).
+        position: of the family of each pair under each case, for sums, shape (cases x pairs,).
+    """
+
+    layouts: tuple[_Layout, ...]
+    most_own: F64
+    correlation: F64
+    position: I64
+
+
+@final
 class Uncertainty:
     """Error factors of sums over the nodes of a stage graph.
 
@@ -184,9 +201,11 @@ class Uncertainty:
         self._seen = [seen[node.op.family, node.op.variant.dtype] for node in placed]
         self._shape_families = [node.op.family for node in first]
         self._pairs = Pairs.from_nodes(first)
-        self._layouts: dict[tuple[frozenset[str], bytes, _Signature], _Layout] = {}
+        self._kernels = [name for name in dict.fromkeys(self.families) if name not in COLLECTIVES]
+        self._layouts: dict[tuple[tuple[frozenset[str], ...], bytes, int], _Cases] = {}
         self._laid_out: Sequence[Mapping[str, float]] = ()
-        self._factors: _Signature = ()
+        self._signatures: dict[_Signature, int] = {}
+        self._factors = -1
 
     def factors(self, total: Sum, measured: frozenset[str] = frozenset()) -> ErrorFactors:
         """The error of a sum.
@@ -202,17 +221,21 @@ class Uncertainty:
         whole = float(total.seconds.sum()) + total.host_s
         if whole <= 0.0:
             return [ErrorFactors() for _ in cases]
-        layouts = [self._layout(total, measured) for measured in cases]
-        by_call = np.bincount(layouts[0].call, weights=total.seconds)  # the same in all of them
+        laid_out = self._cases(total, tuple(cases))
+        by_call = np.bincount(laid_out.layouts[0].call, weights=total.seconds)  # the same in all
         usual = constants()[f"{mode_of(self.engine)}.composition_log_sd"]
         composition = usual if self._whole is None else self._whole.log_sd
         error_factors = []
+        beside = {
+            known: self._beside_kernels(total, whole, host_measured=known)
+            for known in {HOST in measured for measured in cases}
+        }
         for measured, layout, causes in zip(
-            cases, layouts, self._own(total, layouts, whole), strict=True
+            cases, laid_out.layouts, self._own(total, laid_out, whole), strict=True
         ):
             shares = (layout.loadings @ by_call / whole).tolist()
             linear = dict(zip(layout.names, shares, strict=True))
-            linear |= self._beside_kernels(total, measured, whole)
+            linear |= beside[HOST in measured]
             causes[COMPOSITION] = composition
             current = math.sqrt(math.fsum([value * value for value in causes.values()]))
             error_factors.append(
@@ -220,15 +243,13 @@ class Uncertainty:
             )
         return error_factors
 
-    def _beside_kernels(
-        self, total: Sum, measured: frozenset[str], whole: float
-    ) -> dict[str, float]:
+    def _beside_kernels(self, total: Sum, whole: float, *, host_measured: bool) -> dict[str, float]:
         """Loadings of the power state, the engine's release, the host, routing and an assumed
         structure.
         """
         known, linear = constants(), dict[str, float]()
         host, launch = self.engine.host.log_sd, self.engine.host.launch_log_sd
-        if HOST in measured:
+        if host_measured:
             host = min(host, known["measured.host_log_sd"])
             launch = None if launch is None else min(launch, known["measured.host_log_sd"])
         on_device = (whole - total.host_s) / whole
@@ -264,8 +285,7 @@ class Uncertainty:
         for name, value in (*now.loadings.items(), *now.causes.items()):
             _, _, family = name.partition(":")
             gain[family] = gain.get(family, 0.0) + value * value
-        families = [name for name in dict.fromkeys(self.families) if name not in COLLECTIVES]
-        families.sort(key=lambda name: -gain.get(name, 0.0))
+        families = sorted(self._kernels, key=lambda name: -gain.get(name, 0.0))
         tried = [*families[:MOST_FAMILIES], *(n for n in (HOST, NETWORK) if n in now.loadings)]
         cases = [frozenset((name,)) for name in tried]
         if len(families) > 1:
@@ -276,17 +296,32 @@ class Uncertainty:
         chosen.sort(key=lambda name: table[name].variance)
         return {name: table[name] for name in chosen}
 
-    def _layout(self, total: Sum, measured: frozenset[str]) -> _Layout:
+    def _cases(self, total: Sum, cases: tuple[frozenset[str], ...]) -> _Cases:
         """Remembered for sums whose kernel calls have the same factors."""
         if total.shared is not self._laid_out:
-            self._laid_out, self._factors = total.shared, _signature(total.shared)
-        key = (measured, total.tiers.tobytes(), self._factors)
-        layout = self._layouts.get(key)
-        if layout is None:
+            signature = _signature(total.shared)
+            if signature not in self._signatures and len(self._signatures) >= MOST_LAYOUTS:
+                self._signatures.clear()
+                self._layouts.clear()
+            self._laid_out = total.shared
+            self._factors = self._signatures.setdefault(signature, len(self._signatures))
+        key = (cases, total.tiers.tobytes(), self._factors)
+        known = self._layouts.get(key)
+        if known is None:
             if len(self._layouts) >= MOST_LAYOUTS:
                 self._layouts.clear()
-            layout = self._layouts[key] = self._new_layout(total, measured)
-        return layout
+            known = self._layouts[key] = self._new_cases(total, cases)
+        return known
+
+    def _new_cases(self, total: Sum, cases: tuple[frozenset[str], ...]) -> _Cases:
+        layouts = tuple(self._new_layout(total, measured) for measured in cases)
+        families = len(self._pairs.causes)
+        return _Cases(
+            layouts,
+            np.array([layout.most_own for layout in layouts]),
+            np.array([layout.correlation for layout in layouts]),
+            (self._pairs.family + families * np.arange(len(layouts))[:, None]).ravel(),
+        )
 
     def _new_layout(self, total: Sum, measured: frozenset[str]) -> _Layout:
         positions: dict[tuple[int, str], int] = {}
@@ -323,24 +358,19 @@ class Uncertainty:
             most_own,
         )
 
-    def _own(
-        self, total: Sum, layouts: Sequence[_Layout], whole: float
-    ) -> Iterator[dict[str, float]]:
+    def _own(self, total: Sum, cases: _Cases, whole: float) -> Iterator[dict[str, float]]:
         """Cause -> log sd of what the shapes of a family leave open, under each layout."""
         count, pairs = len(self._shape_families), self._pairs
         spread = np.bincount(self._shape, weights=total.seconds * total.own_log_sd, minlength=count)
         seconds = np.bincount(self._shape, weights=total.seconds, minlength=count)
-        most = np.array([layout.most_own for layout in layouts])
-        spreads = np.minimum(spread, seconds * most)
-        correlations = np.array([layout.correlation for layout in layouts])
-        products = correlations * spreads[:, pairs.one] * spreads[:, pairs.other]
-        families = len(pairs.causes)
-        positions = pairs.family + families * np.arange(len(layouts))[:, None]
+        spreads = np.minimum(spread, seconds * cases.most_own)
+        products = cases.correlation * spreads[:, pairs.one] * spreads[:, pairs.other]
+        shape = len(cases.layouts), len(pairs.causes)
         variances = np.bincount(
-            positions.ravel(), weights=products.ravel(), minlength=families * len(layouts)
+            cases.position, weights=products.ravel(), minlength=shape[0] * shape[1]
         )
         sds = np.sqrt(np.maximum(variances, 0.0)) / whole
-        for row in sds.reshape(len(layouts), families).tolist():
+        for row in sds.reshape(shape).tolist():
             yield {name: sd for name, sd in zip(pairs.causes, row, strict=True) if sd > 0.0}
 
 

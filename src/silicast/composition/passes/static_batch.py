@@ -25,12 +25,16 @@ from silicast.core.prediction import (
     said_by,
     worst_domain,
 )
+from silicast.kernels.row_devices import RowDevices
 
 if TYPE_CHECKING:
     from silicast.workload.frameworks.eager import Framework
 
 MAX_EVALUATED_STEPS = 33
 """Decode steps are evaluated in full up to so many; beyond, at evenly spaced ones."""
+
+MOST_CLOCKS = 128
+"""Phases of batches under a power limit that are evaluated together, each at a clock of its own."""
 
 
 @final
@@ -176,6 +180,10 @@ class BatchSteps:
         """Takes note of the clock that is held over the mix of work of a state."""
         self._clocks[typical] = clock_hz
 
+    def keep(self, clock_hz: float, times: StepTimes) -> None:
+        """Takes note of the steps at a clock, as :meth:`times` would find them."""
+        self._held[clock_hz] = times
+
     def times(self, typical: int) -> StepTimes:
         """The steps at the clock that is held over the mix of work of the state ``typical``."""
         if typical not in self._clocks:
@@ -295,9 +303,40 @@ def steps_together(
             typical.append((start + middle, remaining, middle))
         steps_together.append((prefills[key], remaining))
     clocks = model.held_clocks(times, joined, np.array([row for row, _, _ in typical]))
-    for (_, steps, row), hz in zip(typical, clocks.tolist(), strict=True):
+    limited = []
+    for (at, steps, row), hz in zip(typical, clocks.tolist(), strict=True):
         steps.hold(row, hz)
+        if hz != times.clock_hz:
+            limited.append((at - row, steps, hz))
+    if len(limited) > 1 and model.takes_clocks:
+        for first in range(0, len(limited), MOST_CLOCKS):
+            _hold_together(times, joined, limited[first : first + MOST_CLOCKS])
     return steps_together
+
+
+def _hold_together(
+    times: StepTimes, joined: BatchStates, limited: Sequence[tuple[int, BatchSteps, float]]
+) -> None:
+    """Evaluates steps that a power limit slows, all at once, each at the clock that it holds.
+
+    Args:
+        times, joined: all states at the boost clock.
+        limited: where the states of a batch begin, its steps, their clock.
+    """
+    model = limited[0][1].model
+    boosted = model.machine.boosted_device
+    devices = tuple(boosted.at_clock(hz) for hz in dict.fromkeys(hz for _, _, hz in limited))
+    place = {device.clocks.boost_hz: index for index, device in enumerate(devices)}
+    rows = np.concatenate([start + steps.rows for start, steps, _ in limited])
+    row = np.repeat([place[hz] for _, _, hz in limited], [len(x.rows) for _, x, _ in limited])
+    slow = model.at_clocks(times, joined, rows, RowDevices(devices, row))
+    first = 0
+    for _, steps, hz in limited:
+        # states of other phases, whose times nobody asks for, stand in as copies of the first
+        states = np.full(len(steps.states), first)
+        states[steps.rows] = first + np.arange(len(steps.rows))
+        steps.keep(hz, slow.of_states(states, devices[place[hz]]))
+        first += len(steps.rows)
 
 
 def _states(

@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar, final
 
 import numpy as np
-from msgspec import Struct, structs
+from msgspec import structs
 
 from silicast.core.numerics import I64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Implementation, KernelTimes
-from silicast.kernels.in_blocks import Lazy
+from silicast.kernels.in_blocks import Lazy, field_names
 from silicast.learning.tiers import Evidence, kernel_times
 from silicast.workload.graphs.op import OpBatch
 
@@ -96,10 +95,19 @@ def rows_of(times: Any, index: I64) -> Any:
     return _cut(times, index, len(times.estimate_s))
 
 
+def as_arrays(times: KernelTimes) -> KernelTimes:
+    """Times of a batch of numbers as arrays of one row, the analysis aside; others as they are."""
+    if isinstance(times.estimate_s, np.ndarray):
+        return times
+    values = {name: getattr(times, name) for name in field_names(times)}
+    rows = {name: np.array([x]) for name, x in values.items() if isinstance(x, float)}
+    return structs.replace(times, **rows)
+
+
 def beside_analysis(times: KernelTimes, index: I64) -> KernelTimes:
     """The same of all but the analysis, which stays as it is."""
     count, cut = len(times.estimate_s), dict[str, Any]()
-    for name in _field_names(times):
+    for name in field_names(times):
         value = getattr(times, name)
         if isinstance(value, np.ndarray) and len(value) == count:
             cut[name] = value[index]
@@ -113,19 +121,12 @@ def _cut(value: Any, index: I64, count: int) -> Any:
         return Lazy(lambda: {name: _cut(each, index, count) for name, each in value.items()})
     if isinstance(value, Mapping):
         return {name: _cut(each, index, count) for name, each in value.items()}
-    if names := _field_names(value):
+    if names := field_names(value):
         rows = {name: _cut(getattr(value, name), index, count) for name in names}
         if "choice" in rows:
             rows["choice"] = _labels_of(value.choice, index)
         return type(value)(**rows)
     return value
-
-
-def _field_names(value: Any) -> tuple[str, ...]:
-    """Names of the fields of a record, none of other values."""
-    if isinstance(value, Struct):
-        return value.__struct_fields__
-    return tuple(each.name for each in fields(value)) if is_dataclass(value) else ()
 
 
 def _labels_of(labels: Any, index: I64) -> Any:

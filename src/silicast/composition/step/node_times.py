@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, final
@@ -19,9 +19,10 @@ from silicast.core.prediction import TIERS
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.physics.constants import load_physics
-from silicast.kernels.physics.energy import above_static_j, dynamic_w
+from silicast.kernels.physics.energy import above_static_at, above_static_j, dynamic_w
 from silicast.kernels.physics.held_clock import beyond_own
 from silicast.kernels.physics.power import drawn
+from silicast.kernels.row_devices import RowDevices
 from silicast.workload.graphs.nodes import Phase
 from silicast.workload.graphs.op import Dim, Op, OpBatch, Variant, resolve
 
@@ -107,6 +108,8 @@ def rows_summed(table: F64) -> F64:
     return rows_summed
 
 
+_ONE: I64 = np.zeros(1, dtype=np.int64)
+_NO_ROWS: I64 = np.zeros(0, dtype=np.int64)
 EXCHANGES = frozenset(("dispatch", "combine"))
 """Kernels that move tokens between the ranks of their experts."""
 Times: TypeAlias = "KernelTimes | CollectiveTimes"
@@ -190,7 +193,9 @@ class OpStateGrid(Struct, frozen=True, dict=True):
         rows = np.flatnonzero(self.rows[near] == states)
         if not len(rows):
             return None
-        used, position = np.unique(self.place[near[rows]], return_inverse=True)
+        used, position = self.place[near[rows]], _ONE
+        if len(rows) > 1:
+            used, position = np.unique(used, return_inverse=True)
         different = int(self.ops.max()) + 1
         if len(used) == self.count:
             return structs.replace(self, rows=rows, place=position), None
@@ -226,17 +231,47 @@ class OpStateGrid(Struct, frozen=True, dict=True):
             dynamic_j = seconds * dynamic_w(self.times.analysis, self.batch, device, seconds)
         return draw.core_w * seconds, draw.memory_w * seconds, dynamic_j
 
-    def above_static_j(self, device: Device) -> F64 | None:
+    def above_static_j(self, device: Device, clocks: RowDevices | None) -> F64 | None:
         """Energy of one execution beyond what the board draws while it waits, shape
         (members, rows); None where it is not modelled.
 
         Args:
-            device: at the clock of the times.
+            device: at the clock of the times; clocks: those of the states, if they have their own.
         """
         if not isinstance(self.times, KernelTimes) or self.batch is None:
             return None
-        result = above_static_j(self.times, self.batch, device)
+        if clocks is None:
+            result = above_static_j(self.times, self.batch, device)
+        else:
+            result = above_static_at(self.times, self.batch, self.clocks_of(clocks))
         return None if result is None else self.spread(result)
+
+    def clocks_of(self, clocks: RowDevices) -> RowDevices:
+        """The clock of each evaluated size, by those of the states, which have a size each."""
+        return clocks.of(np.tile(self.rows, int(self.ops.max()) + 1))
+
+    def at_clocks(
+        self, states: I64, slowed: Callable[[OpStateGrid, I64], KernelTimes]
+    ) -> OpStateGrid | None:
+        """The same call of some states, in ascending order, with a size and a clock each; None
+        where it has none of them.
+
+        Args:
+            slowed: times of such a call, from the places in those of this one.
+        """
+        near = np.minimum(np.searchsorted(self.rows, states), len(self.rows) - 1)
+        rows = np.flatnonzero(self.rows[near] == states)
+        if not len(rows):
+            return None
+        if self.batch is None or not isinstance(self.times, KernelTimes):
+            return self.of_states(states)
+        different = np.arange(int(self.ops.max()) + 1)[:, None]
+        index = (different * self.count + self.place[near[rows]]).ravel()
+        call = structs.replace(
+            self, rows=rows, place=np.arange(len(rows)), count=len(rows),
+            batch=self.batch.arrays().rows(index),
+        )  # fmt: skip
+        return structs.replace(call, times=slowed(call, index))
 
     @cached_property
     def bound_by(self) -> list[str]:
@@ -245,6 +280,9 @@ class OpStateGrid(Struct, frozen=True, dict=True):
             return self.times.bound_by()
         needs = {n: s for n, s in self.times.analysis.resource_s.items() if n != "launch"}
         names, rows = list(needs), (int(self.ops.max()) + 1) * self.count
+        if rows == 1:  # numbers take less time than arrays
+            alone = [float(s) if np.ndim(s) == 0 else s.item() for s in needs.values()]
+            return [names[alone.index(max(alone))]]
         each = np.array([np.broadcast_to(np.ravel(s), rows) for s in needs.values()])
         return [names[position] for position in each.argmax(axis=0).tolist()]
 
@@ -262,11 +300,15 @@ class NodeTimes:
         tiers: of each node, as a place in ``core.prediction.TIERS``.
         shares: of cores, memory, links and network that each node takes alone.
         calls: the evaluations behind them.
+        clocks: of states that have clocks of their own, for which nobody asks what the power state
+            is: they hold it.
     """
 
-    def __init__(self, graph: StageGraph, count: int, device: Device) -> None:
+    def __init__(
+        self, graph: StageGraph, count: int, device: Device, clocks: RowDevices | None = None
+    ) -> None:
         shape = (len(graph.nodes), count)
-        self.device = device
+        self.device, self.clocks = device, clocks
         self._hold(np.zeros((_TABLES, *shape)))
         self._fill[:] = 1.0
         self.tiers: I64 = np.full(shape, _ANALYTIC)
@@ -288,10 +330,15 @@ class NodeTimes:
         self._links: F64 = every[8]
         self._network: F64 = every[9]
 
-    def of_states(self, states: I64) -> NodeTimes:
-        """Some states, in ascending order, as if they had been evaluated alone."""
+    def of_states(self, states: I64, device: Device | None = None) -> NodeTimes:
+        """Some states, in ascending order, as if they had been evaluated alone.
+
+        Args:
+            device: at the clock of these, where states have clocks of their own.
+        """
         node_times = NodeTimes.__new__(NodeTimes)
-        node_times.device, node_times.shared = self.device, self.shared
+        node_times.device, node_times.shared = device or self.device, self.shared
+        node_times.clocks = None
         # not by an index: that may turn the layout, and with it sums' last bits
         node_times._hold(np.take(self._every, states, axis=2))  # noqa: SLF001 - its own class
         node_times.tiers = np.take(self.tiers, states, axis=1)
@@ -299,15 +346,20 @@ class NodeTimes:
         node_times._whole = self, states  # noqa: SLF001
         return node_times
 
-    def asked(self) -> Iterator[tuple[OpStateGrid, I64 | None]]:
-        """The calls as :meth:`OpStateGrid.asked_of` gives them."""
+    def asked(self, wanted: I64) -> Iterator[tuple[OpStateGrid, I64 | None]]:
+        """The calls as :meth:`OpStateGrid.asked_of` gives them, in the states ``wanted``; those
+        that only others have, with all of theirs or none.
+        """
         if self._whole is None:
             yield from ((call, None) for call in self._calls)
             return
         whole, states = self._whole
         for call in whole.calls:
-            if (result := call.asked_of(states)) is not None:
-                yield result
+            if (result := call.asked_of(states[wanted])) is not None:
+                asked, index = result
+                yield structs.replace(asked, rows=wanted[asked.rows]), index
+            elif np.isin(states, call.rows).any():
+                yield structs.replace(call, rows=_NO_ROWS), None
 
     @property
     def calls(self) -> Sequence[OpStateGrid]:
@@ -332,7 +384,7 @@ class NodeTimes:
         if isinstance(times, KernelTimes) and call.group.family not in EXCHANGES:
             plain = True
             demand = times.analysis.demand
-            values += call.joules(self.device)
+            values += (0.0,) * 3 if self.clocks is not None else call.joules(self.device)
             values += [demand.level_bytes.get("dram", 0.0), np.minimum(demand.waves, 1.0)]
         self._every[: len(values), *where] = call.spread_all(values)
         tiers = _tiers(times)
@@ -396,7 +448,7 @@ class NodeTimes:
             return np.take(whole.above_static_j, states, axis=1)
         above_static_j = np.zeros_like(self.time_s)
         for call in self.calls:
-            if (joules := call.above_static_j(self.device)) is not None:
+            if (joules := call.above_static_j(self.device, self.clocks)) is not None:
                 above_static_j[np.ix_(np.asarray(call.members), call.rows)] = joules
         return above_static_j
 

@@ -26,7 +26,7 @@ from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.numerics import F64, I64
 from silicast.workload.graphs.graph import Direction, Graph
 from silicast.workload.graphs.nodes import DECODE_KV, PREFILL_KV
-from silicast.workload.graphs.op import HOST_WAITS, IN_CALL, Op
+from silicast.workload.graphs.op import HOST_WAITS, IN_CALL, UNMODELLED, Op
 from silicast.workload.transformers.plan import ParallelPolicy, Plan
 
 if TYPE_CHECKING:
@@ -150,6 +150,11 @@ class StageGraph:
     def direction(self) -> I64:
         """Of each node, as a place in :data:`~.executions.DIRECTIONS`."""
         return np.array([DIRECTIONS.index(node.direction) for node in self.nodes], dtype=np.int64)
+
+    @cached_property
+    def unmodelled(self) -> tuple[bool, ...]:
+        """Whether each node is an operation that has no model."""
+        return tuple(node.op.variant.flag(UNMODELLED) for node in self.nodes)
 
     @cached_property
     def directions(self) -> tuple[int, ...]:

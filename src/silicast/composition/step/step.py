@@ -41,7 +41,9 @@ from silicast.composition.timeline.timeline import (
 )
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import Domain
+from silicast.hardware.device import Device
 from silicast.kernels.physics.held_clock import slower
+from silicast.kernels.row_devices import RowDevices
 from silicast.workload.transformers.decoder import build_graph
 
 
@@ -88,17 +90,21 @@ class StepTimes:
         """Time of the step."""
         return self.device_s + self.waited_s + self.between_s
 
-    def of_states(self, states: I64) -> StepTimes:
-        """Some states, in ascending order, as if they had been evaluated alone."""
+    def of_states(self, states: I64, device: Device | None = None) -> StepTimes:
+        """Some states, in ascending order, as if they had been evaluated alone.
+
+        Args:
+            device: at the clock of these, where states have clocks of their own.
+        """
         return StepTimes(
-            nodes=self.nodes.of_states(states),
+            nodes=self.nodes.of_states(states, device),
             exposed_s=np.take(self.exposed_s, states, axis=1),
             hidden_s=np.take(self.hidden_s, states, axis=1),
             waits_s=np.take(self.waits_s, states, axis=1),
             launches_s=np.take(self.launches_s, states, axis=1),
             between_s=self.between_s[states],
             between_hidden_s=self.between_hidden_s[states],
-            clock_hz=self.clock_hz,
+            clock_hz=self.clock_hz if device is None else device.clocks.boost_hz,
         )
 
     def stage_s(self, graph: StageGraph, direction: str = "forward") -> tuple[F64, F64]:
@@ -217,6 +223,24 @@ class StepModel:
         device = self.machine.boosted_device.at_clock(clock_hz)
         nodes = self.timer.at_clock(boosted.nodes, states, device, wanted)
         return self._composed(nodes, states)
+
+    @property
+    def takes_clocks(self) -> bool:
+        """Whether :meth:`at_clocks` serves it: what kernels wait for is told by one clock."""
+        machine = self.machine
+        simt = machine.device.execution_model == "simt" and machine.device.structure is None
+        return simt and not machine.evidence.ceilings
+
+    def at_clocks(
+        self, boosted: StepTimes, states: BatchStates, rows: I64, clocks: RowDevices
+    ) -> StepTimes:
+        """:meth:`at_clock` of some states with a clock each; cut them, and they are the same.
+
+        Args:
+            rows: states, in ascending order; ``clocks``: of them.
+        """
+        nodes = self.timer.at_clocks(boosted.nodes, states, rows, clocks)
+        return self._composed(nodes, states.chosen(rows))
 
     def _composed(self, nodes: NodeTimes, states: BatchStates) -> StepTimes:
         counts, shape = self.graph.counts[:, None], (len(DIRECTIONS), len(states))

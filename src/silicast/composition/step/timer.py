@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -31,6 +32,7 @@ from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Implementation, KernelTimes
 from silicast.kernels.registry import implementation_for
+from silicast.kernels.row_devices import RowDevices
 from silicast.learning.tiers import in_whole_models
 from silicast.workload.graphs.nodes import (
     ALL_TOKENS,
@@ -155,13 +157,48 @@ class Timer:
         node_times = NodeTimes(self.graph, len(states), device)
         needed = np.zeros(len(states), dtype=bool)
         needed[wanted] = True
-        for call, index in boosted.asked():
+        for call, index in boosted.asked(wanted):
             if not needed[call.rows].any():
                 node_times.note_factors(call)
                 continue
             node_times.put(self.slowed(call, device, index))
         self.fuse(node_times, self.run_tokens(states))
         return node_times
+
+    def at_clocks(
+        self, boosted: NodeTimes, states: BatchStates, rows: I64, clocks: RowDevices
+    ) -> NodeTimes:
+        """:meth:`at_clock` of some states with a clock each, the same bits.
+
+        Args:
+            rows: states, in ascending order; ``clocks``: of them.
+        """
+        node_times = NodeTimes(self.graph, len(rows), boosted.device, clocks)
+        for call in boosted.calls:
+            slow = call.at_clocks(rows, partial(self._slowed_at, call.times, clocks))
+            if slow is None:
+                node_times.note_factors(call)
+            else:
+                node_times.put(slow)
+        self.fuse(node_times, self.run_tokens(states.chosen(rows)))
+        return node_times
+
+    def _slowed_at(
+        self, before: KernelTimes, clocks: RowDevices, call: OpStateGrid, index: I64
+    ) -> KernelTimes:
+        """Times of a call whose states have a clock each.
+
+        Args:
+            before: at the boost clock; ``index``: places in them.
+        """
+        from silicast.composition.prices.kept_times import as_arrays, beside_analysis
+
+        assert call.batch is not None
+        current = call.clocks_of(clocks)
+        slow = self._model(call.batch.family, clocks.devices[0]).analysed_at(call.batch, current)
+        most = np.array([self._most(device) for device in current.devices])[current.row]
+        before_s = np.atleast_1d(analytic_s(before))[index]
+        return _slowed(beside_analysis(as_arrays(before), index), slow, before_s, most)
 
     def slowed(self, call: OpStateGrid, device: Device, index: I64 | None = None) -> OpStateGrid:
         """A call at the boost clock, at the clock of ``device``; what links and
@@ -184,25 +221,29 @@ class Timer:
 
     def fuse(self, node_times: NodeTimes, tokens: I64) -> None:
         """Takes off the launches that fusion saves."""
-        for index, node in enumerate(self.nodes):
-            if node.saves:
-                row = self.without_saved(
-                    index,
-                    node_times.time_s[index],
-                    node_times.bound_s[index],
-                    tokens,
-                    node_times.device,
-                )
-                node_times.time_s[index] = row
+        saving = [index for index, node in enumerate(self.nodes) if node.saves]
+        if not saving:
+            return
+        if node_times.clocks is not None:
+            smallest_s: F64 | float = node_times.clocks.beside(smallest_kernel_s)
+        else:
+            smallest_s = smallest_kernel_s(node_times.device)
+        for index in saving:
+            time_s, bound_s = node_times.time_s[index], node_times.bound_s[index]
+            row = self.without_saved(index, time_s, bound_s, tokens, smallest_s)
+            node_times.time_s[index] = row
 
     def without_saved(
-        self, index: int, time_s: F64, bound_s: F64, tokens: I64, device: Device
+        self, index: int, time_s: F64, bound_s: F64, tokens: I64, smallest_s: F64 | float
     ) -> F64:
         """Times of one node, shape (n,), without the launches that fusion saves; never below what
         it must move and compute.
+
+        Args:
+            smallest_s: what a launch takes.
         """
         for most in self.nodes[index].saves:
-            less = time_s - smallest_kernel_s(device) * (tokens <= most)
+            less = time_s - smallest_s * (tokens <= most)
             time_s = np.where(time_s > 0.0, np.maximum(less, bound_s), 0.0)
         return time_s
 
@@ -440,7 +481,7 @@ def analytic_s(times: KernelTimes) -> F64:
     return times.analysis.time_s if times.analytic_s is None else times.analytic_s
 
 
-def _slowed(times: KernelTimes, slow: Analysis, before_s: F64, most: float) -> KernelTimes:
+def _slowed(times: KernelTimes, slow: Analysis, before_s: F64, most: float | F64) -> KernelTimes:
     """``times`` at the clock of ``slow``, which the analytic model alone made, as ``before_s`` at
     theirs; never shorter, nor more than ``most`` times as long.
     """

@@ -16,6 +16,7 @@ from silicast.composition.step.pipes import Resources, host_part
 from silicast.composition.step.step import StepModel, StepTimes
 from silicast.core.numerics import F64
 from silicast.core.prediction import (
+    PICOSECONDS,
     TIERS,
     Domain,
     Later,
@@ -27,7 +28,6 @@ from silicast.core.prediction import (
 )
 from silicast.kernels.physics.measured_range import NEAR_OCTAVES, domain_of
 from silicast.workload.graphs.graph import Direction
-from silicast.workload.graphs.op import UNMODELLED
 
 LEAST_COVERED = 0.9
 """Share of the time of operations with a model below which a program is out of the domain."""
@@ -109,9 +109,9 @@ class Breakdown:
     @cached_property
     def _picoseconds(self) -> list[tuple[int, int, int, int]]:
         """Of each node, what it adds, what is hidden, bound and ceiling."""
-        tables = (self.exposed_s, self.hidden_s, self._bound_s, self._ceiling_s)
-        columns = ([to_picoseconds(seconds) for seconds in table.tolist()] for table in tables)
-        return list(zip(*columns, strict=True))
+        tables = np.stack((self.exposed_s, self.hidden_s, self._bound_s, self._ceiling_s))
+        rounded = np.rint(tables * PICOSECONDS).tolist()  # as `to_picoseconds`, all at once
+        return list(zip(*(map(int, row) for row in rounded), strict=True))
 
     @cached_property
     def _resources(self) -> Resources | None:
@@ -215,9 +215,11 @@ class Breakdown:
     def tier_seconds(self) -> dict[Tier, float]:
         """Exposed time of kernels by tier, the best tier first; tiers without any are left out."""
         tier_seconds: dict[Tier, float] = {}
+        tiers = self.times.nodes.tiers
         for number in reversed(range(len(TIERS))):
-            of_tier = self.times.exposed_s * (self.times.nodes.tiers == number)
-            if seconds := float(self._over_states(of_tier).sum()):
+            if not (here := tiers == number).any():
+                continue
+            if seconds := float(self._over_states(self.times.exposed_s * here).sum()):
                 tier_seconds[TIERS[number]] = seconds
         return tier_seconds
 
@@ -310,7 +312,9 @@ class Breakdown:
     @cached_property
     def coverage(self) -> Coverage:
         """The shares of operations and time that have a model."""
-        missing = [node.op.variant.flag(UNMODELLED) for node in self.graph.nodes]
+        missing, total = self.graph.unmodelled, int(self.graph.counts.sum())
+        if not any(missing):
+            return Coverage(total, total, 1.0, {}, {})
         spent = self.exposed_s + self.hidden_s
         names: dict[str, int] = {}
         seconds: dict[str, float] = {}
@@ -319,12 +323,12 @@ class Breakdown:
                 name = node.source or node.name
                 names[name] = names.get(name, 0) + node.count
                 seconds[name] = seconds.get(name, 0.0) + took
-        total, whole = int(self.graph.counts.sum()), float(spent.sum())
+        whole = float(spent.sum())
         known = float(spent[~np.array(missing, dtype=bool)].sum())
         return Coverage(
             operations=total,
             modelled=total - sum(names.values()),
-            time_share=known / max(whole, 1e-30) if names else 1.0,
+            time_share=known / max(whole, 1e-30),
             unmodelled=dict(sorted(names.items(), key=lambda item: (-item[1], item[0]))),
             shares={name: took / max(whole, 1e-30) for name, took in seconds.items()},
         )

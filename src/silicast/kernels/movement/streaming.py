@@ -26,6 +26,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.in_blocks import Lazy
 from silicast.kernels.movement.streaming_rates import StreamingRates, rates_of
+from silicast.kernels.row_devices import RowDevices
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 from silicast.workload.libraries.catalog import kernel_rule
 from silicast.workload.libraries.library_file import RuleFacts
@@ -103,7 +104,16 @@ class Streamed(Implementation):
     @final
     def streamed(self, batch: OpBatch, device: Device) -> Analysis:
         """Time, bound, demand and features of that one kernel."""
-        rates = self.rates(batch.variant, device)
+        return self._streamed_with(batch, self.rates(batch.variant, device))
+
+    @final
+    def streamed_at(self, batch: OpBatch, devices: RowDevices) -> Analysis:
+        """:meth:`streamed` of rows with a clock each."""
+        return self._streamed_with(
+            batch, devices.beside(lambda device: self.rates(batch.variant, device))
+        )
+
+    def _streamed_with(self, batch: OpBatch, rates: StreamingRates) -> Analysis:
         analysis = analyse_stream(self.stream(batch.dims, batch.variant), batch.variant, rates)
         remarks = self.remarks(batch.variant)
         return structs.replace(analysis, warnings=remarks) if remarks else analysis
@@ -160,6 +170,11 @@ class StreamingKernel(Streamed):
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         """Analytic time, bound, demand and features; see :meth:`Implementation.analyse`."""
         return self.streamed(batch, device)
+
+    @final
+    def analyse_at(self, batch: OpBatch, devices: RowDevices) -> Analysis:
+        """See :meth:`Implementation.analyse_at`."""
+        return self.streamed_at(batch, devices)
 
 
 @final
@@ -320,7 +335,7 @@ def _bounds(
 def _over(work: F64, rate: float) -> F64:
     """Work over a rate; nothing where the device file does not state the pipe."""
     none: F64 = work * 0.0
-    return work / rate if rate > 0.0 else none
+    return work / rate if xp.all_of(rate > 0.0) else none
 
 
 def _maximum(terms: list[F64]) -> F64:

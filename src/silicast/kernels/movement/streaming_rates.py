@@ -100,14 +100,10 @@ class StreamingRates:
             style: of the family's kernels, where it tells some apart.
         """
         memory = "gddr" if device.dram.technology.startswith("GDDR") else "hbm"
-        prefixes = (memory, family, style, f"{style}.{family}") if style else (memory, family)
-
-        def constant(name: str) -> float:
-            value = table[name]
-            for prefix in prefixes:
-                value *= table.get(f"{prefix}.{name}", 1.0)
-            return value
-
+        if table is constants_of(GROUP, device.architecture):  # the same at every clock
+            constant = _constants(device.architecture, memory, family, style).__getitem__
+        else:
+            constant = _with_factors(table, memory, family, style).__getitem__
         cores = silicon(device).cores
         capacity, clock = device.l2.capacity_bytes, device.clocks.boost_hz
         # salvaged parts keep the whole L2: what a core gets is its share of the L2's bandwidth, and
@@ -157,6 +153,30 @@ class StreamingRates:
             small_log_sd=constant("small_log_sd"),
             eager_error=constant("eager_error"),
         )
+
+
+@lru_cache(maxsize=1024)
+def _constants(architecture: str, memory: str, family: str, style: str) -> Mapping[str, float]:
+    return _with_factors(constants_of(GROUP, architecture), memory, family, style)
+
+
+def _with_factors(
+    table: Mapping[str, float], memory: str, family: str, style: str
+) -> Mapping[str, float]:
+    """Constants times those of the kind of memory, of the family and of the style.
+
+    >>> table = {"launch": 2.0, "hbm.launch": 3.0, "scalar.rope.launch": 5.0, "gddr.launch": 7.0}
+    >>> _with_factors(table, "hbm", "rope", "scalar"), _with_factors(table, "hbm", "rope", "")
+    ({'launch': 30.0}, {'launch': 6.0})
+    """
+    prefixes = (memory, family, style, f"{style}.{family}") if style else (memory, family)
+    constants = {}
+    for name, value in table.items():
+        if "." not in name:
+            for prefix in prefixes:
+                value *= table.get(f"{prefix}.{name}", 1.0)  # noqa: PLW2901 - a product
+            constants[name] = value
+    return constants
 
 
 def memory_latency_s(device: Device) -> float:

@@ -27,6 +27,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.formats import computes_in
 from silicast.kernels.physics.power import energy_growth, silicon, voltage_hz
+from silicast.kernels.row_devices import RowDevices
 from silicast.workload.graphs.op import OpBatch, Variant
 
 if TYPE_CHECKING:
@@ -149,9 +150,25 @@ def above_static_j(times: KernelTimes, batch: OpBatch, device: Device) -> F64 | 
         return above
     if not applies_to(device):
         return None
-    current, seconds = energies(device, batch.family, batch.variant), times.estimate_s
-    work = actions(times.analysis, batch.variant, device)
-    power = xp.minimum(free_power(current, work, seconds, device), current.limit_w)
+    current = energies(device, batch.family, batch.variant)
+    return _above_static_j(times, batch, current, device, _cache_per_s(device))
+
+
+def above_static_at(times: KernelTimes, batch: OpBatch, devices: RowDevices) -> F64 | None:
+    """:func:`above_static_j` of rows with a clock each."""
+    device = devices.devices[0]
+    if not applies_to(device):
+        return None
+    current = devices.beside(lambda each: energies(each, batch.family, batch.variant))
+    return _above_static_j(times, batch, current, device, devices.beside(_cache_per_s))
+
+
+def _above_static_j(
+    times: KernelTimes, batch: OpBatch, current: Energies, device: Device, cache_per_s: float
+) -> F64:
+    seconds, work = times.estimate_s, actions(times.analysis, batch.variant, device)
+    free_w = _free_power(current, work, seconds, device, cache_per_s)
+    power = xp.minimum(free_w, current.limit_w)
     above_static_j: F64 = power * seconds - current.static_w * seconds
     return above_static_j
 
@@ -260,12 +277,23 @@ def _joint(one: F64, other: F64) -> F64:
 
 def free_power(current: Energies, work: Actions, seconds: F64, device: Device) -> F64:
     """Watts of kernels that take ``seconds``, as if the board had no limit; shape (n,)."""
+    return _free_power(current, work, seconds, device, _cache_per_s(device))
+
+
+def _cache_per_s(device: Device) -> float:
+    """What the memory on the chip moves, bytes per second; 0 = not known, or there is none."""
+    cache = device.l2 if device.execution_model == "simt" else device.memory.get("l2")
+    return 0.0 if cache is None else cache.bandwidth_bytes_per_s
+
+
+def _free_power(
+    current: Energies, work: Actions, seconds: F64, device: Device, cache_per_s: float
+) -> F64:
     rate = 1.0 / seconds
     dram = xp.minimum(work.dram_bytes * rate, device.dram.bandwidth_bytes_per_s)
     dynamic = work.operations * rate * current.operation_j + dram * current.main_byte_j
-    cache = device.l2 if device.execution_model == "simt" else device.memory.get("l2")
-    if cache is not None and cache.bandwidth_bytes_per_s > 0.0:
-        l2 = xp.minimum(work.l2_bytes * rate, cache.bandwidth_bytes_per_s)
+    if xp.all_of(cache_per_s > 0.0):
+        l2 = xp.minimum(work.l2_bytes * rate, cache_per_s)
         dynamic = dynamic + l2 * current.chip_byte_j
     dynamic = dynamic + work.special * rate * current.special_j + work.busy * current.core_w
     return current.static_w + current.activity * dynamic

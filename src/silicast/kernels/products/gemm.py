@@ -7,11 +7,12 @@ weighs by how close its predicted time is to the best (docs/explanation/gemm.md)
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, final
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from silicast.core import xp
@@ -49,6 +50,7 @@ from silicast.kernels.products.sparsity import (
     stored_bits,
 )
 from silicast.kernels.registry import register
+from silicast.kernels.row_devices import RowDevices
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 COLUMNS = (
@@ -246,6 +248,20 @@ class Gemm(Implementation):
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         setting = GemmSetting.from_variant(batch.variant, device)
         return analyse_rows(setting, *_rows(batch))
+
+    def analyse_at(self, batch: OpBatch, devices: RowDevices) -> Analysis:
+        """See :meth:`Implementation.analyse_at`: candidates are the same at every clock."""
+        settings = {x: GemmSetting.from_variant(batch.variant, x) for x in devices.devices}
+        first = settings[devices.devices[0]]
+        if any(setting.tiles is not first.tiles for setting in settings.values()):
+            return super().analyse_at(batch, devices)
+        setting = replace(
+            first,
+            constants=devices.beside(lambda device: settings[device].constants),
+            rates=devices.beside(lambda device: settings[device].rates),
+            steps=devices.beside(lambda device: settings[device].steps),
+        )
+        return structs.replace(analyse_rows(setting, *_rows(batch)), choice=tuple)
 
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         return GemmSetting.from_variant(variant, device).shared_log_sd

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 
 from silicast.core.dtypes import BITS, RECIPES, Recipe
 from silicast.hardware.device import Device
@@ -175,7 +176,7 @@ def from_specification(table: Mapping[str, float], device: Device) -> dict[str, 
     (['fp8.launch_s'], 2.84)
     """
     specification = dict(table)
-    of_scale = [name for name in table if _plain(name) in SCALED]
+    of_scale = _scaled_names(tuple(table))
     if not of_scale:
         return specification
     clock = device.clocks.boost_hz
@@ -207,6 +208,12 @@ def _fed(table: dict[str, float], device: Device) -> dict[str, float]:
         return table
     wanted = "operand_bytes_per_clock"
     return {n: x * faster if _plain(n) == wanted else x for n, x in table.items()}
+
+
+@lru_cache(maxsize=256)
+def _scaled_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of scaled constants."""
+    return tuple(name for name in names if _plain(name) in SCALED)
 
 
 def _plain(name: str) -> str:
@@ -241,22 +248,34 @@ def selected(
     >>> selected({"a": 1.0, "fp8.a": 2.0, "fp8.a:vllm": 3.0}, RECIPES["fp8"], "sglang")
     {'a': 2.0}
     """
-    selected: dict[str, float] = {}
-    marks = ["", f":{library}"]
-    if is_batched_call(kernel):
-        marks += [":bmm", f":{library}_bmm"]
-    for of in ("", *lineage(recipe)):
-        wanted = f"{of}." if of else ""
-        for mark in marks:
-            for name, value in table.items():
-                head, dot, tail = name.rpartition(".")
-                plain, colon, which = tail.partition(":")
-                if f"{head}{dot}" == wanted and f"{colon}{which}" == mark:
-                    selected[plain] = value
+    names = _selected_names(tuple(table), lineage(recipe), library, is_batched_call(kernel))
+    selected = {plain: table[name] for plain, name in names}
     if recipe.widens:
         name = f"{_weight_only(recipe)}.widen_ops"
         selected |= {"widen_ops": table[name]} if name in table else {}
     return selected
+
+
+@lru_cache(maxsize=1024)
+def _selected_names(
+    names: tuple[str, ...], recipes: tuple[str, ...], library: str, batched: bool
+) -> tuple[tuple[str, str], ...]:
+    """Plain name and full name of each constant that :func:`selected` takes from a table: every
+    clock of a board has a table of the same names.
+    """
+    selected: dict[str, str] = {}
+    marks = ["", f":{library}"]
+    if batched:
+        marks += [":bmm", f":{library}_bmm"]
+    for of in ("", *recipes):
+        wanted = f"{of}." if of else ""
+        for mark in marks:
+            for name in names:
+                head, dot, tail = name.rpartition(".")
+                plain, colon, which = tail.partition(":")
+                if f"{head}{dot}" == wanted and f"{colon}{which}" == mark:
+                    selected[plain] = name
+    return tuple(selected.items())
 
 
 def widen_ops(recipe: Recipe) -> float:

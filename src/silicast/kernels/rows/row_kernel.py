@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple, final
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis
 from silicast.kernels.movement.streaming import Sizes, Streamed
+from silicast.kernels.row_devices import RowDevices
 from silicast.kernels.rows.chain_model import (
     BOTH,
     BY_HAND,
@@ -113,6 +114,13 @@ class RowKernel(ChainedKernel, Streamed):
         if self.is_stream(batch.variant):
             return self.streamed(batch, device)
         return self.analyse_with(batch, device, self.constants(device))
+
+    @final
+    def analyse_at(self, batch: OpBatch, devices: RowDevices) -> Analysis:
+        """See :meth:`Implementation.analyse_at`."""
+        if self.is_stream(batch.variant):
+            return self.streamed_at(batch, devices)
+        return super().analyse_at(batch, devices)
 
     @final
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:

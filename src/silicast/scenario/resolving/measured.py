@@ -102,8 +102,11 @@ def calibrated_by(
         ops: what runs.
         kind: of run, as :func:`kind_of_run` says.
     """
+    if not evidence.calibrators:
+        return {}
+    different = list(dict.fromkeys(ops))
     tables = [
-        _used(each.calibration, list(ops), engine, kind if evidence.whole is not None else "")
+        _used(each.calibration, different, engine, kind if evidence.whole is not None else "")
         for each in evidence.calibrators
     ]
     tables = [table for table in tables if len(table) > len(_ORIGIN)]

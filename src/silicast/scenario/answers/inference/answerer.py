@@ -379,7 +379,7 @@ def _why(result: StaticBatch, deployment: Deployment) -> dict[str, Any]:
             tree["memory_gb"][name] = getattr(memory, name) / 1e9
     if deployment.model.assumed:
         tree["assumed_of_model"] = list(deployment.model.assumed)
-    ops = dict.fromkeys(node.op for steps in result.steps for node in steps.model.graph.nodes)
+    ops = (node.op for steps in result.steps for node in steps.model.graph.nodes)
     tree |= calibrated_by(deployment.machine.evidence, ops, deployment.engine, "inference")
     tree["deployment"] = description(
         deployment.machine, deployment.model.name, deployment.plan.gpus, deployment.precision.label

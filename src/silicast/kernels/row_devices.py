@@ -1,0 +1,85 @@
+"""A batch whose rows run at clocks of their own.
+
+Steps under a power limit hold a clock each. What a kernel model makes of a clock alone (rates,
+constants) is a record of numbers, made once a clock as for any device; side by side these records
+are one record of columns, with which formulas serve all rows at once and give each its own bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, final
+
+import numpy as np
+
+from silicast.core.numerics import I64
+from silicast.hardware.device import Device
+from silicast.kernels.in_blocks import field_names
+
+Record = TypeVar("Record")
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class RowDevices:
+    """A device at several clocks, and which of them each row of a batch runs at.
+
+    Attributes:
+        devices: the same but for their clocks.
+        row: place in them of each row, shape (n,).
+    """
+
+    devices: tuple[Device, ...]
+    row: I64
+
+    def each(self, change: Callable[[Device], Device]) -> RowDevices:
+        """The same rows on other devices."""
+        return RowDevices(tuple(map(change, self.devices)), self.row)
+
+    def of(self, index: I64) -> RowDevices:
+        """Some rows, in that order."""
+        return RowDevices(self.devices, self.row[index])
+
+    def parts(self) -> Iterator[tuple[Device, I64]]:
+        """Each device that has rows, and these."""
+        for place, device in enumerate(self.devices):
+            rows = np.flatnonzero(self.row == place)
+            if len(rows):
+                yield device, rows
+
+    def beside(self, record_of: Callable[[Device], Record]) -> Record:
+        """One record for all rows, from that of each device: numbers that differ become arrays of
+        shape (n,), columns of shape (k, 1) arrays of shape (k, n).
+
+        >>> one, other = (object.__new__(Device) for _ in range(2))
+        >>> rows = RowDevices((one, other), np.array([1, 0, 1]))
+        >>> found = rows.beside(lambda device: (2.0, 3.0 if device is one else 5.0))
+        >>> found[0], found[1].tolist()
+        (2.0, [5.0, 3.0, 5.0])
+        """
+        result: Record = _beside([record_of(device) for device in self.devices], self.row)
+        return result
+
+
+def _beside(values: Sequence[Any], row: I64) -> Any:
+    first = values[0]
+    if all(value is first for value in values):
+        return first
+    if isinstance(first, np.ndarray):
+        if all(np.array_equal(value, first) for value in values):
+            return first
+        if first.ndim == 2 and first.shape[1] == 1:
+            return np.concatenate(values, axis=1)[:, row]
+    elif isinstance(first, tuple):
+        return tuple(_beside(each, row) for each in zip(*values, strict=True))
+    elif isinstance(first, Mapping):
+        return {name: _beside([value[name] for value in values], row) for name in first}
+    elif names := field_names(first):
+        columns = {name: [getattr(value, name) for value in values] for name in names}
+        return type(first)(**{name: _beside(column, row) for name, column in columns.items()})
+    elif all(value == first for value in values):
+        return first
+    elif isinstance(first, float):
+        return np.array(values)[row]
+    raise TypeError(f"{type(first).__name__} differs by the clock and has no columns")
