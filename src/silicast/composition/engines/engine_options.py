@@ -16,6 +16,8 @@ option                        values               what it does
 ``policy``                    a name               the scheduling policy, of another engine too:
                                                    vllm-v1, vllm-v0, sarathi, sglang, trtllm,
                                                    orca, static, lightllm
+``http_server``           true, false          requests come over HTTP; false: a benchmark hands
+                                                   them to the engine in its own process
 ``max_num_seqs``              1 and more           most sequences that run at once
 ``max_num_batched_tokens``    1 and more, -1       most new tokens of a step; -1 = no chunks
 ``gpu_memory_utilization``    above 0, at most 1   share of memory, of what the engine means by it
@@ -388,6 +390,12 @@ def _policy(engine: Engine, value: Any) -> Engine:
     return _served(engine, "policy", policy=value.casefold().replace("_", "-"))
 
 
+def _http_server(engine: Engine, value: Any) -> Engine:
+    if _yes_or_no("http_server", value):
+        return engine
+    return _served(engine, "http_server", front_us=0.0, front_token_us=0.0, back_us=0.0)
+
+
 def _switch(name: str) -> Callable[[Engine, Any], Engine]:
     """A switch of the policy: true, false, a number or a word."""
 
@@ -490,6 +498,7 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "fused_routing": _fused_routing,
     "fused_latent": _fused_latent,
     "policy": _policy,
+    "http_server": _http_server,
     "max_num_seqs": _max_num_seqs,
     "max_num_batched_tokens": _max_num_batched_tokens,
     "gpu_memory_utilization": _gpu_memory_utilization,
@@ -514,6 +523,7 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
 QUEUE_OPTIONS = (
     *(
         "policy",
+        "http_server",
         "max_num_seqs",
         "max_model_len",
         "num_gpu_blocks",

@@ -144,7 +144,9 @@ class _ServingRun:
         fields = {n: v for n, v in options.fields.items() if not n.startswith(rows)}
         known = self.result.map
         name = self._engine_in(known.engines) or self._engine_in(known.assumed_engines)
-        engine = {"name": name or known.engine, "version": self.result.text("version")}
+        engine: Columns = {"name": name or known.engine, "version": self.result.text("version")}
+        if known.boundary == "engine":
+            engine["options"] = {"http_server": False}
         columns: Columns = {
             "format": 1,
             "task": "serving",

@@ -101,6 +101,8 @@ class FieldMap(Strict, frozen=True):
         title: of a printed table, of which a text may hold several; "" = all of it is one. What a
             launcher puts before each line goes.
         unstated: last path of a field -> its value where a printed table does not hold it.
+        boundary: where its times begin and end: at a "client" of the HTTP server, or at the
+            "engine", to which the tool hands requests in its own process.
     """
 
     tool: str
@@ -119,6 +121,7 @@ class FieldMap(Strict, frozen=True):
     seconds: list[Latency] = []
     title: str = ""
     unstated: dict[str, str] = {}
+    boundary: Literal["client", "engine"] = "client"
 
     def documents(self, source: Source) -> list[tuple[int, Mapping[str, Any]]]:
         """The results of a file with their row numbers.

@@ -228,6 +228,8 @@ class TestServing:
         printed = run(read(s.written(tmp_path, "y", s.TRTLLM_PRINT), "trtllm-bench", "h100"))
         assert report.scenario == printed.scenario
         assert report.scenario["parallel"] == {"tp": 2}
+        # it hands requests to the engine in its own process
+        assert report.scenario["engine"]["options"] == {"http_server": False}
         assert report.scenario["workload"]["arrival"] == {"kind": "closed", "concurrency": 64}
         assert report.flags == ["mean_concurrency"]
         assert report.metrics["ttft_p50_ms"] == pytest.approx(85.0)  # nanoseconds in the report

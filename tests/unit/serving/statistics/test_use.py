@@ -8,12 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+import silicast
 from silicast.composition.engines.engine import find_engine
 from silicast.composition.passes.deployment import Deployment
 from silicast.hardware.catalog import find_device
 from silicast.scenario.answers.serving.answerer import prepared
 from silicast.scenario.decode import decode
-from silicast.serving.statistics.use import device_use, model_flops, room_leverage, step_shares
+from silicast.serving.statistics.use import (
+    device_use,
+    first_token_parts,
+    model_flops,
+    room_leverage,
+    step_shares,
+)
 from silicast.workload.models.counting import (
     attention_flops,
     head_flops_per_row,
@@ -114,3 +121,41 @@ def test_a_first_token_behind_a_full_cache_moves_with_its_room() -> None:
     assert 1.2 < leverage < 2.5  # two thirds of an answer's time are waited for
     assert np.log(first / later) == pytest.approx(leverage * np.log(1.08), rel=0.25)
     assert room_leverage(*ample) == 0.0
+
+
+def test_parts_of_the_first_token_by_hand() -> None:
+    """Prompts of 10 tokens, 0.2 ms each; 1 ms of HTTP; 3 ms until the client has a token. The
+    second request waits 3 ms in the front, and its cache is 4 ms on the way.
+    """
+    records = records_of([(0, 3, 5, 20, 30, 3), (0, 6, 9, 31, 40, 3)])
+    records.moving_ns[:] = np.array([-1, 4 * MS])
+    spec: Any = SimpleNamespace(front_ns=MS, front_token_ns=MS // 5, back_ns=3 * MS)
+    parts = first_token_parts(records, [spec])
+    assert parts == pytest.approx(
+        {
+            "http": 1.0,
+            "tokenise": 2.0,
+            "front_queue": 1.5,
+            "queue": (2 + 3) / 2,
+            "prefill": (12 + 15) / 2,
+            "transfer": 2.0,
+            "response": 3.0,
+        }
+    )
+    assert sum(parts.values()) == pytest.approx((20 + 31) / 2)
+
+
+def test_parts_of_an_answer_are_its_first_token() -> None:
+    pools = {name: {"role": name, "count": 1} for name in ("prefill", "decode")}
+    work = {"arrival": {"kind": "closed", "concurrency": 4}, "requests": 8, "input_len": 500}
+    case = {
+        "task": "serving", "device": "h100", "model": "Llama-3.1-8B", "engine": "sglang",
+        "workload": {**work, "output_len": 8}, "pools": pools,
+    }  # fmt: skip
+    result = silicast.predict(case)
+    parts = result.why["ttft_ms"]
+    assert sum(parts.values()) == pytest.approx(result["ttft_mean_ms"].estimate, rel=1e-5)
+    assert parts["transfer"] > 0.0
+    inside = {"name": "sglang", "options": {"http_server": False}}
+    parts = silicast.predict({**case, "engine": inside}).why["ttft_ms"]
+    assert not parts.keys() & {"http", "tokenise", "front_queue", "response"}

@@ -33,7 +33,7 @@ from silicast.serving.statistics.metrics import (
 )
 from silicast.serving.statistics.records import Records
 from silicast.serving.statistics.steady import keeps_up, queue_growth
-from silicast.serving.statistics.use import device_use, limited_by, step_shares
+from silicast.serving.statistics.use import device_use, first_token_parts, limited_by, step_shares
 from silicast.serving.traffic.requests import Requests
 
 if TYPE_CHECKING:
@@ -200,6 +200,9 @@ class Served:
             | self._offered(),
             **self._steady(),
             "queued": limited_by(records, spec, spec.layout.of_one(prompt)),
+            "ttft_ms": {
+                n: round(v, 6) for n, v in first_token_parts(records, self.fleet.specs).items()
+            },
             "batch": {n: round(v, 6) for n, v in step_shares(records).items()},
             "engine_limits": self._limits(),
         }
