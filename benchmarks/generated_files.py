@@ -82,6 +82,18 @@ def check(path: Path) -> None:
 
 def objects(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """What of a document the schemas of Kubernetes know: the whole, or its containers as Pods."""
+    if "kind" not in document:  # values of llm-d's chart
+        for role in ("prefill", "decode"):
+            for each in document[role].get("containers", ()):
+                own = ("modelCommand", "mountModelVolume")
+                words = {n: v for n, v in each.items() if n not in own}
+                yield {
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "metadata": {"name": role},
+                    "spec": {"containers": [words]},
+                }
+        return
     kind, spec = document["kind"], document["spec"]
     if kind == "InferenceService":
         predictor = spec["predictor"]

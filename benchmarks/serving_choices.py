@@ -39,7 +39,7 @@ from lab.scorecard.suites.serving import METRICS, cases
 from silicast.composition.passes.closed_loop import closed_loop
 from silicast.core.dominance import front
 from silicast.core.errors import SilicastError
-from silicast.core.prediction import Quantity
+from silicast.core.prediction import Z90, Quantity
 from silicast.exploration.belonging import (
     UncertainPoint,
     belonging,
@@ -58,6 +58,7 @@ LIMITS_MS = (15.0, 30.0, 60.0)
 RATE, TPOT = "output_tokens_per_s_per_gpu", "tpot_p50_ms"
 BELIEFS = "silicast, beliefs"
 Z95 = 1.96
+LAW = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 Point = tuple[float, float]
 """Output tokens/s of a device, and TPOT in milliseconds."""
 
@@ -229,6 +230,22 @@ def _stated(choices: Sequence[tuple[UncertainPoint, float, float]], met: float) 
     }
 
 
+def error_law(truth: Sequence[Point], beliefs: Sequence[UncertainPoint | None]) -> dict[str, Any]:
+    """By how many of its standard deviations measured TPOT is above the prediction: quantiles, to
+    lay beside those of a normal law.
+    """
+    deviations = []
+    for (_, tpot_ms), point in zip(truth, beliefs, strict=True):
+        if point is not None:
+            belief = point.beliefs[TPOT]
+            error = math.log(tpot_ms / belief.estimate)
+            end = belief.p95 if error > 0.0 else belief.p05
+            deviations.append(Z90 * error / abs(math.log(end / belief.estimate)))
+    values = np.array(deviations)
+    table = {f"p{100 * q:g}": round(float(np.quantile(values, q)), 2) for q in LAW}
+    return {"rows": len(values)} | table
+
+
 def _to_minimise(points: Sequence[Point]) -> Any:
     return np.array([(-rate, -1.0 / tpot) for rate, tpot in points])
 
@@ -264,6 +281,11 @@ def main() -> None:
             f"{part}front_hypervolume": fronts,
             f"{part}tpot_limit": limits,
         }
+    fitted = [row for row in range(len(chosen)) if row not in set(held)]
+    figures["tpot_error_law"] = {
+        name: error_law([measured(chosen[row]) for row in these], [beliefs[row] for row in these])
+        for name, these in (("of pairs that constants rest on", fitted), ("held out", held))
+    }
     print(json.dumps(figures, indent=1))
     if rows is None:
         OUT.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

@@ -67,6 +67,12 @@ class Answerer(ABC):
         """
         return self.answer(scenario)
 
+    def bounds(self, scenario: Scenario) -> dict[str, float]:  # noqa: ARG002
+        """Metric -> its physical limit, of those that are known at much less cost than the answer;
+        none is better in the answer. Nothing where the answer itself costs as little.
+        """
+        return {}
+
     def trace(self, scenario: Scenario) -> PredictedTimeline:
         """The timeline behind the answer to a scenario.
 

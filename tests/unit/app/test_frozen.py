@@ -83,7 +83,7 @@ FROZEN = {
     "sensitivity": "--set --metric --plot --calibration --json",
     "sweep": (
         "--output -o --workers --shard --ray --point-seconds --point-memory-gb --watch"
-        " --race --dry-run --calibration --json"
+        " --race --prune --dry-run --calibration --json"
     ),
     "results": (
         "--where --sort --metrics --front --best --keep --heat --plot --top --versions --output -o"

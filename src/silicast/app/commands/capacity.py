@@ -48,9 +48,11 @@ def capacity(
     """
     plan, devices = (degrees or Degrees()).given, devices_of(serve_flags.device)
     serve_flags = replace(serve_flags, device=devices[0]) if len(devices) == 1 else serve_flags
+    if autoscale is not None and api_price is not None:
+        raise SilicastError("compares fleets that do not change", field="--api-price")
     prices = {}
     if len(devices) > 1:
-        refuse_with_several({"--api-price": api_price})
+        refuse_with_several({"--api-price": api_price, AUTOSCALE: autoscale})
         prices = price_words(serve_flags.price, serve_flags.price_where, devices)
 
     def of_device(name: str) -> dict[str, Any]:

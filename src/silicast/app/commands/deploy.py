@@ -28,7 +28,7 @@ def deploy(
     Args:
         scenario: a TOML or JSON file of task serving.
         output: the folder to write into.
-        target: shell, compose, kubernetes, kserve, dynamo; several with commas; left
+        target: shell, compose, kubernetes, kserve, dynamo, llm-d; several with commas; left
             out, shell.
         checkpoint: repository or path of the weights; left out, the name of the model.
     """

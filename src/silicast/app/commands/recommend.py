@@ -56,7 +56,7 @@ def recommend(
         dtype: format of the matrix products, or several: bf16,fp8; left out, the checkpoint's.
         top: plans to show.
         output: a folder for the files that start the best plan, as `silicast deploy` writes them.
-        target: of those files: shell, compose, kubernetes, kserve, dynamo; several with
+        target: of those files: shell, compose, kubernetes, kserve, dynamo, llm-d; several with
             commas; left out, shell.
         checkpoint: repository or path of the weights for them; left out, the name of the model.
     """

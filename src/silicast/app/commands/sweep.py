@@ -33,6 +33,7 @@ def sweep(
     point_memory_gb: Annotated[float, Parameter(validator=validators.Number(gte=0))] = 0.0,
     watch: str | None = None,
     race: str | None = None,
+    prune: str | None = None,
     dry_run: Annotated[bool, Parameter(negative="")] = False,
     calibration: Calibrations = None,
     json: Json = False,
@@ -55,6 +56,8 @@ def sweep(
         watch: a metric whose best estimate so far is told as points are answered.
         race: a metric: all points are simulated with a few seeds, the better half with more, until
             one is left; says how probable it is that a better one was dropped.
+        prune: a metric: points of task serving whose physical bound is worse than the best so far
+            are left out, which cannot lose the best.
         dry_run: count the points, estimate the time, and stop.
     """
     from silicast.exploration.scenario_space import read_scenario_space
@@ -75,11 +78,19 @@ def sweep(
         return _foretell(swept, workers, json=json)
     if race is not None and (shard is not None or watch is not None):
         raise SilicastError("has one process that decides", field="--race", hint="without --shard")
+    if prune is not None and (shard is not None or watch is not None or race is not None):
+        raise SilicastError(
+            "has one process that decides", field="--prune", hint="without --shard, --race, --watch"
+        )
     limits = PointLimits.from_gb(point_seconds, point_memory_gb)
     executor = None if ray is None else partial(RayWorkers, ray)
     if race is not None:
         answer = partial(swept.run, workers=workers or usable_processors(), limits=limits)
         return _race(swept, output, race, partial(answer, executor=executor), json=json)
+    if prune is not None:
+        count = workers or usable_processors()
+        answer = partial(swept.run, workers=count, limits=limits, executor=executor)
+        return _prune(swept, output, prune, answer, count, json=json)
     return _run(swept, output, workers, limits, executor, watch or "", json=json)
 
 
@@ -112,6 +123,30 @@ def _race(
         write_json(data)
     else:
         show(raced_report(data))
+    return status.ANSWERED
+
+
+def _prune(
+    swept: Sweep,
+    output: Path,
+    metric: str,
+    answer: Callable[..., SweepTally],
+    together: int,
+    *,
+    json: bool,
+) -> int:
+    from silicast.report.tasks.sweep import pruned_data, pruned_report
+    from silicast.runner.pruning import pruned
+    from silicast.runner.store import AnswerStore
+
+    store = AnswerStore.begun(output)
+    data = pruned_data(
+        pruned(swept, store, metric, lambda cases: answer(store, cases=cases), together)
+    )
+    if json:
+        write_json(data)
+    else:
+        show(pruned_report(data))
     return status.ANSWERED
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from silicast.core.metrics import words_and_unit
 from silicast.report.drawing.numbers import duration, rounded
 from silicast.report.drawing.tables import listing
+from silicast.runner.pruning import PrunedSpace
 from silicast.runner.racing import SpaceRace
 from silicast.runner.results import Reproduced, StoredRows
 from silicast.runner.stored_best import RowChance
@@ -137,6 +138,38 @@ def raced_data(run: SpaceRace) -> dict[str, Any]:
 
 def raced_report(data: Mapping[str, Any]) -> RenderableType:
     """The same for people."""
+    lines = [
+        f"{data['simulations']:,} simulations in place of {data['exhaustive']:,}; means over seeds",
+        f"a better point was dropped with a probability of {data['lost']:.1%}",
+    ]
+    return Group(_ranked(data), *map(Text, lines))
+
+
+def pruned_data(run: PrunedSpace) -> dict[str, Any]:
+    """A pruned sweep for programs: points that were answered, the best first."""
+    return {
+        "metric": run.metric,
+        "answered": len(run.points),
+        "pruned": run.pruned,
+        "without_bound": run.unbounded,
+        "points": [
+            {"fields": dict(point.fields), run.metric: value}
+            for point, value in zip(run.points, run.values, strict=True)
+        ],
+    }
+
+
+def pruned_report(data: Mapping[str, Any]) -> RenderableType:
+    """The same for people."""
+    counted = f"{data['answered']:,} points answered, {data['pruned']:,} left out"
+    lines = [f"{counted}: their physical bounds are no better than the best"]
+    if data["without_bound"]:
+        lines.append(f"{data['without_bound']:,} have no bound before their answer")
+    return Group(_ranked(data), *map(Text, lines))
+
+
+def _ranked(data: Mapping[str, Any]) -> RenderableType:
+    """The first points with the metric that ranks them."""
     points, metric = data["points"], data["metric"]
     names = list(dict.fromkeys(name for each in points for name in each["fields"]))
     heading = "\n".join(filter(None, words_and_unit(metric)))
@@ -145,11 +178,7 @@ def raced_report(data: Mapping[str, Any]) -> RenderableType:
         [*(_cell(each["fields"].get(name)) for name in names), _cell(each[metric])]
         for each in points[:RACED]
     ]
-    lines = [
-        f"{data['simulations']:,} simulations in place of {data['exhaustive']:,}; means over seeds",
-        f"a better point was dropped with a probability of {data['lost']:.1%}",
-    ]
-    return Group(listing(columns, rows), *map(Text, lines))
+    return listing(columns, rows)
 
 
 def chosen_metrics(rows: StoredRows, named: str | None) -> list[str]:

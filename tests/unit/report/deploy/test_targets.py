@@ -93,6 +93,10 @@ def test_a_context_is_no_longer_than_the_cache_has_room_for() -> None:
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
 def test_every_target_states_degrees_and_replicas_or_refuses(target: str, engine: str) -> None:
     plan = plan_of(changed(engine=engine, version=""))
+    if target == "llm-d" and engine != "vllm":
+        with pytest.raises(SilicastError, match=f"not of {engine}"):
+            find_target(target).files(plan)
+        return
     launcher = dynamo_launcher(engine) if target == "dynamo" else launcher_of(engine)
     ((name, text),) = find_target(target).files(plan).items()
     tp = launcher.flags["tp"]
@@ -122,6 +126,32 @@ def test_pools_have_roles_and_what_cannot_express_them_refuses() -> None:
     assert [name.rpartition("-")[2] for name in servers] == ["prefill", "decode"]
     with pytest.raises(SilicastError, match="pools of prefill and decode"):
         find_target("kserve").files(plan)
+
+
+def test_values_of_llm_d_have_a_role_for_every_pool() -> None:
+    """Fields as the chart's public values are recalled: no schema is at hand."""
+    alone = yaml.safe_load(find_target("llm-d").files(plan_of())["llm-d-values.yaml"])
+    assert alone["prefill"] == {"create": False}
+    assert alone["routing"] == {"servicePort": 8000, "proxy": {"enabled": False}}
+    assert alone["modelArtifacts"]["uri"] == "hf://org/Model-1B"
+    plan = plan_of(changed(role="prefill", tp=1, gpus=1, replicas=3), changed(role="decode"))
+    values = yaml.safe_load(find_target("llm-d").files(plan)["llm-d-values.yaml"])
+    prefill, decode = values["prefill"], values["decode"]
+    assert (prefill["replicas"], prefill["parallelism"]["tensor"]) == (3, 1)
+    assert (decode["replicas"], decode["parallelism"]["tensor"]) == (2, 2)
+    ports = [value_of(role["containers"][0]["args"], "--port") for role in (prefill, decode)]
+    assert ports == ["8000", "8200"]  # the proxy in front of decode takes 8000
+    assert values["routing"]["proxy"]["targetPort"] == 8200
+    assert decode["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+    assert (
+        find_target("llm-d").remarks(plan)[0].endswith("compare it with the values of your release")
+    )
+    for fields, field in (({"pp": 2, "gpus": 4}, "parallel.pp"), ({"gpus": 16}, "parallel")):
+        with pytest.raises(SilicastError) as caught:
+            find_target("llm-d").files(plan_of(changed(**fields)))
+        assert caught.value.field == field
+    with pytest.raises(SilicastError, match="several pools of one role"):
+        find_target("llm-d").files(plan_of(POOL, POOL))
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])

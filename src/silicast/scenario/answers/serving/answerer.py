@@ -10,6 +10,7 @@ import msgspec
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer, Belief, bounds_alone
 from silicast.scenario.answerer import Answerer, ProgressWatch, refuse_unmodelled, register
+from silicast.scenario.answers.serving.bounds import latency_bounds, rate_bounds
 from silicast.scenario.answers.serving.served import Served
 from silicast.scenario.answers.serving.simulated import Simulated
 from silicast.scenario.decode import Scenario
@@ -50,6 +51,19 @@ class ServingAnswerer(Answerer):
         ready = prepared(scenario)
         watch.simulated(ready.served)
         return ready.answer(only_bounds=only_bounds)
+
+    def bounds(self, scenario: Scenario) -> dict[str, float]:
+        if scenario.raw.colocation is not None:
+            return {}
+        work = scenario.workload
+        assert isinstance(work, ServingWorkload)
+        requests = traffic_of(work, scenario.raw.seed or 0, scenario.folder).requests
+        prompts = requests.input_tokens
+        expected = Expected(int(prompts.max()), requests.concurrency, requests.longest_tokens)
+        fleet, _ = fleet_of(scenario, expected)
+        shortest = int(prompts.min()) if requests.content is None else 1
+        latencies = latency_bounds(fleet, requests, shortest)
+        return latencies | rate_bounds(fleet, requests, latencies)
 
     def trace(self, scenario: Scenario) -> PredictedTimeline:
         refuse_unmodelled(scenario, "colocation")

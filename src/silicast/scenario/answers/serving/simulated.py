@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
 
 from silicast.composition.prices.step_prices import StepPrices
-from silicast.composition.prices.step_tables import one_state
 from silicast.composition.prices.stepper import Pace
 from silicast.composition.step.step import step_model
 from silicast.composition.timeline.breakdown import Breakdown
@@ -28,6 +27,7 @@ from silicast.kernels.physics.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.kernels.physics.measured_range import unknown_cap
 from silicast.kernels.products.gemm_constants import shown_mhz
 from silicast.scenario.answer import Answer, answer, why_tree
+from silicast.scenario.answers.serving.bounds import latency_bounds, pass_prices_of
 from silicast.scenario.resolving.deployments import description
 from silicast.scenario.resolving.measured import calibrated_by
 from silicast.scenario.uncertainty import coverage_of, uncertainty_of
@@ -35,7 +35,6 @@ from silicast.serving.simulation.adapters import AdaptedPrices
 from silicast.serving.simulation.drafting import SpeculativePrices
 from silicast.serving.simulation.event_loop import ReplicaSpec
 from silicast.serving.simulation.fleet import Fleet, ReplicaPool
-from silicast.serving.simulation.replica import Role
 from silicast.serving.simulation.speculation import Acceptance
 from silicast.serving.statistics.records import Records
 from silicast.serving.statistics.step_mix import Kind, Mix, breakdown_of, columns, mix_of
@@ -49,9 +48,6 @@ from silicast.serving.statistics.uncertainty import (
     waits_for_answers,
 )
 from silicast.serving.statistics.use import room_leverage
-
-if TYPE_CHECKING:
-    from silicast.composition.prices.pass_prices import PassPrices
 
 PHYSICS = "serving"
 IDLE = "idle"
@@ -198,36 +194,7 @@ class Simulated:
         """
         requests, reused = self.records.requests, self.records.reused
         shortest = max(int((requests.input_tokens - reused).min()), 1)
-        none = np.zeros(0, dtype=np.int64)
-        prompt = self._bound_ms("decode", [(shortest, shortest)], none)
-        token = self._bound_ms("prefill", (), np.array([int(requests.input_tokens.min())]))
-        step, accepted = token, self._accepted
-        if accepted is not None:
-            token /= 1 + len(accepted.rates)
-        least = {"ttft": prompt, "tpot": token, "itl": step}
-        least["e2e"] = prompt + (int(requests.output_tokens.min()) - 1) * token
-        return {
-            f"{name}_{statistic}_ms": value
-            for name, value in least.items()
-            for statistic in ("mean", "p50", "p90", "p95", "p99")
-        }
-
-    def _bound_ms(
-        self, unless: Role, prefill: Sequence[tuple[int, int]], cached: np.ndarray[Any, Any]
-    ) -> float:
-        """Of a step, on the quickest pool that has not the role ``unless``."""
-        state, items = one_state(prefill, cached, -1), []
-        for pool in self._fleet.pools:
-            if pool.spec.policy.one_pass:
-                if prefill:
-                    passes = _pass_prices(pool.spec.prices)
-                    step = passes.breakdown(len(prefill), prefill[0][1], 1.0).part("step")
-                    items.append(step.bound_ps * 1e-9)
-            elif pool.spec.role != unless:
-                model = step_model(pool.deployment)
-                step = Breakdown(model, model.steps(state), np.ones(1)).part("step")
-                items.append(step.bound_ps * 1e-9)
-        return min(items, default=0.0)
+        return latency_bounds(self._fleet, requests, shortest)
 
     def why(self) -> dict[str, Any]:
         """Where the replicas' time goes: kinds of steps and their parts, and idle time."""
@@ -283,15 +250,7 @@ def _passes(prices: object, mix: Mix) -> Breakdown:
     states, heaviest = mix.states, int(np.argmax(mix.weights))
     first, last = states.prefill_offsets[heaviest : heaviest + 2].tolist()
     tokens = int(states.prefill_kv[first:last].max())
-    return _pass_prices(prices).breakdown(last - first, tokens, float(mix.weights.sum()))
-
-
-def _pass_prices(prices: object) -> PassPrices:
-    """Prices of an engine that computes whole requests; only such ones import how."""
-    from silicast.composition.prices.pass_prices import PassPrices
-
-    assert isinstance(prices, PassPrices)
-    return prices
+    return pass_prices_of(prices).breakdown(last - first, tokens, float(mix.weights.sum()))
 
 
 def _drafts(prices: SpeculativePrices, mix: Mix) -> list[Prediction]:
