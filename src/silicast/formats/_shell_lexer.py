@@ -11,6 +11,7 @@ _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _HERE_DOCUMENT = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1")
 _ENDS_WORD = frozenset(" \t\r\n;&|()<>")
 _LONGEST_OPERATOR = 8
+_WRITES = frozenset((">", ">|", ">>"))
 _ESCAPED_IN_QUOTES = '"\\$`'
 
 
@@ -52,17 +53,21 @@ class Command:
     Attributes:
         joined: what stands between it and the one before it, without newlines: "&&", "||", "|",
             ";;", brackets.
+        document: its here-document; None = it has none.
+        target: the file that its output goes to; None = none.
     """
 
     tokens: list[Token]
     joined: str = ""
+    document: Word | None = None
+    target: Word | None = None
 
 
 def commands(text: str) -> Iterator[Command]:
     """Simple commands of a script: what newlines, ``;``, ``&``, ``|`` and brackets divide.
 
-    Comments, redirections and here-documents are left out; a quote or bracket that does not end
-    takes all that follows, so that any text takes linear time.
+    Comments and redirections of input are left out; a quote or bracket that does not end takes all
+    that follows, so that any text takes linear time.
     """
     return _Lexer(text).commands()
 
@@ -72,7 +77,9 @@ class _Lexer:
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
-        self.here_documents: list[str] = []
+        self.line_end = self.behind_documents = 0
+        self.document: Word | None = None
+        self.target: Word | None = None
 
     def commands(self) -> Iterator[Command]:
         tokens: list[Token] = []
@@ -81,20 +88,26 @@ class _Lexer:
             letter = self.text[self.at]
             if letter in "\n;&|()":
                 if tokens:
-                    yield Command(tokens, joined)
+                    yield self.command(tokens, joined)
                     joined = ""
                 tokens = []
                 if letter != "\n" and len(joined) < _LONGEST_OPERATOR:
                     joined += letter
                 self.at += 1
                 if letter == "\n":
-                    self.skip_here_documents()
+                    self.at = max(self.at, self.behind_documents)
             elif letter in "<>":
-                self.skip_redirection(tokens)
+                self.redirection(tokens)
             elif not self.skip_blank():
                 tokens.append(self.token())
         if tokens:
-            yield Command(tokens, joined)
+            yield self.command(tokens, joined)
+
+    def command(self, tokens: list[Token], joined: str) -> Command:
+        """A command that ends here, with its redirections."""
+        command = Command(tokens, joined, self.document, self.target)
+        self.document = self.target = None
+        return command
 
     def skip_blank(self, also: str = "") -> bool:
         """Whether something was left out here: blanks, a continued line, a comment, ``also``."""
@@ -107,25 +120,37 @@ class _Lexer:
         self.at += width
         return width > 0
 
-    def skip_here_documents(self) -> None:
-        for name in self.here_documents:
-            end = re.compile(rf"^[ \t]*{name}[ \t\r]*$", re.MULTILINE).search(self.text, self.at)
-            self.at = end.end() if end else len(self.text)
-        self.here_documents = []
+    def here_document(self, match: re.Match[str]) -> None:
+        """The text behind this line, or behind the documents that this line began before."""
+        self.at = match.end()
+        if self.line_end < self.at:
+            newline = self.text.find("\n", self.at)
+            self.line_end = newline + 1 if newline >= 0 else len(self.text)
+        start = max(self.line_end, self.behind_documents)
+        end = re.compile(rf"^[ \t]*{match[2]}[ \t\r]*$", re.MULTILINE).search(self.text, start)
+        self.behind_documents = end.end() + 1 if end else len(self.text)
+        text = self.text[start : end.start() if end else len(self.text)]
+        if match[0].startswith("<<-"):
+            text = re.sub(r"^\t+", "", text, flags=re.MULTILINE)
+        self.document = (WordPiece(text, "'" if match[1] else '"'),)
 
-    def skip_redirection(self, tokens: list[Token]) -> None:
-        """Over ``2>&1``, ``> file`` and the like; what a here-document is called is noted."""
+    def redirection(self, tokens: list[Token]) -> None:
+        """``> file``, ``2>&1`` and the like."""
+        handle = ""
         if tokens and self.text[self.at - 1].isdigit() and _is_number(tokens[-1]):
-            tokens.pop()
+            handle = _text_of(tokens.pop())
         if match := _HERE_DOCUMENT.match(self.text, self.at):
-            self.here_documents.append(match[2])
-            self.at = match.end()
+            self.here_document(match)
             return
-        while self.at < len(self.text) and self.text[self.at] in "<>&":
+        start = self.at
+        while self.at < len(self.text) and self.text[self.at] in "<>&|":
             self.at += 1
+        operator = self.text[start : self.at]
         while self.at < len(self.text) and self.text[self.at] in " \t":
             self.at += 1
-        self.word()
+        target = self.word()
+        if operator in _WRITES and handle in ("", "1"):
+            self.target = target
 
     def token(self) -> Token:
         match = _ASSIGNED.match(self.text, self.at)
@@ -214,4 +239,8 @@ def closing_bracket(text: str, start: int) -> int:
 
 
 def _is_number(token: Token) -> bool:
-    return isinstance(token, tuple) and len(token) == 1 and token[0].text.isdigit()
+    return _text_of(token).isdigit()
+
+
+def _text_of(token: Token) -> str:
+    return token[0].text if isinstance(token, tuple) and len(token) == 1 else ""

@@ -2,21 +2,31 @@
 
 What is understood: assignments, arrays, ``+=``, ``$NAME``, ``${NAME}``, ``${NAME[@]}`` with and
 without quotes, ``${NAME:-default}``, sums and products in ``$(( ))``, quotes, comments, continued
-lines, here-documents, ``set --``, ``eval`` and ``bash -c``; ``if``, ``case`` and ``&&`` where the
-values of their variables say which way they go (:mod:`silicast.formats.shell_branches`). What
-``#SBATCH`` lines ask for are the variables that Slurm sets. The last assignment of a name counts.
+lines, ``set --``, ``eval`` and ``bash -c``; here-documents that ``read`` puts into a variable or
+that are written to a file, and what ``$(cat <<X)``, ``$(echo words)`` and functions print; ``if``,
+``case`` and ``&&`` where the values of their variables say which way they go
+(:mod:`silicast.formats.shell_branches`). What ``#SBATCH`` lines ask for are the variables that
+Slurm sets. The last assignment of a name counts.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import final
 
 from silicast.core.errors import over_limit
-from silicast.formats._shell_lexer import Assignment, Token, Word, closing_bracket, commands
+from silicast.formats._shell_lexer import (
+    Assignment,
+    Command,
+    Token,
+    Word,
+    closing_bracket,
+    commands,
+)
 from silicast.formats.shell_branches import CONDITIONS, Branches
 
 MAX_EXPANDED = 1 << 20
@@ -27,6 +37,8 @@ _DECLARES = frozenset(("export", "declare", "local", "readonly", "typeset"))
 _BEFORE = frozenset(("{", "!", "time", "exec", "nohup"))
 """Words before a command that runs as if it stood alone."""
 _PRINTS = frozenset(("echo", "printf"))
+_OF_PRINTS = frozenset(("-n", "-e", "%s", "%s\\n", "%s "))
+_WRITERS = frozenset(("cat", "tee"))
 _SHELLS = frozenset(("bash", "sh"))
 _NAMED = re.compile(r"\$(?:([A-Za-z_]\w*|\d)|\{([A-Za-z_]\w*|\d)\})")
 _DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?=[^{}]*\}")
@@ -53,6 +65,7 @@ class Script:
         branched: variables that are set where a condition holds of which it is not known.
         missing: variables of conditions that nobody sets: they count as empty.
         looped: variables of loops that take several values, with these.
+        files: here-documents that it writes, by the names of the files.
     """
 
     variables: Mapping[str, str | list[str]]
@@ -60,6 +73,7 @@ class Script:
     branched: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     looped: Mapping[str, list[str]] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def parse(text: str, given: Mapping[str, str] = MappingProxyType({})) -> Script:
@@ -85,6 +99,7 @@ class Script:
             tuple(reader.branched),
             tuple(reader.missing),
             reader.looped,
+            {"".join(reader.fields(name)): reader.text(word) for name, word in reader.files},
         )
 
     def command(self) -> list[str]:
@@ -117,33 +132,88 @@ class _ScriptReader:
         self.missing: dict[str, None] = {}
         self.looped: dict[str, list[str]] = {}
         self.runs: list[list[Token]] = []
+        self.files: list[tuple[Word, Word]] = []
+        self.printed: dict[str, list[list[Token]]] = {}
+        self.function = ""
         self.branches = Branches(self.condition_words)
-        self.size = 0
+        self.size = self.nested = 0
 
     def read(self, text: str) -> None:
+        before = ""
         for command in commands(text):
+            if command.joined.endswith("()"):
+                self.function = before
             tokens = self.branches.entered(command.joined, command.tokens, _plain)
             while tokens and _plain(tokens[0]) in _BEFORE:
                 tokens = tokens[1:]
             head = _plain(tokens[0]) if tokens else ""
+            before = _plain(command.tokens[-1])
+            if before == "}":
+                self.function = ""
+            elif head == "function" and len(tokens) > 1:
+                self.function = _plain(tokens[1])
             if head == "for":
                 self.loop(tokens)
             elif head in CONDITIONS or not tokens or not self.branches.runs:
                 continue
             else:
-                self.command(tokens, head)
+                self.command(replace(command, tokens=tokens), head)
 
-    def command(self, tokens: list[Token], head: str) -> None:
+    def command(self, command: Command, head: str) -> None:
+        tokens = command.tokens
         assigned = [token for token in tokens if isinstance(token, Assignment)]
+        words = [token for token in tokens if not isinstance(token, Assignment)]
         if assigned and (len(assigned) == len(tokens) or head in _DECLARES):
             for each in assigned:
                 self.assign(each)
+        elif command.document is not None and _plain(words[0]) == "read":
+            self.keep(_plain(words[-1]), self.text(command.document))
+        elif command.document is not None and _plain(words[0]) in _WRITERS:
+            target = command.target or (words[-1] if len(words) > 1 else None)
+            self.files += [] if target is None else [(target, command.document)]
         elif head == "set":
             self.arguments(tokens[1:])
         elif head == ":":
             self.defaults(tokens[1:])
-        elif head not in _PRINTS | _DECLARES:
+        elif head in _PRINTS:
+            self.printed.setdefault(self.function, []).append(tokens)
+        elif head not in _DECLARES:
             self.runs.append(tokens)
+
+    def text(self, document: Word) -> str:
+        """A here-document with its variables put in."""
+        return _joined(self.pieces_of(document))
+
+    def keep(self, name: str, value: str | list[str]) -> None:
+        """The value of a variable from here on."""
+        self.count(value)
+        self.variables[name] = value
+        if self.branches.is_unsure:
+            self.branched[name] = None
+
+    def output(self, inner: str) -> str | None:
+        """What a substituted command prints; None = only running it would say."""
+        if self.nested >= MOST_NESTED:
+            return None
+        self.nested += 1
+        parsed = list(itertools.islice(commands(inner), 2))
+        text: str | None = None
+        if len(parsed) == 1 and not any(isinstance(t, Assignment) for t in parsed[0].tokens):
+            command, head = parsed[0], _plain(parsed[0].tokens[0])
+            if head == "cat" and command.document is not None:
+                text = self.text(command.document)
+            elif head in _PRINTS:
+                text = self.words_of([command.tokens])
+            elif len(command.tokens) == 1 and head in self.printed:
+                text = self.words_of(self.printed[head])
+        self.nested -= 1
+        return text
+
+    def words_of(self, prints: Sequence[Sequence[Token]]) -> str:
+        """What ``echo`` and ``printf`` print, without their options and formats."""
+        words = [f for each in prints for token in each[1:]
+                 if not isinstance(token, Assignment) for f in self.fields(token)]  # fmt: skip
+        return " ".join(word for word in words if word not in _OF_PRINTS)
 
     def arguments(self, tokens: Sequence[Token]) -> None:
         """``set -- words`` gives the script arguments of its own."""
@@ -207,10 +277,7 @@ class _ScriptReader:
                 value = [*before, *([value] if isinstance(value, str) else value)]
             else:
                 value = [before, *value] if isinstance(value, list) else before + value
-        self.count(value)
-        self.variables[each.name] = value
-        if self.branches.is_unsure:
-            self.branched[each.name] = None
+        self.keep(each.name, value)
 
     def count(self, value: str | list[str]) -> None:
         """Raises SilicastError of kind "limit" where variables hold too much together."""
@@ -284,7 +351,7 @@ class _ScriptReader:
             sum_ = integer_of(self.with_numbers(used[3:-2]))
             return None if sum_ is None else str(sum_)
         if used.startswith("$("):
-            return None
+            return self.output(used[2:-1])
         match = _BRACED.fullmatch(used[2:-1] if used[1] == "{" else used[1:])
         if match is None:
             return None

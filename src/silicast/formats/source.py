@@ -34,6 +34,30 @@ _LABEL = re.compile(rb"""\[[^\[\]{"\n]*\][^\n,\]]*[^\s,\]]""")
 _BOM = b"\xef\xbb\xbf"
 
 
+def table_of(text: str, path: Path) -> dict[str, Any] | None:
+    """The table of a TOML, YAML or JSON text, told apart by the ending of its file; None of another
+    text.
+
+    Raises:
+        SilicastError: it is nested too deeply, or holds too much; or it is YAML and wrong.
+    """
+    suffix = path.suffix.casefold()
+    if suffix in (".yaml", ".yml"):
+        table = parse_yaml(text, str(path))
+        return table if isinstance(table, dict) else None
+    try:
+        table = tomllib.loads(text) if suffix == ".toml" else json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(table, dict):
+        return None
+    try:
+        check_tree(table)
+    except SilicastError as error:
+        raise error.located(file=str(path)) from None
+    return table
+
+
 @final
 @dataclass(frozen=True)
 class Source:
@@ -146,21 +170,7 @@ class Source:
             SilicastError: as :meth:`text`; it is nested too deeply, or holds too much; or it is
                 YAML and wrong.
         """
-        suffix, text = self.path.suffix.casefold(), self.text()
-        if suffix in (".yaml", ".yml"):
-            table = parse_yaml(text, str(self.path))
-            return table if isinstance(table, dict) else None
-        try:
-            table = tomllib.loads(text) if suffix == ".toml" else json.loads(text)
-        except (ValueError, RecursionError):
-            return None
-        if not isinstance(table, dict):
-            return None
-        try:
-            check_tree(table)
-        except SilicastError as error:
-            raise error.located(file=str(self.path)) from None
-        return table
+        return table_of(self.text(), self.path)
 
     def decoded(self, kind: type[T]) -> T:
         """All of it as JSON of a kind.

@@ -163,7 +163,13 @@ def test_a_script_that_only_sets_variables_gives_their_words() -> None:
 
 def test_brackets_that_do_not_end_take_no_longer_than_the_text() -> None:
     start = time.process_time()
-    for text in ("$(" * 100_000, "${" * 100_000, '"' + "$(" * 100_000, "A=(" * 50_000):
+    for text in (
+        "$(" * 100_000,
+        "${" * 100_000,
+        '"' + "$(" * 100_000,
+        "A=(" * 50_000,
+        "cat <<X " * 100_000,
+    ):
         with contextlib.suppress(SilicastError):
             options(words(text))
     assert time.process_time() - start < 5
@@ -188,3 +194,26 @@ def test_arguments_of_launchers_and_of_the_script_itself(
     text: str, expected: dict[str, str]
 ) -> None:
     assert dict(options(Script.parse(text).command())) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("read -r -d '' A <<'E' || true\n--tp 2\n--pp $X\nE\nrun x.py $A", "--tp 2 --pp $X"),
+        ("X=4\nread -d '' A <<E\n--pp $X\nE\nrun x.py $A", "--pp 4"),
+        ("run x.py $(cat <<E\n--tp 2\nE\n)", "--tp 2"),
+        ("f() {\n echo --tp 2\n echo -n --pp 3\n}\nrun x.py $(f)", "--tp 2 --pp 3"),
+        ("function f {\n echo --tp 2\n}\nrun x.py --bf16 $(f)", "--bf16 --tp 2"),
+        ("run x.py --tp $(nvidia-smi -L | wc -l)", "--tp $(nvidia-smi -L | wc -l)"),
+    ],
+)
+def test_what_here_documents_and_functions_print(text: str, expected: str) -> None:
+    assert " ".join(Script.parse(text).command()).removeprefix("run x.py ") == expected
+
+
+def test_here_documents_are_files_that_a_script_writes() -> None:
+    script = Script.parse(
+        "N=3\ncat >a.json <<E && cat <<'F' >b.$N\n{$N}\nE\n[$N]\nF\n"
+        "tee c <<G\nlast\nG\ncat <<H\nno\nH"
+    )
+    assert script.files == {"a.json": "{3}\n", "b.3": "[$N]\n", "c": "last\n"}

@@ -55,3 +55,13 @@ def test_an_eager_framework_sweeps_norms_twice() -> None:
         for library in ("", "torch", "cudnn")
     }
     assert times[""] == times["torch"] > 1.5 * times["cudnn"]
+
+
+@pytest.mark.parametrize(("library", "cost"), [("triton", 0.88), ("fa2", 1.238)])
+def test_gradients_by_warps_cost_what_their_library_states(library: str, cost: float) -> None:
+    """Five products where forward has two, each at the cost of the library or of all others."""
+    forward, backward = (
+        seconds(attention(f"attention_{way}", library, q_len=65536, kv_len=65536), "A100")
+        for way in ("prefill", "backward")
+    )
+    assert backward / forward == pytest.approx(2.5 * cost, rel=0.03)

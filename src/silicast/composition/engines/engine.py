@@ -168,6 +168,7 @@ class TrainingTable(Strict, frozen=True):
             gathered again for its backward pass.
         weights_copied: sharded weights are copied out of the buffer that they are gathered in.
         gradients_copied: gradients are copied into the buffer that sharded ones are summed in.
+        further_passes: over memory, beside those of the model's code and as a share of them.
         unpriced: the user's switches that change time by an amount that is not known.
         log_sd: log standard deviation of a step under this engine beyond that of its kernels.
     """
@@ -181,6 +182,7 @@ class TrainingTable(Strict, frozen=True):
     reshard_after_forward: bool = True
     weights_copied: bool = False
     gradients_copied: bool = False
+    further_passes: float = 0.0
     unpriced: list[str] = []
     log_sd: float = 0.0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
@@ -76,6 +76,15 @@ class FineTuning(TrainingConfig):
         main = next(file for file in files if self.is_run(file.table or {}))
         return Fields(main.table or {}, file=str(main.path), loose=True)
 
+    def configurations(
+        self,
+        files: Sequence[Source],
+        stated: Stated,  # noqa: ARG002 - for scripts
+    ) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Tables of the files, with their names."""
+        for file in files:
+            yield str(file.path), file.table or {}
+
     def recognises(self, files: Sequence[Source]) -> bool:
         """One run, besides DeepSpeed's or accelerate's files."""
         tables = [file.table for file in files]
@@ -89,7 +98,7 @@ class FineTuning(TrainingConfig):
     def read(self, files: Sequence[Source], stated: Stated) -> tuple[Tree, list[str]]:
         remarks: list[str] = []
         tables: list[Fields] = []
-        beside = beside_of(files, tables, remarks)
+        beside = beside_of(self.configurations(files, stated), tables, remarks)
         fields = self.fields(files, stated, remarks)
         run = self.run(fields, beside, stated.devices, remarks)
         packs = [is_on(fields.get(name)) for name in self.packing]
@@ -99,14 +108,15 @@ class FineTuning(TrainingConfig):
         return tree, [*remarks, *effects_of(self.tool).unused([fields, *tables], tree)]
 
 
-def beside_of(files: Sequence[Source], tables: list[Fields], remarks: list[str]) -> BesideFiles:
+def beside_of(
+    files: Iterable[tuple[str, Mapping[str, Any]]], tables: list[Fields], remarks: list[str]
+) -> BesideFiles:
     """What DeepSpeed's and accelerate's files among them say; their tables are added to
     ``tables``, remarks to ``remarks``.
     """
     deepspeed = accelerate = None
-    for file in files:
-        table = file.table or {}
-        fields = Fields(table, file=str(file.path), loose=True)
+    for name, table in files:
+        fields = Fields(table, file=name, loose=True)
         if is_accelerate(table):
             accelerate = read_accelerate(fields)
             tables.append(fields)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar, final
 
 from silicast.formats.fields import Fields
-from silicast.formats.source import Source
+from silicast.formats.shell_script import Script
+from silicast.formats.source import Source, table_of
 from silicast.formats.training_configs.accelerate_config import (
     AccelerateConfig,
     Sharding,
@@ -117,8 +119,26 @@ class HuggingFace(FineTuning):
             script = SCRIPT.search(text)
             values = closed(arguments, path, remarks, self.tool)
             values |= {"script": script[1]} if script else {}
+            written = {name for name, _ in self._written(main, stated)}
+            values = {n: v for n, v in values.items() if n != "config-file" or v not in written}
         named = {name.replace("-", "_"): value for name, value in values.items()}
         return Fields(named, file=str(shown.path), loose=True)
+
+    def configurations(
+        self, files: Sequence[Source], stated: Stated
+    ) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Files that a script writes itself, then those beside it."""
+        for file in files:
+            if self._kind(file) == "script":
+                yield from self._written(file, stated)
+        yield from super().configurations(files, stated)
+
+    def _written(self, script: Source, stated: Stated) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Tables that a script writes as here-documents, with the names of their files."""
+        for name, text in Script.parse(script.text(), stated.variables).files.items():
+            table = table_of(text, Path(name))
+            if table is not None and (is_accelerate(table) or is_deepspeed(table)):
+                yield name, table
 
     def run(
         self, fields: Fields, beside: BesideFiles, devices: int, remarks: list[str]

@@ -62,8 +62,10 @@ class AttentionBackward(AttentionKernel):
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
         backward_model = BackwardModel(batch, device, c)
-        if scheme_for(batch.variant, device).mainloop == "mma":
-            return backward_model.after_forward(AttentionPrefill().analyse(batch, device))
+        scheme = scheme_for(batch.variant, device)
+        if scheme.mainloop == "mma":
+            forward = AttentionPrefill().analyse(batch, device)
+            return backward_model.after_forward(forward, scheme.backward_cost or c["mma_cost"])
         return backward_model.analysis()
 
     def style(self, variant: Variant, device: Device) -> str:
@@ -117,10 +119,10 @@ class BackwardModel:
         self.longest = work.largest(xp.minimum(xp.float64(work.q), visited / work.kv * 2.0)) * ROWS
         self.products = 2.0 * (3.0 * self.width + 2.0 * self.values)
 
-    def after_forward(self, forward: Analysis) -> Analysis:
-        """From the forward kernel of the same library: by its operations, and less efficient."""
+    def after_forward(self, forward: Analysis, cost: float) -> Analysis:
+        """From the forward kernel of the same library: by its operations, at another cost."""
         ratio = self.products / (2.0 * (self.width + self.values))
-        return self._analysis(forward.time_s * ratio * self.c["mma_cost"])
+        return self._analysis(forward.time_s * ratio * cost)
 
     def analysis(self) -> Analysis:
         """From the rates of the device."""

@@ -66,6 +66,7 @@ class Scheme:
     single_head_kernel: bool = False
     encoder: bool = False
     casts: bool = False
+    backward_cost: float = 0.0
 
 
 def resolve_library(library: str, kernel: str, architecture: str) -> str:
@@ -127,6 +128,7 @@ def _scheme(variant: Variant, architecture: str) -> Scheme:
         single_head_kernel=around.single_head_kernel,
         encoder=not (causal or appends),
         casts=name in timed.casts and not is_before(variant.version, timed.casts_from),
+        backward_cost=kernel.backward_cost,
     )  # fmt: skip
 
 

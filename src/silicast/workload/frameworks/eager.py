@@ -27,6 +27,7 @@ from silicast.workload.frameworks.model_code import (
     scattered_sum,
     with_dropout,
     with_filled_results,
+    with_further_passes,
 )
 from silicast.workload.graphs.graph import Block, Graph, Node
 from silicast.workload.graphs.nodes import (
@@ -112,6 +113,8 @@ class Framework:
         fused_loss: one kernel makes the loss of its logits; else the framework's operators do, in
             32 bits.
         filled_results: what kernels write is filled beforehand, as deterministic frameworks do.
+        further_passes: over memory, beside those of the model's code and as a share of them; a
+            compiler leaves none.
     """
 
     compiled: bool = False
@@ -122,6 +125,7 @@ class Framework:
     attention_library: str = ""
     fused_loss: bool = True
     filled_results: bool = False
+    further_passes: float = 0.0
 
 
 class LayerSharding(Protocol):
@@ -195,6 +199,8 @@ def finished_graph(
     if training is not None:
         lowered = training_graph(lowered, training)
         lowered = lowered if spread is None else spread.trained(lowered)
+    if framework.further_passes and not framework.compiled:
+        lowered = with_further_passes(lowered, hidden, framework.further_passes)
     if framework.filled_results:
         lowered = with_filled_results(lowered, hidden)
     apart = framework.compiled and (framework.attention == "math" or training is not None)

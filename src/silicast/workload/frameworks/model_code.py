@@ -16,6 +16,9 @@ Results that a deterministic framework fills before a kernel writes them.
 PyTorch fills memory that it hands out uninitialised while deterministic algorithms are on
 (``torch.utils.deterministic.fill_uninitialized_memory``): what library calls write is written
 twice. Results of its own pointwise operators are not filled.
+
+Passes over memory that an eager framework makes beside those of the model's code (casts, copies of
+views, sums of metrics), as a share of them.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from dataclasses import replace
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.workload.graphs.graph import Block, Graph, Node
 from silicast.workload.graphs.op import HOST_WAITS, Op, Variant
+from silicast.workload.graphs.outputs import result_bytes
 from silicast.workload.models.model import ModelConfig
 
 ONE_PROJECTION = frozenset(("gpt2", "gpt_neox", "bloom", "mpt", "phi3", "qwen", "falcon"))
@@ -262,6 +266,20 @@ LIBRARY_CALLS = frozenset(
     )
 )
 FILLED = "filled_results"
+FURTHER = "further_passes"
+_PASSES = frozenset(
+    (
+        "elementwise",
+        "silu_mul",
+        "rope",
+        "softmax",
+        "layernorm",
+        "rmsnorm",
+        "norm_backward",
+        "data_movement",
+    )
+)
+"""Families whose time is that of memory."""
 
 
 def with_filled_results(graph: Graph, dtype: str) -> Graph:
@@ -280,6 +298,34 @@ def with_filled_results(graph: Graph, dtype: str) -> Graph:
         for block in graph.blocks
     )
     return replace(graph, blocks=blocks)
+
+
+def with_further_passes(graph: Graph, dtype: str, share: float) -> Graph:
+    """``graph`` with one node a block for passes over memory that a framework makes beside those
+    of the model's code: it reads the results of all but products and attention ``2 x share``
+    times, which takes as long as reading and writing them again.
+
+    >>> from silicast.workload.graphs.op import Op
+    >>> added = Node("add", Op.make("elementwise", elements=4, inputs=2), output_bytes=64)
+    >>> more = with_further_passes(Graph("one", (Block("forward", (added,)),)), "bf16", 1.5)
+    >>> _, further = (node for _, node in more.nodes())
+    >>> further.name, further.op.dim("read_bytes")
+    ('further_passes', 192)
+    """
+    blocks = []
+    for block in graph.blocks:
+        written = sum(
+            node.output_bytes or result_bytes(node.op)
+            for node in block.nodes
+            if node.op.family in _PASSES
+        )
+        size = round(2 * share * written)
+        op = Op.make(
+            "data_movement", Variant(dtype=dtype), read_bytes=size, written_bytes=0, operations=0
+        )
+        further = (Node(FURTHER, op, (), source="further_"),) if size else ()
+        blocks.append(replace(block, nodes=(*block.nodes, *further)))
+    return replace(graph, blocks=tuple(blocks))
 
 
 def _ordered(node: Node) -> Node:

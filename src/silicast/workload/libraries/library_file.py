@@ -163,6 +163,8 @@ class AttentionRule(LibraryRule, frozen=True, kw_only=True):
             more than one head a group.
         widths: head widths that are compiled; others are padded to the next. [] = any.
         own_constants: the library's constants hold for it whoever calls it.
+        backward_cost: time of an operation of its gradients, over one of its forward kernel; 0 =
+            as of others that multiply with warps' own instructions.
     """
 
     mainloop: Mainloop = "mma"
@@ -178,6 +180,7 @@ class AttentionRule(LibraryRule, frozen=True, kw_only=True):
     packs_groups: bool = False
     widths: list[int] = []
     own_constants: bool = False
+    backward_cost: float = 0.0
 
 
 @final

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tests.unit.formats.training_configs.launch_file import LaunchFile
 from tests.unit.formats.training_configs.pretraining_files import MEGATRON, NVIDIA, TORCHTITAN
+from tests.unit.formats.training_configs.script_files import SCRIPTS
 
 ZERO3 = """{
   "bf16": {"enabled": "auto"},
@@ -456,6 +457,7 @@ CORPUS = {
         ("axolotl", AXOLOTL),
         ("llama-factory", FACTORY),
         ("maxtext", MAXTEXT),
+        ("script", SCRIPTS),
     )
     for name, item in items.items()
 }

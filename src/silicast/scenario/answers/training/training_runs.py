@@ -455,6 +455,7 @@ def _framework(scenario: Scenario, deployment: Deployment) -> tuple[Framework, l
         attention_library=stated,
         fused_loss=engine.training.fused_loss,
         filled_results=engine.training.deterministic,
+        further_passes=engine.training.further_passes,
     ), []
 
 
