@@ -1,6 +1,6 @@
 """Pairs of questions that must have one answer, drawn by law: how many disagree by over 1 %.
 
-    python -m benchmarks.agreeing_answers [COUNT] [-o FILE]
+    python -m benchmarks.agreeing_answers [COUNT] [--first N] [-o FILE]
 
 A law names two ways to ask for the same thing and the numbers that must be equal. Pairs are drawn
 from fixed seeds, the laws in turn, so that any part can be made again. The exit status is 1 if a
@@ -10,9 +10,12 @@ pair disagrees.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import random
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -342,6 +345,85 @@ def plan_and_devices(draw: Draw) -> Pair:
     return {"weights": one}, {"weights": two}
 
 
+def kernel_in_a_graph(draw: Draw) -> Pair:
+    """A product with cold caches, and the same as the only kernel of an op graph, both at a clock
+    that power does not lower.
+    """
+    sizes = {name: draw.choice((512, 1024, 4096)) for name in "mnk"}
+    board = draw.choice(BOARDS)
+    kernel = {"op": "gemm", "dtype": "bf16", "cache": "cold", **sizes}
+    limits = {"clock_mhz": 1000.0}
+    asked = {"device": board, "limits": limits}
+    alone = silicast.predict(task="kernel", workload={"kernel": kernel}, **asked)
+    weights, outputs = sizes["k"] * sizes["n"], sizes["m"] * sizes["n"]
+    node = {"name": "product", "op": "gemm", "dims": {"batch": 1, **sizes}, "dtype": "bf16"}
+    node |= {"output_bytes": 2 * outputs, "parameter_bytes": 2 * weights}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "graph.json")
+        path.write_text(json.dumps({"format": 1, "name": "product", "nodes": [node]}))
+        answer = silicast.predict(task="graph", workload={"graph": str(path)}, **asked)
+    (part,) = next(each for each in answer.why["parts"] if each["name"] == "forward")["parts"]
+    return _estimates(alone, "latency_us"), {"latency_us": part["exposed_ms"] * 1e3}
+
+
+def prefill_under_load(draw: Draw) -> Pair:
+    """The prefill of ``infer``, and the time of its steps under ``serve``."""
+    from silicast.scenario.answers.serving.answerer import prepared
+    from silicast.scenario.decode import decode
+    from silicast.serving.statistics.step_mix import columns
+
+    table = _batch(draw)
+    work = {**table["workload"], "batch": 1, "output_len": 8}
+    alone = _with(table, workload=work)
+    del work["batch"]
+    work |= {"arrival": {"kind": "closed", "concurrency": 1}, "requests": 1}
+    served = prepared(decode({**table, "format": 1, "task": "serving", "workload": work})).served
+    (starts,) = columns(served.simulate().log.table(), "start_ns")
+    return _estimates(alone, "prefill_ms"), {"prefill_ms": float(starts[-1] - starts[0]) / 1e6}
+
+
+def same_answer_everywhere(draw: Draw) -> Pair:
+    """A batch asked of the command line, of the tools for agents, and in Python."""
+    from silicast.app.agents.tools import predict
+    from silicast.app.cli import main as command
+
+    table = _batch(draw)
+    work = {"--" + name.replace("_", "-"): str(size) for name, size in table["workload"].items()}
+    words = ["infer", "--model", table["model"], "--device", table["device"], "--json"]
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        command([*words, *(word for pair in work.items() for word in pair)])
+    printed = json.loads(shown.getvalue())
+    if not printed["ok"]:
+        raise silicast.SilicastError(printed["error"]["message"])
+    numbers = predict(table, accept_unmeasured=True)["numbers"]
+    ends = [(name, end) for name in printed["metrics"] for end in ("estimate", "p05", "p95")]
+    answer = silicast.predict(table)
+    python = {f"{name}.{end}": getattr(answer[name], end) for name, end in ends}
+    pair = [
+        {f"{door}.{name}": value for name, value in python.items()} for door in ("cli", "tools")
+    ]
+    other = {f"cli.{name}.{end}": printed["metrics"][name][end] for name, end in ends}
+    other |= {f"tools.{name}.{end}": numbers[name][end] for name, end in ends}
+    return pair[0] | pair[1], other
+
+
+def swept_and_alone(draw: Draw) -> Pair:
+    """Rows of a sweep, and their scenarios alone."""
+    table = _batch(draw, SMALL)
+    batches = sorted(draw.sample((1, 2, 4, 8, 16), 2))
+    fields = {**table["workload"], "batch": batches}
+    rows = silicast.sweep(model=table["model"], device=table["device"], **fields)
+    one, other = {}, {}
+    for batch, row in zip(batches, rows.rows, strict=True):
+        assert row.predicted is not None
+        alone = _with(table, workload={**table["workload"], "batch": batch})
+        one |= {f"{batch}.{name}": value for name, value in _numbers(alone).items()}
+        values = _numbers(row.predicted, *alone.metrics)
+        other |= {f"{batch}.{name}": value for name, value in values.items()}
+    return one, other
+
+
 LAWS: tuple[Law, ...] = (
     same_base,
     same_model_base,
@@ -367,6 +449,10 @@ LAWS: tuple[Law, ...] = (
     recommended_and_served,
     swept_and_served,
     plan_and_devices,
+    kernel_in_a_graph,
+    prefill_under_load,
+    same_answer_everywhere,
+    swept_and_alone,
 )
 
 
@@ -392,8 +478,8 @@ def disagreements(law: Law, seed: int) -> dict[str, tuple[float, float]]:
     }
 
 
-def run(count: int) -> Iterator[tuple[str, int, dict[str, tuple[float, float]]]]:
-    for number in range(count):
+def run(first: int, count: int) -> Iterator[tuple[str, int, dict[str, tuple[float, float]]]]:
+    for number in range(first, first + count):
         law = LAWS[number % len(LAWS)]
         yield law.__name__, number, disagreements(law, number)
 
@@ -401,10 +487,11 @@ def run(count: int) -> Iterator[tuple[str, int, dict[str, tuple[float, float]]]]
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("count", type=int, nargs="?", default=COUNT)
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("-o", "--output", type=Path, default=RESULT)
     options = parser.parse_args(arguments)
     begun = time.process_time()
-    pairs = list(run(options.count))
+    pairs = list(run(options.first, options.count))
     wrong = [
         {"law": name, "seed": seed, "numbers": numbers} for name, seed, numbers in pairs if numbers
     ]

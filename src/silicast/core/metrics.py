@@ -184,7 +184,10 @@ _ALL: tuple[tuple[str, Kind, str] | tuple[str, Kind, str, str], ...] = (
      "the most requests a second that keep it with 90 % probability, by the error of the model"),
     ("max_concurrency", "count", "the most clients that each wait for their answers"),
     ("safe_concurrency", "count", "the most of them that keep it with 90 % probability"),
-    ("min_gpus", "count", "the fewest devices that carry the load"),
+    ("gpus", "count", "devices of all replicas, the fewest where they are sought"),
+    ("users_that_fit", "count",
+     "requests, each as long as the longest, that the KV cache or the engine holds at once"),
+    ("longest_context_tokens", "count", "tokens of one request that the KV cache holds alone"),
     # fleets in time
     ("gpu_hours", "count", "devices of replicas that come and go, over the time of a traffic"),
     ("gpu_hours_static", "count", "of the fewest devices that keep the objective all the time"),
@@ -233,16 +236,49 @@ def metric_of(name: str) -> Metric | None:
     return METRICS.get(name.rpartition(".")[2])
 
 
-def metric_named(word: str) -> Metric | None:
-    """The metric that people mean by a word: its name, with or without its unit and the stage or
-    pool that it is of; None = none.
+TERMS: Mapping[str, str] = {
+    **LATENCIES,
+    "interval": "from p05 to p95: nine of ten measurements are to lie within",
+    "bound": "no machine like this does better: peak rates, and every byte moved once",
+    "tier": "what a prediction rests on: bound, analytic, cross-device, scaled or calibrated",
+    "knee": "the load from which on waiting grows faster than throughput",
+    "room": "requests, each as long as the longest, that fit at once",
+    "edge": "the rate at which the limited statistic just reaches its limit",
+    "spread": "how far a single run moves the edge, as a standard deviation",
+    "bubble": "time of a pipeline's stages without work, while it fills and drains",
+    "queue": "requests that the engine knows of and has not begun",
+    "steady state": "the part of a run that its start with an empty server and its end do not show",
+}
+"""Words of screens that are no metrics."""
 
-    >>> metric_named("TTFT-p99").name, metric_named("mfu").name, metric_named("fast")
-    ('ttft_p99_ms', 'mfu', None)
+
+def metrics_named(word: str) -> list[Metric]:
+    """The metrics that people mean by a word: a name, with or without its unit and the stage or
+    pool that it is of, or what screens call it.
+
+    >>> [metrics_named(word)[0].name for word in ("TTFT-p99", "whole batch")]
+    ['ttft_p99_ms', 'total_ms']
+    >>> [each.name for each in metrics_named("goodput")]
+    ['goodput', 'goodput_per_s']
     """
-    name = word.rpartition(".")[2].strip().lower().replace("-", "_").replace(" ", "_")
+    name = _plain(word.rpartition(".")[2])
     endings = ("", *(unit for unit, _ in _UNITS))
-    return next((METRICS[name + end] for end in endings if name + end in METRICS), None)
+    names = {name + end for end in endings}
+    labelled = [each for each in METRICS.values() if each.label and _plain(each.label) == name]
+    return [METRICS[each] for each in METRICS if each in names] or labelled
+
+
+def _plain(words: str) -> str:
+    return words.strip().lower().replace("-", "_").replace(" ", "_")
+
+
+def term_named(word: str) -> str:
+    """The meaning of a word of screens; "" = it is none.
+
+    >>> term_named("Knee"), term_named("TTFT")[:22]
+    ('the load from which on waiting grows faster than throughput', 'from sending a request')
+    """
+    return {_plain(name): text for name, text in TERMS.items()}.get(_plain(word), "")
 
 
 def meaning(metric: Metric) -> str:

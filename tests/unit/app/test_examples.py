@@ -36,7 +36,7 @@ def test_a_metric_is_explained_by_its_name(word: str, capsys: pytest.CaptureFixt
     assert main(["explain", f"chat.{word}"]) == 0
 
 
-@pytest.mark.parametrize(("word", "hint"), [("ttft", "did you mean ttft_"), ("zzz", "known: ")])
+@pytest.mark.parametrize(("word", "hint"), [("ttft_p98", "did you mean ttft_"), ("zzz", "known: ")])
 def test_a_word_that_is_no_metric_gets_the_nearest(
     word: str, hint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -44,3 +44,21 @@ def test_a_word_that_is_no_metric_gets_the_nearest(
     shown = capsys.readouterr().err
     assert "neither a file nor a metric" in shown
     assert hint in shown
+
+
+@pytest.mark.parametrize(
+    ("word", "words"),
+    [
+        ("goodput", ["that is not lost to failures", "keep every limit of workload.slo"]),
+        ("whole batch", ["total_ms (ms): of a batch"]),
+        ("knee", ["waiting grows faster"]),
+        ("TTFT", ["from sending a request until the client has its first token"]),
+        ("users_that_fit", ["that the KV cache or the engine holds at once"]),
+    ],
+)
+def test_words_of_screens_are_explained(
+    word: str, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", word]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert all(each in shown for each in words)

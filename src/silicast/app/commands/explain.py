@@ -67,16 +67,19 @@ def explain(
 
 
 def _explained(word: str) -> bool:
-    """Shows what a metric means, if a word names one."""
-    from silicast.core.metrics import METRICS, meaning, metric_named
+    """Shows what a metric, or a word of a screen, means, if it is one."""
+    from silicast.core.metrics import METRICS, TERMS, meaning, metrics_named, term_named
     from silicast.core.naming import near
 
-    metric = metric_named(word)
-    if metric is not None:
-        show(meaning(metric))
-    elif word.replace("-", "_").isidentifier():
-        raise unknown_name(f"neither a file nor a metric: {word:.80}", "", near(word, METRICS))
-    return metric is not None
+    lines = [meaning(metric) for metric in metrics_named(word)]
+    if term := term_named(word):
+        lines.insert(0, f"{word}: {term}")
+    if lines:
+        show("\n".join(lines))
+    elif word.replace("-", "_").replace(" ", "_").isidentifier():
+        known = (*TERMS, *METRICS)
+        raise unknown_name(f"neither a file nor a metric: {word:.80}", "", near(word, known))
+    return bool(lines)
 
 
 def _from_flags(
