@@ -44,6 +44,14 @@ class KeptKind(msgspec.Struct, frozen=True):
     broken: int
     size_bytes: int
 
+    @property
+    def text(self) -> str:
+        """In one line."""
+        whole = f"{self.entries:,} entries, {self.size_bytes / 1e6:.2f} MB"
+        if not self.broken:
+            return whole
+        return f"{whole}, {self.broken:,} of them broken: computed again when needed"
+
 
 class Sealed(msgspec.Struct, frozen=True):
     """What a file holds: a result as it was encoded, and the hash of it and its key."""

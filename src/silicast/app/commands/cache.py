@@ -54,10 +54,4 @@ def clear_cache(*, json: Json = False) -> int:
 
 def _lines(kinds: Mapping[str, KeptKind]) -> list[str]:
     """One line a kind."""
-    if not kinds:
-        return ["no entries"]
-    return [
-        f"{name}: {kind.entries:,} entries, {kind.size_bytes / 1e6:.2f} MB"
-        + (f", {kind.broken:,} of them broken: computed again when needed" * bool(kind.broken))
-        for name, kind in kinds.items()
-    ]
+    return [f"{name}: {kind.text}" for name, kind in kinds.items()] or ["no entries"]
