@@ -39,6 +39,7 @@ PREDICT = (
 CATALOG = (
     "devices", "models", "engines", "trace", "validate", "measure", "import", "calibrate",
     "drift", "check", "scorecard", "design", "tune", "diagnose", "nas",
+    "cache",
 )  # fmt: skip
 MODULES = {"import": "import_"}
 """Modules that cannot be called as their command is."""

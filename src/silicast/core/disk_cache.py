@@ -10,6 +10,8 @@ keeps nothing (docs/adr/0043).
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -27,6 +29,28 @@ MOST_FILES = 20_000
 """Of one kind; the oldest half goes where there are more."""
 
 Cached = TypeVar("Cached", bound=msgspec.Struct)
+
+
+_ENTRY = re.compile(r"[0-9a-f]{16}\.json")
+"""What a file of a key is called (:func:`~.hashing.content_hash`); all others are not ours."""
+
+
+class KeptKind(msgspec.Struct, frozen=True):
+    """What is kept of one kind: files, those whose seal is broken (computed again when they are
+    needed), and bytes of all of them.
+    """
+
+    entries: int
+    broken: int
+    size_bytes: int
+
+    @property
+    def text(self) -> str:
+        """In one line."""
+        whole = f"{self.entries:,} entries, {self.size_bytes / 1e6:.2f} MB"
+        if not self.broken:
+            return whole
+        return f"{whole}, {self.broken:,} of them broken: computed again when needed"
 
 
 class Sealed(msgspec.Struct, frozen=True):
@@ -62,14 +86,21 @@ def cached(kind: str, key: str, type_: type[Cached]) -> Cached | None:
     folder = cache_folder()
     if folder is None:
         return None
-    path = folder / kind / f"{key}.json"
+    encoded = _unsealed(folder / kind / f"{key}.json")
     try:
-        sealed = decode_json(read_bounded(path, MOST_BYTES, "a result"), Sealed)
-        if sealed.seal != _seal(key, bytes(sealed.result)):
-            return None
-        return decode_json(bytes(sealed.result), type_)
+        return None if encoded is None else decode_json(encoded, type_)
     except SilicastError:
         return None
+
+
+def _unsealed(path: Path) -> bytes | None:
+    """The result that a file holds under its name; None = none whose seal is whole."""
+    try:
+        sealed = decode_json(read_bounded(path, MOST_BYTES, "a result"), Sealed)
+    except SilicastError:
+        return None
+    encoded = bytes(sealed.result)
+    return encoded if sealed.seal == _seal(path.stem, encoded) else None
 
 
 def store(kind: str, key: str, result: msgspec.Struct) -> None:
@@ -97,3 +128,63 @@ def _make_room(folder: Path, key: str) -> None:
     if len(files) > MOST_FILES:
         for _, path in sorted(files)[: len(files) // 2]:
             Path(path).unlink(missing_ok=True)
+
+
+def kept() -> dict[str, KeptKind]:
+    """Kind -> what is kept of it, by name; kinds without entries are left out.
+
+    Raises:
+        SilicastError: the folder is there and cannot be read.
+    """
+    kinds: dict[str, KeptKind] = {}
+    for kind, paths in _entries():
+        sizes = [path.lstat().st_size for path in paths]
+        broken = sum(_unsealed(path) is None for path in paths)
+        kinds[kind] = KeptKind(len(paths), broken, sum(sizes))
+    return kinds
+
+
+def clear() -> dict[str, KeptKind]:
+    """Removes all entries, whole or broken, and nothing else; what they were, as of :func:`kept`.
+
+    Raises:
+        SilicastError: the folder cannot be read, or an entry cannot be removed.
+    """
+    gone = kept()
+    for _, paths in _entries():
+        for path in paths:
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise _unusable(path.parent, error) from None
+    return gone
+
+
+def _entries() -> Iterator[tuple[str, list[Path]]]:
+    """Kinds and the files of their keys. A folder may be shared with anything: what is no plain
+    file, or has another name, is not ours; neither is what a link leads to.
+    """
+    folder = cache_folder()
+    if folder is None or not folder.exists():
+        return
+    try:
+        for kind in sorted(folder.iterdir()):
+            if kind.is_dir() and not kind.is_symlink():
+                with os.scandir(kind) as files:
+                    names = [
+                        each.name
+                        for each in files
+                        if _ENTRY.fullmatch(each.name) and each.is_file(follow_symlinks=False)
+                    ]
+                if names:
+                    yield kind.name, [kind / name for name in sorted(names)]
+    except OSError as error:
+        raise _unusable(folder, error) from None
+
+
+def _unusable(folder: Path, error: OSError) -> SilicastError:
+    return SilicastError(
+        f"the cache cannot be read or changed: {error.strerror or error}",
+        file=str(folder),
+        hint="change its permissions, or name another folder in SILICAST_CACHE",
+    )

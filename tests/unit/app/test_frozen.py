@@ -121,6 +121,9 @@ FROZEN = {
     "page": (
         "--model --device --output -o --engine --dtype --tp --pp --price --input-len --output-len"
     ),
+    "cache": "",
+    "cache show": "--json",
+    "cache clear": "--json",
     "scorecard": "",
     "scorecard cases": "--output -o",
     "scorecard check": "--cases --json",

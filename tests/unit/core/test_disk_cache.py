@@ -9,7 +9,9 @@ import msgspec
 import pytest
 
 from silicast.core.decode import Strict
-from silicast.core.disk_cache import cache_folder, cached, store
+from silicast.core.disk_cache import KeptKind, cache_folder, cached, clear, kept, store
+from silicast.core.errors import SilicastError
+from silicast.core.hashing import content_hash
 
 
 class Answer(Strict, frozen=True):
@@ -68,3 +70,73 @@ def test_a_pipe_in_place_of_an_entry_is_left_alone(folder: Path) -> None:
     os.mkfifo(folder / "a.json")
     store("answers", "a", Answer(1.0))
     assert cached("answers", "a", Answer) is None
+
+
+ONE, TWO = content_hash(1), content_hash(2)
+
+
+def test_what_is_kept_is_counted_and_cleared(folder: Path) -> None:
+    assert kept() == clear() == {}
+    store("answers", ONE, Answer(1.0))
+    store("answers", TWO, Answer(2.0))
+    store("others", ONE, Answer(3.0))
+    size = (folder / f"{ONE}.json").stat().st_size
+    assert kept() == {"answers": KeptKind(2, 0, 2 * size), "others": KeptKind(1, 0, size)}
+    assert clear() == {"answers": KeptKind(2, 0, 2 * size), "others": KeptKind(1, 0, size)}
+    assert kept() == {}
+    assert cached("answers", ONE, Answer) is None
+
+
+def test_broken_and_planted_entries_are_told_and_cleared(folder: Path) -> None:
+    store("answers", ONE, Answer(1.0))
+    (folder / f"{TWO}.json").write_bytes((folder / f"{ONE}.json").read_bytes())
+    (folder / f"{content_hash(3)}.json").write_bytes(b"{")
+    assert (kept()["answers"].entries, kept()["answers"].broken) == (3, 2)
+    assert clear()["answers"].entries == 3
+    assert list(folder.iterdir()) == []
+
+
+def test_what_is_not_of_the_cache_stays(folder: Path, tmp_path: Path) -> None:
+    store("answers", ONE, Answer(1.0))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / f"{ONE}.json").write_bytes(b"{}")
+    (folder / "notes.json").write_bytes(b"{}")
+    (folder / f"{TWO}.json").symlink_to(elsewhere / f"{ONE}.json")
+    (folder.parent / "linked").symlink_to(elsewhere)
+    (folder.parent / f"{ONE}.json").write_bytes(b"{}")
+    os.mkfifo(folder / f"{content_hash(3)}.json")
+    assert {name: kind.entries for name, kind in kept().items()} == {"answers": 1}
+    clear()
+    assert (elsewhere / f"{ONE}.json").exists()
+    assert (folder.parent / f"{ONE}.json").exists()
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        ("notes.json", f"{TWO}.json", f"{content_hash(3)}.json")
+    )
+
+
+def test_a_folder_that_cannot_be_changed_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store("answers", ONE, Answer(1.0))
+
+    def refused(self: Path, *, missing_ok: bool = False) -> None:
+        raise PermissionError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    with pytest.raises(SilicastError, match="Read-only file system") as error:
+        clear()
+    assert error.value.file == str(folder)
+    assert "SILICAST_CACHE" in error.value.hint
+    assert cached("answers", ONE, Answer) == Answer(1.0)
+
+
+def test_a_cache_that_is_a_file_is_refused_or_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("SILICAST_CACHE", str(tmp_path / "file"))
+    with pytest.raises(SilicastError, match="Not a directory"):
+        kept()
+    monkeypatch.setenv("SILICAST_CACHE", "")
+    assert kept() == clear() == {}

@@ -19,7 +19,7 @@ from silicast.workload.graphs.op import Op, OpBatch, Variant
 H100 = find_device("H100")
 SHARES = (0.93, 0.61, 0.37, 0.82)
 ROW = np.array([2, 0, 3, 1, 0, 2])
-HEADS = {"num_heads": 32, "num_kv_heads": 8, "head_dim": 128}
+HEADS: dict[str, Any] = {"num_heads": 32, "num_kv_heads": 8, "head_dim": 128}
 OPS: dict[str, list[Op]] = {
     "gemm": [Op.make("gemm", m=m, n=4096, k=k) for m, k in ((1, 64), (64, 4096), (900, 512))],
     "gemm fp8": [Op.make("gemm", Variant("fp8"), m=m, n=4096, k=4096) for m in (3, 700)],

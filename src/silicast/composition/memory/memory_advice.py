@@ -67,6 +67,7 @@ def longest_prompt(
     return largest(free, most, guess=1)
 
 
+@lru_cache(maxsize=1024)
 def largest_batch(deployment: Deployment, prompt_tokens: int, output_tokens: int) -> int:
     """Sequences of a static batch that fit beside the weights, all groups of ranks together; 0 =
     not even one fits.

@@ -309,8 +309,8 @@ def steps_together(
         if hz != times.clock_hz:
             limited.append((at - row, steps, hz))
     if len(limited) > 1 and model.takes_clocks:
-        for first in range(0, len(limited), MOST_CLOCKS):
-            _hold_together(times, joined, limited[first : first + MOST_CLOCKS])
+        for begin in range(0, len(limited), MOST_CLOCKS):
+            _hold_together(times, joined, limited[begin : begin + MOST_CLOCKS])
     return steps_together
 
 

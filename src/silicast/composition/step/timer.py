@@ -20,6 +20,7 @@ from silicast.composition.step.node_times import (
     NodeGroup,
     NodeTimes,
     OpStateGrid,
+    Times,
     columns,
     in_chunks,
     ragged,
@@ -184,7 +185,7 @@ class Timer:
         return node_times
 
     def _slowed_at(
-        self, before: KernelTimes, clocks: RowDevices, call: OpStateGrid, index: I64
+        self, before: Times, clocks: RowDevices, call: OpStateGrid, index: I64
     ) -> KernelTimes:
         """Times of a call whose states have a clock each.
 
@@ -193,6 +194,7 @@ class Timer:
         """
         from silicast.composition.prices.kept_times import as_arrays, beside_analysis
 
+        assert isinstance(before, KernelTimes)
         assert call.batch is not None
         current = call.clocks_of(clocks)
         slow = self._model(call.batch.family, clocks.devices[0]).analysed_at(call.batch, current)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, final
 
 from silicast.composition.passes.deployment import Deployment
@@ -37,6 +38,7 @@ class Room:
     context_tokens: int
 
 
+@lru_cache(maxsize=1024)
 def room_of(deployment: Deployment, prompt_tokens: int, output_tokens: int) -> Room:
     """What is left beside the weights for sequences of one length.
 
