@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -12,14 +12,14 @@ from silicast.accelerator.counting.cost import MappingCost, Objective, cost
 from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul, unrolled
 from silicast.accelerator.counting.mapping import LoopNest, MappingBatch
 from silicast.accelerator.design.architecture import Architecture
-from silicast.accelerator.design.architecture_file import Design, find_design
+from silicast.accelerator.design.architecture_file import Design, PolicyTable, find_design, rules_of
 from silicast.accelerator.design.check import check_tensors
 from silicast.accelerator.mapper._hunt import rank_of
 from silicast.accelerator.mapper.budget import EFFORT
 from silicast.accelerator.mapper.cached_mappings import cached_mapping
 from silicast.accelerator.mapper.constraints import Constraints
 from silicast.accelerator.mapper.mapper import Mapped, best_mapping
-from silicast.accelerator.mapper.policy import MapperPolicy, mapping_by_policy
+from silicast.accelerator.mapper.policy import Filling, MapperPolicy, mapping_by_policy
 from silicast.accelerator.timeloop.files import Description, read_description, read_mapping
 from silicast.accelerator.zeros import density
 from silicast.accelerator.zeros.zero_mapping import mapped_zeros, overflow
@@ -34,12 +34,35 @@ TIMELOOP = "parsed-processed-input.yaml"
 @final
 @dataclass(frozen=True)
 class Task:
-    """An einsum to be mapped onto a design under its rules, as its policy prefers."""
+    """An einsum to be mapped onto a design under its rules, as its policy prefers.
+
+    Attributes:
+        policies: others that the design names, each with its own rules beside the design's.
+    """
 
     einsum: Einsum
     architecture: Architecture
     constraints: Constraints
     policy: MapperPolicy = MapperPolicy()
+    policies: Mapping[str, tuple[MapperPolicy, Constraints]] = field(default_factory=dict)
+
+    def under(self, name: str) -> Task:
+        """The task under a policy that its design names; "" = under the usual one.
+
+        Raises:
+            SilicastError: the design names no such policy.
+        """
+        if not name:
+            return self
+        if name not in self.policies:
+            known = ", ".join(self.policies)
+            raise unknown_name(
+                f"the design has no policy called {name!r}",
+                "policy",
+                f"one of {known}" if known else "add [policies.NAME] to its architecture file",
+            )
+        policy, rules = self.policies[name]
+        return replace(self, policy=policy, constraints=rules)
 
 
 def task_of(
@@ -92,9 +115,18 @@ def task_on(chosen: Design, einsum: Einsum, densities: Sequence[str] = (), file:
     except SilicastError as error:
         raise error.located(file=file) from None
     einsum = with_densities(einsum, {}, densities)
-    wished = chosen.content.policy
-    policy = MapperPolicy(wished.objective, wished.first, wished.round_up)
-    return Task(einsum, chosen.architecture, chosen.constraints, policy)
+    named = {name: _policy_of(chosen, table) for name, table in chosen.content.policies.items()}
+    policy, rules = _policy_of(chosen, chosen.content.policy)
+    return Task(einsum, chosen.architecture, rules, policy, named)
+
+
+def _policy_of(chosen: Design, table: PolicyTable) -> tuple[MapperPolicy, Constraints]:
+    """A policy of a design's file, and the rules that hold under it."""
+    fill = table.fill and Filling(table.fill.level, table.fill.tensor, table.fill.cut)
+    rules = chosen.constraints
+    more = rules_of(table.constraint, chosen.architecture)
+    rules = replace(rules, rules={**rules.rules, **more})
+    return MapperPolicy(table.objective, table.first, table.round_up, fill), rules
 
 
 def architecture_of(design: str) -> Architecture:
