@@ -81,8 +81,9 @@ def task_of(
     """
     folder = Path(design)
     if folder.is_dir() or folder.name.endswith(".yaml"):
-        result = described(folder)
-        einsum = einsum_of(op, sizes) if op else result.einsum
+        einsum = einsum_of(op, sizes) if op else None
+        result = described(folder, einsum)
+        einsum = einsum or result.einsum
         einsum = with_densities(einsum, {}, densities)
         return Task(einsum, result.architecture, result.constraints)
     if not op:
@@ -141,18 +142,21 @@ def architecture_of(design: str) -> Architecture:
     return find_design(design).architecture
 
 
-def notes_of(design: str, densities: Sequence[str] = ()) -> tuple[str, ...]:
+def notes_of(
+    design: str, densities: Sequence[str] = (), einsum: Einsum | None = None
+) -> tuple[str, ...]:
     """Statements about a design that change nothing, a line each.
 
     Args:
         design, densities: as of :func:`task_of`.
+        einsum: that was mapped; None = the problem of Timeloop's files.
 
     Raises:
         SilicastError: it cannot be read.
     """
     folder = Path(design)
     if folder.is_dir() or folder.name.endswith(".yaml"):
-        result = described(folder)
+        result = described(folder, einsum)
         notes, architecture, stated = result.notes, result.architecture, not result.einsum.is_dense
     else:
         chosen = find_design(design)
@@ -399,9 +403,14 @@ def given_mapping(folder: str, at: Change = as_stated) -> tuple[LoopNest, Mappin
     return batch.nest(0, outcome.einsum, outcome.architecture), result
 
 
-def described(path: Path) -> Description:
-    """Timeloop's processed description, with the tables that stand beside it."""
+def described(path: Path, einsum: Einsum | None = None) -> Description:
+    """Timeloop's description, with the tables that stand beside it.
+
+    Args:
+        einsum: the problem; None = that of the file.
+    """
     folder = path if path.is_dir() else path.parent
     tables = [folder / name for name in ("ERT.yaml", "ART.yaml")]
     ert, art = (table if table.is_file() else None for table in tables)
-    return read_description(path / TIMELOOP if path.is_dir() else path, ert, art)
+    file = path / TIMELOOP if path.is_dir() else path
+    return read_description(file, ert, art, einsum)

@@ -17,6 +17,7 @@ from silicast.app.process_flags import ProcessFlags, named_by_flags
 from silicast.core.errors import SilicastError
 
 if TYPE_CHECKING:
+    from silicast.accelerator.counting.einsum import Einsum
     from silicast.accelerator.mapper.task import Change
 
 Densities = Annotated[list[str] | None, Parameter(name="--density", negative="")]
@@ -107,7 +108,7 @@ def map_(
     if plot is not None:
         check_plot(plot)
     answer = mapped(changed(task_of(chip, op, sizes, density or ())), objective, effort)
-    _warn_of(chip, density, at, answer.remark)
+    _warn_of(chip, density, at, answer.remark, answer.cost.einsum)
     if plot is not None:
         from silicast.report.designs.mapping_plot import draw_mapping
 
@@ -169,7 +170,7 @@ def explain(
     else:
         nest, cost = given_mapping(chip, changed)
         remark = ""
-    _warn_of(chip, density, at, remark)
+    _warn_of(chip, density, at, remark, cost.einsum)
     if plot is not None:
         from silicast.report.designs.mapping_plot import draw_mapping
 
@@ -268,11 +269,13 @@ def _under(policy: str, at: ProcessFlags) -> Change:
     return lambda task: at.applied(task.under(policy))
 
 
-def _warn_of(chip: str, densities: list[str] | None, at: ProcessFlags, remark: str) -> None:
+def _warn_of(
+    chip: str, densities: list[str] | None, at: ProcessFlags, remark: str, einsum: Einsum
+) -> None:
     """Warns of statements that change nothing, and of what was done otherwise than asked."""
     from silicast.accelerator.mapper.task import notes_of
 
-    for note in (*notes_of(chip, densities or ()), *at.notes, remark):
+    for note in (*notes_of(chip, densities or (), einsum), *at.notes, remark):
         if note:
             warn(note)
 
