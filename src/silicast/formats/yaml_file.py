@@ -33,21 +33,24 @@ _WORDS: dict[str, Any] = {
 _TEXT_TAG = "tag:yaml.org,2002:str"
 
 
-def read_yaml(path: Path, repeated: list[str] | None = None) -> Any:
+def read_yaml(path: Path, repeated: list[str] | None = None, tag_key: str = "") -> Any:
     """The content of a file, as dictionaries, lists, words and numbers.
 
     Args:
         repeated: takes keys that are given twice, of which the last counts, as for tools that read
             YAML with PyYAML; None = they are refused.
+        tag_key: tables with a tag have it under this key, a plain word; "" = tags are passed over.
 
     Raises:
         SilicastError: no regular file of at most 16 MiB in UTF-8; see :func:`parse_yaml`.
     """
-    return parse_yaml(read_text(path, MAX_BYTES, "a YAML file"), str(path), repeated)
+    return parse_yaml(read_text(path, MAX_BYTES, "a YAML file"), str(path), repeated, tag_key)
 
 
-def parse_yaml(text: str, file: str = "", repeated: list[str] | None = None) -> Any:
-    r"""The content of a text; ``repeated`` as of :func:`read_yaml`.
+def parse_yaml(
+    text: str, file: str = "", repeated: list[str] | None = None, tag_key: str = ""
+) -> Any:
+    r"""The content of a text; ``repeated`` and ``tag_key`` as of :func:`read_yaml`.
 
     Raises:
         SilicastError: no YAML, a template, several documents, a key given twice, or nested too
@@ -65,7 +68,7 @@ def parse_yaml(text: str, file: str = "", repeated: list[str] | None = None) -> 
                 "give the processed file that the tool writes",
                 file=file,
             )
-    return _TreeBuilder(file, repeated).document(_events(text, file))
+    return _TreeBuilder(file, repeated, tag_key).document(_events(text, file))
 
 
 def _events(text: str, file: str) -> Iterator[Any]:
@@ -105,9 +108,10 @@ class _Open:
 
 @final
 class _TreeBuilder:
-    def __init__(self, file: str, repeated: list[str] | None) -> None:
+    def __init__(self, file: str, repeated: list[str] | None, tag_key: str) -> None:
         self.file = file
         self.repeated = repeated
+        self.tag_key = tag_key
         self.line = 0
         self.open: list[_Open] = []
         self.anchors: dict[str, tuple[Any, int, int]] = {}  # value, values in it, levels of it
@@ -124,7 +128,8 @@ class _TreeBuilder:
                 if self.documents > 1:
                     self.refuse("starts a second document", "one a file is read")
             elif kind in ("SequenceStartEvent", "MappingStartEvent"):
-                new = _Open([] if kind[0] == "S" else {}, event.anchor, self.entries)
+                table = {self.tag_key: event.tag[1:]} if self.has_tag(event) else {}
+                new = _Open([] if kind[0] == "S" else table, event.anchor, self.entries)
                 self.open.append(new)
                 self.check_size(len(self.open))
             elif kind in ("SequenceEndEvent", "MappingEndEvent"):
@@ -138,6 +143,9 @@ class _TreeBuilder:
                 value, size, levels = self.anchors[event.anchor]
                 self.add(value, None, size, levels, repeated=True)
         return self.content
+
+    def has_tag(self, event: Any) -> bool:
+        return bool(self.tag_key and event.tag and event.tag[0] == "!" and len(event.tag) > 1)
 
     def scalar(self, event: Any) -> None:
         above = self.open[-1] if self.open else None

@@ -133,10 +133,10 @@ FROZEN = {
     "check": "--baseline --max-regress --junit --json",
     "design": "",
     "design map": (
-        "--density --fuse --objective --effort --plot --json --node --from-node --voltage"
+        "--density --fuse --objective --policy --effort --plot --json --node --from-node --voltage"
     ),
     "design explain": (
-        "--density --fuse --objective --effort --plot --json --node --from-node --voltage"
+        "--density --fuse --objective --policy --effort --plot --json --node --from-node --voltage"
     ),
     "design compile": (
         "--model --output -o --batch --input-len --output-len --dtype --tp --effort"

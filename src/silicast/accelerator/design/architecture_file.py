@@ -183,12 +183,22 @@ class RuleTable(Strict, frozen=True):
     indexing: tuple[str, ...] = ()
 
 
+class FillTable(Strict, frozen=True):
+    """``fill``: the tensor that takes a memory's room before all others."""
+
+    level: str
+    tensor: str
+    cut: tuple[str, ...] = ()
+
+
 class PolicyTable(Strict, frozen=True):
-    """``[policy]``: what the chip's own mapper prefers."""
+    """``[policy]``, ``[policies.NAME]``: what a mapper prefers."""
 
     objective: Literal["energy", "latency", "edp"] | None = None
     first: str = ""
     round_up: dict[str, tuple[int, ...]] = {}
+    fill: FillTable | None = None
+    constraint: tuple[RuleTable, ...] = ()
 
 
 class ArchitectureFile(Strict, frozen=True):
@@ -207,6 +217,7 @@ class ArchitectureFile(Strict, frozen=True):
     least_utilisation: float = 0.0
     density: dict[str, str | float] = {}
     policy: PolicyTable = PolicyTable()
+    policies: dict[str, PolicyTable] = {}
     vector: VectorTable | None = None
     system: SystemTable = SystemTable()
     mapping: tuple[StoredTable, ...] = ()
@@ -329,12 +340,20 @@ def build(table: Mapping[str, Any], file: str = "") -> Design:
         ramps=content.ramps,
         source=content.source,
     )
-    rules = {}
+    rules = rules_of(content.constraint, architecture)
+    return Design(architecture, Constraints(rules, content.least_utilisation), content)
+
+
+def rules_of(
+    tables: tuple[RuleTable, ...], architecture: Architecture
+) -> dict[tuple[str, int], SlotRule]:
+    """Rules by level and axis (-1 = loops in time), as :class:`Constraints` takes them."""
     fans = {node.name for node in architecture.nodes if isinstance(node, FanOut)}
-    for rule in content.constraint:
+    rules = {}
+    for rule in tables:
         axis = rule.axis if rule.axis is not None else (0 if rule.level in fans else -1)
         rules[rule.level, axis] = SlotRule(rule.fixed, rule.most, rule.innermost, rule.indexing)
-    return Design(architecture, Constraints(rules, content.least_utilisation), content)
+    return rules
 
 
 def _by_name(field: str, table: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from silicast.accelerator.counting.einsum import INPUTS, OUTPUTS, WEIGHTS
 from silicast.accelerator.counting.problems import GROUPED, PRODUCTS
 from silicast.accelerator.counting.problems import ProblemShape as Work
-from silicast.accelerator.design.architecture import FanOut
+from silicast.accelerator.design.architecture import FanOut, Memory
 from silicast.accelerator.design.check import ArchitectureFault, check_tensors, require_tensor
 from silicast.accelerator.zeros.density import check_density
 from silicast.core.dtypes import BITS
@@ -21,7 +21,7 @@ from silicast.core.errors import SilicastError
 from silicast.kernels.movement.elementwise import KINDS
 
 if TYPE_CHECKING:
-    from silicast.accelerator.design.architecture_file import Design, RuleTable
+    from silicast.accelerator.design.architecture_file import Design, PolicyTable, RuleTable
 
 TENSORS = WEIGHTS, INPUTS, OUTPUTS
 DIMS = tuple(dict.fromkeys((*Work(PRODUCTS).dims, *Work(GROUPED).dims)))
@@ -37,16 +37,9 @@ def check_content(design: Design) -> Iterator[ArchitectureFault]:
         yield from _told(partial(check_density, value, f"density.{tensor}"))
     for number, rule in enumerate(content.constraint):
         yield from _rule(design, rule, f"constraint[{number}]")
-    for dim, numbers in content.policy.round_up.items():
-        if min(numbers, default=1) < 1:
-            yield ArchitectureFault(
-                f"policy.round_up.{dim}", "numbers of at least 1", f"{min(numbers)}"
-            )
-    memories = [memory.name for memory in design.architecture.memories]
-    if content.policy.first and content.policy.first not in memories:
-        yield ArchitectureFault(
-            "policy.first", f"one of {', '.join(memories)}", content.policy.first
-        )
+    named = {f"policies.{name}": policy for name, policy in content.policies.items()}
+    for where, policy in {"policy": content.policy, **named}.items():
+        yield from _policy(design, policy, where)
     if not 0 <= content.least_utilisation <= 1:
         yield ArchitectureFault(
             "least_utilisation", "a share from 0 to 1", f"{content.least_utilisation:g}"
@@ -82,6 +75,33 @@ def _rule(design: Design, rule: RuleTable, where: str) -> Iterator[ArchitectureF
                 )
     for tensor in rule.indexing:
         yield from _told(partial(require_tensor, tensor, TENSORS, f"{where}.indexing"))
+
+
+def _policy(design: Design, policy: PolicyTable, where: str) -> Iterator[ArchitectureFault]:
+    memories = [memory.name for memory in design.architecture.memories]
+    for dim, numbers in policy.round_up.items():
+        if min(numbers, default=1) < 1:
+            yield ArchitectureFault(
+                f"{where}.round_up.{dim}", "numbers of at least 1", f"{min(numbers)}"
+            )
+    if policy.first and policy.first not in memories:
+        yield ArchitectureFault(f"{where}.first", f"one of {', '.join(memories)}", policy.first)
+    for number, rule in enumerate(policy.constraint):
+        yield from _rule(design, rule, f"{where}.constraint[{number}]")
+    if policy.fill is None:
+        return
+    below = design.architecture.nodes[1]
+    if not isinstance(below, Memory) or below.name != policy.fill.level:
+        yield ArchitectureFault(
+            f"{where}.fill.level",
+            "the memory right below the outermost"
+            + (f", {below.name}" if isinstance(below, Memory) else ""),
+            policy.fill.level,
+        )
+    yield from _told(partial(require_tensor, policy.fill.tensor, TENSORS, f"{where}.fill.tensor"))
+    for dim in policy.fill.cut:
+        if dim not in DIMS:
+            yield ArchitectureFault(f"{where}.fill.cut", f"dimensions among {', '.join(DIMS)}", dim)
 
 
 def _formats(design: Design) -> Iterator[ArchitectureFault]:

@@ -45,6 +45,8 @@ QUICK_ROUNDS = 2
 """The same, and how much less time another mapping may take for it to be looked for, where nothing
 is proven."""
 QUICK_GAP = 0.05
+BUSY_SHARE = 0.2
+"""Of the time; arrays whose units work less are not filled better where nothing is proven."""
 NEAR = 16
 """Complete mappings that take about as long to count as one partial mapping to try."""
 TANGENTS = 1
@@ -374,6 +376,17 @@ class Hunt:
     def is_quick(self) -> bool:
         """Whether a good mapping is enough, and nothing is to be proven of it."""
         return self.effort < EFFORT
+
+    @property
+    def waits_for_words(self) -> bool:
+        """Whether the units have little to do in the best mapping, so that more of them at work
+        would hardly shorten it.
+        """
+        if self.best is None:
+            return False
+        known = cost(self.einsum, self.arch, self.best)
+        busy = float(known.traffic.steps[0]) / self.arch.compute.per_cycle
+        return busy < BUSY_SHARE * float(known.cycles[0])
 
     def _least_sum(self, price: float) -> float:
         """Least energy plus price times cycles, at least."""

@@ -76,7 +76,8 @@ def best_mapping(
         gap: the search ends once the answer is proven to be this close to the best.
         padding: sizes that do not fit the design well (primes, arrays that do not divide them) are
             also made larger and mapped; the last iterations of such loops are cut short. Below the
-            usual effort only one narrow search is made of each, and little is proven.
+            usual effort only one narrow search is made of each, none to fill arrays whose units
+            wait for words most of the time, and little is proven.
         budget: of several searches together; None = one in proportion to the effort, two seconds
             or less of the default one.
 
@@ -90,7 +91,8 @@ def best_mapping(
     hunt = Hunt(einsum, architecture, rules, objective, effort, gap, budget)
     hunt.run()
     best, rank, tried, divides = hunt.best, hunt.rank, hunt.tried, True
-    sizes = padded(einsum, architecture, rules, fills=objective != "energy")
+    fills = objective != "energy" and not (hunt.is_quick and hunt.waits_for_words)
+    sizes = padded(einsum, architecture, rules, fills=fills)
     for larger in sizes if padding else ():
         if best is not None and budget.is_spent:
             break

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -12,14 +12,14 @@ from silicast.accelerator.counting.cost import MappingCost, Objective, cost
 from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul, unrolled
 from silicast.accelerator.counting.mapping import LoopNest, MappingBatch
 from silicast.accelerator.design.architecture import Architecture
-from silicast.accelerator.design.architecture_file import Design, find_design
+from silicast.accelerator.design.architecture_file import Design, PolicyTable, find_design, rules_of
 from silicast.accelerator.design.check import check_tensors
 from silicast.accelerator.mapper._hunt import rank_of
 from silicast.accelerator.mapper.budget import EFFORT
 from silicast.accelerator.mapper.cached_mappings import cached_mapping
 from silicast.accelerator.mapper.constraints import Constraints
 from silicast.accelerator.mapper.mapper import Mapped, best_mapping
-from silicast.accelerator.mapper.policy import MapperPolicy, mapping_by_policy
+from silicast.accelerator.mapper.policy import Filling, MapperPolicy, mapping_by_policy
 from silicast.accelerator.timeloop.files import Description, read_description, read_mapping
 from silicast.accelerator.zeros import density
 from silicast.accelerator.zeros.zero_mapping import mapped_zeros, overflow
@@ -34,12 +34,35 @@ TIMELOOP = "parsed-processed-input.yaml"
 @final
 @dataclass(frozen=True)
 class Task:
-    """An einsum to be mapped onto a design under its rules, as its policy prefers."""
+    """An einsum to be mapped onto a design under its rules, as its policy prefers.
+
+    Attributes:
+        policies: others that the design names, each with its own rules beside the design's.
+    """
 
     einsum: Einsum
     architecture: Architecture
     constraints: Constraints
     policy: MapperPolicy = MapperPolicy()
+    policies: Mapping[str, tuple[MapperPolicy, Constraints]] = field(default_factory=dict)
+
+    def under(self, name: str) -> Task:
+        """The task under a policy that its design names; "" = under the usual one.
+
+        Raises:
+            SilicastError: the design names no such policy.
+        """
+        if not name:
+            return self
+        if name not in self.policies:
+            known = ", ".join(self.policies)
+            raise unknown_name(
+                f"the design has no policy called {name!r}",
+                "policy",
+                f"one of {known}" if known else "add [policies.NAME] to its architecture file",
+            )
+        policy, rules = self.policies[name]
+        return replace(self, policy=policy, constraints=rules)
 
 
 def task_of(
@@ -58,8 +81,9 @@ def task_of(
     """
     folder = Path(design)
     if folder.is_dir() or folder.name.endswith(".yaml"):
-        result = described(folder)
-        einsum = einsum_of(op, sizes) if op else result.einsum
+        einsum = einsum_of(op, sizes) if op else None
+        result = described(folder, einsum)
+        einsum = einsum or result.einsum
         einsum = with_densities(einsum, {}, densities)
         return Task(einsum, result.architecture, result.constraints)
     if not op:
@@ -92,9 +116,18 @@ def task_on(chosen: Design, einsum: Einsum, densities: Sequence[str] = (), file:
     except SilicastError as error:
         raise error.located(file=file) from None
     einsum = with_densities(einsum, {}, densities)
-    wished = chosen.content.policy
-    policy = MapperPolicy(wished.objective, wished.first, wished.round_up)
-    return Task(einsum, chosen.architecture, chosen.constraints, policy)
+    named = {name: _policy_of(chosen, table) for name, table in chosen.content.policies.items()}
+    policy, rules = _policy_of(chosen, chosen.content.policy)
+    return Task(einsum, chosen.architecture, rules, policy, named)
+
+
+def _policy_of(chosen: Design, table: PolicyTable) -> tuple[MapperPolicy, Constraints]:
+    """A policy of a design's file, and the rules that hold under it."""
+    fill = table.fill and Filling(table.fill.level, table.fill.tensor, table.fill.cut)
+    rules = chosen.constraints
+    more = rules_of(table.constraint, chosen.architecture)
+    rules = replace(rules, rules={**rules.rules, **more})
+    return MapperPolicy(table.objective, table.first, table.round_up, fill), rules
 
 
 def architecture_of(design: str) -> Architecture:
@@ -109,18 +142,21 @@ def architecture_of(design: str) -> Architecture:
     return find_design(design).architecture
 
 
-def notes_of(design: str, densities: Sequence[str] = ()) -> tuple[str, ...]:
+def notes_of(
+    design: str, densities: Sequence[str] = (), einsum: Einsum | None = None
+) -> tuple[str, ...]:
     """Statements about a design that change nothing, a line each.
 
     Args:
         design, densities: as of :func:`task_of`.
+        einsum: that was mapped; None = the problem of Timeloop's files.
 
     Raises:
         SilicastError: it cannot be read.
     """
     folder = Path(design)
     if folder.is_dir() or folder.name.endswith(".yaml"):
-        result = described(folder)
+        result = described(folder, einsum)
         notes, architecture, stated = result.notes, result.architecture, not result.einsum.is_dense
     else:
         chosen = find_design(design)
@@ -367,9 +403,14 @@ def given_mapping(folder: str, at: Change = as_stated) -> tuple[LoopNest, Mappin
     return batch.nest(0, outcome.einsum, outcome.architecture), result
 
 
-def described(path: Path) -> Description:
-    """Timeloop's processed description, with the tables that stand beside it."""
+def described(path: Path, einsum: Einsum | None = None) -> Description:
+    """Timeloop's description, with the tables that stand beside it.
+
+    Args:
+        einsum: the problem; None = that of the file.
+    """
     folder = path if path.is_dir() else path.parent
     tables = [folder / name for name in ("ERT.yaml", "ART.yaml")]
     ert, art = (table if table.is_file() else None for table in tables)
-    return read_description(path / TIMELOOP if path.is_dir() else path, ert, art)
+    file = path / TIMELOOP if path.is_dir() else path
+    return read_description(file, ert, art, einsum)

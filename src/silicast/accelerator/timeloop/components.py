@@ -92,8 +92,6 @@ def read_tree(architecture: Fields) -> ComponentTree:
         SilicastError: something has no meaning; the component is named.
     """
     tree = ComponentTree(architecture.file)
-    if "nodes" in architecture.values:
-        raise architecture.error("is not processed", "nodes", _PROCESSED, "unsupported")
     _walk(tree, architecture, {}, 1)
     if not tree.components:
         raise architecture.error("has no components", "subtree")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
@@ -15,6 +15,10 @@ from silicast.app.console import show, warn, watched_from_first, write_json
 from silicast.app.flags import Count, Json
 from silicast.app.process_flags import ProcessFlags, named_by_flags
 from silicast.core.errors import SilicastError
+
+if TYPE_CHECKING:
+    from silicast.accelerator.counting.einsum import Einsum
+    from silicast.accelerator.mapper.task import Change
 
 Densities = Annotated[list[str] | None, Parameter(name="--density", negative="")]
 Batches = Annotated[list[int] | None, Parameter(name="--batch", negative="")]
@@ -36,6 +40,7 @@ def map_(
     density: Densities = None,
     fuse: str = "",
     objective: str = "",
+    policy: str = "",
     effort: Count = 10_000,
     plot: Path | None = None,
     json: Json = False,
@@ -55,6 +60,8 @@ def map_(
             both tile by tile; of a file of layers, neighbours.
         objective: what is made small: energy, latency or edp; left out, as the design prefers, or
             energy.
+        policy: a mapper that the design names ([policies.NAME]), such as row-stationary of eyeriss;
+            left out, the best of all that could run.
         effort: partial mappings to try; more of them prove more.
         plot: draw the mapping, or the layers of a file, into this file (.svg, .png or .pdf).
     """
@@ -64,6 +71,7 @@ def map_(
     from silicast.report.drawing.plot_file import check_plot
 
     at = process or ProcessFlags()
+    changed = _under(policy, at)
     if is_workload(op):
         from silicast.accelerator.mapper.fusion_task import all_neighbours
 
@@ -82,7 +90,7 @@ def map_(
             fuse=all_neighbours(fuse),
             json=json,
             plot=plot,
-            at=at.applied,
+            at=changed,
         )
     if fuse:
         return map_pair(
@@ -95,12 +103,12 @@ def map_(
             density=density,
             json=json,
             plot=plot,
-            at=at.applied,
+            at=changed,
         )
     if plot is not None:
         check_plot(plot)
-    answer = mapped(at.applied(task_of(chip, op, sizes, density or ())), objective, effort)
-    _warn_of(chip, density, at, answer.remark)
+    answer = mapped(changed(task_of(chip, op, sizes, density or ())), objective, effort)
+    _warn_of(chip, density, at, answer.remark, answer.cost.einsum)
     if plot is not None:
         from silicast.report.designs.mapping_plot import draw_mapping
 
@@ -122,6 +130,7 @@ def explain(
     density: Densities = None,
     fuse: str = "",
     objective: str = "",
+    policy: str = "",
     effort: Count = 10_000,
     plot: Path | None = None,
     json: Json = False,
@@ -137,6 +146,7 @@ def explain(
         fuse: the operation that takes what this one leaves, as "matmul m=64 n=64 k=256".
         objective: what is made small: energy, latency or edp; left out, as the design prefers, or
             energy.
+        policy: as of `design map`.
         effort: partial mappings to try; more of them prove more.
         plot: draw loops, energy, roofline, fills, array and ports into this file (.svg, .png,
             .pdf).
@@ -146,20 +156,21 @@ def explain(
     from silicast.report.drawing.plot_file import check_plot
 
     at = process or ProcessFlags()
+    changed = _under(policy, at)
     if fuse:
         return map_pair(
             chip, op, sizes, fuse, objective, effort, density=density, json=json, plot=plot,
-            explains=True, at=at.applied,
+            explains=True, at=changed,
         )  # fmt: skip
     if plot is not None:
         check_plot(plot)
     if op:
-        answer = mapped(at.applied(task_of(chip, op, sizes, density or ())), objective, effort)
+        answer = mapped(changed(task_of(chip, op, sizes, density or ())), objective, effort)
         nest, cost, remark = answer.nest, answer.cost, answer.remark
     else:
-        nest, cost = given_mapping(chip, at.applied)
+        nest, cost = given_mapping(chip, changed)
         remark = ""
-    _warn_of(chip, density, at, remark)
+    _warn_of(chip, density, at, remark, cost.einsum)
     if plot is not None:
         from silicast.report.designs.mapping_plot import draw_mapping
 
@@ -253,11 +264,18 @@ def cost(
     return status.ANSWERED
 
 
-def _warn_of(chip: str, densities: list[str] | None, at: ProcessFlags, remark: str) -> None:
+def _under(policy: str, at: ProcessFlags) -> Change:
+    """What a policy and a process make of a task."""
+    return lambda task: at.applied(task.under(policy))
+
+
+def _warn_of(
+    chip: str, densities: list[str] | None, at: ProcessFlags, remark: str, einsum: Einsum
+) -> None:
     """Warns of statements that change nothing, and of what was done otherwise than asked."""
     from silicast.accelerator.mapper.task import notes_of
 
-    for note in (*notes_of(chip, densities or ()), *at.notes, remark):
+    for note in (*notes_of(chip, densities or (), einsum), *at.notes, remark):
         if note:
             warn(note)
 

@@ -1,0 +1,179 @@
+"""Arithmetic in attributes of Timeloop's files (``depth: 64 * 1024 * 8 / width``): read here, never
+run by Python.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, final
+
+from silicast.core.errors import SilicastError
+
+_TOKEN = re.compile(
+    r"\s*(?:(\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+)|([A-Za-z_]\w*)|(\*\*|//|[-+*/%(),]))"
+)
+_LONGEST = 500
+"""Characters of an expression; others are words."""
+_DEEPEST = 50
+_FUNCTIONS: Mapping[str, Callable[..., float]] = {
+    "ceil": math.ceil, "floor": math.floor, "round": round, "min": min, "max": max,
+    "log2": math.log2, "sqrt": math.sqrt, "abs": abs, "int": int,
+}  # fmt: skip
+_BINARY: Mapping[str, Callable[[float, float], float]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b,
+    "//": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
+}
+_LEVELS = (("+", "-"), ("*", "/", "//", "%"))
+
+
+class NoArithmetic(Exception):
+    """A text that is no expression, or names what is not known."""
+
+
+def evaluated(text: str, value_of: Callable[[str], float]) -> float:
+    """The value of an expression.
+
+    Args:
+        value_of: of a name; raises :class:`NoArithmetic` where it is not known.
+
+    Raises:
+        NoArithmetic: it is none.
+
+    >>> evaluated("ceil(3 * width / 2) - 2 ** 2", {"width": 9.0}.__getitem__)
+    10.0
+    """
+    if len(text) > _LONGEST:
+        raise NoArithmetic
+    try:
+        return float(_Expression(text, value_of).whole())
+    except (ArithmeticError, ValueError, TypeError) as error:
+        raise NoArithmetic from error
+
+
+@final
+class _Expression:
+    def __init__(self, text: str, value_of: Callable[[str], float]) -> None:
+        self.value_of = value_of
+        self.tokens: list[tuple[str, str]] = []
+        self.depth = 0
+        at, text = 0, text.strip()
+        while at < len(text):
+            match = _TOKEN.match(text, at)
+            if match is None:
+                raise NoArithmetic
+            kind = ("number", "name", "sign")[(match.lastindex or 1) - 1]
+            self.tokens.append((kind, match[match.lastindex or 1]))
+            at = match.end()
+        self.tokens.reverse()
+
+    def whole(self) -> float:
+        value = self.level(0)
+        if self.tokens:
+            raise NoArithmetic
+        return value
+
+    def level(self, number: int) -> float:
+        """Sums of products of powers."""
+        if number == len(_LEVELS):
+            return self.signed()
+        value = self.level(number + 1)
+        while self.tokens and self.tokens[-1][1] in _LEVELS[number]:
+            sign = self.tokens.pop()[1]
+            value = _BINARY[sign](value, self.level(number + 1))
+        return value
+
+    def signed(self) -> float:
+        if self.takes("-"):
+            return -self.signed()
+        if self.takes("+"):
+            return self.signed()
+        base = self.atom()
+        return math.pow(base, self.signed()) if self.takes("**") else base
+
+    def atom(self) -> float:
+        if not self.tokens:
+            raise NoArithmetic
+        kind, token = self.tokens.pop()
+        if kind == "number":
+            return float(token)
+        if token == "(":
+            return self.inside()[0]
+        if kind != "name":
+            raise NoArithmetic
+        if not self.takes("("):
+            return self.value_of(token)
+        if token not in _FUNCTIONS:
+            raise NoArithmetic
+        return _FUNCTIONS[token](*self.inside())
+
+    def inside(self) -> list[float]:
+        """What stands in brackets, up to the closing one."""
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise NoArithmetic
+        values = [self.level(0)]
+        while self.takes(","):
+            values.append(self.level(0))
+        if not self.takes(")"):
+            raise NoArithmetic
+        return values
+
+    def takes(self, token: str) -> bool:
+        if self.tokens and self.tokens[-1] == ("sign", token):
+            self.tokens.pop()
+            return True
+        return False
+
+
+def resolved(
+    given: Mapping[str, Any], outer: Mapping[str, Any], where: str, file: str
+) -> dict[str, Any]:
+    """Attributes with the values of their expressions; texts that are none stay as they are.
+
+    Args:
+        outer: values of variables and of the parts of the tree that the attributes stand in.
+
+    Raises:
+        SilicastError: attributes that need each other.
+
+    >>> resolved({"width": "2 * bits", "depth": "1024 / width"}, {"bits": 8}, "", "")
+    {'width': 16, 'depth': 64}
+    """
+    result: dict[str, Any] = {}
+    open_: list[str] = []
+
+    def value_of(name: str) -> float:
+        value = one(name) if name in given and name not in open_ else outer.get(name)
+        if name in open_ and name not in outer:
+            raise SilicastError(
+                f"{' needs '.join([*open_[open_.index(name) :], name])}",
+                field=f"{where}.{name}",
+                file=file,
+                hint="state one of them as a number",
+            )
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise NoArithmetic
+        return value
+
+    def one(name: str) -> Any:
+        if name in result:
+            return result[name]
+        value = given[name]
+        if isinstance(value, str):
+            open_.append(name)
+            try:
+                number = evaluated(value, value_of)
+                value = int(number) if number.is_integer() else number
+            except NoArithmetic:
+                pass
+            open_.pop()
+        result[name] = value
+        return value
+
+    return {name: one(name) for name in given}
