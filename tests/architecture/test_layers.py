@@ -29,7 +29,8 @@ OPTIONAL = {
     "torch": {"workload", "measurement"},
     "triton": {"measurement"},
     "sympy": {"workload"},  # comes with torch
-    "onnx": {"workload"},
+    "onnx": {"workload", "measurement"},
+    "onnxruntime": {"measurement"},
     "gymnasium": {"exploration"},
     "ray": {"runner"},
     "starlette": {"app"},

@@ -38,8 +38,7 @@ PREDICT = (
 )  # fmt: skip
 CATALOG = (
     "devices", "models", "engines", "trace", "validate", "measure", "import", "calibrate",
-    "drift", "check", "scorecard", "design", "tune", "diagnose", "nas",
-    "cache",
+    "drift", "check", "scorecard", "design", "tune", "diagnose", "nas", "runtime", "cache",
 )  # fmt: skip
 MODULES = {"import": "import_"}
 """Modules that cannot be called as their command is."""

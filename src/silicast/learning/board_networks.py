@@ -31,6 +31,7 @@ from silicast.core.errors import SilicastError, unknown_name, unsupported
 from silicast.core.naming import NameIndex, near, normalise
 from silicast.core.numerics import F64
 from silicast.kernels.physics.constants import PhysicsCard
+from silicast.kernels.registry import implementation_for
 from silicast.learning.few_samples import FEWEST, best_samples, fit_blend
 from silicast.learning.smoothed import HUBER, ROUNDS, Smoothed
 from silicast.workload.graphs.graph import Graph
@@ -181,6 +182,10 @@ def _multiplications(op: Op) -> tuple[int, int]:
     if op.family == "gemm":
         stored = sizes["n"] * sizes["k"] * sizes.get("batch", 1)
         return sizes["m"] * stored, stored
+    if op.family in ("lstm", "gru", "rnn"):
+        model = implementation_for(op.family, "simt")
+        macs = model.flops(op) // 2 if model else 0
+        return macs, macs // (sizes["batch"] * sizes["steps"])
     if op.family != "conv2d":
         return 0, 0
     stored = sizes["out_channels"] * sizes["in_channels"] // sizes["groups"]

@@ -69,7 +69,7 @@ FROZEN = {
     "diff": "--set --of --calibration --markdown --json",
     "graph": (
         "--device --batch --seq-len --set --training --optimizer --engine --attention --cuda-graph"
-        " --dtype --calibration --trace --chakra --strict --json"
+        " --runtime --dtype --calibration --trace --chakra --strict --json"
     ),
     "examples": "",
     "run": "--calibration --trace --strict --json",
@@ -115,6 +115,8 @@ FROZEN = {
         "--budget"
     ),
     "whatif": "--device --traced --format --json",
+    "runtime": "",
+    "runtime detect": "--operators --rounds --output -o",
     "nas": "--device --samples --budget --accuracy --evaluations --top --seed --json",
     "server": "--host --port --processes --waiting --seconds --points --sweep-points",
     "mcp": "",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from silicast.kernels.registry import implementation_for
 from silicast.scenario.kernels.kernel_case import kernel_case
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
-SIZES = {"batch": 2, "steps": 3, "hidden": 5, "input": 7}
+SIZES: dict[str, Any] = {"batch": 2, "steps": 3, "hidden": 5, "input": 7}
 
 
 def seconds(op: Op, device: str = "V100") -> float:

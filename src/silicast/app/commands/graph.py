@@ -34,6 +34,7 @@ def graph(
     engine: str | None = None,
     attention: str | None = None,
     cuda_graph: Annotated[bool, Parameter(negative="")] = False,
+    runtime: str | None = None,
     dtype: str | None = None,
     calibration: Calibrations = None,
     trace: TraceFile = None,
@@ -58,6 +59,8 @@ def graph(
         engine: torch-eager (default) or torch-compile.
         attention: of a model: math or fused.
         cuda_graph: the pass is captured once and replayed, without launches one by one.
+        runtime: of an ONNX or TFLite file, whose rules join operators: onnxruntime, litert,
+            openvino, coreml, tensorrt or qnn. Left out, every operator is a kernel.
         dtype: format of a model's matrix products; left out, the checkpoint's. Of a package's
             model, of all its weights and inputs; left out, as the package makes them (fp32).
         trace: a file to write the predicted timeline to, for ui.perfetto.dev.
@@ -78,7 +81,8 @@ def graph(
     workload |= {name: value for name, value in given.items() if value is not None}
     several = _set_sizes(workload, set_ or [])
     scenario["workload"] = workload
-    options = {"attention": attention} if attention is not None else {}
+    named = {"attention": attention, "runtime": runtime}
+    options = {name: value for name, value in named.items() if value is not None}
     if cuda_graph:
         options["cuda_graph"] = "full"
     if options:

@@ -148,14 +148,11 @@ def step_s(shape: LayerShape, direction: str, rates: LayerRates, c: Mapping[str,
     cycles = np.where(narrow, c["narrow_sum_cycles"], c[f"{direction}.sum_cycles"])
     from_cache = np.where(weight_bytes < rates.l2_bytes * c["l2_share"], c["l2_time"], 1.0)
     columns = np.maximum(shape.batch, NARROW[0] / 2) + c["added_columns"]
-    busy = smooth_max(
-        (
-            weight_bytes * from_cache / (rates.dram_per_s * c[f"{direction}.dram_efficiency"]),
-            2.0 * shape.step_weights * columns
-            / (rates.peak_per_s * c[f"{direction}.efficiency"]),
-            np.where(few, 0.0, depth * cycles / rates.clock_hz),
-        )
-    )  # fmt: skip
+    read_s = weight_bytes * from_cache / (rates.dram_per_s * c[f"{direction}.dram_efficiency"])
+    operations = 2.0 * shape.step_weights * columns
+    products_s = operations / (rates.peak_per_s * c[f"{direction}.efficiency"])
+    chain_s = np.where(few, 0.0, depth * cycles / rates.clock_hz)
+    busy = smooth_max((read_s, products_s, chain_s))
     states = 1.0 if forward else 4.0
     values = shape.batch * (2.0 * shape.rows + states * shape.units) * rates.element
     gates = values / (rates.dram_per_s * c["gates_efficiency"])

@@ -38,6 +38,12 @@ VIEWS = frozenset({22, 43, 70})
 """RESHAPE, SQUEEZE, EXPAND_DIMS: results share memory with their input."""
 CONV, DEPTHWISE, DENSE, TRANSPOSED, CUSTOM, MATRICES = 3, 4, 9, 67, 32, 126
 POOLS = {1: "AveragePool", 17: "MaxPool"}
+SEQUENCES: Final[Mapping[int, tuple[str, int, int, int]]] = {
+    35: ("RNN", 1, 1, 0),
+    44: ("LSTM", 4, 2, 3),
+}
+"""UNIDIRECTIONAL_SEQUENCE_RNN and _LSTM: ONNX operator, gates, which operand has the weights of one
+gate's inputs, and the field that puts steps before sequences."""
 OPERATORS: Final[Mapping[int, str]] = {
     0: "Add",
     2: "Concat",
@@ -215,6 +221,8 @@ class _TFLiteReader:
             given = tuple(
                 _turned(each) if way else each for each, way in zip(given, turned, strict=False)
             )
+        if code in SEQUENCES:
+            return self._sequence(code, operator, given, results)
         if code in POOLS:
             kwargs = {} if options is None else {"kernel_shape": _pair(options, 4, 3)}
             images = tuple(map(_image, given))
@@ -223,6 +231,29 @@ class _TFLiteReader:
             )
         name = f"tflite.{custom or code}" if code not in OPERATORS else f"onnx.{OPERATORS[code]}"
         return OperatorCall(name, given, {}, given, results)
+
+    def _sequence(
+        self,
+        code: int,
+        operator: FlatTable,
+        given: tuple[TensorValue, ...],
+        results: tuple[TensorValue, ...],
+    ) -> OperatorCall:
+        """A recurrent layer; weights of its gates lie apart, (units, inputs) each."""
+        kind, gates, place, field = SEQUENCES[code]
+        indices, options = operator.numbers(1), operator.table(4)
+        index = indices[place] if place < len(indices) else -1
+        weights = self.values[index].shape if 0 <= index < len(self.values) else ()
+        if len(given[0].shape) != 3 or len(weights) != 2:
+            raise SilicastError(
+                f"operator {kind} has no sequence of three axes, or no weights of two",
+                field="graph",
+                hint="convert the model anew",
+            )
+        whole = _reshaped(self.values[index], (1, gates * weights[0], weights[1]))
+        steps_first = options is not None and options.number(field, "<b") != 0
+        layout = {"layout": 0 if steps_first else 1}
+        return OperatorCall(f"onnx.{kind}", (given[0], whole), layout, given, results)
 
     def _unique(self, stem: str) -> str:
         count = self.names[stem] = self.names.get(stem, 0) + 1

@@ -193,3 +193,33 @@ def test_every_cut_ends_in_an_error(tmp_path: Path) -> None:
     for end in range(8, len(SMALL), 97):
         with pytest.raises(SilicastError):
             read(tmp_path, SMALL[:end])
+
+
+LSTM, RNN = 44, 35
+LEFT_OUT = -1
+
+
+def sequence(weights: tuple[int, ...], *, operands: tuple[int, ...] = (0, LEFT_OUT, 1)) -> bytes:
+    tensors = [((2, 10, 7), FP32, False), (weights, FP32, True), ((2, 10, 5), FP32, False)]
+    return model(tensors, [(LSTM, operands, (2,), {})])
+
+
+def test_a_layer_of_an_lstm_is_one_call(tmp_path: Path) -> None:
+    """Weights of the input gate may be left out, those of the forget gate never are."""
+    ((_, node),) = read(tmp_path, sequence((5, 7))).nodes()
+    assert node.op.family == "lstm"
+    assert dict(node.op.dims) == {"batch": 2, "steps": 10, "hidden": 5, "input": 7}
+    first = [((10, 2, 7), FP32, False), ((5, 7), FP32, True), ((10, 2, 5), FP32, False)]
+    steps_first = model(first, [(RNN, (0, 1), (2,), {0: 1})])
+    ((_, node),) = read(tmp_path, steps_first).nodes()
+    assert node.op.family == "rnn"
+    assert dict(node.op.dims)["steps"] == 10
+
+
+@pytest.mark.parametrize(
+    "content",
+    [sequence((5, 7), operands=(0,)), sequence((5, 7, 1)), sequence((5, 7), operands=(1, 0, 1))],
+)
+def test_a_damaged_layer_is_named(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(SilicastError, match="operator LSTM has no sequence"):
+        read(tmp_path, content)

@@ -22,6 +22,7 @@ from silicast.core.calibrated import Blended
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Domain, Quantity, Tier
 from silicast.hardware.catalog import find_device
+from silicast.hardware.device import Device
 from silicast.kernels.products.gemm_constants import shown_mhz
 from silicast.learning.known_latencies import blended_ms
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
@@ -41,6 +42,8 @@ from silicast.scenario.resolving.program_file import is_execution_trace, program
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.uncertainty import UNMODELLED, coverage_of, largest_of, uncertainty_of
 from silicast.scenario.workloads import GraphWorkload
+from silicast.workload.frameworks.runtimes import TARGETS, fallen_back, joined_graph, runtime_named
+from silicast.workload.graphs.graph import Graph
 from silicast.workload.spaces.space import architecture, is_architecture
 from silicast.workload.training.backward import Training
 
@@ -142,6 +145,7 @@ def sampled_answer(scenario: Scenario, network: SampledNetwork) -> Answer:
 
 
 FRAMEWORK_OPTIONS = ("attention", "autocast")
+RUNTIME = "runtime"
 AUTOCAST = ("bf16", "fp16")
 MILLI = 1e3
 
@@ -173,7 +177,8 @@ class GraphAnswerer(Answerer):
     ``batch`` x ``seq_len`` tokens, logits of all of them. The engine says whether the framework
     compiles; its option ``attention`` is "math" (products and softmax one by one, as with
     ``attn_implementation="eager"``) or "fused"; its option ``autocast`` is the format of products
-    under automatic mixed precision. Of a Chakra trace, ``e2e_ms`` alone. Of an architecture of a
+    under automatic mixed precision; of an ONNX or TFLite file, ``runtime`` names whose rules join
+    operators. Of a Chakra trace, ``e2e_ms`` alone. Of an architecture of a
     space, where a calibration holds samples of the device, what these say.
     """
 
@@ -246,12 +251,42 @@ def _of_file(scenario: Scenario) -> RequestedPass:
     plan = plan_of(scenario)
     if plan.gpus > 1 or plan.dp > 1 or plan.cp > 1:
         raise not_yet_of(PARTS["program"], "parallel")
-    machine, warnings = machine_of(scenario)
+    machine, warnings = machine_of(scenario, (RUNTIME,))
     program = program_in(scenario, compiles=machine.engine.compiles)
-    result = predict_program(machine, program.graph, state_bytes=program.state_bytes)
+    graph, remarks = _by_runtime(scenario, program.graph, machine.device)
+    result = predict_program(machine, graph, state_bytes=program.state_bytes)
     formats = dict.fromkeys(node.op.variant.dtype for node in result.model.graph.nodes)
-    warnings = [*warnings, *program.said]
+    warnings = [*warnings, *program.said, *remarks]
     return RequestedPass(result, warnings, result.model.graph.name, 1, " and ".join(formats))
+
+
+def _by_runtime(scenario: Scenario, graph: Graph, device: Device) -> tuple[Graph, list[str]]:
+    """A program as the runtime that is named runs it, and what it joins and leaves to the CPU.
+
+    Raises:
+        SilicastError: an unknown runtime, one that does not run on such a device, or a program that
+            is no network of a file.
+    """
+    name = scenario.engine.options.get(RUNTIME) if scenario.engine is not None else None
+    if name is None:
+        return graph, []
+    if not any(node.source.startswith("onnx.") for _, node in graph.nodes()):
+        raise SilicastError(
+            "runtimes run ONNX and TFLite files",
+            field=f"engine.options.{RUNTIME}",
+            hint="leave it out; an engine that compiles fuses other programs",
+        )
+    runtime = runtime_named(str(name))
+    target = TARGETS.get(device.execution_model, "npu")
+    rules = runtime.rules(target)
+    graph, joined = joined_graph(graph, rules)
+    remarks = [f"{runtime.name} on the {target.upper()} joins {len(joined)} operators to others"]
+    left = fallen_back(graph, rules)
+    if left:
+        remarks.append(
+            f"{runtime.name} leaves {', '.join(left)} to the CPU: predicted on {device.name}"
+        )
+    return graph, remarks
 
 
 def _autocast(scenario: Scenario, deployment: Deployment) -> str:

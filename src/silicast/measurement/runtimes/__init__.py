@@ -1,0 +1,1 @@
+"""What runtimes of whole networks do to neighbouring operators, found by timing."""

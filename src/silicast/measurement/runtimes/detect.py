@@ -1,0 +1,123 @@
+"""Detection of a runtime's rules: pairs in turns until all are decided or the rounds are spent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, final
+
+import numpy as np
+
+from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.toml_text import toml_lines
+from silicast.measurement.runtimes.fusion_rules import Finding, PairTimes, finding
+from silicast.measurement.runtimes.minimal_pairs import NEUTRAL, STARTED, Pair, pairs
+
+BATCH = 15
+"""Rounds of a pair between two decisions."""
+
+
+class TimedRuntime(Protocol):
+    """A runtime that runs test models."""
+
+    name: str
+    target: str
+    version: str
+
+    def seconds(self, chain: Sequence[str]) -> float:
+        """Seconds of a repeat of a chain of operators."""
+
+
+@final
+@dataclass(frozen=True)
+class Detected:
+    """What was found of one runtime."""
+
+    runtime: str
+    version: str
+    target: str
+    findings: Mapping[Pair, Finding]
+
+    def rules(self) -> dict[str, list[str]]:
+        """First operator -> operators that are joined to it."""
+        table: dict[str, list[str]] = {}
+        for (first, second), each in self.findings.items():
+            if each.decision == "joined":
+                table.setdefault(first, []).append(second)
+        return table
+
+    def undecided(self) -> list[Pair]:
+        """Pairs of which the rounds told nothing."""
+        return [pair for pair, each in self.findings.items() if each.decision == "undecided"]
+
+    def text(self) -> str:
+        """The rules as a file of catalog/runtimes states them."""
+        fusion = [{"first": [one], "then": then} for one, then in self.rules().items()]
+        undecided = [list(pair) for pair in self.undecided()]
+        target = {"fusion": fusion, **({"undecided": undecided} if undecided else {})}
+        table = {"name": self.runtime, "version": self.version, self.target: target}
+        return "\n".join(toml_lines(table, _has_heading)) + "\n"
+
+
+def _has_heading(_key: str, value: object, _path: str) -> bool:
+    tables = isinstance(value, list) and bool(value) and isinstance(value[0], dict)
+    return isinstance(value, dict) or tables
+
+
+def runtime_named(name: str) -> TimedRuntime:
+    """A runtime that is installed here.
+
+    Raises:
+        SilicastError: an unknown runtime, or one that is not installed.
+    """
+    if name != "onnxruntime":
+        raise unknown_name(f"unknown runtime {name!r:.40}", "runtime", "onnxruntime")
+    from silicast.measurement.runtimes.onnx_runtime import OnnxRuntime
+
+    return OnnxRuntime()
+
+
+def detect(
+    runtime: TimedRuntime,
+    operators: Sequence[str] = (),
+    *,
+    most_rounds: int = 300,
+    watch: Callable[[int, int], None] = lambda _done, _all: None,
+) -> Detected:
+    """Times every pair until it is decided.
+
+    Args:
+        operators: first operators that are tested; () = all.
+        most_rounds: of one pair.
+        watch: called with the number of decided pairs, and of all.
+
+    Raises:
+        SilicastError: an unknown operator; fewer rounds than one decision takes.
+    """
+    if most_rounds < BATCH:
+        raise SilicastError(
+            f"expected {BATCH} or more, found {most_rounds}",
+            field="--rounds",
+            hint="a decision needs the spread of its rounds",
+        )
+    every = pairs(operators)
+    rows: dict[Pair, list[list[float]]] = {pair: [] for pair in every}
+    findings: dict[Pair, Finding] = {}
+    remaining = every
+    for _ in range(most_rounds // BATCH):
+        for pair in remaining:
+            rows[pair] += [_round(runtime, pair) for _ in range(BATCH)]
+            findings[pair] = finding(PairTimes(np.array(rows[pair])))
+        remaining = [pair for pair in remaining if findings[pair].decision == "undecided"]
+        watch(len(every) - len(remaining), len(every))
+        if not remaining:
+            break
+    return Detected(runtime.name, runtime.version, runtime.target, findings)
+
+
+def _round(runtime: TimedRuntime, pair: Pair) -> list[float]:
+    """All five one right after the other: what slows the machine slows all of them."""
+    first, second = pair
+    pair_chains = [(first, second), (first,)]
+    chains = [*pair_chains, (NEUTRAL, second), (NEUTRAL,), (NEUTRAL, STARTED)]
+    return [runtime.seconds(chain) for chain in chains]

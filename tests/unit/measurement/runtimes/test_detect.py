@@ -1,0 +1,94 @@
+"""Rules that times tell, of runtimes that are made up: every cost and every rule is known."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.measurement.runtimes.detect import detect, runtime_named
+from silicast.measurement.runtimes.fusion_rules import PairTimes, finding
+from silicast.measurement.runtimes.minimal_pairs import BARRIER, NEUTRAL, SECOND, pairs
+
+RULES = {("conv", "relu"), ("conv", "batch_norm"), ("matmul", "mul_scalar")}
+
+
+class MadeUp:
+    """Operators of known costs on a machine that is slowed now and then."""
+
+    name, version, target = "made-up", "1", "cpu"
+
+    def __init__(self, noise: float, *, free: str = "", left: float = 0.0) -> None:
+        self.draw, self.noise, self.free, self.left = np.random.default_rng(0), noise, free, left
+
+    def seconds(self, chain: Sequence[str]) -> float:
+        costs = [1.0 + 0.3 * (len(name) % 4) for name in (*chain, BARRIER)]
+        if self.free in chain:
+            costs[chain.index(self.free)] = 0.0
+        if tuple(chain) in RULES:
+            costs[1] *= self.left
+        slowed = 1.0 + self.noise * self.draw.exponential()
+        return 1e-6 * sum(costs) * slowed
+
+
+def test_the_rules_are_seen_under_noise_and_none_is_invented() -> None:
+    found = detect(MadeUp(noise=0.1), ("conv", "matmul"))
+    joined = {(one, two) for one, then in found.rules().items() for two in then}
+    assert joined == RULES
+    assert not found.undecided()
+
+
+def test_what_a_fused_kernel_computes_of_the_second_leaves_a_share() -> None:
+    found = detect(MadeUp(noise=0.02, left=0.3), ("conv",))
+    assert found.rules()["conv"] == [two for two in SECOND if ("conv", two) in RULES]
+    assert found.findings["conv", "relu"].share == pytest.approx(0.3, abs=0.1)
+
+
+def test_noise_that_hides_the_second_operator_makes_no_rule() -> None:
+    found = detect(MadeUp(noise=30.0), ("conv",), most_rounds=30)
+    joined = {(one, two) for one, then in found.rules().items() for two in then}
+    assert joined <= RULES
+    assert found.undecided()
+
+
+def test_an_operator_that_costs_nothing_alone_tells_nothing() -> None:
+    found = detect(MadeUp(noise=0.05, free="tanh"), ("conv",))
+    assert found.undecided() == [("conv", "tanh")]
+
+
+def test_the_share_is_of_the_start_of_an_operator() -> None:
+    """A + B 6, A 5, N + B 4, N 2, N + R 3.25: 1 of 1.25."""
+    result = finding(PairTimes(np.tile([6.0, 5.0, 4.0, 2.0, 3.25], (20, 1))))
+    assert (result.share, result.alone, result.error) == (0.8, 1.6, 0.0)
+    assert result.decision == "apart"
+
+
+def test_rules_are_written_as_a_file_states_them() -> None:
+    table = tomllib.loads(detect(MadeUp(noise=0.05), ("matmul",)).text())
+    assert table["name"] == "made-up"
+    assert table["cpu"]["fusion"] == [{"first": ["matmul"], "then": ["mul_scalar"]}]
+
+
+def test_bad_requests_name_the_field() -> None:
+    with pytest.raises(SilicastError, match="unknown operator 'conf'") as caught:
+        pairs(("conf",))
+    assert caught.value.field == "operators"
+    with pytest.raises(SilicastError, match="15 or more, found 3"):
+        detect(MadeUp(0.1), ("conv",), most_rounds=3)
+    with pytest.raises(SilicastError, match="unknown runtime 'tvm'"):
+        runtime_named("tvm")
+
+
+def test_onnx_runtime_joins_a_relu_to_a_convolution_in_its_own_graph() -> None:
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    from silicast.measurement.runtimes.onnx_runtime import OnnxRuntime
+
+    runtime = OnnxRuntime()
+    assert runtime.own_operators(("conv", "relu")) == ("Conv",)
+    assert runtime.own_operators(("max_pool", "relu")) == ("MaxPool", "Relu")
+    assert runtime.own_operators((NEUTRAL, "relu")) == ("Cos", "Relu")
+    assert runtime.seconds(("conv", "relu")) > 0.0
