@@ -130,7 +130,7 @@ def main() -> int:
     data = data_folder()
     rows = [row_of(server) for server in launches(data)]
     ran = dict(refused(data))
-    off = {name: [] for name in ("solved", "others")}
+    off: dict[str, list[float]] = {name: [] for name in ("solved", "others")}
     for row in rows:
         if "off_pct" in row:
             off["solved" if row["solved"] else "others"].append(abs(row["off_pct"]))
