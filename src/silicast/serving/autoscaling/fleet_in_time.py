@@ -60,13 +60,33 @@ def filled(kinds: Sequence[ReplicaKind], rate_per_s: float, least: int = 1) -> C
     its most.
     """
     counts, remaining = [0] * len(kinds), rate_per_s
-    order = sorted(range(len(kinds)), key=lambda i: kinds[i].hourly / kinds[i].curve.carried_per_s)
-    for index in order:
+    for index in _by_worth(kinds):
         kind = kinds[index]
         wanted = math.ceil(remaining / kind.curve.carried_per_s - 1e-9)
         counts[index] = min(max(wanted, least - sum(counts), 0), kind.most)
         remaining -= counts[index] * kind.curve.carried_per_s
     return tuple(counts)
+
+
+def emptied(
+    kinds: Sequence[ReplicaKind], counts: Sequence[int], rate_per_s: float, least: int = 1
+) -> Counts:
+    """Those of so many replicas that still carry a rate: the kinds that carry least for their cost
+    go first.
+    """
+    remaining = list(counts)
+    for index in reversed(_by_worth(kinds)):
+        carried = sum(
+            n * kind.curve.carried_per_s for n, kind in zip(remaining, kinds, strict=True)
+        )
+        spare = math.floor((carried - rate_per_s) / kinds[index].curve.carried_per_s + 1e-9)
+        remaining[index] -= max(min(spare, remaining[index], sum(remaining) - least), 0)
+    return tuple(remaining)
+
+
+def _by_worth(kinds: Sequence[ReplicaKind]) -> list[int]:
+    """Kinds by what they cost for what they carry."""
+    return sorted(range(len(kinds)), key=lambda i: kinds[i].hourly / kinds[i].curve.carried_per_s)
 
 
 @final
@@ -201,6 +221,18 @@ class _Running:
             n * kind.curve.carried_per_s for n, kind in zip(counts, self.fleet.kinds, strict=True)
         )
 
+    def fill(self, free: float) -> int:
+        """Takes the replicas that the first period needs; returns the devices that it took more."""
+        fleet, before = self.fleet, self.gpus
+        if fleet.policy is not None:
+            rate = float(fleet.demand.work[0]) / fleet.demand.period_s
+            wanted = filled(fleet.kinds, rate / (1.0 - fleet.policy.headroom), fleet.least)
+            for index, (most, now) in enumerate(zip(wanted, self.ready, strict=True)):
+                gpus = fleet.kinds[index].gpus
+                more = int(min(most - now, (free - self.gpus + before) // gpus))
+                self.ready[index] += max(more, 0)
+        return self.gpus - before
+
     def pass_period(self, period: int) -> tuple[list[int], F64]:
         """Serves the requests of a period; returns (replicas that cost, late shares)."""
         while self.starting and self.starting[0][0] <= period:
@@ -273,8 +305,7 @@ class _Running:
             planned = self.carries(current)
             rate = min(rate, max(TIMES * planned, planned + MORE * unit))
             return tuple(map(max, filled(fleet.kinds, rate, fleet.least), current))
-        fewer = filled(fleet.kinds, most, fleet.least)
-        return tuple(map(min, fewer, current))
+        return emptied(fleet.kinds, current, most, fleet.least)
 
     def stop(self, target: Counts, period: int) -> None:
         """Stops what is too many: those that start first."""
@@ -284,7 +315,7 @@ class _Running:
                 starting = [each for each in self.starting if each[1] == kind]
                 if starting:
                     self.starting.remove(starting[-1])
-                else:
+                elif sum(self.ready) > 1:
                     self.ready[kind] -= 1
                     self.draining.append((period + 1 + drain, kind))
 
@@ -311,6 +342,9 @@ def run_fleets(fleets: Sequence[TimedFleet], devices: float = math.inf) -> list[
         devices: that they share.
     """
     running = [_begun(each) for each in fleets]
+    free = devices - sum(each.gpus for each in running)
+    for each in running:
+        free -= each.fill(free)
     periods = max(len(each.demand.work) for each in fleets)
     replicas: list[list[list[int]]] = [[] for _ in fleets]
     late: list[list[F64]] = [[] for _ in fleets]
@@ -337,13 +371,10 @@ def run_fleets(fleets: Sequence[TimedFleet], devices: float = math.inf) -> list[
 
 
 def _begun(fleet: TimedFleet) -> _Running:
-    """With the replicas that the first period needs."""
-    demand, counts = fleet.demand, fleet.counts
-    if fleet.policy is not None:
-        rate = float(demand.work[0]) / demand.period_s / (1.0 - fleet.policy.headroom)
-        counts = filled(fleet.kinds, rate, fleet.least)
+    """With the fewest replicas."""
+    counts = filled(fleet.kinds, 0.0, fleet.least) if fleet.policy is not None else fleet.counts
     ready_s = min(kind.start_s for kind in fleet.kinds)
-    return _Running(fleet, list(counts), FleetView(demand.period_s, ready_s))
+    return _Running(fleet, list(counts), FleetView(fleet.demand.period_s, ready_s))
 
 
 def run_alone(fleet: TimedFleet, devices: float = math.inf) -> FleetRun:

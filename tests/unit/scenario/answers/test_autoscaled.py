@@ -38,6 +38,11 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"workload.search": {"vary": {"parallel.tp": [1, 2]}}}, "workload.search.vary", "sweep"),
     ({"workload.slo": {"ttft_mean_ms": 9.0}}, "workload.slo.ttft_mean_ms", "ttft_p99_ms"),
     ({"workload.slo": {"ttft_p90_ms": 0.5}}, "workload.slo", "higher limits"),
+    (
+        {"workload.search": {"max_gpus": 2}, "workload.autoscale.least": 3},
+        "workload.search",
+        "at least 3",
+    ),
     ({"workload.autoscale.policy": "often"}, "workload.autoscale.policy", ""),
     ({"workload.autoscale.policy": []}, "workload.autoscale.policy", ""),
     ({"workload.autoscale.headroom": 1.0}, "workload.autoscale.headroom", ""),

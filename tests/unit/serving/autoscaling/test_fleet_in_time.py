@@ -17,6 +17,7 @@ from silicast.serving.autoscaling.fleet_in_time import (
     FleetRun,
     ReplicaKind,
     TimedFleet,
+    emptied,
     fewest_static,
     filled,
     foreseen,
@@ -108,6 +109,24 @@ def test_kinds_that_carry_most_for_their_cost_come_first() -> None:
     assert filled((dear, cheap), 18.1) == (1, 2)
     assert filled((dear, cheap), 0.0) == (0, 1)
     assert filled((dear, cheap), 0.0, least=3) == (1, 2)
+
+
+def test_kinds_that_carry_least_for_their_cost_go_first() -> None:
+    dear, cheap = kind(price=3.0), kind(price=1.0, most=2)
+    assert emptied((dear, cheap), (2, 2), 27.0) == (1, 2)
+    assert emptied((dear, cheap), (2, 2), 9.0) == (0, 1)
+    assert emptied((dear, cheap), (2, 0), 9.0) == (1, 0)  # none of another kind would come
+    assert emptied((dear, cheap), (2, 2), 0.0, least=3) == (1, 2)
+
+
+def test_the_first_period_has_no_more_than_there_is() -> None:
+    fleets = [
+        TimedFleet(demand([30.0]), (kind(gpus=gpus),), POLICIES["queue"](0.0)) for gpus in (2, 4)
+    ]
+    one, two = run_fleets(fleets, devices=11)
+    assert (one.gpus.tolist(), two.gpus.tolist()) == ([6.0], [4.0])  # of 8 and 16 that they need
+    one, two = run_fleets(fleets, devices=6)
+    assert (one.gpus.tolist(), two.gpus.tolist()) == ([2.0], [4.0])
 
 
 def test_replicas_over_time_by_hand() -> None:

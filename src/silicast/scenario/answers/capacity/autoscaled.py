@@ -33,6 +33,7 @@ from silicast.serving.autoscaling.fleet_in_time import (
     ReplicaKind,
     TimedFleet,
     fewest_static,
+    filled,
     foreseen,
     run_fleets,
 )
@@ -115,12 +116,21 @@ class _Autoscaled:
                 "one scenario a deployment, as silicast sweep makes them",
             )
         self._models = [_model("", scenario, work.traffic, work.slo, self._table)]
-        for name, beside in self._table.beside.items():
+        for name in self._table.beside:
             self._models.append(_beside(name, scenario, work, self._table))
-            if not beside.pool:
-                raise SilicastError(
-                    "is empty", field=f"workload.autoscale.beside.{name}.pool", hint="a model"
-                )
+        fewest = sum(
+            n * kind.gpus
+            for model in self._models
+            for n, kind in zip(
+                filled(model.kinds, 0.0, self._table.least), model.kinds, strict=True
+            )
+        )
+        if fewest > self._devices:
+            raise SilicastError(
+                f"the fewest replicas take {fewest} devices, more than {self._devices:.0f}",
+                field="workload.search.max_gpus",
+                hint=f"at least {fewest}",
+            )
         self._simulated = [
             [each.error(index) for index in range(len(each.kinds))] for each in self._models
         ]
