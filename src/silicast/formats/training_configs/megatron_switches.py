@@ -85,11 +85,7 @@ def switches(fields: Fields, *, experts: bool) -> tuple[dict[str, Any], list[str
     }
     if _without_switch(fields):
         options["nvls"] = False
-    allocator = "".join(
-        fields.text(name) for name in ("PYTORCH-CUDA-ALLOC-CONF", "PYTORCH-ALLOC-CONF")
-    )
-    if "expandable_segments:true" in allocator.casefold():
-        options["expandable_segments"] = True
+    options |= _of_memory(fields)
     fused = fields.text("cross-entropy-fusion-impl", default="native")
     if options["fused_loss"] and fused in LOSS_COPIES:
         options["loss_copies"] = LOSS_COPIES[fused]
@@ -132,6 +128,17 @@ def _is_on(fields: Fields, name: str) -> bool:
     if value is None:
         return False
     return value is True or value == "" or str(value).casefold() not in NEVER
+
+
+def _of_memory(fields: Fields) -> dict[str, Any]:
+    """Switches of the allocator and of libraries' workspaces."""
+    names = ("PYTORCH-CUDA-ALLOC-CONF", "PYTORCH-ALLOC-CONF")
+    allocator = "".join(fields.text(name) for name in names).casefold()
+    on = {
+        "expandable_segments": "expandable_segments:true" in allocator,
+        "wide_workspaces": ":4096:8" in fields.text("CUBLAS-WORKSPACE-CONFIG"),
+    }
+    return {name: True for name, stated in on.items() if stated}
 
 
 def _unfused(fields: Fields) -> bool:
