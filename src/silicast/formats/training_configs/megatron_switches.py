@@ -98,10 +98,12 @@ def switches(fields: Fields, *, experts: bool) -> tuple[dict[str, Any], list[str
         if fields.flag(name):
             options["gradient_format"] = stated
     fields.get("moe-grouped-gemm")
+    dispatcher = fields.text("moe-token-dispatcher-type", default="alltoall")
     unpriced = [name for name in UNPRICED if _is_on(fields, name)]
     if _is_on(fields, "delay-wgrad-compute") and not _is_on(fields, BESIDE_BATCHES):
         unpriced.append("delay-wgrad-compute")
     unpriced += [f"without {n}" for n in FUSED_BY_HAND if experts and not fields.flag(n)]
+    unpriced += [f"moe-token-dispatcher-type {dispatcher}"] * (dispatcher != "alltoall")
     graphs = _graphs(fields)
     if graphs in ("full", "piecewise"):
         options["cuda_graph"] = graphs
