@@ -12,7 +12,7 @@ times a factor of the host, where the numbers of calls, launches and collectives
 own graphs, and a pipeline's passes are stretched by its bubble; a launch within a call (products of
 experts, over which a library loops) is that of the engine's file. Least squares of relative errors
 with no constant below zero; factors of hosts are medians of what is left, by turns. Memory: medians
-of what the allocator's peak has beyond our count, by architecture.
+of what the allocator's peak has beyond our count where workspaces are wide, by architecture.
 """
 
 from __future__ import annotations
@@ -98,7 +98,9 @@ def beyond_count(cases: list[Case]) -> dict[str, float]:
         engine: dict[str, Any] = case.scenario["engine"]
         held = run_of(decode(dict(case.scenario))).rank.deployment.engine.memory.workspaces_mb
         peak = case.measured.get("memory_allocated_gb")
-        if peak is not None and engine["options"]["attention"] == "fused":
+        options = engine["options"]
+        wide = options["deterministic"] or options.get("wide_workspaces")
+        if peak is not None and options["attention"] == "fused" and wide:
             counted = answer(case)["memory_allocated_gb"][0] * 1e3
             table.setdefault(device.architecture, []).append(
                 peak * 1e3 - counted + held.get(device.architecture, 0.0)

@@ -158,19 +158,17 @@ class TrainingTable(Strict, frozen=True):
         dropout: layers drop results and attention's scores; masks are kept.
         loss_copies: of the logits in 32 bits, that the loss holds at once.
         expandable_segments: the allocator maps pages of one range, and loses little between blocks.
-        fused_loss: one kernel makes the loss of its logits; else the framework's operators do, in
-            32 bits.
-        fused_gradient_accumulation: products add to the gradients of earlier micro-batches
-            themselves.
-        deterministic: each step gives the same bits: results are filled before they are written,
-            and attention's gradients are summed in one order.
-        reshard_after_forward: gathered weights are given back behind a layer's forward pass, and
-            gathered again for its backward pass.
+        fused_loss: one kernel makes the loss of its logits; else operators do, in 32 bits.
+        fused_gradient_accumulation: products add to earlier gradients themselves.
+        deterministic: results are filled beforehand, attention's gradients summed in one order.
+        reshard_after_forward: gathered weights are gathered again for a layer's backward pass.
         weights_copied: sharded weights are copied out of the buffer that they are gathered in.
         gradients_copied: gradients are copied into the buffer that sharded ones are summed in.
         further_passes: over memory, beside those of the model's code and as a share of them.
+        wide_workspaces: libraries of products hold 32 MiB each, as with ``deterministic``.
         unpriced: the user's switches that change time by an amount that is not known.
-        log_sd: log standard deviation of a step under this engine beyond that of its kernels.
+        log_sd: log standard deviation of a step under this engine beyond that of its kernels;
+            context_log_sd: on top of it where context ranks share sequences.
     """
 
     dropout: bool = False
@@ -183,8 +181,10 @@ class TrainingTable(Strict, frozen=True):
     weights_copied: bool = False
     gradients_copied: bool = False
     further_passes: float = 0.0
+    wide_workspaces: bool = False
     unpriced: list[str] = []
     log_sd: float = 0.0
+    context_log_sd: float = 0.0
 
 
 class ExpertTable(Strict, frozen=True):

@@ -73,6 +73,7 @@ class MemoryTable(Strict, frozen=True):
         prefill_chunk_tokens: most new tokens of one step; 0 = no limit.
         workspaces_mb: architecture -> what libraries of products hold of the allocator's memory for
             their intermediate sums, 10^6 bytes a device, on top of ``framework_gb``.
+        narrow_workspaces_mb: by how much less where they are not wide, as training states.
         cuts_static_batches: prompts of a static batch run in steps of so many tokens, too.
         process_gb: in place of ``framework_gb``, of a process that computes in the host's memory.
         launch: what a server sets aside beside weights and cache, by release, in place of
@@ -88,5 +89,6 @@ class MemoryTable(Strict, frozen=True):
     cuts_static_batches: bool = False
     process_gb: float = 0.0
     workspaces_mb: dict[str, float] = {}
+    narrow_workspaces_mb: dict[str, float] = {}
     launch: list[LaunchMemoryTable] = []
     offload: HostLayersTable | None = None

@@ -40,6 +40,7 @@ option                        values               what it does
 ``fused_loss``                true, false          one kernel makes the loss of its logits
 ``fused_gradient_accumulation`` true, false        products add to gradients themselves
 ``deterministic``             true, false          each training step gives the same bits
+``wide_workspaces``           true, false          libraries of products hold 32 MiB each
 ``reshard_after_forward``     true, false          sharded weights are gathered again for backward
 ``gradient_format``           "bf16", "fp32"       in which data ranks sum gradients
 ``compile``                   true, false          of one that trains: a compiler fuses operations
@@ -424,6 +425,7 @@ TRAINING_SWITCHES = (
     "fused_gradient_accumulation",
     "deterministic",
     "reshard_after_forward",
+    "wide_workspaces",
 )
 
 POLICY_SWITCHES = (

@@ -250,19 +250,26 @@ def with_update(passes: Prediction, update: Prediction, name: str) -> Prediction
     )
 
 
-def unmeasured_training(prediction: Prediction, deployment: Deployment) -> Prediction:
-    """Of a step of a model: see :func:`unmeasured_backward`."""
+def unmeasured_training(
+    prediction: Prediction, deployment: Deployment, *, context: bool = False
+) -> Prediction:
+    """Of a step of a model: see :func:`unmeasured_backward`.
+
+    Args:
+        context: ranks share sequences.
+    """
     experts = deployment.model.moe is not None
     prediction = unmeasured_backward(
         prediction, deployment.precision.hidden, deployment.device.architecture, experts=experts
     )
-    return _with_switches(prediction, deployment.engine.training)
+    return _with_switches(prediction, deployment.engine.training, context=context)
 
 
-def _with_switches(prediction: Prediction, table: TrainingTable) -> Prediction:
+def _with_switches(prediction: Prediction, table: TrainingTable, *, context: bool) -> Prediction:
     """Wider where switches cost a time that is not known, which warnings name."""
     judged = load_physics("training").default
     spread = math.hypot(table.log_sd, judged["unpriced_log_sd"] * math.sqrt(len(table.unpriced)))
+    spread = math.hypot(spread, table.context_log_sd if context else 0.0)
     remarks = [UNPRICED.format(", ".join(table.unpriced))] if table.unpriced else []
     if table.deterministic:
         spread = math.hypot(spread, judged["deterministic_log_sd"])

@@ -168,7 +168,7 @@ def predict_step(
         whole = _one_stage(rank, bounds[0], kinds, micro_batches)
         whole = replace(whole, part=replace(whole.part, name="forward_and_backward"))
         step = _joined((whole, update.total), "step")
-        step = unmeasured_training(step, rank.deployment)
+        step = unmeasured_training(step, rank.deployment, context=rank.plan.cp > 1)
         return DistributedStep(step, bounds, passes, update, order, None, 0)
     return _Pipeline(rank, order, bounds, passes, kinds, update, overlap).step()
 
@@ -341,7 +341,7 @@ class _Pipeline:
             if ps
         ]
         step = _joined((work, *remaining, self.update.total), "step")
-        step = unmeasured_training(step, self.rank.deployment)
+        step = unmeasured_training(step, self.rank.deployment, context=self.rank.plan.cp > 1)
         return DistributedStep(
             step,
             self.bounds,

@@ -79,7 +79,8 @@ class MegatronBridge(TrainingConfig):
             return False
         file = files[0]
         if file.path.suffix.casefold() == ".py":
-            return file.holds("ConfigContainer") or file.holds("megatron.bridge")
+            words = ("ConfigContainer", "megatron.bridge", "nemo.collections")
+            return any(file.holds(word) for word in words)
         table = file.table
         if table is None or not isinstance(table.get("train"), dict):
             return False

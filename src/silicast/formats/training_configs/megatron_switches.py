@@ -85,11 +85,7 @@ def switches(fields: Fields, *, experts: bool) -> tuple[dict[str, Any], list[str
     }
     if _without_switch(fields):
         options["nvls"] = False
-    allocator = "".join(
-        fields.text(name) for name in ("PYTORCH-CUDA-ALLOC-CONF", "PYTORCH-ALLOC-CONF")
-    )
-    if "expandable_segments:true" in allocator.casefold():
-        options["expandable_segments"] = True
+    options |= _of_memory(fields)
     fused = fields.text("cross-entropy-fusion-impl", default="native")
     if options["fused_loss"] and fused in LOSS_COPIES:
         options["loss_copies"] = LOSS_COPIES[fused]
@@ -102,10 +98,12 @@ def switches(fields: Fields, *, experts: bool) -> tuple[dict[str, Any], list[str
         if fields.flag(name):
             options["gradient_format"] = stated
     fields.get("moe-grouped-gemm")
+    dispatcher = fields.text("moe-token-dispatcher-type", default="alltoall")
     unpriced = [name for name in UNPRICED if _is_on(fields, name)]
     if _is_on(fields, "delay-wgrad-compute") and not _is_on(fields, BESIDE_BATCHES):
         unpriced.append("delay-wgrad-compute")
     unpriced += [f"without {n}" for n in FUSED_BY_HAND if experts and not fields.flag(n)]
+    unpriced += [f"moe-token-dispatcher-type {dispatcher}"] * (dispatcher != "alltoall")
     graphs = _graphs(fields)
     if graphs in ("full", "piecewise"):
         options["cuda_graph"] = graphs
@@ -132,6 +130,17 @@ def _is_on(fields: Fields, name: str) -> bool:
     if value is None:
         return False
     return value is True or value == "" or str(value).casefold() not in NEVER
+
+
+def _of_memory(fields: Fields) -> dict[str, Any]:
+    """Switches of the allocator and of libraries' workspaces."""
+    names = ("PYTORCH-CUDA-ALLOC-CONF", "PYTORCH-ALLOC-CONF")
+    allocator = "".join(fields.text(name) for name in names).casefold()
+    on = {
+        "expandable_segments": "expandable_segments:true" in allocator,
+        "wide_workspaces": ":4096:8" in fields.text("CUBLAS-WORKSPACE-CONFIG"),
+    }
+    return {name: True for name, stated in on.items() if stated}
 
 
 def _unfused(fields: Fields) -> bool:

@@ -38,7 +38,11 @@ def chosen_recipe(
     }
     if not recipes:
         raise unsupported(
-            "no function of it builds a whole run by literal values", "run", hint, file=path
+            "no function of it builds a whole run by literal values; a library's recipe is not "
+            "looked up",
+            "run",
+            hint,
+            file=path,
         )
     name = stated.chosen(recipes, path)
     built = python.built(name)

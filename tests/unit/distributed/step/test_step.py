@@ -316,3 +316,13 @@ def test_chunks_of_the_same_layers_are_one() -> None:
     step = predict_step(current, 4)
     assert step.passes[1] is step.passes[2]
     assert predict_chunk(current, 0, 4) is predict_chunk(replace(current), 0, 4)
+
+
+def test_steps_with_context_ranks_are_less_certain() -> None:
+    """By the log sd that the engine's file states, on top of what switches add."""
+    spread = find_engine("megatron").training.context_log_sd
+    alone, shared = (
+        predict_step(rank(TrainingPlan(dp=2 // cp, cp=cp)), 2).step.error.loadings for cp in (1, 2)
+    )
+    assert spread > 0.0
+    assert (alone.get("switches", 0.0), shared["switches"]) == (0.0, pytest.approx(spread))

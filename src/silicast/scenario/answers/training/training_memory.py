@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, final
 
 from silicast.composition.engines.host_copies import node_host
+from silicast.composition.passes.deployment import Deployment
 from silicast.composition.passes.program import GB
 from silicast.composition.passes.training_step import TrainingStep
 from silicast.core.numerics import F64
@@ -179,10 +180,18 @@ def _rules(rank: Rank, optimizer: str, gradient_bits: int, recompute: str) -> Ru
         expandable=deployment.engine.training.expandable_segments,
         in_line=deployment.machine.in_line,
         framework_bytes=round(deployment.machine.framework_gb * GB),
-        workspace_bytes=round(
-            deployment.engine.memory.workspaces_mb.get(deployment.device.architecture, 0.0) * 1e6
-        ),
+        workspace_bytes=_workspaces(deployment),
     )
+
+
+def _workspaces(deployment: Deployment) -> int:
+    """Bytes that libraries of products hold."""
+    table, architecture = deployment.engine.memory, deployment.device.architecture
+    training = deployment.engine.training
+    less = 0.0
+    if not (training.wide_workspaces or training.deterministic):
+        less = table.narrow_workspaces_mb.get(architecture, 0.0)
+    return round((table.workspaces_mb.get(architecture, 0.0) - less) * 1e6)
 
 
 def _memory(

@@ -14,7 +14,9 @@ from silicast.scenario.decode import decode
 from silicast.workload.models.lookup import find_model
 
 
-def ran(model: str, engine: str, recompute: str | None = "none", **more: Any) -> TrainingRun:
+def ran(
+    model: str, engine: str | dict[str, Any], recompute: str | None = "none", **more: Any
+) -> TrainingRun:
     work: dict[str, Any] = {"seq_len": 2048, "global_batch": 8, "micro_batch": 2}
     if recompute is not None:
         work["recompute"] = recompute
@@ -80,3 +82,19 @@ def test_a_models_own_code_is_counted_on_its_operations() -> None:
 def test_a_model_far_too_large_for_one_device_does_not_fit() -> None:
     result = ran("DeepSeek-V3", "megatron")
     assert result.memory.parts["excess"] > 10_000.0
+
+
+@pytest.mark.parametrize(("device", "less_mb"), [("a100", 75.0), ("h200", 0.0), ("gb200", 75.0)])
+def test_workspaces_are_wide_where_sums_have_one_order_or_they_are_stated_so(
+    device: str, less_mb: float
+) -> None:
+    """Three streams: 3 x (32 - 8.125) MiB, but on Hopper, where PyTorch's are always wide."""
+    assert pytest.approx(3 * (32 - 8.125) * 2**20, rel=2e-3) == 75e6
+    narrow, wide, ordered = (
+        ran("Llama-3.2-1B", {"name": "megatron", "options": on}, device=device).memory.parts[
+            "transient"
+        ]
+        for on in ({}, {"wide_workspaces": True}, {"deterministic": True})
+    )
+    assert (wide - narrow) * 1e3 == pytest.approx(less_mb, abs=1e-6)
+    assert ordered == wide
