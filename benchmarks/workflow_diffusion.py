@@ -3,8 +3,8 @@
     python -m benchmarks.workflow_diffusion
 
 Every row of ``energy/mlenergy_v2_diffusion`` of that pipeline (1024 x 1024 pixels, its default, 25
-steps with guidance) is answered by task workflow: stages of work "denoise" and "decode_image" by eager
-PyTorch, one after the other. Text encoders (1 to 2 %) are left out. Nothing is
+steps with guidance) is answered by task workflow: stages of work "denoise" and "decode_image" by
+eager PyTorch, one after the other. Text encoders (1 to 2 %) are left out. Nothing is
 fitted on these rows. Beside the answers stand those with the constants of the campaign's stack
 (``lab.fit_diffusion``, from three other pipelines: its slower host, its device under hours of load,
 its power). Writes benchmarks/results/workflow_diffusion.json.
