@@ -381,7 +381,8 @@ class StageTable(Terse, frozen=True):
     needed). ``max_batch``: of passes that run together. ``keeps_context``: each visit's prompt
     begins with all before it. ``exits``: shares of tokens that leave a model at equal depths. A
     ``job`` of a cluster takes one of so many ``gpus`` of one of its ``pools`` (left out: of any)
-    for its ``steps``; ``noise_scale``: of its gradients, in sequences.
+    for its ``steps``; ``noise_scale``: of its gradients, in sequences. ``overhead_share``: what a
+    framework takes around the work before the next stage, over the time of the stage.
     """
 
     pool: Name | None = None
@@ -412,6 +413,7 @@ class StageTable(Terse, frozen=True):
     gpus: Annotated[list[Gpus], Meta(min_length=1, max_length=64)] | None = None
     steps: Length | None = None
     noise_scale: Positive | None = None
+    overhead_share: NonNegative = 0.0
 
 
 class SchedulerTable(Terse, frozen=True):

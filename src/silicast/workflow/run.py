@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import final
 
 import numpy as np
@@ -95,6 +96,8 @@ class WorkflowRun:
         arrival_ns: of each item, in order.
         concurrency: items under way at most; 0 = no limit.
         known: jobs that their station starts by itself when their item arrives.
+        overheads: by stage, what follows a job before others see its end, as a share of the time
+            since it was ready; its station is free meanwhile.
     """
 
     def __init__(
@@ -104,7 +107,10 @@ class WorkflowRun:
         arrival_ns: I64,
         concurrency: int = 0,
         known: frozenset[int] = frozenset(),
+        overheads: Mapping[int, float] = MappingProxyType({}),
     ) -> None:
+        self._overheads = overheads
+        self._late: list[tuple[int, int]] = []
         self._jobs, self._of_stage, self._known = jobs, stations, known
         self._stations = list({id(each): each for each in stations.values()}.values())
         self._arrival_ns, self._limit = arrival_ns, concurrency
@@ -153,7 +159,7 @@ class WorkflowRun:
 
     def _step(self) -> bool:
         """The next event of all; False = there is none."""
-        now, chosen = NEVER, -1
+        now, chosen = self._late[0][0] if self._late else NEVER, -1
         for number, station in enumerate(self._stations):
             time_ns = station.next_ns
             if 0 <= time_ns < now:
@@ -164,14 +170,23 @@ class WorkflowRun:
                 self._next += 1
                 self._arrive(item, int(self._arrival_ns[item]))
                 return True
-        if chosen < 0:
+        if chosen >= 0:
+            self._stations[chosen].advance()
+        elif self._late:
+            time_ns, job = heapq.heappop(self._late)
+            self._ending.append((job, time_ns))
+        else:
             return False
-        self._stations[chosen].advance()
         self._settle()
         return True
 
     def _note(self, job: int, now_ns: int) -> None:
-        self._ending.append((job, now_ns))
+        share = self._overheads.get(self._stage[job], 0.0)
+        if share:
+            late_ns = now_ns + round(share * (now_ns - self._ready[job]))
+            heapq.heappush(self._late, (late_ns, job))
+        else:
+            self._ending.append((job, now_ns))
 
     def _settle(self) -> None:
         """What follows from jobs that have ended."""

@@ -63,6 +63,7 @@ class WorkflowStage:
     probability: float = 1.0
     branch: str = ""
     loop: StageLoop | None = None
+    overhead_share: float = 0.0
 
 
 @final
@@ -77,6 +78,11 @@ class WorkflowGraph:
 
     stages: tuple[WorkflowStage, ...]
     index: Mapping[str, int] = field(init=False)
+
+    @property
+    def overheads(self) -> Mapping[int, float]:
+        """What follows the jobs of a stage, by its position; only of those that have any."""
+        return {i: s.overhead_share for i, s in enumerate(self.stages) if s.overhead_share}
 
     def __post_init__(self) -> None:
         """Checks what expansion relies on."""

@@ -114,7 +114,7 @@ FROZEN = {
         "--device --output -o --skip-bad --keep-flagged --holdout --seed --show --advise --top "
         "--budget"
     ),
-    "whatif": "--device --traced --format --json",
+    "whatif": "--device --batch --plan --traced --format --json",
     "runtime": "",
     "runtime detect": "--operators --rounds --output -o",
     "nas": "--device --samples --budget --accuracy --evaluations --top --seed --json",

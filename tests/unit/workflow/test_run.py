@@ -82,6 +82,21 @@ def test_without_contention_an_item_takes_its_longest_path() -> None:
     assert path.tolist() == [[0, 3 * SECOND], [0, 5 * SECOND], [0, 0], [0, SECOND]]
 
 
+def test_an_overhead_delays_what_follows_and_leaves_the_station_free() -> None:
+    """Half of the time since a job was ready: 3 s become 4.5, and 6 s of the one behind it 9."""
+    stages = (WorkflowStage("a", overhead_share=0.5), WorkflowStage("b", ("a",)))
+    graph = WorkflowGraph(stages)
+    jobs = expanded(graph, 2)
+    stations = {
+        stage: ServerStation(dict.fromkeys(jobs.of_stages([stage]).tolist(), seconds * SECOND), 1)
+        for stage, seconds in ((0, 3), (1, 2))
+    }
+    arrival = np.zeros(2, dtype=np.int64)
+    times = WorkflowRun(jobs, stations, arrival, overheads=graph.overheads).run()
+    assert (times.end_ns / SECOND).tolist() == [6.5, 11.0]
+    assert critical_path_ns(times, 2).sum() == (6.5 + 11.0) / 2 * SECOND
+
+
 def test_clients_that_wait_start_the_next_item_when_one_has_ended() -> None:
     graph = WorkflowGraph((WorkflowStage("a"),))
     jobs = expanded(graph, 5)

@@ -5,13 +5,17 @@ of it on the traced device and on the other: what both have wrong in the same wa
 ``scaled``). Kernels that cannot be predicted take the ratio of all others, between the least and
 the largest of them. Gaps in which no kernel ran stay as the host made them, and streams that
 overlapped go on to hide the same share of the kernel time.
+
+At another batch or on one of several GPUs a kernel is predicted with the sizes that it has there
+(:mod:`~.changed_run`); collectives between the GPUs are inserted at their predicted times.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, final
 
@@ -21,6 +25,15 @@ from silicast.hardware.catalog import find_device
 from silicast.measurement.importers.files import import_files
 from silicast.measurement.importers.importer import FileReading
 from silicast.measurement.records.records import CollectiveRow, KernelRow
+from silicast.measurement.what_if.changed_run import (
+    NORMS,
+    ParallelPlan,
+    TracedSizes,
+    at_batch,
+    batch_ratio,
+    shard,
+)
+from silicast.measurement.what_if.inserted import InsertedCollective, inserted
 from silicast.scenario.answer import Refusal
 from silicast.scenario.run import reply_to
 
@@ -71,6 +84,8 @@ class ScaledTrace:
         idle_us: time in which no kernel ran, None where the file has no times of day.
         busy_share: time in which any kernel ran over the sum of all kernels; below 1 where streams
             overlap.
+        plan: GPUs that share the run; collectives: between them. ``scaled_us`` and ``ops`` are of
+            one GPU and one micro-batch.
     """
 
     traced: str
@@ -81,6 +96,8 @@ class ScaledTrace:
     scaled_us: Quantity
     idle_us: float | None
     busy_share: float = 1.0
+    plan: ParallelPlan = ParallelPlan()
+    collectives: tuple[InsertedCollective, ...] = ()
 
     @property
     def unscaled_share(self) -> float:
@@ -89,16 +106,23 @@ class ScaledTrace:
 
     @property
     def wall_us(self) -> tuple[float, Quantity] | None:
-        """First kernel to last, measured and predicted."""
+        """First kernel to last, measured and predicted; of a pipeline until its last micro-batch
+        leaves the last stage.
+        """
         if self.idle_us is None:
             return None
-        idle, share, kernels = self.idle_us, self.busy_share, self.scaled_us
+        idle, share, kernels, plan = self.idle_us, self.busy_share, self.scaled_us, self.plan
+        turns = (plan.micro_batches + plan.pp - 1) / plan.pp
         scaled = (kernels.estimate, kernels.p05, kernels.p95)
-        wall = Quantity(*(idle + share * each for each in scaled))
+        sent = _total([each.exposed_us for each in self.collectives])
+        ends = zip(scaled, (sent.estimate, sent.p05, sent.p95), strict=True)
+        wall = Quantity(*(turns * (idle + share * each) + more for each, more in ends))
         return idle + share * self.measured_us, wall
 
 
-def scaled_trace(path: Path, device: str, traced: str = "", name: str = "") -> ScaledTrace:
+def scaled_trace(
+    path: Path, device: str, traced: str = "", name: str = "", batch: str = "", plan: str = ""
+) -> ScaledTrace:
     """What the run in a trace would take on ``device``.
 
     Args:
@@ -106,11 +130,13 @@ def scaled_trace(path: Path, device: str, traced: str = "", name: str = "") -> S
         device: catalog name, or path to a device file.
         traced: the device of the trace, where the file does not name it.
         name: of the importer; "" = the one that recognises the file.
+        batch: see :func:`~.changed_run.batch_ratio`; plan: see :class:`~.changed_run.ParallelPlan`.
 
     Raises:
         SilicastError: the file cannot be read, holds no kernels or no single launches, does not
             name its device, or no kernel of it can be predicted on both.
     """
+    ratio, parallel = batch_ratio(batch), ParallelPlan.parse(plan)
     (imported,) = import_files([path], name=name, device=traced)
     reading = imported.reading
     source = reading.session.device or reading.session.device_reported
@@ -120,7 +146,11 @@ def scaled_trace(path: Path, device: str, traced: str = "", name: str = "") -> S
     target = device if device.endswith(".toml") else find_device(device).name
     rows = [row for row in reading.records if isinstance(row, KernelRow | CollectiveRow)]
     factor = _sum_factor(reading, rows, path)
-    ops, unscaled = _scaled(rows, factor, source, target)
+    sizes = TracedSizes.from_kernels(
+        (row.kernel, _launches(row)) for row in rows if isinstance(row, KernelRow)
+    )
+    change = _Change(ratio, parallel, sizes)
+    ops, unscaled = _scaled(rows, factor, (source, target), change)
     if not ops:
         reason = f": {unscaled[0].name[:60]}: {unscaled[0].reason}" if unscaled else ""
         raise SilicastError(
@@ -144,7 +174,43 @@ def scaled_trace(path: Path, device: str, traced: str = "", name: str = "") -> S
         scaled_us=_with_unknown(ops, kernels_us, unknown_us),
         idle_us=reading.idle_us,
         busy_share=_busy_share(reading),
+        plan=parallel,
+        collectives=between_gpus(rows, ops, target, change),
     )
+
+
+@final
+@dataclass(frozen=True)
+class _Change:
+    """What differs from the traced run beside the device."""
+
+    batch: Fraction
+    plan: ParallelPlan
+    sizes: TracedSizes
+
+    def kernel(self, traced: Mapping[str, Any]) -> dict[str, Any] | str:
+        """A traced kernel with its new sizes, or why they are not known."""
+        grown = at_batch(traced, self.batch, self.sizes)
+        return grown if isinstance(grown, str) else shard(grown, self.plan.tp, self.grown)
+
+    @property
+    def grown(self) -> TracedSizes:
+        """Of the batch that is asked for."""
+        tokens = frozenset(int(each * self.batch) for each in self.sizes.tokens)
+        return replace(self.sizes, tokens=tokens)
+
+
+def between_gpus(
+    rows: Sequence[KernelRow | CollectiveRow], ops: Sequence[ScaledOp], device: str, change: _Change
+) -> tuple[InsertedCollective, ...]:
+    """What GPUs of the plan send each other."""
+    kernels = [row for row in rows if isinstance(row, KernelRow)]
+    gradients = sum(change.sizes.gradient_bytes(row.kernel) * _launches(row) for row in kernels)
+    elements = {
+        str(row.kernel.get("dtype", "bf16")) for row in kernels if row.kernel["op"] in NORMS
+    }
+    learns = math.fsum(op.scaled_us.estimate for op in ops if op.op != "optimizer")
+    return inserted(change.plan, change.grown, device, gradients, elements, learns)
 
 
 def _busy_share(reading: FileReading) -> float:
@@ -178,7 +244,10 @@ def _launches(row: KernelRow | CollectiveRow) -> int:
 
 
 def _scaled(
-    rows: Sequence[KernelRow | CollectiveRow], factor: float, source: str, target: str
+    rows: Sequence[KernelRow | CollectiveRow],
+    factor: float,
+    devices: tuple[str, str],
+    change: _Change,
 ) -> tuple[list[ScaledOp], list[UnscaledKernel]]:
     """Ops with the sums of their kernels, and kernels that one of the devices has no answer for."""
     sums: dict[str, list[tuple[int, float, Quantity]]] = {}
@@ -187,7 +256,7 @@ def _scaled(
         measured = row.latency_us * _launches(row) * factor
         workload = row.kernel if isinstance(row, KernelRow) else row.collective
         op = str(workload["op"])
-        before, after = (_latency(row, device) for device in (source, target))
+        before, after = _before_and_after(row, devices, change)
         if isinstance(before, str) or isinstance(after, str):
             reason = next(each for each in (before, after) if isinstance(each, str))
             label = row.name if isinstance(row, KernelRow) and row.name else op
@@ -208,11 +277,29 @@ def _scaled(
     return ops, unscaled
 
 
-def _latency(row: KernelRow | CollectiveRow, device: str) -> Quantity | str:
-    """A kernel's predicted time on a device, us, or why there is none."""
+def _before_and_after(
+    row: KernelRow | CollectiveRow, devices: tuple[str, str], change: _Change
+) -> tuple[Quantity | str, Quantity | str]:
+    """Predictions of a kernel as it was traced and as it is asked for, or why there is none."""
+    source, target = devices
+    before = _latency(row, source)
+    if not isinstance(row, KernelRow) or isinstance(before, str):
+        return before, _latency(row, target)
+    kernel = change.kernel(row.kernel)
+    return before, kernel if isinstance(kernel, str) else _latency(row, target, kernel)
+
+
+def _latency(
+    row: KernelRow | CollectiveRow, device: str, kernel: Mapping[str, Any] | None = None
+) -> Quantity | str:
+    """A kernel's predicted time on a device, us, or why there is none.
+
+    Args:
+        kernel: in place of that of the row.
+    """
     tree: dict[str, Any] = {"format": 1, "device": device}
     if isinstance(row, KernelRow):
-        tree |= {"task": "kernel", "workload": {"kernel": dict(row.kernel)}}
+        tree |= {"task": "kernel", "workload": {"kernel": dict(kernel or row.kernel)}}
     else:
         tree |= {"task": "collective", "workload": dict(row.collective)}
     reply = reply_to(tree)

@@ -30,6 +30,10 @@ def what_if_table(result: ScaledTrace) -> RenderableType:
         unknown_us = sum(each.measured_us for each in result.unscaled)
         rows.append(["others", "", duration(unknown_us * 1e-6), "", "", ""])
     rows.append(["all kernels", "", *_times(result.measured_us, result.scaled_us)])
+    for sent in result.collectives:
+        name = f"{sent.reason}: {sent.op}"
+        exposed = _times(0.0, sent.exposed_us)
+        rows.append([name, f"{sent.launches:,}", "", *exposed[1:3], ""])
     if result.wall_us is not None:
         rows.append(["with gaps", "", *_times(*result.wall_us)])
     lines = [
@@ -41,6 +45,11 @@ def what_if_table(result: ScaledTrace) -> RenderableType:
         lines.append(f"{share} of the kernel time takes the ratio of all other kernels")
     if result.idle_us is not None:
         lines.append("gaps between kernels are the host's: they stay as they were measured")
+    if result.plan.gpus > 1:
+        lines.append(
+            f"ops are those of one of {result.plan.gpus} GPUs and of one micro-batch; collectives "
+            "are inserted at their predicted times"
+        )
     if result.busy_share < 1.0:
         hidden = percent(1.0 - result.busy_share)
         lines.append(f"{hidden} of the kernel time ran beside other kernels: it stays hidden")
@@ -56,7 +65,7 @@ def _times(measured_us: float, scaled_us: Quantity) -> list[str]:
         duration(measured_us * 1e-6),
         duration(scaled_us.estimate * 1e-6),
         f"{low} - {high}",
-        f"{scaled_us.estimate / measured_us:.2f}",
+        f"{scaled_us.estimate / measured_us:.2f}" if measured_us else "",
     ]
 
 
@@ -74,6 +83,18 @@ def what_if_values(result: ScaledTrace) -> dict[str, Any]:
         "measured_wall_us": None if wall is None else wall[0],
         "wall_us": None if wall is None else _interval(wall[1]),
         "unscaled_share": result.unscaled_share,
+        "gpus": result.plan.gpus,
+        "collectives": [
+            {
+                "reason": each.reason,
+                "op": each.op,
+                "bytes": each.bytes,
+                "gpus": each.gpus,
+                "launches": each.launches,
+                "exposed_us": _interval(each.exposed_us),
+            }
+            for each in result.collectives
+        ],
         "ops": [
             {
                 "op": op.op,

@@ -54,6 +54,18 @@ class NetworkNodes:
         """A norm of ``rows`` rows."""
         self._add(name, family, rows * width, tokens=rows, hidden=width, residual=0)
 
+    def group_norm(self, name: str, elements: int) -> None:
+        """Sums of an array of so many elements, then its scale and shift."""
+        self._add(
+            f"{name}_sums",
+            "data_movement",
+            1,
+            read_bytes=elements * self._bytes,
+            written_bytes=1,
+            operations=3 * elements,
+        )
+        self.pointwise(name, "add", elements)
+
     def pointwise(self, name: str, kind: str, elements: int, inputs: int = 1) -> None:
         """``inputs`` arrays of so many elements to one."""
         flags = ((kind, True),)

@@ -8,6 +8,7 @@ from silicast.core.errors import SilicastError
 from silicast.workload.graphs.graph import parameter_bytes_of
 from silicast.workload.models.lookup import find_model
 from silicast.workload.networks.diffusion_transformer import transformer_of
+from silicast.workload.networks.image_decoder import decoder_of
 from silicast.workload.networks.image_encoder import encoder_of
 from silicast.workload.networks.vector_index import VectorIndex, workflow_constants
 
@@ -65,3 +66,34 @@ def test_an_index_reads_what_it_compares() -> None:
     assert graph.compared < some.compared
     assert flat.seconds(1, 0.0, known) == pytest.approx(3.072 / 12.0, rel=0.01)
     assert flat.seconds(100, 100.0, known) == pytest.approx(3.072 / 100.0, rel=0.01)
+
+
+AUTOENCODER = {
+    "_class_name": "AutoencoderKL",
+    "latent_channels": 16,
+    "layers_per_block": 2,
+    "block_out_channels": [128, 256, 512, 512],
+}
+
+
+def test_an_image_decoder_has_fifty_million_weights_and_eight_times_the_pixels() -> None:
+    """AutoencoderKL's decoder of Stable Diffusion has 49.5 million parameters with 4 latent
+    channels; biases and norms are not counted here.
+    """
+    decoder = decoder_of({**AUTOENCODER, "latent_channels": 4})
+    graph = decoder.graph(2, 512, 256, "bf16")
+    assert parameter_bytes_of(graph) / 2 == pytest.approx(49.5e6, rel=0.005)
+    nodes = {node.name: node.op for node in graph.blocks[0].nodes}
+    assert decoder.pixels == 8
+    assert nodes["middle_attention"].dim("kv_len") == 64 * 32
+    assert nodes["image_out"].dim("in_channels") == 128
+    assert nodes["middle_norm"].dim("elements") == 2 * 64 * 32 * 512
+    assert nodes["middle_norm_sums"].dim("read_bytes") == 2 * 64 * 32 * 512 * 2
+
+
+def test_an_image_decoder_without_sizes_is_refused() -> None:
+    with pytest.raises(SilicastError, match="image decoder 'StrangeNet'"):
+        decoder_of({"architectures": ["StrangeNet"]})
+    for wrong in ({"block_out_channels": []}, {"layers_per_block": 0}, {"latent_channels": "4"}):
+        with pytest.raises(SilicastError, match="expected whole numbers"):
+            decoder_of({**AUTOENCODER, **wrong})

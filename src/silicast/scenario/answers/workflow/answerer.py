@@ -116,7 +116,14 @@ class _Simulated:
         elif simulations:
             runs_on |= {pool.name: stations[pool.name] for pool in shared}
         stage_stations = {stage: runs_on[pool.name] for stage, pool in self._pool_of_stage.items()}
-        run = WorkflowRun(work.jobs, stage_stations, work.arrival_ns, work.concurrency, work.known)
+        run = WorkflowRun(
+            work.jobs,
+            stage_stations,
+            work.arrival_ns,
+            work.concurrency,
+            work.known,
+            work.graph.overheads,
+        )
         return run.run(), stations
 
     def answer(self) -> Answer:

@@ -209,6 +209,7 @@ class _Builder:
                     table.probability,
                     table.branch or "",
                     loop,
+                    table.overhead_share,
                 )
             )
         try:
