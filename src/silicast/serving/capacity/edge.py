@@ -143,8 +143,8 @@ def _line(x: F64, y: F64) -> _Line:
     away = x - x.mean()
     spanned = max(float(away @ away), 1e-12)
     slope = float(away @ y) / spanned
-    rest = y - y.mean() - slope * away
-    residual = math.sqrt(float(rest @ rest) / max(len(y) - 2, 1))
+    residuals = y - y.mean() - slope * away
+    residual = math.sqrt(float(residuals @ residuals) / max(len(y) - 2, 1))
     return _Line(float(x.mean()), float(y.mean()), slope, residual, len(y), spanned)
 
 
