@@ -299,3 +299,21 @@ def test_batches_of_the_same_prompts_share_their_prefill() -> None:
         static_batch = predict_static_batch(deployment, lengths, output, steps=known)
         assert static_batch.total.part == alone.total.part
         assert static_batch.prefill.error == alone.prefill.error
+
+
+def test_batches_that_hold_a_clock_each_are_those_of_single_runs() -> None:
+    deployment, _, _ = batch_deployment(decode(CASE | {"limits": {"power_w": 350}}))
+    work = [([1024] * 8, 4), ([3000] * 16, 2), ([700, 90], 3), ([2048] * 32, 1)]
+    steps = steps_together(deployment, work)
+    clocks = set()
+    for (lengths, output), known in zip(work, steps, strict=True):
+        alone = predict_static_batch(deployment, lengths, output)
+        together = predict_static_batch(deployment, lengths, output, steps=known)
+        clocks.add(together.clock_hz[0])
+        assert together.clock_hz == alone.clock_hz
+        assert together.total.part == alone.total.part
+        assert together.total.error == alone.total.error
+        assert together.kernels_j() == alone.kernels_j()
+        assert together.tier_seconds() == alone.tier_seconds()
+    assert len(clocks) > 2
+    assert max(clocks) < deployment.device.clocks.boost_hz

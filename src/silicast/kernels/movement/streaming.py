@@ -173,7 +173,7 @@ class StreamingKernel(Streamed):
 
     @final
     def analyse_at(self, batch: OpBatch, devices: RowDevices) -> Analysis:
-        """See :meth:`Implementation.analyse_at`."""
+        """The rates of all clocks are columns; see :meth:`Implementation.analyse_at`."""
         return self.streamed_at(batch, devices)
 
 
