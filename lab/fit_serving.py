@@ -10,8 +10,8 @@ of ten runs of every campaign are inside.
 
 The rows are few engines, devices and models, and choices were made on them: less is inside of
 others. How much less is measured by leaving them out. Each engine, each device and each model is
-left out in turn, and the log sd that the others give is multiplied by one factor: the least with
-which nine of ten rows are inside where they were left out, with equal weight for the three ways.
+left out in turn, and one more log sd is added in quadrature: the least with which nine of ten rows
+are inside where they were left out, with equal weight for the three ways.
 Card: what is inside of each that is left out. Writes ``catalog/physics/serving.json``.
 """
 
@@ -37,8 +37,6 @@ INSIDE = 0.9
 MOST = 2.0
 LEAST = 20
 """Runs that make a campaign count."""
-WIDEST = 4.0
-"""Most that the log sd is multiplied by, for groups that were left out."""
 GROUPS = ("engine", "device", "model")
 """What is left out in turn."""
 Names = NDArray[np.str_]
@@ -81,14 +79,14 @@ def left_out(
     return groups
 
 
-def widened(away: fitting.F, current: fitting.F, names: Names) -> float:
-    """Factor on the log sd of others with which :data:`INSIDE` of the rows of groups that are left
-    out are inside; 1 where they are without one.
+def added(away: fitting.F, current: fitting.F, names: Names) -> float:
+    """Log sd, in quadrature with that of others, with which :data:`INSIDE` of the rows of groups
+    that are left out are inside; 0 where they are without it.
 
-    >>> away = Z90 * np.repeat([0.1, 0.2], 50)
+    >>> away = Z90 * np.repeat([0.3, 0.5], 50)
     >>> names = np.array([["one", "here", "small", "a"]] * 50 + [["two", "there", "big", "b"]] * 50)
-    >>> round(widened(away, 0.0 * away, names), 2)
-    2.0
+    >>> round(added(away, 0.0 * away, names), 2)
+    0.4
     """
     needed, weights = [], []
     groups = left_out(away, current, names)
@@ -96,16 +94,15 @@ def widened(away: fitting.F, current: fitting.F, names: Names) -> float:
         mine = [group for name, group in groups.items() if name.startswith(f"{kind} ")]
         count = sum(int(rows.sum()) for rows, _ in mine)
         for rows, log_sd in mine:
-            missing = np.maximum((away[rows] / Z90) ** 2 - current[rows] ** 2, 0.0)
-            needed.append(np.sqrt(missing) / log_sd)
+            missing = (away[rows] / Z90) ** 2 - current[rows] ** 2 - log_sd**2
+            needed.append(np.sqrt(np.maximum(missing, 0.0)))
             weights.append(np.full(int(rows.sum()), 1.0 / count))
     if not needed:
-        return 1.0
-    factors, shares = np.concatenate(needed), np.concatenate(weights)
-    order = np.argsort(factors)
+        return 0.0
+    sds, shares = np.concatenate(needed), np.concatenate(weights)
+    order = np.argsort(sds)
     running = np.cumsum(shares[order]) / shares.sum()
-    factor = float(factors[order][np.searchsorted(running, INSIDE)])
-    return min(max(factor, 1.0), WIDEST)
+    return min(float(sds[order][np.searchsorted(running, INSIDE)]), MOST)
 
 
 class ServingErrors(Fitter[Rows]):
@@ -134,7 +131,9 @@ class ServingErrors(Fitter[Rows]):
 
     def fit(self, rows: Rows) -> Body:
         constants = {
-            f"{name}_log_sd": spread(away, current, names[:, -1]) * widened(away, current, names)
+            f"{name}_log_sd": float(
+                np.hypot(spread(away, current, names[:, -1]), added(away, current, names))
+            )
             for name, (away, current, names) in rows.items()
         }
         return fitting.body(fitting.rounded(constants), {})
@@ -142,12 +141,14 @@ class ServingErrors(Fitter[Rows]):
     def scores(self, rows: Rows, body: Body) -> Mapping[str, Any]:
         scores = {}
         for name, (away, current, names) in rows.items():
-            factor = widened(away, current, names)
+            more = added(away, current, names)
             scores[name] = (
                 fitting.percent(-away, "rows", "mape", "median", "bias", "log_sd")
-                | {"inside_before_pct": inside(away, current, 0.0), "factor": round(factor, 3)}
+                | {"inside_before_pct": inside(away, current, 0.0), "added_log_sd": round(more, 4)}
                 | {
-                    f"{group}_left_out_pct": inside(away[its], current[its], log_sd * factor)
+                    f"{group}_left_out_pct": inside(
+                        away[its], current[its], float(np.hypot(log_sd, more))
+                    )
                     for group, (its, log_sd) in left_out(away, current, names).items()
                 }
             )
