@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -174,7 +174,6 @@ class TimedFleet:
 
 
 @final
-@dataclass
 class _Running:
     """A fleet under way.
 
@@ -183,17 +182,12 @@ class _Running:
             which it costs no more, kind), in order of time.
     """
 
-    fleet: TimedFleet
-    ready: list[int]
-    view: FleetView
-    starting: deque[tuple[int, int]] = field(default_factory=deque)
-    draining: deque[tuple[int, int]] = field(default_factory=deque)
-    wanted: deque[tuple[int, float]] = field(default_factory=deque)
-    backlog: float = 0.0
-    load: float = 0.0
-    lifetime_s: float = 0.0
-    started: int = 0
-    refused: int = 0
+    def __init__(self, fleet: TimedFleet, ready: Sequence[int], view: FleetView) -> None:
+        self.fleet, self.ready, self.view = fleet, list(ready), view
+        self.starting, self.draining = deque[tuple[int, int]](), deque[tuple[int, int]]()
+        self._wanted = deque[tuple[int, float]]()
+        self.backlog = self.load = self._lifetime_s = 0.0
+        self.started = self.refused = 0
 
     @property
     def current(self) -> list[int]:
@@ -279,7 +273,7 @@ class _Running:
             kv += n * curve.kv_share(rate * one)
             flight_full += n * kind.curve.in_flight(full)
             kv_full += n * kind.curve.kv_share(full)
-        self.lifetime_s = flight / rate if rate else 0.0
+        self._lifetime_s = flight / rate if rate else 0.0
         view.flight = (flight + self.backlog) / flight_full
         view.kv_share = kv / kv_full
         view.backlog = self.backlog
@@ -294,12 +288,12 @@ class _Running:
         assert fleet.policy is not None
         rate = fleet.policy.wanted_per_s(self.view)
         periods = max(round(fleet.down_after_s / fleet.demand.period_s), 1)
-        while self.wanted and self.wanted[-1][1] <= rate:
-            self.wanted.pop()
-        self.wanted.append((period, rate))
-        while self.wanted[0][0] <= period - periods:
-            self.wanted.popleft()
-        current, most = self.current, self.wanted[0][1]
+        while self._wanted and self._wanted[-1][1] <= rate:
+            self._wanted.pop()
+        self._wanted.append((period, rate))
+        while self._wanted[0][0] <= period - periods:
+            self._wanted.popleft()
+        current, most = self.current, self._wanted[0][1]
         if rate > self.carries(current) * (1.0 + 1e-9):
             unit = max(kind.curve.carried_per_s for kind in fleet.kinds)
             planned = self.carries(current)
@@ -309,7 +303,7 @@ class _Running:
 
     def stop(self, target: Counts, period: int) -> None:
         """Stops what is too many: those that start first."""
-        drain = max(math.ceil(self.lifetime_s / self.fleet.demand.period_s), 1)
+        drain = max(math.ceil(self._lifetime_s / self.fleet.demand.period_s), 1)
         for kind, (wanted, now) in enumerate(zip(target, self.current, strict=True)):
             for _ in range(now - wanted):
                 starting = [each for each in self.starting if each[1] == kind]
@@ -374,7 +368,7 @@ def _begun(fleet: TimedFleet) -> _Running:
     """With the fewest replicas."""
     counts = filled(fleet.kinds, 0.0, fleet.least) if fleet.policy is not None else fleet.counts
     ready_s = min(kind.start_s for kind in fleet.kinds)
-    return _Running(fleet, list(counts), FleetView(fleet.demand.period_s, ready_s))
+    return _Running(fleet, counts, FleetView(fleet.demand.period_s, ready_s))
 
 
 def run_alone(fleet: TimedFleet, devices: float = math.inf) -> FleetRun:
