@@ -19,7 +19,7 @@ import numpy as np
 from silicast.core.monotone import largest
 from silicast.core.numerics import F64
 from silicast.serving.autoscaling.demand import PeriodDemand
-from silicast.serving.autoscaling.load_curve import LoadCurve
+from silicast.serving.autoscaling.load_curve import ReplicaCurve
 from silicast.serving.autoscaling.policies import FleetView, ScalingPolicy
 
 MOST_REPLICAS = 100_000
@@ -42,7 +42,7 @@ class ReplicaKind:
         price: of a device for an hour; 1 where none is stated.
     """
 
-    curve: LoadCurve
+    curve: ReplicaCurve
     gpus: int
     start_s: float = 0.0
     most: int = MOST_REPLICAS
@@ -143,7 +143,7 @@ class FleetRun:
         return float((self.late[:, :-1] > self.allowed).any(axis=1).mean())
 
     @property
-    def kept(self) -> bool:
+    def keeps_objective(self) -> bool:
         """Whether over the whole time no more requests break a limit than may."""
         return bool((self.late_shares[:-1] <= self.allowed).all())
 
@@ -166,10 +166,10 @@ class TimedFleet:
     counts: Counts = ()
     least: int = 1
     down_after_s: float = 300.0
-    true: tuple[LoadCurve, ...] = ()
+    true: tuple[ReplicaCurve, ...] = ()
 
     @property
-    def curves(self) -> tuple[LoadCurve, ...]:
+    def curves(self) -> tuple[ReplicaCurve, ...]:
         return self.true or tuple(kind.curve for kind in self.kinds)
 
 
@@ -262,7 +262,7 @@ class _Running:
         return late
 
     def _see(
-        self, period: int, rate: float, each: Sequence[float], curves: Sequence[LoadCurve]
+        self, period: int, rate: float, each: Sequence[float], curves: Sequence[ReplicaCurve]
     ) -> None:
         """What a policy sees of it."""
         kinds, view = self.fleet.kinds, self.view
@@ -357,11 +357,16 @@ def run_fleets(fleets: Sequence[TimedFleet], devices: float = math.inf) -> list[
             free = each.start(target, period, free)
     return [
         FleetRun(
-            fleet.demand, fleet.kinds, np.array(counts, dtype=np.float64), np.array(shares),
-            fleet.kinds[0].curve.allowed, each.started, each.refused,
+            fleet.demand,
+            fleet.kinds,
+            np.array(counts, dtype=np.float64),
+            np.array(shares),
+            fleet.kinds[0].curve.allowed,
+            each.started,
+            each.refused,
         )
         for fleet, counts, shares, each in zip(fleets, replicas, late, running, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _begun(fleet: TimedFleet) -> _Running:
@@ -392,14 +397,14 @@ def fewest_static(
     peak = float(demand.work.max()) / demand.period_s
     unit = min(kind.curve.carried_per_s for kind in kinds)
     most = math.ceil(peak / unit) + 1
-    while fits(filled(kinds, (most - 1) * unit)) and not run_at(most * unit).kept:
+    while fits(filled(kinds, (most - 1) * unit)) and not run_at(most * unit).keeps_objective:
         most *= 2
-    too_few = largest(lambda n: not run_at(n * unit).kept, most)
+    too_few = largest(lambda n: not run_at(n * unit).keeps_objective, most)
     if too_few == most:
         return None
     run = run_at((too_few + 1) * unit)
     counts = tuple(int(n) for n in run.replicas[0])
-    return run if fits(counts) and run.kept else None
+    return run if fits(counts) and run.keeps_objective else None
 
 
 def foreseen(demand: PeriodDemand, kinds: Sequence[ReplicaKind]) -> FleetRun:
@@ -415,6 +420,11 @@ def foreseen(demand: PeriodDemand, kinds: Sequence[ReplicaKind]) -> FleetRun:
         for rate, row in zip((demand.work / demand.period_s).tolist(), replicas, strict=True)
     ]
     return FleetRun(
-        demand, tuple(kinds), replicas, np.array(late), kinds[0].curve.allowed,
-        int(np.maximum(np.diff(replicas, axis=0), 0).sum()), 0,
-    )  # fmt: skip
+        demand,
+        tuple(kinds),
+        replicas,
+        np.array(late),
+        kinds[0].curve.allowed,
+        int(np.maximum(np.diff(replicas, axis=0), 0).sum()),
+        0,
+    )
