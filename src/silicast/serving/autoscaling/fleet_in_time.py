@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy as np
 from silicast.core.monotone import largest
 from silicast.core.numerics import F64
 from silicast.serving.autoscaling.demand import PeriodDemand
-from silicast.serving.autoscaling.load_curve import LoadCurve
+from silicast.serving.autoscaling.load_curve import ReplicaCurve
 from silicast.serving.autoscaling.policies import FleetView, ScalingPolicy
 
 MOST_REPLICAS = 100_000
@@ -42,7 +42,7 @@ class ReplicaKind:
         price: of a device for an hour; 1 where none is stated.
     """
 
-    curve: LoadCurve
+    curve: ReplicaCurve
     gpus: int
     start_s: float = 0.0
     most: int = MOST_REPLICAS
@@ -143,7 +143,7 @@ class FleetRun:
         return float((self.late[:, :-1] > self.allowed).any(axis=1).mean())
 
     @property
-    def kept(self) -> bool:
+    def keeps_objective(self) -> bool:
         """Whether over the whole time no more requests break a limit than may."""
         return bool((self.late_shares[:-1] <= self.allowed).all())
 
@@ -166,15 +166,14 @@ class TimedFleet:
     counts: Counts = ()
     least: int = 1
     down_after_s: float = 300.0
-    true: tuple[LoadCurve, ...] = ()
+    true: tuple[ReplicaCurve, ...] = ()
 
     @property
-    def curves(self) -> tuple[LoadCurve, ...]:
+    def curves(self) -> tuple[ReplicaCurve, ...]:
         return self.true or tuple(kind.curve for kind in self.kinds)
 
 
 @final
-@dataclass
 class _Running:
     """A fleet under way.
 
@@ -183,17 +182,12 @@ class _Running:
             which it costs no more, kind), in order of time.
     """
 
-    fleet: TimedFleet
-    ready: list[int]
-    view: FleetView
-    starting: deque[tuple[int, int]] = field(default_factory=deque)
-    draining: deque[tuple[int, int]] = field(default_factory=deque)
-    wanted: deque[tuple[int, float]] = field(default_factory=deque)
-    backlog: float = 0.0
-    load: float = 0.0
-    lifetime_s: float = 0.0
-    started: int = 0
-    refused: int = 0
+    def __init__(self, fleet: TimedFleet, ready: Sequence[int], view: FleetView) -> None:
+        self.fleet, self.ready, self.view = fleet, list(ready), view
+        self.starting, self.draining = deque[tuple[int, int]](), deque[tuple[int, int]]()
+        self._wanted = deque[tuple[int, float]]()
+        self.backlog = self.load = self._lifetime_s = 0.0
+        self.started = self.refused = 0
 
     @property
     def current(self) -> list[int]:
@@ -268,7 +262,7 @@ class _Running:
         return late
 
     def _see(
-        self, period: int, rate: float, each: Sequence[float], curves: Sequence[LoadCurve]
+        self, period: int, rate: float, each: Sequence[float], curves: Sequence[ReplicaCurve]
     ) -> None:
         """What a policy sees of it."""
         kinds, view = self.fleet.kinds, self.view
@@ -279,7 +273,7 @@ class _Running:
             kv += n * curve.kv_share(rate * one)
             flight_full += n * kind.curve.in_flight(full)
             kv_full += n * kind.curve.kv_share(full)
-        self.lifetime_s = flight / rate if rate else 0.0
+        self._lifetime_s = flight / rate if rate else 0.0
         view.flight = (flight + self.backlog) / flight_full
         view.kv_share = kv / kv_full
         view.backlog = self.backlog
@@ -294,12 +288,12 @@ class _Running:
         assert fleet.policy is not None
         rate = fleet.policy.wanted_per_s(self.view)
         periods = max(round(fleet.down_after_s / fleet.demand.period_s), 1)
-        while self.wanted and self.wanted[-1][1] <= rate:
-            self.wanted.pop()
-        self.wanted.append((period, rate))
-        while self.wanted[0][0] <= period - periods:
-            self.wanted.popleft()
-        current, most = self.current, self.wanted[0][1]
+        while self._wanted and self._wanted[-1][1] <= rate:
+            self._wanted.pop()
+        self._wanted.append((period, rate))
+        while self._wanted[0][0] <= period - periods:
+            self._wanted.popleft()
+        current, most = self.current, self._wanted[0][1]
         if rate > self.carries(current) * (1.0 + 1e-9):
             unit = max(kind.curve.carried_per_s for kind in fleet.kinds)
             planned = self.carries(current)
@@ -309,7 +303,7 @@ class _Running:
 
     def stop(self, target: Counts, period: int) -> None:
         """Stops what is too many: those that start first."""
-        drain = max(math.ceil(self.lifetime_s / self.fleet.demand.period_s), 1)
+        drain = max(math.ceil(self._lifetime_s / self.fleet.demand.period_s), 1)
         for kind, (wanted, now) in enumerate(zip(target, self.current, strict=True)):
             for _ in range(now - wanted):
                 starting = [each for each in self.starting if each[1] == kind]
@@ -363,18 +357,23 @@ def run_fleets(fleets: Sequence[TimedFleet], devices: float = math.inf) -> list[
             free = each.start(target, period, free)
     return [
         FleetRun(
-            fleet.demand, fleet.kinds, np.array(counts, dtype=np.float64), np.array(shares),
-            fleet.kinds[0].curve.allowed, each.started, each.refused,
+            fleet.demand,
+            fleet.kinds,
+            np.array(counts, dtype=np.float64),
+            np.array(shares),
+            fleet.kinds[0].curve.allowed,
+            each.started,
+            each.refused,
         )
         for fleet, counts, shares, each in zip(fleets, replicas, late, running, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _begun(fleet: TimedFleet) -> _Running:
     """With the fewest replicas."""
     counts = filled(fleet.kinds, 0.0, fleet.least) if fleet.policy is not None else fleet.counts
     ready_s = min(kind.start_s for kind in fleet.kinds)
-    return _Running(fleet, list(counts), FleetView(fleet.demand.period_s, ready_s))
+    return _Running(fleet, counts, FleetView(fleet.demand.period_s, ready_s))
 
 
 def run_alone(fleet: TimedFleet, devices: float = math.inf) -> FleetRun:
@@ -398,14 +397,14 @@ def fewest_static(
     peak = float(demand.work.max()) / demand.period_s
     unit = min(kind.curve.carried_per_s for kind in kinds)
     most = math.ceil(peak / unit) + 1
-    while fits(filled(kinds, (most - 1) * unit)) and not run_at(most * unit).kept:
+    while fits(filled(kinds, (most - 1) * unit)) and not run_at(most * unit).keeps_objective:
         most *= 2
-    too_few = largest(lambda n: not run_at(n * unit).kept, most)
+    too_few = largest(lambda n: not run_at(n * unit).keeps_objective, most)
     if too_few == most:
         return None
     run = run_at((too_few + 1) * unit)
     counts = tuple(int(n) for n in run.replicas[0])
-    return run if fits(counts) and run.kept else None
+    return run if fits(counts) and run.keeps_objective else None
 
 
 def foreseen(demand: PeriodDemand, kinds: Sequence[ReplicaKind]) -> FleetRun:
@@ -421,6 +420,11 @@ def foreseen(demand: PeriodDemand, kinds: Sequence[ReplicaKind]) -> FleetRun:
         for rate, row in zip((demand.work / demand.period_s).tolist(), replicas, strict=True)
     ]
     return FleetRun(
-        demand, tuple(kinds), replicas, np.array(late), kinds[0].curve.allowed,
-        int(np.maximum(np.diff(replicas, axis=0), 0).sum()), 0,
-    )  # fmt: skip
+        demand,
+        tuple(kinds),
+        replicas,
+        np.array(late),
+        kinds[0].curve.allowed,
+        int(np.maximum(np.diff(replicas, axis=0), 0).sum()),
+        0,
+    )

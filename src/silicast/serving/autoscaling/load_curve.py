@@ -123,7 +123,7 @@ def risen(values: F64, weights: F64) -> F64:
 
 
 @final
-class LoadCurve:
+class ReplicaCurve:
     """One replica from no load to its most.
 
     Args:
@@ -161,9 +161,9 @@ class LoadCurve:
         self.allowed = np.array([1.0 - each.quantile + 1e-9 for each in self.limits])
         self.carried_per_s = min(self._carried(), self.most_per_s)
 
-    def at_pace(self, slower: float, beyond: Mapping[str, float]) -> LoadCurve:
+    def at_pace(self, slower: float, beyond: Mapping[str, float]) -> ReplicaCurve:
         """The same replica on a machine that is slower than predicted."""
-        return LoadCurve(self.points, self._most, self.limits, slower, beyond)
+        return ReplicaCurve(self.points, self._most, self.limits, slower, beyond)
 
     def late(self, rate_per_s: float, wait_s: float = 0.0) -> F64:
         """Share of requests beyond each limit, and beyond any of them.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 import numpy as np
@@ -24,7 +23,6 @@ SEEN_S, SMOOTH_S = 7200.0, 60.0
 
 
 @final
-@dataclass
 class FleetView:
     """What a policy sees of a fleet at the end of a period.
 
@@ -38,14 +36,14 @@ class FleetView:
         rates: requests a second of all periods so far, the last one last.
     """
 
-    period_s: float
-    ready_s: float
-    capacity_per_s: float = 0.0
-    planned_per_s: float = 0.0
-    flight: float = 0.0
-    kv_share: float = 0.0
-    backlog: float = 0.0
-    rates: list[float] = field(default_factory=list)
+    def __init__(
+        self, period_s: float, ready_s: float, rates: Sequence[float] = (), backlog: float = 0.0
+    ) -> None:
+        self.period_s, self.ready_s = period_s, ready_s
+        self.capacity_per_s = self.planned_per_s = 0.0
+        self.flight = self.kv_share = 0.0
+        self.backlog = backlog
+        self.rates = list(rates)
 
 
 class ScalingPolicy(ABC):

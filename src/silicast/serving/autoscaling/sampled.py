@@ -10,7 +10,7 @@ import numpy as np
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
-from silicast.serving.autoscaling.load_curve import LoadCurve, LoadPoint, RequestLimit
+from silicast.serving.autoscaling.load_curve import LoadPoint, ReplicaCurve, RequestLimit
 from silicast.serving.capacity.knee import estimated_knee, prompt_s
 from silicast.serving.simulation.fleet import Fleet, ReplicaPool
 from silicast.serving.statistics.metrics import kv_use
@@ -45,7 +45,7 @@ class SampledReplica:
         self.prompt_share = min(prompt_s(spec, prompt) * knee.most_per_s / spec.groups, 1.0)
         self.nearest: Records | None = None
         points = [self._point(share * knee.most_per_s, count) for share, count in SHARES]
-        self.curve = LoadCurve(points, knee.most_per_s, limits)
+        self.curve = ReplicaCurve(points, knee.most_per_s, limits)
         for count in NEAR:
             rate = self.curve.carried_per_s
             if not rate:
@@ -60,7 +60,7 @@ class SampledReplica:
             points = [e for e in points if abs(e.rate_per_s - rate) > 1e-6 * rate]
             points.append(self._point(rate, count))
             points.sort(key=lambda each: each.rate_per_s)
-            self.curve = LoadCurve(points, knee.most_per_s, limits)
+            self.curve = ReplicaCurve(points, knee.most_per_s, limits)
 
     def _point(self, rate_per_s: float, count: int) -> LoadPoint:
         """So many requests at a rate; their statistics are those of the steady state."""

@@ -25,8 +25,8 @@ from silicast.serving.autoscaling.fleet_in_time import (
     run_fleets,
 )
 from silicast.serving.autoscaling.load_curve import (
-    LoadCurve,
     LoadPoint,
+    ReplicaCurve,
     RequestLimit,
     request_limits,
 )
@@ -49,7 +49,7 @@ def point(rate: float, late: int) -> LoadPoint:
     return LoadPoint(rate, {"ttft": taken, "tpot": taken, "e2e": 10.0 * taken}, rate, rate / 20.0)
 
 
-CURVE = LoadCurve([point(1.0, 0), point(8.0, 0), point(10.0, 2)], 10.0, LIMITS)
+CURVE = ReplicaCurve([point(1.0, 0), point(8.0, 0), point(10.0, 2)], 10.0, LIMITS)
 """Keeps 90 % up to 9 requests a second, and does 10."""
 DAY = [3.0 + 40.0 * math.sin(math.pi * i / 240) ** 4 for i in range(240)]
 
@@ -157,10 +157,10 @@ def test_more_than_a_fleet_does_waits() -> None:
     # 200 come in 10 s, 100 are done, 100 wait: half of them, 5 s, in the mean
     assert run.late[:, 0].tolist() == [1.0, 0.2, 0.0]
     assert run.late_share == 1.0
-    assert not run.kept
+    assert not run.keeps_objective
     two = run_alone(TimedFleet(demand([20.0, 0.0, 0.0], 10.0), (kind(),), counts=(2,)))
     assert two.late_share == pytest.approx(0.2)  # each at 10 a second
-    assert run_alone(TimedFleet(demand([18.0]), (kind(),), counts=(2,))).kept
+    assert run_alone(TimedFleet(demand([18.0]), (kind(),), counts=(2,))).keeps_objective
 
 
 def test_the_fewest_that_stay() -> None:

@@ -37,7 +37,7 @@ from silicast.serving.autoscaling.fleet_in_time import (
     foreseen,
     run_fleets,
 )
-from silicast.serving.autoscaling.load_curve import LoadCurve, request_limits
+from silicast.serving.autoscaling.load_curve import ReplicaCurve, request_limits
 from silicast.serving.autoscaling.policies import ScalingPolicy, policies_named
 from silicast.serving.autoscaling.sampled import SampledReplica, replica_alone
 from silicast.serving.capacity.objective import LatencyObjective
@@ -73,7 +73,7 @@ def autoscaled_answer(scenario: Scenario, work: CapacityWorkload) -> Answer:
 
 @final
 @dataclass(frozen=True)
-class _Model:
+class _ServedModel:
     """One of the models on the devices.
 
     Attributes:
@@ -172,7 +172,7 @@ class _Autoscaled:
             )
         return list(dict.fromkeys(remarks))
 
-    def _curves(self, slow: float, beyond: float) -> list[tuple[LoadCurve, ...]]:
+    def _curves(self, slow: float, beyond: float) -> list[tuple[ReplicaCurve, ...]]:
         """Curves of all models' replicas on one machine that is off by so many sd."""
         return [
             tuple(
@@ -182,22 +182,27 @@ class _Autoscaled:
             for model, simulated in zip(self._models, self._simulated, strict=True)
         ]
 
-    def _fleets(self, policy: ScalingPolicy, true: Sequence[tuple[LoadCurve, ...]] = ()) -> Any:
+    def _fleets(self, policy: ScalingPolicy, true: Sequence[tuple[ReplicaCurve, ...]] = ()) -> Any:
         table = self._table
         return [
             TimedFleet(
-                model.demand, model.kinds, policy, (), table.least, table.down_after_s,
+                model.demand,
+                model.kinds,
+                policy,
+                (),
+                table.least,
+                table.down_after_s,
                 true[index] if true else (),
             )
             for index, model in enumerate(self._models)
-        ]  # fmt: skip
+        ]
 
     def _tried(self, policy: ScalingPolicy) -> _TriedPolicy:
         runs = run_fleets(self._fleets(policy), self._devices)
         drawn = [run_fleets(self._fleets(policy, true), self._devices) for true in self._drawn]
         return _TriedPolicy(policy, runs, drawn)
 
-    def _static(self, model: _Model) -> tuple[FleetRun | None, list[FleetRun]]:
+    def _static(self, model: _ServedModel) -> tuple[FleetRun | None, list[FleetRun]]:
         """The fewest replicas that do without scaling, and on other machines."""
 
         def fits(counts: Counts) -> bool:
@@ -213,7 +218,7 @@ class _Autoscaled:
         return run, [run_fleets([replace(still, true=true[index])])[0] for true in self._drawn]
 
     def _about(
-        self, model: _Model, run: FleetRun, static: tuple[FleetRun | None, Any]
+        self, model: _ServedModel, run: FleetRun, static: tuple[FleetRun | None, Any]
     ) -> dict[str, Any]:
         gpus = run.gpus
         changes = [0, *(np.flatnonzero(np.diff(gpus)) + 1).tolist()]
@@ -253,16 +258,16 @@ class _TriedPolicy:
     @property
     def missed(self) -> float:
         """Probability that a model breaks its objective over the whole time."""
-        return float(np.mean([not all(run.kept for run in runs) for runs in self.drawn]))
+        return float(np.mean([not all(run.keeps_objective for run in runs) for runs in self.drawn]))
 
-    def summary(self, models: Sequence[_Model]) -> dict[str, Any]:
+    def summary(self, models: Sequence[_ServedModel]) -> dict[str, Any]:
         """One line of a comparison."""
         table = {
             "policy": self.policy.name,
             "gpu_hours": round(sum(run.gpu_hours for run in self.runs), 6),
             "late_share": [round(run.late_share, 6) for run in self.runs],
             "late_time_share": [round(run.late_time_share, 6) for run in self.runs],
-            "kept": all(run.kept for run in self.runs),
+            "kept": all(run.keeps_objective for run in self.runs),
             "missed_probability": round(self.missed, 4),
         }
         if all(model.priced for model in models):
@@ -272,12 +277,12 @@ class _TriedPolicy:
 
 def _rank(tried: _TriedPolicy) -> tuple[float, ...]:
     """What keeps the objective comes first, by cost; then what is least late."""
-    kept = all(run.kept for run in tried.runs)
+    keeps = all(run.keeps_objective for run in tried.runs)
     late = sum(run.late_share for run in tried.runs)
-    return float(not kept), 0.0 if kept else late, sum(run.cost for run in tried.runs)
+    return float(not keeps), 0.0 if keeps else late, sum(run.cost for run in tried.runs)
 
 
-def _metrics(tried: _TriedPolicy, index: int, model: _Model) -> dict[str, Quantity]:
+def _metrics(tried: _TriedPolicy, index: int, model: _ServedModel) -> dict[str, Quantity]:
     """Of one model under a policy."""
     run, drawn = tried.runs[index], [runs[index] for runs in tried.drawn]
     values = {
@@ -289,12 +294,14 @@ def _metrics(tried: _TriedPolicy, index: int, model: _Model) -> dict[str, Quanti
     }
     if model.priced:
         values["cost"] = [each.cost for each in (run, *drawn)]
-    missed = float(np.mean([not each.kept for each in drawn]))
+    missed = float(np.mean([not each.keeps_objective for each in drawn]))
     metrics = {name: _quantity(*each) for name, each in values.items()}
     return metrics | {"missed_probability": Quantity.exact(missed)}
 
 
-def _still(static: tuple[FleetRun | None, list[FleetRun]], model: _Model) -> dict[str, Quantity]:
+def _still(
+    static: tuple[FleetRun | None, list[FleetRun]], model: _ServedModel
+) -> dict[str, Quantity]:
     """Of one model on a fleet that does not change, and on one that knows everything."""
     least = foreseen(model.demand, model.kinds)
     metrics = {"gpu_hours_least": Quantity.exact(least.gpu_hours)}
@@ -302,7 +309,7 @@ def _still(static: tuple[FleetRun | None, list[FleetRun]], model: _Model) -> dic
     if run is not None:
         metrics["gpu_hours_static"] = Quantity.exact(run.gpu_hours)
         metrics["late_share_static"] = _quantity(*(e.late_share for e in (run, *drawn)))
-        missed = float(np.mean([not each.kept for each in drawn]))
+        missed = float(np.mean([not each.keeps_objective for each in drawn]))
         metrics["missed_probability_static"] = Quantity.exact(missed)
         if model.priced:
             metrics["cost_static"] = Quantity.exact(run.cost)
@@ -323,7 +330,7 @@ def _normals(count: int) -> list[tuple[float, float]]:
     ]
 
 
-def _off(curve: LoadCurve, error: PaceError, slow: float, beyond: float) -> LoadCurve:
+def _off(curve: ReplicaCurve, error: PaceError, slow: float, beyond: float) -> ReplicaCurve:
     """A replica of a machine that is so many sd slower, and later beyond its steps."""
     point = curve.points[-1]
     first = min(float(point.taken_ms["ttft"].mean() / point.taken_ms["e2e"].mean()), 1.0)
@@ -333,7 +340,9 @@ def _off(curve: LoadCurve, error: PaceError, slow: float, beyond: float) -> Load
     return curve.at_pace(math.exp(slow * error.total.log_sd), later)
 
 
-def _beside(name: str, scenario: Scenario, work: CapacityWorkload, table: AutoscaleTable) -> _Model:
+def _beside(
+    name: str, scenario: Scenario, work: CapacityWorkload, table: AutoscaleTable
+) -> _ServedModel:
     """Another model on the devices."""
     beside = table.beside[name]
     tree = plain_tree(scenario.raw)
@@ -358,7 +367,7 @@ def _beside(name: str, scenario: Scenario, work: CapacityWorkload, table: Autosc
 
 def _model(
     name: str, scenario: Scenario, traffic: ServingWorkload, slo: SloTable, table: AutoscaleTable
-) -> _Model:
+) -> _ServedModel:
     """One model: its demand, and what its replicas carry."""
     seed = scenario.raw.seed or 0
     stated = traffic_of(traffic, seed, scenario.folder, "workload.traffic")
@@ -375,14 +384,20 @@ def _model(
     starts = [cold_start(pool, table) for pool in fleet.pools]
     kinds = tuple(
         ReplicaKind(
-            each.curve, pool.deployment.plan.gpus, start, table.most.get(pool.name, MOST_REPLICAS),
-            1.0 if pool.price_per_gpu_hour is None else pool.price_per_gpu_hour, pool.name,
+            each.curve,
+            pool.deployment.plan.gpus,
+            start,
+            table.most.get(pool.name, MOST_REPLICAS),
+            1.0 if pool.price_per_gpu_hour is None else pool.price_per_gpu_hour,
+            pool.name,
         )
         for pool, each, (start, _) in zip(fleet.pools, sampled, starts, strict=True)
-    )  # fmt: skip
+    )
     remarks = [*warnings, *stated.remarks, *(text for _, text in starts if text)]
     priced = fleet.cost_per_hour is not None
-    return _Model(name, demand, kinds, fleet.pools, sampled, priced, tuple(dict.fromkeys(remarks)))
+    return _ServedModel(
+        name, demand, kinds, fleet.pools, sampled, priced, tuple(dict.fromkeys(remarks))
+    )
 
 
 def cold_start(pool: ReplicaPool, table: AutoscaleTable) -> tuple[float, str]:
