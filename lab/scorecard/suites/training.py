@@ -147,7 +147,7 @@ def scenario_of(row: Mapping[str, Any], source: str, micro: int) -> dict[str, An
         "optimizer": "adam",
     }
     recompute = {"selective-attn": "selective"}.get(row["recompute"], row["recompute"])
-    if recompute in ("none", "selective", "full"):
+    if recompute in ("none", "selective", "full") or (recompute or "").startswith("selective:"):
         work["recompute"] = recompute
     if row["overlap"] == "none":
         work["overlap"] = False

@@ -37,6 +37,8 @@ _SILENT = (ast.Import, ast.ImportFrom, ast.Assert, ast.Pass, ast.FunctionDef, as
 """Statements that set nothing."""
 _KINDS = {"str": str, "int": int, "bool": bool, "list": list, "dict": dict}
 MOST_NUMBER = 1 << 62
+STARTS = ("pretrain", "finetune")
+"""Functions of libraries that start the run that their first argument describes."""
 
 
 @final
@@ -101,6 +103,8 @@ class PythonFile:
         except RecursionError:
             raise over_limit("is nested too deeply", file=file) from None
         self.constants = reader.names
+        started = (reader.value(each) for each in map(_started, _at_top(module)) if each)
+        self.started = next((tree for tree in started if isinstance(tree, dict)), None)
 
     def called(self) -> frozenset[str]:
         """Names of all that is called, dotted."""
@@ -108,13 +112,16 @@ class PythonFile:
         return frozenset(_dotted(node.func) for node in calls)
 
     def builders(self) -> tuple[str, ...]:
-        """Functions that can be called without arguments and return something."""
+        """Functions that can be called without arguments and return something, or start it."""
         return tuple(
             name
             for name, node in self.functions.items()
             if not name.startswith("_")
             and _is_free(node)
-            and any(isinstance(each, ast.Return) and each.value for each in ast.walk(node))
+            and any(
+                (isinstance(each, ast.Return) and each.value) or _started(each)
+                for each in ast.walk(node)
+            )
         )
 
     def built(self, name: str, depth: int = 0) -> Built:
@@ -162,6 +169,10 @@ class _Body:
 
     def statement(self, node: ast.stmt) -> bool:
         """Carries a statement out; True = the function ends here."""
+        started = _started(node)
+        if started is not None:
+            self.result = self.value(started)
+            return True
         if isinstance(node, ast.Return):
             self.result = self.value(node.value) if node.value is not None else None
             return True
@@ -318,6 +329,21 @@ class _Body:
         compares = _COMPARES.get(type(comparison))
         numbers = all(isinstance(side, int | float) for side in (left, right))
         return compares(left, right) if compares is not None and numbers else unread
+
+
+def _at_top(module: ast.Module) -> list[ast.stmt]:
+    """Statements of a file, and those of ``if __name__ == "__main__"``."""
+    tests = (each for each in module.body if isinstance(each, ast.If))
+    return [*module.body, *(inner for each in tests for inner in each.body)]
+
+
+def _started(node: ast.AST) -> ast.expr | None:
+    """What a statement starts a run of."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not isinstance(call, ast.Call) or _dotted(call.func).rpartition(".")[2] not in STARTS:
+        return None
+    named = [each.value for each in call.keywords if each.arg in ("config", "cfg")]
+    return next(iter([*call.args, *named]), None)
 
 
 def _is_free(node: ast.FunctionDef) -> bool:

@@ -5,9 +5,12 @@ What ``_pretrain_common`` and its like set is from megatron-bridge 0.3.1, recipe
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, final
 
+from silicast.core.catalog import CATALOG
+from silicast.core.decode import read_toml
 from silicast.core.errors import unsupported
 from silicast.formats.fields import Fields
 from silicast.formats.python_file import CALLED, GIVEN
@@ -18,6 +21,7 @@ from silicast.formats.training_configs.python_recipe import chosen_recipe, known
 from silicast.formats.training_configs.reader import Stated, TrainingConfig, Tree, register
 from silicast.formats.training_configs.trainer_run import ALL_TARGETS, targets_of
 
+FILE = CATALOG / "bridge_recipes.toml"
 SECTIONS = ("dataset", "model", "train", "ddp", "optimizer", "comm_overlap", "rng", "dist")
 """Of a recipe, whose fields are arguments of Megatron-LM; the later one of two counts."""
 _DDP = {
@@ -51,6 +55,7 @@ RENAMED = {
     "gated-linear-unit": "swiglu",
     "fp8": "fp8-format",
     "fp4": "fp4-format",
+    "sequence-length": "seq-length",
 }
 MIXED = (
     ("mxfp8", {"fp8-format": "hybrid", "fp8-recipe": "mxfp8"}),
@@ -101,6 +106,24 @@ class MegatronBridge(TrainingConfig):
         return scenario, [*remarks, *more]
 
 
+@functools.cache
+def library_recipes() -> Mapping[str, Mapping[str, Any]]:
+    """Recipes of the library by their functions: what each sets over ``_pretrain_common``."""
+    recipes: dict[str, dict[str, Any]] = {}
+    for name, stated in read_toml(FILE).items():
+        recipe: dict[str, Any] = {
+            section: dict(values) for section, values in COMMON["_pretrain_common"].items()
+        }
+        for section, values in stated.items():
+            if isinstance(values, Mapping):
+                recipe[section] = {**recipe.get(section, {}), **values}
+            elif section != "hf":
+                recipe[section] = values
+        model = {CALLED: "from_hf_pretrained", GIVEN: [stated["hf"]]}
+        recipes[name] = recipe | {"model": {**model, **recipe.get("model", {})}}
+    return recipes
+
+
 def _recipe(file: Source, stated: Stated, remarks: list[str]) -> dict[str, Any]:
     """The tree of one recipe of a file.
 
@@ -113,10 +136,11 @@ def _recipe(file: Source, stated: Stated, remarks: list[str]) -> dict[str, Any]:
         {"model": dict},
         "give the YAML that the run writes (run_config.yaml), or a recipe without arguments",
         effects_of(TOOL),
+        library_recipes(),
     )
     remarks += more
     begins = str(built.tree.get(CALLED, "")).rpartition(".")[2]
-    base = COMMON.get(begins, {})
+    base = COMMON.get(begins) or library_recipes().get(begins, {})
     if not base and begins != "ConfigContainer":
         raise unsupported(
             f"begins with {begins}, which is not in this file",
@@ -127,7 +151,10 @@ def _recipe(file: Source, stated: Stated, remarks: list[str]) -> dict[str, Any]:
     tree = dict(built.tree)
     for section, values in base.items():
         inner = tree.get(section)
-        tree[section] = {**values, **(inner if isinstance(inner, dict) else {})}
+        if isinstance(values, str):
+            tree.setdefault(section, values)
+        else:
+            tree[section] = {**values, **(inner if isinstance(inner, dict) else {})}
     if base and tree.get("peft", {}) is None:
         tree.pop("peft")
     remarks.append(f"recipe: {name}" + (f", over what {begins} sets" if base else ""))
@@ -143,6 +170,9 @@ def _arguments(tree: Mapping[str, Any], file: str) -> tuple[dict[str, Any], str]
             key = RENAMED.get(key, key)
             if value is not None and value is not False:
                 arguments[key] = " ".join(map(str, value)) if isinstance(value, list) else value
+    if "recompute-granularity" not in arguments:  # a recipe's method stays where that is None
+        arguments.pop("recompute-method", None)
+        arguments.pop("recompute-num-layers", None)
     named = _named(tree)
     if named:
         arguments |= {"attention-dropout": 0.0, "hidden-dropout": 0.0}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from silicast.core.errors import unsupported
@@ -18,34 +18,44 @@ OF_NO_EFFECT = ("`torch.", "`F.", "`partial", "`init", "`AttnBackend")
 
 
 def chosen_recipe(
-    file: Source, stated: Stated, parts: Mapping[str, type], hint: str, effects: Effects
+    file: Source,
+    stated: Stated,
+    parts: Mapping[str, type],
+    hint: str,
+    effects: Effects,
+    library: Collection[str] = (),
 ) -> tuple[str, PythonFile, Built, list[str]]:
     """The recipe of a file that is chosen, by name, with the file, what it builds, and remarks.
 
     Args:
         parts: fields that a whole recipe has, and their types; hint: where there is none.
+        library: functions of the tool's library that return whole recipes.
 
     Raises:
         SilicastError: the file holds several, or one that only running it would give.
     """
     path = str(file.path)
     python = PythonFile(file.text(), path)
-    trees = {name: python.built(name).tree for name in python.builders()}
+    builts = {name: python.built(name) for name in python.builders()}
+    if python.started is not None:
+        builts["file"] = Built(python.started)
+    trees = {name: built.tree for name, built in builts.items()}
     recipes = {
         name: ""
         for name, tree in trees.items()
-        if all(isinstance(tree.get(part), kind) for part, kind in parts.items())
+        if str(tree.get(CALLED, "")).rpartition(".")[2] in library
+        or all(isinstance(tree.get(part), kind) for part, kind in parts.items())
     }
     if not recipes:
         raise unsupported(
-            "no function of it builds a whole run by literal values; a library's recipe is not "
-            "looked up",
+            "no function of it builds a whole run by literal values; a library's recipe "
+            "is one of another tool or release",
             "run",
             hint,
             file=path,
         )
     name = stated.chosen(recipes, path)
-    built = python.built(name)
+    built = builts[name]
     for line, names in built.blocked:
         if any(effects.changes(each.partition(".")[2]) for each in names):
             raise unsupported(

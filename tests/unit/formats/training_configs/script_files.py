@@ -83,4 +83,63 @@ torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py $MODEL_ARGS $(moe_args) $
             "cluster.gpus": 16,
         },
     ),
+    "bridge_script_over_a_recipe_of_the_library": LaunchFile(
+        {
+            "run.py": """from megatron.bridge.recipes.llama import llama3_70b_pretrain_config
+from megatron.bridge.training.gpt_step import forward_step
+from megatron.bridge.training.pretrain import pretrain
+
+
+def main() -> None:
+    cfg = llama3_70b_pretrain_config()
+    cfg.dataset.sequence_length = 4096
+    cfg.model.seq_length = 4096
+    cfg.train.global_batch_size = 128
+    cfg.model.virtual_pipeline_model_parallel_size = None
+    pretrain(config=cfg, forward_step_func=forward_step)
+
+
+if __name__ == "__main__":
+    main()
+"""
+        },
+        {
+            "model": "meta-llama/Meta-Llama-3-70B",
+            "parallel.tp": 4,
+            "parallel.pp": 4,
+            "parallel.cp": 2,
+            "parallel.dp": 2,
+            "parallel.virtual_stages": None,
+            "workload.seq_len": 4096,
+            "workload.micro_batch": 1,
+            "workload.global_batch": 128,
+            "workload.recompute": "none",
+        },
+        devices=64,
+    ),
+    "bridge_statements_of_a_file": LaunchFile(
+        {
+            "run.py": """from megatron.bridge.recipes.qwen import qwen3_30b_a3b_pretrain_config
+from megatron.bridge.training.pretrain import pretrain
+
+cfg = qwen3_30b_a3b_pretrain_config()
+cfg.model.tensor_model_parallel_size = 1
+cfg.model.pipeline_model_parallel_size = 1
+cfg.model.expert_model_parallel_size = 8
+cfg.model.recompute_granularity = None
+cfg.mixed_precision = "bf16_with_fp8_current_scaling_mixed"
+pretrain(cfg, None)
+"""
+        },
+        {
+            "model": "Qwen/Qwen3-30B-A3B",
+            "parallel.tp": None,
+            "parallel.ep": 8,
+            "precision.recipe": "fp8",
+            "workload.recompute": "none",
+            "workload.global_batch": 32,
+            "workload.micro_batch": 2,
+        },
+        devices=8,
+    ),
 }
