@@ -214,8 +214,8 @@ WINDOW = 32 * 4096.0
 
 def mechanisms(cell: dict[str, Any]) -> tuple[float, float, bool]:
     """Why packets may differ from flows: round trips in which windows grow over all of the time;
-    the share of the time in which hosts' links are the narrowest and carry data and answers both ways;
-    sprayed packets, which come out of order, unless one host takes from all.
+    the share of the time in which hosts' links are the narrowest and carry data and answers both
+    ways; sprayed packets, which come out of order, unless one host takes from all.
     """
     spines, pod, trip_s = cell["spines"], HOSTS // LEAVES, 2 * HOPS_S
     grows = both = whole = 0.0

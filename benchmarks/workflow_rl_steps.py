@@ -108,7 +108,7 @@ def scored(row: dict[str, str]) -> dict[str, Any]:
         },
         "trainer": trainer | {"parallel": parallel | {"dp": trainers // (tp * pp)}},
     }
-    stages = {
+    stages: dict[str, dict[str, Any]] = {
         "rollout": {
             "pool": "rollout",
             "work": "generate",

@@ -94,6 +94,11 @@ def test_an_image_decoder_has_fifty_million_weights_and_eight_times_the_pixels()
 def test_an_image_decoder_without_sizes_is_refused() -> None:
     with pytest.raises(SilicastError, match="image decoder 'StrangeNet'"):
         decoder_of({"architectures": ["StrangeNet"]})
-    for wrong in ({"block_out_channels": []}, {"layers_per_block": 0}, {"latent_channels": "4"}):
+    wrong: tuple[dict[str, object], ...] = (
+        {"block_out_channels": []},
+        {"layers_per_block": 0},
+        {"latent_channels": "4"},
+    )
+    for sizes in wrong:
         with pytest.raises(SilicastError, match="expected whole numbers"):
-            decoder_of({**AUTOENCODER, **wrong})
+            decoder_of({**AUTOENCODER, **sizes})
