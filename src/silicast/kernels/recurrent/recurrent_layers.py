@@ -24,6 +24,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from silicast.core.dtypes import BITS, RECIPES, recipe_for
+from silicast.core.errors import unsupported
 from silicast.core.numerics import F64, smooth_max
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Demand, Implementation
@@ -258,6 +259,12 @@ class RecurrentLayer(Implementation):
         """On GPUs by the law above; elsewhere each step is a product and a kernel of gates."""
         shape, variant = self._floats(batch), batch.variant
         gpu = device.execution_model == "simt"
+        if variant.flag(PERSISTENT) and not gpu:
+            raise unsupported(
+                f"{device.name} has no kernel that holds the weights of all steps",
+                PERSISTENT,
+                "leave it out",
+            )
         parts = self.once(batch) + ([] if gpu else self.stepwise(batch))
         rates, once = layer_rates(variant, device), timed(parts, device)
         once_s: F64 = np.zeros(len(batch))
