@@ -197,7 +197,7 @@ class RecurrentLayer(Implementation):
     group: ClassVar[str] = PHYSICS
     in_parts: ClassVar[bool] = True
     gates: ClassVar[int]
-    dtypes: ClassVar[tuple[str, ...]] = ("fp32", "tf32", "fp16", "bf16")
+    dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp16")
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
         "batch": (1, 1 << 16),
         "steps": (1, 1 << 20),
