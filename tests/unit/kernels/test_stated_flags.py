@@ -30,6 +30,10 @@ SIZES: dict[str, dict[str, Any]] = {
     "quantize": {"tokens": 4096, "hidden": 4096, "dtype": "fp8"},
     "optimizer": {"elements": 10**8},
     "cross_entropy": {"rows": 4096, "vocab": 32000},
+    **{
+        name: {"batch": 8, "steps": 50, "hidden": 512, "input": 256, "dtype": "bf16"}
+        for name in ("lstm", "gru", "rnn")
+    },
 }  # fmt: skip
 COST_NOTHING = {
     "attention_decode.causal": "one new token sees all keys",

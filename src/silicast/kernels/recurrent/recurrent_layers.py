@@ -24,11 +24,13 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from silicast.core.dtypes import BITS, RECIPES, recipe_for
+from silicast.core.errors import unsupported
 from silicast.core.numerics import F64, smooth_max
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.physics.constants import load_physics, shared_errors
 from silicast.kernels.physics.device_rates import cache_rate, known_limits
+from silicast.kernels.physics.roofline import on_chip
 from silicast.kernels.registry import register
 from silicast.kernels.timed_parts import PartBatch, TimedPart, timed
 from silicast.workload.graphs.op import Op, OpBatch, Variant
@@ -124,6 +126,10 @@ def layer_rates(variant: Variant, device: Device) -> LayerRates:
     recipe = recipe_for(variant.dtype, field="dtype")
     pipe = device.matrix_pipe(recipe.compute)
     limits = known_limits().get(device.architecture)
+    if device.execution_model == "simt":
+        chip_bytes, chip_per_s = device.l2.capacity_bytes, cache_rate(device)
+    else:
+        chip_bytes, chip_per_s, _ = on_chip(device)
     return LayerRates(
         c=load_physics(PHYSICS).constants(device.architecture),
         pipe=pipe,
@@ -132,8 +138,8 @@ def layer_rates(variant: Variant, device: Device) -> LayerRates:
         peak_per_s=device.peak_per_s(pipe, recipe.compute),
         dram_per_s=device.dram.bandwidth_bytes_per_s,
         clock_hz=device.clocks.boost_hz,
-        l2_bytes=device.l2.capacity_bytes,
-        exchange_per_s=cache_rate(device) / device.cores,
+        l2_bytes=chip_bytes,
+        exchange_per_s=chip_per_s / device.cores,
         register_bytes=float(limits.registers * REGISTER_BYTES * device.cores) if limits else 0.0,
     )
 
@@ -196,7 +202,7 @@ class RecurrentLayer(Implementation):
     group: ClassVar[str] = PHYSICS
     in_parts: ClassVar[bool] = True
     gates: ClassVar[int]
-    dtypes: ClassVar[tuple[str, ...]] = ("fp32", "tf32", "fp16", "bf16")
+    dtypes: ClassVar[tuple[str, ...]] = ("fp32", "fp16", "bf16")
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
         "batch": (1, 1 << 16),
         "steps": (1, 1 << 20),
@@ -258,6 +264,12 @@ class RecurrentLayer(Implementation):
         """On GPUs by the law above; elsewhere each step is a product and a kernel of gates."""
         shape, variant = self._floats(batch), batch.variant
         gpu = device.execution_model == "simt"
+        if variant.flag(PERSISTENT) and not gpu:
+            raise unsupported(
+                f"{device.name} has no kernel that holds the weights of all steps",
+                PERSISTENT,
+                "leave it out",
+            )
         parts = self.once(batch) + ([] if gpu else self.stepwise(batch))
         rates, once = layer_rates(variant, device), timed(parts, device)
         once_s: F64 = np.zeros(len(batch))

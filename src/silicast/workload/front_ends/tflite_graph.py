@@ -240,9 +240,9 @@ class _TFLiteReader:
         results: tuple[TensorValue, ...],
     ) -> OperatorCall:
         """A recurrent layer; weights of its gates lie apart, (units, inputs) each."""
-        kind, gates, place, field = SEQUENCES[code]
+        kind, gates, position, field = SEQUENCES[code]
         indices, options = operator.numbers(1), operator.table(4)
-        index = indices[place] if place < len(indices) else -1
+        index = indices[position] if position < len(indices) else -1
         weights = self.values[index].shape if 0 <= index < len(self.values) else ()
         if len(given[0].shape) != 3 or len(weights) != 2:
             raise SilicastError(
