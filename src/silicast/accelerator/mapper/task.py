@@ -123,7 +123,8 @@ def task_on(chosen: Design, einsum: Einsum, densities: Sequence[str] = (), file:
 
 def _policy_of(chosen: Design, table: PolicyTable) -> tuple[MapperPolicy, Constraints]:
     """A policy of a design's file, and the rules that hold under it."""
-    fill = table.fill and Filling(table.fill.level, table.fill.tensor, table.fill.cut)
+    given = table.fill
+    fill = None if given is None else Filling(given.level, given.tensor, given.cut)
     rules = chosen.constraints
     more = rules_of(table.constraint, chosen.architecture)
     rules = replace(rules, rules={**rules.rules, **more})

@@ -32,7 +32,7 @@ _BINARY: Mapping[str, Callable[[float, float], float]] = {
 _LEVELS = (("+", "-"), ("*", "/", "//", "%"))
 
 
-class NoArithmetic(Exception):
+class NoArithmeticError(Exception):
     """A text that is no expression, or names what is not known."""
 
 
@@ -40,20 +40,20 @@ def evaluated(text: str, value_of: Callable[[str], float]) -> float:
     """The value of an expression.
 
     Args:
-        value_of: of a name; raises :class:`NoArithmetic` where it is not known.
+        value_of: of a name; raises :class:`NoArithmeticError` where it is not known.
 
     Raises:
-        NoArithmetic: it is none.
+        NoArithmeticError: it is none.
 
     >>> evaluated("ceil(3 * width / 2) - 2 ** 2", {"width": 9.0}.__getitem__)
     10.0
     """
     if len(text) > _LONGEST:
-        raise NoArithmetic
+        raise NoArithmeticError
     try:
         return float(_Expression(text, value_of).whole())
     except (ArithmeticError, ValueError, TypeError) as error:
-        raise NoArithmetic from error
+        raise NoArithmeticError from error
 
 
 @final
@@ -66,7 +66,7 @@ class _Expression:
         while at < len(text):
             match = _TOKEN.match(text, at)
             if match is None:
-                raise NoArithmetic
+                raise NoArithmeticError
             kind = ("number", "name", "sign")[(match.lastindex or 1) - 1]
             self.tokens.append((kind, match[match.lastindex or 1]))
             at = match.end()
@@ -75,7 +75,7 @@ class _Expression:
     def whole(self) -> float:
         value = self.level(0)
         if self.tokens:
-            raise NoArithmetic
+            raise NoArithmeticError
         return value
 
     def level(self, number: int) -> float:
@@ -98,30 +98,30 @@ class _Expression:
 
     def atom(self) -> float:
         if not self.tokens:
-            raise NoArithmetic
-        kind, token = self.tokens.pop()
+            raise NoArithmeticError
+        kind, word = self.tokens.pop()
         if kind == "number":
-            return float(token)
-        if token == "(":
+            return float(word)
+        if word == "(":
             return self.inside()[0]
         if kind != "name":
-            raise NoArithmetic
+            raise NoArithmeticError
         if not self.takes("("):
-            return self.value_of(token)
-        if token not in _FUNCTIONS:
-            raise NoArithmetic
-        return _FUNCTIONS[token](*self.inside())
+            return self.value_of(word)
+        if word not in _FUNCTIONS:
+            raise NoArithmeticError
+        return _FUNCTIONS[word](*self.inside())
 
     def inside(self) -> list[float]:
         """What stands in brackets, up to the closing one."""
         self.depth += 1
         if self.depth > _DEEPEST:
-            raise NoArithmetic
+            raise NoArithmeticError
         values = [self.level(0)]
         while self.takes(","):
             values.append(self.level(0))
         if not self.takes(")"):
-            raise NoArithmetic
+            raise NoArithmeticError
         return values
 
     def takes(self, token: str) -> bool:
@@ -158,7 +158,7 @@ def resolved(
                 hint="state one of them as a number",
             )
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise NoArithmetic
+            raise NoArithmeticError
         return value
 
     def one(name: str) -> Any:
@@ -170,7 +170,7 @@ def resolved(
             try:
                 number = evaluated(value, value_of)
                 value = int(number) if number.is_integer() else number
-            except NoArithmetic:
+            except NoArithmeticError:
                 pass
             open_.pop()
         result[name] = value

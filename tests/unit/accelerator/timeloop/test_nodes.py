@@ -10,7 +10,7 @@ import pytest
 
 from silicast.accelerator.counting.cost import MappingCost
 from silicast.accelerator.mapper.task import mapped, task_of
-from silicast.accelerator.timeloop.expressions import NoArithmetic, evaluated
+from silicast.accelerator.timeloop.expressions import NoArithmeticError, evaluated
 from silicast.core.errors import SilicastError
 
 HEAD = """variables: {word: 16, global_cycle_seconds: 2e-9}
@@ -151,7 +151,8 @@ def test_attributes_that_need_each_other_are_refused(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_arithmetic(text: str, value: float) -> None:
-    assert evaluated(text, {}.__getitem__) == value
+    known: dict[str, float] = {}
+    assert evaluated(text, known.__getitem__) == value
 
 
 @pytest.mark.parametrize(
@@ -161,7 +162,7 @@ def test_arithmetic(text: str, value: float) -> None:
 )  # fmt: skip
 def test_no_arithmetic(text: str) -> None:
     def unknown(name: str) -> float:
-        raise NoArithmetic
+        raise NoArithmeticError
 
-    with pytest.raises(NoArithmetic):
+    with pytest.raises(NoArithmeticError):
         evaluated(text, unknown)
