@@ -356,7 +356,12 @@ def kernel_in_a_graph(draw: Draw) -> Pair:
     asked = {"device": board, "limits": limits}
     alone = silicast.predict(task="kernel", workload={"kernel": kernel}, **asked)
     weights, outputs = sizes["k"] * sizes["n"], sizes["m"] * sizes["n"]
-    node = {"name": "product", "op": "gemm", "dims": {"batch": 1, **sizes}, "dtype": "bf16"}
+    node: dict[str, Any] = {
+        "name": "product",
+        "op": "gemm",
+        "dims": {"batch": 1, **sizes},
+        "dtype": "bf16",
+    }
     node |= {"output_bytes": 2 * outputs, "parameter_bytes": 2 * weights}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "graph.json")
@@ -414,7 +419,8 @@ def swept_and_alone(draw: Draw) -> Pair:
     batches = sorted(draw.sample((1, 2, 4, 8, 16), 2))
     fields = {**table["workload"], "batch": batches}
     rows = silicast.sweep(model=table["model"], device=table["device"], **fields)
-    one, other = {}, {}
+    one: Numbers = {}
+    other: Numbers = {}
     for batch, row in zip(batches, rows.rows, strict=True):
         assert row.predicted is not None
         alone = _with(table, workload={**table["workload"], "batch": batch})

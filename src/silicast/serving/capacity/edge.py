@@ -50,7 +50,7 @@ is less sure, a wider margin would only exchange one for the other."""
 
 @final
 @dataclass(frozen=True)
-class Edge:
+class ObjectiveEdge:
     """A rate at which an objective is just kept.
 
     Attributes:
@@ -68,14 +68,14 @@ class Edge:
     def margin(self) -> float:
         """How far below the edge the answer lies, as a part of it.
 
-        >>> [round(Edge(1.0, spread, 0.01).margin, 4) for spread in (0.0, 0.02, 0.1)]
+        >>> [round(ObjectiveEdge(1.0, spread, 0.01).margin, 4) for spread in (0.0, 0.02, 0.1)]
         [0.0164, 0.0251, 0.033]
         """
         least, most = MARGINS
         return min(max(Z95 * math.hypot(self.spread / math.sqrt(RUNS), self.error), least), most)
 
 
-def edge_rate(near: float, excess_at: Callable[[float], Excess]) -> Edge:
+def edge_rate(near: float, excess_at: Callable[[float], Excess]) -> ObjectiveEdge:
     """The rate at which the first of the statistics crosses its limit.
 
     Args:
@@ -84,7 +84,7 @@ def edge_rate(near: float, excess_at: Callable[[float], Excess]) -> Edge:
     """
     rates: list[float] = []
     draws: list[Excess] = []
-    edge = Edge(near)
+    edge = ObjectiveEdge(near)
     for parts in (WIDE, *[NARROW] * ROUNDS):
         for part in parts:
             rates.append(edge.rate_per_s * part)
@@ -95,7 +95,7 @@ def edge_rate(near: float, excess_at: Callable[[float], Excess]) -> Edge:
     return edge
 
 
-def crossing(rates: Sequence[float], draws: Sequence[Excess]) -> Edge:
+def crossing(rates: Sequence[float], draws: Sequence[Excess]) -> ObjectiveEdge:
     """Where the lowest of the statistics' lines crosses zero.
 
     A statistic that does not grow with the rate limits nothing, unless it is above its limit
@@ -108,7 +108,7 @@ def crossing(rates: Sequence[float], draws: Sequence[Excess]) -> Edge:
     """
     x = np.log(np.asarray(rates))
     lowest, highest = min(rates) / FARTHEST, max(rates) * FARTHEST
-    edges = [Edge(highest, draws=len(draws))]
+    edges = [ObjectiveEdge(highest, draws=len(draws))]
     for name in sorted(set().union(*draws)):
         known = np.array([name in draw for draw in draws])
         y = np.array([draw.get(name, 0.0) for draw in draws])[known]
@@ -116,7 +116,7 @@ def crossing(rates: Sequence[float], draws: Sequence[Excess]) -> Edge:
         if line.slope > 0.0:
             edges.append(_refitted(line, x[known], y, len(draws), highest))
         elif y.mean() > 0.0:
-            edges.append(Edge(lowest, draws=len(draws)))
+            edges.append(ObjectiveEdge(lowest, draws=len(draws)))
     first = min(edges, key=lambda edge: edge.rate_per_s)
     return replace(first, rate_per_s=max(first.rate_per_s, lowest))
 
@@ -148,7 +148,7 @@ def _line(x: F64, y: F64) -> _Line:
     return _Line(float(x.mean()), float(y.mean()), slope, residual, len(y), spanned)
 
 
-def _refitted(line: _Line, x: F64, y: F64, draws: int, highest: float) -> Edge:
+def _refitted(line: _Line, x: F64, y: F64, draws: int, highest: float) -> ObjectiveEdge:
     """The edge, at most the highest rate, of the draws where the line is near zero."""
     for _ in range(REFITS):
         away = np.abs(x - line.zero)
@@ -162,4 +162,4 @@ def _refitted(line: _Line, x: F64, y: F64, draws: int, highest: float) -> Edge:
     spread = line.residual / line.slope
     error = spread * math.sqrt(1.0 / line.count + (line.zero - line.x) ** 2 / line.spanned)
     rate = math.exp(min(line.zero, math.log(highest)))
-    return Edge(rate, spread, error, draws)
+    return ObjectiveEdge(rate, spread, error, draws)

@@ -18,7 +18,7 @@ from silicast.serving.capacity.edge import (
     RUNS,
     SURE,
     WIDE,
-    Edge,
+    ObjectiveEdge,
     crossing,
     edge_rate,
 )
@@ -73,7 +73,7 @@ def test_draws_go_on_until_the_edge_is_sure() -> None:
 
 def test_the_margin_is_that_of_fresh_runs_together() -> None:
     """At the margin below the edge, runs taken together break the limit in one case of twenty."""
-    edge = Edge(1.0, spread=0.02, error=0.01)
+    edge = ObjectiveEdge(1.0, spread=0.02, error=0.01)
     draw = random.Random(1)
     broken = [
         sum(draw.gauss(0.0, edge.spread) for _ in range(RUNS)) / RUNS + draw.gauss(0.0, edge.error)

@@ -23,7 +23,7 @@ from silicast.scenario.resolving.traffic import OPEN_REQUESTS, traffic_of
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.workloads import ArrivalTable, CapacityWorkload, ServingWorkload
 from silicast.serving.capacity.capacity import LEAST_RATE, MOST_RATE, TrafficLoads, enough_requests
-from silicast.serving.capacity.edge import Edge, edge_rate
+from silicast.serving.capacity.edge import ObjectiveEdge, edge_rate
 from silicast.serving.capacity.knee import estimated_knee
 from silicast.serving.capacity.objective import LatencyObjective
 from silicast.serving.capacity.room import longest_context, users_that_fit
@@ -106,7 +106,7 @@ class CapacitySearch:
         self._longest = traffic.longest_tokens
         self._size: FleetSize | None = None
         self._cached = 0.0
-        self._edge: Edge | None = None
+        self._edge: ObjectiveEdge | None = None
         self._arriving = len(traffic)
         self.outcome = self._search()
         self._per_joule = self._efficiency() if work.objective == "max_tokens_per_joule" else 0.0
