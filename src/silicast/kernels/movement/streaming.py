@@ -173,7 +173,7 @@ class StreamingKernel(Streamed):
 
     @final
     def analyse_at(self, batch: OpBatch, devices: RowDevices) -> Analysis:
-        """The rates of all clocks are columns; see :meth:`Implementation.analyse_at`."""
+        """All rows at once, with a column of each rate that differs by the clock."""
         return self.streamed_at(batch, devices)
 
 

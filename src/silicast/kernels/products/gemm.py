@@ -250,7 +250,7 @@ class Gemm(Implementation):
         return analyse_rows(setting, *_rows(batch))
 
     def analyse_at(self, batch: OpBatch, devices: RowDevices) -> Analysis:
-        """See :meth:`Implementation.analyse_at`: candidates are the same at every clock."""
+        """All rows at once, with a column of rates: candidates are the same at every clock."""
         settings = {x: GemmSetting.from_variant(batch.variant, x) for x in devices.devices}
         first = settings[devices.devices[0]]
         if any(setting.tiles is not first.tiles for setting in settings.values()):

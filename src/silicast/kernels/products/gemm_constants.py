@@ -212,7 +212,7 @@ def _fed(table: dict[str, float], device: Device) -> dict[str, float]:
 
 @lru_cache(maxsize=256)
 def _scaled_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of scaled constants."""
+    """The names in a table whose constants follow the clock and the rate of a core."""
     return tuple(name for name in names if _plain(name) in SCALED)
 
 

@@ -117,7 +117,7 @@ class RowKernel(ChainedKernel, Streamed):
 
     @final
     def analyse_at(self, batch: OpBatch, devices: RowDevices) -> Analysis:
-        """One kernel at once, chains clock by clock; see :meth:`Implementation.analyse_at`."""
+        """One kernel for all rows at once; chains clock by clock."""
         if self.is_stream(batch.variant):
             return self.streamed_at(batch, devices)
         return super().analyse_at(batch, devices)
