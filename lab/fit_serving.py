@@ -10,8 +10,8 @@ of ten runs of every campaign are inside.
 
 The rows are few engines, devices and models, and choices were made on them: less is inside of
 others. How much less is measured by leaving them out. Each engine, each device and each model is
-left out in turn, and one more log sd is added in quadrature: the least with which nine of ten rows
-are inside where they were left out, with equal weight for the three ways.
+left out in turn: nine of ten of their rows are at most so many times as far off as the intervals of
+the others say, with equal weight for the three ways. All errors count as so many times longer.
 Card: what is inside of each that is left out. Writes ``catalog/physics/serving.json``.
 """
 
@@ -79,30 +79,29 @@ def left_out(
     return groups
 
 
-def added(away: fitting.F, current: fitting.F, names: Names) -> float:
-    """Log sd, in quadrature with that of others, with which :data:`INSIDE` of the rows of groups
-    that are left out are inside; 0 where they are without it.
+def longer(away: fitting.F, current: fitting.F, names: Names) -> float:
+    """How many times as far off rows of groups that are left out are as the intervals of the others
+    say, at :data:`INSIDE` of the rows; 1 where they are no further off.
 
-    >>> away = Z90 * np.repeat([0.3, 0.5], 50)
+    >>> away = Z90 * np.repeat([0.1, 0.2], 50)
     >>> names = np.array([["one", "here", "small", "a"]] * 50 + [["two", "there", "big", "b"]] * 50)
-    >>> round(added(away, 0.0 * away, names), 2)
-    0.4
+    >>> round(longer(away, 0.0 * away, names), 2)
+    2.0
     """
-    needed, weights = [], []
+    ratios, weights = [], []
     groups = left_out(away, current, names)
     for kind in GROUPS:
         mine = [group for name, group in groups.items() if name.startswith(f"{kind} ")]
         count = sum(int(rows.sum()) for rows, _ in mine)
         for rows, log_sd in mine:
-            missing = (away[rows] / Z90) ** 2 - current[rows] ** 2 - log_sd**2
-            needed.append(np.sqrt(np.maximum(missing, 0.0)))
+            ratios.append(np.abs(away[rows]) / (Z90 * np.hypot(current[rows], log_sd)))
             weights.append(np.full(int(rows.sum()), 1.0 / count))
-    if not needed:
-        return 0.0
-    sds, shares = np.concatenate(needed), np.concatenate(weights)
-    order = np.argsort(sds)
+    if not ratios:
+        return 1.0
+    every, shares = np.concatenate(ratios), np.concatenate(weights)
+    order = np.argsort(every)
     running = np.cumsum(shares[order]) / shares.sum()
-    return min(float(sds[order][np.searchsorted(running, INSIDE)]), MOST)
+    return max(float(every[order][np.searchsorted(running, INSIDE)]), 1.0)
 
 
 class ServingErrors(Fitter[Rows]):
@@ -131,9 +130,7 @@ class ServingErrors(Fitter[Rows]):
 
     def fit(self, rows: Rows) -> Body:
         constants = {
-            f"{name}_log_sd": float(
-                np.hypot(spread(away, current, names[:, -1]), added(away, current, names))
-            )
+            f"{name}_log_sd": spread(longer(away, current, names) * away, current, names[:, -1])
             for name, (away, current, names) in rows.items()
         }
         return fitting.body(fitting.rounded(constants), {})
@@ -141,14 +138,12 @@ class ServingErrors(Fitter[Rows]):
     def scores(self, rows: Rows, body: Body) -> Mapping[str, Any]:
         scores = {}
         for name, (away, current, names) in rows.items():
-            more = added(away, current, names)
+            times = longer(away, current, names)
             scores[name] = (
                 fitting.percent(-away, "rows", "mape", "median", "bias", "log_sd")
-                | {"inside_before_pct": inside(away, current, 0.0), "added_log_sd": round(more, 4)}
+                | {"inside_before_pct": inside(away, current, 0.0), "longer": round(times, 3)}
                 | {
-                    f"{group}_left_out_pct": inside(
-                        away[its], current[its], float(np.hypot(log_sd, more))
-                    )
+                    f"{group}_left_out_pct": inside(away[its], current[its], log_sd)
                     for group, (its, log_sd) in left_out(away, current, names).items()
                 }
             )
