@@ -18,9 +18,16 @@ _LONGEST = 500
 """Characters of an expression; others are words."""
 _DEEPEST = 50
 _FUNCTIONS: Mapping[str, Callable[..., float]] = {
-    "ceil": math.ceil, "floor": math.floor, "round": round, "min": min, "max": max,
-    "log2": math.log2, "sqrt": math.sqrt, "abs": abs, "int": int,
-}  # fmt: skip
+    "ceil": math.ceil,
+    "floor": math.floor,
+    "round": round,
+    "min": min,
+    "max": max,
+    "log2": math.log2,
+    "sqrt": math.sqrt,
+    "abs": abs,
+    "int": int,
+}
 _BINARY: Mapping[str, Callable[[float, float], float]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,

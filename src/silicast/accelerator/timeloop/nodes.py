@@ -9,7 +9,6 @@ instances stand side by side from there on, whose loops get a target of their ow
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, final
 
 from silicast.accelerator.timeloop.expressions import resolved
@@ -62,7 +61,6 @@ def _plain(table: Any) -> dict[str, Any]:
 
 
 @final
-@dataclass
 class _Writer:
     """What was written so far.
 
@@ -72,11 +70,12 @@ class _Writer:
         targets: rules.
     """
 
-    file: str
-    tensors: tuple[str, ...]
-    mesh: tuple[int, int] = (1, 1)
-    local: list[dict[str, Any]] = field(default_factory=list)
-    targets: list[dict[str, Any]] = field(default_factory=list)
+    def __init__(self, file: str, tensors: tuple[str, ...]) -> None:
+        self.file = file
+        self.tensors = tensors
+        self.mesh = (1, 1)
+        self.local: list[dict[str, Any]] = []
+        self.targets: list[dict[str, Any]] = []
 
     def walk(self, nodes: list[Any], outer: Mapping[str, Any], where: str) -> None:
         for number, node in enumerate(nodes):
@@ -85,15 +84,19 @@ class _Writer:
                 continue
             if not isinstance(node, Mapping):
                 raise unsupported(
-                    f"is {node!r:.40}, no node", here, "write !Component or !Container",
+                    f"is {node!r:.40}, no node",
+                    here,
+                    "write !Component or !Container",
                     file=self.file,
-                )  # fmt: skip
+                )
             kind = str(node.get(TAG, ""))
             if kind not in _KINDS:
                 raise unsupported(
-                    f"is of kind !{kind}", here, f"of {', '.join(sorted(_KINDS - {''}))}",
+                    f"is of kind !{kind}",
+                    here,
+                    f"of {', '.join(sorted(_KINDS - {''}))}",
                     file=self.file,
-                )  # fmt: skip
+                )
             if NODES in node:
                 self.branches(node, kind, outer, here)
             else:
@@ -111,7 +114,7 @@ class _Writer:
         if kind != "Parallel":
             self.walk(rows, inner, f"{here}.{NODES}")
             return
-        kept: dict[str, str] = {}
+        owners: dict[str, str] = {}
         for number, branch in enumerate(rows):
             self.walk([branch], inner, f"{here}.{NODES}[{number}]")
             if self.mesh != before:
@@ -124,16 +127,20 @@ class _Writer:
             keep = [tensor for rule in rules for tensor in rule.get("keep") or ()]
             if not keep:
                 raise unsupported(
-                    f"{name} does not say what it keeps", here,
-                    "add constraints: {dataspace: {keep_only: [...]}} to it", file=self.file,
-                )  # fmt: skip
+                    f"{name} does not say what it keeps",
+                    here,
+                    "add constraints: {dataspace: {keep_only: [...]}} to it",
+                    file=self.file,
+                )
             for tensor in keep:
-                if tensor in kept:
+                if tensor in owners:
                     raise unsupported(
-                        f"{tensor} is kept in {kept[tensor]} and in {name}", here,
-                        "keep it in one of them", file=self.file,
-                    )  # fmt: skip
-                kept[tensor] = name
+                        f"{tensor} is kept in {owners[tensor]} and in {name}",
+                        here,
+                        "keep it in one of them",
+                        file=self.file,
+                    )
+                owners[tensor] = name
             rules[0]["bypass"] = [tensor for tensor in self.tensors if tensor not in keep]
 
     def node(self, node: Fields, outer: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -165,15 +172,20 @@ class _Writer:
         unknown = [key for key in stated if key not in _RULES]
         if unknown:
             raise unsupported(
-                "is not read", f"{name}.constraints.{unknown[0]}",
-                f"{', '.join(_RULES)} are", file=self.file,
-            )  # fmt: skip
+                "is not read",
+                f"{name}.constraints.{unknown[0]}",
+                f"{', '.join(_RULES)} are",
+                file=self.file,
+            )
         if (more != (1, 1) or stated.get("spatial")) and self.local:
             x, y = self.mesh
-            self.local.append({
-                "name": f"inter_{name}_spatial", "class": "dummy_storage",
-                "attributes": {"meshX": x, "meshY": y},
-            })  # fmt: skip
+            self.local.append(
+                {
+                    "name": f"inter_{name}_spatial",
+                    "class": "dummy_storage",
+                    "attributes": {"meshX": x, "meshY": y},
+                }
+            )
         self.mesh = self.mesh[0] * more[0], self.mesh[1] * more[1]
         for key, kind in _RULES.items():
             entry = self.spelled(_plain(stated.get(key)))

@@ -107,8 +107,9 @@ def test_parallel_registers_and_nothing(tmp_path: Path) -> None:
     assert reads(cost, 1)["Outputs"] == 0
     assert cost.traffic.updates[1, cost.einsum.names.index("Outputs"), 0] == 24
     assert [memory.keeps for memory in cost.architecture.memories[2:]] == [
-        ("Weights",), ("Outputs",)
-    ]  # fmt: skip
+        ("Weights",),
+        ("Outputs",),
+    ]
 
 
 def test_a_hierarchy_inside_a_hierarchy(tmp_path: Path) -> None:
@@ -146,10 +147,15 @@ def test_attributes_that_need_each_other_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("2 + 3 * 4", 14), ("-2 ** 2", -4), ("2 ** 3 ** 2", 512), ("7 // 2 % 2", 1),
-        ("min(4, 3) * (1 + 1)", 6), ("1e3 / 8", 125), ("8 - 3 - 2", 3),
+        ("2 + 3 * 4", 14),
+        ("-2 ** 2", -4),
+        ("2 ** 3 ** 2", 512),
+        ("7 // 2 % 2", 1),
+        ("min(4, 3) * (1 + 1)", 6),
+        ("1e3 / 8", 125),
+        ("8 - 3 - 2", 3),
     ],
-)  # fmt: skip
+)
 def test_arithmetic(text: str, value: float) -> None:
     known: dict[str, float] = {}
     assert evaluated(text, known.__getitem__) == value
@@ -157,9 +163,22 @@ def test_arithmetic(text: str, value: float) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "45nm", "1 +", "__import__('os')", "a.b", "open(1)", "(1", "1 / 0", "9 ** 9 ** 9",
-     "(" * 400, "lambda: 1", "[1]", "1 2"],
-)  # fmt: skip
+    [
+        "",
+        "45nm",
+        "1 +",
+        "__import__('os')",
+        "a.b",
+        "open(1)",
+        "(1",
+        "1 / 0",
+        "9 ** 9 ** 9",
+        "(" * 400,
+        "lambda: 1",
+        "[1]",
+        "1 2",
+    ],
+)
 def test_no_arithmetic(text: str) -> None:
     def unknown(name: str) -> float:
         raise NoArithmeticError
