@@ -111,8 +111,10 @@ def refused(data: Path) -> Iterator[tuple[str, str]]:
         work = tree["workload"]
         lengths = {name: work[name] for name in ("input_len", "output_len")}
         tree["workload"] = {
-            **lengths, "requests": 1, "arrival": {"kind": "closed", "concurrency": 1},
-        }  # fmt: skip
+            **lengths,
+            "requests": 1,
+            "arrival": {"kind": "closed", "concurrency": 1},
+        }
         name = json.dumps(tree, sort_keys=True)
         if name in known:
             continue

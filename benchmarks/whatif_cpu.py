@@ -43,9 +43,10 @@ def networks() -> dict[str, tuple[Any, tuple[int, ...]]]:
         for inner, outer in itertools.pairwise(widths)
         for module in (torch.nn.Conv2d(inner, outer, 3, stride=2, padding=1), torch.nn.ReLU())
     ]
-    return {"text encoder": (encoder, (128, 384)), "convolutions": (
-        torch.nn.Sequential(*blocks).eval(), (3, 128, 128)
-    )}  # fmt: skip
+    return {
+        "text encoder": (encoder, (128, 384)),
+        "convolutions": (torch.nn.Sequential(*blocks).eval(), (3, 128, 128)),
+    }
 
 
 def main() -> None:

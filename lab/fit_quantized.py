@@ -138,7 +138,7 @@ def pass_of(case: Case) -> Pass:
         assert implementation is not None
         calls = np.zeros(len(call.batch))
         for member, op in zip(call.members, call.ops.tolist(), strict=True):
-            for place in call.place.tolist():
+            for place in call.size_index.tolist():
                 calls[op * call.count + place] += model.graph.counts[member]
         able, _ = with_format(device, group.variant.dtype)
         parts.append(Part(implementation, call.batch, able, calls))

@@ -130,7 +130,7 @@ def _make_room(folder: Path, key: str) -> None:
             Path(path).unlink(missing_ok=True)
 
 
-def kept() -> dict[str, KeptKind]:
+def cached_kinds() -> dict[str, KeptKind]:
     """Kind -> what is kept of it, by name; kinds without entries are left out.
 
     Raises:
@@ -145,12 +145,12 @@ def kept() -> dict[str, KeptKind]:
 
 
 def clear() -> dict[str, KeptKind]:
-    """Removes all entries, whole or broken, and nothing else; what they were, as of :func:`kept`.
+    """Removes all entries, whole or broken, and nothing else; their :func:`cached_kinds`.
 
     Raises:
         SilicastError: the folder cannot be read, or an entry cannot be removed.
     """
-    gone = kept()
+    gone = cached_kinds()
     for _, paths in _entries():
         for path in paths:
             try:

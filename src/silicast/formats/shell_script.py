@@ -211,8 +211,13 @@ class _ScriptReader:
 
     def words_of(self, prints: Sequence[Sequence[Token]]) -> str:
         """What ``echo`` and ``printf`` print, without their options and formats."""
-        words = [f for each in prints for token in each[1:]
-                 if not isinstance(token, Assignment) for f in self.fields(token)]  # fmt: skip
+        words = [
+            f
+            for each in prints
+            for token in each[1:]
+            if not isinstance(token, Assignment)
+            for f in self.fields(token)
+        ]
         return " ".join(word for word in words if word not in _OF_PRINTS)
 
     def arguments(self, tokens: Sequence[Token]) -> None:

@@ -247,13 +247,13 @@ class Implementation(ABC):
     def analysed_at(self, batch: OpBatch, devices: RowDevices) -> Analysis:
         """:meth:`analysed` of rows with a clock each, the same bits as alone; without labels."""
         dtype = batch.variant.dtype
-        devices = devices.each(lambda device: with_format(device.in_state("boost"), dtype)[0])
+        devices = devices.changed(lambda device: with_format(device.in_state("boost"), dtype)[0])
         if len(batch) <= ROWS_OF_CLOCKS:
             return self.analyse_at(batch, devices)
         every = np.arange(len(batch))
         pieces = [every[n : n + ROWS_OF_CLOCKS] for n in range(0, len(batch), ROWS_OF_CLOCKS)]
         whole: Analysis = joined(
-            [self.analyse_at(batch.rows(rows), devices.of(rows)) for rows in pieces]
+            [self.analyse_at(batch.rows(rows), devices.rows(rows)) for rows in pieces]
         )
         return whole
 

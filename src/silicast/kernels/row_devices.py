@@ -27,24 +27,24 @@ class RowDevices:
 
     Attributes:
         devices: the same but for their clocks.
-        row: place in them of each row, shape (n,).
+        row: index into ``devices`` of each row, shape (n,).
     """
 
     devices: tuple[Device, ...]
     row: I64
 
-    def each(self, change: Callable[[Device], Device]) -> RowDevices:
+    def changed(self, change: Callable[[Device], Device]) -> RowDevices:
         """The same rows on other devices."""
         return RowDevices(tuple(map(change, self.devices)), self.row)
 
-    def of(self, index: I64) -> RowDevices:
+    def rows(self, index: I64) -> RowDevices:
         """Some rows, in that order."""
         return RowDevices(self.devices, self.row[index])
 
     def parts(self) -> Iterator[tuple[Device, I64]]:
         """Each device that has rows, and these."""
-        for place, device in enumerate(self.devices):
-            rows = np.flatnonzero(self.row == place)
+        for number, device in enumerate(self.devices):
+            rows = np.flatnonzero(self.row == number)
             if len(rows):
                 yield device, rows
 
@@ -54,8 +54,8 @@ class RowDevices:
 
         >>> one, other = (object.__new__(Device) for _ in range(2))
         >>> rows = RowDevices((one, other), np.array([1, 0, 1]))
-        >>> found = rows.beside(lambda device: (2.0, 3.0 if device is one else 5.0))
-        >>> found[0], found[1].tolist()
+        >>> record = rows.beside(lambda device: (2.0, 3.0 if device is one else 5.0))
+        >>> record[0], record[1].tolist()
         (2.0, [5.0, 3.0, 5.0])
         """
         result: Record = _beside([record_of(device) for device in self.devices], self.row)

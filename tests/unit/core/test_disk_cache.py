@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from silicast.core.decode import Strict
-from silicast.core.disk_cache import KeptKind, cache_folder, cached, clear, kept, store
+from silicast.core.disk_cache import KeptKind, cache_folder, cached, cached_kinds, clear, store
 from silicast.core.errors import SilicastError
 from silicast.core.hashing import content_hash
 
@@ -76,14 +76,14 @@ ONE, TWO = content_hash(1), content_hash(2)
 
 
 def test_what_is_kept_is_counted_and_cleared(folder: Path) -> None:
-    assert kept() == clear() == {}
+    assert cached_kinds() == clear() == {}
     store("answers", ONE, Answer(1.0))
     store("answers", TWO, Answer(2.0))
     store("others", ONE, Answer(3.0))
     size = (folder / f"{ONE}.json").stat().st_size
-    assert kept() == {"answers": KeptKind(2, 0, 2 * size), "others": KeptKind(1, 0, size)}
+    assert cached_kinds() == {"answers": KeptKind(2, 0, 2 * size), "others": KeptKind(1, 0, size)}
     assert clear() == {"answers": KeptKind(2, 0, 2 * size), "others": KeptKind(1, 0, size)}
-    assert kept() == {}
+    assert cached_kinds() == {}
     assert cached("answers", ONE, Answer) is None
 
 
@@ -91,7 +91,7 @@ def test_broken_and_planted_entries_are_told_and_cleared(folder: Path) -> None:
     store("answers", ONE, Answer(1.0))
     (folder / f"{TWO}.json").write_bytes((folder / f"{ONE}.json").read_bytes())
     (folder / f"{content_hash(3)}.json").write_bytes(b"{")
-    assert (kept()["answers"].entries, kept()["answers"].broken) == (3, 2)
+    assert (cached_kinds()["answers"].entries, cached_kinds()["answers"].broken) == (3, 2)
     assert clear()["answers"].entries == 3
     assert list(folder.iterdir()) == []
 
@@ -106,7 +106,7 @@ def test_what_is_not_of_the_cache_stays(folder: Path, tmp_path: Path) -> None:
     (folder.parent / "linked").symlink_to(elsewhere)
     (folder.parent / f"{ONE}.json").write_bytes(b"{}")
     os.mkfifo(folder / f"{content_hash(3)}.json")
-    assert {name: kind.entries for name, kind in kept().items()} == {"answers": 1}
+    assert {name: kind.entries for name, kind in cached_kinds().items()} == {"answers": 1}
     clear()
     assert (elsewhere / f"{ONE}.json").exists()
     assert (folder.parent / f"{ONE}.json").exists()
@@ -137,6 +137,6 @@ def test_a_cache_that_is_a_file_is_refused_or_nothing(
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("SILICAST_CACHE", str(tmp_path / "file"))
     with pytest.raises(SilicastError, match="Not a directory"):
-        kept()
+        cached_kinds()
     monkeypatch.setenv("SILICAST_CACHE", "")
-    assert kept() == clear() == {}
+    assert cached_kinds() == clear() == {}

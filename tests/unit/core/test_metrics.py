@@ -22,9 +22,14 @@ def test_every_metric_of_serving_is_listed() -> None:
 
 def test_every_metric_of_capacity_is_listed() -> None:
     answer = silicast.capacity(
-        model="Qwen3-0.6B", device="h100", users=True, requests=8, input_len=64, output_len=8,
+        model="Qwen3-0.6B",
+        device="h100",
+        users=True,
+        requests=8,
+        input_len=64,
+        output_len=8,
         slo="tpot_p99=1s",
-    )  # fmt: skip
+    )
     assert set(answer.metrics) <= set(METRICS)
     assert "users_that_fit" in answer.metrics
 

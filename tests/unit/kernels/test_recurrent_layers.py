@@ -59,8 +59,10 @@ class TestLaw:
 
     def test_a_step_of_one_sequence_reads_all_weights_again(self) -> None:
         """8192 units: 512 MiB of 16-bit weights, whatever the number of steps."""
-        per_step = (seconds(layer(hidden=8192, batch=1, steps=300)) -
-                    seconds(layer(hidden=8192, batch=1, steps=200))) / 100  # fmt: skip
+        per_step = (
+            seconds(layer(hidden=8192, batch=1, steps=300))
+            - seconds(layer(hidden=8192, batch=1, steps=200))
+        ) / 100
         read_s = 4 * 8192 * 8192 * 2 / find_device("V100").dram.bandwidth_bytes_per_s
         assert read_s < per_step < 3 * read_s
 

@@ -36,7 +36,7 @@ OPS: dict[str, list[Op]] = {
         Op.make("moe", tokens=n, experts=64, topk=8, hidden=2048, intermediate=768)
         for n in (1, 30, 4000)
     ],
-}  # fmt: skip
+}
 
 
 def clocks(rows: np.ndarray) -> RowDevices:
@@ -65,8 +65,8 @@ def test_rows_with_clocks_of_their_own_are_those_of_each_clock_alone(name: str) 
     model = implementation_for(batch.family, "simt")
     assert model is not None
     together = model.analysed_at(batch, current)
-    for row, place in enumerate(ROW.tolist()):
-        alone = model.analysed(batch.rows(np.array([row])), current.devices[place])
+    for row, number in enumerate(ROW.tolist()):
+        alone = model.analysed(batch.rows(np.array([row])), current.devices[number])
         assert numbers(together, row) == numbers(alone, 0)
     slow, quick = numbers(together, 0)["time_s"], numbers(together, 1)["time_s"]
     assert slow != quick
@@ -93,8 +93,8 @@ def test_energy_of_rows_is_that_of_each_clock_alone(name: str) -> None:
     times = model.times(batch, H100.in_state("boost"))
     together = above_static_at(times, batch, current)
     assert together is not None
-    for row, place in enumerate(ROW.tolist()):
-        alone = above_static_j(times, batch, current.devices[place])
+    for row, number in enumerate(ROW.tolist()):
+        alone = above_static_j(times, batch, current.devices[number])
         assert alone is not None
         assert together[row] == alone[row]
 

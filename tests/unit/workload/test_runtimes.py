@@ -24,8 +24,18 @@ RULES = RuntimeRules(
 
 
 def conv(name: str, *inputs: str, channels: int = 8, groups: int = 1, kernel: int = 3) -> Node:
-    op = Op.make("conv2d", batch=1, in_channels=channels, out_channels=channels, height=8, width=8,
-                 kernel=kernel, stride=1, padding=1, groups=groups)  # fmt: skip
+    op = Op.make(
+        "conv2d",
+        batch=1,
+        in_channels=channels,
+        out_channels=channels,
+        height=8,
+        width=8,
+        kernel=kernel,
+        stride=1,
+        padding=1,
+        groups=groups,
+    )
     return Node(name, op, inputs, source="onnx.Conv", parameter_bytes=100)
 
 
@@ -41,9 +51,11 @@ def joined(*nodes: Node) -> tuple[list[tuple[str, tuple[str, ...]]], list[str]]:
 
 def test_a_folded_norm_leaves_the_kernel_open_for_an_activation() -> None:
     nodes, names = joined(
-        conv("c"), other("n", "BatchNormalization", "c", weights=64), other("r", "Relu", "n"),
+        conv("c"),
+        other("n", "BatchNormalization", "c", weights=64),
+        other("r", "Relu", "n"),
         other("s", "Sigmoid", "r"),
-    )  # fmt: skip
+    )
     assert nodes == [("c", ()), ("s", ("c",))]
     assert names == ["n", "r"]
 
@@ -72,9 +84,12 @@ def test_a_result_with_two_readers_is_written() -> None:
 def test_a_sum_joins_the_later_of_its_summands() -> None:
     """The earlier one cannot wait for what runs after it."""
     nodes, names = joined(
-        conv("a"), conv("b", "a"), conv("d", "a"), other("sum", "Add", "d", "b"),
+        conv("a"),
+        conv("b", "a"),
+        conv("d", "a"),
+        other("sum", "Add", "d", "b"),
         other("r", "Relu", "sum"),
-    )  # fmt: skip
+    )
     assert nodes == [("a", ()), ("b", ("a",)), ("d", ("a", "b"))]
     assert names == ["sum", "r"]
 

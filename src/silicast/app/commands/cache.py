@@ -10,7 +10,7 @@ from silicast.app import status
 from silicast.app.arguments import described
 from silicast.app.console import show, write_json
 from silicast.app.flags import Json
-from silicast.core.disk_cache import MOST_FILES, KeptKind, cache_folder, clear, kept
+from silicast.core.disk_cache import MOST_FILES, KeptKind, cache_folder, cached_kinds, clear
 
 cache = App(
     name="cache",
@@ -23,7 +23,7 @@ cache = App(
 @described()
 def show_cache(*, json: Json = False) -> int:
     """Show the folder, its limit, and entries and bytes of each kind."""
-    folder, kinds = cache_folder(), kept()
+    folder, kinds = cache_folder(), cached_kinds()
     if json:
         write_json(
             {

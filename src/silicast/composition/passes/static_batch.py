@@ -326,16 +326,16 @@ def _hold_together(
     model = limited[0][1].model
     boosted = model.machine.boosted_device
     devices = tuple(boosted.at_clock(hz) for hz in dict.fromkeys(hz for _, _, hz in limited))
-    place = {device.clocks.boost_hz: index for index, device in enumerate(devices)}
+    index_of = {device.clocks.boost_hz: index for index, device in enumerate(devices)}
     rows = np.concatenate([start + steps.rows for start, steps, _ in limited])
-    row = np.repeat([place[hz] for _, _, hz in limited], [len(x.rows) for _, x, _ in limited])
+    row = np.repeat([index_of[hz] for _, _, hz in limited], [len(x.rows) for _, x, _ in limited])
     slow = model.at_clocks(times, joined, rows, RowDevices(devices, row))
     first = 0
     for _, steps, hz in limited:
         # states of other phases, whose times nobody asks for, stand in as copies of the first
         states = np.full(len(steps.states), first)
         states[steps.rows] = first + np.arange(len(steps.rows))
-        steps.keep(hz, slow.of_states(states, devices[place[hz]]))
+        steps.keep(hz, slow.of_states(states, devices[index_of[hz]]))
         first += len(steps.rows)
 
 

@@ -144,8 +144,8 @@ class OpStateGrid(Struct, frozen=True, dict=True):
         members: places of the nodes; ``ops``: which of the evaluated ops each runs, shape
             (members,), because layers that look alike run the same ones.
         rows: states in which they run.
-        place: which of the evaluated sizes each state has, shape (rows,); sizes that several states
-            share are evaluated once.
+        size_index: which of the evaluated sizes each state has, shape (rows,); sizes that several
+            states share are evaluated once.
         count: evaluated sizes of each op.
         batch: what was evaluated; None = a collective.
         times: of it.
@@ -156,7 +156,7 @@ class OpStateGrid(Struct, frozen=True, dict=True):
     members: Sequence[int]
     ops: I64
     rows: I64
-    place: I64
+    size_index: I64
     count: int
     batch: OpBatch | None
     times: Times
@@ -169,13 +169,13 @@ class OpStateGrid(Struct, frozen=True, dict=True):
 
     @cached_property
     def _places(self) -> tuple[I64, I64]:
-        return self.ops[:, None], self.place[None, :]
+        return self.ops[:, None], self.size_index[None, :]
 
     def of_states(self, states: I64) -> OpStateGrid | None:
         """The same call of some states, in ascending order, as if it had been made for them alone;
         None where it has none of them.
         """
-        result = self.asked_of(states)
+        result = self.grid_of(states)
         if result is None:
             return None
         call, index = result
@@ -185,7 +185,7 @@ class OpStateGrid(Struct, frozen=True, dict=True):
 
         return structs.replace(call, times=rows_of(self.times, index))
 
-    def asked_of(self, states: I64) -> tuple[OpStateGrid, I64 | None] | None:
+    def grid_of(self, states: I64) -> tuple[OpStateGrid, I64 | None] | None:
         """What :meth:`of_states` asks, with the times of all states, and its places in them; None =
         all of them.
         """
@@ -193,15 +193,15 @@ class OpStateGrid(Struct, frozen=True, dict=True):
         rows = np.flatnonzero(self.rows[near] == states)
         if not len(rows):
             return None
-        used, position = self.place[near[rows]], _ONE
+        used, position = self.size_index[near[rows]], _ONE
         if len(rows) > 1:
             used, position = np.unique(used, return_inverse=True)
         different = int(self.ops.max()) + 1
         if len(used) == self.count:
-            return structs.replace(self, rows=rows, place=position), None
+            return structs.replace(self, rows=rows, size_index=position), None
         index = (np.arange(different)[:, None] * self.count + used).ravel()
         batch = None if self.batch is None else self.batch.rows(index)
-        cut = structs.replace(self, rows=rows, place=position, count=len(used), batch=batch)
+        cut = structs.replace(self, rows=rows, size_index=position, count=len(used), batch=batch)
         return cut, index
 
     def spread_all(self, values: Sequence[Any]) -> F64:
@@ -248,7 +248,7 @@ class OpStateGrid(Struct, frozen=True, dict=True):
 
     def clocks_of(self, clocks: RowDevices) -> RowDevices:
         """The clock of each evaluated size, by those of the states, which have a size each."""
-        return clocks.of(np.tile(self.rows, int(self.ops.max()) + 1))
+        return clocks.rows(np.tile(self.rows, int(self.ops.max()) + 1))
 
     def at_clocks(
         self, states: I64, slowed: Callable[[OpStateGrid, I64], KernelTimes]
@@ -266,11 +266,14 @@ class OpStateGrid(Struct, frozen=True, dict=True):
         if self.batch is None or not isinstance(self.times, KernelTimes):
             return self.of_states(states)
         different = np.arange(int(self.ops.max()) + 1)[:, None]
-        index = (different * self.count + self.place[near[rows]]).ravel()
+        index = (different * self.count + self.size_index[near[rows]]).ravel()
         call = structs.replace(
-            self, rows=rows, place=np.arange(len(rows)), count=len(rows),
+            self,
+            rows=rows,
+            size_index=np.arange(len(rows)),
+            count=len(rows),
             batch=self.batch.arrays().rows(index),
-        )  # fmt: skip
+        )
         return structs.replace(call, times=slowed(call, index))
 
     @cached_property
@@ -346,8 +349,8 @@ class NodeTimes:
         node_times._whole = self, states  # noqa: SLF001
         return node_times
 
-    def asked(self, wanted: I64) -> Iterator[tuple[OpStateGrid, I64 | None]]:
-        """The calls as :meth:`OpStateGrid.asked_of` gives them, in the states ``wanted``; those
+    def grids_of(self, wanted: I64) -> Iterator[tuple[OpStateGrid, I64 | None]]:
+        """The calls as :meth:`OpStateGrid.grid_of` gives them, in the states ``wanted``; those
         that only others have, with all of theirs or none.
         """
         if self._whole is None:
@@ -355,9 +358,9 @@ class NodeTimes:
             return
         whole, states = self._whole
         for call in whole.calls:
-            if (result := call.asked_of(states[wanted])) is not None:
-                asked, index = result
-                yield structs.replace(asked, rows=wanted[asked.rows]), index
+            if (result := call.grid_of(states[wanted])) is not None:
+                grid, index = result
+                yield structs.replace(grid, rows=wanted[grid.rows]), index
             elif np.isin(states, call.rows).any():
                 yield structs.replace(call, rows=_NO_ROWS), None
 
@@ -422,7 +425,7 @@ class NodeTimes:
         for call in self._calls:
             position = int(np.searchsorted(call.rows, state))
             if position < len(call.rows) and call.rows[position] == state:
-                size, names = int(call.place[position]), call.bound_by
+                size, names = int(call.size_index[position]), call.bound_by
                 for index, op in zip(call.members, call.ops.tolist(), strict=True):
                     bound[index] = names[op * call.count + size]
         return bound

@@ -131,7 +131,7 @@ class Timer:
         used, position = _distinct(self.symbols_of(different), symbols, rows)
         count = len(next(iter(used.values()))) if used else 1
         call = self.sized(group, members, used, count, device)
-        return structs.replace(call, rows=rows, place=position)
+        return structs.replace(call, rows=rows, size_index=position)
 
     def _different(self, members: Sequence[int]) -> tuple[list[int], I64]:
         """The first of all nodes with the same op, and which of them each member is like."""
@@ -158,7 +158,7 @@ class Timer:
         node_times = NodeTimes(self.graph, len(states), device)
         needed = np.zeros(len(states), dtype=bool)
         needed[wanted] = True
-        for call, index in boosted.asked(wanted):
+        for call, index in boosted.grids_of(wanted):
             if not needed[call.rows].any():
                 node_times.note_factors(call)
                 continue

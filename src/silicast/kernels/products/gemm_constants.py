@@ -267,8 +267,8 @@ def _selected_names(
     marks = ["", f":{library}"]
     if batched:
         marks += [":bmm", f":{library}_bmm"]
-    for of in ("", *recipes):
-        wanted = f"{of}." if of else ""
+    for recipe in ("", *recipes):
+        wanted = f"{recipe}." if recipe else ""
         for mark in marks:
             for name in names:
                 head, dot, tail = name.rpartition(".")

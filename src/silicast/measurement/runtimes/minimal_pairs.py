@@ -74,16 +74,27 @@ def _weights(onnx: Any, name: str, shape: Sequence[int], value: float = 0.01) ->
 
 _POOL: Mapping[str, Any] = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
 OPERATORS: Mapping[str, Build] = {
-    "conv": _convolution(3), "pointwise_conv": _convolution(1),
-    "depthwise_conv": _convolution(3, CHANNELS), "matmul": _constant("MatMul", SIDE, SIDE),
-    "batch_norm": _batch_norm, "add_channels": _constant("Add", 1, CHANNELS, 1, 1),
-    "mul_channels": _constant("Mul", 1, CHANNELS, 1, 1), "mul_scalar": _constant("Mul"),
-    "max_pool": _plain("MaxPool", **_POOL), "average_pool": _plain("AveragePool", **_POOL),
-    "relu": _plain("Relu"), "leaky_relu": _plain("LeakyRelu", alpha=0.1), "clip": _clip,
-    "sigmoid": _plain("Sigmoid"), "tanh": _plain("Tanh"), "elu": _plain("Elu"),
-    "hard_sigmoid": _plain("HardSigmoid"), "softmax": _plain("Softmax", axis=-1),
-    BARRIER: _plain(BARRIER), NEUTRAL: _plain(NEUTRAL),
-}  # fmt: skip
+    "conv": _convolution(3),
+    "pointwise_conv": _convolution(1),
+    "depthwise_conv": _convolution(3, CHANNELS),
+    "matmul": _constant("MatMul", SIDE, SIDE),
+    "batch_norm": _batch_norm,
+    "add_channels": _constant("Add", 1, CHANNELS, 1, 1),
+    "mul_channels": _constant("Mul", 1, CHANNELS, 1, 1),
+    "mul_scalar": _constant("Mul"),
+    "max_pool": _plain("MaxPool", **_POOL),
+    "average_pool": _plain("AveragePool", **_POOL),
+    "relu": _plain("Relu"),
+    "leaky_relu": _plain("LeakyRelu", alpha=0.1),
+    "clip": _clip,
+    "sigmoid": _plain("Sigmoid"),
+    "tanh": _plain("Tanh"),
+    "elu": _plain("Elu"),
+    "hard_sigmoid": _plain("HardSigmoid"),
+    "softmax": _plain("Softmax", axis=-1),
+    BARRIER: _plain(BARRIER),
+    NEUTRAL: _plain(NEUTRAL),
+}
 _CONVOLUTIONS = ("conv", "pointwise_conv", "depthwise_conv")
 FIRST = (*_CONVOLUTIONS, "matmul", "batch_norm", "add_channels", "max_pool", "relu")
 """Operators that others may be joined to."""

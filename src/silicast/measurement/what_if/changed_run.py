@@ -20,9 +20,11 @@ NORMS = ("rmsnorm", "layernorm")
 _ROWS = ("tokens", "rows", "elements", "batch")
 """Sizes that grow with the batch, of ops that are no products; the first that an op has."""
 _OF_TENSOR_RANKS = {
-    "softmax": ("rows",), "silu_mul": ("width",), "rope": ("num_heads", "num_kv_heads"),
+    "softmax": ("rows",),
+    "silu_mul": ("width",),
+    "rope": ("num_heads", "num_kv_heads"),
     "cross_entropy": ("cols", "vocab"),
-}  # fmt: skip
+}
 """Sizes that tensor parallelism divides."""
 _HEADS = ("num_heads", "num_kv_heads")
 Kernel = Mapping[str, Any]

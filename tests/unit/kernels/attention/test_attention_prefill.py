@@ -150,9 +150,15 @@ def test_flash_attention_2_reaches_a_third_of_hoppers_matrix_units(
     Ampere, where they reach the whole rate.
     """
     op = Op.make(
-        "attention_prefill", Variant("bf16", "bf16", "fa2", flags=(("causal", False),)),
-        batch=1, q_len=16384, kv_len=16384, num_heads=heads, num_kv_heads=heads, head_dim=width,
-    )  # fmt: skip
+        "attention_prefill",
+        Variant("bf16", "bf16", "fa2", flags=(("causal", False),)),
+        batch=1,
+        q_len=16384,
+        kv_len=16384,
+        num_heads=heads,
+        num_kv_heads=heads,
+        head_dim=width,
+    )
     seconds = AttentionPrefill().analyse(OpBatch.single(op), find_device("H100")).time_s
     assert 4 * 16384**2 * heads * width / seconds == pytest.approx(published, rel=0.12)
     shares = [scheme_for(op.variant, find_device(name)).matrix_share for name in ("H100", "A100")]

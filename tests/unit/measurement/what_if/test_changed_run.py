@@ -29,8 +29,16 @@ UP = {"op": "gemm", "m": 256, "n": 2048, "k": 512, "dtype": "bf16"}
 DOWN = {"op": "gemm", "m": 256, "n": 512, "k": 2048, "dtype": "bf16"}
 UP_GRADIENT = {"op": "gemm", "m": 2048, "n": 512, "k": 256, "dtype": "bf16"}
 SCORES = {"op": "gemm", "batch": 16, "m": 128, "n": 128, "k": 64, "dtype": "bf16"}
-ATTENTION = {"op": "attention_prefill", "batch": 2, "q_len": 128, "kv_len": 128,
-             "num_heads": 8, "num_kv_heads": 2, "head_dim": 64, "dtype": "bf16"}  # fmt: skip
+ATTENTION = {
+    "op": "attention_prefill",
+    "batch": 2,
+    "q_len": 128,
+    "kv_len": 128,
+    "num_heads": 8,
+    "num_kv_heads": 2,
+    "head_dim": 64,
+    "dtype": "bf16",
+}
 GELU = {"op": "elementwise", "kind": "gelu", "elements": 256 * 2048, "dtype": "bf16"}
 RESIDUAL = {"op": "elementwise", "kind": "add", "elements": 256 * 512, "dtype": "bf16"}
 SIZES = TracedSizes.from_kernels([(NORM, 9), (ATTENTION, 4), (UP, 4)])
@@ -46,12 +54,16 @@ def test_a_trace_says_its_tokens_width_and_layers() -> None:
 @pytest.mark.parametrize(
     ("kernel", "grown"),
     [
-        (UP, {"m": 768}), (UP_GRADIENT, {"k": 768}), (SCORES, {"batch": 48}),
-        (NORM, {"tokens": 768}), (GELU, {"elements": 3 * 256 * 2048}), (ATTENTION, {"batch": 6}),
+        (UP, {"m": 768}),
+        (UP_GRADIENT, {"k": 768}),
+        (SCORES, {"batch": 48}),
+        (NORM, {"tokens": 768}),
+        (GELU, {"elements": 3 * 256 * 2048}),
+        (ATTENTION, {"batch": 6}),
         ({"op": "attention_prefill", "q_lens": [5, 7]}, {"q_lens": [5, 7] * 3}),
         ({"op": "optimizer", "elements": 9}, {}),
     ],
-)  # fmt: skip
+)
 def test_a_batch_grows_tokens_and_leaves_weights(
     kernel: dict[str, Any], grown: dict[str, Any]
 ) -> None:
@@ -67,12 +79,19 @@ def test_a_part_of_a_sequence_is_named() -> None:
 @pytest.mark.parametrize(
     ("kernel", "cut"),
     [
-        (UP, {"n": 1024}), (DOWN, {"k": 1024}), (UP_GRADIENT, {"m": 1024}), (SCORES, {"batch": 8}),
-        ({**UP_GRADIENT, "m": 512, "n": 2048}, {"n": 1024}), (NORM, {}), (RESIDUAL, {}),
-        (GELU, {"elements": 256 * 1024}), (ATTENTION, {"num_heads": 4, "num_kv_heads": 1}),
-        ({"op": "moe", "tokens": 8}, {"tp": 2}), ({"op": "silu_mul", "width": 8}, {"width": 4}),
+        (UP, {"n": 1024}),
+        (DOWN, {"k": 1024}),
+        (UP_GRADIENT, {"m": 1024}),
+        (SCORES, {"batch": 8}),
+        ({**UP_GRADIENT, "m": 512, "n": 2048}, {"n": 1024}),
+        (NORM, {}),
+        (RESIDUAL, {}),
+        (GELU, {"elements": 256 * 1024}),
+        (ATTENTION, {"num_heads": 4, "num_kv_heads": 1}),
+        ({"op": "moe", "tokens": 8}, {"tp": 2}),
+        ({"op": "silu_mul", "width": 8}, {"width": 4}),
     ],
-)  # fmt: skip
+)
 def test_a_tensor_rank_has_its_share_of_heads_and_widths(
     kernel: dict[str, Any], cut: dict[str, Any]
 ) -> None:

@@ -236,8 +236,8 @@ def test_fleets_share_devices() -> None:
     name=st.sampled_from(sorted(POLICIES)),
 )
 def test_laws(rates: list[float], start_s: float, headroom: float, name: str) -> None:
-    asked, kinds = demand(rates), (kind(gpus=2, start_s=start_s),)
-    fleet = TimedFleet(asked, kinds, POLICIES[name](headroom))
+    demanded, kinds = demand(rates), (kind(gpus=2, start_s=start_s),)
+    fleet = TimedFleet(demanded, kinds, POLICIES[name](headroom))
     run, again = run_alone(fleet), run_alone(fleet)
     assert run.replicas.tobytes() == again.replicas.tobytes()
     assert run.late.tobytes() == again.late.tobytes()
@@ -245,7 +245,7 @@ def test_laws(rates: list[float], start_s: float, headroom: float, name: str) ->
     assert 0.0 <= run.late_share <= 1.0
     assert run.late.min() >= 0.0
     assert run.late.max() <= 1.0
-    _below(run, foreseen(asked, kinds))
+    _below(run, foreseen(demanded, kinds))
 
 
 def _below(run: FleetRun, least: FleetRun) -> None:
@@ -259,12 +259,12 @@ def test_demand_of_requests() -> None:
     times = np.array([0, 1, 2, 70], dtype=np.int64) * 10**9
     prompts, outputs = np.array([100, 100, 100, 300]), np.array([10, 30, 10, 10])
     requests = Requests.from_arrays(times, prompts, outputs)
-    asked = PeriodDemand.of_requests(requests, 60.0, prompt_share=0.5)
-    assert asked.arrivals.tolist() == [3.0, 1.0]
+    demanded = PeriodDemand.of_requests(requests, 60.0, prompt_share=0.5)
+    assert demanded.arrivals.tolist() == [3.0, 1.0]
     # weights: half by the prompt over 150, half by the output over 15
-    assert asked.seen.tolist() == pytest.approx([1.0 + 50 / 30, 1.0 + 10 / 30])
-    assert asked.work.sum() == pytest.approx(4.0)
-    assert asked.hours == pytest.approx(2 / 60)
+    assert demanded.seen.tolist() == pytest.approx([1.0 + 50 / 30, 1.0 + 10 / 30])
+    assert demanded.work.sum() == pytest.approx(4.0)
+    assert demanded.hours == pytest.approx(2 / 60)
     with pytest.raises(SilicastError, match="periods"):
         PeriodDemand.of_requests(requests, 1e-4, 0.5)
     assert smoothed(np.arange(5.0), 1).tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]

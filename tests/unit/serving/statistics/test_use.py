@@ -149,9 +149,13 @@ def test_parts_of_an_answer_are_its_first_token() -> None:
     pools = {name: {"role": name, "count": 1} for name in ("prefill", "decode")}
     work = {"arrival": {"kind": "closed", "concurrency": 4}, "requests": 8, "input_len": 500}
     case = {
-        "task": "serving", "device": "h100", "model": "Llama-3.1-8B", "engine": "sglang",
-        "workload": {**work, "output_len": 8}, "pools": pools,
-    }  # fmt: skip
+        "task": "serving",
+        "device": "h100",
+        "model": "Llama-3.1-8B",
+        "engine": "sglang",
+        "workload": {**work, "output_len": 8},
+        "pools": pools,
+    }
     result = silicast.predict(case)
     parts = result.why["ttft_ms"]
     assert sum(parts.values()) == pytest.approx(result["ttft_mean_ms"].estimate, rel=1e-5)
