@@ -57,8 +57,8 @@ def fleet_lines(
     """
     title = f"{model['name']}: " if model["name"] else ""
     kinds = " or ".join(
-        f"one replica{' of ' if kind['pool'] else ''}{kind['pool']} carries {rounded(kind['carries_per_s'])} a second and is "
-        f"ready after {kind['cold_start_s']:.0f} s"
+        f"one replica{' of ' if kind['pool'] else ''}{kind['pool']} carries "
+        f"{rounded(kind['carries_per_s'])} a second and is ready after {kind['cold_start_s']:.0f} s"
         for kind in model["replicas"]
     )
     yield f"{title}{model['requests']:,} requests in {rounded(model['hours'])} hours; {kinds}"
@@ -82,7 +82,7 @@ def fleet_lines(
     if "cost" in metrics:
         yield f"cost: {_belief(metrics['cost'])}"
     if model["static_gpus"] is None:
-        yield "no number of devices keeps the objective all the time"
+        yield "no number of devices that there are keeps the objective without scaling"
     else:
         static = metrics["missed_probability_static"]["estimate"]
         cost = f", cost {rounded(metrics['cost_static']['estimate'])}" if "cost" in metrics else ""

@@ -94,7 +94,8 @@ def test_requests_behind_others() -> None:
     """100 ms of 150 are taken in an idle replica, and a fifth is late in a full one anyway."""
 
     def late(prompts_s: float, work_s: float) -> list[float]:
-        return CURVE.late_behind(np.array([prompts_s]), np.array([work_s])).tolist()
+        shares = CURVE.late_behind(np.array([prompts_s]), np.array([work_s]))
+        return [float(share) for share in shares]
 
     assert late(0.0, 0.0) == late(0.049, 0.1) == [0.0, 0.0]
     assert late(0.051, 0.1) == [1.0, 1.0]
