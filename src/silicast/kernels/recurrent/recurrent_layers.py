@@ -162,8 +162,8 @@ def step_s(shape: LayerShape, direction: str, rates: LayerRates, c: Mapping[str,
     weight_bytes = shape.step_weights * rates.element
     few = shape.batch <= NARROW[0] / 2
     narrow = (shape.batch > NARROW[0]) & (shape.batch <= NARROW[1])
-    cycles = c[f"{direction}.sum_cycles"]
-    cycles = np.where(narrow, np.maximum(cycles, c["narrow_sum_cycles"]), cycles)
+    usual = c[f"{direction}.sum_cycles"]
+    cycles = np.where(narrow, max(usual, c["narrow_sum_cycles"]), usual)
     from_cache = np.where(weight_bytes < rates.l2_bytes * c["l2_share"], c["l2_time"], 1.0)
     columns = np.maximum(shape.batch, NARROW[0] / 2) + c["added_columns"]
     read_s = weight_bytes * from_cache / (rates.dram_per_s * c[f"{direction}.dram_efficiency"])
